@@ -1,0 +1,354 @@
+// Package engine runs the policies in a fixed order and settles what they wish for. It
+// is pure: Step(input) -> output, equal inputs give equal outputs, time is data. The
+// shell (agent/) owns clocks, files and goroutines; a replay feeds a record's inputs in
+// and compares the outputs.
+//
+// The order of a tick: tasks that came and went; what the host says of earlier writes;
+// what operators say; the kill switch; the window that closed, if one did (observe, judge
+// outliers, learn specs); hard caps; claims, expiry and arbitration.
+package engine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Params is everything that the configuration says to the engine.
+type Params struct {
+	Platform       string                 `json:"platform"` // CPU type
+	Mode           model.Mode             `json:"mode"`     // of the hard-cap policy
+	Sources        [model.NumSources]bool `json:"sources"`  // signals that may be used
+	HistoryWindows int                    `json:"history_windows"`
+	CapPeriodNsec  int64                  `json:"cap_period_nsec"` // section 5: 250 ms
+	Outlier        outlier.Params         `json:"outlier"`
+	Spec           localspec.Params       `json:"spec"`
+	Hardcap        hardcap.Params         `json:"hardcap"`
+	Limits         Limits                 `json:"limits"`
+}
+
+// Input is one tick. Everything that could change the engine's mind is in it.
+type Input struct {
+	Seq        uint64              `json:"seq"`
+	MonoNsec   int64               `json:"mono_nsec"`
+	WallNsec   int64               `json:"wall_nsec"`
+	Snapshot   *model.Snapshot     `json:"-"` // nil on ticks without a reading; recorded apart
+	Results    []model.Result      `json:"results,omitempty"`
+	Knobs      []model.KnobReading `json:"knobs,omitempty"`
+	Commands   []model.Command     `json:"commands,omitempty"`
+	KillSwitch bool                `json:"kill_switch,omitempty"`
+}
+
+// Output is what a tick leads to. Its slices are reused by the next Step.
+type Output struct {
+	Changes   []model.Change    `json:"changes,omitempty"`
+	Decisions []model.Decision  `json:"decisions,omitempty"`
+	Incidents []*model.Incident `json:"incidents,omitempty"` // new or changed, as they stand now
+	Observed  bool              `json:"observed,omitempty"`  // a window closed
+}
+
+// Track is what the engine remembers of one task beside its history.
+type Track struct {
+	Num     model.TaskNum   `json:"num"`
+	Flags   outlier.Flags   `json:"flags"`
+	Verdict outlier.Verdict `json:"verdict"` // of the last window
+	Source  model.Source    `json:"source"`
+	Signal  model.Value     `json:"signal"`
+	CPU     model.Value     `json:"cpu"`
+	Limit   float64         `json:"limit"` // outlier threshold; 0: no spec
+}
+
+// State is the engine's whole memory. It can be written to a checkpoint and read back.
+type State struct {
+	Tasks   model.TaskTable     `json:"tasks"`
+	Tracks  []Track             `json:"tracks"` // ordered by Num, one a task
+	Prev    *model.Snapshot     `json:"prev,omitempty"`
+	Specs   localspec.State     `json:"specs"`
+	History *antagonist.History `json:"history"`
+	Hardcap hardcap.State       `json:"hardcap"`
+	Ledger  Ledger              `json:"ledger"`
+	// ProtectOff lists jobs whose protection an operator turned off; "" stands for all.
+	ProtectOff []string `json:"protect_off"`
+	// ProtectOn lists jobs that were turned on while all others are off.
+	Killed   bool       `json:"killed"`
+	BECPU    float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
+	LastMode model.Mode `json:"last_mode"`
+}
+
+// Engine is State with its parameters and scratch space.
+type Engine struct {
+	Params Params
+	State  *State
+
+	obs     model.Observation
+	victims []hardcap.Victim
+	policy  hardcap.Output
+	out     Output
+}
+
+// New returns an engine that knows nothing yet.
+func New(p Params) *Engine {
+	s := &State{History: antagonist.NewHistory(max(1, p.HistoryWindows))}
+	s.Specs.Platform = p.Platform
+	return &Engine{Params: p, State: s}
+}
+
+// Resume returns an engine with the state of a checkpoint.
+func Resume(p Params, s *State) (*Engine, error) {
+	if s.History == nil || s.History.Cap != max(1, p.HistoryWindows) {
+		return nil, fmt.Errorf("checkpoint: history does not fit the parameters")
+	}
+	if err := s.History.Check(); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	if len(s.Tracks) != len(s.Tasks.Tasks) {
+		return nil, fmt.Errorf("checkpoint: %d tasks, %d tracks", len(s.Tasks.Tasks), len(s.Tracks))
+	}
+	return &Engine{Params: p, State: s}, nil
+}
+
+// Step takes one tick. The output is good until the next one.
+func (e *Engine) Step(in *Input) *Output {
+	e.out = Output{Changes: e.out.Changes[:0], Decisions: e.out.Decisions[:0], Incidents: e.out.Incidents[:0]}
+	if in.Snapshot != nil {
+		e.tasks(in)
+	}
+	e.learn(in)
+	for i := range in.Commands {
+		e.command(in, &in.Commands[i])
+	}
+	e.killSwitch(in)
+	e.victims = e.victims[:0]
+	pin := hardcap.Input{
+		NowNsec: in.MonoNsec, WallNsec: in.WallNsec, Mode: e.mode(in), Tasks: &e.State.Tasks,
+		History: e.State.History, Ledger: &e.State.Ledger,
+	}
+	if e.window(in, &pin) {
+		e.out.Observed = true
+	}
+	pin.Victims = e.victims
+	e.State.Hardcap.Step(&e.Params.Hardcap, &pin, &e.policy)
+	e.settle(in)
+	return &e.out
+}
+
+// mode is how far the policy may go now. The kill switch leaves it to observe.
+func (e *Engine) mode(in *Input) model.Mode {
+	m := e.Params.Mode
+	if m == model.ModeEnforce && (in.KillSwitch || slices.Contains(e.State.ProtectOff, "")) {
+		m = model.ModeObserve
+	}
+	if e.State.LastMode == model.ModeEnforce && m != model.ModeEnforce {
+		e.State.Ledger.DropAll(model.OwnerPolicy)
+	}
+	e.State.LastMode = m
+	return m
+}
+
+// tasks takes in who came and who went.
+func (e *Engine) tasks(in *Input) {
+	s := e.State
+	for _, n := range in.Snapshot.Removed {
+		if !s.Tasks.Remove(n) {
+			continue
+		}
+		s.Tracks = slices.DeleteFunc(s.Tracks, func(t Track) bool { return t.Num == n })
+		s.History.Forget(n)
+		s.Ledger.Gone(n, in.MonoNsec)
+	}
+	for _, t := range in.Snapshot.Added {
+		s.Tasks.Add(t)
+		s.History.Ensure(t.Num)
+		i, ok := slices.BinarySearchFunc(s.Tracks, t.Num, func(a Track, n model.TaskNum) int { return int(int64(a.Num) - int64(n)) })
+		if !ok {
+			s.Tracks = slices.Insert(s.Tracks, i, Track{Num: t.Num})
+		}
+	}
+}
+
+// learn takes in what became of earlier writes, and what held knobs say now.
+func (e *Engine) learn(in *Input) {
+	for i := range in.Results {
+		r := &in.Results[i]
+		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != "" {
+			e.decide(in, model.Decision{Kind: kind, Task: r.Task, Reason: reason})
+		}
+	}
+	for i := range in.Knobs {
+		k := &in.Knobs[i]
+		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
+			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task, Reason: reason})
+		}
+	}
+}
+
+// killSwitch releases everything when the file appears, and says when it goes.
+func (e *Engine) killSwitch(in *Input) {
+	if in.KillSwitch {
+		e.State.Ledger.DropAll(model.OwnerOperator)
+	}
+	if in.KillSwitch == e.State.Killed {
+		return
+	}
+	e.State.Killed = in.KillSwitch
+	reason := "the kill switch is gone: policies are as configured"
+	if in.KillSwitch {
+		reason = "the kill switch is there: everything is released and nothing is held"
+	}
+	e.decide(in, model.Decision{Kind: model.DecideKill, Reason: reason})
+}
+
+// window closes a sampling window and judges it. It reports whether one closed.
+func (e *Engine) window(in *Input, pin *hardcap.Input) bool {
+	snap := in.Snapshot
+	if snap == nil {
+		return false
+	}
+	s := e.State
+	closed := false
+	if snap.Mark&model.WindowEnd != 0 && s.Prev != nil {
+		model.Observe(s.Prev, snap, &e.obs)
+		if e.obs.ElapsedNsec > 0 {
+			e.judge(in)
+			pin.NewWindow, pin.WindowNsec, pin.WindowStartNsec = true, e.obs.ElapsedNsec, s.Prev.MonoNsec
+			closed = true
+		}
+	}
+	if snap.Mark&model.WindowStart == 0 {
+		s.Prev = nil
+		return closed
+	}
+	if s.Prev == nil {
+		s.Prev = &model.Snapshot{}
+	}
+	tasks := append(s.Prev.Tasks[:0], snap.Tasks...)
+	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks}
+	return closed
+}
+
+// judge goes through the tasks of the window once: signal, verdict, history, spec.
+func (e *Engine) judge(in *Input) {
+	s := e.State
+	h := s.History
+	h.Begin(in.MonoNsec)
+	s.BECPU = 0
+	j := 0
+	for i := range e.obs.Tasks {
+		o := &e.obs.Tasks[i]
+		for j < len(s.Tracks) && s.Tracks[j].Num < o.Num {
+			j++
+		}
+		if j >= len(s.Tracks) || s.Tracks[j].Num != o.Num {
+			continue // a task the engine was never told of
+		}
+		e.judgeTask(in, o, j)
+	}
+	h.Put(model.NumUnmanaged, e.obs.Unmanaged.V, antagonist.NoEvidence)
+	h.Put(model.NumSteal, e.obs.Steal.V, antagonist.NoEvidence)
+	h.End()
+	for _, sp := range s.Specs.Recalculate(e.Params.Spec, in.MonoNsec) {
+		e.decide(in, model.Decision{
+			Kind: model.DecideSpec, Path: sp.Job, Value: sp.Mean, Threshold: e.Params.Outlier.Threshold(sp),
+			Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g over %d samples of %d tasks", sp.Source, sp.Job, sp.Mean, sp.StdDev, sp.NumSamples, sp.Tasks),
+		})
+	}
+}
+
+// judgeTask judges one task; j is its index in Tracks, which is also that of its row in
+// the history: both hold one entry a task, ordered by number, with the pseudo-suspects
+// behind all tasks.
+func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
+	s := e.State
+	tr, task := &s.Tracks[j], &s.Tasks.Tasks[j]
+	model.DiscountOwnQueueing(o, &e.obs, task.CPUs)
+	src := e.source(o)
+	spec := s.Specs.Lookup(task.Job, src)
+	tr.Source, tr.Signal, tr.CPU, tr.Limit = src, o.Signals[src], o.CPU, 0
+	tr.Verdict = outlier.Judge(&e.Params.Outlier, src, spec, o)
+	limit := math.Inf(1)
+	if spec != nil {
+		limit = e.Params.Outlier.Threshold(spec)
+		tr.Limit = limit
+	}
+	if outlier.Usable(&e.Params.Outlier, src, o) {
+		s.Specs.Add(task, src, o.Signals[src].V, o.CPU.V, limit)
+	}
+	if tr.Verdict == outlier.Outlier {
+		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
+	}
+	signal := float64(antagonist.NoEvidence)
+	if tr.Verdict.Evidence() {
+		signal = o.Signals[src].V
+	}
+	cpu := 0.0
+	if o.CPU.Outcome == model.OK {
+		cpu = o.CPU.V
+	}
+	s.History.PutAt(j, cpu, signal)
+	if task.Class == model.BE {
+		s.BECPU += cpu
+	}
+	if task.Protected() && spec != nil {
+		n := tr.Flags.Recent(&e.Params.Outlier, in.MonoNsec)
+		e.victims = append(e.victims, hardcap.Victim{
+			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
+			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
+		})
+	}
+}
+
+// source picks the best signal that the window has.
+func (e *Engine) source(o *model.TaskObservation) model.Source {
+	for src := range model.NumSources {
+		if e.Params.Sources[src] && o.Signals[src].Outcome == model.OK {
+			return src
+		}
+	}
+	if e.Params.Sources[model.SourceSlowdown] {
+		return model.SourceSlowdown
+	}
+	return model.SourceCPI
+}
+
+// settle turns the policy's wishes into claims, and claims into changes.
+func (e *Engine) settle(in *Input) {
+	s := e.State
+	e.out.Decisions = append(e.out.Decisions, e.policy.Decisions...)
+	for _, d := range e.policy.Drops {
+		if s.Ledger.Drop(d.Task, d.Incident) {
+			e.decide(in, model.Decision{Kind: model.DecideRelease, Task: d.Task, Incident: d.Incident, Reason: d.Reason})
+		}
+	}
+	for _, c := range e.policy.Claims {
+		if why := s.Ledger.Claim(c, e.Params.Limits, s.BECPU); why != "" {
+			e.decide(in, model.Decision{Kind: model.DecideLimit, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: why})
+		}
+	}
+	for _, n := range e.policy.ClearFlags {
+		for i := range s.Tracks {
+			if s.Tracks[i].Num == n {
+				s.Tracks[i].Flags.Clear()
+			}
+		}
+	}
+	for _, c := range s.Ledger.Expire(in.MonoNsec) {
+		e.decide(in, model.Decision{Kind: model.DecideRelease, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: "the cap's time is over"})
+	}
+	e.out.Incidents = append(e.out.Incidents, e.policy.Changed...)
+	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
+}
+
+// decide records a decision that is not part of an incident's own story.
+func (e *Engine) decide(in *Input, d model.Decision) {
+	d.MonoNsec, d.WallNsec = in.MonoNsec, in.WallNsec
+	if d.Path == "" && d.Kind != model.DecideKill {
+		d.Path = e.State.Tasks.Name(d.Task)
+	}
+	e.out.Decisions = append(e.out.Decisions, d)
+}

@@ -1,0 +1,143 @@
+package model
+
+// SuspectKind tells a task from the two suspects that nobody can hold.
+type SuspectKind uint8
+
+// The kinds of suspect.
+const (
+	SuspectTask SuspectKind = iota
+	SuspectUnmanaged
+	SuspectSteal
+)
+
+var suspectNames = [...]string{"task", "unmanaged CPU", "steal"}
+
+func (k SuspectKind) String() string { return nameOf(suspectNames[:], uint8(k)) }
+
+// MarshalText writes the kind's name.
+func (k SuspectKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads a kind's name.
+func (k *SuspectKind) UnmarshalText(b []byte) error {
+	return parseName(suspectNames[:], string(b), "suspect kind", (*uint8)(k))
+}
+
+// Suspect is one candidate of an analysis with its evidence.
+type Suspect struct {
+	Task  TaskNum     `json:"task"`
+	Kind  SuspectKind `json:"kind"`
+	Path  string      `json:"path"`
+	Job   string      `json:"job,omitempty"`
+	Class Class       `json:"class"`
+	// Score is the antagonist correlation of CPI2 section 4.2, in [-1, 1].
+	Score float64 `json:"score"`
+	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
+	Usage float64 `json:"usage"`
+	// Verdict says why it was chosen or passed over.
+	Verdict string `json:"verdict"`
+}
+
+// Round is one attempt: an analysis, a cap and what followed.
+type Round struct {
+	MonoNsec      int64     `json:"mono_nsec"`
+	Suspects      []Suspect `json:"suspects"`   // best first, bounded
+	Considered    int       `json:"considered"` // how many there were
+	Threshold     float64   `json:"threshold"`  // the correlation asked for
+	Median        float64   `json:"median"`     // of all suspects' scores
+	Margin        float64   `json:"margin"`     // asked for above the median; 0: none
+	Chosen        *TaskNum  `json:"chosen,omitempty"`
+	ChosenPath    string    `json:"chosen_path,omitempty"`
+	Cap           float64   `json:"cap"`
+	AppliedNsec   int64     `json:"applied_nsec"` // 0: not (yet) written
+	SignalBefore  float64   `json:"signal_before"`
+	SignalAfter   float64   `json:"signal_after"` // mean over the windows judged; 0: none yet
+	WindowsJudged int       `json:"windows_judged"`
+	Verdict       string    `json:"verdict"` // what became of it
+}
+
+// IncidentState is where an incident stands.
+type IncidentState uint8
+
+// The states. Observed, Recovered, CannotFix, VictimGone and Dropped are final.
+const (
+	Searching  IncidentState = iota // the victim suffers, no suspect stands out yet
+	Holding                         // a cap was asked for, not yet confirmed by the kernel
+	Verifying                       // the cap is in force, the victim is watched
+	Recovered                       // under its outlier threshold for two windows in a row
+	CannotFix                       // no eligible antagonist, or no recovery
+	Observed                        // policy in observe mode: recorded as it would be done
+	VictimGone                      // the victim's cgroup went away
+	Dropped                         // an operator, the kill switch or a limit ended it
+)
+
+var stateNames = [...]string{"searching", "holding", "verifying", "recovered", "cannot-fix", "observed", "victim-gone", "dropped"}
+
+func (s IncidentState) String() string { return nameOf(stateNames[:], uint8(s)) }
+
+// MarshalText writes the state's name.
+func (s IncidentState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a state's name.
+func (s *IncidentState) UnmarshalText(b []byte) error {
+	return parseName(stateNames[:], string(b), "incident state", (*uint8)(s))
+}
+
+// Open reports whether something is still to be done.
+func (s IncidentState) Open() bool { return s <= Verifying }
+
+// Incident is one victim's trouble from the anomaly to its end.
+type Incident struct {
+	ID         string        `json:"id"`
+	Victim     TaskNum       `json:"victim"`
+	VictimPath string        `json:"victim_path"`
+	VictimJob  string        `json:"victim_job"`
+	Source     Source        `json:"source"`
+	Signal     float64       `json:"signal"`    // when it was declared
+	Threshold  float64       `json:"threshold"` // of the signal
+	Spec       Spec          `json:"spec"`
+	Violations int           `json:"violations"` // in the anomaly window
+	OpenedNsec int64         `json:"opened_nsec"`
+	OpenedWall int64         `json:"opened_wall_nsec"`
+	ClosedNsec int64         `json:"closed_nsec,omitempty"`
+	State      IncidentState `json:"state"`
+	Rounds     []Round       `json:"rounds"`
+	// Tried and Evidence are filled in for CannotFix.
+	Tried    []string `json:"tried,omitempty"`
+	Evidence string   `json:"evidence,omitempty"`
+}
+
+// Decision is one thing that was decided, also when that was to do nothing. Its
+// fields are the evidence; Reason is the sentence for people.
+type Decision struct {
+	MonoNsec  int64   `json:"mono_nsec"`
+	WallNsec  int64   `json:"wall_nsec"`
+	Kind      string  `json:"kind"`
+	Mode      string  `json:"mode,omitempty"`
+	Task      TaskNum `json:"task"`
+	Path      string  `json:"path,omitempty"`
+	Incident  string  `json:"incident,omitempty"`
+	Score     float64 `json:"score,omitempty"`
+	Threshold float64 `json:"threshold,omitempty"`
+	Value     float64 `json:"value,omitempty"`
+	Reason    string  `json:"reason"`
+}
+
+// The kinds of decision.
+const (
+	DecideSpec      = "spec"       // a spec became robust or was recalculated
+	DecideAnomaly   = "anomaly"    // a task suffers: enough violations in the window
+	DecideSearch    = "search"     // analysed, nobody stands out yet
+	DecideLeftAlone = "left-alone" // a top suspect that may not be held
+	DecideCap       = "cap"
+	DecideRelease   = "release"
+	DecideVerified  = "verified"
+	DecideTakenBack = "taken-back" // the cap did not help
+	DecideCannotFix = "cannot-fix"
+	DecideRefused   = "refused"
+	DecideForeign   = "foreign"
+	DecideLimit     = "limit"
+	DecideOperator  = "operator"
+	DecideKill      = "kill-switch"
+	DecideGone      = "gone"
+	DecideRelapse   = "relapse" // recovered, then suffered again under the same cap
+)

@@ -1,0 +1,134 @@
+package model
+
+// minCoverage is the share of a task's CPU time that the followed thread groups must
+// account for before their delay speaks for the task. Below it most of the work was
+// done by processes too short-lived to be seen twice, and the ratio would be that of
+// a supervisor that does nothing.
+const minCoverage = 0.5
+
+// Observe derives what the window between two snapshots says. out is reused. Both
+// snapshots must have their tasks ordered by Num; a task that is in only one of them
+// is Fresh or not listed.
+func Observe(prev, cur *Snapshot, out *Observation) {
+	elapsed := cur.MonoNsec - prev.MonoNsec
+	*out = Observation{
+		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0],
+	}
+	if elapsed <= 0 {
+		return
+	}
+	out.Busy = rate(prev.Node.Busy, cur.Node.Busy, elapsed)
+	out.Steal = rate(prev.Node.Steal, cur.Node.Steal, elapsed)
+
+	managed := 0.0
+	j := 0
+	for i := range cur.Tasks {
+		c := &cur.Tasks[i]
+		for j < len(prev.Tasks) && prev.Tasks[j].Num < c.Num {
+			j++
+		}
+		p := &TaskSample{}
+		if j < len(prev.Tasks) && prev.Tasks[j].Num == c.Num {
+			p = &prev.Tasks[j]
+		}
+		out.Tasks = append(out.Tasks, observeTask(p, c, elapsed))
+		if o := out.Tasks[len(out.Tasks)-1]; o.CPU.Outcome == OK {
+			managed += o.CPU.V
+		}
+	}
+	out.Managed = Known(managed)
+	if out.Busy.Outcome == OK {
+		out.Unmanaged = Known(max(0, out.Busy.V-managed))
+	} else {
+		out.Unmanaged = Missing(out.Busy.Outcome)
+	}
+}
+
+func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
+	o := TaskObservation{Num: c.Num, CPU: rate(p.Usage, c.Usage, elapsed)}
+	if n, oc := Delta(p.Throttled, c.Throttled); oc == OK {
+		o.ThrottledKnown, o.Throttled = true, n > 0
+	}
+	o.Signals[SourceCPI] = ratio(p.Cycles, c.Cycles, p.Instructions, c.Instructions)
+	o.MPKI = ratio(p.LLCMisses, c.LLCMisses, p.Instructions, c.Instructions)
+	if o.MPKI.Outcome == OK {
+		o.MPKI.V *= 1000
+	}
+	o.SlowdownRaw = slowdown(p, c)
+	o.Signals[SourceSlowdown] = o.SlowdownRaw
+	return o
+}
+
+// slowdown is (run + delay) / run over the window: 1 means that the task's threads
+// never waited for a CPU.
+func slowdown(p, c *TaskSample) Value {
+	run, oc := Delta(p.Run, c.Run)
+	if oc != OK {
+		return Missing(oc)
+	}
+	delay, oc := Delta(p.Delay, c.Delay)
+	if oc != OK {
+		return Missing(oc)
+	}
+	if run == 0 {
+		return Missing(Absent) // it did not run: there is nothing to slow down
+	}
+	if used, oc := Delta(p.Usage, c.Usage); oc == OK && float64(run) < minCoverage*float64(used) {
+		return Missing(Unavailable)
+	}
+	return Known(float64(run+delay) / float64(run))
+}
+
+// DiscountOwnQueueing replaces the slowdown by the part of it that others can have
+// caused. While a thread of the task waits, the CPUs it may use run either the task's
+// other threads or somebody else; aggregate counters do not say which, so the delay is
+// charged in proportion to the CPU time that each took. What others took on the task's
+// CPUs is at most what they took in all, and at most what the task left over there.
+//
+//	own = cpu / (cpu + min(busy - cpu, cpus - cpu))
+//	slowdown = 1 + (raw - 1) * (1 - own)
+//
+// Two spinners of one task on one CPU wait half their time, but cpus - cpu is zero
+// there, so nothing is charged to others. cpus is the number of CPUs that the task may
+// use; 0 means all of the node's. What this does not see: affinity set per thread.
+func DiscountOwnQueueing(o *TaskObservation, node *Observation, cpus int) {
+	raw := o.SlowdownRaw
+	if raw.Outcome != OK || o.CPU.Outcome != OK || node.Busy.Outcome != OK {
+		return
+	}
+	if cpus <= 0 || cpus > node.CPUs {
+		cpus = node.CPUs
+	}
+	others := max(0, min(node.Busy.V-o.CPU.V, float64(cpus)-o.CPU.V))
+	if o.CPU.V+others <= 0 {
+		return
+	}
+	own := o.CPU.V / (o.CPU.V + others)
+	o.Signals[SourceSlowdown] = Known(1 + (raw.V-1)*(1-own))
+}
+
+// rate returns CPU-sec/sec from two readings in nanoseconds.
+func rate(p, c Counter, elapsedNsec int64) Value {
+	d, oc := Delta(p, c)
+	if oc != OK {
+		return Missing(oc)
+	}
+	return Known(float64(d) / float64(elapsedNsec))
+}
+
+// ratio returns the quotient of two counters' growth.
+func ratio(pn, cn, pd, cd Counter) Value {
+	n, oc := Delta(pn, cn)
+	if oc != OK {
+		return Missing(oc)
+	}
+	d, oc := Delta(pd, cd)
+	if oc != OK {
+		return Missing(oc)
+	}
+	if d == 0 {
+		return Missing(Absent)
+	}
+	return Known(float64(n) / float64(d))
+}

@@ -1,0 +1,79 @@
+package model
+
+// TaskSample is one raw reading of one task: counters as the kernel gave them.
+// Samples are what is recorded; rates are derived (and derived again in a replay).
+type TaskSample struct {
+	Num TaskNum `json:"num"`
+	// Usage is the CPU time of the cgroup and its descendants, in nanoseconds.
+	Usage Counter `json:"usage"`
+	// Throttled counts the periods in which a quota on the task's own path throttled it.
+	Throttled Counter `json:"throttled"`
+	// Run and Delay are the run time and the run-queue delay, in nanoseconds, of the
+	// thread groups that could be followed since the agent first saw them.
+	Run   Counter `json:"run"`
+	Delay Counter `json:"delay"`
+	// Hardware counters of the cgroup, scaled when the kernel multiplexed them.
+	Cycles       Counter `json:"cycles"`
+	RefCycles    Counter `json:"ref_cycles"`
+	Instructions Counter `json:"instructions"`
+	LLCMisses    Counter `json:"llc_misses"`
+}
+
+// NodeSample is one raw reading of the whole node.
+type NodeSample struct {
+	CPUs  int     `json:"cpus"`  // logical CPUs online
+	Busy  Counter `json:"busy"`  // CPU time that was not idle, iowait or steal, nanoseconds
+	Steal Counter `json:"steal"` // time the hypervisor ran something else, nanoseconds
+	// StallCPU is the system's PSI "some" total for cpu, in nanoseconds.
+	StallCPU Counter `json:"stall_cpu"`
+}
+
+// WindowMark says where in the sampling window a snapshot stands (CPI2 section 3.1:
+// a 10 second period once a minute).
+type WindowMark uint8
+
+// The marks; a snapshot may close one window and open the next.
+const (
+	WindowStart WindowMark = 1 << iota
+	WindowEnd
+)
+
+// Snapshot is one reading of everything, at one time.
+type Snapshot struct {
+	MonoNsec int64        `json:"mono_nsec"`
+	WallNsec int64        `json:"wall_nsec"`
+	Mark     WindowMark   `json:"mark"`
+	Node     NodeSample   `json:"node"`
+	Added    []Task       `json:"added,omitempty"`   // tasks seen for the first time
+	Removed  []TaskNum    `json:"removed,omitempty"` // tasks that are gone
+	Tasks    []TaskSample `json:"tasks"`             // ordered by Num
+}
+
+// TaskObservation is what one window says of one task.
+type TaskObservation struct {
+	Num TaskNum
+	// CPU is the usage in CPU-sec/sec.
+	CPU Value
+	// Throttled: a quota on the task's own path throttled it in this window, so that its
+	// delay is no evidence against anyone. Known only with ThrottledKnown.
+	Throttled, ThrottledKnown bool
+	// Signals by source. Slowdown has the task's own queueing discounted.
+	Signals [NumSources]Value
+	// SlowdownRaw is (run + delay) / run before own queueing is discounted.
+	SlowdownRaw Value
+	// MPKI is LLC misses per thousand instructions: evidence, not a detector.
+	MPKI Value
+}
+
+// Observation is what one window says of the node.
+type Observation struct {
+	MonoNsec    int64 // at the window's end
+	WallNsec    int64
+	ElapsedNsec int64
+	CPUs        int
+	Busy        Value // CPU-sec/sec of the whole node
+	Managed     Value // of all tasks together
+	Unmanaged   Value // Busy - Managed, not below 0
+	Steal       Value // CPU-sec/sec
+	Tasks       []TaskObservation
+}

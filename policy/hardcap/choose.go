@@ -1,0 +1,192 @@
+package hardcap
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+)
+
+// maxSuspects is how many suspects a round keeps: the seed's longest list (case 4) has
+// nine.
+const maxSuspects = 10
+
+// clearlyBetter is by how much a suspect that nobody can hold must beat the best BE
+// suspect before holding the latter makes no sense. The seed's own lists of like
+// suspects (figures 8a, 11a) lie within 0.1 of their neighbours.
+const clearlyBetter = 0.1
+
+// analyse runs at most one correlation a second (section 4.2), for the incident that
+// has waited longest.
+func (s *State) analyse(p *Params, in *Input, out *Output) {
+	if s.LastAnalysis != 0 && in.NowNsec-s.LastAnalysis < p.AnalysisEveryNsec {
+		return
+	}
+	for i := range s.Incidents {
+		inc := &s.Incidents[i]
+		if inc.State != model.Searching || !inc.Fresh {
+			continue
+		}
+		s.LastAnalysis = in.NowNsec
+		s.attempt(p, in, out, inc)
+		return
+	}
+}
+
+// attempt analyses one incident and acts on the result.
+func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
+	inc.Fresh = false
+	ap := &p.Antagonist[inc.Source]
+	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
+	r := model.Round{MonoNsec: in.NowNsec, SignalBefore: inc.LastSignal, Considered: len(s.analysis.Scores), Median: s.analysis.Median}
+	pick := s.choose(p, ap, in, inc, &r)
+	if pick < 0 {
+		s.nobody(p, in, out, inc, r)
+		return
+	}
+	chosen := s.analysis.Scores[pick]
+	task := in.Tasks.Get(chosen.Num)
+	num := task.Num
+	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
+	inc.Rounds = append(inc.Rounds, r)
+	s.reportLeftAlone(in, out, inc, &r)
+	reason := fmt.Sprintf("score %.2f of %.2f asked for; holds %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, task.Path, r.Cap, inc.VictimPath)
+	if in.Mode == model.ModeEnforce {
+		inc.State = model.Holding
+		out.Claims = append(out.Claims, model.Claim{
+			Task: num, Cap: r.Cap, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
+			MadeNsec: in.NowNsec, ExpiresNsec: in.NowNsec + p.DurationNsec, UsageAtClaim: chosen.Usage,
+		})
+	} else {
+		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
+		inc.round().Verdict = "observed only: nothing was written"
+		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
+	}
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideCap, Task: num, Score: chosen.Value, Threshold: r.Threshold, Value: r.Cap, Reason: reason,
+	})
+}
+
+// nobody is the case in which no suspect may be held: search on, or give up.
+func (s *State) nobody(p *Params, in *Input, out *Output, inc *Incident, r model.Round) {
+	inc.SearchLeft--
+	why := "no suspect reaches the correlation that is asked for"
+	if len(r.Suspects) > 0 {
+		top := r.Suspects[0]
+		why = fmt.Sprintf("nobody may be held: the top suspect %s scores %.2f (%.2f asked for): %s", top.Path, top.Score, r.Threshold, top.Verdict)
+	}
+	if inc.SearchLeft > 0 {
+		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold, Reason: why})
+		return
+	}
+	r.Verdict = "nobody was held"
+	inc.Rounds = append(inc.Rounds, r)
+	s.reportLeftAlone(in, out, inc, &r)
+	s.cannotFix(p, in, out, inc, why)
+}
+
+// choose fills in the round's suspects and returns the index of the one to hold, or -1.
+func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Incident, r *model.Round) int {
+	a := &s.analysis
+	needed, byMargin := ap.Needed(a)
+	r.Threshold = needed
+	if byMargin {
+		r.Margin = ap.Margin
+	}
+	pick, critical, untouchable := -1, -1, -2.0
+	for i := range a.Scores {
+		sc := &a.Scores[i]
+		sus, may := s.weigh(ap, in, inc, sc, needed)
+		if may && sc.Value < untouchable-clearlyBetter {
+			sus.Verdict, may = "a suspect that nobody can hold explains the victim clearly better", false
+		}
+		if sus.Kind != model.SuspectTask && sc.Value >= needed {
+			untouchable = max(untouchable, sc.Value)
+		}
+		if may {
+			isCritical := in.Tasks.Get(sc.Num).Importance == model.Critical
+			switch {
+			case pick >= 0:
+				sus.Verdict = "over the threshold, behind the one that was chosen"
+			case isCritical && critical < 0:
+				critical, sus.Verdict = i, "critical: held back last"
+			case isCritical:
+				sus.Verdict = "critical: held back last"
+			default:
+				pick, sus.Verdict = i, "chosen"
+			}
+		}
+		if len(r.Suspects) < maxSuspects || i == pick {
+			r.Suspects = append(r.Suspects, sus)
+		}
+	}
+	if pick < 0 && critical >= 0 {
+		pick = critical
+		if critical < len(r.Suspects) {
+			r.Suspects[critical].Verdict = "chosen: critical, but nobody else qualifies"
+		}
+	}
+	return pick
+}
+
+// weigh says what stands for or against one suspect; may means that it can be held.
+func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antagonist.Score, needed float64) (model.Suspect, bool) {
+	sus := model.Suspect{Task: sc.Num, Path: in.Tasks.Name(sc.Num), Score: sc.Value, Usage: sc.Usage}
+	switch sc.Num {
+	case model.NumUnmanaged:
+		sus.Kind = model.SuspectUnmanaged
+	case model.NumSteal:
+		sus.Kind = model.SuspectSteal
+	}
+	task := in.Tasks.Get(sc.Num)
+	if task != nil {
+		sus.Job, sus.Class = task.Job, task.Class
+	}
+	switch {
+	case sc.Value < needed:
+		sus.Verdict = "below the threshold"
+	case sc.Usage < ap.MinSuspectCPU:
+		sus.Verdict = "used too little CPU to have done it"
+	case sus.Kind == model.SuspectUnmanaged:
+		sus.Verdict = "left alone: no task of ours used this CPU"
+	case sus.Kind == model.SuspectSteal:
+		sus.Verdict = "left alone: the hypervisor took this time"
+	case task == nil:
+		sus.Verdict = "gone"
+	case task.Class != model.BE:
+		sus.Verdict = fmt.Sprintf("left alone: %s is never held", task.Class)
+	case slices.Contains(inc.Excluded, sc.Num):
+		sus.Verdict = "held in an earlier round without effect"
+	case in.Ledger.Exempt(sc.Num):
+		sus.Verdict = "left alone: an operator freed it"
+	case in.Ledger.Held(sc.Num):
+		sus.Verdict = "held already"
+	default:
+		return sus, true
+	}
+	return sus, false
+}
+
+// reportLeftAlone records a top suspect that may not be held.
+func (s *State) reportLeftAlone(in *Input, out *Output, inc *Incident, r *model.Round) {
+	if len(r.Suspects) == 0 {
+		return
+	}
+	top := r.Suspects[0]
+	if top.Score < r.Threshold || (r.Chosen != nil && top.Task == *r.Chosen) {
+		return
+	}
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Score: top.Score, Threshold: r.Threshold,
+		Value: top.Usage, Reason: top.Verdict,
+	})
+}
+
+// capOf returns the cap for a task in CPU-sec/sec (section 5).
+func (p *Params) capOf(t *model.Task) float64 {
+	if t.Importance == model.BestEffort {
+		return p.QuotaBestEffort
+	}
+	return p.Quota
+}

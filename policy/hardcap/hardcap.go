@@ -1,0 +1,360 @@
+// Package hardcap deals with antagonists (CPI2 section 5): it picks the suspect to hold
+// back, asks for a cap on its CPU, verifies that the victim recovered, and tries the
+// next suspect when it did not.
+//
+// Intuition. Capping is the seed's way of asking "was it you?". The answer is the
+// victim's signal afterwards: under its outlier threshold for two windows in a row means
+// recovered; anything else means the pick was poor, the cap is taken back and the suspect
+// is left out of the next round. The rounds are few, because each wrong one costs an
+// innocent its work.
+//
+// Hard cases, and what is done about them:
+//
+//   - The evidence is too young: the victim suffers but nobody stands out yet. The
+//     incident searches for some windows before it gives up.
+//   - A bursty antagonist pauses just after an innocent was capped, and the victim
+//     "recovers". The incident is therefore watched until the cap expires; when the
+//     victim suffers again and is no better than before, the cap is taken back and the
+//     next round begins without that suspect.
+//   - The victim goes idle while it is watched: windows without evidence are not judged,
+//     either way. A cap never outlives its duration for want of a verdict.
+//   - The top suspect is LC, unmanaged CPU or steal: it is reported and left alone. A BE
+//     suspect further down may still be held (case 4 holds the last of nine), unless
+//     something that nobody can hold explains the victim clearly better than it does.
+//   - A `critical` BE suspect is passed over as long as another one qualifies.
+//   - Nothing can be done (case 4): CannotFix, with what was tried and why it failed; the
+//     victim is left in peace for RetryAfter, so that a hopeless case does not flood.
+//
+// In observe mode the pick is recorded as it would be done and nothing is concluded from
+// an effect that did not happen: no verification, no second round.
+package hardcap
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Params are the policy's parameters.
+type Params struct {
+	Quota            float64 `json:"quota"`             // table 2: 0.1 CPU-sec/sec
+	QuotaBestEffort  float64 `json:"quota_best_effort"` // section 5: 0.01
+	DurationNsec     int64   `json:"duration_nsec"`     // table 2: 5 min
+	RecoveredWindows int     `json:"recovered_windows"` // DESIGN.md, decision 12: two in a row
+	VerifyWindows    int     `json:"verify_windows"`    // judged windows before a cap has failed
+	SearchWindows    int     `json:"search_windows"`    // analyses before a search gives up
+	MaxRounds        int     `json:"max_rounds"`        // suspects tried per incident
+	RetryAfterNsec   int64   `json:"retry_after_nsec"`  // peace after an incident that led nowhere
+	// AnalysisEveryNsec: section 4.2, at most one attempt each second on a machine.
+	AnalysisEveryNsec int64 `json:"analysis_every_nsec"`
+	// Correlation parameters by signal source.
+	Antagonist [model.NumSources]antagonist.Params `json:"antagonist"`
+}
+
+// HoldState is what the ledger says of a claim of this policy.
+type HoldState uint8
+
+// The states of a claim.
+const (
+	HoldNone    HoldState = iota // no such claim (expired, dropped, never made)
+	HoldAsked                    // not yet answered by the kernel
+	HoldInForce                  // written and read back
+	HoldFailed                   // refused, foreign, or over a limit; Why says which
+	HoldGone                     // the task's cgroup vanished
+)
+
+// Hold is one claim's standing.
+type Hold struct {
+	State     HoldState
+	SinceNsec int64 // in force since
+	Why       string
+}
+
+// Ledger is what the policy may ask of the ledger.
+type Ledger interface {
+	// Hold returns the standing of this policy's claim on a task for an incident.
+	Hold(task model.TaskNum, incident string) Hold
+	// Held reports whether anybody's cap is in force on a task.
+	Held(task model.TaskNum) bool
+	// Exempt reports whether an operator freed the task from this policy.
+	Exempt(task model.TaskNum) bool
+}
+
+// Victim is one protected task as the last window shows it.
+type Victim struct {
+	Num        model.TaskNum
+	Source     model.Source
+	Verdict    outlier.Verdict
+	Signal     float64
+	Threshold  float64
+	Spec       *model.Spec
+	Violations int
+	Anomalous  bool
+	Protected  bool // false: an operator turned protection off for its job
+}
+
+// Input is everything a step may look at.
+type Input struct {
+	NowNsec, WallNsec int64
+	Mode              model.Mode
+	NewWindow         bool
+	WindowStartNsec   int64 // of the window just closed
+	WindowNsec        int64
+	Victims           []Victim // ordered by Num; filled when NewWindow
+	Tasks             *model.TaskTable
+	History           *antagonist.History
+	Ledger            Ledger
+}
+
+// Output is what a step wishes for. It is reused from step to step.
+type Output struct {
+	Claims     []model.Claim // new claims; the ledger numbers them
+	Drops      []Drop
+	Decisions  []model.Decision
+	Changed    []*model.Incident // incidents that are new or changed
+	ClearFlags []model.TaskNum   // victims whose violations count afresh
+}
+
+// Drop gives a claim back before it expires.
+type Drop struct {
+	Task     model.TaskNum
+	Incident string
+	Reason   string
+}
+
+// Incident is an incident with what the policy needs to remember beside the record.
+type Incident struct {
+	model.Incident
+	Excluded   []model.TaskNum `json:"excluded,omitempty"` // tried without effect
+	GoodInRow  int             `json:"good_in_row"`
+	SignalSum  float64         `json:"signal_sum"` // over the windows judged in this round
+	SearchLeft int             `json:"search_left"`
+	Fresh      bool            `json:"fresh"`       // has a window that was not analysed yet
+	LastSignal float64         `json:"last_signal"` // the latest outlier's
+	WatchUntil int64           `json:"watch_until"` // a recovered incident is watched until its cap ends
+}
+
+// Peace keeps a victim from being analysed again too soon.
+type Peace struct {
+	Victim    model.TaskNum `json:"victim"`
+	UntilNsec int64         `json:"until_nsec"`
+}
+
+// State is what the policy remembers. It is bounded: one incident a victim.
+type State struct {
+	NextID       uint64     `json:"next_id"`
+	Incidents    []Incident `json:"incidents"` // open or watched, in order of opening
+	Peace        []Peace    `json:"peace"`
+	LastAnalysis int64      `json:"last_analysis"`
+
+	analysis antagonist.Analysis // scratch
+}
+
+// Step advances every incident by one tick.
+func (s *State) Step(p *Params, in *Input, out *Output) {
+	out.Claims, out.Drops = out.Claims[:0], out.Drops[:0]
+	out.Decisions, out.Changed, out.ClearFlags = out.Decisions[:0], out.Changed[:0], out.ClearFlags[:0]
+	if len(s.Incidents) > 0 {
+		s.advance(p, in, out)
+	}
+	if in.Mode == model.ModeOff {
+		return
+	}
+	if in.NewWindow {
+		s.open(p, in, out)
+	}
+	s.analyse(p, in, out)
+	s.sweep(in)
+}
+
+// advance moves the incidents that exist.
+func (s *State) advance(p *Params, in *Input, out *Output) {
+	for i := range s.Incidents {
+		inc := &s.Incidents[i]
+		switch {
+		case in.Tasks.Get(inc.Victim) == nil:
+			s.end(in, out, inc, model.VictimGone, "the victim's cgroup is gone")
+			continue
+		case inc.State.Open() && (in.Mode != model.ModeEnforce && inc.State != model.Searching):
+			s.end(in, out, inc, model.Dropped, "the policy is no longer enforced")
+			continue
+		case inc.State == model.Recovered && in.Mode != model.ModeEnforce:
+			inc.WatchUntil = 0 // its cap was given back with the mode: nothing left to watch
+			continue
+		}
+		v := findVictim(in.Victims, inc.Victim)
+		if in.NewWindow && v != nil && !v.Protected {
+			s.end(in, out, inc, model.Dropped, "protection was turned off for its job")
+			continue
+		}
+		if in.NewWindow && v != nil && v.Verdict == outlier.Outlier {
+			inc.LastSignal = v.Signal
+		}
+		switch inc.State {
+		case model.Searching:
+			inc.Fresh = inc.Fresh || (in.NewWindow && v != nil && v.Verdict.Evidence())
+			if in.NewWindow && v != nil && v.Violations == 0 {
+				s.end(in, out, inc, model.Dropped, "the victim recovered by itself before anybody was held")
+			}
+		case model.Holding:
+			s.awaitHold(p, in, out, inc)
+		case model.Verifying:
+			s.verify(p, in, out, inc, v)
+		case model.Recovered:
+			s.watch(p, in, out, inc, v)
+		}
+	}
+}
+
+// open starts an incident for every victim that suffers and has none.
+func (s *State) open(p *Params, in *Input, out *Output) {
+	for i := range in.Victims {
+		v := &in.Victims[i]
+		if !v.Anomalous || !v.Protected || v.Verdict != outlier.Outlier || s.busy(v.Num, in.NowNsec) {
+			continue
+		}
+		s.NextID++
+		task := in.Tasks.Get(v.Num)
+		s.Incidents = append(s.Incidents, Incident{
+			Incident: model.Incident{
+				ID: fmt.Sprintf("i-%06d", s.NextID), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
+				Source: v.Source, Signal: v.Signal, Threshold: v.Threshold, Spec: *v.Spec,
+				Violations: v.Violations, OpenedNsec: in.NowNsec, OpenedWall: in.WallNsec, State: model.Searching,
+			},
+			SearchLeft: p.SearchWindows, Fresh: true, LastSignal: v.Signal,
+		})
+		inc := &s.Incidents[len(s.Incidents)-1]
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideAnomaly, Task: v.Num, Value: v.Signal, Threshold: v.Threshold,
+			Reason: fmt.Sprintf("%s %.3g is above %.3g; %d violations in the window", v.Source, v.Signal, v.Threshold, v.Violations),
+		})
+	}
+}
+
+// busy reports whether a victim has an incident already or is to be left in peace.
+func (s *State) busy(victim model.TaskNum, nowNsec int64) bool {
+	for i := range s.Incidents {
+		if s.Incidents[i].Victim == victim {
+			return true
+		}
+	}
+	for _, p := range s.Peace {
+		if p.Victim == victim && nowNsec < p.UntilNsec {
+			return true
+		}
+	}
+	return false
+}
+
+// Wake ends every victim's peace: protection was turned on, so look again now.
+func (s *State) Wake() { s.Peace = s.Peace[:0] }
+
+// say records a decision of an incident and marks the incident as changed.
+func (s *State) say(in *Input, out *Output, inc *Incident, d model.Decision) {
+	d.MonoNsec, d.WallNsec, d.Mode = in.NowNsec, in.WallNsec, in.Mode.String()
+	d.Incident = inc.ID
+	if d.Path == "" {
+		d.Path = in.Tasks.Name(d.Task)
+	}
+	out.Decisions = append(out.Decisions, d)
+	out.change(inc)
+}
+
+func (o *Output) change(inc *Incident) {
+	for _, c := range o.Changed {
+		if c.ID == inc.ID {
+			*c = snapshotOf(inc)
+			return
+		}
+	}
+	c := snapshotOf(inc)
+	o.Changed = append(o.Changed, &c)
+}
+
+// snapshotOf copies an incident so that a reader may keep it.
+func snapshotOf(inc *Incident) model.Incident {
+	c := inc.Incident
+	c.Rounds = append([]model.Round(nil), inc.Rounds...)
+	c.Tried = append([]string(nil), inc.Tried...)
+	return c
+}
+
+// end closes an incident and gives its claim back.
+func (s *State) end(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
+	if r := inc.round(); r != nil && r.Chosen != nil && inc.State != model.Searching {
+		out.Drops = append(out.Drops, Drop{Task: *r.Chosen, Incident: inc.ID, Reason: why})
+		if r.Verdict == "" {
+			r.Verdict = why
+		}
+	}
+	inc.State, inc.ClosedNsec, inc.WatchUntil = st, in.NowNsec, 0
+	if inc.Evidence == "" {
+		inc.Evidence = why
+	}
+	kind := model.DecideGone
+	if st == model.Dropped {
+		kind = model.DecideRelease
+	}
+	s.say(in, out, inc, model.Decision{Kind: kind, Task: inc.Victim, Reason: why})
+}
+
+// cannotFix ends an incident for which nothing more can be done.
+func (s *State) cannotFix(p *Params, in *Input, out *Output, inc *Incident, why string) {
+	inc.State, inc.ClosedNsec, inc.Evidence = model.CannotFix, in.NowNsec, why
+	for i := range inc.Rounds {
+		if r := &inc.Rounds[i]; r.ChosenPath != "" {
+			inc.Tried = append(inc.Tried, fmt.Sprintf("%s: %s", r.ChosenPath, r.Verdict))
+		}
+	}
+	s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideCannotFix, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold, Reason: why,
+	})
+}
+
+func (s *State) leaveInPeace(victim model.TaskNum, untilNsec int64) {
+	for i := range s.Peace {
+		if s.Peace[i].Victim == victim {
+			s.Peace[i].UntilNsec = untilNsec
+			return
+		}
+	}
+	s.Peace = append(s.Peace, Peace{victim, untilNsec})
+}
+
+// sweep forgets what is over.
+func (s *State) sweep(in *Input) {
+	kept := s.Incidents[:0]
+	for _, inc := range s.Incidents {
+		if inc.State.Open() || (inc.State == model.Recovered && in.NowNsec < inc.WatchUntil) {
+			kept = append(kept, inc)
+		}
+	}
+	s.Incidents = kept
+	peace := s.Peace[:0]
+	for _, p := range s.Peace {
+		if in.NowNsec < p.UntilNsec && in.Tasks.Get(p.Victim) != nil {
+			peace = append(peace, p)
+		}
+	}
+	s.Peace = peace
+}
+
+// round returns the current round, nil before the first.
+func (inc *Incident) round() *model.Round {
+	if len(inc.Rounds) == 0 {
+		return nil
+	}
+	return &inc.Rounds[len(inc.Rounds)-1]
+}
+
+func findVictim(vs []Victim, n model.TaskNum) *Victim {
+	for i := range vs {
+		if vs[i].Num == n {
+			return &vs[i]
+		}
+	}
+	return nil
+}

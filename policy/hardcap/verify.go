@@ -1,0 +1,146 @@
+package hardcap
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// windowSlack is the share of a window by which it may have begun before the cap was
+// read back: the snapshot that opens a window and the write that follows it belong to
+// one tick.
+const windowSlack = 10 // a tenth
+
+// awaitHold waits for the kernel's answer to the cap.
+func (s *State) awaitHold(p *Params, in *Input, out *Output, inc *Incident) {
+	r := inc.round()
+	h := in.Ledger.Hold(*r.Chosen, inc.ID)
+	switch h.State {
+	case HoldAsked:
+		return
+	case HoldInForce:
+		r.AppliedNsec = h.SinceNsec
+		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
+		out.change(inc)
+	case HoldGone:
+		// The suspect left by itself, which is as good as a cap: see whether that helped.
+		r.AppliedNsec = in.NowNsec
+		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
+		r.Verdict = "the suspect's cgroup went away"
+		out.change(inc)
+	default:
+		why := h.Why
+		if why == "" {
+			why = "the cap was not granted"
+		}
+		s.nextRound(p, in, out, inc, why)
+	}
+}
+
+// judged reports whether the window that just closed lies after the cap.
+func judged(in *Input, r *model.Round) bool {
+	return in.NewWindow && in.WindowStartNsec >= r.AppliedNsec-in.WindowNsec/windowSlack
+}
+
+// verify watches the victim after the cap.
+func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Victim) {
+	r := inc.round()
+	h := in.Ledger.Hold(*r.Chosen, inc.ID)
+	if h.State == HoldFailed {
+		s.nextRound(p, in, out, inc, h.Why)
+		return
+	}
+	if h.State == HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
+		s.cannotFix(p, in, out, inc, "the cap expired before the victim gave enough evidence to judge it")
+		return
+	}
+	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+		return
+	}
+	inc.SignalSum += v.Signal
+	r.WindowsJudged++
+	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
+	if v.Verdict == outlier.Good {
+		inc.GoodInRow++
+	} else {
+		inc.GoodInRow = 0
+	}
+	switch {
+	case inc.GoodInRow >= p.RecoveredWindows:
+		inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
+		inc.WatchUntil = r.AppliedNsec + p.DurationNsec
+		r.Verdict = "the victim recovered"
+		out.ClearFlags = append(out.ClearFlags, inc.Victim)
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideVerified, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
+			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s held", inc.Source, inc.GoodInRow, r.ChosenPath),
+		})
+	case r.WindowsJudged >= p.VerifyWindows:
+		s.takeBack(in, out, inc, v)
+		s.nextRound(p, in, out, inc, "the victim did not recover")
+	default:
+		out.change(inc)
+	}
+}
+
+// watch looks after a recovered victim until the cap ends. The recovery may have been a
+// coincidence: then the victim suffers again, as much as before.
+func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victim) {
+	r := inc.round()
+	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+		return
+	}
+	inc.SignalSum += v.Signal
+	r.WindowsJudged++
+	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
+	if !v.Anomalous || v.Verdict != outlier.Outlier {
+		return
+	}
+	inc.State, inc.ClosedNsec, inc.WatchUntil = model.Searching, 0, 0
+	inc.Signal, inc.Violations, inc.SearchLeft, inc.Fresh = v.Signal, v.Violations, p.SearchWindows, true
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideRelapse, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
+		Reason: fmt.Sprintf("suffers again while %s is held", r.ChosenPath),
+	})
+	if helped(inc, r) {
+		r.Verdict = "helped at first; somebody else hurts the victim now"
+		return
+	}
+	r.Verdict = "the recovery was a coincidence"
+	s.takeBack(in, out, inc, v)
+	s.exclude(p, in, out, inc)
+}
+
+// helped asks whether the victim's distress since the cap is at most half of what it was.
+func helped(inc *Incident, r *model.Round) bool {
+	return r.SignalAfter-inc.Threshold <= (r.SignalBefore-inc.Threshold)/2
+}
+
+// takeBack gives a cap back that did not help.
+func (s *State) takeBack(in *Input, out *Output, inc *Incident, v *Victim) {
+	r := inc.round()
+	out.Drops = append(out.Drops, Drop{Task: *r.Chosen, Incident: inc.ID, Reason: "it did not help the victim"})
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Value: v.Signal, Threshold: v.Threshold,
+		Reason: fmt.Sprintf("holding it did not bring %s of %s under its threshold", inc.Source, inc.VictimPath),
+	})
+}
+
+// nextRound closes the round with a verdict and searches on without its suspect.
+func (s *State) nextRound(p *Params, in *Input, out *Output, inc *Incident, verdict string) {
+	r := inc.round()
+	r.Verdict = verdict
+	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
+	s.exclude(p, in, out, inc)
+	out.change(inc)
+}
+
+// exclude drops the held suspect out of the next round, or ends the incident when the
+// rounds are used up.
+func (s *State) exclude(p *Params, in *Input, out *Output, inc *Incident) {
+	inc.Excluded = append(inc.Excluded, *inc.round().Chosen)
+	if len(inc.Rounds) >= p.MaxRounds {
+		s.cannotFix(p, in, out, inc, fmt.Sprintf("%d suspects were held one after the other and the victim still suffers", len(inc.Rounds)))
+	}
+}

@@ -1,0 +1,162 @@
+// Package localspec learns, on one node, what a signal of a job looks like when
+// nothing is wrong (CPI2 section 3.1, "CPI data aggregation").
+//
+// Intuition. A job's signal is stable enough on one platform that its mean and
+// standard deviation predict the next window. The seed calculates both over thousands
+// of tasks every 24 hours, weighs the previous day by about 0.9 and manages nothing
+// with fewer than 5 tasks or 100 samples a task. One node sees few tasks, so the
+// numbers are parameters and the `single-node` profile lowers them; the arithmetic is
+// the seed's.
+//
+// What is different on one node, and why. In a fleet the windows in which a task
+// suffers are a small share of the sample; here they may be most of it. Once a spec
+// exists, a sample above the outlier threshold therefore enters at the threshold
+// (winsorised): an antagonist that never sleeps moves the spec slowly instead of
+// becoming normal at the next calculation, and a job that truly changed is learned
+// within a few calculations. Rejected: leaving such samples out, because a job that
+// changed would then be an outlier for ever.
+//
+// The first spec is published as soon as it is robust (section 4.1), not after a day.
+package localspec
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Params are the learner's parameters.
+type Params struct {
+	RecalculateNsec   int64   `json:"recalculate_nsec"`     // table 2, "Predicted CPI recalculated"
+	AgeWeight         float64 `json:"age_weight"`           // section 3.1: about 0.9
+	MinTasks          int     `json:"min_tasks"`            // section 3.1: 5
+	MinSamplesPerTask int     `json:"min_samples_per_task"` // section 3.1: 100
+}
+
+// Moments are a weighted count, means and the sum of squared deviations.
+type Moments struct {
+	N         float64 `json:"n"`
+	Mean      float64 `json:"mean"`
+	M2        float64 `json:"m2"`
+	UsageMean float64 `json:"usage_mean"`
+}
+
+// add takes one sample in (Welford).
+func (m *Moments) add(v, usage float64) {
+	m.N++
+	d := v - m.Mean
+	m.Mean += d / m.N
+	m.M2 += d * (v - m.Mean)
+	m.UsageMean += (usage - m.UsageMean) / m.N
+}
+
+// merge takes another population in, weighted by w (Chan et al.).
+func (m *Moments) merge(o Moments, w float64) {
+	n := o.N * w
+	if n <= 0 {
+		return
+	}
+	total := m.N + n
+	d := o.Mean - m.Mean
+	m.M2 += o.M2*w + d*d*m.N*n/total
+	m.Mean += d * n / total
+	m.UsageMean += (o.UsageMean - m.UsageMean) * n / total
+	m.N = total
+}
+
+// Key says what a spec is of. The platform is the node's and the same for all keys.
+type Key struct {
+	Job    string       `json:"job"`
+	Source model.Source `json:"source"`
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Source, b.Source))
+}
+
+// Entry is what is known of one key.
+type Entry struct {
+	Key     Key             `json:"key"`
+	Recent  Moments         `json:"recent"`  // since the last calculation
+	History Moments         `json:"history"` // age-weighted, before it
+	Tasks   []model.TaskNum `json:"tasks"`   // contributors since the last calculation, ordered
+	Samples []int           `json:"samples"` // of each contributor
+	Spec    *model.Spec     `json:"spec,omitempty"`
+}
+
+// State is the learner: it grows with the jobs on the node and with nothing else.
+type State struct {
+	Platform string  `json:"platform"`
+	Entries  []Entry `json:"entries"` // ordered by key
+}
+
+// Lookup returns the published spec of a job, nil when there is none yet.
+func (s *State) Lookup(job string, src model.Source) *model.Spec {
+	i, ok := s.find(Key{job, src})
+	if !ok {
+		return nil
+	}
+	return s.Entries[i].Spec
+}
+
+func (s *State) find(k Key) (int, bool) {
+	return slices.BinarySearchFunc(s.Entries, k, func(e Entry, k Key) int { return compareKeys(e.Key, k) })
+}
+
+// Add takes one window of one task in. threshold is the outlier threshold under the
+// present spec, at which larger values are held; pass +Inf when there is none.
+func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold float64) {
+	k := Key{task.Job, src}
+	i, ok := s.find(k)
+	if !ok {
+		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
+	}
+	e := &s.Entries[i]
+	e.Recent.add(min(v, threshold), usage)
+	j, ok := slices.BinarySearch(e.Tasks, task.Num)
+	if !ok {
+		e.Tasks = slices.Insert(e.Tasks, j, task.Num)
+		e.Samples = slices.Insert(e.Samples, j, 0)
+	}
+	e.Samples[j]++
+}
+
+// Recalculate publishes what is due and returns the specs that are new or changed, in
+// key order; nil, without allocating, when nothing is.
+func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
+	var changed []*model.Spec
+	for i := range s.Entries {
+		e := &s.Entries[i]
+		if e.Spec != nil && monoNsec-e.Spec.MonoNsec < p.RecalculateNsec {
+			continue
+		}
+		if !e.robust(p) {
+			continue
+		}
+		all := e.Recent
+		all.merge(e.History, p.AgeWeight)
+		e.Spec = &model.Spec{
+			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source,
+			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks), UsageMean: all.UsageMean,
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec,
+		}
+		e.History, e.Recent = all, Moments{}
+		e.Tasks, e.Samples = e.Tasks[:0], e.Samples[:0]
+		changed = append(changed, e.Spec)
+	}
+	return changed
+}
+
+// robust asks for enough tasks with enough samples each. A task with few samples does
+// not count and does no harm.
+func (e *Entry) robust(p Params) bool {
+	enough := 0
+	for _, n := range e.Samples {
+		if n >= p.MinSamplesPerTask {
+			enough++
+		}
+	}
+	return enough >= max(1, p.MinTasks)
+}
