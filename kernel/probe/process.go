@@ -1,0 +1,253 @@
+package probe
+
+// What this process may do: /proc/self/status and /proc/self/limits (Documentation/filesystems/proc.rst,
+// capabilities(7)), and real-time scheduling in its cpu cgroup (Documentation/scheduler/sched-rt-group.rst).
+//
+//	Uid:	0	0	0	0              real, effective, saved, file system
+//	CapEff:	000001fffeffffff       bit n is capability n; here all but 24, CAP_SYS_RESOURCE
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// readStatus reads /proc/self/status.
+func (p *prober) readStatus() {
+	text, err := p.read("/proc/self/status")
+	p.status, p.statErr = parseStatus(text), err
+}
+
+// parseStatus reads lines "Key:\tvalue".
+func parseStatus(text string) map[string]string {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			values[key] = strings.TrimSpace(value)
+		}
+	}
+	return values
+}
+
+// processFindings answers about this process.
+func (p *prober) processFindings() []Finding {
+	findings := []Finding{p.descriptors(), p.uidZero()}
+	for _, c := range capabilities {
+		findings = append(findings, p.capability(c.name))
+	}
+	return append(findings, p.realTime())
+}
+
+// capabilities that matter to us: what each is for, and what goes without it.
+var capabilities = []struct {
+	name    string
+	bit     uint
+	gives   []string
+	without string
+}{
+	{CapSysAdmin, unix.CAP_SYS_ADMIN, []string{RemedyWays, RemedyBandwidth}, "resctrl cannot be mounted"},
+	{CapNetAdmin, unix.CAP_NET_ADMIN, []string{SignalRunDelay}, "taskstats refuses, schedstat files serve instead"},
+	{CapPerfmon, unix.CAP_PERFMON, []string{SignalCPI, SignalMPKI}, "perf counters of others are refused (CAP_SYS_ADMIN serves too)"},
+	{CapSysNice, unix.CAP_SYS_NICE, []string{RemedyMigration}, "pages of others cannot be moved, no real-time priority"},
+	{CapSysResource, unix.CAP_SYS_RESOURCE, nil,
+		"the hard descriptor limit cannot be raised, and psi triggers take windows of whole multiples of 2 s only"},
+	{CapDACOverride, unix.CAP_DAC_OVERRIDE, nil, "only files of our own user can be written"},
+	{CapKill, unix.CAP_KILL, []string{RemedyEvict}, "only processes of our own user can be ended"},
+}
+
+// capability reads one bit of CapEff.
+func (p *prober) capability(name string) Finding {
+	f := Finding{Name: name}
+	value := p.status["CapEff"]
+	set, err := strconv.ParseUint(value, 16, 64)
+	if p.statErr != nil {
+		f.Answer, f.Why = CouldNotTell, oneLine(p.statErr.Error())
+		return f
+	}
+	if err != nil {
+		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("/proc/self/status: CapEff %q", value)
+		return f
+	}
+	for _, c := range capabilities {
+		if c.name != name {
+			continue
+		}
+		f.Gives = c.gives
+		f.Answer, f.Why = Yes, "/proc/self/status: CapEff "+value
+		if set&(1<<c.bit) == 0 {
+			f.Answer = No
+			f.Why += ": without it " + c.without
+			f.Needs = name + " (systemd: AmbientCapabilities=, container: capabilities.add)"
+		}
+		return f
+	}
+	f.Answer, f.Why = CouldNotTell, "no such capability among those probed"
+	return f
+}
+
+// uidZero says whether the effective user is root, who owns the kernel's files.
+func (p *prober) uidZero() Finding {
+	f := Finding{Name: RootUser}
+	if p.statErr != nil {
+		f.Answer, f.Why = CouldNotTell, oneLine(p.statErr.Error())
+		return f
+	}
+	uids := strings.Fields(p.status["Uid"])
+	if len(uids) != 4 {
+		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("/proc/self/status: Uid %q", oneLine(p.status["Uid"]))
+		return f
+	}
+	f.Answer, f.Why, f.Needs = yesNo(uids[1] == "0"), "/proc/self/status: effective Uid "+uids[1], "to run as root"
+	return settled(f)
+}
+
+// minFiles is a hard limit below which we could not even follow an ordinary node: about ten kept descriptors a task and
+// 110 pods of a few containers each, before any perf counter.
+const minFiles = 4096
+
+// descriptors reads the hard limit of open files, up to which a process may raise its own.
+func (p *prober) descriptors() Finding {
+	const file = "/proc/self/limits"
+	f := Finding{Name: Descriptors, Gives: []string{SignalCPI, SignalMPKI},
+		Needs: "a larger limit (systemd: LimitNOFILE=), or CAP_SYS_RESOURCE to raise it"}
+	text, err := p.read(file)
+	if err != nil {
+		u := unread(Descriptors, err, "")
+		u.Gives = f.Gives
+		return u
+	}
+	hard, err := hardFiles(text)
+	if err != nil {
+		f.Answer, f.Why, f.Needs = CouldNotTell, fmt.Sprintf("%s: %s", file, oneLine(err.Error())), ""
+		return f
+	}
+	f.Answer = yesNo(hard >= minFiles)
+	f.Why = fmt.Sprintf("%s: hard limit %d; counters take events × CPUs + 1 a task", file, hard)
+	return settled(f)
+}
+
+// hardFiles reads "Max open files  <soft>  <hard>  files"; unlimited is the largest number.
+func hardFiles(text string) (uint64, error) {
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, "Max open files")
+		if !ok {
+			continue
+		}
+		f := strings.Fields(rest)
+		if len(f) < 2 {
+			return 0, fmt.Errorf("line %q: %w", oneLine(line), strconv.ErrSyntax)
+		}
+		if f[1] == "unlimited" {
+			return ^uint64(0), nil
+		}
+		return strconv.ParseUint(f[1], 10, 64)
+	}
+	return 0, fmt.Errorf("no line \"Max open files\": %w", strconv.ErrSyntax)
+}
+
+// realTime says whether a thread in our cpu cgroup could be given real-time priority, which a latency
+// probe or a load generator wants for itself.
+func (p *prober) realTime() Finding {
+	f := Finding{Name: RealTime}
+	if nice := p.capability(CapSysNice); nice.Answer != Yes {
+		f.Answer, f.Why, f.Needs = nice.Answer, nice.Why, CapSysNice
+		return f
+	}
+	if text, err := p.read("/proc/sys/kernel/sched_rt_runtime_us"); err == nil && text == "0" {
+		f.Answer, f.Why = No, "/proc/sys/kernel/sched_rt_runtime_us: 0"
+		f.Needs = "a real-time share in that file"
+		return f
+	}
+	if m, ok := p.groups.v1["cpu"]; ok {
+		return p.realTimeV1(f, m)
+	}
+	return p.realTimeV2(f)
+}
+
+// realTimeV1 reads the share of our group; without the file, groups do not divide real time.
+func (p *prober) realTimeV1(f Finding, m mount) Finding {
+	own, err := p.ownGroup("cpu")
+	if err != nil || strings.Contains(own, "..") {
+		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("group in the cpu hierarchy: %q, %v", own, err)
+		return f
+	}
+	path := strings.TrimRight(m.dir+own, "/") + "/cpu.rt_runtime_us"
+	text, err := p.read(path)
+	switch {
+	case err != nil && absent(err) && p.exists(m.dir+"/cpu.rt_runtime_us"):
+		f.Answer, f.Why = CouldNotTell, path+": not there, though in the root: the group is not visible from here"
+	case err != nil && absent(err):
+		f.Answer, f.Why = Yes, path+": not there: groups do not divide real time"
+	case err != nil:
+		f.Answer, f.Why = CouldNotTell, oneLine(err.Error())
+	default:
+		f.Answer, f.Why = yesNo(text != "0"), path+": "+oneLine(text)
+		f.Needs = "a share there (new groups begin with 0), or to run in the root group"
+	}
+	return settled(f)
+}
+
+// realTimeV2 goes by the kernel's configuration: cgroup2 has no file for it, and with CONFIG_RT_GROUP_SCHED only the root
+// group has a share.
+func (p *prober) realTimeV2(f Finding) Finding {
+	if p.groups.self == "/" && p.rootOf2() {
+		f.Answer, f.Why = Yes, "/proc/self/cgroup: in the root group"
+		return f
+	}
+	set, where, err := p.configured("CONFIG_RT_GROUP_SCHED")
+	switch {
+	case err != nil:
+		f.Answer, f.Why = CouldNotTell, "not in the root group, and the kernel's configuration cannot be read: "+oneLine(err.Error())
+	case set:
+		f.Answer, f.Why = No, where+": CONFIG_RT_GROUP_SCHED=y: groups of cgroup2 below the root have no real-time share"
+		f.Needs = "rt_group_sched=0 on the kernel command line (Linux 6.17), or to run in the root group"
+	default:
+		f.Answer, f.Why = Yes, where+": CONFIG_RT_GROUP_SCHED is not set: groups do not divide real time"
+	}
+	return f
+}
+
+// maxConfig bounds an unpacked kernel configuration in bytes; today's have about 300 KiB.
+const maxConfig = 4 << 20
+
+// configured says whether a kernel option is y, and which file said so.
+func (p *prober) configured(option string) (set bool, where string, err error) {
+	release, err := p.read("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return false, "", err
+	}
+	if plain := "/boot/config-" + release; !strings.Contains(release, "/") {
+		if text, err := p.read(plain); err == nil {
+			return hasOption(text, option), plain, nil
+		}
+	}
+	const packed = "/proc/config.gz"
+	raw, err := p.fs.ReadFile(packed, nil)
+	if err != nil {
+		return false, "", err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return false, "", fmt.Errorf("%s: %w", packed, err)
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxConfig))
+	if err != nil {
+		return false, "", fmt.Errorf("%s: %w", packed, err)
+	}
+	return hasOption(string(text), option), packed, nil
+}
+
+// hasOption looks for the line "CONFIG_X=y".
+func hasOption(config, option string) bool {
+	for line := range strings.Lines(config) {
+		if strings.TrimRight(line, "\n") == option+"=y" {
+			return true
+		}
+	}
+	return false
+}
