@@ -49,6 +49,8 @@ type Params struct {
 	RetryAfterNsec   int64   `json:"retry_after_nsec"`  // peace after an incident that led nowhere
 	// AnalysisEveryNsec: section 4.2, at most one attempt each second on a machine.
 	AnalysisEveryNsec int64 `json:"analysis_every_nsec"`
+	// IDPrefix keeps the incidents of different starts of the agent apart.
+	IDPrefix string `json:"id_prefix"`
 	// Correlation parameters by signal source.
 	Antagonist [model.NumSources]antagonist.Params `json:"antagonist"`
 }
@@ -219,7 +221,7 @@ func (s *State) open(p *Params, in *Input, out *Output) {
 		task := in.Tasks.Get(v.Num)
 		s.Incidents = append(s.Incidents, Incident{
 			Incident: model.Incident{
-				ID: fmt.Sprintf("i-%06d", s.NextID), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
+				ID: fmt.Sprintf("i%s-%d", p.IDPrefix, s.NextID), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
 				Source: v.Source, Signal: v.Signal, Threshold: v.Threshold, Spec: *v.Spec,
 				Violations: v.Violations, OpenedNsec: in.NowNsec, OpenedWall: in.WallNsec, State: model.Searching,
 			},

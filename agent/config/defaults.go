@@ -1,0 +1,84 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// sources says where each default comes from; printed beside it by `config defaults`.
+var sources = map[string]string{
+	"profile":                                   "cpi2: the seed's own values; single-node: few tasks, short windows",
+	"mode":                                      "off, observe (record what would be done) or enforce",
+	"signals":                                   "cpi needs hardware counters; slowdown is (cpu + run-queue delay) / cpu",
+	"cpi2.collection_granularity":               "CPI2 table 2",
+	"cpi2.sampling_duration":                    "CPI2 table 2: 10 seconds",
+	"cpi2.sampling_frequency":                   "CPI2 table 2: every 1 minute",
+	"cpi2.aggregation_granularity":              "CPI2 table 2: job x CPU type",
+	"cpi2.predicted_cpi_recalculated":           "CPI2 table 2: every 24 hours (goal: 1 hour)",
+	"cpi2.required_cpu_usage":                   "CPI2 table 2: 0.25 CPU-sec/sec; below it a window says nothing",
+	"cpi2.outlier_threshold_1":                  "CPI2 table 2: 2 standard deviations",
+	"cpi2.outlier_threshold_2":                  "CPI2 table 2: 3 violations in 5 minutes",
+	"cpi2.antagonist_correlation_threshold":     "CPI2 table 2: 0.35; for the cpi signal",
+	"cpi2.hard_capping_quota":                   "CPI2 table 2: 0.1 CPU-sec/sec; for batch and critical",
+	"cpi2.hard_capping_duration":                "CPI2 table 2: 5 mins",
+	"cpi2.hard_capping_quota_best_effort":       "CPI2 section 5: 0.01 CPU-sec/sec for best-effort",
+	"cpi2.hard_capping_period":                  "CPI2 section 5: 25 ms in each 250 ms",
+	"cpi2.correlation_window":                   "CPI2 section 4.2: 10 minutes",
+	"cpi2.analysis_every":                       "CPI2 section 4.2: at most one attempt each second",
+	"cpi2.age_weight":                           "CPI2 section 3.1: about 0.9",
+	"cpi2.min_tasks":                            "CPI2 section 3.1: not with fewer than 5 tasks",
+	"cpi2.min_samples_per_task":                 "CPI2 section 3.1: nor fewer than 100 samples per task",
+	"cpi2.recovered_windows":                    "windows in a row under the threshold that mean recovered",
+	"cpi2.verify_windows":                       "windows judged before a cap that does not help is taken back",
+	"cpi2.search_windows":                       "analyses before a search for the antagonist gives up",
+	"cpi2.max_rounds":                           "suspects held one after the other in one incident",
+	"cpi2.retry_after":                          "peace for a victim that could not be helped",
+	"slowdown.min_rise":                         "least distance of the outlier threshold from the mean",
+	"slowdown.antagonist_correlation_threshold": "calibrated for slowdown; see policy/antagonist",
+	"slowdown.ratio_bound":                      "how many times the threshold one window counts at most",
+	"slowdown.min_suspect_cpu":                  "CPU-sec/sec that a suspect must use while the victim suffers",
+	"slowdown.margin_over_median":               "by how much a suspect must stand out from the others",
+	"limits.max_held_tasks":                     "tasks held at once; the first may always be held",
+	"limits.max_be_cpu_taken":                   "share of the node's BE CPU held back at once, beyond the first task",
+	"agent.kill_switch":                         "while this file exists everything is released and nothing is held",
+	"agent.socket_group":                        "members may operate the agent; root may always",
+	"agent.metrics_listen":                      "Prometheus; empty: none",
+	"record.max_bytes":                          "samples and decisions, oldest dropped first",
+}
+
+// Print returns a configuration as YAML with the source of each default beside it.
+func (c *Config) Print() ([]byte, error) {
+	var doc yaml.Node
+	if err := doc.Encode(c); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	for key, text := range sources {
+		if n := find(&doc, key); n != nil {
+			comment(&doc, n, text)
+		}
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// comment puts a text behind a scalar, or behind the key of anything larger.
+func comment(parent, n *yaml.Node, text string) {
+	if n.Kind == yaml.ScalarNode {
+		n.LineComment = text
+		return
+	}
+	for i, c := range parent.Content {
+		if c == n && i > 0 {
+			parent.Content[i-1].LineComment = text
+			return
+		}
+		comment(c, n, text)
+	}
+}

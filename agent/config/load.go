@@ -1,0 +1,322 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/match"
+)
+
+// maxFileBytes bounds the file: a thousand rules fit in a fraction of it.
+const maxFileBytes = 1 << 20
+
+// maxHistoryWindows bounds the correlation window: an hour of one-second windows.
+const maxHistoryWindows = 3600
+
+// Load reads and checks a file. Every error is one line that begins with the file's
+// name and, where there is one, the line.
+func Load(path string) (*Config, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot be read: %w", path, errors.Unwrap(err))
+	}
+	if st.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s: has %d bytes; expected at most %d", path, st.Size(), maxFileBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot be read: %w", path, errors.Unwrap(err))
+	}
+	return Parse(path, b)
+}
+
+// Parse checks a file's content; name stands in the errors.
+func Parse(name string, b []byte) (*Config, error) {
+	var doc yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, yamlError(name, err)
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: holds more than one YAML document", name)
+	}
+	if line := fancy(&doc); line > 0 {
+		return nil, fmt.Errorf("%s:%d: anchors, aliases, merge keys and empty sections are not supported here", name, line)
+	}
+	profile, version := ProfileCPI2, Version
+	if n := find(&doc, "profile"); n != nil {
+		profile = n.Value
+	}
+	if n := find(&doc, "version"); n != nil && n.Decode(&version) == nil && version > Version {
+		return nil, fmt.Errorf("%s:%d: version: is %d, newer than this program reads (%d)", name, n.Line, version, Version)
+	}
+	c, ok := Defaults(profile)
+	if !ok {
+		return nil, fmt.Errorf("%s:%d: profile: unknown profile %q; expected one of %s", name, lineOf(&doc, "profile"), profile, strings.Join(Profiles(), ", "))
+	}
+	strict := yaml.NewDecoder(bytes.NewReader(b))
+	strict.KnownFields(true)
+	if err := strict.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return nil, yamlError(name, err)
+	}
+	if key, why := c.Validate(); why != "" {
+		return nil, fmt.Errorf("%s:%d: %s: %s", name, lineOf(&doc, key), key, why)
+	}
+	return &c, nil
+}
+
+// fancy returns the line of the first anchor, alias, merge key or null, 0 when there is
+// none. A configuration needs none of them: nested aliases are a known bomb, and a null
+// would wipe a profile's defaults.
+func fancy(n *yaml.Node) int {
+	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Tag == "!!merge" || n.Tag == "!!null" {
+		return n.Line
+	}
+	for _, c := range n.Content {
+		if line := fancy(c); line > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+// knownType cuts the Go type from the library's report of an unknown key.
+var knownType = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// yamlError makes one line of the library's report: the first problem, with its line.
+func yamlError(name string, err error) error {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	var te *yaml.TypeError
+	if errors.As(err, &te) && len(te.Errors) > 0 {
+		msg = te.Errors[0]
+	}
+	msg = knownType.ReplaceAllString(msg, `unknown key "$1"`)
+	msg, _, _ = strings.Cut(msg, "\n")
+	if rest, ok := strings.CutPrefix(msg, "line "); ok {
+		if line, text, ok := strings.Cut(rest, ": "); ok {
+			return fmt.Errorf("%s:%s: %s", name, line, text)
+		}
+	}
+	return fmt.Errorf("%s: %s", name, msg)
+}
+
+// find returns the value of a key such as tasks[2].match, nil when it is not written.
+func find(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
+		n = n.Content[0]
+	}
+	for _, part := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		if n = child(n, part); n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+func child(n *yaml.Node, part string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == part {
+				return n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	}
+	return nil
+}
+
+// lineOf finds the line of a key, or of the nearest enclosing key that is written down:
+// a value that comes from the profile has no line of its own.
+func lineOf(doc *yaml.Node, key string) int {
+	for {
+		if n := find(doc, key); n != nil {
+			return max(1, n.Line)
+		}
+		i := strings.LastIndexAny(key, ".[")
+		if i <= 0 {
+			return 1
+		}
+		key = key[:i]
+	}
+}
+
+// check is one rule on one key.
+type check struct {
+	key  string
+	ok   bool
+	want string
+}
+
+// Validate finds the first impossible value; why is empty when there is none.
+func (c *Config) Validate() (key, why string) {
+	for _, group := range [][]check{c.checkTop(), c.checkCPI2(), c.checkSlowdown(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
+		for _, ch := range group {
+			if !ch.ok {
+				return ch.key, ch.want
+			}
+		}
+	}
+	if _, err := match.Compile(c.Rules()); err != nil {
+		return c.ruleOf(err), err.Error()
+	}
+	return "", ""
+}
+
+// ruleOf finds the last rule that a match error names.
+func (c *Config) ruleOf(err error) string {
+	for i := len(c.Tasks) - 1; i >= 0; i-- {
+		if strings.Contains(err.Error(), fmt.Sprintf("match %q", c.Tasks[i].Match)) {
+			return fmt.Sprintf("tasks[%d].match", i)
+		}
+	}
+	return "tasks"
+}
+
+func (c *Config) checkTop() []check {
+	var mode model.Mode
+	checks := []check{
+		{"version", c.Version == Version, fmt.Sprintf("is %d; expected %d", c.Version, Version)},
+		{"mode", mode.UnmarshalText([]byte(c.Mode)) == nil, fmt.Sprintf("is %q; expected off, observe or enforce", c.Mode)},
+		{"signals", len(c.Signals) > 0, "is empty; expected cpi, slowdown or both"},
+		{"limits.max_held_tasks", c.Limits.MaxHeldTasks >= 1, "expected at least 1 (mode: observe holds nobody)"},
+		between("limits.max_be_cpu_taken", c.Limits.MaxBECPUTaken, 0, 1, "a share"),
+		{"record.max_bytes", c.Record.MaxBytes >= 1<<20, "expected at least 1 MiB (enabled: false records nothing)"},
+	}
+	for i, s := range c.Signals {
+		var src model.Source
+		checks = append(checks, check{fmt.Sprintf("signals[%d]", i), src.UnmarshalText([]byte(s)) == nil, fmt.Sprintf("is %q; expected cpi or slowdown", s)})
+	}
+	return checks
+}
+
+func (c *Config) checkCPI2() []check {
+	p := &c.CPI2
+	k := func(name string) string { return "cpi2." + name }
+	return []check{
+		{k("collection_granularity"), p.CollectionGranularity == "task", fmt.Sprintf("is %q; only task is built", p.CollectionGranularity)},
+		{k("aggregation_granularity"), p.AggregationGranularity == "job x CPU type", fmt.Sprintf("is %q; only \"job x CPU type\" is built", p.AggregationGranularity)},
+		atLeast(k("sampling_duration"), p.SamplingDuration, 100*time.Millisecond),
+		atLeast(k("sampling_frequency"), p.SamplingFrequency, p.SamplingDuration),
+		atLeast(k("predicted_cpi_recalculated"), p.PredictedCPIRecalculated, p.SamplingFrequency),
+		between(k("required_cpu_usage"), p.RequiredCPUUsage, 0, 1024, "CPU-sec/sec"),
+		between(k("outlier_threshold_1"), p.OutlierThreshold1, 0, 100, "standard deviations"),
+		{k("outlier_threshold_2.violations"), p.OutlierThreshold2.Violations >= 1 && p.OutlierThreshold2.Violations <= 1000, "expected 1 to 1000"},
+		{
+			k("outlier_threshold_2.window"), p.OutlierThreshold2.Window >= time.Duration(p.OutlierThreshold2.Violations)*p.SamplingFrequency,
+			fmt.Sprintf("is %s, in which %d windows of %s do not fit", p.OutlierThreshold2.Window, p.OutlierThreshold2.Violations, p.SamplingFrequency),
+		},
+		between(k("antagonist_correlation_threshold"), p.AntagonistCorrelationThreshold, 0, 1, "a correlation"),
+		between(k("hard_capping_quota"), p.HardCappingQuota, 0.001, 1024, "CPU-sec/sec; the kernel's least is 1 ms in 1 s"),
+		between(k("hard_capping_quota_best_effort"), p.HardCappingQuotaBestEffort, 0.001, 1024, "CPU-sec/sec; the kernel's least is 1 ms in 1 s"),
+		{k("hard_capping_period"), p.HardCappingPeriod >= time.Millisecond && p.HardCappingPeriod <= time.Second, "expected 1ms to 1s, the kernel's bounds"},
+		atLeast(k("hard_capping_duration"), p.HardCappingDuration, time.Duration(p.RecoveredWindows)*p.SamplingFrequency),
+		atLeast(k("correlation_window"), p.CorrelationWindow, p.SamplingFrequency),
+		{
+			k("correlation_window"), p.CorrelationWindow.Seconds() <= maxHistoryWindows*p.SamplingFrequency.Seconds(),
+			fmt.Sprintf("is %s; expected at most %d windows of %s", p.CorrelationWindow, maxHistoryWindows, p.SamplingFrequency),
+		},
+		atLeast(k("analysis_every"), p.AnalysisEvery, 0),
+		between(k("age_weight"), p.AgeWeight, 0, 0.999, "a weight below 1"),
+		{k("min_tasks"), p.MinTasks >= 1, "expected at least 1"},
+		{k("min_samples_per_task"), p.MinSamplesPerTask >= 2, "expected at least 2: one sample has no deviation"},
+		{k("recovered_windows"), p.RecoveredWindows >= 1, "expected at least 1"},
+		{k("verify_windows"), p.VerifyWindows >= p.RecoveredWindows, "expected at least recovered_windows"},
+		{k("search_windows"), p.SearchWindows >= 1, "expected at least 1"},
+		{k("max_rounds"), p.MaxRounds >= 1, "expected at least 1"},
+		atLeast(k("retry_after"), p.RetryAfter, 0),
+	}
+}
+
+func (c *Config) checkSlowdown() []check {
+	s := &c.Slowdown
+	return []check{
+		between("slowdown.min_rise", s.MinRise, 0, 1000, "in units of slowdown"),
+		between("slowdown.antagonist_correlation_threshold", s.AntagonistCorrelationThreshold, 0, 1, "a correlation"),
+		{"slowdown.ratio_bound", s.RatioBound == 0 || (s.RatioBound > 1 && s.RatioBound <= 1e6), "expected more than 1, or 0 for none"},
+		between("slowdown.min_suspect_cpu", s.MinSuspectCPU, 0, 1024, "CPU-sec/sec"),
+		between("slowdown.margin_over_median", s.MarginOverMedian, 0, 1, "a correlation"),
+		{
+			"slowdown.antagonist_correlation_threshold", s.RatioBound == 0 || s.AntagonistCorrelationThreshold < 1-1/s.RatioBound,
+			fmt.Sprintf("is %g, which no suspect can reach: ratio_bound %g bounds scores at %.3g", s.AntagonistCorrelationThreshold, s.RatioBound, 1-1/s.RatioBound),
+		},
+	}
+}
+
+func (c *Config) checkAgent() []check {
+	a := &c.Agent
+	checks := []check{atLeast("agent.discover_every", a.DiscoverEvery, 100*time.Millisecond)}
+	for _, p := range []struct{ key, path string }{
+		{"agent.state_dir", a.StateDir}, {"agent.socket", a.Socket}, {"agent.kill_switch", a.KillSwitch},
+	} {
+		checks = append(checks, check{p.key, filepath.IsAbs(p.path), fmt.Sprintf("is %q; expected an absolute path", p.path)})
+	}
+	// The kernel's sockaddr_un holds 107 characters.
+	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})
+}
+
+func (c *Config) checkTasks() []check {
+	checks := []check{{"tasks", len(c.Tasks) > 0, "is missing; expected at least one rule with match, job and class"}}
+	for i := range c.Tasks {
+		t := &c.Tasks[i]
+		k := func(name string) string { return fmt.Sprintf("tasks[%d].%s", i, name) }
+		var class model.Class
+		var imp model.Importance
+		classErr := class.UnmarshalText([]byte(t.Class))
+		checks = append(checks,
+			check{k("job"), t.Job != "", "is missing: every task belongs to a job"},
+			check{k("class"), classErr == nil, fmt.Sprintf("is %q; expected LC, BE or system", t.Class)},
+			check{k("importance"), t.Importance == "" || imp.UnmarshalText([]byte(t.Importance)) == nil, fmt.Sprintf("is %q; expected best-effort, batch or critical", t.Importance)},
+			check{k("importance"), t.Importance == "" || class == model.BE, "only BE tasks have an importance"},
+			check{k("class"), !c.jobHasOtherClass(i), fmt.Sprintf("job %q has another class in an earlier rule", t.Job)},
+		)
+	}
+	return checks
+}
+
+// jobHasOtherClass: a job is a set of like tasks.
+func (c *Config) jobHasOtherClass(i int) bool {
+	return slices.ContainsFunc(c.Tasks[:i], func(t Task) bool { return t.Job == c.Tasks[i].Job && t.Class != c.Tasks[i].Class })
+}
+
+func (c *Config) checkSLO() []check {
+	var checks []check
+	for i := range c.SLO {
+		s := &c.SLO[i]
+		k := func(name string) string { return fmt.Sprintf("slo[%d].%s", i, name) }
+		known := slices.ContainsFunc(c.Tasks, func(t Task) bool { return t.Job == s.Job })
+		checks = append(checks,
+			check{k("job"), known, fmt.Sprintf("is %q, which no rule under tasks names", s.Job)},
+			check{k("kind"), s.Kind == "memcached", fmt.Sprintf("is %q; expected memcached", s.Kind)},
+			check{k("address"), s.Address != "", "is missing; expected host:port or unix:/path"},
+			check{k("poll"), s.Poll == 0 || s.Poll >= time.Millisecond, "expected at least 1ms, or nothing for 20ms"},
+			check{k("window"), s.Window == 0 || s.Window >= 100*time.Millisecond, "expected at least 100ms, or nothing for 3s"},
+		)
+	}
+	return checks
+}
+
+func between(key string, v, lo, hi float64, what string) check {
+	ok := !math.IsNaN(v) && v >= lo && v <= hi
+	return check{key, ok, fmt.Sprintf("is %g; expected %g to %g (%s)", v, lo, hi, what)}
+}
+
+func atLeast(key string, v, lo time.Duration) check {
+	return check{key, v >= lo, fmt.Sprintf("is %s; expected at least %s", v, lo)}
+}

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Params returns what a checked configuration says to the engine. platform is the CPU
+// type of the node.
+func (c *Config) Params(platform string) engine.Params {
+	p := &c.CPI2
+	windows := int(math.Ceil(float64(p.CorrelationWindow) / float64(p.SamplingFrequency)))
+	e := engine.Params{
+		Platform: platform, HistoryWindows: max(1, windows), CapPeriodNsec: p.HardCappingPeriod.Nanoseconds(),
+		Outlier: outlier.Params{
+			RequiredCPUUsage: p.RequiredCPUUsage, Sigmas: p.OutlierThreshold1,
+			Violations: p.OutlierThreshold2.Violations, WindowNsec: p.OutlierThreshold2.Window.Nanoseconds(),
+		},
+		Spec: localspec.Params{
+			RecalculateNsec: p.PredictedCPIRecalculated.Nanoseconds(), AgeWeight: p.AgeWeight,
+			MinTasks: p.MinTasks, MinSamplesPerTask: p.MinSamplesPerTask,
+		},
+		Hardcap: hardcap.Params{
+			Quota: p.HardCappingQuota, QuotaBestEffort: p.HardCappingQuotaBestEffort,
+			DurationNsec: p.HardCappingDuration.Nanoseconds(), RecoveredWindows: p.RecoveredWindows,
+			VerifyWindows: p.VerifyWindows, SearchWindows: p.SearchWindows, MaxRounds: p.MaxRounds,
+			RetryAfterNsec: p.RetryAfter.Nanoseconds(), AnalysisEveryNsec: p.AnalysisEvery.Nanoseconds(),
+		},
+		Limits: engine.Limits{MaxHeldTasks: c.Limits.MaxHeldTasks, MaxBETaken: c.Limits.MaxBECPUTaken},
+	}
+	e.Outlier.MinRise[model.SourceSlowdown] = c.Slowdown.MinRise
+	e.Hardcap.Antagonist[model.SourceCPI] = antagonist.Params{Threshold: p.AntagonistCorrelationThreshold}
+	e.Hardcap.Antagonist[model.SourceSlowdown] = antagonist.Params{
+		Threshold: c.Slowdown.AntagonistCorrelationThreshold, Offset: 1, Bound: c.Slowdown.RatioBound,
+		MinSuspectCPU: c.Slowdown.MinSuspectCPU, Margin: c.Slowdown.MarginOverMedian,
+	}
+	for src := range model.NumSources {
+		e.Sources[src] = slices.Contains(c.Signals, src.String())
+	}
+	_ = e.Mode.UnmarshalText([]byte(c.Mode)) // checked by Validate
+	return e
+}
+
+// Rules returns the task rules of a checked configuration.
+func (c *Config) Rules() []match.Rule {
+	rules := make([]match.Rule, len(c.Tasks))
+	for i := range c.Tasks {
+		t := &c.Tasks[i]
+		rules[i] = match.Rule{Glob: t.Match, Job: t.Job, Production: t.Production, Eligible: t.Eligible}
+		_ = rules[i].Class.UnmarshalText([]byte(t.Class)) // checked by Validate
+		if t.Importance != "" {
+			_ = rules[i].Importance.UnmarshalText([]byte(t.Importance))
+		}
+	}
+	return rules
+}

@@ -1,0 +1,79 @@
+// Package node is the typed seam between the agent and the machine it runs on. The
+// kernel stands behind it in node/linux; a simulated server will stand behind it too.
+package node
+
+import (
+	"github.com/commensal-io/commensal/model"
+)
+
+// Host is a machine that can be observed and acted on. It is not safe for concurrent
+// use: the agent's loop is its only caller.
+type Host interface {
+	// Observe fills snap with one reading of everything. The slices of snap are reused.
+	// An error means that nothing could be read at all; what is merely missing is an
+	// outcome in the snapshot.
+	Observe(mark model.WindowMark, snap *model.Snapshot) error
+	// Knobs appends what the held knobs say now.
+	Knobs(dst []model.KnobReading) []model.KnobReading
+	// Apply carries the changes out, in order, and appends a result for each Hold and
+	// Release. The value found and the value intended are on disk before each write.
+	Apply(changes []model.Change, dst []model.Result) []model.Result
+	// Restore puts back everything that is still ours.
+	Restore() (Report, error)
+	// Close ends the observation and leaves what is held as it is.
+	Close() error
+}
+
+// Restoration is what became of one cgroup's limit.
+type Restoration struct {
+	Path  string       `json:"path"`
+	Kind  RestoreKind  `json:"kind"`
+	Found model.CPUMax `json:"found"` // what was there before us
+	Now   model.CPUMax `json:"now"`   // what is there now
+	Error string       `json:"error,omitempty"`
+}
+
+// RestoreKind says what became of it.
+type RestoreKind string
+
+// The kinds.
+const (
+	Restored    RestoreKind = "restored"     // written back and read back
+	AsFound     RestoreKind = "as found"     // it already was as we had found it
+	LeftForeign RestoreKind = "left foreign" // a stranger's value stands there; it was left
+	LeftGone    RestoreKind = "gone"         // the cgroup is gone, or a new one has its path
+	NotRestored RestoreKind = "not restored" // the kernel refused
+)
+
+// Report is what a restore did.
+type Report struct {
+	Items []Restoration `json:"items"`
+	// Unreadable says which parts of the journal could not be used, "" when all could.
+	Unreadable string `json:"unreadable,omitempty"`
+	// Rebooted: the journal is of an earlier boot; the kernel forgot everything by itself.
+	Rebooted bool `json:"rebooted,omitempty"`
+}
+
+// Complete reports whether nothing of ours can be left behind.
+func (r *Report) Complete() bool {
+	if r.Unreadable != "" {
+		return false
+	}
+	for i := range r.Items {
+		if r.Items[i].Kind == NotRestored {
+			return false
+		}
+	}
+	return true
+}
+
+// Count returns how many items are of a kind.
+func (r *Report) Count(k RestoreKind) int {
+	n := 0
+	for i := range r.Items {
+		if r.Items[i].Kind == k {
+			n++
+		}
+	}
+	return n
+}

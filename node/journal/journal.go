@@ -1,0 +1,344 @@
+// Package journal keeps, on disk, what must be put back: before each write to the
+// kernel the value found and the value intended are appended and synced, so that
+// whoever comes after a crash knows both (DESIGN.md, decisions 5 and 6).
+//
+// The file is a sequence of lines: eight hexadecimal digits of CRC-32C, a space, one
+// JSON entry, a newline. The first entry names the format's version and the boot. A last
+// line without its newline was cut off by a crash; its write never happened, because the
+// write comes after the sync. Any other line that does not verify makes the journal
+// corrupt: what it says elsewhere is still used, because every restore checks that the
+// value in the kernel is ours, and what could not be read is reported.
+//
+// When nothing is outstanding the file is cut back to its first line, so that it grows
+// with what is held and not with time.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Version of the format that this package writes and the newest that it reads.
+const Version = 1
+
+// maxBytes bounds what Open reads: far above what max_held_tasks can fill, far below
+// what would hurt.
+const maxBytes = 16 << 20
+
+// Sentinels.
+var (
+	// ErrCorrupt: a line before the last does not verify.
+	ErrCorrupt = errors.New("journal is corrupt")
+	// ErrNewer: a newer version of the agent wrote the journal.
+	ErrNewer = errors.New("journal was written by a newer version")
+)
+
+// The kinds of entry.
+const (
+	kindOpen   = "open"
+	kindIntent = "intent" // about to write Value where Found was first and Before is now
+	kindWrote  = "wrote"  // read back Value
+	kindDone   = "done"   // put back, or no longer ours
+)
+
+// entry is one line.
+type entry struct {
+	Kind    string        `json:"kind"`
+	Version int           `json:"version,omitempty"`
+	Boot    string        `json:"boot,omitempty"`
+	Task    string        `json:"task,omitempty"` // cgroup path of the task whose knob this is part of
+	Path    string        `json:"path,omitempty"` // cgroup path of this limit: the task or a descendant
+	Inode   uint64        `json:"inode,omitempty"`
+	Found   *model.CPUMax `json:"found,omitempty"`
+	Before  *model.CPUMax `json:"before,omitempty"`
+	Value   *model.CPUMax `json:"value,omitempty"`
+}
+
+// Limit is one cgroup's limit that was touched and is not yet put back.
+type Limit struct {
+	Task     string
+	Path     string
+	Inode    uint64
+	Found    model.CPUMax // before our first write
+	Before   model.CPUMax // before our last write
+	Intended model.CPUMax // by our last write
+	ReadBack *model.CPUMax
+}
+
+// Ours reports whether a value in the kernel can be ours: as read back, or one of the
+// states that a crash in the middle of the last compound write leaves behind.
+func (l *Limit) Ours(now model.CPUMax) bool {
+	if l.ReadBack != nil {
+		return now == *l.ReadBack
+	}
+	in := func(v, a, b int64) bool { return v == a || v == b }
+	return in(now.QuotaUsec, l.Before.QuotaUsec, l.Intended.QuotaUsec) &&
+		in(now.PeriodUsec, l.Before.PeriodUsec, l.Intended.PeriodUsec) &&
+		in(now.BurstUsec, l.Before.BurstUsec, l.Intended.BurstUsec)
+}
+
+// Journal is the open file with what is outstanding in it.
+type Journal struct {
+	file   *os.File
+	header int64
+	boot   string // of the entries
+	limits []Limit
+	buf    bytes.Buffer
+}
+
+// Contents is what a journal says.
+type Contents struct {
+	Boot   string
+	Limits []Limit
+	// Bad describes each line that could not be used.
+	Bad []string
+	// Torn: the last line was cut off by a crash, before its write.
+	Torn bool
+}
+
+// Read reads a journal without opening it for writing. A missing file is an empty
+// journal. With ErrCorrupt the contents hold what could still be read.
+func Read(path string) (*Contents, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return &Contents{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	b, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("journal: read %s: %w", path, err)
+	}
+	c, err := parse(b)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// parse reads the lines.
+func parse(b []byte) (*Contents, error) {
+	c := &Contents{}
+	if len(b) > maxBytes {
+		return c, fmt.Errorf("%w: larger than %d bytes", ErrCorrupt, maxBytes)
+	}
+	for n := 1; len(b) > 0; n++ {
+		line, rest, whole := bytes.Cut(b, []byte{'\n'})
+		b = rest
+		if !whole {
+			c.Torn = true
+			break
+		}
+		e, err := parseLine(line)
+		if err == nil {
+			err = c.take(e, n)
+		}
+		if errors.Is(err, ErrNewer) {
+			return c, err
+		}
+		if err != nil {
+			c.Bad = append(c.Bad, fmt.Sprintf("line %d: %v", n, err))
+		}
+	}
+	if len(c.Bad) > 0 {
+		return c, fmt.Errorf("%w: %s", ErrCorrupt, strings.Join(c.Bad, "; "))
+	}
+	return c, nil
+}
+
+func parseLine(line []byte) (*entry, error) {
+	if len(line) < 10 || line[8] != ' ' {
+		return nil, errors.New("not an entry")
+	}
+	want, err := strconv.ParseUint(string(line[:8]), 16, 32)
+	if err != nil {
+		return nil, errors.New("no checksum")
+	}
+	if got := crc32.Checksum(line[9:], crc32.MakeTable(crc32.Castagnoli)); got != uint32(want) {
+		return nil, fmt.Errorf("checksum %08x, expected %08x", got, want)
+	}
+	e := &entry{}
+	if err := json.Unmarshal(line[9:], e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// take applies one entry to what is outstanding.
+func (c *Contents) take(e *entry, line int) error {
+	if e.Kind == kindOpen {
+		if e.Version > Version {
+			return fmt.Errorf("%w: version %d, this one reads up to %d", ErrNewer, e.Version, Version)
+		}
+		if c.Boot != "" && c.Boot != e.Boot {
+			c.Limits = c.Limits[:0] // everything before is of an earlier boot
+		}
+		c.Boot = e.Boot
+		return nil
+	}
+	if line == 1 {
+		return errors.New("the first line does not name the version and the boot")
+	}
+	var err error
+	c.Limits, err = apply(c.Limits, e)
+	return err
+}
+
+// apply takes one entry into a list of limits.
+func apply(limits []Limit, e *entry) ([]Limit, error) {
+	i := slices.IndexFunc(limits, func(l Limit) bool { return l.Path == e.Path && l.Inode == e.Inode })
+	switch e.Kind {
+	case kindIntent:
+		if e.Found == nil || e.Before == nil || e.Value == nil {
+			return limits, errors.New("intent without its values")
+		}
+		l := Limit{Task: e.Task, Path: e.Path, Inode: e.Inode, Found: *e.Found, Before: *e.Before, Intended: *e.Value}
+		if i < 0 {
+			return append(limits, l), nil
+		}
+		limits[i] = l
+	case kindWrote:
+		if i < 0 || e.Value == nil {
+			return limits, fmt.Errorf("read-back of %s without an intent", e.Path)
+		}
+		v := *e.Value
+		limits[i].ReadBack = &v
+	case kindDone:
+		if i >= 0 {
+			limits = slices.Delete(limits, i, i+1)
+		}
+	default:
+		return limits, fmt.Errorf("unknown kind %q", e.Kind)
+	}
+	return limits, nil
+}
+
+// Create starts a new journal for this boot, in place of whatever was there. The caller
+// has restored or set aside an old one before.
+func Create(path, boot string) (*Journal, error) {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	j := &Journal{file: f, boot: boot}
+	if err := j.append(&entry{Kind: kindOpen, Version: Version, Boot: boot}); err != nil {
+		f.Close() //nolint:errcheck // the first error counts
+		return nil, err
+	}
+	j.header = int64(j.buf.Len())
+	if err := os.Rename(tmp, path); err != nil {
+		f.Close() //nolint:errcheck // the first error counts
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return j, syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	defer d.Close() //nolint:errcheck // read only
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("journal: sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// append writes entries in one write and syncs them.
+func (j *Journal) append(es ...*entry) error {
+	j.buf.Reset()
+	for _, e := range es {
+		b, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+		fmt.Fprintf(&j.buf, "%08x %s\n", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)), b)
+	}
+	if _, err := j.file.Write(j.buf.Bytes()); err != nil {
+		return fmt.Errorf("journal: write: %w", err)
+	}
+	if err := j.file.Sync(); err != nil {
+		return fmt.Errorf("journal: sync: %w", err)
+	}
+	return nil
+}
+
+// Intent notes, durably, that the limits are about to be written. ReadBack of the given
+// limits is ignored. Until Wrote or Done says otherwise each may be half written.
+func (j *Journal) Intent(limits []Limit) error {
+	es := make([]*entry, len(limits))
+	for i := range limits {
+		l := &limits[i]
+		es[i] = &entry{Kind: kindIntent, Task: l.Task, Path: l.Path, Inode: l.Inode, Found: &l.Found, Before: &l.Before, Value: &l.Intended}
+	}
+	if err := j.append(es...); err != nil {
+		return err
+	}
+	for _, e := range es {
+		j.limits, _ = apply(j.limits, e) // cannot fail: the values are there
+	}
+	return nil
+}
+
+// Wrote notes what was read back.
+func (j *Journal) Wrote(path string, inode uint64, now model.CPUMax) error {
+	e := &entry{Kind: kindWrote, Path: path, Inode: inode, Value: &now}
+	if err := j.append(e); err != nil {
+		return err
+	}
+	var err error
+	j.limits, err = apply(j.limits, e)
+	return err
+}
+
+// Done notes that a limit is no longer ours, and cuts the file back when it was the
+// last one.
+func (j *Journal) Done(path string, inode uint64) error {
+	e := &entry{Kind: kindDone, Path: path, Inode: inode}
+	if err := j.append(e); err != nil {
+		return err
+	}
+	j.limits, _ = apply(j.limits, e)
+	if len(j.limits) > 0 {
+		return nil
+	}
+	if err := j.file.Truncate(j.header); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	if _, err := j.file.Seek(j.header, io.SeekStart); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return nil
+}
+
+// Of returns the outstanding limits of a task's knob.
+func (j *Journal) Of(task string) []Limit {
+	var out []Limit
+	for i := range j.limits {
+		if j.limits[i].Task == task {
+			out = append(out, j.limits[i])
+		}
+	}
+	return out
+}
+
+// Outstanding returns all limits that are not put back.
+func (j *Journal) Outstanding() []Limit { return slices.Clone(j.limits) }
+
+// Close closes the file and leaves what is outstanding in it.
+func (j *Journal) Close() error { return j.file.Close() }

@@ -1,0 +1,313 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// bandwidth is the part of a cgroup driver that a knob needs.
+type bandwidth interface {
+	Inode(path string) (uint64, error)
+	ReadCPUMax(path string) (cgroup.CPUMax, error)
+	WriteCPUMax(path string, v cgroup.CPUMax) error
+	Descendants(path string) ([]string, error)
+}
+
+// Knobs writes CPU bandwidth limits with the journal before each write. One knob is a
+// task's limit together with those of its descendants: cgroup v1 refuses a limit below a
+// child's, so the children go down first and come up last.
+type Knobs struct {
+	cg bandwidth
+	j  *journal.Journal
+}
+
+// errForeign: the value in the kernel is neither what we found nor what we wrote.
+var errForeign = errors.New("another program wrote this limit")
+
+// hold brings a task's limit down to value, or to what was found when that is lower.
+func (k *Knobs) hold(t *model.Task, value model.CPUMax) model.Result {
+	res := model.Result{Task: t.Num}
+	limits := k.j.Of(t.Path)
+	now, err := k.read(t.Path, t.Inode)
+	if err != nil {
+		return k.failed(t, res, err)
+	}
+	res.Found, res.Now = now, now
+	held := len(limits) > 0
+	if own := limitAt(limits, t.Path); own != nil {
+		res.Found = own.Found
+		if !own.Ours(now) {
+			return k.foreign(t, res)
+		}
+	}
+	want := tighter(res.Found, value)
+	plan, err := k.plan(t, limits, now, res.Found, want)
+	if err != nil {
+		return k.failed(t, res, err)
+	}
+	if len(plan) == 0 {
+		res.Kind = model.Applied
+		return res
+	}
+	if err := k.write(plan); err != nil {
+		if !held {
+			// Nothing of ours may remain of a hold that was refused.
+			k.restore(k.j.Of(t.Path))
+		}
+		return k.failed(t, res, err)
+	}
+	if res.Now, err = k.read(t.Path, t.Inode); err != nil {
+		return k.failed(t, res, err)
+	}
+	res.Kind = model.Applied
+	return res
+}
+
+// tighter returns the lower of what was found and what is wanted (caps settle at
+// min(caps, base)). A burst is only kept with the found limit: a cap has none.
+func tighter(found, want model.CPUMax) model.CPUMax {
+	if found.Ratio() <= want.Ratio() {
+		return found
+	}
+	return want
+}
+
+// plan lists the writes of a hold, in their order: children before the parent on the way
+// down, the parent before its children on the way up.
+func (k *Knobs) plan(t *model.Task, limits []journal.Limit, now, found, want model.CPUMax) ([]journal.Limit, error) {
+	var plan []journal.Limit
+	if now != want {
+		plan = append(plan, journal.Limit{Task: t.Path, Path: t.Path, Inode: t.Inode, Found: found, Before: now, Intended: want})
+	}
+	below, err := k.cg.Descendants(t.Path)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range below {
+		ino, err := k.cg.Inode(p)
+		if err != nil {
+			continue // gone meanwhile: nothing to lower
+		}
+		cur, err := k.read(p, ino)
+		if err != nil {
+			continue
+		}
+		first := cur
+		if l := limitAt(limits, p); l != nil {
+			if !l.Ours(cur) {
+				return nil, fmt.Errorf("%s: %w", p, errForeign)
+			}
+			first = l.Found
+		}
+		if to := childLimit(first, want); cur != to {
+			plan = append(plan, journal.Limit{Task: t.Path, Path: p, Inode: ino, Found: first, Before: cur, Intended: to})
+		}
+	}
+	slices.SortStableFunc(plan, byOrder)
+	return plan, nil
+}
+
+// childLimit returns what a descendant's limit must be under a parent's: what it was
+// where that fits, the parent's own otherwise. No limit is no limit.
+func childLimit(found, parent model.CPUMax) model.CPUMax {
+	if math.IsInf(found.Ratio(), 1) || found.Ratio() <= parent.Ratio() {
+		return found
+	}
+	return parent
+}
+
+// byOrder puts the writes that lower first, deepest first, and then those that raise,
+// shallowest first.
+func byOrder(a, b journal.Limit) int {
+	la, lb := lowers(a), lowers(b)
+	da, db := strings.Count(a.Path, "/"), strings.Count(b.Path, "/")
+	switch {
+	case la && !lb:
+		return -1
+	case lb && !la:
+		return 1
+	case la:
+		return db - da
+	}
+	return da - db
+}
+
+func lowers(l journal.Limit) bool { return l.Intended.Ratio() <= l.Before.Ratio() }
+
+// write journals the whole plan, then carries it out.
+func (k *Knobs) write(plan []journal.Limit) error {
+	if err := k.j.Intent(plan); err != nil {
+		return err
+	}
+	for i := range plan {
+		l := &plan[i]
+		if err := k.cg.WriteCPUMax(l.Path, cgroup.CPUMax(l.Intended)); err != nil {
+			if errors.Is(err, cgroup.ErrVanished) && l.Path != l.Task {
+				continue // a child that went away needs no limit
+			}
+			return err
+		}
+		now, err := k.read(l.Path, l.Inode)
+		if err != nil {
+			return err
+		}
+		if err := k.j.Wrote(l.Path, l.Inode, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads a limit of the very cgroup that is meant, not of a new one at its path.
+func (k *Knobs) read(path string, inode uint64) (model.CPUMax, error) {
+	ino, err := k.cg.Inode(path)
+	if err != nil {
+		return model.CPUMax{}, err
+	}
+	if ino != inode {
+		return model.CPUMax{}, fmt.Errorf("%s was made anew: %w", path, cgroup.ErrVanished)
+	}
+	v, err := k.cg.ReadCPUMax(path)
+	return model.CPUMax(v), err
+}
+
+// release puts a task's limits back.
+func (k *Knobs) release(t *model.Task) model.Result {
+	res := model.Result{Task: t.Num, Kind: model.Applied}
+	limits := k.j.Of(t.Path)
+	if own := limitAt(limits, t.Path); own != nil {
+		res.Found = own.Found
+	}
+	for _, it := range k.restore(limits) {
+		if it.Path == t.Path {
+			res.Now = it.Now
+		}
+		switch it.Kind {
+		case node.NotRestored:
+			res.Kind, res.Error = model.Refused, it.Path+": "+it.Error
+		case node.LeftForeign:
+			if res.Kind == model.Applied {
+				res.Kind = model.Foreign
+			}
+		case node.LeftGone:
+			if it.Path == t.Path && res.Kind == model.Applied {
+				res.Kind = model.Vanished
+			}
+		}
+	}
+	return res
+}
+
+// disown forgets a task's knob where a stranger wrote it: its own limit is left as it
+// is, and what we lowered below it is put back where it is still ours.
+func (k *Knobs) disown(path string) {
+	k.restore(k.j.Of(path))
+}
+
+// restore puts limits back where they are still ours, and forgets them. A limit that the
+// kernel refuses to put back stays in the journal.
+func (k *Knobs) restore(limits []journal.Limit) []node.Restoration {
+	var out []node.Restoration
+	var todo []journal.Limit
+	for _, l := range limits {
+		it := node.Restoration{Path: l.Path, Found: l.Found}
+		now, err := k.read(l.Path, l.Inode)
+		it.Now = now
+		switch {
+		case errors.Is(err, cgroup.ErrVanished):
+			it.Kind = node.LeftGone
+		case err != nil:
+			it.Kind, it.Error = node.NotRestored, err.Error()
+		case now == l.Found:
+			it.Kind = node.AsFound
+		case !l.Ours(now):
+			it.Kind = node.LeftForeign
+		default:
+			// From here on the limit is on its way from now to what was found.
+			todo = append(todo, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: l.Found})
+			continue
+		}
+		out = append(out, k.settle(it, l))
+	}
+	slices.SortStableFunc(todo, byOrder)
+	if len(todo) > 0 {
+		if err := k.j.Intent(todo); err != nil {
+			for _, l := range todo {
+				out = append(out, node.Restoration{Path: l.Path, Found: l.Found, Now: l.Before, Kind: node.NotRestored, Error: err.Error()})
+			}
+			return out
+		}
+	}
+	for _, l := range todo {
+		out = append(out, k.settle(k.putBack(l), l))
+	}
+	return out
+}
+
+// putBack writes one limit back and reads it.
+func (k *Knobs) putBack(l journal.Limit) node.Restoration {
+	it := node.Restoration{Path: l.Path, Found: l.Found, Kind: node.Restored}
+	err := k.cg.WriteCPUMax(l.Path, cgroup.CPUMax(l.Found))
+	if err == nil {
+		it.Now, err = k.read(l.Path, l.Inode)
+	}
+	switch {
+	case errors.Is(err, cgroup.ErrVanished):
+		it.Kind = node.LeftGone
+	case err != nil:
+		it.Kind, it.Error = node.NotRestored, err.Error()
+	case it.Now != l.Found:
+		it.Kind, it.Error = node.NotRestored, "it reads back otherwise than it was written"
+	}
+	return it
+}
+
+// settle forgets a limit in the journal unless it must be tried again.
+func (k *Knobs) settle(it node.Restoration, l journal.Limit) node.Restoration {
+	if it.Kind == node.NotRestored {
+		return it
+	}
+	if err := k.j.Done(l.Path, l.Inode); err != nil {
+		it.Kind, it.Error = node.NotRestored, err.Error()
+	}
+	return it
+}
+
+// foreign forgets the knob and says what stands there.
+func (k *Knobs) foreign(t *model.Task, res model.Result) model.Result {
+	k.disown(t.Path)
+	res.Kind = model.Foreign
+	return res
+}
+
+// failed turns an error into a result.
+func (k *Knobs) failed(t *model.Task, res model.Result, err error) model.Result {
+	switch {
+	case errors.Is(err, cgroup.ErrVanished):
+		res.Kind = model.Vanished
+		k.disown(t.Path)
+	case errors.Is(err, errForeign):
+		return k.foreign(t, res)
+	default:
+		res.Kind = model.Refused
+	}
+	res.Error = err.Error()
+	return res
+}
+
+func limitAt(limits []journal.Limit, path string) *journal.Limit {
+	for i := range limits {
+		if limits[i].Path == path {
+			return &limits[i]
+		}
+	}
+	return nil
+}

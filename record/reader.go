@@ -1,0 +1,118 @@
+package record
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Tick is one tick as it was recorded.
+type Tick struct {
+	Input  engine.Input
+	Output engine.Output // empty when the tick led to nothing
+
+	snap model.Snapshot
+}
+
+// Reader reads one segment.
+type Reader struct {
+	Header Header
+	// Checkpoint is the engine's state before the first tick.
+	Checkpoint *engine.State
+
+	r     *bufio.Reader
+	coder coder
+	buf   []byte
+	frame int
+	// ahead is a frame that was read to see whether it is the tick's output.
+	aheadKind byte
+	ahead     []byte
+	aheadErr  error
+	peeked    bool
+}
+
+// NewReader reads a segment's header and checkpoint.
+func NewReader(r io.Reader) (*Reader, error) {
+	d := &Reader{r: bufio.NewReaderSize(r, 1<<16)}
+	head := make([]byte, len(magic))
+	if _, err := io.ReadFull(d.r, head); err != nil || string(head) != magic {
+		return nil, fmt.Errorf("%w: it does not begin as a record does", ErrCorrupt)
+	}
+	if err := d.expect(frameHeader, &d.Header); err != nil {
+		return nil, err
+	}
+	if d.Header.Version > Version {
+		return nil, fmt.Errorf("%w: version %d, this one reads up to %d", ErrNewer, d.Header.Version, Version)
+	}
+	d.Checkpoint = &engine.State{}
+	return d, d.expect(frameCheckpoint, d.Checkpoint)
+}
+
+// expect reads a frame of one kind as JSON.
+func (d *Reader) expect(kind byte, v any) error {
+	got, payload, err := d.next()
+	switch {
+	case errors.Is(err, io.EOF):
+		return d.at(ErrTorn)
+	case err != nil:
+		return err
+	case got != kind:
+		return d.at(fmt.Errorf("%w: frame of kind %d, expected %d", ErrCorrupt, got, kind))
+	}
+	if err := json.Unmarshal(payload, v); err != nil {
+		return d.at(fmt.Errorf("%w: %v", ErrCorrupt, err))
+	}
+	return nil
+}
+
+// next returns the next frame; the payload is good until the one after.
+func (d *Reader) next() (byte, []byte, error) {
+	if d.peeked {
+		d.peeked = false
+		return d.aheadKind, d.ahead, d.aheadErr
+	}
+	d.frame++
+	kind, payload, buf, err := readFrame(d.r, d.buf)
+	d.buf = buf
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = d.at(err)
+	}
+	return kind, payload, err
+}
+
+func (d *Reader) at(err error) error { return fmt.Errorf("frame %d: %w", d.frame, err) }
+
+// Next reads the next tick into t. It returns io.EOF at the segment's end, ErrTorn when
+// the segment ends inside a frame and ErrCorrupt when something does not verify.
+func (d *Reader) Next(t *Tick) error {
+	kind, payload, err := d.next()
+	if err != nil {
+		return err
+	}
+	if kind != frameTick {
+		return d.at(fmt.Errorf("%w: frame of kind %d, expected a tick", ErrCorrupt, kind))
+	}
+	if err := d.coder.decode(payload, &t.Input, &t.snap); err != nil {
+		return d.at(err)
+	}
+	t.Output = engine.Output{}
+	d.aheadKind, d.ahead, d.aheadErr = d.next()
+	d.peeked = true
+	if d.aheadErr != nil || d.aheadKind != frameOutput {
+		return nil
+	}
+	d.peeked = false
+	of := outputFrame{Output: &t.Output}
+	if err := json.Unmarshal(d.ahead, &of); err != nil {
+		return d.at(fmt.Errorf("%w: %v", ErrCorrupt, err))
+	}
+	if of.Seq != t.Input.Seq {
+		return d.at(fmt.Errorf("%w: output of tick %d behind tick %d", ErrCorrupt, of.Seq, t.Input.Seq))
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package record
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// A tick frame is, in order, all integers as varints:
+//
+//	seq, mono_nsec, wall_nsec (signed), flags
+//	if flags&hasRare: length and JSON of rare
+//	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, 3 counters
+//	  number of tasks, and for each: number, 8 counters as differences
+//
+// A group of counters is one word of outcomes, three bits each, then one signed
+// difference for each counter that is OK.
+
+const (
+	hasRare     = 1
+	hasSnapshot = 2
+)
+
+const (
+	nodeCounters = 3
+	taskCounters = 8
+)
+
+// rare is the part of an input that is seldom there.
+type rare struct {
+	Results    []model.Result      `json:"results,omitempty"`
+	Knobs      []model.KnobReading `json:"knobs,omitempty"`
+	Commands   []model.Command     `json:"commands,omitempty"`
+	KillSwitch bool                `json:"kill_switch,omitempty"`
+	Added      []model.Task        `json:"added,omitempty"`
+	Removed    []model.TaskNum     `json:"removed,omitempty"`
+}
+
+func (r *rare) empty() bool {
+	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0
+}
+
+// coder holds what differences are taken against. Writer and reader keep one each and
+// move through the segment in step.
+type coder struct {
+	node  model.NodeSample
+	tasks []model.TaskSample // of the last snapshot, ordered by Num
+}
+
+func nodeFields(n *model.NodeSample) [nodeCounters]*model.Counter {
+	return [...]*model.Counter{&n.Busy, &n.Steal, &n.StallCPU}
+}
+
+func taskFields(t *model.TaskSample) [taskCounters]*model.Counter {
+	return [...]*model.Counter{&t.Usage, &t.Throttled, &t.Run, &t.Delay, &t.Cycles, &t.RefCycles, &t.Instructions, &t.LLCMisses}
+}
+
+// encode appends a tick's payload.
+func (c *coder) encode(b []byte, in *engine.Input) ([]byte, error) {
+	b = binary.AppendUvarint(b, in.Seq)
+	b = binary.AppendVarint(b, in.MonoNsec)
+	b = binary.AppendVarint(b, in.WallNsec)
+	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch}
+	flags := byte(0)
+	if in.Snapshot != nil {
+		flags |= hasSnapshot
+		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
+	}
+	if !r.empty() {
+		flags |= hasRare
+	}
+	b = append(b, flags)
+	if flags&hasRare != 0 {
+		j, err := json.Marshal(&r)
+		if err != nil {
+			return b, fmt.Errorf("record: %w", err)
+		}
+		b = binary.AppendUvarint(b, uint64(len(j)))
+		b = append(b, j...)
+	}
+	if in.Snapshot != nil {
+		b = c.encodeSnapshot(b, in.Snapshot)
+	}
+	return b, nil
+}
+
+func (c *coder) encodeSnapshot(b []byte, s *model.Snapshot) []byte {
+	b = append(b, byte(s.Mark))
+	b = binary.AppendVarint(b, s.MonoNsec)
+	b = binary.AppendVarint(b, s.WallNsec)
+	b = binary.AppendUvarint(b, uint64(s.Node.CPUs))
+	now, before := nodeFields(&s.Node), nodeFields(&c.node)
+	b = appendCounters(b, now[:], before[:])
+	b = binary.AppendUvarint(b, uint64(len(s.Tasks)))
+	j := 0
+	zero := model.TaskSample{}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		prev := &zero
+		for j < len(c.tasks) && c.tasks[j].Num < t.Num {
+			j++
+		}
+		if j < len(c.tasks) && c.tasks[j].Num == t.Num {
+			prev = &c.tasks[j]
+		}
+		b = binary.AppendUvarint(b, uint64(t.Num))
+		now, before := taskFields(t), taskFields(prev)
+		b = appendCounters(b, now[:], before[:])
+	}
+	c.node = s.Node
+	c.tasks = append(c.tasks[:0], s.Tasks...)
+	return b
+}
+
+func appendCounters(b []byte, now, before []*model.Counter) []byte {
+	var outcomes uint64
+	for i, c := range now {
+		outcomes |= uint64(c.Outcome) << (3 * i)
+	}
+	b = binary.AppendUvarint(b, outcomes)
+	for i, c := range now {
+		if c.Outcome == model.OK {
+			b = binary.AppendVarint(b, int64(c.Value-before[i].Value))
+		}
+	}
+	return b
+}
+
+// cursor reads varints and remembers the first failure.
+type cursor struct {
+	b   []byte
+	err error
+}
+
+func (c *cursor) uvarint() uint64 {
+	v, n := binary.Uvarint(c.b)
+	return c.took(v, n)
+}
+
+func (c *cursor) varint() int64 {
+	v, n := binary.Varint(c.b)
+	return int64(c.took(uint64(v), n))
+}
+
+func (c *cursor) took(v uint64, n int) uint64 {
+	if n <= 0 {
+		c.fail("a number is cut off")
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *cursor) bytes(n uint64) []byte {
+	if n > uint64(len(c.b)) {
+		c.fail("a part is cut off")
+		return nil
+	}
+	p := c.b[:n]
+	c.b = c.b[n:]
+	return p
+}
+
+func (c *cursor) byte() byte {
+	if p := c.bytes(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+func (c *cursor) fail(why string) {
+	if c.err == nil {
+		c.err = fmt.Errorf("%w: %s", ErrCorrupt, why)
+	}
+	c.b = nil
+}
+
+// decode reads a tick's payload into in; the snapshot is reused.
+func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) error {
+	cur := &cursor{b: payload}
+	*in = engine.Input{Seq: cur.uvarint(), MonoNsec: cur.varint(), WallNsec: cur.varint()}
+	flags := cur.byte()
+	if flags&^(hasRare|hasSnapshot) != 0 {
+		cur.fail("unknown flags")
+	}
+	var r rare
+	if flags&hasRare != 0 {
+		if err := json.Unmarshal(cur.bytes(cur.uvarint()), &r); err != nil && cur.err == nil {
+			return fmt.Errorf("%w: %v", ErrCorrupt, err)
+		}
+	}
+	in.Results, in.Knobs, in.Commands, in.KillSwitch = r.Results, r.Knobs, r.Commands, r.KillSwitch
+	if flags&hasSnapshot != 0 {
+		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Tasks: snap.Tasks[:0]}
+		c.decodeSnapshot(cur, snap)
+		in.Snapshot = snap
+	}
+	if cur.err == nil && len(cur.b) > 0 {
+		cur.fail("bytes are left over")
+	}
+	return cur.err
+}
+
+func (c *coder) decodeSnapshot(cur *cursor, s *model.Snapshot) {
+	s.Mark = model.WindowMark(cur.byte())
+	s.MonoNsec, s.WallNsec = cur.varint(), cur.varint()
+	s.Node.CPUs = int(cur.uvarint())
+	now, before := nodeFields(&s.Node), nodeFields(&c.node)
+	readCounters(cur, now[:], before[:])
+	n := cur.uvarint()
+	if n > uint64(len(cur.b)) { // a task takes more than a byte
+		cur.fail("more tasks than bytes")
+		return
+	}
+	j := 0
+	zero := model.TaskSample{}
+	for range n {
+		t := model.TaskSample{Num: model.TaskNum(cur.uvarint())}
+		prev := &zero
+		for j < len(c.tasks) && c.tasks[j].Num < t.Num {
+			j++
+		}
+		if j < len(c.tasks) && c.tasks[j].Num == t.Num {
+			prev = &c.tasks[j]
+		}
+		now, before := taskFields(&t), taskFields(prev)
+		readCounters(cur, now[:], before[:])
+		if k := len(s.Tasks); k > 0 && s.Tasks[k-1].Num >= t.Num {
+			cur.fail("tasks are not in order")
+		}
+		if cur.err != nil {
+			return
+		}
+		s.Tasks = append(s.Tasks, t)
+	}
+	c.node = s.Node
+	c.tasks = append(c.tasks[:0], s.Tasks...)
+}
+
+func readCounters(cur *cursor, now, before []*model.Counter) {
+	outcomes := cur.uvarint()
+	for i, c := range now {
+		c.Outcome = model.Outcome(outcomes >> (3 * i) & 7)
+		if c.Outcome > model.Fresh {
+			cur.fail("unknown outcome")
+		}
+		if c.Outcome == model.OK {
+			c.Value = before[i].Value + uint64(cur.varint())
+		}
+	}
+	if outcomes>>(3*len(now)) != 0 {
+		cur.fail("unknown outcomes")
+	}
+}
