@@ -40,6 +40,16 @@ const (
 	KnobVoid                   // a stranger wrote it: claims are void until an operator speaks
 )
 
+var knobNames = [...]string{"idle", "asked", "held", "void"}
+
+// String returns the state's name.
+func (s KnobState) String() string {
+	if int(s) < len(knobNames) {
+		return knobNames[s]
+	}
+	return fmt.Sprintf("knob state %d", uint8(s))
+}
+
 // Knob is one task's bandwidth limit as the ledger sees it.
 type Knob struct {
 	Task     model.TaskNum    `json:"task"`

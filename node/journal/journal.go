@@ -227,24 +227,47 @@ func apply(limits []Limit, e *entry) ([]Limit, error) {
 }
 
 // Create starts a new journal for this boot, in place of whatever was there. The caller
-// has restored or set aside an old one before.
-func Create(path, boot string) (*Journal, error) {
+// has restored an old one before.
+func Create(path, boot string) (*Journal, error) { return Continue(path, boot, nil) }
+
+// Continue starts a new journal that holds, from its first moment on, the limits that an
+// older one left outstanding; it takes the older one's place in one step.
+func Continue(path, boot string, limits []Limit) (*Journal, error) {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	j := &Journal{file: f, boot: boot}
-	if err := j.append(&entry{Kind: kindOpen, Version: Version, Boot: boot}); err != nil {
+	if err := j.begin(path, tmp, limits); err != nil {
 		f.Close() //nolint:errcheck // the first error counts
 		return nil, err
 	}
-	j.header = int64(j.buf.Len())
-	if err := os.Rename(tmp, path); err != nil {
-		f.Close() //nolint:errcheck // the first error counts
-		return nil, fmt.Errorf("journal: %w", err)
+	return j, nil
+}
+
+func (j *Journal) begin(path, tmp string, limits []Limit) error {
+	if err := j.append(&entry{Kind: kindOpen, Version: Version, Boot: j.boot}); err != nil {
+		return err
 	}
-	return j, syncDir(filepath.Dir(path))
+	j.header = int64(j.buf.Len())
+	if len(limits) > 0 {
+		if err := j.Intent(limits); err != nil {
+			return err
+		}
+	}
+	for _, l := range limits {
+		if l.ReadBack == nil {
+			continue
+		}
+		if err := j.Wrote(l.Path, l.Inode, *l.ReadBack); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 func syncDir(dir string) error {
@@ -335,6 +358,17 @@ func (j *Journal) Of(task string) []Limit {
 		}
 	}
 	return out
+}
+
+// Limit returns the outstanding limit of a cgroup, nil when there is none. It is good
+// until the journal changes.
+func (j *Journal) Limit(path string) *Limit {
+	for i := range j.limits {
+		if j.limits[i].Path == path {
+			return &j.limits[i]
+		}
+	}
+	return nil
 }
 
 // Outstanding returns all limits that are not put back.

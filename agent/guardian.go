@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/linux"
+)
+
+// guardianFD is where the guardian finds the pipe that closes with the agent.
+const guardianFD = 3
+
+// restoreWait is how long a restorer waits for the journal's lock: far longer than a
+// dying agent holds it.
+const restoreWait = 10 * time.Second
+
+// guardian is the child that puts everything back when the agent is gone, however it
+// went (DESIGN.md, decision 6). It sleeps on a pipe that the kernel closes with us.
+type guardian struct {
+	stateDir string
+	log      *slog.Logger
+	pipe     *os.File
+	cmd      *exec.Cmd
+	exited   chan struct{}
+}
+
+// start starts the guardian: this very binary under another name.
+func (g *guardian) start() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	defer r.Close() //nolint:errcheck // the child has its own
+	g.cmd = exec.Command("/proc/self/exe", "guardian", "--state-dir", g.stateDir)
+	g.cmd.ExtraFiles = []*os.File{r}
+	g.cmd.Stderr = os.Stderr
+	// A session of its own: a terminal's Ctrl-C must not reach it.
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := g.cmd.Start(); err != nil {
+		w.Close() //nolint:errcheck // the first error counts
+		return fmt.Errorf("guardian: %w", err)
+	}
+	g.pipe, g.exited = w, make(chan struct{})
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait() // its exit status is in its own log
+		close(done)
+	}(g.cmd, g.exited)
+	return nil
+}
+
+// check starts a new guardian when the old one is gone.
+func (g *guardian) check() {
+	select {
+	case <-g.exited:
+	default:
+		return
+	}
+	g.log.Warn("the guardian is gone: starting another", "pid", g.cmd.Process.Pid)
+	g.pipe.Close() //nolint:errcheck // nobody reads it
+	if err := g.start(); err != nil {
+		g.log.Error("no guardian: after a crash only the next start restores", "error", err)
+	}
+}
+
+// stop lets the guardian go after a clean restore.
+func (g *guardian) stop() {
+	g.pipe.Close() //nolint:errcheck // this is the signal
+	select {
+	case <-g.exited:
+	case <-time.After(restoreWait):
+	}
+}
+
+// Guard is the guardian's whole life: wait until the agent is gone, restore, leave.
+func Guard(stateDir string, log *slog.Logger) error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// Best effort: without CAP_SYS_RESOURCE the score cannot be lowered.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(-900)), 0o600)
+	pipe := os.NewFile(guardianFD, "agent")
+	if pipe == nil {
+		return fmt.Errorf("guardian: descriptor %d is not open; it is started by the agent", guardianFD)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(guardianFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return fmt.Errorf("guardian: descriptor %d is no pipe; it is started by the agent", guardianFD)
+	}
+	if _, err := io.Copy(io.Discard, pipe); err != nil {
+		return fmt.Errorf("guardian: %w", err)
+	}
+	rep, err := RestoreNow(stateDir)
+	if err != nil {
+		return err
+	}
+	LogReport(log.With("by", "guardian"), &rep)
+	return nil
+}
+
+// RestoreNow takes the journal's lock and puts back what is outstanding.
+func RestoreNow(stateDir string) (node.Report, error) {
+	if _, err := os.Stat(stateDir); os.IsNotExist(err) {
+		return node.Report{}, nil // no agent ever ran here
+	}
+	l, err := lock(stateDir, journalLock, restoreWait)
+	if err != nil {
+		return node.Report{}, err
+	}
+	defer l.Close() //nolint:errcheck // closing is unlocking
+	return restoreLocked(stateDir)
+}
+
+// restoreLocked is RestoreNow for whoever holds the lock already.
+func restoreLocked(stateDir string) (node.Report, error) {
+	fs := hostfs.NewRoot("/")
+	boot, err := procstat.ReadBootID(fs)
+	if err != nil {
+		return node.Report{}, fmt.Errorf("restore: %w", err)
+	}
+	return linux.Restore(fs, JournalPath(stateDir), boot)
+}
+
+// LogReport says what a restore did, and nothing when there was nothing to do.
+func LogReport(log *slog.Logger, rep *node.Report) {
+	for _, it := range rep.Items {
+		level := slog.LevelInfo
+		if it.Kind == node.NotRestored || it.Kind == node.LeftForeign {
+			level = slog.LevelWarn
+		}
+		log.Log(nil, level, "restore", "cgroup", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found, "error", it.Error) //nolint:staticcheck // no context here
+	}
+	if rep.Rebooted {
+		log.Info("restore: the journal is of an earlier boot; the kernel has forgotten it all")
+	}
+	if rep.Unreadable != "" {
+		log.Error("restore: part of the journal could not be read, so something may have been left behind", "why", rep.Unreadable)
+	}
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// decisionKinds are the kinds that are counted, so that a series exists from the start.
+var decisionKinds = [...]string{
+	model.DecideSpec, model.DecideAnomaly, model.DecideSearch, model.DecideLeftAlone, model.DecideCap, model.DecideRelease,
+	model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused, model.DecideForeign,
+	model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
+}
+
+// counts is what the loop counts about itself. Only the loop touches it.
+type counts struct {
+	windows   uint64
+	cycles    uint64
+	cycleSum  time.Duration
+	failures  uint64
+	decisions [len(decisionKinds)]uint64
+}
+
+func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
+	c.cycles++
+	c.cycleSum += d
+	if mark&model.WindowEnd != 0 {
+		c.windows++
+	}
+}
+
+func (c *counts) decision(d *model.Decision) {
+	for i, k := range decisionKinds {
+		if k == d.Kind {
+			c.decisions[i]++
+			return
+		}
+	}
+}
+
+// The descriptions of the series; base units, names as Prometheus asks.
+type descriptions struct {
+	up, warnings, windows, cycles, cycleSeconds, failures, decisions *prometheus.Desc
+	cpu, signal, threshold, held, slo                                *prometheus.Desc
+}
+
+func describe() descriptions {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("commensal_"+name, help, labels, nil)
+	}
+	return descriptions{
+		up:           d("enforcing", "1 when policies may write, 0 when they only observe."),
+		warnings:     d("warnings", "Warnings that `commensal status` shows."),
+		windows:      d("windows_total", "Sampling windows that were judged."),
+		cycles:       d("agent_cycles_total", "Turns of the agent's loop."),
+		cycleSeconds: d("agent_cycle_seconds_total", "Wall time spent in those turns."),
+		failures:     d("agent_failures_total", "Turns in which the machine could not be read or the record not be written."),
+		decisions:    d("decisions_total", "Decisions by kind.", "kind"),
+		cpu:          d("task_cpu_cores", "CPU usage in the last window, CPU-seconds per second.", "task", "job", "class"),
+		signal:       d("task_signal_ratio", "The task's signal in the last window.", "task", "job", "source"),
+		threshold:    d("task_signal_threshold_ratio", "The outlier threshold of that signal.", "task", "job", "source"),
+		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second.", "task"),
+		slo:          d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
+	}
+}
+
+// collector asks the loop when Prometheus does; between scrapes it costs nothing.
+type collector struct {
+	agent *Agent
+	desc  descriptions
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var st *Status
+	var n counts
+	if err := c.agent.ask(ctx, func() { st, n = c.agent.status(), c.agent.counts }); err != nil {
+		ch <- prometheus.NewInvalidMetric(c.desc.up, err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	enforcing := 0.0
+	if st.ModeNow == model.ModeEnforce.String() {
+		enforcing = 1
+	}
+	gauge(c.desc.up, enforcing)
+	gauge(c.desc.warnings, float64(len(st.Warnings)))
+	count(c.desc.windows, float64(n.windows))
+	count(c.desc.cycles, float64(n.cycles))
+	count(c.desc.cycleSeconds, n.cycleSum.Seconds())
+	count(c.desc.failures, float64(n.failures))
+	for i, k := range decisionKinds {
+		count(c.desc.decisions, float64(n.decisions[i]), k)
+	}
+	c.tasks(st, gauge)
+}
+
+func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	for i := range st.Tasks {
+		t := &st.Tasks[i]
+		// What is missing has no series: absent is not zero.
+		if t.CPU.Outcome == model.OK {
+			gauge(c.desc.cpu, t.CPU.V, t.Path, t.Job, t.Class.String())
+		}
+		if t.Signal.Outcome == model.OK {
+			gauge(c.desc.signal, t.Signal.V, t.Path, t.Job, t.Source.String())
+		}
+		if t.Threshold > 0 {
+			gauge(c.desc.threshold, t.Threshold, t.Path, t.Job, t.Source.String())
+		}
+	}
+	for i := range st.Held {
+		if h := &st.Held[i]; h.Cap > 0 {
+			gauge(c.desc.held, h.Cap, h.Path)
+		}
+	}
+	for i := range st.SLO {
+		if s := &st.SLO[i]; s.State == "ok" {
+			gauge(c.desc.slo, s.P50, s.Job, "0.5")
+			gauge(c.desc.slo, s.P99, s.Job, "0.99")
+			if s.P999 > 0 {
+				gauge(c.desc.slo, s.P999, s.Job, "0.999")
+			}
+		}
+	}
+}
+
+// metricsHandler serves /metrics, with the agent's own CPU time, memory and descriptors
+// from the process collector.
+func (a *Agent) metricsHandler() http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(&collector{agent: a, desc: describe()}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "commensal"}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 2}))
+	return mux
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/slo"
+	"github.com/commensal-io/commensal/slo/memcached"
+)
+
+// SLOStatus is one latency source's last reading.
+type SLOStatus struct {
+	Job     string  `json:"job"`
+	State   string  `json:"state"`
+	P50     float64 `json:"p50_seconds"`
+	P99     float64 `json:"p99_seconds"`
+	P999    float64 `json:"p999_seconds"`
+	Samples int     `json:"samples"`
+	Errors  int     `json:"errors"`
+	// Lateness is how late the probe itself was (p99): its own share in the latencies.
+	Lateness float64 `json:"lateness_seconds"`
+}
+
+// sloSources are the latency sources of the configuration. They report; no policy of
+// this version acts on them.
+type sloSources struct {
+	jobs    []string
+	sources []slo.Source
+}
+
+func startSLO(ctx context.Context, list []config.SLO, log *slog.Logger) *sloSources {
+	s := &sloSources{}
+	for _, c := range list {
+		src, err := newSource(c)
+		if err == nil {
+			err = src.Start(ctx)
+		}
+		if err != nil {
+			log.Error("latency source cannot be started", "job", c.Job, "error", err)
+			continue
+		}
+		s.jobs, s.sources = append(s.jobs, c.Job), append(s.sources, src)
+	}
+	return s
+}
+
+func newSource(c config.SLO) (slo.Source, error) {
+	network, address := "tcp", c.Address
+	if path, ok := strings.CutPrefix(c.Address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	switch c.Kind {
+	case "memcached":
+		return memcached.New(memcached.Config{Network: network, Address: address, Interval: c.Poll, Window: c.Window})
+	default:
+		return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
+	}
+}
+
+func (s *sloSources) status() []SLOStatus {
+	out := []SLOStatus{}
+	if s == nil {
+		return out
+	}
+	now := time.Now()
+	for i, src := range s.sources {
+		r := src.Read(now)
+		out = append(out, SLOStatus{
+			Job: s.jobs[i], State: r.Status.String(), P50: r.P50.Seconds(), P99: r.P99.Seconds(), P999: r.P999.Seconds(),
+			Samples: r.Samples, Errors: r.Errors, Lateness: r.Lateness.Seconds(),
+		})
+	}
+	return out
+}
+
+func (s *sloSources) close() {
+	for _, src := range s.sources {
+		_ = src.Close() // measuring only: nothing is lost
+	}
+}

@@ -1,0 +1,121 @@
+// Package slo says how well a latency-critical service does, seen from where its
+// clients stand. A source measures one service (BALM section III: plug-ins that keep
+// the requests of the last three seconds and are polled every 20 ms); what the figures
+// mean for the service's objective is for policies to judge.
+package slo
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// The seed's own figures (BALM section III-B). Three seconds of one probe every 20 ms
+// are 150 samples: enough for a p99, never for a p99.9.
+const (
+	DefaultInterval = 20 * time.Millisecond
+	DefaultWindow   = 3 * time.Second
+)
+
+// Source is one service's latency.
+//
+// Start begins to measure and returns at once; a service that is not there yet is no
+// error, it is a reading with StateUnavailable. Measuring ends with ctx or with Close,
+// whichever comes first. Close waits until it has ended and releases everything; it may
+// be called without Start and more than once. Read may be called at any time from any
+// goroutine, never blocks on the service and does not allocate.
+type Source interface {
+	Start(ctx context.Context) error
+	Read(now time.Time) Reading
+	Close() error
+}
+
+// State is the first thing to ask of a reading.
+type State uint8
+
+// The states. The zero value is StateUnavailable, so that a reading that nobody filled
+// in cannot pass for a quiet service.
+const (
+	StateUnavailable State = iota // the service cannot be reached; Status.Reason says why
+	StateTooFew                   // too few samples for a p99; Reading.Valid says what holds
+	StateOK                       // p50 and p99 are valid
+)
+
+var stateNames = [...]string{"unavailable", "too-few", "ok"}
+
+// String returns the state's name as it stands in records.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Status is a state and, where it is StateUnavailable, the reason in one line.
+type Status struct {
+	State  State
+	Reason string
+}
+
+// String returns the state's name, and the reason where there is one.
+func (s Status) String() string {
+	if s.Reason == "" {
+		return s.State.String()
+	}
+	return s.State.String() + ": " + s.Reason
+}
+
+// Percentiles is the set of a reading's percentiles that may be used.
+type Percentiles uint8
+
+// The members of the set. A percentile that leaves a share 1-q above it needs at least
+// 1/(1-q) samples; with fewer it would be the maximum under another name.
+const (
+	HasP50  Percentiles = 1 << iota // at least 2 samples
+	HasP99                          // at least 100 samples
+	HasP999                         // at least 1000 samples
+)
+
+const (
+	minSamplesP50  = 2
+	minSamplesP99  = 100
+	minSamplesP999 = 1000
+)
+
+// Has reports whether all of want may be used.
+func (p Percentiles) Has(want Percentiles) bool { return p&want == want }
+
+// validFor returns the percentiles that n samples support.
+func validFor(n int) Percentiles {
+	var p Percentiles
+	if n >= minSamplesP50 {
+		p |= HasP50
+	}
+	if n >= minSamplesP99 {
+		p |= HasP99
+	}
+	if n >= minSamplesP999 {
+		p |= HasP999
+	}
+	return p
+}
+
+// Reading is what a source knows at one moment.
+type Reading struct {
+	// P50, P99 and P999 are nearest-rank percentiles of the latencies in the window.
+	// One that is not in Valid is zero and means nothing.
+	P50, P99, P999 time.Duration
+	Valid          Percentiles
+
+	Samples int // latencies in the window; those of Errors and of overdue requests count
+	Errors  int // of them, requests that timed out or were answered with an error
+	Overdue int // of them, requests still unanswered that are already slower than the p99
+
+	// Lateness is the p99 of how late the source itself was with its requests in the
+	// window. It is the observer's own fault and is contained in the latencies: where it
+	// is of their size the reading says more about this node's CPUs than about the service.
+	Lateness time.Duration
+
+	Window time.Duration // the window's length
+	Status Status
+}
