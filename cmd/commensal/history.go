@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/record"
+)
+
+func replayCommand(p *cli.Printer) *cobra.Command {
+	return &cobra.Command{
+		Use: "replay RECORD", Short: "Recompute every decision of a record; exit 1 at the first difference", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			res, err := record.Run(args[0])
+			if err != nil {
+				return recordError(err)
+			}
+			if err := p.Print(res, func(w io.Writer) error { return printReplay(w, res) }); err != nil {
+				return err
+			}
+			if res.First != nil {
+				return cli.Fail(cli.CodeFailed, &cli.Told{})
+			}
+			return nil
+		},
+	}
+}
+
+// recordError: a record that is not there, not one, newer or damaged is bad input.
+func recordError(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return cli.Fail(cli.CodePrivilege, err)
+	}
+	return cli.Fail(cli.CodeBadInput, err)
+}
+
+func printReplay(w io.Writer, r *record.Replay) error {
+	for _, t := range r.Torn {
+		fmt.Fprintf(w, "%s ends inside a frame, as after a crash; everything before it was replayed\n", t)
+	}
+	fmt.Fprintf(w, "%d segments, %d ticks, %d windows, %d decisions, %d changes recomputed\n", r.Segments, r.Ticks, r.Windows, r.Decisions, r.Changes)
+	if r.First == nil {
+		_, err := fmt.Fprintln(w, "no difference: the record replays exactly")
+		return err
+	}
+	d := r.First
+	or := func(s string) string {
+		if s == "" {
+			return "(nothing)"
+		}
+		return s
+	}
+	_, err := fmt.Fprintf(w, "FIRST DIFFERENCE at tick %d (%s), %s %d, in %s\n  recorded: %s\n  replayed: %s\n",
+		d.Seq, time.Unix(0, d.WallNsec).Format(time.DateTime), d.What, d.Index, d.Segment, or(d.Recorded), or(d.Replayed))
+	return err
+}
+
+func explainCommand(p *cli.Printer) *cobra.Command {
+	var path, rec string
+	cmd := &cobra.Command{
+		Use: "explain INCIDENT", Short: "Who was suspected, with which scores, what was done and what followed", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if rec == "" {
+				c, err := load(path)
+				if err != nil {
+					return err
+				}
+				rec = agent.RecordPath(c.Agent.StateDir)
+			}
+			st, err := record.Find(rec, args[0])
+			if errors.Is(err, record.ErrNoIncident) {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			if err != nil {
+				return recordError(err)
+			}
+			return p.Print(st, func(w io.Writer) error { return printStory(w, st) })
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&rec, "record", "", "folder or segment to look in (default: the agent's)")
+	return cmd
+}
+
+func printStory(w io.Writer, st *record.Story) error {
+	inc := st.Incident
+	at := func(mono int64) string { return fmt.Sprintf("+%.1f s", float64(mono-inc.OpenedNsec)/1e9) }
+	fmt.Fprintf(w, "incident %s: %s\n\n", inc.ID, inc.State)
+	fmt.Fprintf(w, "victim     %s (job %s)\n", inc.VictimPath, inc.VictimJob)
+	fmt.Fprintf(w, "opened     %s\n", time.Unix(0, inc.OpenedWall).Format(time.DateTime))
+	fmt.Fprintf(w, "signal     %s %.3g, threshold %.3g, %d violations in the window\n", inc.Source, inc.Signal, inc.Threshold, inc.Violations)
+	fmt.Fprintf(w, "spec       %.4g +- %.2g over %d samples of %d tasks on %s\n", inc.Spec.Mean, inc.Spec.StdDev, inc.Spec.NumSamples, inc.Spec.Tasks, inc.Spec.Platform)
+	for i := range inc.Rounds {
+		printRound(w, i+1, &inc.Rounds[i], at)
+	}
+	if inc.Evidence != "" {
+		fmt.Fprintf(w, "\nend        %s\n", inc.Evidence)
+	}
+	for _, t := range inc.Tried {
+		fmt.Fprintf(w, "tried      %s\n", t)
+	}
+	fmt.Fprintln(w, "\nwhat happened:")
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, d := range st.Decisions {
+		fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\n", at(d.MonoNsec), d.Kind, d.Path, d.Reason)
+	}
+	return tw.Flush()
+}
+
+func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
+	fmt.Fprintf(w, "\nround %d at %s: %d suspects, score asked for %.2f", n, at(r.MonoNsec), r.Considered, r.Threshold)
+	if r.Margin > 0 {
+		fmt.Fprintf(w, " (median %.2f + margin %.2f)", r.Median, r.Margin)
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  SCORE\tCPU\tSUSPECT\tCLASS\tVERDICT")
+	for _, s := range r.Suspects {
+		class := s.Class.String()
+		if s.Kind != model.SuspectTask {
+			class = "-"
+		}
+		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s\t%s\t%s\n", s.Score, s.Usage, s.Path, class, s.Verdict)
+	}
+	_ = tw.Flush() // the writer's error shows at the end
+	if r.Chosen == nil {
+		return
+	}
+	fmt.Fprintf(w, "  held %s to %.3g CPU", r.ChosenPath, r.Cap)
+	if r.AppliedNsec > 0 {
+		fmt.Fprintf(w, " from %s", at(r.AppliedNsec))
+	}
+	if r.WindowsJudged > 0 {
+		fmt.Fprintf(w, ": signal %.3g before, %.3g after (%d windows)", r.SignalBefore, r.SignalAfter, r.WindowsJudged)
+	}
+	fmt.Fprintf(w, ": %s\n", r.Verdict)
+}

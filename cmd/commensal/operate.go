@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/model"
+)
+
+// target is where the agent is; every operators' command takes it.
+type target struct{ socket, config string }
+
+func (t *target) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&t.socket, "socket", "", "the agent's socket (default: from the configuration)")
+	configFlag(cmd, &t.config)
+}
+
+func (t *target) client() (*agent.Client, error) { return client(t.socket, t.config) }
+
+// send sends one command and prints that it was taken.
+func (t *target) send(cmd *cobra.Command, p *cli.Printer, req agent.Request, done string) error {
+	c, err := t.client()
+	if err != nil {
+		return err
+	}
+	if err := c.Command(cmd.Context(), req); err != nil {
+		return asked(err)
+	}
+	return p.Print(map[string]string{"done": done}, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, done)
+		return err
+	})
+}
+
+func capCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	var cpus float64
+	var d time.Duration
+	def, _ := config.Defaults(config.ProfileCPI2)
+	cmd := &cobra.Command{
+		Use: "cap TASK", Short: "Hard-cap a task now, whatever the policies say", Args: cobra.ExactArgs(1),
+		Long: "Hard-cap a task (a cgroup path from `commensal status`) for a time. An operator's cap stands in observe\nmode too, replaces a policy's, and takes a knob back that another program had written.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := agent.Request{Kind: model.CommandCap, Task: args[0], Cap: cpus, Duration: d.Seconds()}
+			return t.send(cmd, p, req, fmt.Sprintf("%s is capped to %g CPU for %s", args[0], cpus, d))
+		},
+	}
+	t.flags(cmd)
+	cmd.Flags().Float64Var(&cpus, "cpus", def.CPI2.HardCappingQuota, "CPU-sec/sec it may use")
+	cmd.Flags().DurationVar(&d, "for", def.CPI2.HardCappingDuration, "how long")
+	return cmd
+}
+
+func uncapCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "uncap TASK", Short: "Free a task; policies leave it alone for a cap's duration", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.send(cmd, p, agent.Request{Kind: model.CommandUncap, Task: args[0]}, args[0]+" is free")
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func protectCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "protect on|off [JOB]", Short: "Turn protection on or off, for one job or for all", Args: cobra.RangeArgs(1, 2),
+		Long: "Turn protection of a job's tasks, or of all, on or off. Off releases what was held for them; the agent goes\non observing. It lasts until the agent is restarted.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind, ok := map[string]string{"on": model.CommandProtectOn, "off": model.CommandProtectOff}[args[0]]
+			if !ok {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("protect %s: expected on or off", args[0]))
+			}
+			req, who := agent.Request{Kind: kind}, "all jobs"
+			if len(args) == 2 {
+				req.Job, who = args[1], args[1]
+			}
+			return t.send(cmd, p, req, fmt.Sprintf("protection of %s is %s", who, args[0]))
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func statusCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "status", Short: "Tasks, their signals, what is held and why", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := t.client()
+			if err != nil {
+				return err
+			}
+			st, err := c.Status(cmd.Context())
+			if err != nil {
+				return asked(err)
+			}
+			return p.Print(st, func(w io.Writer) error { return printStatus(w, st) })
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, st *agent.Status) error {
+	fmt.Fprintf(w, "commensal %s, profile %s, mode %s", st.Version, st.Profile, st.Mode)
+	if st.ModeNow != st.Mode {
+		fmt.Fprintf(w, " (now: %s)", st.ModeNow)
+	}
+	fmt.Fprintf(w, ", %d windows since %s\n", st.Windows, st.StartedAt.Format(time.DateTime))
+	if st.KillSwitch {
+		fmt.Fprintln(w, "KILL SWITCH is there: everything is released, nothing is held")
+	}
+	for _, j := range st.ProtectOff {
+		if j == "" {
+			j = "all jobs"
+		}
+		fmt.Fprintf(w, "protection is off for %s\n", j)
+	}
+	for _, warning := range st.Warnings {
+		fmt.Fprintf(w, "WARNING: %s\n", warning)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "\nTASK\tJOB\tCLASS\tCPU\tSIGNAL\t\tTHRESHOLD\tLAST WINDOW\n")
+	for i := range st.Tasks {
+		t := &st.Tasks[i]
+		limit := "-"
+		if t.Threshold > 0 {
+			limit = fmt.Sprintf("%.2f", t.Threshold)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Path, t.Job, classText(&t.Task), valueText(t.CPU, "%.3f"), t.Source, valueText(t.Signal, "%.2f"), limit, t.Verdict)
+	}
+	if len(st.Tasks) == 0 {
+		fmt.Fprintln(tw, "(no cgroup matches a rule under tasks)")
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	printHeld(w, st)
+	printIncidents(w, st)
+	for _, s := range st.SLO {
+		fmt.Fprintf(w, "latency of %s: %s, p50 %.2f ms, p99 %.2f ms (probe's own lateness %.2f ms)\n", s.Job, s.State, s.P50*1e3, s.P99*1e3, s.Lateness*1e3)
+	}
+	return nil
+}
+
+func classText(t *model.Task) string {
+	if t.Class == model.BE {
+		return fmt.Sprintf("%s %s", t.Class, t.Importance)
+	}
+	return t.Class.String()
+}
+
+// valueText prints a value, or why there is none.
+func valueText(v model.Value, format string) string {
+	if v.Outcome != model.OK {
+		return "(" + v.Outcome.String() + ")"
+	}
+	return fmt.Sprintf(format, v.V)
+}
+
+func limitText(m model.CPUMax) string {
+	if m.QuotaUsec < 0 {
+		return "no limit"
+	}
+	return fmt.Sprintf("%.3g CPU (%d us in %d us)", m.Ratio(), m.QuotaUsec, m.PeriodUsec)
+}
+
+func printHeld(w io.Writer, st *agent.Status) {
+	for _, h := range st.Held {
+		fmt.Fprintf(w, "\n%s: %s", h.Path, h.State)
+		if h.Cap > 0 {
+			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", limitText(h.Written), limitText(h.Found), h.Seconds)
+		}
+		if h.Why != "" {
+			fmt.Fprintf(w, " (%s)", h.Why)
+		}
+		for _, c := range h.Claims {
+			fmt.Fprintf(w, "\n  claim of %s: %s", c.Owner, c.Reason)
+			if c.Incident != "" {
+				fmt.Fprintf(w, " [%s]", c.Incident)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// shownIncidents is how many incidents `status` shows; --json has all that are kept.
+const shownIncidents = 8
+
+func printIncidents(w io.Writer, st *agent.Status) {
+	list := st.Incidents
+	if len(list) > shownIncidents {
+		list = list[len(list)-shownIncidents:]
+	}
+	if len(list) > 0 {
+		fmt.Fprintln(w, "\nlatest incidents (commensal explain ID):")
+	}
+	for _, inc := range list {
+		var held []string
+		for _, r := range inc.Rounds {
+			if r.ChosenPath != "" {
+				held = append(held, r.ChosenPath)
+			}
+		}
+		who := "nobody"
+		if len(held) > 0 {
+			who = strings.Join(held, ", then ")
+		}
+		fmt.Fprintf(w, "  %s  %s  %s  %s %.2f over %.2f: %s\n", inc.ID, inc.VictimPath, inc.State, inc.Source, inc.Signal, inc.Threshold, who)
+	}
+}

@@ -1,0 +1,110 @@
+// Package cli holds what the project's programs share towards scripts: exit codes, and
+// results as text for people or as one JSON document (DESIGN.md, "Contracts").
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	CodeDone      = 0
+	CodeFailed    = 1 // the run's own check failed
+	CodeBadInput  = 2
+	CodeUnknown   = 3 // could not tell
+	CodePrivilege = 4
+	CodeBroken    = 5 // failed while running
+)
+
+// Error is an error with the exit code that it leads to.
+type Error struct {
+	Code int
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Fail gives an error its exit code; a nil error stays nil.
+func Fail(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: code, Err: err}
+}
+
+// Printer writes results.
+type Printer struct {
+	JSON bool
+	Out  io.Writer
+}
+
+// Print writes one result: v as a JSON document, or what text writes.
+func (p *Printer) Print(v any, text func(w io.Writer) error) error {
+	if !p.JSON {
+		return text(p.Out)
+	}
+	enc := json.NewEncoder(p.Out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// Execute runs a root command and returns the exit code. With --json a failure without
+// a result of its own is a JSON document on stdout as well.
+func Execute(root *cobra.Command, p *Printer) int {
+	p.Out = root.OutOrStdout()
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.PersistentFlags().BoolVar(&p.JSON, "json", false, "print one JSON document; logs go to stderr")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Fail(CodeBadInput, err) })
+	ran := false
+	for _, c := range all(root) {
+		if run := c.RunE; run != nil {
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				ran = true
+				return run(cmd, args)
+			}
+		}
+	}
+	err := root.Execute()
+	if err == nil {
+		return CodeDone
+	}
+	code := CodeBroken
+	if !ran {
+		code = CodeBadInput // an unknown command, or a wrong number of arguments
+	}
+	var ce *Error
+	if errors.As(err, &ce) {
+		code = ce.Code
+	}
+	var told *Told
+	if errors.As(err, &told) {
+		return code
+	}
+	if p.JSON {
+		_ = json.NewEncoder(p.Out).Encode(map[string]any{"error": err.Error(), "exit_code": code})
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	return code
+}
+
+// Told is an outcome that the printed result has said already.
+type Told struct{}
+
+func (*Told) Error() string { return "see the result" }
+
+func all(c *cobra.Command) []*cobra.Command {
+	list := []*cobra.Command{c}
+	for _, s := range c.Commands() {
+		list = append(list, all(s)...)
+	}
+	return list
+}
