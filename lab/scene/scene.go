@@ -1,0 +1,316 @@
+// Package scene is the play that the labs of first light put on a stage: memcached under
+// open-loop load as the LC victim, six honest bystanders and one bursty antagonist as BE
+// tasks of equal standing, and the agent beside them. A seed chooses the rhythms and
+// which of the seven BE tasks is the antagonist; its name does not tell.
+package scene
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/lab/load"
+	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/node/linux"
+)
+
+// beTasks is the number of BE tasks: six bystanders and the antagonist.
+const beTasks = 7
+
+// Rate is the victim's load in requests per second: memcached then uses 0.05 to 0.1 CPU.
+const Rate = 4000
+
+// Options say which play it is.
+type Options struct {
+	Seed  uint64
+	Agent string // path of the agent's binary
+	Rates []load.RateStep
+	For   time.Duration // of the load
+	// Outside puts the antagonist where no rule of the agent looks.
+	Outside bool
+}
+
+// Scene is a running play.
+type Scene struct {
+	Stage  *stage.Stage
+	Victim string   // cgroup path
+	BE     []string // cgroup paths, the antagonist among them
+	// Antagonist is the path of the task that will be started as the antagonist.
+	Antagonist string
+	Rhythms    []string // what each BE task does, for people
+	Client     *agent.Client
+	StartNsec  int64 // monotonic, when the load began
+
+	opt      Options
+	rng      *rand.Rand
+	dir      string
+	agent    *stage.Proc
+	load     *stage.Proc
+	loadOut  bytes.Buffer
+	agentLog string
+	burst    string // the antagonist's shell loop
+}
+
+// Open sets the stage: groups, memcached and bystanders run when it returns, the
+// antagonist does not yet. What was opened is closed again on an error.
+func Open(ctx context.Context, o Options) (*Scene, error) {
+	st, err := stage.Open()
+	if err != nil {
+		return nil, err
+	}
+	s := &Scene{Stage: st, opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x6c61622d73636e65)), dir: filepath.Join(st.Dir, "agent")}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Scene) open(ctx context.Context) error {
+	var err error
+	if s.Victim, err = s.Stage.Group("memcached"); err != nil {
+		return err
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	if _, err := s.Stage.Start(s.Victim, "memcached", "memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "4", "-m", "64"); err != nil {
+		return err
+	}
+	if err := s.openBE(); err != nil {
+		return err
+	}
+	if err := s.writeConfig(addr); err != nil {
+		return err
+	}
+	if err := waitFor(ctx, addr); err != nil {
+		return err
+	}
+	if err := load.Populate(ctx, load.Config{Network: "tcp", Address: addr, RatePerSec: Rate, Duration: time.Second, Seed: s.opt.Seed}); err != nil {
+		return err
+	}
+	if err := s.startAgent(ctx); err != nil {
+		return err
+	}
+	return s.startLoad(addr)
+}
+
+// freeAddress finds a free port on loopback.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("scene: %w", err)
+	}
+	defer l.Close() //nolint:errcheck // memcached takes it over
+	return l.Addr().String(), nil
+}
+
+// waitFor waits until memcached answers.
+func waitFor(ctx context.Context, addr string) error {
+	var err error
+	for range 100 {
+		var c net.Conn
+		if c, err = net.Dial("tcp", addr); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("scene: memcached does not answer at %s: %w", addr, err)
+}
+
+// bystander is an honest batch job: a real program over real data, then a pause.
+type bystander struct {
+	name  string
+	shell string // one round of work
+}
+
+// bystanders are programs that every Debian and Ubuntu has. Each round takes a tenth of
+// a CPU-second or two.
+var bystanders = [...]bystander{
+	{"compress", "head -c 3000000 /usr/bin/memcached /usr/bin/stress-ng 2>/dev/null | gzip -6 >/dev/null"},
+	{"checksum", "head -c 30000000 /dev/zero | sha256sum >/dev/null"},
+	{"sort", "seq 1 60000 | sort -R --random-source=/usr/bin/stress-ng | sort -n >/dev/null"},
+	{"search", "grep -rc commensal /usr/include /usr/share/doc/memcached /etc >/dev/null 2>&1"},
+	{"arithmetic", "awk 'BEGIN { for (i = 0; i < 1500000; i++) s += i * i; print s }' >/dev/null"},
+	{"archive", "tar -cf - /usr/share/perl* /usr/lib/python3 2>/dev/null | head -c 20000000 | md5sum >/dev/null"},
+}
+
+// openBE makes the BE groups and starts the bystanders with rhythms of their own.
+func (s *Scene) openBE() error {
+	antagonist := s.rng.IntN(beTasks)
+	order := s.rng.Perm(len(bystanders))
+	pause := func(lo, hi float64) string { return strconv.FormatFloat(lo+s.rng.Float64()*(hi-lo), 'f', 2, 64) }
+	for i := range beTasks {
+		path, err := s.Stage.Group(fmt.Sprintf("batch-%d", i+1))
+		if err != nil {
+			return err
+		}
+		s.BE = append(s.BE, path)
+		if i == antagonist {
+			s.Antagonist = path
+			on, off := 2+s.rng.IntN(3), pause(1, 2)
+			s.burst = fmt.Sprintf("while :; do stress-ng --cpu 4 --cpu-method int64 --timeout %d -q; sleep %s; done", on, off)
+			s.Rhythms = append(s.Rhythms, fmt.Sprintf("stress-ng --cpu 4 for %d s, then %s s of rest", on, off))
+			continue
+		}
+		b := bystanders[order[0]]
+		order = order[1:]
+		rest := pause(0.8, 2.5)
+		s.Rhythms = append(s.Rhythms, fmt.Sprintf("%s, then %s s of rest", b.name, rest))
+		if _, err := s.Stage.Start(path, filepath.Base(path), "sh", "-c", fmt.Sprintf("while :; do %s; sleep %s; done", b.shell, rest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeConfig writes the agent's configuration: the single-node profile, enforcing.
+func (s *Scene) writeConfig(addr string) error {
+	match := s.Stage.Root + "/batch-*"
+	if s.opt.Outside {
+		// Every BE task but the one that will hurt is a task.
+		match = ""
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "profile: single-node\nmode: enforce\ntasks:\n  - {match: %s, job: memcached, class: LC, production: true}\n", s.Victim)
+	if match != "" {
+		fmt.Fprintf(&b, "  - {match: %q, job: batch, class: BE, importance: best-effort}\n", match)
+	} else {
+		for i, p := range s.BE {
+			if p != s.Antagonist {
+				fmt.Fprintf(&b, "  - {match: %s, job: batch-%d, class: BE, importance: best-effort}\n", p, i+1)
+			}
+		}
+	}
+	fmt.Fprintf(&b, "slo:\n  - {job: memcached, kind: memcached, address: %q}\n", addr)
+	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s\n  kill_switch: %s\n  metrics_listen: \"\"\n  discover_every: 1s\n",
+		s.dir, filepath.Join(s.Stage.Dir, "agent.sock"), filepath.Join(s.Stage.Dir, "off"))
+	return os.WriteFile(s.ConfigPath(), b.Bytes(), 0o600)
+}
+
+// ConfigPath is the agent's configuration.
+func (s *Scene) ConfigPath() string { return filepath.Join(s.Stage.Dir, "config.yaml") }
+
+// RecordPath is the agent's record.
+func (s *Scene) RecordPath() string { return agent.RecordPath(s.dir) }
+
+// startAgent starts the agent with protection off, and waits until it answers.
+func (s *Scene) startAgent(ctx context.Context) error {
+	cmd := exec.Command(s.opt.Agent, "agent", "--config", s.ConfigPath())
+	s.agentLog = filepath.Join(s.Stage.Dir, "agent.log")
+	out, err := os.Create(s.agentLog)
+	if err != nil {
+		return fmt.Errorf("scene: %w", err)
+	}
+	defer out.Close() //nolint:errcheck // the child has its own
+	cmd.Stdout, cmd.Stderr = out, out
+	if s.agent, err = s.Stage.StartCmd(cmd, "agent"); err != nil {
+		return err
+	}
+	s.Client = agent.NewClient(filepath.Join(s.Stage.Dir, "agent.sock"))
+	for range 100 {
+		if _, err = s.Client.Status(ctx); err == nil {
+			return s.Protect(ctx, false)
+		}
+		if s.agent.Ended() {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	log, _ := os.ReadFile(s.agentLog)
+	return fmt.Errorf("scene: the agent does not answer: %w\n%s", err, log)
+}
+
+// Protect turns the agent's protection on or off.
+func (s *Scene) Protect(ctx context.Context, on bool) error {
+	req := agent.Request{Kind: "protect-off"}
+	if on {
+		req.Kind = "protect-on"
+	}
+	return s.Client.Command(ctx, req)
+}
+
+// startLoad starts the load in a process of its own, which protects itself.
+func (s *Scene) startLoad(addr string) error {
+	b, err := json.Marshal(s.opt.Rates)
+	if err != nil {
+		return fmt.Errorf("scene: %w", err)
+	}
+	cmd := exec.Command("/proc/self/exe", "load", "--json", "--address", addr, "--rate", strconv.Itoa(Rate),
+		"--for", s.opt.For.String(), "--seed", strconv.FormatUint(s.opt.Seed, 10), "--steps", string(b))
+	cmd.Stdout, cmd.Stderr = &s.loadOut, os.Stderr
+	s.load, err = s.Stage.StartCmd(cmd, "load")
+	return err
+}
+
+// Provoke starts the antagonist.
+func (s *Scene) Provoke() error {
+	_, err := s.Stage.Start(s.Antagonist, filepath.Base(s.Antagonist), "sh", "-c", s.burst)
+	return err
+}
+
+// LoadOutput is what the load's process prints with --json.
+type LoadOutput struct {
+	StartNsec int64        `json:"start_mono_nsec"`
+	Result    *load.Result `json:"result"`
+}
+
+// FinishLoad ends the load and returns what it measured.
+func (s *Scene) FinishLoad(ctx context.Context) (*LoadOutput, error) {
+	s.load.Signal(syscall.SIGINT)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := s.load.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("scene: load: %w", err)
+	}
+	var out LoadOutput
+	if err := json.Unmarshal(s.loadOut.Bytes(), &out); err != nil {
+		return nil, fmt.Errorf("scene: load: %w", err)
+	}
+	return &out, nil
+}
+
+// FinishAgent ends the agent, which puts everything back, and leaves its record.
+func (s *Scene) FinishAgent() error {
+	s.agent.Signal(syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := s.agent.Wait(ctx); err != nil {
+		log, _ := os.ReadFile(s.agentLog)
+		return fmt.Errorf("scene: agent: %w\n%s", err, log)
+	}
+	return nil
+}
+
+// Kill ends the antagonist.
+func (s *Scene) Kill() error { return s.Stage.KillAll(s.Antagonist) }
+
+// Now is the clock of the record and of the load.
+func Now() int64 { return linux.MonotonicNsec() }
+
+// Close ends everything and removes it. The agent goes first, so that it restores.
+func (s *Scene) Close() error {
+	if s.agent != nil && !s.agent.Ended() {
+		s.agent.Signal(syscall.SIGTERM)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_ = s.agent.Wait(ctx) // Close of the stage ends it otherwise
+		cancel()
+	}
+	return s.Stage.Close()
+}
