@@ -1,0 +1,180 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/google/go-cmp/cmp"
+)
+
+// A distribution of the v1 age: cpu and cpuacct share a mount that has two names.
+const comounted = `25 30 0:23 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw
+30 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+31 25 0:26 / /sys/fs/cgroup ro,nosuid,nodev,noexec shared:9 - tmpfs tmpfs ro,mode=755
+32 31 0:28 / /sys/fs/cgroup/systemd rw,nosuid shared:10 - cgroup cgroup rw,xattr,name=systemd
+36 31 0:32 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:15 - cgroup cgroup rw,cpu,cpuacct
+37 31 0:33 / /sys/fs/cgroup/cpuset rw,nosuid shared:16 master:2 propagate_from:3 - cgroup cgroup rw,cpuset,clone_children
+38 31 0:34 / /sys/fs/cgroup/net_cls,net_prio rw,nosuid shared:17 - cgroup cgroup rw,net_cls,net_prio
+`
+
+const pureV2 = `25 30 0:23 / /sys rw shared:7 - sysfs sysfs rw
+30 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+31 25 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+`
+
+// A container without a cgroup namespace: each mount shows its own group only.
+const insideContainer = `600 599 0:60 / / rw - overlay overlay rw
+610 600 0:61 / /sys ro - sysfs sysfs ro
+611 610 0:62 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+612 611 0:28 /docker/0a1b /sys/fs/cgroup/cpu rw master:11 - cgroup cgroup rw,cpu
+613 611 0:29 /docker/0a1b /sys/fs/cgroup/cpuset rw master:11 - cgroup cgroup rw,cpuset
+`
+
+// The same with the host's hierarchy mounted a second time.
+const containerWithHost = insideContainer + `620 600 0:28 / /host\040cgroup/cpu rw - cgroup cgroup rw,cpu
+`
+
+// cgroup2 mounted over a v1 tree: the v1 mounts are there and cannot be reached.
+const overmounted = `30 1 8:1 / / rw - ext4 /dev/sda1 rw
+31 30 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+36 31 0:32 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+40 31 0:38 / /sys/fs/cgroup rw - cgroup2  rw
+`
+
+func TestDiscover(t *testing.T) {
+	for _, c := range []struct {
+		name, mountinfo string
+		controllers     string // of the unified mount; "" writes none
+		unified         string
+		want            Mounts
+	}{
+		{name: "comounted", mountinfo: comounted, want: Mounts{
+			Layout: LayoutV1,
+			V1: map[Controller]string{
+				CPU: "/sys/fs/cgroup/cpu,cpuacct", CPUAcct: "/sys/fs/cgroup/cpu,cpuacct", CPUSet: "/sys/fs/cgroup/cpuset",
+			},
+		}},
+		{name: "v2", mountinfo: pureV2, unified: "/sys/fs/cgroup", controllers: "cpuset cpu io memory\n", want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup",
+			UnifiedControllers: []Controller{"cpuset", "cpu", "io", "memory"},
+		}},
+		{name: "container", mountinfo: insideContainer, want: Mounts{
+			Layout: LayoutNone, V1: map[Controller]string{},
+			Refused: []Refusal{
+				{"/sys/fs/cgroup/cpu", "shows only the subtree /docker/0a1b of its hierarchy (a bind mount or a container): the host's groups cannot be seen"},
+				{"/sys/fs/cgroup/cpuset", "shows only the subtree /docker/0a1b of its hierarchy (a bind mount or a container): the host's groups cannot be seen"},
+			},
+		}},
+		{name: "overmounted", mountinfo: overmounted, unified: "/sys/fs/cgroup", want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup",
+			Refused: []Refusal{{"/sys/fs/cgroup/cpu", "hidden by mount 40 on /sys/fs/cgroup"}},
+		}},
+		{name: "noprefix", mountinfo: "36 1 0:32 / /dev/cpuset rw - cgroup none rw,cpuset,noprefix\n", want: Mounts{
+			V1: map[Controller]string{}, Refused: []Refusal{{"/dev/cpuset", "mounted with noprefix: its files have other names"}},
+		}},
+		{name: "none", mountinfo: "", want: Mounts{V1: map[Controller]string{}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string]string{"proc/self/mountinfo": c.mountinfo}
+			if c.unified != "" {
+				files[strings.TrimPrefix(c.unified, "/")+"/cgroup.controllers"] = c.controllers
+			}
+			got, err := Discover(hostfs.NewRoot(writeTree(t, files)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDiscoverPrefersTheWholeHierarchy(t *testing.T) {
+	got, err := Discover(hostfs.NewRoot(writeTree(t, map[string]string{"proc/self/mountinfo": containerWithHost})))
+	if err != nil || got.V1[CPU] != "/host cgroup/cpu" || got.Layout != LayoutV1 || len(got.Refused) != 2 {
+		t.Errorf("Discover = %+v, %v", got, err)
+	}
+}
+
+func TestDiscoverFails(t *testing.T) {
+	if _, err := Discover(hostfs.NewRoot(t.TempDir())); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without mountinfo: %v", err)
+	}
+	for _, text := range []string{
+		"garbage\n",
+		"32 31 0:29 / /sys/fs/cgroup/cpu rw shared:3 cgroup cgroup rw,cpu\n", // no separator
+		"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup\n",               // cut off
+		"x 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
+		"32 y 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
+	} {
+		_, err := Discover(hostfs.NewRoot(writeTree(t, map[string]string{"proc/self/mountinfo": text})))
+		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), mountinfoPath) || !strings.Contains(err.Error(), "line 1") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	// A unified mount whose root cannot be read is an error, not an empty host.
+	if _, err := Discover(hostfs.NewRoot(writeTree(t, map[string]string{"proc/self/mountinfo": pureV2}))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without cgroup.controllers: %v", err)
+	}
+}
+
+func TestOpenRefusesLayouts(t *testing.T) {
+	for _, m := range []*Mounts{{Layout: LayoutV2, Unified: "/sys/fs/cgroup"}, {Layout: LayoutNone}} {
+		if _, err := Open(hostfs.NewRoot("/"), m); !errors.Is(err, ErrUnsupportedLayout) || !strings.Contains(err.Error(), m.Layout.String()) {
+			t.Errorf("Open on %s: %v", m.Layout, err)
+		}
+	}
+}
+
+func TestUnescapeOctal(t *testing.T) {
+	for in, want := range map[string]string{
+		`/a\040b`: "/a b", `\011\012\134\043`: "\t\n\\#", `a\04`: `a\04`, `a\9bc`: `a\9bc`, `\400`: `\400`, `\`: `\`, "": "",
+	} {
+		if got := unescapeOctal(in); got != want {
+			t.Errorf("unescapeOctal(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzParseMountinfo(f *testing.F) {
+	for _, s := range []string{comounted, pureV2, insideContainer, containerWithHost, overmounted, "1 1 - - - - - - -", "1 1 0:1 / / rw - a b c", "\n\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := parseMountinfo(data)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Errorf("error without its sentinel: %v", err)
+			}
+			return
+		}
+		m := selectMounts(list) // parent ids may form circles: it must come back
+		for c, dir := range m.V1 {
+			if !strings.Contains(string(data), string(c)) {
+				t.Errorf("%s on %q is not in the input", c, dir)
+			}
+		}
+	})
+}
+
+// writeTree makes a root directory that holds files by relative path.
+func writeTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
