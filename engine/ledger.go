@@ -333,8 +333,8 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 		case !any && k.Ours:
 			l.ask(&k, model.Release, model.CPUMax{})
 			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: model.Release})
-		case !any && k.State == KnobIdle:
-			continue // nothing claimed, nothing of ours: forget it
+		case !any && k.State == KnobIdle && (k.Failures == 0 || nowNsec-k.RetryAt >= maxRetryNsec):
+			continue // nothing claimed, nothing of ours, no refusal to remember: forget it
 		}
 		kept = append(kept, k)
 	}
@@ -377,7 +377,7 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind, reason string) {
 
 // refused backs off, and tells once.
 func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind, reason string) {
-	k.State = KnobIdle
+	k.State, k.Wanted = KnobIdle, model.CPUMax{} // what was asked for is not in force: ask again
 	if k.Ours {
 		k.State = KnobHeld
 	}

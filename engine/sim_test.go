@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,6 +25,10 @@ const second = int64(1e9)
 // noLimit is what a cgroup has before anybody writes it.
 var noLimit = model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}
 
+// harmless is the CPU-sec/sec that a task may use without hurting anybody: a cap at the
+// profile's quota cures the victim.
+const harmless = 0.1
+
 // simTask is one cgroup of the synthetic node.
 type simTask struct {
 	model.Task
@@ -31,7 +36,7 @@ type simTask struct {
 	// hurt says by how much the CPI (or the slowdown) rises per CPU-sec/sec of others, by path.
 	hurt map[string]float64
 	self func(s int) float64 // rise of its own making
-	// delaySelf is added to the raw slowdown without anybody else running.
+	// throttledBySelf says when its own quota throttles it.
 	throttledBySelf func(s int) bool
 
 	from, until int // seconds of its life; until 0: for ever
@@ -182,7 +187,7 @@ func (n *sim) count(t *simTask) {
 		rise = 0
 	}
 	for _, o := range n.tasks {
-		rise += t.hurt[o.Path] * o.used
+		rise += t.hurt[o.Path] * max(0, o.used-harmless)
 	}
 	if t.self != nil {
 		rise += t.self(n.s)
@@ -345,9 +350,14 @@ func (n *sim) printIncident(inc *model.Incident) {
 	n.printf("        | %s suffered: %s %.2f over %.2f, %d violations\n", inc.VictimPath, inc.Source, inc.Signal, inc.Threshold, inc.Violations)
 	for i := range inc.Rounds {
 		r := &inc.Rounds[i]
-		n.printf("        | round %d: asked %.2f, median %.2f, of %d; signal %.2f -> %.2f in %d windows; %s\n",
+		n.printf("        | round %d: asked %.2f, median %.2f, of %d; signal %.2f, then %.2f in %d windows; %s\n",
 			i+1, r.Threshold, r.Median, r.Considered, r.SignalBefore, r.SignalAfter, r.WindowsJudged, r.Verdict)
-		for _, s := range r.Suspects {
+		// Equals in an order that no rounding decides.
+		suspects := slices.Clone(r.Suspects)
+		slices.SortStableFunc(suspects, func(a, b model.Suspect) int {
+			return cmp.Or(cmp.Compare(math.Round(b.Score*100), math.Round(a.Score*100)), cmp.Compare(a.Path, b.Path))
+		})
+		for _, s := range suspects {
 			n.printf("        |   %5.2f %5.2f CPU %-20s %-6s %s\n", s.Score, s.Usage, s.Path, s.Class, s.Verdict)
 		}
 	}

@@ -77,7 +77,7 @@ func slowdown(p, c *TaskSample) Value {
 	if used, oc := Delta(p.Usage, c.Usage); oc == OK && float64(run) < minCoverage*float64(used) {
 		return Missing(Unavailable)
 	}
-	return Known(float64(run+delay) / float64(run))
+	return Known(1 + float64(delay)/float64(run)) // their sum could overflow
 }
 
 // DiscountOwnQueueing replaces the slowdown by the part of it that others can have

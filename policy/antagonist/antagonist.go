@@ -61,12 +61,19 @@ type Params struct {
 // History keeps the windows of the correlation window: signals of victims and usages
 // of suspects, aligned in time. Rows are reused; nothing is allocated per window.
 type History struct {
-	Cap    int       `json:"cap"`     // windows kept
-	Next   int       `json:"next"`    // where the next window goes
-	Filled int       `json:"filled"`  // windows present, up to Cap
-	AtNsec []int64   `json:"at_nsec"` // when each window ended
-	Rows   []Row     `json:"rows"`    // one a task, ordered by Num; then unmanaged and steal
-	weight []float64 // scratch of one analysis
+	Cap    int     `json:"cap"`     // windows kept
+	Next   int     `json:"next"`    // where the next window goes
+	Filled int     `json:"filled"`  // windows present, up to Cap
+	AtNsec []int64 `json:"at_nsec"` // when each window ended
+	Rows   []Row   `json:"rows"`    // one a task, ordered by Num; then unmanaged and steal
+
+	bad, good []weighted // scratch of one analysis
+}
+
+// weighted is one window with what one unit of usage earns in it.
+type weighted struct {
+	window int
+	weight float64
 }
 
 // Row is one task's part of the history.
@@ -80,6 +87,10 @@ type Row struct {
 // NoEvidence stands in Row.Signal for a window that may not be used. Signals are
 // positive, and records cannot hold NaN.
 const NoEvidence = -1
+
+// maxFigure is far above what a 64-bit counter can grow by in a window, and so far below
+// the greatest float that no sum overflows.
+const maxFigure = 1e30
 
 // NewHistory returns a history of n windows.
 func NewHistory(n int) *History {
@@ -134,13 +145,19 @@ func (h *History) Begin(monoNsec int64) {
 // Put notes one task in the open window.
 func (h *History) Put(num model.TaskNum, usage, signal float64) {
 	if i, ok := h.find(num); ok {
-		h.Rows[i].Usage[h.Next] = usage
-		h.Rows[i].Signal[h.Next] = signal
+		h.PutAt(i, usage, signal)
 	}
 }
 
-// PutAt is Put for callers that walk rows in order; i is the row's index.
+// PutAt is Put for callers that walk rows in order; i is the row's index. A figure that
+// cannot be is as good as none: it would spoil every sum that it enters.
 func (h *History) PutAt(i int, usage, signal float64) {
+	if !(usage >= 0 && usage <= maxFigure) {
+		usage = 0
+	}
+	if !(signal >= 0 && signal <= maxFigure) {
+		signal = NoEvidence
+	}
 	h.Rows[i].Usage[h.Next] = usage
 	h.Rows[i].Signal[h.Next] = signal
 }
@@ -179,12 +196,11 @@ func (h *History) Correlate(p *Params, victim model.TaskNum, threshold float64, 
 	if out.Windows == 0 {
 		return
 	}
-	signal := h.Rows[vi].Signal[:h.Filled]
 	for i := range h.Rows {
 		if i == vi {
 			continue
 		}
-		if s, ok := score(h.weight, signal, h.Rows[i].Usage[:h.Filled], out.Bad); ok {
+		if s, ok := h.score(h.Rows[i].Usage[:h.Filled]); ok {
 			s.Num = h.Rows[i].Num
 			out.Scores = append(out.Scores, s)
 		}
@@ -201,56 +217,70 @@ func (h *History) Correlate(p *Params, victim model.TaskNum, threshold float64, 
 	out.Median = median(out.Scores)
 }
 
-// weights turns the victim's signal into what one unit of usage earns in each window.
+// weights turns the victim's signal into what one unit of usage earns in each window: the
+// windows that count, the bad ones first.
 func (h *History) weights(p *Params, signal []float64, threshold float64, out *Analysis) {
-	if cap(h.weight) < len(signal) {
-		h.weight = make([]float64, h.Cap)
+	if cap(h.bad) < h.Cap {
+		h.bad, h.good = make([]weighted, 0, h.Cap), make([]weighted, 0, h.Cap)
 	}
-	h.weight = h.weight[:len(signal)]
+	h.bad, h.good = h.bad[:0], h.good[:0]
 	t := threshold - p.Offset
+	if !(t > 0) {
+		t = 0 // a threshold below the offset: everything above the offset is bad
+	}
 	for i, c := range signal {
-		h.weight[i] = 0
 		if c == NoEvidence {
 			continue
 		}
-		out.Windows++
 		x := max(0, c-p.Offset)
 		if p.Bound > 0 {
 			x = min(x, p.Bound*t)
 		}
 		switch {
 		case x > t:
-			h.weight[i] = 1 - t/x
-			out.Bad++
-		case t > 0:
-			h.weight[i] = x/t - 1
+			h.bad = append(h.bad, weighted{i, 1 - t/x})
+		case x < t:
+			h.good = append(h.good, weighted{i, x/t - 1})
+		default:
+			h.good = append(h.good, weighted{i, 0})
 		}
 	}
+	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
 }
 
-// score is the hot loop: one pass over the windows.
-func score(weight, signal, usage []float64, bad int) (Score, bool) {
-	var sum, earned, inBad float64
-	signal, usage = signal[:len(weight)], usage[:len(weight)]
-	for i, w := range weight {
-		u := usage[i]
-		if signal[i] == NoEvidence {
-			continue
-		}
-		sum += u
-		earned += u * w
-		if w > 0 {
-			inBad += u
-		}
-	}
+// score is the hot loop: one pass over the windows that count.
+func (h *History) score(usage []float64) (Score, bool) {
+	badSum, badEarned := earn(h.bad, usage)
+	goodSum, goodEarned := earn(h.good, usage)
+	sum := badSum + goodSum
 	if sum <= 0 {
 		return Score{}, false
 	}
-	s := Score{Value: earned / sum}
-	if bad > 0 {
-		s.Usage = inBad / float64(bad)
+	s := Score{Value: min(1, max(-1, (badEarned+goodEarned)/sum))}
+	if len(h.bad) > 0 {
+		s.Usage = badSum / float64(len(h.bad))
 	}
 	return s, true
+}
+
+// earn sums the usage in some windows and what it earns there. Four sums each, so that no
+// addition waits for the one before.
+func earn(ws []weighted, usage []float64) (sum, earned float64) {
+	var s0, s1, s2, s3, e0, e1, e2, e3 float64
+	for len(ws) >= 4 {
+		u0, u1, u2, u3 := usage[ws[0].window], usage[ws[1].window], usage[ws[2].window], usage[ws[3].window]
+		s0, s1, s2, s3 = s0+u0, s1+u1, s2+u2, s3+u3
+		e0 += u0 * ws[0].weight
+		e1 += u1 * ws[1].weight
+		e2 += u2 * ws[2].weight
+		e3 += u3 * ws[3].weight
+		ws = ws[4:]
+	}
+	for _, w := range ws {
+		s0 += usage[w.window]
+		e0 += usage[w.window] * w.weight
+	}
+	return s0 + s1 + s2 + s3, e0 + e1 + e2 + e3
 }
 
 // median expects the scores in order.

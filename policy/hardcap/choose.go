@@ -157,7 +157,7 @@ func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antag
 	case task.Class != model.BE:
 		sus.Verdict = fmt.Sprintf("left alone: %s is never held", task.Class)
 	case slices.Contains(inc.Excluded, sc.Num):
-		sus.Verdict = "held in an earlier round without effect"
+		sus.Verdict = "tried in an earlier round"
 	case in.Ledger.Exempt(sc.Num):
 		sus.Verdict = "left alone: an operator freed it"
 	case in.Ledger.Held(sc.Num):

@@ -161,13 +161,12 @@ func (s *State) Step(p *Params, in *Input, out *Output) {
 	if len(s.Incidents) > 0 {
 		s.advance(p, in, out)
 	}
-	if in.Mode == model.ModeOff {
-		return
+	if in.Mode != model.ModeOff {
+		if in.NewWindow {
+			s.open(p, in, out)
+		}
+		s.analyse(p, in, out)
 	}
-	if in.NewWindow {
-		s.open(p, in, out)
-	}
-	s.analyse(p, in, out)
 	s.sweep(in)
 }
 
@@ -198,7 +197,8 @@ func (s *State) advance(p *Params, in *Input, out *Output) {
 		case model.Searching:
 			inc.Fresh = inc.Fresh || (in.NewWindow && v != nil && v.Verdict.Evidence())
 			if in.NewWindow && v != nil && v.Violations == 0 {
-				s.end(in, out, inc, model.Dropped, "the victim recovered by itself before anybody was held")
+				// A cap of an earlier round that helped stays until its time is over.
+				s.close(in, out, inc, model.Dropped, "the victim recovered by itself before anybody was held")
 			}
 		case model.Holding:
 			s.awaitHold(p, in, out, inc)
@@ -283,14 +283,29 @@ func snapshotOf(inc *Incident) model.Incident {
 	return c
 }
 
-// end closes an incident and gives its claim back.
-func (s *State) end(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
-	if r := inc.round(); r != nil && r.Chosen != nil && inc.State != model.Searching {
+// giveBack drops the claims of every round: beside the present one a cap that helped
+// before a relapse may still be in force.
+func (s *State) giveBack(out *Output, inc *Incident, why string) {
+	for i := range inc.Rounds {
+		r := &inc.Rounds[i]
+		if r.Chosen == nil {
+			continue
+		}
 		out.Drops = append(out.Drops, Drop{Task: *r.Chosen, Incident: inc.ID, Reason: why})
 		if r.Verdict == "" {
 			r.Verdict = why
 		}
 	}
+}
+
+// end closes an incident and gives its claims back.
+func (s *State) end(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
+	s.giveBack(out, inc, why)
+	s.close(in, out, inc, st, why)
+}
+
+// close closes an incident.
+func (s *State) close(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
 	inc.State, inc.ClosedNsec, inc.WatchUntil = st, in.NowNsec, 0
 	if inc.Evidence == "" {
 		inc.Evidence = why

@@ -52,6 +52,7 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 		return
 	}
 	if h.State == HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
+		r.Verdict = "the cap expired before it could be judged"
 		s.cannotFix(p, in, out, inc, "the cap expired before the victim gave enough evidence to judge it")
 		return
 	}

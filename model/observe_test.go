@@ -1,0 +1,200 @@
+package model
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func sample(num TaskNum, usage, run, delay, cycles, instructions uint64) TaskSample {
+	return TaskSample{Num: num, Usage: Read(usage), Throttled: Read(0), Run: Read(run), Delay: Read(delay),
+		Cycles: Read(cycles), RefCycles: Read(cycles), Instructions: Read(instructions), LLCMisses: Read(0)}
+}
+
+func TestObserve(t *testing.T) {
+	prev := &Snapshot{MonoNsec: 0, Node: NodeSample{CPUs: 4, Busy: Read(0), Steal: Read(0)},
+		Tasks: []TaskSample{sample(1, 0, 0, 0, 0, 0), sample(2, 5e9, 0, 0, 0, 0), sample(7, 0, 0, 0, 0, 0)}}
+	cur := &Snapshot{MonoNsec: 10e9, WallNsec: 5, Node: NodeSample{CPUs: 4, Busy: Read(20e9), Steal: Read(1e9)},
+		Tasks: []TaskSample{sample(1, 10e9, 10e9, 5e9, 30e9, 15e9), sample(2, 4e9, 1, 0, 1, 1), sample(3, 1, 1, 1, 1, 1)}}
+	cur.Tasks[0].LLCMisses, cur.Tasks[0].Throttled = Read(15e6), Read(2)
+	var o Observation
+	Observe(prev, cur, &o)
+	if o.Busy != Known(2) || o.Steal != Known(0.1) || o.Managed != Known(1) || o.Unmanaged != Known(1) || len(o.Tasks) != 3 {
+		t.Fatalf("%+v", o)
+	}
+	a := o.Tasks[0]
+	if a.CPU != Known(1) || a.Signals[SourceCPI] != Known(2) || a.SlowdownRaw != Known(1.5) || a.MPKI != Known(1) || !a.Throttled || !a.ThrottledKnown {
+		t.Errorf("%+v", a)
+	}
+	if b := o.Tasks[1]; b.CPU != Missing(GoneBackwards) {
+		t.Errorf("a counter that went back: %+v", b)
+	}
+	if c := o.Tasks[2]; c.CPU != Missing(Fresh) || c.Signals[SourceCPI] != Missing(Fresh) || c.ThrottledKnown {
+		t.Errorf("a new task: %+v", c)
+	}
+	Observe(cur, cur, &o)
+	if o.ElapsedNsec != 0 || len(o.Tasks) != 0 {
+		t.Errorf("a window of no time: %+v", o)
+	}
+}
+
+func TestSlowdownNeedsCoverage(t *testing.T) {
+	p := sample(1, 0, 0, 0, 0, 0)
+	tests := []struct {
+		name string
+		c    TaskSample
+		want Value
+	}{
+		{"half of the usage was followed", sample(1, 10, 5, 5, 0, 0), Known(2)},
+		{"less than half", sample(1, 11, 5, 5, 0, 0), Missing(Unavailable)},
+		{"did not run", sample(1, 0, 0, 0, 0, 0), Missing(Absent)},
+	}
+	for _, tt := range tests {
+		if got := slowdown(&p, &tt.c); got != tt.want {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+}
+
+func TestDiscountOwnQueueing(t *testing.T) {
+	tests := []struct {
+		name           string
+		raw, cpu, busy float64
+		cpus, node     int
+		want           float64
+	}{
+		{"alone on the node", 2, 1, 1, 0, 4, 1},
+		{"two spinners on one CPU of its own", 2, 1, 4, 1, 4, 1},
+		{"others took as much", 3, 1, 2, 0, 4, 2},
+		{"others took three times as much", 5, 1, 4, 0, 4, 4},
+		{"more CPUs than the node has", 3, 1, 2, 99, 4, 2},
+		{"busy below its own usage", 3, 2, 1, 0, 4, 1},
+	}
+	for _, tt := range tests {
+		o := TaskObservation{SlowdownRaw: Known(tt.raw), CPU: Known(tt.cpu)}
+		o.Signals[SourceSlowdown] = o.SlowdownRaw
+		DiscountOwnQueueing(&o, &Observation{Busy: Known(tt.busy), CPUs: tt.node}, tt.cpus)
+		if got := o.Signals[SourceSlowdown]; got.Outcome != OK || math.Abs(got.V-tt.want) > 1e-12 {
+			t.Errorf("%s: %+v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Whatever the kernel says, an observation holds finite numbers that are not negative and
+// a slowdown of at least 1.
+func TestObserveAdversarial(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 0))
+	odd := []uint64{0, 1, 2, 1e9, 1e18, math.MaxInt64, math.MaxUint64 - 1, math.MaxUint64}
+	counter := func() Counter {
+		c := Counter{Value: odd[rng.IntN(len(odd))], Outcome: Outcome(rng.IntN(5))}
+		if rng.IntN(3) > 0 {
+			c.Outcome = OK
+		}
+		return c
+	}
+	snap := func(mono int64) *Snapshot {
+		s := &Snapshot{MonoNsec: mono, Node: NodeSample{CPUs: rng.IntN(3) - 1, Busy: counter(), Steal: counter()}}
+		for n := range TaskNum(4) {
+			if rng.IntN(4) > 0 {
+				s.Tasks = append(s.Tasks, TaskSample{n, counter(), counter(), counter(), counter(), counter(), counter(), counter(), counter()})
+			}
+		}
+		return s
+	}
+	var o Observation
+	ok := func(v Value, least float64) bool {
+		return v.Outcome != OK && v.V == 0 || v.Outcome == OK && v.V >= least && !math.IsInf(v.V, 0)
+	}
+	for run := range 20000 {
+		p := snap(int64(rng.IntN(3)))
+		Observe(p, snap(p.MonoNsec+int64(rng.IntN(3))), &o)
+		for i := range o.Tasks {
+			x := &o.Tasks[i]
+			DiscountOwnQueueing(x, &o, rng.IntN(4)-1)
+			if !ok(x.CPU, 0) || !ok(x.MPKI, 0) || !ok(x.Signals[SourceCPI], 0) || !ok(x.SlowdownRaw, 1) || !ok(x.Signals[SourceSlowdown], 1) {
+				t.Fatalf("run %d: %+v", run, x)
+			}
+		}
+		if !ok(o.Busy, 0) || !ok(o.Managed, 0) || !ok(o.Unmanaged, 0) || !ok(o.Steal, 0) {
+			t.Fatalf("run %d: %+v", run, o)
+		}
+		if _, err := json.Marshal(&o); err != nil {
+			t.Fatalf("run %d: %v", run, err)
+		}
+	}
+}
+
+func TestObserveDoesNotAllocate(t *testing.T) {
+	p, c := &Snapshot{Node: NodeSample{CPUs: 8, Busy: Read(0)}}, &Snapshot{MonoNsec: 1e9, Node: NodeSample{CPUs: 8, Busy: Read(8e9)}}
+	for n := range TaskNum(150) {
+		p.Tasks = append(p.Tasks, sample(n, 0, 0, 0, 0, 0))
+		c.Tasks = append(c.Tasks, sample(n, 1e7, 1e7, 1e6, 1e7, 1e7))
+	}
+	var o Observation
+	Observe(p, c, &o)
+	if n := testing.AllocsPerRun(100, func() { Observe(p, c, &o) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Every name reads back as what it was written from, and nothing else is taken.
+func TestNamesReadBack(t *testing.T) {
+	for i := range uint8(8) {
+		for _, pair := range []struct {
+			from interface{ MarshalText() ([]byte, error) }
+			to   interface {
+				UnmarshalText([]byte) error
+			}
+			same func() bool
+			n    int
+		}{
+			name(Outcome(i), len(outcomeNames)), name(Class(i), len(classNames)), name(Importance(i), len(importanceNames)),
+			name(Source(i), len(sourceNames)), name(Mode(i), len(modeNames)), name(Owner(i), len(ownerNames)),
+			name(ChangeKind(i), len(changeNames)), name(ResultKind(i), len(resultNames)),
+			name(SuspectKind(i), len(suspectNames)), name(IncidentState(i), len(stateNames)),
+		} {
+			text, err := pair.from.MarshalText()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = pair.to.UnmarshalText(text)
+			if known := int(i) < pair.n; known != (err == nil) || (known && !pair.same()) {
+				t.Errorf("%T(%d): %q: %v", pair.from, i, text, err)
+			}
+		}
+	}
+}
+
+func name[T interface {
+	comparable
+	MarshalText() ([]byte, error)
+}, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](v T, n int) (r struct {
+	from interface{ MarshalText() ([]byte, error) }
+	to   interface {
+		UnmarshalText([]byte) error
+	}
+	same func() bool
+	n    int
+}) {
+	p := P(new(T))
+	r.from, r.to, r.n = v, p, n
+	r.same = func() bool { return *p == v }
+	return r
+}
+
+func TestTaskTable(t *testing.T) {
+	var tt TaskTable
+	for _, n := range []TaskNum{5, 1, 9, 5} {
+		tt.Add(Task{Num: n, Path: "/" + string(rune('a'+n))})
+	}
+	if len(tt.Tasks) != 3 || tt.Get(5) == nil || tt.Get(4) != nil || tt.ByPath("/b").Num != 1 || tt.ByPath("/x") != nil {
+		t.Fatalf("%+v", tt)
+	}
+	if !tt.Remove(5) || tt.Remove(5) || tt.Name(5) != "(gone task 5)" || tt.Name(NumSteal) != "(steal)" || tt.Name(1) != "/b" {
+		t.Errorf("%+v", tt)
+	}
+}

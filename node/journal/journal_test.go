@@ -1,0 +1,274 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+func quota(q int64) model.CPUMax { return model.CPUMax{QuotaUsec: q, PeriodUsec: 100_000} }
+
+func lim(task, path string, inode uint64, q int64) Limit {
+	return Limit{Task: task, Path: path, Inode: inode, Found: quota(-1), Before: quota(-1), Intended: quota(q)}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// written returns a journal with two limits outstanding and one done.
+func written(t *testing.T) (path string, want []Limit) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	a, b, c := lim("/a", "/a", 1, 5000), lim("/a", "/a/x", 2, 4000), lim("/c", "/c", 3, 3000)
+	must(t, j.Intent([]Limit{b, a}))
+	must(t, j.Intent([]Limit{c}))
+	must(t, j.Wrote("/a", 1, quota(5000)))
+	must(t, j.Done("/c", 3))
+	must(t, j.Close())
+	now := quota(5000)
+	a.ReadBack = &now
+	return path, []Limit{b, a}
+}
+
+func TestReadsBack(t *testing.T) {
+	path, want := written(t)
+	c, err := Read(path)
+	must(t, err)
+	if d := cmp.Diff(&Contents{Boot: "boot-1", Limits: want}, c); d != "" {
+		t.Error(d)
+	}
+	j, err := Continue(path, "boot-1", c.Limits)
+	must(t, err)
+	if d := cmp.Diff(want, j.Outstanding()); d != "" {
+		t.Error("continued:", d)
+	}
+	if len(j.Of("/a")) != 2 || len(j.Of("/c")) != 0 {
+		t.Error("of a task:", j.Of("/a"), j.Of("/c"))
+	}
+	must(t, j.Close())
+	c, err = Read(path)
+	must(t, err)
+	if d := cmp.Diff(&Contents{Boot: "boot-1", Limits: want}, c); d != "" {
+		t.Error("read after Continue:", d)
+	}
+}
+
+func TestMissingAndEmpty(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Read(filepath.Join(dir, "none"))
+	if err != nil || len(c.Limits) > 0 || c.Torn {
+		t.Errorf("missing: %+v, %v", c, err)
+	}
+	empty := filepath.Join(dir, "empty")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	if c, err := Read(empty); err != nil || len(c.Limits) > 0 {
+		t.Errorf("empty: %+v, %v", c, err)
+	}
+	if _, err := Read(dir); err == nil {
+		t.Error("a folder was read")
+	}
+}
+
+func TestCutBackWhenNothingIsOutstanding(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	size := func() int64 {
+		st, err := os.Stat(path)
+		must(t, err)
+		return st.Size()
+	}
+	empty := size()
+	for i := range 50 {
+		must(t, j.Intent([]Limit{lim("/a", "/a", 1, int64(1000+i))}))
+		must(t, j.Wrote("/a", 1, quota(int64(1000+i))))
+		must(t, j.Done("/a", 1))
+		if size() != empty {
+			t.Fatalf("round %d: %d bytes, %d when empty", i, size(), empty)
+		}
+	}
+	must(t, j.Intent([]Limit{lim("/a", "/a", 1, 7)}))
+	must(t, j.Close())
+	if c, err := Read(path); err != nil || len(c.Limits) != 1 || c.Limits[0].Intended != quota(7) {
+		t.Errorf("%+v %v", c, err)
+	}
+}
+
+// Cut off at every byte: what is read is what a prefix of whole lines says.
+func TestTornAtEveryByte(t *testing.T) {
+	path, _ := written(t)
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for n := range len(whole) {
+		end := strings.LastIndexByte(string(whole[:n]), '\n') + 1
+		want, err := parse(whole[:end])
+		must(t, err)
+		got, err := parse(whole[:n])
+		if err != nil || got.Torn != (n > end) || !cmp.Equal(want.Limits, got.Limits) {
+			t.Fatalf("at byte %d: %+v, %v; want %+v", n, got, err, want)
+		}
+	}
+}
+
+// Every byte changed in every bit: noticed, or the very same contents; never other values.
+func TestCorruptAtEveryByte(t *testing.T) {
+	path, _ := written(t)
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	good, err := parse(whole)
+	must(t, err)
+	known := map[string]bool{}
+	for n := range len(whole) + 1 {
+		if n == len(whole) || whole[n] == '\n' {
+			c, _ := parse(whole[:min(n+1, len(whole))])
+			for _, l := range c.Limits {
+				known[limitText(l)] = true
+			}
+		}
+	}
+	// What is left when one entry is lost: another state of a limit that did exist.
+	for n := range whole {
+		for bit := range 8 {
+			b := append([]byte(nil), whole...)
+			b[n] ^= 1 << bit
+			c, err := parse(b)
+			switch {
+			case err == nil && !c.Torn && !cmp.Equal(good, c):
+				t.Fatalf("byte %d bit %d: not noticed: %+v", n, bit, c)
+			case err != nil && !errors.Is(err, ErrCorrupt):
+				t.Fatalf("byte %d bit %d: %v", n, bit, err)
+			}
+			for _, l := range c.Limits {
+				if !known[limitText(l)] {
+					t.Fatalf("byte %d bit %d: a limit that never was: %s", n, bit, limitText(l))
+				}
+			}
+		}
+	}
+}
+
+func limitText(l Limit) string {
+	b, _ := json.Marshal(l)
+	return string(b)
+}
+
+func line(text string) string {
+	return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli)), text)
+}
+
+func TestMalformed(t *testing.T) {
+	open := line(`{"kind":"open","version":1,"boot":"b"}`)
+	tests := []struct {
+		name, text string
+		want       error
+	}{
+		{"newer", line(`{"kind":"open","version":2,"boot":"b"}`), ErrNewer},
+		{"no header", line(`{"kind":"done","path":"/a","inode":1}`), ErrCorrupt},
+		{"unknown kind", open + line(`{"kind":"what"}`), ErrCorrupt},
+		{"intent without values", open + line(`{"kind":"intent","path":"/a"}`), ErrCorrupt},
+		{"read-back without intent", open + line(`{"kind":"wrote","path":"/a","value":{}}`), ErrCorrupt},
+		{"not JSON", open + line(`{`), ErrCorrupt},
+		{"short line", open + "x\n", ErrCorrupt},
+		{"empty line", open + "\n", ErrCorrupt},
+		{"no checksum", open + "zzzzzzzz {}\n", ErrCorrupt},
+		{"done without intent", open + line(`{"kind":"done","path":"/a"}`), nil},
+	}
+	for _, tt := range tests {
+		if _, err := parse([]byte(tt.text)); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
+		}
+	}
+	if _, err := parse([]byte(tests[0].text)); !strings.Contains(err.Error(), "version 2, this one reads up to 1") {
+		t.Errorf("a newer version is refused without its name: %v", err)
+	}
+	if _, err := parse(make([]byte, maxBytes+1)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("too large: %v", err)
+	}
+}
+
+func TestEarlierBootIsForgotten(t *testing.T) {
+	old, err := json.Marshal(&entry{Kind: kindIntent, Task: "/a", Path: "/a", Inode: 1, Found: &model.CPUMax{}, Before: &model.CPUMax{}, Value: &model.CPUMax{}})
+	must(t, err)
+	c, err := parse([]byte(line(`{"kind":"open","version":1,"boot":"b"}`) + line(string(old)) + line(`{"kind":"open","version":1,"boot":"c"}`)))
+	if err != nil || c.Boot != "c" || len(c.Limits) > 0 {
+		t.Errorf("%+v %v", c, err)
+	}
+}
+
+func TestOurs(t *testing.T) {
+	l := Limit{Before: model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000, BurstUsec: 5}, Intended: model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}}
+	for _, q := range []int64{-1, 25_000, 7} {
+		for _, p := range []int64{100_000, 250_000, 7} {
+			for _, b := range []int64{5, 0, 7} {
+				now := model.CPUMax{QuotaUsec: q, PeriodUsec: p, BurstUsec: b}
+				if got, want := l.Ours(now), q != 7 && p != 7 && b != 7; got != want {
+					t.Errorf("%+v: %v", now, got)
+				}
+			}
+		}
+	}
+	l.ReadBack = &model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}
+	if l.Ours(l.Before) || !l.Ours(*l.ReadBack) {
+		t.Error("after the read-back only that is ours")
+	}
+}
+
+// What is in the file is what the journal holds in memory, after any sequence.
+func TestFileAndMemoryAgree(t *testing.T) {
+	const seed = 9
+	rng := rand.New(rand.NewPCG(seed, 0))
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	defer j.Close() //nolint:errcheck // every entry was synced
+	for step := range 300 {
+		p, ino := fmt.Sprintf("/%c", 'a'+rng.IntN(4)), uint64(rng.IntN(2))
+		switch rng.IntN(3) {
+		case 0:
+			must(t, j.Intent([]Limit{lim(p, p, ino, int64(rng.IntN(1000)))}))
+		case 1:
+			if l := j.Of(p); len(l) > 0 {
+				must(t, j.Wrote(l[0].Path, l[0].Inode, quota(int64(step))))
+			}
+		case 2:
+			must(t, j.Done(p, ino))
+		}
+		c, err := Read(path)
+		must(t, err)
+		if len(c.Limits)+len(j.Outstanding()) > 0 && !cmp.Equal(c.Limits, j.Outstanding()) {
+			t.Fatalf("seed %d step %d: %s", seed, step, cmp.Diff(c.Limits, j.Outstanding()))
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(line(`{"kind":"open","version":1,"boot":"b"}`) + line(`{"kind":"intent","path":"/a","found":{},"before":{},"value":{}}`)))
+	f.Add([]byte(line(`{"kind":"open","version":2,"boot":"b"}`)))
+	f.Add([]byte("00000000 {}\n"))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parse(b)
+		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+			t.Fatalf("%v", err)
+		}
+		if (len(c.Bad) > 0) != errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
+			t.Fatalf("%v, bad %v", err, c.Bad)
+		}
+	})
+}

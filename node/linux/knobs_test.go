@@ -1,0 +1,596 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// errInvalid stands for the kernel's EINVAL.
+var errInvalid = errors.New("invalid argument")
+
+// crash is what the fake panics with where a test ends the process.
+type crash struct{}
+
+// tree is a fake cgroup v1 hierarchy that enforces the kernel's rules of CFS bandwidth on
+// every single file that is written: quota >= 1000, 1000 <= period <= 1000000, burst <=
+// quota, and no ratio above that of the nearest ancestor with a quota or below that of a
+// descendant with one. What it does not verify: that the real kernel has no other rules;
+// kernel/cgroup and the tests on real cgroups do that.
+type tree struct {
+	t      *testing.T
+	limits map[string]cgroup.CPUMax
+	inodes map[string]uint64
+	writes int
+	lifted bool                           // in the middle of a write that goes through no limit
+	before func(n int, path string) error // called before each write of a file; may panic
+	after  func(n int)
+}
+
+func newTree(t *testing.T, limits map[string]cgroup.CPUMax) *tree {
+	f := &tree{t: t, limits: maps.Clone(limits), inodes: map[string]uint64{}}
+	for i, p := range slices.Sorted(maps.Keys(limits)) {
+		f.inodes[p] = uint64(100 + i)
+	}
+	return f
+}
+
+func (f *tree) Inode(path string) (uint64, error) {
+	ino, ok := f.inodes[path]
+	if !ok {
+		return 0, fmt.Errorf("%s: %w", path, cgroup.ErrVanished)
+	}
+	return ino, nil
+}
+
+func (f *tree) ReadCPUMax(path string) (cgroup.CPUMax, error) {
+	v, ok := f.limits[path]
+	if !ok {
+		return v, fmt.Errorf("%s: %w", path, cgroup.ErrVanished)
+	}
+	return v, nil
+}
+
+func (f *tree) Descendants(path string) ([]string, error) {
+	var out []string
+	for _, p := range slices.Sorted(maps.Keys(f.limits)) {
+		if strings.HasPrefix(p, path+"/") {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// legal says whether the hierarchy would take v at path.
+func (f *tree) legal(path string, v cgroup.CPUMax) bool {
+	if v.PeriodUsec < 1000 || v.PeriodUsec > 1_000_000 || (v.QuotaUsec >= 0 && (v.QuotaUsec < 1000 || v.BurstUsec > v.QuotaUsec)) {
+		return false
+	}
+	for p, o := range f.limits {
+		up, down := strings.HasPrefix(path, p+"/"), strings.HasPrefix(p, path+"/")
+		if v.QuotaUsec >= 0 && o.QuotaUsec >= 0 && (up && v.Ratio() > o.Ratio() || down && v.Ratio() < o.Ratio()) {
+			return false
+		}
+	}
+	return true
+}
+
+// put writes one file.
+func (f *tree) put(path string, change func(*cgroup.CPUMax)) error {
+	f.writes++
+	if f.before != nil {
+		if err := f.before(f.writes, path); err != nil {
+			return err
+		}
+	}
+	v := f.limits[path]
+	change(&v)
+	if !f.legal(path, v) {
+		return fmt.Errorf("%s = %s: %w", path, v, errInvalid)
+	}
+	f.limits[path] = v
+	if f.after != nil {
+		f.after(f.writes)
+	}
+	return nil
+}
+
+// WriteCPUMax writes file after file, as kernel/cgroup does.
+func (f *tree) WriteCPUMax(path string, to cgroup.CPUMax) error {
+	from, ok := f.limits[path]
+	if !ok {
+		return fmt.Errorf("%s: %w", path, cgroup.ErrVanished)
+	}
+	quota := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec }
+	period := func(v *cgroup.CPUMax) { v.PeriodUsec = to.PeriodUsec }
+	burst := func(v *cgroup.CPUMax) { v.BurstUsec = to.BurstUsec }
+	if !f.legal(path, to) { // refused before anything is written
+		return fmt.Errorf("%s = %s: %w", path, to, errInvalid)
+	}
+	var steps []func(*cgroup.CPUMax)
+	if to.BurstUsec < from.BurstUsec {
+		steps = append(steps, burst)
+	}
+	base := cgroup.CPUMax{QuotaUsec: from.QuotaUsec, PeriodUsec: from.PeriodUsec, BurstUsec: min(from.BurstUsec, to.BurstUsec)}
+	quotaFirst, periodFirst := base, base
+	quotaFirst.QuotaUsec, periodFirst.PeriodUsec = to.QuotaUsec, to.PeriodUsec
+	switch {
+	case from.PeriodUsec == to.PeriodUsec && from.QuotaUsec == to.QuotaUsec:
+	case from.PeriodUsec == to.PeriodUsec:
+		steps = append(steps, quota)
+	case from.QuotaUsec >= 0 && f.legal(path, quotaFirst):
+		steps = append(steps, quota, period)
+	case f.legal(path, periodFirst):
+		steps = append(steps, period, quota)
+	default: // as kernel/cgroup: through no limit at all
+		lift := func(v *cgroup.CPUMax) { v.QuotaUsec = -1; f.lifted = true }
+		settle := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec; f.lifted = false }
+		steps = append(steps, lift, period, settle)
+	}
+	if to.BurstUsec > from.BurstUsec {
+		steps = append(steps, burst)
+	}
+	for _, s := range steps {
+		if err := f.put(path, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func limit(quota, period, burst int64) cgroup.CPUMax {
+	return cgroup.CPUMax{QuotaUsec: quota, PeriodUsec: period, BurstUsec: burst}
+}
+
+var free = limit(-1, 100_000, 0)
+
+// shapes are the trees that the tests run on; the task is /t.
+var shapes = map[string]map[string]cgroup.CPUMax{
+	"no limits":    {"/t": free, "/t/a": free, "/t/a/x": free},
+	"limit, burst": {"/t": limit(200_000, 100_000, 50_000)},
+	"nested": {
+		"/t": limit(200_000, 100_000, 0), "/t/a": limit(150_000, 100_000, 20_000), "/t/a/x": free,
+		"/t/a/y": limit(30_000, 50_000, 5_000), "/t/b": limit(2_000, 100_000, 0), "/u": limit(5_000, 10_000, 0),
+	},
+	"only children limited": {"/t": free, "/t/a": limit(90_000, 100_000, 0), "/t/a/b": limit(8_000, 10_000, 8_000), "/t/a/b/c": limit(4_000, 10_000, 0)},
+	"below the cap":         {"/t": limit(4_000, 100_000, 1_000), "/t/a": limit(2_000, 100_000, 0)},
+	"burst without quota":   {"/t": limit(-1, 50_000, 70_000), "/t/a": limit(40_000, 50_000, 10_000)},
+}
+
+func cpus(v float64) model.CPUMax {
+	return model.CPUMax{QuotaUsec: int64(v * 250_000), PeriodUsec: 250_000}
+}
+
+// bench is a task of a tree with its knobs and journal.
+type bench struct {
+	*tree
+	task *model.Task
+	k    *Knobs
+	path string // of the journal
+}
+
+func newBench(t *testing.T, f *tree) *bench {
+	t.Helper()
+	b := &bench{tree: f, task: &model.Task{Num: 1, Path: "/t", Inode: f.inodes["/t"]}, path: filepath.Join(t.TempDir(), "journal")}
+	j, err := journal.Create(b.path, "boot-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() }) //nolint:errcheck // may be closed already
+	b.k = &Knobs{cg: f, j: j}
+	return b
+}
+
+func (b *bench) expect(r model.Result, kind model.ResultKind) {
+	b.t.Helper()
+	if r.Kind != kind {
+		b.t.Fatalf("%s (%s), want %s; limits %v", r.Kind, r.Error, kind, b.limits)
+	}
+}
+
+func (b *bench) asFound(found map[string]cgroup.CPUMax) {
+	b.t.Helper()
+	if !maps.Equal(b.limits, found) {
+		b.t.Fatalf("limits %v\nfound  %v", b.limits, found)
+	}
+	if o := b.k.j.Outstanding(); len(o) > 0 {
+		b.t.Fatalf("the journal still holds %+v", o)
+	}
+}
+
+func TestHoldTighterLooserRelease(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, newTree(t, found))
+			for _, c := range []float64{0.5, 0.1, 0.01, 0.1, 1.5, 0.02} {
+				r := b.k.hold(b.task, cpus(c))
+				b.expect(r, model.Applied)
+				want := min(c, model.CPUMax(found["/t"]).Ratio())
+				if got := r.Now.Ratio(); got != want || model.CPUMax(b.limits["/t"]) != r.Now || r.Found != model.CPUMax(found["/t"]) {
+					t.Fatalf("cap %v: %+v, limit %v", c, r, b.limits["/t"])
+				}
+				for p, v := range b.limits {
+					if strings.HasPrefix(p, "/t/") && v.Ratio() > model.CPUMax(found[p]).Ratio() {
+						t.Fatalf("%s is %s, it was %s", p, v, found[p])
+					}
+				}
+				writes := b.writes
+				b.expect(b.k.hold(b.task, cpus(c)), model.Applied)
+				if b.writes != writes {
+					t.Fatalf("the same cap again was written")
+				}
+			}
+			r := b.k.release(b.task)
+			b.expect(r, model.Applied)
+			b.asFound(found)
+			b.expect(b.k.release(b.task), model.Applied)
+		})
+	}
+}
+
+// A first hold that is refused at any write leaves nothing of ours.
+func TestRefusedMidPlanLeavesNothing(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newBench(t, newTree(t, found))
+				b.before = func(i int, _ string) error {
+					if i == n {
+						return errInvalid
+					}
+					return nil
+				}
+				r := b.k.hold(b.task, cpus(0.01))
+				if b.writes < n {
+					b.expect(r, model.Applied)
+					return
+				}
+				if b.lifted {
+					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
+				}
+				b.expect(r, model.Refused)
+				b.asFound(found)
+			}
+		})
+	}
+}
+
+// A tighter hold that is refused at any write can still be released.
+func TestRefusedWhileHeld(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newBench(t, newTree(t, found))
+				b.expect(b.k.hold(b.task, cpus(0.5)), model.Applied)
+				b.writes = 0
+				b.before = func(i int, _ string) error {
+					if i == n {
+						return errInvalid
+					}
+					return nil
+				}
+				r := b.k.hold(b.task, cpus(0.01))
+				refused := b.writes >= n
+				b.before = nil
+				if refused {
+					b.expect(r, model.Refused)
+				}
+				if b.lifted {
+					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
+				}
+				b.expect(b.k.release(b.task), model.Applied)
+				b.asFound(found)
+				if !refused {
+					return
+				}
+			}
+		})
+	}
+}
+
+// A release that is refused at any write stays in the journal and succeeds later.
+func TestRefusedReleaseIsTriedAgain(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newBench(t, newTree(t, found))
+				b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+				b.writes = 0
+				b.before = func(i int, _ string) error {
+					if i == n {
+						return errInvalid
+					}
+					return nil
+				}
+				r := b.k.release(b.task)
+				refused := b.writes >= n
+				if b.lifted {
+					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
+				}
+				if refused {
+					b.expect(r, model.Refused)
+					b.expect(b.k.release(b.task), model.Applied)
+				}
+				b.asFound(found)
+				if !refused {
+					return
+				}
+			}
+		})
+	}
+}
+
+func TestForeignWriter(t *testing.T) {
+	found := shapes["nested"]
+	for victim, stranger := range map[string]cgroup.CPUMax{"/t": limit(300_000, 100_000, 0), "/t/a/y": limit(1_500, 100_000, 0), "/t/b": limit(1_500, 100_000, 0)} {
+		for _, act := range []string{"hold", "release", "disown"} {
+			t.Run(act+" after "+victim, func(t *testing.T) {
+				b := newBench(t, newTree(t, found))
+				b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+				b.limits[victim] = stranger
+				switch act {
+				case "hold":
+					b.expect(b.k.hold(b.task, cpus(0.005)), model.Foreign)
+				case "release":
+					b.expect(b.k.release(b.task), model.Foreign)
+				default:
+					b.k.disown("/t")
+				}
+				want := maps.Clone(found)
+				want[victim] = stranger
+				b.asFound(want)
+			})
+		}
+	}
+}
+
+// A stranger's limit that leaves no room for what was found below it: the children stay in
+// the journal, and are put back once there is room.
+func TestForeignWriterInTheWay(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	b.limits["/t/a"] = limit(1_500, 10_000, 0)
+	b.limits["/t/a/y"] = cgroup.CPUMax(cpus(0.1))
+	b.expect(b.k.release(b.task), model.Refused)
+	if o := b.k.j.Outstanding(); len(o) != 1 || o[0].Path != "/t/a/y" {
+		t.Fatalf("outstanding %+v", o)
+	}
+	b.limits["/t/a"] = found["/t/a"]
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(found)
+}
+
+func TestVanished(t *testing.T) {
+	found := shapes["nested"]
+	remove := func(b *bench, path string) {
+		for _, p := range slices.Collect(maps.Keys(b.limits)) {
+			if p == path || strings.HasPrefix(p, path+"/") {
+				delete(b.limits, p)
+				delete(b.inodes, p)
+			}
+		}
+	}
+	t.Run("before the hold", func(t *testing.T) {
+		b := newBench(t, newTree(t, found))
+		remove(b, "/t")
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Vanished)
+	})
+	t.Run("while held", func(t *testing.T) {
+		b := newBench(t, newTree(t, found))
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+		remove(b, "/t")
+		b.expect(b.k.release(b.task), model.Vanished)
+		if o := b.k.j.Outstanding(); len(o) > 0 {
+			t.Errorf("the journal still holds %+v", o)
+		}
+	})
+	t.Run("made anew", func(t *testing.T) {
+		b := newBench(t, newTree(t, found))
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+		remove(b, "/t")
+		b.limits["/t"], b.inodes["/t"] = cgroup.CPUMax(cpus(0.1)), 999
+		writes := b.writes
+		b.expect(b.k.release(b.task), model.Vanished)
+		b.expect(b.k.hold(b.task, cpus(0.05)), model.Vanished)
+		if b.writes != writes {
+			t.Error("the new cgroup was written")
+		}
+	})
+	t.Run("a child while held", func(t *testing.T) {
+		b := newBench(t, newTree(t, found))
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+		remove(b, "/t/a")
+		b.expect(b.k.hold(b.task, cpus(0.05)), model.Applied)
+		b.expect(b.k.release(b.task), model.Applied)
+		if b.limits["/t"] != found["/t"] || b.limits["/t/b"] != found["/t/b"] || len(b.k.j.Outstanding()) > 0 {
+			t.Errorf("%v %+v", b.limits, b.k.j.Outstanding())
+		}
+	})
+}
+
+// The process ends at every single write of a file and in every part of every
+// journal entry; whoever comes next puts every limit back as it was found.
+func TestCrashAnywhere(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			states := 0
+			for n := 1; ; n++ {
+				for _, after := range []bool{false, true} {
+					b := newBench(t, newTree(t, found))
+					size, done := b.runUntil(n, after)
+					if !b.lifted { // a lifted quota is taken for a stranger's: see kernel/cgroup, IsIntermediate
+						states += b.restoreFromEveryCut(found, size, after)
+					}
+					if done {
+						t.Logf("%d states after %d writes", states, b.writes)
+						return
+					}
+				}
+			}
+		})
+	}
+}
+
+// runUntil holds, tightens, loosens and releases, and crashes before or after write n. It
+// returns the journal's size when the write before began to return.
+func (b *bench) runUntil(n int, after bool) (size int64, done bool) {
+	size = fileSize(b.t, b.path)
+	b.before = func(i int, _ string) error {
+		if i == n && !after {
+			panic(crash{})
+		}
+		return nil
+	}
+	b.after = func(i int) {
+		size = fileSize(b.t, b.path)
+		if i == n && after {
+			panic(crash{})
+		}
+	}
+	defer func() {
+		b.before, b.after = nil, nil
+		if r := recover(); r != nil {
+			if _, ok := r.(crash); !ok {
+				panic(r)
+			}
+		}
+	}()
+	for _, c := range []float64{0.1, 0.01, 0.5} {
+		b.expect(b.k.hold(b.task, cpus(c)), model.Applied)
+	}
+	b.expect(b.k.release(b.task), model.Applied)
+	return size, true
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Size()
+}
+
+// restoreFromEveryCut cuts what the journal gained since the last write in every part
+// and restores from each. It returns how many states there were.
+func (b *bench) restoreFromEveryCut(found map[string]cgroup.CPUMax, size int64, after bool) int {
+	b.t.Helper()
+	whole, err := os.ReadFile(b.path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	first := int(size)
+	if after || first > len(whole) {
+		first = len(whole)
+	}
+	limits := maps.Clone(b.limits)
+	n := 0
+	for cut := first; cut <= len(whole); cut += step(cut, first, len(whole)) {
+		b.limits = maps.Clone(limits)
+		if err := os.WriteFile(b.path, whole[:cut], 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+		b.restoreTwice(found, fmt.Sprintf("journal cut at byte %d of %d", cut, len(whole)))
+		n++
+	}
+	return n
+}
+
+// step is 1 near the ends of a range, and larger in its middle: every restore syncs, and a
+// cut inside a line is a cut inside a line.
+func step(at, first, last int) int {
+	if at-first < 2 || last-at < 4 {
+		return 1
+	}
+	return min(41, last-at-2)
+}
+
+// restoreTwice does what the next start does, and what the one after that does.
+func (b *bench) restoreTwice(found map[string]cgroup.CPUMax, what string) {
+	b.t.Helper()
+	for range 2 {
+		c, err := journal.Read(b.path)
+		if err != nil {
+			b.t.Fatalf("%s: %v", what, err)
+		}
+		j, err := journal.Continue(b.path, "boot-1", c.Limits)
+		if err != nil {
+			b.t.Fatalf("%s: %v", what, err)
+		}
+		k := &Knobs{cg: b.tree, j: j}
+		items := k.restore(j.Outstanding())
+		for _, it := range items {
+			if it.Kind != node.Restored && it.Kind != node.AsFound {
+				b.t.Fatalf("%s: %+v; limits %v; journal %+v", what, it, b.limits, c.Limits)
+			}
+		}
+		if !maps.Equal(b.limits, found) {
+			b.t.Fatalf("%s: limits %v\nfound  %v\njournal %+v\nitems %+v", what, b.limits, found, c.Limits, items)
+		}
+		if o := j.Outstanding(); len(o) > 0 {
+			b.t.Fatalf("%s: the journal still holds %+v", what, o)
+		}
+		if err := j.Close(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// A crash during the restore after a crash changes nothing about that.
+func TestCrashInRestore(t *testing.T) {
+	for name, found := range shapes {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newBench(t, newTree(t, found))
+				b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+				b.writes = 0
+				if b.crashingRestore(n) {
+					return
+				}
+				if b.lifted {
+					continue
+				}
+				b.restoreTwice(found, fmt.Sprintf("restore ended before write %d", n))
+			}
+		})
+	}
+}
+
+func (b *bench) crashingRestore(n int) (done bool) {
+	c, err := journal.Read(b.path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j, err := journal.Continue(b.path, "boot-1", c.Limits)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer j.Close() //nolint:errcheck // every entry was synced
+	b.before = func(i int, _ string) error {
+		if i == n {
+			panic(crash{})
+		}
+		return nil
+	}
+	defer func() {
+		b.before = nil
+		if r := recover(); r != nil {
+			if _, ok := r.(crash); !ok {
+				panic(r)
+			}
+		}
+	}()
+	(&Knobs{cg: b.tree, j: j}).restore(j.Outstanding())
+	return true
+}
