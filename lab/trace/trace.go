@@ -10,7 +10,7 @@ import (
 
 // Window is one sampling window.
 type Window struct {
-	MonoNsec  int64 // at its end
+	MonoNsec  int64   // at its end
 	Length    float64 // seconds
 	Busy      model.Value
 	Unmanaged model.Value

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/lab/firstlight"
+)
+
+// experiment is one thing that `run` knows.
+type experiment struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+}
+
+func experiments() []experiment {
+	return []experiment{{"first-light", "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)"}}
+}
+
+func listCommand(p *cli.Printer) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "The experiments", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list := experiments()
+			return p.Print(list, func(w io.Writer) error {
+				for _, e := range list {
+					fmt.Fprintf(w, "%-14s %s\n", e.Name, e.What)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func runCommand(p *cli.Printer) *cobra.Command {
+	cmd := &cobra.Command{Use: "run EXPERIMENT", Short: "Run an experiment and print its tables", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no experiment %q; `commensal-lab list` names them", args[0]))
+		},
+	}
+	cmd.AddCommand(firstLightCommand(p))
+	return cmd
+}
+
+// firstLight is what `run first-light --json` prints.
+type firstLight struct {
+	Rounds    []firstlight.Round   `json:"rounds"`
+	Detectors []firstlight.Summary `json:"detectors"`
+}
+
+func firstLightCommand(p *cli.Printer) *cobra.Command {
+	var o firstlight.Options
+	cmd := &cobra.Command{
+		Use: "first-light", Short: "Short real rounds on this host, judged", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needRoot("first-light"); err != nil {
+				return err
+			}
+			var err error
+			if o.Agent, err = agentBinary(o.Agent); err != nil {
+				return err
+			}
+			if o.Rounds < 1 {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--seeds %d: expected at least 1", o.Rounds))
+			}
+			o.Log = os.Stderr
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			rounds, err := firstlight.Run(ctx, o)
+			if err != nil && (!errors.Is(err, context.Canceled) || len(rounds) == 0) {
+				return err
+			}
+			return p.Print(firstLight{rounds, firstlight.Summarise(rounds)}, func(w io.Writer) error { return firstlight.WriteText(w, rounds) })
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Rounds, "seeds", 20, "how many rounds")
+	f.Uint64Var(&o.FirstSeed, "first-seed", 0, "the first round's seed")
+	f.StringVar(&o.Agent, "agent", "", "the agent's binary (default: beside this one)")
+	f.StringVar(&o.Keep, "keep", "", "folder to keep the agents' records in")
+	return cmd
+}

@@ -1,0 +1,269 @@
+// Package demo is `make demo`: first light on this very host. It plays the scene under
+// every way of control in turn, on and off and on again because the host is noisy, and
+// says who was named, what the victim's clients saw and what the batch work lost.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/load"
+	"github.com/commensal-io/commensal/lab/scene"
+)
+
+// The parts of a demo. Each block begins with a lead-in that is not counted, for every
+// way of control alike: the antagonist's next burst, detection and the cap fall into it.
+const (
+	learnTime = 24 * time.Second // bystanders only: the agent learns what is normal
+	quietTime = 16 * time.Second // bystanders only, measured
+	blockTime = 24 * time.Second
+	leadIn    = 10 * time.Second
+)
+
+// The ways of control.
+const (
+	wayQuiet   = "quiet (bystanders only)"
+	wayNone    = "no control"
+	wayOurs    = "commensal"
+	wayShares  = "cpu.shares = 2"
+	wayIdle    = "cpu.idle"
+	wayLargest = "cap on the largest BE"
+)
+
+// order interleaves ours with no control, and lets each baseline follow a fresh start.
+var order = [...]string{wayNone, wayOurs, wayShares, wayNone, wayOurs, wayIdle, wayLargest}
+
+// Options of a demo.
+type Options struct {
+	Seed   uint64
+	Agent  string // path of the agent's binary
+	Report string // path of the HTML report
+	Record string // folder to keep the agent's record in; "": it goes with the scene
+	Log    io.Writer
+}
+
+// Block is one stretch of time under one way of control.
+type Block struct {
+	Way       string  `json:"way"`
+	StartNsec int64   `json:"start_mono_nsec"`
+	FromNsec  int64   `json:"from_mono_nsec"` // where counting begins
+	EndNsec   int64   `json:"end_mono_nsec"`
+	BEWork    float64 `json:"be_cpu_seconds"`        // of all BE tasks, counted part
+	Innocent  float64 `json:"bystander_cpu_seconds"` // of the bystanders, counted part
+}
+
+// run is a demo in progress.
+type run struct {
+	opt    Options
+	scene  *scene.Scene
+	blocks []Block
+	load   *scene.LoadOutput
+}
+
+// Run plays the demo and returns its outcome. The host is left as it was found, also
+// when the context is cancelled.
+func Run(ctx context.Context, o Options) (*Outcome, error) {
+	total := Length()
+	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
+	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, For: total + time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	r := &run{opt: o, scene: sc}
+	out, err := r.play(ctx)
+	return out, errors.Join(err, sc.Close())
+}
+
+func (r *run) play(ctx context.Context) (*Outcome, error) {
+	fmt.Fprintf(r.opt.Log, "memcached under %d requests/s; batch-1 to batch-%d are best-effort, one of them will hurt it\n", scene.Rate, len(r.scene.BE))
+	fmt.Fprintf(r.opt.Log, "learning what is normal (%.0f s) ...\n", learnTime.Seconds())
+	if err := sleep(ctx, learnTime); err != nil {
+		return nil, err
+	}
+	if err := r.block(ctx, wayQuiet, 0, quietTime); err != nil {
+		return nil, err
+	}
+	if err := r.scene.Provoke(); err != nil {
+		return nil, err
+	}
+	for _, way := range order {
+		if err := r.block(ctx, way, leadIn, blockTime); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if r.load, err = r.scene.FinishLoad(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.scene.FinishAgent(); err != nil {
+		return nil, err
+	}
+	if r.opt.Record != "" {
+		if err := os.CopyFS(r.opt.Record, os.DirFS(r.scene.RecordPath())); err != nil {
+			return nil, fmt.Errorf("demo: keep the record: %w", err)
+		}
+	}
+	return r.judge()
+}
+
+// block plays one block under one way of control.
+func (r *run) block(ctx context.Context, way string, lead, length time.Duration) error {
+	fmt.Fprintf(r.opt.Log, "%-26s %.0f s\n", way, length.Seconds())
+	b := Block{Way: way, StartNsec: scene.Now()}
+	undo, err := r.begin(ctx, way)
+	if err != nil {
+		return errors.Join(err, undo())
+	}
+	err = sleep(ctx, lead)
+	var before, after []float64
+	if err == nil {
+		b.FromNsec = scene.Now()
+		before, err = r.usage()
+	}
+	if err == nil {
+		err = sleep(ctx, length-lead)
+	}
+	if err == nil {
+		b.EndNsec = scene.Now()
+		after, err = r.usage()
+	}
+	if err = errors.Join(err, undo()); err != nil {
+		return err
+	}
+	for i, path := range r.scene.BE {
+		used := after[i] - before[i]
+		b.BEWork += used
+		if path != r.scene.Antagonist {
+			b.Innocent += used
+		}
+	}
+	r.blocks = append(r.blocks, b)
+	return nil
+}
+
+// begin puts a way of control in force and returns what ends it.
+func (r *run) begin(ctx context.Context, way string) (undo func() error, err error) {
+	none := func() error { return nil }
+	switch way {
+	case wayOurs:
+		return func() error { return r.scene.Protect(context.WithoutCancel(ctx), false) }, r.scene.Protect(ctx, true)
+	case wayShares:
+		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 2) },
+			func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 1024) })
+	case wayIdle:
+		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteIdle(p, true) },
+			func(cg *cgroup.V1, p string) error { return cg.WriteIdle(p, false) })
+	case wayLargest:
+		return r.capLargest(ctx)
+	}
+	return none, nil
+}
+
+// onAll writes a knob of every BE task.
+func (r *run) onAll(do, undo func(cg *cgroup.V1, path string) error) (func() error, error) {
+	cg := r.scene.Stage.Cgroups()
+	back := func() error {
+		var errs []error
+		for _, p := range r.scene.BE {
+			errs = append(errs, undo(cg, p))
+		}
+		return errors.Join(errs...)
+	}
+	for _, p := range r.scene.BE {
+		if err := do(cg, p); err != nil {
+			return back, err
+		}
+	}
+	return back, nil
+}
+
+// largestWindow is how long the baseline watches before it picks its task.
+const largestWindow = 5 * time.Second
+
+// capLargest caps the BE task that used most CPU, as hard as we would.
+func (r *run) capLargest(ctx context.Context) (func() error, error) {
+	none := func() error { return nil }
+	before, err := r.usage()
+	if err != nil {
+		return none, err
+	}
+	if err := sleep(ctx, largestWindow); err != nil {
+		return none, err
+	}
+	after, err := r.usage()
+	if err != nil {
+		return none, err
+	}
+	largest := 0
+	for i := range after {
+		if after[i]-before[i] > after[largest]-before[largest] {
+			largest = i
+		}
+	}
+	cg, path := r.scene.Stage.Cgroups(), r.scene.BE[largest]
+	found, err := cg.ReadCPUMax(path)
+	if err != nil {
+		return none, err
+	}
+	return func() error { return cg.WriteCPUMax(path, found) }, cg.WriteCPUMax(path, cgroup.CPUMax{QuotaUsec: 2_500, PeriodUsec: 250_000})
+}
+
+// usage returns the CPU-seconds of each BE task.
+func (r *run) usage() ([]float64, error) {
+	out := make([]float64, len(r.scene.BE))
+	for i, p := range r.scene.BE {
+		n, err := r.scene.Stage.UsageNsec(p)
+		if err != nil {
+			return nil, fmt.Errorf("demo: %w", err)
+		}
+		out[i] = float64(n) / 1e9
+	}
+	return out, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// seconds turns a monotonic time into seconds since the load began.
+func (r *run) seconds(nsec int64) float64 { return float64(nsec-r.load.StartNsec) / 1e9 }
+
+// summary merges the windows of the load that lie inside the counted parts of a way's
+// blocks.
+func (r *run) summary(way string, from func(*Block) int64) load.Summary {
+	return r.load.Result.Over(func(w *load.Window) bool {
+		start := r.load.StartNsec + w.Start.Nanoseconds()
+		end := start + w.Length.Nanoseconds()
+		for i := range r.blocks {
+			if b := &r.blocks[i]; b.Way == way && start >= from(b) && end <= b.EndNsec {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func counted(b *Block) int64 { return b.FromNsec }
+func whole(b *Block) int64   { return b.StartNsec }
+
+// writeReport writes the HTML page.
+func (r *run) writeReport(o *Outcome) error {
+	f, err := os.Create(r.opt.Report)
+	if err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	if err := errors.Join(o.page.WriteHTML(f), f.Close()); err != nil {
+		return fmt.Errorf("demo: report: %w", err)
+	}
+	return nil
+}

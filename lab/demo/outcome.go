@@ -1,0 +1,258 @@
+package demo
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/trace"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/record"
+)
+
+// What makes a run too noisy to judge, and what a pass asks for.
+const (
+	// leastHarm: without control the p99 must be at least so many times the quiet one, or
+	// there was no interference to protect from.
+	leastHarm = 2.0
+	// mostLateness: the load generator's own lateness as a share of the p99 it reports.
+	mostLateness = 0.25
+	// mostSteal: CPU that the hypervisor took, of all CPU.
+	mostSteal = 0.2
+	// wanted: with policies on, p99 must be below this share of the p99 without.
+	wanted = 0.5
+)
+
+// Row is one way of control in numbers; latencies in milliseconds over the counted
+// parts of its blocks.
+type Row struct {
+	Way      string  `json:"way"`
+	P50      float64 `json:"p50_ms"`
+	P99      float64 `json:"p99_ms"`
+	P999     float64 `json:"p999_ms"`
+	WholeP99 float64 `json:"p99_with_lead_in_ms"`
+	Lateness float64 `json:"client_lateness_p99_ms"`
+	Slowdown float64 `json:"slowdown_mean"`
+	BEWork   float64 `json:"be_cpu"`        // CPU-sec/sec of all BE tasks
+	Innocent float64 `json:"bystander_cpu"` // CPU-sec/sec of the bystanders
+}
+
+// HoldRow is one task that the agent held.
+type HoldRow struct {
+	Task       string  `json:"task"`
+	Antagonist bool    `json:"antagonist"`
+	At         float64 `json:"at_seconds"`
+	For        float64 `json:"for_seconds"`
+	Score      float64 `json:"score"`
+	Asked      float64 `json:"asked"`
+	ToName     float64 `json:"seconds_to_name"` // from the block's start
+	Verdict    string  `json:"verdict"`
+}
+
+// Outcome is the result of a demo.
+type Outcome struct {
+	Seed       uint64    `json:"seed"`
+	Antagonist string    `json:"antagonist"`
+	Rows       []Row     `json:"rows"`
+	Holds      []HoldRow `json:"holds"`
+	Verdict    string    `json:"verdict"` // passed, failed or could not tell
+	Why        string    `json:"why"`
+	Replay     string    `json:"replay"`
+	Report     string    `json:"report"`
+	Code       int       `json:"exit_code"`
+
+	page   report.Report
+	tables []report.Table
+}
+
+// judge turns what was measured into an outcome.
+func (r *run) judge() (*Outcome, error) {
+	t, err := trace.Read(r.scene.RecordPath())
+	if err != nil {
+		return nil, err
+	}
+	o := &Outcome{Seed: r.opt.Seed, Antagonist: r.scene.Antagonist, Report: r.opt.Report}
+	victim := taskAt(t, r.scene.Victim)
+	for _, way := range []string{wayQuiet, wayNone, wayOurs, wayShares, wayIdle, wayLargest} {
+		o.Rows = append(o.Rows, r.row(t, victim, way))
+	}
+	o.Holds = r.holds(t)
+	o.decide(stolen(t))
+	rep, err := record.Run(r.scene.RecordPath())
+	switch {
+	case err != nil:
+		return nil, err
+	case rep.First != nil:
+		o.Replay = fmt.Sprintf("the record does NOT replay: first difference at tick %d, %s %d", rep.First.Seq, rep.First.What, rep.First.Index)
+		o.Verdict, o.Why, o.Code = report.Fail.String(), o.Replay, 1
+	default:
+		o.Replay = fmt.Sprintf("the record replays exactly: %d ticks, %d decisions", rep.Ticks, rep.Decisions)
+	}
+	r.page(t, o, victim)
+	return o, r.writeReport(o)
+}
+
+func taskAt(t *trace.Trace, path string) model.TaskNum {
+	for n, task := range t.Tasks {
+		if task.Path == path {
+			return n
+		}
+	}
+	return model.NumUnmanaged
+}
+
+// stolen is the share of all CPU that the hypervisor took, over the whole run.
+func stolen(t *trace.Trace) float64 {
+	sum, n := 0.0, 0
+	for i := range t.Windows {
+		if v := t.Windows[i].Steal; v.Outcome == model.OK {
+			sum += v.V
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / float64(n) / float64(runtime.NumCPU())
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// row sums one way of control up.
+func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
+	s := r.summary(way, counted)
+	row := Row{
+		Way: way, P50: ms(s.P50), P99: ms(s.P99), P999: ms(s.P999), Lateness: ms(s.Lateness.P99),
+		WholeP99: ms(r.summary(way, whole).P99),
+	}
+	length, n := 0.0, 0
+	for i := range r.blocks {
+		b := &r.blocks[i]
+		if b.Way != way {
+			continue
+		}
+		length += float64(b.EndNsec-b.FromNsec) / 1e9
+		row.BEWork += b.BEWork
+		row.Innocent += b.Innocent
+		for k := range t.Windows {
+			w := &t.Windows[k]
+			if w.MonoNsec <= b.FromNsec || w.MonoNsec > b.EndNsec {
+				continue
+			}
+			if task := w.Task(victim); task != nil && task.SlowdownRaw.Outcome == model.OK {
+				row.Slowdown += task.Signals[model.SourceSlowdown].V
+				n++
+			}
+		}
+	}
+	if length > 0 {
+		row.BEWork /= length
+		row.Innocent /= length
+	}
+	if n > 0 {
+		row.Slowdown /= float64(n)
+	}
+	return row
+}
+
+// holds lists who was held, with the score that named it.
+func (r *run) holds(t *trace.Trace) []HoldRow {
+	var rows []HoldRow
+	for _, h := range t.Holds {
+		row := HoldRow{Task: h.Path, Antagonist: h.Path == r.scene.Antagonist, At: r.seconds(h.FromNsec), Verdict: "no verdict"}
+		if h.ToNsec > 0 {
+			row.For = float64(h.ToNsec-h.FromNsec) / 1e9
+		}
+		for _, inc := range t.Incidents {
+			for i := range inc.Rounds {
+				rd := &inc.Rounds[i]
+				if rd.Chosen == nil || *rd.Chosen != h.Task || rd.AppliedNsec != h.FromNsec {
+					continue
+				}
+				row.Verdict, row.Asked = rd.Verdict, rd.Threshold
+				for _, s := range rd.Suspects {
+					if s.Task == h.Task {
+						row.Score = s.Score
+					}
+				}
+			}
+		}
+		for i := range r.blocks {
+			if b := &r.blocks[i]; h.FromNsec >= b.StartNsec && h.FromNsec <= b.EndNsec {
+				row.ToName = float64(h.FromNsec-b.StartNsec) / 1e9
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (o *Outcome) find(way string) *Row {
+	for i := range o.Rows {
+		if o.Rows[i].Way == way {
+			return &o.Rows[i]
+		}
+	}
+	return &Row{}
+}
+
+// decide says whether the demo passed: the antagonist, and no bystander, was held, and
+// p99 with policies on is below half of that without. It cannot tell when there was no
+// harm to prevent, or when the measurement itself was disturbed.
+func (o *Outcome) decide(stolen float64) {
+	quiet, none, ours := o.find(wayQuiet), o.find(wayNone), o.find(wayOurs)
+	var innocent []string
+	right := false
+	for _, h := range o.Holds {
+		if h.Antagonist {
+			right = true
+		} else {
+			innocent = append(innocent, h.Task)
+		}
+	}
+	ratio := math.Inf(1)
+	if none.P99 > 0 {
+		ratio = ours.P99 / none.P99
+	}
+	verdict := func(out report.Outcome, code int, format string, args ...any) {
+		o.Verdict, o.Code, o.Why = out.String(), code, fmt.Sprintf(format, args...)
+	}
+	switch {
+	case len(innocent) > 0:
+		verdict(report.Fail, 1, "a bystander was held: %s", strings.Join(innocent, ", "))
+	case none.P99 < leastHarm*quiet.P99:
+		verdict(report.CouldNotTell, 3, "the host was too noisy, or had CPU to spare: p99 without control is %.1f ms against %.1f ms without the antagonist", none.P99, quiet.P99)
+	case none.Lateness > mostLateness*none.P99 || ours.Lateness > mostLateness*max(ours.P99, 1):
+		verdict(report.CouldNotTell, 3, "the load generator itself was late by %.1f ms (p99)", max(none.Lateness, ours.Lateness))
+	case stolen > mostSteal:
+		verdict(report.CouldNotTell, 3, "the hypervisor took %.0f %% of all CPU", 100*stolen)
+	case !right:
+		verdict(report.Fail, 1, "the antagonist %s was not held", o.Antagonist)
+	case ratio >= wanted:
+		verdict(report.Fail, 1, "p99 with policies on is %.1f ms, not below half of %.1f ms without", ours.P99, none.P99)
+	default:
+		verdict(report.Pass, 0, "the antagonist %s, and nobody else, was held; p99 fell from %.1f to %.1f ms (%.0f %%)", o.Antagonist, none.P99, ours.P99, 100*ratio)
+	}
+}
+
+// facts describe the machine and the run.
+func (r *run) facts() [][2]string {
+	fs := hostfs.NewRoot("/")
+	facts := [][2]string{{"seed", fmt.Sprint(r.opt.Seed)}, {"profile", config.ProfileSingleNode}, {"CPUs", fmt.Sprint(runtime.NumCPU())}}
+	if p, err := procstat.ReadPlatform(fs); err == nil {
+		facts = append(facts, [2]string{"platform", p})
+	}
+	if k, err := procstat.ReadKernelRelease(fs); err == nil {
+		facts = append(facts, [2]string{"kernel", k})
+	}
+	res := r.load.Result
+	return append(facts,
+		[2]string{"load", fmt.Sprintf("%.0f requests/s, open loop, client protected by %s, using %.2f CPU", res.RatePerSec, res.Protection, res.CPU.Seconds()/max(1, res.Length.Seconds()))},
+	)
+}

@@ -1,0 +1,200 @@
+// Package firstlight is `commensal-lab run first-light`: many short rounds of the scene
+// on this host, most with an antagonist and some without, judged against what was in
+// fact played: precision and recall of who was named, time to name and to recover, and
+// the work that innocents lost; ours beside baselines on the same recorded samples.
+package firstlight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/load"
+	"github.com/commensal-io/commensal/lab/scene"
+	"github.com/commensal-io/commensal/lab/trace"
+)
+
+// Kind is what a round plays.
+type Kind string
+
+// The kinds. Only in a positive round may anybody be held, and only the antagonist.
+const (
+	Positive     Kind = "antagonist"
+	NoAntagonist Kind = "no antagonist"
+	OwnSurge     Kind = "victim's own surge"
+	OwnQuota     Kind = "victim throttled by its own quota"
+	OutsideOurs  Kind = "antagonist outside our cgroups"
+)
+
+// kinds is the programme: seven positive rounds in eleven, and each negative kind.
+var kinds = [...]Kind{Positive, Positive, NoAntagonist, Positive, OwnSurge, Positive, OwnQuota, Positive, OutsideOurs, Positive, Positive}
+
+// KindOf returns what the round of a seed plays.
+func KindOf(seed uint64) Kind { return kinds[seed%uint64(len(kinds))] }
+
+// The parts of a round.
+const (
+	learnTime = 25 * time.Second
+	eventTime = 30 * time.Second
+)
+
+const (
+	surgeRate = 12_000 // requests per second: about a CPU's worth with its client
+	tightCPU  = 0.04   // CPU of the victim's own quota, below what it wants
+)
+
+// Options of a run.
+type Options struct {
+	FirstSeed uint64
+	Rounds    int
+	Agent     string
+	Keep      string // folder to keep the records in; "": none
+	Log       io.Writer
+}
+
+// Round is one round's outcome.
+type Round struct {
+	Seed       uint64           `json:"seed"`
+	Kind       Kind             `json:"kind"`
+	Antagonist string           `json:"antagonist,omitempty"`
+	Ours       Score            `json:"ours"`
+	Baselines  map[string]Score `json:"baselines"`
+	// Suffered: the victim was anomalous after the event began, so that there was
+	// something to name.
+	Suffered  bool     `json:"suffered"`
+	P99Before float64  `json:"p99_before_ms"`
+	P99Event  float64  `json:"p99_first_seconds_ms"` // before anybody was held
+	P99After  float64  `json:"p99_after_hold_ms"`    // from the first hold on; 0: nobody was held
+	CannotFix int      `json:"cannot_fix"`
+	LeftAlone []string `json:"left_alone,omitempty"` // suspects that were named but cannot be held
+}
+
+// Score is what one detector did in a round.
+type Score struct {
+	Named     []string `json:"named"` // in order
+	Right     int      `json:"right"` // of them the antagonist
+	Wrong     int      `json:"wrong"`
+	ToName    float64  `json:"seconds_to_name"`    // first right name, from the event; -1: none
+	ToRecover float64  `json:"seconds_to_recover"` // verified, from the event; -1: none
+	// Lost is the CPU-seconds that innocents used less while held than at their rate
+	// before; only what was in fact held can lose anything.
+	Lost float64 `json:"innocent_cpu_seconds_lost"`
+}
+
+// Run plays the rounds.
+func Run(ctx context.Context, o Options) ([]Round, error) {
+	var rounds []Round
+	for i := range o.Rounds {
+		seed := o.FirstSeed + uint64(i)
+		r, err := play(ctx, o, seed)
+		if err != nil {
+			return rounds, fmt.Errorf("first-light: seed %d: %w", seed, err)
+		}
+		fmt.Fprintf(o.Log, "seed %3d  %-34s named %v right %d wrong %d\n", seed, r.Kind, r.Ours.Named, r.Ours.Right, r.Ours.Wrong)
+		rounds = append(rounds, *r)
+	}
+	return rounds, nil
+}
+
+// play plays one round and judges it.
+func play(ctx context.Context, o Options, seed uint64) (*Round, error) {
+	kind := KindOf(seed)
+	opt := scene.Options{Seed: seed, Agent: o.Agent, For: learnTime + eventTime + time.Minute, Outside: kind == OutsideOurs}
+	if kind == OwnSurge {
+		opt.Rates = []load.RateStep{{At: learnTime, RatePerSec: surgeRate}}
+	}
+	sc, err := scene.Open(ctx, opt)
+	if err != nil {
+		return nil, err
+	}
+	r, err := perform(ctx, sc, o, seed, kind)
+	return r, errors.Join(err, sc.Close())
+}
+
+func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind Kind) (*Round, error) {
+	if err := sc.Protect(ctx, true); err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, learnTime); err != nil {
+		return nil, err
+	}
+	event := scene.Now()
+	if err := provoke(sc, kind); err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, eventTime); err != nil {
+		return nil, err
+	}
+	end := scene.Now()
+	out, err := sc.FinishLoad(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := sc.FinishAgent(); err != nil {
+		return nil, err
+	}
+	if o.Keep != "" {
+		dir := filepath.Join(o.Keep, "seed-"+strconv.FormatUint(seed, 10))
+		if err := os.CopyFS(dir, os.DirFS(sc.RecordPath())); err != nil {
+			return nil, err
+		}
+	}
+	t, err := trace.Read(sc.RecordPath())
+	if err != nil {
+		return nil, err
+	}
+	r := &Round{Seed: seed, Kind: kind, Baselines: map[string]Score{}}
+	if kind == Positive {
+		r.Antagonist = sc.Antagonist
+	}
+	judge(r, t, event, end)
+	if err := baselines(r, sc.RecordPath(), event, end); err != nil {
+		return nil, err
+	}
+	latencies(r, t, out, event, end)
+	return r, nil
+}
+
+// provoke begins the event of a round.
+func provoke(sc *scene.Scene, kind Kind) error {
+	switch kind {
+	case Positive, OutsideOurs:
+		return sc.Provoke()
+	case OwnQuota:
+		return sc.Stage.Cgroups().WriteCPUMax(sc.Victim, cgroup.CPUMax{QuotaUsec: int64(tightCPU * 100_000), PeriodUsec: 100_000})
+	}
+	return nil // nothing happens, or the load has its own step
+}
+
+// latencies fills in what the clients saw.
+func latencies(r *Round, t *trace.Trace, out *scene.LoadOutput, event, end int64) {
+	p99 := func(from, to int64) float64 {
+		s := out.Result.Between(time.Duration(from-out.StartNsec), time.Duration(to-out.StartNsec))
+		return s.P99.Seconds() * 1e3
+	}
+	r.P99Before = p99(event-10e9, event)
+	hold := end
+	for _, h := range t.Holds {
+		if h.FromNsec > event {
+			hold = h.FromNsec
+			r.P99After = p99(hold+1e9, end)
+			break
+		}
+	}
+	r.P99Event = p99(event, hold)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,197 @@
+package firstlight
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/lab/trace"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/record"
+)
+
+// The detectors that are run over the recorded samples.
+const (
+	baseLargest = "largest BE when the victim suffers"
+	basePeer    = "correlation 0.15, no verification"
+	baseSeed    = "the seed's formula at 0.35 on slowdown"
+)
+
+// judge says what the agent did in a round.
+func judge(r *Round, t *trace.Trace, event, end int64) {
+	s := Score{ToName: -1, ToRecover: -1}
+	for _, h := range t.Holds {
+		right := r.Antagonist != "" && h.Path == r.Antagonist
+		s.add(h.Path, right, h.FromNsec, event)
+		if !right {
+			s.Lost += lost(t, &h, end)
+		}
+	}
+	for _, inc := range t.Incidents {
+		if inc.OpenedNsec >= event {
+			r.Suffered = true
+		}
+		if inc.State == model.CannotFix {
+			r.CannotFix++
+		}
+	}
+	for i := range t.Decisions {
+		d := &t.Decisions[i]
+		if d.Kind == model.DecideVerified && d.MonoNsec >= event && s.ToRecover < 0 {
+			s.ToRecover = float64(d.MonoNsec-event) / 1e9
+		}
+		if d.Kind == model.DecideLeftAlone && d.MonoNsec >= event {
+			r.LeftAlone = append(r.LeftAlone, d.Path)
+		}
+	}
+	r.Ours = s
+}
+
+func (s *Score) add(path string, right bool, at, event int64) {
+	s.Named = append(s.Named, path)
+	if !right {
+		s.Wrong++
+		return
+	}
+	s.Right++
+	if s.ToName < 0 {
+		s.ToName = float64(at-event) / 1e9
+	}
+}
+
+// lost estimates what a held innocent could not do: its mean usage before the hold,
+// times the hold's length, less what it used meanwhile.
+func lost(t *trace.Trace, h *trace.Hold, end int64) float64 {
+	to := h.ToNsec
+	if to == 0 {
+		to = end
+	}
+	before, n, during := 0.0, 0, 0.0
+	for i := range t.Windows {
+		w := &t.Windows[i]
+		o := w.Task(h.Task)
+		if o == nil || o.CPU.Outcome != model.OK {
+			continue
+		}
+		switch {
+		case w.MonoNsec <= h.FromNsec:
+			before += o.CPU.V
+			n++
+		case w.MonoNsec <= to:
+			during += o.CPU.V * w.Length
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return max(0, before/float64(n)*float64(to-h.FromNsec)/1e9-during)
+}
+
+// baselines runs other detectors over the same samples, up to the first hold: after it
+// the samples are of a machine on which we acted. They name; they never act.
+func baselines(r *Round, path string, event, end int64) error {
+	for name, change := range map[string]func(p *engine.Params){
+		basePeer: func(p *engine.Params) {
+			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
+			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.15, 0, 0, 0, 0
+		},
+		baseSeed: func(p *engine.Params) {
+			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
+			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.35, 0, 0, 0, 0
+		},
+	} {
+		s, err := detect(path, change, r.Antagonist, event)
+		if err != nil {
+			return err
+		}
+		r.Baselines[name] = s
+	}
+	s, err := largest(path, r.Antagonist, event)
+	r.Baselines[baseLargest] = s
+	return err
+}
+
+// eachSegment hands the ticks of a record to a fresh engine with changed parameters, in
+// observe mode and without the results of writes, until the first write was made.
+func eachSegment(path string, change func(p *engine.Params), visit func(e *engine.Engine, t *record.Tick, out *engine.Output) bool) error {
+	files, err := record.Segments(path)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("first-light: expected one segment in %s, found %d", path, len(files))
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	rd, err := record.NewReader(f)
+	if err != nil {
+		return err
+	}
+	p := rd.Header.Params
+	p.Mode = model.ModeObserve
+	change(&p)
+	e := engine.New(p)
+	var t record.Tick
+	for {
+		err := rd.Next(&t)
+		if errors.Is(err, io.EOF) || errors.Is(err, record.ErrTorn) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range t.Input.Results {
+			if t.Input.Results[i].Kind == model.Applied {
+				return nil
+			}
+		}
+		t.Input.Results, t.Input.Knobs, t.Input.Commands = nil, nil, nil
+		if !visit(e, &t, e.Step(&t.Input)) {
+			return nil
+		}
+	}
+}
+
+// detect scores the engine's own detector under other parameters: the first name.
+func detect(path string, change func(p *engine.Params), antagonist string, event int64) (Score, error) {
+	s := Score{ToName: -1, ToRecover: -1}
+	err := eachSegment(path, change, func(_ *engine.Engine, t *record.Tick, out *engine.Output) bool {
+		for i := range out.Decisions {
+			if d := &out.Decisions[i]; d.Kind == model.DecideCap {
+				s.add(d.Path, antagonist != "" && d.Path == antagonist, t.Input.MonoNsec, event)
+				return false
+			}
+		}
+		return true
+	})
+	return s, err
+}
+
+// largest names, at the first anomaly, the BE task that used most CPU in the last
+// window.
+func largest(path, antagonist string, event int64) (Score, error) {
+	s := Score{ToName: -1, ToRecover: -1}
+	err := eachSegment(path, func(*engine.Params) {}, func(e *engine.Engine, t *record.Tick, out *engine.Output) bool {
+		for i := range out.Decisions {
+			if out.Decisions[i].Kind != model.DecideAnomaly {
+				continue
+			}
+			best, usage := "", 0.0
+			for k := range e.State.Tracks {
+				tr, task := &e.State.Tracks[k], &e.State.Tasks.Tasks[k]
+				if task.Class == model.BE && tr.CPU.Outcome == model.OK && tr.CPU.V > usage {
+					best, usage = task.Path, tr.CPU.V
+				}
+			}
+			s.add(best, antagonist != "" && best == antagonist, t.Input.MonoNsec, event)
+			return false
+		}
+		return true
+	})
+	return s, err
+}

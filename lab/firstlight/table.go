@@ -1,0 +1,191 @@
+package firstlight
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// Summary is one detector over all rounds.
+type Summary struct {
+	Detector  string     `json:"detector"`
+	Right     int        `json:"right"` // names that were the antagonist
+	Wrong     int        `json:"wrong"`
+	Positives int        `json:"positive_rounds"`
+	Found     int        `json:"positive_rounds_found"`
+	FalseIn   int        `json:"negative_rounds_with_a_name"`
+	Negatives int        `json:"negative_rounds"`
+	Precision Proportion `json:"precision"`
+	Recall    Proportion `json:"recall"`
+	ToName    float64    `json:"median_seconds_to_name"`    // -1: none
+	ToRecover float64    `json:"median_seconds_to_recover"` // -1: none, or not measured
+	Lost      float64    `json:"innocent_cpu_seconds_lost"`
+}
+
+// Proportion is a share with its 95 % interval.
+type Proportion struct {
+	Share float64 `json:"share"` // NaN is not valid JSON: -1 when there were no trials
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// wilson returns the Wilson score interval at 95 %, which holds for few trials and for
+// shares near 0 and 1 (Wilson 1927).
+func wilson(k, n int) Proportion {
+	if n == 0 {
+		return Proportion{Share: -1, Low: 0, High: 1}
+	}
+	const z = 1.959963984540054
+	p, nf := float64(k)/float64(n), float64(n)
+	mid := (p + z*z/(2*nf)) / (1 + z*z/nf)
+	half := z / (1 + z*z/nf) * math.Sqrt(p*(1-p)/nf+z*z/(4*nf*nf))
+	return Proportion{Share: p, Low: max(0, mid-half), High: min(1, mid+half)}
+}
+
+// text prints a share with its interval.
+func (p Proportion) text() string {
+	if p.Share < 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", p.Share, p.Low, p.High)
+}
+
+// ourName is how our own row is called.
+const ourName = "commensal"
+
+// Summarise judges every detector over the rounds. A positive round in which the victim
+// did not suffer before the end still counts as missed: the table has no such excuse.
+func Summarise(rounds []Round) []Summary {
+	list := []Summary{summarise(ourName, rounds, func(r *Round) Score { return r.Ours })}
+	for _, name := range []string{baseLargest, baseSeed, basePeer} {
+		list = append(list, summarise(name, rounds, func(r *Round) Score { return r.Baselines[name] }))
+	}
+	return list
+}
+
+func summarise(name string, rounds []Round, of func(r *Round) Score) Summary {
+	s := Summary{Detector: name}
+	var toName, toRecover []float64
+	for i := range rounds {
+		r := &rounds[i]
+		sc := of(r)
+		s.Right += sc.Right
+		s.Wrong += sc.Wrong
+		s.Lost += sc.Lost
+		if r.Kind != Positive {
+			s.Negatives++
+			if len(sc.Named) > 0 {
+				s.FalseIn++
+			}
+			continue
+		}
+		s.Positives++
+		if sc.Right > 0 {
+			s.Found++
+			toName = append(toName, sc.ToName)
+			if sc.ToRecover >= 0 {
+				toRecover = append(toRecover, sc.ToRecover)
+			}
+		}
+	}
+	s.Precision, s.Recall = wilson(s.Right, s.Right+s.Wrong), wilson(s.Found, s.Positives)
+	s.ToName, s.ToRecover = median(toName), median(toRecover)
+	return s
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return -1
+	}
+	slices.Sort(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// WriteText prints the tables.
+func WriteText(w io.Writer, rounds []Round) error {
+	for _, t := range []report.Table{roundsTable(rounds), detectorsTable(Summarise(rounds))} {
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func seconds(v float64) string {
+	if v < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", v)
+}
+
+func detectorsTable(list []Summary) report.Table {
+	right := func(name, unit string) report.Column {
+		return report.Column{Name: name, Unit: unit, Align: report.Right}
+	}
+	t := report.Table{
+		Title: "Detectors",
+		Columns: []report.Column{{Name: "detector"}, right("right", ""), right("wrong", ""), right("precision", ""), right("recall", ""),
+			right("false in negatives", ""), right("to name", "s"), right("to recover", "s"), right("innocents lost", "CPU-s")},
+		Notes: []string{
+			"Intervals: Wilson, 95 %. Recall is over positive rounds. Times are medians, from the start of the antagonist.",
+			"Baselines are run over the same recorded samples up to our first hold and name at most one task a round; they hold nobody, so that recovery and loss are not theirs to have.",
+		},
+	}
+	for _, s := range list {
+		lost := "-"
+		if s.Detector == ourName {
+			lost = fmt.Sprintf("%.2f", s.Lost)
+		}
+		t.Rows = append(t.Rows, report.Cells(s.Detector, fmt.Sprint(s.Right), fmt.Sprint(s.Wrong), s.Precision.text(), s.Recall.text(),
+			fmt.Sprintf("%d of %d", s.FalseIn, s.Negatives), seconds(s.ToName), seconds(s.ToRecover), lost))
+	}
+	return t
+}
+
+func roundsTable(rounds []Round) report.Table {
+	right := func(name, unit string) report.Column {
+		return report.Column{Name: name, Unit: unit, Align: report.Right}
+	}
+	t := report.Table{
+		Title: "Rounds",
+		Columns: []report.Column{right("seed", ""), {Name: "played"}, {Name: "held"}, right("to name", "s"), right("to recover", "s"),
+			right("p99 before", "ms"), right("p99 until held", "ms"), right("p99 after", "ms")},
+	}
+	for i := range rounds {
+		r := &rounds[i]
+		after := "-"
+		if r.P99After > 0 {
+			after = fmt.Sprintf("%.1f", r.P99After)
+		}
+		t.Rows = append(t.Rows, report.Cells(fmt.Sprint(r.Seed), string(r.Kind), heldText(r), seconds(r.Ours.ToName), seconds(r.Ours.ToRecover),
+			fmt.Sprintf("%.1f", r.P99Before), fmt.Sprintf("%.1f", r.P99Event), after))
+	}
+	return t
+}
+
+func heldText(r *Round) string {
+	var parts []string
+	if r.Ours.Right > 0 {
+		parts = append(parts, "the antagonist")
+	}
+	if r.Ours.Wrong > 0 {
+		parts = append(parts, fmt.Sprintf("%d innocent", r.Ours.Wrong))
+	}
+	if len(parts) == 0 {
+		if len(r.LeftAlone) > 0 {
+			return "nobody; named " + r.LeftAlone[0]
+		}
+		return "nobody"
+	}
+	return strings.Join(parts, ", ")
+}
