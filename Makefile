@@ -1,0 +1,141 @@
+# Commensal. `make` or `make help` lists the targets.
+#
+# Every recipe that needs Go asks scripts/setup for it: a go command that is new enough
+# for go.mod, installed or fetched when the machine has none.
+
+SHELL        := bash
+.SHELLFLAGS  := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS    += --no-print-directory
+
+# The agent is one static binary; nothing here needs a C compiler but test-race.
+export CGO_ENABLED = 0
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+UNITDIR ?= /etc/systemd/system
+CONFDIR := /etc/commensal
+
+# An archive without git's history has no description.
+VERSION ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unknown)
+LDFLAGS := -X main.version=$(VERSION)
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI         := .tools/golangci-lint-$(GOLANGCI_VERSION)
+
+# What a developer may set: ARGS of the demo, PKG and TESTFLAGS of tests, times.
+ARGS      ?=
+PKG       ?= ./...
+TESTFLAGS ?=
+FUZZTIME  ?= 5s
+BENCHTIME ?= 1s
+FORCE     ?=
+
+# Code that touches no kernel state, which other tests on the machine could disturb.
+PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/match/... ./agent/config/...
+
+.PHONY: help build demo test lint test-race fuzz bench install uninstall clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
+		while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+build: ## Build bin/commensal and bin/commensal-lab
+	@go=$$(scripts/setup build)
+	"$$go" build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal ./cmd/commensal-lab
+	echo "bin/commensal bin/commensal-lab ($(VERSION))"
+
+demo: ## Show interference found and held back on this machine (as root); ARGS="..." go to commensal-lab demo
+	@if [ "$$(id -u)" != 0 ]; then
+		echo "make demo makes cgroups and limits them: run it as root (sudo make demo)" >&2
+		exit 4
+	fi
+	scripts/setup demo >/dev/null
+	$(MAKE) build
+	exec bin/commensal-lab demo $(ARGS)
+
+# -p 1: tests against the real kernel share one machine. Two packages at a time would be
+# each other's interference: load, cgroups and a scheduler delay that neither made.
+# -count=1: what the kernel says is no input that Go's test cache knows of.
+# Fuzz targets run on their seeds here; `make fuzz` goes on from them.
+test: lint ## Vet, lint and test; what CI runs. As root, or the kernel's tests skip
+	@go=$$(scripts/setup test)
+	"$$go" test -p 1 -count=1 $(TESTFLAGS) $(PKG)
+
+lint: $(GOLANGCI) ## Vet and lint
+	@go=$$(scripts/setup test)
+	export PATH="$$(dirname "$$go"):$$PATH"
+	"$$go" vet $(PKG)
+	$(GOLANGCI) run $(PKG)
+
+# Built from source with the project's own Go: a linter built with an older one refuses
+# newer code. About three minutes on two cores, once.
+$(GOLANGCI):
+	@go=$$(scripts/setup test)
+	echo "building golangci-lint $(GOLANGCI_VERSION) into .tools (once, some minutes)"
+	mkdir -p .tools/new
+	GOBIN="$(CURDIR)/.tools/new" "$$go" install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) \
+		2> >(grep -v '^go: downloading' >&2)
+	mv .tools/new/golangci-lint $@
+
+test-race: ## Test the pure packages under the race detector (needs a C compiler)
+	@go=$$(scripts/setup build)
+	if ! command -v "$$(CGO_ENABLED=1 "$$go" env CC)" >/dev/null; then
+		echo "skipped: the race detector needs cgo, and this machine has no C compiler"
+		exit 0
+	fi
+	CGO_ENABLED=1 "$$go" test -race $(TESTFLAGS) $(PURE)
+
+fuzz: ## Run every fuzz test for FUZZTIME (5s)
+	@go=$$(scripts/setup build)
+	grep -rl --include='*_test.go' --exclude-dir='.[!.]*' '^func Fuzz' . | sort | while read -r file; do
+		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do
+			echo "$$(dirname "$$file") $$name"
+			"$$go" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null
+		done
+	done
+
+bench: ## Run the benchmarks of PKG (./...)
+	@go=$$(scripts/setup build)
+	"$$go" test -p 1 -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
+
+# With DESTDIR it only lays files out, as a package build does. The service is neither
+# enabled nor started: first look at the configuration.
+install: ## Install binary, unit, example configuration and group (PREFIX, DESTDIR)
+	@[ -x bin/commensal ] || $(MAKE) build
+	install -D -m 755 bin/commensal '$(DESTDIR)$(PREFIX)/bin/commensal'
+	if [ -e '$(DESTDIR)$(CONFDIR)/config.yaml' ]; then
+		echo "kept $(DESTDIR)$(CONFDIR)/config.yaml"
+	else
+		install -D -m 644 deploy/config.yaml '$(DESTDIR)$(CONFDIR)/config.yaml'
+	fi
+	if [ -n '$(DESTDIR)' ] || [ -d '$(UNITDIR)' ]; then
+		install -d '$(DESTDIR)$(UNITDIR)'
+		sed 's#/usr/local/bin/#$(PREFIX)/bin/#' deploy/commensal.service >'$(DESTDIR)$(UNITDIR)/commensal.service'
+		chmod 644 '$(DESTDIR)$(UNITDIR)/commensal.service'
+	fi
+	if [ -n '$(DESTDIR)' ]; then exit 0; fi
+	getent group commensal >/dev/null || groupadd --system commensal
+	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+	echo "installed $(PREFIX)/bin/commensal; next:"
+	echo "  edit $(CONFDIR)/config.yaml (mode: observe changes nothing on the machine)"
+	echo "  systemctl enable --now commensal, or $(PREFIX)/bin/commensal agent"
+
+# The binary goes last, and only once the kernel has back what it was found with.
+uninstall: ## Stop the service, restore every limit, remove what install put (FORCE=1: even if restore fails)
+	@if [ -z '$(DESTDIR)' ]; then
+		if [ -d /run/systemd/system ] && [ -e '$(UNITDIR)/commensal.service' ]; then
+			systemctl disable --now commensal.service
+		fi
+		if [ -x '$(PREFIX)/bin/commensal' ] && ! '$(PREFIX)/bin/commensal' restore --config '$(CONFDIR)/config.yaml'; then
+			echo "restore failed: limits of ours may still be in force" >&2
+			[ -n '$(FORCE)' ] || { echo "nothing was removed; put that right, or run make uninstall FORCE=1" >&2; exit 5; }
+		fi
+	fi
+	rm -f '$(DESTDIR)$(UNITDIR)/commensal.service' '$(DESTDIR)$(PREFIX)/bin/commensal'
+	if [ -z '$(DESTDIR)' ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+	echo "kept: $(DESTDIR)$(CONFDIR) (configuration), $(DESTDIR)/var/lib/commensal (state), the group commensal"
+
+clean: ## Remove bin/ (.tools/ and .toolchain/ are kept: they are slow to make)
+	@rm -rf bin
