@@ -153,15 +153,21 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 	case wayOurs:
 		return func() error { return r.scene.Protect(context.WithoutCancel(ctx), false) }, r.scene.Protect(ctx, true)
 	case wayShares:
-		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 2) },
-			func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 1024) })
+		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 2) }, r.backShares)
 	case wayIdle:
 		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteIdle(p, true) },
-			func(cg *cgroup.V1, p string) error { return cg.WriteIdle(p, false) })
+			func(cg *cgroup.V1, p string) error {
+				// Leaving cpu.idle sets the weight to the kernel's default.
+				return errors.Join(cg.WriteIdle(p, false), r.backShares(cg, p))
+			})
 	case wayLargest:
 		return r.capLargest(ctx)
 	}
 	return none, nil
+}
+
+func (r *run) backShares(cg *cgroup.V1, path string) error {
+	return cg.WriteShares(path, r.scene.Shares(path))
 }
 
 // onAll writes a knob of every BE task.

@@ -103,7 +103,10 @@ func (o *Outcome) namedTable() report.Table {
 }
 
 func (r *run) castTable() report.Table {
-	t := report.Table{Title: "The cast", Columns: []report.Column{{Name: "task"}, {Name: "class"}, {Name: "what it does"}}}
+	t := report.Table{
+		Title: "The cast", Columns: []report.Column{{Name: "task"}, {Name: "class"}, {Name: "what it does"}},
+		Notes: []string{"cpu.shares follow the CPU that each task would request: 1024 for memcached, 512 for a bystander, 8192 for the antagonist."},
+	}
 	t.Rows = append(t.Rows, report.Cells("memcached", "LC", fmt.Sprintf("serves %d requests/s", scene.Rate)))
 	for i, p := range r.scene.BE {
 		class := "BE"

@@ -40,8 +40,8 @@ func KindOf(seed uint64) Kind { return kinds[seed%uint64(len(kinds))] }
 
 // The parts of a round.
 const (
-	learnTime = 25 * time.Second
-	eventTime = 30 * time.Second
+	learnTime = 24 * time.Second
+	eventTime = 20 * time.Second
 )
 
 const (

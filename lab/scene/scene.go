@@ -28,6 +28,23 @@ import (
 // beTasks is the number of BE tasks: six bystanders and the antagonist.
 const beTasks = 7
 
+// Weights follow the CPU that was requested, as container runtimes set them: half a CPU
+// for each bystander, one for the victim (the kernel's default of 1024), eight for the
+// antagonist. Such a batch job is the usual noisy neighbour: it is entitled to what it
+// takes, and nothing in its weight says that it hurts.
+const (
+	bystanderShares  = 512
+	antagonistShares = 8192
+)
+
+// Shares returns the cpu.shares of a BE task.
+func (s *Scene) Shares(path string) uint64 {
+	if path == s.Antagonist {
+		return antagonistShares
+	}
+	return bystanderShares
+}
+
 // Rate is the victim's load in requests per second: memcached then uses 0.05 to 0.1 CPU.
 const Rate = 4000
 
@@ -154,16 +171,19 @@ var bystanders = [...]bystander{
 // openBE makes the BE groups and starts the bystanders with rhythms of their own.
 func (s *Scene) openBE() error {
 	antagonist := s.rng.IntN(beTasks)
+	s.Antagonist = s.Stage.Root + "/" + beName(antagonist)
 	order := s.rng.Perm(len(bystanders))
 	pause := func(lo, hi float64) string { return strconv.FormatFloat(lo+s.rng.Float64()*(hi-lo), 'f', 2, 64) }
 	for i := range beTasks {
-		path, err := s.Stage.Group(fmt.Sprintf("batch-%d", i+1))
+		path, err := s.Stage.Group(beName(i))
 		if err != nil {
+			return err
+		}
+		if err := s.Stage.Cgroups().WriteShares(path, s.Shares(path)); err != nil {
 			return err
 		}
 		s.BE = append(s.BE, path)
 		if i == antagonist {
-			s.Antagonist = path
 			on, off := 2+s.rng.IntN(3), pause(1, 2)
 			s.burst = fmt.Sprintf("while :; do stress-ng --cpu 4 --cpu-method int64 --timeout %d -q; sleep %s; done", on, off)
 			s.Rhythms = append(s.Rhythms, fmt.Sprintf("stress-ng --cpu 4 for %d s, then %s s of rest", on, off))
@@ -179,6 +199,9 @@ func (s *Scene) openBE() error {
 	}
 	return nil
 }
+
+// beName does not tell what the task is.
+func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 
 // writeConfig writes the agent's configuration: the single-node profile, enforcing.
 func (s *Scene) writeConfig(addr string) error {

@@ -77,13 +77,15 @@ type Limit struct {
 }
 
 // Ours reports whether a value in the kernel can be ours: as read back, or one of the
-// states that a crash in the middle of the last compound write leaves behind.
+// states that a crash in the middle of the last compound write leaves behind. Between
+// two limits the driver may lift the quota altogether for some microseconds, so that no
+// limit at all is one of those states too.
 func (l *Limit) Ours(now model.CPUMax) bool {
 	if l.ReadBack != nil {
 		return now == *l.ReadBack
 	}
 	in := func(v, a, b int64) bool { return v == a || v == b }
-	return in(now.QuotaUsec, l.Before.QuotaUsec, l.Intended.QuotaUsec) &&
+	return (now.QuotaUsec < 0 || in(now.QuotaUsec, l.Before.QuotaUsec, l.Intended.QuotaUsec)) &&
 		in(now.PeriodUsec, l.Before.PeriodUsec, l.Intended.PeriodUsec) &&
 		in(now.BurstUsec, l.Before.BurstUsec, l.Intended.BurstUsec)
 }
@@ -292,13 +294,29 @@ func (j *Journal) append(es ...*entry) error {
 		}
 		fmt.Fprintf(&j.buf, "%08x %s\n", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)), b)
 	}
+	at, err := j.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
 	if _, err := j.file.Write(j.buf.Bytes()); err != nil {
-		return fmt.Errorf("journal: write: %w", err)
+		return j.cutBack(at, fmt.Errorf("journal: write: %w", err))
 	}
 	if err := j.file.Sync(); err != nil {
-		return fmt.Errorf("journal: sync: %w", err)
+		return j.cutBack(at, fmt.Errorf("journal: sync: %w", err))
 	}
 	return nil
+}
+
+// cutBack removes what a failed append left, as on a full disk: the next entry would stand
+// behind half a line and be lost with it.
+func (j *Journal) cutBack(at int64, cause error) error {
+	if err := j.file.Truncate(at); err != nil {
+		return errors.Join(cause, err)
+	}
+	if _, err := j.file.Seek(at, io.SeekStart); err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
 }
 
 // Intent notes, durably, that the limits are about to be written. ReadBack of the given

@@ -7,11 +7,13 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/model"
 )
@@ -254,6 +256,32 @@ func TestFileAndMemoryAgree(t *testing.T) {
 		if len(c.Limits)+len(j.Outstanding()) > 0 && !cmp.Equal(c.Limits, j.Outstanding()) {
 			t.Fatalf("seed %d step %d: %s", seed, step, cmp.Diff(c.Limits, j.Outstanding()))
 		}
+	}
+}
+
+// A disk that is full in the middle of an entry, and has room again later.
+func TestFullDisk(t *testing.T) {
+	var was unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
+	signal.Ignore(unix.SIGXFSZ)
+	t.Cleanup(func() { signal.Reset(unix.SIGXFSZ) })
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	must(t, j.Intent([]Limit{lim("/a", "/a", 1, 5000)}))
+	st, err := os.Stat(path)
+	must(t, err)
+	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(st.Size()) + 30, Max: was.Max}))
+	err = j.Intent([]Limit{lim("/b", "/b", 2, 5000)})
+	must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &was))
+	if !errors.Is(err, unix.EFBIG) {
+		t.Fatalf("the write went through: %v", err)
+	}
+	must(t, j.Intent([]Limit{lim("/c", "/c", 3, 5000)}))
+	must(t, j.Close())
+	c, err := Read(path)
+	if err != nil || c.Torn || len(c.Limits) != 2 || c.Limits[1].Path != "/c" {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

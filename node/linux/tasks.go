@@ -20,15 +20,14 @@ type watched struct {
 
 	// Thread groups of the last reading, by id. Run and delay of the task are the sums of
 	// their growth since they were first seen: a process that ends takes no time away.
-	tgids      []int32
-	lastRun    []uint64
-	lastDelay  []uint64
-	runNsec    uint64
-	delayNsec  uint64
-	fresh      []int32 // scratch: the reading being taken
-	gone       bool
-	announced  bool
-	firstDelay bool // the first reading of thread groups was taken
+	tgids     []int32
+	lastRun   []uint64
+	lastDelay []uint64
+	runNsec   uint64
+	delayNsec uint64
+	fresh     []int32 // scratch: the reading being taken
+	gone      bool
+	announced bool
 }
 
 func (w *watched) close() error {

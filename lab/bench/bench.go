@@ -1,0 +1,287 @@
+// Package bench measures what the agent costs, on real cgroups with real processes, in
+// one run and against a floor: the system calls without which no reading can be had,
+// made in turn with the agent's own cycle so that the host's other work falls on both.
+//
+// Times of cycles are CPU time of the thread that runs them. On a shared host wall time
+// says more about the neighbours; its medians are reported beside.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Options say how long to measure.
+type Options struct {
+	Agent string    // path of the agent's binary
+	Quick bool      // a third of the time, and no middle size
+	Log   io.Writer // progress
+}
+
+func (o *Options) sizes() []int {
+	if o.Quick {
+		return []int{10, 150}
+	}
+	return []int{10, 50, 150}
+}
+
+func (o *Options) turns() int {
+	if o.Quick {
+		return 11
+	}
+	return 30
+}
+
+func (o *Options) agentTime() time.Duration { return time.Duration(o.turns()) * time.Second * 2 / 3 }
+
+// Spread is a median with its 90th percentile.
+type Spread struct {
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+}
+
+func spread(v []float64) Spread {
+	if len(v) == 0 {
+		return Spread{}
+	}
+	v = slices.Sorted(slices.Values(v))
+	return Spread{Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, P90: v[min(len(v)-1, len(v)*9/10)]}
+}
+
+// Size is what was measured with so many tasks.
+type Size struct {
+	Tasks int `json:"tasks"`
+	// One cycle and the floor, CPU milliseconds of the thread, once a second each.
+	CycleMsec Spread `json:"cycle_cpu_ms"`
+	FloorMsec Spread `json:"floor_cpu_ms"`
+	// Ratio is of the medians.
+	Ratio         float64 `json:"ratio"`
+	CycleWallMsec Spread  `json:"cycle_wall_ms"`
+	FloorWallMsec Spread  `json:"floor_wall_ms"`
+	// DiscoveryMsec is the median of the cycles that also listed the cgroups (CPU).
+	DiscoveryMsec float64 `json:"discovery_cycle_cpu_ms"`
+	// IdleMsec is a turn without a reading, of which the seed's cadence has one a second.
+	IdleMsec float64 `json:"idle_turn_cpu_ms"`
+	// CorePercent is all that the cycles took, of one core, at one cycle a second.
+	CorePercent float64 `json:"core_percent_at_1s"`
+	// SeedNodePercent is two cycles a minute, each with a discovery, and an idle turn a
+	// second, of all CPUs.
+	SeedNodePercent float64 `json:"node_percent_at_seed_cadence"`
+	Calls           float64 `json:"system_calls"` // a cycle, median
+	FloorCalls      float64 `json:"floor_system_calls"`
+	Allocs          float64 `json:"allocations"` // a cycle, median
+	RecordBytes     float64 `json:"record_bytes"`
+}
+
+// Result is the whole run.
+type Result struct {
+	CPUs     int        `json:"cpus"`
+	Sizes    []Size     `json:"sizes"`
+	Agent    Process    `json:"agent"`
+	Analyses []Analysis `json:"analyses"`
+	Goals    []Goal     `json:"goals"`
+}
+
+// Run measures. It leaves the host as it was.
+func Run(ctx context.Context, o Options) (res *Result, err error) {
+	st, err := stage.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	res = &Result{CPUs: runtime.NumCPU(), Analyses: []Analysis{analyse(600), analyse(10)}}
+	c := &crowd{stage: st}
+	for _, n := range o.sizes() {
+		fmt.Fprintf(o.Log, "%d tasks\n", n)
+		if err := c.grow(ctx, n); err != nil {
+			return nil, err
+		}
+		s, err := measure(ctx, &o, c)
+		if err != nil {
+			return nil, err
+		}
+		res.Sizes = append(res.Sizes, *s)
+	}
+	fmt.Fprintf(o.Log, "the agent itself\n")
+	p, err := runAgent(ctx, &o, c)
+	if err != nil {
+		return nil, err
+	}
+	res.Agent = *p
+	res.Goals = goals(res)
+	return res, nil
+}
+
+// run is one size's measurement while it runs.
+type run struct {
+	cycle *cycle
+	floor *floor
+	io    *ioCounter
+	out   Size
+
+	cycleCPU, cycleWall, floorCPU, floorWall, discovery []float64
+}
+
+// measure measures with the tasks that are on the stage.
+func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
+	// Clocks and counters below are this thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	dir := filepath.Join(c.stage.Dir, fmt.Sprintf("cycle-%d", len(c.groups)))
+	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), ""))
+	if err != nil {
+		return nil, err
+	}
+	r := &run{out: Size{Tasks: len(c.groups)}}
+	if r.cycle, err = newCycle(cfg, dir); err != nil {
+		return nil, err
+	}
+	defer r.cycle.close() //nolint:errcheck // what it wrote is thrown away
+	if r.floor, err = newFloor(c.stage.Cgroups(), c.groups); err != nil {
+		return nil, err
+	}
+	defer r.floor.close() //nolint:errcheck // reading only
+	if r.io, err = openIO(); err != nil {
+		return nil, err
+	}
+	defer r.io.close() //nolint:errcheck // reading only
+	for _, step := range []func() error{
+		func() error { return r.warm(ctx) },
+		func() error { return r.paced(ctx, o.turns()) },
+		r.counted,
+		r.idle,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	r.finish()
+	return &r.out, r.cycle.check(len(c.groups))
+}
+
+// both edges: every cycle closes one window and opens the next.
+const both = model.WindowStart | model.WindowEnd
+
+// warm makes the buffers grow to what they meet.
+func (r *run) warm(ctx context.Context) error {
+	for range 3 {
+		if err := errors.Join(r.cycle.turn(both), r.floor.read(), sleep(ctx, 300*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return r.cycle.check(r.out.Tasks)
+}
+
+// paced is the measurement in real time: each second one cycle and one floor, half a
+// second apart, and by turns the one or the other first. Back to back both would be
+// faster, on warm caches that an agent never sees.
+func (r *run) paced(ctx context.Context, turns int) error {
+	next := time.Now()
+	for i := range turns * 2 {
+		next = next.Add(500 * time.Millisecond)
+		if err := sleep(ctx, time.Until(next)); err != nil {
+			return err
+		}
+		var err error
+		if (i%4 == 0) || (i%4 == 3) {
+			lists := r.cycle.fs.listings
+			err = timed(&r.cycleCPU, &r.cycleWall, func() error { return r.cycle.turn(both) })
+			if r.cycle.fs.listings > lists {
+				r.discovery = append(r.discovery, r.cycleCPU[len(r.cycleCPU)-1])
+			}
+		} else {
+			err = timed(&r.floorCPU, &r.floorWall, r.floor.read)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timed appends what a call took, in milliseconds.
+func timed(cpu, wall *[]float64, f func() error) error {
+	begin, from := time.Now(), threadNsec()
+	err := f()
+	*cpu = append(*cpu, float64(threadNsec()-from)/1e6)
+	*wall = append(*wall, time.Since(begin).Seconds()*1e3)
+	return err
+}
+
+// counted counts calls and allocations of some cycles one by one.
+func (r *run) counted() error {
+	const rounds = 15
+	var calls, allocs, bytes []float64
+	datagrams := uint64((r.out.Tasks + batch - 1) / batch)
+	for range rounds {
+		opened, allocated, written := r.cycle.fs.calls, mallocs(), recordBytes(r.cycle)
+		before, err := r.io.calls()
+		if err != nil {
+			return err
+		}
+		if err := r.cycle.turn(both); err != nil {
+			return err
+		}
+		after, err := r.io.calls()
+		if err != nil {
+			return err
+		}
+		// Less the counter's own reading; more what it does not count: a receive for each
+		// datagram, and the look for the kill switch.
+		n := after - before - 1 + (r.cycle.fs.calls - opened) + datagrams + 1
+		calls = append(calls, float64(n))
+		allocs = append(allocs, float64(mallocs()-allocated))
+		bytes = append(bytes, float64(recordBytes(r.cycle)-written))
+	}
+	floorCalls := r.floor.calls
+	if err := r.floor.read(); err != nil {
+		return err
+	}
+	r.out.Calls, r.out.Allocs, r.out.RecordBytes = spread(calls).Median, spread(allocs).Median, spread(bytes).Median
+	r.out.FloorCalls = float64(r.floor.calls - floorCalls)
+	return nil
+}
+
+// idle times turns without a reading.
+func (r *run) idle() error {
+	var cpu, wall []float64
+	for range 50 {
+		if err := timed(&cpu, &wall, func() error { return r.cycle.turn(0) }); err != nil {
+			return err
+		}
+	}
+	r.out.IdleMsec = spread(cpu).Median
+	return r.cycle.turn(both)
+}
+
+func (r *run) finish() {
+	s := &r.out
+	s.CycleMsec, s.CycleWallMsec = spread(r.cycleCPU), spread(r.cycleWall)
+	s.FloorMsec, s.FloorWallMsec = spread(r.floorCPU), spread(r.floorWall)
+	s.Ratio = s.CycleMsec.Median / s.FloorMsec.Median
+	s.DiscoveryMsec = spread(r.discovery).Median
+	sum := 0.0
+	for _, v := range r.cycleCPU {
+		sum += v
+	}
+	s.CorePercent = sum / float64(len(r.cycleCPU)) / 10 // ms a second
+	minute := 2*s.DiscoveryMsec + 60*s.IdleMsec
+	s.SeedNodePercent = minute / 60_000 * 100 / float64(runtime.NumCPU())
+}
+
+// mallocs is the number of heap objects that this process ever made.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}

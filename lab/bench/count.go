@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// countingFS counts the calls that open, close, list and stat. Reads and writes are not
+// counted here: the kernel does that itself, per thread (ioCalls), and is believed.
+type countingFS struct {
+	*hostfs.Root
+	calls    uint64
+	listings uint64
+}
+
+var _ hostfs.FS = (*countingFS)(nil)
+
+// Open implements hostfs.FS: one open.
+func (c *countingFS) Open(path string) (hostfs.File, error) {
+	c.calls++
+	return c.Root.Open(path)
+}
+
+// ReadFile implements hostfs.FS: one open, one close.
+func (c *countingFS) ReadFile(path string, buf []byte) ([]byte, error) {
+	c.calls += 2
+	return c.Root.ReadFile(path, buf)
+}
+
+// WriteFile implements hostfs.FS: one open, one close.
+func (c *countingFS) WriteFile(path string, data []byte) error {
+	c.calls += 2
+	return c.Root.WriteFile(path, data)
+}
+
+// Inode implements hostfs.FS: one stat.
+func (c *countingFS) Inode(path string) (uint64, error) {
+	c.calls++
+	return c.Root.Inode(path)
+}
+
+// ReadDir implements hostfs.FS: one open, two getdents, one close.
+func (c *countingFS) ReadDir(path string) ([]hostfs.DirEntry, error) {
+	c.calls += 4
+	c.listings++
+	return c.Root.ReadDir(path)
+}
+
+// OpenDir implements hostfs.FS: one open, and one close later.
+func (c *countingFS) OpenDir(path string) (int, func() error, error) {
+	c.calls += 2
+	return c.Root.OpenDir(path)
+}
+
+// ioCounter reads the kernel's own count of this thread's read and write calls
+// (Documentation/filesystems/proc.rst, 3.3: syscr and syscw). It counts pread(2) and what
+// write(2) hands to a socket; recvmmsg(2) it does not.
+type ioCounter struct {
+	fd  int
+	buf [512]byte
+}
+
+// openIO must be called on the locked thread that is to be counted.
+func openIO() (*ioCounter, error) {
+	fd, err := unix.Open("/proc/thread-self/io", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("bench: open /proc/thread-self/io: %w", err)
+	}
+	return &ioCounter{fd: fd}, nil
+}
+
+func (c *ioCounter) close() error { return unix.Close(c.fd) }
+
+// calls returns the count. One reading is one call itself, which the next one shows.
+func (c *ioCounter) calls() (uint64, error) {
+	n, err := unix.Pread(c.fd, c.buf[:], 0)
+	if err != nil {
+		return 0, fmt.Errorf("bench: read /proc/thread-self/io: %w", err)
+	}
+	var sum uint64
+	for line := range bytes.Lines(c.buf[:n]) {
+		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		if k := string(key); k == "syscr" || k == "syscw" {
+			v, err := strconv.ParseUint(string(value), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("bench: /proc/thread-self/io: %w", err)
+			}
+			sum += v
+		}
+	}
+	return sum, nil
+}
+
+// threadNsec is the CPU time of the calling thread.
+func threadNsec() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		panic("CLOCK_THREAD_CPUTIME_ID is part of every Linux: " + err.Error())
+	}
+	return ts.Nano()
+}

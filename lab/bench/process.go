@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/taskstats"
+	"github.com/commensal-io/commensal/lab/stage"
+)
+
+// scrapeEvery is how often the agent's metrics are read meanwhile; Prometheus asks every
+// 15 seconds to a minute.
+const scrapeEvery = 5 * time.Second
+
+// Process is what a real agent took.
+type Process struct {
+	Tasks       int     `json:"tasks"`
+	Seconds     float64 `json:"seconds"`
+	CorePercent float64 `json:"core_percent"` // CPU time of all its threads, of one core
+	RSSMiB      float64 `json:"rss_mib"`      // VmRSS at the end
+	PeakMiB     float64 `json:"peak_rss_mib"` // VmHWM
+	Scrapes     int     `json:"scrapes"`
+}
+
+// agentConfig is the agent's configuration for the tasks on the stage: windows of a
+// second, observing, with record, metrics and socket.
+func agentConfig(dir, rules, metrics string) []byte {
+	return []byte("profile: single-node\nmode: observe\ntasks:\n" + rules +
+		"agent:\n  state_dir: " + dir + "\n  socket: " + filepath.Join(dir, "agent.sock") +
+		"\n  kill_switch: " + filepath.Join(dir, "off") + "\n  metrics_listen: \"" + metrics + "\"\n")
+}
+
+// runAgent runs the agent's own binary against the tasks on the stage.
+func runAgent(ctx context.Context, o *Options, c *crowd) (*Process, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	metrics := l.Addr().String()
+	if err := l.Close(); err != nil { // the agent takes it over
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	dir := filepath.Join(c.stage.Dir, "agent")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	path := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(path, agentConfig(dir, c.rules(), metrics), 0o600); err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	log, err := os.Create(filepath.Join(c.stage.Dir, "agent.log"))
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	defer log.Close() //nolint:errcheck // the agent has its own
+	cmd := exec.Command(o.Agent, "agent", "--config", path)
+	cmd.Stdout, cmd.Stderr = log, log
+	p, err := c.stage.StartCmd(cmd, "agent")
+	if err != nil {
+		return nil, err
+	}
+	res, err := watch(ctx, o, p, metrics, len(c.groups))
+	p.Signal(syscall.SIGTERM)
+	end, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if werr := p.Wait(end); err == nil && werr != nil {
+		err = fmt.Errorf("bench: agent: %w", werr)
+	}
+	if err != nil {
+		text, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("%w\n%s", err, text)
+	}
+	return res, nil
+}
+
+// watch measures a running agent from outside.
+func watch(ctx context.Context, o *Options, p *stage.Proc, metrics string, tasks int) (*Process, error) {
+	if err := sleep(ctx, 3*time.Second); err != nil { // start, first discovery, first windows
+		return nil, err
+	}
+	if p.Ended() {
+		return nil, errors.New("bench: the agent ended")
+	}
+	source, err := taskstats.DialTaskstats()
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close() //nolint:errcheck // reading only
+	before, err := runNsec(source, p.Pid())
+	if err != nil {
+		return nil, err
+	}
+	res := &Process{Tasks: tasks}
+	begin := time.Now()
+	for time.Since(begin) < o.agentTime() {
+		if err := sleep(ctx, min(scrapeEvery, o.agentTime()-time.Since(begin))); err != nil {
+			return nil, err
+		}
+		if err := scrape(ctx, metrics, tasks); err != nil {
+			return nil, err
+		}
+		res.Scrapes++
+	}
+	after, err := runNsec(source, p.Pid())
+	if err != nil {
+		return nil, err
+	}
+	res.Seconds = time.Since(begin).Seconds()
+	res.CorePercent = float64(after-before) / 1e7 / res.Seconds
+	res.RSSMiB, res.PeakMiB, err = memory(p.Pid())
+	return res, err
+}
+
+// runNsec is the CPU time of a process, exact and with the threads that ended.
+func runNsec(s taskstats.Source, pid int) (uint64, error) {
+	var out [1]taskstats.Stats
+	if err := s.Query([]int32{int32(pid)}, out[:]); err != nil {
+		return 0, err
+	}
+	if out[0].Status != taskstats.OK {
+		return 0, fmt.Errorf("bench: the agent's CPU time is %s", out[0].Status)
+	}
+	return out[0].RunNsec, nil
+}
+
+// scrape reads the metrics, and makes sure that the agent sees the tasks.
+func scrape(ctx context.Context, addr string, tasks int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("bench: scrape: %w", err)
+	}
+	defer res.Body.Close() //nolint:errcheck // read whole
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return fmt.Errorf("bench: scrape: %w", err)
+	}
+	if n := strings.Count(string(text), "\ncommensal_task_cpu_cores{"); n != tasks {
+		return fmt.Errorf("bench: the agent reports %d tasks of %d", n, tasks)
+	}
+	return nil
+}
+
+// memory reads VmRSS and VmHWM of /proc/PID/status, which are kilobytes.
+func memory(pid int) (rss, peak float64, err error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, 0, fmt.Errorf("bench: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "VmRSS:" && f[0] != "VmHWM:" {
+			continue
+		}
+		v, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("bench: %s: %w", f[0], err)
+		}
+		if f[0] == "VmRSS:" {
+			rss = v / 1024
+		} else {
+			peak = v / 1024
+		}
+	}
+	return rss, peak, nil
+}

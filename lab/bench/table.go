@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// The goals. Those on cost are the project's own; the seed gives "less than 0.1 % of total
+// machine CPU" for collection (section 3.1) and about 100 µs for an analysis (4.2).
+const (
+	goalRatio       = 2
+	goalCore        = 1.0 // percent
+	goalSeedNode    = 0.1 // percent
+	goalRSSMiB      = 40
+	goalAnalysis    = 20 // µs
+	goalTasks       = 150
+	goalAllocations = 0
+)
+
+// Goal is one goal with what was measured.
+type Goal struct {
+	Name     string  `json:"name"`
+	Goal     float64 `json:"at_most"`
+	Measured float64 `json:"measured"`
+	Unit     string  `json:"unit,omitempty"`
+	Met      bool    `json:"met"`
+}
+
+func goals(r *Result) []Goal {
+	var list []Goal
+	add := func(name string, goal, measured float64, unit string) {
+		list = append(list, Goal{name, goal, measured, unit, measured <= goal})
+	}
+	at := fmt.Sprintf(" at %d tasks", goalTasks)
+	if i := slices.IndexFunc(r.Sizes, func(s Size) bool { return s.Tasks == goalTasks }); i >= 0 {
+		s := &r.Sizes[i]
+		add("cycle against the floor"+at, goalRatio, s.Ratio, "x")
+		add("cycle, one a second"+at, goalCore, s.CorePercent, "% of a core")
+		add("cycle, seed's cadence"+at, goalSeedNode, s.SeedNodePercent, "% of all CPU")
+		// Some objects a cycle are no objects a task.
+		add("allocations a task"+at, goalAllocations, float64(int(s.Allocs)/s.Tasks), "")
+	}
+	add("agent's process"+at, goalCore, r.Agent.CorePercent, "% of a core")
+	add("agent's resident memory (peak)"+at, goalRSSMiB, r.Agent.PeakMiB, "MiB")
+	for _, a := range r.Analyses {
+		add(fmt.Sprintf("analysis, %d suspects, %d samples", suspects, a.Windows), goalAnalysis, a.Usec.Median, "µs")
+	}
+	return list
+}
+
+// WriteText writes the tables for people.
+func (r *Result) WriteText(w io.Writer) error {
+	for i, t := range r.tables() {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
+		}
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Result) tables() []report.Table {
+	return []report.Table{r.cycleTable(), r.countTable(), r.agentTable(), r.analysisTable(), r.goalTable()}
+}
+
+func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
+
+func right(name, unit string) report.Column {
+	return report.Column{Name: name, Unit: unit, Align: report.Right}
+}
+
+func (r *Result) cycleTable() report.Table {
+	t := report.Table{
+		Title: "One collection and policy cycle, once a second (CPU time of its thread)",
+		Columns: []report.Column{
+			right("tasks", ""), right("floor", "ms"), right("cycle", "ms"), right("p90", "ms"), right("cycle / floor", ""),
+			right("with discovery", "ms"), right("wall", "ms"), right("of a core at 1 s", "%"), right("of all CPU, seed's cadence", "%"),
+		},
+		Notes: []string{
+			"floor: one read of cpuacct.usage and of cpu.stat a task and the same taskstats queries, nothing parsed; medians, the two by turns in one run.",
+			fmt.Sprintf("of a core: every cycle of the run, discoveries (every 5 s) included. Seed's cadence: 2 readings a minute, each with a discovery, and 60 turns without one (%s ms each); %d CPUs.", num(r.Sizes[len(r.Sizes)-1].IdleMsec, 3), r.CPUs),
+		},
+	}
+	for _, s := range r.Sizes {
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(s.Tasks), num(s.FloorMsec.Median, 3), num(s.CycleMsec.Median, 3), num(s.CycleMsec.P90, 3),
+			num(s.Ratio, 2), num(s.DiscoveryMsec, 2), num(s.CycleWallMsec.Median, 3), num(s.CorePercent, 3), num(s.SeedNodePercent, 4)))
+	}
+	return t
+}
+
+func (r *Result) countTable() report.Table {
+	t := report.Table{
+		Title: "What a cycle without discovery does",
+		Columns: []report.Column{
+			right("tasks", ""), right("system calls", ""), right("floor's", ""), right("a task", ""), right("allocations", ""), right("record", "bytes"),
+		},
+		Notes: []string{"system calls: reads and writes as the kernel counts them for the thread, and opens, closes, stats and receives as the program makes them. The record's bytes are of windows much shorter than a second."},
+	}
+	for _, s := range r.Sizes {
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(s.Tasks), num(s.Calls, 0), num(s.FloorCalls, 0), num(s.Calls/float64(s.Tasks), 2),
+			num(s.Allocs, 0), num(s.RecordBytes, 0)))
+	}
+	return t
+}
+
+func (r *Result) agentTable() report.Table {
+	a := &r.Agent
+	return report.Table{
+		Title: "The agent's own process, with record and metrics",
+		Columns: []report.Column{
+			right("tasks", ""), right("for", "s"), right("of a core", "%"), right("resident", "MiB"), right("peak", "MiB"), right("scrapes", ""),
+		},
+		Rows: [][]report.Cell{report.Cells(strconv.Itoa(a.Tasks), num(a.Seconds, 0), num(a.CorePercent, 3), num(a.RSSMiB, 1), num(a.PeakMiB, 1), strconv.Itoa(a.Scrapes))},
+	}
+}
+
+func (r *Result) analysisTable() report.Table {
+	t := report.Table{
+		Title:   "One antagonist analysis (the seed: about 100 µs)",
+		Columns: []report.Column{right("suspects", ""), right("samples", ""), right("median", "µs"), right("p90", "µs"), right("allocations", "")},
+	}
+	for _, a := range r.Analyses {
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Suspects), strconv.Itoa(a.Windows), num(a.Usec.Median, 2), num(a.Usec.P90, 2), num(a.Allocs, 0)))
+	}
+	return t
+}
+
+func (r *Result) goalTable() report.Table {
+	t := report.Table{Title: "Goals", Columns: []report.Column{{Name: "goal"}, right("at most", ""), right("measured", ""), {Name: "unit"}, {Name: "outcome"}}}
+	for _, g := range r.Goals {
+		row := report.Cells(g.Name, strconv.FormatFloat(g.Goal, 'g', -1, 64), num(g.Measured, 3), g.Unit, "met")
+		row[4].Emphasis = report.Good
+		if !g.Met {
+			row[4] = report.Cell{Text: "not met", Emphasis: report.Bad}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
