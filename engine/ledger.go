@@ -20,6 +20,9 @@ import (
 const (
 	minQuotaUsec  = 1_000
 	maxPeriodUsec = 1_000_000
+	// mostCPUs is far above any machine; its quota is still one that the kernel takes
+	// (under 2^44 us), so that an absurd cap does not overflow into a tiny one.
+	mostCPUs = 1 << 20
 )
 
 const (
@@ -283,14 +286,16 @@ func (k *Knob) wanted(periodNsec int64) (model.CPUMax, bool) {
 // period is stretched, up to the kernel's greatest; a smaller cap than 1 ms a second
 // cannot be had and becomes that.
 func CapFor(cpus float64, periodNsec int64) model.CPUMax {
+	const least = float64(minQuotaUsec) / maxPeriodUsec
+	if !(cpus > least) { // NaN too
+		cpus = least
+	}
+	cpus = min(cpus, mostCPUs)
 	period := min(max(periodNsec/1000, minQuotaUsec), maxPeriodUsec)
 	quota := int64(math.Round(cpus * float64(period)))
 	if quota < minQuotaUsec {
 		quota = minQuotaUsec
-		period = maxPeriodUsec
-		if cpus > 0 {
-			period = min(int64(math.Round(minQuotaUsec/cpus)), maxPeriodUsec)
-		}
+		period = min(int64(math.Round(minQuotaUsec/cpus)), maxPeriodUsec)
 	}
 	return model.CPUMax{QuotaUsec: quota, PeriodUsec: period}
 }

@@ -195,6 +195,26 @@ func operatorScenarios() []scenario {
 		},
 		want: []string{"hold /grind/1", "relapse", "turned protection off", "release /grind/1: applied"},
 	}, {
+		name: "protect-job-two-held", until: 110,
+		about: "two suspects are held for one victim, one after the other, when its protection is turned off: both are released",
+		build: func(t *testing.T) *sim {
+			n := newSim(t, singleNode(t),
+				lc(1, "/web/1", steady(1)).hurtBy("/grind/1", 0.5).hurtBy("/mill/1", 0.8),
+				be(2, "/grind/1", model.Batch, between(40, 100, 2, 0)),
+				be(3, "/mill/1", model.Batch, between(75, 100, 3, 0)),
+				be(4, "/report/1", model.Batch, steady(4)))
+			n.at[85] = command(model.Command{Kind: model.CommandProtectOff, Job: "web"})
+			n.at[88] = func(n *sim, _ *engine.Input) {
+				for _, path := range []string{"/grind/1", "/mill/1"} {
+					if n.task(path).limit != noLimit {
+						n.t.Errorf("three seconds after protection went off %s is still held", path)
+					}
+				}
+			}
+			return n
+		},
+		want: []string{"hold /grind/1", "hold /mill/1", "turned protection off", "release /grind/1: applied", "release /mill/1: applied"},
+	}, {
 		name: "protect-all", until: 150,
 		about: "protection of all jobs is turned off and on",
 		build: func(t *testing.T) *sim {

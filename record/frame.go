@@ -53,8 +53,6 @@ var (
 // table is the checksum's; Castagnoli has instructions of its own on servers.
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-const frameHead = 9 // length, checksum, kind
-
 // appendFrame appends a frame with room for its head and returns where the payload
 // begins; closeFrame fills the head in.
 func openFrame(b []byte, kind byte) ([]byte, int) {

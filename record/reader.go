@@ -29,19 +29,18 @@ type Reader struct {
 	coder coder
 	buf   []byte
 	frame int
-	// ahead is a frame that was read to see whether it is the tick's output.
-	aheadKind byte
-	ahead     []byte
-	aheadErr  error
-	peeked    bool
 }
 
 // NewReader reads a segment's header and checkpoint.
 func NewReader(r io.Reader) (*Reader, error) {
 	d := &Reader{r: bufio.NewReaderSize(r, 1<<16)}
 	head := make([]byte, len(magic))
-	if _, err := io.ReadFull(d.r, head); err != nil || string(head) != magic {
+	n, err := io.ReadFull(d.r, head)
+	switch {
+	case string(head[:n]) != magic[:n]:
 		return nil, fmt.Errorf("%w: it does not begin as a record does", ErrCorrupt)
+	case err != nil:
+		return nil, ErrTorn
 	}
 	if err := d.expect(frameHeader, &d.Header); err != nil {
 		return nil, err
@@ -65,17 +64,13 @@ func (d *Reader) expect(kind byte, v any) error {
 		return d.at(fmt.Errorf("%w: frame of kind %d, expected %d", ErrCorrupt, got, kind))
 	}
 	if err := json.Unmarshal(payload, v); err != nil {
-		return d.at(fmt.Errorf("%w: %v", ErrCorrupt, err))
+		return d.at(fmt.Errorf("%w: %w", ErrCorrupt, err))
 	}
 	return nil
 }
 
 // next returns the next frame; the payload is good until the one after.
 func (d *Reader) next() (byte, []byte, error) {
-	if d.peeked {
-		d.peeked = false
-		return d.aheadKind, d.ahead, d.aheadErr
-	}
 	d.frame++
 	kind, payload, buf, err := readFrame(d.r, d.buf)
 	d.buf = buf
@@ -97,19 +92,26 @@ func (d *Reader) Next(t *Tick) error {
 	if kind != frameTick {
 		return d.at(fmt.Errorf("%w: frame of kind %d, expected a tick", ErrCorrupt, kind))
 	}
-	if err := d.coder.decode(payload, &t.Input, &t.snap); err != nil {
+	output, err := d.coder.decode(payload, &t.Input, &t.snap)
+	if err != nil {
 		return d.at(err)
 	}
 	t.Output = engine.Output{}
-	d.aheadKind, d.ahead, d.aheadErr = d.next()
-	d.peeked = true
-	if d.aheadErr != nil || d.aheadKind != frameOutput {
+	if !output {
 		return nil
 	}
-	d.peeked = false
+	kind, payload, err = d.next()
+	switch {
+	case errors.Is(err, io.EOF):
+		return d.at(ErrTorn)
+	case err != nil:
+		return err
+	case kind != frameOutput:
+		return d.at(fmt.Errorf("%w: frame of kind %d, expected an output", ErrCorrupt, kind))
+	}
 	of := outputFrame{Output: &t.Output}
-	if err := json.Unmarshal(d.ahead, &of); err != nil {
-		return d.at(fmt.Errorf("%w: %v", ErrCorrupt, err))
+	if err := json.Unmarshal(payload, &of); err != nil {
+		return d.at(fmt.Errorf("%w: %w", ErrCorrupt, err))
 	}
 	if of.Seq != t.Input.Seq {
 		return d.at(fmt.Errorf("%w: output of tick %d behind tick %d", ErrCorrupt, of.Seq, t.Input.Seq))

@@ -64,12 +64,16 @@ func (res *Replay) segment(name string) error {
 	}
 	defer f.Close() //nolint:errcheck // read only
 	r, err := NewReader(f)
+	if errors.Is(err, ErrTorn) { // a crash while the segment was begun
+		res.Torn = append(res.Torn, name)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	e, err := engine.Resume(r.Header.Params, r.Checkpoint)
 	if err != nil {
-		return fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	var t Tick
 	for {

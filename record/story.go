@@ -64,6 +64,9 @@ func walkSegment(name string, visit func(t *Tick)) error {
 	}
 	defer f.Close() //nolint:errcheck // read only
 	r, err := NewReader(f)
+	if errors.Is(err, ErrTorn) { // a crash while the segment was begun
+		return nil
+	}
 	if err != nil {
 		return err
 	}

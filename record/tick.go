@@ -16,12 +16,16 @@ import (
 //	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, 3 counters
 //	  number of tasks, and for each: number, 8 counters as differences
 //
+// flags&hasOutput says that an output frame follows, so that a record which ends between
+// the two is known to be torn.
+//
 // A group of counters is one word of outcomes, three bits each, then one signed
 // difference for each counter that is OK.
 
 const (
 	hasRare     = 1
 	hasSnapshot = 2
+	hasOutput   = 4
 )
 
 const (
@@ -58,13 +62,16 @@ func taskFields(t *model.TaskSample) [taskCounters]*model.Counter {
 	return [...]*model.Counter{&t.Usage, &t.Throttled, &t.Run, &t.Delay, &t.Cycles, &t.RefCycles, &t.Instructions, &t.LLCMisses}
 }
 
-// encode appends a tick's payload.
-func (c *coder) encode(b []byte, in *engine.Input) ([]byte, error) {
+// encode appends a tick's payload; output says whether an output frame follows.
+func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) {
 	b = binary.AppendUvarint(b, in.Seq)
 	b = binary.AppendVarint(b, in.MonoNsec)
 	b = binary.AppendVarint(b, in.WallNsec)
 	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch}
 	flags := byte(0)
+	if output {
+		flags |= hasOutput
+	}
 	if in.Snapshot != nil {
 		flags |= hasSnapshot
 		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
@@ -74,7 +81,7 @@ func (c *coder) encode(b []byte, in *engine.Input) ([]byte, error) {
 	}
 	b = append(b, flags)
 	if flags&hasRare != 0 {
-		j, err := json.Marshal(&r)
+		j, err := json.Marshal(r) // by value: a pointer would put r on the heap every tick
 		if err != nil {
 			return b, fmt.Errorf("record: %w", err)
 		}
@@ -123,10 +130,19 @@ func appendCounters(b []byte, now, before []*model.Counter) []byte {
 	b = binary.AppendUvarint(b, outcomes)
 	for i, c := range now {
 		if c.Outcome == model.OK {
-			b = binary.AppendVarint(b, int64(c.Value-before[i].Value))
+			b = binary.AppendVarint(b, int64(c.Value-base(before[i])))
 		}
 	}
 	return b
+}
+
+// base is what a difference is taken against. A counter that was not read has no value in
+// the record, whatever the sample held.
+func base(c *model.Counter) uint64 {
+	if c.Outcome != model.OK {
+		return 0
+	}
+	return c.Value
 }
 
 // cursor reads varints and remembers the first failure.
@@ -178,18 +194,19 @@ func (c *cursor) fail(why string) {
 	c.b = nil
 }
 
-// decode reads a tick's payload into in; the snapshot is reused.
-func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) error {
+// decode reads a tick's payload into in; the snapshot is reused. output says whether an
+// output frame follows.
+func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) (output bool, err error) {
 	cur := &cursor{b: payload}
 	*in = engine.Input{Seq: cur.uvarint(), MonoNsec: cur.varint(), WallNsec: cur.varint()}
 	flags := cur.byte()
-	if flags&^(hasRare|hasSnapshot) != 0 {
+	if flags&^(hasRare|hasSnapshot|hasOutput) != 0 {
 		cur.fail("unknown flags")
 	}
 	var r rare
 	if flags&hasRare != 0 {
 		if err := json.Unmarshal(cur.bytes(cur.uvarint()), &r); err != nil && cur.err == nil {
-			return fmt.Errorf("%w: %v", ErrCorrupt, err)
+			return false, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 	}
 	in.Results, in.Knobs, in.Commands, in.KillSwitch = r.Results, r.Knobs, r.Commands, r.KillSwitch
@@ -201,7 +218,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) e
 	if cur.err == nil && len(cur.b) > 0 {
 		cur.fail("bytes are left over")
 	}
-	return cur.err
+	return flags&hasOutput != 0, cur.err
 }
 
 func (c *coder) decodeSnapshot(cur *cursor, s *model.Snapshot) {
@@ -248,7 +265,7 @@ func readCounters(cur *cursor, now, before []*model.Counter) {
 			cur.fail("unknown outcome")
 		}
 		if c.Outcome == model.OK {
-			c.Value = before[i].Value + uint64(cur.varint())
+			c.Value = base(before[i]) + uint64(cur.varint())
 		}
 	}
 	if outcomes>>(3*len(now)) != 0 {

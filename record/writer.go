@@ -97,12 +97,13 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 		return errors.New("record: no segment was begun")
 	}
 	b, at := openFrame(w.buf[:0], frameTick)
-	b, err := w.coder.encode(b, in)
+	output := len(out.Changes) > 0 || len(out.Decisions) > 0 || len(out.Incidents) > 0
+	b, err := w.coder.encode(b, in, output)
 	if err != nil {
 		return err
 	}
 	closeFrame(b, at)
-	if len(out.Changes) > 0 || len(out.Decisions) > 0 || len(out.Incidents) > 0 {
+	if output {
 		j, err := json.Marshal(outputFrame{in.Seq, out})
 		if err != nil {
 			return fmt.Errorf("record: %w", err)
@@ -115,10 +116,14 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 	return w.write(b)
 }
 
+// write writes whole frames. After a failure the segment may end inside a frame, and what
+// came behind it could not be read: the next tick begins a new one.
 func (w *Writer) write(b []byte) error {
 	n, err := w.file.Write(b)
 	w.written += int64(n)
 	if err != nil {
+		w.file.Close() //nolint:errcheck // the first error counts
+		w.file = nil
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil

@@ -88,6 +88,9 @@ type Row struct {
 // positive, and records cannot hold NaN.
 const NoEvidence = -1
 
+// lanes is how many suspects the hot loop takes at once.
+const lanes = 4
+
 // maxFigure is far above what a 64-bit counter can grow by in a window, and so far below
 // the greatest float that no sum overflows.
 const maxFigure = 1e30
@@ -196,14 +199,8 @@ func (h *History) Correlate(p *Params, victim model.TaskNum, threshold float64, 
 	if out.Windows == 0 {
 		return
 	}
-	for i := range h.Rows {
-		if i == vi {
-			continue
-		}
-		if s, ok := h.score(h.Rows[i].Usage[:h.Filled]); ok {
-			s.Num = h.Rows[i].Num
-			out.Scores = append(out.Scores, s)
-		}
+	for i := 0; i < len(h.Rows); i += lanes {
+		h.score(i, vi, out)
 	}
 	slices.SortStableFunc(out.Scores, func(a, b Score) int {
 		switch {
@@ -248,39 +245,51 @@ func (h *History) weights(p *Params, signal []float64, threshold float64, out *A
 	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
 }
 
-// score is the hot loop: one pass over the windows that count.
-func (h *History) score(usage []float64) (Score, bool) {
-	badSum, badEarned := earn(h.bad, usage)
-	goodSum, goodEarned := earn(h.good, usage)
-	sum := badSum + goodSum
-	if sum <= 0 {
-		return Score{}, false
+// score scores the rows from first on, as many as there are lanes, without the victim's.
+func (h *History) score(first, victim int, out *Analysis) {
+	var usage [lanes][]float64
+	for k := range usage {
+		// Past the end the last row once more: its result is not looked at.
+		usage[k] = h.Rows[min(first+k, len(h.Rows)-1)].Usage[:h.Filled]
 	}
-	s := Score{Value: min(1, max(-1, (badEarned+goodEarned)/sum))}
-	if len(h.bad) > 0 {
-		s.Usage = badSum / float64(len(h.bad))
+	inBad, earnedBad := earn(h.bad, &usage)
+	inGood, earnedGood := earn(h.good, &usage)
+	for k := range min(lanes, len(h.Rows)-first) {
+		sum := inBad[k] + inGood[k]
+		if first+k == victim || sum <= 0 {
+			continue
+		}
+		s := Score{Num: h.Rows[first+k].Num, Value: min(1, max(-1, (earnedBad[k]+earnedGood[k])/sum))}
+		if len(h.bad) > 0 {
+			s.Usage = inBad[k] / float64(len(h.bad))
+		}
+		out.Scores = append(out.Scores, s)
 	}
-	return s, true
 }
 
-// earn sums the usage in some windows and what it earns there. Four sums each, so that no
-// addition waits for the one before.
-func earn(ws []weighted, usage []float64) (sum, earned float64) {
-	var s0, s1, s2, s3, e0, e1, e2, e3 float64
-	for len(ws) >= 4 {
-		u0, u1, u2, u3 := usage[ws[0].window], usage[ws[1].window], usage[ws[2].window], usage[ws[3].window]
-		s0, s1, s2, s3 = s0+u0, s1+u1, s2+u2, s3+u3
-		e0 += u0 * ws[0].weight
-		e1 += u1 * ws[1].weight
-		e2 += u2 * ws[2].weight
-		e3 += u3 * ws[3].weight
-		ws = ws[4:]
-	}
+// earn is the hot loop: what some suspects used in some windows, and what that earns them.
+// Four suspects go through together, because their sums do not wait for one another: that
+// is twice as fast as one after the other.
+func earn(ws []weighted, usage *[lanes][]float64) (sum, earned [lanes]float64) {
+	a := usage[0]
+	b, c, d := usage[1][:len(a)], usage[2][:len(a)], usage[3][:len(a)]
+	var sumA, sumB, sumC, sumD, earnedA, earnedB, earnedC, earnedD float64
 	for _, w := range ws {
-		s0 += usage[w.window]
-		e0 += usage[w.window] * w.weight
+		i := w.window
+		if uint(i) >= uint(len(a)) {
+			break // never; it spares a check for each of the four
+		}
+		ua, ub, uc, ud := a[i], b[i], c[i], d[i]
+		sumA += ua
+		earnedA += ua * w.weight
+		sumB += ub
+		earnedB += ub * w.weight
+		sumC += uc
+		earnedC += uc * w.weight
+		sumD += ud
+		earnedD += ud * w.weight
 	}
-	return s0 + s1 + s2 + s3, e0 + e1 + e2 + e3
+	return [lanes]float64{sumA, sumB, sumC, sumD}, [lanes]float64{earnedA, earnedB, earnedC, earnedD}
 }
 
 // median expects the scores in order.

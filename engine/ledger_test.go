@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+func TestSection5_CapLevels(t *testing.T) {
+	const period = int64(250e6)
+	tests := []struct {
+		name   string
+		cpus   float64
+		period int64
+		want   model.CPUMax
+	}{
+		{"section 5: 25 ms in each 250 ms window", 0.1, period, model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}},
+		{"section 5: best effort", 0.01, period, model.CPUMax{QuotaUsec: 2_500, PeriodUsec: 250_000}},
+		{"several CPUs", 3, period, model.CPUMax{QuotaUsec: 750_000, PeriodUsec: 250_000}},
+		{"the period is stretched under the least quota", 0.002, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 500_000}},
+		{"the least there is", 0.0001, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
+		{"zero", 0, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
+		{"negative", -1, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
+		{"a period too short", 0.5, 1, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 2_000}},
+		{"a period too long", 0.5, 1e12, model.CPUMax{QuotaUsec: 500_000, PeriodUsec: 1_000_000}},
+	}
+	for _, tt := range tests {
+		if got := CapFor(tt.cpus, tt.period); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Whatever is asked for, the kernel's bounds hold, and a huge cap never becomes a tiny one.
+func TestCapForAdversarial(t *testing.T) {
+	odd := []float64{0, 1e-300, 5e-324, 0.1, 1, 64, 1e5, 1e12, 1e300, math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN(), -5}
+	for _, c := range odd {
+		for _, p := range []int64{math.MinInt64, -1, 0, 1, 1e6, 250e6, 1e9, math.MaxInt64} {
+			m := CapFor(c, p)
+			if m.QuotaUsec < 1000 || m.PeriodUsec < 1000 || m.PeriodUsec > 1_000_000 || m.QuotaUsec >= 1<<44 || m.BurstUsec != 0 {
+				t.Errorf("CapFor(%v, %d) = %+v", c, p, m)
+			}
+			if c >= 1 && m.Ratio() < 0.99 {
+				t.Errorf("CapFor(%v, %d) holds to %v", c, p, m.Ratio())
+			}
+		}
+	}
+}
+
+// host is what stands behind a ledger in these tests.
+type host struct {
+	ours    map[model.TaskNum]bool
+	pending map[model.TaskNum]model.Change
+}
+
+// One random life of a ledger.
+func TestLedgerProperties(t *testing.T) {
+	for seed := range uint64(200) {
+		ledgerLife(t, seed)
+	}
+}
+
+func ledgerLife(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	const tasks = 6
+	var l Ledger
+	h := host{map[model.TaskNum]bool{}, map[model.TaskNum]model.Change{}}
+	var seq uint64
+	now := int64(1e12)
+	lim := Limits{MaxHeldTasks: 1 + rng.IntN(4), MaxBETaken: rng.Float64()}
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("seed %d at %d s: %s\n%+v", seed, (now-1e12)/1e9, fmt.Sprintf(format, args...), l)
+	}
+	arbitrate := func() {
+		seen := map[model.TaskNum]bool{}
+		for _, c := range l.Arbitrate(now, 250e6, nil) {
+			if c.Seq <= seq {
+				fail("change %d after %d", c.Seq, seq)
+			}
+			seq = c.Seq
+			if seen[c.Task] {
+				fail("two changes of task %d in one tick", c.Task)
+			}
+			seen[c.Task] = true
+			if _, ok := h.pending[c.Task]; ok {
+				fail("a second change of task %d in flight", c.Task)
+			}
+			if c.Kind == model.Disown {
+				h.ours[c.Task] = false
+				continue
+			}
+			h.pending[c.Task] = c
+		}
+	}
+	answer := func(c model.Change, kind model.ResultKind) {
+		delete(h.pending, c.Task)
+		if kind == model.Applied {
+			h.ours[c.Task] = c.Kind == model.Hold
+		}
+		if kind == model.Foreign || kind == model.Vanished || (kind == model.Refused && c.Kind == model.Hold && !h.ours[c.Task]) {
+			h.ours[c.Task] = false
+		}
+		l.Learn(&model.Result{Seq: c.Seq, Task: c.Task, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+	}
+	for range 400 {
+		now += 1e9
+		task := model.TaskNum(rng.IntN(tasks))
+		for _, c := range h.pending {
+			if rng.IntN(2) == 0 {
+				answer(c, model.ResultKind(max(0, rng.IntN(9)-5)))
+				break
+			}
+		}
+		switch rng.IntN(10) {
+		case 0, 1, 2:
+			l.Claim(model.Claim{Task: task, Cap: rng.Float64(), Owner: model.OwnerPolicy, Incident: fmt.Sprint(rng.IntN(5)), MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9, UsageAtClaim: 4 * rng.Float64()}, lim, 4*rng.Float64())
+		case 3:
+			l.Claim(model.Claim{Task: task, Cap: rng.Float64(), Owner: model.OwnerOperator, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+		case 4:
+			l.Drop(task, fmt.Sprint(rng.IntN(5)))
+		case 5:
+			l.Free(task, now+int64(rng.IntN(10))*1e9)
+		case 6:
+			if foreign, _ := l.Compare(&model.KnobReading{Task: task, Value: model.CPUMax{QuotaUsec: 77}, Outcome: model.OK}, now); foreign {
+				if l.Held(task) {
+					fail("claims on task %d outlive a stranger's write", task)
+				}
+			}
+		case 7:
+			if rng.IntN(10) == 0 {
+				l.Gone(task, now)
+				delete(h.pending, task)
+				h.ours[task] = false
+			}
+		}
+		l.Expire(now)
+		for i := range l.Knobs {
+			for _, c := range l.Knobs[i].Claims {
+				if now >= c.ExpiresNsec {
+					fail("claim %d is past its time", c.ID)
+				}
+			}
+			if i > 0 && l.Knobs[i].Task <= l.Knobs[i-1].Task {
+				fail("knobs are not in order")
+			}
+		}
+		if len(l.Failures) > maxFailures {
+			fail("%d failures are remembered", len(l.Failures))
+		}
+		arbitrate()
+	}
+	// Everybody lets go, the host takes everything: nothing of ours remains.
+	l.DropAll(model.OwnerOperator)
+	for range 700 {
+		now += 1e9
+		for _, c := range h.pending {
+			answer(c, model.Applied)
+		}
+		l.Expire(now)
+		arbitrate()
+	}
+	for task, ours := range h.ours {
+		if ours {
+			fail("task %d is still ours", task)
+		}
+	}
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.State != KnobVoid || k.Ours {
+			fail("knob %+v remains", k)
+		}
+	}
+}
+
+// Under constant refusal an operator's cap and a release are tried less and less often.
+func TestRefusalBacksOff(t *testing.T) {
+	for _, kind := range []model.ChangeKind{model.Hold, model.Release} {
+		var l Ledger
+		l.Claim(model.Claim{Task: 1, Cap: 0.1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
+		told, tries := 0, 0
+		for s := range int64(3600) {
+			now := s * 1e9
+			for _, c := range l.Arbitrate(now, 250e6, nil) {
+				r := model.Result{Seq: c.Seq, Task: 1, Kind: model.Refused, Error: "no", MonoNsec: now}
+				if kind == model.Release && c.Kind == model.Hold {
+					r.Kind = model.Applied
+					l.DropAll(model.OwnerOperator)
+				} else {
+					tries++
+				}
+				if what, _ := l.Learn(&r, now); what == model.DecideRefused {
+					told++
+				}
+			}
+		}
+		// 1, 2, 4 ... 256 s, then every 300 s.
+		if tries < 15 || tries > 25 || told != 1 {
+			t.Errorf("%s: tried %d times in an hour, told %d times", kind, tries, told)
+		}
+	}
+}
+
+// A tighter cap that is refused is not taken for granted: it is asked for again.
+func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
+	var l Ledger
+	claim := func(c float64) {
+		l.Claim(model.Claim{Task: 1, Cap: c, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
+	}
+	step := func(now int64, kind model.ResultKind) (n int) {
+		for _, c := range l.Arbitrate(now, 250e6, nil) {
+			l.Learn(&model.Result{Seq: c.Seq, Task: 1, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+			n++
+		}
+		return n
+	}
+	claim(0.5)
+	step(0, model.Applied)
+	claim(0.1)
+	if step(1e9, model.Refused) != 1 || step(1.5e9, model.Applied) != 0 {
+		t.Fatal("not asked once, then backed off")
+	}
+	if step(3e9, model.Applied) != 1 || l.Knobs[0].Written != CapFor(0.1, 250e6) {
+		t.Errorf("not asked again: %+v", l.Knobs[0])
+	}
+}
+
+func TestLimits(t *testing.T) {
+	claim := func(l *Ledger, task model.TaskNum, used float64, lim Limits) string {
+		return l.Claim(model.Claim{Task: task, Cap: 0.1, Owner: model.OwnerPolicy, Incident: "i", UsageAtClaim: used, ExpiresNsec: math.MaxInt64}, lim, 4)
+	}
+	var l Ledger
+	lim := Limits{MaxHeldTasks: 2, MaxBETaken: 1}
+	if claim(&l, 1, 4, Limits{}) != "" {
+		t.Error("the first may always be held")
+	}
+	if claim(&l, 2, 1, lim) != "" || claim(&l, 3, 1, lim) == "" {
+		t.Error("max_held_tasks")
+	}
+	if h := l.Hold(3, "i"); h.Why == "" {
+		t.Errorf("a claim over the limit is not told to its policy: %+v", h)
+	}
+	l = Ledger{}
+	claim(&l, 1, 2.1, lim)
+	// 2 are taken of 4 left and those 2; 1 more makes a half.
+	if why := claim(&l, 2, 1.2, Limits{MaxHeldTasks: 9, MaxBETaken: 0.5}); why == "" {
+		t.Error("max_be_cpu_taken")
+	}
+	if why := claim(&l, 2, 1.05, Limits{MaxHeldTasks: 9, MaxBETaken: 0.5}); why != "" {
+		t.Error(why)
+	}
+}
