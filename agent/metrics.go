@@ -14,7 +14,7 @@ import (
 
 // decisionKinds are the kinds that are counted, so that a series exists from the start.
 var decisionKinds = [...]string{
-	model.DecideSpec, model.DecideAnomaly, model.DecideSearch, model.DecideLeftAlone, model.DecideCap, model.DecideRelease,
+	model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing, model.DecideSearch, model.DecideLeftAlone, model.DecideCap, model.DecideRelease,
 	model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused, model.DecideForeign,
 	model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
 }

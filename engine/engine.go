@@ -62,6 +62,8 @@ type Track struct {
 	Signal  model.Value     `json:"signal"`
 	CPU     model.Value     `json:"cpu"`
 	Limit   float64         `json:"limit"` // outlier threshold; 0: no spec
+	// Excused is when it was last said that the task's distress is its own doing.
+	ExcusedNsec int64 `json:"excused_nsec"`
 }
 
 // State is the engine's whole memory. It can be written to a checkpoint and read back.
@@ -74,11 +76,10 @@ type State struct {
 	Hardcap hardcap.State       `json:"hardcap"`
 	Ledger  Ledger              `json:"ledger"`
 	// ProtectOff lists jobs whose protection an operator turned off; "" stands for all.
-	ProtectOff []string `json:"protect_off"`
-	// ProtectOn lists jobs that were turned on while all others are off.
-	Killed   bool       `json:"killed"`
-	BECPU    float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
-	LastMode model.Mode `json:"last_mode"`
+	ProtectOff []string   `json:"protect_off"`
+	Killed     bool       `json:"killed"`
+	BECPU      float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
+	LastMode   model.Mode `json:"last_mode"`
 }
 
 // Engine is State with its parameters and scratch space.
@@ -200,6 +201,8 @@ func (e *Engine) killSwitch(in *Input) {
 	reason := "the kill switch is gone: policies are as configured"
 	if in.KillSwitch {
 		reason = "the kill switch is there: everything is released and nothing is held"
+	} else {
+		e.State.Hardcap.Wake()
 	}
 	e.decide(in, model.Decision{Kind: model.DecideKill, Reason: reason})
 }
@@ -282,6 +285,9 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
 	}
+	if task.Protected() && spec != nil {
+		e.excuse(in, o, tr, task)
+	}
 	signal := float64(antagonist.NoEvidence)
 	if tr.Verdict.Evidence() {
 		signal = o.Signals[src].V
@@ -301,6 +307,23 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
 		})
 	}
+}
+
+// excuse says, at most once in the outlier window, that a protected task is in distress
+// for which no neighbour is to blame.
+func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *model.Task) {
+	self := tr.Verdict == outlier.SelfQueueing || tr.Verdict == outlier.OwnThrottling
+	if !self || o.SlowdownRaw.Outcome != model.OK || o.SlowdownRaw.V <= tr.Limit {
+		return
+	}
+	if tr.ExcusedNsec != 0 && in.MonoNsec-tr.ExcusedNsec < e.Params.Outlier.WindowNsec {
+		return
+	}
+	tr.ExcusedNsec = in.MonoNsec
+	e.decide(in, model.Decision{
+		Kind: model.DecideOwnDoing, Task: task.Num, Value: o.SlowdownRaw.V, Threshold: tr.Limit,
+		Reason: fmt.Sprintf("slowdown %.3g, but it %s: no neighbour is accused", o.SlowdownRaw.V, tr.Verdict.Predicate()),
+	})
 }
 
 // source picks the best signal that the window has.

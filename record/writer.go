@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/commensal-io/commensal/engine"
@@ -64,7 +65,10 @@ func (w *Writer) Begin(s *engine.State, wallNsec int64) error {
 	}
 	h := w.header
 	h.WallNsec = wallNsec
-	name := filepath.Join(w.dir, fmt.Sprintf("%019d%s", wallNsec, Suffix))
+	name, err := w.nextName(wallNsec)
+	if err != nil {
+		return err
+	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -89,6 +93,23 @@ func (w *Writer) Begin(s *engine.State, wallNsec int64) error {
 	}
 	w.buf = nil // a checkpoint is far larger than a tick: let it go
 	return w.prune()
+}
+
+// nextName names a segment after the wall clock, and behind every other segment even
+// when that clock was set back: names are the segments' order.
+func (w *Writer) nextName(wallNsec int64) (string, error) {
+	files, err := Segments(w.dir)
+	if err != nil {
+		return "", err
+	}
+	at := max(0, wallNsec)
+	if len(files) > 0 {
+		last, _ := strings.CutSuffix(filepath.Base(files[len(files)-1]), Suffix)
+		if n, err := strconv.ParseInt(last, 10, 64); err == nil {
+			at = max(at, n+1)
+		}
+	}
+	return filepath.Join(w.dir, fmt.Sprintf("%019d%s", at, Suffix)), nil
 }
 
 // Tick appends one tick and what it led to, in one write.

@@ -132,6 +132,8 @@ type Incident struct {
 	Excluded   []model.TaskNum `json:"excluded,omitempty"` // tried without effect
 	GoodInRow  int             `json:"good_in_row"`
 	SignalSum  float64         `json:"signal_sum"` // over the windows judged in this round
+	HurtSum    float64         `json:"hurt_sum"`   // over the outliers since it recovered
+	HurtN      int             `json:"hurt_n"`
 	SearchLeft int             `json:"search_left"`
 	Fresh      bool            `json:"fresh"`       // has a window that was not analysed yet
 	LastSignal float64         `json:"last_signal"` // the latest outlier's

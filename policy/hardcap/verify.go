@@ -71,6 +71,7 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 	case inc.GoodInRow >= p.RecoveredWindows:
 		inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
 		inc.WatchUntil = r.AppliedNsec + p.DurationNsec
+		inc.HurtSum, inc.HurtN = 0, 0
 		r.Verdict = "the victim recovered"
 		out.ClearFlags = append(out.ClearFlags, inc.Victim)
 		s.say(in, out, inc, model.Decision{
@@ -95,7 +96,12 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 	inc.SignalSum += v.Signal
 	r.WindowsJudged++
 	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
-	if !v.Anomalous || v.Verdict != outlier.Outlier {
+	if v.Verdict != outlier.Outlier {
+		return
+	}
+	inc.HurtSum += v.Signal
+	inc.HurtN++
+	if !v.Anomalous {
 		return
 	}
 	inc.State, inc.ClosedNsec, inc.WatchUntil = model.Searching, 0, 0
@@ -104,7 +110,7 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 		Kind: model.DecideRelapse, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
 		Reason: fmt.Sprintf("suffers again while %s is held", r.ChosenPath),
 	})
-	if helped(inc, r) {
+	if helped(p, inc, r) {
 		r.Verdict = "helped at first; somebody else hurts the victim now"
 		return
 	}
@@ -113,9 +119,19 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 	s.exclude(p, in, out, inc)
 }
 
-// helped asks whether the victim's distress since the cap is at most half of what it was.
-func helped(inc *Incident, r *model.Round) bool {
-	return r.SignalAfter-inc.Threshold <= (r.SignalBefore-inc.Threshold)/2
+// wellFactor: a victim that was well for so many times VerifyWindows was helped. A pause
+// of the true antagonist that lasts longer than that is taken for recovery.
+const wellFactor = 2
+
+// helped asks whether the cap did the victim good before it suffered again: it was well
+// for long, or where it suffers again it does at most half as much as before. Only its
+// bad windows count for the latter: the good ones between them may be the pauses of an
+// antagonist that was never held.
+func helped(p *Params, inc *Incident, r *model.Round) bool {
+	if r.WindowsJudged-inc.HurtN >= wellFactor*p.VerifyWindows {
+		return true
+	}
+	return inc.HurtSum/float64(inc.HurtN)-inc.Threshold <= (r.SignalBefore-inc.Threshold)/2
 }
 
 // takeBack gives a cap back that did not help.

@@ -62,6 +62,17 @@ var verdictNames = [...]string{
 // String returns the verdict as people read it.
 func (v Verdict) String() string { return verdictNames[v] }
 
+// Predicate returns what the task does, for a sentence about it.
+func (v Verdict) Predicate() string {
+	switch v {
+	case OwnThrottling:
+		return "was throttled by its own quota"
+	case SelfQueueing:
+		return "queues behind itself"
+	}
+	return "is " + v.String()
+}
+
 // Evidence reports whether the window may be used to accuse or acquit others.
 func (v Verdict) Evidence() bool { return v == Good || v == Outlier }
 
