@@ -35,7 +35,7 @@ FORCE     ?=
 # Code that touches no kernel state, which other tests on the machine could disturb.
 PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/match/... ./agent/config/...
 
-.PHONY: help build demo test lint test-race fuzz bench install uninstall clean
+.PHONY: help build demo test lint test-race fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -96,7 +96,10 @@ fuzz: ## Run every fuzz test for FUZZTIME (5s)
 		done
 	done
 
-bench: ## Run the benchmarks of PKG (./...)
+bench: build ## Print what a cycle costs beside its floor (as root); ARGS="..." go to commensal-lab bench
+	@exec bin/commensal-lab bench $(ARGS)
+
+microbench: ## Run the Go benchmarks of PKG (./...)
 	@go=$$(scripts/setup build)
 	"$$go" test -p 1 -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKG)
 
@@ -128,7 +131,7 @@ uninstall: ## Stop the service, restore every limit, remove what install put (FO
 		if [ -d /run/systemd/system ] && [ -e '$(UNITDIR)/commensal.service' ]; then
 			systemctl disable --now commensal.service
 		fi
-		if [ -x '$(PREFIX)/bin/commensal' ] && ! '$(PREFIX)/bin/commensal' restore --config '$(CONFDIR)/config.yaml'; then
+		if [ -x '$(PREFIX)/bin/commensal' ] && ! '$(PREFIX)/bin/commensal' restore --state-dir /var/lib/commensal; then
 			echo "restore failed: limits of ours may still be in force" >&2
 			[ -n '$(FORCE)' ] || { echo "nothing was removed; put that right, or run make uninstall FORCE=1" >&2; exit 5; }
 		fi

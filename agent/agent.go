@@ -66,16 +66,16 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	for _, l := range []struct {
-		name string
-		wait time.Duration
-	}{{agentLock, 0}, {journalLock, restoreWait}} {
-		f, err := lock(dir, l.name, l.wait)
-		if err != nil {
-			return err
-		}
-		defer f.Close() //nolint:errcheck // closing is unlocking
+	running, err := lock(dir, agentLock, startWait)
+	if err != nil {
+		return err
 	}
+	defer running.Close() //nolint:errcheck // closing is unlocking
+	writing, err := lock(dir, journalLock, restoreWait)
+	if err != nil {
+		return err
+	}
+	defer writing.Close() //nolint:errcheck // closing is unlocking
 	j, err := a.recover(dir)
 	if err != nil {
 		return err
@@ -89,7 +89,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.guard.start(); err != nil {
 		return err
 	}
-	defer a.guard.stop()
+	defer func() {
+		// The guardian looks at the journal once more before it goes, and waits for its lock.
+		_ = writing.Close() // closing is unlocking
+		a.guard.stop()
+	}()
 	// From here on whatever was written is put back before Run returns.
 	defer func() { err = errors.Join(err, a.restore()) }()
 	servers, err := a.serve(ctx)

@@ -192,9 +192,6 @@ func (a *Agent) take(req Request, by string) Answer {
 			break
 		}
 		if a.engine.State.Killed {
-			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held until it is removed", a.cfg.Agent.KillSwitch)}
-		}
-		if a.engine.State.Killed {
 			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", a.cfg.Agent.KillSwitch)}
 		}
 		if t.Class == model.LC {

@@ -15,7 +15,7 @@ import (
 // ErrNoAgent: nobody listens at the socket.
 var ErrNoAgent = errors.New("no agent is listening")
 
-// ErrRejected: the agent understood the request and said no.
+// ErrRejected: the agent said no to the request, or it cannot even be sent.
 var ErrRejected = errors.New("refused")
 
 // Client speaks to an agent over its socket.
@@ -45,7 +45,7 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 func (c *Client) Command(ctx context.Context, req Request) error {
 	b, err := json.Marshal(req)
 	if err != nil {
-		return fmt.Errorf("request: %w", err)
+		return fmt.Errorf("%w: request: %w", ErrRejected, err) // NaN and the infinities
 	}
 	var ans Answer
 	return c.call(ctx, http.MethodPost, "/v1/command", b, &ans)

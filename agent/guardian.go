@@ -26,6 +26,10 @@ const guardianFD = 3
 // dying agent holds it.
 const restoreWait = 10 * time.Second
 
+// startWait is how long a starting agent waits for the agent's lock: a `restore` that
+// only looks whether somebody holds it must not keep the agent from starting.
+const startWait = 200 * time.Millisecond
+
 // guardian is the child that puts everything back when the agent is gone, however it
 // went (DESIGN.md, decision 6). It sleeps on a pipe that the kernel closes with us.
 type guardian struct {
@@ -43,20 +47,20 @@ func (g *guardian) start() error {
 		return fmt.Errorf("guardian: %w", err)
 	}
 	defer r.Close() //nolint:errcheck // the child has its own
-	g.cmd = exec.Command("/proc/self/exe", "guardian", "--state-dir", g.stateDir)
-	g.cmd.ExtraFiles = []*os.File{r}
-	g.cmd.Stderr = os.Stderr
+	cmd, done := exec.Command("/proc/self/exe", "guardian", "--state-dir", g.stateDir), make(chan struct{})
+	cmd.ExtraFiles = []*os.File{r}
+	cmd.Stderr = os.Stderr
 	// A session of its own: a terminal's Ctrl-C must not reach it.
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := g.cmd.Start(); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
 		w.Close() //nolint:errcheck // the first error counts
 		return fmt.Errorf("guardian: %w", err)
 	}
-	g.pipe, g.exited = w, make(chan struct{})
-	go func(cmd *exec.Cmd, done chan struct{}) {
+	g.cmd, g.pipe, g.exited = cmd, w, done
+	go func() {
 		_ = cmd.Wait() // its exit status is in its own log
 		close(done)
-	}(g.cmd, g.exited)
+	}()
 	return nil
 }
 
@@ -99,7 +103,9 @@ func Guard(stateDir string, log *slog.Logger) error {
 	if _, err := io.Copy(io.Discard, pipe); err != nil {
 		return fmt.Errorf("guardian: %w", err)
 	}
-	rep, err := RestoreNow(stateDir)
+	// A next agent may hold the agent's lock already; whoever has the journal's lock first
+	// restores, and the other finds nothing to do.
+	rep, err := restoreInTurn(stateDir)
 	if err != nil {
 		return err
 	}
@@ -107,11 +113,23 @@ func Guard(stateDir string, log *slog.Logger) error {
 	return nil
 }
 
-// RestoreNow takes the journal's lock and puts back what is outstanding.
+// RestoreNow puts back what a dead agent left; ErrRunning, at once, while one is running.
 func RestoreNow(stateDir string) (node.Report, error) {
 	if _, err := os.Stat(stateDir); os.IsNotExist(err) {
 		return node.Report{}, nil // no agent ever ran here
 	}
+	l, err := lock(stateDir, agentLock, 0)
+	if err != nil {
+		return node.Report{}, err
+	}
+	if err := l.Close(); err != nil {
+		return node.Report{}, fmt.Errorf("restore: %w", err)
+	}
+	return restoreInTurn(stateDir)
+}
+
+// restoreInTurn takes the journal's lock and puts back what is outstanding.
+func restoreInTurn(stateDir string) (node.Report, error) {
 	l, err := lock(stateDir, journalLock, restoreWait)
 	if err != nil {
 		return node.Report{}, err
@@ -120,7 +138,7 @@ func RestoreNow(stateDir string) (node.Report, error) {
 	return restoreLocked(stateDir)
 }
 
-// restoreLocked is RestoreNow for whoever holds the lock already.
+// restoreLocked is restoreInTurn for whoever holds the lock already.
 func restoreLocked(stateDir string) (node.Report, error) {
 	fs := hostfs.NewRoot("/")
 	boot, err := procstat.ReadBootID(fs)

@@ -126,6 +126,7 @@ type Decision struct {
 const (
 	DecideSpec      = "spec"       // a spec became robust or was recalculated
 	DecideAnomaly   = "anomaly"    // a task suffers: enough violations in the window
+	DecideOwnDoing  = "own-doing"  // distress that the task made itself
 	DecideSearch    = "search"     // analysed, nobody stands out yet
 	DecideLeftAlone = "left-alone" // a top suspect that may not be held
 	DecideCap       = "cap"

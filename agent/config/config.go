@@ -161,7 +161,7 @@ func Defaults(profile string) (Config, bool) {
 		p.HardCappingDuration = time.Minute
 		p.MinTasks, p.MinSamplesPerTask = 1, 20
 		p.VerifyWindows = 6
-		p.RetryAfter = 30 * time.Second
+		p.SearchWindows, p.RetryAfter = 8, 10*time.Second
 	default:
 		return Config{}, false
 	}

@@ -91,18 +91,21 @@ func guardianCommand() *cobra.Command {
 }
 
 func restoreCommand(p *cli.Printer) *cobra.Command {
-	var path string
+	var path, dir string
 	cmd := &cobra.Command{
 		Use: "restore", Short: "Put back what a dead agent left; refuses while one is running", Args: cobra.NoArgs,
 		Long: "Put back, from the journal, every limit that is still as the agent wrote it. Values that another program\nwrote since are left and reported. Exit 1 when something of ours may remain.",
 		RunE: func(*cobra.Command, []string) error {
-			c, err := load(path)
-			if err != nil {
-				return err
+			if dir == "" {
+				c, err := load(path)
+				if err != nil {
+					return err
+				}
+				dir = c.Agent.StateDir
 			}
-			rep, err := agent.RestoreNow(c.Agent.StateDir)
+			rep, err := agent.RestoreNow(dir)
 			if errors.Is(err, agent.ErrRunning) {
-				return fmt.Errorf("%w: stop it, or create %s to have it release everything", err, c.Agent.KillSwitch)
+				return fmt.Errorf("%w: stop it, or create its kill-switch file to have it release everything", err)
 			}
 			if err != nil {
 				if errors.Is(err, os.ErrPermission) {
@@ -120,6 +123,7 @@ func restoreCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&dir, "state-dir", "", "the agent's state directory, where a configuration may be broken (default: from the configuration)")
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
@@ -65,8 +66,8 @@ func (o *Outcome) waysTable() report.Table {
 		Columns: []report.Column{{Name: "control"}, right("p50", "ms"), right("p99", "ms"), right("p99.9", "ms"), right("p99 with lead-in", "ms"),
 			right("client late p99", "ms"), right("slowdown", ""), right("BE work", "CPU"), right("bystanders", "CPU")},
 		Notes: []string{
-			fmt.Sprintf("Blocks of %.0f s in the order: %v. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike.",
-				blockTime.Seconds(), order, leadIn.Seconds()),
+			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike.",
+				blockTime.Seconds(), strings.Join(order[:], ", "), leadIn.Seconds()),
 			"Latency is measured from the time a request was meant to be sent. BE work is CPU-seconds per second of all seven BE tasks.",
 		},
 	}
@@ -74,7 +75,10 @@ func (o *Outcome) waysTable() report.Table {
 		cells := []report.Cell{{Text: row.Way}, num("%.2f", row.P50), num("%.2f", row.P99), num("%.2f", row.P999), num("%.2f", row.WholeP99),
 			num("%.2f", row.Lateness), num("%.2f", row.Slowdown), num("%.2f", row.BEWork), num("%.2f", row.Innocent)}
 		if row.Way == wayOurs {
-			cells[2].Emphasis = report.Good
+			cells[2].Emphasis = report.Bad
+			if row.P99 < wanted*o.find(wayNone).P99 {
+				cells[2].Emphasis = report.Good
+			}
 		}
 		t.Rows = append(t.Rows, cells)
 	}
@@ -147,6 +151,7 @@ func profileTable() report.Table {
 	add("hard_capping_duration", a.HardCappingDuration, b.HardCappingDuration)
 	add("min_tasks", a.MinTasks, b.MinTasks)
 	add("min_samples_per_task", a.MinSamplesPerTask, b.MinSamplesPerTask)
+	add("search_windows", a.SearchWindows, b.SearchWindows)
 	add("verify_windows", a.VerifyWindows, b.VerifyWindows)
 	add("retry_after", a.RetryAfter, b.RetryAfter)
 	return t

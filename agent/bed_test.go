@@ -1,0 +1,445 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/kernel/cgroup"
+)
+
+// patience bounds every wait: far more than any of it takes on a machine with nothing
+// else to do, and less than a test run may take.
+const patience = 40 * time.Second
+
+// bed is where one test takes place.
+type bed struct {
+	t      *testing.T
+	cg     *cgroup.V1
+	root   string // cgroup path of its folder
+	dir    string // scratch directory, with the agent's files
+	config string
+	groups []string // with a limit each, all below root
+}
+
+// settings are what tests change in the configuration.
+type settings struct {
+	mode    string // "": enforce
+	group   string // of the socket; "": none
+	metrics string // listen address; "": none
+}
+
+// newBed makes the folder, the directory and the configuration: an LC task /victim and
+// BE tasks /be-*.
+func newBed(t *testing.T, name string, s settings) *bed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: cgroups are made and limited")
+	}
+	cg, err := openCgroups()
+	if err != nil {
+		t.Skipf("this kernel has no cgroups that the agent drives: %v", err)
+	}
+	dir, err := os.MkdirTemp("", "commensal-test-"+name+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, cg: cg, root: prefix + strconv.Itoa(os.Getpid()) + "-" + name, dir: dir}
+	t.Cleanup(func() {
+		b.killAgents()
+		if err := removeTree(cg, b.root); err != nil {
+			t.Error(err)
+		}
+		os.RemoveAll(dir)
+	})
+	if err := os.Chmod(dir, 0o755); err != nil { // tests run programs as another user, too
+		t.Fatal(err)
+	}
+	if err := cg.Mkdir(b.root); err != nil {
+		t.Fatal(err)
+	}
+	b.configure(s)
+	return b
+}
+
+// configure writes the configuration.
+func (b *bed) configure(s settings) {
+	b.t.Helper()
+	if s.mode == "" {
+		s.mode = "enforce"
+	}
+	if s.group == "" {
+		s.group = "no-such-group"
+	}
+	b.config = filepath.Join(b.dir, "config.yaml")
+	text := fmt.Sprintf(`version: 1
+profile: single-node
+mode: %s
+signals: [slowdown]
+cpi2:
+  sampling_duration: 200ms
+  sampling_frequency: 200ms
+  outlier_threshold_2: {violations: 3, window: 2s}
+  correlation_window: 12s
+  analysis_every: 200ms
+  min_samples_per_task: 10
+  verify_windows: 12
+  search_windows: 20
+  hard_capping_duration: 6s
+  retry_after: 1s
+tasks:
+  - {match: %[2]s/victim, job: victim, class: LC, production: true}
+  - {match: %[2]s/be-*, job: batch, class: BE, importance: best-effort}
+agent:
+  state_dir: %[3]s/state
+  socket: %[3]s/agent.sock
+  socket_group: %[4]s
+  kill_switch: %[3]s/off
+  metrics_listen: "%[5]s"
+  discover_every: 200ms
+record:
+  max_bytes: 67108864
+`, s.mode, b.root, b.dir, s.group, s.metrics)
+	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// group makes a group with a limit and returns its path.
+func (b *bed) group(name string, limit cgroup.CPUMax) string {
+	b.t.Helper()
+	path := b.root + "/" + name
+	if err := b.cg.Mkdir(path); err != nil {
+		b.t.Fatal(err)
+	}
+	b.write(path, limit)
+	b.groups = append(b.groups, path)
+	return path
+}
+
+var unlimited = cgroup.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}
+
+// tree makes three BE tasks, of which two have descendants with limits of their own.
+func (b *bed) tree() []string {
+	b.t.Helper()
+	be0 := b.group("be-0", unlimited)
+	b.group("be-0/a", cgroup.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000, BurstUsec: 10_000})
+	b.group("be-0/a/x", cgroup.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000, BurstUsec: 20_000})
+	b.group("be-0/b", unlimited)
+	be1 := b.group("be-1", cgroup.CPUMax{QuotaUsec: 160_000, PeriodUsec: 200_000, BurstUsec: 20_000})
+	b.group("be-1/c", cgroup.CPUMax{QuotaUsec: 30_000, PeriodUsec: 50_000})
+	b.group("be-1/c/y", cgroup.CPUMax{QuotaUsec: 5_000, PeriodUsec: 100_000, BurstUsec: 1_000})
+	be2 := b.group("be-2", cgroup.CPUMax{QuotaUsec: -1, PeriodUsec: 50_000, BurstUsec: 70_000})
+	return []string{be0, be1, be2}
+}
+
+func (b *bed) write(path string, limit cgroup.CPUMax) {
+	b.t.Helper()
+	if err := b.cg.WriteCPUMax(path, limit); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) read(path string) cgroup.CPUMax {
+	b.t.Helper()
+	v, err := b.cg.ReadCPUMax(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+// knobs reads every limit of the bed: quota, period and burst.
+func (b *bed) knobs() map[string]cgroup.CPUMax {
+	b.t.Helper()
+	all := map[string]cgroup.CPUMax{}
+	for _, g := range b.groups {
+		all[g] = b.read(g)
+	}
+	return all
+}
+
+// same fails unless every limit is as it was found.
+func (b *bed) same(when string, found map[string]cgroup.CPUMax) {
+	b.t.Helper()
+	if diff := cmp.Diff(found, b.knobs()); diff != "" {
+		b.t.Fatalf("%s: limits are not as they were found (-found +now):\n%s", when, diff)
+	}
+}
+
+// proc is a running agent.
+type proc struct {
+	b   *bed
+	cmd *exec.Cmd
+	log *os.File
+	end chan error
+}
+
+// agent starts an agent and waits until it answers and knows its tasks.
+func (b *bed) agent() *proc {
+	b.t.Helper()
+	p := b.launch()
+	tasks := 0
+	for _, g := range b.groups {
+		if strings.Count(g, "/") == 2 {
+			tasks++
+		}
+	}
+	eventually(b.t, "the agent is ready", func() bool {
+		select {
+		case err := <-p.end:
+			b.t.Fatalf("the agent ended: %v\n%s", err, p.text())
+		default:
+		}
+		st, err := b.ask()
+		return err == nil && len(st.Tasks) == tasks
+	})
+	return p
+}
+
+// launch starts an agent.
+func (b *bed) launch() *proc {
+	b.t.Helper()
+	log, err := os.CreateTemp(b.dir, "agent-*.log")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p := &proc{b: b, log: log, cmd: exec.Command(binary, "agent", "--config", b.config), end: make(chan error, 1)}
+	p.cmd.Stderr = log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	go func() { p.end <- p.cmd.Wait() }()
+	return p
+}
+
+// text is what the agent and its guardian have logged.
+func (p *proc) text() string {
+	text, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (p *proc) signal(sig syscall.Signal) {
+	p.b.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.b.t.Fatal(err)
+	}
+}
+
+// wait waits for the agent's end and returns its exit code, -1 when a signal ended it.
+func (p *proc) wait() int {
+	p.b.t.Helper()
+	select {
+	case <-p.end:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		p.b.t.Fatalf("the agent does not end\n%s", p.text())
+		return 0
+	}
+}
+
+// freeze stops the agent wherever it is, so that a test can look.
+func (p *proc) freeze() {
+	p.b.t.Helper()
+	p.signal(unix.SIGSTOP)
+	eventually(p.b.t, "the agent stands still", func() bool {
+		// Every thread must: one may have been inside a write.
+		tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid))
+		for _, tid := range tids {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.cmd.Process.Pid, tid.Name()))
+			if i := bytes.LastIndexByte(stat, ')'); err == nil && i > 0 && !bytes.HasPrefix(stat[i:], []byte(") T")) {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
+// kill ends the agent at once; its guardian lives on.
+func (p *proc) kill() {
+	p.b.t.Helper()
+	p.signal(unix.SIGKILL)
+	p.wait()
+}
+
+// killBoth ends the agent and its guardian at once: nobody is left to restore.
+func (p *proc) killBoth() {
+	p.b.t.Helper()
+	p.freeze()
+	for _, pid := range p.b.processes() {
+		if pid != p.cmd.Process.Pid {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	p.kill()
+	p.b.alone()
+}
+
+// processes lists the agents and guardians of this bed: they name its directory.
+func (b *bed) processes() []int {
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	var pids []int
+	for _, name := range dirs {
+		line, err := os.ReadFile(name)
+		pid, _ := strconv.Atoi(strings.Split(name, "/")[2])
+		if err == nil && pid != os.Getpid() && bytes.Contains(line, []byte(b.dir+"/")) {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// guardian returns the pid of an agent's guardian.
+func (p *proc) guardian() int {
+	p.b.t.Helper()
+	pid := 0
+	eventually(p.b.t, "the guardian is there", func() bool {
+		list := p.b.processes()
+		i := slices.IndexFunc(list, func(pid int) bool { return pid != p.cmd.Process.Pid })
+		if i >= 0 {
+			pid = list[i]
+		}
+		return i >= 0
+	})
+	return pid
+}
+
+// alone waits until no agent and no guardian of this bed is left.
+func (b *bed) alone() {
+	b.t.Helper()
+	eventually(b.t, "no process is left", func() bool { return len(b.processes()) == 0 })
+}
+
+// killAgents is the clean-up after a test that failed.
+func (b *bed) killAgents() {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		pids := b.processes()
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// result is what a command said.
+type result struct {
+	out, err string
+	code     int
+}
+
+// run runs a command of the program.
+func (b *bed) run(args ...string) result { return b.runAs(nil, args...) }
+
+// runAs runs a command as another user, nil for root.
+func (b *bed) runAs(who *syscall.Credential, args ...string) result {
+	b.t.Helper()
+	r, err := tryRun(who, args...)
+	if err != nil {
+		b.t.Fatalf("%v: %v", args, err)
+	}
+	return r
+}
+
+func tryRun(who *syscall.Credential, args ...string) (result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.Dir = &stdout, &stderr, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return result{}, err
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}, nil
+}
+
+// must runs a command on this bed's agent and fails unless it exits with the code.
+func (b *bed) must(code int, args ...string) result {
+	b.t.Helper()
+	r := b.run(append(args, "--config", b.config)...)
+	if r.code != code {
+		b.t.Fatalf("%v: exit %d, expected %d\n%s%s", args, r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// ask asks the agent for its status.
+func (b *bed) ask() (*agent.Status, error) {
+	return agent.NewClient(b.dir + "/agent.sock").Status(b.t.Context())
+}
+
+func (b *bed) status() *agent.Status {
+	b.t.Helper()
+	st, err := b.ask()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return st
+}
+
+// held returns what the agent says of one task's knob, nil when it holds nothing there.
+func (b *bed) held(path string) *agent.HeldStatus {
+	b.t.Helper()
+	st := b.status()
+	for i := range st.Held {
+		if st.Held[i].Path == path {
+			return &st.Held[i]
+		}
+	}
+	return nil
+}
+
+// hold caps a task and waits until the cap is in force.
+func (b *bed) hold(path, cpus, d string) {
+	b.t.Helper()
+	b.must(0, "cap", path, "--cpus", cpus, "--for", d)
+	eventually(b.t, path+" is held", func() bool {
+		h := b.held(path)
+		return h != nil && h.State == "held" && h.Cap > 0
+	})
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for this: %s", patience, what)
+		}
+	}
+}
+
+// random returns the test's generator and says how to run it again.
+func random(t *testing.T) *rand.Rand {
+	t.Helper()
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("replay: go test ./agent -count=1 -run '^%s$' -args -seed=%d", t.Name(), s)
+	return rand.New(rand.NewPCG(s, 0))
+}
