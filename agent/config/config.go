@@ -48,6 +48,7 @@ type CPI2 struct {
 	AgeWeight                  float64       `yaml:"age_weight"`
 	MinTasks                   int           `yaml:"min_tasks"`
 	MinSamplesPerTask          int           `yaml:"min_samples_per_task"`
+	RecalculateOnDoubling      bool          `yaml:"recalculate_on_doubling"`
 
 	RecoveredWindows int           `yaml:"recovered_windows"`
 	VerifyWindows    int           `yaml:"verify_windows"`
@@ -159,9 +160,9 @@ func Defaults(profile string) (Config, bool) {
 		p.OutlierThreshold2.Window = 10 * time.Second
 		p.CorrelationWindow = 2 * time.Minute
 		p.HardCappingDuration = time.Minute
-		p.MinTasks, p.MinSamplesPerTask = 1, 20
+		p.MinTasks, p.MinSamplesPerTask, p.RecalculateOnDoubling = 1, 20, true
 		p.VerifyWindows = 6
-		p.SearchWindows, p.RetryAfter = 8, 10*time.Second
+		p.SearchWindows, p.RetryAfter = 8, 30*time.Second
 	default:
 		return Config{}, false
 	}

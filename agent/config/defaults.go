@@ -30,6 +30,7 @@ var sources = map[string]string{
 	"cpi2.age_weight":                           "CPI2 section 3.1: about 0.9",
 	"cpi2.min_tasks":                            "CPI2 section 3.1: not with fewer than 5 tasks",
 	"cpi2.min_samples_per_task":                 "CPI2 section 3.1: nor fewer than 100 samples per task",
+	"cpi2.recalculate_on_doubling":              "also when the sample has doubled and at most 5 % were outliers",
 	"cpi2.recovered_windows":                    "windows in a row under the threshold that mean recovered",
 	"cpi2.verify_windows":                       "windows judged before a cap that does not help is taken back",
 	"cpi2.search_windows":                       "analyses before a search for the antagonist gives up",

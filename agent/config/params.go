@@ -26,7 +26,7 @@ func (c *Config) Params(platform string) engine.Params {
 		},
 		Spec: localspec.Params{
 			RecalculateNsec: p.PredictedCPIRecalculated.Nanoseconds(), AgeWeight: p.AgeWeight,
-			MinTasks: p.MinTasks, MinSamplesPerTask: p.MinSamplesPerTask,
+			MinTasks: p.MinTasks, MinSamplesPerTask: p.MinSamplesPerTask, OnDoubling: p.RecalculateOnDoubling,
 		},
 		Hardcap: hardcap.Params{
 			Quota: p.HardCappingQuota, QuotaBestEffort: p.HardCappingQuotaBestEffort,

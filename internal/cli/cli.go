@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -89,7 +90,8 @@ func Execute(root *cobra.Command, p *Printer) int {
 	if errors.As(err, &told) {
 		return code
 	}
-	if p.JSON {
+	// Parsing may have failed before it came to --json.
+	if p.JSON || slices.Contains(os.Args[1:], "--json") {
 		_ = json.NewEncoder(p.Out).Encode(map[string]any{"error": err.Error(), "exit_code": code})
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)

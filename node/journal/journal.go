@@ -124,6 +124,10 @@ func Read(path string) (*Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: read %s: %w", path, err)
 	}
+	if len(b) == 0 {
+		// Create renames a file into place that has its first line: this is not one of ours.
+		return &Contents{}, fmt.Errorf("%s: %w: it is empty", path, ErrCorrupt)
+	}
 	c, err := parse(b)
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)

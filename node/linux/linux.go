@@ -49,6 +49,7 @@ type Host struct {
 	buf        []byte
 	pids       []int32
 	stats      []taskstats.Stats
+	again      []relisted
 	online     int
 	missing    []string
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // Observe implements node.Host. In steady state it makes a fixed number of system calls
-// a task (three reads on kept descriptors and its share of a batched query) and does not
-// allocate.
+// a task (two reads on kept descriptors, one more for each ancestor, and its share of a
+// batched query) and does not allocate.
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	now := MonotonicNsec()
 	*snap = model.Snapshot{
@@ -86,14 +86,14 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if w.perf != nil {
 		w.perf.read(snap.Mark, &s)
 	}
-	procs, err := w.group.Procs(w.fresh[:0])
-	if err != nil {
-		procs = procs[:0]
-	} else {
+	w.members.growth(s.Usage)
+	if w.members.doubt {
+		w.list()
+	}
+	if w.members.known {
 		s.Run, s.Delay = model.Read(0), model.Read(0) // filled in by observeDelay
 	}
-	w.fresh = procs
-	h.pids = append(h.pids, procs...)
+	h.pids = append(h.pids, w.members.ids...)
 	if !w.announced {
 		w.announced = true
 		snap.Added = append(snap.Added, w.task)
@@ -101,13 +101,12 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	snap.Tasks = append(snap.Tasks, s)
 }
 
-// observeDelay asks about all thread groups at once and shares the answers out.
+// observeDelay asks about all thread groups at once and shares the answers out. Tasks
+// whose list of members did not account for their usage are listed, and asked about
+// again together.
 func (h *Host) observeDelay(snap *model.Snapshot) {
-	if cap(h.stats) < len(h.pids) {
-		h.stats = make([]taskstats.Stats, len(h.pids)+len(h.pids)/2)
-	}
-	stats := h.stats[:len(h.pids)]
-	err := h.delay.Query(h.pids, stats)
+	stats, err := h.query(h.pids)
+	h.again = h.again[:0]
 	at, i := 0, 0
 	for _, w := range h.tasks {
 		if w.gone {
@@ -115,46 +114,59 @@ func (h *Host) observeDelay(snap *model.Snapshot) {
 		}
 		s := &snap.Tasks[i]
 		i++
-		n := len(w.fresh)
+		n := len(w.members.ids)
 		switch {
 		case err != nil:
 			s.Run, s.Delay = model.Counter{}, model.Counter{}
 		case s.Run.Outcome == model.OK:
+			if w.check(stats[at:at+n]) && !w.members.listed {
+				h.again = append(h.again, relisted{w, s})
+				break
+			}
 			w.follow(stats[at : at+n])
 			s.Run, s.Delay = model.Read(w.runNsec), model.Read(w.delayNsec)
 		}
 		at += n
 	}
+	if len(h.again) > 0 {
+		h.observeAgain()
+	}
 }
 
-// follow adds the growth of the thread groups that were there before. A thread group
-// that is new, or whose counters are smaller than they were (its id was used again),
-// contributes from its second reading on.
-func (w *watched) follow(stats []taskstats.Stats) {
-	j := 0
-	for i, id := range w.fresh {
-		if stats[i].Status != taskstats.OK {
-			continue
-		}
-		for j < len(w.tgids) && w.tgids[j] < id {
-			j++
-		}
-		if j >= len(w.tgids) || w.tgids[j] != id {
-			continue
-		}
-		if stats[i].RunNsec >= w.lastRun[j] && stats[i].DelayNsec >= w.lastDelay[j] {
-			w.runNsec += stats[i].RunNsec - w.lastRun[j]
-			w.delayNsec += stats[i].DelayNsec - w.lastDelay[j]
-		}
+// relisted is a task that is listed and asked about a second time in one reading.
+type relisted struct {
+	task   *watched
+	sample *model.TaskSample
+}
+
+// observeAgain lists the tasks in doubt and asks about what they hold.
+func (h *Host) observeAgain() {
+	h.pids = h.pids[:0]
+	for _, r := range h.again {
+		r.task.list()
+		h.pids = append(h.pids, r.task.members.ids...)
 	}
-	w.tgids, w.lastRun, w.lastDelay = w.tgids[:0], w.lastRun[:0], w.lastDelay[:0]
-	for i, id := range w.fresh {
-		if stats[i].Status == taskstats.OK {
-			w.tgids = append(w.tgids, id)
-			w.lastRun = append(w.lastRun, stats[i].RunNsec)
-			w.lastDelay = append(w.lastDelay, stats[i].DelayNsec)
+	stats, err := h.query(h.pids)
+	at := 0
+	for _, r := range h.again {
+		w, n := r.task, len(r.task.members.ids)
+		if err != nil || !w.members.known {
+			r.sample.Run, r.sample.Delay = model.Counter{}, model.Counter{}
+		} else {
+			w.follow(stats[at : at+n])
+			r.sample.Run, r.sample.Delay = model.Read(w.runNsec), model.Read(w.delayNsec)
 		}
+		at += n
 	}
+}
+
+// query asks about thread groups; the answer is good until the next query.
+func (h *Host) query(ids []int32) ([]taskstats.Stats, error) {
+	if cap(h.stats) < len(ids) {
+		h.stats = make([]taskstats.Stats, len(ids)+len(ids)/2)
+	}
+	stats := h.stats[:len(ids)]
+	return stats, h.delay.Query(ids, stats)
 }
 
 // forget lets go of tasks whose cgroup is gone and tells the engine.

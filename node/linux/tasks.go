@@ -18,6 +18,10 @@ type watched struct {
 	group cgroup.Group
 	perf  *taskCounters // nil: none
 
+	// members are the thread groups that the cgroup held when it was last listed, by id;
+	// membership (members.go) says when that is done again.
+	members membership
+
 	// Thread groups of the last reading, by id. Run and delay of the task are the sums of
 	// their growth since they were first seen: a process that ends takes no time away.
 	tgids     []int32
@@ -25,7 +29,6 @@ type watched struct {
 	lastDelay []uint64
 	runNsec   uint64
 	delayNsec uint64
-	fresh     []int32 // scratch: the reading being taken
 	gone      bool
 	announced bool
 }
@@ -58,6 +61,7 @@ func (h *Host) discover() error {
 		if err := w.group.Refresh(); errors.Is(err, cgroup.ErrVanished) {
 			w.gone = true
 		}
+		w.members.doubt = true
 	}
 	for _, p := range paths {
 		rule := h.opt.Rules.Find(p)

@@ -33,6 +33,10 @@ type Params struct {
 	AgeWeight         float64 `json:"age_weight"`           // section 3.1: about 0.9
 	MinTasks          int     `json:"min_tasks"`            // section 3.1: 5
 	MinSamplesPerTask int     `json:"min_samples_per_task"` // section 3.1: 100
+	// OnDoubling calculates also when the sample has doubled. A first spec from few
+	// samples may have caught a busy moment; without this it stands until the next
+	// regular calculation.
+	OnDoubling bool `json:"on_doubling"`
 }
 
 // Moments are a weighted count, means and the sum of squared deviations.
@@ -83,7 +87,21 @@ type Entry struct {
 	History Moments         `json:"history"` // age-weighted, before it
 	Tasks   []model.TaskNum `json:"tasks"`   // contributors since the last calculation, ordered
 	Samples []int           `json:"samples"` // of each contributor
+	Clamped int             `json:"clamped"` // samples since the last calculation that were held at the threshold
 	Spec    *model.Spec     `json:"spec,omitempty"`
+}
+
+// maxClamped is the share of outliers up to which a doubled sample is taken: the 2 sigma
+// point leaves about 5 % above it when nothing is wrong (section 4.1). With more, the
+// victim suffered meanwhile, and the spec waits for its regular time.
+const maxClamped = 0.05
+
+// due reports whether a spec is to be calculated anew.
+func (e *Entry) due(p Params, monoNsec int64) bool {
+	if e.Spec == nil || monoNsec-e.Spec.MonoNsec >= p.RecalculateNsec {
+		return true
+	}
+	return p.OnDoubling && e.Recent.N >= float64(e.Spec.NumSamples) && float64(e.Clamped) <= maxClamped*e.Recent.N
 }
 
 // State is the learner: it grows with the jobs on the node and with nothing else.
@@ -115,6 +133,9 @@ func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold floa
 	}
 	e := &s.Entries[i]
 	e.Recent.add(min(v, threshold), usage)
+	if v > threshold {
+		e.Clamped++
+	}
 	j, ok := slices.BinarySearch(e.Tasks, task.Num)
 	if !ok {
 		e.Tasks = slices.Insert(e.Tasks, j, task.Num)
@@ -129,10 +150,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 	var changed []*model.Spec
 	for i := range s.Entries {
 		e := &s.Entries[i]
-		if e.Spec != nil && monoNsec-e.Spec.MonoNsec < p.RecalculateNsec {
-			continue
-		}
-		if !e.robust(p) {
+		if !e.due(p, monoNsec) || !e.robust(p) {
 			continue
 		}
 		all := e.Recent
@@ -143,7 +161,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec,
 		}
 		e.History, e.Recent = all, Moments{}
-		e.Tasks, e.Samples = e.Tasks[:0], e.Samples[:0]
+		e.Tasks, e.Samples, e.Clamped = e.Tasks[:0], e.Samples[:0], 0
 		changed = append(changed, e.Spec)
 	}
 	return changed
