@@ -32,8 +32,9 @@ var (
 	ErrRootGroup = errors.New("the root cgroup is never written")
 )
 
-// maxGroups bounds a walk. The kernel's own ceiling is 65,535 groups a v1 hierarchy
-// (css ids are 16 bits wide there), so a longer list means a fault, not a big host.
+// maxGroups bounds a walk. The memory controller numbers its groups with 16 bits, and
+// hosts that keep a group in one hierarchy keep it in all, so a longer list means a fault
+// (or someone who leaks groups), not a big host.
 const maxGroups = 65536
 
 // Identity tells one group from another that is later made at the same path.
@@ -98,7 +99,13 @@ type Group interface {
 }
 
 // Open returns the driver for the layout that Discover found.
-func Open(fs hostfs.FS, m *Mounts) (Driver, error) { return OpenV1(fs, m) }
+func Open(fs hostfs.FS, m *Mounts) (Driver, error) {
+	d, err := OpenV1(fs, m)
+	if err != nil {
+		return nil, err // and not a Driver that holds a nil *V1
+	}
+	return d, nil
+}
 
 // OpenV1 returns the driver of v1 and hybrid hosts, with the v1 files that Driver
 // does not speak of.

@@ -126,8 +126,9 @@ func TestDiscoverFails(t *testing.T) {
 
 func TestOpenRefusesLayouts(t *testing.T) {
 	for _, m := range []*Mounts{{Layout: LayoutV2, Unified: "/sys/fs/cgroup"}, {Layout: LayoutNone}} {
-		if _, err := Open(hostfs.NewRoot("/"), m); !errors.Is(err, ErrUnsupportedLayout) || !strings.Contains(err.Error(), m.Layout.String()) {
-			t.Errorf("Open on %s: %v", m.Layout, err)
+		d, err := Open(hostfs.NewRoot("/"), m)
+		if d != nil || !errors.Is(err, ErrUnsupportedLayout) || !strings.Contains(err.Error(), m.Layout.String()) {
+			t.Errorf("Open on %s: %v, %v", m.Layout, d, err)
 		}
 	}
 }

@@ -47,6 +47,9 @@ func (d *V1) Descendants(path string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list cgroups below %s: %w", path, err)
 		}
+		if d.leaf(dir) {
+			continue
+		}
 		entries, err := d.fs.ReadDir(dir)
 		if err != nil {
 			if i > 0 && isGone(err) {
@@ -69,6 +72,17 @@ func (d *V1) Descendants(path string) ([]string, error) {
 	found := todo[1:]
 	slices.Sort(found)
 	return found, nil
+}
+
+// leaf reports whether a directory certainly has no subdirectory. Most groups have none,
+// and to learn it from their links is a tenth of the cost of listing some forty files.
+func (d *V1) leaf(dir string) bool {
+	lc, ok := d.fs.(hostfs.LinkCounter)
+	if !ok {
+		return false
+	}
+	n, err := lc.Links(dir)
+	return err == nil && n == 2
 }
 
 // Procs returns the thread-group ids of the group itself as the kernel lists them,

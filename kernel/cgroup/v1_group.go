@@ -129,7 +129,7 @@ func (g *v1Group) UsageNsec() (uint64, error) {
 		return 0, fmt.Errorf("read cpuacct.usage of cgroup %s: %w: no such group in the cpuacct hierarchy", g.id.Path, ErrUnsupported)
 	}
 	var err error
-	if g.buf, err = g.usage.ReadAll(g.buf); err != nil {
+	if g.buf, err = hostfs.ReadRecord(g.usage, g.buf); err != nil {
 		return 0, g.d.wrap("read cpuacct.usage of", g.id.Path, err)
 	}
 	v, err := parseUint(g.buf)
@@ -170,7 +170,7 @@ func (g *v1Group) readStat(m *v1Member) (CPUStat, error) {
 		return CPUStat{}, nil
 	}
 	var err error
-	if g.buf, err = m.stat.ReadAll(g.buf); err != nil {
+	if g.buf, err = hostfs.ReadRecord(m.stat, g.buf); err != nil {
 		return CPUStat{}, g.d.wrap("read cpu.stat of", m.path, err)
 	}
 	s, err := parseCPUStat(g.buf)
@@ -215,7 +215,7 @@ func (g *v1Group) appendProcs(dst []int32, file string) ([]int32, error) {
 // alive fails with ErrVanished once the group's directory is gone.
 func (g *v1Group) alive() error {
 	var err error
-	if g.buf, err = g.anchor.ReadAll(g.buf); err != nil {
+	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
 		return g.d.wrap("read", g.id.Path, err)
 	}
 	return nil

@@ -74,3 +74,30 @@ type WriteOpener interface {
 	// returned function is called.
 	OpenReadWrite(path string) (fd int, closeFile func() error, err error)
 }
+
+// LinkCounter is implemented by an FS that can count a directory's links.
+type LinkCounter interface {
+	// Links returns st_nlink. In cgroupfs, sysfs and most Unix file systems it is 2
+	// and the number of subdirectories; some (btrfs, overlayfs) say 1 for every
+	// directory. So 2 means that there is none, and any other number nothing.
+	Links(path string) (uint64, error)
+}
+
+// RecordReader is implemented by a File that can save the read which sees the end.
+type RecordReader interface {
+	// ReadRecord is ReadAll for a file that the kernel makes as one record (a
+	// seq_file with a show function and no iterator: cpu.stat, cpuacct.usage): it
+	// hands such a file out whole, so a read that leaves room in the buffer was the
+	// last one. A file with an iterator (cgroup.procs) is handed out in pieces, and
+	// must be read with ReadAll.
+	ReadRecord(buf []byte) ([]byte, error)
+}
+
+// ReadRecord reads a one-record file with ReadRecord where the File has it, and with
+// ReadAll otherwise.
+func ReadRecord(f File, buf []byte) ([]byte, error) {
+	if r, ok := f.(RecordReader); ok {
+		return r.ReadRecord(buf)
+	}
+	return f.ReadAll(buf)
+}

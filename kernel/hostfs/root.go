@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -19,7 +20,7 @@ const (
 	firstRead = 512
 )
 
-// Root implements FS, DirMaker and WriteOpener on the files below a directory.
+// Root implements FS, DirMaker, WriteOpener and LinkCounter on the files below a directory.
 //
 // The check against ".." is lexical. Symbolic links are followed as the kernel
 // follows them (sysfs is full of them), so Root is no sandbox: it keeps drivers from
@@ -47,7 +48,7 @@ func (r *Root) ReadFile(path string, buf []byte) ([]byte, error) {
 	if err != nil {
 		return buf[:0], err
 	}
-	buf, err = readAll(fd, buf)
+	buf, err = readAll(fd, buf, false)
 	closeErr := unix.Close(fd)
 	if err != nil {
 		return buf, &fs.PathError{Op: "read", Path: path, Err: err}
@@ -68,7 +69,7 @@ func (r *Root) WriteFile(path string, data []byte) error {
 		return err
 	}
 	n, err := unix.Write(fd, data)
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		n, err = unix.Write(fd, data)
 	}
 	closeErr := unix.Close(fd)
@@ -102,18 +103,29 @@ func (r *Root) ReadDir(path string) ([]DirEntry, error) {
 
 // Inode returns an inode number; see FS.
 func (r *Root) Inode(path string) (uint64, error) {
-	if !validPath(path) {
-		return 0, &fs.PathError{Op: "stat", Path: path, Err: ErrBadPath}
-	}
+	st, err := r.stat(path)
+	return st.Ino, err
+}
+
+// Links returns a number of links; see LinkCounter.
+func (r *Root) Links(path string) (uint64, error) {
+	st, err := r.stat(path)
+	return uint64(st.Nlink), err //nolint:unconvert // 32 bits on some architectures
+}
+
+func (r *Root) stat(path string) (unix.Stat_t, error) {
 	var st unix.Stat_t
+	if !validPath(path) {
+		return st, &fs.PathError{Op: "stat", Path: path, Err: ErrBadPath}
+	}
 	err := unix.Stat(r.dir+path, &st)
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		err = unix.Stat(r.dir+path, &st)
 	}
 	if err != nil {
-		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+		return unix.Stat_t{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return st.Ino, nil
+	return st, nil
 }
 
 // OpenDir opens a directory; see FS.
@@ -192,7 +204,19 @@ func (f *rootFile) ReadAll(buf []byte) ([]byte, error) {
 	if f.fd < 0 {
 		return buf[:0], &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
 	}
-	buf, err := readAll(f.fd, buf)
+	buf, err := readAll(f.fd, buf, false)
+	if err != nil {
+		return buf, &fs.PathError{Op: "read", Path: f.path, Err: err}
+	}
+	return buf, nil
+}
+
+// ReadRecord reads a file of one record; see RecordReader.
+func (f *rootFile) ReadRecord(buf []byte) ([]byte, error) {
+	if f.fd < 0 {
+		return buf[:0], &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
+	}
+	buf, err := readAll(f.fd, buf, true)
 	if err != nil {
 		return buf, &fs.PathError{Op: "read", Path: f.path, Err: err}
 	}
@@ -212,8 +236,9 @@ func (f *rootFile) Close() error {
 }
 
 // readAll reads fd from offset 0 until a read returns nothing. A short read is not
-// the end: the kernel hands long pseudo-files out in pieces.
-func readAll(fd int, buf []byte) ([]byte, error) {
+// the end, unless the file is one record: the kernel hands long pseudo-files out in
+// pieces.
+func readAll(fd int, buf []byte, record bool) ([]byte, error) {
 	if cap(buf) == 0 {
 		buf = make([]byte, 0, firstRead)
 	}
@@ -224,7 +249,7 @@ func readAll(fd int, buf []byte) ([]byte, error) {
 		}
 		n, err := unix.Pread(fd, buf[len(buf):cap(buf)], int64(len(buf)))
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
 			return buf[:0], err
@@ -232,6 +257,9 @@ func readAll(fd int, buf []byte) ([]byte, error) {
 			return buf, nil
 		}
 		buf = buf[:len(buf)+n]
+		if record && len(buf) < cap(buf) {
+			return buf, nil
+		}
 	}
 }
 
@@ -252,7 +280,8 @@ func validPath(path string) bool {
 
 // rooted gives an error of package os the path within the root.
 func rooted(err error, path string) error {
-	if pe, ok := err.(*fs.PathError); ok {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
 		return &fs.PathError{Op: pe.Op, Path: path, Err: pe.Err}
 	}
 	return &fs.PathError{Op: "readdir", Path: path, Err: err}

@@ -239,3 +239,33 @@ func FuzzValidPath(f *testing.F) {
 		}
 	})
 }
+
+// A file of one record takes one read; a buffer that is full takes another.
+func TestReadRecord(t *testing.T) {
+	root, dir := tree(t)
+	for _, size := range []int{0, 3, 10, 100} {
+		f, err := root.Open("/proc/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadRecord(f, bytes.Repeat([]byte{'z'}, size))
+		if err != nil || string(got) != "cpu 1 2 3\n" {
+			t.Errorf("%d bytes: %q, %v", size, got, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadRecord(f, nil); !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	if n, err := root.Links("/proc/stat"); n != 1 || err != nil {
+		t.Errorf("Links of a file = %d, %v", n, err)
+	}
+	if _, err := root.Links("/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Links of nothing: %v", err)
+	}
+	if _, err := NewRoot(dir).Links("../x"); !errors.Is(err, ErrBadPath) {
+		t.Errorf("Links of a bad path: %v", err)
+	}
+}

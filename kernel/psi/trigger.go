@@ -64,12 +64,12 @@ func OpenTrigger(fsys hostfs.FS, path string, kind Kind, stall, window time.Dura
 	text := fmt.Sprintf("%s %d %d", kind, stall.Microseconds(), window.Microseconds())
 	// The kernel overwrites the last byte with its terminating NUL: give it one.
 	_, err = unix.Write(fd, append([]byte(text), 0))
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		_, err = unix.Write(fd, append([]byte(text), 0))
 	}
 	if err != nil {
 		oddWindow := window%(2*time.Second) != 0 && window >= minWindow && window <= maxWindow
-		privilege := err == unix.EINVAL && oddWindow && stall > 0 && stall <= window
+		privilege := errors.Is(err, unix.EINVAL) && oddWindow && stall > 0 && stall <= window
 		err = wrap("arm trigger on", &fs.PathError{Op: fmt.Sprintf("write %q to", text), Path: path, Err: err})
 		if privilege {
 			err = fmt.Errorf("%w (a window that is no multiple of 2s takes CAP_SYS_RESOURCE)", err)
@@ -123,7 +123,7 @@ func (t *Trigger) Wait(ctx context.Context) error {
 		}
 		_, err := unix.Poll(fds, -1)
 		switch {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return t.fail(err)
 		case fds[2].Revents != 0:

@@ -130,6 +130,8 @@ type run struct {
 	out   Size
 
 	cycleCPU, cycleWall, floorCPU, floorWall, discovery []float64
+
+	calls, allocs, bytes []float64
 }
 
 // measure measures with the tasks that are on the stage.
@@ -158,7 +160,6 @@ func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
 	for _, step := range []func() error{
 		func() error { return r.warm(ctx) },
 		func() error { return r.paced(ctx, o.turns()) },
-		r.counted,
 		r.idle,
 	} {
 		if err := step(); err != nil {
@@ -193,19 +194,45 @@ func (r *run) paced(ctx context.Context, turns int) error {
 			return err
 		}
 		var err error
-		if (i%4 == 0) || (i%4 == 3) {
-			lists := r.cycle.fs.listings
-			err = timed(&r.cycleCPU, &r.cycleWall, func() error { return r.cycle.turn(both) })
-			if r.cycle.fs.listings > lists {
-				r.discovery = append(r.discovery, r.cycleCPU[len(r.cycleCPU)-1])
-			}
+		if i%4 == 0 || i%4 == 3 {
+			err = r.turn()
 		} else {
+			calls := r.floor.calls
 			err = timed(&r.floorCPU, &r.floorWall, r.floor.read)
+			r.out.FloorCalls = float64(r.floor.calls - calls)
 		}
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// turn makes one cycle and counts what it does, the counting outside of the time.
+func (r *run) turn() error {
+	lists, opened, allocated, written := r.cycle.fs.listings, r.cycle.fs.calls, mallocs(), r.cycle.recordBytes()
+	reads, writes, err := r.io.calls()
+	if err != nil {
+		return err
+	}
+	if err := timed(&r.cycleCPU, &r.cycleWall, func() error { return r.cycle.turn(both) }); err != nil {
+		return err
+	}
+	readsNow, writesNow, err := r.io.calls()
+	if err != nil {
+		return err
+	}
+	if r.cycle.fs.listings > lists {
+		r.discovery = append(r.discovery, r.cycleCPU[len(r.cycleCPU)-1])
+		return nil
+	}
+	reads, writes = readsNow-reads-1, writesNow-writes // less the counter's own reading
+	// What the kernel does not count: a receive for each datagram sent, which is every
+	// write but the record's, and the look for the kill switch.
+	n := reads + writes + (r.cycle.fs.calls - opened) + (writes - 1) + 1
+	r.calls = append(r.calls, float64(n))
+	r.allocs = append(r.allocs, float64(mallocs()-allocated))
+	r.bytes = append(r.bytes, float64(r.cycle.recordBytes()-written))
 	return nil
 }
 
@@ -216,40 +243,6 @@ func timed(cpu, wall *[]float64, f func() error) error {
 	*cpu = append(*cpu, float64(threadNsec()-from)/1e6)
 	*wall = append(*wall, time.Since(begin).Seconds()*1e3)
 	return err
-}
-
-// counted counts calls and allocations of some cycles one by one.
-func (r *run) counted() error {
-	const rounds = 15
-	var calls, allocs, bytes []float64
-	datagrams := uint64((r.out.Tasks + batch - 1) / batch)
-	for range rounds {
-		opened, allocated, written := r.cycle.fs.calls, mallocs(), recordBytes(r.cycle)
-		before, err := r.io.calls()
-		if err != nil {
-			return err
-		}
-		if err := r.cycle.turn(both); err != nil {
-			return err
-		}
-		after, err := r.io.calls()
-		if err != nil {
-			return err
-		}
-		// Less the counter's own reading; more what it does not count: a receive for each
-		// datagram, and the look for the kill switch.
-		n := after - before - 1 + (r.cycle.fs.calls - opened) + datagrams + 1
-		calls = append(calls, float64(n))
-		allocs = append(allocs, float64(mallocs()-allocated))
-		bytes = append(bytes, float64(recordBytes(r.cycle)-written))
-	}
-	floorCalls := r.floor.calls
-	if err := r.floor.read(); err != nil {
-		return err
-	}
-	r.out.Calls, r.out.Allocs, r.out.RecordBytes = spread(calls).Median, spread(allocs).Median, spread(bytes).Median
-	r.out.FloorCalls = float64(r.floor.calls - floorCalls)
-	return nil
 }
 
 // idle times turns without a reading.
@@ -270,6 +263,7 @@ func (r *run) finish() {
 	s.FloorMsec, s.FloorWallMsec = spread(r.floorCPU), spread(r.floorWall)
 	s.Ratio = s.CycleMsec.Median / s.FloorMsec.Median
 	s.DiscoveryMsec = spread(r.discovery).Median
+	s.Calls, s.Allocs, s.RecordBytes = spread(r.calls).Median, spread(r.allocs).Median, spread(r.bytes).Median
 	sum := 0.0
 	for _, v := range r.cycleCPU {
 		sum += v

@@ -11,7 +11,7 @@ import (
 )
 
 // countingFS counts the calls that open, close, list and stat. Reads and writes are not
-// counted here: the kernel does that itself, per thread (ioCalls), and is believed.
+// counted here: the kernel does that itself, per thread (ioCounter), and is believed.
 type countingFS struct {
 	*hostfs.Root
 	calls    uint64
@@ -42,6 +42,12 @@ func (c *countingFS) WriteFile(path string, data []byte) error {
 func (c *countingFS) Inode(path string) (uint64, error) {
 	c.calls++
 	return c.Root.Inode(path)
+}
+
+// Links implements hostfs.LinkCounter: one stat.
+func (c *countingFS) Links(path string) (uint64, error) {
+	c.calls++
+	return c.Root.Links(path)
 }
 
 // ReadDir implements hostfs.FS: one open, two getdents, one close.
@@ -76,24 +82,27 @@ func openIO() (*ioCounter, error) {
 
 func (c *ioCounter) close() error { return unix.Close(c.fd) }
 
-// calls returns the count. One reading is one call itself, which the next one shows.
-func (c *ioCounter) calls() (uint64, error) {
+// calls returns the counts. One reading is one read itself, which the next one shows.
+func (c *ioCounter) calls() (reads, writes uint64, err error) {
 	n, err := unix.Pread(c.fd, c.buf[:], 0)
 	if err != nil {
-		return 0, fmt.Errorf("bench: read /proc/thread-self/io: %w", err)
+		return 0, 0, fmt.Errorf("bench: read /proc/thread-self/io: %w", err)
 	}
-	var sum uint64
 	for line := range bytes.Lines(c.buf[:n]) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		if k := string(key); k == "syscr" || k == "syscw" {
-			v, err := strconv.ParseUint(string(value), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("bench: /proc/thread-self/io: %w", err)
-			}
-			sum += v
+		dst := &reads
+		switch string(key) {
+		case "syscr":
+		case "syscw":
+			dst = &writes
+		default:
+			continue
+		}
+		if *dst, err = strconv.ParseUint(string(value), 10, 64); err != nil {
+			return 0, 0, fmt.Errorf("bench: /proc/thread-self/io: %w", err)
 		}
 	}
-	return sum, nil
+	return reads, writes, nil
 }
 
 // threadNsec is the CPU time of the calling thread.

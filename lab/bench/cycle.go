@@ -119,7 +119,7 @@ func (c *cycle) close() error {
 }
 
 // recordBytes is how long the record is by now.
-func recordBytes(c *cycle) int64 {
+func (c *cycle) recordBytes() int64 {
 	files, err := record.Segments(c.dir + "/record")
 	if err != nil {
 		return 0

@@ -41,8 +41,11 @@ func goals(r *Result) []Goal {
 		add("cycle against the floor"+at, goalRatio, s.Ratio, "x")
 		add("cycle, one a second"+at, goalCore, s.CorePercent, "% of a core")
 		add("cycle, seed's cadence"+at, goalSeedNode, s.SeedNodePercent, "% of all CPU")
-		// Some objects a cycle are no objects a task.
-		add("allocations a task"+at, goalAllocations, float64(int(s.Allocs)/s.Tasks), "")
+		// What a cycle allocates whatever the number of tasks is no allocation a task: the
+		// difference to the smallest size is.
+		if few := &r.Sizes[0]; few.Tasks < s.Tasks {
+			add("allocations a task"+at, goalAllocations, max(0, s.Allocs-few.Allocs)/float64(s.Tasks-few.Tasks), "")
+		}
 	}
 	add("agent's process"+at, goalCore, r.Agent.CorePercent, "% of a core")
 	add("agent's resident memory (peak)"+at, goalRSSMiB, r.Agent.PeakMiB, "MiB")
@@ -102,7 +105,7 @@ func (r *Result) countTable() report.Table {
 		Columns: []report.Column{
 			right("tasks", ""), right("system calls", ""), right("floor's", ""), right("a task", ""), right("allocations", ""), right("record", "bytes"),
 		},
-		Notes: []string{"system calls: reads and writes as the kernel counts them for the thread, and opens, closes, stats and receives as the program makes them. The record's bytes are of windows much shorter than a second."},
+		Notes: []string{"system calls: reads and writes as the kernel counts them for the thread, and opens, closes, stats and receives as the program makes them."},
 	}
 	for _, s := range r.Sizes {
 		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(s.Tasks), num(s.Calls, 0), num(s.FloorCalls, 0), num(s.Calls/float64(s.Tasks), 2),

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -89,9 +89,8 @@ var ErrStarted = errors.New("memcached: source was already started or closed")
 
 // Source probes one memcached server on one kept connection. It is an slo.Source.
 //
-// One locked thread does everything in a single ppoll loop: it sleeps to the nanosecond
-// until the next probe is due or a reply is there. Go's timers would send up to 1 ms
-// late, which is more than a quiet memcached takes to answer.
+// One goroutine does everything in a single loop: it sleeps until the next probe is due
+// or a reply is there (waiter says how).
 type Source struct {
 	config   Config
 	endpoint Endpoint
@@ -106,7 +105,8 @@ type Source struct {
 	started   bool
 	closed    bool
 	done      chan struct{}
-	link      link // the loop's own
+	link      link    // the loop's own
+	wait      *waiter // the loop's own, from Start to Close
 
 	wakeMu sync.Mutex // a context may end while Close gives the pipe back
 	wake   [2]int     // pipe: a byte ends the loop; -1 when there is none
@@ -158,6 +158,12 @@ func (s *Source) Start(ctx context.Context) error {
 	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return fmt.Errorf("memcached: pipe: %w", err)
 	}
+	var err error
+	if s.wait, err = newWaiter(s.wake[0]); err != nil {
+		err = errors.Join(err, unix.Close(s.wake[0]), unix.Close(s.wake[1]))
+		s.wake = [2]int{-1, -1}
+		return err
+	}
 	s.started = true
 	s.done = make(chan struct{})
 	stopWatch := context.AfterFunc(ctx, s.interrupt)
@@ -193,7 +199,7 @@ func (s *Source) Close() error {
 	<-s.done
 	s.wakeMu.Lock()
 	defer s.wakeMu.Unlock()
-	err := errors.Join(unix.Close(s.wake[0]), unix.Close(s.wake[1]))
+	err := errors.Join(s.wait.close(), unix.Close(s.wake[0]), unix.Close(s.wake[1]))
 	s.wake = [2]int{-1, -1}
 	return err
 }
@@ -220,9 +226,6 @@ func (s *Source) setReason(reason string) {
 
 // loop runs until a byte arrives on the wake pipe.
 func (s *Source) loop() {
-	// Never unlocked: the thread ends with the goroutine, and its timer slack with it.
-	runtime.LockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // refused: 50 µs late, no more
 	s.setReason("connecting")
 	s.mu.Lock()
 	s.prober.begin(time.Now())
@@ -235,31 +238,31 @@ func (s *Source) loop() {
 		s.mu.Unlock()
 		s.connect(now)
 		s.send()
-		fds := [2]unix.PollFd{{Fd: int32(s.wake[0]), Events: unix.POLLIN}, {Fd: int32(s.link.fd)}}
+		interest := uint32(unix.EPOLLIN)
 		switch {
-		case s.link.fd < 0: // poll passes over a negative descriptor
+		case s.link.fd < 0:
 			if s.link.retryAt.Before(next) {
 				next = s.link.retryAt
 			}
 		case s.link.connecting:
-			fds[1].Events = unix.POLLOUT
-		default:
-			fds[1].Events = unix.POLLIN
-			if len(s.link.out) > 0 {
-				fds[1].Events |= unix.POLLOUT
-			}
+			interest = unix.EPOLLOUT
+		case len(s.link.out) > 0:
+			interest |= unix.EPOLLOUT
 		}
-		timeout := unix.NsecToTimespec(max(0, int64(time.Until(next))))
-		_, err := unix.Ppoll(fds[:], &timeout, nil)
-		if err != nil && err != unix.EINTR {
-			s.disconnect(fmt.Errorf("ppoll: %w", err))
-			continue
+		err := s.wait.watch(s.link.fd, interest)
+		if err == nil {
+			err = s.wait.wait(next)
 		}
-		if fds[0].Revents != 0 {
+		if err != nil {
+			s.disconnect(err)
+			// Whatever refuses may go on to: do not spin.
+			time.Sleep(minBackoff)
+		}
+		if s.wait.has(s.wake[0]) {
 			s.disconnect(errors.New("closed"))
 			return
 		}
-		if fds[1].Revents != 0 && !s.link.connecting {
+		if s.link.fd >= 0 && s.wait.has(s.link.fd) && !s.link.connecting {
 			s.receive()
 		}
 	}
@@ -309,6 +312,7 @@ func (s *Source) disconnect(why error) {
 	l := &s.link
 	if l.fd >= 0 {
 		_ = unix.Close(l.fd) // nothing is lost that was not lost before
+		s.wait.forget()
 	}
 	l.fd, l.connecting, l.fill, l.out = -1, false, 0, l.out[:0]
 	l.retryAt = time.Now().Add(l.backoff)
@@ -335,9 +339,9 @@ func (s *Source) send() {
 	if len(l.out) == 0 {
 		return
 	}
-	k, err := unix.Write(l.fd, l.out)
+	k, err := brief(unix.SYS_WRITE, uintptr(l.fd), unsafe.Pointer(&l.out[0]), uintptr(len(l.out)))
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 	case err != nil:
 		s.disconnect(fmt.Errorf("memcached: write: %w", err))
 	default:
@@ -348,10 +352,10 @@ func (s *Source) send() {
 // receive takes what has arrived. One read a call: the loop polls again.
 func (s *Source) receive() {
 	l := &s.link
-	k, err := unix.Read(l.fd, l.in[l.fill:])
+	k, err := brief(unix.SYS_READ, uintptr(l.fd), unsafe.Pointer(&l.in[l.fill]), uintptr(len(l.in)-l.fill))
 	now := time.Now()
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return
 	case err != nil:
 		s.disconnect(fmt.Errorf("memcached: read: %w", err))
