@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,24 +17,14 @@ func benchCommand(p *cli.Printer) *cobra.Command {
 		Use: "bench", Short: "What the agent costs on this host, against a floor", Args: cobra.NoArgs,
 		Long: "Run the agent's cycle and the agent itself against up to 150 cgroups with a real process each, by turns with\nthe bare system calls, and print times, memory and calls beside their goals. Two and a half minutes; --quick: one.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot("the bench"); err != nil {
-				return err
-			}
-			var err error
-			if o.Agent, err = agentBinary(o.Agent); err != nil {
-				return err
-			}
 			o.Log = os.Stderr
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			defer stop()
-			res, err := bench.Run(ctx, o)
-			if ctx.Err() != nil {
-				return errors.New("interrupted; everything was put back")
-			}
-			if err != nil {
-				return err
-			}
-			return p.Print(res, func(w io.Writer) error { return res.WriteText(w) })
+			return onHost(cmd.Context(), "the bench", &o.Agent, func(ctx context.Context) error {
+				res, err := bench.Run(ctx, o)
+				if err != nil {
+					return err
+				}
+				return p.Print(res, func(w io.Writer) error { return res.WriteText(w) })
+			})
 		},
 	}
 	f := cmd.Flags()

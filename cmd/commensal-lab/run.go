@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -61,24 +59,18 @@ func firstLightCommand(p *cli.Printer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "first-light", Short: "Short real rounds on this host, judged", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needRoot("first-light"); err != nil {
-				return err
-			}
-			var err error
-			if o.Agent, err = agentBinary(o.Agent); err != nil {
-				return err
-			}
 			if o.Rounds < 1 {
 				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--seeds %d: expected at least 1", o.Rounds))
 			}
 			o.Log = os.Stderr
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-			defer stop()
-			rounds, err := firstlight.Run(ctx, o)
-			if err != nil && (!errors.Is(err, context.Canceled) || len(rounds) == 0) {
-				return err
-			}
-			return p.Print(firstLight{rounds, firstlight.Summarise(rounds)}, func(w io.Writer) error { return firstlight.WriteText(w, rounds) })
+			return onHost(cmd.Context(), "first-light", &o.Agent, func(ctx context.Context) error {
+				rounds, err := firstlight.Run(ctx, o)
+				// What was played until somebody interrupted it is still worth printing.
+				if err != nil && (!errors.Is(err, context.Canceled) || len(rounds) == 0) {
+					return err
+				}
+				return p.Print(firstLight{rounds, firstlight.Summarise(rounds)}, func(w io.Writer) error { return firstlight.WriteText(w, rounds) })
+			})
 		},
 	}
 	f := cmd.Flags()

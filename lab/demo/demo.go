@@ -35,8 +35,9 @@ const (
 	wayLargest = "cap on the largest BE"
 )
 
-// order interleaves ours with no control, and lets each baseline follow a fresh start.
-var order = [...]string{wayNone, wayOurs, wayShares, wayNone, wayOurs, wayIdle, wayLargest}
+// order interleaves no control and ours, A B A B, before the baselines: while one of those
+// holds, the antagonist runs and does no harm, which the agent's history would keep.
+var order = [...]string{wayNone, wayOurs, wayNone, wayOurs, wayShares, wayIdle, wayLargest}
 
 // Options of a demo.
 type Options struct {

@@ -110,10 +110,16 @@ func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservati
 	switch {
 	case o.Signals[src].V > t:
 		return Outlier
-	case src == model.SourceSlowdown && o.SlowdownRaw.Outcome == model.OK && o.SlowdownRaw.V > t:
+	case src == model.SourceSlowdown && o.SlowdownRaw.Outcome == model.OK && o.SlowdownRaw.V > t && mostlyOwn(o):
 		return SelfQueueing
 	}
 	return Good
+}
+
+// mostlyOwn reports whether at least half of the delay is the task's own queueing. A raw
+// value just above the threshold with a small own share is merely a normal window.
+func mostlyOwn(o *model.TaskObservation) bool {
+	return o.Signals[model.SourceSlowdown].V-1 <= (o.SlowdownRaw.V-1)/2
 }
 
 // Flags remembers when a task was last flagged: as many times as it takes to declare
