@@ -1,0 +1,63 @@
+package firstlight
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// TestWilson holds the interval against published values: prop.test(k, n, correct = FALSE)
+// of R gives these.
+func TestWilson(t *testing.T) {
+	for _, c := range []struct {
+		k, n      int
+		low, high float64
+	}{
+		{12, 12, 0.7575, 1}, {0, 8, 0, 0.3244}, {11, 12, 0.6461, 0.9851}, {5, 10, 0.2366, 0.7634},
+	} {
+		p := wilson(c.k, c.n)
+		if math.Abs(p.Low-c.low) > 5e-5 || math.Abs(p.High-c.high) > 5e-5 {
+			t.Errorf("%d of %d: [%.4f, %.4f], want [%.4f, %.4f]", c.k, c.n, p.Low, p.High, c.low, c.high)
+		}
+	}
+	if p := wilson(0, 0); p.Share != -1 || p.text() != "none" {
+		t.Errorf("no trials: %+v", p)
+	}
+}
+
+func TestKindsCoverEverything(t *testing.T) {
+	seen := map[Kind]int{}
+	for seed := range uint64(20) {
+		seen[KindOf(seed)]++
+	}
+	for _, k := range []Kind{Positive, NoAntagonist, OwnSurge, OwnQuota, OutsideOurs} {
+		if seen[k] == 0 {
+			t.Errorf("twenty seeds play no round of kind %q", k)
+		}
+	}
+	if seen[Positive] < 10 {
+		t.Errorf("only %d of 20 rounds have an antagonist", seen[Positive])
+	}
+}
+
+func TestSummarise(t *testing.T) {
+	none := Score{ToName: -1, ToRecover: -1}
+	rounds := []Round{
+		{Kind: Positive, Ours: Score{Named: []string{"a"}, Right: 1, ToName: 2, ToRecover: 5}},
+		{Kind: Positive, Ours: Score{Named: []string{"x", "a"}, Right: 1, Wrong: 1, ToName: 6, ToRecover: -1, Lost: 0.5}},
+		{Kind: Positive, Ours: none},
+		{Kind: NoAntagonist, Ours: Score{Named: []string{"x"}, Wrong: 1, ToName: -1, ToRecover: -1, Lost: 1}},
+		{Kind: OwnSurge, Ours: none},
+	}
+	s := Summarise(rounds)[0]
+	if s.Right != 2 || s.Wrong != 2 || s.Positives != 3 || s.Found != 2 || s.Negatives != 2 || s.FalseIn != 1 {
+		t.Errorf("counts %+v", s)
+	}
+	if s.Precision.Share != 0.5 || math.Abs(s.Recall.Share-2.0/3) > 1e-12 || s.ToName != 4 || s.ToRecover != 5 || s.Lost != 1.5 {
+		t.Errorf("figures %+v", s)
+	}
+	var b strings.Builder
+	if err := WriteText(&b, rounds); err != nil || !strings.Contains(b.String(), "1 innocent") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
