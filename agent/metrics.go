@@ -77,8 +77,16 @@ type collector struct {
 	desc  descriptions
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+// Describe implements prometheus.Collector. It is called while the agent starts: it must
+// not ask the loop, which does not run yet.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	d := &c.desc
+	for _, desc := range []*prometheus.Desc{
+		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo,
+	} {
+		ch <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {

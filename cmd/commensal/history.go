@@ -135,7 +135,11 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	if r.Chosen == nil {
 		return
 	}
-	fmt.Fprintf(w, "  held %s to %.3g CPU", r.ChosenPath, r.Cap)
+	did := "held"
+	if r.AppliedNsec == 0 {
+		did = "chose to hold" // in observe mode, or before the kernel answered
+	}
+	fmt.Fprintf(w, "  %s %s to %.3g CPU", did, r.ChosenPath, r.Cap)
 	if r.AppliedNsec > 0 {
 		fmt.Fprintf(w, " from %s", at(r.AppliedNsec))
 	}

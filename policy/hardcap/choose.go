@@ -51,7 +51,11 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
 	inc.Rounds = append(inc.Rounds, r)
 	s.reportLeftAlone(in, out, inc, &r)
-	reason := fmt.Sprintf("score %.2f of %.2f asked for; holds %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, task.Path, r.Cap, inc.VictimPath)
+	does := "holds"
+	if in.Mode != model.ModeEnforce {
+		does = "would hold"
+	}
+	reason := fmt.Sprintf("score %.2f of %.2f asked for; %s %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, does, task.Path, r.Cap, inc.VictimPath)
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
 		out.Claims = append(out.Claims, model.Claim{
