@@ -35,6 +35,7 @@ func RecordPath(stateDir string) string { return filepath.Join(stateDir, recordD
 type Agent struct {
 	cfg     *config.Config
 	version string
+	boot    string // of the kernel, known after recover
 	log     *slog.Logger
 
 	host     node.Host
@@ -126,11 +127,10 @@ func (a *Agent) recover(dir string) (*journal.Journal, error) {
 		}
 		left = c.Limits
 	}
-	boot, err := procstat.ReadBootID(hostfs.NewRoot("/"))
-	if err != nil {
+	if a.boot, err = procstat.ReadBootID(hostfs.NewRoot("/")); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	return journal.Continue(JournalPath(dir), boot, left)
+	return journal.Continue(JournalPath(dir), a.boot, left)
 }
 
 // open opens the machine, the engine and the record.
@@ -163,9 +163,8 @@ func (a *Agent) open(dir string, j *journal.Journal) error {
 	if !a.cfg.Record.Enabled {
 		return nil
 	}
-	boot, _ := procstat.ReadBootID(fs) // was read a moment ago
 	a.rec, err = record.NewWriter(RecordPath(dir), a.cfg.Record.MaxBytes, record.Header{
-		Program: a.version, Boot: boot, Profile: a.cfg.Profile, Params: params,
+		Program: a.version, Boot: a.boot, Profile: a.cfg.Profile, Params: params,
 	})
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
@@ -117,4 +118,32 @@ func (d *Reader) Next(t *Tick) error {
 		return d.at(fmt.Errorf("%w: output of tick %d behind tick %d", ErrCorrupt, of.Seq, t.Input.Seq))
 	}
 	return nil
+}
+
+// ReadSegment reads one segment: begin sees its header and checkpoint, visit every tick,
+// which is good until the next, for as long as it returns true. torn reports that a crash
+// cut the segment off, be it in its beginning; what came before was visited.
+func ReadSegment(name string, begin func(r *Reader) error, visit func(t *Tick) bool) (torn bool, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	r, err := NewReader(f)
+	if err == nil {
+		err = begin(r)
+	}
+	var t Tick
+	for err == nil {
+		if err = r.Next(&t); err == nil && !visit(&t) {
+			return false, nil
+		}
+	}
+	switch {
+	case errors.Is(err, ErrTorn):
+		return true, nil
+	case errors.Is(err, io.EOF):
+		return false, nil
+	}
+	return false, err
 }

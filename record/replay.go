@@ -3,10 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/commensal-io/commensal/engine"
 )
@@ -58,35 +55,13 @@ func Run(path string) (*Replay, error) {
 }
 
 func (res *Replay) segment(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // read only
-	r, err := NewReader(f)
-	if errors.Is(err, ErrTorn) { // a crash while the segment was begun
-		res.Torn = append(res.Torn, name)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	e, err := engine.Resume(r.Header.Params, r.Checkpoint)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	var t Tick
-	for {
-		err := r.Next(&t)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, ErrTorn):
-			res.Torn = append(res.Torn, name)
-			return nil
-		case err != nil:
-			return err
+	var e *engine.Engine
+	torn, err := ReadSegment(name, func(r *Reader) (err error) {
+		if e, err = engine.Resume(r.Header.Params, r.Checkpoint); err != nil {
+			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
+		return nil
+	}, func(t *Tick) bool {
 		out := e.Step(&t.Input)
 		res.Ticks++
 		res.Decisions += len(out.Decisions)
@@ -97,9 +72,13 @@ func (res *Replay) segment(name string) error {
 		if d := compare(&t.Output, out); d != nil {
 			d.Segment, d.Seq, d.WallNsec = name, t.Input.Seq, t.Input.WallNsec
 			res.First = d
-			return nil
 		}
+		return res.First == nil
+	})
+	if torn {
+		res.Torn = append(res.Torn, name)
 	}
+	return err
 }
 
 // compare returns the first difference between two outputs.

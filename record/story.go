@@ -3,8 +3,6 @@ package record
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/commensal-io/commensal/model"
 )
@@ -50,35 +48,13 @@ func Walk(path string, visit func(t *Tick)) error {
 		return err
 	}
 	for _, f := range files {
-		if err := walkSegment(f, visit); err != nil {
+		_, err := ReadSegment(f, func(*Reader) error { return nil }, func(t *Tick) bool {
+			visit(t)
+			return true
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 	}
 	return nil
-}
-
-func walkSegment(name string, visit func(t *Tick)) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // read only
-	r, err := NewReader(f)
-	if errors.Is(err, ErrTorn) { // a crash while the segment was begun
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var t Tick
-	for {
-		err := r.Next(&t)
-		if errors.Is(err, io.EOF) || errors.Is(err, ErrTorn) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		visit(&t)
-	}
 }

@@ -89,8 +89,8 @@ func (m CPUMax) validate() error {
 // IsIntermediate says whether current can be a state on the way from found to intended:
 // each component is the one or the other. A crash inside WriteCPUMax leaves such a
 // state. The one exception is the lifted quota of planCPUMax's last resort: its -1 is
-// taken for a stranger's, because a stranger who removes a limit is likelier than a
-// crash within those microseconds.
+// none of the two. Who knows that a write was not finished (the journal does) may take
+// it for our own.
 func IsIntermediate(found, intended, current CPUMax) bool {
 	one := func(f, i, c int64) bool { return c == f || c == i }
 	return one(found.QuotaUsec, intended.QuotaUsec, current.QuotaUsec) &&

@@ -176,7 +176,7 @@ const both = model.WindowStart | model.WindowEnd
 // warm makes the buffers grow to what they meet.
 func (r *run) warm(ctx context.Context) error {
 	for range 3 {
-		if err := errors.Join(r.cycle.turn(both), r.floor.read(), sleep(ctx, 300*time.Millisecond)); err != nil {
+		if err := errors.Join(r.cycle.turn(both), r.floor.read(), stage.Sleep(ctx, 300*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -190,7 +190,7 @@ func (r *run) paced(ctx context.Context, turns int) error {
 	next := time.Now()
 	for i := range turns * 2 {
 		next = next.Add(500 * time.Millisecond)
-		if err := sleep(ctx, time.Until(next)); err != nil {
+		if err := stage.Sleep(ctx, time.Until(next)); err != nil {
 			return err
 		}
 		var err error

@@ -86,7 +86,7 @@ func runAgent(ctx context.Context, o *Options, c *crowd) (*Process, error) {
 
 // watch measures a running agent from outside.
 func watch(ctx context.Context, o *Options, p *stage.Proc, metrics string, tasks int) (*Process, error) {
-	if err := sleep(ctx, 3*time.Second); err != nil { // start, first discovery, first windows
+	if err := stage.Sleep(ctx, 3*time.Second); err != nil { // start, first discovery, first windows
 		return nil, err
 	}
 	if p.Ended() {
@@ -104,7 +104,7 @@ func watch(ctx context.Context, o *Options, p *stage.Proc, metrics string, tasks
 	res := &Process{Tasks: tasks}
 	begin := time.Now()
 	for time.Since(begin) < o.agentTime() {
-		if err := sleep(ctx, min(scrapeEvery, o.agentTime()-time.Since(begin))); err != nil {
+		if err := stage.Sleep(ctx, min(scrapeEvery, o.agentTime()-time.Since(begin))); err != nil {
 			return nil, err
 		}
 		if err := scrape(ctx, metrics, tasks); err != nil {

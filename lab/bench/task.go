@@ -92,12 +92,12 @@ func (c *crowd) settle(ctx context.Context) error {
 			if tries == 100 {
 				return errors.New("bench: a task does not start: " + path.Base(g))
 			}
-			if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			if err := stage.Sleep(ctx, 50*time.Millisecond); err != nil {
 				return err
 			}
 		}
 	}
-	return sleep(ctx, time.Second) // from the move to the program: two execs
+	return stage.Sleep(ctx, time.Second) // from the move to the program: two execs
 }
 
 // rules are the agent's rules for the tasks that are on the stage.
@@ -109,13 +109,4 @@ func (c *crowd) rules() string {
 			"  - {match: \"" + c.stage.Root + "/batch-" + s + "-*\", job: batch-" + s + ", class: BE, importance: batch}\n"
 	}
 	return text
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

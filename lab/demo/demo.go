@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/scene"
+	"github.com/commensal-io/commensal/lab/stage"
 )
 
 // The parts of a demo. Each block begins with a lead-in that is not counted, for every
@@ -83,7 +84,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 func (r *run) play(ctx context.Context) (*Outcome, error) {
 	fmt.Fprintf(r.opt.Log, "memcached under %d requests/s; batch-1 to batch-%d are best-effort, one of them will hurt it\n", scene.Rate, len(r.scene.BE))
 	fmt.Fprintf(r.opt.Log, "learning what is normal (%.0f s) ...\n", learnTime.Seconds())
-	if err := sleep(ctx, learnTime); err != nil {
+	if err := stage.Sleep(ctx, learnTime); err != nil {
 		return nil, err
 	}
 	if err := r.block(ctx, wayQuiet, 0, quietTime); err != nil {
@@ -120,14 +121,14 @@ func (r *run) block(ctx context.Context, way string, lead, length time.Duration)
 	if err != nil {
 		return errors.Join(err, undo())
 	}
-	err = sleep(ctx, lead)
+	err = stage.Sleep(ctx, lead)
 	var before, after []float64
 	if err == nil {
 		b.FromNsec = scene.Now()
 		before, err = r.usage()
 	}
 	if err == nil {
-		err = sleep(ctx, length-lead)
+		err = stage.Sleep(ctx, length-lead)
 	}
 	if err == nil {
 		b.EndNsec = scene.Now()
@@ -199,7 +200,7 @@ func (r *run) capLargest(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return none, err
 	}
-	if err := sleep(ctx, largestWindow); err != nil {
+	if err := stage.Sleep(ctx, largestWindow); err != nil {
 		return none, err
 	}
 	after, err := r.usage()
@@ -231,15 +232,6 @@ func (r *run) usage() ([]float64, error) {
 		out[i] = float64(n) / 1e9
 	}
 	return out, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // seconds turns a monotonic time into seconds since the load began.

@@ -17,6 +17,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/scene"
+	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/lab/trace"
 )
 
@@ -121,14 +122,14 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind 
 	if err := sc.Protect(ctx, true); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, learnTime); err != nil {
+	if err := stage.Sleep(ctx, learnTime); err != nil {
 		return nil, err
 	}
 	event := scene.Now()
 	if err := provoke(sc, kind); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, eventTime); err != nil {
+	if err := stage.Sleep(ctx, eventTime); err != nil {
 		return nil, err
 	}
 	end := scene.Now()
@@ -154,7 +155,7 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind 
 		r.Antagonist = sc.Antagonist
 	}
 	judge(r, t, event, end)
-	if err := baselines(r, sc.RecordPath(), event, end); err != nil {
+	if err := baselines(r, sc.RecordPath(), event); err != nil {
 		return nil, err
 	}
 	latencies(r, t, out, event, end)
@@ -188,13 +189,4 @@ func latencies(r *Round, t *trace.Trace, out *scene.LoadOutput, event, end int64
 		}
 	}
 	r.P99Event = p99(event, hold)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -1,10 +1,7 @@
 package firstlight
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/trace"
@@ -91,7 +88,7 @@ func lost(t *trace.Trace, h *trace.Hold, end int64) float64 {
 
 // baselines runs other detectors over the same samples, up to the first hold: after it
 // the samples are of a machine on which we acted. They name; they never act.
-func baselines(r *Round, path string, event, end int64) error {
+func baselines(r *Round, path string, event int64) error {
 	for name, change := range map[string]func(p *engine.Params){
 		basePeer: func(p *engine.Params) {
 			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
@@ -123,38 +120,23 @@ func eachSegment(path string, change func(p *engine.Params), visit func(e *engin
 	if len(files) != 1 {
 		return fmt.Errorf("first-light: expected one segment in %s, found %d", path, len(files))
 	}
-	f, err := os.Open(files[0])
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // read only
-	rd, err := record.NewReader(f)
-	if err != nil {
-		return err
-	}
-	p := rd.Header.Params
-	p.Mode = model.ModeObserve
-	change(&p)
-	e := engine.New(p)
-	var t record.Tick
-	for {
-		err := rd.Next(&t)
-		if errors.Is(err, io.EOF) || errors.Is(err, record.ErrTorn) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	var e *engine.Engine
+	_, err = record.ReadSegment(files[0], func(r *record.Reader) error {
+		p := r.Header.Params
+		p.Mode = model.ModeObserve
+		change(&p)
+		e = engine.New(p)
+		return nil
+	}, func(t *record.Tick) bool {
 		for i := range t.Input.Results {
 			if t.Input.Results[i].Kind == model.Applied {
-				return nil
+				return false
 			}
 		}
 		t.Input.Results, t.Input.Knobs, t.Input.Commands = nil, nil, nil
-		if !visit(e, &t, e.Step(&t.Input)) {
-			return nil
-		}
-	}
+		return visit(e, t, e.Step(&t.Input))
+	})
+	return err
 }
 
 // detect scores the engine's own detector under other parameters: the first name.

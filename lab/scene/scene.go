@@ -205,21 +205,13 @@ func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 
 // writeConfig writes the agent's configuration: the single-node profile, enforcing.
 func (s *Scene) writeConfig(addr string) error {
-	match := s.Stage.Root + "/batch-*"
-	if s.opt.Outside {
-		// Every BE task but the one that will hurt is a task.
-		match = ""
-	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "profile: single-node\nmode: enforce\ntasks:\n  - {match: %s, job: memcached, class: LC, production: true}\n", s.Victim)
-	if match != "" {
-		fmt.Fprintf(&b, "  - {match: %q, job: batch, class: BE, importance: best-effort}\n", match)
-	} else {
-		for i, p := range s.BE {
-			if p != s.Antagonist {
-				fmt.Fprintf(&b, "  - {match: %s, job: batch-%d, class: BE, importance: best-effort}\n", p, i+1)
-			}
+	for _, p := range s.BE {
+		if s.opt.Outside && p == s.Antagonist {
+			continue // the one that will hurt is where no rule looks
 		}
+		fmt.Fprintf(&b, "  - {match: %s, job: batch, class: BE, importance: best-effort}\n", p)
 	}
 	fmt.Fprintf(&b, "slo:\n  - {job: memcached, kind: memcached, address: %q}\n", addr)
 	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s\n  kill_switch: %s\n  metrics_listen: \"\"\n  discover_every: 1s\n",
@@ -320,9 +312,6 @@ func (s *Scene) FinishAgent() error {
 	}
 	return nil
 }
-
-// Kill ends the antagonist.
-func (s *Scene) Kill() error { return s.Stage.KillAll(s.Antagonist) }
 
 // Now is the clock of the record and of the load.
 func Now() int64 { return linux.MonotonicNsec() }

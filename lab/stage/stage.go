@@ -216,22 +216,6 @@ func (s *Stage) UsageNsec(path string) (uint64, error) {
 	return g.UsageNsec()
 }
 
-// KillAll ends everything in a group and keeps the group.
-func (s *Stage) KillAll(path string) error {
-	for deadline := time.Now().Add(endWait); ; time.Sleep(5 * time.Millisecond) {
-		pids, err := s.cg.Procs(path)
-		if err != nil || len(pids) == 0 {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("stage: %d processes in %s do not end", len(pids), path)
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(int(pid), unix.SIGKILL) // it may have ended just now
-		}
-	}
-}
-
 // Close ends every program, removes every group and the scratch directory.
 func (s *Stage) Close() error {
 	for i := len(s.procs) - 1; i >= 0; i-- {
@@ -273,5 +257,15 @@ func (s *Stage) remove(path string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("stage: %s does not empty: %w", path, err)
 		}
+	}
+}
+
+// Sleep waits, or returns the context's error as soon as that ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }

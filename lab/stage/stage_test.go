@@ -95,30 +95,6 @@ func TestOpenSweepsDeadRuns(t *testing.T) {
 	}
 }
 
-func TestKillAll(t *testing.T) {
-	s := open(t)
-	t.Cleanup(func() { _ = s.Close() })
-	path, err := s.Group("victims")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.Start(path, "victims", "sh", "-c", "sleep 60 & sleep 60")
-	if err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "both sleep", func() bool {
-		pids, err := s.Cgroups().Procs(path)
-		return err == nil && len(pids) >= 2
-	})
-	if err := s.KillAll(path); err != nil {
-		t.Fatal(err)
-	}
-	waitUntil(t, "the program ended", p.Ended)
-	if _, err := s.Cgroups().Inode(path); err != nil {
-		t.Errorf("the group went with its processes: %v", err)
-	}
-}
-
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {

@@ -132,17 +132,6 @@ func (r *reader) window(s *model.Snapshot) {
 	}
 }
 
-// Named returns the tasks that an incident's rounds chose.
-func Named(inc *model.Incident) []string {
-	var out []string
-	for i := range inc.Rounds {
-		if inc.Rounds[i].ChosenPath != "" {
-			out = append(out, inc.Rounds[i].ChosenPath)
-		}
-	}
-	return out
-}
-
 // Threshold returns the outlier threshold of a job's spec as it stood last, 0 for none.
 func (t *Trace) Threshold(job string) float64 {
 	limit := 0.0

@@ -32,7 +32,6 @@ type tree struct {
 	limits map[string]cgroup.CPUMax
 	inodes map[string]uint64
 	writes int
-	lifted bool                           // in the middle of a write that goes through no limit
 	before func(n int, path string) error // called before each write of a file; may panic
 	after  func(n int)
 }
@@ -133,8 +132,8 @@ func (f *tree) WriteCPUMax(path string, to cgroup.CPUMax) error {
 	case f.legal(path, periodFirst):
 		steps = append(steps, period, quota)
 	default: // as kernel/cgroup: through no limit at all
-		lift := func(v *cgroup.CPUMax) { v.QuotaUsec = -1; f.lifted = true }
-		settle := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec; f.lifted = false }
+		lift := func(v *cgroup.CPUMax) { v.QuotaUsec = -1 }
+		settle := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec }
 		steps = append(steps, lift, period, settle)
 	}
 	if to.BurstUsec > from.BurstUsec {
@@ -255,9 +254,6 @@ func TestRefusedMidPlanLeavesNothing(t *testing.T) {
 					b.expect(r, model.Applied)
 					return
 				}
-				if b.lifted {
-					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
-				}
 				b.expect(r, model.Refused)
 				b.asFound(found)
 			}
@@ -285,9 +281,6 @@ func TestRefusedWhileHeld(t *testing.T) {
 				if refused {
 					b.expect(r, model.Refused)
 				}
-				if b.lifted {
-					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
-				}
 				b.expect(b.k.release(b.task), model.Applied)
 				b.asFound(found)
 				if !refused {
@@ -314,9 +307,6 @@ func TestRefusedReleaseIsTriedAgain(t *testing.T) {
 				}
 				r := b.k.release(b.task)
 				refused := b.writes >= n
-				if b.lifted {
-					continue // taken for a stranger's: see kernel/cgroup, IsIntermediate
-				}
 				if refused {
 					b.expect(r, model.Refused)
 					b.expect(b.k.release(b.task), model.Applied)
@@ -429,9 +419,7 @@ func TestCrashAnywhere(t *testing.T) {
 				for _, after := range []bool{false, true} {
 					b := newBench(t, newTree(t, found))
 					size, done := b.runUntil(n, after)
-					if !b.lifted { // a lifted quota is taken for a stranger's: see kernel/cgroup, IsIntermediate
-						states += b.restoreFromEveryCut(found, size, after)
-					}
+					states += b.restoreFromEveryCut(found, size, after)
 					if done {
 						t.Logf("%d states after %d writes", states, b.writes)
 						return
@@ -557,9 +545,6 @@ func TestCrashInRestore(t *testing.T) {
 				b.writes = 0
 				if b.crashingRestore(n) {
 					return
-				}
-				if b.lifted {
-					continue
 				}
 				b.restoreTwice(found, fmt.Sprintf("restore ended before write %d", n))
 			}
