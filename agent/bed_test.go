@@ -30,7 +30,7 @@ const patience = 40 * time.Second
 // bed is where one test takes place.
 type bed struct {
 	t      *testing.T
-	cg     *cgroup.V1
+	cg     cgroup.Driver
 	root   string // cgroup path of its folder
 	dir    string // scratch directory, with the agent's files
 	config string

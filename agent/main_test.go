@@ -75,13 +75,13 @@ func build(dir string) error {
 }
 
 // openCgroups opens the driver that the tests make and read their groups with.
-func openCgroups() (*cgroup.V1, error) {
+func openCgroups() (cgroup.Driver, error) {
 	fs := hostfs.NewRoot("/")
 	m, err := cgroup.Discover(fs)
 	if err != nil {
 		return nil, err
 	}
-	return cgroup.OpenV1(fs, m)
+	return cgroup.Open(fs, m)
 }
 
 // sweepDead removes the folders of test runs that are no more.
@@ -109,7 +109,7 @@ func sweepDead() error {
 }
 
 // removeTree ends what runs in a folder of groups and removes it, children first.
-func removeTree(cg *cgroup.V1, root string) error {
+func removeTree(cg cgroup.Driver, root string) error {
 	below, err := cg.Descendants(root)
 	if errors.Is(err, cgroup.ErrVanished) {
 		return nil
@@ -135,7 +135,7 @@ func removeTree(cg *cgroup.V1, root string) error {
 }
 
 // killAll ends every process of one group and waits until the group is empty.
-func killAll(cg *cgroup.V1, path string) error {
+func killAll(cg cgroup.Driver, path string) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		pids, err := cg.Procs(path)
 		if errors.Is(err, cgroup.ErrVanished) || (err == nil && len(pids) == 0) {

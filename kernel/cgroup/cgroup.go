@@ -13,6 +13,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -54,8 +55,8 @@ type Throttling struct {
 	NrThrottledAround uint64
 }
 
-// Driver gives access to the groups of one host. It is safe for concurrent use, except
-// that writes to one group must come from one goroutine at a time.
+// Driver gives access to the groups of one host, whatever the version. It is safe for
+// concurrent use, except that writes to one group must come from one goroutine at a time.
 type Driver interface {
 	// Layout returns the layout that the driver was opened on.
 	Layout() Layout
@@ -65,15 +66,78 @@ type Driver interface {
 	// Open opens a group for repeated reading. It takes 2 descriptors and one more
 	// for each descendant and each ancestor below the root.
 	Open(path string) (Group, error)
+	// OpenRootUsage opens the CPU time of the whole machine.
+	OpenRootUsage() (RootUsage, error)
 	// Inode returns the inode number of the group's cpu directory.
 	Inode(path string) (uint64, error)
+	// Descendants returns the paths of all groups below path, sorted.
+	Descendants(path string) ([]string, error)
+
+	Limiter
+	Placer
+	Maker
+}
+
+// Limiter reads and writes what a group may use of the CPU.
+type Limiter interface {
 	// ReadCPUMax reads the group's bandwidth limit, uncached.
 	ReadCPUMax(path string) (CPUMax, error)
 	// WriteCPUMax sets the group's bandwidth limit. The error is a *CPUMaxError,
 	// which says what had been written when it failed.
 	WriteCPUMax(path string, v CPUMax) error
-	// Descendants returns the paths of all groups below path, sorted.
-	Descendants(path string) ([]string, error)
+	// ReadShares returns the group's weight on v1's scale, where 1024 is the default.
+	ReadShares(path string) (uint64, error)
+	// WriteShares sets the group's weight on v1's scale. The kernel clamps on v1
+	// (2 to 262144); on v2 the nearest cpu.weight is written (1 to 10000, 100 = 1024).
+	WriteShares(path string, shares uint64) error
+	// ReadIdle says whether the group is SCHED_IDLE; ErrUnsupported before Linux 5.15.
+	ReadIdle(path string) (bool, error)
+	// WriteIdle makes the group SCHED_IDLE, or normal again with the default weight.
+	WriteIdle(path string, idle bool) error
+	// ReadFreezer returns whether the group is frozen, or on its way.
+	ReadFreezer(path string) (FreezerState, error)
+	// WriteFreezer writes Frozen or Thawed and waits until it is reached, at most
+	// within. On ErrFreezerTimeout the write stands: who gives up freezing must thaw.
+	WriteFreezer(path string, want FreezerState, within time.Duration) error
+}
+
+// Placer reads and writes where a group may run and allocate. Lists are the kernel's
+// list format ("0-3,8"), without the newline.
+type Placer interface {
+	// ReadCPUs returns the CPUs that were asked for; "" on v2 when none were.
+	ReadCPUs(path string) (string, error)
+	// ReadEffectiveCPUs returns the CPUs that the group's processes may in fact use.
+	ReadEffectiveCPUs(path string) (string, error)
+	// WriteCPUs sets the CPUs that the group asks for.
+	WriteCPUs(path, list string) error
+	// ReadMems returns the NUMA nodes that were asked for; "" on v2 when none were.
+	ReadMems(path string) (string, error)
+	// WriteMems sets the NUMA nodes that the group asks for.
+	WriteMems(path, list string) error
+}
+
+// Maker makes groups and fills them: for labs and tests, on groups and processes of
+// their own. The agent makes no groups and moves no process.
+type Maker interface {
+	// Mkdir makes a group with every controller that this package drives. A group
+	// that exists already is an error.
+	Mkdir(path string) error
+	// Rmdir removes a group. It must have neither processes nor children (EBUSY).
+	// A group that is not there is ErrVanished.
+	Rmdir(path string) error
+	// MovePID moves the process with thread-group id pid into the group.
+	MovePID(path string, pid int) error
+	// Procs returns the thread-group ids of the group itself as the kernel lists
+	// them, without its descendants'.
+	Procs(path string) ([]int32, error)
+}
+
+// RootUsage is the CPU time of the whole machine, from the root group.
+type RootUsage interface {
+	// UsageNsec returns the CPU time in nanoseconds since boot. It does not allocate.
+	UsageNsec() (uint64, error)
+	// Close lets go of the descriptor.
+	Close() error
 }
 
 // Group is one open group. It stays bound to the directory it was opened on: when that
@@ -98,29 +162,24 @@ type Group interface {
 	Close() error
 }
 
-// Open returns the driver for the layout that Discover found.
+// Open returns the driver for the layout that Discover found: *V1 or *V2.
 func Open(fs hostfs.FS, m *Mounts) (Driver, error) {
-	d, err := OpenV1(fs, m)
-	if err != nil {
-		return nil, err // and not a Driver that holds a nil *V1
-	}
-	return d, nil
-}
-
-// OpenV1 returns the driver of v1 and hybrid hosts, with the v1 files that Driver
-// does not speak of.
-func OpenV1(fs hostfs.FS, m *Mounts) (*V1, error) {
 	switch m.Layout {
 	case LayoutV1, LayoutHybrid:
-		d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1))}
-		for c, dir := range m.V1 {
-			d.mounts[c] = dir
-		}
-		return d, nil
+		return openV1(fs, m), nil
 	case LayoutV2:
-		return nil, fmt.Errorf("open cgroups: %w: pure cgroup v2 (%s): this build drives v1 and hybrid only",
-			ErrUnsupportedLayout, m.Unified)
+		return openV2(fs, m)
 	default:
 		return nil, fmt.Errorf("open cgroups: %w: %s", ErrUnsupportedLayout, m.Layout)
 	}
 }
+
+func openV1(fs hostfs.FS, m *Mounts) *V1 {
+	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1))}
+	for c, dir := range m.V1 {
+		d.mounts[c] = dir
+	}
+	return d
+}
+
+var _ Driver = (*V1)(nil)

@@ -11,6 +11,8 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // parseUint reads the single number of a kernel file. It does not allocate unless it
@@ -34,3 +36,34 @@ func parseInt(data []byte) (int64, error) {
 
 // clip keeps an error's text short whatever a file held.
 func clip(data []byte) []byte { return data[:min(len(data), 64)] }
+
+// v1RootUsage reads the root's cpuacct.usage.
+type v1RootUsage struct {
+	file hostfs.File
+	buf  []byte
+}
+
+// OpenRootUsage implements Driver.
+func (d *V1) OpenRootUsage() (RootUsage, error) {
+	name, err := d.file(CPUAcct, "/", "cpuacct.usage")
+	if err != nil {
+		return nil, fmt.Errorf("open the root's usage: %w", err)
+	}
+	f, err := d.fs.Open(name)
+	if err != nil {
+		return nil, d.wrap("open cpuacct.usage of", "/", err)
+	}
+	return &v1RootUsage{file: f}, nil
+}
+
+// UsageNsec implements RootUsage.
+func (u *v1RootUsage) UsageNsec() (uint64, error) {
+	var err error
+	if u.buf, err = u.file.ReadAll(u.buf); err != nil {
+		return 0, fmt.Errorf("read the root's cpuacct.usage: %w", err)
+	}
+	return parseUint(u.buf)
+}
+
+// Close implements RootUsage.
+func (u *v1RootUsage) Close() error { return u.file.Close() }

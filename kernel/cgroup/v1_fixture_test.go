@@ -27,11 +27,7 @@ func fixtureDriver(t *testing.T, fs hostfs.FS) *V1 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := OpenV1(fs, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return openV1(fs, m)
 }
 
 // copyFixture gives a test a tree of its own to change.

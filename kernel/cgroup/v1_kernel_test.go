@@ -32,11 +32,7 @@ func liveDriver(t *testing.T) *V1 {
 	if m.Layout != LayoutV1 && m.Layout != LayoutHybrid {
 		t.Skipf("the cpu controller is not on cgroup v1 here: layout %s, refused %v", m.Layout, m.Refused)
 	}
-	d, err := OpenV1(fs, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return openV1(fs, m)
 }
 
 // liveGroup makes a group that the test owns and removes it at the end, after whatever

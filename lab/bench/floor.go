@@ -41,7 +41,7 @@ type mmsghdr struct {
 }
 
 // newFloor opens what the floor reads for these groups.
-func newFloor(cg *cgroup.V1, groups []string) (*floor, error) {
+func newFloor(cg cgroup.Driver, groups []string) (*floor, error) {
 	f := &floor{buf: make([]byte, 4096), replies: make([]byte, batch*replySize), sock: -1}
 	m, err := cgroup.Discover(hostfs.NewRoot("/"))
 	if err != nil {

@@ -155,10 +155,10 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 	case wayOurs:
 		return func() error { return r.scene.Protect(context.WithoutCancel(ctx), false) }, r.scene.Protect(ctx, true)
 	case wayShares:
-		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteShares(p, 2) }, r.backShares)
+		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteShares(p, 2) }, r.backShares)
 	case wayIdle:
-		return r.onAll(func(cg *cgroup.V1, p string) error { return cg.WriteIdle(p, true) },
-			func(cg *cgroup.V1, p string) error {
+		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteIdle(p, true) },
+			func(cg cgroup.Driver, p string) error {
 				// Leaving cpu.idle sets the weight to the kernel's default.
 				return errors.Join(cg.WriteIdle(p, false), r.backShares(cg, p))
 			})
@@ -168,12 +168,12 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 	return none, nil
 }
 
-func (r *run) backShares(cg *cgroup.V1, path string) error {
+func (r *run) backShares(cg cgroup.Driver, path string) error {
 	return cg.WriteShares(path, r.scene.Shares(path))
 }
 
 // onAll writes a knob of every BE task.
-func (r *run) onAll(do, undo func(cg *cgroup.V1, path string) error) (func() error, error) {
+func (r *run) onAll(do, undo func(cg cgroup.Driver, path string) error) (func() error, error) {
 	cg := r.scene.Stage.Cgroups()
 	back := func() error {
 		var errs []error

@@ -36,7 +36,7 @@ type Stage struct {
 	Root string // cgroup path of the folder
 	Dir  string // scratch directory, removed at the end
 
-	cg    *cgroup.V1
+	cg    cgroup.Driver
 	procs []*Proc
 }
 
@@ -47,7 +47,7 @@ func Open() (*Stage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
-	cg, err := cgroup.OpenV1(fs, m)
+	cg, err := cgroup.Open(fs, m)
 	if err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
@@ -91,7 +91,7 @@ func (s *Stage) sweepDead() error {
 }
 
 // Cgroups is the driver, for reading and for baselines that write knobs themselves.
-func (s *Stage) Cgroups() *cgroup.V1 { return s.cg }
+func (s *Stage) Cgroups() cgroup.Driver { return s.cg }
 
 // Group makes a group below the stage's folder and returns its cgroup path.
 func (s *Stage) Group(name string) (string, error) {
@@ -192,7 +192,7 @@ func Exec(group string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	cg, err := cgroup.OpenV1(fs, m)
+	cg, err := cgroup.Open(fs, m)
 	if err != nil {
 		return err
 	}

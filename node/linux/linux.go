@@ -34,11 +34,11 @@ type Options struct {
 // Host implements node.Host on the running kernel.
 type Host struct {
 	opt   Options
-	cg    *cgroup.V1
+	cg    cgroup.Driver
 	knobs *Knobs
 
 	stat  *procstat.Reader
-	root  hostfs.File      // the root's usage: exact where /proc/stat counts ticks; may be nil
+	root  cgroup.RootUsage // exact where /proc/stat counts ticks; may be nil
 	stall *psi.Reader      // nil: no PSI
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
@@ -66,7 +66,7 @@ func Open(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
-	cg, err := cgroup.OpenV1(o.FS, m)
+	cg, err := cgroup.Open(o.FS, m)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
@@ -77,7 +77,7 @@ func Open(o Options) (*Host, error) {
 	if h.stat, err = procstat.Open(o.FS); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
 	}
-	if h.root, err = o.FS.Open(m.V1[cgroup.CPUAcct] + "/cpuacct.usage"); err != nil {
+	if h.root, err = cg.OpenRootUsage(); err != nil {
 		h.lacks("exact CPU time of the whole node (ticks are used)", err)
 	}
 	if h.stall, err = psi.Open(o.FS, psi.CPU.Path()); err != nil {

@@ -225,7 +225,7 @@ func TestMembersOnTheKernel(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	cg, err := cgroup.OpenV1(fs, m)
+	cg, err := cgroup.Open(fs, m)
 	if err != nil {
 		t.Skip(err)
 	}

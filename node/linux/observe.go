@@ -1,11 +1,9 @@
 package linux
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -46,7 +44,7 @@ func (h *Host) observeNode(n *model.NodeSample) {
 		n.Steal = model.Read(st.Total.StealNsec())
 	}
 	if h.root != nil {
-		if v, err := h.rootUsageNsec(); err == nil {
+		if v, err := h.root.UsageNsec(); err == nil {
 			n.Busy = model.Read(v)
 		}
 	}
@@ -55,15 +53,6 @@ func (h *Host) observeNode(n *model.NodeSample) {
 			n.StallCPU = model.Read(t.SomeUsec * 1000)
 		}
 	}
-}
-
-// rootUsageNsec reads the root group's cpuacct.usage: the CPU time of everything.
-func (h *Host) rootUsageNsec() (uint64, error) {
-	var err error
-	if h.buf, err = h.root.ReadAll(h.buf); err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(string(bytes.TrimSpace(h.buf)), 10, 64)
 }
 
 // observeTask reads one task's counters and appends the thread groups to ask about.

@@ -52,7 +52,7 @@ func Restore(fs hostfs.FS, path, boot string) (node.Report, error) {
 	if err != nil {
 		return rep, fmt.Errorf("restore: %w", err)
 	}
-	cg, err := cgroup.OpenV1(fs, m)
+	cg, err := cgroup.Open(fs, m)
 	if err != nil {
 		return rep, fmt.Errorf("restore: %w", err)
 	}

@@ -1,0 +1,57 @@
+// Package rigtest is what tests may ask about the rig (docs/RIG.md): an emulated machine
+// that nobody else uses, so that a test may change all of it.
+package rigtest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What the rig's guest sets in the environment of every test.
+const (
+	// EnvKernel is the series of the guest's kernel, "6.1"; it is set in the rig only.
+	EnvKernel = "COMMENSAL_RIG"
+	// EnvMachine is "rdt" (RDT and PMU are emulated) or "stock".
+	EnvMachine = "COMMENSAL_RIG_MACHINE"
+	// EnvOut is the folder whose files the rig brings out of the guest.
+	EnvOut = "COMMENSAL_RIG_OUT"
+)
+
+// Inside says whether the test runs in the rig.
+func Inside() bool { return os.Getenv(EnvKernel) != "" }
+
+// Only skips a test that changes the whole machine (what) anywhere but in the rig.
+func Only(t testing.TB, what string) {
+	t.Helper()
+	if !Inside() {
+		t.Skipf("only in the rig (make rig-test): the test changes the whole machine: %s", what)
+	}
+}
+
+// NeedRDT skips a test of RDT or hardware counters on the rig's stock machine, which has
+// neither; elsewhere it does nothing, and the test asks the kernel.
+func NeedRDT(t testing.TB) {
+	t.Helper()
+	if os.Getenv(EnvMachine) == "stock" {
+		t.Skip("the stock emulator has no RDT and no PMU (make rig builds one that has)")
+	}
+}
+
+// Kernel returns the series of the guest's kernel, "" outside the rig.
+func Kernel() string { return os.Getenv(EnvKernel) }
+
+// Out returns the path of a file that the rig brings out of the guest, and a file in a
+// temporary folder outside the rig.
+func Out(t testing.TB, name string) string {
+	t.Helper()
+	dir := os.Getenv(EnvOut)
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
