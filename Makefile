@@ -35,7 +35,13 @@ FORCE     ?=
 # Code that touches no kernel state, which other tests on the machine could disturb.
 PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/match/... ./agent/config/...
 
-.PHONY: help build demo test lint test-race fuzz bench microbench install uninstall clean
+# The rig: which kernel its guests run, on which machine, and which tests.
+KERNEL  ?= 6.12
+KERNELS := 6.1 6.12
+MACHINE ?= rdt
+RUN     ?=
+
+.PHONY: help build demo test lint test-race rig rig-test clean-rig fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -86,6 +92,19 @@ test-race: ## Test the pure packages under the race detector (needs a C compiler
 		exit 0
 	fi
 	CGO_ENABLED=1 "$$go" test -race $(TESTFLAGS) $(PURE)
+
+rig: ## Fetch kernels and build the emulator for rig-test (as root; once, some minutes)
+	@rig/prepare $(MACHINE) $(KERNELS)
+
+# PKG is all packages when it is not set.
+rig-test: ## Test on a real kernel under emulation: KERNEL=6.1|6.12 MACHINE=rdt|stock PKG=... RUN=... (docs/RIG.md)
+	@go=$$(scripts/setup build)
+	rig/prepare $(MACHINE) $(KERNEL)
+	"$$go" build -o .rig/rig ./rig/cmd/rig
+	exec .rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -packages '$(filter-out ./...,$(PKG))' -run '$(RUN)' $(ARGS)
+
+clean-rig: ## Remove what the rig fetched, built and wrote (.rig)
+	@rm -rf .rig
 
 fuzz: ## Run every fuzz test for FUZZTIME (5s)
 	@go=$$(scripts/setup build)

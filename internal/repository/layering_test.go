@@ -53,6 +53,8 @@ var rooms = []room{
 	{dir: "cmd", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "internal/cli"}},
 	{dir: "internal/cli", uses: []string{"model", "agent", "internal/cli"}},
 	{dir: "internal/repository"},
+	{dir: "internal/rigtest"},
+	{dir: "rig", uses: []string{"rig", "internal/rigtest"}},
 	{dir: "deploy"},
 }
 

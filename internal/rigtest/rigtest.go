@@ -18,6 +18,9 @@ const (
 	EnvOut = "COMMENSAL_RIG_OUT"
 )
 
+// StockReason is why a test of RDT or of the PMU is skipped on the stock machine.
+const StockReason = "the stock emulator has no RDT and no PMU (make rig builds one that has)"
+
 // Inside says whether the test runs in the rig.
 func Inside() bool { return os.Getenv(EnvKernel) != "" }
 
@@ -34,7 +37,7 @@ func Only(t testing.TB, what string) {
 func NeedRDT(t testing.TB) {
 	t.Helper()
 	if os.Getenv(EnvMachine) == "stock" {
-		t.Skip("the stock emulator has no RDT and no PMU (make rig builds one that has)")
+		t.Skip(StockReason)
 	}
 }
 

@@ -1,0 +1,53 @@
+// Command rig runs the project's tests in guests with real kernels (docs/RIG.md). It is
+// what `make rig-test` calls after rig/prepare.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/commensal-io/commensal/rig"
+)
+
+func main() {
+	os.Exit(run())
+}
+
+// run returns the exit code: 0 passed, 1 a test failed or did not run, 2 bad usage, 5
+// the rig itself failed.
+func run() int {
+	var o rig.Options
+	machine := flag.String("machine", string(rig.RDT), "rdt, or stock for the distribution's own emulator")
+	packages := flag.String("packages", "", "only these, as ./kernel/psi, separated by spaces")
+	flag.StringVar(&o.Series, "kernel", "6.12", "series of the guest's kernel")
+	flag.StringVar(&o.Select.Run, "run", "", "only tests that match, as go test -run")
+	flag.BoolVar(&o.Select.Verbose, "v", false, "print all that the tests print")
+	flag.StringVar(&o.Repo, "repo", ".", "the checkout")
+	flag.StringVar(&o.Go, "go", "go", "the go command")
+	flag.Parse()
+	o.Machine = rig.Machine(*machine)
+	o.Select.Packages = strings.Fields(*packages)
+	if flag.NArg() > 0 || (o.Machine != rig.RDT && o.Machine != rig.Stock) {
+		fmt.Fprintf(os.Stderr, "rig: unknown machine %q or argument %q\n", *machine, flag.Args())
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := rig.Test(ctx, o, os.Stdout)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, rig.ErrFailed):
+		fmt.Fprintln(os.Stderr, "rig:", err)
+		return 1
+	default:
+		fmt.Fprintln(os.Stderr, "rig:", err)
+		return 5
+	}
+}

@@ -1,0 +1,113 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Machine is a kind of emulated machine: 2 sockets with 2 cores each, 2 NUMA nodes with
+// 1 GiB each, a disk and a swap device.
+type Machine string
+
+// The machines.
+const (
+	RDT   Machine = "rdt"   // with RDT and a PMU, by the patched emulator
+	Stock Machine = "stock" // the distribution's emulator
+)
+
+// geometry of the emulated RDT: few enough RMIDs and CLOSIDs that a test can use them up.
+const geometry = "l3_cbm=11,l3_clos=8,mba_clos=8,rmid=64"
+
+// diskMiB is the size of the guest's disk and of its swap device.
+const diskMiB = 256
+
+// Boot is one start of a machine.
+type Boot struct {
+	Machine   Machine
+	Kernel    *Kernel
+	Initramfs string
+	Dir       string // a folder of its own for what it needs and leaves
+	// Exact lets virtual time follow the instructions executed, which makes counters
+	// exact and the guest slow; else its clocks run at wall speed.
+	Exact bool
+	// Table is the file shared with the patched emulator.
+	Table string
+}
+
+// emulator returns the program.
+func (m Machine) emulator(dir string) (string, error) {
+	if m == Stock {
+		path, err := exec.LookPath("qemu-system-x86_64")
+		if err != nil {
+			return "", fmt.Errorf("the stock emulator: %w", ErrNotPrepared)
+		}
+		return path, nil
+	}
+	path := filepath.Join(dir, "qemu-rdt")
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("the emulator with RDT and PMU: %w", ErrNotPrepared)
+	}
+	return path, nil
+}
+
+// prepareDisks makes the guest's disk, with an empty ext4, and its swap device.
+func (b *Boot) prepareDisks() error {
+	for _, name := range []string{"disk", "swap"} {
+		path := filepath.Join(b.Dir, name)
+		// Made anew, so that nothing of an earlier boot is in it.
+		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o600), os.Truncate(path, diskMiB<<20)); err != nil {
+			return err
+		}
+	}
+	out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-F", filepath.Join(b.Dir, "disk")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// command returns the emulator's command. The console is its standard output; port is
+// the unix socket on which the host listens for messages.
+func (b *Boot) command(qemu, port string) *exec.Cmd {
+	cpu := "max"
+	if b.Machine == RDT {
+		// An Intel that the kernel has no model-specific events for: the
+		// architectural ones remain, and they are what is emulated.
+		cpu = "max,vendor=GenuineIntel,family=6,model=6,stepping=3,pmu=on"
+	}
+	args := []string{
+		// QEMU 7.2 with a host thread a CPU crashes guests that patch their own code
+		// while other CPUs run it.
+		"-accel", "tcg,thread=single",
+		"-machine", "q35", "-cpu", cpu,
+		"-smp", "4,sockets=2,cores=2,threads=1", "-m", "2G",
+		"-object", "memory-backend-ram,id=m0,size=1G", "-object", "memory-backend-ram,id=m1,size=1G",
+		"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
+		"-numa", "dist,src=0,dst=1,val=21",
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-chardev", "socket,id=port,path=" + port, "-serial", "chardev:port",
+		"-kernel", b.Kernel.Image, "-initrd", b.Initramfs,
+		// nmi_watchdog=0: it would hold one of the counters. panic=-1: with
+		// -no-reboot a panic ends the emulator at once.
+		"-append", "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic cgroup_no_v1=all psi=1 nmi_watchdog=0",
+		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
+	}
+	for i, name := range []string{"disk", "swap"} {
+		args = append(args,
+			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", filepath.Join(b.Dir, name), i),
+			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
+	}
+	if b.Exact {
+		args = append(args, "-icount", "shift=1,sleep=on")
+	}
+	cmd := exec.Command(qemu, args...)
+	cmd.Env = append(os.Environ(), "QEMU_RDT="+geometry)
+	if b.Table != "" {
+		cmd.Env = append(cmd.Env, "QEMU_RDT_SHM="+b.Table)
+	}
+	return cmd
+}

@@ -1,0 +1,215 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/rig/wire"
+)
+
+// Unit is a package whose tests run in one boot.
+type Unit struct {
+	Package string // below the module, "kernel/psi"
+	Timeout time.Duration
+	// Only and Not select top-level tests by regular expression; "" is no selection.
+	Only, Not string
+}
+
+// Stage is a boot and what it runs.
+type Stage struct {
+	Name  string
+	Exact bool // virtual time follows instructions: counters are exact
+	// Contention closes the loop: what a task ran changes what its neighbours'
+	// counters say.
+	Contention bool
+	NeedRDT    bool // the stage has nothing for a machine without
+	Units      []Unit
+}
+
+// exactTests need counters that follow the instructions executed.
+const exactTests = "Exact"
+
+// stages is what `make rig-test` runs. A package whose tests talk to the kernel has a
+// line here.
+var stages = []Stage{
+	{
+		Name: "kernel",
+		Units: []Unit{
+			{Package: "kernel/hostfs"},
+			{Package: "kernel/procstat"},
+			{Package: "kernel/cputopology"},
+			{Package: "kernel/taskstats"},
+			{Package: "kernel/psi"},
+			{Package: "kernel/cgroup"},
+			{Package: "kernel/perf", Not: exactTests},
+			{Package: "kernel/numa"},
+			{Package: "kernel/reclaim"},
+			{Package: "kernel/resctrl"},
+			{Package: "kernel/probe"},
+			{Package: "node/linux"},
+			{Package: "lab/stage"},
+			{Package: "agent", Timeout: 5 * time.Minute},
+		},
+	},
+	{
+		Name:    "exact",
+		Exact:   true,
+		NeedRDT: true,
+		Units:   []Unit{{Package: "kernel/perf", Only: exactTests}},
+	},
+}
+
+// unitTimeout is for packages that name none; the longest takes about a minute.
+const unitTimeout = 3 * time.Minute
+
+// Selection narrows a run down.
+type Selection struct {
+	Packages []string // "" or "./kernel/psi"; none: all
+	Run      string   // as go test's -run
+	Verbose  bool
+}
+
+// has says whether a package was selected.
+func (s *Selection) has(pkg string) bool {
+	if len(s.Packages) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(s.Packages, func(p string) bool {
+		return path.Clean(strings.TrimPrefix(p, "./")) == pkg
+	})
+}
+
+// whole says whether nothing was left out.
+func (s *Selection) whole() bool { return len(s.Packages) == 0 && s.Run == "" }
+
+// Builder makes what goes into a guest.
+type Builder struct {
+	Repo string // the checkout
+	Dir  string // where binaries go
+	Go   string // the go command
+}
+
+// Binary returns where a package's test binary is.
+func (b *Builder) Binary(pkg string) string {
+	return filepath.Join(b.Dir, "tests", strings.ReplaceAll(pkg, "/", "-")+".test")
+}
+
+// Build builds the tests of the packages, static and without symbols, and the programs.
+func (b *Builder) Build(ctx context.Context, packages []string) error {
+	// What an earlier run built may be of another package list.
+	if err := os.RemoveAll(filepath.Join(b.Dir, "bin")); err != nil {
+		return err
+	}
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./rig/guest"}
+	if err := b.run(ctx, args...); err != nil {
+		return err
+	}
+	for _, pkg := range packages {
+		if err := b.run(ctx, "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", b.Binary(pkg), "./"+pkg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Builder) run(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, b.Go, args...)
+	cmd.Dir = b.Repo
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// Tests lists the top-level tests of a package that a unit runs under a selection.
+func (b *Builder) Tests(ctx context.Context, u *Unit, run string) ([]string, error) {
+	top, _, _ := strings.Cut(run, "/")
+	selected := make([]*regexp.Regexp, 0, 2)
+	for _, pattern := range []string{top, u.Only} {
+		re, err := regexp.Compile(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("RUN: %w", err)
+		}
+		selected = append(selected, re)
+	}
+	cmd := exec.CommandContext(ctx, b.Binary(u.Package), "-test.list", ".")
+	cmd.Dir = filepath.Join(b.Repo, u.Package)
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests of %s: %w", u.Package, err)
+	}
+	var names []string
+	for name := range strings.FieldsSeq(string(out)) {
+		unwanted := u.Not != "" && regexp.MustCompile(u.Not).MatchString(name)
+		if strings.HasPrefix(name, "Benchmark") || unwanted ||
+			slices.ContainsFunc(selected, func(re *regexp.Regexp) bool { return !re.MatchString(name) }) {
+			continue
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// step returns what the guest runs for a unit.
+func (u *Unit) step(tests []string, run string) wire.Step {
+	pattern := "^(" + strings.Join(tests, "|") + ")$"
+	if _, sub, ok := strings.Cut(run, "/"); ok {
+		pattern += "/" + sub
+	}
+	timeout := u.Timeout
+	if timeout == 0 {
+		timeout = unitTimeout
+	}
+	dir := "/src/" + u.Package
+	return wire.Step{
+		Name: u.Package,
+		Dir:  dir,
+		Argv: []string{
+			dir + "/" + path.Base(u.Package) + ".test",
+			"-test.v=test2json", "-test.count=1", "-test.paniconexit0",
+			"-test.timeout=" + timeout.String(), "-test.run=" + pattern,
+		},
+		// go test's own timeout says more; this one is for a process that hangs in the kernel.
+		TimeoutSec: int(timeout.Seconds()) + 20,
+	}
+}
+
+// files maps paths in the guest to files of the host.
+func (b *Builder) files(units []Unit) map[string]string {
+	files := map[string]string{
+		"/rig/bin":     filepath.Join(b.Dir, "bin"),
+		"/bin/busybox": filepath.Join(b.Repo, artefacts, "busybox"),
+	}
+	for _, u := range units {
+		dir := "/src/" + u.Package
+		files[dir+"/"+path.Base(u.Package)+".test"] = b.Binary(u.Package)
+		if data := filepath.Join(b.Repo, u.Package, "testdata"); exists(data) {
+			files[dir+"/testdata"] = data
+		}
+	}
+	return files
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// environment is what internal/rigtest reads.
+func environment(k *Kernel, m Machine) []string {
+	return []string{
+		rigtest.EnvKernel + "=" + k.Series,
+		rigtest.EnvMachine + "=" + string(m),
+		rigtest.EnvOut + "=/out",
+	}
+}

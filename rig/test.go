@@ -1,0 +1,242 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/rig/wire"
+)
+
+// Options say what Test runs.
+type Options struct {
+	Repo    string // the checkout; artefacts are in its folder .rig
+	Go      string // the go command
+	Series  string // of the kernel
+	Machine Machine
+	Select  Selection
+}
+
+// ErrFailed: a test failed, or did not run.
+var ErrFailed = errors.New("FAIL")
+
+const (
+	// artefacts is the folder of what is fetched, built and written, below the checkout.
+	artefacts = ".rig"
+	// bootTime is what a guest may take besides its tests, on a busy host.
+	bootTime = 3 * time.Minute
+	// skipList names the tests that may be skipped.
+	skipList = "rig/skips"
+)
+
+// guestModules are what steps are promised: a disk, ext4, and swap that is compressed.
+var guestModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "zram", "lz4", "lzo"}
+
+// Test builds the tests, runs them in guests and prints what became of them. It returns
+// ErrFailed when they did not all pass, and another error when that is not known.
+func Test(ctx context.Context, o Options, out io.Writer) error {
+	t, err := newTester(o, out)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.builder.Build(ctx, t.packages()); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "built in %.0f s\n", time.Since(began).Seconds())
+	ran := 0
+	for i := range stages {
+		n, err := t.stage(ctx, &stages[i])
+		if err != nil {
+			return err
+		}
+		ran += n
+	}
+	if ran == 0 {
+		return fmt.Errorf("nothing was selected: no test of %v matches %q", o.Select.Packages, o.Select.Run)
+	}
+	if o.Select.whole() {
+		t.bad = append(t.bad, t.stale()...)
+	}
+	fmt.Fprintf(out, "kernel %s, machine %s: %d packages in %.0f s\n", t.kernel.Release, o.Machine, ran, time.Since(began).Seconds())
+	if len(t.bad) > 0 {
+		return fmt.Errorf("%w on kernel %s: %s", ErrFailed, o.Series, strings.Join(t.bad, "; "))
+	}
+	return nil
+}
+
+// tester is one call of Test.
+type tester struct {
+	Options
+	out     io.Writer
+	dir     string // of artefacts
+	kernel  *Kernel
+	builder Builder
+	skips   *Skips
+	bad     []string // packages and stages that failed
+}
+
+func newTester(o Options, out io.Writer) (*tester, error) {
+	repo, err := filepath.Abs(o.Repo)
+	if err != nil {
+		return nil, err
+	}
+	o.Repo = repo
+	t := &tester{Options: o, out: out, dir: filepath.Join(repo, artefacts)}
+	if _, err := o.Machine.emulator(t.dir); err != nil {
+		return nil, err
+	}
+	if t.kernel, err = OpenKernel(t.dir, o.Series); err != nil {
+		return nil, err
+	}
+	list, err := os.ReadFile(filepath.Join(repo, skipList))
+	if err != nil {
+		return nil, err
+	}
+	if t.skips, err = ParseSkips(skipList, string(list)); err != nil {
+		return nil, err
+	}
+	t.builder = Builder{Repo: repo, Dir: filepath.Join(t.dir, "build"), Go: o.Go}
+	return t, nil
+}
+
+// packages lists what the selected stages need, each once.
+func (t *tester) packages() []string {
+	var list []string
+	for _, s := range stages {
+		for _, u := range t.units(&s) {
+			list = append(list, u.Package)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// units are those of a stage that are to run on this machine.
+func (t *tester) units(s *Stage) []Unit {
+	var list []Unit
+	for _, u := range s.Units {
+		if t.Select.has(u.Package) && (!s.NeedRDT || t.Machine == RDT) {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// stage runs one boot and returns how many packages it tested.
+func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
+	var units []Unit
+	expected := map[string][]string{}
+	plan := wire.Plan{Disk: "/dev/vda", Env: environment(t.kernel, t.Machine)}
+	limit := bootTime
+	for _, u := range t.units(s) {
+		tests, err := t.builder.Tests(ctx, &u, t.Select.Run)
+		if err != nil {
+			return 0, err
+		}
+		if len(tests) == 0 {
+			continue
+		}
+		units = append(units, u)
+		expected[u.Package] = tests
+		step := u.step(tests, t.Select.Run)
+		limit += time.Duration(step.TimeoutSec) * time.Second
+		plan.Steps = append(plan.Steps, step)
+	}
+	if len(units) == 0 {
+		return 0, nil
+	}
+	boot, err := t.boot(s, units, plan)
+	if err != nil {
+		return 0, err
+	}
+	log, err := newResults(filepath.Join(t.dir, "results", t.Series, s.Name), t.out, t.Select.Verbose)
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(t.out, "stage %s: kernel %s\n", s.Name, t.kernel.Release)
+	log.judge = func(pkg string, raw []byte, end *wire.Message) *Result {
+		return judge(t.Go, t.kernel, t.Machine, pkg, expected[pkg], raw, end, t.skips)
+	}
+	err = t.run(ctx, s, boot, limit, log)
+	if cancelled := ctx.Err(); cancelled != nil {
+		return 0, errors.Join(cancelled, log.close())
+	}
+	for _, u := range units {
+		log.missing(u.Package)
+	}
+	if err != nil {
+		fmt.Fprintf(t.out, "FAIL\tstage %s: %v\n", s.Name, err)
+		log.bad = append(log.bad, "stage "+s.Name)
+	}
+	t.bad = append(t.bad, log.bad...)
+	return len(units), log.close()
+}
+
+// boot writes the stage's initramfs.
+func (t *tester) boot(s *Stage, units []Unit, plan wire.Plan) (*Boot, error) {
+	dir := filepath.Join(t.dir, "boot", s.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	modules, err := t.kernel.Modules(guestModules...)
+	if err != nil {
+		return nil, err
+	}
+	initramfs := &Initramfs{
+		Init:    filepath.Join(t.builder.Dir, "bin", "guest"),
+		Files:   t.builder.files(units),
+		Modules: modules,
+		Plan:    plan,
+	}
+	b := &Boot{
+		Machine: t.Machine, Kernel: t.kernel, Exact: s.Exact,
+		Initramfs: filepath.Join(dir, "initramfs"), Dir: dir, Table: filepath.Join(dir, "table"),
+	}
+	return b, initramfs.Write(b.Initramfs)
+}
+
+// run starts the guest, beside it what answers for its hardware.
+func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration, log *results) error {
+	table, err := CreateTable(b.Table)
+	if err != nil {
+		return err
+	}
+	defer table.Close() //nolint:errcheck // what it held does not outlive the guest
+	for rmid, a := range fixedAnswers {
+		if err := table.SetAll(rmid, a); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	answering := make(chan error, 1)
+	go func() {
+		c := &Contention{Table: table}
+		if s.Contention {
+			c.Tenants = tenants
+		}
+		err := c.Run(ctx)
+		if err != nil {
+			stop(err)
+		}
+		answering <- err
+	}()
+	err = Run(ctx, t.dir, b, limit, log.console, log.take)
+	stop(nil)
+	return errors.Join(err, <-answering)
+}
+
+// stale names the entries of the list of skips that no test needed.
+func (t *tester) stale() []string {
+	list := t.skips.Stale(t.Series, t.Machine)
+	for i, s := range list {
+		list[i] = skipList + " " + s
+	}
+	return list
+}
