@@ -22,6 +22,8 @@ import (
 //	service  2 ms of work every 10 ms, as a service does that answers requests
 //	burst    two threads that spin for 700 ms and rest for 600 ms
 //	steady   20 ms of work every 100 ms
+//	web      6 ms of work every 10 ms: more than the CPU that CPI2 asks of a victim
+//	hog      spins for 3 s and rests for 3 s
 const workerMode = "COMMENSAL_TEST_WORKER"
 
 // start starts a worker in a group, on one CPU; it ends with the test run.
@@ -50,11 +52,15 @@ func (b *bed) start(role, group string, cpu int) {
 func work(mode string) int {
 	part := strings.Fields(mode)
 	role, group := part[0], part[1]
+	cpu, _ := strconv.Atoi(part[2])
 	cg, err := openCgroups()
 	if err == nil {
 		err = cg.MovePID(group, os.Getpid())
 	}
-	cpu, _ := strconv.Atoi(part[2])
+	if err == nil {
+		// After the move, in which kernels before 6.2 forget what CPUs were asked for.
+		err = pin(cpu)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		return 1
@@ -64,22 +70,30 @@ func work(mode string) int {
 		threads = 2
 	}
 	for range threads {
-		go play(role, cpu)
+		go play(role)
 	}
 	select {}
 }
 
-// play works on a thread of its own that is bound to one CPU.
-func play(role string, cpu int) {
-	runtime.LockOSThread()
-	if cpu >= 0 {
-		var set unix.CPUSet
-		set.Set(cpu)
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
+// pin binds the process to one CPU, -1 for any. The runtime has threads already, which
+// would run anywhere: the process becomes itself anew, whose threads inherit this one's.
+func pin(cpu int) error {
+	const pinned = "COMMENSAL_TEST_PINNED"
+	if cpu < 0 || os.Getenv(pinned) != "" {
+		return nil
 	}
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), pinned+"=1"))
+}
+
+// play works on a thread of its own.
+func play(role string) {
+	runtime.LockOSThread()
 	for {
 		switch role {
 		case "service":
@@ -88,6 +102,12 @@ func play(role string, cpu int) {
 		case "steady":
 			spin(20 * time.Millisecond)
 			time.Sleep(80 * time.Millisecond)
+		case "web":
+			spin(6 * time.Millisecond)
+			time.Sleep(4 * time.Millisecond)
+		case "hog":
+			spin(3 * time.Second)
+			time.Sleep(3 * time.Second)
 		case "burst":
 			// By the wall, so that all threads rest at once.
 			for time.Now().UnixMilli()%1300 < 700 {

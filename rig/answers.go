@@ -14,8 +14,8 @@ var fixedAnswers = map[int]Answer{
 // tenants are the tasks of first light in the guest, whose test makes their monitoring
 // groups in this order on a fresh mount: RMID 0 is the root group's.
 var tenants = []Tenant{
-	{RMID: 1, CPI: 1.0, MPKI: 2, Sensitivity: 1.0, Appetite: 0.05}, // the victim
-	{RMID: 2, CPI: 1.8, MPKI: 25, Sensitivity: 0.1, Appetite: 1.5}, // the antagonist
-	{RMID: 3, CPI: 0.8, MPKI: 1, Sensitivity: 0.1, Appetite: 0.02}, // bystanders
-	{RMID: 4, CPI: 0.9, MPKI: 1, Sensitivity: 0.1, Appetite: 0.02},
+	{RMID: 1, CPI: 1.0, MPKI: 2, Sensitivity: 1.0, Appetite: 0.05, Spread: 0.04}, // a service's task beside the antagonist
+	{RMID: 2, CPI: 1.0, MPKI: 2, Sensitivity: 1.0, Appetite: 0.05, Spread: 0.04}, // another one, on the other socket
+	{RMID: 3, CPI: 1.8, MPKI: 25, Sensitivity: 0.1, Appetite: 2.0, Spread: 0.04}, // the antagonist
+	{RMID: 4, CPI: 0.8, MPKI: 1, Sensitivity: 0.1, Appetite: 0.02, Spread: 0.04}, // a bystander
 }

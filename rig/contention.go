@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 )
 
@@ -13,6 +14,9 @@ type Tenant struct {
 	MPKI        float64 // alone
 	Sensitivity float64 // share of its CPI that one unit of pressure adds
 	Appetite    float64 // units of pressure on the others while it is on one CPU
+	// Spread is the standard deviation of its CPI alone, as a share of it: a service's
+	// work is never the same twice (CPI2 figure 5: about 4 %).
+	Spread float64
 }
 
 // Contention is what a shared cache would have shown, as a rule: a task's CPI and misses
@@ -26,6 +30,7 @@ type Tenant struct {
 type Contention struct {
 	Table   *Table
 	Tenants []Tenant
+	Seed    uint64
 }
 
 const (
@@ -34,12 +39,14 @@ const (
 	// contentionSpan is the guest's time over which "lately" averages: several
 	// periods of CFS bandwidth control, so that a capped task counts by its mean.
 	contentionSpan = 400 * time.Millisecond
+	// spreadEvery is how long, in the guest's time, a task's work stays alike.
+	spreadEvery = 500 * time.Millisecond
 )
 
 // Run applies the rule until ctx ends. The emulator need not have started.
 func (c *Contention) Run(ctx context.Context) error {
 	var now [tableDomains][tableRMIDs]Ran
-	state := newPressure(c.Tenants)
+	state := newPressure(c.Tenants, c.Seed)
 	tick := time.NewTicker(contentionEvery)
 	defer tick.Stop()
 	for {
@@ -77,15 +84,27 @@ type pressure struct {
 	clock   uint64
 	ran     [tableDomains][]uint64  // CPU time as of clock
 	busy    [tableDomains][]float64 // CPUs, averaged
+	rng     *rand.Rand
+	spread  []float64 // factor on the CPI of each tenant alone
+	drawn   uint64    // guest's time of the last draw
 }
 
-func newPressure(tenants []Tenant) *pressure {
-	p := &pressure{tenants: tenants}
+func newPressure(tenants []Tenant, seed uint64) *pressure {
+	p := &pressure{tenants: tenants, rng: rand.New(rand.NewPCG(seed, 0)), spread: make([]float64, len(tenants))}
+	p.draw()
 	for d := range tableDomains {
 		p.ran[d] = make([]uint64, len(tenants))
 		p.busy[d] = make([]float64, len(tenants))
 	}
 	return p
+}
+
+// draw gives each tenant another piece of work.
+func (p *pressure) draw() {
+	for i, t := range p.tenants {
+		// Three standard deviations at most, so that no factor is absurd.
+		p.spread[i] = 1 + t.Spread*max(-3, min(3, p.rng.NormFloat64()))
+	}
 }
 
 // advance takes in a reading; false when no guest time has passed since the last one.
@@ -105,6 +124,10 @@ func (p *pressure) advance(clock uint64, now *[tableDomains][tableRMIDs]Ran) boo
 		}
 	}
 	p.clock = clock
+	if clock-p.drawn >= uint64(spreadEvery) {
+		p.drawn = clock
+		p.draw()
+	}
 	return true
 }
 
@@ -119,7 +142,7 @@ func (p *pressure) answers(domain int) []Answer {
 			}
 		}
 		factor := 1 + t.Sensitivity*sum
-		list[i] = Answer{CPIMilli: uint64(1000 * t.CPI * factor), MPKI: uint64(t.MPKI*factor + 0.5)}
+		list[i] = Answer{CPIMilli: uint64(1000 * t.CPI * p.spread[i] * factor), MPKI: uint64(t.MPKI*factor + 0.5)}
 	}
 	return list
 }

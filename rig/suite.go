@@ -35,8 +35,12 @@ type Stage struct {
 	Units      []Unit
 }
 
-// exactTests need counters that follow the instructions executed.
-const exactTests = "Exact"
+const (
+	// exactTests need counters that follow the instructions executed.
+	exactTests = "Exact"
+	// contentionTests need counters that depend on who ran.
+	contentionTests = "Contention"
+)
 
 // stages is what `make rig-test` runs. A package whose tests talk to the kernel has a
 // line here.
@@ -57,7 +61,7 @@ var stages = []Stage{
 			{Package: "kernel/probe"},
 			{Package: "node/linux"},
 			{Package: "lab/stage"},
-			{Package: "agent", Timeout: 5 * time.Minute},
+			{Package: "agent", Timeout: 5 * time.Minute, Not: contentionTests},
 		},
 	},
 	{
@@ -65,6 +69,12 @@ var stages = []Stage{
 		Exact:   true,
 		NeedRDT: true,
 		Units:   []Unit{{Package: "kernel/perf", Only: exactTests}},
+	},
+	{
+		Name:       "contention",
+		Contention: true,
+		NeedRDT:    true,
+		Units:      []Unit{{Package: "agent", Only: contentionTests}},
 	},
 }
 
@@ -109,7 +119,8 @@ func (b *Builder) Build(ctx context.Context, packages []string) error {
 	if err := os.RemoveAll(filepath.Join(b.Dir, "bin")); err != nil {
 		return err
 	}
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./rig/guest"}
+	// The version is the one that the tests' goldens name.
+	args := []string{"build", "-trimpath", "-ldflags=-s -w -X main.version=test", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./rig/guest"}
 	if err := b.run(ctx, args...); err != nil {
 		return err
 	}
@@ -206,10 +217,14 @@ func exists(name string) bool {
 }
 
 // environment is what internal/rigtest reads.
-func environment(k *Kernel, m Machine) []string {
-	return []string{
+func environment(k *Kernel, m Machine, s *Stage) []string {
+	env := []string{
 		rigtest.EnvKernel + "=" + k.Series,
 		rigtest.EnvMachine + "=" + string(m),
 		rigtest.EnvOut + "=/out",
 	}
+	if s.Contention {
+		env = append(env, rigtest.EnvContention+"=1")
+	}
+	return env
 }

@@ -20,6 +20,7 @@ type Options struct {
 	Go      string // the go command
 	Series  string // of the kernel
 	Machine Machine
+	Seed    uint64 // of what the emulated hardware leaves to chance
 	Select  Selection
 }
 
@@ -133,7 +134,7 @@ func (t *tester) units(s *Stage) []Unit {
 func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 	var units []Unit
 	expected := map[string][]string{}
-	plan := wire.Plan{Disk: "/dev/vda", Env: environment(t.kernel, t.Machine)}
+	plan := wire.Plan{Disk: "/dev/vda", Env: environment(t.kernel, t.Machine, s)}
 	limit := bootTime
 	for _, u := range t.units(s) {
 		tests, err := t.builder.Tests(ctx, &u, t.Select.Run)
@@ -161,6 +162,9 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 		return 0, err
 	}
 	fmt.Fprintf(t.out, "stage %s: kernel %s\n", s.Name, t.kernel.Release)
+	if s.Contention {
+		fmt.Fprintf(t.out, "seed %d (replay: make rig-test KERNEL=%s PKG=./%s RUN=%s ARGS=-seed=%d)\n", t.Seed, t.Series, units[0].Package, units[0].Only, t.Seed)
+	}
 	log.judge = func(pkg string, raw []byte, end *wire.Message) *Result {
 		return judge(t.Go, t.kernel, t.Machine, pkg, expected[pkg], raw, end, t.skips)
 	}
@@ -217,7 +221,7 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 	ctx, stop := context.WithCancelCause(ctx)
 	answering := make(chan error, 1)
 	go func() {
-		c := &Contention{Table: table}
+		c := &Contention{Table: table, Seed: t.Seed}
 		if s.Contention {
 			c.Tenants = tenants
 		}

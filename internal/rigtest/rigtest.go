@@ -16,6 +16,8 @@ const (
 	EnvMachine = "COMMENSAL_RIG_MACHINE"
 	// EnvOut is the folder whose files the rig brings out of the guest.
 	EnvOut = "COMMENSAL_RIG_OUT"
+	// EnvContention is set where a task's counters depend on who else ran.
+	EnvContention = "COMMENSAL_RIG_CONTENTION"
 )
 
 // StockReason is why a test of RDT or of the PMU is skipped on the stock machine.
@@ -38,6 +40,17 @@ func NeedRDT(t testing.TB) {
 	t.Helper()
 	if os.Getenv(EnvMachine) == "stock" {
 		t.Skip(StockReason)
+	}
+}
+
+// NeedContention skips a test whose tasks must hurt each other, as the counters show it,
+// anywhere but where the rig emulates that.
+func NeedContention(t testing.TB) {
+	t.Helper()
+	Only(t, "resctrl is mounted")
+	NeedRDT(t)
+	if os.Getenv(EnvContention) == "" {
+		t.Fatal("this machine's counters do not depend on who runs: the test belongs into the rig's stage \"contention\"")
 	}
 }
 

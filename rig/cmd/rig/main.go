@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -30,7 +31,11 @@ func run() int {
 	flag.BoolVar(&o.Select.Verbose, "v", false, "print all that the tests print")
 	flag.StringVar(&o.Repo, "repo", ".", "the checkout")
 	flag.StringVar(&o.Go, "go", "go", "the go command")
+	flag.Uint64Var(&o.Seed, "seed", 0, "of what the emulated hardware leaves to chance; 0: a new one, which is printed")
 	flag.Parse()
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
 	o.Machine = rig.Machine(*machine)
 	o.Select.Packages = strings.Fields(*packages)
 	if flag.NArg() > 0 || (o.Machine != rig.RDT && o.Machine != rig.Stock) {
