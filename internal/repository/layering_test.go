@@ -47,6 +47,8 @@ var rooms = []room{
 	{dir: "kernel", uses: []string{"kernel"}},
 	{dir: "node", uses: []string{"model", "node"}},
 	{dir: "node/linux", uses: []string{"kernel", "model", "node"}},
+	{dir: "twin/machine"},
+	{dir: "twin", uses: []string{"model", "node", "twin", "twin/machine"}},
 	{dir: "slo", uses: []string{"slo"}},
 	{dir: "agent", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent"}},
 	{dir: "lab", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab"}},

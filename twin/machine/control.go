@@ -1,0 +1,149 @@
+package machine
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// What the kernel's knobs do to a task and to the machine.
+
+// SetShares sets a task's cpu.shares; the kernel clamps to [2, 262144].
+func (m *Machine) SetShares(num int, shares int64) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	t.shares = float64(max(2, min(262144, shares)))
+	return nil
+}
+
+// SetIdle makes a task SCHED_IDLE, or normal again.
+func (m *Machine) SetIdle(num int, idle bool) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	t.idle = idle
+	return nil
+}
+
+// SetCPUs restricts a task to CPUs of which at least one is online.
+func (m *Machine) SetCPUs(num int, cpus CPUSet) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	if cpus.And(FullSet(m.cfg.CPUs())) != cpus || cpus.And(m.online) == (CPUSet{}) {
+		return fmt.Errorf("machine: CPUs %q: none online, or more than there are", cpus)
+	}
+	if t.cpus != cpus {
+		t.cpus = cpus
+		m.placement.stale = true
+	}
+	return nil
+}
+
+// SetOnline takes a CPU away or brings it back. The first CPU stays.
+func (m *Machine) SetOnline(cpu int, online bool) error {
+	if cpu <= 0 || cpu >= m.cfg.CPUs() {
+		return fmt.Errorf("machine: CPU %d cannot be switched", cpu)
+	}
+	if online {
+		m.online.Add(cpu)
+	} else {
+		m.online.Remove(cpu)
+	}
+	m.placement.stale = true
+	return nil
+}
+
+// Online returns the CPUs that are online.
+func (m *Machine) Online() CPUSet { return m.online }
+
+// SetPages says where a task's pages are: shares of the nodes, in sum 1.
+func (m *Machine) SetPages(num int, pages []float64) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	sum := 0.0
+	for _, p := range pages {
+		if !(p >= 0) {
+			return fmt.Errorf("machine: a share of pages of %v", p)
+		}
+		sum += p
+	}
+	if len(pages) != m.cfg.Sockets || !(sum > 0) {
+		return fmt.Errorf("machine: pages on %d nodes with sum %v", len(pages), sum)
+	}
+	for i, p := range pages {
+		t.pages[i] = p / sum
+	}
+	return nil
+}
+
+// Pages returns the share of a task's pages on each node.
+func (m *Machine) Pages(num int) ([]float64, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return nil, err
+	}
+	return append([]float64(nil), t.pages...), nil
+}
+
+// clos is a class of service: the ways that it may fill and the MBA level, by socket.
+type clos struct {
+	mask []uint32
+	mba  []int
+}
+
+func defaultCLOS(c *Config) clos {
+	k := clos{mask: make([]uint32, c.Sockets), mba: make([]int, c.Sockets)}
+	for s := range k.mask {
+		k.mask[s] = 1<<c.LLCWays - 1
+		k.mba[s] = 100
+	}
+	return k
+}
+
+// AddCLOS makes a class with all ways and no delay and returns its number. 0 is there
+// from the start, and every task begins in it.
+func (m *Machine) AddCLOS() int {
+	m.clos = append(m.clos, defaultCLOS(&m.cfg))
+	return len(m.clos) - 1
+}
+
+// SetCLOS moves a task into a class.
+func (m *Machine) SetCLOS(num, class int) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	if class < 0 || class >= len(m.clos) {
+		return fmt.Errorf("machine: no class %d", class)
+	}
+	t.clos = class
+	return nil
+}
+
+// SetWays sets the ways of a socket's LLC that a class may fill. It evicts nothing: what
+// its tasks have elsewhere goes as others fill it (resctrl.rst, "llc_occupancy").
+func (m *Machine) SetWays(class, socket int, mask uint32) error {
+	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets {
+		return fmt.Errorf("machine: no class %d on socket %d", class, socket)
+	}
+	if mask == 0 || bits.Len32(mask) > m.cfg.LLCWays {
+		return fmt.Errorf("machine: mask %#x, and the cache has %d ways", mask, m.cfg.LLCWays)
+	}
+	m.clos[class].mask[socket] = mask
+	return nil
+}
+
+// SetMBA sets the level of a class in per cent, 10 to 100.
+func (m *Machine) SetMBA(class, socket, percent int) error {
+	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets || percent < 10 || percent > 100 {
+		return fmt.Errorf("machine: no MBA level %d of class %d on socket %d", percent, class, socket)
+	}
+	m.clos[class].mba[socket] = percent
+	return nil
+}

@@ -1,0 +1,171 @@
+// Package machine is the physics of a simulated server: CPU time, caches, memory
+// bandwidth and latency, and the requests and work that tasks get done with them. It is
+// deterministic: the same configuration, seed and calls give the same results.
+//
+// Time advances in steps (Config.StepNsec, 10 ms). In a step tasks first get CPU time
+// (sched.go), then the cache and the memory settle how many cycles an instruction takes
+// each of them (cache.go, memory.go), and then the instructions are spent on requests or
+// work (request.go, work.go). What one step leaves open, such as how long the memory
+// takes under the load that its own latency lets through, is settled over several: the
+// next one begins with what the last one ended with.
+//
+// docs/TWIN.md has the model in equations, with sources, and what it leaves out.
+package machine
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// Config describes a server. Sizes are bytes, times nanoseconds, rates per second.
+type Config struct {
+	Sockets        int
+	CoresPerSocket int
+	ThreadsPerCore int // 1, or 2 with SMT
+
+	Hz float64 // of every core, while it is not halted
+
+	LLCBytes float64 // of one socket
+	LLCWays  int
+	// LLCHitCycles is what a hit in the LLC costs beyond one in the core's own caches.
+	LLCHitCycles float64
+
+	MemLatencyNsec  float64 // of an unloaded memory node, from its own socket
+	MemPeakBytes    float64 // of one node, with reads only
+	LinkLatencyNsec float64 // what an access to another socket's node adds
+	LinkPeakBytes   float64 // of the links out of one socket
+	MemBytes        float64 // of one node
+
+	// SMTSlowdown is how much longer a thread's instructions take while its sibling
+	// works: 0.6 means 1.6 times.
+	SMTSlowdown float64
+
+	StepNsec int64
+}
+
+// Skylake is a server with two sockets of the kind that most published curves are of.
+func Skylake() Config {
+	return Config{
+		Sockets: 2, CoresPerSocket: 16, ThreadsPerCore: 2,
+		Hz: 2.6e9, LLCBytes: 22 << 20, LLCWays: 11, LLCHitCycles: 44,
+		MemLatencyNsec: 67, MemPeakBytes: 112e9, LinkLatencyNsec: 60, LinkPeakBytes: 41e9, MemBytes: 192 << 30,
+		SMTSlowdown: 0.6, StepNsec: 10e6,
+	}
+}
+
+// CPUs returns the number of logical CPUs. They are numbered as Linux numbers them on
+// most servers: the first threads of all cores, socket by socket, then the second ones.
+func (c *Config) CPUs() int { return c.Sockets * c.CoresPerSocket * c.ThreadsPerCore }
+
+// SocketOf returns a logical CPU's socket.
+func (c *Config) SocketOf(cpu int) int {
+	return cpu % (c.Sockets * c.CoresPerSocket) / c.CoresPerSocket
+}
+
+// CoreOf returns a logical CPU's core, numbered over all sockets.
+func (c *Config) CoreOf(cpu int) int { return cpu % (c.Sockets * c.CoresPerSocket) }
+
+// Check returns what makes the configuration impossible.
+func (c *Config) Check() error {
+	type bound struct {
+		name           string
+		value, min, to float64
+	}
+	for _, b := range []bound{
+		{"sockets", float64(c.Sockets), 1, maxSockets},
+		{"cores per socket", float64(c.CoresPerSocket), 1, 256},
+		{"threads per core", float64(c.ThreadsPerCore), 1, 2},
+		{"frequency", c.Hz, 1e8, 1e10},
+		{"LLC size", c.LLCBytes, 1 << 16, 1 << 40},
+		{"LLC ways", float64(c.LLCWays), 1, maxWays},
+		{"cycles of an LLC hit", c.LLCHitCycles, 1, 1000},
+		{"memory latency", c.MemLatencyNsec, 1, 1e5},
+		{"memory bandwidth", c.MemPeakBytes, 1e6, 1e13},
+		{"link latency", c.LinkLatencyNsec, 0, 1e5},
+		{"link bandwidth", c.LinkPeakBytes, 1e6, 1e13},
+		{"memory size", c.MemBytes, 1 << 20, 1 << 50},
+		{"SMT slowdown", c.SMTSlowdown, 0, 3},
+		{"step", float64(c.StepNsec), 1e5, 1e9},
+	} {
+		// Written so that NaN fails.
+		if !(b.value >= b.min && b.value <= b.to) {
+			return fmt.Errorf("machine: %s %v is not in [%g, %g]", b.name, b.value, b.min, b.to)
+		}
+	}
+	return nil
+}
+
+const (
+	maxSockets = 8
+	maxWays    = 32
+	// cacheLine is what a miss moves.
+	cacheLine = 64
+)
+
+// Machine is a running server.
+type Machine struct {
+	cfg   Config
+	now   int64
+	rng   *rand.Rand
+	tasks []*Task // in the order of their numbers; gone ones are nil
+	live  []*Task
+
+	clos  []clos
+	cache []cache  // one a socket
+	mem   []memory // one a node, which is one a socket
+
+	placement placement
+	flows     []flow   // scratch
+	fillers   []filler // scratch
+	online    CPUSet
+	busyNsec  float64
+	stallNsec float64
+}
+
+// New returns a machine without tasks.
+func New(cfg Config, seed uint64) (*Machine, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	m := &Machine{cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0x6d616368696e65)), online: FullSet(cfg.CPUs())}
+	m.clos = []clos{defaultCLOS(&cfg)}
+	for range cfg.Sockets {
+		m.cache = append(m.cache, newCache(&cfg))
+		m.mem = append(m.mem, newMemory(&cfg))
+	}
+	return m, nil
+}
+
+// Config returns the machine's description.
+func (m *Machine) Config() Config { return m.cfg }
+
+// NowNsec returns the time since the machine started.
+func (m *Machine) NowNsec() int64 { return m.now }
+
+// BusyNsec returns the CPU time that tasks used on all CPUs together.
+func (m *Machine) BusyNsec() uint64 { return uint64(m.busyNsec) }
+
+// StallNsec returns the time in which some task was ready and waited for a CPU: PSI's
+// "some" for cpu.
+func (m *Machine) StallNsec() uint64 { return uint64(m.stallNsec) }
+
+// Advance lets a time pass, in whole steps; what is left of the last one is not played.
+func (m *Machine) Advance(nsec int64) {
+	for end := m.now + nsec; m.now+m.cfg.StepNsec <= end; {
+		m.step()
+	}
+}
+
+// step plays one step.
+func (m *Machine) step() {
+	dt := m.cfg.StepNsec
+	for _, t := range m.live {
+		t.beginStep(m.now, dt)
+	}
+	m.schedule(dt)
+	m.settle(dt)
+	for _, t := range m.live {
+		m.spend(t, dt)
+	}
+	m.now += dt
+}

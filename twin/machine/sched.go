@@ -1,0 +1,269 @@
+package machine
+
+import "math"
+
+// atom is a set of CPUs that no task's cpuset and no socket's border divides: within it,
+// every task that may use one of them may use all.
+type atom struct {
+	socket int
+	cpus   float64
+	member CPUSet
+	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
+	sibling []float64
+	load    float64 // CPUs in use
+	waiting float64 // CPUs' worth of threads that wait
+}
+
+// placement is the machine's CPUs as the cpusets divide them.
+type placement struct {
+	stale bool
+	atoms []atom
+	of    [][]int // by position in live: the atoms that the task may use
+}
+
+// schedule gives CPU time: each task's want is spread over the CPUs that it may use,
+// first evenly, then to where there is room; where an atom is short, its CPUs are divided
+// by cpu.shares (weighted max-min, which is what CFS comes to over a few periods). What a
+// task does not get although it is ready is its run-queue delay.
+func (m *Machine) schedule(dt int64) {
+	if m.placement.stale {
+		m.place()
+	}
+	p := &m.placement
+	for a := range p.atoms {
+		p.atoms[a].load, p.atoms[a].waiting = 0, 0
+	}
+	for _, t := range m.live {
+		t.given, t.wait = 0, t.limit.allow(t.want, dt)
+		clear(t.share)
+		clear(t.on)
+	}
+	const rounds = 3
+	for range rounds {
+		if !m.offer() {
+			break
+		}
+	}
+	stalled := 0.0
+	for i, t := range m.live {
+		collisions := 0.0
+		for _, a := range p.of[i] {
+			at := &p.atoms[a]
+			t.on[at.socket] += t.share[a]
+			if t.cfg.Requests != nil && at.load > 0 {
+				others := (at.load - t.share[a]) / at.load
+				collisions += t.share[a] * others * queueing(at.load/at.cpus, at.cpus)
+			}
+		}
+		t.late = 0
+		if t.given > 0 {
+			t.late = collisions / t.given
+		}
+		held := math.Max(0, t.want-t.given-t.wait) // by its own quota
+		waited := (t.wait + collisions) * float64(dt)
+		t.count.delay += waited + held*float64(dt)
+		t.count.throttledNsec += held * float64(dt)
+		stalled += waited
+		t.sib = m.siblingBusy(i)
+	}
+	m.stallNsec += math.Min(stalled, float64(dt))
+}
+
+// offer spreads what tasks still wait for over their atoms and lets each atom divide its
+// room; false when nobody waits, or no room is left to wait for.
+func (m *Machine) offer() bool {
+	p := &m.placement
+	again := false
+	for a := range p.atoms {
+		at := &p.atoms[a]
+		room := at.cpus - at.load
+		if room <= 1e-9 {
+			continue
+		}
+		m.divide(a, room)
+		again = true
+	}
+	if !again {
+		return false
+	}
+	for _, t := range m.live {
+		if t.wait > 1e-9 {
+			return true
+		}
+	}
+	return false
+}
+
+// divide gives an atom's room to those that wait for it: everyone up to the same
+// multiple of its shares, nobody more than it asks for here.
+func (m *Machine) divide(a int, room float64) {
+	p := &m.placement
+	// What each asks for here: its part of the room that it has everywhere.
+	asks, weights := 0.0, 0.0
+	for i, t := range m.live {
+		t.ask = 0
+		if t.wait <= 1e-9 || !contains(p.of[i], a) {
+			continue
+		}
+		all := 0.0
+		for _, b := range p.of[i] {
+			if b >= a { // earlier ones have had their turn in this round
+				all += p.atoms[b].cpus - p.atoms[b].load
+			}
+		}
+		t.ask = t.wait * room / math.Max(all, room)
+		asks += t.ask
+		weights += t.weight()
+	}
+	if asks <= 0 {
+		return
+	}
+	level := math.Inf(1)
+	if asks > room {
+		level = m.waterLevel(room, weights)
+	}
+	for _, t := range m.live {
+		if t.ask <= 0 {
+			continue
+		}
+		got := math.Min(t.ask, level*t.weight())
+		t.share[a] += got
+		t.given += got
+		t.wait = math.Max(0, t.wait-got) // rounding may go below
+		p.atoms[a].load += got
+	}
+}
+
+// waterLevel finds the level at which min(ask, level x weight) fills the room.
+func (m *Machine) waterLevel(room, weights float64) float64 {
+	level := room / weights
+	for {
+		left, open := room, 0.0
+		for _, t := range m.live {
+			switch {
+			case t.ask <= 0:
+			case t.ask <= level*t.weight():
+				left -= t.ask
+			default:
+				open += t.weight()
+			}
+		}
+		if open == 0 {
+			return level
+		}
+		next := left / open
+		if next <= level*(1+1e-12) {
+			return next
+		}
+		level = next
+	}
+}
+
+// idleWeight is the weight of a SCHED_IDLE entity against 1024 (kernel/sched/sched.h).
+const idleWeight = 3
+
+func (t *Task) weight() float64 {
+	if t.idle {
+		return idleWeight
+	}
+	return t.shares
+}
+
+func contains(list []int, v int) bool {
+	for _, x := range list {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// queueing is the mean wait for a CPU per unit of run time of threads that come and go,
+// when k CPUs are used to the share rho: Sakasegawa's approximation of M/M/k. It stands
+// for the moments in which the balancer has not yet found the idle CPU. Threads that
+// always run meet nobody that way: what they wait is in the division of CPU time.
+func queueing(rho, k float64) float64 {
+	rho = math.Min(rho, 0.95) // beyond, that division has the waiting
+	return math.Pow(rho, math.Sqrt(2*(k+1))-1) / (k * (1 - rho))
+}
+
+// siblingBusy returns the share of a task's time in which its SMT sibling works.
+func (m *Machine) siblingBusy(i int) float64 {
+	t, p := m.live[i], &m.placement
+	if m.cfg.ThreadsPerCore < 2 || t.given <= 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, a := range p.of[i] {
+		at := &p.atoms[a]
+		busy := 0.0
+		for b, part := range at.sibling {
+			rho := p.atoms[b].load / p.atoms[b].cpus
+			if b == a {
+				// Within one set of CPUs the scheduler prefers cores that are
+				// wholly idle: only what does not fit on them shares.
+				rho = math.Max(2-1/math.Max(rho, 0.5), 0.3*rho*rho)
+			}
+			busy += part * rho
+		}
+		sum += t.share[a] * busy
+	}
+	return sum / t.given
+}
+
+// place divides the CPUs anew.
+func (m *Machine) place() {
+	p := &m.placement
+	*p = placement{of: make([][]int, len(m.live))}
+	index := map[string]int{}
+	atomOf := make([]int, m.cfg.CPUs())
+	key := make([]byte, 0, len(m.live)+1)
+	for cpu := range m.cfg.CPUs() {
+		atomOf[cpu] = -1
+		if !m.online.Has(cpu) {
+			continue
+		}
+		key = append(key[:0], byte(m.cfg.SocketOf(cpu)))
+		for _, t := range m.live {
+			allowed := byte(0)
+			if t.cpus.Has(cpu) {
+				allowed = 1
+			}
+			key = append(key, allowed)
+		}
+		a, ok := index[string(key)]
+		if !ok {
+			a = len(p.atoms)
+			index[string(key)] = a
+			p.atoms = append(p.atoms, atom{socket: m.cfg.SocketOf(cpu)})
+		}
+		p.atoms[a].member.Add(cpu)
+		p.atoms[a].cpus++
+		atomOf[cpu] = a
+	}
+	for i, t := range m.live {
+		for a := range p.atoms {
+			if p.atoms[a].member.And(t.cpus) == p.atoms[a].member {
+				p.of[i] = append(p.of[i], a)
+			}
+		}
+		t.share = make([]float64, len(p.atoms))
+	}
+	m.placeSiblings(atomOf)
+}
+
+func (m *Machine) placeSiblings(atomOf []int) {
+	p := &m.placement
+	cores := m.cfg.Sockets * m.cfg.CoresPerSocket
+	for a := range p.atoms {
+		p.atoms[a].sibling = make([]float64, len(p.atoms))
+	}
+	if m.cfg.ThreadsPerCore < 2 {
+		return
+	}
+	for cpu, a := range atomOf {
+		if b := atomOf[(cpu+cores)%(2*cores)]; a >= 0 && b >= 0 {
+			p.atoms[a].sibling[b] += 1 / p.atoms[a].cpus
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// TaskConfig describes a task: what its instructions are like, where it may run, and
+// what it has to do.
+type TaskConfig struct {
+	Name    string
+	Threads int
+
+	// CPI is cycles per instruction on a core of its own, without what LLC accesses cost.
+	CPI float64
+	// APKI is accesses to the LLC per thousand instructions; Curve is how many of them
+	// miss.
+	APKI  float64
+	Curve MissCurve
+	// Overlap is how many misses are under way at once (memory-level parallelism).
+	Overlap float64
+	// WriteShare is the share of writes in its memory traffic.
+	WriteShare float64
+	// Spread is the relative standard deviation of its CPI from one piece of work to the
+	// next, and SpreadNsec how long work stays alike (CPI2 figure 5: about 4 %).
+	Spread     float64
+	SpreadNsec int64
+
+	Shares int64 // cpu.shares; 0: 1024
+	// CPUs and Nodes restrict it; empty: everywhere. Pages is the share of its pages on
+	// each node; empty: on the sockets that it may run on, evenly.
+	CPUs  CPUSet
+	Pages []float64
+
+	// Exactly one of the two.
+	Requests *Requests
+	Work     *Work
+}
+
+const (
+	maxThreads    = 1024
+	defaultShares = 1024
+)
+
+// ErrNoTask: the task is not, or not any more, on the machine.
+var ErrNoTask = errors.New("machine: no such task")
+
+// Check returns what makes the task impossible on a machine.
+func (c *TaskConfig) Check(m *Config) error {
+	type bound struct {
+		name           string
+		value, min, to float64
+	}
+	for _, b := range []bound{
+		{"threads", float64(c.Threads), 1, maxThreads},
+		{"CPI", c.CPI, 0.1, 100},
+		{"LLC accesses per 1000 instructions", c.APKI, 0, 1000},
+		{"overlap", c.Overlap, 1, 64},
+		{"share of writes", c.WriteShare, 0, 0.99},
+		{"spread", c.Spread, 0, 0.5},
+		{"shares", float64(c.Shares), 0, 262144},
+	} {
+		if !(b.value >= b.min && b.value <= b.to) {
+			return fmt.Errorf("machine: task %s: %s %v is not in [%g, %g]", c.Name, b.name, b.value, b.min, b.to)
+		}
+	}
+	if err := c.Curve.Check(); err != nil {
+		return fmt.Errorf("task %s: %w", c.Name, err)
+	}
+	if c.CPUs != (CPUSet{}) && c.CPUs.And(FullSet(m.CPUs())) != c.CPUs {
+		return fmt.Errorf("machine: task %s: CPUs %s, and the machine has 0-%d", c.Name, c.CPUs, m.CPUs()-1)
+	}
+	if len(c.Pages) > m.Sockets {
+		return fmt.Errorf("machine: task %s: pages on %d nodes, and the machine has %d", c.Name, len(c.Pages), m.Sockets)
+	}
+	for _, p := range c.Pages {
+		if !(p >= 0 && p <= 1) {
+			return fmt.Errorf("machine: task %s: a share of pages of %v", c.Name, p)
+		}
+	}
+	if (c.Requests == nil) == (c.Work == nil) {
+		return fmt.Errorf("machine: task %s: wants either requests or work", c.Name)
+	}
+	if c.Requests != nil {
+		return c.Requests.check(c.Name)
+	}
+	return c.Work.check(c.Name)
+}
+
+// Counters are what a task has done since it started. All but the times of Delay only
+// grow by what really happened.
+type Counters struct {
+	UsageNsec     uint64 // on CPUs
+	DelayNsec     uint64 // ready, and waiting for a CPU or for its quota
+	Cycles        uint64
+	RefCycles     uint64
+	Instructions  uint64
+	LLCReferences uint64
+	LLCMisses     uint64
+	MemBytes      uint64 // moved to and from memory
+	Periods       uint64 // of CFS bandwidth control
+	Throttled     uint64 // of these, with the quota used up
+	ThrottledNsec uint64
+	WorkDone      uint64 // instructions of closed-loop work
+	Requests      uint64 // completed
+}
+
+// Task is a task on a machine.
+type Task struct {
+	cfg  TaskConfig
+	num  int
+	rng  *rand.Rand
+	clos int
+
+	count  counters
+	limit  bandwidth
+	shares float64
+	cpus   CPUSet
+	idle   bool // SCHED_IDLE
+	pages  []float64
+	spread float64 // factor on the CPI of the work at hand
+	drawn  int64
+
+	queue queue // of open-loop requests
+	phase phase // of closed-loop work
+
+	// Of the current step.
+	want  float64   // CPUs that it could use
+	given float64   // CPUs that it got
+	on    []float64 // given, by socket
+	share []float64 // given, by atom of the placement
+	wait  float64   // ready and waiting, in CPUs
+	ask   float64   // of the atom at hand
+	late  float64   // mean wait for a CPU per unit of its work, of threads that come and go
+	sib   float64   // share of its time with a busy sibling
+	perf  []socketPerf
+	ips   float64 // instructions per second on a CPU, over all sockets
+}
+
+// counters are Counters before rounding.
+type counters struct {
+	usage, delay, cycles, instructions, references, misses, bytes float64
+	periods, throttled, requests                                  uint64
+	throttledNsec, work                                           float64
+}
+
+// socketPerf is how a task's instructions go on one socket.
+type socketPerf struct {
+	ways   []float64 // share of each way of the LLC that it fills
+	bytes  float64   // of the LLC
+	mpki   float64
+	cpi    float64
+	insert float64 // bytes per second that it brings into the LLC
+}
+
+// Add starts a task and returns its number, which is not used again.
+func (m *Machine) Add(cfg TaskConfig) (int, error) {
+	if err := cfg.Check(&m.cfg); err != nil {
+		return 0, err
+	}
+	t := &Task{
+		cfg: cfg, num: len(m.tasks), rng: rand.New(rand.NewPCG(m.rng.Uint64(), m.rng.Uint64())),
+		shares: defaultShares, cpus: cfg.CPUs, spread: 1, drawn: math.MinInt64 / 2,
+		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets),
+	}
+	if cfg.Shares > 0 {
+		t.shares = float64(cfg.Shares)
+	}
+	if t.cpus == (CPUSet{}) {
+		t.cpus = FullSet(m.cfg.CPUs())
+	}
+	for s := range t.perf {
+		t.perf[s].ways = make([]float64, m.cfg.LLCWays)
+		t.perf[s].cpi = cfg.CPI
+	}
+	t.ips = m.cfg.Hz / cfg.CPI
+	t.limit = unlimited()
+	t.pages = placePages(&m.cfg, &cfg, t.cpus)
+	t.queue.init(&cfg)
+	m.tasks = append(m.tasks, t)
+	m.live = append(m.live, t)
+	m.placement.stale = true
+	return t.num, nil
+}
+
+// placePages returns the share of a task's pages on each node, in sum 1.
+func placePages(m *Config, c *TaskConfig, cpus CPUSet) []float64 {
+	pages := make([]float64, m.Sockets)
+	sum := 0.0
+	for i, p := range c.Pages {
+		pages[i] = p
+		sum += p
+	}
+	if sum == 0 {
+		for cpu := range m.CPUs() {
+			if cpus.Has(cpu) {
+				pages[m.SocketOf(cpu)]++
+				sum++
+			}
+		}
+	}
+	for i := range pages {
+		pages[i] /= sum
+	}
+	return pages
+}
+
+// Remove ends a task.
+func (m *Machine) Remove(num int) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	m.tasks[num] = nil
+	for i, l := range m.live {
+		if l == t {
+			m.live = append(m.live[:i], m.live[i+1:]...)
+			break
+		}
+	}
+	m.placement.stale = true
+	return nil
+}
+
+func (m *Machine) task(num int) (*Task, error) {
+	if num < 0 || num >= len(m.tasks) || m.tasks[num] == nil {
+		return nil, fmt.Errorf("%w: %d", ErrNoTask, num)
+	}
+	return m.tasks[num], nil
+}
+
+// Counters returns what a task has done.
+func (m *Machine) Counters(num int) (Counters, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return Counters{}, err
+	}
+	c := &t.count
+	return Counters{
+		UsageNsec: uint64(c.usage), DelayNsec: uint64(c.delay),
+		Cycles: uint64(c.cycles), RefCycles: uint64(c.cycles), Instructions: uint64(c.instructions),
+		LLCReferences: uint64(c.references), LLCMisses: uint64(c.misses), MemBytes: uint64(c.bytes),
+		Periods: c.periods, Throttled: c.throttled, ThrottledNsec: uint64(c.throttledNsec),
+		WorkDone: uint64(c.work), Requests: c.requests,
+	}, nil
+}
+
+// beginStep asks what a task could use in the step that begins.
+func (t *Task) beginStep(now, dt int64) {
+	if t.cfg.Spread > 0 && now-t.drawn >= max(t.cfg.SpreadNsec, dt) {
+		t.drawn = now
+		// Log-normal, with mean 1: work that takes longer than usual does so by more
+		// than other work falls short, as CPI2's figure 7 has it.
+		t.spread = math.Exp(t.cfg.Spread*t.rng.NormFloat64() - t.cfg.Spread*t.cfg.Spread/2)
+	}
+	t.limit.begin(now, &t.count)
+	if t.cfg.Requests != nil {
+		t.want = t.queue.wanted(t, now, dt)
+	} else {
+		t.want = t.phase.wanted(t, now)
+	}
+	t.want = math.Min(t.want, float64(t.cfg.Threads))
+}
