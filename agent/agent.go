@@ -39,6 +39,7 @@ type Agent struct {
 	log     *slog.Logger
 
 	host     node.Host
+	lacks    func(dst []linux.Lack) []linux.Lack // what single tasks do without
 	engine   *engine.Engine
 	rec      *record.Writer
 	guard    *guardian
@@ -155,7 +156,7 @@ func (a *Agent) open(dir string, j *journal.Journal) error {
 	if err != nil {
 		return err
 	}
-	a.host = host
+	a.host, a.lacks = host, host.Lacks
 	for _, m := range host.Missing() {
 		a.log.Info("this machine does not give everything", "missing", m)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
@@ -52,6 +53,15 @@ func (b *bed) await(rng *rand.Rand) {
 	}
 }
 
+// rounds is how often a test of chances is played: in the rig, where a program takes
+// seconds to start, half as often.
+func rounds(n int) int {
+	if rigtest.Inside() {
+		return n / 2
+	}
+	return n
+}
+
 // TestKilledAgent: SIGKILL at random points of a busy run. The guardian puts everything
 // back, and the next agent starts on what it left.
 func TestKilledAgent(t *testing.T) {
@@ -60,12 +70,13 @@ func TestKilledAgent(t *testing.T) {
 	b := newBed(t, "killed", settings{})
 	tasks := b.tree()
 	found := b.knobs()
-	const kills = 8
+	kills := rounds(8)
 	heldAtKill := 0
 	for i := range kills {
 		p := b.agent()
 		stop, done := make(chan struct{}), &sync.WaitGroup{}
 		operate(b.config, tasks, rng.Uint64(), stop, done)
+		eventually(t, "operators are at work", func() bool { return !maps.Equal(found, b.knobs()) })
 		b.await(rng)
 		p.freeze()
 		if !maps.Equal(found, b.knobs()) {
@@ -94,7 +105,7 @@ func TestKilledAgentAndGuardian(t *testing.T) {
 	b := newBed(t, "both", settings{})
 	tasks := b.tree()
 	found := b.knobs()
-	for i := range 4 {
+	for i := range rounds(4) {
 		p := b.agent()
 		b.hold(tasks[0], "0.02", "10m")
 		stop, done := make(chan struct{}), &sync.WaitGroup{}
@@ -104,9 +115,10 @@ func TestKilledAgentAndGuardian(t *testing.T) {
 		close(stop)
 		done.Wait()
 		left := b.knobs()
-		if left[tasks[0]] == found[tasks[0]] || left[tasks[0]+"/a"] == found[tasks[0]+"/a"] {
+		if left[tasks[0]] == found[tasks[0]] {
 			t.Fatalf("nothing is held: the test proves nothing: %v", left)
 		}
+		b.below(tasks[0]+"/a", left, found)
 		time.Sleep(300 * time.Millisecond)
 		if !maps.Equal(left, b.knobs()) {
 			t.Fatalf("somebody restored, though nobody is left: %v", b.processes())
@@ -192,9 +204,8 @@ func TestStopRestores(t *testing.T) {
 		if want := (cgroup.CPUMax{QuotaUsec: 7500, PeriodUsec: 250_000}); now[tasks[0]] != want || now[tasks[1]] != want {
 			t.Fatalf("held: %v", now)
 		}
-		if now[tasks[1]+"/c"].Ratio() > 0.03 || now[tasks[0]+"/a/x"].Ratio() > 0.03 {
-			t.Fatalf("held, with limits above the parent's: %v", now)
-		}
+		b.below(tasks[1]+"/c", now, found)
+		b.below(tasks[0]+"/a/x", now, found)
 		p.stop(sig)
 		b.same(sig.String(), found)
 	}

@@ -134,11 +134,25 @@ func removeTree(cg cgroup.Driver, root string) error {
 		if err := killAll(cg, list[i]); err != nil {
 			return err
 		}
-		if err := cg.Rmdir(list[i]); err != nil && !errors.Is(err, cgroup.ErrVanished) {
+		if err := removeEmpty(cg, list[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeEmpty removes a group whose processes have ended. On cgroup v2 one that is still
+// on its way out is not listed any more, and keeps the group busy.
+func removeEmpty(cg cgroup.Driver, path string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		err := cg.Rmdir(path)
+		if err == nil || errors.Is(err, cgroup.ErrVanished) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // killAll ends every process of one group and waits until the group is empty.

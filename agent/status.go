@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/commensal-io/commensal/engine"
@@ -33,6 +37,8 @@ type TaskStatus struct {
 	Signal    model.Value  `json:"signal"`
 	Threshold float64      `json:"threshold"` // 0: no spec yet
 	Verdict   string       `json:"verdict"`
+	// Lacks says what the task does without, and why: "hardware counters: ...".
+	Lacks []string `json:"lacks,omitempty"`
 }
 
 // HeldStatus is one knob with claims, or with something of ours in it.
@@ -65,6 +71,7 @@ func (a *Agent) status() *Status {
 			Task: s.Tasks.Tasks[i], CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict.String(),
 		})
 	}
+	a.lacking(st)
 	for i := range s.Specs.Entries {
 		if sp := s.Specs.Entries[i].Spec; sp != nil {
 			st.Specs = append(st.Specs, sp)
@@ -74,6 +81,38 @@ func (a *Agent) status() *Status {
 		st.Held = append(st.Held, a.held(&s.Ledger.Knobs[i]))
 	}
 	return st
+}
+
+// maxNames bounds the names in a warning; each task says itself what it lacks.
+const maxNames = 8
+
+// lacking says of each task what it does without, and warns once a reason.
+func (a *Agent) lacking(st *Status) {
+	if a.lacks == nil {
+		return
+	}
+	names := map[string][]string{}
+	var order []string
+	for _, l := range a.lacks(nil) {
+		i, ok := slices.BinarySearchFunc(st.Tasks, l.Task, func(t TaskStatus, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
+		if !ok {
+			continue // the engine has not heard of it yet
+		}
+		text := l.What + ": " + l.Why
+		st.Tasks[i].Lacks = append(st.Tasks[i].Lacks, text)
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], l.Path)
+	}
+	for _, text := range order {
+		list := names[text]
+		who := strings.Join(list[:min(len(list), maxNames)], ", ")
+		if n := len(list) - maxNames; n > 0 {
+			who += fmt.Sprintf(" and %d more", n)
+		}
+		st.Warnings = append(st.Warnings, who+": no "+text)
+	}
 }
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {

@@ -40,17 +40,23 @@ func OpenKernel(dir, series string) (*Kernel, error) {
 		Image:   filepath.Join(base, "vmlinux"),
 		modules: map[string]string{},
 	}
+	if _, err := os.Stat(k.Image); err != nil {
+		return nil, fmt.Errorf("kernel %s: %w: %w", series, ErrNotPrepared, err)
+	}
 	root := filepath.Join(base, "root", "lib", "modules", k.Release)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		name, _, ok := strings.Cut(d.Name(), ".ko")
-		if err != nil || d.IsDir() || !ok {
+		if err != nil {
 			return err
+		}
+		name, _, ok := strings.Cut(d.Name(), ".ko")
+		if d.IsDir() || !ok {
+			return nil
 		}
 		k.modules[moduleName(name)] = path
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kernel %s: %w", series, err)
 	}
 	if len(k.modules) == 0 {
 		return nil, fmt.Errorf("kernel %s: no modules below %s", series, root)
@@ -117,11 +123,11 @@ func readModule(path string) ([]byte, error) {
 	return data, nil
 }
 
-// dependencies reads "depends=a,b" and "softdep=pre: a b" from a module's .modinfo.
+// dependencies reads "depends=a,b" and "softdep=pre: a b post: c" from a module's .modinfo.
 func dependencies(module []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(module))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no ELF file: %w", err)
 	}
 	section := f.Section(".modinfo")
 	if section == nil {
@@ -136,10 +142,27 @@ func dependencies(module []byte) ([]string, error) {
 		if list, ok := strings.CutPrefix(entry, "depends="); ok && list != "" {
 			names = append(names, strings.Split(list, ",")...)
 		}
-		if list, ok := strings.CutPrefix(entry, "softdep=pre: "); ok {
-			list, _, _ = strings.Cut(list, " post:")
-			names = append(names, strings.Fields(list)...)
+		if list, ok := strings.CutPrefix(entry, "softdep="); ok {
+			names = append(names, loadedBefore(list)...)
 		}
 	}
 	return names, nil
+}
+
+// loadedBefore returns the modules of a soft dependency that go first: those after "pre:",
+// which may stand before or after what "post:" names.
+func loadedBefore(softdep string) []string {
+	var names []string
+	pre := false
+	for word := range strings.FieldsSeq(softdep) {
+		switch word {
+		case "pre:", "post:":
+			pre = word == "pre:"
+		default:
+			if pre {
+				names = append(names, word)
+			}
+		}
+	}
+	return names
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Machine is a kind of emulated machine: 2 sockets with 2 cores each, 2 NUMA nodes with
@@ -36,6 +37,9 @@ type Boot struct {
 	Exact bool
 	// Table is the file shared with the patched emulator.
 	Table string
+	// Silence is how long the guest may give no sign of life, PowerOff how long it may
+	// take to end after its last message; 0: as long as a busy host needs.
+	Silence, PowerOff time.Duration
 }
 
 // emulator returns the program.
@@ -63,12 +67,29 @@ func (b *Boot) prepareDisks() error {
 			return err
 		}
 	}
-	out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-F", filepath.Join(b.Dir, "disk")).CombinedOutput()
+	mke2fs, err := findMke2fs()
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(mke2fs, "-q", "-t", "ext4", "-F", filepath.Join(b.Dir, "disk")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
+
+// findMke2fs also looks where the PATH of a user who is not root does not lead.
+func findMke2fs() (string, error) {
+	for _, name := range []string{"mke2fs", "/usr/sbin/mke2fs", "/sbin/mke2fs"} {
+		if found, err := exec.LookPath(name); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("mke2fs: %w", ErrNotPrepared)
+}
+
+// optionValue quotes a value of one of QEMU's options, where a comma ends it.
+func optionValue(s string) string { return strings.ReplaceAll(s, ",", ",,") }
 
 // command returns the emulator's command. The console is its standard output; port is
 // the unix socket on which the host listens for messages.
@@ -89,7 +110,7 @@ func (b *Boot) command(qemu, port string) *exec.Cmd {
 		"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
 		"-numa", "dist,src=0,dst=1,val=21",
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
-		"-chardev", "socket,id=port,path=" + port, "-serial", "chardev:port",
+		"-chardev", "socket,id=port,path=" + optionValue(port), "-serial", "chardev:port",
 		"-kernel", b.Kernel.Image, "-initrd", b.Initramfs,
 		// nmi_watchdog=0: it would hold one of the counters. panic=-1: with
 		// -no-reboot a panic ends the emulator at once.
@@ -98,7 +119,7 @@ func (b *Boot) command(qemu, port string) *exec.Cmd {
 	}
 	for i, name := range []string{"disk", "swap"} {
 		args = append(args,
-			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", filepath.Join(b.Dir, name), i),
+			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", optionValue(filepath.Join(b.Dir, name)), i),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
 	}
 	if b.Exact {

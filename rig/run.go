@@ -4,6 +4,8 @@ package rig
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,10 +25,11 @@ import (
 
 // What a guest may do wrong as a whole.
 var (
-	ErrSilent = errors.New("the guest hangs")
-	ErrDied   = errors.New("the guest ended before its work was done")
-	ErrLate   = errors.New("the guest took too long")
-	ErrFault  = errors.New("the guest could not be made ready")
+	ErrSilent  = errors.New("the guest hangs")
+	ErrDied    = errors.New("the guest ended before its work was done")
+	ErrLate    = errors.New("the guest took too long")
+	ErrFault   = errors.New("the guest could not be made ready")
+	ErrGarbled = errors.New("the guest's messages cannot be understood")
 )
 
 const (
@@ -40,8 +43,9 @@ const (
 )
 
 // Run starts a boot; console gets each line of the guest's console, and each every
-// message of the steps. Errors wrap one of the above, with the console's last words. The
-// emulator has ended when Run returns.
+// message of the steps. An error of the guest wraps one of the above, with the console's
+// last words; ErrNotPrepared and others are of what it needed to start, and ctx's cause
+// is that of its end. The emulator has ended when Run returns.
 func Run(ctx context.Context, dir string, b *Boot, limit time.Duration, console func(string), each func(wire.Message)) error {
 	qemu, err := b.Machine.emulator(dir)
 	if err != nil {
@@ -60,7 +64,7 @@ func Run(ctx context.Context, dir string, b *Boot, limit time.Duration, console 
 	if err != nil {
 		return err
 	}
-	defer port.Close() //nolint:errcheck // closed before when the emulator ends
+	defer port.Close() //nolint:errcheck // nothing was written
 
 	cmd := b.command(qemu, port.Addr().String())
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
@@ -72,9 +76,20 @@ func Run(ctx context.Context, dir string, b *Boot, limit time.Duration, console 
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the emulator: %w", err)
 	}
-	g := &guest{cmd: cmd, port: port, console: console, each: each}
+	g := &guest{
+		cmd: cmd, port: port, console: console, each: each,
+		silence: cmp.Or(b.Silence, silence), powerOff: cmp.Or(b.PowerOff, powerOff),
+	}
 	err = g.follow(ctx, limit, readLines(out), readMessages(port))
-	if exit := cmd.Wait(); err == nil && !g.done {
+	// One that closed both ends and lives has nothing more to say.
+	lingering := time.AfterFunc(g.powerOff, func() { _ = cmd.Process.Kill() })
+	exit := cmd.Wait()
+	lingering.Stop()
+	switch {
+	case err != nil:
+	case g.panic != "":
+		err = fmt.Errorf("%w: %s", ErrDied, g.panic)
+	case !g.done:
 		err = fmt.Errorf("%w: %s", ErrDied, exitText(exit))
 	}
 	if err != nil && len(g.last) > 0 {
@@ -96,8 +111,12 @@ type guest struct {
 	port    net.Listener
 	console func(string)
 	each    func(wire.Message)
-	last    []string
-	done    bool
+
+	silence, powerOff time.Duration
+
+	last  []string
+	panic string // the kernel's, "" for none
+	done  bool
 }
 
 // follow hands on what the guest says until the emulator has closed both ends. Whoever
@@ -105,15 +124,16 @@ type guest struct {
 func (g *guest) follow(ctx context.Context, limit time.Duration, lines <-chan string, messages <-chan received) error {
 	late := time.NewTimer(limit)
 	defer late.Stop()
-	quiet := time.NewTimer(silence)
+	quiet := time.NewTimer(g.silence)
 	defer quiet.Stop()
 	var reason error
 	giveUp := func(err error) {
 		if reason == nil && !g.done {
 			reason = err
 		}
-		// It fails only when the emulator has ended already.
-		_ = g.cmd.Process.Kill()
+		// With what it may have started, which could keep both ends open. It fails
+		// only when all of them have ended already.
+		_ = unix.Kill(-g.cmd.Process.Pid, unix.SIGKILL)
 	}
 	cancelled := ctx.Done()
 	for lines != nil || messages != nil {
@@ -121,7 +141,7 @@ func (g *guest) follow(ctx context.Context, limit time.Duration, lines <-chan st
 		case line, ok := <-lines:
 			if !ok {
 				lines = nil
-				g.port.Close() //nolint:errcheck,gosec // an emulator that never connected never will
+				g.endWait()
 				continue
 			}
 			g.hear(line)
@@ -130,15 +150,17 @@ func (g *guest) follow(ctx context.Context, limit time.Duration, lines <-chan st
 				messages = nil
 				continue
 			}
-			quiet.Reset(silence)
+			if !g.done {
+				quiet.Reset(g.silence)
+			}
 			if err := g.take(m); err != nil {
 				giveUp(err)
 			}
-			if g.done {
-				quiet.Reset(powerOff)
+			if m.Kind == wire.Done {
+				quiet.Reset(g.powerOff)
 			}
 		case <-quiet.C:
-			giveUp(fmt.Errorf("%w: no sign of life for %s", ErrSilent, silence))
+			giveUp(fmt.Errorf("%w: no sign of life for %s", ErrSilent, g.silence))
 		case <-late.C:
 			giveUp(fmt.Errorf("%w: more than %s", ErrLate, limit))
 		case <-cancelled:
@@ -149,9 +171,27 @@ func (g *guest) follow(ctx context.Context, limit time.Duration, lines <-chan st
 	return reason
 }
 
+// endWait ends the wait for the emulator's connection, which will not come any more. One
+// that it made already is before ours in the queue, and its messages are not lost.
+func (g *guest) endWait() {
+	conn, err := net.Dial("unix", g.port.Addr().String())
+	if err != nil {
+		g.port.Close() //nolint:errcheck,gosec // nothing was written
+		return
+	}
+	conn.Close() //nolint:errcheck,gosec // nothing was written
+}
+
+// panicText begins the kernel's own account of why it ends. The trace that follows it is
+// longer than the last words of an error.
+const panicText = "Kernel panic - not syncing"
+
 // hear hands on a line of the console and keeps it for a while.
 func (g *guest) hear(line string) {
 	g.console(line)
+	if at := strings.Index(line, panicText); at >= 0 && g.panic == "" {
+		g.panic = line[at:]
+	}
 	if strings.TrimSpace(line) == "" {
 		return
 	}
@@ -163,15 +203,17 @@ func (g *guest) hear(line string) {
 
 func (g *guest) take(m received) error {
 	if m.err != nil {
-		return fmt.Errorf("a message from the guest: %w", m.err)
+		return fmt.Errorf("%w: %w", ErrGarbled, m.err)
 	}
 	switch m.Kind {
 	case wire.Beat:
 	case wire.Fault:
 		return fmt.Errorf("%w: %s", ErrFault, m.Text)
-	default:
-		g.done = m.Kind == wire.Done
+	case wire.Start, wire.Line, wire.End, wire.File, wire.Done:
+		g.done = g.done || m.Kind == wire.Done
 		g.each(m.Message)
+	default:
+		return fmt.Errorf("%w: a message of kind %q", ErrGarbled, m.Kind)
 	}
 	return nil
 }
@@ -215,18 +257,36 @@ func readMessages(port net.Listener) <-chan received {
 			return // closed: the emulator ended without having connected
 		}
 		defer conn.Close() //nolint:errcheck // read only
-		scanner := bufio.NewScanner(conn)
-		scanner.Buffer(nil, maxMessage)
-		for scanner.Scan() {
-			var m received
-			if err := json.Unmarshal(scanner.Bytes(), &m.Message); err != nil {
-				m.err = fmt.Errorf("%w in %.80q", err, scanner.Text())
-			}
-			messages <- m
-		}
-		if err := scanner.Err(); err != nil && !errors.Is(err, unix.ECONNRESET) {
-			messages <- received{err: err}
-		}
+		scanMessages(conn, func(m received) { messages <- m })
 	}()
 	return messages
+}
+
+// scanMessages decodes the messages of r until its end.
+func scanMessages(r io.Reader, each func(received)) {
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, maxMessage)
+	scanner.Split(wholeLines)
+	for scanner.Scan() {
+		var m received
+		if err := json.Unmarshal(scanner.Bytes(), &m.Message); err != nil {
+			m = received{err: fmt.Errorf("%w in %.80q", err, scanner.Text())}
+		}
+		each(m)
+	}
+	if err := scanner.Err(); err != nil && !errors.Is(err, unix.ECONNRESET) {
+		each(received{err: err})
+	}
+}
+
+// wholeLines is a bufio.SplitFunc. A last line without its end is what a guest was
+// writing when it died: no message, and no fault of its own.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }

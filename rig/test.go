@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/rig/wire"
 )
@@ -46,23 +49,32 @@ func Test(ctx context.Context, o Options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	lock, err := t.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // nothing was written
 	began := time.Now()
 	if err := t.builder.Build(ctx, t.packages()); err != nil {
-		return err
+		return interrupted(ctx, err)
 	}
 	fmt.Fprintf(out, "built in %.0f s\n", time.Since(began).Seconds())
 	ran := 0
 	for i := range stages {
 		n, err := t.stage(ctx, &stages[i])
 		if err != nil {
-			return err
+			return interrupted(ctx, err)
 		}
 		ran += n
 	}
-	if ran == 0 {
+	if ran == 0 && len(t.bad) == 0 {
 		return fmt.Errorf("nothing was selected: no test of %v matches %q", o.Select.Packages, o.Select.Run)
 	}
-	if o.Select.whole() {
+	// What a failed run did not get to was not skipped either.
+	if o.Select.whole() && len(t.bad) == 0 {
 		t.bad = append(t.bad, t.stale()...)
 	}
 	fmt.Fprintf(out, "kernel %s, machine %s: %d packages in %.0f s\n", t.kernel.Release, o.Machine, ran, time.Since(began).Seconds())
@@ -70,6 +82,15 @@ func Test(ctx context.Context, o Options, out io.Writer) error {
 		return fmt.Errorf("%w on kernel %s: %s", ErrFailed, o.Series, strings.Join(t.bad, "; "))
 	}
 	return nil
+}
+
+// interrupted returns why ctx ended, if it did: an error of what was killed for it is no
+// error of its own.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // tester is one call of Test.
@@ -107,6 +128,46 @@ func newTester(o Options, out io.Writer) (*tester, error) {
 	return t, nil
 }
 
+// check refuses, before anything is built, a selection that nothing can match.
+func (t *tester) check() error {
+	var all, unknown []string
+	for _, s := range stages {
+		for _, u := range s.Units {
+			all = append(all, u.Package)
+		}
+	}
+	for _, p := range t.Select.Packages {
+		one := Selection{Packages: []string{p}}
+		if !slices.ContainsFunc(all, one.has) {
+			unknown = append(unknown, p)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(all)
+		return fmt.Errorf("not a package of the rig: %s (it has %s)", strings.Join(unknown, ", "), strings.Join(slices.Compact(all), ", "))
+	}
+	top, sub, _ := strings.Cut(t.Select.Run, "/")
+	for _, pattern := range []string{top, sub} {
+		if _, err := regexp.Compile(pattern); err != nil {
+			return fmt.Errorf("RUN: %w", err)
+		}
+	}
+	return nil
+}
+
+// lock keeps a second run in the same checkout out: each would start its guests from the
+// other's files. It is held until the file is closed.
+func (t *tester) lock() (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(t.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another run of the rig in this checkout is not finished: %w", f.Name(), err), f.Close())
+	}
+	return f, nil
+}
+
 // packages lists what the selected stages need, each once.
 func (t *tester) packages() []string {
 	var list []string
@@ -142,6 +203,10 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 			return 0, err
 		}
 		if len(tests) == 0 {
+			if t.Select.Run == "" {
+				fmt.Fprintf(t.out, "FAIL\t%s\tit has no test for stage %s\n", u.Package, s.Name)
+				t.bad = append(t.bad, fmt.Sprintf("%s has no test for stage %s", u.Package, s.Name))
+			}
 			continue
 		}
 		units = append(units, u)
@@ -171,6 +236,9 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 	err = t.run(ctx, s, boot, limit, log)
 	if cancelled := ctx.Err(); cancelled != nil {
 		return 0, errors.Join(cancelled, log.close())
+	}
+	if err != nil && !ofGuest(err) {
+		return 0, errors.Join(fmt.Errorf("stage %s: %w", s.Name, err), log.close())
 	}
 	for _, u := range units {
 		log.missing(u.Package)
@@ -233,7 +301,18 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 	}()
 	err = Run(ctx, t.dir, b, limit, log.console, log.take)
 	stop(nil)
-	return errors.Join(err, <-answering)
+	// When the rule failed first, Run ended for its error.
+	if failed := <-answering; failed != nil && !errors.Is(err, failed) {
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// ofGuest says whether an error of Run is a guest's; others are of the rig itself.
+func ofGuest(err error) bool {
+	return slices.ContainsFunc([]error{ErrSilent, ErrDied, ErrLate, ErrFault, ErrGarbled}, func(target error) bool {
+		return errors.Is(err, target)
+	})
 }
 
 // stale names the entries of the list of skips that no test needed.

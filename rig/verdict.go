@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -96,18 +97,17 @@ func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string
 			r.Wrong = append(r.Wrong, name+" did not run to its end")
 		}
 	}
-	if end != nil && end.Exit != 0 && len(failed) == 0 || end == nil || end.TimedOut {
-		r.Wrong = append(r.Wrong, fmt.Sprintf("the test binary exited with %d", exitOf(end)))
+	if r.Passed+r.Skipped+r.NoRDT == 0 && len(r.Wrong) == 0 {
+		r.Wrong = append(r.Wrong, "no test ran")
+	}
+	unexplained := end != nil && end.Exit != 0 && len(failed) == 0
+	if unexplained {
+		r.Wrong = append(r.Wrong, fmt.Sprintf("the test binary exited with %d", end.Exit))
+	}
+	if unexplained || end == nil || end.TimedOut {
 		r.Output += tail(raw)
 	}
 	return r
-}
-
-func exitOf(end *wire.Message) int {
-	if end == nil {
-		return -1
-	}
-	return end.Exit
 }
 
 // tail is the end of a raw output, for when nothing else explains it.
@@ -166,6 +166,9 @@ type skip struct {
 	used                       bool
 }
 
+// seriesPattern is how kernels are named here.
+var seriesPattern = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+
 // ParseSkips reads the list: kernel, machine, package, test, reason; "*" in the first
 // two is any, and the test is a pattern as of path.Match.
 func ParseSkips(name, text string) (*Skips, error) {
@@ -180,6 +183,12 @@ func ParseSkips(name, text string) (*Skips, error) {
 		if len(f) < 5 {
 			return nil, fmt.Errorf("%s:%d: want kernel, machine, package, test and a reason", name, n)
 		}
+		if f[1] != "*" && f[1] != string(RDT) && f[1] != string(Stock) {
+			return nil, fmt.Errorf("%s:%d: %q is no machine: want %s, %s or *", name, n, f[1], RDT, Stock)
+		}
+		if f[0] != "*" && !seriesPattern.MatchString(f[0]) {
+			return nil, fmt.Errorf("%s:%d: %q is no kernel: want a series as 6.12, or *", name, n, f[0])
+		}
 		if _, err := path.Match(f[3], ""); err != nil {
 			return nil, fmt.Errorf("%s:%d: %q: %w", name, n, f[3], err)
 		}
@@ -191,7 +200,7 @@ func ParseSkips(name, text string) (*Skips, error) {
 func (s *Skips) allow(kernel string, m Machine, pkg, test string) bool {
 	for i := range s.entries {
 		e := &s.entries[i]
-		match, _ := path.Match(e.test, test) //nolint:errcheck // ParseSkips tried the pattern
+		match, _ := path.Match(e.test, test) // ParseSkips tried the pattern
 		if match && e.pkg == pkg && e.covers(kernel, m) {
 			e.used = true
 			return true

@@ -1,11 +1,25 @@
 // Package cgroup reads and writes Linux control groups. Discover finds what is mounted
-// where; Open returns the Driver for that layout. The v1 driver (type V1) serves pure v1
-// and hybrid hosts; a v2 driver fills the same interfaces.
+// where; Open returns the Driver for that layout: V1 on pure v1 and hybrid hosts, V2 on
+// pure v2 ones. OpenUnified gives V2 wherever there is a cgroup2 mount, and with it what
+// v1 does not know: partitions, memory bounds and events, kill, delegation.
 //
 // A group is named by its path below the hierarchy's root ("/batch/job-7"), which on v1
 // is the same path in every hierarchy that holds it. The root group is "/"; it is read,
 // never written.
 //
+// The layouts differ in more than file names, and Driver does not hide what a caller must
+// know:
+//
+//   - On v1 a group has a file because the kernel has it; on v2 only where the group above
+//     hands the controller down, else the error is an *AbsentControllerError. CPU time and
+//     processes are there in every group of either.
+//   - On v1 a child's quota may not exceed its parent's, and a limit is written in up to
+//     four steps; on v2 it may (the lesser binds), and quota and period are one write. What
+//     a write that was cut off leaves is an IsIntermediate state, or on v1 no quota.
+//   - On v2 processes live in groups that hand no controllers down (ErrInnerGroup), and a
+//     threaded group lists none (ErrThreaded).
+//
+// https://docs.kernel.org/admin-guide/cgroup-v2.html
 // https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html
 // https://docs.kernel.org/scheduler/sched-bwc.html
 package cgroup
@@ -29,6 +43,10 @@ var (
 	ErrUnsupportedLayout = errors.New("unsupported cgroup layout")
 	// ErrTooManyGroups: a walk met more groups than maxGroups and stopped.
 	ErrTooManyGroups = errors.New("too many cgroups")
+	// ErrInnerGroup: a v2 group that hands controllers to its children takes no processes.
+	ErrInnerGroup = errors.New("cgroup hands controllers to its children and takes no processes")
+	// ErrOutsideNamespace: a process or group outside of our cgroup namespace was named.
+	ErrOutsideNamespace = errors.New("outside of this cgroup namespace")
 	// ErrRootGroup: the root group was named where a write was asked for.
 	ErrRootGroup = errors.New("the root cgroup is never written")
 )
@@ -63,10 +81,11 @@ type Driver interface {
 	// List returns the paths of all groups that the cpu controller knows, sorted,
 	// without the root. Groups that vanish during the walk are left out.
 	List() ([]string, error)
-	// Open opens a group for repeated reading. It takes 2 descriptors and one more
-	// for each descendant and each ancestor below the root.
+	// Open opens a group for repeated reading. It takes 2 descriptors (1 on v2) and
+	// one more for each descendant and each ancestor below the root.
 	Open(path string) (Group, error)
-	// OpenRootUsage opens the CPU time of the whole machine.
+	// OpenRootUsage opens the CPU time of the whole machine. On v2 it is as coarse as
+	// /proc/stat.
 	OpenRootUsage() (RootUsage, error)
 	// Inode returns the inode number of the group's cpu directory.
 	Inode(path string) (uint64, error)
@@ -175,11 +194,9 @@ func Open(fs hostfs.FS, m *Mounts) (Driver, error) {
 }
 
 func openV1(fs hostfs.FS, m *Mounts) *V1 {
-	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1))}
+	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: tree{fs, m.V1[CPU]}}
 	for c, dir := range m.V1 {
 		d.mounts[c] = dir
 	}
 	return d
 }
-
-var _ Driver = (*V1)(nil)

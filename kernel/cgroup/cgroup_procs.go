@@ -13,11 +13,18 @@ package cgroup
 // read it for a second (CGROUP_PIDLIST_DESTROY_DELAY). Read once a second or faster, it
 // never changes again; measured on 6.18, a process that joined was not seen at all. So
 // each reading opens the file anew.
+//
+// On v2 a kept descriptor would serve; one more for each group is not worth the few
+// microseconds. There a threaded group refuses the reading (EOPNOTSUPP): the root of its
+// threaded subtree lists the processes.
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // parseProcs appends the ids in data to dst. It does not allocate when dst is large
@@ -37,3 +44,6 @@ func parseProcs(dst []int32, data []byte) ([]int32, error) {
 	}
 	return dst, nil
 }
+
+// isThreaded says whether err is how a v2 kernel refuses the processes of a threaded group.
+func isThreaded(err error) bool { return errors.Is(err, unix.EOPNOTSUPP) }

@@ -1,47 +1,43 @@
 package cgroup
 
-// cpu.cfs_quota_us, cpu.cfs_period_us and cpu.cfs_burst_us: the CPU bandwidth limit of a
-// v1 group (v2 has cpu.max and cpu.max.burst). All three in microseconds.
+// cpu.max and cpu.max.burst: the CPU bandwidth limit of a v2 group, in microseconds, and
+// what both layouts say of such a limit (v1's files: cpu_cfs_quota_us.go).
 //
+// https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files
 // https://docs.kernel.org/scheduler/sched-bwc.html
 //
-//	cpu.cfs_quota_us    20000    (-1: no limit)
-//	cpu.cfs_period_us  100000
-//	cpu.cfs_burst_us        0    (since Linux 5.14)
+//	cpu.max        max 100000     (no limit; or "20000 100000": quota and period)
+//	cpu.max.burst  0              (since Linux 5.14)
 //
-// The three are one limit in three files, and the kernel checks the whole after each
-// write. Its rules (kernel/sched/core.c, tg_set_cfs_bandwidth and
-// tg_cfs_schedulable_down), each refused with EINVAL:
+// Quota and period change in one write, so only the burst needs an order. The kernel's
+// rules (kernel/sched/core.c, tg_set_cfs_bandwidth), each refused with EINVAL:
 //
 //   - quota is at least 1000, period between 1000 and 1000000;
-//   - burst is at most quota; without a quota any burst is taken;
-//   - quota/period, as a 20-bit binary fraction, is at most that of the nearest ancestor
-//     with a quota, and at least that of every descendant with one.
+//   - burst is at most quota; without a quota any burst is taken.
 //
-// So a change of the limit is a walk from one legal state to another on which every step
-// must be legal as well. planCPUMax plans it.
+// Unlike on v1 a child may have more than its parent: the lesser of the two binds
+// (tg_cfs_schedulable_down). A group has these files where its parent hands the cpu
+// controller on; the root group has none.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	quotaFile  = "cpu.cfs_quota_us"
-	periodFile = "cpu.cfs_period_us"
-	burstFile  = "cpu.cfs_burst_us"
+	maxFile      = "cpu.max"
+	maxBurstFile = "cpu.max.burst"
 
-	minQuotaUsec  = 1000    // min_cfs_quota_period
-	minPeriodUsec = 1000    // min_cfs_quota_period
-	maxPeriodUsec = 1000000 // max_cfs_quota_period
-
-	ratioShift = 20                     // BW_SHIFT: what the kernel compares
-	noRatio    = uint64(math.MaxUint64) // RUNTIME_INF
-	maxQuota   = 1<<(64-ratioShift) - 1 // MAX_BW, microseconds
+	minQuotaUsec  = 1000           // min_cfs_quota_period
+	minPeriodUsec = 1000           // min_cfs_quota_period
+	maxPeriodUsec = 1000000        // max_cfs_quota_period
+	maxQuota      = 1<<(64-20) - 1 // MAX_BW, microseconds
 )
 
 // CPUMax is a group's bandwidth limit: QuotaUsec of CPU time in each PeriodUsec, and
@@ -103,7 +99,7 @@ func IsIntermediate(found, intended, current CPUMax) bool {
 type CPUMaxError struct {
 	Path    string   // of the group
 	File    string   // that was refused; "" when nothing was tried
-	Value   int64    // that was refused
+	Value   string   // that was refused, as it was written
 	Written []string // files already changed: the limit is in between
 	Err     error
 }
@@ -112,7 +108,7 @@ type CPUMaxError struct {
 func (e *CPUMaxError) Error() string {
 	s := "write cpu limit of " + e.Path + ": "
 	if e.File != "" {
-		s += fmt.Sprintf("%s = %d: ", e.File, e.Value)
+		s += e.File + " = " + e.Value + ": "
 	}
 	s += e.Err.Error()
 	if len(e.Written) > 0 {
@@ -124,109 +120,71 @@ func (e *CPUMaxError) Error() string {
 // Unwrap returns the cause.
 func (e *CPUMaxError) Unwrap() error { return e.Err }
 
-// step is one write.
-type step struct {
-	file  string
-	value int64
-}
-
-// ratioRoom is what the rest of the tree leaves a group: its ratio must lie in
-// [floor, ceil] whenever it has a quota.
-type ratioRoom struct {
-	floor uint64 // the greatest finite ratio of its descendants; 0 if none
-	ceil  uint64 // the least finite ratio of its ancestors; noRatio if none
-}
-
-// kernelRatio is the kernel's to_ratio.
-func kernelRatio(quotaUsec, periodUsec int64) uint64 {
-	if quotaUsec < 0 {
-		return noRatio
-	}
-	return uint64(quotaUsec) << ratioShift / uint64(periodUsec)
-}
-
-// planCPUMax returns the writes that lead from one limit to another, both of which are
-// legal in room, such that the kernel takes each of them.
-//
-// Burst goes down first and up last, so that it never exceeds a quota. Quota and period
-// need care only when both change:
-//
-//   - Without a quota the period is free: from -1 the period goes first, to -1 last.
-//   - When they move apart (quota up, period down or the reverse), each order passes
-//     through a ratio between the old and the new.
-//   - When they move the same way, one order dips below both ratios and the other
-//     exceeds both. A dip holds the group a little tighter for some microseconds and is
-//     refused only when a descendant's quota is in the way; so it is preferred. The
-//     excess is refused only when an ancestor is in the way. When both are, the quota
-//     is lifted, which always passes (a v1 group without quota counts as its parent).
-//     A staircase of intermediate quotas was rejected: it needs room between the two
-//     ratios, and its steps are in no journal.
-func planCPUMax(from, to CPUMax, room ratioRoom) []step {
-	var steps []step
-	if to.BurstUsec < from.BurstUsec {
-		steps = append(steps, step{burstFile, to.BurstUsec})
-	}
-	steps = append(steps, planRatio(from, to, room)...)
-	if to.BurstUsec > from.BurstUsec {
-		steps = append(steps, step{burstFile, to.BurstUsec})
-	}
-	return steps
-}
-
-func planRatio(from, to CPUMax, room ratioRoom) []step {
-	quota, period := step{quotaFile, to.QuotaUsec}, step{periodFile, to.PeriodUsec}
-	quotaFirst, periodFirst := []step{quota, period}, []step{period, quota}
-	switch {
-	case from.QuotaUsec == to.QuotaUsec && from.PeriodUsec == to.PeriodUsec:
-		return nil
-	case from.QuotaUsec == to.QuotaUsec:
-		return []step{period}
-	case from.PeriodUsec == to.PeriodUsec:
-		return []step{quota}
-	case from.QuotaUsec < 0:
-		return periodFirst
-	case to.QuotaUsec < 0:
-		return quotaFirst
-	}
-	low, lowOrder := kernelRatio(to.QuotaUsec, from.PeriodUsec), quotaFirst
-	high, highOrder := kernelRatio(from.QuotaUsec, to.PeriodUsec), periodFirst
-	if low > high {
-		low, lowOrder, high, highOrder = high, highOrder, low, lowOrder
-	}
-	switch {
-	case low >= room.floor:
-		return lowOrder
-	case high <= room.ceil:
-		return highOrder
-	}
-	return []step{{quotaFile, -1}, period, quota}
-}
-
-// ReadCPUMax implements Driver. The three files are read one after the other.
-func (d *V1) ReadCPUMax(path string) (CPUMax, error) {
-	var m CPUMax
-	var err error
-	if m.QuotaUsec, err = d.readInt(CPU, path, quotaFile); err != nil {
+// ReadCPUMax implements Driver. The two files are read one after the other.
+func (d *V2) ReadCPUMax(path string) (CPUMax, error) {
+	data, err := d.read(path, maxFile)
+	if err != nil {
 		return CPUMax{}, err
 	}
-	if m.PeriodUsec, err = d.readInt(CPU, path, periodFile); err != nil {
-		return CPUMax{}, err
+	m, err := parseCPUMax(data)
+	if err != nil {
+		return CPUMax{}, fmt.Errorf("read cpu.max of cgroup %s: %w", path, err)
 	}
 	// A kernel without the file saves no burst up: 0 is what it does.
-	m.BurstUsec, err = d.readInt(CPU, path, burstFile)
+	burst, err := d.readUint(path, maxBurstFile)
 	if err != nil && !errors.Is(err, ErrUnsupported) {
 		return CPUMax{}, err
 	}
-	if m.PeriodUsec <= 0 {
-		return CPUMax{}, fmt.Errorf("read cpu limit of %s: %w: period %d", path, ErrMalformed, m.PeriodUsec)
+	if burst > maxQuota {
+		return CPUMax{}, fmt.Errorf("read cpu.max.burst of cgroup %s: %w: %d", path, ErrMalformed, burst)
+	}
+	m.BurstUsec = int64(burst)
+	return m, nil
+}
+
+// parseCPUMax reads "max 100000" or "20000 100000".
+func parseCPUMax(data []byte) (CPUMax, error) {
+	quota, period, ok := bytes.Cut(bytes.TrimSuffix(data, []byte("\n")), []byte(" "))
+	m := CPUMax{QuotaUsec: -1}
+	var err, err2 error
+	if string(quota) != "max" {
+		m.QuotaUsec, err = strconv.ParseInt(string(quota), 10, 64)
+	}
+	m.PeriodUsec, err2 = strconv.ParseInt(string(period), 10, 64)
+	if !ok || err != nil || err2 != nil || m.QuotaUsec < -1 || m.PeriodUsec <= 0 || string(quota) == "-1" {
+		return CPUMax{}, fmt.Errorf("%w cpu.max %q", ErrMalformed, clip(data))
 	}
 	return m, nil
 }
 
-// WriteCPUMax implements Driver: it reads what is there, plans, and writes only the
-// files that differ. A limit that the tree has no room for is refused with EINVAL before
-// anything is written; the kernel has the last word.
-func (d *V1) WriteCPUMax(path string, v CPUMax) error {
+// planCPUMaxV2 returns the writes that lead from one limit to another, each of which the
+// kernel takes: burst goes down before the quota and up after it. So what a crash leaves
+// behind has each of quota, period and burst from one end or the other (IsIntermediate).
+func planCPUMaxV2(from, to CPUMax) []textStep {
+	var steps []textStep
+	burst := textStep{maxBurstFile, strconv.FormatInt(to.BurstUsec, 10)}
+	if to.BurstUsec < from.BurstUsec {
+		steps = append(steps, burst)
+	}
+	if from.QuotaUsec != to.QuotaUsec || from.PeriodUsec != to.PeriodUsec {
+		quota := "max"
+		if to.QuotaUsec >= 0 {
+			quota = strconv.FormatInt(to.QuotaUsec, 10)
+		}
+		steps = append(steps, textStep{maxFile, quota + " " + strconv.FormatInt(to.PeriodUsec, 10)})
+	}
+	if to.BurstUsec > from.BurstUsec {
+		steps = append(steps, burst)
+	}
+	return steps
+}
+
+// textStep is one write.
+type textStep struct{ file, value string }
+
+// WriteCPUMax implements Driver: it reads what is there and writes only the files that
+// differ. What no kernel takes is refused before anything is written.
+func (d *V2) WriteCPUMax(path string, v CPUMax) error {
 	fail := func(err error) error { return &CPUMaxError{Path: path, Err: err} }
 	if err := writablePath(path); err != nil {
 		return fail(err)
@@ -238,53 +196,12 @@ func (d *V1) WriteCPUMax(path string, v CPUMax) error {
 	if err != nil {
 		return fail(err)
 	}
-	room := ratioRoom{ceil: noRatio}
-	if from.QuotaUsec != v.QuotaUsec || from.PeriodUsec != v.PeriodUsec {
-		if room, err = d.roomFor(path, v); err != nil {
-			return fail(err)
-		}
-	}
 	var written []string
-	for _, s := range planCPUMax(from, v, room) {
-		if err := d.writeInt(CPU, path, s.file, s.value); err != nil {
+	for _, s := range planCPUMaxV2(from, v) {
+		if err := d.write(path, s.file, s.value); err != nil {
 			return &CPUMaxError{Path: path, File: s.file, Value: s.value, Written: written, Err: err}
 		}
 		written = append(written, s.file)
 	}
 	return nil
-}
-
-// roomFor reads the limits around a group and refuses a v that does not fit.
-func (d *V1) roomFor(path string, v CPUMax) (ratioRoom, error) {
-	room := ratioRoom{ceil: noRatio}
-	for _, up := range ancestors(path) {
-		m, err := d.ReadCPUMax(up)
-		if err != nil {
-			return room, err
-		}
-		room.ceil = min(room.ceil, kernelRatio(m.QuotaUsec, m.PeriodUsec))
-		if v.QuotaUsec >= 0 && kernelRatio(v.QuotaUsec, v.PeriodUsec) > room.ceil {
-			return room, fmt.Errorf("%s exceeds %s of its ancestor %s: %w", v, m, up, unix.EINVAL)
-		}
-	}
-	below, err := d.Descendants(path)
-	if err != nil {
-		return room, err
-	}
-	for _, down := range below {
-		m, err := d.ReadCPUMax(down)
-		switch {
-		case errors.Is(err, ErrVanished):
-			continue
-		case err != nil:
-			return room, err
-		case m.QuotaUsec < 0:
-			continue
-		}
-		room.floor = max(room.floor, kernelRatio(m.QuotaUsec, m.PeriodUsec))
-		if v.QuotaUsec >= 0 && kernelRatio(v.QuotaUsec, v.PeriodUsec) < room.floor {
-			return room, fmt.Errorf("%s is less than %s of its descendant %s: %w", v, m, down, unix.EINVAL)
-		}
-	}
-	return room, nil
 }

@@ -1,6 +1,6 @@
 package cgroup
 
-// cpu.shares and cpu.idle: a group's weight against its siblings.
+// cpu.shares and cpu.idle: a v1 group's weight against its siblings (v2: cpu_weight.go).
 //
 // https://docs.kernel.org/scheduler/sched-design-CFS.html#cfs-group-scheduler-extensions-to-cfs
 //

@@ -1,6 +1,7 @@
 package cgroup
 
-// freezer.state: stops and resumes all tasks of a group and its descendants.
+// freezer.state: stops and resumes all tasks of a v1 group and its descendants (v2:
+// cgroup_freeze.go).
 //
 // https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html
 //

@@ -41,6 +41,7 @@ const (
 	Freezer Controller = "freezer"
 	Memory  Controller = "memory"
 	PIDs    Controller = "pids"
+	IO      Controller = "io" // v2 only: v1's blkio is not used
 )
 
 func controllers() []Controller {
@@ -75,6 +76,11 @@ type Mounts struct {
 	V1 map[Controller]string
 	// Unified is the mount point of cgroup2; "" when there is none.
 	Unified string
+	// UnifiedPartial: the root of Unified is an ordinary group of the host, because
+	// this process is in a cgroup namespace. Groups outside of it cannot be seen.
+	UnifiedPartial bool
+	// NSDelegate: Unified has the mount option nsdelegate (cgroup_delegate.go).
+	NSDelegate bool
 	// UnifiedControllers are those of Unified's root, in the kernel's order: what v1
 	// does not hold.
 	UnifiedControllers []Controller
@@ -106,9 +112,12 @@ func Discover(fs hostfs.FS) (*Mounts, error) {
 		if err != nil {
 			return nil, fmt.Errorf("discover cgroups: %w", err)
 		}
-		for _, name := range strings.Fields(string(data)) {
-			m.UnifiedControllers = append(m.UnifiedControllers, Controller(name))
+		if m.UnifiedControllers, err = parseControllers(data); err != nil {
+			return nil, fmt.Errorf("discover cgroups: %s: %w", path, err)
 		}
+		// Every group but the true root has a type.
+		_, err = fs.Inode(m.Unified + "/cgroup.type")
+		m.UnifiedPartial = err == nil
 	}
 	_, cpuV1 := m.V1[CPU]
 	switch {
@@ -199,13 +208,15 @@ func unescapeOctal(s string) string {
 	return string(out)
 }
 
-// selectMounts picks one usable mount for each controller; the first in the list wins.
+// selectMounts picks one usable mount for each controller: the one that shows most of
+// its hierarchy, of several the first in the list.
 func selectMounts(list []mount) *Mounts {
 	m := &Mounts{V1: make(map[Controller]string)}
 	byID := make(map[int]mount, len(list))
 	for _, x := range list {
 		byID[x.id] = x
 	}
+	shown := make(map[Controller]int)
 	for _, x := range list {
 		if x.fsType != "cgroup" && x.fsType != "cgroup2" {
 			continue
@@ -223,11 +234,18 @@ func selectMounts(list []mount) *Mounts {
 			m.Refused = append(m.Refused, Refusal{Mountpoint: x.point, Reason: reason})
 			continue
 		}
-		if x.fsType == "cgroup2" && m.Unified == "" {
-			m.Unified = x.point
+		up, _ := levelsAbove(x.root)
+		if x.fsType == "cgroup2" {
+			held = []Controller{unified}
 		}
 		for _, c := range held {
-			if _, taken := m.V1[c]; !taken {
+			if at, taken := shown[c]; taken && at >= up {
+				continue
+			}
+			shown[c] = up
+			if c == unified {
+				m.Unified, m.NSDelegate = x.point, slices.Contains(x.superOption, "nsdelegate")
+			} else {
 				m.V1[c] = x.point
 			}
 		}
@@ -235,9 +253,23 @@ func selectMounts(list []mount) *Mounts {
 	return m
 }
 
+// unified stands for the v2 hierarchy among the controllers.
+const unified Controller = "cgroup2"
+
+// levelsAbove returns how far above this process's cgroup namespace a mount begins: "/"
+// is its root, "/../.." two groups above it (the host's mount, seen in a container). A
+// mount that begins below the root, or beside it, is none.
+func levelsAbove(root string) (int, bool) {
+	if root == "/" {
+		return 0, true
+	}
+	n := strings.Count(root, "/..")
+	return n, n > 0 && root == strings.Repeat("/..", n)
+}
+
 // unusable says why a cgroup mount cannot be used; "" if it can.
 func unusable(x mount, list []mount, byID map[int]mount) string {
-	if x.root != "/" {
+	if _, whole := levelsAbove(x.root); !whole {
 		// A container without a cgroup namespace sees its own group so. Paths in
 		// it are not the host's, and the neighbours are not there at all.
 		return fmt.Sprintf("shows only the subtree %s of its hierarchy (a bind mount or a container): the host's groups cannot be seen", x.root)

@@ -39,6 +39,25 @@ const insideContainer = `600 599 0:60 / / rw - overlay overlay rw
 const containerWithHost = insideContainer + `620 600 0:28 / /host\040cgroup/cpu rw - cgroup cgroup rw,cpu
 `
 
+// A container with a cgroup namespace of its own on a v2 host: its root is the container's
+// group. Then the same with the host's mount beside it, as a privileged agent gets it, and
+// with a bind mount of some other group.
+const cgroupNamespace = `600 599 0:60 / / rw - overlay overlay rw
+610 600 0:61 / /sys ro - sysfs sysfs ro
+611 610 0:26 / /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate
+`
+const namespaceWithHost = cgroupNamespace + `620 600 0:26 /../../.. /host/cgroup rw - cgroup2 cgroup2 rw,nsdelegate
+621 600 0:26 /../.. /host/slice rw - cgroup2 cgroup2 rw,nsdelegate
+`
+const namespaceWithNeighbour = cgroupNamespace + `620 600 0:26 /../neighbour /host/cgroup rw - cgroup2 cgroup2 rw
+`
+
+// cgroup2 elsewhere, with a bind mount of one of its groups before it.
+const elsewhere = `30 1 8:1 / / rw - ext4 /dev/sda1 rw
+40 30 0:38 /batch /srv/batch rw - cgroup2 none rw
+41 30 0:38 / /cgroups\040here rw - cgroup2 none rw
+`
+
 // cgroup2 mounted over a v1 tree: the v1 mounts are there and cannot be reached.
 const overmounted = `30 1 8:1 / / rw - ext4 /dev/sda1 rw
 31 30 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw
@@ -51,6 +70,7 @@ func TestDiscover(t *testing.T) {
 		name, mountinfo string
 		controllers     string // of the unified mount; "" writes none
 		unified         string
+		partial         bool // its root is an ordinary group
 		want            Mounts
 	}{
 		{name: "comounted", mountinfo: comounted, want: Mounts{
@@ -60,8 +80,24 @@ func TestDiscover(t *testing.T) {
 			},
 		}},
 		{name: "v2", mountinfo: pureV2, unified: "/sys/fs/cgroup", controllers: "cpuset cpu io memory\n", want: Mounts{
-			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup",
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup", NSDelegate: true,
 			UnifiedControllers: []Controller{"cpuset", "cpu", "io", "memory"},
+		}},
+		{name: "namespace", mountinfo: cgroupNamespace, unified: "/sys/fs/cgroup", partial: true, controllers: "cpu\n", want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup", UnifiedPartial: true, NSDelegate: true,
+			UnifiedControllers: []Controller{"cpu"},
+		}},
+		{name: "namespace with the host's mount", mountinfo: namespaceWithHost, unified: "/host/cgroup", controllers: "cpu\n", want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/host/cgroup", NSDelegate: true,
+			UnifiedControllers: []Controller{"cpu"},
+		}},
+		{name: "namespace with a neighbour", mountinfo: namespaceWithNeighbour, unified: "/sys/fs/cgroup", partial: true, want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/sys/fs/cgroup", UnifiedPartial: true, NSDelegate: true,
+			Refused: []Refusal{{"/host/cgroup", "shows only the subtree /../neighbour of its hierarchy (a bind mount or a container): the host's groups cannot be seen"}},
+		}},
+		{name: "elsewhere", mountinfo: elsewhere, unified: "/cgroups here", want: Mounts{
+			Layout: LayoutV2, V1: map[Controller]string{}, Unified: "/cgroups here",
+			Refused: []Refusal{{"/srv/batch", "shows only the subtree /batch of its hierarchy (a bind mount or a container): the host's groups cannot be seen"}},
 		}},
 		{name: "container", mountinfo: insideContainer, want: Mounts{
 			Layout: LayoutNone, V1: map[Controller]string{},
@@ -83,6 +119,9 @@ func TestDiscover(t *testing.T) {
 			files := map[string]string{"proc/self/mountinfo": c.mountinfo}
 			if c.unified != "" {
 				files[strings.TrimPrefix(c.unified, "/")+"/cgroup.controllers"] = c.controllers
+			}
+			if c.partial {
+				files[strings.TrimPrefix(c.unified, "/")+"/cgroup.type"] = "domain\n"
 			}
 			got, err := Discover(hostfs.NewRoot(writeTree(t, files)))
 			if err != nil {
@@ -125,7 +164,7 @@ func TestDiscoverFails(t *testing.T) {
 }
 
 func TestOpenRefusesLayouts(t *testing.T) {
-	for _, m := range []*Mounts{{Layout: LayoutV2, Unified: "/sys/fs/cgroup"}, {Layout: LayoutNone}} {
+	for _, m := range []*Mounts{{Layout: LayoutV2}, {Layout: LayoutNone}} {
 		d, err := Open(hostfs.NewRoot("/"), m)
 		if d != nil || !errors.Is(err, ErrUnsupportedLayout) || !strings.Contains(err.Error(), m.Layout.String()) {
 			t.Errorf("Open on %s: %v, %v", m.Layout, d, err)
@@ -144,7 +183,7 @@ func TestUnescapeOctal(t *testing.T) {
 }
 
 func FuzzParseMountinfo(f *testing.F) {
-	for _, s := range []string{comounted, pureV2, insideContainer, containerWithHost, overmounted, "1 1 - - - - - - -", "1 1 0:1 / / rw - a b c", "\n\n"} {
+	for _, s := range []string{comounted, pureV2, cgroupNamespace, namespaceWithHost, elsewhere, insideContainer, containerWithHost, overmounted, "1 1 - - - - - - -", "1 1 0:1 / / rw - a b c", "\n\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -162,6 +201,15 @@ func FuzzParseMountinfo(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestLevelsAbove(t *testing.T) {
+	for root, want := range map[string]int{"/": 0, "/..": 1, "/../..": 2, "": -1, "/a": -1, "/..a": -1, "/../a": -1, "/a/..": -1, "..": -1, "/../": -1} {
+		n, ok := levelsAbove(root)
+		if ok != (want >= 0) || (ok && n != want) {
+			t.Errorf("levelsAbove(%q) = %d, %v", root, n, ok)
+		}
+	}
 }
 
 // writeTree makes a root directory that holds files by relative path.

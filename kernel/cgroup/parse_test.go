@@ -16,10 +16,10 @@ func TestParseCPUStat(t *testing.T) {
 		ok         bool
 	}{
 		{"6.18", "nr_periods 118\nnr_throttled 37\nthrottled_time 2910412386\nnr_bursts 2\nburst_time 91\n",
-			CPUStat{NrPeriods: 118, NrThrottled: 37, ThrottledNsec: 2910412386, HasBursts: true, NrBursts: 2, BurstNsec: 91}, true},
-		{"before 5.14", "nr_periods 1\nnr_throttled 2\nthrottled_time 3\n", CPUStat{NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3}, true},
-		{"with a line to come", "nr_periods 1\nnew_line x y\nnr_throttled 2\nthrottled_time 3\n", CPUStat{NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3}, true},
-		{"half a burst", "nr_periods 1\nnr_throttled 2\nthrottled_time 3\nnr_bursts 4\n", CPUStat{NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3, NrBursts: 4}, true},
+			CPUStat{HasQuota: true, NrPeriods: 118, NrThrottled: 37, ThrottledNsec: 2910412386, HasBursts: true, NrBursts: 2, BurstNsec: 91}, true},
+		{"before 5.14", "nr_periods 1\nnr_throttled 2\nthrottled_time 3\n", CPUStat{HasQuota: true, NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3}, true},
+		{"with a line to come", "nr_periods 1\nnew_line x y\nnr_throttled 2\nthrottled_time 3\n", CPUStat{HasQuota: true, NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3}, true},
+		{"half a burst", "nr_periods 1\nnr_throttled 2\nthrottled_time 3\nnr_bursts 4\n", CPUStat{HasQuota: true, NrPeriods: 1, NrThrottled: 2, ThrottledNsec: 3, NrBursts: 4}, true},
 		{"missing", "nr_periods 1\nthrottled_time 3\n", CPUStat{}, false},
 		{"empty", "", CPUStat{}, false},
 		{"no number", "nr_periods 1\nnr_throttled x\nthrottled_time 3\n", CPUStat{}, false},

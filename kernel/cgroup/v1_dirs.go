@@ -7,24 +7,23 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-
-	"github.com/commensal-io/commensal/kernel/hostfs"
 )
-
-const groupPerm = 0o755
 
 // Mkdir makes a group in every hierarchy of the controllers that this package knows. It
 // copies cpuset.cpus and cpuset.mems from the parent, without which the group would take
 // no process. A group that exists already in any of them is an error, and what was made
 // until then is removed. For the lab and for tests: the agent makes no groups.
 func (d *V1) Mkdir(path string) error {
-	maker, err := d.dirMaker(path)
+	maker, err := d.cpu.dirMaker(path)
 	if err != nil {
 		return fmt.Errorf("make cgroup %s: %w", path, err)
 	}
 	var made []string
 	for _, dir := range d.hierarchies() {
 		if err = maker.Mkdir(dir+path, groupPerm); err != nil {
+			if isGone(err) { // the parent is not there
+				err = fmt.Errorf("%w: %w", ErrVanished, err)
+			}
 			break
 		}
 		made = append(made, dir+path)
@@ -45,7 +44,7 @@ func (d *V1) Mkdir(path string) error {
 // nor children (EBUSY). Hierarchies that do not hold it are passed over; if none does,
 // the error is ErrVanished.
 func (d *V1) Rmdir(path string) error {
-	maker, err := d.dirMaker(path)
+	maker, err := d.cpu.dirMaker(path)
 	if err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", path, err)
 	}
@@ -89,17 +88,6 @@ func (d *V1) MovePID(path string, pid int) error {
 		}
 	}
 	return nil
-}
-
-func (d *V1) dirMaker(path string) (hostfs.DirMaker, error) {
-	if err := writablePath(path); err != nil {
-		return nil, err
-	}
-	maker, ok := d.fs.(hostfs.DirMaker)
-	if !ok {
-		return nil, fmt.Errorf("%w: this file access makes no directories", ErrUnsupported)
-	}
-	return maker, nil
 }
 
 // hierarchies returns the mount points of all known controllers, sorted, each once.

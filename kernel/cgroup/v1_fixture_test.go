@@ -19,6 +19,8 @@ const fixture = "testdata/epyc-6.18-hybrid"
 var (
 	_ Driver = (*V1)(nil)
 	_ Group  = (*v1Group)(nil)
+	_ Driver = (*V2)(nil)
+	_ Group  = (*v2Group)(nil)
 )
 
 func fixtureDriver(t *testing.T, fs hostfs.FS) *V1 {
@@ -82,7 +84,7 @@ func TestFixtureGroup(t *testing.T) {
 		t.Errorf("UsageNsec = %d, %v", usage, err)
 	}
 	want := Throttling{
-		Own:               CPUStat{NrPeriods: 31, NrThrottled: 30, ThrottledNsec: 3899378604, HasBursts: true, NrBursts: 1, BurstNsec: 5000000},
+		Own:               CPUStat{HasQuota: true, NrPeriods: 31, NrThrottled: 30, ThrottledNsec: 3899378604, HasBursts: true, NrBursts: 1, BurstNsec: 5000000},
 		NrThrottledAround: 30 + 27,
 	}
 	if got, err := g.Throttling(); err != nil || got != want {

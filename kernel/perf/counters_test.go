@@ -67,37 +67,78 @@ func FuzzScale(f *testing.F) {
 	})
 }
 
-// step is one reading of one CPU with one event.
+// step is one reading of one CPU with one event, and what the estimate and the status are after it.
 type step struct {
 	enabled, running, value uint64
-	want                    outcome
-	estimate                uint64 // after it
+	estimate                uint64
+	status                  Status
+	ended                   bool
 }
 
-func TestAdvance(t *testing.T) {
+func TestTally(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
 	}{
-		{"all the time on the counters", []step{{100, 100, 1000, counted, 1000}, {200, 200, 2500, counted, 2500}}},
-		{"half the time", []step{{100, 50, 1000, counted, 2000}, {200, 100, 2000, counted, 4000}}},
-		{"idle", []step{{0, 0, 0, idle, 0}, {0, 0, 0, idle, 0}}},
+		{"all the time on the counters", []step{{100, 100, 1000, 1000, OK, false}, {200, 200, 2500, 2500, OK, false}}},
+		{"half the time", []step{{100, 50, 1000, 2000, OK, false}, {200, 100, 2000, 4000, OK, false}}},
+		{"idle", []step{{0, 0, 0, 0, OK, false}, {0, 0, 0, 0, OK, true}}},
 		// Scaled totals would fall from 2000·300/200 = 3000 to 2000·400/300 = 2667 at the last reading.
-		{"the past is not rewritten", []step{{100, 100, 1000, counted, 1000}, {300, 200, 2000, counted, 3000}, {400, 300, 2000, counted, 3000}}},
-		{"starved, then covered by the next", []step{{100, 0, 0, starved, 0}, {200, 50, 1000, counted, 4000}}},
-		{"fell, then goes on from there", []step{{100, 100, 1000, counted, 1000}, {50, 50, 10, fell, 1000}, {60, 60, 30, counted, 1020}}},
+		{"the past is not rewritten", []step{{100, 100, 1000, 1000, OK, false}, {300, 200, 2000, 3000, OK, false}, {400, 300, 2000, 3000, OK, false}}},
+		{"a while without a number is not made up for", []step{{100, 0, 0, 0, Unavailable, false}, {200, 50, 1000, 2000, OK, false}}},
+		{"nor is it after a window", []step{{100, 0, 0, 0, Unavailable, true}, {100, 0, 0, 0, OK, true}, {200, 100, 1000, 1000, OK, true}}},
+		{"fell, then goes on from there", []step{{100, 100, 1000, 1000, OK, false}, {50, 50, 10, 1000, Backwards, false}, {60, 60, 30, 1020, OK, false}}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			g := cpuGroup{values: make([]uint64, 1)}
-			sums := make([]Count, 1)
+			tally, out := NewTally(1, 1), make([]Count, 1)
 			for i, s := range test.steps {
-				got := g.advance(s.enabled, s.running, []uint64{s.value}, sums)
-				if got != s.want || sums[0].EstimateRaw != s.estimate {
-					t.Errorf("reading %d: got outcome %d, estimate %d; want %d, %d", i, got, sums[0].EstimateRaw, s.want, s.estimate)
+				tally.Add(0, s.enabled, s.running, []uint64{s.value})
+				tally.Finish(out, s.ended)
+				if out[0].EstimateRaw != s.estimate || out[0].Status != s.status {
+					t.Errorf("reading %d: %+v; want estimate %d, %v", i, out[0], s.estimate, s.status)
 				}
 			}
 		})
+	}
+}
+
+// Two CPUs: one counts, one waits, is covered by the next reading of the same window, and not by another window's.
+func TestTallyKeepsThePlaceOfACPUThatWaits(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		tally, out := NewTally(2, 1), make([]Count, 1)
+		read := func(a, b [3]uint64, ended bool) Count {
+			tally.Add(0, a[0], a[1], a[2:])
+			tally.Add(1, b[0], b[1], b[2:])
+			tally.Finish(out, ended)
+			return out[0]
+		}
+		if got := read([3]uint64{100, 100, 1000}, [3]uint64{100, 0, 0}, ended); got != (Count{1000, 200, 100, 1000, OK}) {
+			t.Errorf("ended %v: first %+v", ended, got)
+		}
+		want := Count{2500, 400, 250, 1000 + 1000 + 500*200/50, OK}
+		if ended {
+			want.EstimateRaw = 1000 + 1000 + 500*100/50
+		}
+		if got := read([3]uint64{200, 200, 2000}, [3]uint64{200, 50, 500}, false); got != want {
+			t.Errorf("ended %v: second %+v, want %+v", ended, got, want)
+		}
+	}
+}
+
+// A group that was opened anew starts at zero and takes nothing away.
+func TestTallyRebase(t *testing.T) {
+	tally, out := NewTally(1, 1), make([]Count, 1)
+	tally.Add(0, 100, 100, []uint64{1000})
+	tally.Rebase(0, 0, 0, []uint64{0})
+	tally.Add(0, 10, 10, []uint64{50})
+	tally.Finish(out, false)
+	if want := (Count{1050, 110, 110, 1050, OK}); out[0] != want {
+		t.Errorf("got %+v, want %+v", out[0], want)
+	}
+	tally.Starved(0)
+	if tally.Finish(out, false); out[0].Status != Unavailable {
+		t.Errorf("in error: %+v, want Unavailable", out[0])
 	}
 }
 

@@ -4,10 +4,12 @@
 // A cgroup is counted per CPU: one group of events (a leader and its members, scheduled together or not at
 // all, so that ratios such as cycles per instruction are of the same instant) on each CPU. A task costs
 //
-//	events × CPUs + 1 descriptors
+//	(events + 2) × CPUs + 1 descriptors
 //
-// (the one more watches whether the cgroup still exists): 4 events on 64 CPUs are 257, and 80 such tasks exhaust a
-// limit of 20,000. Whoever opens counters has to keep that account; see ErrTooManyFiles.
+// (two clocks a CPU because the kernel's own times are not to be trusted, see group.go, one of them only beside hardware
+// events; and one to watch whether the cgroup still exists): 4 events on 64 CPUs are 385, and 52 such tasks exhaust a
+// limit of 20,000. Whoever opens counters has to keep that account; see ErrTooManyFiles. kernel/bpfcounters counts
+// cgroups with events × CPUs descriptors in all (docs/COUNTERS.md has what either costs).
 package perf
 
 import (
@@ -29,6 +31,8 @@ const (
 	Cycles       Event = iota // core cycles not halted: count less at a lower frequency
 	RefCycles                 // cycles not halted at the reference frequency; some CPUs have none
 	Instructions              // instructions retired
+	// LLCReferences is PERF_COUNT_HW_CACHE_REFERENCES: accesses to the last-level cache on Intel, see LLCMisses.
+	LLCReferences
 	// LLCMisses is PERF_COUNT_HW_CACHE_MISSES: misses of the last-level cache on Intel. AMD's core counters end
 	// at the second level, and the kernel maps the event to misses of L2 there: compare within a CPU type only.
 	LLCMisses
@@ -47,6 +51,8 @@ func (e Event) attr() (name string, kind uint32, config uint64, ok bool) {
 		return "ref-cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_REF_CPU_CYCLES, true
 	case Instructions:
 		return "instructions", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS, true
+	case LLCReferences:
+		return "cache-references", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_REFERENCES, true
 	case LLCMisses:
 		return "cache-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES, true
 	case TaskClock:
@@ -115,8 +121,8 @@ func open(e Event, pid, cpu, group, flags int, readFormat uint64, disabled bool)
 
 // Supported tries the event on the calling thread. It returns nil, or an error that wraps ErrNotSupported,
 // ErrPermission or ErrTooManyFiles. Some hypervisors let a hardware event be opened and never count it:
-// the thread works a little, and a unit that says it ran and counted nothing is not supported either (cache misses
-// excepted, which may truly be none).
+// the thread works a little, and a unit that says it ran and counted nothing is not supported either (cache references
+// and misses excepted, which may truly be none).
 func Supported(e Event) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -126,7 +132,7 @@ func Supported(e Event) error {
 		return fmt.Errorf("perf: open %v on this process: %w", e, sorted(err))
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !e.Hardware() || e == LLCMisses {
+	if !e.Hardware() || e == LLCReferences || e == LLCMisses {
 		return nil
 	}
 	var spent uint64

@@ -33,6 +33,8 @@ type Ability struct {
 	Name      string // one of the constants above
 	Available bool
 	Because   string // what it rests on, or the need that is not met and what would meet it; one line
+	Wants     string // what would make it available; empty when it is
+	Limit     string // what to know of it where it is available; may be empty
 }
 
 // need is met by any one of several findings that answer yes, the best first.
@@ -42,28 +44,49 @@ type need []string
 type recipe struct {
 	name  string
 	needs []need
-	note  string // a limit worth knowing where it is available
+	note  func([]Finding) string // a limit worth knowing where it is available; may be nil
 }
+
+// always is a note that holds on every machine.
+func always(text string) func([]Finding) string { return func([]Finding) string { return text } }
 
 var signalRecipes = []recipe{
-	{SignalCPI, []need{{PerfCycles}, {PerfInstructions}, {PerfPerCgroup}}, ""},
-	{SignalMPKI, []need{{PerfLLCMisses}, {PerfInstructions}, {PerfPerCgroup}}, ""},
-	{SignalRunDelay, []need{{Taskstats, ThreadSchedstat}}, "no evidence while a task's own quota throttles it"},
-	{SignalPSI, []need{{PSIPerCgroup}}, "comes late for anonymous memory where there is no swap"},
-	{SignalSLO, nil, "told by the service itself; asks nothing of the kernel"},
+	{SignalCPI, []need{{PerfCycles}, {PerfInstructions}, {PerfPerCgroup}}, nil},
+	{SignalMPKI, []need{{PerfLLCMisses}, {PerfInstructions}, {PerfPerCgroup}}, nil},
+	{SignalRunDelay, []need{{Taskstats, ThreadSchedstat}}, always("no evidence while a task's own quota throttles it")},
+	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
+	{SignalSLO, nil, always("told by the service itself")},
 }
 
+// Resctrl's files belong to root, and only root moves threads of other users into its groups (the kernel asks for
+// the user id and for no capability). Pages of other users' processes take the right to trace them. memory.high is no
+// need of reclaim: package reclaim says why it is not used for that.
 var remedyRecipes = []recipe{
-	{RemedyWays, []need{{Resctrl}, {ResctrlCAT}, {CapSysAdmin, RootUser}}, ""},
-	{RemedyBandwidth, []need{{Resctrl}, {ResctrlMBA}, {CapSysAdmin, RootUser}}, ""},
-	{RemedyMigration, []need{{NUMA}, {CapSysNice}}, ""},
-	{RemedyPool, []need{{CPUQuota}, {CgroupWritable}}, ""},
-	{RemedyBurst, []need{{CPUBurst}, {CPUQuota}, {CgroupWritable}}, "at most the quota"},
-	{RemedyCap, []need{{CPUQuota}, {CgroupWritable}}, ""},
-	{RemedyCpuset, []need{{Cpuset}, {CgroupWritable}}, ""},
-	{RemedyReclaim, []need{{MemoryReclaim, MemoryHigh}, {CgroupWritable}}, "anonymous memory only with swap"},
-	{RemedyFreeze, []need{{Freezer}, {CgroupWritable}}, ""},
-	{RemedyEvict, []need{{CapKill, RootUser, CgroupKill}}, ""},
+	{RemedyWays, []need{{Resctrl}, {ResctrlCAT}, {ResctrlRoom}, {RootUser}}, nil},
+	{RemedyBandwidth, []need{{Resctrl}, {ResctrlMBA}, {ResctrlRoom}, {RootUser}}, nil},
+	{RemedyMigration, []need{{NUMA}, {CapSysPtrace}}, nil},
+	{RemedyPool, []need{{CPUQuota}, {CgroupWritable}}, nil},
+	{RemedyBurst, []need{{CPUBurst}, {CPUQuota}, {CgroupWritable}}, always("at most the quota")},
+	{RemedyCap, []need{{CPUQuota}, {CgroupWritable}}, nil},
+	{RemedyCpuset, []need{{Cpuset}, {CgroupWritable}}, nil},
+	{RemedyReclaim, []need{{MemoryReclaim}, {CgroupWritable}}, fileOnlyWithoutSwap},
+	{RemedyFreeze, []need{{Freezer}, {CgroupWritable}}, nil},
+	{RemedyEvict, []need{{CapKill, CgroupKill}, {CapKill, CgroupWritable}}, nil},
+}
+
+// lateWithoutSwap: pressure by anonymous memory shows when pages come back from swap, and not where there is none.
+func lateWithoutSwap(findings []Finding) string {
+	if Find(findings, Swap).Answer == Yes {
+		return ""
+	}
+	return "comes late for anonymous memory: there is no swap"
+}
+
+func fileOnlyWithoutSwap(findings []Finding) string {
+	if Find(findings, Swap).Answer == Yes {
+		return "file and anonymous memory"
+	}
+	return "file memory only: there is no swap for anonymous memory"
 }
 
 // Signals says which signals of distress this machine can give, in a fixed order.
@@ -83,25 +106,34 @@ func abilities(findings []Finding, recipes []recipe) []Ability {
 // judge is available when every need is met; the reasons are those it rests on, or the first that is missing, with
 // its evidence, and the names of the others.
 func (r recipe) judge(findings []Finding) Ability {
-	var met, unmet []string
+	var met, unmet, limits []string
+	var wants string
 	for _, n := range r.needs {
 		if f, ok := n.met(findings); ok {
 			met = append(met, f.Name+": "+f.Why)
-		} else {
-			if len(unmet) == 0 {
-				unmet = append(unmet, n.missing(findings))
-				continue
+			if f.Only != "" {
+				limits = append(limits, "for "+f.Only)
 			}
-			unmet = append(unmet, strings.Join(n, " or "))
+			continue
 		}
+		if len(unmet) == 0 {
+			wants = n.wants(findings)
+			unmet = append(unmet, n.missing(findings))
+			continue
+		}
+		unmet = append(unmet, strings.Join(n, " or "))
 	}
 	if len(unmet) > 0 {
-		return Ability{Name: r.name, Because: "needs " + strings.Join(unmet, "; also ")}
+		return Ability{Name: r.name, Because: "needs " + strings.Join(unmet, "; also "), Wants: wants}
 	}
-	if r.note != "" {
-		met = append(met, r.note)
+	if r.note != nil {
+		if note := r.note(findings); note != "" {
+			limits = append(limits, note)
+		}
 	}
-	return Ability{Name: r.name, Available: true, Because: strings.Join(met, "; ")}
+	a := Ability{Name: r.name, Available: true, Limit: strings.Join(limits, "; ")}
+	a.Because = strings.Join(append(met, limits...), "; ")
+	return a
 }
 
 // met returns the first finding that answers yes.
@@ -126,4 +158,13 @@ func (n need) missing(findings []Finding) string {
 		text += ", that is: " + wants
 	}
 	return text
+}
+
+// wants says what would meet the need by its first alternative.
+func (n need) wants(findings []Finding) string {
+	f := Find(findings, n[0])
+	if f.Needs != "" {
+		return f.Needs
+	}
+	return f.Name + ": " + string(f.Answer)
 }

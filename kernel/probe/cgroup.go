@@ -2,153 +2,84 @@ package probe
 
 // Control groups: Documentation/admin-guide/cgroup-v1/, Documentation/admin-guide/cgroup-v2.rst
 //
-// /proc/self/mounts names the hierarchies, cgroup.controllers in the root of cgroup2 the controllers there:
+// Package cgroup says where the hierarchies are and which mounts it cannot use: what it refuses is not there for us.
 //
-//	cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0
-//	cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
+// Files of cgroup2 exist only in groups below the root whose parent enables the controller; where nobody made
+// such a group there is nothing to look at. Then the root's cgroup.subtree_control says whether groups would get
+// the controller, and the release, or a sign elsewhere, whether the controller has the file:
 //
-// Files of cgroup2 exist only in groups below the root whose parent enables the controller; where nobody
-// made such a group there is nothing to look at. Files of v1 are mostly in the root group too.
+//	/proc/sys/kernel/sched_cfs_bandwidth_slice_us    there with CONFIG_CFS_BANDWIDTH only
+//
+// Files of v1 are mostly in the root group too.
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
 // maxGroups bounds how many groups are looked at for a file of cgroup2: a large node has tens of thousands, and
 // the slices that an init system or a kubelet makes are among the first.
 const maxGroups = 256
 
-// mount is one line of /proc/self/mounts.
-type mount struct{ dir, fstype, options string }
-
 // layout is where the controllers are.
 type layout struct {
-	v1        map[string]mount // by controller
-	v2        mount            // dir is empty when cgroup2 is not mounted
-	v2Control []string
-	v2Err     error
-	mountErr  error
-	self      string // this process's group in cgroup2
+	mounts *cgroup.Mounts // never nil
+	err    error          // why mounts says nothing
+	self   string         // this process's group in cgroup2
 }
 
-// readMounts reads /proc/self/mounts; a failure shows in the layout.
-func (p *prober) readMounts() {
-	text, err := p.read("/proc/self/mounts")
-	if err != nil {
-		p.groups.mountErr = err
-		return
-	}
-	p.mounts = parseMounts(text)
-}
-
-// parseMounts reads the mount table; lines that are none are left out.
-func parseMounts(text string) []mount {
-	var mounts []mount
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) >= 4 {
-			mounts = append(mounts, mount{dir: unescape(f[1]), fstype: f[2], options: f[3]})
-		}
-	}
-	return mounts
-}
-
-// unescape undoes \040 and its like, which the kernel writes for blanks and backslashes in a path.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && octal(s[i+1:i+4]) {
-			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
-			i += 3
-			continue
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// octal says whether three characters are one byte in octal.
-func octal(s string) bool {
-	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7'
-}
-
-// controllers of v1 that we name; a v1 mount's options hold them among others.
-var v1Controllers = []string{"blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "hugetlb", "memory", "net_cls",
-	"net_prio", "perf_event", "pids", "rdma"}
-
-// readLayout sorts the mounts into hierarchies.
+// readLayout finds the hierarchies; a failure shows in the findings.
 func (p *prober) readLayout() {
-	p.groups.v1 = map[string]mount{}
-	for _, m := range p.mounts {
-		switch m.fstype {
-		case "cgroup2":
-			if p.groups.v2.dir == "" { // a second mount shows the same hierarchy
-				p.groups.v2 = m
-			}
-		case "cgroup":
-			for _, option := range strings.Split(m.options, ",") {
-				if _, seen := p.groups.v1[option]; !seen && contains(v1Controllers, option) {
-					p.groups.v1[option] = m
-				}
-			}
-		}
+	p.groups.mounts, p.groups.err = cgroup.Discover(p.fs)
+	if p.groups.err != nil {
+		p.groups.mounts = &cgroup.Mounts{}
 	}
-	if p.groups.v2.dir == "" {
-		return
+	if p.unified() != "" {
+		p.groups.self, _ = p.ownGroup("")
 	}
-	text, err := p.read(p.groups.v2.dir + "/cgroup.controllers")
-	p.groups.v2Err = err
-	p.groups.v2Control = strings.Fields(text)
-	p.groups.self, _ = p.ownGroup("")
 }
 
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
-}
+// unified is where cgroup2 is mounted, or "".
+func (p *prober) unified() string { return p.groups.mounts.Unified }
+
+// v1 is where a controller's v1 hierarchy is mounted, or "".
+func (p *prober) v1(c cgroup.Controller) string { return p.groups.mounts.V1[c] }
 
 // ownGroup returns this process's path in the hierarchy of a v1 controller, or in cgroup2 for "".
-func (p *prober) ownGroup(controller string) (string, error) {
+func (p *prober) ownGroup(controller cgroup.Controller) (string, error) {
 	text, err := p.read("/proc/self/cgroup")
 	if err != nil {
 		return "", err
 	}
-	return parseOwnGroup(text, controller)
+	return parseOwnGroup(text, string(controller))
 }
 
 // parseOwnGroup finds a hierarchy's line in /proc/self/cgroup: "4:cpu,cpuacct:/a" or "0::/a".
 func parseOwnGroup(text, controller string) (string, error) {
 	for line := range strings.Lines(text) {
 		f := strings.SplitN(strings.TrimRight(line, "\n"), ":", 3)
-		if len(f) == 3 && strings.HasPrefix(f[2], "/") && contains(strings.Split(f[1], ","), controller) {
+		if len(f) == 3 && strings.HasPrefix(f[2], "/") && slices.Contains(strings.Split(f[1], ","), controller) {
 			return f[2], nil
 		}
 	}
 	return "", fmt.Errorf("/proc/self/cgroup: no line for %q", controller)
 }
 
-// rootOf2 says whether the cgroup2 mount shows the true root. In a cgroup namespace, as in a container, what looks
-// like the root is a group below it, which cgroup.type tells: only such groups have the file.
-func (p *prober) rootOf2() bool { return !p.exists(p.groups.v2.dir + "/cgroup.type") }
-
 // group2 finds a group of cgroup2 below its root that has the marker file: this process's own, else the first in
 // alphabetical order, parents before children.
 func (p *prober) group2(marker string) (string, bool) {
-	root := p.groups.v2.dir
+	root := p.unified()
 	if self := p.groups.self; self != "" && self != "/" && !strings.Contains(self, "..") && p.exists(root+self+"/"+marker) {
 		return root + self, true
 	}
-	trueRoot := p.rootOf2()
 	queue := []string{root}
 	for seen := 0; len(queue) > 0 && seen < maxGroups; seen++ {
 		dir := queue[0]
 		queue = queue[1:]
-		if (dir != root || !trueRoot) && p.exists(dir+"/"+marker) {
+		if dir != root && p.exists(dir+"/"+marker) {
 			return dir, true
 		}
 		entries, err := p.fs.ReadDir(dir)
@@ -164,77 +95,106 @@ func (p *prober) group2(marker string) (string, bool) {
 	return "", false
 }
 
+// controlFile is a file that a controller gives each group.
+type controlFile struct {
+	controller cgroup.Controller
+	v1         string  // its name on v1; "" where v1 has no such file
+	v2         string  // its name on cgroup2
+	marker     string  // a file of cgroup2 that every group with the controller has
+	since      version // of v2
+	sign       string  // a path that is there when the kernel is built with it; "" when it always is
+	needs      string  // what gives it
+	meaning    string
+}
+
+const bandwidthSign = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
+
 // cgroupFindings answers about control groups.
 func (p *prober) cgroupFindings() []Finding {
 	return []Finding{
 		p.layoutFinding(),
 		p.writable(),
-		p.controlled(CPUQuota, "cpu", "cpu.cfs_quota_us", "cpu.max", "cpu.weight", "CONFIG_CFS_BANDWIDTH",
-			"bounds a group's CPU time per period", RemedyPool, RemedyCap),
-		p.controlled(CPUBurst, "cpu", "cpu.cfs_burst_us", "cpu.max.burst", "cpu.weight", "Linux 5.14",
-			"mainline bounds the burst by the quota: beyond it the kernel refuses", RemedyBurst),
-		p.controlled(CPUIdle, "cpu", "cpu.idle", "cpu.idle", "cpu.weight", "Linux 5.15",
-			"yields to everything else, and holds back less than a quota does"),
-		p.controlled(Cpuset, "cpuset", "cpuset.cpus", "cpuset.cpus", "cpuset.cpus.effective", "CONFIG_CPUSETS",
-			"keeps a group on named CPUs", RemedyCpuset, RemedyPool),
+		p.controlled(CPUQuota, controlFile{cgroup.CPU, "cpu.cfs_quota_us", "cpu.max", "cpu.weight", version{4, 15}, bandwidthSign,
+			"CONFIG_CFS_BANDWIDTH", "bounds a group's CPU time per period"}, RemedyPool, RemedyCap),
+		p.controlled(CPUBurst, controlFile{cgroup.CPU, "cpu.cfs_burst_us", "cpu.max.burst", "cpu.weight", version{5, 14}, bandwidthSign,
+			"Linux 5.14 with CONFIG_CFS_BANDWIDTH", "mainline bounds the burst by the quota: beyond it the kernel refuses"}, RemedyBurst),
+		p.controlled(CPUIdle, controlFile{cgroup.CPU, "cpu.idle", "cpu.idle", "cpu.weight", version{5, 15}, "",
+			"Linux 5.15", "yields to everything else, and holds back less than a quota does"}),
+		p.controlled(Cpuset, controlFile{cgroup.CPUSet, "cpuset.cpus", "cpuset.cpus", "cpuset.cpus.effective", version{5, 0}, "",
+			"CONFIG_CPUSETS", "keeps a group on named CPUs"}, RemedyCpuset, RemedyPool),
 		p.freezer(),
-		p.core(CgroupKill, "cgroup.kill", 5, 14, "", RemedyEvict),
-		p.memoryFile(MemoryReclaim, "memory.reclaim", 5, 19),
-		p.memoryFile(MemoryHigh, "memory.high", 4, 5),
+		p.core(CgroupKill, "cgroup.kill", version{5, 14}, RemedyEvict),
+		p.controlled(MemoryReclaim, controlFile{cgroup.Memory, "", "memory.reclaim", "memory.current", version{5, 19}, "",
+			"the memory controller on cgroup2, Linux 5.19", "takes a group's memory back on demand, and sets no limit"}, RemedyReclaim),
+		p.controlled(MemoryHigh, controlFile{cgroup.Memory, "", "memory.high", "memory.current", version{4, 5}, "",
+			"the memory controller on cgroup2", "slows a group down above it; not used to reclaim, since the group's threads would wait"}),
 	}
 }
 
-// layoutFinding says v1, hybrid or v2, and which controllers are where.
+// layoutFinding says v1, hybrid or v2, which controllers are where, and which mounts cannot be used.
 func (p *prober) layoutFinding() Finding {
-	if p.groups.mountErr != nil {
-		return Finding{Name: CgroupLayout, Answer: CouldNotTell, Why: oneLine(p.groups.mountErr.Error())}
+	m := p.groups.mounts
+	if p.groups.err != nil {
+		return Finding{Name: CgroupLayout, Answer: CouldNotTell, Why: oneLine(p.groups.err.Error())}
 	}
-	var v1 []string
-	for controller := range p.groups.v1 {
-		v1 = append(v1, controller)
+	var parts []string
+	if m.Layout == cgroup.LayoutHybrid {
+		parts = append(parts, "hybrid")
 	}
-	sort.Strings(v1)
-	v2 := "none"
-	if len(p.groups.v2Control) > 0 {
-		v2 = strings.Join(p.groups.v2Control, " ")
+	if len(m.V1) > 0 {
+		var names []string
+		for c := range m.V1 {
+			names = append(names, string(c))
+		}
+		slices.Sort(names)
+		parts = append(parts, "v1: "+strings.Join(names, " "))
 	}
-	if p.groups.v2Err != nil {
-		v2 = oneLine(p.groups.v2Err.Error())
+	if m.Unified != "" {
+		names := "no controllers"
+		if len(m.UnifiedControllers) > 0 {
+			names = strings.Trim(fmt.Sprint(m.UnifiedControllers), "[]")
+		}
+		part := fmt.Sprintf("v2 at %s: %s", m.Unified, names)
+		if m.UnifiedPartial {
+			part += ", seen from a cgroup namespace: groups outside of it are not there"
+		}
+		parts = append(parts, part)
 	}
-	switch {
-	case len(v1) > 0 && p.groups.v2.dir != "":
-		return Finding{Name: CgroupLayout, Answer: Yes, Why: fmt.Sprintf("/proc/self/mounts: hybrid; v1: %s; v2 at %s: %s",
-			strings.Join(v1, " "), p.groups.v2.dir, v2)}
-	case len(v1) > 0:
-		return Finding{Name: CgroupLayout, Answer: Yes, Why: "/proc/self/mounts: v1: " + strings.Join(v1, " ")}
-	case p.groups.v2.dir != "":
-		return Finding{Name: CgroupLayout, Answer: Yes, Why: fmt.Sprintf("/proc/self/mounts: v2 at %s: %s", p.groups.v2.dir, v2)}
+	for _, r := range m.Refused {
+		parts = append(parts, oneLine(r.Mountpoint+" cannot be used: "+r.Reason))
 	}
-	return Finding{Name: CgroupLayout, Answer: No, Why: "/proc/self/mounts: no cgroup or cgroup2 mount",
-		Needs: "cgroup2 mounted at /sys/fs/cgroup"}
+	f := Finding{Name: CgroupLayout, Answer: yesNo(m.Layout != cgroup.LayoutNone), Needs: "cgroup2 mounted at /sys/fs/cgroup"}
+	if len(parts) == 0 {
+		parts = []string{"no cgroup or cgroup2 mount"}
+	}
+	f.Why = "/proc/self/mountinfo: " + strings.Join(parts, "; ")
+	return settled(f)
 }
 
 // writable says whether limits can be written at all: the mounts are not read-only and the files' owner is us,
 // or permissions do not bind us. Nothing is tried.
 func (p *prober) writable() Finding {
 	f := Finding{Name: CgroupWritable, Gives: []string{RemedyPool, RemedyBurst, RemedyCap, RemedyCpuset, RemedyReclaim, RemedyFreeze}}
-	where := p.groups.v2
-	if m, ok := p.groups.v1["cpu"]; ok {
-		where = m
+	dir := p.v1(cgroup.CPU)
+	if dir == "" {
+		dir = p.unified()
 	}
-	if where.dir == "" {
-		f.Answer, f.Why = No, "/proc/self/mounts: no hierarchy has the cpu controller"
+	if dir == "" {
+		f.Answer, f.Why = No, "no hierarchy has the cpu controller"
+		if p.groups.err != nil {
+			f.Answer, f.Why = CouldNotTell, oneLine(p.groups.err.Error())
+		}
 		return f
 	}
-	if contains(strings.Split(where.options, ","), "ro") {
-		f.Answer, f.Why = No, fmt.Sprintf("/proc/self/mounts: %s is mounted read-only", where.dir)
+	if p.readOnly(dir) {
+		f.Answer, f.Why = No, fmt.Sprintf("/proc/self/mountinfo: %s is mounted read-only", dir)
 		f.Needs = "the host's cgroup mount, writable (in a container: not the read-only copy)"
 		return f
 	}
 	root, dac := p.uidZero(), p.capability(CapDACOverride)
 	switch {
 	case root.Answer == Yes || dac.Answer == Yes:
-		f.Answer, f.Why = Yes, fmt.Sprintf("%s is mounted writable; root user: %s, CAP_DAC_OVERRIDE: %s", where.dir, root.Answer, dac.Answer)
+		f.Answer, f.Why = Yes, fmt.Sprintf("%s is mounted writable; root user: %s, CAP_DAC_OVERRIDE: %s", dir, root.Answer, dac.Answer)
 	case root.Answer == No && dac.Answer == No:
 		f.Answer, f.Why = No, "neither the root user nor CAP_DAC_OVERRIDE: "+root.Why
 		f.Needs = "to run as root, or CAP_DAC_OVERRIDE"
@@ -244,38 +204,68 @@ func (p *prober) writable() Finding {
 	return f
 }
 
-// controlled answers about a file of a controller, wherever the controller is. marker is a file of v2 that every
-// group with the controller enabled has.
-func (p *prober) controlled(name, controller, v1File, v2File, marker, since, meaning string, gives ...string) Finding {
-	f := Finding{Name: name, Gives: gives, Needs: since}
-	if m, ok := p.groups.v1[controller]; ok {
-		path := m.dir + "/" + v1File
-		f.Answer = yesNo(p.exists(path))
-		f.Why = fmt.Sprintf("%s: there; %s", path, meaning)
-		if f.Answer == No {
-			f.Why = path + ": not there"
+// controlled answers about a file of a controller, wherever the controller is.
+func (p *prober) controlled(name string, c controlFile, gives ...string) Finding {
+	f := Finding{Name: name, Gives: gives, Needs: c.needs}
+	if dir := p.v1(c.controller); dir != "" {
+		if c.v1 == "" {
+			f.Answer, f.Why = No, fmt.Sprintf("%s: the %s controller is on v1, which has no %s", dir, c.controller, c.v2)
+			return f
 		}
-		return settled(f)
+		return p.there(f, dir+"/"+c.v1, c.meaning)
 	}
-	if !contains(p.groups.v2Control, controller) {
-		f.Answer, f.Why, f.Needs = No, "no cgroup hierarchy has the "+controller+" controller", "the "+controller+" controller"
-		if p.groups.mountErr != nil || p.groups.v2Err != nil {
+	root := p.unified()
+	if !slices.Contains(p.groups.mounts.UnifiedControllers, c.controller) {
+		f.Answer, f.Why = No, fmt.Sprintf("no cgroup hierarchy has the %s controller", c.controller)
+		f.Needs = fmt.Sprintf("the %s controller", c.controller)
+		if p.groups.err != nil {
 			f.Answer = CouldNotTell
 		}
 		return f
 	}
-	group, found := p.group2(marker)
-	if !found {
-		f.Answer = CouldNotTell
-		f.Why = fmt.Sprintf("%s has the %s controller, and no group looked at has it enabled", p.groups.v2.dir, controller)
-		f.Needs = "a group whose parent has +" + controller + " in cgroup.subtree_control"
-		return f
+	if group, found := p.group2(c.marker); found {
+		return p.there(f, group+"/"+c.v2, c.meaning)
 	}
-	path := group + "/" + v2File
-	f.Answer = yesNo(p.exists(path))
-	f.Why = fmt.Sprintf("%s: there; %s", path, meaning)
-	if f.Answer == No {
-		f.Why = path + ": not there"
+	handed := root + "/cgroup.subtree_control"
+	text, err := p.read(handed)
+	switch {
+	case err != nil:
+		f.Answer, f.Why, f.Needs = CouldNotTell, oneLine(err.Error()), ""
+	case !slices.Contains(strings.Fields(text), string(c.controller)):
+		f.Answer, f.Why = No, fmt.Sprintf("%s: %q: no group is given the %s controller", handed, text, c.controller)
+		f.Needs = fmt.Sprintf("+%s in that file, and in those of the groups down to the tasks (systemd writes them for a slice with such a limit)", c.controller)
+	default:
+		return p.wouldBeThere(f, c)
+	}
+	return f
+}
+
+// there answers by looking.
+func (p *prober) there(f Finding, path, meaning string) Finding {
+	f.Answer, f.Why = No, path+": not there"
+	if p.exists(path) {
+		f.Answer, f.Why = Yes, path+": there; "+meaning
+	}
+	return settled(f)
+}
+
+// wouldBeThere answers where the root hands the controller down and no group has been made yet.
+func (p *prober) wouldBeThere(f Finding, c controlFile) Finding {
+	root := p.unified()
+	nobody := fmt.Sprintf("no group below %s to look at, and it hands %s down", root, c.controller)
+	switch {
+	case p.exists(root + "/" + c.v2):
+		f.Answer, f.Why = Yes, fmt.Sprintf("%s/%s: there, in the root; %s", root, c.v2, c.meaning)
+	case p.kernel == version{}:
+		f.Answer, f.Why = CouldNotTell, nobody+"; the kernel release is unknown"
+	case !p.kernel.atLeast(c.since):
+		f.Answer, f.Why = No, fmt.Sprintf("%s is in Linux since %s", c.v2, c.since)
+	case c.sign == "":
+		f.Answer, f.Why = Yes, fmt.Sprintf("%s; by the release: in Linux since %s; %s", nobody, c.since, c.meaning)
+	case p.exists(c.sign):
+		f.Answer, f.Why = Yes, fmt.Sprintf("%s; by %s and the release: in Linux since %s; %s", nobody, c.sign, c.since, c.meaning)
+	default:
+		f.Answer, f.Why = No, c.sign+": not there"
 	}
 	return settled(f)
 }
@@ -290,57 +280,49 @@ func settled(f Finding) Finding {
 
 // core answers about a file that every group of cgroup2 below the root has since a release. With no such
 // group to look at it goes by the release.
-func (p *prober) core(name, file string, major, minor int, note string, gives ...string) Finding {
-	f := Finding{Name: name, Gives: gives, Needs: fmt.Sprintf("cgroup2 of Linux %d.%d", major, minor)}
-	if p.groups.v2.dir == "" {
-		f.Answer, f.Why = No, "/proc/self/mounts: no cgroup2 mount"
-		if p.groups.mountErr != nil {
-			f.Answer, f.Why = CouldNotTell, oneLine(p.groups.mountErr.Error())
+func (p *prober) core(name, file string, since version, gives ...string) Finding {
+	f := Finding{Name: name, Gives: gives, Needs: "cgroup2 of Linux " + since.String()}
+	root := p.unified()
+	if root == "" {
+		f.Answer, f.Why = No, "/proc/self/mountinfo: no cgroup2 mount"
+		if p.groups.err != nil {
+			f.Answer, f.Why = CouldNotTell, oneLine(p.groups.err.Error())
 		}
 		return f
-	}
-	reach := ""
-	if len(p.groups.v1) > 0 {
-		reach = "; for tasks that live in " + p.groups.v2.dir
 	}
 	if group, found := p.group2("cgroup.procs"); found {
 		path := group + "/" + file
 		f.Answer, f.Why = No, path+": not there"
 		if p.exists(path) {
-			f.Answer, f.Why = Yes, path+": there"+note+reach
+			f.Answer, f.Why, f.Only = Yes, path+": there", p.only()
 		}
 		return settled(f)
 	}
 	if p.kernel == (version{}) {
-		f.Answer, f.Why = CouldNotTell, "no group below "+p.groups.v2.dir+" to look at, and the kernel release is unknown"
+		f.Answer, f.Why = CouldNotTell, "no group below "+root+" to look at, and the kernel release is unknown"
 		return f
 	}
-	f.Answer = yesNo(p.kernel.atLeast(major, minor))
-	f.Why = fmt.Sprintf("no group below %s to look at; by the release: since Linux %d.%d%s%s", p.groups.v2.dir, major, minor, note, reach)
+	f.Answer = yesNo(p.kernel.atLeast(since))
+	f.Why = fmt.Sprintf("no group below %s to look at; by the release: since Linux %s", root, since)
+	if f.Answer == Yes {
+		f.Only = p.only()
+	}
 	return settled(f)
+}
+
+// only says on a hybrid machine whom files of cgroup2 speak for.
+func (p *prober) only() string {
+	if len(p.groups.mounts.V1) == 0 {
+		return ""
+	}
+	return "tasks that live in " + p.unified()
 }
 
 // freezer is a controller of v1, and cgroup.freeze of v2.
 func (p *prober) freezer() Finding {
-	if m, ok := p.groups.v1["freezer"]; ok {
+	if dir := p.v1(cgroup.Freezer); dir != "" {
 		return Finding{Name: Freezer, Answer: Yes, Gives: []string{RemedyFreeze},
-			Why: m.dir + ": v1 freezer (freezer.state in each group below the root)"}
+			Why: dir + ": v1 freezer (freezer.state in each group below the root)"}
 	}
-	return p.core(Freezer, "cgroup.freeze", 5, 2, "", RemedyFreeze)
-}
-
-// memoryFile answers about a file that the memory controller has in v2 only.
-func (p *prober) memoryFile(name, file string, major, minor int) Finding {
-	f := Finding{Name: name, Gives: []string{RemedyReclaim},
-		Needs: fmt.Sprintf("the memory controller on cgroup2, Linux %d.%d", major, minor)}
-	if m, ok := p.groups.v1["memory"]; ok {
-		f.Answer, f.Why = No, m.dir+": the memory controller is on v1, which has no "+file
-		return f
-	}
-	c := p.controlled(name, "memory", file, file, "memory.current", f.Needs, "reclaims a group's memory below its limit", RemedyReclaim)
-	if c.Answer == CouldNotTell && p.kernel != (version{}) && !p.kernel.atLeast(major, minor) {
-		f.Answer, f.Why = No, fmt.Sprintf("since Linux %d.%d", major, minor)
-		return f
-	}
-	return c
+	return p.core(Freezer, "cgroup.freeze", version{5, 2}, RemedyFreeze)
 }

@@ -1,6 +1,6 @@
 package probe
 
-// Memory: /proc/swaps, Documentation/admin-guide/mm/multigen_lru.rst, .../mm/damon/usage.rst,
+// Memory: /proc/swaps, Documentation/admin-guide/mm/zswap.rst, .../mm/multigen_lru.rst, .../mm/damon/usage.rst,
 // .../mm/idle_page_tracking.rst.
 //
 // DAMON's number of kernel threads is one for the machine: who writes it ends the instances of everybody
@@ -14,10 +14,10 @@ import (
 
 // memoryFindings answers about the means to find and move cold pages.
 func (p *prober) memoryFindings() []Finding {
-	return []Finding{p.swap(), p.mglru(), p.damon(), p.idlePages()}
+	return []Finding{p.swap(), p.zswap(), p.mglru(), p.damon(), p.idlePages()}
 }
 
-// swap decides what reclaim can take: without it anonymous memory has nowhere to go.
+// swap decides what reclaim can take: without it, or when it is full, anonymous memory has nowhere to go.
 func (p *prober) swap() Finding {
 	const file = "/proc/swaps"
 	f := Finding{Name: Swap, Gives: []string{RemedyReclaim}, Needs: "a swap device, or zram, for anonymous memory"}
@@ -27,8 +27,59 @@ func (p *prober) swap() Finding {
 		u.Gives = f.Gives
 		return u
 	}
-	areas := strings.Count(text, "\n") // after the heading, one line an area
-	f.Answer, f.Why = yesNo(areas > 0), fmt.Sprintf("%s: areas: %d", file, areas)
+	areas, free, err := parseSwaps(text)
+	switch {
+	case err != nil:
+		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("%s: %s", file, oneLine(err.Error()))
+		return f
+	case areas == 0:
+		f.Answer, f.Why = No, file+": areas: 0"
+		if p.exists("/sys/block/zram0") {
+			f.Why += "; /sys/block/zram0 is there, and no swap"
+			f.Needs = "mkswap and swapon of /dev/zram0 (a size in /sys/block/zram0/disksize first), or another swap device"
+		}
+	default:
+		f.Answer, f.Why = yesNo(free > 0), fmt.Sprintf("%s: areas: %d, free: %d KiB", file, areas, free)
+	}
+	return settled(f)
+}
+
+// parseSwaps reads a heading and a line an area: name, type, size and used in KiB, priority.
+//
+//	Filename				Type		Size		Used		Priority
+//	/dev/zram0                              partition	65532		0		-2
+func parseSwaps(text string) (areas int, freeKiB uint64, err error) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 5 || f[0] == "Filename" {
+			continue
+		}
+		// A deleted file's name has a blank in it: count from the end.
+		size, err := strconv.ParseUint(f[len(f)-3], 10, 63)
+		if err != nil {
+			return 0, 0, fmt.Errorf("size of %q: %w", f[0], err)
+		}
+		used, err := strconv.ParseUint(f[len(f)-2], 10, 63)
+		if err != nil {
+			return 0, 0, fmt.Errorf("use of %q: %w", f[0], err)
+		}
+		areas++
+		freeKiB += size - min(used, size)
+	}
+	return areas, freeKiB, nil
+}
+
+// zswap compresses pages on their way to swap. Context only: without swap it does nothing.
+func (p *prober) zswap() Finding {
+	const file = "/sys/module/zswap/parameters/enabled"
+	text, err := p.read(file)
+	if err != nil {
+		return unread(Zswap, err, "CONFIG_ZSWAP")
+	}
+	f := Finding{Name: Zswap, Answer: yesNo(text == "Y"), Why: file + ": " + oneLine(text), Needs: "Y in " + file}
+	if text != "Y" && text != "N" {
+		f.Answer = CouldNotTell
+	}
 	return settled(f)
 }
 
@@ -47,31 +98,32 @@ func (p *prober) mglru() Finding {
 	return settled(f)
 }
 
+const damonCount = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds"
+
 // damonModules are DAMON users that are configured as modules, each with a parameter "enabled".
 var damonModules = []string{"damon_reclaim", "damon_lru_sort", "damon_stat"}
 
 // damon says whether DAMON is there, and whether somebody runs it.
 func (p *prober) damon() Finding {
-	const file = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds"
 	for _, module := range damonModules {
 		path := "/sys/module/" + module + "/parameters/enabled"
 		if text, err := p.read(path); err == nil && text == "Y" {
 			return Finding{Name: DAMON, Answer: Owned, Why: path + ": Y", Needs: "its owner to leave it; we never touch a running instance"}
 		}
 	}
-	text, err := p.read(file)
+	text, err := p.read(damonCount)
 	if err != nil {
 		return unread(DAMON, err, "CONFIG_DAMON_SYSFS")
 	}
 	n, err := strconv.ParseUint(text, 10, 31)
 	switch {
 	case err != nil:
-		return Finding{Name: DAMON, Answer: CouldNotTell, Why: fmt.Sprintf("%s: %q", file, oneLine(text))}
+		return Finding{Name: DAMON, Answer: CouldNotTell, Why: fmt.Sprintf("%s: %q", damonCount, oneLine(text))}
 	case n > 0:
-		return Finding{Name: DAMON, Answer: Owned, Why: fmt.Sprintf("%s: %d", file, n),
+		return Finding{Name: DAMON, Answer: Owned, Why: fmt.Sprintf("%s: %d", damonCount, n),
 			Needs: "its owner to leave it; we never touch a running instance"}
 	}
-	return Finding{Name: DAMON, Answer: Yes, Why: file + ": 0, nobody uses it"}
+	return Finding{Name: DAMON, Answer: Yes, Why: damonCount + ": 0, nobody uses it"}
 }
 
 // idlePages is idle page tracking. Context only.

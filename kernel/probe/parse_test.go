@@ -3,15 +3,82 @@ package probe
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/kernel/perf"
 )
 
 func TestParseMounts(t *testing.T) {
-	got := parseMounts("cgroup2 /sys/fs/cg\\040roup cgroup2 rw,relatime 0 0\nshort line\n\ncgroup /c cgroup ro,cpu,cpuacct 0 0")
-	want := []mount{{"/sys/fs/cg roup", "cgroup2", "rw,relatime"}, {"/c", "cgroup", "ro,cpu,cpuacct"}}
-	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] {
-		t.Errorf("got %+v, want %+v", got, want)
+	got := parseMounts("28 23 0:25 / /sys/fs/cg\\040roup rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\nshort line\n\n" +
+		"29 23 0:26 / /c ro - cgroup  rw,cpu,cpuacct\n30 23 0:27 / /d rw - cgroup\n")
+	want := []mount{
+		{"/sys/fs/cg roup", "cgroup2", []string{"rw", "relatime", "rw", "nsdelegate"}},
+		{"/c", "cgroup", []string{"ro", "rw", "cpu", "cpuacct"}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mount{})); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	p := &prober{mounts: got}
+	if p.readOnly("/sys/fs/cg roup") || !p.readOnly("/c") || p.readOnly("/elsewhere") || p.mountedV1("cpuacct") != "/c" || p.mountedV1("nsdelegate") != "" {
+		t.Errorf("asked of %+v", got)
+	}
+}
+
+func TestParseSwaps(t *testing.T) {
+	const head = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+	tests := []struct {
+		text  string
+		areas int
+		free  uint64
+	}{
+		{"", 0, 0},
+		{head, 0, 0},
+		{head + "/dev/zram0 partition\t65532\t\t12\t\t-2\n", 1, 65520},
+		{head + "/a file\t100\t100\t-2\n/b\\040(deleted) file\t8\t0\t-3\n", 2, 8},
+		{head + "/a file\t100\t101\t-2\n", 1, 0}, // read while it changed
+	}
+	for _, test := range tests {
+		areas, free, err := parseSwaps(test.text)
+		if err != nil || areas != test.areas || free != test.free {
+			t.Errorf("%q: %d areas, %d KiB free, %v; want %d, %d", test.text, areas, free, err, test.areas, test.free)
+		}
+	}
+	for _, bad := range []string{"/a file x 0 -2\n", "/a file 1 -1 -2\n"} {
+		if areas, free, err := parseSwaps(bad); err == nil {
+			t.Errorf("%q: %d areas, %d KiB free, want an error", bad, areas, free)
+		}
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	made := outcomes{Taskstats: nil,
+		PerfCycles:    fmt.Errorf("perf: open\ncycles: %w", perf.ErrNotSupported),
+		PerfRefCycles: fmt.Errorf("perf: %w", perf.ErrPermission),
+		PerfPerCgroup: fmt.Errorf("perf: %w", perf.ErrNotCgroup2),
+		PerfLLCMisses: errors.New("perf: bad luck")}
+	text := made.format()
+	got := parseOutcomes(text + "no line\nperf: bad\n")
+	if again := got.format(); again != text || strings.Count(text, "\n") != len(made) {
+		t.Errorf("written %q, read and written %q", text, again)
+	}
+	for name, err := range made {
+		back, ok := got[name]
+		if !ok || (err == nil) != (back == nil) {
+			t.Errorf("%s: %v came back as %v", name, err, back)
+		}
+		for _, sentinel := range []error{perf.ErrNotSupported, perf.ErrPermission, perf.ErrNotCgroup2} {
+			if errors.Is(err, sentinel) != errors.Is(back, sentinel) {
+				t.Errorf("%s: %v came back as %v", name, err, back)
+			}
+		}
+	}
+	if err := got.event(perf.Instructions); err == nil {
+		t.Error("an event without a line was counted")
 	}
 }
 
@@ -53,7 +120,7 @@ func TestParseRelease(t *testing.T) {
 			t.Errorf("%q: got %+v, want none", bad, got)
 		}
 	}
-	if !(version{6, 1}).atLeast(5, 19) || (version{5, 9}).atLeast(5, 10) || !(version{5, 10}).atLeast(5, 10) {
+	if !(version{6, 1}).atLeast(version{5, 19}) || (version{5, 9}).atLeast(version{5, 10}) || !(version{5, 10}).atLeast(version{5, 10}) {
 		t.Error("releases compare as strings, not as numbers")
 	}
 }
@@ -106,8 +173,10 @@ func TestConfigured(t *testing.T) {
 
 // FuzzParsers gives every text parser the same input: none may panic, and evidence stays on one line.
 func FuzzParsers(f *testing.F) {
-	f.Add("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
-	f.Add("a \\04 \\777\\ cgroup rw\n")
+	f.Add("28 23 0:25 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n")
+	f.Add("1 1 0:2 / \\04\\777\\ rw - cgroup  rw\n")
+	f.Add("Filename Type Size Used Priority\n/dev/zram0 partition 65532 0 -2\n")
+	f.Add("taskstats: ok\nperf cycles: not supported: no such file\n")
 	f.Add("4:cpu,cpuacct:/a\n0::/\n")
 	f.Add("flags : fpu cat_l3\n")
 	f.Add("0-3,8,9-1")
@@ -129,6 +198,12 @@ func FuzzParsers(f *testing.F) {
 		}
 		if v, ok := parseRelease(text); !ok && v != (version{}) {
 			t.Errorf("%q: refused, and yet %+v", text, v)
+		}
+		if areas, _, err := parseSwaps(text); err == nil && areas < 0 {
+			t.Errorf("%q: %d areas", text, areas)
+		}
+		if once := parseOutcomes(text).format(); parseOutcomes(once).format() != once {
+			t.Errorf("%q: outcomes change when written again: %q", text, once)
 		}
 		_ = parseFlags(text)
 		_ = parseStatus(text)

@@ -2,7 +2,8 @@
 //
 // It looks and never touches: no file is written, no cgroup made, no setting tried on for size. That costs
 // certainty in places, since some files exist only in groups that nobody has made yet; such a finding says
-// that it could not tell, or leans on the kernel version and says so.
+// that it could not tell, or leans on the kernel version and says so. truth_test.go tries for real what is
+// answered here.
 //
 // Every finding carries its evidence in one line: the file and what was in it, or the error.
 package probe
@@ -35,6 +36,7 @@ type Finding struct {
 	Why    string   // the evidence, in one line; never empty
 	Gives  []string // the signals and remedies it has a part in; empty when it is context only
 	Needs  string   // what would turn the answer into yes; empty when it is yes, or nothing would
+	Only   string   // whom a yes speaks for, "tasks that live in /sys/fs/cgroup/unified"; empty: for everybody
 }
 
 // The names of the findings, in the order in which Run returns them.
@@ -64,9 +66,11 @@ const (
 	ResctrlCAT       = "resctrl cat l3"
 	ResctrlMBA       = "resctrl mba"
 	ResctrlMonitor   = "resctrl monitoring"
+	ResctrlRoom      = "resctrl room"
 	NUMA             = "numa nodes"
 	SMT              = "smt"
 	Swap             = "swap"
+	Zswap            = "zswap"
 	MGLRU            = "mglru"
 	DAMON            = "damon"
 	IdlePages        = "idle page tracking"
@@ -79,6 +83,7 @@ const (
 	CapNetAdmin      = "CAP_NET_ADMIN"
 	CapPerfmon       = "CAP_PERFMON"
 	CapSysNice       = "CAP_SYS_NICE"
+	CapSysPtrace     = "CAP_SYS_PTRACE"
 	CapSysResource   = "CAP_SYS_RESOURCE"
 	CapDACOverride   = "CAP_DAC_OVERRIDE"
 	CapKill          = "CAP_KILL"
@@ -89,14 +94,14 @@ const (
 type Options struct {
 	FS hostfs.FS // the host's files, or a captured tree
 	// Live allows the probes that are system calls on the running kernel (netlink, perf_event_open). Without
-	// it, as for a captured tree, they could not tell.
+	// it their outcomes are taken from a captured tree that has them (see Capture), else they could not tell.
 	Live bool
 }
 
 // prober is one run: the files, and what several probes need.
 type prober struct {
 	fs      hostfs.FS
-	live    bool
+	calls   calls // nil: there are none to make, and none were captured
 	kernel  version
 	mounts  []mount
 	groups  layout
@@ -108,7 +113,16 @@ type prober struct {
 
 // Run answers every question, in a fixed order. It does not fail: what cannot be read is a finding.
 func Run(o Options) []Finding {
-	p := &prober{fs: o.FS, live: o.Live}
+	p := &prober{fs: o.FS}
+	if o.Live {
+		p.calls = kernelCalls{fs: o.FS}
+	} else {
+		p.calls = p.capturedCalls()
+	}
+	return p.run()
+}
+
+func (p *prober) run() []Finding {
 	release := p.kernelRelease()
 	p.readMounts()
 	p.readLayout()
@@ -162,6 +176,9 @@ func unread(name string, err error, needs string) Finding {
 	if absent(err) || errors.Is(err, unix.EOPNOTSUPP) {
 		return Finding{Name: name, Answer: No, Why: oneLine(err.Error()), Needs: needs}
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		needs = "to run as root: the file is not for everybody"
+	}
 	return Finding{Name: name, Answer: CouldNotTell, Why: oneLine(err.Error()), Needs: needs}
 }
 
@@ -180,9 +197,11 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 type version struct{ major, minor int }
 
 // atLeast compares with a release that documents a feature.
-func (v version) atLeast(major, minor int) bool {
-	return v.major > major || v.major == major && v.minor >= minor
+func (v version) atLeast(o version) bool {
+	return v.major > o.major || v.major == o.major && v.minor >= o.minor
 }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
 
 // parseRelease reads the head of "6.18.44-generic"; ok is false when there are no two numbers.
 func parseRelease(s string) (v version, ok bool) {

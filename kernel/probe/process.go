@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
 // readStatus reads /proc/self/status.
@@ -50,10 +52,11 @@ var capabilities = []struct {
 	gives   []string
 	without string
 }{
-	{CapSysAdmin, unix.CAP_SYS_ADMIN, []string{RemedyWays, RemedyBandwidth}, "resctrl cannot be mounted"},
+	{CapSysAdmin, unix.CAP_SYS_ADMIN, nil, "page frame numbers are hidden, so that huge pages are moved one by one"},
 	{CapNetAdmin, unix.CAP_NET_ADMIN, []string{SignalRunDelay}, "taskstats refuses, schedstat files serve instead"},
 	{CapPerfmon, unix.CAP_PERFMON, []string{SignalCPI, SignalMPKI}, "perf counters of others are refused (CAP_SYS_ADMIN serves too)"},
-	{CapSysNice, unix.CAP_SYS_NICE, []string{RemedyMigration}, "pages of others cannot be moved, no real-time priority"},
+	{CapSysNice, unix.CAP_SYS_NICE, nil, "no real-time priority"},
+	{CapSysPtrace, unix.CAP_SYS_PTRACE, []string{RemedyMigration}, "pages of other users' processes can neither be looked at nor moved"},
 	{CapSysResource, unix.CAP_SYS_RESOURCE, nil,
 		"the hard descriptor limit cannot be raised, and psi triggers take windows of whole multiples of 2 s only"},
 	{CapDACOverride, unix.CAP_DAC_OVERRIDE, nil, "only files of our own user can be written"},
@@ -126,8 +129,12 @@ func (p *prober) descriptors() Finding {
 		f.Answer, f.Why, f.Needs = CouldNotTell, fmt.Sprintf("%s: %s", file, oneLine(err.Error())), ""
 		return f
 	}
+	limit := strconv.FormatUint(hard, 10)
+	if hard == ^uint64(0) {
+		limit = "unlimited"
+	}
 	f.Answer = yesNo(hard >= minFiles)
-	f.Why = fmt.Sprintf("%s: hard limit %d; counters take events × CPUs + 1 a task", file, hard)
+	f.Why = fmt.Sprintf("%s: hard limit %s; perf per cgroup takes (events + 2) × CPUs + 1 a task", file, limit)
 	return settled(f)
 }
 
@@ -163,23 +170,23 @@ func (p *prober) realTime() Finding {
 		f.Needs = "a real-time share in that file"
 		return f
 	}
-	if m, ok := p.groups.v1["cpu"]; ok {
-		return p.realTimeV1(f, m)
+	if dir := p.v1(cgroup.CPU); dir != "" {
+		return p.realTimeV1(f, dir)
 	}
 	return p.realTimeV2(f)
 }
 
 // realTimeV1 reads the share of our group; without the file, groups do not divide real time.
-func (p *prober) realTimeV1(f Finding, m mount) Finding {
-	own, err := p.ownGroup("cpu")
+func (p *prober) realTimeV1(f Finding, dir string) Finding {
+	own, err := p.ownGroup(cgroup.CPU)
 	if err != nil || strings.Contains(own, "..") {
 		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("group in the cpu hierarchy: %q, %v", own, err)
 		return f
 	}
-	path := strings.TrimRight(m.dir+own, "/") + "/cpu.rt_runtime_us"
+	path := strings.TrimRight(dir+own, "/") + "/cpu.rt_runtime_us"
 	text, err := p.read(path)
 	switch {
-	case err != nil && absent(err) && p.exists(m.dir+"/cpu.rt_runtime_us"):
+	case err != nil && absent(err) && p.exists(dir+"/cpu.rt_runtime_us"):
 		f.Answer, f.Why = CouldNotTell, path+": not there, though in the root: the group is not visible from here"
 	case err != nil && absent(err):
 		f.Answer, f.Why = Yes, path+": not there: groups do not divide real time"
@@ -195,7 +202,7 @@ func (p *prober) realTimeV1(f Finding, m mount) Finding {
 // realTimeV2 goes by the kernel's configuration: cgroup2 has no file for it, and with CONFIG_RT_GROUP_SCHED only the root
 // group has a share.
 func (p *prober) realTimeV2(f Finding) Finding {
-	if p.groups.self == "/" && p.rootOf2() {
+	if p.groups.self == "/" && !p.groups.mounts.UnifiedPartial {
 		f.Answer, f.Why = Yes, "/proc/self/cgroup: in the root group"
 		return f
 	}
@@ -215,6 +222,9 @@ func (p *prober) realTimeV2(f Finding) Finding {
 // maxConfig bounds an unpacked kernel configuration in bytes; today's have about 300 KiB.
 const maxConfig = 4 << 20
 
+// packedConfig is there with CONFIG_IKCONFIG_PROC.
+const packedConfig = "/proc/config.gz"
+
 // configured says whether a kernel option is y, and which file said so.
 func (p *prober) configured(option string) (set bool, where string, err error) {
 	release, err := p.read("/proc/sys/kernel/osrelease")
@@ -226,20 +236,28 @@ func (p *prober) configured(option string) (set bool, where string, err error) {
 			return hasOption(text, option), plain, nil
 		}
 	}
-	const packed = "/proc/config.gz"
-	raw, err := p.fs.ReadFile(packed, nil)
+	raw, err := p.fs.ReadFile(packedConfig, nil)
 	if err != nil {
 		return false, "", err
 	}
-	z, err := gzip.NewReader(bytes.NewReader(raw))
+	text, err := unpack(raw)
 	if err != nil {
-		return false, "", fmt.Errorf("%s: %w", packed, err)
+		return false, "", err
+	}
+	return hasOption(text, option), packedConfig, nil
+}
+
+// unpack returns the text of a packed configuration.
+func unpack(packed []byte) (string, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", packedConfig, err)
 	}
 	text, err := io.ReadAll(io.LimitReader(z, maxConfig))
 	if err != nil {
-		return false, "", fmt.Errorf("%s: %w", packed, err)
+		return "", fmt.Errorf("%s: %w", packedConfig, err)
 	}
-	return hasOption(string(text), option), packed, nil
+	return string(text), nil
 }
 
 // hasOption looks for the line "CONFIG_X=y".

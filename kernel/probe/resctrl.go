@@ -4,16 +4,20 @@ package probe
 //
 //	flags : ... cat_l3 cdp_l3 mba cqm cqm_llc cqm_occup_llc cqm_mbm_total cqm_mbm_local rdt_a ...
 //
-// and the kernel registers the file system only where it found some. On Arm there are no flags, so where resctrl is mounted
-// its info directory decides.
+// and the kernel registers the file system only where it found some. Where it is mounted, package resctrl is asked: what the
+// driver makes of the mount is what the machine can do for us. Where it is not, the flags tell what a mount would show;
+// on Arm there are none that do.
+//
+// Mounting is the owner's choice (it is seen by every tool on the machine, and its options are for all): unmounted resctrl
+// is no remedy, and the finding says what would make it one.
 
 import (
+	"errors"
 	"fmt"
 	"strings"
-)
 
-// ownPrefix begins the names of the resctrl groups that we make.
-const ownPrefix = "commensal"
+	"github.com/commensal-io/commensal/kernel/resctrl"
+)
 
 // readFlags reads the flags of the first CPU.
 func (p *prober) readFlags() {
@@ -37,76 +41,109 @@ func parseFlags(text string) map[string]bool {
 	return nil
 }
 
+// mountedResctrl is what the driver says of the mount.
+type mountedResctrl struct {
+	at        resctrl.MountInfo
+	err       error // why there is nothing below; resctrl.ErrNotMounted, resctrl.ErrUnsupported or another
+	info      *resctrl.Info
+	budget    resctrl.Budget
+	strangers []resctrl.Group // that others made
+}
+
+// readResctrl asks the driver.
+func (p *prober) readResctrl() (m mountedResctrl) {
+	if m.at, m.err = resctrl.Discover(p.fs); m.err != nil {
+		return m
+	}
+	o := resctrl.DefaultOptions()
+	o.LockWait = 0 // somebody who holds the lock may hold it for long, and is an answer too
+	d, err := resctrl.Open(p.fs, m.at, o)
+	if err == nil {
+		m.info, err = d.Info()
+	}
+	if err == nil {
+		m.budget, err = d.Budget()
+	}
+	if err == nil {
+		m.strangers, err = d.Strangers()
+	}
+	m.err = err
+	return m
+}
+
 // resctrlFindings answers about the file system, and about what this machine's has.
 func (p *prober) resctrlFindings() []Finding {
-	system := p.resctrlSystem()
-	return []Finding{
-		system,
-		p.resctrlAbility(ResctrlCAT, system, "L3", []string{"cat_l3"}, RemedyWays),
-		p.resctrlAbility(ResctrlMBA, system, "MB", []string{"mba"}, RemedyBandwidth),
-		p.resctrlAbility(ResctrlMonitor, system, "L3_MON", []string{"cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local"}),
-	}
+	m := p.readResctrl()
+	return []Finding{p.resctrlSystem(&m), p.resctrlCAT(&m), p.resctrlMBA(&m), p.resctrlMonitor(&m), resctrlRoom(&m)}
 }
 
-// resctrlMount returns where resctrl is mounted, or "".
-func (p *prober) resctrlMount() string {
-	for _, m := range p.mounts {
-		if m.fstype == "resctrl" {
-			return m.dir
-		}
-	}
-	return ""
-}
+const (
+	needsRDT = "CONFIG_X86_CPU_RESCTRL (or the architecture's own), on a CPU with RDT, PQoS or MPAM that the hypervisor shows"
+	needsCPU = "a CPU with it, shown by the hypervisor"
+)
 
-// resctrlSystem says whether the file system is there, and whether somebody else has groups in it.
-func (p *prober) resctrlSystem() Finding {
-	const file = "/proc/filesystems"
+// resctrlSystem says whether the file system can be used, and whether somebody else has groups in it.
+func (p *prober) resctrlSystem(m *mountedResctrl) Finding {
 	f := Finding{Name: Resctrl, Gives: []string{RemedyWays, RemedyBandwidth}}
-	text, err := p.read(file)
-	if err != nil {
-		u := unread(Resctrl, err, "")
-		u.Gives = f.Gives
-		return u
-	}
-	dir := p.resctrlMount()
 	switch {
-	case !contains(strings.Fields(text), "resctrl") && dir == "":
-		f.Answer, f.Why = No, file+": no resctrl: "+p.rdtFlags()
-		f.Needs = "CONFIG_X86_CPU_RESCTRL (or the architecture's own), on a CPU with RDT, PQoS or MPAM that the hypervisor shows"
-		return f
-	case dir == "":
-		f.Answer, f.Why = Yes, file+": resctrl, not mounted"
-		return f
-	}
-	strangers, err := p.foreignGroups(dir)
-	switch {
-	case err != nil:
-		f.Answer, f.Why = CouldNotTell, oneLine(err.Error())
-	case len(strangers) > 0:
-		f.Answer = Owned
-		f.Why = fmt.Sprintf("%s: %d control groups that are not ours, the first %q", dir, len(strangers), strangers[0])
-		f.Needs = "the other user of resctrl to leave it"
+	case errors.Is(m.err, resctrl.ErrUnsupported) && m.at.Point == "":
+		f.Answer, f.Why, f.Needs = No, "/proc/filesystems: no resctrl: "+p.rdtFlags(), needsRDT
+	case errors.Is(m.err, resctrl.ErrNotMounted) && m.at.Point == "":
+		return p.unmountedResctrl(f)
+	case errors.Is(m.err, resctrl.ErrLocked):
+		f.Answer, f.Why, f.Needs = CouldNotTell, oneLine(m.err.Error()), "whoever holds the lock to let go of it"
+	case m.err != nil:
+		f.Answer, f.Why = CouldNotTell, oneLine(m.err.Error())
+	case m.at.ReadOnly:
+		f.Answer, f.Why, f.Needs = No, m.at.Point+": mounted read-only", "the host's resctrl mount, writable"
 	default:
-		f.Answer, f.Why = Yes, dir+": mounted, no control groups but ours"
+		return usedResctrl(f, m)
 	}
 	return f
 }
 
-// foreignGroups lists control groups in resctrl that we did not make.
-func (p *prober) foreignGroups(dir string) ([]string, error) {
-	entries, err := p.fs.ReadDir(dir)
-	if err != nil {
-		return nil, err
+// unmountedResctrl tells a mount that only others see from none at all: the kernel has one instance, and the groups
+// of this process show whether it lives.
+func (p *prober) unmountedResctrl(f Finding) Finding {
+	const own = "/proc/self/cpu_resctrl_groups"
+	f.Answer = No
+	f.Why = "/proc/filesystems: resctrl: supported, not mounted"
+	f.Needs = "to be mounted: mount -t resctrl resctrl " + resctrl.DefaultPoint + " (the agent does not: the mount is the whole machine's)"
+	if text, err := p.read(own); err == nil && strings.HasPrefix(text, "res:/") {
+		f.Why = own + ": " + oneLine(text) + ": mounted, and not in this mount namespace"
+		f.Needs = "the host's " + resctrl.DefaultPoint + " in this mount namespace"
 	}
-	var strangers []string
-	for _, e := range entries {
-		switch {
-		case !e.IsDir, e.Name == "info", e.Name == "mon_data", e.Name == "mon_groups", strings.HasPrefix(e.Name, ownPrefix):
-		default:
-			strangers = append(strangers, e.Name)
+	return f
+}
+
+// usedResctrl says whose the groups are. Monitoring groups of others are no reason to stay away: they read, as we do,
+// and the room finding knows of the RMIDs that they take.
+func usedResctrl(f Finding, m *mountedResctrl) Finding {
+	var ctrl []resctrl.Group
+	for _, g := range m.strangers {
+		if !g.Name.IsMon() {
+			ctrl = append(ctrl, g)
 		}
 	}
-	return strangers, nil
+	mounted := m.at.Point + ": mounted"
+	if o := m.at.Options.String(); o != "" {
+		mounted += " with " + o
+	}
+	if len(ctrl) > 0 {
+		tool := ""
+		if ctrl[0].Tool != "" {
+			tool = ", by its name of " + ctrl[0].Tool
+		}
+		f.Answer = Owned
+		f.Why = fmt.Sprintf("%s; control groups that are not ours: %d, the first %q%s", mounted, len(ctrl), ctrl[0].Name.Ctrl, tool)
+		f.Needs = "the other user of resctrl to leave it"
+		return f
+	}
+	f.Answer, f.Why = Yes, mounted+", no control groups but ours"
+	if n := len(m.strangers); n > 0 {
+		f.Why += fmt.Sprintf("; monitoring groups of others: %d", n)
+	}
+	return f
 }
 
 // rdtFlags is the evidence in /proc/cpuinfo.
@@ -114,60 +151,135 @@ func (p *prober) rdtFlags() string {
 	if p.flagErr != nil {
 		return oneLine(p.flagErr.Error())
 	}
-	var found []string
-	for _, flag := range []string{"cat_l3", "cdp_l3", "cat_l2", "mba", "cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local"} {
-		if p.flags[flag] {
-			found = append(found, flag)
-		}
-	}
+	found := p.having("cat_l3", "cdp_l3", "cat_l2", "mba", "cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local")
 	if len(found) == 0 {
 		return "/proc/cpuinfo has none of cat_l3, mba, cqm_*"
 	}
 	return "/proc/cpuinfo has " + strings.Join(found, " ")
 }
 
-// resctrlAbility answers about one resource: info/<resource> where mounted, else the flags.
-func (p *prober) resctrlAbility(name string, system Finding, resource string, flags []string, gives ...string) Finding {
-	f := Finding{Name: name, Gives: gives}
-	if dir := p.resctrlMount(); dir != "" {
-		path := dir + "/info/" + resource
-		f.Answer, f.Why = No, path+": not there"
-		if p.exists(path) {
-			f.Answer, f.Why = Yes, path+": there"
-		} else {
-			f.Needs = "a CPU with it"
-		}
-		return f
-	}
+// having returns those of the flags that the CPU has.
+func (p *prober) having(flags ...string) []string {
 	var found []string
 	for _, flag := range flags {
 		if p.flags[flag] {
 			found = append(found, flag)
 		}
 	}
-	switch {
-	case p.flagErr != nil:
-		f.Answer, f.Why = CouldNotTell, oneLine(p.flagErr.Error())
-	case len(found) > 0 && system.Answer == Yes:
-		f.Answer, f.Why = Yes, "/proc/cpuinfo: "+strings.Join(found, " ")
-	case len(found) > 0:
-		f.Answer, f.Why = system.Answer, "/proc/cpuinfo: "+strings.Join(found, " ")+", but "+system.Why
-		f.Needs = system.Needs
-	case system.Answer == Yes && !p.hasAny("cat_l3", "mba", "cqm_occup_llc", "cat_l2"):
-		f.Answer, f.Why, f.Needs = CouldNotTell, "no flags tell on this architecture, and resctrl is not mounted", "resctrl mounted"
-	default:
-		f.Answer, f.Why = No, "/proc/cpuinfo: no "+strings.Join(flags, ", ")
-		f.Needs = "a CPU with it, shown by the hypervisor"
+	return found
+}
+
+// resctrlCAT answers about L3 masks. Under cdp there are two of them, for code and for data.
+func (p *prober) resctrlCAT(m *mountedResctrl) Finding {
+	f := Finding{Name: ResctrlCAT, Gives: []string{RemedyWays}}
+	if m.info == nil {
+		return p.byFlags(f, m, "cat_l3")
+	}
+	for _, r := range []resctrl.Resource{resctrl.L3, resctrl.L3Code} {
+		c := m.info.Cache(r)
+		if c == nil {
+			continue
+		}
+		where := "L3"
+		if r == resctrl.L3Code {
+			where = "L3CODE and L3DATA"
+		}
+		f.Answer = Yes
+		f.Why = fmt.Sprintf("%s/info/%s: %d ways, of which devices share %d", m.at.Point, where, c.FullMask.Ways(), c.ShareableBits.Ways())
+		return f
+	}
+	return notInInfo(f, m, "L3")
+}
+
+// resctrlMBA answers about memory bandwidth, in the unit of this mount and CPU.
+func (p *prober) resctrlMBA(m *mountedResctrl) Finding {
+	f := Finding{Name: ResctrlMBA, Gives: []string{RemedyBandwidth}}
+	if m.info == nil {
+		return p.byFlags(f, m, "mba")
+	}
+	b := m.info.Bandwidth(resctrl.MB)
+	if b == nil {
+		return notInInfo(f, m, "MB")
+	}
+	f.Answer, f.Why = Yes, fmt.Sprintf("%s/info/MB: in %s", m.at.Point, b.Unit)
+	switch b.Unit {
+	case resctrl.Percent:
+		f.Why += fmt.Sprintf(" from %d in steps of %d", b.Min, b.Gran)
+	case resctrl.MiBps:
+		f.Why += " (mounted with mba_MBps: the kernel steers to the limit)"
 	}
 	return f
 }
 
-// hasAny says whether the CPU has one of the flags.
-func (p *prober) hasAny(flags ...string) bool {
-	for _, flag := range flags {
-		if p.flags[flag] {
-			return true
+// resctrlMonitor answers about occupancy and bandwidth per group. Context only.
+func (p *prober) resctrlMonitor(m *mountedResctrl) Finding {
+	f := Finding{Name: ResctrlMonitor}
+	if m.info == nil {
+		return p.byFlags(f, m, "cqm_occup_llc", "cqm_mbm_total", "cqm_mbm_local")
+	}
+	mon := m.info.Monitoring
+	if mon == nil {
+		return notInInfo(f, m, "L3_MON")
+	}
+	var events []string
+	for _, e := range []struct {
+		name string
+		has  bool
+	}{{"llc_occupancy", mon.Occupancy}, {"mbm_total_bytes", mon.Total}, {"mbm_local_bytes", mon.Local}} {
+		if e.has {
+			events = append(events, e.name)
 		}
 	}
-	return false
+	f.Answer = yesNo(len(events) > 0)
+	f.Why = m.at.Point + "/info/L3_MON: " + strings.Join(append(events, mon.OtherFeatures...), " ")
+	return f
+}
+
+func notInInfo(f Finding, m *mountedResctrl, resource string) Finding {
+	f.Answer, f.Why, f.Needs = No, m.at.Point+"/info/"+resource+": not there", "a CPU with it"
+	return f
+}
+
+// byFlags answers about one ability where the mount cannot be asked.
+func (p *prober) byFlags(f Finding, m *mountedResctrl, flags ...string) Finding {
+	found := p.having(flags...)
+	supported := !errors.Is(m.err, resctrl.ErrUnsupported)
+	switch {
+	case p.flagErr != nil:
+		f.Answer, f.Why = CouldNotTell, oneLine(p.flagErr.Error())
+	case len(found) > 0 && supported:
+		f.Answer, f.Why = Yes, "/proc/cpuinfo: "+strings.Join(found, " ")
+	case len(found) > 0:
+		f.Answer, f.Why, f.Needs = No, "/proc/cpuinfo: "+strings.Join(found, " ")+", but the kernel has no resctrl", needsRDT
+	case supported && len(p.having("cat_l3", "mba", "cqm_occup_llc", "cat_l2")) == 0:
+		f.Answer, f.Why, f.Needs = CouldNotTell, "no flags tell on this architecture, and resctrl could not be looked at", "resctrl mounted"
+	default:
+		f.Answer, f.Why, f.Needs = No, "/proc/cpuinfo: no "+strings.Join(flags, ", "), needsCPU
+	}
+	return f
+}
+
+// resctrlRoom says whether the driver would make a control group: that takes a CLOSID, and an RMID where
+// the CPU monitors. RMIDs of removed groups that rest in limbo cannot be told from free ones before one is asked for.
+func resctrlRoom(m *mountedResctrl) Finding {
+	f := Finding{Name: ResctrlRoom, Gives: []string{RemedyWays, RemedyBandwidth}}
+	switch {
+	case errors.Is(m.err, resctrl.ErrUnsupported):
+		f.Answer, f.Why, f.Needs = No, "no resctrl", needsRDT
+		return f
+	case errors.Is(m.err, resctrl.ErrNotMounted):
+		f.Answer, f.Why = Yes, "not mounted: no groups are made"
+		return f
+	case m.err != nil:
+		f.Answer, f.Why = CouldNotTell, oneLine(m.err.Error())
+		return f
+	}
+	closids, rmids := m.budget.CLOSIDs, m.budget.RMIDs
+	f.Why = fmt.Sprintf("%s: CLOSIDs: %s; RMIDs: %s", m.at.Point, closids, rmids)
+	f.Answer = yesNo(closids.Ours > 0 || m.budget.Bound.CtrlGroups > 0)
+	if f.Answer == No {
+		f.Why += fmt.Sprintf("; %d and %d of them are left to others", resctrl.DefaultReserveCLOSIDs, resctrl.DefaultReserveRMIDs)
+		f.Needs = "groups of others to be removed"
+	}
+	return f
 }

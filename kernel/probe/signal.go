@@ -34,24 +34,36 @@ func (p *prober) pressureFindings() []Finding {
 	if system.Answer == No {
 		return []Finding{system, {Name: PSIPerCgroup, Answer: No, Why: "psi is off: " + system.Why, Needs: needs, Gives: system.Gives}}
 	}
-	// In v1 there is no pressure file of a group: PSI is kept for cgroup2 alone. cgroup_disable=pressure
-	// removes the files and leaves /proc/pressure, which is why the release alone does not settle it.
-	group := p.core(PSIPerCgroup, "cpu.pressure", 4, 20, "", SignalPSI)
-	_, found := p.group2("cgroup.procs")
-	if p.groups.v2.dir != "" && !found && group.Answer == Yes {
-		if path := p.groups.v2.dir + "/cpu.pressure"; p.exists(path) {
-			group.Why = fmt.Sprintf("%s: there, in the root; no group below it to look at%s", path, p.reach())
-		}
-	}
-	return []Finding{system, group}
+	return []Finding{system, p.pressurePerGroup()}
 }
 
-// reach says on a hybrid machine whom files of cgroup2 speak for.
-func (p *prober) reach() string {
-	if len(p.groups.v1) == 0 {
-		return ""
+// pressurePerGroup looks for the file of a group. In v1 there is none: PSI is kept for cgroup2 alone.
+// cgroup_disable=pressure removes the files and leaves /proc/pressure, and 0 in a group's cgroup.pressure (Linux 6.1)
+// hides those of that group, which is why the release alone does not settle it.
+func (p *prober) pressurePerGroup() Finding {
+	const file = "cpu.pressure"
+	f := Finding{Name: PSIPerCgroup, Gives: []string{SignalPSI}}
+	root := p.unified()
+	if root == "" {
+		return p.core(PSIPerCgroup, file, version{4, 20}, SignalPSI)
 	}
-	return "; for tasks that live in " + p.groups.v2.dir
+	if group, found := p.group2(file); found {
+		f.Answer, f.Why, f.Only = Yes, group+"/"+file+": there", p.only()
+		return f
+	}
+	if group, found := p.group2("cgroup.procs"); found {
+		f.Answer, f.Why, f.Needs = No, group+"/"+file+": not there", "no cgroup_disable=pressure on the kernel command line"
+		if text, err := p.read(group + "/cgroup.pressure"); err == nil && text == "0" {
+			f.Why += ", by 0 in its cgroup.pressure"
+			f.Needs = "1 in the cgroup.pressure of the tasks' groups"
+		}
+		return f
+	}
+	if path := root + "/" + file; p.exists(path) {
+		f.Answer, f.Why, f.Only = Yes, path+": there, in the root; no group below it to look at", p.only()
+		return f
+	}
+	return p.core(PSIPerCgroup, file, version{4, 20}, SignalPSI)
 }
 
 // pressureKinds lists /proc/pressure.
@@ -75,14 +87,11 @@ func (p *prober) delayFindings() []Finding {
 // taskstats dials the kernel and asks about this process.
 func (p *prober) taskstats() Finding {
 	f := Finding{Name: Taskstats, Gives: []string{SignalRunDelay}}
-	if !p.live {
+	if p.calls == nil {
 		f.Answer, f.Why = CouldNotTell, notLive
 		return f
 	}
-	n, err := taskstats.DialTaskstats()
-	if err == nil {
-		err = n.Close()
-	}
+	err := p.calls.taskstats()
 	switch {
 	case err == nil:
 		f.Answer, f.Why = Yes, "generic netlink TASKSTATS answered about this process; keeps the delay of threads that ended"
@@ -150,11 +159,15 @@ func (p *prober) perfFindings() []Finding {
 // event tries one event on this process.
 func (p *prober) event(name string, e perf.Event, gives ...string) Finding {
 	f := Finding{Name: name, Gives: gives}
-	if !p.live {
+	if p.calls == nil {
 		f.Answer, f.Why = CouldNotTell, notLive
 		return f
 	}
-	return answerPerf(f, perf.Supported(e), "opened on this process and counted")
+	good := "opened on this process, and counted"
+	if e == perf.LLCMisses {
+		good = "opened on this process (whether it missed is not asked)"
+	}
+	return answerPerf(f, p.calls.event(e), good)
 }
 
 // answerPerf sorts an error of package perf.
@@ -174,35 +187,30 @@ func answerPerf(f Finding, err error, good string) Finding {
 	return f
 }
 
-// perfPerCgroup opens a disabled software counter on the root group of the hierarchy that carries perf_event, and
-// closes it again: nothing is counted.
+// perfPerCgroup opens a disabled software counter on the root group of cgroup2 and closes it again: nothing is counted.
+// A perf_event hierarchy of v1 takes the counters away from cgroup2, and is none that the agent opens counters on.
 func (p *prober) perfPerCgroup() Finding {
 	f := Finding{Name: PerfPerCgroup, Gives: []string{SignalCPI, SignalMPKI}}
-	where, ok := p.groups.v1["perf_event"]
-	if !ok {
-		where = p.groups.v2
-	}
-	if where.dir == "" {
-		f.Answer, f.Why, f.Needs = No, "/proc/self/mounts: neither cgroup2 nor a perf_event hierarchy", "cgroup2 mounted"
+	if dir := p.mountedV1("perf_event"); dir != "" {
+		f.Answer, f.Why = No, "/proc/self/mountinfo: "+dir+" has perf_event, on v1; counters are opened on groups of cgroup2"
+		f.Needs = "cgroup_no_v1=perf_event on the kernel command line, or the hierarchy unmounted"
 		return f
 	}
-	if !p.live {
+	dir := p.unified()
+	if dir == "" {
+		f.Answer, f.Why, f.Needs = No, "/proc/self/mountinfo: no cgroup2 mount", "cgroup2 mounted"
+		if p.groups.err != nil {
+			f.Answer, f.Why = CouldNotTell, oneLine(p.groups.err.Error())
+		}
+		return f
+	}
+	if p.calls == nil {
 		f.Answer, f.Why = CouldNotTell, notLive
 		return f
 	}
-	fd, closeDir, err := p.fs.OpenDir(where.dir)
-	if err != nil {
-		f.Answer, f.Why = CouldNotTell, oneLine(err.Error())
-		return f
+	f = answerPerf(f, p.calls.cgroupEvent(dir), "a software counter opened on "+dir)
+	if f.Answer == Yes {
+		f.Only = p.only()
 	}
-	defer func() { _ = closeDir() }()
-	c, err := perf.OpenCgroup(fd, []int{0}, []perf.Event{perf.TaskClock})
-	if err == nil {
-		err = c.Close()
-	}
-	reach := p.reach()
-	if ok {
-		reach = ""
-	}
-	return answerPerf(f, err, "a software counter opened on "+where.dir+reach)
+	return f
 }

@@ -2,7 +2,7 @@
 // resource was short.
 package psi
 
-// /proc/pressure/{cpu,memory,io} and, in a v2 group, {cpu,memory,io}.pressure.
+// /proc/pressure/{cpu,memory,io}: the whole machine's (a v2 group's: cgroup_pressure.go).
 //
 // https://docs.kernel.org/accounting/psi.html
 //
@@ -78,8 +78,11 @@ type Totals struct {
 	HasFull  bool
 }
 
-// Read reads a pressure file once: Resource.Path() or a v2 group's.
-func Read(fs hostfs.FS, path string) (Pressure, error) {
+// Read reads a pressure file once: Resource.Path(), or a v2 group's, for which Group.Read
+// knows more reasons to fail.
+func Read(fs hostfs.FS, path string) (Pressure, error) { return read(fs, path, wrap) }
+
+func read(fs hostfs.FS, path string, wrap wrapFunc) (Pressure, error) {
 	data, err := fs.ReadFile(path, nil)
 	if err != nil {
 		return Pressure{}, wrap("read", err)
@@ -96,6 +99,7 @@ func Read(fs hostfs.FS, path string) (Pressure, error) {
 type Reader struct {
 	path string
 	file hostfs.File
+	wrap wrapFunc
 	buf  []byte
 }
 
@@ -103,19 +107,21 @@ type Reader struct {
 const readBuffer = 512
 
 // Open opens a pressure file for repeated reading.
-func Open(fs hostfs.FS, path string) (*Reader, error) {
+func Open(fs hostfs.FS, path string) (*Reader, error) { return open(fs, path, wrap) }
+
+func open(fs hostfs.FS, path string, wrap wrapFunc) (*Reader, error) {
 	file, err := fs.Open(path)
 	if err != nil {
 		return nil, wrap("open", err)
 	}
-	return &Reader{path: path, file: file, buf: make([]byte, 0, readBuffer)}, nil
+	return &Reader{path: path, file: file, wrap: wrap, buf: make([]byte, 0, readBuffer)}, nil
 }
 
 // Totals reads the totals. It does not allocate.
 func (r *Reader) Totals() (Totals, error) {
 	var err error
-	if r.buf, err = r.file.ReadAll(r.buf); err != nil {
-		return Totals{}, wrap("read", err)
+	if r.buf, err = hostfs.ReadRecord(r.file, r.buf); err != nil {
+		return Totals{}, r.wrap("read", err)
 	}
 	t, err := parseTotals(r.buf)
 	if err != nil {
@@ -126,6 +132,9 @@ func (r *Reader) Totals() (Totals, error) {
 
 // Close closes the file.
 func (r *Reader) Close() error { return r.file.Close() }
+
+// wrapFunc gives a failed operation its sentinel.
+type wrapFunc func(op string, err error) error
 
 // wrap names the ways in which a kernel without PSI answers: no such file, or, when PSI
 // is built and switched off, EOPNOTSUPP from open or read.

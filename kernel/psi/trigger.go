@@ -7,10 +7,12 @@ package psi
 //	some 150000 2000000        (microseconds of stall within microseconds of window)
 //
 // The trigger lives as long as the descriptor that it was written to, one a descriptor.
-// The kernel takes windows from 500 ms to 10 s, and a stall above 0 and up to the window.
-// Without CAP_SYS_RESOURCE (which root may lack: in a container, or under a service
-// manager that drops it) it takes only windows that are a multiple of 2 s (since Linux
-// 6.4). It refuses the rest with EINVAL. It reports at most once a window.
+// The kernel takes windows up to 10 s, and a stall above 0 and up to the window. Without
+// CAP_SYS_RESOURCE (which root may lack: in a container, or under a service manager that
+// drops it) it takes only windows that are a multiple of 2 s. It refuses the rest with
+// EINVAL. Before Linux 6.4 the machine's files do not even open for writing without the
+// capability (EPERM), and no window may be below 500 ms. A trigger reports at most once a
+// window.
 
 import (
 	"context"
@@ -25,10 +27,11 @@ import (
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// The kernel's bounds of a window (WINDOW_MIN_US, WINDOW_MAX_US).
+// The kernel's bounds of a window.
 const (
-	minWindow = 500 * time.Millisecond
-	maxWindow = 10 * time.Second
+	minWindow  = 500 * time.Millisecond // WINDOW_MIN_US, before Linux 6.4
+	maxWindow  = 10 * time.Second       // WINDOW_MAX_US
+	freeWindow = 2 * time.Second        // PSI_FREQ: whole multiples take no privilege
 )
 
 // ErrTriggerGone means that the pressure file's cgroup was removed: the trigger will not
@@ -38,6 +41,7 @@ var ErrTriggerGone = errors.New("pressure trigger is gone")
 // Trigger waits for a pressure threshold. Wait and Close may be called concurrently.
 type Trigger struct {
 	path    string
+	wrap    wrapFunc
 	fd      int
 	closeFD func() error
 	wake    int // eventfd: readable once Close was called
@@ -50,6 +54,10 @@ type Trigger struct {
 // OpenTrigger arms a trigger on a pressure file: stall time of that kind within window.
 // The error carries the kernel's errno and what was asked for.
 func OpenTrigger(fsys hostfs.FS, path string, kind Kind, stall, window time.Duration) (*Trigger, error) {
+	return openTrigger(fsys, path, kind, stall, window, wrap)
+}
+
+func openTrigger(fsys hostfs.FS, path string, kind Kind, stall, window time.Duration, wrap wrapFunc) (*Trigger, error) {
 	opener, ok := fsys.(hostfs.WriteOpener)
 	if !ok {
 		return nil, fmt.Errorf("arm pressure trigger on %s: %w: this file access opens nothing for writing", path, ErrUnsupported)
@@ -68,11 +76,10 @@ func OpenTrigger(fsys hostfs.FS, path string, kind Kind, stall, window time.Dura
 		_, err = unix.Write(fd, append([]byte(text), 0))
 	}
 	if err != nil {
-		oddWindow := window%(2*time.Second) != 0 && window >= minWindow && window <= maxWindow
-		privilege := errors.Is(err, unix.EINVAL) && oddWindow && stall > 0 && stall <= window
+		why := whyRefused(err, stall, window)
 		err = wrap("arm trigger on", &fs.PathError{Op: fmt.Sprintf("write %q to", text), Path: path, Err: err})
-		if privilege {
-			err = fmt.Errorf("%w (a window that is no multiple of 2s takes CAP_SYS_RESOURCE)", err)
+		if why != "" {
+			err = fmt.Errorf("%w (%s)", err, why)
 		}
 		return nil, errors.Join(err, closeFD())
 	}
@@ -80,7 +87,36 @@ func OpenTrigger(fsys hostfs.FS, path string, kind Kind, stall, window time.Dura
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("arm pressure trigger on %s: eventfd: %w", path, err), closeFD())
 	}
-	return &Trigger{path: path, fd: fd, closeFD: closeFD, wake: wake}, nil
+	return &Trigger{path: path, wrap: wrap, fd: fd, closeFD: closeFD, wake: wake}, nil
+}
+
+// whyRefused says what a threshold that is right in itself was refused for; "" when it is
+// not, or for another reason.
+func whyRefused(err error, stall, window time.Duration) string {
+	if !errors.Is(err, unix.EINVAL) || stall <= 0 || stall > window || window > maxWindow || window%freeWindow == 0 {
+		return ""
+	}
+	privileged, capErr := hasSysResource()
+	switch {
+	case capErr != nil:
+		return capErr.Error()
+	case !privileged:
+		return "a window that is no multiple of 2s takes CAP_SYS_RESOURCE"
+	case window < minWindow:
+		return "a window below 500ms takes Linux 6.4"
+	}
+	return ""
+}
+
+// hasSysResource says whether this process has CAP_SYS_RESOURCE in effect. Inside a user
+// namespace it may have it, and the kernel asks for the machine's.
+func hasSysResource() (bool, error) {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return false, fmt.Errorf("capget: %w", err)
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0, nil
 }
 
 // Wait blocks until the threshold is passed (nil), the context ends (its error), Close is
@@ -131,7 +167,7 @@ func (t *Trigger) Wait(ctx context.Context) error {
 		case fds[1].Revents != 0:
 			return t.fail(ctx.Err())
 		case fds[0].Revents&unix.POLLERR != 0:
-			return t.fail(ErrTriggerGone)
+			return t.fail(t.wrap("wait for", ErrTriggerGone))
 		case fds[0].Revents&unix.POLLPRI != 0:
 			return nil
 		}

@@ -94,7 +94,7 @@ type Result struct {
 
 // Run measures. It leaves the host as it was.
 func Run(ctx context.Context, o Options) (res *Result, err error) {
-	st, err := stage.Open()
+	st, err := stage.Open(o.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // floor is the calls without which no reading can be had, and nothing else: for each task
-// one pread of cpuacct.usage and one of cpu.stat on kept descriptors into one buffer, and
-// taskstats requests made beforehand, 64 a datagram, whose replies are received and not
+// one pread of cpuacct.usage and one of cpu.stat (on cgroup v2 of cpu.stat alone, which has
+// both) on kept descriptors into one buffer, and taskstats requests made beforehand, 64 a datagram, whose replies are received and not
 // looked at. No membership is read: in steady state it need not be (node/linux/observe.go).
 type floor struct {
 	files   []int
@@ -49,7 +49,7 @@ func newFloor(cg cgroup.Driver, groups []string) (*floor, error) {
 	}
 	var tgids []int32
 	for _, g := range groups {
-		for _, name := range []string{m.V1[cgroup.CPUAcct] + g + "/cpuacct.usage", m.V1[cgroup.CPU] + g + "/cpu.stat"} {
+		for _, name := range files(m, g) {
 			fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("bench: floor: open %s: %w", name, err), f.close())
@@ -66,6 +66,14 @@ func newFloor(cg cgroup.Driver, groups []string) (*floor, error) {
 		return nil, errors.Join(fmt.Errorf("bench: floor: %w", err), f.close())
 	}
 	return f, nil
+}
+
+// files are where a task's CPU time and throttling are.
+func files(m *cgroup.Mounts, group string) []string {
+	if m.Layout == cgroup.LayoutV2 {
+		return []string{m.Unified + group + "/cpu.stat"}
+	}
+	return []string{m.V1[cgroup.CPUAcct] + group + "/cpuacct.usage", m.V1[cgroup.CPU] + group + "/cpu.stat"}
 }
 
 // dial opens a netlink socket and makes the requests.

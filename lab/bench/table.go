@@ -88,7 +88,7 @@ func (r *Result) cycleTable() report.Table {
 			right("with discovery", "ms"), right("wall", "ms"), right("of a core at 1 s", "%"), right("of all CPU, seed's cadence", "%"),
 		},
 		Notes: []string{
-			"floor: one read of cpuacct.usage and of cpu.stat a task and the same taskstats queries, nothing parsed; medians, the two by turns in one run.",
+			"floor: one read of cpuacct.usage and of cpu.stat a task (cgroup v2: of cpu.stat alone) and the same taskstats queries, nothing parsed; medians, the two by turns in one run.",
 			fmt.Sprintf("of a core: every cycle of the run, discoveries (every 5 s) included. Seed's cadence: 2 readings a minute, each with a discovery, and 60 turns without one (%s ms each); %d CPUs.", num(r.Sizes[len(r.Sizes)-1].IdleMsec, 3), r.CPUs),
 		},
 	}

@@ -26,19 +26,27 @@ const (
 	leadIn    = 10 * time.Second
 )
 
-// The ways of control.
+// The ways of control. The least weight that a group can have is one of two, by the
+// version of cgroups.
 const (
 	wayQuiet   = "quiet (bystanders only)"
 	wayNone    = "no control"
 	wayOurs    = "commensal"
 	wayShares  = "cpu.shares = 2"
+	wayWeight  = "cpu.weight = 1"
 	wayIdle    = "cpu.idle"
 	wayLargest = "cap on the largest BE"
 )
 
 // order interleaves no control and ours, A B A B, before the baselines: while one of those
 // holds, the antagonist runs and does no harm, which the agent's history would keep.
-var order = [...]string{wayNone, wayOurs, wayNone, wayOurs, wayShares, wayIdle, wayLargest}
+func order(layout cgroup.Layout) []string {
+	least := wayShares
+	if layout == cgroup.LayoutV2 {
+		least = wayWeight
+	}
+	return []string{wayNone, wayOurs, wayNone, wayOurs, least, wayIdle, wayLargest}
+}
 
 // Options of a demo.
 type Options struct {
@@ -63,6 +71,7 @@ type Block struct {
 type run struct {
 	opt    Options
 	scene  *scene.Scene
+	order  []string // of the blocks
 	blocks []Block
 	load   *scene.LoadOutput
 }
@@ -72,11 +81,11 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	total := Length()
 	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
-	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, For: total + time.Minute})
+	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, For: total + time.Minute, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opt: o, scene: sc}
+	r := &run{opt: o, scene: sc, order: order(sc.Stage.Cgroups().Layout())}
 	out, err := r.play(ctx)
 	return out, errors.Join(err, sc.Close())
 }
@@ -93,7 +102,7 @@ func (r *run) play(ctx context.Context) (*Outcome, error) {
 	if err := r.scene.Provoke(); err != nil {
 		return nil, err
 	}
-	for _, way := range order {
+	for _, way := range r.order {
 		if err := r.block(ctx, way, leadIn, blockTime); err != nil {
 			return nil, err
 		}
@@ -154,7 +163,7 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 	switch way {
 	case wayOurs:
 		return func() error { return r.scene.Protect(context.WithoutCancel(ctx), false) }, r.scene.Protect(ctx, true)
-	case wayShares:
+	case wayShares, wayWeight:
 		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteShares(p, 2) }, r.backShares)
 	case wayIdle:
 		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteIdle(p, true) },

@@ -79,8 +79,10 @@ func (r *run) judge() (*Outcome, error) {
 	}
 	o := &Outcome{Seed: r.opt.Seed, Antagonist: r.scene.Antagonist, Report: r.opt.Report}
 	victim := taskAt(t, r.scene.Victim)
-	for _, way := range []string{wayQuiet, wayNone, wayOurs, wayShares, wayIdle, wayLargest} {
-		o.Rows = append(o.Rows, r.row(t, victim, way))
+	for _, way := range append([]string{wayQuiet}, r.order...) {
+		if o.find(way).Way == "" {
+			o.Rows = append(o.Rows, r.row(t, victim, way))
+		}
 	}
 	o.Holds = r.holds(t)
 	o.decide(stolen(t))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/scene"
 	"github.com/commensal-io/commensal/lab/trace"
@@ -18,7 +19,7 @@ import (
 // page fills the report and the tables that the terminal shows.
 func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
 	outcome := map[string]report.Outcome{"Passed": report.Pass, "Failed": report.Fail}[o.Verdict]
-	ways, named, profile, cast := o.waysTable(), o.namedTable(), profileTable(), r.castTable()
+	ways, named, profile, cast := o.waysTable(r.order), o.namedTable(), profileTable(), r.castTable()
 	o.tables = []report.Table{profile, cast, ways, named}
 	o.page = report.Report{
 		Title:   "Commensal: first light",
@@ -57,7 +58,7 @@ func num(format string, v float64) report.Cell {
 	return report.Cell{Text: fmt.Sprintf(format, v)}
 }
 
-func (o *Outcome) waysTable() report.Table {
+func (o *Outcome) waysTable(order []string) report.Table {
 	right := func(name, unit string) report.Column {
 		return report.Column{Name: name, Unit: unit, Align: report.Right}
 	}
@@ -67,7 +68,7 @@ func (o *Outcome) waysTable() report.Table {
 			right("client late p99", "ms"), right("slowdown", ""), right("BE work", "CPU"), right("bystanders", "CPU")},
 		Notes: []string{
 			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike.",
-				blockTime.Seconds(), strings.Join(order[:], ", "), leadIn.Seconds()),
+				blockTime.Seconds(), strings.Join(order, ", "), leadIn.Seconds()),
 			"Latency is measured from the time a request was meant to be sent. BE work is CPU-seconds per second of all seven BE tasks.",
 		},
 	}
@@ -109,7 +110,7 @@ func (o *Outcome) namedTable() report.Table {
 func (r *run) castTable() report.Table {
 	t := report.Table{
 		Title: "The cast", Columns: []report.Column{{Name: "task"}, {Name: "class"}, {Name: "what it does"}},
-		Notes: []string{"cpu.shares follow the CPU that each task would request: 1024 for memcached, 512 for a bystander, 8192 for the antagonist."},
+		Notes: []string{"Weights follow the CPU that each task would request: cpu.shares of 1024 for memcached, 512 for a bystander, 8192 for the antagonist (cpu.weight of 100, 50 and 800 on cgroup v2)."},
 	}
 	t.Rows = append(t.Rows, report.Cells("memcached", "LC", fmt.Sprintf("serves %d requests/s", scene.Rate)))
 	for i, p := range r.scene.BE {
@@ -246,5 +247,5 @@ func (o *Outcome) Chart() report.Chart {
 
 // Length is how long a demo takes, without its setting up.
 func Length() time.Duration {
-	return learnTime + quietTime + time.Duration(len(order))*blockTime + largestWindow
+	return learnTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + largestWindow
 }

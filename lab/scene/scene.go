@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -37,7 +38,7 @@ const (
 	antagonistShares = 8192
 )
 
-// Shares returns the cpu.shares of a BE task.
+// Shares returns the weight of a BE task, as cpu.shares of cgroup v1 counts it.
 func (s *Scene) Shares(path string) uint64 {
 	if path == s.Antagonist {
 		return antagonistShares
@@ -56,6 +57,7 @@ type Options struct {
 	For   time.Duration // of the load
 	// Outside puts the antagonist where no rule of the agent looks.
 	Outside bool
+	Log     io.Writer // what the stage has to say
 }
 
 // Scene is a running play.
@@ -82,7 +84,7 @@ type Scene struct {
 // Open sets the stage: groups, memcached and bystanders run when it returns, the
 // antagonist does not yet. What was opened is closed again on an error.
 func Open(ctx context.Context, o Options) (*Scene, error) {
-	st, err := stage.Open()
+	st, err := stage.Open(o.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,11 +38,16 @@ type Stage struct {
 	Dir  string // scratch directory, removed at the end
 
 	cg    cgroup.Driver
+	cpu   *controller // nil on cgroup v1
 	procs []*Proc
 }
 
-// Open makes a stage, after removing what dead runs left.
-func Open() (*Stage, error) {
+// Open makes a stage, after removing what dead runs left. What it has to change of the
+// machine beside its own groups it says to log, and takes back in Close.
+//
+// The stage's folder has no processes of its own: on cgroup v2 a group that hands
+// controllers down takes none. Programs live in the groups below.
+func Open(log io.Writer) (*Stage, error) {
 	fs := hostfs.NewRoot("/")
 	m, err := cgroup.Discover(fs)
 	if err != nil {
@@ -51,15 +57,18 @@ func Open() (*Stage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
-	s := &Stage{Root: "/" + prefix + strconv.Itoa(os.Getpid()), cg: cg}
+	s := &Stage{Root: "/" + prefix + strconv.Itoa(os.Getpid()), cg: cg, cpu: newController(fs, m, cg, log)}
 	if err := s.sweepDead(); err != nil {
 		return nil, err
 	}
-	if err := cg.Mkdir(s.Root); err != nil {
+	if err := s.cpu.enable(); err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
+	if err := cg.Mkdir(s.Root); err != nil {
+		return nil, errors.Join(fmt.Errorf("stage: %w", err), s.cpu.restore())
+	}
 	if s.Dir, err = os.MkdirTemp("", prefix); err != nil {
-		return nil, errors.Join(fmt.Errorf("stage: %w", err), cg.Rmdir(s.Root))
+		return nil, errors.Join(fmt.Errorf("stage: %w", err), cg.Rmdir(s.Root), s.cpu.restore())
 	}
 	// Programs on the stage may run as other users.
 	if err := os.Chmod(s.Dir, 0o755); err != nil {
@@ -216,12 +225,17 @@ func (s *Stage) UsageNsec(path string) (uint64, error) {
 	return g.UsageNsec()
 }
 
-// Close ends every program, removes every group and the scratch directory.
+// Close ends every program, removes every group and the scratch directory, and leaves the
+// machine as it was found.
 func (s *Stage) Close() error {
 	for i := len(s.procs) - 1; i >= 0; i-- {
 		s.procs[i].Stop()
 	}
-	return errors.Join(s.removeTree(s.Root), os.RemoveAll(s.Dir))
+	err := errors.Join(s.removeTree(s.Root), os.RemoveAll(s.Dir))
+	if restored := s.cpu.restore(); restored != nil {
+		err = errors.Join(err, fmt.Errorf("stage: %w", restored))
+	}
+	return err
 }
 
 // removeTree kills what is left in a folder of groups and removes it, children first.

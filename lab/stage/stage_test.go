@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"io"
 	"os"
 	"strconv"
 	"testing"
@@ -17,15 +18,18 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if os.Getenv(otherStage) != "" {
+		other()
+	}
 	os.Exit(m.Run())
 }
 
-func open(t *testing.T) *Stage {
+func open(t *testing.T, log io.Writer) *Stage {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("cgroups can be made by root only")
 	}
-	s, err := Open()
+	s, err := Open(log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +39,7 @@ func open(t *testing.T) *Stage {
 // TestStageLeavesNothing plays on the real kernel: a program in a group, another that
 // forks and ignores SIGTERM under a tight limit; afterwards nothing is left of either.
 func TestStageLeavesNothing(t *testing.T) {
-	s := open(t)
+	s := open(t, os.Stderr)
 	closed := false
 	t.Cleanup(func() {
 		if !closed {
@@ -75,7 +79,7 @@ func TestStageLeavesNothing(t *testing.T) {
 
 // TestOpenSweepsDeadRuns: what a killed run left goes with the next one.
 func TestOpenSweepsDeadRuns(t *testing.T) {
-	s := open(t)
+	s := open(t, os.Stderr)
 	t.Cleanup(func() { _ = s.Close() })
 	// Above the kernel's greatest pid, so that it is nobody's.
 	dead := "/" + prefix + strconv.Itoa(1<<22+1)

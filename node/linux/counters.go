@@ -1,8 +1,13 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
@@ -12,22 +17,36 @@ import (
 )
 
 // events are the counters of one task, in one group so that their ratios are of the same
-// instants (CPI2 section 3.1). The two that every PMU has come first; LLC misses and
-// reference cycles are left out where the machine refuses them.
-var events = []perf.Event{perf.Cycles, perf.Instructions, perf.RefCycles, perf.LLCMisses}
+// instants (CPI2 section 3.1). The two that every PMU has come first; of the others the
+// last are left out where the machine refuses them, or has no room for all at once.
+var events = []perf.Event{perf.Cycles, perf.Instructions, perf.LLCMisses, perf.RefCycles}
+
+// needed is how many of them CPI cannot do without.
+const needed = 2
 
 // counters opens hardware counters on the cgroups of tasks. They count inside the
 // sampling window only, so that other tools have the PMU for the rest of the time.
+//
+// A task takes (events + 2) × CPUs + 1 descriptors: 385 on 64 CPUs, of which a limit of
+// 65,536 holds 127 tasks. So there is a budget. Within it the protected come first, whose CPI is
+// judged; that of the others only makes specs better. Who has none is told by name, and
+// tried again at each discovery.
+//
+// CPUs come and go. One that goes offline leaves what it had counted, and is counted
+// again when it is back (kernel/perf sees to both). One that was never there before is
+// counted from the next discovery on: a task's counters are opened anew then, and carry
+// on what was counted before, so that figures never go backwards.
 type counters struct {
 	fs     hostfs.FS
 	root   string // where the cgroup2 hierarchy is mounted
-	cpus   []int
+	inodes bool   // tasks are known by the inode of their directory there
 	events []perf.Event
+	cpus   []int // that were online at any discovery, sorted
 }
 
 // openCounters asks which events this machine has.
 func openCounters(fs hostfs.FS, m *cgroup.Mounts) (*counters, error) {
-	c := &counters{fs: fs, root: m.Unified}
+	c := &counters{fs: fs, root: m.Unified, inodes: m.Layout == cgroup.LayoutV2}
 	if m.Unified == "" {
 		return nil, errors.New("perf counts per cgroup only in the cgroup2 hierarchy, which is not mounted")
 	}
@@ -36,64 +55,202 @@ func openCounters(fs hostfs.FS, m *cgroup.Mounts) (*counters, error) {
 		switch {
 		case err == nil:
 			c.events = append(c.events, e)
-		case i < 2:
+		case i < needed:
 			return nil, fmt.Errorf("%s: %w", e, err)
 		}
 	}
-	var err error
-	if c.cpus, err = cputopology.ReadOnline(fs); err != nil {
+	if err := c.look(); err != nil {
 		return nil, err
 	}
-	return c, nil
+	for {
+		g, err := perf.OpenCPU(c.cpus[0], c.events)
+		if err == nil {
+			err = g.Close()
+		}
+		switch {
+		case err == nil:
+			return c, nil
+		case !errors.Is(err, perf.ErrTooManyEvents) || len(c.events) == needed:
+			return nil, err
+		}
+		c.events = c.events[:len(c.events)-1]
+	}
 }
 
-// taskCounters are one task's counters.
-type taskCounters struct {
-	group  *perf.Counters
-	events []perf.Event
-	counts []perf.Count
-}
-
-// open opens a task's counters, disabled.
-func (c *counters) open(path string) (*taskCounters, error) {
-	fd, done, err := c.fs.OpenDir(c.root + path)
+// look notes the CPUs that are online.
+func (c *counters) look() error {
+	cpus, err := cputopology.ReadOnline(c.fs)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	g, err := perf.OpenCgroup(fd, c.cpus, c.events)
-	if err = errors.Join(err, done()); err != nil {
-		return nil, err
-	}
-	return &taskCounters{group: g, events: c.events, counts: make([]perf.Count, len(c.events))}, nil
+	cpus = append(cpus, c.cpus...)
+	slices.Sort(cpus)
+	c.cpus = slices.Compact(cpus)
+	return nil
 }
 
-// read reads the counters at a window's edge. Before the first window and outside of
-// windows they stand still.
-func (t *taskCounters) read(mark model.WindowMark, s *model.TaskSample) {
-	if err := t.group.Read(t.counts); err == nil {
-		for i, e := range t.events {
-			v, ok := t.counts[i].Scaled()
-			if !ok {
-				continue
-			}
-			switch e {
-			case perf.Cycles:
-				s.Cycles = model.Read(v)
-			case perf.Instructions:
-				s.Instructions = model.Read(v)
-			case perf.RefCycles:
-				s.RefCycles = model.Read(v)
-			case perf.LLCMisses:
-				s.LLCMisses = model.Read(v)
+// reserved is what counters leave of the descriptor limit: the agent itself needs some
+// fifty and two to ten a task, so a quarter, and not less than this on a small limit.
+const reserved = 256
+
+// clocks are what kernel/perf opens on each CPU beside the events.
+const clocks = 2
+
+// room returns how many tasks may have counters, and why not more.
+func (c *counters) room() (tasks int, why string) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Sprintf("the descriptor limit cannot be read: %v", err)
+	}
+	each := (len(c.events)+clocks)*len(c.cpus) + 1
+	nofile := min(limit.Cur, 1<<30)
+	tasks = int(nofile-min(nofile, max(reserved, nofile/4))) / each
+	return tasks, fmt.Sprintf("the descriptor limit of %d (RLIMIT_NOFILE) has room for the counters of %d tasks: each takes %d (%d events and %d clocks on %d CPUs, and one), and a quarter is for other things",
+		limit.Cur, tasks, each, len(c.events), clocks, len(c.cpus))
+}
+
+// provide gives as many tasks counters as there is room for, on the CPUs that are online
+// now.
+func (c *counters) provide(tasks []*watched) {
+	// A list that cannot be read is no reason to stop counting on the CPUs of the last one.
+	_ = c.look()
+	order := slices.DeleteFunc(slices.Clone(tasks), func(w *watched) bool { return w.gone })
+	slices.SortStableFunc(order, func(a, b *watched) int { return cmp.Compare(rank(&a.task), rank(&b.task)) })
+	room, why := c.room()
+	room = min(room, len(order))
+	for _, w := range order[room:] {
+		w.perf.drop(why)
+	}
+	var full error
+	for _, w := range order[:room] {
+		switch {
+		case w.perf.group != nil && slices.Equal(w.perf.cpus, c.cpus):
+		case full != nil:
+			w.perf.drop(full.Error())
+		default:
+			if err := w.perf.open(c, &w.task); errors.Is(err, perf.ErrTooManyFiles) {
+				full = err // whoever comes next would meet the same
 			}
 		}
 	}
-	// A counter that cannot be switched reads as it did, and yields no rate.
-	if mark&model.WindowStart != 0 {
-		_ = t.group.Enable()
-	} else {
-		_ = t.group.Disable()
-	}
 }
 
-func (t *taskCounters) close() error { return t.group.Close() }
+// rank orders tasks by how much their CPI is worth.
+func rank(t *model.Task) int {
+	switch {
+	case t.Protected():
+		return 0
+	case t.Production:
+		return 1
+	}
+	return 2
+}
+
+// taskCounters are one task's counters, or the reason why it has none. The zero value has
+// neither yet.
+type taskCounters struct {
+	group  *perf.Counters // nil: none
+	cpus   []int          // that group counts on
+	counts []perf.Count
+	before []uint64 // what the groups before this one had counted, by event
+	lack   lack     // why there is no group
+}
+
+// openDir opens a task's directory, and makes sure that it is the task's.
+func (c *counters) openDir(t *model.Task) (fd int, done func() error, err error) {
+	fd, done, err = c.fs.OpenDir(c.root + t.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !c.inodes:
+		return -1, nil, errors.New("perf counts per cgroup in the cgroup2 hierarchy, where it has no group")
+	case err != nil || !c.inodes:
+		return fd, done, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Ino != t.Inode {
+		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
+	}
+	if err != nil {
+		return -1, nil, errors.Join(err, done())
+	}
+	return fd, done, nil
+}
+
+// open opens the task's counters, disabled, in the place of those that it has.
+func (t *taskCounters) open(c *counters, task *model.Task) error {
+	t.drop("")
+	fd, done, err := c.openDir(task)
+	if err == nil {
+		t.group, err = perf.OpenCgroup(fd, c.cpus, c.events)
+		if closed := done(); err == nil && closed != nil {
+			err = errors.Join(closed, t.group.Close())
+			t.group = nil
+		}
+	}
+	if err != nil {
+		t.lack.why = err.Error()
+		return err
+	}
+	if t.counts == nil {
+		t.counts, t.before = make([]perf.Count, len(c.events)), make([]uint64, len(c.events))
+	}
+	t.cpus = slices.Clone(c.cpus)
+	return nil
+}
+
+// drop closes the task's counters, if it has any, and keeps what they counted.
+func (t *taskCounters) drop(why string) {
+	t.lack.why = why
+	if t.group == nil {
+		return
+	}
+	// Where this fails there are the counts of the last reading that did not.
+	_ = t.group.Read(t.counts)
+	for i := range t.counts {
+		t.before[i] += t.counts[i].EstimateRaw
+		t.counts[i] = perf.Count{}
+	}
+	_ = t.group.Close() // what cannot be closed cannot be closed again
+	t.group = nil
+}
+
+// observe reads a task's counters at a window's edge. Before the first window and outside
+// of windows they stand still. Counters that fail are given up until the next discovery.
+func (c *counters) observe(w *watched, mark model.WindowMark, s *model.TaskSample) {
+	t := &w.perf
+	if t.group == nil {
+		return
+	}
+	if mark&model.WindowStart == 0 {
+		// Before they are read: what comes after would be the next window's.
+		if err := t.group.Disable(); err != nil {
+			t.drop(err.Error())
+			return
+		}
+	}
+	if err := t.group.Read(t.counts); err != nil {
+		t.drop(err.Error())
+		return
+	}
+	for i, e := range c.events {
+		v, ok := t.counts[i].Scaled()
+		if !ok {
+			continue
+		}
+		n := model.Read(t.before[i] + v)
+		switch e {
+		case perf.Cycles:
+			s.Cycles = n
+		case perf.Instructions:
+			s.Instructions = n
+		case perf.RefCycles:
+			s.RefCycles = n
+		case perf.LLCMisses:
+			s.LLCMisses = n
+		}
+	}
+	if mark&model.WindowStart != 0 {
+		if err := t.group.Enable(); err != nil {
+			t.drop(err.Error())
+		}
+	}
+}

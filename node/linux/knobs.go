@@ -21,12 +21,21 @@ type bandwidth interface {
 	Descendants(path string) ([]string, error)
 }
 
-// Knobs writes CPU bandwidth limits with the journal before each write. One knob is a
-// task's limit together with those of its descendants: cgroup v1 refuses a limit below a
-// child's, so the children go down first and come up last.
+// Knobs writes CPU bandwidth limits with the journal before each write.
+//
+// On cgroup v1 one knob is a task's limit together with those of its descendants: the
+// kernel refuses a limit below a child's, so the children go down first and come up last.
+// On v2 a child's limit may exceed its parent's and the smaller one rules: a knob is the
+// task's limit alone, and what others wrote below it, delegated groups among them, is
+// never touched.
 type Knobs struct {
-	cg bandwidth
-	j  *journal.Journal
+	cg   bandwidth
+	j    *journal.Journal
+	flat bool // v2
+}
+
+func newKnobs(cg cgroup.Driver, j *journal.Journal) *Knobs {
+	return &Knobs{cg: cg, j: j, flat: cg.Layout() == cgroup.LayoutV2}
 }
 
 // errForeign: the value in the kernel is neither what we found nor what we wrote.
@@ -86,6 +95,9 @@ func (k *Knobs) plan(t *model.Task, limits []journal.Limit, now, found, want mod
 	var plan []journal.Limit
 	if now != want {
 		plan = append(plan, journal.Limit{Task: t.Path, Path: t.Path, Inode: t.Inode, Found: found, Before: now, Intended: want})
+	}
+	if k.flat {
+		return plan, nil
 	}
 	below, err := k.cg.Descendants(t.Path)
 	if err != nil {
@@ -224,6 +236,10 @@ func (k *Knobs) restore(limits []journal.Limit) []node.Restoration {
 		switch {
 		case errors.Is(err, cgroup.ErrVanished):
 			it.Kind = node.LeftGone
+		case hasNoLimit(err):
+			// Somebody took the cpu controller from the group (v2), and the kernel forgot
+			// the limit with it: one that comes back has none.
+			it.Kind, it.Error = node.LeftGone, err.Error()
 		case err != nil:
 			it.Kind, it.Error = node.NotRestored, err.Error()
 		case now == l.Found:

@@ -72,7 +72,7 @@ func Open(o Options) (*Host, error) {
 	}
 	h := &Host{opt: o, cg: cg}
 	if o.Journal != nil {
-		h.knobs = &Knobs{cg: cg, j: o.Journal}
+		h.knobs = newKnobs(cg, o.Journal)
 	}
 	if h.stat, err = procstat.Open(o.FS); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
@@ -154,7 +154,9 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 		var r model.Result
 		switch c.Kind {
 		case model.Hold:
-			r = h.knobs.hold(&w.task, c.Value)
+			if r = h.knobs.hold(&w.task, c.Value); r.Kind == model.Refused {
+				h.askLimit(w) // the controller may be gone
+			}
 		case model.Release:
 			r = h.knobs.release(&w.task)
 		case model.Disown:

@@ -2,20 +2,13 @@ package linux
 
 import (
 	"errors"
-	"log/slog"
-	"os"
-	"os/exec"
 	"slices"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/node/match"
 )
 
 // fakeKernel is one cgroup and its processes. run and delay are cumulative, in
@@ -217,83 +210,33 @@ func TestToleranceIsBounded(t *testing.T) {
 // The real kernel's two clocks agree well enough for the list to be trusted, a newcomer
 // is found without a discovery, and a reading allocates nothing.
 func TestMembersOnTheKernel(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("cgroups are made by root")
-	}
-	fs := hostfs.NewRoot("/")
-	m, err := cgroup.Discover(fs)
-	if err != nil {
-		t.Skip(err)
-	}
-	cg, err := cgroup.Open(fs, m)
-	if err != nil {
-		t.Skip(err)
-	}
-	path := "/commensal-test-" + strconv.Itoa(os.Getpid()) + "-members"
-	if err := cg.Mkdir(path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for range 100 {
-			if err = cg.Rmdir(path); err == nil {
-				return
-			}
-			time.Sleep(20 * ms)
-		}
-		t.Error(err)
-	})
-	spin := func() int {
-		cmd := exec.Command("sh", "-c", "while :; do :; done")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-		if err := cg.MovePID(path, cmd.Process.Pid); err != nil {
-			t.Fatal(err)
-		}
-		return cmd.Process.Pid
-	}
-	spin()
-	rules, err := match.Compile([]match.Rule{{Glob: path, Job: "test", Class: model.BE}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := Open(Options{FS: fs, Rules: rules, DiscoverEvery: time.Hour, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close() //nolint:errcheck // reading only
-	var snap model.Snapshot
-	read := func() {
-		if err := h.Observe(model.WindowStart|model.WindowEnd, &snap); err != nil {
-			t.Fatal(err)
-		}
-	}
-	trusted := 0
-	for range 20 {
-		time.Sleep(50 * ms)
+	b := newBed(t, "members")
+	path := b.mkdir("be-1")
+	b.spin(path)
+	b.open(false)
+	b.h.opt.DiscoverEvery = time.Hour
+	read := func() { b.observe(model.WindowStart | model.WindowEnd) }
+	read()
+	w := b.h.tasks[0]
+	// How far usage and run time are apart is how long a reading takes, which is an
+	// emulated machine's own affair; the longer the window, the less it matters.
+	pause := 50 * ms
+	b.until("usage and run time of one spinner agree", func() bool {
+		time.Sleep(pause)
+		pause += pause / 4
 		read()
-		if !h.tasks[0].members.listed {
-			trusted++
+		return !w.members.listed
+	})
+	if n := testing.AllocsPerRun(50, func() {
+		if err := b.h.Observe(model.WindowStart|model.WindowEnd, &b.snap); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if trusted == 0 {
-		t.Error("usage and run time of one spinner never agreed")
-	}
-	if n := testing.AllocsPerRun(50, read); n != 0 {
+	}); n != 0 {
 		t.Errorf("a reading allocates %v times", n)
 	}
-	second := int32(spin())
-	for range 200 {
-		time.Sleep(50 * ms)
+	second := int32(b.spin(path).PID())
+	b.until("a second spinner is found", func() bool {
 		read()
-		if slices.Contains(h.tasks[0].members.ids, second) {
-			return
-		}
-	}
-	t.Error("a second spinner was not found")
+		return slices.Contains(w.members.ids, second)
+	})
 }

@@ -72,8 +72,8 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if th, err := w.group.Throttling(); err == nil {
 		s.Throttled = model.Read(th.NrThrottledAround)
 	}
-	if w.perf != nil {
-		w.perf.read(snap.Mark, &s)
+	if h.perf != nil {
+		h.perf.observe(w, snap.Mark, &s)
 	}
 	w.members.growth(s.Usage)
 	if w.members.doubt {

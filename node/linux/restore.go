@@ -56,7 +56,7 @@ func Restore(fs hostfs.FS, path, boot string) (node.Report, error) {
 	if err != nil {
 		return rep, fmt.Errorf("restore: %w", err)
 	}
-	k := &Knobs{cg: cg, j: j}
+	k := newKnobs(cg, j)
 	rep.Items = k.restore(j.Outstanding())
 	return rep, nil
 }

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -16,7 +17,8 @@ const maxTasks = 10_000
 type watched struct {
 	task  model.Task
 	group cgroup.Group
-	perf  *taskCounters // nil: none
+	perf  taskCounters
+	limit lack // why the task cannot be capped; of BE tasks only
 
 	// members are the thread groups that the cgroup held when it was last listed, by id;
 	// membership (members.go) says when that is done again.
@@ -34,11 +36,8 @@ type watched struct {
 }
 
 func (w *watched) close() error {
-	err := w.group.Close()
-	if w.perf != nil {
-		err = errors.Join(err, w.perf.close())
-	}
-	return err
+	w.perf.drop("")
+	return w.group.Close()
 }
 
 func (h *Host) find(n model.TaskNum) *watched {
@@ -83,15 +82,48 @@ func (h *Host) discover() error {
 			Num: h.nextNum, Path: p, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
 			Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible, CPUs: h.cpusOf(p),
 		}}
-		if h.perf != nil {
-			if w.perf, err = h.perf.open(p); err != nil {
-				h.opt.Log.Debug("no hardware counters for this task", "path", p, "error", err)
-			}
-		}
+		h.askLimit(w)
 		h.nextNum++
 		h.tasks = append(h.tasks, w)
 	}
+	h.provide()
 	return nil
+}
+
+// provide looks after what single tasks may lack, and says for whom that changed.
+func (h *Host) provide() {
+	for _, w := range h.tasks {
+		if w.limit.why != "" {
+			h.askLimit(w)
+		}
+	}
+	h.tell(LackLimit, "these tasks cannot be capped", func(w *watched) *lack { return &w.limit })
+	if h.perf != nil {
+		h.perf.provide(h.tasks)
+		h.tell(LackCounters, "these tasks have no CPI", func(w *watched) *lack { return &w.perf.lack })
+	}
+}
+
+// askLimit notes whether a task has a CPU limit that could be lowered. On cgroup v2 it has
+// none where the group above does not hand the cpu controller down. To change that for
+// other people's groups is not for an agent: it would give all their siblings a weight.
+func (h *Host) askLimit(w *watched) {
+	if w.task.Class != model.BE {
+		return
+	}
+	w.limit.why = ""
+	_, err := h.cg.ReadCPUMax(w.task.Path)
+	var absent *cgroup.AbsentControllerError
+	switch {
+	case !hasNoLimit(err):
+	case errors.As(err, &absent) && absent.StopsAt != "":
+		// In these words it is the same reason for all tasks that have it.
+		w.limit.why = fmt.Sprintf("cgroup.subtree_control of %s lacks %s", absent.StopsAt, absent.Controller)
+	case errors.As(err, &absent):
+		w.limit.why = fmt.Sprintf("cgroup v2 has no %s controller here", absent.Controller)
+	default:
+		w.limit.why = "this kernel has no CPU bandwidth limits"
+	}
 }
 
 // watching reports whether the cgroup that is now at a path is watched already.
@@ -110,4 +142,10 @@ func (h *Host) cpusOf(path string) int {
 		return 0
 	}
 	return len(ids)
+}
+
+// hasNoLimit reports whether an error means that the cgroup is there and has no CPU limit,
+// neither set nor to be set: no cpu controller (v2), or a kernel without bandwidth limits.
+func hasNoLimit(err error) bool {
+	return errors.Is(err, cgroup.ErrNoController) || errors.Is(err, cgroup.ErrUnsupported)
 }

@@ -119,8 +119,12 @@ func kernelComplaints() string {
 	if err != nil {
 		return "the kernel's log could not be read: " + err.Error()
 	}
+	return findComplaints(string(buf[:n]))
+}
+
+func findComplaints(log string) string {
 	var found []string
-	for line := range strings.Lines(string(buf[:n])) {
+	for line := range strings.Lines(log) {
 		for _, c := range complaints {
 			if strings.Contains(line, c) {
 				found = append(found, strings.TrimSpace(line))

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -69,14 +70,16 @@ func execute(out *port, plan *wire.Plan, step *wire.Step, end *wire.Message) err
 		defer close(read)
 		sendLines(out, step.Name, r)
 	}()
+	var timedOut atomic.Bool
 	timer := time.AfterFunc(time.Duration(step.TimeoutSec)*time.Second, func() {
-		end.TimedOut = true
+		timedOut.Store(true)
 		// SIGQUIT makes a Go program print where its goroutines are.
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGQUIT)
 		time.AfterFunc(settle, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) })
 	})
 	err = cmd.Wait()
 	timer.Stop()
+	end.TimedOut = timedOut.Load()
 	select {
 	case <-read:
 	case <-time.After(settle): // something that it left holds the pipe
@@ -103,7 +106,7 @@ func leftProcesses() []string {
 	for deadline := time.Now().Add(settle); ; time.Sleep(50 * time.Millisecond) {
 		found = found[:0]
 		for _, pid := range userProcesses() {
-			data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) //nolint:errcheck // it may have ended
+			data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
 			found = append(found, fmt.Sprintf("left process %d running: %s", pid, strings.ReplaceAll(string(data), "\x00", " ")))
 			if time.Now().After(deadline) {
 				_ = unix.Kill(pid, unix.SIGKILL)
@@ -149,8 +152,13 @@ func leftMounts(before []string) []string {
 			}
 		}
 	}
-	for unix.Unmount("/sys/fs/resctrl", 0) == nil {
+	// EINVAL: nothing is mounted there, or not any more.
+	err := unix.Unmount("/sys/fs/resctrl", 0)
+	for ; err == nil; err = unix.Unmount("/sys/fs/resctrl", 0) {
 		found = append(found, "left resctrl mounted")
+	}
+	if errors.Is(err, unix.EBUSY) {
+		found = append(found, "left resctrl mounted, and it cannot be unmounted: "+err.Error())
 	}
 	return found
 }

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/probe"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the goldens anew")
+
+// captured has the trees that the probes' own tests stand on; kernel/probe holds in the rig that they are like its guests,
+// and that doctor there says so.
+const captured = "../../kernel/probe/testdata"
+
+// doctor runs the command and returns what it prints, and its exit code.
+func doctor(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	p := &cli.Printer{}
+	root := &cobra.Command{Use: "commensal"}
+	root.AddCommand(doctorCommand(p))
+	var b bytes.Buffer
+	root.SetOut(&b)
+	root.SetArgs(append([]string{"doctor"}, args...))
+	code = cli.Execute(root, p)
+	return b.String(), code
+}
+
+func trees(t *testing.T) []string {
+	t.Helper()
+	list, err := filepath.Glob(captured + "/*/proc")
+	if err != nil || len(list) == 0 {
+		t.Fatalf("no captured trees: %v", err)
+	}
+	for i := range list {
+		list[i] = filepath.Dir(list[i])
+	}
+	return list
+}
+
+func TestDoctorGoldens(t *testing.T) {
+	for _, dir := range trees(t) {
+		for kind, args := range map[string][]string{"txt": {"--root", dir}, "json": {"--root", dir, "--json"}} {
+			name := filepath.Base(dir) + "." + kind
+			t.Run(name, func(t *testing.T) {
+				got, code := doctor(t, args...)
+				if code != cli.CodeDone {
+					t.Fatalf("exit code %d", code)
+				}
+				golden := filepath.Join("testdata", "doctor", name)
+				if *rewrite {
+					if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestDoctorInShort: the last table names each signal and remedy once, with the same answer as the details.
+func TestDoctorInShort(t *testing.T) {
+	for _, dir := range trees(t) {
+		text, _ := doctor(t, "--root", dir)
+		_, short, ok := strings.Cut(text, "\nIN SHORT\n")
+		if !ok {
+			t.Fatalf("%s: no summary", dir)
+		}
+		findings := probe.Run(probe.Options{FS: hostfs.NewRoot(dir)})
+		all := append(probe.Signals(findings), probe.Remedies(findings)...)
+		lines := strings.Split(strings.TrimRight(short, "\n"), "\n")
+		if len(lines) != len(all) {
+			t.Fatalf("%s: %d lines for %d abilities:\n%s", dir, len(lines), len(all), short)
+		}
+		for i, a := range all {
+			_, rest, named := strings.Cut(lines[i], "  "+a.Name+"  ")
+			rest = strings.TrimSpace(rest)
+			word, _, _ := strings.Cut(rest, " ")
+			if !named || word != yesNo(a.Available) || !a.Available && !strings.Contains(rest, a.Wants) {
+				t.Errorf("%s: %q for %+v", dir, lines[i], a)
+			}
+		}
+	}
+}
+
+// TestDoctorLive: this machine, as it is, and a captured tree of it, from which the same follows.
+func TestDoctorLive(t *testing.T) {
+	answers := func(args ...string) []string {
+		t.Helper()
+		out, code := doctor(t, append(args, "--json")...)
+		var d diagnosis
+		if err := json.Unmarshal([]byte(out), &d); err != nil || code != cli.CodeDone {
+			t.Fatalf("%v: exit code %d, %v", args, code, err)
+		}
+		var list []string
+		for _, f := range d.Findings {
+			list = append(list, f.Name+": "+string(f.Answer))
+		}
+		for _, a := range append(d.Signals, d.Remedies...) {
+			list = append(list, a.Name+": "+yesNo(a.Available))
+		}
+		return list
+	}
+	live := answers()
+	if os.Geteuid() != 0 {
+		t.Skip("files that only root may read would be missing in the captured tree")
+	}
+	dir := filepath.Join(t.TempDir(), "tree")
+	if diff := cmp.Diff(live, answers("--capture", dir)); diff != "" {
+		t.Errorf("plain and capturing:\n%s", diff)
+	}
+	if diff := cmp.Diff(live, answers("--root", dir)); diff != "" {
+		t.Errorf("live and captured:\n%s", diff)
+	}
+	if out, code := doctor(t, "--capture", dir); code != cli.CodeBadInput || out != "" {
+		t.Errorf("into a folder that is not empty: exit code %d, %q", code, out)
+	}
+}
+
+func TestDoctorBadInput(t *testing.T) {
+	for _, args := range [][]string{
+		{"--root", filepath.Join(t.TempDir(), "missing")}, {"--root", t.TempDir()}, {"--root", t.TempDir(), "--capture", t.TempDir()},
+		{"--rot"}, {"more"},
+	} {
+		if out, code := doctor(t, args...); code != cli.CodeBadInput || out != "" {
+			t.Errorf("%q: exit code %d, %q", args, code, out)
+		}
+	}
+}

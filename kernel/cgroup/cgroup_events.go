@@ -1,0 +1,147 @@
+package cgroup
+
+// cgroup.events: whether a v2 group is populated and frozen. The kernel signals each
+// change to who polls the file for POLLPRI.
+//
+// https://docs.kernel.org/admin-guide/cgroup-v2.html#core-interface-files
+//
+//	populated 1
+//	frozen 0          (since Linux 5.2)
+//
+// Both are about the group with its descendants. The root group has no such file.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Events is what cgroup.events reads.
+type Events struct {
+	Populated bool // a live process is in the group or below
+	Frozen    bool // all processes in the group and below are stopped
+	HasFrozen bool // the kernel says the line above
+}
+
+// ReadEvents returns a group's cgroup.events, uncached.
+func (d *V2) ReadEvents(path string) (Events, error) {
+	data, err := d.read(path, "cgroup.events")
+	if err != nil {
+		return Events{}, err
+	}
+	e, err := parseEvents(data)
+	if err != nil {
+		return Events{}, fmt.Errorf("read cgroup.events of %s: %w", path, err)
+	}
+	return e, nil
+}
+
+// parseEvents needs "populated" and passes over lines that it does not know.
+func parseEvents(data []byte) (Events, error) {
+	var e Events
+	populated := false
+	for len(data) > 0 {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte("\n"))
+		key, value, _ := bytes.Cut(line, []byte(" "))
+		var dst, seen *bool
+		switch string(key) {
+		case "populated":
+			dst, seen = &e.Populated, &populated
+		case "frozen":
+			dst, seen = &e.Frozen, &e.HasFrozen
+		default:
+			continue
+		}
+		v, err := parseFlag(value)
+		if err != nil {
+			return Events{}, fmt.Errorf("%w cgroup.events: line %q", ErrMalformed, clip(line))
+		}
+		*dst, *seen = v, true
+	}
+	if !populated {
+		return Events{}, fmt.Errorf("%w cgroup.events: no line \"populated\"", ErrMalformed)
+	}
+	return e, nil
+}
+
+// EventsWatch waits for changes of one group's cgroup.events. It stays bound to the group
+// that it was opened on. It is not safe for concurrent use.
+type EventsWatch struct {
+	d    *V2
+	path string
+	fd   int
+	buf  [256]byte // far more than two lines
+}
+
+// WatchEvents opens a group's cgroup.events for reading and waiting: one descriptor.
+func (d *V2) WatchEvents(path string) (*EventsWatch, error) {
+	dir, err := d.file(path, "")
+	if err != nil {
+		return nil, fmt.Errorf("watch cgroup.events of %s: %w", path, err)
+	}
+	// By the directory's descriptor, because only a plain read-only descriptor of the
+	// file can be polled by who may not write to it.
+	at, closeDir, err := d.fs.OpenDir(dir)
+	if err != nil {
+		return nil, d.wrap("watch cgroup.events of", path, err)
+	}
+	fd, err := unix.Openat(at, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		err = d.wrap("watch cgroup.events of", path, &fs.PathError{Op: "open", Path: dir + "/cgroup.events", Err: err})
+		return nil, errors.Join(err, closeDir())
+	}
+	return &EventsWatch{d: d, path: path, fd: fd}, closeDir()
+}
+
+// Read reads the file, which also arms Wait for the next change.
+func (w *EventsWatch) Read() (Events, error) {
+	n, err := unix.Pread(w.fd, w.buf[:], 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(w.fd, w.buf[:], 0)
+	}
+	if err != nil {
+		return Events{}, w.d.wrap("read cgroup.events of", w.path, &fs.PathError{Op: "read", Path: "cgroup.events", Err: err})
+	}
+	e, err := parseEvents(w.buf[:n])
+	if err != nil {
+		return Events{}, fmt.Errorf("read cgroup.events of %s: %w", w.path, err)
+	}
+	return e, nil
+}
+
+// Wait blocks until the file has changed since the last Read (true), or within has
+// passed (false). When the group was removed the next Read says ErrVanished. It holds an
+// operating system thread while it waits.
+func (w *EventsWatch) Wait(within time.Duration) (bool, error) {
+	deadline := time.Now().Add(within)
+	for {
+		left := max(time.Until(deadline), 0)
+		fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLPRI}}
+		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return false, fmt.Errorf("wait for cgroup.events of %s: %w", w.path, err)
+		default:
+			return n > 0, nil
+		}
+	}
+}
+
+// Close closes the file.
+func (w *EventsWatch) Close() error {
+	if w.fd < 0 {
+		return fmt.Errorf("close cgroup.events of %s: %w", w.path, fs.ErrClosed)
+	}
+	fd := w.fd
+	w.fd = -1
+	if err := unix.Close(fd); err != nil {
+		return fmt.Errorf("close cgroup.events of %s: %w", w.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,527 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"golang.org/x/sys/unix"
+)
+
+// What Driver promises, on whichever layout this machine has.
+
+// TestKernelDriverUsageAndThrottling holds a spinner two levels below a quota: usage grows in
+// each ancestor, and throttling shows from above, from below and from the group itself.
+func TestKernelDriverUsageAndThrottling(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "throttle")
+	mid, leaf := top+"/mid", top+"/mid/leaf"
+	makeGroup(t, d, mid)
+	makeGroup(t, d, leaf)
+	if err := d.WriteCPUMax(mid, CPUMax{QuotaUsec: 2000, PeriodUsec: 20000}); err != nil {
+		t.Fatal(err)
+	}
+	groups := map[string]Group{top: open(t, d, top), mid: open(t, d, mid), leaf: open(t, d, leaf)}
+	before := map[string]Throttling{}
+	for path, g := range groups {
+		got, err := g.Throttling()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[path] = got
+	}
+	start(t, d, leaf, "spin")
+	for path, g := range groups {
+		eventually(t, path+" is throttled and has used CPU", func() bool {
+			got, err := g.Throttling()
+			if err != nil {
+				t.Fatal(err)
+			}
+			usage, err := g.UsageNsec()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.NrThrottledAround >= before[path].NrThrottledAround+3 && usage > uint64(time.Millisecond)
+		})
+		got, err := g.Throttling()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own := got.Own.NrThrottled > 0; own != (path == mid) {
+			t.Errorf("%s: own nr_throttled %d; the quota is on %s", path, got.Own.NrThrottled, mid)
+		}
+	}
+}
+
+// TestKernelDriverProcsAreFresh: a process that joins is seen at once however often the
+// group is read. Through a kept descriptor it would not be on v1 (see cgroup_procs.go).
+func TestKernelDriverProcsAreFresh(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "fresh")
+	leaves := []string{top + "/a", top + "/b"} // v2 takes no process in a group between
+	for _, leaf := range leaves {
+		makeGroup(t, d, leaf)
+	}
+	g := open(t, d, top)
+	var want []int32
+	for i := range 6 {
+		if got := procs(t, g); !slices.Equal(got, want) {
+			t.Fatalf("Procs = %v, want %v", got, want)
+		}
+		pid, _ := start(t, d, leaves[i%2], "sleep")
+		want = append(want, pid)
+		slices.Sort(want)
+	}
+	if got := procs(t, g); !slices.Equal(got, want) {
+		t.Errorf("Procs = %v, want %v", got, want)
+	}
+	own, err := d.Procs(leaves[0])
+	if err != nil || len(own) != 3 {
+		t.Errorf("Procs of the group alone = %v, %v", own, err)
+	}
+}
+
+// TestKernelDriverVanishing removes and remakes groups under open handles.
+func TestKernelDriverVanishing(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "vanish")
+	child := top + "/child"
+	makeGroup(t, d, child)
+	parent, g := open(t, d, top), open(t, d, child)
+	inode, err := d.Inode(child)
+	if err != nil || g.Identity() != (Identity{Path: child, Inode: inode}) {
+		t.Errorf("Identity = %+v, inode %d, %v", g.Identity(), inode, err)
+	}
+	if list, err := d.Descendants(top); err != nil || !slices.Equal(list, []string{child}) {
+		t.Errorf("Descendants = %v, %v", list, err)
+	}
+	for _, again := range []bool{false, true} {
+		if again { // the same path is another group
+			if err := d.Mkdir(child); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			removeGroup(t, d, child)
+		}
+		_, usageErr := g.UsageNsec()
+		_, throttlingErr := g.Throttling()
+		_, procsErr := g.Procs(nil)
+		for name, err := range map[string]error{"usage": usageErr, "throttling": throttlingErr, "procs": procsErr, "refresh": g.Refresh()} {
+			if !errors.Is(err, ErrVanished) {
+				t.Errorf("%s of a removed group, made again %v: %v", name, again, err)
+			}
+		}
+		// The parent reads on, refreshed or not.
+		if _, err := parent.Throttling(); err != nil {
+			t.Error(err)
+		}
+		if got := procs(t, parent); len(got) != 0 {
+			t.Errorf("Procs of the parent = %v", got)
+		}
+	}
+	if now, err := d.Inode(child); err != nil || now == inode {
+		t.Errorf("the new group has inode %d like the old one, %v", now, err)
+	}
+	if err := parent.Refresh(); err != nil {
+		t.Error(err)
+	}
+	// A grandchild that appears later is found by Refresh.
+	makeGroup(t, d, child+"/late")
+	pid, _ := start(t, d, child+"/late", "sleep")
+	if err := parent.Refresh(); err != nil {
+		t.Error(err)
+	}
+	if got := procs(t, parent); !slices.Equal(got, []int32{pid}) {
+		t.Errorf("Procs = %v, want %d", got, pid)
+	}
+}
+
+// TestKernelDriverListWhileGroupsComeAndGo lists while another goroutine makes and removes.
+func TestKernelDriverListWhileGroupsComeAndGo(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "churn")
+	stop, churned := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				churned <- nil
+				return
+			default:
+			}
+			err := errors.Join(d.Mkdir(top+"/a"), d.Mkdir(top+"/a/b"), d.Rmdir(top+"/a/b"), d.Rmdir(top+"/a"))
+			if err != nil {
+				churned <- err
+				return
+			}
+		}
+	}()
+	parent := open(t, d, top)
+	for range 60 {
+		list, err := d.List()
+		if err != nil {
+			t.Error(err)
+		}
+		if !slices.Contains(list, top) || !slices.IsSorted(list) || slices.Contains(list, "/") {
+			t.Errorf("List = %v", list)
+		}
+		if err := parent.Refresh(); err != nil {
+			t.Error(err)
+		}
+		if _, err := parent.Procs(nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := parent.Throttling(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	if err := <-churned; err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{top + "/a/b", top + "/a"} {
+		if err := d.Rmdir(path); err != nil && !errors.Is(err, ErrVanished) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestKernelDriverFreezer(t *testing.T) {
+	d := liveDriver(t)
+	if v1, ok := d.(*V1); ok && v1.mounts[Freezer] == "" {
+		t.Skip("no v1 freezer hierarchy here")
+	}
+	top := ownGroup(t, d, "freezer")
+	child := top + "/child"
+	makeGroup(t, d, child)
+	start(t, d, child, "spin")
+	t.Cleanup(func() { // a frozen process does not die
+		if err := d.WriteFreezer(top, Thawed, patience); err != nil {
+			t.Error(err)
+		}
+	})
+	g := open(t, d, child)
+	if got, err := d.ReadFreezer(top); err != nil || got != Thawed {
+		t.Errorf("state = %s, %v", got, err)
+	}
+	if err := d.WriteFreezer(top, Frozen, patience); err != nil {
+		t.Fatal(err)
+	}
+	before, err := g.UsageNsec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if after, err := g.UsageNsec(); err != nil || after != before {
+		t.Errorf("a frozen group used %d ns, %v", after-before, err)
+	}
+	err = d.WriteFreezer(child, Thawed, 5*time.Millisecond)
+	if !errors.Is(err, ErrFreezerTimeout) || !strings.Contains(err.Error(), "an ancestor is frozen") {
+		t.Errorf("thawing below a frozen group: %v", err)
+	}
+	if err := d.WriteFreezer(top, Thawed, patience); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a thawed group runs", func() bool {
+		after, err := g.UsageNsec()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return after > before
+	})
+	if err := d.WriteFreezer(top, Freezing, 0); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("writing FREEZING: %v", err)
+	}
+}
+
+func TestKernelDriverHotPathsDoNotAllocate(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "allocs")
+	for i := range 3 {
+		makeGroup(t, d, fmt.Sprintf("%s/%d", top, i))
+		start(t, d, fmt.Sprintf("%s/%d", top, i), "sleep")
+	}
+	g := open(t, d, top)
+	pids := make([]int32, 0, 16)
+	if n := testing.AllocsPerRun(100, func() {
+		_, err1 := g.UsageNsec()
+		_, err2 := g.Throttling()
+		var err3 error
+		pids, err3 = g.Procs(pids)
+		if err1 != nil || err2 != nil || err3 != nil || len(pids) != 3 {
+			t.Fatal(err1, err2, err3, pids)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestKernelDriverSharesAndIdle(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "shares")
+	wants := map[uint64]uint64{512: 512, 1: 2, 1 << 30: 262144, 1024: 1024}
+	if d.Layout() == LayoutV2 {
+		wants = map[uint64]uint64{512: 512, 1: 10, 1 << 30: 102400, 1024: 1024, 1020: 1024, 110: 113}
+	}
+	for write, want := range wants {
+		if err := d.WriteShares(top, write); err != nil {
+			t.Error(err)
+		}
+		if got, err := d.ReadShares(top); err != nil || got != want {
+			t.Errorf("shares written %d, read %d, %v; want %d", write, got, err, want)
+		}
+	}
+	if _, err := d.ReadIdle(top); errors.Is(err, ErrUnsupported) {
+		t.Skip("this kernel has no cpu.idle")
+	}
+	must(t, d.WriteShares(top, 512))
+	must(t, d.WriteIdle(top, true))
+	if idle, err := d.ReadIdle(top); err != nil || !idle {
+		t.Errorf("idle = %v, %v", idle, err)
+	}
+	if got, err := d.ReadShares(top); err != nil || got > 10 || (got != idleShares && d.Layout() != LayoutV2) {
+		t.Errorf("shares of an idle group = %d, %v; want %d, or the least weight's", got, err, idleShares)
+	}
+	if err := d.WriteShares(top, 512); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("shares of an idle group were written: %v", err)
+	}
+	must(t, d.WriteIdle(top, false))
+	if got, err := d.ReadShares(top); err != nil || got != defaultShares {
+		t.Errorf("shares after idle = %d, %v; want %d", got, err, defaultShares)
+	}
+	if idle, err := d.ReadIdle(top); err != nil || idle {
+		t.Errorf("idle = %v, %v", idle, err)
+	}
+}
+
+func TestKernelDriverPlaces(t *testing.T) {
+	d := liveDriver(t)
+	if v1, ok := d.(*V1); ok && v1.mounts[CPUSet] == "" {
+		t.Skip("no v1 cpuset hierarchy here")
+	}
+	top := ownGroup(t, d, "cpuset")
+	all, err := d.ReadEffectiveCPUs("/")
+	if err != nil || all == "" {
+		t.Fatalf("effective CPUs of the root = %q, %v", all, err)
+	}
+	if got, err := d.ReadEffectiveCPUs(top); err != nil || got != all {
+		t.Errorf("a new group's effective CPUs = %q, %v; want the root's %q", got, err, all)
+	}
+	if got, err := d.ReadCPUs(top); err != nil || (got == "") != (d.Layout() == LayoutV2) {
+		t.Errorf("a new group asks for CPUs %q, %v", got, err)
+	}
+	if got, err := d.ReadMems(top); err != nil || (got == "") != (d.Layout() == LayoutV2) {
+		t.Errorf("a new group asks for nodes %q, %v", got, err)
+	}
+	must(t, d.WriteMems(top, "0"))
+	must(t, d.WriteCPUs(top, "0"))
+	if got, err := d.ReadMems(top); err != nil || got != "0" {
+		t.Errorf("nodes = %q, %v", got, err)
+	}
+	if got, err := d.ReadCPUs(top); err != nil || got != "0" {
+		t.Errorf("CPUs = %q, %v", got, err)
+	}
+	if got, err := d.ReadEffectiveCPUs(top); err != nil || got != "0" {
+		t.Errorf("effective CPUs = %q, %v", got, err)
+	}
+	pid, _ := start(t, d, top, "sleep")
+	var allowed unix.CPUSet
+	must(t, unix.SchedGetaffinity(int(pid), &allowed))
+	if allowed.Count() != 1 || !allowed.IsSet(0) {
+		t.Errorf("a process in it may use %d CPUs", allowed.Count())
+	}
+	for _, bad := range []string{"x", "0-", "1-0"} {
+		if err := d.WriteCPUs(top, bad); !errors.Is(err, unix.EINVAL) {
+			t.Errorf("CPUs %q: %v", bad, err)
+		}
+	}
+}
+
+// TestKernelDriverLimits walks a nested tree through random limits that every layout
+// takes at every group, parents and children alike, and reads each back.
+func TestKernelDriverLimits(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "limits")
+	child := top + "/child"
+	makeGroup(t, d, child)
+	const seed = 314
+	rng := rand.New(rand.NewPCG(seed, 1))
+	unlimited := CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
+	for round := range 200 {
+		path, other := top, child
+		if rng.IntN(2) == 0 {
+			path, other = child, top
+		}
+		// Alone in the tree any limit is legal on either layout.
+		must(t, d.WriteCPUMax(other, unlimited))
+		from, err := d.ReadCPUMax(path)
+		must(t, err)
+		to := randomLimit(rng)
+		if err := d.WriteCPUMax(path, to); err != nil {
+			t.Fatalf("seed %d, round %d: %s from %s to %s: %v", seed, round, path, from, to, err)
+		}
+		if got, err := d.ReadCPUMax(path); err != nil || got != to {
+			t.Fatalf("seed %d, round %d: %s reads %s, %v; want %s", seed, round, path, got, err, to)
+		}
+	}
+	for _, v := range []CPUMax{{999, 100000, 0}, {0, 100000, 0}, {-2, 100000, 0}, {20000, 999, 0}, {20000, 1000001, 0}, {20000, 100000, 20001}, {20000, 100000, -1}} {
+		var ce *CPUMaxError
+		if err := d.WriteCPUMax(top, v); !errors.Is(err, unix.EINVAL) || !errors.As(err, &ce) || len(ce.Written) != 0 {
+			t.Errorf("%s: %v", v, err)
+		}
+	}
+}
+
+// cutFS refuses the write number cut with EIO, as a process that was killed before it
+// leaves it unwritten.
+type cutFS struct {
+	hostfs.FS
+	cut, writes int
+}
+
+func (f *cutFS) WriteFile(path string, data []byte) error {
+	f.writes++
+	if f.writes >= f.cut {
+		return &fs.PathError{Op: "write", Path: path, Err: unix.EIO}
+	}
+	return f.FS.WriteFile(path, data)
+}
+
+// TestKernelDriverCutWrites cuts every change of a limit off after each of its writes:
+// what is left is a state between the two, or no limit at all, and can be put back.
+func TestKernelDriverCutWrites(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "cut")
+	fsys, m := liveMounts(t)
+	rng := rand.New(rand.NewPCG(2718, 1))
+	cuts := 0
+	for range 50 {
+		found, intended := randomLimit(rng), randomLimit(rng)
+		for cut := 1; ; cut++ {
+			must(t, d.WriteCPUMax(top, found))
+			f := &cutFS{FS: fsys, cut: cut}
+			cutting, err := Open(f, m)
+			must(t, err)
+			err = cutting.WriteCPUMax(top, intended)
+			now, readErr := d.ReadCPUMax(top)
+			must(t, readErr)
+			if err == nil {
+				if now != intended {
+					t.Fatalf("%s to %s ends at %s", found, intended, now)
+				}
+				break
+			}
+			cuts++
+			var ce *CPUMaxError
+			if !errors.As(err, &ce) || !errors.Is(err, unix.EIO) || len(ce.Written) != cut-1 || ce.File == "" || ce.Value == "" {
+				t.Fatalf("cut before write %d of %s to %s: %v", cut, found, intended, err)
+			}
+			if !IsIntermediate(found, intended, now) {
+				t.Fatalf("%s to %s, cut before write %d, leaves %s", found, intended, cut, now)
+			}
+		}
+		must(t, d.WriteCPUMax(top, found))
+		if now, err := d.ReadCPUMax(top); err != nil || now != found {
+			t.Fatalf("put back %s, reads %s, %v", found, now, err)
+		}
+	}
+	if cuts < 50 {
+		t.Errorf("%d cuts only", cuts)
+	}
+}
+
+// TestKernelDriverRefusals: what is not there or not allowed is named.
+func TestKernelDriverRefusals(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "refusals")
+	gone := top + "/gone"
+	limit := CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
+	for name, f := range map[string]func(path string) error{
+		"limit":         func(p string) error { return d.WriteCPUMax(p, limit) },
+		"shares":        func(p string) error { return d.WriteShares(p, 100) },
+		"idle":          func(p string) error { return d.WriteIdle(p, false) },
+		"freezer":       func(p string) error { return d.WriteFreezer(p, Thawed, patience) },
+		"cpus":          func(p string) error { return d.WriteCPUs(p, "0") },
+		"mems":          func(p string) error { return d.WriteMems(p, "0") },
+		"rmdir":         d.Rmdir,
+		"open":          func(p string) error { _, err := d.Open(p); return err },
+		"read limit":    func(p string) error { _, err := d.ReadCPUMax(p); return err },
+		"read shares":   func(p string) error { _, err := d.ReadShares(p); return err },
+		"read idle":     func(p string) error { _, err := d.ReadIdle(p); return err },
+		"read freezer":  func(p string) error { _, err := d.ReadFreezer(p); return err },
+		"read cpus":     func(p string) error { _, err := d.ReadCPUs(p); return err },
+		"read mems":     func(p string) error { _, err := d.ReadMems(p); return err },
+		"effective":     func(p string) error { _, err := d.ReadEffectiveCPUs(p); return err },
+		"inode":         func(p string) error { _, err := d.Inode(p); return err },
+		"descendants":   func(p string) error { _, err := d.Descendants(p); return err },
+		"procs":         func(p string) error { _, err := d.Procs(p); return err },
+		"move":          func(p string) error { return d.MovePID(p, os.Getpid()) },
+		"mkdir nowhere": func(p string) error { return d.Mkdir(p + "/child") },
+	} {
+		if err := f(gone); !errors.Is(err, ErrVanished) || errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), gone) {
+			t.Errorf("%s of a missing group: %v", name, err)
+		}
+		if err := f("relative"); !errors.Is(err, hostfs.ErrBadPath) {
+			t.Errorf("%s of a relative path: %v", name, err)
+		}
+		if strings.HasPrefix(name, "read ") || name == "effective" || name == "inode" || name == "descendants" || name == "procs" || name == "move" || name == "mkdir nowhere" {
+			continue
+		}
+		if err := f("/"); !errors.Is(err, ErrRootGroup) {
+			t.Errorf("%s of the root: %v", name, err)
+		}
+	}
+	if err := d.Mkdir("/"); !errors.Is(err, ErrRootGroup) {
+		t.Errorf("Mkdir of the root: %v", err)
+	}
+	if err := d.Mkdir(top); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("Mkdir of what is there: %v", err)
+	}
+	if _, err := d.Inode(top); err != nil {
+		t.Errorf("it is gone after that: %v", err)
+	}
+	makeGroup(t, d, top+"/child")
+	if err := d.Rmdir(top); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("Rmdir with a child: %v", err)
+	}
+	if err := d.MovePID(top, 0); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("MovePID 0, which the kernel takes for the caller: %v", err)
+	}
+	if err := d.MovePID(top+"/child", 1<<22+1); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("MovePID of no process: %v", err)
+	}
+}
+
+func TestKernelDriverRootUsage(t *testing.T) {
+	d := liveDriver(t)
+	top := ownGroup(t, d, "root")
+	root, err := d.OpenRootUsage()
+	must(t, err)
+	t.Cleanup(func() { must(t, root.Close()) })
+	g := open(t, d, top)
+	before, err := root.UsageNsec()
+	must(t, err)
+	start(t, d, top, "spin")
+	const work = 200 * time.Millisecond
+	eventually(t, "the group has used 200 ms", func() bool { return usage(t, g) > uint64(work) })
+	after, err := root.UsageNsec()
+	must(t, err)
+	// Ticks round, and the emulated machine loses some: half is enough to tell the unit.
+	if after-before < uint64(work/2) {
+		t.Errorf("the machine used %d ns while a group on it used %s", after-before, work)
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := root.UsageNsec(); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,51 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// v2Group is an open group of a v2 host: one descriptor of cpu.stat gives CPU time and
+// throttling.
+type v2Group struct{ group }
+
+// Open implements Driver.
+func (d *V2) Open(path string) (Group, error) {
+	g := &v2Group{group{t: d.tree, wrap: d.wrap, parse: parseThrottling}}
+	if err := g.open(path); err != nil {
+		return nil, err
+	}
+	err := g.openAbove()
+	if err == nil {
+		err = g.Refresh()
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// open takes a group without cpu.stat for one that is being removed: every group has the
+// file (since Linux 4.15), and the kernel takes the files away before the directory.
+func (g *v2Group) open(path string) error {
+	err := g.group.open(path)
+	if err == nil && g.anchor == nil {
+		return fmt.Errorf("open cgroup %s: %w: it has no cpu.stat", path, ErrVanished)
+	}
+	return err
+}
+
+// UsageNsec implements Group.
+func (g *v2Group) UsageNsec() (uint64, error) {
+	var err error
+	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
+		return 0, g.wrap("read cpu.stat of", g.id.Path, err)
+	}
+	t, err := parseCPUTime(g.buf)
+	if err != nil {
+		return 0, fmt.Errorf("read cpu.stat of cgroup %s: %w", g.id.Path, err)
+	}
+	return t.UsageNsec, nil
+}

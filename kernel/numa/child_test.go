@@ -1,0 +1,493 @@
+package numa
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// Tests of moving need processes to move. The test binary starts itself once more, as one
+// that maps memory in a certain way and then waits until its standard input ends.
+
+// childEnv holds the child's instructions, as JSON.
+const childEnv = "COMMENSAL_NUMA_CHILD"
+
+// patience bounds every wait; a healthy kernel needs a small part of it.
+const patience = 60 * time.Second
+
+// childSpec is what a child maps.
+type childSpec struct {
+	Pages int    // private anonymous pages, touched
+	Node  int    // on this node
+	Huge  bool   // as transparent huge pages, where they can be had
+	Bind  bool   // and keeps them bound there
+	Lock  bool   // and locked
+	Zero  int    // pages that are only read: the zero page
+	Holes int    // pages that are mapped and never touched
+	Fork  bool   // a forked child holds the pages too
+	File  string // and maps this file, and writes to its first page
+	// Spin: it touches its pages again and again, from the CPUs of its node, under the
+	// default policy: automatic NUMA balancing takes part. It leaves all other children
+	// alone, whose memory has an explicit policy.
+	Spin bool
+	// Policies maps one page for each memory policy that the kernel knows.
+	Policies bool
+	HugeTLB  int // hugetlb pages, of the default size
+}
+
+// childMap is where the child has what it mapped.
+type childMap struct {
+	Anon, Zero, Holes, File uint64
+	FilePages               int
+	Forked                  int
+}
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childEnv); text != "" {
+		if err := runChild(text); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if pid, err := strconv.ParseInt(os.Getenv(peekEnv), 10, 32); err == nil {
+		peek(int32(pid))
+		os.Exit(0)
+	}
+	// Children inherit it: huge pages of their Go heap would be in the way of counting.
+	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "no huge pages for this process:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func runChild(text string) error {
+	var spec childSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return err
+	}
+	// A line says that it may begin: it is in its cgroup by now.
+	for b := []byte{0}; b[0] != '\n'; {
+		if _, err := os.Stdin.Read(b); err != nil {
+			return err
+		}
+	}
+	if spec.Huge {
+		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	var at childMap
+	anon, err := mapAnon(&spec)
+	if err != nil {
+		return err
+	}
+	at.Anon = address(anon)
+	if at.Zero, err = mapUntouched(spec.Zero, true); err != nil {
+		return err
+	}
+	if at.Holes, err = mapUntouched(spec.Holes, false); err != nil {
+		return err
+	}
+	if spec.File != "" {
+		file, err := mapFile(spec.File)
+		if err != nil {
+			return err
+		}
+		at.File, at.FilePages = address(file), len(file)/os.Getpagesize()
+	}
+	if spec.Policies {
+		if err := mapPolicies(); err != nil {
+			return err
+		}
+	}
+	if spec.HugeTLB > 0 {
+		if err := mapHugeTLB(spec.HugeTLB); err != nil {
+			return err
+		}
+	}
+	if spec.Fork {
+		if at.Forked, err = forkSleeper(); err != nil {
+			return err
+		}
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(at); err != nil {
+		return err
+	}
+	if spec.Spin {
+		go touch(anon, spec.Node)
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// touch reads and writes memory from the CPUs of a node, without end.
+func touch(mem []byte, node int) {
+	runtime.LockOSThread()
+	var cpus unix.CPUSet
+	if top, err := ReadTopology(hostfs.NewRoot("/")); err == nil {
+		for _, cpu := range top.Node(node).CPUs {
+			cpus.Set(cpu)
+		}
+		_ = unix.SchedSetaffinity(0, &cpus)
+	}
+	for {
+		for i := 0; i < len(mem); i += os.Getpagesize() {
+			mem[i+1]++
+		}
+	}
+}
+
+// mapPolicies maps and touches a page under each policy, with what the kernel does not
+// know left out.
+func mapPolicies() error {
+	top, err := ReadTopology(hostfs.NewRoot("/"))
+	if err != nil {
+		return err
+	}
+	nodes := top.MemoryNodes()
+	all, last := MaskOf(nodes...), MaskOf(nodes[len(nodes)-1])
+	for _, p := range []struct {
+		mode  int
+		nodes *NodeMask
+	}{
+		{unix.MPOL_DEFAULT, nil}, {unix.MPOL_LOCAL, nil}, {unix.MPOL_PREFERRED, &last}, {unix.MPOL_PREFERRED_MANY, &all},
+		{unix.MPOL_BIND, &all}, {unix.MPOL_BIND | unix.MPOL_F_STATIC_NODES, &last}, {unix.MPOL_BIND | unix.MPOL_F_RELATIVE_NODES, &all},
+		{unix.MPOL_BIND | unix.MPOL_F_NUMA_BALANCING, &all}, {unix.MPOL_INTERLEAVE, &all}, {unix.MPOL_WEIGHTED_INTERLEAVE, &all},
+	} {
+		mem, err := unix.Mmap(-1, 0, 4*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+		if err != nil {
+			return err
+		}
+		if err := mbind(mem, p.mode, p.nodes); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("mbind mode %#x: %w", p.mode, err)
+		}
+		for i := 0; i < len(mem); i += os.Getpagesize() {
+			mem[i] = 1
+		}
+	}
+	return nil
+}
+
+func mapHugeTLB(pages int) error {
+	mem, err := unix.Mmap(-1, 0, pages*2<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	if err != nil {
+		return fmt.Errorf("map %d hugetlb pages: %w", pages, err)
+	}
+	for i := range pages {
+		mem[i*2<<20] = 1
+	}
+	return nil
+}
+
+// mapAnon maps and touches the child's pages on the node that it was told.
+func mapAnon(spec *childSpec) ([]byte, error) {
+	if spec.Pages == 0 {
+		return nil, nil
+	}
+	size, huge := spec.Pages*os.Getpagesize(), 2<<20
+	mem, err := unix.Mmap(-1, 0, size+huge, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	// Aligned, so that huge pages fit and windows are cut the same in every run.
+	skip := huge - int(address(mem)%uint64(huge))
+	mem = mem[skip : skip+size]
+	advice := unix.MADV_NOHUGEPAGE
+	if spec.Huge {
+		advice = unix.MADV_HUGEPAGE
+	}
+	if err := unix.Madvise(mem, advice); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, err
+	}
+	mask := MaskOf(spec.Node)
+	if err := mbind(mem, unix.MPOL_BIND, &mask); err != nil {
+		return nil, fmt.Errorf("mbind to node %d: %w", spec.Node, err)
+	}
+	for i := 0; i < len(mem); i += os.Getpagesize() {
+		mem[i] = byte(i>>12) | 1
+	}
+	if !spec.Bind {
+		mode := unix.MPOL_LOCAL
+		if spec.Spin {
+			mode = unix.MPOL_DEFAULT
+		}
+		if err := mbind(mem, mode, nil); err != nil {
+			return nil, fmt.Errorf("mbind to local: %w", err)
+		}
+	}
+	if spec.Lock {
+		return mem, unix.Mlock(mem)
+	}
+	return mem, nil
+}
+
+// mapUntouched maps pages that are only read, or not even that.
+func mapUntouched(pages int, read bool) (uint64, error) {
+	if pages == 0 {
+		return 0, nil
+	}
+	mem, err := unix.Mmap(-1, 0, pages*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return 0, err
+	}
+	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE) // EINVAL without huge pages, which is as well
+	sum := byte(0)
+	for i := 0; read && i < len(mem); i += os.Getpagesize() {
+		sum += mem[i]
+	}
+	if sum != 0 {
+		return 0, errors.New("fresh memory is not zero")
+	}
+	return address(mem), nil
+}
+
+// mapFile maps a file privately, reads it all and writes to its first page.
+func mapFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
+	}
+	sum := byte(0)
+	for i := 0; i < len(mem); i += os.Getpagesize() {
+		sum += mem[i]
+	}
+	mem[0] = sum
+	return mem, nil
+}
+
+// forkSleeper forks, without exec: the child has all pages of this process and sleeps
+// until it is killed, or its parent is gone. Go's runtime is not to be used in it.
+func forkSleeper() (int, error) {
+	runtime.LockOSThread()
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	if pid == 0 {
+		_, _, _ = unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+		for {
+			_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+		}
+	}
+	// The thread must live: its end would be the parent's.
+	return int(pid), nil
+}
+
+// mbind is mbind(2), which only a process itself can do: for tests.
+func mbind(mem []byte, mode int, nodes *NodeMask) error {
+	bits := uintptr(0)
+	if nodes != nil {
+		bits = maxNodes + 1
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)),
+		uintptr(mode), uintptr(unsafe.Pointer(nodes)), bits, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func address(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))) }
+
+// child is a running child.
+type child struct {
+	childMap
+	pid  int32
+	spec childSpec
+	end  func() // ends it and waits; may be called twice
+}
+
+// spawn starts a child and waits until it has mapped its memory; group, if not "", is the
+// directory of a cgroup that it joins first.
+func spawn(t *testing.T, group string, spec childSpec) *child {
+	t.Helper()
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GOGC=off")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := startLocal(cmd, !spec.Spin && !spec.Policies); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{pid: int32(cmd.Process.Pid), spec: spec}
+	done := false
+	c.end = func() {
+		if done {
+			return
+		}
+		done = true
+		_ = cmd.Process.Kill() // it may have ended by itself
+		_ = cmd.Wait()         // "signal: killed" is what was asked for
+	}
+	t.Cleanup(c.end)
+	if group != "" {
+		if err := os.WriteFile(group+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.WriteString(in, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("child %+v: %v", spec, err)
+	}
+	if err := json.Unmarshal(line, &c.childMap); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// startLocal starts a command whose memory has the policy "local" throughout.
+func startLocal(cmd *exec.Cmd, local bool) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if !local {
+		return cmd.Start()
+	}
+	for _, mode := range []uintptr{unix.MPOL_LOCAL, unix.MPOL_DEFAULT} {
+		if _, _, errno := unix.Syscall6(unix.SYS_SET_MEMPOLICY, mode, 0, 0, 0, 0, 0); errno != 0 {
+			return fmt.Errorf("set_mempolicy: %w", errno)
+		}
+		if mode == unix.MPOL_LOCAL {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nodesOf asks where pages of the child are: by node, and by outcome for the rest.
+func nodesOf(t *testing.T, c *child, from uint64, pages int) (Counts, Outcomes) {
+	t.Helper()
+	var counts Counts
+	var outcomes Outcomes
+	b := NewBatch(Live{}, MaxBatch)
+	for i := 0; i < pages; {
+		b.Reset()
+		for ; i < pages && b.Add(from+uint64(i*os.Getpagesize()), 0); i++ {
+		}
+		if err := b.Query(c.pid); err != nil {
+			t.Fatal(err)
+		}
+		for k := range b.Len() {
+			if node, ok := b.Node(k); ok {
+				counts = counts.Add(node, 1)
+			}
+			outcomes[b.Outcome(k)]++
+		}
+	}
+	return counts, outcomes
+}
+
+func liveRoot(t *testing.T) hostfs.FS {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("other processes' pages take root")
+	}
+	return hostfs.NewRoot("/")
+}
+
+// topology reads the machine's nodes; a kernel without NUMA has none to test.
+func topology(t *testing.T) *Topology {
+	t.Helper()
+	top, err := ReadTopology(hostfs.NewRoot("/"))
+	if errors.Is(err, ErrUnsupported) {
+		t.Skipf("this kernel has no NUMA: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// twoNodes returns the machine, and two nodes that pages can move between.
+func twoNodes(t *testing.T) (root hostfs.FS, a, b int) {
+	t.Helper()
+	root = liveRoot(t)
+	nodes := topology(t).MemoryNodes()
+	if len(nodes) < 2 {
+		t.Skipf("moving pages takes two memory nodes; this machine has %v", nodes)
+	}
+	return root, nodes[0], nodes[1]
+}
+
+// memoryGroup makes a cgroup for memory, v2 where the controller is there, v1 otherwise.
+func memoryGroup(t *testing.T, name string) (dir string, v2 bool) {
+	t.Helper()
+	base := ""
+	if data, err := os.ReadFile("/sys/fs/cgroup/cgroup.subtree_control"); err == nil && slices.Contains(strings.Fields(string(data)), "memory") {
+		base, v2 = "/sys/fs/cgroup", true
+	} else if _, err := os.Stat("/sys/fs/cgroup/memory/memory.numa_stat"); err == nil {
+		base = "/sys/fs/cgroup/memory"
+	} else {
+		t.Skip("no memory controller here, neither in /sys/fs/cgroup nor in /sys/fs/cgroup/memory")
+	}
+	dir = fmt.Sprintf("%s/commensal-test-%d-%s", base, os.Getpid(), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := os.Remove(dir)
+		for end := time.Now().Add(patience); errors.Is(err, unix.EBUSY) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+			err = os.Remove(dir)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	return dir, v2
+}
+
+// fileOf puts n pages into a file of its own, on a file system with a page cache.
+func fileOf(t *testing.T, pages int) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "mapped")
+	if err := os.WriteFile(name, make([]byte, pages*os.Getpagesize()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

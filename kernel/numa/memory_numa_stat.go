@@ -1,0 +1,207 @@
+package numa
+
+// memory.numa_stat of a v2 group: its memory by node, in bytes.
+//
+// https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.numa_stat)
+//
+//	anon N0=83886080 N1=20971520
+//	file N0=1048576 N1=0
+//	workingset_refault_anon N0=0 N1=0
+//
+// The group's descendants are counted with it. Nodes without memory are not listed, and
+// the root group has no such file before Linux 5.11. anon is mapped anonymous memory, huge
+// pages included, hugetlb not; memory that a process shares with others is charged to the
+// group that touched it first. The kernel adds up lazily: some 64 changes a CPU may be
+// missing for up to two seconds. Which lines there are depends on the version;
+// workingset_* are events and are not read.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// MemoryNumaStat is a v2 group's memory by node, in bytes. A field is empty where the
+// kernel has no such line.
+type MemoryNumaStat struct {
+	AnonBytes, FileBytes, KernelStackBytes, PagetablesBytes, SecPagetablesBytes      Counts
+	ShmemBytes, FileMappedBytes, FileDirtyBytes, FileWritebackBytes, SwapcachedBytes Counts
+	AnonTHPBytes, FileTHPBytes, ShmemTHPBytes                                        Counts
+	InactiveAnonBytes, ActiveAnonBytes, InactiveFileBytes, ActiveFileBytes           Counts
+	UnevictableBytes, SlabReclaimableBytes, SlabUnreclaimableBytes                   Counts
+}
+
+// counter returns the field of a line, nil for one that is not read.
+func (s *MemoryNumaStat) counter(key []byte) *Counts {
+	switch string(key) {
+	case "anon":
+		return &s.AnonBytes
+	case "file":
+		return &s.FileBytes
+	case "kernel_stack":
+		return &s.KernelStackBytes
+	case "pagetables":
+		return &s.PagetablesBytes
+	case "sec_pagetables":
+		return &s.SecPagetablesBytes
+	case "shmem":
+		return &s.ShmemBytes
+	case "file_mapped":
+		return &s.FileMappedBytes
+	case "file_dirty":
+		return &s.FileDirtyBytes
+	case "file_writeback":
+		return &s.FileWritebackBytes
+	case "swapcached":
+		return &s.SwapcachedBytes
+	case "anon_thp":
+		return &s.AnonTHPBytes
+	case "file_thp":
+		return &s.FileTHPBytes
+	case "shmem_thp":
+		return &s.ShmemTHPBytes
+	}
+	return s.listCounter(key)
+}
+
+// listCounter is counter for what is counted by the lists and slabs that hold it.
+func (s *MemoryNumaStat) listCounter(key []byte) *Counts {
+	switch string(key) {
+	case "inactive_anon":
+		return &s.InactiveAnonBytes
+	case "active_anon":
+		return &s.ActiveAnonBytes
+	case "inactive_file":
+		return &s.InactiveFileBytes
+	case "active_file":
+		return &s.ActiveFileBytes
+	case "unevictable":
+		return &s.UnevictableBytes
+	case "slab_reclaimable":
+		return &s.SlabReclaimableBytes
+	case "slab_unreclaimable":
+		return &s.SlabUnreclaimableBytes
+	}
+	return nil
+}
+
+// clear empties every field and keeps its memory.
+func (s *MemoryNumaStat) clear() {
+	for _, c := range []*Counts{
+		&s.AnonBytes, &s.FileBytes, &s.KernelStackBytes, &s.PagetablesBytes, &s.SecPagetablesBytes,
+		&s.ShmemBytes, &s.FileMappedBytes, &s.FileDirtyBytes, &s.FileWritebackBytes, &s.SwapcachedBytes,
+		&s.AnonTHPBytes, &s.FileTHPBytes, &s.ShmemTHPBytes,
+		&s.InactiveAnonBytes, &s.ActiveAnonBytes, &s.InactiveFileBytes, &s.ActiveFileBytes,
+		&s.UnevictableBytes, &s.SlabReclaimableBytes, &s.SlabUnreclaimableBytes,
+	} {
+		*c = (*c)[:0]
+	}
+}
+
+// parse reads the file into s, reusing its memory. anon and file must be there.
+func (s *MemoryNumaStat) parse(data []byte) error {
+	s.clear()
+	for len(data) > 0 {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte("\n"))
+		key, rest, _ := bytes.Cut(line, []byte(" "))
+		dst := s.counter(key)
+		if dst == nil {
+			continue
+		}
+		if err := parseNodeCounts(dst, rest); err != nil {
+			return fmt.Errorf("memory.numa_stat: %s: %w", key, err)
+		}
+	}
+	if len(s.AnonBytes) == 0 || len(s.FileBytes) == 0 {
+		return fmt.Errorf("%w memory.numa_stat: anon or file is missing", ErrMalformed)
+	}
+	return nil
+}
+
+// parseNodeCounts reads "N0=1 N1=2" into an empty dst. A second line of the same name, or
+// a node named twice, is malformed.
+func parseNodeCounts(dst *Counts, fields []byte) error {
+	if len(*dst) != 0 {
+		return fmt.Errorf("%w: the line stands twice", ErrMalformed)
+	}
+	for len(fields) > 0 {
+		var field []byte
+		field, fields, _ = bytes.Cut(fields, []byte(" "))
+		node, v, ok := parseNodeCount(field)
+		if _, twice := dst.Get(node); !ok || twice {
+			return fmt.Errorf("%w: %q", ErrMalformed, clip(field))
+		}
+		*dst = dst.Add(node, v)
+	}
+	return nil
+}
+
+// MemoryNumaStatReader reads one group's memory.numa_stat again and again through one
+// descriptor. It is not safe for concurrent use.
+type MemoryNumaStatReader struct {
+	numaStatFile
+	stat MemoryNumaStat
+}
+
+// OpenMemoryNumaStat opens the file of a v2 group by the group's directory within root
+// ("/sys/fs/cgroup/batch/job-7"). ErrUnsupported: the group has no such file (before
+// Linux 5.11, or without the memory controller).
+func OpenMemoryNumaStat(root hostfs.FS, dir string) (*MemoryNumaStatReader, error) {
+	f, err := openNumaStat(root, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &MemoryNumaStatReader{numaStatFile: f}, nil
+}
+
+// Read reads the file. The result is the reader's and valid until the next call, which
+// does not allocate. ErrVanished: the group is gone.
+func (r *MemoryNumaStatReader) Read() (*MemoryNumaStat, error) {
+	data, err := r.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.stat.parse(data); err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.path, err)
+	}
+	return &r.stat, nil
+}
+
+// numaStatFile is an open memory.numa_stat of either version.
+type numaStatFile struct {
+	path string
+	file hostfs.File
+	buf  []byte
+}
+
+func openNumaStat(root hostfs.FS, dir string) (numaStatFile, error) {
+	path := dir + "/memory.numa_stat"
+	file, err := root.Open(path)
+	if err != nil {
+		missing := ErrUnsupported
+		if _, gone := root.Inode(dir); gone != nil {
+			missing = ErrVanished
+		}
+		return numaStatFile{}, wrapFile("open memory by node", err, missing)
+	}
+	return numaStatFile{path: path, file: file, buf: make([]byte, 0, 4096)}, nil
+}
+
+func (f *numaStatFile) read() ([]byte, error) {
+	var err error
+	if f.buf, err = hostfs.ReadRecord(f.file, f.buf); err != nil {
+		if errors.Is(err, unix.ENODEV) {
+			return nil, fmt.Errorf("read memory by node: %w: %w", ErrVanished, err)
+		}
+		return nil, fmt.Errorf("read memory by node: %w", err)
+	}
+	return f.buf, nil
+}
+
+// Close closes the file.
+func (f *numaStatFile) Close() error { return f.file.Close() }

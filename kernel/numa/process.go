@@ -1,0 +1,217 @@
+package numa
+
+// /proc/PID: one process, held by a descriptor of its folder.
+//
+// https://docs.kernel.org/filesystems/proc.html
+//
+// A number may be given to another process as soon as its process is gone. The folder's
+// descriptor stays with the process it was opened on: opening a file through it fails
+// then (ESRCH), whoever has the number. The kernel calls that move pages take the number
+// all the same; before each of them a file of the process is read, so that what remains
+// is the time of one call.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// Process is an open process. It holds one descriptor, and is not safe for concurrent use.
+type Process struct {
+	pid        int32
+	startTicks uint64
+	dir        int
+	closeDir   func() error
+}
+
+// OpenProcess opens a process by its thread-group id. ErrVanished: there is none.
+func OpenProcess(root hostfs.FS, pid int32) (*Process, error) {
+	path := "/proc/" + strconv.Itoa(int(pid))
+	dir, closeDir, err := root.OpenDir(path)
+	if err != nil {
+		return nil, wrapFile("open process", err, ErrVanished)
+	}
+	p := &Process{pid: pid, dir: dir, closeDir: closeDir}
+	data, err := p.readFile("stat")
+	if err == nil {
+		p.startTicks, err = parseStartTicks(data)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeDir())
+	}
+	return p, nil
+}
+
+// PID returns the thread-group id that the process was opened by.
+func (p *Process) PID() int32 { return p.pid }
+
+// StartTicks returns when the process started, in clock ticks since boot. With the boot
+// and the thread-group id it names a process for ever.
+func (p *Process) StartTicks() uint64 { return p.startTicks }
+
+// Close lets go of the descriptor.
+func (p *Process) Close() error { return p.closeDir() }
+
+// open opens one of the process's files for reading.
+func (p *Process) open(name string) (*procFile, error) {
+	fd, err := unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	f := &procFile{fd: fd, path: fmt.Sprintf("/proc/%d/%s", p.pid, name)}
+	if err != nil {
+		return nil, f.fail("open", err)
+	}
+	return f, nil
+}
+
+// readFile reads a small file whole.
+func (p *Process) readFile(name string) ([]byte, error) {
+	f, err := p.open(name)
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 4096)
+	n := 0
+	for n < len(buf) {
+		got, err := f.readAt(buf[n:], int64(n))
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+		if got == 0 {
+			break
+		}
+		n += got
+	}
+	return buf[:n], f.close()
+}
+
+// lockedBytes returns how much memory the process has locked (VmLck), and whether it has
+// memory at all.
+func (p *Process) lockedBytes() (locked uint64, hasMemory bool, err error) {
+	data, err := p.readFile("status")
+	if err != nil {
+		return 0, false, err
+	}
+	locked, hasMemory, err = parseVMLck(data)
+	if err != nil {
+		return 0, false, fmt.Errorf("read /proc/%d/status: %w", p.pid, err)
+	}
+	return locked, hasMemory, nil
+}
+
+// parseStartTicks reads field 22 of /proc/PID/stat. The second field, the name in
+// parentheses, may hold spaces and parentheses itself.
+func parseStartTicks(data []byte) (uint64, error) {
+	i := bytes.LastIndexByte(data, ')')
+	if i < 0 {
+		return 0, fmt.Errorf("%w stat: %q", ErrMalformed, clip(data))
+	}
+	fields := bytes.Fields(data[i+1:])
+	const startTime = 22 - 3 // the first field after the name is the third
+	if len(fields) > startTime {
+		if v, ok := parseUint(fields[startTime]); ok {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%w stat: no start time in %q", ErrMalformed, clip(data))
+}
+
+// parseVMLck reads "VmLck:	     0 kB" of /proc/PID/status. A kernel thread and a process
+// that is ending have no such line.
+func parseVMLck(data []byte) (locked uint64, found bool, err error) {
+	for line := range bytes.Lines(data) {
+		rest, ok := bytes.CutPrefix(line, []byte("VmLck:"))
+		if !ok {
+			continue
+		}
+		rest, ok = bytes.CutSuffix(bytes.TrimSpace(rest), []byte(" kB"))
+		v, isNumber := parseUint(rest)
+		if !ok || !isNumber || v > 1<<53 {
+			return 0, false, fmt.Errorf("%w status: line %q", ErrMalformed, clip(line))
+		}
+		return v << 10, true, nil
+	}
+	return 0, false, nil
+}
+
+// procFile is an open file of a process.
+type procFile struct {
+	fd   int
+	path string
+}
+
+// readAt is pread(2). 0 is the end of the file, and for the files of an address space
+// also that the address space is gone.
+func (f *procFile) readAt(buf []byte, off int64) (int, error) {
+	n, err := unix.Pread(f.fd, buf, off)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(f.fd, buf, off)
+	}
+	if err != nil {
+		return 0, f.fail("read", err)
+	}
+	return n, nil
+}
+
+func (f *procFile) close() error {
+	if err := unix.Close(f.fd); err != nil {
+		return &fs.PathError{Op: "close", Path: f.path, Err: err}
+	}
+	return nil
+}
+
+func (f *procFile) fail(op string, err error) error {
+	return wrapFile("process", &fs.PathError{Op: op, Path: f.path, Err: err}, ErrVanished)
+}
+
+// lineBuffer holds the longest line of a process's files: a path of 4096 bytes, each
+// written as four (\040), and a number for each node.
+const lineBuffer = 40 << 10
+
+// lines reads a file of a process line by line, in reads of any size, holding no more
+// than one buffer. The kernel keeps the place by address, so that mappings that come and
+// go meanwhile spoil nothing but themselves.
+type lines struct {
+	file *procFile
+	buf  []byte
+	r, w int // buf[r:w] was read and not handed out
+	off  int64
+	end  bool
+}
+
+// next returns the next line without its newline, nil at the end. It is valid until the
+// following call.
+func (l *lines) next() ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(l.buf[l.r:l.w], '\n'); i >= 0 {
+			line := l.buf[l.r : l.r+i]
+			l.r += i + 1
+			return line, nil
+		}
+		if l.end {
+			if l.r < l.w {
+				return nil, fmt.Errorf("read %s: %w: no newline at the end", l.file.path, ErrMalformed)
+			}
+			return nil, nil
+		}
+		l.w = copy(l.buf, l.buf[l.r:l.w])
+		l.r = 0
+		if l.w == len(l.buf) {
+			return nil, fmt.Errorf("read %s: %w: a line of more than %d bytes", l.file.path, ErrMalformed, len(l.buf))
+		}
+		n, err := l.file.readAt(l.buf[l.w:], l.off)
+		if err != nil {
+			return nil, err
+		}
+		l.off += int64(n)
+		l.w += n
+		l.end = n == 0
+	}
+}

@@ -1,0 +1,179 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/perf"
+)
+
+const limitVariable = "COMMENSAL_PERF_LIMIT_DIR"
+
+// testLimit gives a child some descriptors more at a time until a source can be opened.
+func testLimit(t *testing.T, open Open) {
+	dir := Cgroup(t, "limit")
+	child := Start(t, "limit", limitVariable+"="+dir)
+	line := child.Line(t)
+	t.Log(line)
+	if strings.Contains(line, perf.ErrPermission.Error()) || strings.Contains(line, perf.ErrNotSupported.Error()) {
+		t.Skip("not counted here")
+	}
+	var needed int
+	if _, err := fmt.Sscanf(line, "opened with %d descriptors", &needed); err != nil || needed < 3 {
+		t.Errorf("child says %q, want that it could open after some refusals", line)
+	}
+}
+
+// limit is the child of testLimit: the limit is its own.
+func limit(open Open) {
+	fd, err := unix.Open(os.Getenv(limitVariable), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	cpus, err := possible()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	try := func() error {
+		s, err := counting(open, cpus, fd)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}
+	if err := try(); err != nil { // what the runtime keeps is open from here on
+		fmt.Println("without a limit:", err)
+		return
+	}
+	before := lowest()
+	for room := 1; room < 200; room += 4 {
+		low := unix.Rlimit{Cur: uint64(before + room), Max: uint64(before + 300)}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+			fmt.Println(err)
+			return
+		}
+		err := try()
+		if now := lowest(); now != before {
+			fmt.Printf("with room for %d: descriptor %d is open afterwards, %v\n", room, before, err)
+			return
+		}
+		if err == nil {
+			fmt.Printf("opened with %d descriptors\n", room)
+			return
+		}
+		if !errors.Is(err, perf.ErrTooManyFiles) {
+			fmt.Printf("with room for %d: %v, want ErrTooManyFiles\n", room, err)
+			return
+		}
+	}
+	fmt.Println("never opened")
+}
+
+// counting opens a source and begins to count the cgroup.
+func counting(open Open, cpus []int, fd int) (Source, error) {
+	s, err := open(cpus, Software)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.Add(fd); err == nil {
+		err = s.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// testKilled kills a child that counts: the kernel takes all of it away, and a cgroup that was counted can be removed.
+func testKilled(t *testing.T, open Open) {
+	dir := Cgroup(t, "killed")
+	before := Programs(t)
+	child := Start(t, "count", limitVariable+"="+dir)
+	line := child.Line(t)
+	if strings.Contains(line, perf.ErrPermission.Error()) || strings.Contains(line, perf.ErrNotSupported.Error()) {
+		t.Skip(line)
+	}
+	if line != "counts" {
+		t.Fatalf("child says %q", line)
+	}
+	child.End()
+	for range 100 { // programs are freed a little after their last descriptor
+		if Programs(t) == before {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%d BPF programs after the child was killed, %d before it", Programs(t), before)
+}
+
+// count is the child of testKilled.
+func count(open Open) {
+	fd, err := unix.Open(os.Getenv(limitVariable), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = counting(open, []int{0}, fd)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("counts")
+	time.Sleep(time.Minute)
+}
+
+// Programs counts the BPF programs of this project that the kernel has loaded.
+func Programs(t testing.TB) int {
+	t.Helper()
+	found := 0
+	for id := ebpf.ProgramID(0); ; {
+		next, err := ebpf.ProgramGetNextID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return found
+		}
+		Must(t, err)
+		id = next
+		p, err := ebpf.NewProgramFromID(id)
+		if errors.Is(err, os.ErrNotExist) { // freed meanwhile
+			continue
+		}
+		Must(t, err)
+		info, err := p.Info()
+		Must(t, errors.Join(err, p.Close()))
+		if strings.HasPrefix(info.Name, "commensal_") {
+			found++
+		}
+	}
+}
+
+// lowest is the descriptor that the next open would get.
+func lowest() int {
+	fd, err := unix.Dup(0)
+	if err != nil {
+		return -1
+	}
+	_ = unix.Close(fd)
+	return fd
+}
+
+// possible lists the CPUs there are.
+func possible() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, err
+	}
+	var cpus []int
+	for cpu := range 1024 {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}

@@ -1,0 +1,246 @@
+package linux
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/perf/perftest"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/match"
+)
+
+// TestMain lets this binary play the tasks, too.
+func TestMain(m *testing.M) { perftest.Main(m, nil) }
+
+// boot is what the tests' journals name; Restore is given the same.
+const boot = "test-boot"
+
+// bed is a folder of real cgroups with a Host that watches it: LC tasks /victim*, BE
+// tasks /be-*.
+type bed struct {
+	t       *testing.T
+	fs      hostfs.FS
+	mounts  *cgroup.Mounts
+	cg      cgroup.Driver
+	root    string
+	journal string
+	logs    strings.Builder
+	h       *Host
+	snap    model.Snapshot
+	tasks   map[string]model.Task // by path, those that are there
+	removed []model.TaskNum
+}
+
+func newBed(t *testing.T, name string) *bed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: cgroups are made and limited")
+	}
+	b := &bed{t: t, fs: hostfs.NewRoot("/"), tasks: map[string]model.Task{}, journal: filepath.Join(t.TempDir(), "journal")}
+	var err error
+	if b.mounts, err = cgroup.Discover(b.fs); err != nil {
+		t.Fatal(err)
+	}
+	if b.cg, err = cgroup.Open(b.fs, b.mounts); err != nil {
+		t.Skipf("this kernel has no cgroups that the node drives: %v", err)
+	}
+	b.root = "/commensal-test-" + strconv.Itoa(os.Getpid()) + "-" + name
+	b.mkdir("")
+	return b
+}
+
+// mkdir makes a group below the folder and returns its path. It is removed at the end;
+// what runs in it is ended by then, because that was started later.
+func (b *bed) mkdir(name string) string {
+	b.t.Helper()
+	path := b.root
+	if name != "" {
+		path += "/" + name
+	}
+	if err := b.cg.Mkdir(path); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { b.rmdir(path) })
+	return path
+}
+
+// rmdir removes a group, which may be gone. A process that has just ended may still be
+// in it.
+func (b *bed) rmdir(path string) {
+	b.t.Helper()
+	err := errors.New("not tried")
+	for range 300 {
+		if err = b.cg.Rmdir(path); err == nil || errors.Is(err, cgroup.ErrVanished) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.t.Error(err)
+}
+
+// spin starts a spinner in a group.
+func (b *bed) spin(path string) *perftest.Child {
+	b.t.Helper()
+	c := perftest.Start(b.t, "spin")
+	if err := b.cg.MovePID(path, c.PID()); err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// open opens the Host; every Observe discovers.
+func (b *bed) open(counters bool) {
+	b.t.Helper()
+	rules, err := match.Compile([]match.Rule{
+		{Glob: b.root + "/victim*", Job: "victim", Class: model.LC, Production: true},
+		{Glob: b.root + "/be-*", Job: "batch", Class: model.BE, Importance: model.BestEffort},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j, err := journal.Create(b.journal, boot)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = j.Close() })
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := b.h.Close(); err != nil {
+			b.t.Error(err)
+		}
+		if b.t.Failed() {
+			b.t.Logf("what the host says is missing: %q; its log:\n%s", b.h.Missing(), b.logs.String())
+		}
+	})
+}
+
+// observe takes a reading.
+func (b *bed) observe(mark model.WindowMark) {
+	b.t.Helper()
+	if err := b.h.Observe(mark, &b.snap); err != nil {
+		b.t.Fatal(err)
+	}
+	b.removed = append(b.removed, b.snap.Removed...)
+	for path, task := range b.tasks {
+		if slices.Contains(b.snap.Removed, task.Num) {
+			delete(b.tasks, path)
+		}
+	}
+	for _, task := range b.snap.Added {
+		b.tasks[task.Path] = task
+	}
+}
+
+// sample returns a task's part of the last reading.
+func (b *bed) sample(path string) model.TaskSample {
+	b.t.Helper()
+	i := slices.IndexFunc(b.snap.Tasks, func(s model.TaskSample) bool { return s.Num == b.tasks[path].Num })
+	if _, known := b.tasks[path]; !known || i < 0 {
+		b.t.Fatalf("no sample of %s: tasks %v, samples %+v", path, b.tasks, b.snap.Tasks)
+	}
+	return b.snap.Tasks[i]
+}
+
+// window takes a window in which done comes true, and returns what it says of tasks.
+func (b *bed) window(done func() bool) map[string]model.TaskObservation {
+	b.t.Helper()
+	b.observe(model.WindowStart)
+	prev := b.snap
+	prev.Tasks = slices.Clone(b.snap.Tasks)
+	b.until("the window's end", done)
+	b.observe(model.WindowEnd)
+	var o model.Observation
+	model.Observe(&prev, &b.snap, &o)
+	of := map[string]model.TaskObservation{}
+	for path, task := range b.tasks {
+		for _, t := range o.Tasks {
+			if t.Num == task.Num {
+				of[path] = t
+			}
+		}
+	}
+	return of
+}
+
+// until waits for a condition, however slow the machine is.
+func (b *bed) until(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(40 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited in vain for this: %s", what)
+		}
+	}
+}
+
+// used returns a condition: each group has used so much CPU time since now.
+func (b *bed) used(d time.Duration, paths ...string) func() bool {
+	b.t.Helper()
+	usage := func(path string) uint64 {
+		g, err := b.cg.Open(path)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer g.Close() //nolint:errcheck // reading only
+		n, err := g.UsageNsec()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return n
+	}
+	from := map[string]uint64{}
+	for _, p := range paths {
+		from[p] = usage(p)
+	}
+	return func() bool {
+		return !slices.ContainsFunc(paths, func(p string) bool { return usage(p) < from[p]+uint64(d) })
+	}
+}
+
+func (b *bed) limit(path string) cgroup.CPUMax {
+	b.t.Helper()
+	v, err := b.cg.ReadCPUMax(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+func (b *bed) setLimit(path string, v cgroup.CPUMax) {
+	b.t.Helper()
+	if err := b.cg.WriteCPUMax(path, v); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// apply carries out one change and fails unless it ends as expected.
+func (b *bed) apply(kind model.ChangeKind, path string, value model.CPUMax, want model.ResultKind) model.Result {
+	b.t.Helper()
+	res := b.h.Apply([]model.Change{{Seq: 1, Task: b.tasks[path].Num, Kind: kind, Value: value}}, nil)
+	if len(res) != 1 || res[0].Kind != want {
+		b.t.Fatalf("%s of %s: %+v, want %s", kind, path, res, want)
+	}
+	return res[0]
+}
+
+// lacks returns why a task does without something, "" when it does not.
+func (b *bed) lacks(path, what string) string {
+	for _, l := range b.h.Lacks(nil) {
+		if l.Path == path && l.What == what {
+			return l.Why
+		}
+	}
+	return ""
+}
