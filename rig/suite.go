@@ -54,15 +54,26 @@ var stages = []Stage{
 			{Package: "kernel/taskstats"},
 			{Package: "kernel/psi"},
 			{Package: "kernel/cgroup"},
-			{Package: "kernel/perf", Not: exactTests},
 			{Package: "kernel/numa"},
 			{Package: "kernel/reclaim"},
-			{Package: "kernel/resctrl"},
 			{Package: "kernel/probe"},
 			{Package: "node/linux"},
 			{Package: "lab/stage"},
 			{Package: "agent", Timeout: 5 * time.Minute, Not: contentionTests},
 		},
+	},
+	// RMIDs are handed out in order only once a boot, and those that the rig answers for
+	// are told by it: packages that take many have boots of their own.
+	{
+		Name: "counters",
+		Units: []Unit{
+			{Package: "kernel/perf", Not: exactTests},
+			{Package: "kernel/bpfcounters", Not: exactTests},
+		},
+	},
+	{
+		Name:  "resctrl",
+		Units: []Unit{{Package: "kernel/resctrl"}},
 	},
 	{
 		Name:    "exact",
@@ -116,8 +127,10 @@ func (b *Builder) Binary(pkg string) string {
 // Build builds the tests of the packages, static and without symbols, and the programs.
 func (b *Builder) Build(ctx context.Context, packages []string) error {
 	// What an earlier run built may be of another package list.
-	if err := os.RemoveAll(filepath.Join(b.Dir, "bin")); err != nil {
-		return err
+	for _, old := range []string{"bin", "tests"} {
+		if err := os.RemoveAll(filepath.Join(b.Dir, old)); err != nil {
+			return err
+		}
 	}
 	// The version is the one that the tests' goldens name.
 	args := []string{"build", "-trimpath", "-ldflags=-s -w -X main.version=test", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./rig/guest"}

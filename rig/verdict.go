@@ -92,8 +92,10 @@ func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string
 	if len(failed) > 0 {
 		r.Wrong = append(r.Wrong, "failed: "+strings.Join(failed, ", "))
 	}
+	unfinished := 0
 	for _, name := range expected {
 		if outcome[name] == "" {
+			unfinished++
 			r.Wrong = append(r.Wrong, name+" did not run to its end")
 		}
 	}
@@ -104,7 +106,8 @@ func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string
 	if unexplained {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("the test binary exited with %d", end.Exit))
 	}
-	if unexplained || end == nil || end.TimedOut {
+	// A panic's own words are the output of no test that failed.
+	if unexplained || unfinished > 0 || end == nil || end.TimedOut {
 		r.Output += tail(raw)
 	}
 	return r

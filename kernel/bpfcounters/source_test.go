@@ -58,7 +58,7 @@ type kept struct{ perftest.Source }
 func (s kept) Close() error { return s.Stop() }
 
 func (k shelf) open(cpus []int, events []perf.Event) (perftest.Source, error) {
-	name := fmt.Sprint(events)
+	name := fmt.Sprintf("%d", events)
 	if k[name] == nil {
 		s, err := open(cpus, events)
 		if err != nil {

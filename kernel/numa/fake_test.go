@@ -5,146 +5,10 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/kernel/hostfs"
 )
-
-// fakeKernel moves pages of a real process between two nodes that it only pretends, so
-// that what the kernel does to a move can be tried on a machine of one node: it does as
-// do_pages_move in mm/migrate.c does, group by group.
-type fakeKernel struct {
-	node   map[uintptr]int32      // of pages that are not on node 0
-	pinned map[uintptr]bool       // stay, and fail their group
-	lookup map[uintptr]unix.Errno // what looking a page up says
-	huge   func(page uintptr) bool
-	room   int               // pages that may yet move before ENOMEM; below 0: no bound
-	before func() unix.Errno // called before each move
-
-	moves, most int // calls that moved, and the most pages of one
-}
-
-func newFakeKernel() *fakeKernel {
-	return &fakeKernel{
-		node: map[uintptr]int32{}, pinned: map[uintptr]bool{}, lookup: map[uintptr]unix.Errno{},
-		huge: func(uintptr) bool { return false }, room: -1, before: func() unix.Errno { return 0 },
-	}
-}
-
-const fakeHugeSize = 2 << 20
-
-func (k *fakeKernel) MovePages(pid int32, pages []uintptr, nodes, status []int32, flags int) (int, error) {
-	if nodes == nil {
-		if _, err := (Live{}).MovePages(pid, pages, nil, status, flags); err != nil {
-			return 0, err
-		}
-		for i, p := range pages {
-			if status[i] >= 0 {
-				status[i] = k.node[p]
-			}
-		}
-		return 0, nil
-	}
-	if errno := k.before(); errno != 0 {
-		return 0, errno
-	}
-	k.moves++
-	k.most = max(k.most, len(pages))
-	var group []int
-	for i, p := range pages {
-		if nodes[i] > 1 {
-			return 0, unix.ENODEV
-		}
-		errno := k.lookup[p]
-		if errno == 0 && k.node[p] != nodes[i] && !k.onItsWay(pages, group, p) {
-			group = append(group, i)
-			continue
-		}
-		status[i] = nodes[i]
-		if errno == 0 && k.node[p] != nodes[i] {
-			errno = unix.EBUSY
-		}
-		if errno != 0 {
-			status[i] = -int32(errno)
-		}
-		if left, err := k.migrate(pages, nodes, status, group); left > 0 || err != nil {
-			return left + len(pages) - i - 1, err
-		}
-		group = group[:0]
-	}
-	return k.migrate(pages, nodes, status, group)
-}
-
-// onItsWay says whether a page's huge page is in the group already.
-func (k *fakeKernel) onItsWay(pages []uintptr, group []int, page uintptr) bool {
-	return k.huge(page) && slices.ContainsFunc(group, func(i int) bool { return pages[i]/fakeHugeSize == page/fakeHugeSize })
-}
-
-// migrate moves a group; if a page of it fails, the status of none is written.
-func (k *fakeKernel) migrate(pages []uintptr, nodes, status []int32, group []int) (int, error) {
-	failed := 0
-	for _, i := range group {
-		if k.room == 0 {
-			return 0, unix.ENOMEM
-		}
-		if k.pinned[pages[i]] {
-			failed++
-			continue
-		}
-		k.put(pages[i], nodes[i])
-	}
-	for _, i := range group {
-		if failed == 0 {
-			status[i] = nodes[i]
-		}
-	}
-	return failed, nil
-}
-
-// put moves a page, with its huge page.
-func (k *fakeKernel) put(page uintptr, node int32) {
-	first, n := page, 1
-	if k.huge(page) {
-		first, n = page/fakeHugeSize*fakeHugeSize, fakeHugeSize/os.Getpagesize()
-	}
-	for j := range n {
-		k.node[first+uintptr(j*os.Getpagesize())] = node
-	}
-	k.room -= min(max(k.room, 0), n)
-}
-
-func (k *fakeKernel) MigratePages(int32, *NodeMask, *NodeMask) (int, error) { return 0, unix.ENOSYS }
-
-// fakeNodes is the live machine, but for its nodes: those of the rig's.
-type fakeNodes struct {
-	*hostfs.Root
-	nodes *hostfs.Root
-}
-
-func (f fakeNodes) ReadFile(path string, buf []byte) ([]byte, error) {
-	if strings.HasPrefix(path, nodeDir) || path == zoneinfoPath {
-		return f.nodes.ReadFile(path, buf)
-	}
-	return f.Root.ReadFile(path, buf)
-}
-
-// fakeMover returns a Mover over a fake kernel; every mapping is looked at page by page,
-// because the real numa_maps knows nothing of the fake's nodes.
-func fakeMover(t *testing.T, k *fakeKernel, cfg MoverConfig) *Mover {
-	t.Helper()
-	live := liveRoot(t).(*hostfs.Root)
-	m := NewMover(fakeNodes{live, fixture("qemu-6.12")}, k, cfg)
-	m.survey.each = true
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return m
-}
 
 // run steps until the Mover stops for another reason than its bounds, and returns what it
 // did by outcome, with the reasons it stopped for.
@@ -198,6 +62,7 @@ func TestFake(t *testing.T) {
 		"Refused":       testFakeRefused,
 		"Context":       testFakeContext,
 		"ReusedNumber":  testFakeReusedNumber,
+		"TooLarge":      testFakeTooLarge,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -285,101 +150,6 @@ func testFakeSurveyFirst(t *testing.T, c *child) {
 			t.Errorf("not put back: %+v", s)
 		}
 	}
-}
-
-// testFakeBatchOutcomes: each page's outcome by name, also of pages that a call did not
-// come to.
-func testFakeBatchOutcomes(t *testing.T, c *child) {
-	k := newFakeKernel()
-	page := func(i int) uintptr { return uintptr(c.Anon) + uintptr(i*os.Getpagesize()) }
-	k.pinned[page(0)], k.pinned[page(50)] = true, true
-	k.lookup[page(10)], k.lookup[page(20)] = unix.EACCES, unix.EBUSY
-	k.lookup[page(30)], k.lookup[page(40)] = unix.EIO, unix.EHWPOISON
-	b := NewBatch(k, 1000)
-	for i := range 100 {
-		b.Add(uint64(page(i)), 1)
-	}
-	b.Add(c.Holes, 1)
-	b.Add(4096, 1) // no mapping
-	k.lookup[uintptr(c.Holes)], k.lookup[4096] = unix.ENOENT, unix.EFAULT
-	counts, err := b.Move(c.pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[Outcome]uint64{Moved: 94, Shared: 1, Busy: 1, Unmovable: 1, OtherError: 1, Stayed: 2}
-	for o, n := range want {
-		if counts[o] != n {
-			t.Errorf("%s: %d, want %d", o, counts[o], n)
-		}
-	}
-	// 6.1 says Unmapped of a hole, later kernels NotPresent.
-	if counts[NotPresent]+counts[Unmapped] != 2 || counts.Failed() != 8 || k.moves > 4 {
-		t.Errorf("%v, %d calls", counts, k.moves)
-	}
-	for i, o := range map[int]Outcome{0: Stayed, 1: Moved, 10: Shared, 20: Busy, 30: Unmovable, 40: OtherError, 50: Stayed, 99: Moved} {
-		if node, ok := b.Node(i); b.Outcome(i) != o || !ok || (node == 1) != (o == Moved) || b.Address(i) != uint64(page(i)) {
-			t.Errorf("page %d: %s on %d, want %s", i, b.Outcome(i), node, o)
-		}
-	}
-}
-
-func TestBatchBounds(t *testing.T) {
-	b := NewBatch(newFakeKernel(), MaxBatch+1)
-	for i := range MaxBatch + 1 {
-		if b.Add(uint64(i), 0) != (i < MaxBatch) {
-			t.Fatalf("page %d", i)
-		}
-	}
-	if !b.Full() || b.Len() != MaxBatch {
-		t.Errorf("%d pages", b.Len())
-	}
-	b.Reset()
-	if counts, err := b.Move(1); b.Len() != 0 || counts != (Outcomes{}) || err != nil {
-		t.Errorf("an empty batch: %v, %v", counts, err)
-	}
-	if err := b.Query(1); err != nil {
-		t.Errorf("an empty batch: %v", err)
-	}
-	for o, want := range map[Outcome]string{NotTried: "not tried", CameBack: "came back", OtherError: "other error", numOutcomes: "unknown outcome"} {
-		if o.String() != want {
-			t.Errorf("%d is %q", o, o)
-		}
-	}
-}
-
-// testFakeCallErrors: what the kernel says about a whole call.
-func testFakeCallErrors(t *testing.T, c *child) {
-	for errno, want := range map[unix.Errno]error{
-		unix.ESRCH: ErrVanished, unix.EINVAL: ErrVanished, unix.EPERM: ErrPermission, unix.ENODEV: ErrNoNode,
-		unix.EACCES: ErrNodeNotAllowed, unix.ENOMEM: ErrNodeFull, unix.ENOSYS: ErrUnsupported, unix.E2BIG: unix.E2BIG,
-	} {
-		k := newFakeKernel()
-		k.before = func() unix.Errno { return errno }
-		b := NewBatch(k, 1)
-		b.Add(c.Anon, 1)
-		counts, err := b.Move(c.pid)
-		if !errors.Is(err, want) || !errors.Is(err, errno) || counts[Moved] != 0 || counts.Failed() != 1 {
-			t.Errorf("%v: %v, %v", errno, err, counts)
-		}
-	}
-	k := newFakeKernel()
-	k.node[uintptr(c.Anon)] = 0
-	b := NewBatch(cameBack{k}, 1)
-	b.Add(c.Anon, 1)
-	if counts, err := b.Move(c.pid); err != nil || counts[CameBack] != 1 {
-		t.Errorf("moved and back again: %v, %v", counts, err)
-	}
-}
-
-// cameBack says that it moved, and did not.
-type cameBack struct{ *fakeKernel }
-
-func (k cameBack) MovePages(pid int32, pages []uintptr, nodes, status []int32, flags int) (int, error) {
-	if nodes != nil {
-		copy(status, nodes)
-		return 0, nil
-	}
-	return k.fakeKernel.MovePages(pid, pages, nodes, status, flags)
 }
 
 // testFakePinned: pages that stay are made up for by others.
@@ -577,6 +347,18 @@ func testFakeContext(t *testing.T, c *child) {
 	run(t, m)
 	s := m.Targets()[0]
 	if n, _ := s.After.Get(0); s.Status != Settled || n != 0 || s.ShortPages != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// testFakeTooLarge: a process above the bound is left alone, and that is said.
+func testFakeTooLarge(t *testing.T, c *child) {
+	m := fakeMover(t, newFakeKernel(), MoverConfig{MaxProcessPages: uint64(c.spec.Pages)})
+	if err := m.Start([]Target{{PID: c.pid, Shares: tenth}}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	if s := m.Targets()[0]; s.Status != Refused || !errors.Is(s.Err, ErrTooLarge) {
 		t.Errorf("%+v", s)
 	}
 }

@@ -3,7 +3,6 @@ package numa
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"testing"
 )
 
@@ -124,9 +123,9 @@ func FuzzProcStat(f *testing.F) {
 func FuzzProcStatus(f *testing.F) {
 	addCaptured(f, "/proc/100/status")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		locked, found, err := parseVMLck(data)
-		if !malformed(t, err) && (locked%1024 != 0 || (locked > 0 && !found)) {
-			t.Errorf("%d, %v", locked, found)
+		m, found, err := parseMemoryUse(data)
+		if !malformed(t, err) && (m.lockedBytes%1024 != 0 || (m != memoryUse{} && !found)) {
+			t.Errorf("%+v, %v", m, found)
 		}
 	})
 }
@@ -166,7 +165,7 @@ func FuzzPlan(f *testing.F) {
 		for node := range 3 {
 			w, _ := want.Get(node)
 			if g, _ := got.Get(node); g != w {
-				t.Error(fmt.Sprintf("%v to %v: %v, want %v", have, shares, got, want))
+				t.Errorf("%v to %v: %v, want %v", have, shares, got, want)
 			}
 		}
 	})

@@ -27,7 +27,6 @@ const (
 // pageFlags reads kpageflags.
 type pageFlags struct {
 	fd  int
-	dir func() error
 	buf []byte
 }
 
@@ -38,14 +37,17 @@ func openPageFlags(root hostfs.FS, windowPages int) *pageFlags {
 		return nil
 	}
 	fd, err := unix.Openat(dir, "kpageflags", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		_ = closeDir()
+	if closeErr := closeDir(); err == nil && closeErr != nil {
+		_ = unix.Close(fd)
 		return nil
 	}
-	return &pageFlags{fd: fd, dir: closeDir, buf: make([]byte, 8*windowPages)}
+	if err != nil {
+		return nil
+	}
+	return &pageFlags{fd: fd, buf: make([]byte, 8*windowPages)}
 }
 
-func (k *pageFlags) close() error { return errors.Join(unix.Close(k.fd), k.dir()) }
+func (k *pageFlags) close() error { return unix.Close(k.fd) }
 
 // read reads the flags of n page frames from pfn on into buf. It says whether it could.
 func (k *pageFlags) read(pfn uint64, n int) bool {

@@ -163,7 +163,7 @@ func (m *Mover) look(ctx context.Context, t *target, r *Report) error {
 	w.spans, m.survey.spans = m.survey.spans, w.spans
 	w.triedBefore, w.movedBefore = w.triedBefore+w.tried, w.movedBefore+w.moved
 	w.place, w.tried, w.moved, w.hidden = place{}, 0, 0, 0
-	t.After, t.Left = m.survey.survey.Movable, m.survey.survey.Left
+	t.After, t.Left = m.survey.found.movable, m.survey.found.left
 	w.plan = newPlan(t.After, t.shares)
 	w.plan.shift(w.passes)
 	t.RemainingPages = w.plan.remaining()

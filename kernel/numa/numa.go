@@ -41,7 +41,8 @@ var (
 	// ErrPermission: the kernel refused. Other people's processes take CAP_SYS_PTRACE.
 	ErrPermission = errors.New("permission denied")
 	// ErrVanished: the process or cgroup is gone, or another one has its number by now.
-	// So is a process that has no memory: a kernel thread, or one that is ending.
+	// So is a process that has no memory: a kernel thread, one that is ending, or one whose
+	// main thread has ended before the others.
 	ErrVanished = errors.New("gone")
 	// ErrNoNode: no such node, or it is offline, or it has no memory.
 	ErrNoNode = errors.New("no such memory node")
@@ -51,6 +52,8 @@ var (
 	ErrNodeFull = errors.New("memory node is full")
 	// ErrTooManyMappings: a process has more mappings of interest than maxRanges.
 	ErrTooManyMappings = errors.New("too many mappings")
+	// ErrTooLarge: a process has more anonymous memory than MoverConfig.MaxProcessPages.
+	ErrTooLarge = errors.New("process is too large")
 	// ErrBadShares: shares that name a node twice or out of range, or are all zero.
 	ErrBadShares = errors.New("shares must name each node once and not all be zero")
 )

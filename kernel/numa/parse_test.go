@@ -329,14 +329,14 @@ func TestProcessFiles(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if got, found, err := parseVMLck([]byte("Name:\tx\nVmLck:\t      12 kB\n")); got != 12<<10 || !found || err != nil {
-		t.Errorf("%d, %v, %v", got, found, err)
+	if got, found, err := parseMemoryUse([]byte("Name:\tx\nVmLck:\t      12 kB\nRssAnon:\t  3 kB\n")); got != (memoryUse{12 << 10, 3 << 10}) || !found || err != nil {
+		t.Errorf("%+v, %v, %v", got, found, err)
 	}
-	if _, found, err := parseVMLck([]byte("Name:\tx\n")); found || err != nil {
+	if _, found, err := parseMemoryUse([]byte("Name:\tx\n")); found || err != nil {
 		t.Errorf("a kernel thread: %v, %v", found, err)
 	}
-	for _, bad := range []string{"VmLck: 1\n", "VmLck: x kB\n", "VmLck: kB\n"} {
-		if _, _, err := parseVMLck([]byte(bad)); !errors.Is(err, ErrMalformed) {
+	for _, bad := range []string{"VmLck: 1\n", "VmLck: x kB\n", "VmLck: kB\n", "VmLck: 1 kB\n", "RssAnon: -1 kB\nVmLck: 1 kB\n"} {
+		if _, _, err := parseMemoryUse([]byte(bad)); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -375,7 +375,8 @@ func TestMemoryNumaStat(t *testing.T) {
 	} {
 		bad := strings.Replace(text, c.old, c.text, 1)
 		if c.old == c.text {
-			bad = text[:strings.Index(text, " N0")] + "\n" + text
+			first, _, _ := strings.Cut(text, " N0")
+			bad = first + "\n" + text
 		}
 		if err := v1.parse([]byte(bad)); bad == text || !errors.Is(err, ErrMalformed) {
 			t.Errorf("%q: changed %v, %v", c.text, bad != text, err)

@@ -92,18 +92,26 @@ func (p *Process) readFile(name string) ([]byte, error) {
 	return buf[:n], f.close()
 }
 
-// lockedBytes returns how much memory the process has locked (VmLck), and whether it has
-// memory at all.
-func (p *Process) lockedBytes() (locked uint64, hasMemory bool, err error) {
+// memoryUse is what /proc/PID/status says of a process's memory.
+type memoryUse struct {
+	lockedBytes uint64 // VmLck
+	anonBytes   uint64 // RssAnon: resident anonymous memory
+}
+
+// memory reads how much memory the process has. ErrVanished: none at all.
+func (p *Process) memory() (memoryUse, error) {
 	data, err := p.readFile("status")
 	if err != nil {
-		return 0, false, err
+		return memoryUse{}, err
 	}
-	locked, hasMemory, err = parseVMLck(data)
+	m, found, err := parseMemoryUse(data)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: it has no memory", ErrVanished)
+	}
 	if err != nil {
-		return 0, false, fmt.Errorf("read /proc/%d/status: %w", p.pid, err)
+		return memoryUse{}, fmt.Errorf("read /proc/%d/status: %w", p.pid, err)
 	}
-	return locked, hasMemory, nil
+	return m, nil
 }
 
 // parseStartTicks reads field 22 of /proc/PID/stat. The second field, the name in
@@ -123,22 +131,34 @@ func parseStartTicks(data []byte) (uint64, error) {
 	return 0, fmt.Errorf("%w stat: no start time in %q", ErrMalformed, clip(data))
 }
 
-// parseVMLck reads "VmLck:	     0 kB" of /proc/PID/status. A kernel thread and a process
-// that is ending have no such line.
-func parseVMLck(data []byte) (locked uint64, found bool, err error) {
+// parseMemoryUse reads "VmLck:	     0 kB" and "RssAnon:	    1024 kB" of /proc/PID/status. A
+// kernel thread and a process that is ending have no such lines.
+func parseMemoryUse(data []byte) (m memoryUse, found bool, err error) {
+	seen := 0
 	for line := range bytes.Lines(data) {
-		rest, ok := bytes.CutPrefix(line, []byte("VmLck:"))
-		if !ok {
+		name, rest, _ := bytes.Cut(line, []byte(":"))
+		var dst *uint64
+		bit := 1
+		switch string(name) {
+		case "VmLck":
+			dst = &m.lockedBytes
+		case "RssAnon":
+			dst, bit = &m.anonBytes, 2
+		default:
 			continue
 		}
-		rest, ok = bytes.CutSuffix(bytes.TrimSpace(rest), []byte(" kB"))
+		rest, ok := bytes.CutSuffix(bytes.TrimSpace(rest), []byte(" kB"))
 		v, isNumber := parseUint(rest)
 		if !ok || !isNumber || v > 1<<53 {
-			return 0, false, fmt.Errorf("%w status: line %q", ErrMalformed, clip(line))
+			return memoryUse{}, false, fmt.Errorf("%w status: line %q", ErrMalformed, clip(line))
 		}
-		return v << 10, true, nil
+		*dst = v << 10
+		seen |= bit
 	}
-	return 0, false, nil
+	if seen == 1 || seen == 2 {
+		return memoryUse{}, false, fmt.Errorf("%w status: VmLck or RssAnon is missing", ErrMalformed)
+	}
+	return m, seen > 0, nil
 }
 
 // procFile is an open file of a process.

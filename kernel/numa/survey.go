@@ -45,11 +45,10 @@ func (r Reason) String() string {
 // device memory are in none.
 type LeftAlone [numReasons]uint64
 
-// Survey is where a process's pages are, in base pages.
-type Survey struct {
-	// Movable are private anonymous pages that only this process has mapped.
-	Movable Counts
-	Left    LeftAlone
+// survey is where a process's pages are, in base pages.
+type survey struct {
+	movable Counts // private anonymous pages that only this process has mapped
+	left    LeftAlone
 }
 
 // maxRanges bounds the mappings with movable pages that are kept of a process: 24 bytes
@@ -65,26 +64,27 @@ type span struct {
 // surveyor surveys processes, keeping its buffers.
 type surveyor struct {
 	scan   *scanner
-	onto   []int // nodes that pages are to go to
-	bound  bool  // take what is bound elsewhere, too
-	each   bool  // look at each page also where numa_maps says enough: for simulated Calls
-	survey Survey
+	onto   []int  // nodes that pages are to go to
+	bound  bool   // take what is bound elsewhere, too
+	each   bool   // look at each page also where numa_maps says enough: for simulated Calls
+	most   uint64 // anonymous pages of a process that is surveyed; 0: no bound
+	found  survey
 	spans  []span
 	looked uint64 // pages that were looked at
 }
 
-// run surveys an open process on which the scanner is open. The result stands in survey
+// run surveys an open process on which the scanner is open. The result stands in found
 // and spans.
 func (s *surveyor) run(ctx context.Context, p *Process) (err error) {
-	s.survey, s.spans, s.looked = Survey{}, s.spans[:0], 0
-	locked, hasMemory, err := p.lockedBytes()
+	s.found, s.spans, s.looked = survey{}, s.spans[:0], 0
+	mem, err := p.memory()
 	if err != nil {
 		return fmt.Errorf("survey process %d: %w", p.pid, err)
 	}
-	if !hasMemory {
-		return fmt.Errorf("survey process %d: %w: it has no memory", p.pid, ErrVanished)
+	if pages := mem.anonBytes / s.scan.pageSize; s.most > 0 && pages > s.most {
+		return fmt.Errorf("survey process %d: %w: %d anonymous pages, at most %d are wanted", p.pid, ErrTooLarge, pages, s.most)
 	}
-	j, err := p.openJoined(locked > 0)
+	j, err := p.openJoined(mem.lockedBytes > 0)
 	if err != nil {
 		return fmt.Errorf("survey process %d: %w", p.pid, err)
 	}
@@ -118,19 +118,19 @@ func (s *surveyor) mapping(ctx context.Context, a *area, m *Mapping) error {
 	s.looked += pages
 	switch {
 	case m.Huge:
-		s.survey.Left[LeftHugeTLB] += pages * (m.UnitBytes / s.scan.pageSize)
+		s.found.left[LeftHugeTLB] += pages * (m.UnitBytes / s.scan.pageSize)
 	case !a.private:
-		s.survey.Left[LeftFile] += pages
+		s.found.left[LeftFile] += pages
 	case a.locked:
-		s.survey.Left[LeftLocked] += pages
+		s.found.left[LeftLocked] += pages
 	case s.elsewhere(&m.Policy):
-		s.survey.Left[LeftBound] += pages
+		s.found.left[LeftBound] += pages
 	case m.File == nil && m.MapMax == 1 && !s.each:
 		// numa_maps has counted just the pages that can be moved.
-		s.survey.Movable = s.survey.Movable.AddAll(m.Pages)
+		s.found.movable = s.found.movable.AddAll(m.Pages)
 		return s.keep(a, pages)
 	case m.AnonPages == 0:
-		s.survey.Left[LeftFile] += pages
+		s.found.left[LeftFile] += pages
 	default:
 		return s.look(ctx, a, pages)
 	}
@@ -171,14 +171,14 @@ func (s *surveyor) look(ctx context.Context, a *area, pages uint64) error {
 		hidden += uint64(w.hidden)
 		for i := range w.n {
 			if w.node[i] >= 0 {
-				s.survey.Movable = s.survey.Movable.Add(int(w.node[i]), 1)
+				s.found.movable = s.found.movable.Add(int(w.node[i]), 1)
 				movable++
 			}
 		}
 		at = end
 	}
-	s.survey.Left[LeftFile] += file
-	s.survey.Left[LeftShared] += pages - min(pages, file+movable+hidden)
+	s.found.left[LeftFile] += file
+	s.found.left[LeftShared] += pages - min(pages, file+movable+hidden)
 	if movable == 0 || ctx.Err() != nil {
 		return ctx.Err()
 	}

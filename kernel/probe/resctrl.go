@@ -276,6 +276,9 @@ func resctrlRoom(m *mountedResctrl) Finding {
 	}
 	closids, rmids := m.budget.CLOSIDs, m.budget.RMIDs
 	f.Why = fmt.Sprintf("%s: CLOSIDs: %s; RMIDs: %s", m.at.Point, closids, rmids)
+	if rmids.Known {
+		f.Why += ", those in limbo counted as free"
+	}
 	f.Answer = yesNo(closids.Ours > 0 || m.budget.Bound.CtrlGroups > 0)
 	if f.Answer == No {
 		f.Why += fmt.Sprintf("; %d and %d of them are left to others", resctrl.DefaultReserveCLOSIDs, resctrl.DefaultReserveRMIDs)

@@ -14,11 +14,13 @@ package reclaim
 //
 // What is not Referenced some time after clear_refs has not been used since. It works on
 // every kernel and sees one process. The price: clearing walks all of the process's page
-// tables under its mmap_lock and flushes its translation buffers (about 10 ms a GiB, and
-// the process runs slower for a while), and it takes from the kernel what that knows of
-// the process: whatever reclaim comes next finds all of its pages unused, the hot ones
-// too. Shared pages are forgotten for everybody. So this is for a person who asks, or
-// a lab; no Source does it, and a process with more than MaxForgetBytes is refused.
+// tables under its mmap_lock and flushes its translation buffers. Measured on a VM with two
+// busy cores, of 512 MiB: 20 ms to clear, 10 to 20 ms to read, and the next use of each page
+// 0.2 to 0.4 µs slower (all of it once: 30 to 50 ms in place of 3). And it takes from the
+// kernel what that knows of the process: whatever reclaim comes next finds all of its
+// pages unused, the hot ones too. Shared pages are forgotten for everybody. So this is for
+// a person who asks, or a lab; no Source does it, and a process with more than
+// MaxForgetBytes is refused.
 
 import (
 	"bytes"

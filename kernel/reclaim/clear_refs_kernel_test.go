@@ -57,7 +57,7 @@ func TestDenseRanges(t *testing.T) {
 	w := h.worker(t, h.group(t, "dense"))
 	w.do("anon a 16")
 	w.do("reserve r 4096 6")
-	list, err := denseRanges(h.fs, w.pid(), 50)
+	list, err := denseRanges(background(t), h.fs, w.pid(), 50)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestDenseRanges(t *testing.T) {
 	if total < 21*mib || total > 64*mib {
 		t.Errorf("%d MiB in ranges, want the 16 MiB and 6 of 4096 reserved", total/mib)
 	}
-	largest, err := denseRanges(h.fs, w.pid(), 1)
+	largest, err := denseRanges(background(t), h.fs, w.pid(), 1)
 	if err != nil || len(largest) != 1 || largest[0].End-largest[0].Start < 15*mib {
 		t.Errorf("the largest range: %x, %v", largest, err)
 	}

@@ -181,13 +181,13 @@ func (a *DAMONAges) addProcess(ctx context.Context, target int, durations []time
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.addRegions(pages, target, regions, durations, out), pages.close())
+	return errors.Join(a.addRegions(ctx, pages, target, regions, durations, out), pages.close())
 }
 
-func (a *DAMONAges) addRegions(pages *pagemap, target int, regions []Region, durations []time.Duration, out *Ages) error {
+func (a *DAMONAges) addRegions(ctx context.Context, pages *pagemap, target int, regions []Region, durations []time.Duration, out *Ages) error {
 	var all resident
 	for _, r := range a.session.watched(target) {
-		res, err := pages.count(r)
+		res, err := pages.count(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (a *DAMONAges) addRegions(pages *pagemap, target int, regions []Region, dur
 	}
 	idle := make([]resident, len(durations))
 	for _, r := range regions {
-		res, err := pages.count(r.Range)
+		res, err := pages.count(ctx, r.Range)
 		if err != nil {
 			return err
 		}

@@ -64,9 +64,9 @@ type Aged struct {
 }
 
 // Age begins a new generation of a group and its descendants on every node where they have
-// pages, the fullest first, with anonymous memory or without. Its cost is a walk over the page tables of the group's
-// processes (milliseconds a GiB), on the caller's CPU time, with their mmap_lock held for
-// reading. It blocks; a context that ends is noticed between one walk and the next. With
+// pages, the fullest first, with anonymous memory or without. Each walks the page tables of
+// the group's processes, on the caller's CPU time, with their mmap_lock held for reading. It
+// blocks; a context that ends is noticed between one walk and the next. With
 // the LRU off or absent: ErrNoMGLRU.
 func (g *LRUGen) Age(ctx context.Context, path string, anon bool) (Aged, error) {
 	if _, err := g.on(); err != nil {

@@ -38,6 +38,10 @@ type EvictAsk struct {
 // Evict takes back memory of the group and its descendants that has been idle for
 // ask.Idle, at most ask.Bytes, in steps. Less is no error: there may be no more. It
 // blocks, and ends early with the context. With the LRU off or absent: ErrNoMGLRU.
+//
+// Commands name groups by the kernel's id. A descendant that is removed while this runs can
+// pass its id on to a new group, which then may lose memory that was as idle; the group
+// itself is looked at before each step.
 func (r *Reclaimer) Evict(ctx context.Context, g *LRUGen, ask EvictAsk) (Outcome, error) {
 	if err := r.checkEvict(g, &ask); err != nil {
 		return Outcome{}, fmt.Errorf("evict from cgroup %s: %w", r.dir.path, err)

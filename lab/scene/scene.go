@@ -136,10 +136,14 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
+// startWait is how long a program may take until it answers, on a machine that is slow
+// and busy.
+const startWait = 30 * time.Second
+
 // waitFor waits until memcached answers.
 func waitFor(ctx context.Context, addr string) error {
 	var err error
-	for range 100 {
+	for deadline := time.Now().Add(startWait); time.Now().Before(deadline); {
 		var c net.Conn
 		if c, err = net.Dial("tcp", addr); err == nil {
 			return c.Close()
@@ -241,14 +245,16 @@ func (s *Scene) startAgent(ctx context.Context) error {
 		return err
 	}
 	s.Client = agent.NewClient(filepath.Join(s.Stage.Dir, "agent.sock"))
-	for range 100 {
+	for deadline := time.Now().Add(startWait); time.Now().Before(deadline); {
 		if _, err = s.Client.Status(ctx); err == nil {
 			return s.Protect(ctx, false)
 		}
 		if s.agent.Ended() {
 			break
 		}
-		time.Sleep(50 * time.Millisecond)
+		if err := stage.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
 	}
 	log, _ := os.ReadFile(s.agentLog)
 	return fmt.Errorf("scene: the agent does not answer: %w\n%s", err, log)

@@ -311,13 +311,11 @@ func testVanish(t *testing.T, open Open) {
 	Must(t, os.Mkdir(dir, 0o755)) // the same path, another cgroup
 	again := Added(t, s, dir)
 	Spin(t, dir)
-	Must(t, s.Start())
-	Burn(t, dir, 50*time.Millisecond)
-	Must(t, s.Stop())
+	used := window(t, s, dir, 50*time.Millisecond)
 	if got := Counts(t, task, 4)[0]; got != (perf.Count{Status: perf.Gone}) {
 		t.Errorf("the old task: %+v, want Gone", got)
 	}
-	if got := Counts(t, again, 4)[0]; got.Raw == 0 || !about(got.Raw, UsageNsec(t, dir), 0.8) || got.Status != perf.OK {
+	if got := Counts(t, again, 4)[0]; !used.holds(got.Raw) || got.Status != perf.OK {
 		t.Errorf("the new one: %+v, want its own time alone", got)
 	}
 }

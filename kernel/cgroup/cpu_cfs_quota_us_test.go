@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/commensal-io/commensal/internal/rigtest"
 	"golang.org/x/sys/unix"
 )
 
@@ -151,6 +152,14 @@ func chain() []*modelGroup {
 	return []*modelGroup{a, b, newModel(b), newModel(a)}
 }
 
+// planRounds keeps pure arithmetic short where every instruction is emulated.
+func planRounds() int {
+	if rigtest.Inside() {
+		return 20000
+	}
+	return 200000
+}
+
 // TestPlanIsTakenByTheModel walks trees through random legal limits: every step of every
 // plan must be legal.
 func TestPlanIsTakenByTheModel(t *testing.T) {
@@ -159,7 +168,8 @@ func TestPlanIsTakenByTheModel(t *testing.T) {
 	groups := chain()
 	taken := 0
 	lifts := 0
-	for i := range 200000 {
+	rounds := planRounds()
+	for i := range rounds {
 		g, to := groups[rng.IntN(len(groups))], randomLimit(rng)
 		if !g.legal(to) {
 			continue
@@ -173,7 +183,7 @@ func TestPlanIsTakenByTheModel(t *testing.T) {
 			t.Fatalf("seed %d, round %d: %v", seed, i, err)
 		}
 	}
-	if taken < 10000 || lifts == 0 {
+	if taken < rounds/20 || lifts == 0 {
 		t.Errorf("%d changes with %d lifts: the walk did not get around", taken, lifts)
 	}
 }
@@ -182,7 +192,7 @@ func TestPlanIsTakenByTheModel(t *testing.T) {
 // looser than both ends; and while quota and period move apart, none is tighter either.
 func TestPlanKeepsTheRatioInBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	for range 100000 {
+	for range planRounds() / 2 {
 		g := newModel(nil)
 		from, to := randomLimit(rng), randomLimit(rng)
 		g.limit = from
