@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,7 +83,7 @@ func runChild(text string) error {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
-	// A line says that it may begin: it is in its cgroup by now.
+	// A line says that it may begin: it is in its cgroup by now, of either version.
 	for b := []byte{0}; b[0] != '\n'; {
 		if _, err := os.Stdin.Read(b); err != nil {
 			return err
@@ -227,6 +228,7 @@ func spawn(t *testing.T, group string, spec childSpec) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
+	join := startIn(t, cmd, group)
 	if err := startLocal(cmd, !spec.Spin && !spec.Policies); err != nil {
 		t.Fatal(err)
 	}
@@ -244,10 +246,8 @@ func spawn(t *testing.T, group string, spec childSpec) *child {
 		_ = cmd.Wait()         // "signal: killed" is what was asked for
 	}
 	t.Cleanup(c.end)
-	if group != "" {
-		if err := os.WriteFile(group+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-			t.Fatal(err)
-		}
+	if err := join(cmd.Process.Pid); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := io.WriteString(in, "go\n"); err != nil {
 		t.Fatal(err)
@@ -260,6 +260,33 @@ func spawn(t *testing.T, group string, spec childSpec) *child {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// startIn makes a command start in a cgroup, so that all of its memory is charged there. On
+// v1 it can only be moved there: the returned function does so, and what the program had
+// by then, some hundred pages, stays charged to the tests'.
+func startIn(t *testing.T, cmd *exec.Cmd, group string) (join func(pid int) error) {
+	t.Helper()
+	none := func(int) error { return nil }
+	if group == "" {
+		return none
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(group, &st); err != nil {
+		t.Fatal(err)
+	}
+	if st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return func(pid int) error {
+			return os.WriteFile(group+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
+		}
+	}
+	dir, err := os.Open(group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	return none
 }
 
 // startLocal starts a command whose memory has the policy "local" throughout.

@@ -84,7 +84,6 @@ func testFakeCallErrors(t *testing.T, c *child) {
 		}
 	}
 	k := newFakeKernel()
-	k.node[uintptr(c.Anon)] = 0
 	b := NewBatch(cameBack{k}, 1)
 	b.Add(c.Anon, 1)
 	if counts, err := b.Move(c.pid); err != nil || counts[CameBack] != 1 {

@@ -15,7 +15,7 @@ import (
 // that what the kernel does to a move can be tried on a machine of one node: it does as
 // do_pages_move in mm/migrate.c does, group by group.
 type fakeKernel struct {
-	node   map[uintptr]int32      // of pages that are not on node 0
+	nodes  map[uintptr]*fakeBlock // by stretch of fakeHugeSize; absent: all on node 0
 	pinned map[uintptr]bool       // stay, and fail their group
 	lookup map[uintptr]unix.Errno // what looking a page up says
 	huge   func(page uintptr) bool
@@ -23,11 +23,40 @@ type fakeKernel struct {
 	before func() unix.Errno // called before each move
 
 	moves, most int // calls that moved, and the most pages of one
+
+	latest uintptr // the stretch asked about last, and what there is
+	block  *fakeBlock
+}
+
+// fakeBlock is the nodes of a stretch's pages.
+type fakeBlock [fakeHugeSize >> 12]int32
+
+// at returns where a page's node stands, nil for node 0 where nothing stands.
+func (k *fakeKernel) at(page uintptr, make bool) *int32 {
+	if n := page / fakeHugeSize; n != k.latest || k.block == nil {
+		k.latest, k.block = n, k.nodes[n]
+		if k.block == nil && make {
+			k.block = &fakeBlock{}
+			k.nodes[n] = k.block
+		}
+	}
+	if k.block == nil {
+		return nil
+	}
+	return &k.block[page%fakeHugeSize>>12]
+}
+
+// on returns the node that a page is on.
+func (k *fakeKernel) on(page uintptr) int32 {
+	if n := k.at(page, false); n != nil {
+		return *n
+	}
+	return 0
 }
 
 func newFakeKernel() *fakeKernel {
 	return &fakeKernel{
-		node: map[uintptr]int32{}, pinned: map[uintptr]bool{}, lookup: map[uintptr]unix.Errno{},
+		nodes: map[uintptr]*fakeBlock{}, pinned: map[uintptr]bool{}, lookup: map[uintptr]unix.Errno{},
 		huge: func(uintptr) bool { return false }, room: -1, before: func() unix.Errno { return 0 },
 	}
 }
@@ -41,7 +70,7 @@ func (k *fakeKernel) MovePages(pid int32, pages []uintptr, nodes, status []int32
 		}
 		for i, p := range pages {
 			if status[i] >= 0 {
-				status[i] = k.node[p]
+				status[i] = k.on(p)
 			}
 		}
 		return 0, nil
@@ -57,12 +86,12 @@ func (k *fakeKernel) MovePages(pid int32, pages []uintptr, nodes, status []int32
 			return 0, unix.ENODEV
 		}
 		errno := k.lookup[p]
-		if errno == 0 && k.node[p] != nodes[i] && !k.onItsWay(pages, group, p) {
+		if errno == 0 && k.on(p) != nodes[i] && !k.onItsWay(pages, group, p) {
 			group = append(group, i)
 			continue
 		}
 		status[i] = nodes[i]
-		if errno == 0 && k.node[p] != nodes[i] {
+		if errno == 0 && k.on(p) != nodes[i] {
 			errno = unix.EBUSY
 		}
 		if errno != 0 {
@@ -109,7 +138,7 @@ func (k *fakeKernel) put(page uintptr, node int32) {
 		first, n = page/fakeHugeSize*fakeHugeSize, fakeHugeSize/os.Getpagesize()
 	}
 	for j := range n {
-		k.node[first+uintptr(j*os.Getpagesize())] = node
+		*k.at(first+uintptr(j*os.Getpagesize()), true) = node
 	}
 	k.room -= min(max(k.room, 0), n)
 }
