@@ -101,7 +101,11 @@ rig-test: ## Test on a real kernel under emulation: KERNEL=6.1|6.12 MACHINE=rdt|
 	@go=$$(scripts/setup build)
 	rig/prepare $(MACHINE) $(KERNEL)
 	"$$go" build -o .rig/rig ./rig/cmd/rig
-	exec .rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -packages '$(filter-out ./...,$(PKG))' -run '$(RUN)' $(ARGS)
+	.rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -packages '$(filter-out ./...,$(PKG))' -run '$(RUN)' $(ARGS)
+	# Last, how the rig takes guests that panic and steps that hang.
+	if [ '$(RUN)$(MACHINE)' = rdt ] && [ '$(PKG)' = ./... ]; then
+		RIG_LIVE=$(KERNEL) "$$go" test -count=1 -run Live ./rig
+	fi
 
 clean-rig: ## Remove what the rig fetched, built and wrote (.rig)
 	@rm -rf .rig

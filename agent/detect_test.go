@@ -26,7 +26,7 @@ func TestInterference(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("needs two CPUs: the bystander runs on the second")
 	}
-	b := newBed(t, "detect", settings{mode: "observe"})
+	b := newBed(t, "detect", settings{mode: "observe", judge: true})
 	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
 	// The folder as a whole gets nearly all of its CPUs when it asks: what else runs on the
 	// machine is not part of the experiment.
@@ -41,7 +41,7 @@ func TestInterference(t *testing.T) {
 		return
 	}
 	b.t = t
-	b.configure(settings{mode: "enforce"})
+	b.configure(settings{mode: "enforce", judge: true})
 	t.Run("own quota", s.ownQuota)
 	t.Run("enforce", s.enforce)
 	b.t = t

@@ -67,8 +67,8 @@ var stages = []Stage{
 	{
 		Name: "counters",
 		Units: []Unit{
-			{Package: "kernel/perf", Not: exactTests},
-			{Package: "kernel/bpfcounters", Not: exactTests},
+			{Package: "kernel/perf", Timeout: 5 * time.Minute, Not: exactTests},
+			{Package: "kernel/bpfcounters", Timeout: 5 * time.Minute},
 		},
 	},
 	{

@@ -174,7 +174,8 @@ func TestKernelBalancing(t *testing.T) {
 	if away == 0 || back == 0 {
 		t.Errorf("%d pages moved away, %d came back", away, back)
 	}
-	if (hidden > 0) != (rigtest.Kernel() == "6.1") {
+	// Any kernel hides a page for the moment in which it moves it itself.
+	if rigtest.Kernel() == "6.1" && hidden == 0 || rigtest.Kernel() != "6.1" && hidden > 100 {
 		t.Errorf("%d pages could not be looked up", hidden)
 	}
 	t.Logf("%d pages moved away, %d came back, %d could not be looked up", away, back, hidden)

@@ -123,8 +123,8 @@ type TargetState struct {
 	ShortPages uint64
 	// HiddenPages were met by the latest pass and could not be looked up, so not moved. On
 	// Linux 6.1 to 6.5 these are pages that automatic NUMA balancing has marked, until the
-	// process touches them again: all of an idle process's, few of a busy one's. Some time
-	// later they can be moved.
+	// process touches them again: all of an idle process's, few of a busy one's. On any
+	// kernel it is a page that is just being moved. Some time later they can be moved.
 	HiddenPages uint64
 	// Err says why it was refused.
 	Err error

@@ -73,6 +73,13 @@ func TestRig(t *testing.T) {
 	})
 }
 
+// The rig runs it on a machine of its own, whose time follows the instructions executed.
+func TestRigExact(t *testing.T) {
+	rigtest.Only(t, "counters of every CPU")
+	rigtest.NeedRDT(t)
+	perftest.ConformExact(t, open)
+}
+
 func TestOpenRefusesOtherCPUs(t *testing.T) {
 	fd := perftest.Dir(t, perftest.Cgroup(t, "refuse"))
 	clock := []perf.Event{perf.TaskClock}

@@ -23,6 +23,14 @@ import (
 //	wait        wait for stdin
 const childVariable = "COMMENSAL_TASKSTATS_CHILD"
 
+// init keeps a child's main on the process's first thread, which only an init can: the
+// runtime never ends that one, and another goroutine that burnt on it would not die.
+func init() {
+	if os.Getenv(childVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
 	if role := os.Getenv(childVariable); role != "" {
 		child(role)
@@ -46,37 +54,22 @@ func child(role string) {
 			}()
 		}
 	case "die":
-		done := make(chan struct{})
+		burner := make(chan int, 1)
 		go func() {
-			// Locked and never unlocked: the runtime ends the thread when the goroutine returns. On the first
-			// thread it would only park it, so that one is kept busy by main, below.
+			// Locked and never unlocked: the runtime ends the thread when the goroutine returns.
 			runtime.LockOSThread()
 			burn(time.Duration(n) * time.Millisecond)
-			close(done)
+			burner <- unix.Gettid()
 		}()
-		runtime.LockOSThread()
-		<-done
-		for threadsOf(os.Getpid(), unix.Gettid()) { // the burner is gone when no thread has its CPU time any more
-			time.Sleep(5 * time.Millisecond)
+		for task := fmt.Sprintf("/proc/self/task/%d", <-burner); ; time.Sleep(5 * time.Millisecond) {
+			if _, err := os.Stat(task); err != nil {
+				break
+			}
 		}
 		fmt.Println("died")
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
-}
-
-// threadsOf says whether a thread other than self still holds 100 ms of run time.
-func threadsOf(pid, self int) bool {
-	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, e := range entries {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, e.Name()))
-		run, _, _ := strings.Cut(string(b), " ")
-		nsec, _ := strconv.ParseUint(run, 10, 64)
-		if err == nil && e.Name() != strconv.Itoa(self) && nsec > 100e6 {
-			return true
-		}
-	}
-	return false
 }
 
 // burn uses CPU time of the calling thread, not wall time: on a loaded machine it takes longer.

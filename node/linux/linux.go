@@ -46,7 +46,6 @@ type Host struct {
 	tasks      []*watched // ordered by number
 	nextNum    model.TaskNum
 	discovered int64 // monotonic; 0: never
-	buf        []byte
 	pids       []int32
 	stats      []taskstats.Stats
 	again      []relisted
