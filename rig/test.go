@@ -64,6 +64,9 @@ func Test(ctx context.Context, o Options, out io.Writer) error {
 	fmt.Fprintf(out, "built in %.0f s\n", time.Since(began).Seconds())
 	ran := 0
 	for i := range stages {
+		if s := &stages[i]; s.NotOn == o.Series && o.Select.whole() {
+			fmt.Fprintf(out, "stage %s: not on kernel %s: %s\n", s.Name, s.NotOn, s.Why)
+		}
 		n, err := t.stage(ctx, &stages[i])
 		if err != nil {
 			return interrupted(ctx, err)
@@ -184,7 +187,7 @@ func (t *tester) packages() []string {
 func (t *tester) units(s *Stage) []Unit {
 	var list []Unit
 	for _, u := range s.Units {
-		if t.Select.has(u.Package) && (!s.NeedRDT || t.Machine == RDT) {
+		if t.Select.has(u.Package) && (!s.NeedRDT || t.Machine == RDT) && s.NotOn != t.Series {
 			list = append(list, u)
 		}
 	}
