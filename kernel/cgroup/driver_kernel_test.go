@@ -213,28 +213,21 @@ func TestKernelDriverFreezer(t *testing.T) {
 	if err := d.WriteFreezer(top, Frozen, patience); err != nil {
 		t.Fatal(err)
 	}
-	before, err := g.UsageNsec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(50 * time.Millisecond)
-	if after, err := g.UsageNsec(); err != nil || after != before {
-		t.Errorf("a frozen group used %d ns, %v", after-before, err)
-	}
-	err = d.WriteFreezer(child, Thawed, 5*time.Millisecond)
+	// A task says that it is frozen a moment before it leaves its CPU.
+	var before uint64
+	eventually(t, "a frozen group uses no CPU time", func() bool {
+		before = usage(t, g)
+		time.Sleep(50 * time.Millisecond)
+		return usage(t, g) == before
+	})
+	err := d.WriteFreezer(child, Thawed, 5*time.Millisecond)
 	if !errors.Is(err, ErrFreezerTimeout) || !strings.Contains(err.Error(), "an ancestor is frozen") {
 		t.Errorf("thawing below a frozen group: %v", err)
 	}
 	if err := d.WriteFreezer(top, Thawed, patience); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a thawed group runs", func() bool {
-		after, err := g.UsageNsec()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return after > before
-	})
+	eventually(t, "a thawed group runs", func() bool { return usage(t, g) > before })
 	if err := d.WriteFreezer(top, Freezing, 0); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("writing FREEZING: %v", err)
 	}
