@@ -30,7 +30,7 @@ func main() {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(demoCommand(p), loadCommand(p), runCommand(p), listCommand(p), benchCommand(p), execCommand(), benchTaskCommand())
+	root.AddCommand(demoCommand(p), loadCommand(p), runCommand(p), listCommand(p), benchCommand(p), twinCommand(p), execCommand(), benchTaskCommand())
 	os.Exit(cli.Execute(root, p))
 }
 
