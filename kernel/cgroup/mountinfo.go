@@ -1,18 +1,10 @@
 package cgroup
 
-// /proc/self/mountinfo: the mounts of the calling process's namespace, one a line.
-//
-// https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
+// /proc/self/mountinfo (kernel/mountinfo): where the hierarchies are. The options of a v1
+// file system name its controllers.
 //
 //	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
 //	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
-//	(1)(2)(3)(4) (5)                    (6)         (7)     (8)(9)    (10)    (11)
-//
-// (1) mount id, (2) parent's mount id, (3) device, (4) the part of the file system that
-// is mounted, (5) mount point, (6) options, (7) any number of optional fields, (8) the
-// end of these, (9) type, (10) source, (11) options of the file system: for cgroup v1,
-// its controllers. In (4), (5), (10) and (11) space, tab, newline, backslash and "#"
-// stand as octal escapes.
 
 import (
 	"bytes"
@@ -23,9 +15,8 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
-
-const mountinfoPath = "/proc/self/mountinfo"
 
 // ErrMalformed is returned when a kernel file does not read as its documentation says.
 var ErrMalformed = errors.New("malformed")
@@ -97,13 +88,13 @@ type Refusal struct {
 
 // Discover reads the mounts of the calling process.
 func Discover(fs hostfs.FS) (*Mounts, error) {
-	data, err := fs.ReadFile(mountinfoPath, nil)
+	data, err := fs.ReadFile(mountinfo.Path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("discover cgroups: %w", err)
 	}
 	list, err := parseMountinfo(data)
 	if err != nil {
-		return nil, fmt.Errorf("discover cgroups: %s: %w", mountinfoPath, err)
+		return nil, fmt.Errorf("discover cgroups: %s: %w", mountinfo.Path, err)
 	}
 	m := selectMounts(list)
 	if m.Unified != "" {
@@ -131,111 +122,51 @@ func Discover(fs hostfs.FS) (*Mounts, error) {
 	return m, nil
 }
 
-// mount is one line of mountinfo, unescaped.
-type mount struct {
-	id, parent  int
-	root        string // part of the file system that is mounted
-	point       string
-	fsType      string
-	superOption []string
-}
-
-func parseMountinfo(data []byte) ([]mount, error) {
-	var list []mount
+func parseMountinfo(data []byte) ([]mountinfo.Mount, error) {
+	var list []mountinfo.Mount
 	for n := 1; len(data) > 0; n++ {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		if len(line) == 0 {
 			continue
 		}
-		m, err := parseMount(string(line))
+		m, err := mountinfo.Parse(string(line))
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return nil, fmt.Errorf("line %d: %w: %w", n, ErrMalformed, err)
 		}
 		list = append(list, m)
 	}
 	return list, nil
 }
 
-func parseMount(line string) (mount, error) {
-	// Escapes leave no blank inside a field, but an empty source leaves two in a
-	// row: strings.Fields would lose that field.
-	field := strings.Split(line, " ")
-	end := -1
-	if len(field) > 6 {
-		end = slices.Index(field[6:], "-")
-	}
-	if end < 0 || len(field) < 6+end+4 {
-		return mount{}, fmt.Errorf("%w: %q has too few fields", ErrMalformed, line)
-	}
-	id, err := strconv.Atoi(field[0])
-	if err != nil {
-		return mount{}, fmt.Errorf("%w: mount id %q", ErrMalformed, field[0])
-	}
-	parent, err := strconv.Atoi(field[1])
-	if err != nil {
-		return mount{}, fmt.Errorf("%w: parent id %q", ErrMalformed, field[1])
-	}
-	tail := field[6+end+1:]
-	m := mount{
-		id: id, parent: parent,
-		root: unescapeOctal(field[3]), point: unescapeOctal(field[4]),
-		fsType: tail[0],
-	}
-	for option := range strings.SplitSeq(tail[2], ",") {
-		m.superOption = append(m.superOption, unescapeOctal(option))
-	}
-	return m, nil
-}
-
-// unescapeOctal undoes the kernel's seq_path escapes: "\040" is a blank. A backslash
-// that three octal digits do not follow stands for itself.
-func unescapeOctal(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out = append(out, byte(v))
-				i += 3
-				continue
-			}
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
-}
-
 // selectMounts picks one usable mount for each controller: the one that shows most of
 // its hierarchy, of several the first in the list.
-func selectMounts(list []mount) *Mounts {
+func selectMounts(list []mountinfo.Mount) *Mounts {
 	m := &Mounts{V1: make(map[Controller]string)}
-	byID := make(map[int]mount, len(list))
+	byID := make(map[int]mountinfo.Mount, len(list))
 	for _, x := range list {
-		byID[x.id] = x
+		byID[x.ID] = x
 	}
 	shown := make(map[Controller]int)
 	for _, x := range list {
-		if x.fsType != "cgroup" && x.fsType != "cgroup2" {
+		if x.FSType != "cgroup" && x.FSType != "cgroup2" {
 			continue
 		}
 		var held []Controller
 		for _, c := range controllers() {
-			if x.fsType == "cgroup" && slices.Contains(x.superOption, string(c)) {
+			if x.FSType == "cgroup" && slices.Contains(x.SuperOptions, string(c)) {
 				held = append(held, c)
 			}
 		}
-		if x.fsType == "cgroup" && len(held) == 0 {
+		if x.FSType == "cgroup" && len(held) == 0 {
 			continue // name=systemd, devices and the like
 		}
 		if reason := unusable(x, list, byID); reason != "" {
-			m.Refused = append(m.Refused, Refusal{Mountpoint: x.point, Reason: reason})
+			m.Refused = append(m.Refused, Refusal{Mountpoint: x.Point, Reason: reason})
 			continue
 		}
-		up, _ := levelsAbove(x.root)
-		if x.fsType == "cgroup2" {
+		up, _ := levelsAbove(x.Root)
+		if x.FSType == "cgroup2" {
 			held = []Controller{unified}
 		}
 		for _, c := range held {
@@ -244,9 +175,9 @@ func selectMounts(list []mount) *Mounts {
 			}
 			shown[c] = up
 			if c == unified {
-				m.Unified, m.NSDelegate = x.point, slices.Contains(x.superOption, "nsdelegate")
+				m.Unified, m.NSDelegate = x.Point, slices.Contains(x.SuperOptions, "nsdelegate")
 			} else {
-				m.V1[c] = x.point
+				m.V1[c] = x.Point
 			}
 		}
 	}
@@ -268,38 +199,38 @@ func levelsAbove(root string) (int, bool) {
 }
 
 // unusable says why a cgroup mount cannot be used; "" if it can.
-func unusable(x mount, list []mount, byID map[int]mount) string {
-	if _, whole := levelsAbove(x.root); !whole {
+func unusable(x mountinfo.Mount, list []mountinfo.Mount, byID map[int]mountinfo.Mount) string {
+	if _, whole := levelsAbove(x.Root); !whole {
 		// A container without a cgroup namespace sees its own group so. Paths in
 		// it are not the host's, and the neighbours are not there at all.
-		return fmt.Sprintf("shows only the subtree %s of its hierarchy (a bind mount or a container): the host's groups cannot be seen", x.root)
+		return fmt.Sprintf("shows only the subtree %s of its hierarchy (a bind mount or a container): the host's groups cannot be seen", x.Root)
 	}
-	if slices.Contains(x.superOption, "noprefix") {
+	if slices.Contains(x.SuperOptions, "noprefix") {
 		return "mounted with noprefix: its files have other names"
 	}
 	if over, hidden := hiddenBy(x, list, byID); hidden {
-		return fmt.Sprintf("hidden by mount %d on %s", over.id, over.point)
+		return fmt.Sprintf("hidden by mount %d on %s", over.ID, over.Point)
 	}
 	return ""
 }
 
 // hiddenBy looks for a mount that lies over x: one on x's mount point or above it that
 // x is not reached through. Line order says nothing about that; parent ids do.
-func hiddenBy(x mount, list []mount, byID map[int]mount) (mount, bool) {
-	through := map[int]bool{x.id: true}
-	for at := x.parent; !through[at]; {
+func hiddenBy(x mountinfo.Mount, list []mountinfo.Mount, byID map[int]mountinfo.Mount) (mountinfo.Mount, bool) {
+	through := map[int]bool{x.ID: true}
+	for at := x.Parent; !through[at]; {
 		through[at] = true
 		up, ok := byID[at]
 		if !ok {
 			break
 		}
-		at = up.parent
+		at = up.Parent
 	}
 	for _, y := range list {
-		above := y.point == "/" || y.point == x.point || strings.HasPrefix(x.point, y.point+"/")
-		if above && !through[y.id] {
+		above := y.Point == "/" || y.Point == x.Point || strings.HasPrefix(x.Point, y.Point+"/")
+		if above && !through[y.ID] {
 			return y, true
 		}
 	}
-	return mount{}, false
+	return mountinfo.Mount{}, false
 }

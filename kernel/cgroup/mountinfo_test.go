@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -153,7 +154,7 @@ func TestDiscoverFails(t *testing.T) {
 		"32 y 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
 	} {
 		_, err := Discover(hostfs.NewRoot(writeTree(t, map[string]string{"proc/self/mountinfo": text})))
-		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), mountinfoPath) || !strings.Contains(err.Error(), "line 1") {
+		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), mountinfo.Path) || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -168,16 +169,6 @@ func TestOpenRefusesLayouts(t *testing.T) {
 		d, err := Open(hostfs.NewRoot("/"), m)
 		if d != nil || !errors.Is(err, ErrUnsupportedLayout) || !strings.Contains(err.Error(), m.Layout.String()) {
 			t.Errorf("Open on %s: %v, %v", m.Layout, d, err)
-		}
-	}
-}
-
-func TestUnescapeOctal(t *testing.T) {
-	for in, want := range map[string]string{
-		`/a\040b`: "/a b", `\011\012\134\043`: "\t\n\\#", `a\04`: `a\04`, `a\9bc`: `a\9bc`, `\400`: `\400`, `\`: `\`, "": "",
-	} {
-		if got := unescapeOctal(in); got != want {
-			t.Errorf("unescapeOctal(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

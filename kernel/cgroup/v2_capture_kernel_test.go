@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
 
 // TestKernelV2Capture makes the groups of the captured trees (testdata/qemu-*) and copies
@@ -45,12 +46,12 @@ func TestKernelV2Capture(t *testing.T) {
 			return // not in every group, and not in every kernel
 		}
 		must(t, err)
-		if file == mountinfoPath {
+		if file == mountinfo.Path {
 			data = cgroupMounts(data)
 		}
 		must(t, os.WriteFile(rigtest.Out(t, filepath.Join("cgroup-tree", file)), data, 0o644))
 	}
-	capture(mountinfoPath)
+	capture(mountinfo.Path)
 	capture(delegatePath)
 	for _, group := range []string{"", "/batch", "/batch/job-1", "/batch/job-2", "/plain", "/plain/leaf"} {
 		for _, name := range strings.Fields(captured) {

@@ -11,7 +11,11 @@
 // by type assertion, so that a simulated kernel need not pretend to have it.
 package hostfs
 
-import "errors"
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
 
 // ErrBadPath is returned for a path that is not absolute, or that has an element ".."
 // or a NUL byte. Nothing was opened.
@@ -100,4 +104,25 @@ func ReadRecord(f File, buf []byte) ([]byte, error) {
 		return r.ReadRecord(buf)
 	}
 	return f.ReadAll(buf)
+}
+
+// Unescape undoes the escapes of the kernel's seq_path, which many files of /proc use
+// for paths: "\040" is a blank. A backslash that three octal digits do not follow stands
+// for itself.
+func Unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(v))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
 }

@@ -269,3 +269,13 @@ func TestReadRecord(t *testing.T) {
 		t.Errorf("Links of a bad path: %v", err)
 	}
 }
+
+func TestUnescape(t *testing.T) {
+	for in, want := range map[string]string{
+		`/a\040b`: "/a b", `\011\012\134\043`: "\t\n\\#", `a\04`: `a\04`, `a\9bc`: `a\9bc`, `\400`: `\400`, `\`: `\`, "": "",
+	} {
+		if got := Unescape(in); got != want {
+			t.Errorf("Unescape(%q) = %q, want %q", in, got, want)
+		}
+	}
+}

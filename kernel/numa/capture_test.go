@@ -165,7 +165,7 @@ func checkCapturedProcess(t *testing.T, root hostfs.FS, top *Topology) {
 		}
 		seen[m.Policy.Mode]++
 		anon += m.AnonPages
-		file = file || strings.HasSuffix(UnescapePath(m.File), "/mapped") && m.AnonPages == 1 && m.Pages.Total() == 8
+		file = file || strings.HasSuffix(hostfs.Unescape(string(m.File)), "/mapped") && m.AnonPages == 1 && m.Pages.Total() == 8
 		stack = stack || m.Stack
 		if m.Huge && m.UnitBytes == 2<<20 && !m.HasActive {
 			huge += m.Pages.Total()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // A parser takes what it is given or says that it is malformed; it neither panics nor
@@ -91,7 +93,7 @@ func FuzzNumaMaps(f *testing.F) {
 				continue
 			}
 			ascending(t, m.Pages)
-			if len(UnescapePath(m.File)) > len(m.File) {
+			if len(hostfs.Unescape(string(m.File))) > len(m.File) {
 				t.Errorf("%q grew", m.File)
 			}
 		}

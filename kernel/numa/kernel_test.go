@@ -121,7 +121,7 @@ func TestKernelQuery(t *testing.T) {
 				}
 			case c.File:
 				seen++
-				if m.AnonPages != 1 || m.Pages.Total() != 30 || !strings.HasSuffix(UnescapePath(m.File), "/mapped") {
+				if m.AnonPages != 1 || m.Pages.Total() != 30 || !strings.HasSuffix(hostfs.Unescape(string(m.File)), "/mapped") {
 					t.Errorf("numa_maps: %+v", m)
 				}
 			case c.Zero, c.Holes:

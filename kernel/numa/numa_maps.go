@@ -26,7 +26,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -36,7 +35,7 @@ type Mapping struct {
 	Start  uint64
 	Policy Policy
 	// File is the mapped file's path as the kernel wrote it, nil for anonymous memory:
-	// spaces and the like stand as \040; see UnescapePath.
+	// spaces and the like stand as \040; see hostfs.Unescape.
 	File  []byte
 	Heap  bool // the brk area
 	Stack bool // the main thread's
@@ -214,20 +213,4 @@ func parseHex(b []byte) (uint64, bool) {
 		}
 	}
 	return v, true
-}
-
-// UnescapePath turns the kernel's \040 (octal) back into the byte it stands for.
-func UnescapePath(path []byte) string {
-	out := make([]byte, 0, len(path))
-	for i := 0; i < len(path); i++ {
-		if path[i] == '\\' && i+3 < len(path) {
-			if v, err := strconv.ParseUint(string(path[i+1:i+4]), 8, 8); err == nil {
-				out = append(out, byte(v))
-				i += 3
-				continue
-			}
-		}
-		out = append(out, path[i])
-	}
-	return string(out)
 }

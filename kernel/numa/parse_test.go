@@ -264,7 +264,7 @@ func TestNumaMapsLine(t *testing.T) {
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Error(diff)
 	}
-	if got := UnescapePath(m.File); got != `/a b\=.so` {
+	if got := hostfs.Unescape(string(m.File)); got != `/a b\=.so` {
 		t.Errorf("%q", got)
 	}
 	if err := m.parse([]byte("7f00 default stack anon=2 dirty=2 N0=2 kernelpagesize_kB=4")); err != nil || !m.Stack || m.File != nil || m.MapMax != 1 || !m.HasActive || m.ActivePages != 2 {

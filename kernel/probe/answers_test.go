@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
 
 // memory is a machine's files in memory: writing a tree for each of some fifty machines takes an emulated disk long. A path
@@ -76,7 +77,6 @@ func (m *memory) OpenDir(path string) (int, func() error, error) {
 }
 
 const (
-	mountinfo    = "/proc/self/mountinfo"
 	v2Mount      = "28 23 0:25 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	resctrlMount = "30 23 0:27 / /sys/fs/resctrl rw,relatime shared:9 - resctrl resctrl rw\n"
 )
@@ -94,7 +94,7 @@ func server() map[string]string {
 	const slice = "/sys/fs/cgroup/system.slice"
 	files := map[string]string{
 		"/proc/sys/kernel/osrelease":                      "6.8.0-45-generic\n",
-		mountinfo:                                         v2Mount + resctrlMount,
+		mountinfo.Path:                                    v2Mount + resctrlMount,
 		"/proc/self/cgroup":                               "0::/system.slice/commensal.service\n",
 		"/proc/self/status":                               "Name:\tcommensal\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
 		"/proc/self/limits":                               "Max open files            1024                 524288               files     \n",
@@ -163,11 +163,11 @@ func change(remove []string, set ...map[string]string) map[string]string {
 func file(path, text string) map[string]string { return map[string]string{path: text} }
 
 // v2Only is the mount table without resctrl.
-func v2Only() map[string]string { return file(mountinfo, v2Mount) }
+func v2Only() map[string]string { return file(mountinfo.Path, v2Mount) }
 
 // cdp is resctrl with masks for code and data apart.
 func cdp() map[string]string {
-	files := file(mountinfo, v2Mount+strings.Replace(resctrlMount, "resctrl rw\n", "resctrl rw,cdp\n", 1))
+	files := file(mountinfo.Path, v2Mount+strings.Replace(resctrlMount, "resctrl rw\n", "resctrl rw,cdp\n", 1))
 	for _, half := range []string{"L3CODE", "L3DATA"} {
 		files["/sys/fs/resctrl/info/"+half+"/cbm_mask"] = "fff\n"
 		files["/sys/fs/resctrl/info/"+half+"/num_closids"] = "4\n"
@@ -179,7 +179,7 @@ func cdp() map[string]string {
 // bare is a machine under cgroup2 on which nobody has made a group.
 func bare(release, handed string) map[string]string {
 	return map[string]string{
-		"/proc/sys/kernel/osrelease": release + "\n", mountinfo: v2Mount, "/proc/self/cgroup": "0::/\n",
+		"/proc/sys/kernel/osrelease": release + "\n", mountinfo.Path: v2Mount, "/proc/self/cgroup": "0::/\n",
 		"/sys/fs/cgroup/cgroup.controllers": "cpuset cpu memory\n", "/sys/fs/cgroup/cgroup.subtree_control": handed + "\n",
 		"/proc/pressure/cpu": "some avg10=0.00\n", bandwidthSign: "5000\n",
 	}
@@ -242,7 +242,7 @@ func serverTests() []answersTest {
 
 func cgroupTests() []answersTest {
 	return []answersTest{
-		{"a read-only cgroup mount", change(nil, file(mountinfo, strings.Replace(v2Mount, "rw,nosuid", "ro,nosuid", 1))),
+		{"a read-only cgroup mount", change(nil, file(mountinfo.Path, strings.Replace(v2Mount, "rw,nosuid", "ro,nosuid", 1))),
 			map[string]Answer{CgroupWritable: No}},
 		{"no group yet, controllers handed down", bare("6.1.0", "cpuset cpu memory"), map[string]Answer{CPUQuota: Yes, CPUBurst: Yes, CPUIdle: Yes,
 			Cpuset: Yes, MemoryReclaim: Yes, MemoryHigh: Yes, CgroupKill: Yes, Freezer: Yes, PSIPerCgroup: Yes, CapKill: CouldNotTell}},
@@ -256,9 +256,9 @@ func cgroupTests() []answersTest {
 			"/sys/fs/cgroup/cgroup.type": "domain\n", "/sys/fs/cgroup/cpu.weight": "100\n", "/sys/fs/cgroup/cpu.max": "max 100000\n",
 			"/sys/fs/cgroup/cgroup.subtree_control": "\n", "/boot/config-6.8.0-45-generic": "CONFIG_RT_GROUP_SCHED=y\n"}),
 			map[string]Answer{CPUQuota: No, RealTime: No}}, // its own limits are not its own to write, and there is no group below
-		{"a container without a cgroup namespace", change(nil, file(mountinfo, strings.Replace(v2Mount, "0:25 / ", "0:25 /kubepods/x ", 1))),
+		{"a container without a cgroup namespace", change(nil, file(mountinfo.Path, strings.Replace(v2Mount, "0:25 / ", "0:25 /kubepods/x ", 1))),
 			map[string]Answer{CgroupLayout: No, CPUQuota: No, CgroupWritable: No}},
-		{"perf_event on v1", change(nil, file(mountinfo, v2Mount+"31 23 0:28 / /sys/fs/cgroup/perf rw - cgroup cgroup rw,perf_event\n")),
+		{"perf_event on v1", change(nil, file(mountinfo.Path, v2Mount+"31 23 0:28 / /sys/fs/cgroup/perf rw - cgroup cgroup rw,perf_event\n")),
 			map[string]Answer{PerfPerCgroup: No, CPUQuota: Yes}},
 	}
 }
@@ -274,9 +274,9 @@ func resctrlTests() []answersTest {
 		{"resctrl not mounted", change([]string{"/sys/fs/resctrl", "/proc/self/cpu_resctrl_groups"}, v2Only()),
 			map[string]Answer{Resctrl: No, ResctrlCAT: Yes, ResctrlMBA: Yes, ResctrlMonitor: Yes, ResctrlRoom: Yes}},
 		{"resctrl mounted elsewhere", change([]string{"/sys/fs/resctrl"}, v2Only()), map[string]Answer{Resctrl: No, ResctrlCAT: Yes}},
-		{"resctrl mounted read-only", change(nil, file(mountinfo, v2Mount+readOnly)), map[string]Answer{Resctrl: No, ResctrlCAT: Yes}},
+		{"resctrl mounted read-only", change(nil, file(mountinfo.Path, v2Mount+readOnly)), map[string]Answer{Resctrl: No, ResctrlCAT: Yes}},
 		{"code and data apart", change([]string{"/sys/fs/resctrl/info/L3/"}, cdp()), map[string]Answer{Resctrl: Yes, ResctrlCAT: Yes, ResctrlRoom: Yes}},
-		{"bandwidth in MiB/s", change(nil, file(mountinfo, v2Mount+strings.Replace(resctrlMount, "resctrl rw\n", "resctrl rw,mba_MBps\n", 1))),
+		{"bandwidth in MiB/s", change(nil, file(mountinfo.Path, v2Mount+strings.Replace(resctrlMount, "resctrl rw\n", "resctrl rw,mba_MBps\n", 1))),
 			map[string]Answer{Resctrl: Yes, ResctrlMBA: Yes}},
 		{"no L3 masks", change([]string{"/sys/fs/resctrl/info/L3/"}), map[string]Answer{ResctrlCAT: No, ResctrlMBA: Yes}},
 		{"no bandwidth control and no monitoring", change([]string{"/sys/fs/resctrl/info/MB/", "/sys/fs/resctrl/info/L3_MON/"}),
@@ -294,7 +294,7 @@ func resctrlTests() []answersTest {
 
 func oddTests() []answersTest {
 	return []answersTest{
-		{"malformed everywhere", map[string]string{"/proc/sys/kernel/osrelease": "six\n", mountinfo: "x\n", "/proc/cpuinfo": "?\n",
+		{"malformed everywhere", map[string]string{"/proc/sys/kernel/osrelease": "six\n", mountinfo.Path: "x\n", "/proc/cpuinfo": "?\n",
 			"/proc/self/status": "CapEff:\tzz\nUid:\t1\n", "/proc/self/limits": "Max open files\n", "/proc/self/schedstat": "1\n",
 			"/proc/stat": "cpu 1\n", "/proc/pressure/cpu": "\n", "/proc/filesystems": "\n", "/proc/swaps": "/a file x x -2\n",
 			"/sys/devices/system/node/has_memory": "3-1\n", "/sys/devices/system/cpu/smt/active": "2\n",

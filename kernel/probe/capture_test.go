@@ -16,6 +16,7 @@ import (
 
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
 
@@ -150,7 +151,7 @@ func TestFiltered(t *testing.T) {
 	must(t, z.Close())
 	const id = "6ef303872f3ca1805eb6768258e6c35e"
 	for _, test := range []struct{ path, text, want string }{
-		{mountinfo, "1 1 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 /docker/" + id + " /c rw - cgroup2 cgroup2 rw\n",
+		{mountinfo.Path, "1 1 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 /docker/" + id + " /c rw - cgroup2 cgroup2 rw\n",
 			"2 1 0:2 /docker/ID /c rw - cgroup2 cgroup2 rw\n"},
 		{"/proc/self/cgroup", "5:memory:/private\n1:cpu,cpuacct:/a/" + id + "\n0::/b\n", "1:cpu,cpuacct:/a/ID\n0::/b\n"},
 		{"/proc/self/status", "Name:\tx\nUid:\t0\nCapEff:\tff\nCapBnd:\t1\n", "Uid:\t0\nCapEff:\tff\n"},

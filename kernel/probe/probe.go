@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,7 +104,7 @@ type prober struct {
 	fs      hostfs.FS
 	calls   calls // nil: there are none to make, and none were captured
 	kernel  version
-	mounts  []mount
+	mounts  []mountinfo.Mount
 	groups  layout
 	flags   map[string]bool // /proc/cpuinfo
 	flagErr error

@@ -111,11 +111,6 @@ func TestParseSwaps(t *testing.T) {
 	malformed(t, func(data []byte) error { _, err := parseSwaps(data); return err },
 		"", "/dev/zram0 partition 1 2 3\n", heading+"/dev/zram0 partition 1 2\n", heading+"/dev/a b partition 1 2 3\n",
 		heading+"/dev/zram0 partition -1 2 3\n", heading+"/dev/zram0 partition 1 x 3\n", heading+"/dev/zram0 partition 99999999999999999 2 3\n")
-	for _, s := range []string{`a\04`, `a\`, `\999`, `\400`} {
-		if got := unescape(s); got != s {
-			t.Errorf("unescape(%q) = %q", s, got)
-		}
-	}
 }
 
 func TestParseZram(t *testing.T) {

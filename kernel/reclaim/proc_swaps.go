@@ -82,27 +82,8 @@ func parseSwaps(data []byte) ([]SwapArea, error) {
 		if errSize != nil || errUsed != nil || errPrio != nil {
 			return nil, fmt.Errorf("%w: line %q", cgroup.ErrMalformed, clip(line))
 		}
-		list = append(list, SwapArea{Path: unescape(f[0]), Type: f[1],
+		list = append(list, SwapArea{Path: hostfs.Unescape(f[0]), Type: f[1],
 			SizeBytes: size << 10, UsedBytes: used << 10, Priority: prio})
 	}
 	return list, nil
-}
-
-// unescape undoes the kernel's three-digit octal escapes.
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

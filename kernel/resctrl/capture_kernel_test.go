@@ -17,6 +17,7 @@ import (
 
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
 
 // printCapture is for a rig that brings no files out of the guest.
@@ -53,7 +54,7 @@ func TestKernelCapture(t *testing.T) {
 			d := mounted(t, c.o)
 			c.setUp(t, d)
 			dir := t.TempDir()
-			for _, path := range []string{DefaultPoint, mountinfoPath, filesystemsPath} {
+			for _, path := range []string{DefaultPoint, mountinfo.Path, filesystemsPath} {
 				copyTree(t, path, dir)
 			}
 			save(t, dir, "qemu-rdt-"+rigtest.Kernel()+c.name)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
 
 // openTree opens a driver on a captured or documented tree; its README says which is which.
@@ -213,16 +214,16 @@ func TestDiscoverTrees(t *testing.T) {
 		return hostfs.NewRoot(dir)
 	}
 	const none = "1 1 0:2 / / rw - rootfs rootfs rw\n"
-	_, err := Discover(write(map[string]string{mountinfoPath: none, filesystemsPath: "nodev\tresctrl\n"}))
+	_, err := Discover(write(map[string]string{mountinfo.Path: none, filesystemsPath: "nodev\tresctrl\n"}))
 	wantError(t, "not mounted", err, "", ErrNotMounted)
-	_, err = Discover(write(map[string]string{mountinfoPath: none, filesystemsPath: "nodev\tproc\n"}))
+	_, err = Discover(write(map[string]string{mountinfo.Path: none, filesystemsPath: "nodev\tproc\n"}))
 	wantError(t, "no resctrl", err, "no resctrl", ErrUnsupported)
-	_, err = Discover(write(map[string]string{mountinfoPath: "1 - resctrl x\n"}))
+	_, err = Discover(write(map[string]string{mountinfo.Path: "1 - resctrl x\n"}))
 	wantError(t, "malformed", err, "", ErrMalformed)
 	_, err = Discover(write(nil))
 	wantError(t, "no proc", err, "", os.ErrNotExist)
 	// Mounted according to mountinfo, and something else lies over it.
-	hidden := write(map[string]string{mountinfoPath: "30 25 0:26 / /r rw - resctrl r rw\n", "/r/other": ""})
+	hidden := write(map[string]string{mountinfo.Path: "30 25 0:26 / /r rw - resctrl r rw\n", "/r/other": ""})
 	at := must[MountInfo](t)(Discover(hidden))
 	_, err = Open(hidden, at, DefaultOptions())
 	wantError(t, "hidden", err, "", ErrNotMounted)

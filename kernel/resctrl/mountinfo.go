@@ -7,24 +7,19 @@ package resctrl
 //
 //	30 25 0:26 / /sys/fs/resctrl rw,relatime - resctrl resctrl rw,cdp,mba_MBps,debug
 //
-// The fields: mount id, parent, device, what of the file system is mounted, mount point,
-// options of the mount, any number of optional fields, "-", type, source, options of the
-// file system. Blanks in paths stand as octal escapes.
-//
 // The options (since): cdp (4.10), cdpl2 (4.16), mba_MBps (4.18), debug (6.7).
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
 
 const (
-	mountinfoPath   = "/proc/self/mountinfo"
 	filesystemsPath = "/proc/filesystems"
 	fsType          = "resctrl"
 
@@ -82,20 +77,20 @@ func Discover(fsys hostfs.FS) (MountInfo, error) {
 
 // findMount returns the mount at point, or the first one when point is "".
 func findMount(fsys hostfs.FS, point string) (MountInfo, error) {
-	data, err := fsys.ReadFile(mountinfoPath, nil)
+	data, err := fsys.ReadFile(mountinfo.Path, nil)
 	if err != nil {
 		return MountInfo{}, fmt.Errorf("discover resctrl: %w", err)
 	}
 	list, err := parseMountinfo(string(data))
 	if err != nil {
-		return MountInfo{}, fmt.Errorf("discover resctrl: %s: %w", mountinfoPath, err)
+		return MountInfo{}, fmt.Errorf("discover resctrl: %s: %w", mountinfo.Path, err)
 	}
 	for _, m := range list {
 		if point == "" || m.Point == point {
 			return m, nil
 		}
 	}
-	return MountInfo{}, fmt.Errorf("discover resctrl: %s: %w", mountinfoPath, ErrNotMounted)
+	return MountInfo{}, fmt.Errorf("discover resctrl: %s: %w", mountinfo.Path, ErrNotMounted)
 }
 
 // parseMountinfo returns the whole mounts of resctrl. A bind mount of a part of it (one
@@ -107,22 +102,15 @@ func parseMountinfo(text string) ([]MountInfo, error) {
 		if !strings.Contains(line, " - "+fsType+" ") {
 			continue // a host of containers has thousands of lines, some of them odd
 		}
-		// An empty source leaves two blanks in a row: strings.Fields would lose it.
-		field := strings.Split(line, " ")
-		end := -1
-		if len(field) > 6 {
-			end = slices.Index(field[6:], "-")
+		x, err := mountinfo.Parse(line)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
-		if end < 0 || len(field) < 6+end+4 {
-			return nil, fmt.Errorf("%w: %q has too few fields", ErrMalformed, clip(line))
-		}
-		tail := field[6+end+1:]
-		if field[3] != "/" {
+		if x.Root != "/" {
 			continue
 		}
-		m := MountInfo{Point: strings.TrimRight(unescapeOctal(field[4]), "/"), Device: field[2]}
-		m.ReadOnly = slices.Contains(strings.Split(field[5], ","), "ro")
-		for option := range strings.SplitSeq(tail[2], ",") {
+		m := MountInfo{Point: strings.TrimRight(x.Point, "/"), Device: x.Device, ReadOnly: x.ReadOnly()}
+		for _, option := range x.SuperOptions {
 			switch option {
 			case "cdp":
 				m.Options.CDP = true
@@ -132,31 +120,9 @@ func parseMountinfo(text string) ([]MountInfo, error) {
 				m.Options.MBps = true
 			case "debug":
 				m.Options.Debug = true
-			case "ro":
-				m.ReadOnly = true
 			}
 		}
 		list = append(list, m)
 	}
 	return list, nil
-}
-
-// unescapeOctal undoes the kernel's seq_path escapes: "\040" is a blank. A backslash
-// that three octal digits do not follow stands for itself.
-func unescapeOctal(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out = append(out, byte(v))
-				i += 3
-				continue
-			}
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
 }
