@@ -84,7 +84,7 @@ func (d *V2) WriteFreezer(path string, want FreezerState, within time.Duration) 
 	default:
 		return fmt.Errorf("write cgroup.freeze of cgroup %s: %w: %q is not written", path, ErrUnsupported, want)
 	}
-	if err := writablePath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return fmt.Errorf("write cgroup.freeze of cgroup %s: %w", path, err)
 	}
 	deadline := time.Now().Add(within)

@@ -24,7 +24,7 @@ var ErrKillTimeout = errors.New("processes of the cgroup did not end in time")
 // still counts until then, and one that the kernel holds may take for ever.
 func (d *V2) Kill(path string, within time.Duration) error {
 	deadline := time.Now().Add(within)
-	if err := writablePath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return fmt.Errorf("kill cgroup %s: %w", path, err)
 	}
 	watch, err := d.WatchEvents(path)

@@ -44,7 +44,7 @@ func (d *V2) ReadSubtreeControl(path string) ([]Controller, error) {
 // ErrHasProcesses, ErrThreaded, or the kernel's own.
 func (d *V2) Enable(path string, controllers ...Controller) error {
 	op := "enable controllers below"
-	if err := writablePath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return fmt.Errorf("%s cgroup %s: %w", op, path, err)
 	}
 	have, err := d.ReadControllers(path)

@@ -142,31 +142,21 @@ func (d *V1) ReadCPUMax(path string) (CPUMax, error) {
 // files that differ. A limit that the tree has no room for is refused with EINVAL before
 // anything is written; the kernel has the last word.
 func (d *V1) WriteCPUMax(path string, v CPUMax) error {
-	fail := func(err error) error { return &CPUMaxError{Path: path, Err: err} }
-	if err := writablePath(path); err != nil {
-		return fail(err)
-	}
-	if err := v.validate(); err != nil {
-		return fail(err)
-	}
-	from, err := d.ReadCPUMax(path)
-	if err != nil {
-		return fail(err)
-	}
-	room := ratioRoom{ceil: noRatio}
-	if from.QuotaUsec != v.QuotaUsec || from.PeriodUsec != v.PeriodUsec {
-		if room, err = d.roomFor(path, v); err != nil {
-			return fail(err)
+	plan := func(from CPUMax) ([]textStep, error) {
+		room := ratioRoom{ceil: noRatio}
+		if from.QuotaUsec != v.QuotaUsec || from.PeriodUsec != v.PeriodUsec {
+			var err error
+			if room, err = d.roomFor(path, v); err != nil {
+				return nil, err
+			}
 		}
-	}
-	var written []string
-	for _, s := range planCPUMax(from, v, room) {
-		if err := d.writeInt(CPU, path, s.file, s.value); err != nil {
-			return &CPUMaxError{Path: path, File: s.file, Value: strconv.FormatInt(s.value, 10), Written: written, Err: err}
+		var steps []textStep
+		for _, s := range planCPUMax(from, v, room) {
+			steps = append(steps, textStep{s.file, strconv.FormatInt(s.value, 10)})
 		}
-		written = append(written, s.file)
+		return steps, nil
 	}
-	return nil
+	return replaceCPUMax(path, v, d.ReadCPUMax, plan, func(s textStep) error { return d.write(CPU, path, s.file, s.value) })
 }
 
 // roomFor reads the limits around a group and refuses a v that does not fit.

@@ -185,20 +185,33 @@ type textStep struct{ file, value string }
 // WriteCPUMax implements Driver: it reads what is there and writes only the files that
 // differ. What no kernel takes is refused before anything is written.
 func (d *V2) WriteCPUMax(path string, v CPUMax) error {
+	plan := func(from CPUMax) ([]textStep, error) { return planCPUMaxV2(from, v), nil }
+	return replaceCPUMax(path, v, d.ReadCPUMax, plan, func(s textStep) error { return d.write(path, s.file, s.value) })
+}
+
+// replaceCPUMax is what writing a limit is on both layouts: check, read what is there,
+// plan, write one file after the other. Its error is a *CPUMaxError.
+func replaceCPUMax(
+	path string, v CPUMax, read func(path string) (CPUMax, error), plan func(from CPUMax) ([]textStep, error), write func(textStep) error,
+) error {
 	fail := func(err error) error { return &CPUMaxError{Path: path, Err: err} }
-	if err := writablePath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return fail(err)
 	}
 	if err := v.validate(); err != nil {
 		return fail(err)
 	}
-	from, err := d.ReadCPUMax(path)
+	from, err := read(path)
+	if err != nil {
+		return fail(err)
+	}
+	steps, err := plan(from)
 	if err != nil {
 		return fail(err)
 	}
 	var written []string
-	for _, s := range planCPUMaxV2(from, v) {
-		if err := d.write(path, s.file, s.value); err != nil {
+	for _, s := range steps {
+		if err := write(s); err != nil {
 			return &CPUMaxError{Path: path, File: s.file, Value: s.value, Written: written, Err: err}
 		}
 		written = append(written, s.file)

@@ -173,7 +173,9 @@ func checkPath(path string) error {
 	return nil
 }
 
-func writablePath(path string) error {
+// CheckPath refuses what is no path of a group ("/a/b"), and the root, which is the
+// machine's and no task's, with ErrRootGroup.
+func CheckPath(path string) error {
 	if path == "/" {
 		return ErrRootGroup
 	}
@@ -185,7 +187,7 @@ const groupPerm = 0o755
 
 // dirMaker checks that path may be made or removed, and that the file access can do so.
 func (t tree) dirMaker(path string) (hostfs.DirMaker, error) {
-	if err := writablePath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
 	maker, ok := t.fs.(hostfs.DirMaker)

@@ -91,7 +91,7 @@ func (d *V1) readInt(c Controller, path, name string) (int64, error) {
 }
 
 func (d *V1) write(c Controller, path, name, value string) error {
-	err := writablePath(path)
+	err := CheckPath(path)
 	if err != nil {
 		return fmt.Errorf("write %s of cgroup %s: %w", name, path, err)
 	}

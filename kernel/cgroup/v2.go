@@ -121,7 +121,7 @@ func (d *V2) readLine(path, name string) (string, error) {
 }
 
 func (d *V2) write(path, name, value string) error {
-	err := writablePath(path)
+	err := CheckPath(path)
 	if err != nil {
 		return fmt.Errorf("write %s of cgroup %s: %w", name, path, err)
 	}

@@ -97,6 +97,13 @@ type RecordReader interface {
 	ReadRecord(buf []byte) ([]byte, error)
 }
 
+// OffsetReader is implemented by a File that is a table to be read at an offset
+// (/proc/PID/pagemap).
+type OffsetReader interface {
+	// Pread is one pread(2) into p at offset off: it may be short, and is 0 at the end.
+	Pread(p []byte, off int64) (int, error)
+}
+
 // ReadRecord reads a one-record file with ReadRecord where the File has it, and with
 // ReadAll otherwise.
 func ReadRecord(f File, buf []byte) ([]byte, error) {

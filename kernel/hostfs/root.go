@@ -223,6 +223,21 @@ func (f *rootFile) ReadRecord(buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
+// Pread reads at an offset; see OffsetReader.
+func (f *rootFile) Pread(p []byte, off int64) (int, error) {
+	if f.fd < 0 {
+		return 0, &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
+	}
+	n, err := unix.Pread(f.fd, p, off)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Pread(f.fd, p, off)
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.path, Err: err}
+	}
+	return n, nil
+}
+
 func (f *rootFile) Close() error {
 	if f.fd < 0 {
 		return &fs.PathError{Op: "close", Path: f.path, Err: fs.ErrClosed}

@@ -279,3 +279,30 @@ func TestUnescape(t *testing.T) {
 		}
 	}
 }
+
+func TestPread(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/table", []byte("0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewRoot(dir).Open("/table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, ok := f.(OffsetReader)
+	if !ok {
+		t.Fatal("a file of the root is no OffsetReader")
+	}
+	buf := make([]byte, 4)
+	for off, want := range map[int64]string{0: "0123", 8: "89", 10: "", 100: ""} {
+		if n, err := table.Pread(buf, off); err != nil || string(buf[:n]) != want {
+			t.Errorf("at %d: %q, %v; want %q", off, buf[:n], err, want)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := table.Pread(buf, 0); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a closed file: %v", err)
+	}
+}

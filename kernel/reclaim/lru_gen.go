@@ -223,7 +223,7 @@ type lruGroup struct {
 
 // group finds a group and its living descendants on all nodes.
 func (g *LRUGen) group(path string) (lruGroup, error) {
-	if err := checkPath(path); err != nil {
+	if err := cgroup.CheckPath(path); err != nil {
 		return lruGroup{}, err
 	}
 	var found lruGroup

@@ -57,32 +57,31 @@ func (r resident) dense(of Range) bool { return 2*r.bytes() >= of.End-of.Start }
 
 // pagemap is a process's, open for reading.
 type pagemap struct {
-	path    string
-	fd      int
-	closeFD func() error
-	left    uint64 // pages that may still be looked at
-	buf     []byte
+	path  string
+	file  hostfs.File
+	table hostfs.OffsetReader
+	left  uint64 // pages that may still be looked at
+	buf   []byte
 }
 
-// openPagemap opens the file for reading at offsets, for which hostfs has no call of its
-// own but the descriptors that it gives for writing too; nothing is written.
+// openPagemap opens the file for reading at offsets.
 func openPagemap(fsys hostfs.FS, pid int32) (*pagemap, error) {
 	p := &pagemap{path: "/proc/" + strconv.Itoa(int(pid)) + "/pagemap", left: maxPagemapPages, buf: make([]byte, pagemapChunk)}
-	opener, ok := fsys.(hostfs.WriteOpener)
-	if !ok {
-		return nil, fmt.Errorf("open %s: %w: this file access reads at no offset", p.path, cgroup.ErrUnsupported)
-	}
 	var err error
-	if p.fd, p.closeFD, err = opener.OpenReadWrite(p.path); err != nil {
+	if p.file, err = fsys.Open(p.path); err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			err = fmt.Errorf("%w: the process has ended: %w", ErrNotWatching, err)
 		}
 		return nil, err
 	}
+	var ok bool
+	if p.table, ok = p.file.(hostfs.OffsetReader); !ok {
+		return nil, errors.Join(fmt.Errorf("open %s: %w: this file access reads at no offset", p.path, cgroup.ErrUnsupported), p.close())
+	}
 	return p, nil
 }
 
-func (p *pagemap) close() error { return p.closeFD() }
+func (p *pagemap) close() error { return p.file.Close() }
 
 // count counts the pages of a range that are in memory, until its bound is reached. A
 // process that has ended has none.
@@ -97,12 +96,10 @@ func (p *pagemap) count(ctx context.Context, r Range) (resident, error) {
 			return resident{}, fmt.Errorf("read %s: %w", p.path, err)
 		}
 		want := min((last-at)*pagemapEntry, uint64(len(p.buf)))
-		n, err := unix.Pread(p.fd, p.buf[:want], int64(at*pagemapEntry))
+		n, err := p.table.Pread(p.buf[:want], int64(at*pagemapEntry))
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
 		case err != nil:
-			return resident{}, fmt.Errorf("read %s: %w", p.path, err)
+			return resident{}, err
 		case n < pagemapEntry:
 			return res, nil // past the end of user space, or no memory any more
 		}

@@ -101,7 +101,7 @@ type dir struct {
 // open looks at a group's directory.
 func (m *Memory) open(path string) (dir, error) {
 	d := dir{m: m, path: path, abs: m.mount + path}
-	if err := checkPath(path); err != nil {
+	if err := cgroup.CheckPath(path); err != nil {
 		return d, err
 	}
 	inode, err := m.fs.Inode(d.abs)
@@ -156,23 +156,6 @@ func (d *dir) wrap(op, name string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, kind, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
-}
-
-// checkPath accepts "/a/b"; nothing relative or unclean, and not the root: what is read
-// and reclaimed here is always a task's, never the machine's.
-func checkPath(path string) error {
-	if path == "/" {
-		return fmt.Errorf("cgroup /: %w", cgroup.ErrRootGroup)
-	}
-	if !strings.HasPrefix(path, "/") {
-		return fmt.Errorf("%w: cgroup path %q", hostfs.ErrBadPath, path)
-	}
-	for elem := range strings.SplitSeq(path[1:], "/") {
-		if elem == "" || elem == "." || elem == ".." {
-			return fmt.Errorf("%w: cgroup path %q", hostfs.ErrBadPath, path)
-		}
-	}
-	return nil
 }
 
 // within says whether path is group or lies below it.

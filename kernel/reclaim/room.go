@@ -53,7 +53,7 @@ type Room struct {
 
 // Room answers for a group.
 func (m *Memory) Room(path string) (Room, error) {
-	if err := checkPath(path); err != nil {
+	if err := cgroup.CheckPath(path); err != nil {
 		return Room{}, err
 	}
 	areas, err := ReadSwaps(m.fs)
