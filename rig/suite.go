@@ -162,14 +162,17 @@ func (b *Builder) run(ctx context.Context, args ...string) error {
 
 // Tests lists the top-level tests of a package that a unit runs under a selection.
 func (b *Builder) Tests(ctx context.Context, u *Unit, run string) ([]string, error) {
-	top, _, _ := strings.Cut(run, "/")
-	selected := make([]*regexp.Regexp, 0, 2)
-	for _, pattern := range []string{top, u.Only} {
-		re, err := regexp.Compile(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("RUN: %w", err)
-		}
-		selected = append(selected, re)
+	wanted, err := topLevel(run)
+	if err != nil {
+		return nil, fmt.Errorf("RUN: %w", err)
+	}
+	only, err := regexp.Compile(u.Only)
+	if err != nil {
+		return nil, fmt.Errorf("%s: Only: %w", u.Package, err)
+	}
+	not, err := regexp.Compile(u.Not)
+	if err != nil {
+		return nil, fmt.Errorf("%s: Not: %w", u.Package, err)
 	}
 	cmd := exec.CommandContext(ctx, b.Binary(u.Package), "-test.list", ".")
 	cmd.Dir = filepath.Join(b.Repo, u.Package)
@@ -179,14 +182,33 @@ func (b *Builder) Tests(ctx context.Context, u *Unit, run string) ([]string, err
 	}
 	var names []string
 	for name := range strings.FieldsSeq(string(out)) {
-		unwanted := u.Not != "" && regexp.MustCompile(u.Not).MatchString(name)
-		if strings.HasPrefix(name, "Benchmark") || unwanted ||
-			slices.ContainsFunc(selected, func(re *regexp.Regexp) bool { return !re.MatchString(name) }) {
+		if strings.HasPrefix(name, "Benchmark") || u.Not != "" && not.MatchString(name) || !wanted.MatchString(name) || !only.MatchString(name) {
 			continue
 		}
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// topLevel returns what of a pattern of -run is for top-level tests: what stands before
+// the first slash.
+func topLevel(run string) (*regexp.Regexp, error) {
+	top, _, sub := strings.Cut(run, "/")
+	// go test would give each alternative subtests of its own.
+	depth := 0
+	for _, c := range run {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case '|':
+			if sub && depth == 0 {
+				return nil, fmt.Errorf("%q: alternatives beside subtests go in parentheses: (A|B)/sub", run)
+			}
+		}
+	}
+	return regexp.Compile(top)
 }
 
 // step returns what the guest runs for a unit.

@@ -232,3 +232,14 @@ func TestTestOneAtATime(t *testing.T) {
 	}
 	f.Close()
 }
+
+func TestTopLevel(t *testing.T) {
+	for run, want := range map[string]string{"": "", "TestA": "TestA", "TestA|TestB": "TestA|TestB", "(A|B)/sub/x|y": "", "(A|B)/(x|y)": "(A|B)", "A/b|C": "", "(": ""} {
+		got, err := topLevel(run)
+		switch {
+		case err != nil && want == "" && run != "":
+		case err != nil || got.String() != want:
+			t.Errorf("topLevel(%q) = %v, %v; want %q", run, got, err, want)
+		}
+	}
+}

@@ -289,13 +289,13 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 			return err
 		}
 	}
+	if !s.Contention {
+		return Run(ctx, t.dir, b, limit, log.console, log.take)
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	answering := make(chan error, 1)
 	go func() {
-		c := &Contention{Table: table, Seed: t.Seed}
-		if s.Contention {
-			c.Tenants = tenants
-		}
+		c := &Contention{Table: table, Seed: t.Seed, Tenants: tenants}
 		err := c.Run(ctx)
 		if err != nil {
 			stop(err)
