@@ -30,6 +30,14 @@ func TestKernelMoveProcesses(t *testing.T) {
 	if err != nil || moved.Moved < 20 || moved.Foreign != 0 || moved.Passes < 2 || moved.Passes > maxPasses {
 		t.Fatalf("move = %+v, %v", moved, err)
 	}
+	// A thread that was starting meanwhile may have begun in the group that its parent had
+	// left (MoveProcesses: again now and then). Below nobody starts any more.
+	eventually(t, "all threads are there", func() bool {
+		n := len(threadsOf(t, d, pid))
+		time.Sleep(100 * time.Millisecond)
+		moved, err := d.MoveProcesses(be.Identity, list)
+		return err == nil && moved.Moved == 0 && len(threadsOf(t, d, pid)) == n
+	})
 	for _, tid := range threadsOf(t, d, pid) {
 		if at, err := d.GroupOf(tid); err != nil || at != be.Name {
 			t.Errorf("thread %d is in %s, %v", tid, at, err)
