@@ -57,6 +57,13 @@ var acts = []testing.InternalTest{
 	{Name: "TestPasses", F: func(t *testing.T) { t.Log("all is well") }},
 	{Name: "TestPrints", F: func(*testing.T) { fmt.Print("a line without an end") }},
 	{Name: "TestFails", F: func(t *testing.T) { t.Error("one is not two") }},
+	{Name: "TestOnceBad", F: func(t *testing.T) {
+		// The first boot makes the mark that the second one finds.
+		f, err := os.OpenFile(os.Getenv(actsEnv)+".mark", os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			t.Errorf("the clock stood still: %v", f.Close())
+		}
+	}},
 	{Name: "TestSkips", F: func(t *testing.T) { t.Skip("no such thing here") }},
 	{Name: "TestStock", F: func(t *testing.T) { t.Skip(rigtest.StockReason) }},
 	{Name: "TestSubtests", F: func(t *testing.T) {

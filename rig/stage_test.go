@@ -269,3 +269,25 @@ func TestResultsJudgeEachPackage(t *testing.T) {
 		t.Errorf("bad: %q", r.bad)
 	}
 }
+
+// What fails in one boot and passes in the next is told and is no failure; what fails in
+// both is one, and only it is run again.
+func TestStageTwice(t *testing.T) {
+	tester, out := actsTester(t, "plan")
+	ran, err := tester.stageTwice(t.Context(), actsStage("Passes|OnceBad"))
+	if err != nil || ran != 2 || len(tester.bad) > 0 || !slices.Equal(tester.flaky, []string{"kernel/acts"}) {
+		t.Errorf("ran %d, %v, bad %v, flaky %v\n%s", ran, err, tester.bad, tester.flaky, out)
+	}
+	if n := strings.Count(out.String(), "\tkernel/more\t"); n != 1 {
+		t.Errorf("kernel/more ran %d times\n%s", n, out)
+	}
+	tester, out = actsTester(t, "plan")
+	if _, err = tester.stageTwice(t.Context(), actsStage("Passes|Fails")); err != nil || !slices.Equal(tester.bad, []string{"kernel/acts"}) || len(tester.flaky) > 0 {
+		t.Errorf("%v, bad %v, flaky %v\n%s", err, tester.bad, tester.flaky, out)
+	}
+	tester, _ = actsTester(t, "plan")
+	tester.Select.Packages = []string{"kernel/acts"}
+	if _, err = tester.stageTwice(t.Context(), actsStage("Passes|OnceBad")); err != nil || !slices.Equal(tester.bad, []string{"kernel/acts"}) {
+		t.Errorf("a part: %v, bad %v", err, tester.bad)
+	}
+}
