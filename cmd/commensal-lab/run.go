@@ -20,7 +20,10 @@ type experiment struct {
 }
 
 func experiments() []experiment {
-	return []experiment{{"first-light", "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)"}}
+	return []experiment{
+		{"first-light", "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)"},
+		{"burst", "seed 001, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (seconds)"},
+	}
 }
 
 func listCommand(p *cli.Printer) *cobra.Command {
@@ -44,7 +47,7 @@ func runCommand(p *cli.Printer) *cobra.Command {
 			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no experiment %q; `commensal-lab list` names them", args[0]))
 		},
 	}
-	cmd.AddCommand(firstLightCommand(p))
+	cmd.AddCommand(firstLightCommand(p), burstCommand(p))
 	return cmd
 }
 

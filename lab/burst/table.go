@@ -1,0 +1,132 @@
+package burst
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// Result is a whole run: figure 14 and what follows from it.
+type Result struct {
+	Source      string  `json:"source"`
+	Seed        uint64  `json:"seed"`
+	Points      []Point `json:"points"` // by utilisation, then by k
+	Recommended float64 `json:"recommended_k"`
+	Reason      string  `json:"reason"`
+}
+
+// The grid of figure 14: bucket sizes and utilisations.
+var (
+	gridK = []float64{0, 1, 2, 4, 10}
+	gridU = []float64{0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60}
+)
+
+// seedRise is by how much U_max rose at most in the seed between no bucket and k = 10,
+// within utilisations of 35 to 55 %.
+const seedRise, seedFrom, seedTo = 0.038, 0.35, 0.55
+
+// mayRise is by how much U_max may rise with a bucket that is recommended: about what the
+// seed called negligible.
+const mayRise = 0.05
+
+// nearBest is how close to the best bucket's mean delay a smaller one must come to be
+// preferred.
+const nearBest = 1.10
+
+// Run plays the grid on all CPUs. The result does not depend on their number.
+func Run(p Params, source string) *Result {
+	r := &Result{Source: source, Seed: p.Seed, Points: make([]Point, len(gridU)*len(gridK))}
+	var wg sync.WaitGroup
+	for i, u := range gridU {
+		wg.Go(func() {
+			for j, k := range gridK {
+				r.Points[i*len(gridK)+j] = Simulate(&p, u, k)
+			}
+		})
+	}
+	wg.Wait()
+	r.recommend()
+	return r
+}
+
+func (r *Result) at(u, k int) *Point { return &r.Points[u*len(gridK)+k] }
+
+// recommend picks the smallest bucket whose mean delay is close to the largest one's at
+// every utilisation that a pool should have, as long as U_max does not rise much.
+func (r *Result) recommend() {
+	best := 0
+	for j := range gridK {
+		if r.rise(j) <= mayRise {
+			best = j
+		}
+	}
+	pick := best
+	for j := best; j >= 0; j-- {
+		for i, u := range gridU {
+			if u >= seedFrom && u <= seedTo && r.at(i, j).DelayAvgMsec > nearBest*r.at(i, best).DelayAvgMsec {
+				r.choose(pick)
+				return
+			}
+		}
+		pick = j
+	}
+	r.choose(pick)
+}
+
+func (r *Result) choose(k int) {
+	r.Recommended = gridK[k]
+	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's at utilisations of %.0f to %.0f %%; U_max rises by %.1f points at most (the seed: %.1f)",
+		(nearBest-1)*100, seedFrom*100, seedTo*100, r.rise(k)*100, seedRise*100)
+}
+
+// rise is by how much a bucket raises U_max against none, at most, where a pool should be.
+func (r *Result) rise(k int) float64 {
+	most := 0.0
+	for i, u := range gridU {
+		if u >= seedFrom && u <= seedTo {
+			most = max(most, r.at(i, k).UMax-r.at(i, 0).UMax)
+		}
+	}
+	return most
+}
+
+// WriteText prints figure 14.
+func (r *Result) WriteText(w io.Writer) error {
+	for _, t := range r.Tables() {
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "k = %g: %s.\n", r.Recommended, r.Reason)
+	return err
+}
+
+// Tables are the three panels of figure 14, and how often applications were throttled.
+func (r *Result) Tables() []report.Table {
+	panel := func(title, unit string, of func(*Point) float64, digits int) report.Table {
+		t := report.Table{Title: title, Columns: []report.Column{{Name: "utilisation", Unit: "%", Align: report.Right}}}
+		for _, k := range gridK {
+			t.Columns = append(t.Columns, report.Column{Name: fmt.Sprintf("k = %g", k), Unit: unit, Align: report.Right})
+		}
+		for i, u := range gridU {
+			row := []string{strconv.FormatFloat(u*100, 'f', 0, 64)}
+			for j := range gridK {
+				row = append(row, strconv.FormatFloat(of(r.at(i, j)), 'f', digits, 64))
+			}
+			t.Rows = append(t.Rows, report.Cells(row...))
+		}
+		return t
+	}
+	return []report.Table{
+		panel("U_max: largest mean utilisation of 5 consecutive periods (figure 14a)", "%", func(p *Point) float64 { return p.UMax * 100 }, 1),
+		panel("Delay_avg: mean queueing delay (figure 14b)", "ms", func(p *Point) float64 { return p.DelayAvgMsec }, 2),
+		panel("Delay_max: mean over applications of their largest delay (figure 14c)", "ms", func(p *Point) float64 { return p.DelayMaxMsec }, 0),
+		panel("Periods in which an application ran out of quota", "%", func(p *Point) float64 { return p.Throttled * 100 }, 2),
+	}
+}
