@@ -56,7 +56,7 @@ var stages = []Stage{
 			{Package: "kernel/taskstats"},
 			{Package: "kernel/psi"},
 			{Package: "kernel/cgroup"},
-			{Package: "kernel/numa"},
+			{Package: "kernel/numa", Timeout: 5 * time.Minute},
 			{Package: "kernel/reclaim"},
 			{Package: "kernel/probe"},
 			{Package: "node/linux"},
@@ -76,7 +76,7 @@ var stages = []Stage{
 	},
 	{
 		Name:  "resctrl",
-		Units: []Unit{{Package: "kernel/resctrl"}},
+		Units: []Unit{{Package: "kernel/resctrl", Timeout: 5 * time.Minute}},
 	},
 	{
 		Name:    "exact",

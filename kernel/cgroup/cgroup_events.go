@@ -14,10 +14,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // Events is what cgroup.events reads.
@@ -74,40 +73,39 @@ func parseEvents(data []byte) (Events, error) {
 type EventsWatch struct {
 	d    *V2
 	path string
-	fd   int
-	buf  [256]byte // far more than two lines
+	file hostfs.File
+	wait hostfs.ChangeWaiter // the file
+	buf  []byte
 }
+
+// eventsBuffer is far more than two lines, so that one reading takes the file whole:
+// a second one would take for seen what changed between the two.
+const eventsBuffer = 256
 
 // WatchEvents opens a group's cgroup.events for reading and waiting: one descriptor.
 func (d *V2) WatchEvents(path string) (*EventsWatch, error) {
-	dir, err := d.file(path, "")
+	name, err := d.file(path, "cgroup.events")
 	if err != nil {
 		return nil, fmt.Errorf("watch cgroup.events of %s: %w", path, err)
 	}
-	// By the directory's descriptor, because only a plain read-only descriptor of the
-	// file can be polled by who may not write to it.
-	at, closeDir, err := d.fs.OpenDir(dir)
+	f, err := d.fs.Open(name)
 	if err != nil {
 		return nil, d.wrap("watch cgroup.events of", path, err)
 	}
-	fd, err := unix.Openat(at, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		err = d.wrap("watch cgroup.events of", path, &fs.PathError{Op: "open", Path: dir + "/cgroup.events", Err: err})
-		return nil, errors.Join(err, closeDir())
+	wait, ok := f.(hostfs.ChangeWaiter)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("watch cgroup.events of %s: %w: this file access waits for no changes", path, ErrUnsupported), f.Close())
 	}
-	return &EventsWatch{d: d, path: path, fd: fd}, closeDir()
+	return &EventsWatch{d: d, path: path, file: f, wait: wait, buf: make([]byte, 0, eventsBuffer)}, nil
 }
 
 // Read reads the file, which also arms Wait for the next change.
 func (w *EventsWatch) Read() (Events, error) {
-	n, err := unix.Pread(w.fd, w.buf[:], 0)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Pread(w.fd, w.buf[:], 0)
+	var err error
+	if w.buf, err = hostfs.ReadRecord(w.file, w.buf); err != nil {
+		return Events{}, w.d.wrap("read cgroup.events of", w.path, err)
 	}
-	if err != nil {
-		return Events{}, w.d.wrap("read cgroup.events of", w.path, &fs.PathError{Op: "read", Path: "cgroup.events", Err: err})
-	}
-	e, err := parseEvents(w.buf[:n])
+	e, err := parseEvents(w.buf)
 	if err != nil {
 		return Events{}, fmt.Errorf("read cgroup.events of %s: %w", w.path, err)
 	}
@@ -118,29 +116,16 @@ func (w *EventsWatch) Read() (Events, error) {
 // passed (false). When the group was removed the next Read says ErrVanished. It holds an
 // operating system thread while it waits.
 func (w *EventsWatch) Wait(within time.Duration) (bool, error) {
-	deadline := time.Now().Add(within)
-	for {
-		left := max(time.Until(deadline), 0)
-		fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLPRI}}
-		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return false, fmt.Errorf("wait for cgroup.events of %s: %w", w.path, err)
-		default:
-			return n > 0, nil
-		}
+	changed, err := w.wait.Wait(within)
+	if err != nil {
+		return false, fmt.Errorf("wait for cgroup.events of %s: %w", w.path, err)
 	}
+	return changed, nil
 }
 
 // Close closes the file.
 func (w *EventsWatch) Close() error {
-	if w.fd < 0 {
-		return fmt.Errorf("close cgroup.events of %s: %w", w.path, fs.ErrClosed)
-	}
-	fd := w.fd
-	w.fd = -1
-	if err := unix.Close(fd); err != nil {
+	if err := w.file.Close(); err != nil {
 		return fmt.Errorf("close cgroup.events of %s: %w", w.path, err)
 	}
 	return nil

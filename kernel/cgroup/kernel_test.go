@@ -19,7 +19,7 @@ import (
 )
 
 // The kernel tests run on the kernel they are started on, as root, in groups of their
-// own. driver_kernel_test.go holds what every layout must do, v1_kernel_test.go and the
+// own. cgrouptest holds what every kernel must do, v1_kernel_test.go and the
 // v2_*_kernel_test.go the rest. Their processes are this test binary itself, started anew
 // with a task to do, so that they need no other program.
 
@@ -191,7 +191,7 @@ func removeGroup(t *testing.T, d Driver, path string) {
 }
 
 // startTask starts a process with a task (runTask) until kill or the test's end kills it.
-func startTask(t *testing.T, task string) (pid int, kill func()) {
+func startTask(t testing.TB, task string) (pid int, kill func()) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -328,18 +328,18 @@ func procs(t *testing.T, g Group) []int32 {
 	return list
 }
 
-func usage(t *testing.T, g Group) uint64 {
-	t.Helper()
-	v, err := g.UsageNsec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
+
+// plainMkdir makes a v2 group without enabling anything.
+func plainMkdir(t *testing.T, d *V2, path string) {
+	t.Helper()
+	must(t, os.Mkdir(d.top+path, groupPerm))
+	t.Cleanup(func() { removeGroup(t, d, path) })
+}
+
+func itoa(v int32) string { return strconv.Itoa(int(v)) }

@@ -71,31 +71,3 @@ func oneWrite(t *testing.T, d *V1, path string, model *modelGroup, rng *rand.Ran
 		t.Fatal(kernelErr)
 	}
 }
-
-func TestKernelV1BandwidthEdges(t *testing.T) {
-	d := liveV1(t)
-	top := ownGroup(t, d, "edges")
-	raw := func(file string, v int64) error { return d.writeInt(CPU, top, file, v) }
-	for _, c := range []struct {
-		file string
-		v    int64
-		ok   bool
-	}{
-		{quotaFile, 999, false}, {quotaFile, 1000, true}, {quotaFile, 20000, true},
-		{burstFile, 20001, false}, {burstFile, 20000, true}, {quotaFile, 19999, false},
-		{quotaFile, -1, true}, {burstFile, 900000, true}, {quotaFile, 20000, false},
-		{periodFile, 999, false}, {periodFile, 1000001, false}, {periodFile, 1000000, true}, {periodFile, 1000, true},
-	} {
-		if err := raw(c.file, c.v); (err == nil) != c.ok || (err != nil && !errors.Is(err, unix.EINVAL)) {
-			t.Errorf("%s = %d: %v", c.file, c.v, err)
-		}
-	}
-	// From there, with a burst far above, to a tight limit in one call.
-	want := CPUMax{1000, 100000, 1000}
-	if err := d.WriteCPUMax(top, want); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := d.ReadCPUMax(top); err != nil || got != want {
-		t.Errorf("%s, %v", got, err)
-	}
-}

@@ -10,32 +10,6 @@ import (
 
 // What only v1 does.
 
-// TestKernelV1CPUSetNeedsCPUs: a new group starts with its parent's lists, and without
-// any it takes no process.
-func TestKernelV1CPUSetNeedsCPUs(t *testing.T) {
-	d := liveV1(t)
-	if d.mounts[CPUSet] == "" {
-		t.Skip("no v1 cpuset hierarchy here")
-	}
-	top := ownGroup(t, d, "empty")
-	all, err := d.ReadCPUs("/")
-	must(t, err)
-	if got, err := d.ReadCPUs(top); err != nil || got != all || all == "" {
-		t.Errorf("a new group's CPUs = %q, %v; want the parent's %q", got, err, all)
-	}
-	if err := d.WriteCPUs(top, "4000"); err == nil {
-		t.Error("a CPU that is not there was taken")
-	}
-	must(t, d.WriteCPUs(top, ""))
-	if got, err := d.ReadCPUs(top); err != nil || got != "" {
-		t.Errorf("CPUs = %q, %v; want none", got, err)
-	}
-	pid, _ := startTask(t, "sleep")
-	if err := d.MovePID(top, pid); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("a group without CPUs took a process: %v", err)
-	}
-}
-
 func TestKernelV1MkdirIsWholeOrNothing(t *testing.T) {
 	d := liveV1(t)
 	top := ownGroup(t, d, "mkdir")

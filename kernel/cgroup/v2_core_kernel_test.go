@@ -2,119 +2,15 @@ package cgroup
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // What every v2 hierarchy does, also one without controllers: these run on a hybrid host's
 // cgroup2 mount as well.
-
-func TestKernelV2Events(t *testing.T) {
-	d := liveV2(t)
-	top := ownGroup(t, d, "events")
-	child := top + "/child"
-	makeGroup(t, d, child)
-	watch, err := d.WatchEvents(top)
-	must(t, err)
-	t.Cleanup(func() { must(t, watch.Close()) })
-	next := func(populated bool) {
-		t.Helper()
-		if changed, err := watch.Wait(patience); err != nil || !changed {
-			t.Fatalf("no change: %v, %v", changed, err)
-		}
-		e, err := watch.Read()
-		if err != nil || e.Populated != populated || !e.HasFrozen {
-			t.Errorf("events = %+v, %v; want populated %v", e, err, populated)
-		}
-		if again, err := d.ReadEvents(top); err != nil || again != e {
-			t.Errorf("read otherwise: %+v, %v", again, err)
-		}
-	}
-	if e, err := watch.Read(); err != nil || e.Populated {
-		t.Errorf("a new group: %+v, %v", e, err)
-	}
-	if changed, err := watch.Wait(10 * time.Millisecond); err != nil || changed {
-		t.Errorf("a change where nothing happens: %v, %v", changed, err)
-	}
-	_, kill := start(t, d, child, "sleep")
-	next(true)
-	kill()
-	next(false)
-	removeGroup(t, d, child)
-	removeGroup(t, d, top)
-	if _, err := watch.Read(); !errors.Is(err, ErrVanished) {
-		t.Errorf("events of a removed group: %v", err)
-	}
-	if changed, err := watch.Wait(patience); err != nil || !changed {
-		t.Errorf("waiting at a removed group: %v, %v", changed, err)
-	}
-}
-
-func TestKernelV2Kill(t *testing.T) {
-	d := liveV2(t)
-	top := ownGroup(t, d, "kill")
-	child := top + "/child"
-	makeGroup(t, d, child)
-	must(t, d.Kill(top, 0)) // nobody there
-	for _, task := range []string{"sleep", "spin"} {
-		start(t, d, child, task)
-	}
-	must(t, d.WriteFreezer(child, Frozen, patience))
-	// The parent of the processes is this test: dead and not waited for they still
-	// count, until the frozen ones are gone too.
-	if err := d.Kill(top, patience); err != nil {
-		t.Fatal(err)
-	}
-	if e, err := d.ReadEvents(top); err != nil || e.Populated {
-		t.Errorf("events = %+v, %v", e, err)
-	}
-	if pids, err := d.Procs(child); err != nil || len(pids) != 0 {
-		t.Logf("zombies that nobody waited for: %v, %v", pids, err)
-	}
-	if err := d.Kill("/", 0); !errors.Is(err, ErrRootGroup) {
-		t.Errorf("killing the root: %v", err)
-	}
-	if err := d.Kill(top+"/gone", 0); !errors.Is(err, ErrVanished) {
-		t.Errorf("killing a missing group: %v", err)
-	}
-}
-
-func TestKernelV2FreezeNests(t *testing.T) {
-	d := liveV2(t)
-	top := ownGroup(t, d, "nest")
-	child := top + "/child"
-	makeGroup(t, d, child)
-	start(t, d, child, "spin")
-	t.Cleanup(func() { must(t, d.WriteFreezer(top, Thawed, patience)) })
-	must(t, d.WriteFreezer(top, Frozen, patience))
-	if got, err := d.ReadFreezer(child); err != nil || got != Frozen {
-		t.Errorf("below a frozen group: %s, %v", got, err)
-	}
-	err := d.WriteFreezer(child, Thawed, 5*time.Millisecond)
-	if !errors.Is(err, ErrFreezerTimeout) || !strings.Contains(err.Error(), "an ancestor is frozen: "+top) {
-		t.Errorf("thawing below a frozen group: %v", err)
-	}
-	// Its own wish outlives the parent's.
-	must(t, d.WriteFreezer(child, Frozen, patience))
-	must(t, d.write(top, "cgroup.freeze", "0"))
-	eventually(t, "the parent is not frozen", func() bool {
-		e, err := d.ReadEvents(top)
-		must(t, err)
-		return !e.Frozen
-	})
-	if got, err := d.ReadFreezer(child); err != nil || got != Frozen {
-		t.Errorf("frozen by itself: %s, %v", got, err)
-	}
-	must(t, d.WriteFreezer(child, Thawed, patience))
-	if got, err := d.ReadFreezer(top); err != nil || got != Thawed {
-		t.Errorf("all thawed: %s, %v", got, err)
-	}
-}
 
 // TestKernelV2Threaded: what a threaded subtree refuses has a name.
 func TestKernelV2Threaded(t *testing.T) {
@@ -195,25 +91,3 @@ func TestKernelV2Root(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-// TestKernelV2Replaced: a watch and a directory stay bound to the group that they were
-// opened on, also when it is made anew.
-func TestKernelV2Replaced(t *testing.T) {
-	d := liveV2(t)
-	top := ownGroup(t, d, "replaced")
-	watch, err := d.WatchEvents(top)
-	must(t, err)
-	t.Cleanup(func() { must(t, watch.Close()) })
-	removeGroup(t, d, top)
-	must(t, d.Mkdir(top))
-	if _, err := watch.Read(); !errors.Is(err, ErrVanished) {
-		t.Errorf("events of a replaced group: %v", err)
-	}
-	dir, err := d.Dir(top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir + "/cgroup.procs"); err != nil {
-		t.Errorf("Dir names %s: %v", dir, err)
-	}
-}

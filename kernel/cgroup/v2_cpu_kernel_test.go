@@ -11,52 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKernelV2BandwidthEdges: what the kernel itself takes and refuses, unplanned.
-func TestKernelV2BandwidthEdges(t *testing.T) {
-	d := liveV2(t, CPU)
-	top := ownGroup(t, d, "edges")
-	for _, c := range []struct {
-		file, value string
-		ok          bool
-		want        string
-	}{
-		{maxFile, "999 100000", false, "max 100000 0"},
-		{maxFile, "1000", true, "1000 100000 0"},
-		{maxFile, "20000 50000", true, "20000 50000 0"},
-		{maxBurstFile, "20001", false, "20000 50000 0"},
-		{maxBurstFile, "20000", true, "20000 50000 20000"},
-		{maxFile, "19999 50000", false, "20000 50000 20000"},
-		{maxFile, "max", true, "max 50000 20000"},
-		{maxBurstFile, "900000", true, "max 50000 900000"},
-		{maxFile, "20000 50000", false, "max 50000 900000"},
-		{maxFile, "max 999", false, "max 50000 900000"},
-		{maxFile, "max 1000001", false, "max 50000 900000"},
-		{maxFile, "max 1000000", true, "max 1000000 900000"},
-		{maxFile, "-1 100000", false, "max 1000000 900000"},
-	} {
-		if err := d.write(top, c.file, c.value); (err == nil) != c.ok || (err != nil && !errors.Is(err, unix.EINVAL)) {
-			t.Errorf("%s = %s: %v", c.file, c.value, err)
-		}
-		limit, err := d.readLine(top, maxFile)
-		must(t, err)
-		burst, err := d.readLine(top, maxBurstFile)
-		must(t, err)
-		if got := limit + " " + burst; got != c.want {
-			t.Errorf("after %s = %s it reads %q, want %q", c.file, c.value, got, c.want)
-		}
-	}
-	// From there, with a burst far above, to a tight limit in one call.
-	want := CPUMax{1000, 100000, 1000}
-	must(t, d.WriteCPUMax(top, want))
-	if got, err := d.ReadCPUMax(top); err != nil || got != want {
-		t.Errorf("%s, %v", got, err)
-	}
-	// Unlike on v1 a child may have more than its parent.
-	makeGroup(t, d, top+"/child")
-	must(t, d.WriteCPUMax(top+"/child", CPUMax{500000, 100000, 0}))
-	must(t, d.WriteCPUMax(top, CPUMax{2000, 100000, 0}))
-}
-
 // TestKernelV2Burst: what a task saved up while it slept carries it over its quota later.
 func TestKernelV2Burst(t *testing.T) {
 	d := liveV2(t, CPU)
@@ -77,23 +31,6 @@ func TestKernelV2Burst(t *testing.T) {
 	th, err := g.Throttling()
 	must(t, err)
 	t.Logf("%+v", th)
-}
-
-// TestKernelV2LesserQuotaBinds: a child with a wide quota is held by its parent's.
-func TestKernelV2LesserQuotaBinds(t *testing.T) {
-	d := liveV2(t, CPU)
-	top := ownGroup(t, d, "lesser")
-	child := top + "/child"
-	makeGroup(t, d, child)
-	must(t, d.WriteCPUMax(top, CPUMax{2000, 20000, 0}))
-	must(t, d.WriteCPUMax(child, CPUMax{400000, 20000, 0}))
-	g := open(t, d, child)
-	start(t, d, child, "spin")
-	eventually(t, "the parent's quota throttles the child", func() bool {
-		th, err := g.Throttling()
-		must(t, err)
-		return th.NrThrottledAround >= 3 && th.Own.NrThrottled == 0
-	})
 }
 
 // TestKernelV2Partition takes CPUs out of the root group's hands.

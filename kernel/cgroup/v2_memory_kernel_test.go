@@ -1,40 +1,10 @@
 package cgroup
 
 import (
-	"errors"
-	"os"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 const mib = 1 << 20
-
-func TestKernelV2MemoryBounds(t *testing.T) {
-	d := liveV2(t, Memory)
-	top := ownGroup(t, d, "bounds")
-	page := uint64(os.Getpagesize())
-	for bound, want := range map[MemoryBound]uint64{MemoryMin: 0, MemoryLow: 0, MemoryHigh: NoBound, MemoryMax: NoBound, SwapMax: NoBound} {
-		if got, err := d.ReadMemoryBound(top, bound); err != nil || got != want {
-			t.Errorf("a new group's %s = %d, %v", bound, got, err)
-		}
-		// What is no whole page is cut.
-		for _, write := range []uint64{16 * mib, 16*mib + page - 1, NoBound, 0} {
-			must(t, d.WriteMemoryBound(top, bound, write))
-			want := write
-			if write != NoBound {
-				want = write / page * page
-			}
-			if got, err := d.ReadMemoryBound(top, bound); err != nil || got != want {
-				t.Errorf("%s = %d reads %d, %v; want %d", bound, write, got, err, want)
-			}
-		}
-		must(t, d.WriteMemoryBound(top, bound, want))
-	}
-	if err := d.write(top, "memory.high", "much"); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("nonsense: %v", err)
-	}
-}
 
 func TestKernelV2Memory(t *testing.T) {
 	d := liveV2(t, Memory)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrBadPath is returned for a path that is not absolute, or that has an element ".."
@@ -132,4 +133,13 @@ func Unescape(s string) string {
 		out = append(out, s[i])
 	}
 	return string(out)
+}
+
+// ChangeWaiter is implemented by a File whose kernel can say that it changed
+// (cgroup.events and the like).
+type ChangeWaiter interface {
+	// Wait blocks until the file has changed since it was last read with ReadRecord
+	// (true), or within has passed (false). A file that is removed has changed. It
+	// may hold an operating system thread while it waits.
+	Wait(within time.Duration) (bool, error)
 }

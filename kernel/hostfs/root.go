@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -236,6 +237,26 @@ func (f *rootFile) Pread(p []byte, off int64) (int, error) {
 		return 0, &fs.PathError{Op: "read", Path: f.path, Err: err}
 	}
 	return n, nil
+}
+
+// Wait polls for what kernfs signals with POLLPRI; see ChangeWaiter.
+func (f *rootFile) Wait(within time.Duration) (bool, error) {
+	if f.fd < 0 {
+		return false, &fs.PathError{Op: "poll", Path: f.path, Err: fs.ErrClosed}
+	}
+	deadline := time.Now().Add(within)
+	for {
+		left := max(time.Until(deadline), 0)
+		fds := []unix.PollFd{{Fd: int32(f.fd), Events: unix.POLLPRI}}
+		n, err := unix.Poll(fds, int((left+time.Millisecond-1)/time.Millisecond))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return false, &fs.PathError{Op: "poll", Path: f.path, Err: err}
+		default:
+			return n > 0, nil
+		}
+	}
 }
 
 func (f *rootFile) Close() error {

@@ -207,7 +207,7 @@ type child struct {
 
 // spawn starts a child and waits until it has mapped its memory; group, if not "", is the
 // directory of a cgroup that it joins first.
-func spawn(t *testing.T, group string, spec childSpec) *child {
+func spawn(t testing.TB, group string, spec childSpec) *child {
 	t.Helper()
 	text, err := json.Marshal(spec)
 	if err != nil {
@@ -265,7 +265,7 @@ func spawn(t *testing.T, group string, spec childSpec) *child {
 // startIn makes a command start in a cgroup, so that all of its memory is charged there. On
 // v1 it can only be moved there: the returned function does so, and what the program had
 // by then, some hundred pages, stays charged to the tests'.
-func startIn(t *testing.T, cmd *exec.Cmd, group string) (join func(pid int) error) {
+func startIn(t testing.TB, cmd *exec.Cmd, group string) (join func(pid int) error) {
 	t.Helper()
 	none := func(int) error { return nil }
 	if group == "" {
@@ -381,7 +381,7 @@ func twoNodes(t *testing.T) (root hostfs.FS, a, b int) {
 }
 
 // memoryGroup makes a cgroup for memory, v2 where the controller is there, v1 otherwise.
-func memoryGroup(t *testing.T, name string) (dir string, v2 bool) {
+func memoryGroup(t testing.TB, name string) (dir string, v2 bool) {
 	t.Helper()
 	base := ""
 	if data, err := os.ReadFile("/sys/fs/cgroup/cgroup.subtree_control"); err == nil && slices.Contains(strings.Fields(string(data)), "memory") {

@@ -1,12 +1,10 @@
 package numa
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -99,92 +97,6 @@ func TestKernelExactSteps(t *testing.T) {
 		t.Errorf("put back: %v", got)
 	}
 	intact(t, c)
-}
-
-// TestKernelMoverAgrees: move_pages, numa_maps and memory.numa_stat tell the same after a
-// group of three processes was moved.
-func TestKernelMoverAgrees(t *testing.T) {
-	root, a, b := twoNodes(t)
-	dir, v2 := memoryGroup(t, "agrees")
-	read := anonOf(t, root, dir, v2)
-	var targets []Target
-	children := map[int32]*child{}
-	for range 3 {
-		c := spawn(t, dir, childSpec{Pages: 1500, Node: a})
-		children[c.pid] = c
-	}
-	procs, err := os.ReadFile(dir + "/cgroup.procs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for field := range strings.FieldsSeq(string(procs)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
-		targets = append(targets, Target{PID: int32(pid), Shares: shares(a, b, 25)})
-	}
-	states, _ := move(t, newMover(t, root, MoverConfig{}), targets...)
-	if len(states) != 3 {
-		t.Fatalf("%d processes", len(states))
-	}
-	var wantA, wantB uint64
-	for _, s := range states {
-		if want := apportion(s.After.Total(), shares(a, b, 25)); s.After.String() != want.String() {
-			t.Errorf("%+v, want %v", s, want)
-		}
-		if got, _ := nodesOf(t, children[s.PID], children[s.PID].Anon, 1500); got.Total() != 1500 {
-			t.Errorf("%v", got)
-		}
-		onA, _ := s.After.Get(a)
-		onB, _ := s.After.Get(b)
-		wantA, wantB = wantA+onA, wantB+onB
-	}
-	slack := uint64(512) // pages, as in agrees
-	if !v2 {
-		slack += 3 * 500 // what the children had before they were in the group
-	}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		counts, err := read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		gotA, _ := counts.Get(a)
-		gotB, _ := counts.Get(b)
-		gotA, gotB = gotA/uint64(os.Getpagesize()), gotB/uint64(os.Getpagesize())
-		if gotA+slack > wantA && gotA < wantA+slack && gotB+slack > wantB && gotB < wantB+slack {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("memory.numa_stat: %d and %d pages, the Mover: %d and %d", gotA, gotB, wantA, wantB)
-		}
-	}
-}
-
-// TestKernelEndsMidway: a process is killed between two steps; the next one is served.
-func TestKernelEndsMidway(t *testing.T) {
-	root, a, b := twoNodes(t)
-	gone, stays := spawn(t, "", childSpec{Pages: 4000, Node: a}), spawn(t, "", childSpec{Pages: 500, Node: a})
-	m := newMover(t, root, MoverConfig{MaxPages: 512})
-	if err := m.Start([]Target{{PID: gone.pid, Shares: shares(a, b, 50)}, {PID: stays.pid, Shares: shares(a, b, 50)}}); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := m.Step(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s := m.Targets()[0]; s.Status != Moving || s.RemainingPages == 0 {
-		t.Fatalf("%+v", s)
-	}
-	gone.end()
-	run(t, m)
-	if s := m.Targets()[0]; s.Status != Gone || s.Err != nil {
-		t.Errorf("%+v", s)
-	}
-	if s := m.Targets()[1]; s.Status != Settled || s.ShortPages != 0 {
-		t.Errorf("%+v", s)
-	}
 }
 
 // TestKernelLeftAlone: pages of files, those shared since a fork, locked and bound ones
@@ -347,29 +259,4 @@ func TestKernelMigrateProcess(t *testing.T) {
 		}
 	}
 	intact(t, c)
-}
-
-// TestKernelContext: a context that is over moves nothing.
-func TestKernelContext(t *testing.T) {
-	root, a, b := twoNodes(t)
-	c := spawn(t, "", childSpec{Pages: 1000, Node: a})
-	m := newMover(t, root, MoverConfig{})
-	if err := m.Start([]Target{{PID: c.pid, Shares: shares(a, b, 50)}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Step(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if r, err := m.Step(over); !errors.Is(err, context.Canceled) || r.Stop != StopContext {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if got, _ := nodesOf(t, c, c.Anon, 1000); got.String() != fmt.Sprintf("N%d=1000", a) {
-		t.Errorf("pages moved: %v", got)
-	}
-	run(t, m)
-	if s := m.Targets()[0]; s.ShortPages != 0 || s.Status != Settled {
-		t.Errorf("%+v", s)
-	}
 }

@@ -59,35 +59,6 @@ func TestKernelNodes(t *testing.T) {
 	}
 }
 
-// missingNode returns a node that this boot cannot have.
-func missingNode(t *testing.T) int {
-	t.Helper()
-	return topology(t).Possible[len(topology(t).Possible)-1] + 1
-}
-
-// TestKernelMissingNode: every way to name a node that is not there says so.
-func TestKernelMissingNode(t *testing.T) {
-	root, missing := liveRoot(t), missingNode(t)
-	first := topology(t).MemoryNodes()[0]
-	c := spawn(t, "", childSpec{Pages: 10, Node: first})
-	b := NewBatch(Live{}, 10)
-	b.Add(c.Anon, missing)
-	if _, err := b.Move(c.pid); !errors.Is(err, ErrNoNode) || !errors.Is(err, unix.ENODEV) {
-		t.Errorf("move_pages: %v", err)
-	}
-	if left, err := MigrateProcess(Live{}, c.pid, MaskOf(first), MaskOf(missing)); !errors.Is(err, ErrNoNode) {
-		t.Errorf("migrate_pages: %d, %v", left, err)
-	}
-	m := NewMover(root, Live{}, MoverConfig{})
-	defer m.Close()
-	if err := m.Start([]Target{{PID: c.pid, Shares: []Share{{missing, 1}}}}); !errors.Is(err, ErrNoNode) {
-		t.Errorf("Mover: %v", err)
-	}
-	if got, _ := nodesOf(t, c, c.Anon, 10); got.String() != fmt.Sprintf("N%d=10", first) {
-		t.Errorf("the pages are on %v", got)
-	}
-}
-
 // TestKernelQuery: present pages by node, holes and zero pages by outcome, and numa_maps
 // says the same.
 func TestKernelQuery(t *testing.T) {
@@ -321,65 +292,6 @@ func anonOf(t *testing.T, root hostfs.FS, dir string, v2 bool) func() (Counts, e
 			bytes = bytes.Add(n.Node, n.Count*uint64(os.Getpagesize()))
 		}
 		return bytes, nil
-	}
-}
-
-// agrees waits until a group's anonymous memory on a node is what the process's numa_maps
-// counts there, to what the kernel's per-CPU sums and lists may still hold back.
-func agrees(t *testing.T, root hostfs.FS, c *child, read func() (Counts, error), node int) {
-	t.Helper()
-	const slack = 64 * 4 * 2 // pages: a batch on each of the few CPUs of a test machine, twice
-	var group, maps uint64
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		counts, err := read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		group, _ = counts.Get(node)
-		group /= uint64(os.Getpagesize())
-		maps = 0
-		err = ReadNumaMaps(root, c.pid, func(m *Mapping) error {
-			if m.File == nil && !m.Huge {
-				n, _ := m.Pages.Get(node)
-				maps += n
-			}
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if group+slack >= maps && maps+slack >= group {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("node %d: the group has %d anonymous pages, numa_maps %d", node, group, maps)
-		}
-	}
-}
-
-// TestKernelMemoryNumaStat: a group's memory by node is its process's, and the group's
-// end is named.
-func TestKernelMemoryNumaStat(t *testing.T) {
-	root := liveRoot(t)
-	dir, v2 := memoryGroup(t, "numastat")
-	read := anonOf(t, root, dir, v2)
-	for _, node := range topology(t).MemoryNodes() {
-		c := spawn(t, dir, childSpec{Pages: 4000, Node: node})
-		for _, n := range topology(t).MemoryNodes() {
-			agrees(t, root, c, read, n)
-		}
-		got, _ := nodesOf(t, c, c.Anon, 4000)
-		counts, err := read()
-		if n, _ := counts.Get(node); err != nil || got.Total() != 4000 || n < 3000*uint64(os.Getpagesize()) {
-			t.Errorf("node %d: %v, %v; move_pages says %v", node, counts, err, got)
-		}
-		c.end()
-	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := read(); !errors.Is(err, ErrVanished) {
-		t.Errorf("the group is gone: %v", err)
 	}
 }
 

@@ -12,9 +12,6 @@ package numa
 
 import (
 	"encoding/binary"
-	"errors"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -26,35 +23,32 @@ const (
 
 // pageFlags reads kpageflags.
 type pageFlags struct {
-	fd  int
-	buf []byte
+	file hostfs.FileAt
+	buf  []byte
 }
 
 // openPageFlags returns nil where the file cannot be had: see Mover for what is done then.
 func openPageFlags(root hostfs.FS, windowPages int) *pageFlags {
-	dir, closeDir, err := root.OpenDir("/proc")
+	dir, err := hostfs.OpenFolder(root, "/proc")
 	if err != nil {
 		return nil
 	}
-	fd, err := unix.Openat(dir, "kpageflags", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if closeErr := closeDir(); err == nil && closeErr != nil {
-		_ = unix.Close(fd)
+	file, err := dir.OpenAt("kpageflags")
+	if closeErr := dir.Close(); err == nil && closeErr != nil {
+		_ = file.Close()
 		return nil
 	}
 	if err != nil {
 		return nil
 	}
-	return &pageFlags{fd: fd, buf: make([]byte, 8*windowPages)}
+	return &pageFlags{file: file, buf: make([]byte, 8*windowPages)}
 }
 
-func (k *pageFlags) close() error { return unix.Close(k.fd) }
+func (k *pageFlags) close() error { return k.file.Close() }
 
 // read reads the flags of n page frames from pfn on into buf. It says whether it could.
 func (k *pageFlags) read(pfn uint64, n int) bool {
-	got, err := unix.Pread(k.fd, k.buf[:8*n], int64(8*pfn))
-	for errors.Is(err, unix.EINTR) {
-		got, err = unix.Pread(k.fd, k.buf[:8*n], int64(8*pfn))
-	}
+	got, err := k.file.Pread(k.buf[:8*n], int64(8*pfn))
 	return err == nil && got == 8*n
 }
 

@@ -14,10 +14,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -26,24 +23,23 @@ import (
 type Process struct {
 	pid        int32
 	startTicks uint64
-	dir        int
-	closeDir   func() error
+	dir        hostfs.Folder
 }
 
 // OpenProcess opens a process by its thread-group id. ErrVanished: there is none.
 func OpenProcess(root hostfs.FS, pid int32) (*Process, error) {
 	path := "/proc/" + strconv.Itoa(int(pid))
-	dir, closeDir, err := root.OpenDir(path)
+	dir, err := hostfs.OpenFolder(root, path)
 	if err != nil {
 		return nil, wrapFile("open process", err, ErrVanished)
 	}
-	p := &Process{pid: pid, dir: dir, closeDir: closeDir}
+	p := &Process{pid: pid, dir: dir}
 	data, err := p.readFile("stat")
 	if err == nil {
 		p.startTicks, err = parseStartTicks(data)
 	}
 	if err != nil {
-		return nil, errors.Join(err, closeDir())
+		return nil, errors.Join(err, dir.Close())
 	}
 	return p, nil
 }
@@ -56,19 +52,15 @@ func (p *Process) PID() int32 { return p.pid }
 func (p *Process) StartTicks() uint64 { return p.startTicks }
 
 // Close lets go of the descriptor.
-func (p *Process) Close() error { return p.closeDir() }
+func (p *Process) Close() error { return p.dir.Close() }
 
 // open opens one of the process's files for reading.
 func (p *Process) open(name string) (*procFile, error) {
-	fd, err := unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	for errors.Is(err, unix.EINTR) {
-		fd, err = unix.Openat(p.dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	}
-	f := &procFile{fd: fd, path: fmt.Sprintf("/proc/%d/%s", p.pid, name)}
+	file, err := p.dir.OpenAt(name)
 	if err != nil {
-		return nil, f.fail("open", err)
+		return nil, wrapFile("process", err, ErrVanished)
 	}
-	return f, nil
+	return &procFile{file: file, path: fmt.Sprintf("/proc/%d/%s", p.pid, name)}, nil
 }
 
 // readFile reads a small file whole.
@@ -163,33 +155,21 @@ func parseMemoryUse(data []byte) (m memoryUse, found bool, err error) {
 
 // procFile is an open file of a process.
 type procFile struct {
-	fd   int
+	file hostfs.FileAt
 	path string
 }
 
 // readAt is pread(2). 0 is the end of the file, and for the files of an address space
 // also that the address space is gone.
 func (f *procFile) readAt(buf []byte, off int64) (int, error) {
-	n, err := unix.Pread(f.fd, buf, off)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Pread(f.fd, buf, off)
-	}
+	n, err := f.file.Pread(buf, off)
 	if err != nil {
-		return 0, f.fail("read", err)
+		return 0, wrapFile("process", err, ErrVanished)
 	}
 	return n, nil
 }
 
-func (f *procFile) close() error {
-	if err := unix.Close(f.fd); err != nil {
-		return &fs.PathError{Op: "close", Path: f.path, Err: err}
-	}
-	return nil
-}
-
-func (f *procFile) fail(op string, err error) error {
-	return wrapFile("process", &fs.PathError{Op: op, Path: f.path, Err: err}, ErrVanished)
-}
+func (f *procFile) close() error { return f.file.Close() }
 
 // lineBuffer holds the longest line of a process's files: a path of 4096 bytes, each
 // written as four (\040), and a number for each node.

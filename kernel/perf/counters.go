@@ -26,6 +26,13 @@ type Counters struct {
 // cgroupProcs is there in every cgroup that is, of v1 and v2; NUL-terminated for the bare call.
 const cgroupProcs = "cgroup.procs\x00"
 
+// Clocks are the descriptors that a cgroup's counters take on each CPU beside those of the events.
+const Clocks = 2
+
+// CgroupFiles returns how many descriptors the counters of one cgroup take, on so many CPUs and of so many hardware
+// events.
+func CgroupFiles(cpus, events int) int { return (events+Clocks)*cpus + 1 }
+
 // OpenCgroup opens one group of events, disabled, on each CPU for the cgroup whose directory
 // cgroupDirFD is open on; the descriptor stays the caller's. The cgroup's descendants are counted with it. The
 // first event leads. A CPU that is offline is taken up by the first Enable that finds it online; one at least must be

@@ -102,7 +102,7 @@ func (d *Driver) budget() (Budget, error) {
 		users = append(users, u)
 	}
 	b := countBudget(info, users)
-	b.RMIDs.Limbo = d.inLimbo(time.Now(), b.RMIDs.Free())
+	b.RMIDs.Limbo = d.inLimbo(d.opt.Clock.Now(), b.RMIDs.Free())
 	left := func(p Pool, reserve int) int { return max(p.Free()-reserve, 0) }
 	b.Bound.CtrlGroups = left(b.CLOSIDs, d.opt.ReserveCLOSIDs)
 	if b.RMIDs.Known {

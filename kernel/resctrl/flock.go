@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 const (
@@ -48,28 +50,28 @@ func (d *Driver) locked(how access, f func() error) error {
 		d.turn.RLock()
 		defer d.turn.RUnlock()
 	}
-	fd, closeDir, err := d.fs.OpenDir(d.at.Point)
+	dir, err := hostfs.OpenFolder(d.fs, d.at.Point)
 	if err != nil {
 		return fmt.Errorf("lock resctrl: %w", d.explainRoot(err))
 	}
-	defer closeDir() //nolint:errcheck // a directory that was only opened
-	if err := d.takeLock(fd, how); err != nil {
+	defer dir.Close() //nolint:errcheck // a directory that was only opened
+	if err := d.takeLock(dir, how); err != nil {
 		return err
 	}
 	// Unlock in so many words: a process that is being started at this moment may
 	// hold a copy of the descriptor until its exec.
-	defer unix.Flock(fd, unix.LOCK_UN) //nolint:errcheck // closing lets go too
+	defer dir.Flock(unix.LOCK_UN) //nolint:errcheck // closing lets go too
 	if err := d.sameMount(); err != nil {
 		return err
 	}
 	return f()
 }
 
-func (d *Driver) takeLock(fd int, how access) error {
-	end := time.Now().Add(d.opt.LockWait)
+func (d *Driver) takeLock(dir hostfs.Folder, how access) error {
+	end := d.opt.Clock.Now().Add(d.opt.LockWait)
 	for poll := firstPoll; ; poll = min(2*poll, maxPoll) {
-		err := unix.Flock(fd, int(how)|unix.LOCK_NB)
-		left := time.Until(end)
+		err := dir.Flock(int(how) | unix.LOCK_NB)
+		left := end.Sub(d.opt.Clock.Now())
 		switch {
 		case err == nil:
 			return nil
@@ -79,7 +81,7 @@ func (d *Driver) takeLock(fd int, how access) error {
 		case left <= 0:
 			return fmt.Errorf("lock resctrl: %w: %s, %s waited for: %w", ErrLocked, d.holders(), d.opt.LockWait, err)
 		default:
-			time.Sleep(min(poll, left))
+			d.opt.Clock.Sleep(min(poll, left))
 		}
 	}
 }

@@ -33,6 +33,7 @@ const patience = 30 * time.Second
 //	churn        start and end threads all the time until stdin closes
 //	lock DIR     hold the exclusive lock on DIR until stdin closes
 //	leave        make the group commensal-left, and hold the driver's lock
+//	idle N       N threads more that sleep until stdin closes
 //	grow N       start N threads at once, then one more each 2 ms until stdin closes
 const childVariable = "COMMENSAL_RESCTRL_CHILD"
 
@@ -91,6 +92,11 @@ func child(role string) {
 				time.Sleep(2 * time.Millisecond)
 			}
 		}()
+	case "idle":
+		for range n {
+			newThread()
+		}
+		ready <- nil
 	case "leave":
 		ready <- leave()
 	default:
@@ -144,7 +150,7 @@ func newThread() {
 }
 
 // spawn starts a child, waits until it is ready, and ends it with the test.
-func spawn(t *testing.T, role string) (pid int32, end func()) {
+func spawn(t testing.TB, role string) (pid int32, end func()) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

@@ -50,18 +50,18 @@ func (d *Driver) create(n Name, wait time.Duration) (Made, error) {
 	if !ok {
 		return Made{}, fmt.Errorf("make resctrl group %s: %w: this file access makes no directories", n, ErrUnsupported)
 	}
-	end := time.Now().Add(wait)
+	end := d.opt.Clock.Now().Add(wait)
 	for {
 		var made Made
 		err := d.locked(toChange, func() (err error) {
 			made, err = d.mkdir(maker, n)
 			return err
 		})
-		left := time.Until(end)
+		left := end.Sub(d.opt.Clock.Now())
 		if !errors.Is(err, ErrLimbo) || left <= 0 {
 			return made, err
 		}
-		time.Sleep(min(limboPoll, left))
+		d.opt.Clock.Sleep(min(limboPoll, left))
 	}
 }
 
@@ -77,7 +77,7 @@ func (d *Driver) mkdir(maker hostfs.DirMaker, n Name) (Made, error) {
 	}
 	err = d.change(appends, "mkdir", path, "", func() error { return maker.Mkdir(path, 0o755) })
 	if limbo := errors.Is(err, ErrLimbo); limbo || err == nil || errors.Is(err, ErrExhausted) {
-		d.noteLimbo(time.Now(), limbo)
+		d.noteLimbo(d.opt.Clock.Now(), limbo)
 	}
 	if err != nil {
 		return Made{}, err

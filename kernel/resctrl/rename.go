@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // MoveMonGroup moves one of our monitoring groups to another control group, the root
@@ -36,6 +38,9 @@ func (d *Driver) MoveMonGroup(id Identity, to Name) (Identity, error) {
 
 // rename calls renameat(2) on the two mon_groups directories.
 func (d *Driver) rename(n, to Name) error {
+	if r, ok := d.fs.(hostfs.Renamer); ok {
+		return r.Rename(d.path(n), d.path(Name{Ctrl: to.Ctrl, Mon: n.Mon}))
+	}
 	from, closeFrom, err := d.fs.OpenDir(d.path(n.Parent()) + "/" + monGroupsDir)
 	if err != nil {
 		return err

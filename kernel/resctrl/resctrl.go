@@ -106,7 +106,22 @@ type Options struct {
 	ReserveCLOSIDs, ReserveRMIDs int
 	// Quiet is how long a group that had tasks must look empty before it is removed.
 	Quiet time.Duration
+	// Clock is the time that waits are measured with; nil is the running machine's. A
+	// simulated kernel has its own.
+	Clock Clock
 }
+
+// Clock is a time that can be waited for.
+type Clock interface {
+	Now() time.Time
+	Sleep(d time.Duration)
+}
+
+// wallClock is the running machine's.
+type wallClock struct{}
+
+func (wallClock) Now() time.Time        { return time.Now() }
+func (wallClock) Sleep(d time.Duration) { time.Sleep(d) }
 
 // DefaultOptions returns the constants above.
 func DefaultOptions() Options {
@@ -136,6 +151,9 @@ func Open(fsys hostfs.FS, at MountInfo, o Options) (*Driver, error) {
 	}
 	if o.ReserveCLOSIDs < 0 || o.ReserveRMIDs < 0 || o.LockWait < 0 || o.Quiet < 0 {
 		return nil, fmt.Errorf("open resctrl: negative option in %+v: %w", o, unix.EINVAL)
+	}
+	if o.Clock == nil {
+		o.Clock = wallClock{}
 	}
 	d := &Driver{fs: fsys, at: at, opt: o}
 	if _, err := fsys.Inode(at.Point + statusFile); err != nil {

@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
@@ -64,7 +63,7 @@ func (d *Driver) Remove(id Identity, force bool) (Removal, error) {
 		if err != nil || !again {
 			return r.Removal, err
 		}
-		time.Sleep(d.opt.Quiet)
+		d.opt.Clock.Sleep(d.opt.Quiet)
 	}
 }
 
@@ -114,7 +113,7 @@ func (r *remover) look(last bool) (again bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	r.d.noteFreed(time.Now(), freed)
+	r.d.noteFreed(r.d.opt.Clock.Now(), freed)
 	r.Outcome = Removed
 	return false, r.adopt()
 }

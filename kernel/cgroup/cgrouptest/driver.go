@@ -1,4 +1,4 @@
-package cgroup
+package cgrouptest
 
 import (
 	"errors"
@@ -10,25 +10,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// What Driver promises, on whichever layout this machine has.
+// What cgroup.Driver promises, on whichever layout this machine has.
 
-// TestKernelDriverUsageAndThrottling holds a spinner two levels below a quota: usage grows in
+// testUsageAndThrottling holds a spinner two levels below a quota: usage grows in
 // each ancestor, and throttling shows from above, from below and from the group itself.
-func TestKernelDriverUsageAndThrottling(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "throttle")
+func testUsageAndThrottling(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "throttle")
 	mid, leaf := top+"/mid", top+"/mid/leaf"
-	makeGroup(t, d, mid)
-	makeGroup(t, d, leaf)
-	if err := d.WriteCPUMax(mid, CPUMax{QuotaUsec: 2000, PeriodUsec: 20000}); err != nil {
+	makeGroup(t, b, d, mid)
+	makeGroup(t, b, d, leaf)
+	if err := d.WriteCPUMax(mid, cgroup.CPUMax{QuotaUsec: 2000, PeriodUsec: 20000}); err != nil {
 		t.Fatal(err)
 	}
-	groups := map[string]Group{top: open(t, d, top), mid: open(t, d, mid), leaf: open(t, d, leaf)}
-	before := map[string]Throttling{}
+	groups := map[string]cgroup.Group{top: open(t, d, top), mid: open(t, d, mid), leaf: open(t, d, leaf)}
+	before := map[string]cgroup.Throttling{}
 	for path, g := range groups {
 		got, err := g.Throttling()
 		if err != nil {
@@ -36,9 +38,9 @@ func TestKernelDriverUsageAndThrottling(t *testing.T) {
 		}
 		before[path] = got
 	}
-	start(t, d, leaf, "spin")
+	start(t, b, d, leaf, "spin")
 	for path, g := range groups {
-		eventually(t, path+" is throttled and has used CPU", func() bool {
+		eventually(t, b, path+" is throttled and has used CPU", func() bool {
 			got, err := g.Throttling()
 			if err != nil {
 				t.Fatal(err)
@@ -59,14 +61,14 @@ func TestKernelDriverUsageAndThrottling(t *testing.T) {
 	}
 }
 
-// TestKernelDriverProcsAreFresh: a process that joins is seen at once however often the
+// testProcsAreFresh: a process that joins is seen at once however often the
 // group is read. Through a kept descriptor it would not be on v1 (see cgroup_procs.go).
-func TestKernelDriverProcsAreFresh(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "fresh")
+func testProcsAreFresh(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "fresh")
 	leaves := []string{top + "/a", top + "/b"} // v2 takes no process in a group between
 	for _, leaf := range leaves {
-		makeGroup(t, d, leaf)
+		makeGroup(t, b, d, leaf)
 	}
 	g := open(t, d, top)
 	var want []int32
@@ -74,7 +76,7 @@ func TestKernelDriverProcsAreFresh(t *testing.T) {
 		if got := procs(t, g); !slices.Equal(got, want) {
 			t.Fatalf("Procs = %v, want %v", got, want)
 		}
-		pid, _ := start(t, d, leaves[i%2], "sleep")
+		pid, _ := start(t, b, d, leaves[i%2], "sleep")
 		want = append(want, pid)
 		slices.Sort(want)
 	}
@@ -87,15 +89,15 @@ func TestKernelDriverProcsAreFresh(t *testing.T) {
 	}
 }
 
-// TestKernelDriverVanishing removes and remakes groups under open handles.
-func TestKernelDriverVanishing(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "vanish")
+// testVanishing removes and remakes groups under open handles.
+func testVanishing(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "vanish")
 	child := top + "/child"
-	makeGroup(t, d, child)
+	makeGroup(t, b, d, child)
 	parent, g := open(t, d, top), open(t, d, child)
 	inode, err := d.Inode(child)
-	if err != nil || g.Identity() != (Identity{Path: child, Inode: inode}) {
+	if err != nil || g.Identity() != (cgroup.Identity{Path: child, Inode: inode}) {
 		t.Errorf("Identity = %+v, inode %d, %v", g.Identity(), inode, err)
 	}
 	if list, err := d.Descendants(top); err != nil || !slices.Equal(list, []string{child}) {
@@ -107,13 +109,13 @@ func TestKernelDriverVanishing(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			removeGroup(t, d, child)
+			removeGroup(t, b, d, child)
 		}
 		_, usageErr := g.UsageNsec()
 		_, throttlingErr := g.Throttling()
 		_, procsErr := g.Procs(nil)
 		for name, err := range map[string]error{"usage": usageErr, "throttling": throttlingErr, "procs": procsErr, "refresh": g.Refresh()} {
-			if !errors.Is(err, ErrVanished) {
+			if !errors.Is(err, cgroup.ErrVanished) {
 				t.Errorf("%s of a removed group, made again %v: %v", name, again, err)
 			}
 		}
@@ -132,8 +134,8 @@ func TestKernelDriverVanishing(t *testing.T) {
 		t.Error(err)
 	}
 	// A grandchild that appears later is found by Refresh.
-	makeGroup(t, d, child+"/late")
-	pid, _ := start(t, d, child+"/late", "sleep")
+	makeGroup(t, b, d, child+"/late")
+	pid, _ := start(t, b, d, child+"/late", "sleep")
 	if err := parent.Refresh(); err != nil {
 		t.Error(err)
 	}
@@ -142,10 +144,10 @@ func TestKernelDriverVanishing(t *testing.T) {
 	}
 }
 
-// TestKernelDriverListWhileGroupsComeAndGo lists while another goroutine makes and removes.
-func TestKernelDriverListWhileGroupsComeAndGo(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "churn")
+// testListWhileGroupsComeAndGo lists while another goroutine makes and removes.
+func testListWhileGroupsComeAndGo(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "churn")
 	stop, churned := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for {
@@ -186,59 +188,57 @@ func TestKernelDriverListWhileGroupsComeAndGo(t *testing.T) {
 		t.Error(err)
 	}
 	for _, path := range []string{top + "/a/b", top + "/a"} {
-		if err := d.Rmdir(path); err != nil && !errors.Is(err, ErrVanished) {
+		if err := d.Rmdir(path); err != nil && !errors.Is(err, cgroup.ErrVanished) {
 			t.Error(err)
 		}
 	}
 }
 
-func TestKernelDriverFreezer(t *testing.T) {
-	d := liveDriver(t)
-	if v1, ok := d.(*V1); ok && v1.mounts[Freezer] == "" {
-		t.Skip("no v1 freezer hierarchy here")
-	}
-	top := ownGroup(t, d, "freezer")
+func testFreezer(t *testing.T, b Bed) {
+	d := driver(t, b)
+	lacksV1(t, b, cgroup.Freezer)
+	top := ownGroup(t, b, d, "freezer")
 	child := top + "/child"
-	makeGroup(t, d, child)
-	start(t, d, child, "spin")
+	makeGroup(t, b, d, child)
+	start(t, b, d, child, "spin")
 	t.Cleanup(func() { // a frozen process does not die
-		if err := d.WriteFreezer(top, Thawed, patience); err != nil {
+		if err := d.WriteFreezer(top, cgroup.Thawed, patience); err != nil {
 			t.Error(err)
 		}
 	})
 	g := open(t, d, child)
-	if got, err := d.ReadFreezer(top); err != nil || got != Thawed {
+	if got, err := d.ReadFreezer(top); err != nil || got != cgroup.Thawed {
 		t.Errorf("state = %s, %v", got, err)
 	}
-	if err := d.WriteFreezer(top, Frozen, patience); err != nil {
+	if err := d.WriteFreezer(top, cgroup.Frozen, patience); err != nil {
 		t.Fatal(err)
 	}
-	// A task says that it is frozen a moment before it leaves its CPU.
+	// A task says that it is frozen a moment before it leaves its cgroup.CPU.
 	var before uint64
-	eventually(t, "a frozen group uses no CPU time", func() bool {
+	eventually(t, b, "a frozen group uses no CPU time", func() bool {
 		before = usage(t, g)
-		time.Sleep(50 * time.Millisecond)
+		b.Sleep(50 * time.Millisecond)
 		return usage(t, g) == before
 	})
-	err := d.WriteFreezer(child, Thawed, 5*time.Millisecond)
-	if !errors.Is(err, ErrFreezerTimeout) || !strings.Contains(err.Error(), "an ancestor is frozen") {
+	err := d.WriteFreezer(child, cgroup.Thawed, 5*time.Millisecond)
+	if !errors.Is(err, cgroup.ErrFreezerTimeout) || !strings.Contains(err.Error(), "an ancestor is frozen") {
 		t.Errorf("thawing below a frozen group: %v", err)
 	}
-	if err := d.WriteFreezer(top, Thawed, patience); err != nil {
+	if err := d.WriteFreezer(top, cgroup.Thawed, patience); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a thawed group runs", func() bool { return usage(t, g) > before })
-	if err := d.WriteFreezer(top, Freezing, 0); !errors.Is(err, ErrUnsupported) {
+	eventually(t, b, "a thawed group runs", func() bool { return usage(t, g) > before })
+	if err := d.WriteFreezer(top, cgroup.Freezing, 0); !errors.Is(err, cgroup.ErrUnsupported) {
 		t.Errorf("writing FREEZING: %v", err)
 	}
 }
 
-func TestKernelDriverHotPathsDoNotAllocate(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "allocs")
+func testHotPathsDoNotAllocate(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "allocs")
 	for i := range 3 {
-		makeGroup(t, d, fmt.Sprintf("%s/%d", top, i))
-		start(t, d, fmt.Sprintf("%s/%d", top, i), "sleep")
+		makeGroup(t, b, d, fmt.Sprintf("%s/%d", top, i))
+		start(t, b, d, fmt.Sprintf("%s/%d", top, i), "sleep")
 	}
 	g := open(t, d, top)
 	pids := make([]int32, 0, 16)
@@ -255,11 +255,11 @@ func TestKernelDriverHotPathsDoNotAllocate(t *testing.T) {
 	}
 }
 
-func TestKernelDriverSharesAndIdle(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "shares")
+func testSharesAndIdle(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "shares")
 	wants := map[uint64]uint64{512: 512, 1: 2, 1 << 30: 262144, 1024: 1024}
-	if d.Layout() == LayoutV2 {
+	if d.Layout() == cgroup.LayoutV2 {
 		wants = map[uint64]uint64{512: 512, 1: 10, 1 << 30: 102400, 1024: 1024, 1020: 1024, 110: 113}
 	}
 	for write, want := range wants {
@@ -270,7 +270,7 @@ func TestKernelDriverSharesAndIdle(t *testing.T) {
 			t.Errorf("shares written %d, read %d, %v; want %d", write, got, err, want)
 		}
 	}
-	if _, err := d.ReadIdle(top); errors.Is(err, ErrUnsupported) {
+	if _, err := d.ReadIdle(top); errors.Is(err, cgroup.ErrUnsupported) {
 		t.Skip("this kernel has no cpu.idle")
 	}
 	must(t, d.WriteShares(top, 512))
@@ -278,27 +278,25 @@ func TestKernelDriverSharesAndIdle(t *testing.T) {
 	if idle, err := d.ReadIdle(top); err != nil || !idle {
 		t.Errorf("idle = %v, %v", idle, err)
 	}
-	if got, err := d.ReadShares(top); err != nil || got > 10 || (got != idleShares && d.Layout() != LayoutV2) {
-		t.Errorf("shares of an idle group = %d, %v; want %d, or the least weight's", got, err, idleShares)
+	if got, err := d.ReadShares(top); err != nil || got > 10 || (got != 3 && d.Layout() != cgroup.LayoutV2) {
+		t.Errorf("shares of an idle group = %d, %v; want %d, or the least weight's", got, err, 3)
 	}
 	if err := d.WriteShares(top, 512); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("shares of an idle group were written: %v", err)
 	}
 	must(t, d.WriteIdle(top, false))
-	if got, err := d.ReadShares(top); err != nil || got != defaultShares {
-		t.Errorf("shares after idle = %d, %v; want %d", got, err, defaultShares)
+	if got, err := d.ReadShares(top); err != nil || got != 1024 {
+		t.Errorf("shares after idle = %d, %v; want %d", got, err, 1024)
 	}
 	if idle, err := d.ReadIdle(top); err != nil || idle {
 		t.Errorf("idle = %v, %v", idle, err)
 	}
 }
 
-func TestKernelDriverPlaces(t *testing.T) {
-	d := liveDriver(t)
-	if v1, ok := d.(*V1); ok && v1.mounts[CPUSet] == "" {
-		t.Skip("no v1 cpuset hierarchy here")
-	}
-	top := ownGroup(t, d, "cpuset")
+func testPlaces(t *testing.T, b Bed) {
+	d := driver(t, b)
+	lacksV1(t, b, cgroup.CPUSet)
+	top := ownGroup(t, b, d, "cpuset")
 	all, err := d.ReadEffectiveCPUs("/")
 	if err != nil || all == "" {
 		t.Fatalf("effective CPUs of the root = %q, %v", all, err)
@@ -306,10 +304,10 @@ func TestKernelDriverPlaces(t *testing.T) {
 	if got, err := d.ReadEffectiveCPUs(top); err != nil || got != all {
 		t.Errorf("a new group's effective CPUs = %q, %v; want the root's %q", got, err, all)
 	}
-	if got, err := d.ReadCPUs(top); err != nil || (got == "") != (d.Layout() == LayoutV2) {
+	if got, err := d.ReadCPUs(top); err != nil || (got == "") != (d.Layout() == cgroup.LayoutV2) {
 		t.Errorf("a new group asks for CPUs %q, %v", got, err)
 	}
-	if got, err := d.ReadMems(top); err != nil || (got == "") != (d.Layout() == LayoutV2) {
+	if got, err := d.ReadMems(top); err != nil || (got == "") != (d.Layout() == cgroup.LayoutV2) {
 		t.Errorf("a new group asks for nodes %q, %v", got, err)
 	}
 	must(t, d.WriteMems(top, "0"))
@@ -323,11 +321,9 @@ func TestKernelDriverPlaces(t *testing.T) {
 	if got, err := d.ReadEffectiveCPUs(top); err != nil || got != "0" {
 		t.Errorf("effective CPUs = %q, %v", got, err)
 	}
-	pid, _ := start(t, d, top, "sleep")
-	var allowed unix.CPUSet
-	must(t, unix.SchedGetaffinity(int(pid), &allowed))
-	if allowed.Count() != 1 || !allowed.IsSet(0) {
-		t.Errorf("a process in it may use %d CPUs", allowed.Count())
+	pid, _ := start(t, b, d, top, "sleep")
+	if allowed := b.Allowed(t, int(pid)); !slices.Equal(allowed, []int{0}) {
+		t.Errorf("a process in it may use the CPUs %v", allowed)
 	}
 	for _, bad := range []string{"x", "0-", "1-0"} {
 		if err := d.WriteCPUs(top, bad); !errors.Is(err, unix.EINVAL) {
@@ -336,17 +332,17 @@ func TestKernelDriverPlaces(t *testing.T) {
 	}
 }
 
-// TestKernelDriverRefusals: what is not there or not allowed is named.
-func TestKernelDriverRefusals(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "refusals")
+// testRefusals: what is not there or not allowed is named.
+func testRefusals(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "refusals")
 	gone := top + "/gone"
-	limit := CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
+	limit := cgroup.CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
 	for name, f := range map[string]func(path string) error{
 		"limit":         func(p string) error { return d.WriteCPUMax(p, limit) },
 		"shares":        func(p string) error { return d.WriteShares(p, 100) },
 		"idle":          func(p string) error { return d.WriteIdle(p, false) },
-		"freezer":       func(p string) error { return d.WriteFreezer(p, Thawed, patience) },
+		"freezer":       func(p string) error { return d.WriteFreezer(p, cgroup.Thawed, patience) },
 		"cpus":          func(p string) error { return d.WriteCPUs(p, "0") },
 		"mems":          func(p string) error { return d.WriteMems(p, "0") },
 		"rmdir":         d.Rmdir,
@@ -364,7 +360,7 @@ func TestKernelDriverRefusals(t *testing.T) {
 		"move":          func(p string) error { return d.MovePID(p, os.Getpid()) },
 		"mkdir nowhere": func(p string) error { return d.Mkdir(p + "/child") },
 	} {
-		if err := f(gone); !errors.Is(err, ErrVanished) || errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), gone) {
+		if err := f(gone); !errors.Is(err, cgroup.ErrVanished) || errors.Is(err, cgroup.ErrUnsupported) || !strings.Contains(err.Error(), gone) {
 			t.Errorf("%s of a missing group: %v", name, err)
 		}
 		if err := f("relative"); !errors.Is(err, hostfs.ErrBadPath) {
@@ -373,11 +369,11 @@ func TestKernelDriverRefusals(t *testing.T) {
 		if strings.HasPrefix(name, "read ") || name == "effective" || name == "inode" || name == "descendants" || name == "procs" || name == "move" || name == "mkdir nowhere" {
 			continue
 		}
-		if err := f("/"); !errors.Is(err, ErrRootGroup) {
+		if err := f("/"); !errors.Is(err, cgroup.ErrRootGroup) {
 			t.Errorf("%s of the root: %v", name, err)
 		}
 	}
-	if err := d.Mkdir("/"); !errors.Is(err, ErrRootGroup) {
+	if err := d.Mkdir("/"); !errors.Is(err, cgroup.ErrRootGroup) {
 		t.Errorf("Mkdir of the root: %v", err)
 	}
 	if err := d.Mkdir(top); !errors.Is(err, unix.EEXIST) {
@@ -386,7 +382,7 @@ func TestKernelDriverRefusals(t *testing.T) {
 	if _, err := d.Inode(top); err != nil {
 		t.Errorf("it is gone after that: %v", err)
 	}
-	makeGroup(t, d, top+"/child")
+	makeGroup(t, b, d, top+"/child")
 	if err := d.Rmdir(top); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("Rmdir with a child: %v", err)
 	}
@@ -398,18 +394,18 @@ func TestKernelDriverRefusals(t *testing.T) {
 	}
 }
 
-func TestKernelDriverRootUsage(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "root")
+func testRootUsage(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "root")
 	root, err := d.OpenRootUsage()
 	must(t, err)
 	t.Cleanup(func() { must(t, root.Close()) })
 	g := open(t, d, top)
 	before, err := root.UsageNsec()
 	must(t, err)
-	start(t, d, top, "spin")
+	start(t, b, d, top, "spin")
 	const work = 200 * time.Millisecond
-	eventually(t, "the group has used 200 ms", func() bool { return usage(t, g) > uint64(work) })
+	eventually(t, b, "the group has used 200 ms", func() bool { return usage(t, g) > uint64(work) })
 	after, err := root.UsageNsec()
 	must(t, err)
 	// Ticks round, and the emulated machine loses some: half is enough to tell the unit.

@@ -1,4 +1,4 @@
-package cgroup
+package cgrouptest
 
 import (
 	"errors"
@@ -6,20 +6,22 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// TestKernelDriverLimits walks a nested tree through random limits that every layout
+// testLimits walks a nested tree through random limits that every layout
 // takes at every group, parents and children alike, and reads each back.
-func TestKernelDriverLimits(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "limits")
+func testLimits(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "limits")
 	child := top + "/child"
-	makeGroup(t, d, child)
+	makeGroup(t, b, d, child)
 	const seed = 314
 	rng := rand.New(rand.NewPCG(seed, 1))
-	unlimited := CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
+	unlimited := cgroup.CPUMax{QuotaUsec: -1, PeriodUsec: 100000}
 	for round := range 200 {
 		path, other := top, child
 		if rng.IntN(2) == 0 {
@@ -37,8 +39,8 @@ func TestKernelDriverLimits(t *testing.T) {
 			t.Fatalf("seed %d, round %d: %s reads %s, %v; want %s", seed, round, path, got, err, to)
 		}
 	}
-	for _, v := range []CPUMax{{999, 100000, 0}, {0, 100000, 0}, {-2, 100000, 0}, {20000, 999, 0}, {20000, 1000001, 0}, {20000, 100000, 20001}, {20000, 100000, -1}} {
-		var ce *CPUMaxError
+	for _, v := range []cgroup.CPUMax{limit(999, 100000, 0), limit(0, 100000, 0), limit(-2, 100000, 0), limit(20000, 999, 0), limit(20000, 1000001, 0), limit(20000, 100000, 20001), limit(20000, 100000, -1)} {
+		var ce *cgroup.CPUMaxError
 		if err := d.WriteCPUMax(top, v); !errors.Is(err, unix.EINVAL) || !errors.As(err, &ce) || len(ce.Written) != 0 {
 			t.Errorf("%s: %v", v, err)
 		}
@@ -60,20 +62,20 @@ func (f *cutFS) WriteFile(path string, data []byte) error {
 	return f.FS.WriteFile(path, data)
 }
 
-// TestKernelDriverCutWrites cuts every change of a limit off after each of its writes:
+// testCutWrites cuts every change of a limit off after each of its writes:
 // what is left is a state between the two, or no limit at all, and can be put back.
-func TestKernelDriverCutWrites(t *testing.T) {
-	d := liveDriver(t)
-	top := ownGroup(t, d, "cut")
-	fsys, m := liveMounts(t)
+func testCutWrites(t *testing.T, b Bed) {
+	d := driver(t, b)
+	top := ownGroup(t, b, d, "cut")
+	m := mounts(t, b)
 	rng := rand.New(rand.NewPCG(2718, 1))
 	cuts := 0
 	for range 50 {
 		found, intended := randomLimit(rng), randomLimit(rng)
 		for cut := 1; ; cut++ {
 			must(t, d.WriteCPUMax(top, found))
-			f := &cutFS{FS: fsys, cut: cut}
-			cutting, err := Open(f, m)
+			f := &cutFS{FS: b.FS(), cut: cut}
+			cutting, err := cgroup.Open(f, m)
 			must(t, err)
 			err = cutting.WriteCPUMax(top, intended)
 			now, readErr := d.ReadCPUMax(top)
@@ -85,11 +87,11 @@ func TestKernelDriverCutWrites(t *testing.T) {
 				break
 			}
 			cuts++
-			var ce *CPUMaxError
+			var ce *cgroup.CPUMaxError
 			if !errors.As(err, &ce) || !errors.Is(err, unix.EIO) || len(ce.Written) != cut-1 || ce.File == "" || ce.Value == "" {
 				t.Fatalf("cut before write %d of %s to %s: %v", cut, found, intended, err)
 			}
-			if !IsIntermediate(found, intended, now) {
+			if !cgroup.IsIntermediate(found, intended, now) {
 				t.Fatalf("%s to %s, cut before write %d, leaves %s", found, intended, cut, now)
 			}
 		}
@@ -101,4 +103,29 @@ func TestKernelDriverCutWrites(t *testing.T) {
 	if cuts < 50 {
 		t.Errorf("%d cuts only", cuts)
 	}
+}
+
+// randomLimit favours values on the edges and ratios that repeat, so that parents and
+// children are often exactly equal.
+func randomLimit(rng *rand.Rand) cgroup.CPUMax {
+	periods := []int64{1000, 5000, 10000, 20000, 50000, 100000, 1000000}
+	m := cgroup.CPUMax{QuotaUsec: -1, PeriodUsec: periods[rng.IntN(len(periods))]}
+	if rng.IntN(10) == 0 {
+		m.PeriodUsec = 1000 + rng.Int64N(999001)
+	}
+	if rng.IntN(4) > 0 {
+		ratios := []float64{0.01, 0.1, 0.5, 1, 1.5, 2}
+		m.QuotaUsec = max(1000, int64(ratios[rng.IntN(len(ratios))]*float64(m.PeriodUsec)))
+		if rng.IntN(10) == 0 {
+			m.QuotaUsec += rng.Int64N(3)
+		}
+	}
+	switch {
+	case rng.IntN(2) == 0:
+	case m.QuotaUsec < 0:
+		m.BurstUsec = rng.Int64N(200000)
+	default:
+		m.BurstUsec = []int64{m.QuotaUsec, m.QuotaUsec / 2, rng.Int64N(m.QuotaUsec + 1)}[rng.IntN(3)]
+	}
+	return m
 }
