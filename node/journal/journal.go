@@ -19,8 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -92,8 +91,12 @@ func (l *Limit) Ours(now model.CPUMax) bool {
 
 // Journal is the open file with what is outstanding in it.
 type Journal struct {
-	file   *os.File
+	disk   Disk
+	path   string
+	file   File
+	size   int64 // of the entries: where the next one goes
 	header int64
+	uncut  bool   // behind size there may be something: a truncation failed, or seemed to
 	boot   string // of the entries
 	limits []Limit
 	buf    bytes.Buffer
@@ -111,16 +114,14 @@ type Contents struct {
 
 // Read reads a journal without opening it for writing. A missing file is an empty
 // journal. With ErrCorrupt the contents hold what could still be read.
-func Read(path string) (*Contents, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+func Read(path string) (*Contents, error) { return ReadOn(RealDisk(), path) }
+
+// ReadOn is Read on a disk.
+func ReadOn(d Disk, path string) (*Contents, error) {
+	b, err := d.ReadFile(path, maxBytes+1)
+	if errors.Is(err, fs.ErrNotExist) {
 		return &Contents{}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // read only
-	b, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("journal: read %s: %w", path, err)
 	}
@@ -239,20 +240,44 @@ func Create(path, boot string) (*Journal, error) { return Continue(path, boot, n
 // Continue starts a new journal that holds, from its first moment on, the limits that an
 // older one left outstanding; it takes the older one's place in one step.
 func Continue(path, boot string, limits []Limit) (*Journal, error) {
+	return ContinueOn(RealDisk(), path, boot, limits)
+}
+
+// ContinueOn is Continue on a disk.
+func ContinueOn(d Disk, path, boot string, limits []Limit) (*Journal, error) {
+	j, err := begin(d, path, boot, limits)
+	if err != nil && j != nil {
+		j.file.Close() //nolint:errcheck // the first error counts
+		j = nil
+	}
+	return j, err
+}
+
+// begin is ContinueOn, and returns with an error the journal as far as it came.
+func begin(d Disk, path, boot string, limits []Limit) (*Journal, error) {
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	f, err := d.Create(tmp)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	j := &Journal{file: f, boot: boot}
-	if err := j.begin(path, tmp, limits); err != nil {
-		f.Close() //nolint:errcheck // the first error counts
-		return nil, err
-	}
-	return j, nil
+	j := &Journal{disk: d, path: path, file: f, boot: boot}
+	return j, j.begin(tmp, limits)
 }
 
-func (j *Journal) begin(path, tmp string, limits []Limit) error {
+// hasName reports whether a new journal took the old one's place.
+func (j *Journal) hasName() bool {
+	if j == nil || j.size == 0 {
+		return false
+	}
+	mine, err := j.disk.ReadFile(j.path, j.size+1)
+	if err != nil || int64(len(mine)) != j.size {
+		return false
+	}
+	c, err := parse(mine)
+	return err == nil && slices.EqualFunc(c.Limits, j.limits, func(a, b Limit) bool { return a.Path == b.Path && a.Inode == b.Inode && a.Found == b.Found })
+}
+
+func (j *Journal) begin(tmp string, limits []Limit) error {
 	if err := j.append(&entry{Kind: kindOpen, Version: Version, Boot: j.boot}); err != nil {
 		return err
 	}
@@ -270,26 +295,24 @@ func (j *Journal) begin(path, tmp string, limits []Limit) error {
 			return err
 		}
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := j.disk.Rename(tmp, j.path); err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
+	if err := j.disk.SyncDir(filepath.Dir(j.path)); err != nil {
 		return fmt.Errorf("journal: %w", err)
-	}
-	defer d.Close() //nolint:errcheck // read only
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("journal: sync %s: %w", dir, err)
 	}
 	return nil
 }
 
 // append writes entries in one write and syncs them.
 func (j *Journal) append(es ...*entry) error {
+	if j.uncut {
+		// An error does not say whether the file was cut. Behind the wrong end of it the
+		// entry would be lost.
+		if err := j.cut(); err != nil {
+			return fmt.Errorf("journal: truncate: %w", err)
+		}
+	}
 	j.buf.Reset()
 	for _, e := range es {
 		b, err := json.Marshal(e)
@@ -298,34 +321,57 @@ func (j *Journal) append(es ...*entry) error {
 		}
 		fmt.Fprintf(&j.buf, "%08x %s\n", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)), b)
 	}
-	at, err := j.file.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	if _, err := j.file.Write(j.buf.Bytes()); err != nil {
-		return j.cutBack(at, fmt.Errorf("journal: write: %w", err))
+	if _, err := j.file.WriteAt(j.buf.Bytes(), j.size); err != nil {
+		return j.cutBack(fmt.Errorf("journal: write: %w", err))
 	}
 	if err := j.file.Sync(); err != nil {
-		return j.cutBack(at, fmt.Errorf("journal: sync: %w", err))
+		return j.cutBack(fmt.Errorf("journal: sync: %w", err))
 	}
+	j.size += int64(j.buf.Len())
 	return nil
 }
 
 // cutBack removes what a failed append left, as on a full disk: the next entry would stand
 // behind half a line and be lost with it.
-func (j *Journal) cutBack(at int64, cause error) error {
-	if err := j.file.Truncate(at); err != nil {
-		return errors.Join(cause, err)
+func (j *Journal) cutBack(cause error) error {
+	return errors.Join(cause, j.cut())
+}
+
+// cut cuts the file behind the last entry. Where that fails the next append tries again.
+func (j *Journal) cut() error {
+	err := j.file.Truncate(j.size)
+	j.uncut = err != nil
+	return err
+}
+
+// compactBytes is from what size on the file is written anew. It is cut back when nothing
+// is outstanding; where something always is, it would grow with time, and past maxBytes
+// nobody could read it any more.
+const compactBytes = 1 << 20
+
+// compact writes the file anew with what is outstanding. Where that fails the old file
+// goes on, and the next intent tries again.
+func (j *Journal) compact() {
+	next, err := begin(j.disk, j.path, j.boot, j.limits)
+	if err != nil && next.hasName() {
+		err = nil // the new file has the name, whatever the disk said of it
 	}
-	if _, err := j.file.Seek(at, io.SeekStart); err != nil {
-		return errors.Join(cause, err)
+	if err != nil {
+		if next != nil {
+			_ = next.file.Close() // nobody reads it
+		}
+		return
 	}
-	return cause
+	_ = j.file.Close() // every entry was synced, and nobody reads this file any more
+	*j = *next
 }
 
 // Intent notes, durably, that the limits are about to be written. ReadBack of the given
 // limits is ignored. Until Wrote or Done says otherwise each may be half written.
 func (j *Journal) Intent(limits []Limit) error {
+	if j.size >= compactBytes {
+		j.compact()
+	}
 	es := make([]*entry, len(limits))
 	for i := range limits {
 		l := &limits[i]
@@ -362,12 +408,9 @@ func (j *Journal) Done(path string, inode uint64) error {
 	if len(j.limits) > 0 {
 		return nil
 	}
-	if err := j.file.Truncate(j.header); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
-	if _, err := j.file.Seek(j.header, io.SeekStart); err != nil {
-		return fmt.Errorf("journal: %w", err)
-	}
+	// It is done whether or not the file can be cut: the next append sees to that.
+	j.size = j.header
+	_ = j.cut()
 	return nil
 }
 
@@ -391,6 +434,18 @@ func (j *Journal) Limit(path string) *Limit {
 		}
 	}
 	return nil
+}
+
+// Unheld returns the outstanding limits of tasks that are not among the held; nil, without
+// an allocation, when there are none.
+func (j *Journal) Unheld(held func(task string) bool) []Limit {
+	var out []Limit
+	for i := range j.limits {
+		if !held(j.limits[i].Task) {
+			out = append(out, j.limits[i])
+		}
+	}
+	return out
 }
 
 // Outstanding returns all limits that are not put back.

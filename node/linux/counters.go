@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -38,6 +36,7 @@ const needed = 2
 // on what was counted before, so that figures never go backwards.
 type counters struct {
 	fs     hostfs.FS
+	opener CounterOpener
 	root   string // where the cgroup2 hierarchy is mounted
 	inodes bool   // tasks are known by the inode of their directory there
 	events []perf.Event
@@ -45,13 +44,13 @@ type counters struct {
 }
 
 // openCounters asks which events this machine has.
-func openCounters(fs hostfs.FS, m *cgroup.Mounts) (*counters, error) {
-	c := &counters{fs: fs, root: m.Unified, inodes: m.Layout == cgroup.LayoutV2}
+func openCounters(fs hostfs.FS, opener CounterOpener, m *cgroup.Mounts) (*counters, error) {
+	c := &counters{fs: fs, opener: opener, root: m.Unified, inodes: m.Layout == cgroup.LayoutV2}
 	if m.Unified == "" {
 		return nil, errors.New("perf counts per cgroup only in the cgroup2 hierarchy, which is not mounted")
 	}
 	for i, e := range events {
-		err := perf.Supported(e)
+		err := opener.Supported(e)
 		switch {
 		case err == nil:
 			c.events = append(c.events, e)
@@ -63,10 +62,7 @@ func openCounters(fs hostfs.FS, m *cgroup.Mounts) (*counters, error) {
 		return nil, err
 	}
 	for {
-		g, err := perf.OpenCPU(c.cpus[0], c.events)
-		if err == nil {
-			err = g.Close()
-		}
+		err := opener.Fit(c.cpus[0], c.events)
 		switch {
 		case err == nil:
 			return c, nil
@@ -93,20 +89,17 @@ func (c *counters) look() error {
 // fifty and two to ten a task, so a quarter, and not less than this on a small limit.
 const reserved = 256
 
-// clocks are what kernel/perf opens on each CPU beside the events.
-const clocks = 2
-
 // room returns how many tasks may have counters, and why not more.
 func (c *counters) room() (tasks int, why string) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+	limit, err := c.opener.FileLimit()
+	if err != nil {
 		return 0, fmt.Sprintf("the descriptor limit cannot be read: %v", err)
 	}
-	each := (len(c.events)+clocks)*len(c.cpus) + 1
-	nofile := min(limit.Cur, 1<<30)
+	each := perf.CgroupFiles(len(c.cpus), len(c.events))
+	nofile := min(limit, 1<<30)
 	tasks = int(nofile-min(nofile, max(reserved, nofile/4))) / each
 	return tasks, fmt.Sprintf("the descriptor limit of %d (RLIMIT_NOFILE) has room for the counters of %d tasks: each takes %d (%d events and %d clocks on %d CPUs, and one), and a quarter is for other things",
-		limit.Cur, tasks, each, len(c.events), clocks, len(c.cpus))
+		limit, tasks, each, len(c.events), perf.Clocks, len(c.cpus))
 }
 
 // provide gives as many tasks counters as there is room for, on the CPUs that are online
@@ -149,52 +142,39 @@ func rank(t *model.Task) int {
 // taskCounters are one task's counters, or the reason why it has none. The zero value has
 // neither yet.
 type taskCounters struct {
-	group  *perf.Counters // nil: none
+	group  CgroupCounters // nil: none
 	cpus   []int          // that group counts on
 	counts []perf.Count
 	before []uint64 // what the groups before this one had counted, by event
 	lack   lack     // why there is no group
 }
 
-// openDir opens a task's directory, and makes sure that it is the task's.
-func (c *counters) openDir(t *model.Task) (fd int, done func() error, err error) {
-	fd, done, err = c.fs.OpenDir(c.root + t.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !c.inodes:
-		return -1, nil, errors.New("perf counts per cgroup in the cgroup2 hierarchy, where it has no group")
-	case err != nil || !c.inodes:
-		return fd, done, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Ino != t.Inode {
-		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
-	}
-	if err != nil {
-		return -1, nil, errors.Join(err, done())
-	}
-	return fd, done, nil
-}
-
 // open opens the task's counters, disabled, in the place of those that it has.
 func (t *taskCounters) open(c *counters, task *model.Task) error {
 	t.drop("")
-	fd, done, err := c.openDir(task)
-	if err == nil {
-		t.group, err = perf.OpenCgroup(fd, c.cpus, c.events)
-		if closed := done(); err == nil && closed != nil {
-			err = errors.Join(closed, t.group.Close())
-			t.group = nil
-		}
-	}
+	group, err := c.opener.OpenCgroup(c.root+task.Path, c.inode(task), c.cpus, c.events)
 	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && !c.inodes {
+			err = errors.New("perf counts per cgroup in the cgroup2 hierarchy, where it has no group")
+		}
 		t.lack.why = err.Error()
 		return err
 	}
+	t.group = group
 	if t.counts == nil {
 		t.counts, t.before = make([]perf.Count, len(c.events)), make([]uint64, len(c.events))
 	}
 	t.cpus = slices.Clone(c.cpus)
 	return nil
+}
+
+// inode returns what the directory that is counted must be, 0 where it is not known: on
+// a hybrid host a task is known by its directory in another hierarchy.
+func (c *counters) inode(t *model.Task) uint64 {
+	if c.inodes {
+		return t.Inode
+	}
+	return 0
 }
 
 // drop closes the task's counters, if it has any, and keeps what they counted.

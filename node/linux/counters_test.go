@@ -188,7 +188,7 @@ func (b *bed) software(paths ...string) {
 	}
 	b.open(false)
 	b.h.perf = &counters{
-		fs: b.fs, root: b.mounts.Unified, inodes: b.mounts.Layout == cgroup.LayoutV2,
+		fs: b.fs, opener: perfOpener{b.fs}, root: b.mounts.Unified, inodes: b.mounts.Layout == cgroup.LayoutV2,
 		events: []perf.Event{perf.TaskClock, perf.ContextSwitches},
 	}
 	if b.mounts.Layout == cgroup.LayoutV2 {
@@ -223,7 +223,7 @@ func TestCounterBudget(t *testing.T) {
 	b := newBed(t, "budget")
 	paths := []string{b.mkdir("be-1"), b.mkdir("be-2"), b.mkdir("victim-1")}
 	b.software(append(paths, b.root+"/victim-2")...)
-	each := (2+clocks)*len(perftest.Online(t)) + 1
+	each := perf.CgroupFiles(len(perftest.Online(t)), 2)
 	want := func(what string, have ...string) {
 		t.Helper()
 		b.observe(model.WindowStart)

@@ -32,10 +32,15 @@ type Knobs struct {
 	cg   bandwidth
 	j    *journal.Journal
 	flat bool // v2
+
+	// held has, by path, the tasks whose hold the caller was told of and has not ended, and
+	// the limit that he was told.
+	held     map[string]model.CPUMax
+	leftover leftover
 }
 
 func newKnobs(cg cgroup.Driver, j *journal.Journal) *Knobs {
-	return &Knobs{cg: cg, j: j, flat: cg.Layout() == cgroup.LayoutV2}
+	return &Knobs{cg: cg, j: j, flat: cg.Layout() == cgroup.LayoutV2, held: map[string]model.CPUMax{}}
 }
 
 // errForeign: the value in the kernel is neither what we found nor what we wrote.
@@ -44,14 +49,14 @@ var errForeign = errors.New("another program wrote this limit")
 // hold brings a task's limit down to value, or to what was found when that is lower.
 func (k *Knobs) hold(t *model.Task, value model.CPUMax) model.Result {
 	res := model.Result{Task: t.Num}
-	limits := k.j.Of(t.Path)
+	limits := k.limits(t)
 	now, err := k.read(t.Path, t.Inode)
 	if err != nil {
 		return k.failed(t, res, err)
 	}
 	res.Found, res.Now = now, now
 	held := len(limits) > 0
-	if own := limitAt(limits, t.Path); own != nil {
+	if own := limitAt(limits, t.Path, t.Inode); own != nil {
 		res.Found = own.Found
 		if !own.Ours(now) {
 			return k.foreign(t, res)
@@ -63,7 +68,7 @@ func (k *Knobs) hold(t *model.Task, value model.CPUMax) model.Result {
 		return k.failed(t, res, err)
 	}
 	if len(plan) == 0 {
-		res.Kind = model.Applied
+		res.Kind, k.held[t.Path] = model.Applied, res.Now
 		return res
 	}
 	if err := k.write(plan); err != nil {
@@ -76,8 +81,26 @@ func (k *Knobs) hold(t *model.Task, value model.CPUMax) model.Result {
 	if res.Now, err = k.read(t.Path, t.Inode); err != nil {
 		return k.failed(t, res, err)
 	}
-	res.Kind = model.Applied
+	res.Kind, k.held[t.Path] = model.Applied, res.Now
 	return res
+}
+
+// limits returns what the journal holds of a task's knob. What it could not yet forget of
+// a cgroup that had the task's path before is tried again, and is none of it.
+func (k *Knobs) limits(t *model.Task) []journal.Limit {
+	all := k.j.Of(t.Path)
+	stale := func(l journal.Limit) bool { return l.Path == t.Path && l.Inode != t.Inode }
+	i := slices.IndexFunc(all, stale)
+	if i < 0 {
+		return all
+	}
+	k.restore(all[i : i+1])
+	return slices.DeleteFunc(all, stale)
+}
+
+func (k *Knobs) isHeld(task string) bool {
+	_, ok := k.held[task]
+	return ok
 }
 
 // tighter returns the lower of what was found and what is wanted (caps settle at
@@ -113,7 +136,7 @@ func (k *Knobs) plan(t *model.Task, limits []journal.Limit, now, found, want mod
 			continue
 		}
 		first := cur
-		if l := limitAt(limits, p); l != nil {
+		if l := limitAt(limits, p, ino); l != nil {
 			if !l.Ours(cur) {
 				return nil, fmt.Errorf("%s: %w", p, errForeign)
 			}
@@ -171,11 +194,42 @@ func (k *Knobs) write(plan []journal.Limit) error {
 		if err != nil {
 			return err
 		}
+		// The kernel keeps these three numbers as they are written (to the microsecond), so
+		// another value is another writer's. Taken for ours it would later be overwritten.
+		if now != l.Intended {
+			k.unmix(l, now)
+			return fmt.Errorf("%s reads back otherwise than it was written: %w", l.Path, errForeign)
+		}
 		if err := k.j.Wrote(l.Path, l.Inode, now); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unmix takes back our part of a limit that another program wrote in the midst of our
+// writes, which are several: his quota may now stand with our period, or our quota with
+// his. What is his stays, and the rest becomes as it was found. Where that fails the whole
+// is put back as if it were ours.
+func (k *Knobs) unmix(l *journal.Limit, now model.CPUMax) {
+	want := now
+	for _, part := range []struct{ want, ours, found *int64 }{
+		{&want.QuotaUsec, &l.Intended.QuotaUsec, &l.Found.QuotaUsec},
+		{&want.PeriodUsec, &l.Intended.PeriodUsec, &l.Found.PeriodUsec},
+		{&want.BurstUsec, &l.Intended.BurstUsec, &l.Found.BurstUsec},
+	} {
+		if *part.want == *part.ours {
+			*part.want = *part.found
+		}
+	}
+	if want == now {
+		return
+	}
+	mixed := journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: want}
+	if k.j.Intent([]journal.Limit{mixed}) != nil || k.cg.WriteCPUMax(l.Path, cgroup.CPUMax(want)) != nil {
+		return // and restore finds it in the journal
+	}
+	_ = k.j.Done(l.Path, l.Inode) // not written down: the next restore looks at it again
 }
 
 // read reads a limit of the very cgroup that is meant, not of a new one at its path.
@@ -194,8 +248,8 @@ func (k *Knobs) read(path string, inode uint64) (model.CPUMax, error) {
 // release puts a task's limits back.
 func (k *Knobs) release(t *model.Task) model.Result {
 	res := model.Result{Task: t.Num, Kind: model.Applied}
-	limits := k.j.Of(t.Path)
-	if own := limitAt(limits, t.Path); own != nil {
+	limits := k.limits(t)
+	if own := limitAt(limits, t.Path, t.Inode); own != nil {
 		res.Found = own.Found
 	}
 	for _, it := range k.restore(limits) {
@@ -215,12 +269,16 @@ func (k *Knobs) release(t *model.Task) model.Result {
 			}
 		}
 	}
+	if res.Kind != model.Refused {
+		delete(k.held, t.Path)
+	}
 	return res
 }
 
 // disown forgets a task's knob where a stranger wrote it: its own limit is left as it
 // is, and what we lowered below it is put back where it is still ours.
 func (k *Knobs) disown(path string) {
+	delete(k.held, path)
 	k.restore(k.j.Of(path))
 }
 
@@ -280,8 +338,11 @@ func (k *Knobs) putBack(l journal.Limit) node.Restoration {
 		it.Kind = node.LeftGone
 	case err != nil:
 		it.Kind, it.Error = node.NotRestored, err.Error()
-	case it.Now != l.Found:
-		it.Kind, it.Error = node.NotRestored, "it reads back otherwise than it was written"
+	case it.Now == l.Found:
+	case it.Now == l.Before:
+		it.Kind, it.Error = node.NotRestored, "the write was taken and changed nothing"
+	default:
+		it.Kind = node.LeftForeign // somebody wrote it in the same moment
 	}
 	return it
 }
@@ -319,9 +380,11 @@ func (k *Knobs) failed(t *model.Task, res model.Result, err error) model.Result 
 	return res
 }
 
-func limitAt(limits []journal.Limit, path string) *journal.Limit {
+// limitAt finds the limit of the very cgroup that is meant: what the journal could not
+// yet forget of one that is gone is not that of a new one at its path.
+func limitAt(limits []journal.Limit, path string, inode uint64) *journal.Limit {
 	for i := range limits {
-		if limits[i].Path == path {
+		if limits[i].Path == path && limits[i].Inode == inode {
 			return &limits[i]
 		}
 	}

@@ -187,7 +187,7 @@ func newBench(t *testing.T, f *tree) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() }) //nolint:errcheck // may be closed already
-	b.k = &Knobs{cg: f, j: j}
+	b.k = &Knobs{cg: f, j: j, held: map[string]model.CPUMax{}}
 	return b
 }
 
@@ -521,7 +521,7 @@ func (b *bench) restoreTwice(found map[string]cgroup.CPUMax, what string) {
 		if err != nil {
 			b.t.Fatalf("%s: %v", what, err)
 		}
-		k := &Knobs{cg: b.tree, j: j}
+		k := &Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}
 		items := k.restore(j.Outstanding())
 		for _, it := range items {
 			if it.Kind != node.Restored && it.Kind != node.AsFound {
@@ -581,6 +581,6 @@ func (b *bench) crashingRestore(n int) (done bool) {
 			}
 		}
 	}()
-	(&Knobs{cg: b.tree, j: j}).restore(j.Outstanding())
+	(&Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}).restore(j.Outstanding())
 	return true
 }

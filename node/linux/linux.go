@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -29,6 +27,11 @@ type Options struct {
 	DiscoverEvery time.Duration
 	Counters      bool // open hardware counters where the machine has them
 	Log           *slog.Logger
+
+	// What is no file. nil is the running kernel's; a simulated kernel has its own.
+	Delay  taskstats.Source // stays the caller's to close
+	Opener CounterOpener
+	Clock  Clock
 }
 
 // Host implements node.Host on the running kernel.
@@ -61,6 +64,12 @@ var ErrNoTasks = errors.New("no cgroup driver for this machine")
 // Open opens the drivers. What this machine lacks is listed by Missing and is no error,
 // except the cgroups themselves.
 func Open(o Options) (*Host, error) {
+	if o.Clock == nil {
+		o.Clock = realClock{}
+	}
+	if o.Opener == nil {
+		o.Opener = perfOpener{o.FS}
+	}
 	m, err := cgroup.Discover(o.FS)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
@@ -84,7 +93,7 @@ func Open(o Options) (*Host, error) {
 	}
 	h.openDelay()
 	if o.Counters {
-		if h.perf, err = openCounters(o.FS, m); err != nil {
+		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
 		}
 	}
@@ -96,6 +105,10 @@ func Open(o Options) (*Host, error) {
 
 // openDelay prefers taskstats, which keeps the delay of threads that died.
 func (h *Host) openDelay() {
+	if h.opt.Delay != nil {
+		h.delay = h.opt.Delay
+		return
+	}
 	n, err := taskstats.DialTaskstats()
 	if err == nil {
 		h.delay = n
@@ -121,22 +134,13 @@ func (h *Host) Close() error {
 	if h.stall != nil {
 		errs = append(errs, h.stall.Close())
 	}
-	if h.delay != nil {
+	if h.delay != nil && h.opt.Delay == nil {
 		errs = append(errs, h.delay.Close())
 	}
 	for _, w := range h.tasks {
 		errs = append(errs, w.close())
 	}
 	return errors.Join(errs...)
-}
-
-// MonotonicNsec reads the clock of snapshots and results: CLOCK_MONOTONIC, nanoseconds.
-func MonotonicNsec() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic("CLOCK_MONOTONIC is part of every Linux: " + err.Error())
-	}
-	return ts.Nano()
 }
 
 // Apply implements node.Host.
@@ -146,7 +150,7 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 		w := h.find(c.Task)
 		if w == nil || h.knobs == nil {
 			if c.Kind != model.Disown {
-				dst = append(dst, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.Vanished, Error: "the task is gone", MonoNsec: MonotonicNsec()})
+				dst = append(dst, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.Vanished, Error: "the task is gone", MonoNsec: h.opt.Clock.MonoNsec()})
 			}
 			continue
 		}
@@ -162,8 +166,11 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 			h.knobs.disown(w.task.Path)
 			continue
 		}
-		r.Seq, r.MonoNsec = c.Seq, MonotonicNsec()
+		r.Seq, r.MonoNsec = c.Seq, h.opt.Clock.MonoNsec()
 		dst = append(dst, r)
+	}
+	if h.knobs != nil {
+		h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec()))
 	}
 	return dst
 }
@@ -174,7 +181,8 @@ func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 		return dst
 	}
 	for _, w := range h.tasks {
-		if h.knobs.j.Limit(w.task.Path) == nil {
+		l := h.knobs.j.Limit(w.task.Path)
+		if l == nil {
 			continue
 		}
 		r := model.KnobReading{Task: w.task.Num, Outcome: model.OK}
@@ -183,6 +191,9 @@ func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 		case errors.Is(err, cgroup.ErrVanished):
 			r.Outcome = model.Absent
 		case err != nil:
+			r.Outcome = model.Unavailable
+		case l.Ours(v) && v != h.knobs.held[w.task.Path]:
+			// A change of ours that was refused half way: nobody else wrote this.
 			r.Outcome = model.Unavailable
 		}
 		r.Value = v

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/taskstats"
@@ -15,7 +14,7 @@ import (
 // a task (two reads on kept descriptors, one more for each ancestor, and its share of a
 // batched query) and does not allocate.
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
-	now := MonotonicNsec()
+	now := h.opt.Clock.MonoNsec()
 	*snap = model.Snapshot{
 		Mark: mark, Added: snap.Added[:0], Removed: snap.Removed[:0], Tasks: snap.Tasks[:0],
 	}
@@ -25,7 +24,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		}
 		h.discovered = now
 	}
-	snap.MonoNsec, snap.WallNsec = MonotonicNsec(), time.Now().UnixNano()
+	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
 	h.observeNode(&snap.Node)
 	h.pids = h.pids[:0]
 	for _, w := range h.tasks {

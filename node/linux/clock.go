@@ -1,0 +1,30 @@
+package linux
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clock is the time of snapshots and results.
+type Clock interface {
+	// MonoNsec never goes back and no one sets it: CLOCK_MONOTONIC, nanoseconds.
+	MonoNsec() int64
+	// WallNsec is the time of day, nanoseconds since 1970. It may be set, also back.
+	WallNsec() int64
+}
+
+// realClock is the machine's own.
+type realClock struct{}
+
+func (realClock) MonoNsec() int64 { return MonotonicNsec() }
+func (realClock) WallNsec() int64 { return time.Now().UnixNano() }
+
+// MonotonicNsec reads the machine's own monotonic clock.
+func MonotonicNsec() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		panic("CLOCK_MONOTONIC is part of every Linux: " + err.Error())
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,45 @@
+package linux
+
+import "github.com/commensal-io/commensal/node"
+
+// leftover is when limits that nobody holds are tried again. Such limits are what an
+// earlier agent could not put back, and holds that were refused after they had taken
+// effect in part: by the kernel, or because the journal's disk was full. The ledger knows
+// nothing of them, for to it a refused hold holds nothing; without another try they would
+// stand until the agent ends.
+type leftover struct {
+	at   int64 // monotonic; not before
+	wait int64
+}
+
+// Each try is a write to a kernel that may refuse it again, and some entries in the
+// journal: the pause is doubled up to the most.
+const (
+	leftoverFirstNsec = int64(1e9)
+	leftoverMostNsec  = int64(300e9)
+)
+
+// putBackLeftovers puts back, where it is still ours, what stands in the kernel although
+// nobody holds it. Without any it costs no call and no allocation.
+func (k *Knobs) putBackLeftovers(nowNsec int64) []node.Restoration {
+	r, todo := &k.leftover, k.j.Unheld(k.isHeld)
+	if len(todo) == 0 {
+		*r = leftover{}
+		return nil
+	}
+	if nowNsec < r.at {
+		return nil
+	}
+	r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
+	r.at = nowNsec + r.wait
+	return k.restore(todo)
+}
+
+// tellLeftovers logs what became of limits that nobody held; not what was refused again.
+func (h *Host) tellLeftovers(items []node.Restoration) {
+	for i := range items {
+		if it := &items[i]; it.Kind != node.NotRestored {
+			h.opt.Log.Warn("a limit that nobody held was still there", "path", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package linux
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// errDisk stands for EIO and ENOSPC.
+var errDisk = errors.New("input/output error")
+
+// TestRefusedAndStuck: a hold that is refused half way, and whose taking back is refused
+// as well, is put back later, at growing pauses, although the ledger knows of no hold.
+func TestRefusedAndStuck(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.before = func(n int, _ string) error {
+		if n >= 2 {
+			return errDisk
+		}
+		return nil
+	}
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Refused)
+	if maps.Equal(b.limits, found) || len(b.k.j.Outstanding()) == 0 {
+		t.Fatal("nothing is stuck: the test proves nothing")
+	}
+	tries := 0
+	for at := int64(1e9); at <= 100e9; at += 1e9 {
+		before := b.writes
+		b.k.putBackLeftovers(at)
+		if b.writes > before {
+			tries++
+		}
+	}
+	if tries < 4 || tries > 9 {
+		t.Errorf("%d tries in 100 s; expected a pause that doubles", tries)
+	}
+	b.before = nil
+	b.k.putBackLeftovers(1000e9)
+	b.asFound(found)
+	if n := testing.AllocsPerRun(100, func() { b.k.putBackLeftovers(2000e9) }); n > 0 {
+		t.Errorf("%v allocations with nothing left over", n)
+	}
+}
+
+// TestHeldIsNoLeftover: what the ledger holds, also while a change of it or its release is
+// refused, is left to the ledger.
+func TestHeldIsNoLeftover(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	held := maps.Clone(b.limits)
+	same := func(when string) {
+		t.Helper()
+		if items := b.k.putBackLeftovers(1e9); len(items) > 0 || !maps.Equal(held, b.limits) {
+			t.Fatalf("%s: %+v, limits %v", when, items, b.limits)
+		}
+	}
+	same("held")
+	b.before = func(int, string) error { return errDisk }
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Refused)
+	same("a tighter hold was refused")
+	b.expect(b.k.release(b.task), model.Refused)
+	same("the release was refused")
+	b.before = nil
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(found)
+}
+
+// TestLeftByAnEarlierAgent: what the journal holds from before is nobody's hold.
+func TestLeftByAnEarlierAgent(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	left := b.k.j.Outstanding()
+	j, err := journal.Continue(b.path, "boot-1", left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close() //nolint:errcheck // every entry was synced
+	b.k = &Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}
+	b.k.putBackLeftovers(1e9)
+	b.asFound(found)
+}
+
+// TestStaleEntryOfThePathBefore: what the journal could not yet forget of a group that is
+// gone says nothing of the one that has its path now.
+func TestStaleEntryOfThePathBefore(t *testing.T) {
+	b := newBench(t, newTree(t, shapes["limit, burst"]))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	// Made anew, with another limit.
+	b.inodes["/t"] = 999
+	b.limits["/t"] = limit(50_000, 100_000, 0)
+	b.task.Inode = 999
+	r := b.k.hold(b.task, cpus(0.1))
+	b.expect(r, model.Applied)
+	if want := model.CPUMax(limit(50_000, 100_000, 0)); r.Found != want {
+		t.Errorf("found %+v; expected %+v", r.Found, want)
+	}
+	b.expect(b.k.release(b.task), model.Applied)
+	if b.limits["/t"] != limit(50_000, 100_000, 0) {
+		t.Errorf("the new group was left at %s", b.limits["/t"])
+	}
+}
+
+// TestStrangerInTheMidst: another program writes one of the three numbers between two of
+// our writes. His stands, and nothing of ours does.
+func TestStrangerInTheMidst(t *testing.T) {
+	found := limit(200_000, 100_000, 50_000)
+	for _, tc := range []struct {
+		name  string
+		write func(v *cgroup.CPUMax)
+		same  func(v cgroup.CPUMax) bool // his word stands
+	}{
+		{"quota", func(v *cgroup.CPUMax) { v.QuotaUsec = 77_000 }, func(v cgroup.CPUMax) bool { return v.QuotaUsec == 77_000 }},
+		{"period", func(v *cgroup.CPUMax) { v.PeriodUsec = 40_000 }, func(v cgroup.CPUMax) bool { return v.PeriodUsec == 40_000 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for n := 1; n <= 3; n++ {
+				b := newBench(t, newTree(t, map[string]cgroup.CPUMax{"/t": found}))
+				told := cgroup.CPUMax{}
+				b.after = func(i int) {
+					if i == n {
+						v := b.limits["/t"]
+						tc.write(&v)
+						b.limits["/t"], told = v, v
+					}
+				}
+				r := b.k.hold(b.task, cpus(0.1))
+				b.after = nil
+				now := b.limits["/t"]
+				if r.Kind == model.Applied {
+					// Our next write was of the same number: his never was to be seen.
+					b.expect(b.k.release(b.task), model.Applied)
+					b.asFound(map[string]cgroup.CPUMax{"/t": found})
+					continue
+				}
+				b.expect(r, model.Foreign)
+				if !tc.same(now) {
+					t.Errorf("after write %d he left %s, and now there is %s", n, told, now)
+				}
+				ours := cpus(0.1)
+				if now.QuotaUsec == ours.QuotaUsec || now.PeriodUsec == ours.PeriodUsec {
+					t.Errorf("after write %d something of ours stands: %s", n, now)
+				}
+				if o := b.k.j.Outstanding(); len(o) > 0 {
+					t.Errorf("the journal still holds %+v", o)
+				}
+			}
+		})
+	}
+}
