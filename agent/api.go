@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/model"
 )
 
 // maxRequest bounds what an operator can send.
@@ -166,7 +164,7 @@ func (a *Agent) handleCommand(w http.ResponseWriter, r *http.Request) {
 	}
 	by, _ := r.Context().Value(peerKey{}).(string)
 	var ans Answer
-	if err := a.ask(r.Context(), func() { ans = a.take(req, by) }); err != nil {
+	if err := a.ask(r.Context(), func() { ans = a.core.Take(req, by) }); err != nil {
 		reply(w, http.StatusServiceUnavailable, Answer{Error: err.Error()})
 		return
 	}
@@ -175,53 +173,6 @@ func (a *Agent) handleCommand(w http.ResponseWriter, r *http.Request) {
 		code = http.StatusUnprocessableEntity
 	}
 	reply(w, code, ans)
-}
-
-// take checks a request and queues its command. It is called in the loop.
-func (a *Agent) take(req Request, by string) Answer {
-	c := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, By: by}
-	tasks := &a.engine.State.Tasks
-	switch req.Kind {
-	case model.CommandCap, model.CommandUncap:
-		t := tasks.ByPath(req.Task)
-		if t == nil {
-			return Answer{Error: fmt.Sprintf("no task %q; `commensal status` lists the tasks", req.Task)}
-		}
-		c.Task = t.Num
-		if req.Kind == model.CommandUncap {
-			break
-		}
-		if a.engine.State.Killed {
-			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", a.cfg.Agent.KillSwitch)}
-		}
-		if t.Class == model.LC {
-			return Answer{Error: fmt.Sprintf("%s is LC: it is never held", req.Task)}
-		}
-		if req.Cap < 0.001 || req.Cap > 1024 {
-			return Answer{Error: fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)}
-		}
-		if req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds() {
-			return Answer{Error: fmt.Sprintf("duration %g s; expected more than 0, at most a day", req.Duration)}
-		}
-		c.DurationNsec = int64(req.Duration * 1e9)
-	case model.CommandProtectOn, model.CommandProtectOff:
-		if req.Job != "" && !a.knowsJob(req.Job) {
-			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
-		}
-	default:
-		return Answer{Error: fmt.Sprintf("unknown command %q", req.Kind)}
-	}
-	a.commands = append(a.commands, c)
-	return Answer{Done: req.Kind}
-}
-
-func (a *Agent) knowsJob(job string) bool {
-	for i := range a.cfg.Tasks {
-		if a.cfg.Tasks[i].Job == job {
-			return true
-		}
-	}
-	return false
 }
 
 func reply(w http.ResponseWriter, code int, v any) {

@@ -27,9 +27,9 @@ func FuzzCommand(f *testing.F) {
 	}
 	cfg := &config.Config{Tasks: []config.Task{{Job: "service"}, {Job: "batch"}}}
 	a := New(cfg, "test", nil)
-	a.engine = engine.New(engine.Params{HistoryWindows: 1})
-	a.engine.State.Tasks.Add(model.Task{Num: 1, Path: "/be", Job: "batch", Class: model.BE})
-	a.engine.State.Tasks.Add(model.Task{Num: 2, Path: "/lc", Job: "service", Class: model.LC})
+	a.core = NewCore(Parts{Engine: engine.New(engine.Params{HistoryWindows: 1}), Jobs: a.jobs()})
+	a.core.Engine.State.Tasks.Add(model.Task{Num: 1, Path: "/be", Job: "batch", Class: model.BE})
+	a.core.Engine.State.Tasks.Add(model.Task{Num: 2, Path: "/lc", Job: "service", Class: model.LC})
 	ctx, stop := context.WithCancel(context.Background())
 	f.Cleanup(stop)
 	go func() {
@@ -43,17 +43,17 @@ func FuzzCommand(f *testing.F) {
 		}
 	}()
 	f.Fuzz(func(t *testing.T, body string) {
-		a.commands = a.commands[:0]
+		a.core.commands = a.core.commands[:0]
 		w := httptest.NewRecorder()
 		a.handleCommand(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/command", strings.NewReader(body)))
 		var ans Answer
 		if err := json.Unmarshal(w.Body.Bytes(), &ans); err != nil {
 			t.Fatalf("%q: answer %q: %v", body, w.Body, err)
 		}
-		if taken := w.Code == 200; taken != (len(a.commands) == 1) || taken != (ans.Error == "") {
-			t.Fatalf("%q: code %d, answer %+v, %d commands", body, w.Code, ans, len(a.commands))
+		if taken := w.Code == 200; taken != (len(a.core.commands) == 1) || taken != (ans.Error == "") {
+			t.Fatalf("%q: code %d, answer %+v, %d commands", body, w.Code, ans, len(a.core.commands))
 		}
-		for _, c := range a.commands {
+		for _, c := range a.core.commands {
 			bounded := c.Cap >= 0.001 && c.Cap <= 1024 && c.DurationNsec >= 0 && c.DurationNsec <= 86_400e9
 			if c.Kind == model.CommandCap && (c.Task != 1 || !bounded) {
 				t.Fatalf("%q: taken: %+v", body, c)

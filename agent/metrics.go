@@ -17,6 +17,7 @@ var decisionKinds = [...]string{
 	model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing, model.DecideSearch, model.DecideLeftAlone, model.DecideCap, model.DecideRelease,
 	model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused, model.DecideForeign,
 	model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
+	model.DecideGroup, model.DecideTrial, model.DecideKept, model.DecideNudge, model.DecideRefute, model.DecideStep,
 }
 
 // counts is what the loop counts about itself. Only the loop touches it.
@@ -94,7 +95,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	var st *Status
 	var n counts
-	if err := c.agent.ask(ctx, func() { st, n = c.agent.status(), c.agent.counts }); err != nil {
+	if err := c.agent.ask(ctx, func() { st, n = c.agent.status(), c.agent.core.counts }); err != nil {
 		ch <- prometheus.NewInvalidMetric(c.desc.up, err)
 		return
 	}

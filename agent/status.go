@@ -55,15 +55,15 @@ type HeldStatus struct {
 
 // status is called in the loop.
 func (a *Agent) status() *Status {
-	s := a.engine.State
+	s := a.core.Engine.State
 	st := &Status{
 		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Mode, ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
-		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.counts.windows,
-		Warnings: append([]string{}, a.warnings...), Incidents: append([]*model.Incident{}, a.recent...),
+		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
+		Warnings: append([]string{}, a.warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
 		Tasks: []TaskStatus{}, Specs: []*model.Spec{}, Held: []HeldStatus{}, SLO: a.slo.status(),
 	}
-	if a.failing != "" {
-		st.Warnings = append(st.Warnings, a.failing)
+	if a.core.failing != "" {
+		st.Warnings = append(st.Warnings, a.core.failing)
 	}
 	for i := range s.Tracks {
 		t := &s.Tracks[i]
@@ -117,7 +117,7 @@ func (a *Agent) lacking(st *Status) {
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
-		Path: a.engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
+		Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why,
 	}
 	if k.Ours {
@@ -127,7 +127,7 @@ func (a *Agent) held(k *engine.Knob) HeldStatus {
 		}
 	}
 	for _, c := range k.Claims {
-		h.Seconds = max(h.Seconds, float64(c.ExpiresNsec-a.in.MonoNsec)/1e9)
+		h.Seconds = max(h.Seconds, float64(c.ExpiresNsec-a.core.in.MonoNsec)/1e9)
 	}
 	return h
 }

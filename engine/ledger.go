@@ -148,9 +148,32 @@ func (l *Ledger) Exempt(task model.TaskNum) bool {
 	return slices.ContainsFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
 }
 
-// Claim takes a claim in. why is not empty when it is refused outright.
+// claimOf returns the claim that a policy's new one for the same incident would renew.
+func (k *Knob) claimOf(c *model.Claim) *model.Claim {
+	if k == nil || c.Owner != model.OwnerPolicy {
+		return nil
+	}
+	for i := range k.Claims {
+		if k.Claims[i].Owner == c.Owner && k.Claims[i].Incident == c.Incident {
+			return &k.Claims[i]
+		}
+	}
+	return nil
+}
+
+// granted is the tightest cap that a claim was ever allowed.
+func granted(c *model.Claim) float64 {
+	if c.Least > 0 {
+		return min(c.Least, c.Cap)
+	}
+	return c.Cap
+}
+
+// Claim takes a claim in; a policy's claim on a task that it holds already for the same
+// incident renews that one. why is not empty when it is refused outright.
 func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
 	k := l.knob(c.Task)
+	old := k.claimOf(&c)
 	if c.Owner == model.OwnerPolicy {
 		switch {
 		case k != nil && k.State == KnobVoid:
@@ -159,13 +182,22 @@ func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
 			why = "an operator freed this task"
 		case k != nil && c.MadeNsec < k.RetryAt:
 			why = "the kernel refused the last write: " + k.Why
+		case old != nil && c.Cap >= granted(old): // takes no more than was granted
 		default:
 			why = l.overLimit(c, lim, beCPU)
+		}
+		if why != "" && old != nil {
+			return why // the claim that stands goes on standing
 		}
 		if why != "" {
 			l.fail(Failure{Task: c.Task, Incident: c.Incident, Why: why, AtNsec: c.MadeNsec})
 			return why
 		}
+	}
+	if old != nil {
+		old.Least = min(granted(old), c.Cap)
+		old.Cap, old.ExpiresNsec, old.Reason = c.Cap, c.ExpiresNsec, c.Reason
+		return ""
 	}
 	if k == nil {
 		i, _ := l.find(c.Task)
@@ -237,6 +269,7 @@ func (l *Ledger) DropAll(owner model.Owner) int {
 func (l *Ledger) Free(task model.TaskNum, untilNsec int64) {
 	if k := l.knob(task); k != nil {
 		k.Claims = k.Claims[:0]
+		k.Failures, k.RetryAt = 0, 0 // what he asks for is tried now
 		l.adopt(k)
 	}
 	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
@@ -254,6 +287,7 @@ func (l *Ledger) adopt(k *Knob) {
 
 // Gone forgets a task whose cgroup vanished.
 func (l *Ledger) Gone(task model.TaskNum, nowNsec int64) {
+	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
 	i, ok := l.find(task)
 	if !ok {
 		return
@@ -262,7 +296,6 @@ func (l *Ledger) Gone(task model.TaskNum, nowNsec int64) {
 		l.fail(Failure{Task: task, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
 	}
 	l.Knobs = slices.Delete(l.Knobs, i, i+1)
-	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
 }
 
 // wanted settles a knob's claims: an operator's word first, the smallest cap among
@@ -331,7 +364,7 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 			k.Disown = false
 			l.NextChange++
 			changes = append(changes, model.Change{Seq: l.NextChange, Task: k.Task, Kind: model.Disown})
-		case k.State == KnobAsked || k.State == KnobVoid || nowNsec < k.RetryAt:
+		case k.State == KnobAsked || k.State == KnobVoid || nowNsec < k.RetryAt && !k.giveBack(any):
 		case any && (!k.Ours || k.Wanted != want):
 			l.ask(&k, model.Hold, want)
 			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: model.Hold, Value: want})
@@ -347,8 +380,17 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 	return changes
 }
 
+// giveBack reports whether a release is due of which no write was refused yet: that the
+// kernel took no other cap is no reason to keep the one that stands, whose time is over.
+func (k *Knob) giveBack(claimed bool) bool {
+	return !claimed && k.Ours && k.AskedFor == model.Hold
+}
+
 func (l *Ledger) ask(k *Knob, kind model.ChangeKind, want model.CPUMax) {
 	l.NextChange++
+	if kind != k.AskedFor {
+		k.Failures = 0 // those were of something else
+	}
 	k.Asked, k.AskedFor, k.State, k.Wanted = l.NextChange, kind, KnobAsked, want
 }
 

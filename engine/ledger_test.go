@@ -228,6 +228,49 @@ func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// A cap that was refused often keeps neither a release nor an operator's next word waiting.
+func TestRefusedCapDelaysNothingElse(t *testing.T) {
+	for _, next := range []string{"expiry", "uncap", "cap"} {
+		var l Ledger
+		ask := func(c float64) {
+			l.Free(1, 0)
+			l.Claim(model.Claim{Task: 1, Cap: c, Owner: model.OwnerOperator, ExpiresNsec: 100e9}, Limits{}, 0)
+		}
+		step := func(now int64, kind model.ResultKind) []model.Change {
+			l.Expire(now)
+			cs := l.Arbitrate(now, 250e6, nil)
+			for _, c := range cs {
+				l.Learn(&model.Result{Seq: c.Seq, Task: 1, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+			}
+			return cs
+		}
+		ask(0.01)
+		step(0, model.Applied)
+		ask(64)
+		for now := int64(1e9); now < 99e9; now += 1e9 {
+			step(now, model.Refused)
+		}
+		if k := l.Knobs[0]; k.RetryAt < 110e9 || !k.Ours {
+			t.Fatalf("the knob does not back off: %+v", k)
+		}
+		want := model.Release
+		switch next {
+		case "uncap":
+			l.Free(1, 200e9)
+		case "cap":
+			ask(0.5)
+			want = model.Hold
+		}
+		now := int64(99.5e9)
+		if next == "expiry" {
+			now = 100e9
+		}
+		if cs := step(now, model.Applied); len(cs) != 1 || cs[0].Kind != want {
+			t.Errorf("%s: %+v; expected a %s at once", next, cs, want)
+		}
+	}
+}
+
 func TestLimits(t *testing.T) {
 	claim := func(l *Ledger, task model.TaskNum, used float64, lim Limits) string {
 		return l.Claim(model.Claim{Task: task, Cap: 0.1, Owner: model.OwnerPolicy, Incident: "i", UsageAtClaim: used, ExpiresNsec: math.MaxInt64}, lim, 4)

@@ -250,6 +250,7 @@ func operatorScenarios() []scenario {
 			return n
 		},
 		want:   []string{"hold /grind/1", "ann frees it", "release /grind/1", "left alone: an operator freed it"},
+		never:  []string{"hold /report/1"},
 		leaves: []string{"/grind/1"},
 	}}
 }
@@ -296,7 +297,7 @@ func faultScenarios() []scenario {
 			return n
 		},
 		want:  []string{"hold /grind/1 25000/250000: refused", "refused     /grind/1", "next try in", "the write was refused: invalid argument"},
-		never: []string{"hold /grind/1 25000/250000: applied", "release /grind/1"},
+		never: []string{"hold /grind/1 25000/250000: applied", "release /grind/1", "hold /report/1"},
 		once:  []string{"refused     /grind/1"},
 	}, {
 		name: "release-refused", until: 150,

@@ -101,7 +101,7 @@ func shop(t *testing.T, p engine.Params, grinder func(int) float64) *sim {
 }
 
 func scenarios() []scenario {
-	return append(append(findingScenarios(), seedScenarios()...), append(operatorScenarios(), faultScenarios()...)...)
+	return append(append(findingScenarios(), seedScenarios()...), append(append(operatorScenarios(), faultScenarios()...), beyondScenarios()...)...)
 }
 
 func findingScenarios() []scenario {

@@ -35,6 +35,7 @@ type simTask struct {
 	demand func(s int) float64 // CPU-sec/sec that it would use
 	// hurt says by how much the CPI (or the slowdown) rises per CPU-sec/sec of others, by path.
 	hurt map[string]float64
+	free float64             // CPU-sec/sec that it may use without hurting anybody; 0: harmless
 	self func(s int) float64 // rise of its own making
 	// throttledBySelf says when its own quota throttles it.
 	throttledBySelf func(s int) bool
@@ -187,7 +188,7 @@ func (n *sim) count(t *simTask) {
 		rise = 0
 	}
 	for _, o := range n.tasks {
-		rise += t.hurt[o.Path] * max(0, o.used-harmless)
+		rise += t.hurt[o.Path] * max(0, o.used-max(harmless, o.free))
 	}
 	if t.self != nil {
 		rise += t.self(n.s)

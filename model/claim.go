@@ -51,6 +51,8 @@ type Claim struct {
 	MadeNsec     int64   `json:"made_nsec"`    // monotonic
 	ExpiresNsec  int64   `json:"expires_nsec"` // monotonic
 	UsageAtClaim float64 `json:"usage_at_claim"`
+	// Least is the tightest cap that was granted to a claim that was renewed.
+	Least float64 `json:"least,omitempty"`
 }
 
 // ChangeKind says what a change asks of the host.
@@ -89,7 +91,7 @@ type ResultKind uint8
 // The kinds of result.
 const (
 	Applied  ResultKind = iota // written and read back
-	Refused                    // the kernel or the journal said no; nothing of ours remains
+	Refused                    // the kernel or the journal said no; what remains of ours the host takes back
 	Foreign                    // a stranger's value stands there; it was left
 	Vanished                   // the task's cgroup is gone
 )

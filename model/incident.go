@@ -53,6 +53,51 @@ type Round struct {
 	SignalAfter   float64   `json:"signal_after"` // mean over the windows judged; 0: none yet
 	WindowsJudged int       `json:"windows_judged"`
 	Verdict       string    `json:"verdict"` // what became of it
+
+	// What follows is there only where a policy beyond the seed is on.
+
+	// Steady is what a suspect scores that used the same CPU all the time.
+	Steady float64 `json:"steady,omitempty"`
+	// Members are the tasks of a group, the weightiest first; Chosen is one of them.
+	Members []Member `json:"members,omitempty"`
+	// GroupScore is the correlation of the group's pressure, Explained the share of the
+	// victim's variance that the group explains.
+	GroupScore float64 `json:"group_score,omitempty"`
+	Explained  float64 `json:"explained,omitempty"`
+	// Nudge: the suspect was held for a moment only, to see whether the victim recovers.
+	// Confirmed: it did, and the hold became a cap.
+	Nudge     bool `json:"nudge,omitempty"`
+	Confirmed bool `json:"confirmed,omitempty"`
+	// HeldNsec and LostCPUSec are what a nudge took: time held, and CPU-seconds that the task
+	// would have used.
+	HeldNsec   int64   `json:"held_nsec,omitempty"`
+	LostCPUSec float64 `json:"lost_cpu_sec,omitempty"`
+	// MeanBefore is the victim's mean signal over the last windows before the hold, good and
+	// bad ones; Kept: the cap helped, though not enough, and was kept.
+	MeanBefore float64 `json:"mean_before,omitempty"`
+	Kept       bool    `json:"kept,omitempty"`
+	// Level is how far the caps are loosened: 0 is the cap above, 1 the greatest usage.
+	Peak  float64 `json:"peak,omitempty"` // greatest CPU-sec/sec of Chosen in the history
+	Level float64 `json:"level,omitempty"`
+	Steps int     `json:"steps,omitempty"` // changes of Level
+}
+
+// Member is one task of a group that is held together.
+type Member struct {
+	Task  TaskNum `json:"task"`
+	Path  string  `json:"path"`
+	Score float64 `json:"score"` // its own correlation
+	Usage float64 `json:"usage"` // mean CPU-sec/sec over the windows in which the victim suffered
+	Gain  float64 `json:"gain"`  // share of the victim's variance that is lost without it
+	Cap   float64 `json:"cap"`   // CPU-sec/sec
+	Peak  float64 `json:"peak"`  // greatest CPU-sec/sec in the history
+	// Alike: it moves as another member does and cannot be told from it.
+	Alike bool `json:"alike,omitempty"`
+	// Needed: the victim suffered while it was released on trial. Released: it did not, and
+	// the task was given back.
+	Needed   bool   `json:"needed,omitempty"`
+	Released bool   `json:"released,omitempty"`
+	Verdict  string `json:"verdict,omitempty"`
 }
 
 // IncidentState is where an incident stands.
@@ -141,4 +186,12 @@ const (
 	DecideKill      = "kill-switch"
 	DecideGone      = "gone"
 	DecideRelapse   = "relapse" // recovered, then suffered again under the same cap
+
+	// Of the policies beyond the seed.
+	DecideGroup  = "group"  // several suspects are held together
+	DecideTrial  = "trial"  // a member of a group is released, to see whether it is needed
+	DecideKept   = "kept"   // a cap helped, though not enough: kept, and the next one sought
+	DecideNudge  = "nudge"  // a suspect is held for a moment, to see whether it is the one
+	DecideStep   = "step"   // a cap is loosened or tightened
+	DecideRefute = "refute" // a nudge did not help the victim
 )

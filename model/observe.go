@@ -21,7 +21,9 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	out.Busy = rate(prev.Node.Busy, cur.Node.Busy, elapsed)
 	out.Steal = rate(prev.Node.Steal, cur.Node.Steal, elapsed)
 
-	managed := 0.0
+	// In whole nanoseconds: what the rounding of a sum of rates leaves over would pass for
+	// CPU that no task used, and correlate with anything.
+	managed := uint64(0)
 	j := 0
 	for i := range cur.Tasks {
 		c := &cur.Tasks[i]
@@ -33,15 +35,19 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 			p = &prev.Tasks[j]
 		}
 		out.Tasks = append(out.Tasks, observeTask(p, c, elapsed))
-		if o := out.Tasks[len(out.Tasks)-1]; o.CPU.Outcome == OK {
-			managed += o.CPU.V
+		if used, oc := Delta(p.Usage, c.Usage); oc == OK {
+			managed += used
 		}
 	}
-	out.Managed = Known(managed)
-	if out.Busy.Outcome == OK {
-		out.Unmanaged = Known(max(0, out.Busy.V-managed))
-	} else {
-		out.Unmanaged = Missing(out.Busy.Outcome)
+	out.Managed = Known(float64(managed) / float64(elapsed))
+	busy, oc := Delta(prev.Node.Busy, cur.Node.Busy)
+	switch {
+	case oc != OK:
+		out.Unmanaged = Missing(oc)
+	case busy <= managed:
+		out.Unmanaged = Known(0)
+	default:
+		out.Unmanaged = Known(float64(busy-managed) / float64(elapsed))
 	}
 }
 

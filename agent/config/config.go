@@ -19,6 +19,9 @@ type Config struct {
 	Signals  []string `yaml:"signals"`
 	CPI2     CPI2     `yaml:"cpi2"`
 	Slowdown Slowdown `yaml:"slowdown"`
+	Groups   Groups   `yaml:"groups"`
+	Feedback Feedback `yaml:"feedback"`
+	Confirm  Confirm  `yaml:"confirm"`
 	Limits   Limits   `yaml:"limits"`
 	Tasks    []Task   `yaml:"tasks"`
 	SLO      []SLO    `yaml:"slo"`
@@ -55,6 +58,9 @@ type CPI2 struct {
 	SearchWindows    int           `yaml:"search_windows"`
 	MaxRounds        int           `yaml:"max_rounds"`
 	RetryAfter       time.Duration `yaml:"retry_after"`
+
+	MarginOverMedian float64 `yaml:"margin_over_median"`
+	MarginOverSteady float64 `yaml:"margin_over_steady"`
 }
 
 // Violations is the second outlier threshold: so many violations in such a window.
@@ -70,6 +76,43 @@ type Slowdown struct {
 	RatioBound                     float64 `yaml:"ratio_bound"`
 	MinSuspectCPU                  float64 `yaml:"min_suspect_cpu"`
 	MarginOverMedian               float64 `yaml:"margin_over_median"`
+	MarginOverSteady               float64 `yaml:"margin_over_steady"`
+}
+
+// Groups finds several tasks that hurt a victim together.
+type Groups struct {
+	Enabled              bool    `yaml:"enabled"`
+	MaxMembers           int     `yaml:"max_members"`
+	Explained            float64 `yaml:"explained"`
+	Gain                 float64 `yaml:"gain"`
+	Chance               float64 `yaml:"chance"`
+	CorrelationThreshold float64 `yaml:"correlation_threshold"`
+	HelpShare            float64 `yaml:"help_share"`
+	ProbeWindows         int     `yaml:"probe_windows"`
+}
+
+// Feedback makes a cap no tighter than the victim needs.
+type Feedback struct {
+	Enabled       bool          `yaml:"enabled"`
+	AllowedSigmas float64       `yaml:"allowed_sigmas"`
+	Step          float64       `yaml:"step"`
+	LoosenAfter   int           `yaml:"loosen_after"`
+	TightenAfter  int           `yaml:"tighten_after"`
+	RetryWindows  int           `yaml:"retry_windows"`
+	MildExcess    float64       `yaml:"mild_excess"`
+	MaxDuration   time.Duration `yaml:"max_duration"`
+}
+
+// Confirm nudges a suspect for a moment where the evidence is split.
+type Confirm struct {
+	Enabled        bool    `yaml:"enabled"`
+	Margin         float64 `yaml:"margin"`
+	Windows        int     `yaml:"windows"`
+	UsageShare     float64 `yaml:"usage_share"`
+	Drop           float64 `yaml:"drop"`
+	Sigmas         float64 `yaml:"sigmas"`
+	MaxPerIncident int     `yaml:"max_per_incident"`
+	MaxPerHour     int     `yaml:"max_per_hour"`
 }
 
 // Limits bound how much may be held at once.
@@ -142,7 +185,14 @@ func Defaults(profile string) (Config, bool) {
 			RecoveredWindows: 2, VerifyWindows: 4, SearchWindows: 5, MaxRounds: 3, RetryAfter: 5 * time.Minute,
 		},
 		Slowdown: Slowdown{MinRise: 0.5, AntagonistCorrelationThreshold: 0.25, RatioBound: 2, MinSuspectCPU: 0.1, MarginOverMedian: 0.15},
-		Limits:   Limits{MaxHeldTasks: 4, MaxBECPUTaken: 0.8},
+		Groups: Groups{
+			MaxMembers: 4, Explained: 0.5, Gain: 0.05, Chance: 0.02, CorrelationThreshold: 0.2, HelpShare: 0.3, ProbeWindows: 2,
+		},
+		Feedback: Feedback{
+			Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDuration: 30 * time.Minute,
+		},
+		Confirm: Confirm{Margin: 0.1, Windows: 2, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
+		Limits:  Limits{MaxHeldTasks: 4, MaxBECPUTaken: 0.8},
 		Agent: Agent{
 			StateDir: "/var/lib/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
 			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second,
@@ -162,7 +212,10 @@ func Defaults(profile string) (Config, bool) {
 		p.HardCappingDuration = time.Minute
 		p.MinTasks, p.MinSamplesPerTask, p.RecalculateOnDoubling = 1, 20, true
 		p.VerifyWindows = 6
+		p.MarginOverSteady = 0.05 // windows of a second: a steady bystander passes a bare 0.35 in a long distress
 		p.SearchWindows, p.RetryAfter = 8, 30*time.Second
+		c.Groups.ProbeWindows = 6
+		c.Feedback.MaxDuration = 10 * time.Minute
 	default:
 		return Config{}, false
 	}

@@ -76,7 +76,7 @@ func TestBadFiles(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{good + "colour: red\n", `f.yaml:11: unknown key "colour"`},
 		{good + "cpi2:\n  sampling_durration: 1s\n", `f.yaml:12: unknown key "sampling_durration"`},
-		{good + "cpi2:\n  sampling_duration: soon\n", `f.yaml:12: cannot unmarshal !!str ` + "`soon`" + ` into time.Duration`},
+		{good + "cpi2:\n  sampling_duration: soon\n", `f.yaml:12: cpi2.sampling_duration: is "soon"; expected a duration such as 10s`},
 		{good + "limits:\n  max_held_tasks: many\n", `f.yaml:12: `},
 		{good + "limits:\n  max_held_tasks: 0\n", `f.yaml:12: limits.max_held_tasks: expected at least 1`},
 		{good + "cpi2:\n  outlier_threshold_1: -1\n", `f.yaml:12: cpi2.outlier_threshold_1: is -1; expected 0 to 100 (standard deviations)`},
@@ -96,6 +96,13 @@ func TestBadFiles(t *testing.T) {
 		{good + "slo:\n  - job: db\n    kind: memcached\n    address: x\n", `f.yaml:12: slo[0].job: is "db", which no rule under tasks names`},
 		{"mode: [\n", `f.yaml:1: `},
 		{"a: 1\n---\nb: 2\n", `holds more than one YAML document`},
+		{good + "groups:\n  max_members: 1\n", `f.yaml:12: groups.max_members: is 1; expected 2 to 16`},
+		{good + "groups:\n  chance: 0\n", `f.yaml:12: groups.chance: is 0; expected`},
+		{good + "feedback:\n  step: 2\n", `f.yaml:12: feedback.step: is 2; expected 0.01 to 1 (a share)`},
+		{good + "feedback:\n  max_duration: 1s\n", `f.yaml:12: feedback.max_duration: is 1s; expected at least 1m0s`},
+		{good + "confirm:\n  windows: 0\n", `f.yaml:12: confirm.windows: expected 1 to 10`},
+		{good + "confirm:\n  usage_share: .nan\n", `f.yaml:12: confirm.usage_share: is NaN`},
+		{good + "cpi2:\n  margin_over_steady: -1\n", `f.yaml:12: cpi2.margin_over_steady: is -1`},
 		{"", `tasks: is missing`},
 		{good + "cpi2:\n", `f.yaml:11: anchors`},
 		{good + "limits: &l {max_held_tasks: 2}\nrecord: *l\n", `f.yaml:11: anchors`},
@@ -123,7 +130,7 @@ func TestPrintRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, b)
 		}
-		if got.CPI2 != c.CPI2 || got.Slowdown != c.Slowdown || got.Limits != c.Limits || got.Agent != c.Agent || got.Record != c.Record {
+		if got.CPI2 != c.CPI2 || got.Slowdown != c.Slowdown || got.Groups != c.Groups || got.Feedback != c.Feedback || got.Confirm != c.Confirm || got.Limits != c.Limits || got.Agent != c.Agent || got.Record != c.Record {
 			t.Errorf("profile %s changed on its way:\n%s", name, b)
 		}
 		for path := range sources {

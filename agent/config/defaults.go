@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/commensal-io/commensal/internal/strictyaml"
 )
 
 // sources says where each default comes from; printed beside it by `config defaults`.
@@ -41,6 +43,33 @@ var sources = map[string]string{
 	"slowdown.ratio_bound":                      "how many times the threshold one window counts at most",
 	"slowdown.min_suspect_cpu":                  "CPU-sec/sec that a suspect must use while the victim suffers",
 	"slowdown.margin_over_median":               "by how much a suspect must stand out from the others",
+	"slowdown.margin_over_steady":               "by how much it must score above a steady suspect; 0: no such rule",
+	"cpi2.margin_over_median":                   "by how much a suspect must stand out from the others; 0: as CPI2",
+	"cpi2.margin_over_steady":                   "by how much it must score above a steady suspect; 0: as CPI2",
+	"groups.enabled":                            "beyond CPI2 (section 4.2's limit): several tasks that hurt together",
+	"groups.max_members":                        "tasks in one group",
+	"groups.explained":                          "least share of the victim's variance that a group explains",
+	"groups.gain":                               "least share of it that each member adds",
+	"groups.chance":                             "that the luckiest innocent of all looks as guilty as a member",
+	"groups.correlation_threshold":              "of the group's pressure; 0: that of a single suspect",
+	"groups.help_share":                         "share of the distress that a cap must take away to be kept and added to",
+	"groups.probe_windows":                      "windows for which a member is released on trial once the victim is well",
+	"feedback.enabled":                          "beyond CPI2 (section 9): caps no tighter than the victim needs",
+	"feedback.allowed_sigmas":                   "degradation that the victim may suffer; 0: its outlier threshold",
+	"feedback.step":                             "by how much a cap is loosened at once, of what it took away",
+	"feedback.loosen_after":                     "good windows in a row before a cap is loosened",
+	"feedback.tighten_after":                    "bad windows in a row before it is tightened",
+	"feedback.retry_windows":                    "good windows before a failed level is tried again, doubled each time",
+	"feedback.mild_excess":                      "up to this share above its threshold the first cap takes half; 0: never",
+	"feedback.max_duration":                     "of a hold with all its renewals",
+	"confirm.enabled":                           "beyond CPI2 (section 4.2): a short nudge where the evidence is split",
+	"confirm.margin":                            "of correlation, within which the evidence is split",
+	"confirm.windows":                           "windows for which a suspect is nudged",
+	"confirm.usage_share":                       "share of its CPU that it keeps; 0: the quota of a cap",
+	"confirm.drop":                              "share of the victim's excess that must go away",
+	"confirm.sigmas":                            "least size of that, in standard errors",
+	"confirm.max_per_incident":                  "nudges in one incident",
+	"confirm.max_per_hour":                      "nudges on the node in an hour",
 	"limits.max_held_tasks":                     "tasks held at once; the first may always be held",
 	"limits.max_be_cpu_taken":                   "share of the node's BE CPU held back at once, beyond the first task",
 	"agent.kill_switch":                         "while this file exists everything is released and nothing is held",
@@ -56,7 +85,7 @@ func (c *Config) Print() ([]byte, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	for key, text := range sources {
-		if n := find(&doc, key); n != nil {
+		if n := strictyaml.Find(&doc, key); n != nil {
 			comment(&doc, n, text)
 		}
 	}

@@ -1,21 +1,14 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
 )
@@ -29,132 +22,37 @@ const maxHistoryWindows = 3600
 // Load reads and checks a file. Every error is one line that begins with the file's
 // name and, where there is one, the line.
 func Load(path string) (*Config, error) {
-	st, err := os.Stat(path)
+	b, err := strictyaml.ReadFile(path, maxFileBytes)
 	if err != nil {
-		return nil, fmt.Errorf("%s: cannot be read: %w", path, errors.Unwrap(err))
-	}
-	if st.Size() > maxFileBytes {
-		return nil, fmt.Errorf("%s: has %d bytes; expected at most %d", path, st.Size(), maxFileBytes)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: cannot be read: %w", path, errors.Unwrap(err))
+		return nil, err
 	}
 	return Parse(path, b)
 }
 
 // Parse checks a file's content; name stands in the errors.
 func Parse(name string, b []byte) (*Config, error) {
-	var doc yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, yamlError(name, err)
+	doc, err := strictyaml.Parse(name, b)
+	if err != nil {
+		return nil, err
 	}
-	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: holds more than one YAML document", name)
+	if err := doc.Version(Version); err != nil {
+		return nil, err
 	}
-	if line := fancy(&doc); line > 0 {
-		return nil, fmt.Errorf("%s:%d: anchors, aliases, merge keys and empty sections are not supported here", name, line)
-	}
-	profile, version := ProfileCPI2, Version
-	if n := find(&doc, "profile"); n != nil {
-		profile = n.Value
-	}
-	if n := find(&doc, "version"); n != nil && n.Decode(&version) == nil && version > Version {
-		return nil, fmt.Errorf("%s:%d: version: is %d, newer than this program reads (%d)", name, n.Line, version, Version)
+	profile := ProfileCPI2
+	if text, ok := doc.Value("profile"); ok {
+		profile = text
 	}
 	c, ok := Defaults(profile)
 	if !ok {
-		return nil, fmt.Errorf("%s:%d: profile: unknown profile %q; expected one of %s", name, lineOf(&doc, "profile"), profile, strings.Join(Profiles(), ", "))
+		return nil, doc.Errorf("profile", "unknown profile %q; expected one of %s", profile, strings.Join(Profiles(), ", "))
 	}
-	strict := yaml.NewDecoder(bytes.NewReader(b))
-	strict.KnownFields(true)
-	if err := strict.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return nil, yamlError(name, err)
+	if err := doc.Decode(&c); err != nil {
+		return nil, err
 	}
 	if key, why := c.Validate(); why != "" {
-		return nil, fmt.Errorf("%s:%d: %s: %s", name, lineOf(&doc, key), key, why)
+		return nil, doc.Errorf(key, "%s", why)
 	}
 	return &c, nil
-}
-
-// fancy returns the line of the first anchor, alias, merge key or null, 0 when there is
-// none. A configuration needs none of them: nested aliases are a known bomb, and a null
-// would wipe a profile's defaults.
-func fancy(n *yaml.Node) int {
-	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Tag == "!!merge" || n.Tag == "!!null" {
-		return n.Line
-	}
-	for _, c := range n.Content {
-		if line := fancy(c); line > 0 {
-			return line
-		}
-	}
-	return 0
-}
-
-// knownType cuts the Go type from the library's report of an unknown key.
-var knownType = regexp.MustCompile(`field (\S+) not found in type \S+`)
-
-// yamlError makes one line of the library's report: the first problem, with its line.
-func yamlError(name string, err error) error {
-	msg := strings.TrimPrefix(err.Error(), "yaml: ")
-	var te *yaml.TypeError
-	if errors.As(err, &te) && len(te.Errors) > 0 {
-		msg = te.Errors[0]
-	}
-	msg = knownType.ReplaceAllString(msg, `unknown key "$1"`)
-	msg, _, _ = strings.Cut(msg, "\n")
-	if rest, ok := strings.CutPrefix(msg, "line "); ok {
-		if line, text, ok := strings.Cut(rest, ": "); ok {
-			return fmt.Errorf("%s:%s: %s", name, line, text)
-		}
-	}
-	return fmt.Errorf("%s: %s", name, msg)
-}
-
-// find returns the value of a key such as tasks[2].match, nil when it is not written.
-func find(n *yaml.Node, key string) *yaml.Node {
-	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
-		n = n.Content[0]
-	}
-	for _, part := range strings.FieldsFunc(key, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		if n = child(n, part); n == nil {
-			return nil
-		}
-	}
-	return n
-}
-
-func child(n *yaml.Node, part string) *yaml.Node {
-	switch n.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == part {
-				return n.Content[i+1]
-			}
-		}
-	case yaml.SequenceNode:
-		if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i]
-		}
-	}
-	return nil
-}
-
-// lineOf finds the line of a key, or of the nearest enclosing key that is written down:
-// a value that comes from the profile has no line of its own.
-func lineOf(doc *yaml.Node, key string) int {
-	for {
-		if n := find(doc, key); n != nil {
-			return max(1, n.Line)
-		}
-		i := strings.LastIndexAny(key, ".[")
-		if i <= 0 {
-			return 1
-		}
-		key = key[:i]
-	}
 }
 
 // check is one rule on one key.
@@ -166,7 +64,7 @@ type check struct {
 
 // Validate finds the first impossible value; why is empty when there is none.
 func (c *Config) Validate() (key, why string) {
-	for _, group := range [][]check{c.checkTop(), c.checkCPI2(), c.checkSlowdown(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
+	for _, group := range [][]check{c.checkTop(), c.checkCPI2(), c.checkSlowdown(), c.checkGroups(), c.checkFeedback(), c.checkConfirm(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
 		for _, ch := range group {
 			if !ch.ok {
 				return ch.key, ch.want
@@ -241,6 +139,8 @@ func (c *Config) checkCPI2() []check {
 		{k("search_windows"), p.SearchWindows >= 1, "expected at least 1"},
 		{k("max_rounds"), p.MaxRounds >= 1, "expected at least 1"},
 		atLeast(k("retry_after"), p.RetryAfter, 0),
+		between(k("margin_over_median"), p.MarginOverMedian, 0, 1, "a correlation"),
+		between(k("margin_over_steady"), p.MarginOverSteady, 0, 1, "a correlation"),
 	}
 }
 
@@ -252,6 +152,7 @@ func (c *Config) checkSlowdown() []check {
 		{"slowdown.ratio_bound", s.RatioBound == 0 || (s.RatioBound > 1 && s.RatioBound <= 1e6), "expected more than 1, or 0 for none"},
 		between("slowdown.min_suspect_cpu", s.MinSuspectCPU, 0, 1024, "CPU-sec/sec"),
 		between("slowdown.margin_over_median", s.MarginOverMedian, 0, 1, "a correlation"),
+		between("slowdown.margin_over_steady", s.MarginOverSteady, 0, 1, "a correlation"),
 		{
 			"slowdown.antagonist_correlation_threshold", s.RatioBound == 0 || s.AntagonistCorrelationThreshold < 1-1/s.RatioBound,
 			fmt.Sprintf("is %g, which no suspect can reach: ratio_bound %g bounds scores at %.3g", s.AntagonistCorrelationThreshold, s.RatioBound, 1-1/s.RatioBound),

@@ -37,16 +37,36 @@ func (c *Config) Params(platform string) engine.Params {
 		Limits: engine.Limits{MaxHeldTasks: c.Limits.MaxHeldTasks, MaxBETaken: c.Limits.MaxBECPUTaken},
 	}
 	e.Outlier.MinRise[model.SourceSlowdown] = c.Slowdown.MinRise
-	e.Hardcap.Antagonist[model.SourceCPI] = antagonist.Params{Threshold: p.AntagonistCorrelationThreshold}
+	e.Hardcap.Antagonist[model.SourceCPI] = antagonist.Params{
+		Threshold: p.AntagonistCorrelationThreshold, Margin: p.MarginOverMedian, Steady: p.MarginOverSteady,
+	}
 	e.Hardcap.Antagonist[model.SourceSlowdown] = antagonist.Params{
 		Threshold: c.Slowdown.AntagonistCorrelationThreshold, Offset: 1, Bound: c.Slowdown.RatioBound,
-		MinSuspectCPU: c.Slowdown.MinSuspectCPU, Margin: c.Slowdown.MarginOverMedian,
+		MinSuspectCPU: c.Slowdown.MinSuspectCPU, Margin: c.Slowdown.MarginOverMedian, Steady: c.Slowdown.MarginOverSteady,
 	}
+	c.beyond(&e.Hardcap)
 	for src := range model.NumSources {
 		e.Sources[src] = slices.Contains(c.Signals, src.String())
 	}
 	_ = e.Mode.UnmarshalText([]byte(c.Mode)) // checked by Validate
 	return e
+}
+
+// beyond fills in the policies that go beyond the seed, whether they are on or not.
+func (c *Config) beyond(h *hardcap.Params) {
+	g, f, n := &c.Groups, &c.Feedback, &c.Confirm
+	h.Groups = hardcap.Groups{
+		Enabled: g.Enabled, MaxMembers: g.MaxMembers, Explained: g.Explained, Gain: g.Gain, Chance: g.Chance,
+		Threshold: g.CorrelationThreshold, HelpShare: g.HelpShare, ProbeWindows: g.ProbeWindows,
+	}
+	h.Feedback = hardcap.Feedback{
+		Enabled: f.Enabled, AllowedSigmas: f.AllowedSigmas, Step: f.Step, LoosenAfter: f.LoosenAfter, TightenAfter: f.TightenAfter,
+		RetryWindows: f.RetryWindows, MildExcess: f.MildExcess, MaxDurationNsec: f.MaxDuration.Nanoseconds(),
+	}
+	h.Confirm = hardcap.Confirm{
+		Enabled: n.Enabled, Margin: n.Margin, Windows: n.Windows, UsageShare: n.UsageShare, Drop: n.Drop, Sigmas: n.Sigmas,
+		MaxPerIncident: n.MaxPerIncident, MaxPerHour: n.MaxPerHour,
+	}
 }
 
 // Rules returns the task rules of a checked configuration.

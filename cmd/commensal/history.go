@@ -120,6 +120,8 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	fmt.Fprintf(w, "\nround %d at %s: %d suspects, score asked for %.2f", n, at(r.MonoNsec), r.Considered, r.Threshold)
 	if r.Margin > 0 {
 		fmt.Fprintf(w, " (median %.2f + margin %.2f)", r.Median, r.Margin)
+	} else if r.Steady != 0 {
+		fmt.Fprintf(w, " (a steady suspect scores %.2f)", r.Steady)
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -135,7 +137,14 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	if r.Chosen == nil {
 		return
 	}
+	if len(r.Members) > 0 {
+		printMembers(w, r, at)
+		return
+	}
 	did := "held"
+	if r.Nudge {
+		did = "nudged"
+	}
 	if r.AppliedNsec == 0 {
 		did = "chose to hold" // in observe mode, or before the kernel answered
 	}
@@ -143,8 +152,48 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	if r.AppliedNsec > 0 {
 		fmt.Fprintf(w, " from %s", at(r.AppliedNsec))
 	}
+	printEffect(w, r)
+}
+
+// printEffect says what became of a round's caps.
+func printEffect(w io.Writer, r *model.Round) {
 	if r.WindowsJudged > 0 {
 		fmt.Fprintf(w, ": signal %.3g before, %.3g after (%d windows)", r.SignalBefore, r.SignalAfter, r.WindowsJudged)
 	}
 	fmt.Fprintf(w, ": %s\n", r.Verdict)
+	if r.Nudge {
+		word := "refuted or undecided"
+		if r.Confirmed {
+			word = "confirmed"
+		}
+		fmt.Fprintf(w, "  the nudge lasted %.3g s and took %.3g CPU-seconds: %s\n", float64(r.HeldNsec)/1e9, r.LostCPUSec, word)
+	}
+	if r.Steps > 0 {
+		fmt.Fprintf(w, "  the caps were changed %d times; at last they left %.0f %% of what the task used at most\n", r.Steps, 100*r.Level)
+	}
+}
+
+// printMembers shows a round in which a group was held.
+func printMembers(w io.Writer, r *model.Round, at func(int64) string) {
+	fmt.Fprintf(w, "  a group: score %.2f, explains %.0f %% of the victim's ups and downs", r.GroupScore, 100*r.Explained)
+	if r.AppliedNsec > 0 {
+		fmt.Fprintf(w, "; held from %s", at(r.AppliedNsec))
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  MEMBER\tSCORE\tCPU\tCAP\tADDS\tVERDICT")
+	for i := range r.Members {
+		m := &r.Members[i]
+		verdict := m.Verdict
+		if verdict == "" {
+			verdict = "not tried apart"
+		}
+		if m.Alike {
+			verdict += "; moves as another member does"
+		}
+		fmt.Fprintf(tw, "  %s\t%.2f\t%.2f\t%.3g\t%.0f %%\t%s\n", m.Path, m.Score, m.Usage, m.Cap, 100*m.Gain, verdict)
+	}
+	_ = tw.Flush() // the writer's error shows at the end
+	fmt.Fprint(w, "  together")
+	printEffect(w, r)
 }

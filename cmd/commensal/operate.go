@@ -209,6 +209,11 @@ func printIncidents(w io.Writer, st *agent.Status) {
 	for _, inc := range list {
 		var held []string
 		for _, r := range inc.Rounds {
+			for _, m := range r.Members {
+				if m.Path != r.ChosenPath {
+					held = append(held, m.Path)
+				}
+			}
 			if r.ChosenPath != "" {
 				held = append(held, r.ChosenPath)
 			}

@@ -34,7 +34,12 @@
 // `commensal-lab run first-light`; docs/FIRST-LIGHT.md has the table.
 //
 // What it cannot do: tell apart two suspects with the same rhythm, or find a group whose
-// members take turns; verification by capping is the answer to the first.
+// members take turns. Verification by capping is the answer to the first (and, where it is
+// turned on, confirmation); group.go is one to the second.
+//
+// A margin over a steady suspect (Steady; 0 in the seed) answers a weakness of the bare
+// threshold: once the victim has suffered for most of the window, a task that uses the same
+// CPU all the time scores nearly as much as the culprit, and is held when that one cannot be.
 package antagonist
 
 import (
@@ -56,6 +61,7 @@ type Params struct {
 	Bound         float64 `json:"bound"`           // on signal / threshold; 0: none
 	MinSuspectCPU float64 `json:"min_suspect_cpu"` // CPU-sec/sec in bad windows; 0: none
 	Margin        float64 `json:"margin"`          // over the median score; 0: none
+	Steady        float64 `json:"steady"`          // over what a steady suspect scores; 0: none
 }
 
 // History keeps the windows of the correlation window: signals of victims and usages
@@ -182,6 +188,7 @@ type Score struct {
 type Analysis struct {
 	Scores  []Score
 	Median  float64 // of the scores of the suspects that ran at all
+	Steady  float64 // what a suspect scores that used the same CPU in every window
 	Windows int     // that counted
 	Bad     int     // of them above the threshold
 }
@@ -243,6 +250,22 @@ func (h *History) weights(p *Params, signal []float64, threshold float64, out *A
 		}
 	}
 	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
+	if p.Steady > 0 && out.Windows > 0 {
+		out.Steady = steady(h.bad, h.good)
+	}
+}
+
+// steady is what a suspect scores whose usage knows nothing of the victim: the longer the
+// victim has suffered, the more.
+func steady(bad, good []weighted) float64 {
+	sum := 0.0
+	for _, w := range bad {
+		sum += w.weight
+	}
+	for _, w := range good {
+		sum += w.weight
+	}
+	return sum / float64(len(bad)+len(good))
 }
 
 // score scores the rows from first on, as many as there are lanes, without the victim's.
@@ -307,12 +330,16 @@ func median(s []Score) float64 {
 // Needed returns the score that a suspect must reach in this analysis, and whether the
 // margin over the median decided it.
 func (p *Params) Needed(a *Analysis) (needed float64, byMargin bool) {
+	needed = p.Threshold
+	if p.Steady > 0 && a.Windows > 0 {
+		needed = min(1, max(needed, a.Steady+p.Steady))
+	}
 	if p.Margin > 0 && len(a.Scores) >= minForMedian {
-		if m := a.Median + p.Margin; m > p.Threshold {
+		if m := a.Median + p.Margin; m > needed {
 			return math.Min(m, 1), true
 		}
 	}
-	return p.Threshold, false
+	return needed, false
 }
 
 // Check reports whether a history that was read from a record is whole.

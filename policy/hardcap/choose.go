@@ -17,6 +17,8 @@ const maxSuspects = 10
 // suspects (figures 8a, 11a) lie within 0.1 of their neighbours.
 const clearlyBetter = 0.1
 
+const heldAlready = "held already"
+
 // analyse runs at most one correlation a second (section 4.2), for the incident that
 // has waited longest.
 func (s *State) analyse(p *Params, in *Input, out *Output) {
@@ -41,6 +43,19 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
 	r := model.Round{MonoNsec: in.NowNsec, SignalBefore: inc.LastSignal, Considered: len(s.analysis.Scores), Median: s.analysis.Median}
 	pick := s.choose(p, ap, in, inc, &r)
+	if who := s.elsewhere(inc); who != "" && (p.Groups.Enabled || p.Confirm.Enabled) {
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold,
+			Reason: fmt.Sprintf("waits: a suspect is on trial for the sake of %s, which may help here too", who),
+		})
+		return
+	}
+	if p.Groups.Enabled && s.holdGroup(p, ap, in, out, inc, &r, pick) {
+		return
+	}
+	if p.Confirm.Enabled && s.nudge(p, ap, in, out, inc, &r, pick) {
+		return
+	}
 	if pick < 0 {
 		s.nobody(p, in, out, inc, r)
 		return
@@ -49,17 +64,21 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	task := in.Tasks.Get(chosen.Num)
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
+	s.before(p, in, inc, &r)
+	r.Level = s.firstLevel(p, inc, r.Cap, r.Peak)
 	inc.Rounds = append(inc.Rounds, r)
 	s.reportLeftAlone(in, out, inc, &r)
 	does := "holds"
 	if in.Mode != model.ModeEnforce {
 		does = "would hold"
 	}
-	reason := fmt.Sprintf("score %.2f of %.2f asked for; %s %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, does, task.Path, r.Cap, inc.VictimPath)
+	limit := loosened(r.Cap, r.Peak, r.Level)
+	reason := fmt.Sprintf("score %.2f of %.2f asked for; %s %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, does, task.Path, limit, inc.VictimPath)
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
+		s.renewKept(p, in, out, inc)
 		out.Claims = append(out.Claims, model.Claim{
-			Task: num, Cap: r.Cap, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
+			Task: num, Cap: limit, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
 			MadeNsec: in.NowNsec, ExpiresNsec: in.NowNsec + p.DurationNsec, UsageAtClaim: chosen.Usage,
 		})
 	} else {
@@ -68,7 +87,7 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideCap, Task: num, Score: chosen.Value, Threshold: r.Threshold, Value: r.Cap, Reason: reason,
+		Kind: model.DecideCap, Task: num, Score: chosen.Value, Threshold: r.Threshold, Value: limit, Reason: reason,
 	})
 }
 
@@ -94,7 +113,7 @@ func (s *State) nobody(p *Params, in *Input, out *Output, inc *Incident, r model
 func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Incident, r *model.Round) int {
 	a := &s.analysis
 	needed, byMargin := ap.Needed(a)
-	r.Threshold = needed
+	r.Threshold, r.Steady = needed, a.Steady
 	if byMargin {
 		r.Margin = ap.Margin
 	}
@@ -104,6 +123,9 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Inciden
 		sus, may := s.weigh(ap, in, inc, sc, needed)
 		if may && sc.Value < untouchable-clearlyBetter {
 			sus.Verdict, may = "a suspect that nobody can hold explains the victim clearly better", false
+		}
+		if sus.Verdict == heldAlready {
+			s.complain(inc, sc.Num)
 		}
 		if sus.Kind != model.SuspectTask && sc.Value >= needed {
 			untouchable = max(untouchable, sc.Value)
@@ -165,7 +187,7 @@ func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antag
 	case in.Ledger.Exempt(sc.Num):
 		sus.Verdict = "left alone: an operator freed it"
 	case in.Ledger.Held(sc.Num):
-		sus.Verdict = "held already"
+		sus.Verdict = heldAlready
 	default:
 		return sus, true
 	}

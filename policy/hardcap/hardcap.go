@@ -25,12 +25,18 @@
 //   - Nothing can be done (case 4): CannotFix, with what was tried and why it failed; the
 //     victim is left in peace for RetryAfter, so that a hopeless case does not flood.
 //
+// Three policies go beyond the seed, each with its own switch (params.go) and file: groups of
+// suspects (group.go, trial.go), caps that follow the victim (feedback.go), and nudges that
+// settle split evidence (confirm.go). While one of the first and the last is on, incidents
+// wait for each other's verification: what one tries may cure the others' victims too.
+//
 // In observe mode the pick is recorded as it would be done and nothing is concluded from
 // an effect that did not happen: no verification, no second round.
 package hardcap
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/antagonist"
@@ -53,6 +59,10 @@ type Params struct {
 	IDPrefix string `json:"id_prefix"`
 	// Correlation parameters by signal source.
 	Antagonist [model.NumSources]antagonist.Params `json:"antagonist"`
+	// Beyond the seed, each with its own switch.
+	Groups   Groups   `json:"groups"`
+	Feedback Feedback `json:"feedback"`
+	Confirm  Confirm  `json:"confirm"`
 }
 
 // HoldState is what the ledger says of a claim of this policy.
@@ -138,6 +148,9 @@ type Incident struct {
 	Fresh      bool            `json:"fresh"`       // has a window that was not analysed yet
 	LastSignal float64         `json:"last_signal"` // the latest outlier's
 	WatchUntil int64           `json:"watch_until"` // a recovered incident is watched until its cap ends
+
+	Trial *Trial `json:"trial,omitempty"` // a member of a group that is released to see
+	Loose *Loose `json:"loose,omitempty"` // how far the caps are loosened
 }
 
 // Peace keeps a victim from being analysed again too soon.
@@ -153,7 +166,15 @@ type State struct {
 	Peace        []Peace    `json:"peace"`
 	LastAnalysis int64      `json:"last_analysis"`
 
+	Tested []Tested `json:"tested,omitempty"` // what trials and nudges have shown
+
+	NudgedAt   []int64 `json:"nudged_at,omitempty"`   // nudges of the last hour
+	NudgedNsec int64   `json:"nudged_nsec,omitempty"` // time that suspects were nudged, in all
+	NudgedLost float64 `json:"nudged_lost,omitempty"` // CPU-seconds that they lost by it
+
 	analysis antagonist.Analysis // scratch
+	group    antagonist.Group
+	may      []antagonist.Candidate
 }
 
 // Step advances every incident by one tick.
@@ -281,6 +302,9 @@ func (o *Output) change(inc *Incident) {
 func snapshotOf(inc *Incident) model.Incident {
 	c := inc.Incident
 	c.Rounds = append([]model.Round(nil), inc.Rounds...)
+	for i := range c.Rounds {
+		c.Rounds[i].Members = append([]model.Member(nil), c.Rounds[i].Members...)
+	}
 	c.Tried = append([]string(nil), inc.Tried...)
 	return c
 }
@@ -293,7 +317,7 @@ func (s *State) giveBack(out *Output, inc *Incident, why string) {
 		if r.Chosen == nil {
 			continue
 		}
-		out.Drops = append(out.Drops, Drop{Task: *r.Chosen, Incident: inc.ID, Reason: why})
+		inc.dropRound(out, r, why)
 		if r.Verdict == "" {
 			r.Verdict = why
 		}
@@ -359,6 +383,9 @@ func (s *State) sweep(in *Input) {
 		}
 	}
 	s.Peace = peace
+	s.Tested = slices.DeleteFunc(s.Tested, func(c Tested) bool {
+		return in.NowNsec >= c.UntilNsec || in.Tasks.Get(c.Task) == nil
+	})
 }
 
 // round returns the current round, nil before the first.

@@ -15,7 +15,7 @@ const windowSlack = 10 // a tenth
 // awaitHold waits for the kernel's answer to the cap.
 func (s *State) awaitHold(p *Params, in *Input, out *Output, inc *Incident) {
 	r := inc.round()
-	h := in.Ledger.Hold(*r.Chosen, inc.ID)
+	h := standing(in, inc, r)
 	switch h.State {
 	case HoldAsked:
 		return
@@ -46,9 +46,13 @@ func judged(in *Input, r *model.Round) bool {
 // verify watches the victim after the cap.
 func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Victim) {
 	r := inc.round()
-	h := in.Ledger.Hold(*r.Chosen, inc.ID)
+	h := standing(in, inc, r)
 	if h.State == HoldFailed {
 		s.nextRound(p, in, out, inc, h.Why)
+		return
+	}
+	if r.Nudge && !r.Confirmed {
+		s.judgeNudge(p, in, out, inc, v, h)
 		return
 	}
 	if h.State == HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
@@ -59,14 +63,7 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
 		return
 	}
-	inc.SignalSum += v.Signal
-	r.WindowsJudged++
-	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
-	if v.Verdict == outlier.Good {
-		inc.GoodInRow++
-	} else {
-		inc.GoodInRow = 0
-	}
+	inc.judge(r, v)
 	switch {
 	case inc.GoodInRow >= p.RecoveredWindows:
 		inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
@@ -76,13 +73,28 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 		out.ClearFlags = append(out.ClearFlags, inc.Victim)
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideVerified, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
-			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s held", inc.Source, inc.GoodInRow, r.ChosenPath),
+			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s held", inc.Source, inc.GoodInRow, heldNames(r)),
 		})
+	case s.tightenMild(p, in, out, inc):
+	case r.WindowsJudged >= p.VerifyWindows && p.Groups.Enabled && s.keep(p, in, out, inc, v):
+		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	case r.WindowsJudged >= p.VerifyWindows:
 		s.takeBack(in, out, inc, v)
 		s.nextRound(p, in, out, inc, "the victim did not recover")
 	default:
 		out.change(inc)
+	}
+}
+
+// judge takes a window in that was measured under the cap.
+func (inc *Incident) judge(r *model.Round, v *Victim) {
+	inc.SignalSum += v.Signal
+	r.WindowsJudged++
+	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
+	if v.Verdict == outlier.Good {
+		inc.GoodInRow++
+	} else {
+		inc.GoodInRow = 0
 	}
 }
 
@@ -96,7 +108,7 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 	inc.SignalSum += v.Signal
 	r.WindowsJudged++
 	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
-	if v.Verdict != outlier.Outlier {
+	if s.tend(p, in, out, inc, v) || v.Verdict != outlier.Outlier {
 		return
 	}
 	inc.HurtSum += v.Signal
@@ -105,13 +117,17 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 		return
 	}
 	inc.State, inc.ClosedNsec, inc.WatchUntil = model.Searching, 0, 0
+	inc.Trial, inc.Loose = nil, nil
 	inc.Signal, inc.Violations, inc.SearchLeft, inc.Fresh = v.Signal, v.Violations, p.SearchWindows, true
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideRelapse, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
-		Reason: fmt.Sprintf("suffers again while %s is held", r.ChosenPath),
+		Reason: fmt.Sprintf("suffers again while %s %s held", heldNames(r), are(r)),
 	})
 	if helped(p, inc, r) {
 		r.Verdict = "helped at first; somebody else hurts the victim now"
+		return
+	}
+	if p.Groups.Enabled && s.keep(p, in, out, inc, v) {
 		return
 	}
 	r.Verdict = "the recovery was a coincidence"
@@ -137,7 +153,7 @@ func helped(p *Params, inc *Incident, r *model.Round) bool {
 // takeBack gives a cap back that did not help.
 func (s *State) takeBack(in *Input, out *Output, inc *Incident, v *Victim) {
 	r := inc.round()
-	out.Drops = append(out.Drops, Drop{Task: *r.Chosen, Incident: inc.ID, Reason: "it did not help the victim"})
+	inc.dropRound(out, r, "it did not help the victim")
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Value: v.Signal, Threshold: v.Threshold,
 		Reason: fmt.Sprintf("holding it did not bring %s of %s under its threshold", inc.Source, inc.VictimPath),
@@ -156,8 +172,8 @@ func (s *State) nextRound(p *Params, in *Input, out *Output, inc *Incident, verd
 // exclude drops the held suspect out of the next round, or ends the incident when the
 // rounds are used up.
 func (s *State) exclude(p *Params, in *Input, out *Output, inc *Incident) {
-	inc.Excluded = append(inc.Excluded, *inc.round().Chosen)
-	if len(inc.Rounds) >= p.MaxRounds {
-		s.cannotFix(p, in, out, inc, fmt.Sprintf("%d suspects were held one after the other and the victim still suffers", len(inc.Rounds)))
+	inc.Excluded = append(inc.Excluded, heldIn(inc.round())...)
+	if n := inc.spent(); n >= p.MaxRounds {
+		s.cannotFix(p, in, out, inc, fmt.Sprintf("%d suspects were held one after the other and the victim still suffers", n))
 	}
 }

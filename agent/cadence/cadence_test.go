@@ -1,4 +1,4 @@
-package agent
+package cadence
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ import (
 // TestScheduleSeed: CPI2 section 3.1, a 10 second period once a minute, with a tick a
 // second in between.
 func TestScheduleSeed(t *testing.T) {
-	s := newSchedule(10*time.Second, time.Minute)
+	s := New(10*time.Second, time.Minute)
 	marks := map[int64]model.WindowMark{}
 	ticks := 0
 	for at := int64(0); at < int64(3*time.Minute); ticks++ {
-		next, mark := s.next(at)
+		next, mark := s.Next(at)
 		if next <= at {
 			t.Fatalf("after %d comes %d", at, next)
 		}
@@ -40,14 +40,14 @@ func TestScheduleSeed(t *testing.T) {
 // period is no multiple of a second, and missed ones are not made up.
 func TestScheduleBackToBack(t *testing.T) {
 	const both = model.WindowStart | model.WindowEnd
-	s := newSchedule(250*time.Millisecond, 250*time.Millisecond)
+	s := New(250*time.Millisecond, 250*time.Millisecond)
 	for k := int64(0); k < 8; k++ {
-		at, mark := s.next(k * 250e6)
+		at, mark := s.Next(k * 250e6)
 		if at != (k+1)*250e6 || mark != both {
 			t.Errorf("after window %d: at %d, mark %d", k, at, mark)
 		}
 	}
-	if at, mark := s.next(1_234_567_890); at != 1_250e6 || mark != both {
+	if at, mark := s.Next(1_234_567_890); at != 1_250e6 || mark != both {
 		t.Errorf("after a late turn: at %d, mark %d", at, mark)
 	}
 }

@@ -1,0 +1,214 @@
+package agent
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
+)
+
+// Recorder keeps what was read and decided; *record.Writer is the real one.
+type Recorder interface {
+	// Due reports whether the next Tick needs a Begin before it.
+	Due() bool
+	// Begin starts a segment with the engine's state as it is.
+	Begin(s *engine.State, wallNsec int64) error
+	// Tick appends one turn.
+	Tick(in *engine.Input, out *engine.Output) error
+}
+
+// Parts are what a Core is made of.
+type Parts struct {
+	Host   node.Host
+	Engine *engine.Engine
+	Record Recorder // nil: nothing is recorded
+	Clock  linux.Clock
+	// KillSwitch says whether the file is there whose path is KillSwitchPath.
+	KillSwitch     func() bool
+	KillSwitchPath string
+	Jobs           []string // that rules name
+	Log            *slog.Logger
+}
+
+// Core is the agent without its process: one turn observes, steps, records and applies.
+// The loop of Agent.Run gives it a machine, a disk and a clock; simulation testing gives
+// it simulated ones. It is not safe for concurrent use.
+type Core struct {
+	Parts
+	counts   counts
+	snap     model.Snapshot
+	in       engine.Input
+	results  []model.Result
+	commands []model.Command
+	failing  string // the last error of Observe or of the record, to log changes only
+	recent   []*model.Incident
+}
+
+// NewCore returns a core that has not turned yet.
+func NewCore(p Parts) *Core { return &Core{Parts: p} }
+
+// Tick takes one turn: observe, step, record, apply, report. mark says which edge of a
+// sampling window it is; 0 is a turn without a reading. The output is good until the next.
+func (c *Core) Tick(mark model.WindowMark) *engine.Output {
+	begin := c.Clock.MonoNsec()
+	c.in.Seq++
+	c.in.Snapshot = nil
+	c.in.WallNsec = c.Clock.WallNsec()
+	if mark != 0 {
+		if err := c.Host.Observe(mark, &c.snap); err != nil {
+			c.fail("the machine cannot be observed", err)
+		} else {
+			c.in.Snapshot = &c.snap
+		}
+	}
+	c.in.MonoNsec = c.Clock.MonoNsec()
+	c.in.Knobs = c.Host.Knobs(c.in.Knobs[:0])
+	c.in.Results, c.results = c.results, c.in.Results[:0]
+	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
+	c.in.KillSwitch = c.KillSwitch()
+	c.checkpoint()
+	out := c.Engine.Step(&c.in)
+	if c.Record != nil {
+		if err := c.Record.Tick(&c.in, out); err != nil {
+			c.fail("the record cannot be written", err)
+		}
+	}
+	c.results = c.Host.Apply(out.Changes, c.results[:0])
+	c.report(out)
+	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), mark)
+	return out
+}
+
+// checkpoint begins a new segment of the record when one is due.
+func (c *Core) checkpoint() {
+	if c.Record == nil || !c.Record.Due() {
+		return
+	}
+	if err := c.Record.Begin(c.Engine.State, c.in.WallNsec); err != nil {
+		c.fail("the record cannot be written", err)
+	}
+}
+
+// fail logs an error when it is another one than before: a full disk would otherwise
+// fill the log as well.
+func (c *Core) fail(what string, err error) {
+	c.counts.failures++
+	if text := what + ": " + err.Error(); text != c.failing {
+		c.failing = text
+		c.Log.Error(what, "error", err)
+	}
+}
+
+// maxRecent bounds the incidents that are kept for `status`; the record has them all.
+const maxRecent = 50
+
+// report logs what was decided and keeps the latest incidents.
+func (c *Core) report(out *engine.Output) {
+	for i := range out.Decisions {
+		d := &out.Decisions[i]
+		c.counts.decision(d)
+		c.Log.Info(d.Kind, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+	}
+	for _, inc := range out.Incidents {
+		c.keep(inc)
+	}
+}
+
+func (c *Core) keep(inc *model.Incident) {
+	for i := range c.recent {
+		if c.recent[i].ID == inc.ID {
+			c.recent[i] = inc
+			return
+		}
+	}
+	if len(c.recent) >= maxRecent {
+		c.recent = append(c.recent[:0], c.recent[1:]...)
+	}
+	c.recent = append(c.recent, inc)
+}
+
+// Take checks an operator's request and queues its command for the next turn.
+func (c *Core) Take(req Request, by string) Answer {
+	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, By: by}
+	tasks := &c.Engine.State.Tasks
+	switch req.Kind {
+	case model.CommandCap, model.CommandUncap:
+		t := tasks.ByPath(req.Task)
+		if t == nil {
+			return Answer{Error: fmt.Sprintf("no task %q; `commensal status` lists the tasks", req.Task)}
+		}
+		cmd.Task = t.Num
+		if req.Kind == model.CommandUncap {
+			break
+		}
+		if c.Engine.State.Killed {
+			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.KillSwitchPath)}
+		}
+		if t.Class != model.BE {
+			return Answer{Error: fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)}
+		}
+		if req.Cap < 0.001 || req.Cap > 1024 {
+			return Answer{Error: fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)}
+		}
+		if req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds() {
+			return Answer{Error: fmt.Sprintf("duration %g s; expected more than 0, at most a day", req.Duration)}
+		}
+		cmd.DurationNsec = int64(req.Duration * 1e9)
+	case model.CommandProtectOn, model.CommandProtectOff:
+		if req.Job != "" && !slices.Contains(c.Jobs, req.Job) {
+			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
+		}
+	default:
+		return Answer{Error: fmt.Sprintf("unknown command %q", req.Kind)}
+	}
+	c.commands = append(c.commands, cmd)
+	return Answer{Done: req.Kind}
+}
+
+// Restore puts everything back at the end.
+func (c *Core) Restore() error {
+	rep, err := c.Host.Restore()
+	if err != nil {
+		return err
+	}
+	LogReport(c.Log, &rep)
+	if n := rep.Count(node.NotRestored); n > 0 {
+		return fmt.Errorf("agent: %d limits could not be put back; `commensal restore` tries again", n)
+	}
+	return nil
+}
+
+// Recover puts back what an earlier agent left and starts a journal, which goes on with
+// what could not be put back. It returns also what people should be warned of. The caller
+// holds the journal's lock.
+func Recover(r linux.Restoring, log *slog.Logger) (j *journal.Journal, warnings []string, err error) {
+	rep, err := r.Run()
+	if err != nil {
+		return nil, nil, err
+	}
+	LogReport(log, &rep)
+	disk := r.Disk
+	if disk == nil {
+		disk = journal.RealDisk()
+	}
+	var left []journal.Limit
+	if rep.Unreadable != "" {
+		warnings = append(warnings, "an earlier journal could not be read completely: "+rep.Unreadable)
+	}
+	if n := rep.Count(node.NotRestored); n > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d limits of an earlier run could not be put back; see the log", n))
+		c, err := journal.ReadOn(disk, r.Journal)
+		if err != nil {
+			return nil, warnings, err
+		}
+		left = c.Limits
+	}
+	j, err = journal.ContinueOn(disk, r.Journal, r.Boot, left)
+	return j, warnings, err
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/record"
+)
+
+// What the policies beyond the seed did is told: the members of a group with what became of
+// each, what a nudge took, how far caps were loosened.
+func TestExplainBeyondTheSeed(t *testing.T) {
+	num := model.TaskNum(2)
+	suspects := []model.Suspect{{Task: 2, Path: "/a", Class: model.BE, Score: 0.31, Usage: 2, Verdict: "chosen: a member of the group"}}
+	inc := &model.Incident{
+		ID: "i-1", VictimPath: "/web", State: model.Recovered,
+		Rounds: []model.Round{{
+			Threshold: 0.35, Steady: 0.1, Chosen: &num, ChosenPath: "/b", Cap: 0.1, AppliedNsec: 1e9, Nudge: true, HeldNsec: 3e9, LostCPUSec: 5.7,
+			SignalBefore: 2, SignalAfter: 1.9, WindowsJudged: 2, Verdict: "refuted",
+		}, {
+			Threshold: 0.35, Suspects: suspects, Chosen: &num, ChosenPath: "/a", AppliedNsec: 9e9, GroupScore: 0.25, Explained: 0.97, Steps: 3, Level: 0.25,
+			SignalBefore: 2, SignalAfter: 1.4, WindowsJudged: 2, Verdict: "the victim recovered",
+			Members: []model.Member{
+				{Task: 2, Path: "/a", Score: 0.31, Usage: 2, Cap: 0.1, Gain: 0.5, Needed: true, Verdict: "needed: the victim suffered without it"},
+				{Task: 3, Path: "/c", Score: 0.2, Usage: 1, Cap: 0.1, Gain: 0.1, Alike: true},
+			},
+		}},
+	}
+	var b strings.Builder
+	if err := printStory(&b, &record.Story{Incident: inc}); err != nil {
+		t.Fatal(err)
+	}
+	rest := b.String()
+	for _, want := range []string{
+		"(a steady suspect scores 0.10)", "nudged /b to 0.1 CPU", "took 5.7 CPU-seconds: refuted or undecided",
+		"a group: score 0.25, explains 97 % of the victim's ups and downs", "MEMBER", "/a", "50 %", "needed: the victim suffered without it",
+		"not tried apart; moves as another member does", "together: signal 2 before, 1.4 after (2 windows): the victim recovered",
+		fmt.Sprintf("changed %d times; at last they left 25 %%", 3),
+	} {
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Fatalf("missing, in order: %q in\n%s", want, b.String())
+		}
+		rest = after
+	}
+}

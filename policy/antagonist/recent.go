@@ -1,0 +1,86 @@
+package antagonist
+
+import "github.com/commensal-io/commensal/model"
+
+// What the last windows say of one task: for policies that judge an effect.
+
+// back returns the slot of the window that is j windows old.
+func (h *History) back(j int) int { return (h.Next - 1 - j + 2*h.Cap) % h.Cap }
+
+// RecentSignal is the mean of a victim's last n signals above floor, and how many there
+// were.
+func (h *History) RecentSignal(num model.TaskNum, n int, floor float64) (mean float64, got int) {
+	i, ok := h.find(num)
+	if !ok {
+		return 0, 0
+	}
+	for j := 0; j < h.Filled && got < n; j++ {
+		if x := h.Rows[i].Signal[h.back(j)]; x != NoEvidence && x > floor {
+			mean += x
+			got++
+		}
+	}
+	if got == 0 {
+		return 0, 0
+	}
+	return mean / float64(got), got
+}
+
+// SinceOnset is the mean of a victim's signal from the oldest bad one on among its last n,
+// good and bad ones: what it suffered lately, pauses included.
+func (h *History) SinceOnset(num model.TaskNum, n int, threshold float64) float64 {
+	i, ok := h.find(num)
+	if !ok {
+		return 0
+	}
+	sum, mean, seen := 0.0, 0.0, 0
+	for j := 0; j < h.Filled && seen < n; j++ {
+		x := h.Rows[i].Signal[h.back(j)]
+		if x == NoEvidence {
+			continue
+		}
+		sum += x
+		seen++
+		if x > threshold {
+			mean = sum / float64(seen)
+		}
+	}
+	return mean
+}
+
+// RecentUsage is a suspect's mean CPU-sec/sec over the last n windows, whatever the victim
+// did in them.
+func (h *History) RecentUsage(num model.TaskNum, n int) float64 {
+	i, ok := h.find(num)
+	n = min(n, h.Filled)
+	if !ok || n < 1 {
+		return 0
+	}
+	sum := 0.0
+	for j := range n {
+		sum += h.Rows[i].Usage[h.back(j)]
+	}
+	return sum / float64(n)
+}
+
+// PeriodNsec is the time from one window's end to the next one's, 0 while there is but one.
+func (h *History) PeriodNsec() int64 {
+	if h.Filled < 2 {
+		return 0
+	}
+	return max(0, h.AtNsec[h.back(0)]-h.AtNsec[h.back(1)])
+}
+
+// PeakUsage is a suspect's greatest CPU-sec/sec in the history: a cap above it holds nothing
+// back.
+func (h *History) PeakUsage(num model.TaskNum) float64 {
+	i, ok := h.find(num)
+	if !ok {
+		return 0
+	}
+	peak := 0.0
+	for j := range h.Filled {
+		peak = max(peak, h.Rows[i].Usage[h.back(j)])
+	}
+	return peak
+}

@@ -1,0 +1,240 @@
+package hardcap
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+)
+
+// Active confirmation (Params.Confirm). Section 4.2 rejects an active scheme, because it
+// "may disrupt many innocent tasks", and leaves open to combine active measures with
+// passive ones. So it is used only where the passive evidence cannot decide: several
+// suspects within a margin of each other, or the best one just under the threshold. Then
+// the suspect that used most CPU among them is held for a window or two while the victim
+// suffers and the suspect runs. What follows:
+//
+//   - the victim's signal falls by half of its excess and more than its noise: confirmed;
+//     the nudge becomes a cap and is verified like any other;
+//   - it falls as much, but another suspect paused meanwhile: nothing is known, the suspect
+//     is let go and may be tried again;
+//   - it does not: refuted; the suspect is let go, is left out for the rest of the incident,
+//     and the next one is tried.
+//
+// What it costs is bounded (windows a nudge, nudges an incident and an hour), counted and
+// reported: the time held, and the CPU-seconds that the suspect would have used.
+
+const hourNsec = int64(3600e9)
+
+// nudgeSlack is how many windows without evidence a nudge may outlive.
+const nudgeSlack = 2
+
+// badBefore is how many bad windows before a nudge its effect is measured against.
+const badBefore = 3
+
+// nudge holds the prime suspect for a moment where the evidence is split. It reports
+// whether that is what this analysis led to, or waits for.
+func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, inc *Incident, r *model.Round, pick int) bool {
+	prime, split := s.split(p, ap, in, inc, r.Threshold, pick)
+	if prime < 0 || in.Mode != model.ModeEnforce || !s.mayNudge(p, in, inc) {
+		return false
+	}
+	sc := s.analysis.Scores[prime]
+	task := in.Tasks.Get(sc.Num)
+	if v := findVictim(in.Victims, inc.Victim); v == nil || v.Signal <= v.Threshold || in.History.RecentUsage(sc.Num, 1) < sc.Usage/2 {
+		inc.SearchLeft--
+		if inc.SearchLeft <= 0 {
+			return false
+		}
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold,
+			Reason: fmt.Sprintf("%s; waits for a moment in which %s runs and the victim suffers", undecided(split), task.Path),
+		})
+		return true
+	}
+	num := task.Num
+	r.Chosen, r.ChosenPath, r.Cap, r.Nudge = &num, task.Path, p.nudgeCap(task, sc.Usage), true
+	r.MeanBefore, _ = in.History.RecentSignal(inc.Victim, badBefore, inc.Threshold)
+	for i := range r.Suspects {
+		if r.Suspects[i].Task == num {
+			r.Suspects[i].Verdict = "nudged: the evidence is split"
+		} else if r.Suspects[i].Verdict == "chosen" {
+			r.Suspects[i].Verdict = "over the threshold, but the evidence is split"
+		}
+	}
+	inc.Rounds = append(inc.Rounds, *r)
+	inc.State = model.Holding
+	s.NudgedAt = append(s.NudgedAt, in.NowNsec)
+	period := max(in.History.PeriodNsec(), in.WindowNsec)
+	expires := in.NowNsec + min(p.DurationNsec, int64(p.Confirm.Windows+nudgeSlack)*period)
+	reason := fmt.Sprintf("score %.2f of %.2f asked for, and %s: holds %s to %.3g CPU for %d windows, to see whether %s recovers",
+		sc.Value, r.Threshold, undecided(split), task.Path, r.Cap, p.Confirm.Windows, inc.VictimPath)
+	s.renewKept(p, in, out, inc)
+	out.Claims = append(out.Claims, inc.claim(in, num, r.Cap, sc.Usage, expires, reason))
+	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Score: sc.Value, Threshold: r.Threshold, Value: r.Cap, Reason: reason})
+	return true
+}
+
+// undecided says why the passive evidence does not do.
+func undecided(among int) string {
+	if among == 1 {
+		return "the best suspect just misses it"
+	}
+	return fmt.Sprintf("the evidence is split among %d", among)
+}
+
+// nudgeCap is the cap of a nudge.
+func (p *Params) nudgeCap(t *model.Task, usage float64) float64 {
+	return max(p.capOf(t), p.Confirm.UsageShare*usage)
+}
+
+// mayNudge reports whether the bounds leave room for another nudge.
+func (s *State) mayNudge(p *Params, in *Input, inc *Incident) bool {
+	s.NudgedAt = slices.DeleteFunc(s.NudgedAt, func(at int64) bool { return in.NowNsec-at >= hourNsec })
+	n := 0
+	for i := range inc.Rounds {
+		if inc.Rounds[i].Nudge {
+			n++
+		}
+	}
+	return n < p.Confirm.MaxPerIncident && len(s.NudgedAt) < p.Confirm.MaxPerHour
+}
+
+// split finds the suspects among whom the passive evidence cannot decide, and returns the
+// one that used most CPU among them, which the score does not look at. prime is -1 when
+// the evidence is clear, or when there is none.
+func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident, needed float64, pick int) (prime, among int) {
+	prime = -1
+	top, untouchable := -2.0, -2.0
+	least := needed - p.Confirm.Margin
+	if pick >= 0 {
+		top = s.analysis.Scores[pick].Value
+	}
+	for i := range s.analysis.Scores {
+		sc := &s.analysis.Scores[i]
+		sus, may := s.weigh(ap, in, inc, sc, least)
+		if sus.Kind != model.SuspectTask && sc.Value >= least && sc.Usage >= leastRival {
+			untouchable = max(untouchable, sc.Value)
+		}
+		if !may || (i != pick && s.tested(sc.Num, false)) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Tasks.Get(sc.Num).Importance == model.Critical) {
+			continue
+		}
+		top = max(top, sc.Value)
+		if sc.Value < top-p.Confirm.Margin {
+			continue
+		}
+		among++
+		if prime < 0 || s.likelier(sc, &s.analysis.Scores[prime]) {
+			prime = i
+		}
+	}
+	if pick >= 0 && among < 2 {
+		return -1, among
+	}
+	return prime, among
+}
+
+// likelier ranks suspects of like score: who was found guilty before, then who used more.
+func (s *State) likelier(a, b *antagonist.Score) bool {
+	if ga, gb := s.tested(a.Num, true), s.tested(b.Num, true); ga != gb {
+		return ga
+	}
+	return a.Usage > b.Usage
+}
+
+// judgeNudge looks at the victim during a nudge, and decides at its end.
+func (s *State) judgeNudge(p *Params, in *Input, out *Output, inc *Incident, v *Victim, h Hold) {
+	r := inc.round()
+	if h.State == HoldNone {
+		s.endNudge(in, out, inc, "ended without enough evidence of the victim", false)
+		return
+	}
+	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+		return
+	}
+	inc.judge(r, v)
+	if r.WindowsJudged < p.Confirm.Windows {
+		out.change(inc)
+		return
+	}
+	drop := fmt.Sprintf("%s of %s went from %.3g to %.3g", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter)
+	switch {
+	case !inc.helpedBy(r, s.leastDrop(p), p.Confirm.Sigmas, badBefore):
+		s.endNudge(in, out, inc, drop+": refuted", true)
+	case s.rivalPaused(p, in, r) != "":
+		s.endNudge(in, out, inc, drop+", but "+s.rivalPaused(p, in, r)+" paused meanwhile: nothing is known", false)
+	default:
+		s.confirm(p, in, out, inc, drop)
+	}
+}
+
+// leastDrop is the share of the excess that must go away. With groups a part is enough: the
+// suspect is kept, and the others are sought beside it.
+func (s *State) leastDrop(p *Params) float64 {
+	if p.Groups.Enabled {
+		return min(p.Confirm.Drop, p.Groups.HelpShare)
+	}
+	return p.Confirm.Drop
+}
+
+// rivalPaused names a suspect of like score that used less than half of its usual CPU while
+// the nudge lasted, "" when there is none.
+func (s *State) rivalPaused(p *Params, in *Input, r *model.Round) string {
+	for i := range r.Suspects {
+		o := &r.Suspects[i]
+		if o.Task == *r.Chosen || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastRival || o.Score < r.Threshold-p.Confirm.Margin {
+			continue
+		}
+		if in.History.RecentUsage(o.Task, r.WindowsJudged) < o.Usage/2 {
+			return o.Path
+		}
+	}
+	return ""
+}
+
+// account counts what a nudge took.
+func (s *State) account(in *Input, r *model.Round) {
+	h := holdsOf(r)[0]
+	r.HeldNsec = max(0, in.NowNsec-r.AppliedNsec)
+	r.LostCPUSec = max(0, h.usage-r.Cap) * float64(r.HeldNsec) / 1e9
+	s.NudgedNsec += r.HeldNsec
+	s.NudgedLost += r.LostCPUSec
+}
+
+// endNudge lets a nudged suspect go. A refuted one is left out from now on.
+func (s *State) endNudge(in *Input, out *Output, inc *Incident, why string, refuted bool) {
+	r := inc.round()
+	s.account(in, r)
+	r.Verdict = why
+	inc.dropRound(out, r, "the nudge is over")
+	if refuted {
+		inc.Excluded = append(inc.Excluded, *r.Chosen)
+	}
+	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, max(1, inc.SearchLeft)
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideRefute, Task: *r.Chosen, Path: r.ChosenPath, Value: r.SignalAfter, Threshold: inc.Threshold,
+		Reason: fmt.Sprintf("%s; held for %.3g s, %.3g CPU-seconds lost", why, float64(r.HeldNsec)/1e9, r.LostCPUSec),
+	})
+}
+
+// confirm turns a nudge into a cap.
+func (s *State) confirm(p *Params, in *Input, out *Output, inc *Incident, drop string) {
+	r := inc.round()
+	task := in.Tasks.Get(*r.Chosen)
+	if task == nil { // it left meanwhile: what the victim does now is judged as after a cap
+		r.Confirmed = true
+		return
+	}
+	s.account(in, r)
+	if p.Feedback.Enabled {
+		r.Peak = in.History.PeakUsage(*r.Chosen)
+	}
+	s.noteTested(p, in, *r.Chosen, true)
+	r.Confirmed, r.Cap = true, p.capOf(task)
+	r.AppliedNsec = in.NowNsec
+	h := holdsOf(r)[0]
+	reason := fmt.Sprintf("confirmed: %s; holds %s to %.3g CPU", drop, r.ChosenPath, r.Cap)
+	out.Claims = append(out.Claims, inc.claim(in, h.task, r.Cap, h.usage, in.NowNsec+p.DurationNsec, reason))
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Value: r.Cap, Threshold: r.Threshold, Reason: reason})
+}

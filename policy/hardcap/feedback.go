@@ -1,0 +1,272 @@
+package hardcap
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Caps that follow the victim (Params.Feedback; section 9: "dynamically adjusting").
+//
+// Intuition. The seed's cap takes nearly all of a task's CPU, whatever the victim needs.
+// Here a cap begins as the seed's and is loosened step by step while the victim is well,
+// until the victim is not, and then tightened to the last level that was good. The level
+// is one number for all that an incident holds: 0 is the seed's cap, 1 the greatest usage.
+// It is linear in CPU, because that is what the work lost is linear in.
+//
+//   - Additive increase: two good windows are weak evidence, and the victim pays for a step
+//     too far. After a failure back to the last good level, at once; where that level fails
+//     too, half of it, and then the seed's cap.
+//   - No oscillation: a failed level is not tried again for RetryWindows, twice as long after
+//     each failure, and the steps become smaller. At most one change in LoosenAfter windows.
+//   - A window says something in favour of a level only if the held task presses against
+//     its cap: a pause of the antagonist proves nothing.
+//   - Other victims: one that suffers from a task that is held loosely for another's sake
+//     would find it "held already". Its complaint tightens the cap.
+//   - The hold is renewed while it is needed, and ends after MaxDuration at the latest, with
+//     the claim's own expiry: whatever happens here, a claim that nobody renews ends.
+
+// Loose is how far an incident's caps are loosened, and what is known of it. The level
+// itself stands in the round.
+type Loose struct {
+	Good        float64 `json:"good"` // the highest level known to be good
+	Bad         float64 `json:"bad"`  // the lowest level known to be bad; 0: none
+	GoodRow     int     `json:"good_row"`
+	BadRow      int     `json:"bad_row"`
+	Wait        int     `json:"wait"`  // good windows before the next attempt
+	Fails       int     `json:"fails"` // levels that were too loose
+	By          float64 `json:"by"`    // the next step
+	ChangedNsec int64   `json:"changed_nsec"`
+	StartNsec   int64   `json:"start_nsec"`
+	Complaint   bool    `json:"complaint,omitempty"` // another victim suffers from a task we hold
+}
+
+// Bounds on what failures do: the step is halved so often, the wait doubled so often. A step
+// that went well doubles the next one again, up to Step, unless a bad level is near.
+const (
+	maxHalved  = 2
+	maxDoubled = 4
+)
+
+// pressing is the share of its cap from which on a task is taken to press against it. A
+// task that runs in bursts shorter than a window is below its cap in the mean.
+const pressing = 0.5
+
+// mildShare is what a mild first cap leaves of the suspect's usage.
+const mildShare = 0.5
+
+// loosened is the cap at a level.
+func loosened(floor, peak, level float64) float64 {
+	return floor + level*max(0, peak-floor)
+}
+
+// firstLevel is 0, the seed's cap, or a milder one where the victim suffers but little.
+func (s *State) firstLevel(p *Params, inc *Incident, floor, peak float64) float64 {
+	f := &p.Feedback
+	if !f.Enabled || f.MildExcess <= 0 || inc.LastSignal > inc.Threshold*(1+f.MildExcess) || mildShare*peak <= floor {
+		return 0
+	}
+	return (mildShare*peak - floor) / (peak - floor)
+}
+
+// tightenMild goes from a mild first cap to the seed's when the victim does not recover. It
+// reports whether it did.
+func (s *State) tightenMild(p *Params, in *Input, out *Output, inc *Incident) bool {
+	r := inc.round()
+	if r.Level == 0 || inc.GoodInRow > 0 || r.WindowsJudged < p.Feedback.TightenAfter {
+		return false
+	}
+	if !s.step(p, in, out, inc, 0, "the mild cap does not bring it back") {
+		return false
+	}
+	r.AppliedNsec, r.WindowsJudged, inc.SignalSum = in.NowNsec, 0, 0
+	return true
+}
+
+// follow moves the level after the victim. It reports whether a bad window is its own doing.
+func (s *State) follow(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+	r, f := inc.round(), s.loose(p, inc)
+	held := inForce(in, inc)
+	if len(held) == 0 {
+		return false
+	}
+	if in.WindowStartNsec < f.ChangedNsec-in.WindowNsec/windowSlack {
+		return true // the window began before the last change
+	}
+	switch {
+	case v.Signal > allowed(p, v):
+		f.BadRow++
+		f.GoodRow = 0
+	case presses(in, r, held):
+		f.GoodRow++
+		f.BadRow = 0
+	default:
+		f.BadRow = 0
+	}
+	loose := r.Level > 0
+	switch {
+	case loose && (f.BadRow >= p.Feedback.TightenAfter || f.Complaint):
+		s.tighten(p, in, out, inc)
+	case f.GoodRow >= p.Feedback.LoosenAfter:
+		s.loosen(p, in, out, inc, held)
+	}
+	f.Complaint = false
+	return loose
+}
+
+// loose returns what is known of an incident's level.
+func (s *State) loose(p *Params, inc *Incident) *Loose {
+	if r := inc.round(); inc.Loose == nil {
+		inc.Loose = &Loose{Good: r.Level, By: p.Feedback.Step, ChangedNsec: r.AppliedNsec, StartNsec: r.AppliedNsec}
+	}
+	return inc.Loose
+}
+
+// settleLoose starts the judgement of the present level afresh.
+func (s *State) settleLoose(in *Input, inc *Incident) {
+	if f := inc.Loose; f != nil {
+		f.GoodRow, f.BadRow, f.ChangedNsec = 0, 0, in.NowNsec
+	}
+}
+
+// allowed is the signal that the victim may have.
+func allowed(p *Params, v *Victim) float64 {
+	k := p.Feedback.AllowedSigmas
+	if k == 0 {
+		return v.Threshold
+	}
+	limit := v.Spec.Mean + k*v.Spec.StdDev
+	if v.Source == model.SourceSlowdown {
+		return max(limit, v.Threshold) // whose sigmas mean nothing below its least rise
+	}
+	return limit
+}
+
+// presses reports whether any of the held tasks used its cap in the last window.
+func presses(in *Input, r *model.Round, held []holdOf) bool {
+	for _, h := range held {
+		if in.History.RecentUsage(h.task, 1) >= pressing*loosened(h.floor, h.peak, r.Level) {
+			return true
+		}
+	}
+	return false
+}
+
+// tighten goes back to the last good level, or where that has failed to half of it.
+func (s *State) tighten(p *Params, in *Input, out *Output, inc *Incident) {
+	r, f := inc.round(), inc.Loose
+	why := fmt.Sprintf("%s suffers at this level", inc.VictimPath)
+	if f.Complaint && f.BadRow < p.Feedback.TightenAfter {
+		why = "another victim suffers at this level"
+	}
+	next := f.Good
+	if next >= r.Level {
+		next = r.Level / 2
+	}
+	if next < p.Feedback.Step/(1<<maxHalved) {
+		next = 0
+	}
+	f.Bad, f.Good = r.Level, next
+	f.Wait = p.Feedback.RetryWindows << min(f.Fails, maxDoubled)
+	f.Fails++
+	f.By = max(f.By/2, p.Feedback.Step/(1<<maxHalved))
+	if s.step(p, in, out, inc, next, why) {
+		out.ClearFlags = append(out.ClearFlags, inc.Victim)
+	}
+}
+
+// loosen takes the next step, or gives everything back where there is none left.
+func (s *State) loosen(p *Params, in *Input, out *Output, inc *Incident, held []holdOf) {
+	r, f := inc.round(), inc.Loose
+	f.Good = max(f.Good, r.Level)
+	if f.Wait > 0 {
+		f.Wait--
+		return
+	}
+	least := p.Feedback.Step / (1 << maxHalved)
+	by := max(f.By, least)
+	next := r.Level + by
+	switch {
+	case f.Bad == 0:
+		f.By = min(2*by, p.Feedback.Step)
+	case next < f.Bad:
+	case (f.Bad-r.Level)/2 >= least/2:
+		next = (r.Level + f.Bad) / 2
+	default:
+		f.Bad = 0 // too close to it, and it was long ago: times may have changed
+	}
+	if r.Level < 1 {
+		s.step(p, in, out, inc, min(1, next), fmt.Sprintf("%s is well at this level", inc.VictimPath))
+		return
+	}
+	why := fmt.Sprintf("loosened step by step without %s suffering: given back", inc.VictimPath)
+	for _, h := range held {
+		out.Drops = append(out.Drops, Drop{Task: h.task, Incident: inc.ID, Reason: why})
+	}
+	inc.WatchUntil = in.NowNsec
+	r.Verdict += "; " + why
+	s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: *r.Chosen, Path: heldNames(r), Value: 1, Reason: why})
+}
+
+// step renews every claim of the incident at a level. It reports whether it could.
+func (s *State) step(p *Params, in *Input, out *Output, inc *Incident, level float64, why string) bool {
+	r, f := inc.round(), s.loose(p, inc)
+	until := min(in.NowNsec+p.DurationNsec, f.StartNsec+p.Feedback.MaxDurationNsec)
+	held := inForce(in, inc)
+	if until <= in.NowNsec || len(held) == 0 {
+		return false
+	}
+	word := "loosened"
+	switch {
+	case level < r.Level:
+		word = "tightened"
+	case level == r.Level:
+		word = "held on"
+	}
+	for _, h := range held {
+		limit := loosened(h.floor, h.peak, level)
+		reason := fmt.Sprintf("%s: %s to %.3g CPU of the %.3g it used at most", why, word, limit, h.peak)
+		out.Claims = append(out.Claims, inc.claim(in, h.task, limit, h.usage, until, reason))
+		s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: h.task, Path: h.path, Value: limit, Reason: reason})
+	}
+	if level != r.Level {
+		r.Steps++
+		s.settleLoose(in, inc)
+		f.ChangedNsec = in.NowNsec
+	}
+	r.Level = level
+	inc.WatchUntil = max(inc.WatchUntil, until)
+	return true
+}
+
+// renewShare: a hold that is still needed is renewed in the last part of its time.
+const renewShare = 3
+
+// keepAlive renews a hold that would end while the held tasks press against it.
+func (s *State) keepAlive(p *Params, in *Input, out *Output, inc *Incident) {
+	r, f := inc.round(), s.loose(p, inc)
+	if inc.WatchUntil-in.NowNsec > p.DurationNsec/renewShare || f.StartNsec+p.Feedback.MaxDurationNsec <= inc.WatchUntil {
+		return
+	}
+	if held := inForce(in, inc); presses(in, r, held) {
+		s.step(p, in, out, inc, r.Level, fmt.Sprintf("still needed by %s", inc.VictimPath))
+	}
+}
+
+// complain is heard where a task is held loosely for the sake of another victim.
+func (s *State) complain(by *Incident, task model.TaskNum) {
+	for i := range s.Incidents {
+		inc := &s.Incidents[i]
+		if inc.ID == by.ID || inc.State != model.Recovered || inc.Loose == nil || inc.round().Level == 0 {
+			continue
+		}
+		for k := range inc.Rounds {
+			if inc.Rounds[k].Chosen == nil {
+				continue
+			}
+			for _, n := range heldIn(&inc.Rounds[k]) {
+				inc.Loose.Complaint = inc.Loose.Complaint || n == task
+			}
+		}
+	}
+}

@@ -1,0 +1,342 @@
+package hardcap
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+)
+
+// Groups of antagonists, found and given back (Params.Groups).
+//
+// A group comes about in two ways. Passively: a set explains the victim's ups and downs
+// together (policy/antagonist, group.go); its members are held in one round, as many as the
+// limits allow, and verified as one. By steps: a cap took a significant part of the distress
+// away but not enough; it is kept, and the next suspect is sought beside it.
+//
+// A set that was held for a correlation may hold innocents. Once the victim is well each
+// member is therefore released on trial, the one that explains least first, and held again
+// only if the victim suffers while it runs. A window in which the released member does not
+// run says nothing about it.
+
+// sureSigmas: a change of the victim's mean that is taken for an effect is at least so many
+// standard errors.
+const sureSigmas = 2
+
+// leastRival is the CPU-sec/sec below which a suspect that nobody can hold is no rival: what
+// is left over when the tasks are taken from the node is never quite zero.
+const leastRival = 0.05
+
+// holdGroup looks for a group and asks for it. It reports whether there is one. pick is the
+// single suspect that the seed's rule would hold, or -1: a group must contain it.
+func (s *State) holdGroup(p *Params, ap *antagonist.Params, in *Input, out *Output, inc *Incident, r *model.Round, pick int) bool {
+	rivals := s.candidates(ap, in, inc, pick)
+	g := antagonist.GroupParams{
+		MaxMembers: p.Groups.MaxMembers, Explained: p.Groups.Explained, Gain: p.Groups.Gain,
+		Chance: p.Groups.Chance, Threshold: p.Groups.Threshold,
+	}
+	if g.Threshold == 0 {
+		g.Threshold = r.Threshold
+	}
+	first := antagonist.NoTask
+	if pick >= 0 {
+		first = s.analysis.Scores[pick].Num
+	}
+	in.History.Group(ap, &g, inc.Victim, inc.Threshold, s.may, rivals, first, &s.group)
+	if len(s.group.Members) == 0 {
+		return false
+	}
+	s.askForGroup(p, in, out, inc, *r)
+	return true
+}
+
+// candidates gathers who may be a member of a group, and returns the rivals. Who is held
+// already is among them: what it explains needs no other explanation.
+func (s *State) candidates(ap *antagonist.Params, in *Input, inc *Incident, pick int) (rivals []antagonist.Candidate) {
+	s.may = s.may[:0]
+	for i := range s.analysis.Scores {
+		sc := &s.analysis.Scores[i]
+		sus, may := s.weigh(ap, in, inc, sc, -1)
+		c := antagonist.Candidate{Score: *sc, Held: sus.Verdict == heldAlready, Guilty: s.tested(sc.Num, true)}
+		switch {
+		case sus.Kind != model.SuspectTask:
+			if sc.Usage >= leastRival {
+				rivals = append(rivals, c)
+			}
+		case c.Held, may && (i == pick || !s.tested(sc.Num, false)) && (i == pick || in.Tasks.Get(sc.Num).Importance != model.Critical):
+			s.may = append(s.may, c)
+		}
+	}
+	return rivals
+}
+
+// elsewhere names the victim of another incident for which somebody was held a moment ago, or
+// released on trial, "" when there is none. One intervention at a time: the same hold may cure both victims,
+// and two at once could not be told apart.
+func (s *State) elsewhere(inc *Incident) string {
+	for i := range s.Incidents {
+		if o := &s.Incidents[i]; o.ID != inc.ID && (o.State == model.Holding || o.State == model.Verifying || o.Trial != nil) {
+			return o.VictimPath
+		}
+	}
+	return ""
+}
+
+// askForGroup makes the round of a group that was found.
+func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r model.Round) {
+	r.GroupScore, r.Explained = s.group.Score, s.group.Explained
+	beside := ""
+	for _, m := range s.group.Members {
+		task := in.Tasks.Get(m.Num)
+		if m.Held {
+			beside += " beside " + task.Path + " (held already)"
+			continue
+		}
+		r.Members = append(r.Members, model.Member{
+			Task: m.Num, Path: task.Path, Score: m.Score, Usage: m.Usage, Gain: m.Gain, Cap: p.capOf(task), Alike: m.Alike,
+			Peak: in.History.PeakUsage(m.Num),
+		})
+		for i := range r.Suspects {
+			if r.Suspects[i].Task == m.Num {
+				r.Suspects[i].Verdict = "chosen: a member of the group"
+			}
+		}
+	}
+	num := r.Members[0].Task
+	r.Chosen, r.ChosenPath, r.Cap = &num, r.Members[0].Path, r.Members[0].Cap
+	s.before(p, in, inc, &r)
+	r.Level = s.firstLevel(p, inc, r.Cap, r.Members[0].Peak)
+	inc.Rounds = append(inc.Rounds, r)
+	does := "holds"
+	if in.Mode == model.ModeEnforce {
+		inc.State = model.Holding
+		s.renewKept(p, in, out, inc)
+	} else {
+		does = "would hold"
+		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
+		inc.round().Verdict = "observed only: nothing was written"
+		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
+	}
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideGroup, Task: inc.Victim, Score: r.GroupScore, Threshold: r.Threshold, Value: r.Explained,
+		Reason: fmt.Sprintf("%s%s: together %.0f %% of its ups and downs explained, score %.2f", heldNames(&r), beside, 100*r.Explained, r.GroupScore),
+	})
+	for i := range r.Members {
+		m := &r.Members[i]
+		limit := loosened(m.Cap, m.Peak, r.Level)
+		adds := fmt.Sprintf("adds %.0f %%", 100*m.Gain)
+		if m.Alike {
+			adds = "moves as another member does"
+		}
+		of := fmt.Sprintf("one of %d in a group, %s", len(s.group.Members), adds)
+		if len(s.group.Members) == 1 {
+			of = "it was found guilty a while ago"
+		}
+		reason := fmt.Sprintf("%s; %s %s to %.3g CPU for the sake of %s", of, does, m.Path, limit, inc.VictimPath)
+		if in.Mode == model.ModeEnforce {
+			out.Claims = append(out.Claims, inc.claim(in, m.Task, limit, m.Usage, in.NowNsec+p.DurationNsec, reason))
+		}
+		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Score: m.Score, Threshold: r.Threshold, Value: limit, Reason: reason})
+	}
+}
+
+func (inc *Incident) claim(in *Input, task model.TaskNum, limit, usage float64, expires int64, reason string) model.Claim {
+	return model.Claim{
+		Task: task, Cap: limit, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
+		MadeNsec: in.NowNsec, ExpiresNsec: expires, UsageAtClaim: usage,
+	}
+}
+
+// standing is what the ledger says of a round's claims: of a group's together, what stands
+// of it.
+func standing(in *Input, inc *Incident, r *model.Round) Hold {
+	if len(r.Members) == 0 {
+		return in.Ledger.Hold(*r.Chosen, inc.ID)
+	}
+	var all Hold
+	gone, failed := Hold{}, Hold{}
+	for i := range r.Members {
+		h := in.Ledger.Hold(r.Members[i].Task, inc.ID)
+		switch h.State {
+		case HoldAsked:
+			return h
+		case HoldInForce:
+			all = Hold{State: HoldInForce, SinceNsec: max(all.SinceNsec, h.SinceNsec)}
+		case HoldGone:
+			gone = h
+		case HoldFailed:
+			failed = h
+			if r.Members[i].Verdict == "" {
+				r.Members[i].Verdict = h.Why
+			}
+		}
+	}
+	switch {
+	case all.State == HoldInForce:
+		return all
+	case gone.State != HoldNone:
+		return gone
+	}
+	return failed
+}
+
+// heldIn lists the tasks that a round holds or held.
+func heldIn(r *model.Round) []model.TaskNum {
+	if len(r.Members) == 0 {
+		return []model.TaskNum{*r.Chosen}
+	}
+	nums := make([]model.TaskNum, len(r.Members))
+	for i := range r.Members {
+		nums[i] = r.Members[i].Task
+	}
+	return nums
+}
+
+// heldNames names what a round holds: "/a", "/a and /b", "/a, /b and /c".
+func heldNames(r *model.Round) string {
+	var names []string
+	for i := range r.Members {
+		if !r.Members[i].Released {
+			names = append(names, r.Members[i].Path)
+		}
+	}
+	if len(names) == 0 {
+		return r.ChosenPath
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// are is the verb that goes with heldNames.
+func are(r *model.Round) string {
+	if strings.Contains(heldNames(r), " and ") {
+		return "are"
+	}
+	return "is"
+}
+
+// dropRound gives a round's claims back.
+func (inc *Incident) dropRound(out *Output, r *model.Round, why string) {
+	for _, n := range heldIn(r) {
+		out.Drops = append(out.Drops, Drop{Task: n, Incident: inc.ID, Reason: why})
+	}
+}
+
+// spent counts the rounds that led nowhere.
+func (inc *Incident) spent() int {
+	n := 0
+	for i := range inc.Rounds {
+		if r := &inc.Rounds[i]; !r.Kept && (!r.Nudge || r.Confirmed) {
+			n++
+		}
+	}
+	return n
+}
+
+// before notes how the victim fared before a hold, for those who judge its effect.
+func (s *State) before(p *Params, in *Input, inc *Incident, r *model.Round) {
+	if p.Feedback.Enabled {
+		r.Peak = in.History.PeakUsage(*r.Chosen)
+	}
+	if p.Groups.Enabled || p.Confirm.Enabled {
+		r.MeanBefore = in.History.SinceOnset(inc.Victim, p.VerifyWindows, inc.Threshold)
+	}
+}
+
+// keep decides on a cap under which the victim did not recover: one that took a significant
+// part of its distress away is kept, and another suspect is sought. It reports whether that
+// is so.
+func (s *State) keep(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+	r := inc.round()
+	kept := len(heldIn(r))
+	for i := range inc.Rounds {
+		if inc.Rounds[i].Kept {
+			kept += len(heldIn(&inc.Rounds[i]))
+		}
+	}
+	if kept >= p.Groups.MaxMembers || r.MeanBefore <= 0 || !inc.helpedBy(r, p.Groups.HelpShare, sureSigmas, p.VerifyWindows) {
+		return false
+	}
+	r.Kept, r.Verdict = true, "helped, but not enough: kept"
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Value: r.SignalAfter, Threshold: v.Threshold,
+		Reason: fmt.Sprintf("mean %s of %s fell from %.3g to %.3g, which is not enough: kept, and the next one is sought", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter),
+	})
+	return true
+}
+
+// helpedBy asks whether the mean signal fell by a share of its excess over the spec's mean,
+// and by more than noise. The spec's deviation is that of a victim in peace; noise grows
+// with the level.
+func (inc *Incident) helpedBy(r *model.Round, share, sigmas float64, windowsBefore int) bool {
+	excess, fell := r.MeanBefore-inc.Spec.Mean, r.MeanBefore-r.SignalAfter
+	if !(excess > 0) || r.WindowsJudged == 0 || windowsBefore == 0 || inc.Spec.Mean <= 0 {
+		return false
+	}
+	noise := inc.Spec.StdDev * r.MeanBefore / inc.Spec.Mean * math.Sqrt(1/float64(windowsBefore)+1/float64(r.WindowsJudged))
+	return fell >= share*excess && fell >= sigmas*noise
+}
+
+// renewKept lets caps that helped in part last as long as the one that is added to them.
+func (s *State) renewKept(p *Params, in *Input, out *Output, inc *Incident) {
+	for i := range inc.Rounds {
+		r := &inc.Rounds[i]
+		if !r.Kept {
+			continue
+		}
+		for _, h := range holdsOf(r) {
+			if in.Ledger.Hold(h.task, inc.ID).State == HoldInForce {
+				out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, "it helped in part: held together with the next one"))
+			}
+		}
+	}
+}
+
+// holdsOf lists what a round holds or held: caps at their tightest, and the usage before.
+func holdsOf(r *model.Round) []holdOf {
+	if r.Chosen == nil {
+		return nil
+	}
+	if len(r.Members) == 0 {
+		h := holdOf{task: *r.Chosen, path: r.ChosenPath, floor: r.Cap, peak: r.Peak}
+		if i := slices.IndexFunc(r.Suspects, func(s model.Suspect) bool { return s.Task == h.task }); i >= 0 {
+			h.usage = r.Suspects[i].Usage
+		}
+		return []holdOf{h}
+	}
+	var list []holdOf
+	for i := range r.Members {
+		m := &r.Members[i]
+		list = append(list, holdOf{m.Task, m.Path, m.Cap, m.Usage, m.Peak})
+	}
+	return list
+}
+
+// holdOf is one held task: its tightest cap, its usage while the victim suffered, and its
+// greatest usage, in CPU-sec/sec.
+type holdOf struct {
+	task               model.TaskNum
+	path               string
+	floor, usage, peak float64
+}
+
+// inForce lists what an incident holds now, of all its rounds.
+func inForce(in *Input, inc *Incident) []holdOf {
+	var list []holdOf
+	for i := range inc.Rounds {
+		for _, h := range holdsOf(&inc.Rounds[i]) {
+			if in.Ledger.Hold(h.task, inc.ID).State != HoldInForce {
+				continue
+			}
+			list = slices.DeleteFunc(list, func(o holdOf) bool { return o.task == h.task })
+			list = append(list, h)
+		}
+	}
+	return list
+}

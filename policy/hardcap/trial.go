@@ -1,0 +1,156 @@
+package hardcap
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Trials: a group that was held for a correlation may hold innocents; see group.go.
+
+// Trial is a member of a group that is released to see whether it is needed.
+type Trial struct {
+	Round     int   `json:"round"`
+	Member    int   `json:"member"` // of that round
+	SinceNsec int64 `json:"since_nsec"`
+	Good      int   `json:"good"`
+	Bad       int   `json:"bad"`
+}
+
+// trialBad is how many bad windows end a trial: one may be noise, of which 2 sigma leave
+// one window in twenty.
+const trialBad = 2
+
+// ranShare is the share of its greatest usage from which on a released member is taken to
+// have run.
+const ranShare = 0.25
+
+// Tested is what an experiment has shown of a task: guilty, it was needed or confirmed;
+// innocent, it ran freely while a victim stayed well. What the correlation says of it has
+// not changed by that, so that without this memory the next victim's incident would begin
+// anew: accuse the innocent again, and miss the guilty one for want of a second member.
+type Tested struct {
+	Task      model.TaskNum `json:"task"`
+	Guilty    bool          `json:"guilty"`
+	UntilNsec int64         `json:"until_nsec"`
+}
+
+// testedFactor: so many durations of a cap an experiment is remembered. The seed's own rule
+// may hold an innocent all the same.
+const testedFactor = 5
+
+func (s *State) noteTested(p *Params, in *Input, task model.TaskNum, guilty bool) {
+	t := Tested{task, guilty, in.NowNsec + testedFactor*p.DurationNsec}
+	for i := range s.Tested {
+		if s.Tested[i].Task == task {
+			s.Tested[i] = t
+			return
+		}
+	}
+	s.Tested = append(s.Tested, t)
+}
+
+func (s *State) tested(task model.TaskNum, guilty bool) bool {
+	return slices.ContainsFunc(s.Tested, func(t Tested) bool { return t.Task == task && t.Guilty == guilty })
+}
+
+// tend looks after a recovered victim's caps: trials first, then feedback. It reports
+// whether a bad window has its explanation there, and is no relapse.
+func (s *State) tend(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+	if p.Feedback.Enabled {
+		s.keepAlive(p, in, out, inc)
+	}
+	if inc.Trial != nil {
+		return s.trial(p, in, out, inc, v)
+	}
+	if p.Groups.Enabled && v.Verdict == outlier.Good && s.startTrial(p, in, out, inc) {
+		return true
+	}
+	return p.Feedback.Enabled && s.follow(p, in, out, inc, v)
+}
+
+// startTrial releases the member that explains least, as long as another task is held.
+func (s *State) startTrial(p *Params, in *Input, out *Output, inc *Incident) bool {
+	if in.NowNsec+int64(p.Groups.ProbeWindows)*in.History.PeriodNsec() > inc.WatchUntil || len(inForce(in, inc)) < 2 {
+		return false
+	}
+	t := Trial{Round: -1, SinceNsec: in.NowNsec}
+	for i := range inc.Rounds {
+		for k := range inc.Rounds[i].Members {
+			m := &inc.Rounds[i].Members[k]
+			if m.Needed || m.Released || in.Ledger.Hold(m.Task, inc.ID).State != HoldInForce {
+				continue
+			}
+			if t.Round < 0 || m.Gain <= inc.Rounds[t.Round].Members[t.Member].Gain {
+				t.Round, t.Member = i, k
+			}
+		}
+	}
+	if t.Round < 0 {
+		return false
+	}
+	m := &inc.Rounds[t.Round].Members[t.Member]
+	inc.Trial = &t
+	out.Drops = append(out.Drops, Drop{Task: m.Task, Incident: inc.ID, Reason: "released on trial"})
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideTrial, Task: m.Task, Path: m.Path,
+		Reason: fmt.Sprintf("is released on trial: does %s stay well without it?", inc.VictimPath),
+	})
+	return true
+}
+
+// trial judges a window under a trial.
+func (s *State) trial(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+	t := inc.Trial
+	if t.Round >= len(inc.Rounds) || t.Member >= len(inc.Rounds[t.Round].Members) {
+		inc.Trial = nil
+		return false
+	}
+	m := &inc.Rounds[t.Round].Members[t.Member]
+	switch {
+	case in.Tasks.Get(m.Task) == nil:
+		inc.Trial, m.Released, m.Verdict = nil, true, "the task went away"
+		return true
+	case in.Ledger.Held(m.Task):
+		inc.Trial, m.Released, m.Verdict = nil, true, "given back on trial, and held for another victim"
+		return true
+	case in.WindowStartNsec < t.SinceNsec-in.WindowNsec/windowSlack:
+		return true
+	case in.History.RecentUsage(m.Task, 1) < max(m.Usage/2, m.Peak*ranShare):
+		return v.Verdict == outlier.Good // it hardly ran: whatever happens is not its doing
+	case v.Verdict == outlier.Outlier:
+		t.Bad++
+	default:
+		t.Good++
+	}
+	switch {
+	case t.Bad >= trialBad:
+		s.holdAgain(p, in, out, inc, m, v)
+	case t.Good >= p.Groups.ProbeWindows:
+		inc.Trial, m.Released, m.Verdict = nil, true, "given back: the victim stays well without it"
+		s.noteTested(p, in, m.Task, false)
+		if rest := inForce(in, inc); len(rest) == 1 {
+			s.noteTested(p, in, rest[0].task, true) // it is what keeps the victim well
+		}
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideRelease, Task: m.Task, Path: m.Path, Value: v.Signal, Threshold: v.Threshold,
+			Reason: fmt.Sprintf("%s stayed well for %d windows in which it ran freely: given back", inc.VictimPath, t.Good),
+		})
+	default:
+		out.change(inc)
+	}
+	return true
+}
+
+// holdAgain ends a trial under which the victim suffered.
+func (s *State) holdAgain(p *Params, in *Input, out *Output, inc *Incident, m *model.Member, v *Victim) {
+	inc.Trial, m.Needed, m.Verdict = nil, true, "needed: the victim suffered without it"
+	s.noteTested(p, in, m.Task, true)
+	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
+	out.Claims = append(out.Claims, inc.claim(in, m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))
+	out.ClearFlags = append(out.ClearFlags, inc.Victim)
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Value: m.Cap, Threshold: v.Threshold, Reason: reason})
+	s.settleLoose(in, inc)
+}
