@@ -3,6 +3,7 @@
 package twin
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
@@ -10,8 +11,8 @@ import (
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
-// epochNsec is the wall clock when a machine starts: a Monday, 2024-01-01 00:00 UTC.
-const epochNsec = 1_704_067_200_000_000_000
+// EpochNsec is the wall clock when a machine starts: a Monday, 2024-01-01 00:00 UTC.
+const EpochNsec = 1_704_067_200_000_000_000
 
 // Host is a simulated machine as the agent sees it.
 type Host struct {
@@ -19,6 +20,7 @@ type Host struct {
 	tasks   []entry
 	added   []model.Task
 	removed []model.TaskNum
+	over    uint64 // CPU time of tasks that are gone, ns
 	// PMU says whether the machine has hardware counters.
 	pmu bool
 }
@@ -29,6 +31,8 @@ type entry struct {
 	num   int // of the machine
 	gone  bool
 	held  bool
+	lost  bool         // its hardware counters cannot be read
+	deny  string       // what the kernel answers to writes of its limit; "": it takes them
 	found model.CPUMax // before our first write
 	wrote model.CPUMax // what we wrote last
 }
@@ -65,9 +69,14 @@ func (h *Host) Stop(num model.TaskNum) error {
 	if e == nil {
 		return fmt.Errorf("twin: no task %d", num)
 	}
+	k, err := h.m.Counters(e.num)
+	if err != nil {
+		return err
+	}
 	if err := h.m.Remove(e.num); err != nil {
 		return err
 	}
+	h.over += k.UsageNsec
 	e.gone = true
 	h.removed = append(h.removed, num)
 	return nil
@@ -91,6 +100,37 @@ func (h *Host) Stranger(num model.TaskNum, v model.CPUMax) error {
 	return h.m.SetCPUMax(e.num, machine.CPUMax(v))
 }
 
+// LoseCounters makes a task's hardware counters unreadable, or readable again.
+func (h *Host) LoseCounters(num model.TaskNum, lost bool) error {
+	e := h.find(num)
+	if e == nil {
+		return fmt.Errorf("twin: no task %d", num)
+	}
+	e.lost = lost
+	return nil
+}
+
+// Refuse makes the kernel refuse writes of a task's limit with an error; "" ends that.
+func (h *Host) Refuse(num model.TaskNum, text string) error {
+	e := h.find(num)
+	if e == nil {
+		return fmt.Errorf("twin: no task %d", num)
+	}
+	e.deny = text
+	return nil
+}
+
+// Reopen is what a new agent finds: every task is new to it. What an earlier one held and
+// did not restore stays in the journal.
+func (h *Host) Reopen() {
+	h.added, h.removed = nil, nil
+	for i := range h.tasks {
+		if !h.tasks[i].gone {
+			h.added = append(h.added, h.tasks[i].task)
+		}
+	}
+}
+
 // find returns a task that lives, or nil.
 func (h *Host) find(num model.TaskNum) *entry {
 	if num == 0 || int(num) > len(h.tasks) || h.tasks[num-1].gone {
@@ -104,13 +144,16 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	c := h.m.Config()
 	tasks := snap.Tasks[:0]
 	*snap = model.Snapshot{
-		MonoNsec: h.m.NowNsec(), WallNsec: epochNsec + h.m.NowNsec(), Mark: mark,
+		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
 		Node: model.NodeSample{
-			CPUs: c.CPUs(), Busy: model.Read(h.m.BusyNsec()), Steal: model.Read(0), StallCPU: model.Read(h.m.StallNsec()),
+			CPUs: c.CPUs(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
 		},
 		Added: h.added, Removed: h.removed,
 	}
 	h.added, h.removed = nil, nil
+	// Everything that runs is a task: the sum of what they say leaves nothing over, where
+	// the machine's own figure would leave a rounding that passes for unmanaged CPU.
+	busy := h.over
 	for i := range h.tasks {
 		e := &h.tasks[i]
 		if e.gone {
@@ -120,17 +163,18 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		if err != nil {
 			return err
 		}
+		busy += k.UsageNsec
 		s := model.TaskSample{
 			Num: e.task.Num, Usage: model.Read(k.UsageNsec), Throttled: model.Read(k.Throttled),
 			Run: model.Read(k.UsageNsec), Delay: model.Read(k.DelayNsec),
 		}
-		if h.pmu {
+		if h.pmu && !e.lost {
 			s.Cycles, s.RefCycles = model.Read(k.Cycles), model.Read(k.RefCycles)
 			s.Instructions, s.LLCMisses = model.Read(k.Instructions), model.Read(k.LLCMisses)
 		}
 		tasks = append(tasks, s)
 	}
-	snap.Tasks = tasks
+	snap.Tasks, snap.Node.Busy = tasks, model.Read(busy)
 	return nil
 }
 
@@ -191,7 +235,7 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 	if c.Kind == model.Hold && c.Value.Ratio() < res.Found.Ratio() {
 		want = c.Value
 	}
-	if err := h.m.SetCPUMax(e.num, machine.CPUMax(want)); err != nil {
+	if err := h.write(e, want); err != nil {
 		res.Kind, res.Error = model.Refused, err.Error()
 		return
 	}
@@ -200,6 +244,14 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 	}
 	e.held, e.wrote = c.Kind == model.Hold, want
 	res.Now = want
+}
+
+// write writes a task's limit as the agent does.
+func (h *Host) write(e *entry, v model.CPUMax) error {
+	if e.deny != "" {
+		return errors.New(e.deny)
+	}
+	return h.m.SetCPUMax(e.num, machine.CPUMax(v))
 }
 
 // Restore implements node.Host.
@@ -217,7 +269,7 @@ func (h *Host) Restore() (node.Report, error) {
 		case item.Now != e.wrote:
 			item.Kind = node.LeftForeign
 		default:
-			if err := h.m.SetCPUMax(e.num, machine.CPUMax(e.found)); err != nil {
+			if err := h.write(e, e.found); err != nil {
 				item.Kind, item.Error = node.NotRestored, err.Error()
 				break
 			}

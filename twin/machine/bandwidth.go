@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"math"
 )
 
 // CPUMax is a limit of CFS bandwidth control; a quota of -1 is none.
@@ -62,7 +61,7 @@ func (b *bandwidth) begin(now int64, c *counters) {
 			c.throttled++
 			b.hit = false
 		}
-		b.left = math.Min(b.left+quota, quota+float64(b.max.BurstUsec)*1000)
+		b.left = min(b.left+quota, quota+float64(b.max.BurstUsec)*1000)
 	}
 }
 
@@ -72,7 +71,7 @@ func (b *bandwidth) allow(want float64, dt int64) float64 {
 	if b.max.QuotaUsec < 0 {
 		return want
 	}
-	most := math.Max(0, b.left) / float64(dt)
+	most := max(0, b.left) / float64(dt)
 	if want > most {
 		b.hit = true
 		return most

@@ -83,12 +83,15 @@ func (m *Machine) SetPages(num int, pages []float64) error {
 }
 
 // Pages returns the share of a task's pages on each node.
-func (m *Machine) Pages(num int) ([]float64, error) {
+func (m *Machine) Pages(num int) ([]float64, error) { return m.AppendPages(num, nil) }
+
+// AppendPages appends them to dst.
+func (m *Machine) AppendPages(num int, dst []float64) ([]float64, error) {
 	t, err := m.task(num)
 	if err != nil {
-		return nil, err
+		return dst, err
 	}
-	return append([]float64(nil), t.pages...), nil
+	return append(dst, t.pages...), nil
 }
 
 // clos is a class of service: the ways that it may fill and the MBA level, by socket.

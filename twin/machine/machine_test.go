@@ -284,6 +284,10 @@ func randomMachine(t *testing.T, rng *rand.Rand) (*Machine, Config) {
 	c.LLCWays = 1 + rng.IntN(20)
 	c.MemPeakBytes = math.Exp(rng.Float64()*14 + 14)
 	c.LinkPeakBytes = math.Exp(rng.Float64()*14 + 14)
+	c.DRAM, c.MBAPerThread = DRAM(rng.IntN(2)), rng.IntN(2) == 0
+	if rng.IntN(2) == 0 {
+		c.InFlight, c.PrefetchedBytes = math.Exp(rng.Float64()*6-1), math.Exp(rng.Float64()*14)
+	}
 	m, err := New(c, rng.Uint64())
 	must(t, err)
 	for i := range 1 + rng.IntN(10) {
@@ -293,6 +297,8 @@ func randomMachine(t *testing.T, rng *rand.Rand) (*Machine, Config) {
 			task.Requests = &Requests{PerSecond: math.Exp(rng.Float64() * 12), Instructions: math.Exp(rng.Float64() * 20), Variation: 3 * rng.Float64()}
 		}
 		task.Overlap = 1 + 30*rng.Float64()
+		task.Prefetched = max(0, min(1, 2*rng.Float64()-0.5))
+		task.WriteShare = 0.99 * rng.Float64()
 		add(t, m, task)
 	}
 	return m, c
@@ -311,7 +317,7 @@ func disturb(t *testing.T, m *Machine, rng *rand.Rand) {
 		m.SetCPUMax(n, CPUMax{QuotaUsec: 1000 + rng.Int64N(1e6), PeriodUsec: 1000 + rng.Int64N(900_000), BurstUsec: rng.Int64N(1000)}),
 		m.SetCPUs(n, set),
 		m.SetCLOS(n, k),
-		m.SetWays(k, rng.IntN(m.cfg.Sockets), rng.Uint32()),
+		m.SetWays(k, rng.IntN(m.cfg.Sockets), 1<<rng.IntN(m.cfg.LLCWays)|rng.Uint32()&rng.Uint32()&(1<<m.cfg.LLCWays-1)),
 		m.SetMBA(k, rng.IntN(m.cfg.Sockets), 10+rng.IntN(91)),
 		m.SetIdle(n, rng.IntN(2) == 0),
 		m.SetOnline(rng.IntN(m.cfg.CPUs()), rng.IntN(2) == 0),

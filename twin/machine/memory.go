@@ -7,15 +7,24 @@ type memory struct {
 	latency float64 // as a share of idle
 	bytes   float64 // per second, delivered in the last step
 	peak    float64 // at the last step's mix of reads and writes
-	crossed float64 // of bytes, over the links
+	writes  float64 // share of the last step's traffic
 	link    float64 // factor on the links' latency
 }
 
 func newMemory(c *Config) memory { return memory{latency: 1, peak: c.MemPeakBytes, link: 1} }
 
-// flow is what one task on one socket asks of the node at hand: rate / (fixed + slope x
-// latency) bytes per second.
-type flow struct{ rate, fixed, slope float64 }
+// flow is what one task on one socket asks of the node at hand: rate bytes per second over
+// the cycles of an instruction, which are fixed + slope x latency, or, when that is more,
+// what its core can have in flight needs, or, when that is more, its gate.
+type flow struct{ rate, fixed, slope, floor, floorSlope, gate float64 }
+
+func (f *flow) cycles(latency float64) float64 {
+	c := max(f.fixed+f.slope*latency, f.floor+f.floorSlope*latency)
+	if f.gate > 0 {
+		return gated(c, f.gate)
+	}
+	return c
+}
 
 // settle finds how many cycles an instruction takes each task on each socket, given what
 // all of them ask of caches and memories.
@@ -33,7 +42,9 @@ func (m *Machine) settle(dt int64) {
 				}
 			}
 		}
-		m.mem[n].latency, m.mem[n].bytes = meet(m.flows, m.mem[n].peak)
+		mem := &m.mem[n]
+		curve := m.cfg.DRAM.measured().at(mem.writes)
+		mem.latency, mem.bytes = meet(m.flows, mem.peak, &curve, mem.latency)
 	}
 	for _, t := range m.live {
 		for s := range t.perf {
@@ -57,11 +68,11 @@ func (m *Machine) mix(n int) {
 		}
 	}
 	mem := &m.mem[n]
-	mem.peak = m.cfg.MemPeakBytes
+	mem.writes = 0
 	if all > 0 {
-		mem.peak *= 1 - readLoss*writes/all
+		mem.writes = writes / all
 	}
-	mem.crossed = crossed
+	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
 	u := math.Min(crossed/m.cfg.LinkPeakBytes, 1.5)
 	// Half way in each step: traffic answers to the latency that it makes.
 	mem.link += 0.5 * (1 + 2*math.Pow(u, 4) - mem.link)
@@ -73,27 +84,40 @@ func (m *Machine) flowOf(t *Task, s, n int, on float64) (flow, bool) {
 	if on <= 0 || mpki <= 0 || t.pages[n] <= 0 {
 		return flow{}, false
 	}
-	perMiss := m.cfg.MemLatencyNsec * m.cfg.Hz / 1e9 // cycles at idle latency
-	misses := mpki / 1000 / t.cfg.Overlap
-	fixed := m.coreCPI(t, s) + misses*(m.waits(t, s)-t.pages[n]*m.mem[n].latency*perMiss)
+	c := &t.perf[s].cost
+	node := t.pages[n] * m.cfg.MemLatencyNsec * m.cfg.Hz / 1e9 // cycles at idle latency
+	rest := m.waits(t, s) - node*m.mem[n].latency
 	return flow{
 		rate:  on * m.cfg.Hz * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
-		fixed: fixed,
-		slope: misses * t.pages[n] * perMiss,
+		fixed: c.own + c.felt*rest, slope: c.felt * node,
+		floor: c.least * rest, floorSlope: c.least * node,
+		gate: c.gate,
 	}, true
 }
 
-// coreCPI is the cycles that an instruction takes without memory: the core's own, more of
-// them beside a busy sibling, and hits in the LLC, of which two at a time overlap.
-func (m *Machine) coreCPI(t *Task, s int) float64 {
-	own := t.cfg.CPI * t.spread * t.phase.cycles() * (1 + m.cfg.SMTSlowdown*t.sib)
-	hits := math.Max(0, t.cfg.APKI-t.perf[s].mpki) / 1000
-	return own + hits*m.cfg.LLCHitCycles/math.Min(t.cfg.Overlap, 2)
+// cost finds what an instruction takes, but for the gate, which is MBA's (mba.go).
+//
+// Own are the core's cycles, more of them beside a busy sibling, and hits in the LLC. Felt
+// are misses that no prefetcher was ahead of, as many at a time as overlap, and those that
+// were prefetched and lost again. The least is what remains when everything overlaps that
+// can: a core's lines in flight, read and written back, which its siblings share. What was
+// prefetched into the LLC and lost there never was on its way to the core.
+func (m *Machine) cost(t *Task, s int) cost {
+	p := &t.perf[s]
+	unhidden := (1 - t.cfg.Prefetched) / t.cfg.Overlap / 1000
+	first := p.mpki - p.again
+	c := cost{
+		own: t.cfg.CPI*t.spread*t.phase.cycles()*(1+m.cfg.SMTSlowdown*t.sib) +
+			max(0, t.cfg.APKI-first)*unhidden*m.cfg.LLCHitCycles,
+		felt:  first*unhidden + p.again/t.cfg.Overlap/1000,
+		least: first / 1000 / (1 - t.cfg.WriteShare) * (1 + t.sib) / m.cfg.InFlight,
+	}
+	return c
 }
 
 // waits is the cycles of one miss from socket s, before any overlap.
 func (m *Machine) waits(t *Task, s int) float64 {
-	nsec := m.cfg.MemLatencyNsec * delayAt(m.clos[t.clos].mba[s])
+	nsec := 0.0
 	for n, share := range t.pages {
 		nsec += share * m.cfg.MemLatencyNsec * m.mem[n].latency
 		if n != s {
@@ -104,7 +128,8 @@ func (m *Machine) waits(t *Task, s int) float64 {
 }
 
 func (m *Machine) cpi(t *Task, s int) float64 {
-	return m.coreCPI(t, s) + t.perf[s].mpki/1000/t.cfg.Overlap*m.waits(t, s)
+	c, wait := &t.perf[s].cost, m.waits(t, s)
+	return gated(max(c.own+c.felt*wait, c.least*wait), c.gate)
 }
 
 // speed is a task's instructions per second on a CPU, where it runs now.
@@ -122,31 +147,55 @@ func (m *Machine) speed(t *Task) float64 {
 // meet finds the latency at which a memory delivers what the flows ask for at that
 // latency. What they ask falls with it and what is delivered grows up to the peak, so
 // that there is one; where requests pile up beyond the peak, it is the one at which they
-// ask for no more than what an oversaturated memory delivers.
-func meet(flows []flow, peak float64) (latency, bytes float64) {
-	asked := func(l float64) float64 {
-		sum := 0.0
-		for i := range flows {
-			sum += flows[i].rate / (flows[i].fixed + flows[i].slope*l)
-		}
-		return sum
-	}
-	low, high := 1.0, 2.0
-	if asked(low) <= 0 {
+// ask for no more than what an oversaturated memory delivers. The last step's latency is
+// where the search begins.
+func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, bytes float64) {
+	if len(flows) == 0 {
 		return 1, 0
 	}
-	for high < maxLatency && asked(high) > peak*deliveredAt(high) {
-		low, high = high, high*2
+	over := func(l float64) float64 {
+		sum := 0.0
+		for i := range flows {
+			sum += flows[i].rate / flows[i].cycles(l)
+		}
+		return sum - peak*curve.deliveredAt(l)
 	}
-	for range 12 { // to a four-thousandth of it
-		mid := (low + high) / 2
-		if asked(mid) > peak*deliveredAt(mid) {
-			low = mid
-		} else {
-			high = mid
+	const near, exact = 1.02, 1.0 / 4096
+	low, high := max(1, last/near), min(last*near, maxLatency)
+	atLow, atHigh := over(low), over(high)
+	// Of several meetings about the peak the one below it is meant.
+	if top := curve.latency[loadPoints-1]; high > top && low > 1 || atHigh > 0 && high < top {
+		if atTop := over(top); atTop <= 0 {
+			high, atHigh = top, atTop
+			if low >= top {
+				low, atLow = top, atTop
+			}
 		}
 	}
-	return high, math.Min(asked(high), peak*deliveredAt(high))
+	for atLow <= 0 && low > 1 {
+		high, atHigh = low, atLow
+		low = max(1, low/2)
+		atLow = over(low)
+	}
+	for atHigh > 0 && high < maxLatency {
+		low, atLow = high, atHigh
+		high = min(2*high, maxLatency)
+		atHigh = over(high)
+	}
+	for range 24 { // each halves the interval at least every other time
+		if high-low < exact*low || atHigh == 0 {
+			break
+		}
+		// Where a line meets zero, and a little towards the far end, so that both close in.
+		mid := low + (high-low)*min(0.95, max(0.05, atLow/(atLow-atHigh)))
+		if v := over(mid); v > 0 {
+			low, atLow, atHigh = mid, v, atHigh/2
+		} else {
+			high, atHigh, atLow = mid, v, atLow/2
+		}
+	}
+	delivered := peak * curve.deliveredAt(high)
+	return high, min(over(high)+delivered, delivered)
 }
 
 // MemoryState is how a memory node fares.

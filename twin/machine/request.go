@@ -48,7 +48,6 @@ type queue struct {
 	lost    uint64
 	mu, dev float64 // of the log of a request's instructions
 	taken   *hdrhistogram.Histogram
-	pending float64 // instructions of those that wait
 	ask     float64 // CPU time that the step's work would take, ns
 }
 
@@ -98,9 +97,13 @@ func (q *queue) wanted(t *Task, now, dt int64) float64 {
 	begin, end := float64(now), float64(now+dt)
 	q.ask = 0
 	for _, f := range q.free {
-		q.ask += math.Max(0, math.Min(f, end)-begin)
+		q.ask += max(0, min(f, end)-begin)
 	}
-	q.ask += q.pending / t.ips * 1e9
+	// One that waits can use one thread, from when it came on: no more can be given to it.
+	for i := q.head; i < len(q.waiting) && q.ask < float64(len(q.free))*float64(dt); i++ {
+		r := &q.waiting[i]
+		q.ask += min(r.instructions/t.ips*1e9, end-max(float64(r.came), begin))
+	}
 	return q.ask / float64(dt)
 }
 
@@ -115,12 +118,10 @@ func (q *queue) come(t *Task, from, to int64) {
 	}
 	for ; q.next < float64(to); q.next += gap * t.rng.ExpFloat64() {
 		if len(q.waiting)-q.head >= maxQueue {
-			q.pending -= q.waiting[q.head].instructions
 			q.head++
 			q.lost++
 		}
 		r := request{came: int64(q.next), instructions: math.Exp(q.mu + q.dev*t.rng.NormFloat64())}
-		q.pending += r.instructions
 		q.waiting = append(q.waiting, r)
 	}
 }
@@ -131,14 +132,15 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 	begin, end := float64(now), float64(now+dt)
 	pace := 1.0
 	if t.want > 0 {
-		pace = math.Min(1, t.given/t.want)
+		pace = min(1, t.given/t.want)
 	}
 	used := 0.0
 	for i := range q.free {
+		// How far a thread is beyond the step's begin is CPU time that its request needs.
 		if f := q.free[i]; f > begin {
-			// What it does not get now it gets later.
-			used += (math.Min(f, end) - begin) * pace
-			q.free[i] += (1 - pace) * float64(dt)
+			got := min(f-begin, pace*float64(dt))
+			used += got
+			q.free[i] = paced(begin, end, f-begin, pace)
 		}
 	}
 	if pace < 1e-6 {
@@ -147,28 +149,35 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 	for q.head < len(q.waiting) {
 		r := q.waiting[q.head]
 		thread := q.first()
-		start := math.Max(math.Max(float64(r.came), q.free[thread]), begin)
+		start := max(max(float64(r.came), q.free[thread]), begin)
 		if start >= end {
 			break
 		}
 		q.head++
-		q.pending -= r.instructions
-		service := r.instructions / t.ips * 1e9 / pace
-		done := start + service*(1+t.late)
-		q.free[thread] = start + service
-		used += (math.Min(done, end) - start) * pace
+		service := r.instructions / t.ips * 1e9 // of CPU time
+		done := start + service/pace*(1+t.late+t.mem.blocked/(1-t.mem.blocked))
+		used += min(service, pace*(end-start))
+		q.free[thread] = paced(start, end, service, pace)
 		t.count.requests++
 		// The histogram's bounds are those of its constructor, and so are these.
-		_ = q.taken.RecordValue(int64(math.Max(minLatencyNsec, math.Min(maxLatencyNsec, done-float64(r.came)))))
+		_ = q.taken.RecordValue(int64(max(minLatencyNsec, min(maxLatencyNsec, done-float64(r.came)))))
 	}
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {
 		q.waiting = q.waiting[:copy(q.waiting, q.waiting[q.head:])]
 		q.head = 0
-		if len(q.waiting) == 0 {
-			q.pending = 0 // and no rounding of a thousand sums
-		}
 	}
 	return used
+}
+
+// paced returns when a thread is free that needs so much CPU time from start on and gets
+// it at a pace until the step's end: what it does not get in this step it gets later, at
+// the pace of then.
+func paced(start, end, need, pace float64) float64 {
+	got := pace * (end - start)
+	if need <= got {
+		return start + need/pace
+	}
+	return end + need - got
 }
 
 // first returns the thread that is free first.

@@ -1,6 +1,9 @@
 package machine
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // atom is a set of CPUs that no task's cpuset and no socket's border divides: within it,
 // every task that may use one of them may use all.
@@ -11,7 +14,7 @@ type atom struct {
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
 	sibling []float64
 	load    float64 // CPUs in use
-	waiting float64 // CPUs' worth of threads that wait
+	wait    float64 // for a CPU per unit of run time, of threads that come and go
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -31,7 +34,7 @@ func (m *Machine) schedule(dt int64) {
 	}
 	p := &m.placement
 	for a := range p.atoms {
-		p.atoms[a].load, p.atoms[a].waiting = 0, 0
+		p.atoms[a].load = 0
 	}
 	for _, t := range m.live {
 		t.given, t.wait = 0, t.limit.allow(t.want, dt)
@@ -44,7 +47,9 @@ func (m *Machine) schedule(dt int64) {
 			break
 		}
 	}
-	stalled := 0.0
+	for a := range p.atoms {
+		p.atoms[a].wait = queueing(p.atoms[a].load/p.atoms[a].cpus, p.atoms[a].cpus)
+	}
 	for i, t := range m.live {
 		collisions := 0.0
 		for _, a := range p.of[i] {
@@ -52,21 +57,19 @@ func (m *Machine) schedule(dt int64) {
 			t.on[at.socket] += t.share[a]
 			if t.cfg.Requests != nil && at.load > 0 {
 				others := (at.load - t.share[a]) / at.load
-				collisions += t.share[a] * others * queueing(at.load/at.cpus, at.cpus)
+				collisions += t.share[a] * others * at.wait
 			}
 		}
 		t.late = 0
 		if t.given > 0 {
 			t.late = collisions / t.given
 		}
-		held := math.Max(0, t.want-t.given-t.wait) // by its own quota
+		held := max(0, t.want-t.given-t.wait) // by its own quota
 		waited := (t.wait + collisions) * float64(dt)
 		t.count.delay += waited + held*float64(dt)
 		t.count.throttledNsec += held * float64(dt)
-		stalled += waited
 		t.sib = m.siblingBusy(i)
 	}
-	m.stallNsec += math.Min(stalled, float64(dt))
 }
 
 // offer spreads what tasks still wait for over their atoms and lets each atom divide its
@@ -102,7 +105,7 @@ func (m *Machine) divide(a int, room float64) {
 	asks, weights := 0.0, 0.0
 	for i, t := range m.live {
 		t.ask = 0
-		if t.wait <= 1e-9 || !contains(p.of[i], a) {
+		if t.wait <= 1e-9 || !slices.Contains(p.of[i], a) {
 			continue
 		}
 		all := 0.0
@@ -111,7 +114,7 @@ func (m *Machine) divide(a int, room float64) {
 				all += p.atoms[b].cpus - p.atoms[b].load
 			}
 		}
-		t.ask = t.wait * room / math.Max(all, room)
+		t.ask = t.wait * room / max(all, room)
 		asks += t.ask
 		weights += t.weight()
 	}
@@ -126,10 +129,10 @@ func (m *Machine) divide(a int, room float64) {
 		if t.ask <= 0 {
 			continue
 		}
-		got := math.Min(t.ask, level*t.weight())
+		got := min(t.ask, level*t.weight())
 		t.share[a] += got
 		t.given += got
-		t.wait = math.Max(0, t.wait-got) // rounding may go below
+		t.wait = max(0, t.wait-got) // rounding may go below
 		p.atoms[a].load += got
 	}
 }
@@ -169,21 +172,12 @@ func (t *Task) weight() float64 {
 	return t.shares
 }
 
-func contains(list []int, v int) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
-}
-
 // queueing is the mean wait for a CPU per unit of run time of threads that come and go,
 // when k CPUs are used to the share rho: Sakasegawa's approximation of M/M/k. It stands
 // for the moments in which the balancer has not yet found the idle CPU. Threads that
 // always run meet nobody that way: what they wait is in the division of CPU time.
 func queueing(rho, k float64) float64 {
-	rho = math.Min(rho, 0.95) // beyond, that division has the waiting
+	rho = min(rho, 0.95) // beyond, that division has the waiting
 	return math.Pow(rho, math.Sqrt(2*(k+1))-1) / (k * (1 - rho))
 }
 
@@ -198,17 +192,22 @@ func (m *Machine) siblingBusy(i int) float64 {
 		at := &p.atoms[a]
 		busy := 0.0
 		for b, part := range at.sibling {
-			rho := p.atoms[b].load / p.atoms[b].cpus
-			if b == a {
-				// Within one set of CPUs the scheduler prefers cores that are
-				// wholly idle: only what does not fit on them shares.
-				rho = math.Max(2-1/math.Max(rho, 0.5), 0.3*rho*rho)
-			}
-			busy += part * rho
+			busy += part * p.siblingLoad(a, b)
 		}
 		sum += t.share[a] * busy
 	}
 	return sum / t.given
+}
+
+// siblingLoad returns how busy siblings in atom b are while a CPU of atom a works.
+func (p *placement) siblingLoad(a, b int) float64 {
+	rho := p.atoms[b].load / p.atoms[b].cpus
+	if b == a {
+		// Within one set of CPUs the scheduler prefers cores that are wholly idle: only
+		// what does not fit on them shares.
+		rho = max(2-1/max(rho, 0.5), 0.3*rho*rho)
+	}
+	return rho
 }
 
 // place divides the CPUs anew.

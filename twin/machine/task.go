@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 )
 
 // TaskConfig describes a task: what its instructions are like, where it may run, and
@@ -19,8 +18,12 @@ type TaskConfig struct {
 	// miss.
 	APKI  float64
 	Curve MissCurve
-	// Overlap is how many misses are under way at once (memory-level parallelism).
+	// Overlap is how many of the accesses that the core waits for are under way at once
+	// (memory-level parallelism).
 	Overlap float64
+	// Prefetched is the share of its accesses that prefetchers begin early enough for the
+	// core not to wait. They take as much of the memory's bandwidth as others.
+	Prefetched float64
 	// WriteShare is the share of writes in its memory traffic.
 	WriteShare float64
 	// Spread is the relative standard deviation of its CPI from one piece of work to the
@@ -33,6 +36,10 @@ type TaskConfig struct {
 	// each node; empty: on the sockets that it may run on, evenly.
 	CPUs  CPUSet
 	Pages []float64
+
+	// Memory is what it has in memory beside the traffic of its misses; empty: nothing
+	// that could be reclaimed.
+	Memory []Heat
 
 	// Exactly one of the two.
 	Requests *Requests
@@ -58,6 +65,7 @@ func (c *TaskConfig) Check(m *Config) error {
 		{"CPI", c.CPI, 0.1, 100},
 		{"LLC accesses per 1000 instructions", c.APKI, 0, 1000},
 		{"overlap", c.Overlap, 1, 64},
+		{"share prefetched", c.Prefetched, 0, 1},
 		{"share of writes", c.WriteShare, 0, 0.99},
 		{"spread", c.Spread, 0, 0.5},
 		{"shares", float64(c.Shares), 0, 262144},
@@ -79,6 +87,9 @@ func (c *TaskConfig) Check(m *Config) error {
 		if !(p >= 0 && p <= 1) {
 			return fmt.Errorf("machine: task %s: a share of pages of %v", c.Name, p)
 		}
+	}
+	if err := checkHeats(c, m); err != nil {
+		return err
 	}
 	if (c.Requests == nil) == (c.Work == nil) {
 		return fmt.Errorf("machine: task %s: wants either requests or work", c.Name)
@@ -111,20 +122,26 @@ type Counters struct {
 type Task struct {
 	cfg  TaskConfig
 	num  int
-	rng  *rand.Rand
+	rng  generator
 	clos int
+	rmid int
 
 	count  counters
 	limit  bandwidth
 	shares float64
 	cpus   CPUSet
 	idle   bool // SCHED_IDLE
+	frozen bool
 	pages  []float64
 	spread float64 // factor on the CPI of the work at hand
 	drawn  int64
 
+	mem   pageState
+	stall pressure
 	queue queue // of open-loop requests
 	phase phase // of closed-loop work
+
+	filling [maxCurve]float64 // of its curve
 
 	// Of the current step.
 	want  float64   // CPUs that it could use
@@ -150,10 +167,17 @@ type counters struct {
 type socketPerf struct {
 	ways   []float64 // share of each way of the LLC that it fills
 	bytes  float64   // of the LLC
-	mpki   float64
+	mpki   float64   // with again
+	again  float64   // per 1000 instructions: prefetched, lost and missed once more
+	cost   cost
 	cpi    float64
 	insert float64 // bytes per second that it brings into the LLC
 }
+
+// cost is what an instruction takes: own cycles without memory, of the cycles that a miss
+// waits the part that is felt and the part that it takes at least, and the cycles that it
+// takes at least whatever the memory does.
+type cost struct{ own, felt, least, gate float64 }
 
 // Add starts a task and returns its number, which is not used again.
 func (m *Machine) Add(cfg TaskConfig) (int, error) {
@@ -161,7 +185,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 		return 0, err
 	}
 	t := &Task{
-		cfg: cfg, num: len(m.tasks), rng: rand.New(rand.NewPCG(m.rng.Uint64(), m.rng.Uint64())),
+		cfg: cfg, num: len(m.tasks), rng: newGenerator(m.rng.Uint64(), m.rng.Uint64()),
 		shares: defaultShares, cpus: cfg.CPUs, spread: 1, drawn: math.MinInt64 / 2,
 		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets),
 	}
@@ -175,10 +199,12 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 		t.perf[s].ways = make([]float64, m.cfg.LLCWays)
 		t.perf[s].cpi = cfg.CPI
 	}
+	t.filling = cfg.Curve.filling(cfg.APKI)
 	t.ips = m.cfg.Hz / cfg.CPI
 	t.limit = unlimited()
 	t.pages = placePages(&m.cfg, &cfg, t.cpus)
 	t.queue.init(&cfg)
+	t.mem = pageState{heats: make([]heat, len(cfg.Memory)), since: m.now}
 	m.tasks = append(m.tasks, t)
 	m.live = append(m.live, t)
 	m.placement.stale = true
@@ -213,6 +239,7 @@ func (m *Machine) Remove(num int) error {
 	if err != nil {
 		return err
 	}
+	m.leaveLines(t, noTask)
 	m.tasks[num] = nil
 	for i, l := range m.live {
 		if l == t {
@@ -259,7 +286,10 @@ func (t *Task) beginStep(now, dt int64) {
 	if t.cfg.Requests != nil {
 		t.want = t.queue.wanted(t, now, dt)
 	} else {
-		t.want = t.phase.wanted(t, now)
+		t.want = t.phase.wanted(t, now) * (1 - t.mem.blocked)
 	}
 	t.want = math.Min(t.want, float64(t.cfg.Threads))
+	if t.frozen {
+		t.want = 0
+	}
 }

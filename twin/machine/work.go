@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"math"
 )
 
 // Work is closed-loop: as soon as a thread may run, it does, and what it gets done is
@@ -73,8 +72,11 @@ func (p *phase) misses() float64 {
 // spend turns a task's CPU time of a step into requests or work, and counts.
 func (m *Machine) spend(t *Task, dt int64) {
 	used := t.given * float64(dt)
-	if t.cfg.Requests != nil {
-		used = math.Min(used, t.queue.run(t, m.now, dt))
+	switch {
+	case t.frozen:
+		t.queue.hold(m.now, dt)
+	case t.cfg.Requests != nil:
+		used = min(used, t.queue.run(t, m.now, dt))
 	}
 	t.limit.left -= used
 	m.busyNsec += used
@@ -90,10 +92,12 @@ func (m *Machine) spend(t *Task, dt int64) {
 		rate := part * t.on[s] * m.cfg.Hz / p.cpi // instructions per second
 		n := rate * float64(dt) / 1e9
 		c.instructions += n
-		c.references += n * t.cfg.APKI / 1000
+		c.references += n * (t.cfg.APKI + p.again) / 1000
 		c.misses += n * p.mpki / 1000
 		p.insert = rate * p.mpki / 1000 * cacheLine
-		c.bytes += p.insert * float64(dt) / 1e9 / (1 - t.cfg.WriteShare)
+		moved := p.insert * float64(dt) / 1e9 / (1 - t.cfg.WriteShare)
+		c.bytes += moved
+		m.count(t, s, moved)
 		if t.cfg.Work != nil {
 			c.work += n
 		}

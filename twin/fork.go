@@ -1,0 +1,13 @@
+package twin
+
+import "slices"
+
+// Fork returns a copy of the host with a copy of its machine: both go on alike until one
+// of them is told something else.
+func (h *Host) Fork() *Host {
+	f := *h
+	f.m = h.m.Fork()
+	f.tasks = slices.Clone(h.tasks)
+	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
+	return &f
+}

@@ -1,0 +1,52 @@
+package twin_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// A fork of a host is told of the same tasks and goes on alike; what is done to one does
+// not reach the other.
+func TestForkOfAHost(t *testing.T) {
+	s := newScene(t)
+	s.disturb(t)
+	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}}
+	s.host.Apply([]model.Change{hold}, nil)
+	f := s.host.Fork()
+	read := func(played bool) (a, b model.Snapshot) {
+		t.Helper()
+		if played {
+			s.host.Machine().Advance(3e9)
+			f.Machine().Advance(3e9)
+		}
+		if err := s.host.Observe(model.WindowStart, &a); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Observe(model.WindowStart, &b); err != nil {
+			t.Fatal(err)
+		}
+		return a, b
+	}
+	for _, played := range []bool{false, true} {
+		if a, b := read(played); !cmp.Equal(a, b) {
+			t.Errorf("played %v: the fork reads otherwise (-original +fork):\n%s", played, cmp.Diff(a, b))
+		}
+	}
+	hold.Kind = model.Release
+	if res := f.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now.QuotaUsec != -1 {
+		t.Errorf("the fork releases: %+v", res)
+	}
+	if err := f.Stop(s.bystander); err != nil {
+		t.Fatal(err)
+	}
+	a, b := read(true)
+	if len(a.Tasks) != len(b.Tasks)+1 || len(b.Removed) != 1 || len(a.Removed) != 0 {
+		t.Errorf("%d and %d tasks, %d and %d removed", len(a.Tasks), len(b.Tasks), len(a.Removed), len(b.Removed))
+	}
+	if k := s.host.Knobs(nil); len(k) != 1 || k[0].Value.QuotaUsec != 25_000 {
+		t.Errorf("the original's knobs: %+v", k)
+	}
+}

@@ -1,0 +1,314 @@
+package machine
+
+import (
+	"fmt"
+	"math"
+)
+
+// Heat is memory of a task that is used alike: each page of it once in EveryNsec in the
+// mean, at random.
+type Heat struct {
+	Bytes     float64
+	File      bool  // page cache: dropped instead of swapped out
+	EveryNsec int64 // 0: all the time
+}
+
+const (
+	// pageBytes is what comes back with one fault.
+	pageBytes = 4096
+	// defaultFaultNsec is about one read of a fast disk.
+	defaultFaultNsec = 100e3
+	// maxHeats bounds a task's description.
+	maxHeats = 16
+	// pagesEveryNsec is how often ages are moved on: page ages matter from seconds on.
+	pagesEveryNsec = 1e9
+	// maxBlocked bounds the share of its time that a task waits for pages: what thrashes
+	// still creeps.
+	maxBlocked = 0.95
+)
+
+// heat is the state of a Heat: of its bytes, those that are not there.
+//
+// Pages are used at random, whether or not they are there: bytes/T come to age 0 in each
+// second, and of those that came a seconds ago exp(-a/T) were not used again. Reclaim takes
+// the oldest. So at any time exactly the pages older than some age are out, and
+// bytes exp(-x/T) - out are there and older than x. What is out comes back as it is used.
+type heat struct {
+	out float64
+}
+
+// pageState is a task's memory.
+type pageState struct {
+	heats     []heat
+	since     int64   // when the task started: nothing is older
+	high, max float64 // bytes; 0: none
+	blocked   float64 // share of its time that it waits for pages
+	faults    float64 // pages that came back, since it started
+	reclaimed float64 // bytes, since it started
+	killed    bool    // it did not fit
+}
+
+// checkHeats returns what makes a task's memory impossible.
+func checkHeats(c *TaskConfig, m *Config) error {
+	if len(c.Memory) > maxHeats {
+		return fmt.Errorf("machine: task %s: %d kinds of memory, at most %d", c.Name, len(c.Memory), maxHeats)
+	}
+	sum := 0.0
+	for _, h := range c.Memory {
+		if !(h.Bytes >= 0) || h.EveryNsec < 0 {
+			return fmt.Errorf("machine: task %s: memory is impossible: %+v", c.Name, h)
+		}
+		sum += h.Bytes
+	}
+	if whole := m.MemBytes*float64(m.Sockets) + m.SwapBytes; !(sum <= whole) {
+		return fmt.Errorf("machine: task %s: %.3g bytes, and memory and swap have %.3g", c.Name, sum, whole)
+	}
+	return nil
+}
+
+// movePages lets pages come back and go, when the time for it has come.
+func (m *Machine) movePages() {
+	if m.now < m.pagesAt {
+		return
+	}
+	m.pagesAt = m.now + pagesEveryNsec
+	const seconds = pagesEveryNsec / 1e9
+	for _, t := range m.live {
+		back := 0.0
+		for i := range t.mem.heats {
+			h := &t.mem.heats[i]
+			left := h.out * t.cfg.Memory[i].unused(pagesEveryNsec)
+			back += h.out - left
+			h.out = left
+		}
+		faults := back / pageBytes
+		t.mem.faults += faults
+		// Each fault keeps one of the threads that would run.
+		running := max(1, min(t.want, float64(t.cfg.Threads)))
+		t.mem.blocked = min(maxBlocked, faults/seconds*m.cfg.FaultNsec/1e9/running)
+	}
+	for _, t := range m.live {
+		for _, limit := range [...]float64{t.mem.high, t.mem.max} {
+			if over := m.resident(t) - limit; limit > 0 && over > 0 {
+				m.reclaim([]*Task{t}, over, 0, true, true)
+			}
+		}
+	}
+	m.makeRoom()
+}
+
+// unused returns the share of the pages that are not used in so long a time.
+func (h *Heat) unused(nsec float64) float64 {
+	if h.EveryNsec <= 0 {
+		if nsec > 0 {
+			return 0
+		}
+		return 1
+	}
+	return math.Exp(-nsec / float64(h.EveryNsec))
+}
+
+// older returns the bytes of a task's i-th heat that are there and were not used for so
+// long.
+func (m *Machine) older(t *Task, i int, nsec float64) float64 {
+	if nsec > float64(m.now-t.mem.since) {
+		return 0
+	}
+	c := &t.cfg.Memory[i]
+	return max(0, c.Bytes*c.unused(nsec)-t.mem.heats[i].out)
+}
+
+// resident returns a task's bytes that are there.
+func (m *Machine) resident(t *Task) float64 {
+	sum := 0.0
+	for i := range t.mem.heats {
+		sum += m.older(t, i, 0)
+	}
+	return sum
+}
+
+// reclaim takes up to want bytes of pages of some tasks that were not used for so long,
+// oldest first, and returns what it got. Page cache is dropped for nothing; anonymous pages
+// go as far as there is swap.
+func (m *Machine) reclaim(tasks []*Task, want, olderNsec float64, anon, file bool) float64 {
+	room := 0.0
+	if anon {
+		room = m.swapRoom()
+	}
+	// The youngest age that has to be taken: what is older than it is enough.
+	low, high := olderNsec, max(olderNsec, float64(m.now))
+	if m.takeable(tasks, low, room, file) > want {
+		for range 50 {
+			mid := (low + high) / 2
+			if m.takeable(tasks, mid, room, file) > want {
+				low = mid
+			} else {
+				high = mid
+			}
+		}
+		// A step between the two: memory of which every page has the same age.
+		got := m.take(tasks, high, want, room, file)
+		return got + m.take(tasks, low, want-got, room, file)
+	}
+	return m.take(tasks, low, want, room, file)
+}
+
+// takeable returns what of some tasks' memory is so old and may be taken.
+func (m *Machine) takeable(tasks []*Task, nsec, room float64, file bool) float64 {
+	cache, anon := 0.0, 0.0
+	for _, t := range tasks {
+		for i := range t.mem.heats {
+			switch b := m.older(t, i, nsec); {
+			case !t.cfg.Memory[i].File:
+				anon += b
+			case file:
+				cache += b
+			}
+		}
+	}
+	return cache + min(anon, room)
+}
+
+// take takes what is so old, page cache first.
+func (m *Machine) take(tasks []*Task, nsec, want, room float64, file bool) float64 {
+	got := 0.0
+	for _, cache := range [...]bool{true, false} {
+		for _, t := range tasks {
+			for i := range t.mem.heats {
+				if t.cfg.Memory[i].File != cache || cache && !file {
+					continue
+				}
+				bytes := max(0, min(m.older(t, i, nsec), want-got))
+				if !cache {
+					bytes = min(bytes, room)
+					room -= bytes
+				}
+				t.mem.heats[i].out += bytes
+				t.mem.reclaimed += bytes
+				got += bytes
+			}
+		}
+	}
+	return got
+}
+
+func (m *Machine) swapRoom() float64 {
+	used := 0.0
+	for _, t := range m.live {
+		used += t.mem.swapped(&t.cfg)
+	}
+	return max(0, m.cfg.SwapBytes-used)
+}
+
+func (p *pageState) swapped(c *TaskConfig) float64 {
+	sum := 0.0
+	for i := range p.heats {
+		if !c.Memory[i].File {
+			sum += p.heats[i].out
+		}
+	}
+	return sum
+}
+
+// makeRoom is the kernel's own reclaim: when the nodes together are full, the oldest pages
+// of all tasks go, and when there is nothing left to take, the task with the most memory
+// is marked as killed: to end it is for whoever started it.
+func (m *Machine) makeRoom() {
+	whole := m.cfg.MemBytes * float64(m.cfg.Sockets)
+	over := -whole
+	for _, t := range m.live {
+		over += m.resident(t)
+	}
+	if over > 0 {
+		over -= m.reclaim(m.live, over, 0, true, true)
+	}
+	if over <= pageBytes {
+		return
+	}
+	var largest *Task
+	for _, t := range m.live {
+		if !t.mem.killed && (largest == nil || m.resident(t) > m.resident(largest)) {
+			largest = t
+		}
+	}
+	if largest != nil {
+		largest.mem.killed = true
+	}
+}
+
+// MemoryUse is how a task's memory stands, in bytes.
+type MemoryUse struct {
+	Anon, File     float64 // resident
+	Swap, Dropped  float64 // not there: swapped out; page cache that was dropped
+	FaultPages     uint64  // that came back, since it started
+	ReclaimedBytes uint64  // taken, since it started
+	Blocked        float64 // share of its time that it waits for pages
+	Killed         bool    // out of memory: the kernel would have killed it
+}
+
+// MemoryUse returns how a task's memory stands.
+func (m *Machine) MemoryUse(num int) (MemoryUse, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return MemoryUse{}, err
+	}
+	u := MemoryUse{FaultPages: uint64(t.mem.faults), ReclaimedBytes: uint64(t.mem.reclaimed), Blocked: t.mem.blocked, Killed: t.mem.killed}
+	u.Anon, u.File = m.olderOf(t, 0)
+	for i := range t.mem.heats {
+		if t.cfg.Memory[i].File {
+			u.Dropped += t.mem.heats[i].out
+		} else {
+			u.Swap += t.mem.heats[i].out
+		}
+	}
+	return u, nil
+}
+
+// MemoryOlder returns the bytes of a task's memory that are there and were not used for so
+// long: what the kernel's generations and access bits are for.
+func (m *Machine) MemoryOlder(num int, nsec int64) (anon, file float64, err error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, 0, err
+	}
+	anon, file = m.olderOf(t, float64(nsec))
+	return anon, file, nil
+}
+
+func (m *Machine) olderOf(t *Task, nsec float64) (anon, file float64) {
+	for i := range t.mem.heats {
+		if b := m.older(t, i, nsec); t.cfg.Memory[i].File {
+			file += b
+		} else {
+			anon += b
+		}
+	}
+	return anon, file
+}
+
+// SetMemoryLimits sets what of a task's memory is reclaimed above: memory.high and
+// memory.max, in bytes; 0 is none.
+func (m *Machine) SetMemoryLimits(num int, high, limit float64) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	if !(high >= 0 && limit >= 0) || math.IsInf(high, 0) || math.IsInf(limit, 0) {
+		return fmt.Errorf("machine: no memory limits of %v and %v", high, limit)
+	}
+	t.mem.high, t.mem.max = high, limit
+	return nil
+}
+
+// Reclaim takes up to so many bytes of a task's pages that were not used for so long,
+// oldest first, and returns what it got (memory.reclaim).
+func (m *Machine) Reclaim(num int, bytes float64, olderNsec int64, anon, file bool) (float64, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, err
+	}
+	if !(bytes >= 0) || olderNsec < 0 {
+		return 0, fmt.Errorf("machine: no reclaim of %v bytes older than %d ns", bytes, olderNsec)
+	}
+	return m.reclaim([]*Task{t}, bytes, float64(olderNsec), anon, file), nil
+}
