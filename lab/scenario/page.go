@@ -1,0 +1,290 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/scenario"
+)
+
+// WriteHTML writes a result as one page with plots that loads nothing from anywhere.
+func WriteHTML(w io.Writer, res *scenario.Result) error { return page(res).WriteHTML(w) }
+
+func page(res *scenario.Result) report.Report {
+	p := report.Report{
+		Title:   "Commensal: " + res.Scenario,
+		Summary: []string{headline(res) + "."},
+		Verdict: report.Verdict{Outcome: outcome(res), Text: verdict(res)},
+		Facts: [][2]string{
+			{"scenario", res.Scenario}, {"seed", fmt.Sprint(res.Seed)}, {"profile", res.Profile}, {"policies", res.Mode},
+			{"machine", fmt.Sprintf("%s, %d sockets, %d CPUs (simulated)", res.Platform, res.Sockets, res.CPUs)},
+		},
+	}
+	if res.About != "" {
+		p.Summary = append(p.Summary, res.About)
+	}
+	if len(res.Runs) > 1 {
+		p.Sections = append(p.Sections, sweepSection(res))
+		return p
+	}
+	run := &res.Runs[0]
+	p.Sections = append(p.Sections,
+		report.Section{Title: "Victims and suspects", Charts: victimCharts(run), Text: []string{
+			"Above: the signal of a latency-critical task, with its outlier threshold. Below: the CPU that the suspects used. Times under a cap are shaded."}},
+		report.Section{Title: "Latency and the machine", Charts: []report.Chart{latencyChart(run), nodeChart(run)}},
+		report.Section{Title: "Figures", Tables: tablesOf(res)})
+	return p
+}
+
+func outcome(res *scenario.Result) report.Outcome {
+	switch {
+	case res.Passed == nil:
+		return report.CouldNotTell
+	case *res.Passed:
+		return report.Pass
+	}
+	return report.Fail
+}
+
+func floats(list []scenario.Number) []float64 {
+	out := make([]float64, len(list))
+	for i, v := range list {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+// cast says which part each task plays: victims are the tasks that incidents are about or,
+// without any, those with latencies; the antagonists are those that were named.
+type cast struct{ victims, named []string }
+
+func castOf(run *scenario.Run) cast {
+	var c cast
+	path := map[string]string{}
+	for i := range run.Windows[0].Tasks {
+		path[run.Windows[0].Tasks[i].Path] = run.Windows[0].Tasks[i].Task
+	}
+	for _, inc := range run.Incidents {
+		if name := path[inc.VictimPath]; name != "" && !slices.Contains(c.victims, name) {
+			c.victims = append(c.victims, name)
+		}
+	}
+	for _, n := range run.Named {
+		if !slices.Contains(c.named, n.Task) {
+			c.named = append(c.named, n.Task)
+		}
+	}
+	if len(c.victims) == 0 {
+		for i := range run.Windows[0].Tasks {
+			if t := &run.Windows[0].Tasks[i]; t.Class == model.LC {
+				c.victims = append(c.victims, t.Task)
+			}
+		}
+	}
+	c.victims = c.victims[:min(maxVictims, len(c.victims))]
+	return c
+}
+
+// maxVictims bounds the charts of victims, maxSuspects the lines below each.
+const maxVictims, maxSuspects = 3, 6
+
+// victimCharts are figures 8(b) and 9 of the seed for each victim.
+func victimCharts(run *scenario.Run) []report.Chart {
+	c := castOf(run)
+	suspects, shades := suspectPanel(run, &c)
+	var charts []report.Chart
+	for _, name := range c.victims {
+		t := seriesOf(run, name)
+		if t == nil {
+			continue
+		}
+		y, label := t.CPI, "CPI of "+name
+		source := model.SourceCPI
+		for _, inc := range run.Incidents {
+			if inc.VictimPath == pathOf(run, name) {
+				source = inc.Source
+			}
+		}
+		if source == model.SourceSlowdown {
+			y, label = t.Slow, "slowdown of "+name
+		}
+		chart := report.Chart{
+			Title: name, Subtitle: "after CPI2 figures 8(b) and 9", YLabel: label, Lower: suspects, Shades: shades,
+			Series: []report.Series{{Name: name, Role: report.Victim, X: floats(run.Series.AtSec), Y: floats(y)}},
+		}
+		if limit, ok := run.Thresholds[jobOf(run, name)]; ok {
+			v := float64(limit)
+			chart.Threshold, chart.ThresholdLabel = &v, "outlier threshold"
+		}
+		charts = append(charts, chart)
+	}
+	return charts
+}
+
+// suspectPanel draws the CPU of the tasks that are no victims: the named ones, then those
+// that use most.
+func suspectPanel(run *scenario.Run, c *cast) (*report.Panel, []report.Shade) {
+	panel := &report.Panel{YLabel: "CPU usage (CPU-sec/sec)"}
+	var list []*scenario.TaskSeries
+	for i := range run.Series.Tasks {
+		if t := &run.Series.Tasks[i]; !slices.Contains(c.victims, t.Task) {
+			list = append(list, t)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *scenario.TaskSeries) int {
+		if x, y := slices.Contains(c.named, a.Task), slices.Contains(c.named, b.Task); x != y {
+			if x {
+				return -1
+			}
+			return 1
+		}
+		switch x, y := sum(a.CPU), sum(b.CPU); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	var shades []report.Shade
+	for i, t := range list {
+		for _, h := range t.Held {
+			shades = append(shades, report.Shade{From: h[0], To: h[1], Role: report.Capped, Label: t.Task + " capped"})
+		}
+		if i >= maxSuspects {
+			continue
+		}
+		role := report.Bystander
+		if slices.Contains(c.named, t.Task) {
+			role = report.Antagonist
+		}
+		panel.Series = append(panel.Series, report.Series{Name: t.Task, Role: role, X: floats(run.Series.AtSec), Y: floats(t.CPU)})
+	}
+	return panel, shades
+}
+
+func sum(list []scenario.Number) float64 {
+	s := 0.0
+	for _, v := range list {
+		if v.Known() {
+			s += float64(v)
+		}
+	}
+	return s
+}
+
+func seriesOf(run *scenario.Run, task string) *scenario.TaskSeries {
+	for i := range run.Series.Tasks {
+		if run.Series.Tasks[i].Task == task {
+			return &run.Series.Tasks[i]
+		}
+	}
+	return nil
+}
+
+func pathOf(run *scenario.Run, task string) string {
+	for i := range run.Windows[0].Tasks {
+		if t := &run.Windows[0].Tasks[i]; t.Task == task {
+			return t.Path
+		}
+	}
+	return ""
+}
+
+func jobOf(run *scenario.Run, task string) string {
+	for i := range run.Windows[0].Tasks {
+		if t := &run.Windows[0].Tasks[i]; t.Task == task {
+			return t.Job
+		}
+	}
+	return ""
+}
+
+// latencyChart draws the 99th percentiles.
+func latencyChart(run *scenario.Run) report.Chart {
+	c := castOf(run)
+	_, shades := suspectPanel(run, &c)
+	chart := report.Chart{Title: "Latency of requests", YLabel: "p99 (ms)", LogY: true, Shades: shades}
+	for i := range run.Series.Tasks {
+		t := &run.Series.Tasks[i]
+		if len(t.P99Ms) == 0 || len(chart.Series) >= maxSuspects {
+			continue
+		}
+		role := report.Bystander
+		if slices.Contains(c.victims, t.Task) {
+			role = report.Victim
+		}
+		chart.Series = append(chart.Series, report.Series{Name: t.Task, Role: role, X: floats(run.Series.AtSec), Y: floats(t.P99Ms)})
+	}
+	return chart
+}
+
+// nodeChart draws the machine: how busy its CPUs are, and how long its memory takes.
+func nodeChart(run *scenario.Run) report.Chart {
+	n := &run.Series.Node
+	busy := floats(n.Utilisation)
+	for i := range busy {
+		busy[i] *= 100
+	}
+	chart := report.Chart{
+		Title: "The machine", YLabel: "CPUs busy (%)", Lower: &report.Panel{YLabel: "memory latency (ns)"},
+		Series: []report.Series{{Name: "all CPUs", Role: report.Other, X: floats(run.Series.AtSec), Y: busy}},
+	}
+	for i := range n.LatencyNsec {
+		chart.Lower.Series = append(chart.Lower.Series, report.Series{Name: fmt.Sprintf("node %d", i), Role: report.Other, X: floats(run.Series.AtSec), Y: floats(n.LatencyNsec[i])})
+	}
+	return chart
+}
+
+// sweepSection draws the CPI of latency-critical tasks against the values of the last
+// sweep, a line for each combination of the others, and the tables.
+func sweepSection(res *scenario.Result) report.Section {
+	s := report.Section{Title: "The sweep", Tables: tablesOf(res)}
+	first := res.Runs[0].Settings
+	last := first[len(first)-1].Key
+	for w := range res.Runs[0].Windows {
+		chart := report.Chart{Title: res.Runs[0].Windows[w].Name, XLabel: last, YLabel: "CPI of latency-critical tasks"}
+		for i := range res.Runs {
+			settings := res.Runs[i].Settings
+			x, ok := valueOf(settings[len(settings)-1].Value)
+			if !ok {
+				x, chart.XLabel = float64(i+1), "run"
+			}
+			others := settingText(settings[:len(settings)-1])
+			for _, r := range rowsOf(&res.Runs[i].Windows[w]) {
+				if r.class != model.LC {
+					continue
+				}
+				line := lineOf(&chart, strings.TrimSpace(r.name+" "+others))
+				line.X, line.Y = append(line.X, x), append(line.Y, r.cpi)
+			}
+		}
+		s.Charts = append(s.Charts, chart)
+	}
+	return s
+}
+
+// valueOf reads a value of a sweep as a number.
+func valueOf(text string) (float64, bool) {
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+		return float64(n), true
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return v, err == nil
+}
+
+// lineOf finds a line by its name, or begins it.
+func lineOf(c *report.Chart, name string) *report.Series {
+	for i := range c.Series {
+		if c.Series[i].Name == name {
+			return &c.Series[i]
+		}
+	}
+	c.Series = append(c.Series, report.Series{Name: name, Role: report.Victim})
+	return &c.Series[len(c.Series)-1]
+}

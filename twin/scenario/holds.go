@@ -1,0 +1,163 @@
+package scenario
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/twin/machine"
+)
+
+// What the agent's holds do to the players, and what they do about them.
+
+// watch takes in what became of the agent's writes.
+func (r *runner) watch(changes []model.Change) error {
+	kinds := map[uint64]model.ChangeKind{}
+	for _, c := range changes {
+		kinds[c.Seq] = c.Kind
+		if i, ok := r.byNum[c.Task]; ok && c.Kind == model.Disown {
+			r.release(i)
+		}
+	}
+	for k := range r.agent.results {
+		res := &r.agent.results[k]
+		i, ok := r.byNum[res.Task]
+		if !ok {
+			continue
+		}
+		r.story.wrote(res)
+		switch {
+		case res.Kind == model.Foreign, res.Kind == model.Vanished:
+			r.release(i)
+		case res.Kind != model.Applied:
+		case kinds[res.Seq] == model.Hold:
+			r.hold(i)
+		default:
+			if err := r.afterCap(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hold begins a cap.
+func (r *runner) hold(i int) {
+	pl := &r.players[i]
+	if pl.held || !pl.alive {
+		return
+	}
+	r.beat()
+	pl.held = true
+	pl.caps++
+	r.meters.holdFrom(i, r.m.NowNsec())
+	o := r.plan.Scenario.Tasks[pl.entry].OnCap
+	if o == nil || o.Do != doQuit || pl.caps < o.After {
+		return
+	}
+	nth := pl.caps
+	r.agenda.note(r.m.NowNsec()+int64(o.Wait), orderEvent, func() error {
+		if !pl.held || pl.caps != nth {
+			return nil
+		}
+		r.story.say(r, fmt.Sprintf("%s quits under its cap", pl.name))
+		return r.stop(i)
+	})
+}
+
+// release notes the end of a cap.
+func (r *runner) release(i int) {
+	pl := &r.players[i]
+	if !pl.held {
+		return
+	}
+	r.beat()
+	pl.held = false
+	r.meters.holdTo(i, r.m.NowNsec())
+}
+
+// afterCap is release for a task that is free again: it may need time to recover.
+func (r *runner) afterCap(i int) error {
+	pl := &r.players[i]
+	held := pl.held
+	r.release(i)
+	o := r.plan.Scenario.Tasks[pl.entry].OnCap
+	if !held || !pl.alive || o == nil || o.Do != doLameDuck || pl.caps < o.After {
+		return nil
+	}
+	duck := pl.cfg
+	duck.Work = &machine.Work{Phases: []machine.Phase{{Nsec: int64(maxDuration), CPUs: o.CPUs}}}
+	if err := r.m.Become(pl.num, duck); err != nil {
+		return err
+	}
+	r.story.say(r, fmt.Sprintf("%s is a lame duck for %s", pl.name, o.For))
+	pl.spell++
+	spell, num := pl.spell, pl.num
+	r.agenda.note(r.m.NowNsec()+int64(o.For), orderEvent, func() error {
+		if pl.spell != spell || !pl.alive || pl.num != num {
+			return nil
+		}
+		return r.m.Become(pl.num, pl.cfg)
+	})
+	return nil
+}
+
+// restart kills the agent: its guardian puts back what it held, and after a while a new
+// one starts.
+func (r *runner) restart(down time.Duration) error {
+	if err := r.stopAgent(); err != nil {
+		return err
+	}
+	r.story.say(r, "the agent is killed")
+	r.down = true
+	r.life++
+	r.agenda.note(r.m.NowNsec()+int64(down), orderEvent, func() error {
+		if err := r.bed.Reopen(); err != nil {
+			return err
+		}
+		r.down = false
+		r.byNum = map[model.TaskNum]int{}
+		r.agent.start(r.m.NowNsec())
+		r.story.say(r, "the agent starts")
+		r.turn(r.m.NowNsec(), model.WindowStart)
+		return nil
+	})
+	return nil
+}
+
+// stopAgent ends the agent as its guardian would: everything that is still its own is put
+// back.
+func (r *runner) stopAgent() error {
+	if r.down {
+		return nil
+	}
+	rep, err := r.bed.Restore()
+	if err != nil {
+		return err
+	}
+	for k := range rep.Items {
+		if rep.Items[k].Kind == node.NotRestored {
+			r.story.say(r, fmt.Sprintf("%s could not be restored: %s", rep.Items[k].Path, rep.Items[k].Error))
+		}
+	}
+	for i := range r.players {
+		r.release(i)
+	}
+	return nil
+}
+
+// asFound says whether every limit is what the world set, and who differs.
+func (r *runner) asFound() (ok bool, who string) {
+	for i := range r.players {
+		pl := &r.players[i]
+		if !pl.alive {
+			continue
+		}
+		v, err := r.m.CPUMax(pl.num)
+		if err != nil || model.CPUMax(v) != pl.limit {
+			return false, pl.name
+		}
+	}
+	return true, ""
+}

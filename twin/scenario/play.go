@@ -1,0 +1,56 @@
+package scenario
+
+import "math"
+
+// PlayAll plays every run of a file; with baseline each one also with policies off.
+func (f *File) PlayAll(bed NewBed, baseline bool) (*Result, error) {
+	first := f.Plans[0]
+	s := first.Scenario
+	res := &Result{
+		Version: Version, Scenario: s.Name, About: s.About, Seed: s.Seed, Profile: first.config.Profile, Mode: first.config.Mode,
+		Platform: s.Machine.Platform, CPUs: first.machine.CPUs(), Sockets: first.machine.Sockets, DurationSec: s.Duration.Seconds(),
+	}
+	for _, p := range f.Plans {
+		run, err := p.Play(bed)
+		if err != nil {
+			return nil, err
+		}
+		run.Settings = p.Settings
+		if baseline {
+			off, err := p.PlayOff(bed)
+			if err != nil {
+				return nil, err
+			}
+			run.compare(off)
+		}
+		res.Runs = append(res.Runs, *run)
+	}
+	res.judge()
+	return res, nil
+}
+
+// compare notes how much work each task got done compared with policies off.
+func (run *Run) compare(off *Run) {
+	run.Baseline = off.Windows
+	for w := range run.Windows {
+		for i := range run.Windows[w].Tasks {
+			t := &run.Windows[w].Tasks[i]
+			was := float64(off.Windows[w].Tasks[i].Work)
+			part := Number(math.NaN())
+			if was > 0 {
+				part = Number(float64(t.Work) / was)
+			}
+			t.RelativeWork = &part
+		}
+	}
+}
+
+// judge says whether every expectation of every run was met; nothing without any.
+func (res *Result) judge() {
+	for i := range res.Runs {
+		for _, c := range res.Runs[i].Checks {
+			passed := c.Passed && (res.Passed == nil || *res.Passed)
+			res.Passed = &passed
+		}
+	}
+}
