@@ -31,6 +31,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 5s
 BENCHTIME ?= 1s
 FORCE     ?=
+SEEDS     ?= 1..2000
 
 # Code that touches no kernel state, which other tests on the machine could disturb.
 PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/match/... ./agent/config/...
@@ -41,7 +42,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race rig rig-test clean-rig fuzz bench microbench install uninstall clean
+.PHONY: help build demo test lint test-race rig rig-test clean-rig soak fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -109,6 +110,9 @@ rig-test: ## Test on a real kernel under emulation: KERNEL=6.1|6.12 MACHINE=rdt|
 
 clean-rig: ## Remove what the rig fetched, built and wrote (.rig)
 	@rm -rf .rig
+
+soak: build ## Run the agent on simulated machines with faults, by seed: SEEDS=1..2000 ARGS=... (docs/TWIN.md)
+	@exec bin/commensal-lab twin soak --seeds $(SEEDS) $(ARGS)
 
 fuzz: ## Run every fuzz test for FUZZTIME (5s)
 	@go=$$(scripts/setup build)

@@ -22,6 +22,7 @@ type experiment struct {
 func experiments() []experiment {
 	return []experiment{
 		{"first-light", "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)"},
+		{"cpi2", "the evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures: half an hour, --quick 4 minutes"},
 		{"burst", "seed 001, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (seconds)"},
 	}
 }
@@ -47,7 +48,7 @@ func runCommand(p *cli.Printer) *cobra.Command {
 			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no experiment %q; `commensal-lab list` names them", args[0]))
 		},
 	}
-	cmd.AddCommand(firstLightCommand(p), burstCommand(p))
+	cmd.AddCommand(firstLightCommand(p), cpi2Command(p), burstCommand(p))
 	return cmd
 }
 

@@ -6,10 +6,11 @@ import (
 	"github.com/commensal-io/commensal/internal/cli"
 )
 
-func twinCommand(_ *cli.Printer) *cobra.Command {
+func twinCommand(p *cli.Printer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "twin", Short: "The simulated server: calibrate it, play scenarios on it, soak the agent in faults", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(twinRunCommand(p), twinCalibrateCommand(p), twinSoakCommand(p))
 	return cmd
 }

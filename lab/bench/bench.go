@@ -89,6 +89,7 @@ type Result struct {
 	Sizes    []Size     `json:"sizes"`
 	Agent    Process    `json:"agent"`
 	Analyses []Analysis `json:"analyses"`
+	Twins    []Twin     `json:"twin"`
 	Goals    []Goal     `json:"goals"`
 }
 
@@ -118,6 +119,10 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	res.Agent = *p
+	fmt.Fprintf(o.Log, "the twin\n")
+	if res.Twins, err = simulate(&o); err != nil {
+		return nil, err
+	}
 	res.Goals = goals(res)
 	return res, nil
 }

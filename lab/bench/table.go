@@ -19,6 +19,7 @@ const (
 	goalAnalysis    = 20 // µs
 	goalTasks       = 150
 	goalAllocations = 0
+	goalTwin        = 1000.0 / 200 // ms of CPU time for a simulated second: 200 times life
 )
 
 // Goal is one goal with what was measured.
@@ -52,6 +53,11 @@ func goals(r *Result) []Goal {
 	for _, a := range r.Analyses {
 		add(fmt.Sprintf("analysis, %d suspects, %d samples", suspects, a.Windows), goalAnalysis, a.Usec.Median, "µs")
 	}
+	for _, t := range r.Twins {
+		if t.Cores == twinCores && t.Tasks == twinTasks {
+			add(fmt.Sprintf("a second of a twin, %d cores, %d tasks", t.Cores, t.Tasks), goalTwin, t.Msec.Median, "ms")
+		}
+	}
 	return list
 }
 
@@ -71,7 +77,7 @@ func (r *Result) WriteText(w io.Writer) error {
 }
 
 func (r *Result) tables() []report.Table {
-	return []report.Table{r.cycleTable(), r.countTable(), r.agentTable(), r.analysisTable(), r.goalTable()}
+	return []report.Table{r.cycleTable(), r.countTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable()}
 }
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }

@@ -1,0 +1,431 @@
+package cpi2
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/hardcap"
+)
+
+// Arm is a way to deal with antagonists, played in a closed loop.
+type Arm struct {
+	Name string `json:"name"`
+	What string `json:"what"`
+	// Mutate sets the engine's parameters; nil: the seed's own.
+	Mutate func(*engine.Params) `json:"-"`
+	// Observe: nothing is held. Largest: the engine only looks, and the largest BE task
+	// is held for five minutes whenever it finds an anomaly.
+	Observe, Largest bool `json:"-"`
+	// Ours: it is one of the combinations that the goals are for.
+	Ours bool `json:"ours"`
+}
+
+// never is more windows than any trial has: what waits for so many never comes.
+const never = 1 << 30
+
+// Arms are those that are played, the reference first. One more is one more line.
+func Arms() []Arm {
+	return []Arm{
+		{Name: "no control", What: "nobody is held", Observe: true},
+		{Name: "largest BE", What: "the BE task that uses most CPU is held for 5 minutes", Largest: true},
+		{Name: "0.15 unverified", What: "what a peer ships: correlation 0.15, held for 5 minutes, no look at the victim", Mutate: func(p *engine.Params) {
+			correlationOf(0.15)(p)
+			h := &p.Hardcap
+			h.RecoveredWindows, h.VerifyWindows, h.RetryAfterNsec = never, never, 0
+		}},
+		{Ours: true, Name: "ours", What: "the seed's rule: 0.35, verified, taken back, tried again"},
+		{Ours: true, Name: "ours + groups", What: "... and sets that explain the victim together", Mutate: with(groups)},
+		{Ours: true, Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
+		{Ours: true, Name: "ours + confirm", What: "... and a nudge first where the evidence is split", Mutate: with(confirm)},
+		{Ours: true, Name: "ours + all", What: "... and all three", Mutate: with(groups, feedback, confirm)},
+	}
+}
+
+// with turns several switches.
+func with(switches ...func(*hardcap.Params)) func(*engine.Params) {
+	return func(p *engine.Params) {
+		for _, s := range switches {
+			s(&p.Hardcap)
+		}
+	}
+}
+
+func groups(h *hardcap.Params)   { h.Groups.Enabled = true }
+func feedback(h *hardcap.Params) { h.Feedback.Enabled = true }
+func confirm(h *hardcap.Params)  { h.Confirm.Enabled = true }
+
+// ArmTrial is what an arm did in one trial.
+type ArmTrial struct {
+	Arm  string     `json:"arm"`
+	Caps []armCap   `json:"caps"` // in order
+	Work []workDone `json:"-"`
+	// Held are the paths of the tasks that were held in any window, nudges included.
+	Held map[string]bool `json:"-"`
+	// Bad and Windows count the victim's windows from the anomaly on, and those of them
+	// above its threshold.
+	Bad     int `json:"bad_windows"`
+	Windows int `json:"windows"`
+	// AllBad counts the bad windows of every protected task.
+	AllBad int `json:"all_bad_windows"`
+	// RecoveredAfter is the minutes until two good windows in a row; -1: not in time.
+	RecoveredAfter int     `json:"recovered_after_minutes"`
+	InnocentLost   float64 `json:"innocent_lost"`   // share of their work without control
+	InnocentHeld   float64 `json:"innocent_held"`   // the same, of those only that lost by it
+	AntagonistLost float64 `json:"antagonist_lost"` // likewise
+	// NamedAfter is seconds from the anomaly to the first cap that hit an antagonist of
+	// this victim, for whomever it was meant; -1: none did.
+	NamedAfter float64 `json:"named_after"`
+}
+
+// armCap is one cap, judged as the seed judges.
+type armCap struct {
+	Incident    string  `json:"incident"`
+	Suspect     string  `json:"suspect"`
+	Production  bool    `json:"production"` // its victim
+	Main        bool    `json:"main"`       // its victim is the trial's
+	Minute      int     `json:"minute"`     // from the anomaly's
+	Minutes     int     `json:"minutes"`    // that were judged
+	Before      float64 `json:"before"`
+	During      float64 `json:"during"`
+	Outcome     outcome `json:"outcome"`
+	RelativeCPI float64 `json:"relative_cpi"`
+	// Antagonist: it hurts the trial's victim, alone or in a group, whoever it was held for.
+	Antagonist bool `json:"antagonist"`
+	// Kept: it lasted its time, or to the end: it was not taken back for having been in vain.
+	Kept bool `json:"kept"`
+
+	// Group is how many tasks were held together; 0: one alone.
+	Group int `json:"group,omitempty"`
+
+	victim  model.TaskNum
+	task    model.TaskNum
+	members []model.TaskNum // of a group
+	made    int64           // when its round began
+	stddev  float64
+	windows []window
+	over    bool
+}
+
+type workDone struct {
+	path string
+	done float64
+}
+
+// playArms plays each arm from before the minute of the anomaly on.
+func (r *run) playArms() error {
+	for i := range r.arms {
+		a := &r.arms[i]
+		p, err := a.params()
+		if err != nil {
+			return err
+		}
+		w, err := resume(p, r.branch.state, r.branch.seq)
+		if err != nil {
+			return err
+		}
+		l := &loop{run: r, arm: a, srv: r.branch.srv.fork(), w: w, res: ArmTrial{Arm: a.Name, RecoveredAfter: -1, NamedAfter: -1, Held: map[string]bool{}}}
+		if err := l.play(); err != nil {
+			return err
+		}
+		r.trial.Arms = append(r.trial.Arms, l.res)
+	}
+	for i := range r.trial.Arms {
+		r.account(&r.trial.Arms[i], &r.trial.Arms[0])
+	}
+	return nil
+}
+
+func (a *Arm) params() (engine.Params, error) {
+	mode := model.ModeEnforce
+	if a.Observe || a.Largest {
+		mode = model.ModeObserve
+	}
+	return params(mode, a.Mutate)
+}
+
+// loop is an arm that is being played.
+type loop struct {
+	run  *run
+	arm  *Arm
+	srv  *server
+	w    *watcher
+	res  ArmTrial
+	caps []*armCap
+	good int
+	// Of the arm that holds the largest.
+	until map[string]int
+	seen  map[string]bool
+	fresh []*model.Incident
+}
+
+func (l *loop) play() error {
+	l.w.told = l.hear
+	l.until, l.seen = map[string]int{}, map[string]bool{}
+	for k := range horizonMinutes {
+		if err := l.srv.minute(l.w); err != nil {
+			return err
+		}
+		l.look(k)
+		if l.arm.Largest {
+			if err := l.holdLargest(k); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range l.caps {
+		l.judge(c)
+		l.res.Caps = append(l.res.Caps, *c)
+	}
+	return l.work()
+}
+
+// hear notes the rounds of incidents as caps.
+func (l *loop) hear(_ *engine.Input, out *engine.Output) {
+	if l.arm.Observe {
+		return
+	}
+	for _, inc := range out.Incidents {
+		if l.arm.Largest {
+			if !l.seen[inc.ID] {
+				l.seen[inc.ID] = true
+				c := *inc
+				l.fresh = append(l.fresh, &c)
+			}
+			continue
+		}
+		for k := range inc.Rounds {
+			if r := &inc.Rounds[k]; r.Chosen != nil && r.AppliedNsec > 0 {
+				l.note(inc, r)
+			}
+		}
+	}
+}
+
+// note makes a cap of a round. A nudge is a question and no cap until it is confirmed; a
+// group is one cap.
+func (l *loop) note(inc *model.Incident, r *model.Round) {
+	known := slices.ContainsFunc(l.caps, func(c *armCap) bool { return c.Incident == inc.ID && c.made == r.MonoNsec })
+	if known || r.Nudge && !r.Confirmed {
+		return
+	}
+	c := l.add(inc, *r.Chosen, r.ChosenPath, r.SignalBefore)
+	c.made = r.MonoNsec
+	for _, m := range r.Members {
+		c.members = append(c.members, m.Task)
+		c.Group++
+		c.Antagonist = c.Antagonist && l.run.guilty(m.Path)
+	}
+}
+
+func (l *loop) add(inc *model.Incident, task model.TaskNum, path string, before float64) *armCap {
+	m := l.srv.min - l.run.branch.srv.min
+	c := &armCap{
+		Incident: inc.ID, Suspect: path, Main: inc.Victim == l.run.trial.victim, Minute: m, Before: before,
+		Kept: true, victim: inc.Victim, task: task, stddev: inc.Spec.StdDev,
+	}
+	if t := l.w.eng.State.Tasks.Get(inc.Victim); t != nil {
+		c.Production = t.Production
+	}
+	c.Antagonist = l.run.guilty(path)
+	if c.Antagonist && l.res.NamedAfter < 0 {
+		l.res.NamedAfter = float64(l.srv.host.Machine().NowNsec()-l.run.branch.srv.host.Machine().NowNsec())/1e9 - windowSeconds
+	}
+	l.caps = append(l.caps, c)
+	return c
+}
+
+// look takes in the window of minute k.
+func (l *loop) look(k int) {
+	t := l.run.trial
+	for _, c := range l.caps {
+		if c.over || c.Minute == k { // its window came before the cap
+			continue
+		}
+		if !l.holds(c.task) && !slices.ContainsFunc(c.members, l.holds) {
+			c.over = true
+			continue
+		}
+		if c.Minutes < capMinutes {
+			c.windows = append(c.windows, l.srv.windowOf(c.victim))
+			c.Minutes++
+		}
+	}
+	for i := range l.srv.obs.Tasks {
+		o := &l.srv.obs.Tasks[i]
+		task := l.w.eng.State.Tasks.Get(o.Num)
+		if task != nil && task.Class == model.BE && l.holds(o.Num) {
+			l.res.Held[task.Path] = true
+		}
+		if task == nil || !task.Protected() {
+			continue
+		}
+		sp := l.w.eng.State.Specs.Lookup(task.Job, model.SourceCPI)
+		w := l.srv.windowOf(o.Num)
+		if sp == nil || !w.ok {
+			continue
+		}
+		bad := w.cpi > threshold(sp)
+		if bad {
+			l.res.AllBad++
+		}
+		if o.Num == t.victim {
+			l.victimWindow(k, bad)
+		}
+	}
+}
+
+func (l *loop) victimWindow(k int, bad bool) {
+	l.res.Windows++
+	if bad {
+		l.res.Bad++
+		l.good = 0
+		return
+	}
+	l.good++
+	if l.good == 2 && l.res.RecoveredAfter < 0 {
+		l.res.RecoveredAfter = k
+	}
+}
+
+// holds reports whether a task's limit is lower than none.
+func (l *loop) holds(n model.TaskNum) bool {
+	phys, err := l.srv.host.Physical(n)
+	if err != nil {
+		return false
+	}
+	v, err := l.srv.host.Machine().CPUMax(phys)
+	return err == nil && v.QuotaUsec >= 0
+}
+
+func (l *loop) judge(c *armCap) {
+	c.During, _ = meanWindow(c.windows)
+	c.Outcome = judge(c.Before, c.During, c.stddev)
+	c.During = zeroNaN(c.During)
+	if c.Outcome != noEvidence {
+		c.RelativeCPI = c.During / c.Before
+	}
+	c.Kept = !c.over || c.Minutes >= capMinutes-1
+}
+
+// holdLargest is the baseline that needs no correlation.
+func (l *loop) holdLargest(k int) error {
+	for path, until := range l.until {
+		if k >= until {
+			delete(l.until, path)
+			if n := l.srv.nums[path]; l.srv.lives(n) {
+				if err := l.srv.hold(n, 0); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, inc := range l.fresh {
+		var best *model.TaskObservation
+		for i := range l.srv.obs.Tasks {
+			o := &l.srv.obs.Tasks[i]
+			t := l.w.eng.State.Tasks.Get(o.Num)
+			if t != nil && t.Class == model.BE && l.srv.lives(o.Num) && !l.holds(o.Num) && (best == nil || o.CPU.V > best.CPU.V) {
+				best = o
+			}
+		}
+		if best == nil {
+			continue
+		}
+		t := l.w.eng.State.Tasks.Get(best.Num)
+		limit := 0.1
+		if t.Importance == model.BestEffort {
+			limit = 0.01
+		}
+		if err := l.srv.hold(best.Num, limit); err != nil {
+			return err
+		}
+		l.until[t.Path] = k + capMinutes
+		l.add(inc, t.Num, t.Path, inc.Signal).Minute = k // its first window is the next
+	}
+	l.fresh = l.fresh[:0]
+	return nil
+}
+
+// work notes what every BE task got done.
+func (l *loop) work() error {
+	for i := range l.run.mix.plan {
+		p := l.run.mix.plan[i].start
+		if p == nil || p.task.Class != model.BE {
+			continue
+		}
+		n, ok := l.srv.nums[p.task.Path]
+		if !ok || !l.srv.lives(n) {
+			continue // those that leave leave at the same time under all arms
+		}
+		phys, err := l.srv.host.Physical(n)
+		if err != nil {
+			return err
+		}
+		c, err := l.srv.host.Machine().Counters(phys)
+		if err != nil {
+			return err
+		}
+		l.res.Work = append(l.res.Work, workDone{p.task.Path, float64(c.WorkDone)})
+	}
+	return nil
+}
+
+// account compares the work done under an arm with that without control.
+func (r *run) account(a, without *ArmTrial) {
+	var innocent, antagonist, lost, held, lostBy float64
+	before := map[string]float64{}
+	_ = eachWork(r.branch.srv, func(path string, done float64) { before[path] = done })
+	for i, w := range without.Work {
+		full := w.done - before[w.path]
+		less := w.done - a.Work[i].done
+		if r.guilty(w.path) {
+			antagonist += full
+			lostBy += less
+			continue
+		}
+		innocent += full
+		lost += less
+		if a.Held[w.path] {
+			held += max(0, less)
+		}
+	}
+	a.InnocentLost, a.InnocentHeld, a.AntagonistLost = ratio(lost, innocent), ratio(held, innocent), ratio(lostBy, antagonist)
+}
+
+// guilty reports whether a BE task hurt the victim, alone or as one of a group.
+func (r *run) guilty(path string) bool {
+	t := r.trial
+	if t.hurtBy(path) {
+		return true
+	}
+	return t.GroupHarm > t.Spec.StdDev && slices.Contains(r.mix.actors, path)
+}
+
+func eachWork(s *server, f func(path string, done float64)) error {
+	for path, n := range s.nums {
+		if !s.lives(n) {
+			continue
+		}
+		phys, err := s.host.Physical(n)
+		if err != nil {
+			return err
+		}
+		c, err := s.host.Machine().Counters(phys)
+		if err != nil {
+			return err
+		}
+		f(path, float64(c.WorkDone))
+	}
+	return nil
+}
+
+func ratio(a, b float64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return a / b
+}
+
+func marshal(s *engine.State) ([]byte, error) { return json.Marshal(s) }

@@ -1,0 +1,121 @@
+package cpi2
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/localspec"
+)
+
+// reading is one CPI sample of one task, as a fleet collects them (section 3.1).
+type reading struct {
+	job      string
+	task     model.TaskNum // told apart over all machines
+	cpi, cpu float64
+}
+
+// fleet is what many machines say of the jobs on them.
+type fleet struct {
+	readings []reading // machine by machine
+	specs    []model.Spec
+}
+
+// observeMachine plays a machine and returns its samples from minute from on.
+func observeMachine(m *mix, from, minutes int) ([]reading, error) {
+	s, err := newServer(m)
+	if err != nil {
+		return nil, err
+	}
+	jobs := map[model.TaskNum]string{} // of the LC tasks
+	var out []reading
+	for range minutes {
+		if err := s.minute(); err != nil {
+			return nil, err
+		}
+		for path, n := range s.nums {
+			jobs[n] = jobOf(m, path)
+		}
+		if s.min <= from {
+			continue
+		}
+		for i := range s.obs.Tasks {
+			o := &s.obs.Tasks[i]
+			if _, ok := s.seen(o.Num); ok && jobs[o.Num] != "" {
+				out = append(out, reading{job: jobs[o.Num], task: o.Num, cpi: o.Signals[model.SourceCPI].V, cpu: o.CPU.V})
+			}
+		}
+	}
+	return out, nil
+}
+
+func jobOf(m *mix, path string) string {
+	for i := range m.plan {
+		if p := m.plan[i].start; p != nil && p.task.Path == path && p.task.Class == model.LC {
+			return p.task.Job
+		}
+	}
+	return ""
+}
+
+// learnFleet plays machines on which things happen as often as they do, and calculates
+// the specs with the policy's own code. The seed asks for 100 samples of each of at least
+// 5 tasks; here a machine is played for less than that, so that minSamples is lower.
+func learnFleet(p pool, c *catalogue, seed uint64, machines, minutes int) (*fleet, error) {
+	const settle = 3 // minutes until caches and queues are as they will be
+	parts, err := each(p, machines, func(i int) ([]reading, error) {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		return observeMachine(c.drawMix(rng, c.natural(rng, minutes), settle, minutes, minutes), settle, minutes)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{}
+	learner := localspec.State{Platform: platform}
+	for i, part := range parts {
+		for _, r := range part {
+			r.task += model.TaskNum(i * 1000)
+			f.readings = append(f.readings, r)
+			learner.Add(&model.Task{Num: r.task, Job: r.job}, model.SourceCPI, r.cpi, r.cpu, math.Inf(1))
+		}
+	}
+	lp := localspec.Params{RecalculateNsec: 1, AgeWeight: 0.9, MinTasks: 5, MinSamplesPerTask: 10}
+	for _, sp := range learner.Recalculate(lp, 0) {
+		f.specs = append(f.specs, *sp)
+	}
+	return f, nil
+}
+
+// sent is what a node knows when the fleet's specs have been sent to it.
+func sent(specs []model.Spec) localspec.State {
+	s := localspec.State{Platform: platform}
+	for i := range specs {
+		sp := specs[i]
+		s.Entries = append(s.Entries, localspec.Entry{Key: localspec.Key{Job: sp.Job, Source: sp.Source}, Spec: &sp})
+	}
+	return s
+}
+
+// eventsPerDay is how often something happens on a machine (a day of 1440 minutes). It is
+// fitted to the seed's one figure for it: identifications at an average rate of 0.37 a
+// machine-day, a task that is named counted once. What the rate came to is printed.
+const eventsPerDay = 0.55
+
+// natural draws whether something happens on a machine in so many minutes, and what.
+func (c *catalogue) natural(rng *rand.Rand, minutes int) cause {
+	if rng.Float64() >= -math.Expm1(-eventsPerDay*float64(minutes)/1440) {
+		return quiet
+	}
+	return drawCause(rng)
+}
+
+// drawCause draws what happens, given that something does.
+func drawCause(rng *rand.Rand) cause {
+	u := rng.Float64()
+	for k := quiet; k < numCauses; k++ {
+		if u -= causeWeights[k]; u < 0 {
+			return k
+		}
+	}
+	return single
+}

@@ -1,0 +1,209 @@
+package cpi2
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// WriteText writes the tables, each with the seed's figures beside ours.
+func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
+
+// Report is the evaluation as a page or as text.
+func (r *Result) Report() report.Report {
+	rep := report.Report{
+		Title: "CPI2 on the twin: the evaluation of seed 003",
+		Summary: []string{
+			fmt.Sprintf("%d machines were drawn on which something happens; %d of them had an anomaly that was worth a trial. Specs came from %d other machines, rates of identification from %.1f unconditioned machine-days.",
+				len(r.Plays), len(r.trials()), r.Sizes.FleetMachines, r.Base.MachineDays),
+			"Intervals in brackets are 95 % (Wilson). docs/EVALUATION.md has the method and what is not modelled.",
+		},
+		Verdict: r.verdict(),
+		Sections: []report.Section{
+			r.sectionMetric(), r.sectionSpecs(), r.sectionBase(), r.sectionAccuracy(), r.sectionBenefit(), r.sectionTruth(), r.sectionArms(),
+		},
+		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", "cpi2"}},
+	}
+	if len(r.Cases) > 0 {
+		rep.Sections = append(rep.Sections, r.sectionCases())
+	}
+	return rep
+}
+
+func (r *Result) verdict() report.Verdict {
+	if len(r.Goals) == 0 {
+		return report.Verdict{Outcome: report.CouldNotTell, Text: "No trial had a production victim."}
+	}
+	met, missed := 0, ""
+	for _, g := range r.Goals {
+		if g.Met {
+			met++
+			continue
+		}
+		missed += fmt.Sprintf(" %s %s, wanted %s.", g.What, goalText(g.What, g.Got), goalText(g.What, g.Want))
+	}
+	v := report.Verdict{Outcome: report.Pass, Text: fmt.Sprintf("%q meets %d of %d goals on production victims.", r.Goals[0].Arm, met, len(r.Goals))}
+	if met < len(r.Goals) {
+		v.Outcome = report.Fail
+		v.Text += " Missed:" + missed
+	}
+	return v
+}
+
+// Passed reports whether one arm meets every goal.
+func (r *Result) Passed() bool { return r.verdict().Outcome == report.Pass }
+
+func goalText(what string, v float64) string {
+	if what == "median relative CPI" {
+		return figure(v, 2)
+	}
+	return percent(v, 1)
+}
+
+// figure writes a number with so many decimals; what is absent is a word.
+func figure(v float64, decimals int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "absent"
+	}
+	return fmt.Sprintf("%.*f", decimals, v)
+}
+
+// known is figure for quantities that are never 0 when they are known.
+func known(v float64, decimals int) string {
+	if v == 0 {
+		return "absent"
+	}
+	return figure(v, decimals)
+}
+
+func percent(v float64, decimals int) string {
+	if math.IsNaN(v) {
+		return "absent"
+	}
+	return fmt.Sprintf("%.*f %%", decimals, 100*v)
+}
+
+// text writes a share with its interval.
+func (s share) text() string {
+	if s.Of == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%.0f %% [%.0f, %.0f]", 100*s.value(), 100*s.Low, 100*s.High)
+}
+
+func columns(names ...string) []report.Column {
+	list := make([]report.Column, len(names))
+	for i, n := range names {
+		list[i] = report.Column{Name: n, Align: report.Right}
+	}
+	list[0].Align = report.Left
+	return list
+}
+
+func (r *Result) sectionMetric() report.Section {
+	t := report.Table{Title: "Figures 2 to 4: how well the metric follows the application", Columns: columns("figure", "seed: r", "twin: r", "points")}
+	for _, p := range r.Pairs {
+		t.Rows = append(t.Rows, report.Cells(p.Name, p.Seed, known(p.R, 2), fmt.Sprint(len(p.X))))
+	}
+	d := &r.Diurnal
+	day := report.Table{
+		Title: "Figure 5: mean CPI of a leaf over days", Columns: columns("", "seed", "twin"),
+		Rows: [][]report.Cell{
+			report.Cells("days", "5", figure(d.Days, 0)),
+			report.Cells("coefficient of variation", "about 4 %", percent(d.CoV, 1)),
+			report.Cells("least, greatest", "", figure(d.Minimum, 2)+", "+figure(d.Maximum, 2)),
+		},
+		Notes: []string{"The twin's swing comes from contention among tenants whose load follows the day; it has no change of the instruction mix, to which the seed ascribes its own."},
+	}
+	x := make([]float64, len(d.CPI))
+	for i := range x {
+		x[i] = float64(i) * halfHour * 60
+	}
+	charts := []report.Chart{{Title: "Figure 5: mean CPI of the leaves", YLabel: "CPI", Series: []report.Series{{Name: "leaf", Role: report.Victim, X: x, Y: d.CPI}}}}
+	return report.Section{Title: "3 CPI as a metric", Tables: []report.Table{t, day}, Charts: charts}
+}
+
+func (r *Result) sectionSpecs() report.Section {
+	t := report.Table{Title: "Table 1: CPI of some jobs, mean and standard deviation", Columns: columns("job", "seed", "seed: sd/mean", "twin", "twin: sd/mean", "tasks")}
+	for i, seed := range []struct{ text, cov string }{{"A 0.88 +- 0.09", "10 %"}, {"B 1.36 +- 0.26", "19 %"}, {"C 2.03 +- 0.20", "10 %"}} {
+		name := fmt.Sprintf("prod-%02d", i+1)
+		for k := range r.Specs {
+			if s := &r.Specs[k]; s.Job == name {
+				t.Rows = append(t.Rows, report.Cells(name, seed.text, seed.cov, fmt.Sprintf("%.2f +- %.2f", s.Mean, s.StdDev), percent(s.StdDev/s.Mean, 0), fmt.Sprint(s.Tasks)))
+			}
+		}
+	}
+	var prod, test []float64
+	for _, s := range r.Specs {
+		if s.Job[0] == 'p' {
+			prod = append(prod, s.StdDev/s.Mean)
+		} else {
+			test = append(test, s.StdDev/s.Mean)
+		}
+	}
+	t.Notes = []string{fmt.Sprintf("sd/mean over all jobs, median: production %s, non-production %s.", percent(median(prod), 0), percent(median(test), 0))}
+	f := report.Table{Title: "Figure 7: the CPI distribution of a web-search job, fitted by maximum likelihood, best first", Columns: columns("distribution", "parameters", "log-likelihood", "AIC", "KS")}
+	for _, fit := range r.Fits {
+		f.Rows = append(f.Rows, report.Cells(fit.Name, fit.Text, figure(fit.LogLikelihood, 1), figure(fit.AIC, 1), figure(fit.KS, 4)))
+	}
+	f.Notes = []string{
+		"Seed: mean 1.8, sd 0.16 (9 %), over 450,000 samples; GEV(1.73, 0.133, -0.0534) fits best, of the same four.",
+		fmt.Sprintf("Twin: mean %.2f, sd %.2f (%.0f %%), over %d samples.", r.CPI.Mean, r.CPI.StdDev, 100*r.CPI.StdDev/r.CPI.Mean, r.CPI.N),
+	}
+	x := make([]float64, len(r.CPI.Counts))
+	for i := range x {
+		x[i] = r.CPI.Low + (r.CPI.High-r.CPI.Low)*(float64(i)+0.5)/float64(len(x))
+	}
+	c := report.Chart{Title: "Figure 7: CPI samples", XLabel: "CPI", YLabel: "samples", Series: []report.Series{{Name: "samples", Role: report.Victim, X: x, Y: r.CPI.Counts}}}
+	return report.Section{Title: "3.1 Specs and distributions", Tables: []report.Table{t, f}, Charts: []report.Chart{c}}
+}
+
+func (r *Result) sectionCases() report.Section {
+	t := report.Table{Title: "Cases 1 to 6", Columns: columns("case", "seed", "twin", "agrees")}
+	for _, c := range r.Cases {
+		t.Rows = append(t.Rows, report.Cells(c.Name, c.Seed, c.Ours, fmt.Sprint(c.Agrees)))
+	}
+	return report.Section{Title: "6 Case studies", Tables: []report.Table{t}}
+}
+
+func (r *Result) sectionBase() report.Section {
+	b := &r.Base
+	t := report.Table{
+		Title: "How often, on machines that were not chosen", Columns: columns("", "seed", "twin"),
+		Rows: [][]report.Cell{
+			report.Cells("antagonists identified a machine-day", "0.37", figure(b.PerDay, 2)+fmt.Sprintf(" (%d)", b.Identifications)),
+			report.Cells("reports a machine-day, all victims, again every 5 minutes", "", figure(ratio(float64(b.Reports), b.MachineDays), 1)),
+			report.Cells("anomalies a machine-day", "", figure(b.AnomaliesPerDay, 1)),
+			report.Cells("machine-days", "thousands", figure(b.MachineDays, 1)),
+			report.Cells("protected tasks a machine", "", figure(b.Protected, 1)),
+			report.Cells("utilisation", "", percent(b.Utilisation, 0)),
+		},
+		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to the seed's 0.37, and to nothing else.", b.EventsPerDay)},
+	}
+	var corr, load, cpi, idle []float64
+	for _, a := range r.anomalies() {
+		if a.Identified {
+			corr, load, cpi = append(corr, a.Score), append(load, a.Utilisation), append(cpi, a.Degradation)
+		} else {
+			idle = append(idle, a.Degradation)
+		}
+	}
+	f := report.Table{
+		Title: "Figure 14: antagonism and machine load, at an identification", Columns: columns("", "seed", "twin"),
+		Rows: [][]report.Cell{
+			report.Cells("a: r of correlation and utilisation", "none", figure(pearson(corr, load), 2)),
+			report.Cells("c: r of CPI / mean and utilisation", "none", figure(pearson(cpi, load), 2)),
+			report.Cells("b: utilisation, p10 p50 p90", "all levels", quantiles(load)),
+			report.Cells("d: CPI / mean, identified, p10 p50 p90", "long tail", quantiles(cpi)),
+			report.Cells("d: CPI / mean, nobody identified", "lower", quantiles(idle)),
+			report.Cells("identified, not identified", "", fmt.Sprintf("%d, %d", len(cpi), len(idle))),
+		},
+	}
+	return report.Section{Title: "7.1 Is antagonism correlated with machine load?", Tables: []report.Table{t, f}}
+}
+
+func quantiles(v []float64) string {
+	return figure(quantile(0.1, v), 2) + " " + figure(quantile(0.5, v), 2) + " " + figure(quantile(0.9, v), 2)
+}

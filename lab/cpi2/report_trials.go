@@ -1,0 +1,223 @@
+package cpi2
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// sectionAccuracy is figures 15 and 16a, b.
+func (r *Result) sectionAccuracy() report.Section {
+	var tables []report.Table
+	var charts []report.Chart
+	for b := range numBands {
+		t := report.Table{
+			Title:   fmt.Sprintf("Figures 15a, 15b and 16a: %s victims, by the correlation that is asked for", b),
+			Columns: columns("threshold", "trials", "true positive", "false positive", "noise", "placebo: true", "relative CPI of true", "of all"),
+		}
+		var x, yes, no []float64
+		for _, row := range r.Sweep {
+			s := &row.Bands[b]
+			t.Rows = append(t.Rows, report.Cells(figure(row.Threshold, 2), fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Noise.text(), s.Placebo.text(), known(s.RelativeTrue, 2), known(s.Relative, 2)))
+			x, yes, no = append(x, row.Threshold), append(yes, s.True.value()), append(no, s.False.value())
+		}
+		if b == bandProduction {
+			t.Notes = []string{"Seed: about 70 % true positives from 0.35 on, whatever the threshold; relative CPI of the true ones 0.52.", "Placebo: what the same judge says of the same minutes without a cap. The victim was reported when it was worst."}
+		} else {
+			t.Notes = []string{"Seed: fewer true positives than production; relative CPI of the true ones 0.82; no correlation above 0.4."}
+		}
+		tables = append(tables, t)
+		charts = append(charts, report.Chart{
+			Title: fmt.Sprintf("Rates against the correlation threshold, %s", b), XLabel: "correlation threshold", YLabel: "share of trials",
+			Series: []report.Series{{Name: "true positive", Role: report.Victim, X: x, Y: yes}, {Name: "false positive", Role: report.Antagonist, X: x, Y: no}},
+		})
+	}
+	l3, cpi := r.relativeL3(seedDetector())
+	l3all, cpiAll := r.relativeL3(0)
+	tables = append(tables, report.Table{
+		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: columns("", "seed: r", "twin: r", "points"),
+		Rows: [][]report.Cell{
+			report.Cells("at 0.35", "0.87", figure(pearson(l3, cpi), 2), fmt.Sprint(len(l3))),
+			report.Cells("at 0.10", "", figure(pearson(l3all, cpiAll), 2), fmt.Sprint(len(l3all))),
+		},
+	}, r.sigmaTable())
+	return report.Section{Title: "7.2 Accuracy of antagonist identification", Tables: tables, Charts: charts}
+}
+
+func (r *Result) sigmaTable() report.Table {
+	t := report.Table{
+		Title:   "Figure 16b: production, at 0.35, by how far the victim's CPI is above the mean",
+		Columns: columns("standard deviations", "trials", "true positive", "false positive", "noise"),
+		Notes:   []string{"Seed: an anomaly should not be declared below 3. A correlation of 0.35 cannot be reached with a CPI below 1.54 times the outlier threshold, so that few trials lie there."},
+	}
+	for _, b := range [][2]float64{{2, 3}, {3, 5}, {5, 8}, {8, 12}, {12, 20}, {20, math.Inf(1)}} {
+		s := r.bySigmas(b[0], b[1])
+		name := fmt.Sprintf("%.0f to %.0f", b[0], b[1])
+		if math.IsInf(b[1], 1) {
+			name = fmt.Sprintf("from %.0f on", b[0])
+		}
+		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Noise.text()))
+	}
+	return t
+}
+
+// sectionBenefit is figures 16c and d.
+func (r *Result) sectionBenefit() report.Section {
+	t := report.Table{
+		Title:   "Figure 16c: production, at 0.35, relative CPI by degradation",
+		Columns: columns("CPI / mean", "trials", "median relative CPI"), Notes: []string{"Seed: well below 1 over the whole range."},
+	}
+	for _, b := range [][2]float64{{1, 1.6}, {1.6, 2}, {2, 2.5}, {2.5, 3.5}, {3.5, 100}} {
+		s := r.byDegradation(b[0], b[1])
+		name := fmt.Sprintf("%.1f to %.1f", b[0], b[1])
+		if b[1] == 100 {
+			name = fmt.Sprintf("from %.1f on", b[0])
+		}
+		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(s.Trials), known(s.Relative, 2)))
+	}
+	var rel []float64
+	for _, c := range atThreshold(r.trials(), seedDetector(), func(t *Trial, c *capTrial) bool { return t.Production && c.Outcome != noEvidence }) {
+		rel = append(rel, c.RelativeCPI)
+	}
+	d := report.Table{
+		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: columns("", "seed", "twin"),
+		Rows: [][]report.Cell{
+			report.Cells("median", "0.63", figure(median(rel), 2)),
+			report.Cells("p10, p90", "", figure(quantile(0.1, rel), 2)+", "+figure(quantile(0.9, rel), 2)),
+			report.Cells("trials", "", fmt.Sprint(len(rel))),
+		},
+	}
+	x := sorted(rel)
+	y := make([]float64, len(x))
+	for i := range y {
+		y[i] = float64(i+1) / float64(len(y))
+	}
+	c := report.Chart{Title: "Figure 16d: relative CPI of production victims", XLabel: "relative CPI", YLabel: "share of trials", Series: []report.Series{{Name: "all trials", Role: report.Victim, X: x, Y: y}}}
+	return report.Section{Title: "7.3 Benefits to victim jobs", Tables: []report.Table{t, d}, Charts: []report.Chart{c}}
+}
+
+// sectionTruth is what only a simulation knows.
+func (r *Result) sectionTruth() report.Section {
+	t := report.Table{
+		Title:   "Whether the one who was named hurt the victim, by counterfactual",
+		Columns: columns("threshold", "production: precision", "recall", "non-production: precision", "recall"),
+		Notes: []string{
+			"An antagonist is a BE task without which the victim's CPI, over the bad windows that made the anomaly, would have been lower by more than cpi_stddev.",
+			"Recall: of the anomalies with such a task, those in which one of them was named within five windows.",
+		},
+	}
+	for _, row := range r.Sweep {
+		t.Rows = append(t.Rows, report.Cells(figure(row.Threshold, 2), row.Bands[0].Precision.text(), row.Recall[0].text(), row.Bands[1].Precision.text(), row.Recall[1].text()))
+	}
+	c := report.Table{
+		Title:   "By what happened on the machine, at 0.35, both bands",
+		Columns: columns("cause", "machines", "trials", "named", "true positive", "false positive", "precision", "single culprit", "group's harm"),
+	}
+	for k := quiet + 1; k < numCauses; k++ {
+		machines, trials, single, group := 0, 0, 0, 0
+		for _, p := range r.Plays {
+			if p.Cause != k {
+				continue
+			}
+			machines++
+			if p.Trial == nil {
+				continue
+			}
+			trials++
+			if p.Trial.culprit() {
+				single++
+			}
+			if p.Trial.GroupHarm > p.Trial.Spec.StdDev {
+				group++
+			}
+		}
+		s := ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool { return t.Cause == k }))
+		c.Rows = append(c.Rows, report.Cells(k.String(), fmt.Sprint(machines), fmt.Sprint(trials), fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Precision.text(), fmt.Sprint(single), fmt.Sprint(group)))
+	}
+	return report.Section{Title: "What really happened", Tables: []report.Table{t, c}}
+}
+
+// sectionArms compares the closed loops.
+func (r *Result) sectionArms() report.Section {
+	caps := report.Table{
+		Title:   "All caps, each judged on its own victim as the seed judges",
+		Columns: columns("arm", "production: caps", "true positive", "false positive", "relative CPI", "precision", "non-production: true", "false", "relative CPI"),
+		Notes:   []string{"A cap that was taken back after a few windows is judged on these. A nudge is no cap unless it was confirmed; a group is one cap.", "Precision: of the tasks that were held, those that hurt the victim of the trial, alone or as one of a group."},
+	}
+	cost := report.Table{
+		Title:   "What victims, innocents and antagonists got",
+		Columns: columns("arm", "victim's bad windows", "all tasks' bad windows", "recovered in 10 min", "named", "time to name (s)", "innocent lost", "of the held", "antagonist lost", "caps a trial"),
+		Notes: []string{
+			fmt.Sprintf("%d trials, each played from the same moment with the same chances for %d minutes. Bad windows against no control; work against no control, BE only. Innocent lost is net: innocents gain when an antagonist is held. Of the held: what those innocents lost that were held themselves, as a share of all innocent work. Recovered and named: of the trials with a culprit or a guilty group.", len(r.trials()), horizonMinutes),
+		},
+	}
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		p, n := &a.Bands[bandProduction], &a.Bands[bandNonProduction]
+		caps.Rows = append(caps.Rows, report.Cells(a.Arm, fmt.Sprint(p.Trials), p.True.text(), p.False.text(), known(p.Relative, 2), p.Precision.text(), n.True.text(), n.False.text(), known(n.Relative, 2)))
+		name := "nobody"
+		if a.Named.N > 0 {
+			name = figure(a.NamedIn, 0)
+		}
+		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(a.AllSuffering, 0), a.Recovered.text(), a.Named.text(), name,
+			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), figure(a.PerTrial, 1)))
+	}
+	kept := report.Table{Title: "Production caps that were not taken back", Columns: columns("arm", "caps", "true positive", "false positive", "relative CPI")}
+	for i := range r.Arms {
+		k := &r.Arms[i].Kept
+		kept.Rows = append(kept.Rows, report.Cells(r.Arms[i].Arm, fmt.Sprint(k.Trials), k.True.text(), k.False.text(), known(k.Relative, 2)))
+	}
+	g := report.Table{Title: "Goals on production victims, of the best combination", Columns: columns("goal", "wanted", "got", "met")}
+	for _, goal := range r.Goals {
+		sign := "at most "
+		if goal.Least {
+			sign = "at least "
+		}
+		met := report.Cell{Text: "no", Emphasis: report.Bad}
+		if goal.Met {
+			met = report.Cell{Text: "yes", Emphasis: report.Good}
+		}
+		g.Rows = append(g.Rows, append(report.Cells(goal.What, sign+goalText(goal.What, goal.Want), goalText(goal.What, goal.Got)), met))
+	}
+	if len(r.Goals) > 0 {
+		g.Notes = []string{"Arm: " + r.Goals[0].Arm + "."}
+	}
+	arms := report.Table{Title: "The arms", Columns: []report.Column{{Name: "arm"}, {Name: "what it does"}}}
+	for _, a := range r.ArmsKnown {
+		arms.Rows = append(arms.Rows, report.Cells(a.Name, a.What))
+	}
+	return report.Section{Title: "Closed loops", Tables: []report.Table{arms, caps, kept, cost, r.armsByCause(), g}}
+}
+
+// armsByCause says where an arm's caps go wrong: for the seed's rule and the last arm.
+func (r *Result) armsByCause() report.Table {
+	t := report.Table{
+		Title:   "By what happened on the machine, both bands",
+		Columns: columns("arm, cause", "trials", "caps", "true positive", "false positive", "precision", "victim's bad windows", "innocent lost of the held"),
+	}
+	for i := range r.ArmsKnown {
+		if name := r.ArmsKnown[i].Name; name != "ours" && i != len(r.ArmsKnown)-1 {
+			continue
+		}
+		for k := quiet + 1; k < numCauses; k++ {
+			var ts []*Trial
+			for _, tr := range r.trials() {
+				if tr.Cause == k {
+					ts = append(ts, tr)
+				}
+			}
+			s := armSummary(ts, i, "")
+			var all []*capTrial
+			for _, tr := range ts {
+				for _, c := range tr.Arms[i].Caps {
+					all = append(all, &capTrial{Outcome: c.Outcome, RelativeCPI: c.RelativeCPI, Antagonist: c.Antagonist})
+				}
+			}
+			rates := ratesOf(all)
+			t.Rows = append(t.Rows, report.Cells(r.ArmsKnown[i].Name+", "+k.String(), fmt.Sprint(len(ts)), fmt.Sprint(rates.Trials),
+				rates.True.text(), rates.False.text(), rates.Precision.text(), percent(s.Suffering, 0), percent(s.InnocentHeld, 2)))
+		}
+	}
+	return t
+}

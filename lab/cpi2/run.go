@@ -1,0 +1,245 @@
+package cpi2
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Options say how much is played.
+type Options struct {
+	Seed    uint64
+	Quick   bool
+	Workers int       // 0: one a CPU. The results do not depend on it
+	Log     io.Writer // a line for each part; nil: none
+	// Cases are the case studies of section 6, as whoever can play them found them; nil:
+	// they are left out.
+	Cases []Case
+
+	sizes *sizes // of tests
+}
+
+// Case is one of the seed's case studies: its figure and ours.
+type Case struct {
+	Name   string `json:"name"`
+	Seed   string `json:"seed"`
+	Ours   string `json:"ours"`
+	Agrees bool   `json:"agrees"`
+}
+
+// sizes is how much is played.
+type sizes struct {
+	FleetMachines int `json:"fleet_machines"`
+	FleetMinutes  int `json:"fleet_minutes"`
+	Plays         int `json:"plays"` // machines on which something happens
+	BaseMachines  int `json:"base_machines"`
+	BaseMinutes   int `json:"base_minutes"`
+	DayMachines   int `json:"day_machines"`
+	DayHours      int `json:"day_hours"`
+	RateMachines  int `json:"rate_machines"`
+	RateMinutes   int `json:"rate_minutes"`
+	TierMachines  int `json:"tier_machines"`
+	TierMinutes   int `json:"tier_minutes"`
+}
+
+func (o *Options) size() sizes {
+	switch {
+	case o.sizes != nil:
+		return *o.sizes
+	case o.Quick:
+		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60}
+	}
+	return sizes{100, 45, 1100, 180, 240, 3, 120, 24, 120, 40, 120}
+}
+
+// Result is the whole evaluation.
+type Result struct {
+	Seed      uint64       `json:"seed"`
+	Quick     bool         `json:"quick"`
+	Sizes     sizes        `json:"sizes"`
+	Pairs     []Pair       `json:"metric_validity"`
+	Diurnal   Diurnal      `json:"diurnal"`
+	Specs     []model.Spec `json:"specs"`
+	CPI       Histogram    `json:"cpi_distribution"`
+	Fits      []Fit        `json:"fits"` // of figure 7, best first
+	Cases     []Case       `json:"cases,omitempty"`
+	Base      Base         `json:"base"`
+	Plays     []*Play      `json:"plays"`
+	Sweep     []SweepRow   `json:"sweep"`
+	Arms      []ArmSummary `json:"arms"`
+	Goals     []Goal       `json:"goals"`
+	ArmsKnown []Arm        `json:"arms_known"`
+}
+
+// Histogram is a distribution.
+type Histogram struct {
+	Job    string    `json:"job"`
+	N      int       `json:"n"`
+	Mean   float64   `json:"mean"`
+	StdDev float64   `json:"stddev"`
+	Low    float64   `json:"low"`
+	High   float64   `json:"high"`
+	Counts []float64 `json:"counts"`
+}
+
+// lab is a run on its way.
+type lab struct {
+	o     Options
+	size  sizes
+	pool  pool
+	cat   *catalogue
+	fleet *fleet
+	res   *Result
+}
+
+// Run plays the evaluation. Equal seeds and sizes give equal results, whatever the number
+// of workers.
+func Run(ctx context.Context, o Options) (*Result, error) {
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	l := &lab{o: o, size: o.size(), pool: pool{ctx, o.Workers}}
+	l.res = &Result{Seed: o.Seed, Quick: o.Quick, Sizes: l.size, Cases: o.Cases, ArmsKnown: Arms()}
+	var err error
+	if l.cat, err = drawCatalogue(rand.New(rand.NewPCG(o.Seed, 0x63617461))); err != nil {
+		return nil, err
+	}
+	for _, part := range []struct {
+		name string
+		play func() error
+	}{
+		{"specs from a fleet", l.playFleet},
+		{"figures 2 to 5", l.playMetric},
+		{"identifications a machine-day", l.playBase},
+		{"trials", l.playTrials},
+	} {
+		began := time.Now()
+		if err := part.play(); err != nil {
+			return nil, fmt.Errorf("%s: %w", part.name, err)
+		}
+		if o.Log != nil {
+			fmt.Fprintf(o.Log, "%s: %.0f s\n", part.name, time.Since(began).Seconds())
+		}
+	}
+	l.res.summarise()
+	return l.res, nil
+}
+
+func (l *lab) playFleet() error {
+	var err error
+	if l.fleet, err = learnFleet(l.pool, l.cat, l.o.Seed^0x666c, l.size.FleetMachines, l.size.FleetMinutes); err != nil {
+		return err
+	}
+	l.res.Specs = l.fleet.specs
+	leaf := l.cat.jobs[0].name // the web-search job
+	var cpis []float64
+	for _, r := range l.fleet.readings {
+		if r.job == leaf {
+			cpis = append(cpis, r.cpi)
+		}
+	}
+	m, sd := meanStd(cpis)
+	h := Histogram{Job: leaf, N: len(cpis), Mean: m, StdDev: sd, Low: m - 4*sd, High: m + 6*sd}
+	h.Counts = histogram(cpis, h.Low, h.High, 50)
+	l.res.CPI = h
+	l.res.Fits, err = fitAll(cpis)
+	return err
+}
+
+func (l *lab) playMetric() error {
+	tps, err := throughput(l.pool, l.cat, l.o.Seed, l.size.RateMachines, l.size.RateMinutes)
+	if err != nil {
+		return err
+	}
+	if l.res.Diurnal, err = diurnal(l.pool, l.cat, l.o.Seed, l.size.DayMachines, l.size.DayHours); err != nil {
+		return err
+	}
+	jobs, err := tiers(l.pool, l.cat, l.o.Seed, l.size.TierMachines, l.size.TierMinutes)
+	if err != nil {
+		return err
+	}
+	l.res.Pairs = append([]Pair{tps, l.res.Diurnal.Latency}, jobs...)
+	return nil
+}
+
+func (l *lab) playTrials() error {
+	b := &bench{cat: l.cat, specs: l.fleet.specs, arms: l.res.ArmsKnown}
+	var err error
+	l.res.Plays, err = each(l.pool, l.size.Plays, func(i int) (*Play, error) {
+		p, err := b.play(l.o.Seed<<20 + uint64(i))
+		if err != nil {
+			return nil, fmt.Errorf("machine %d: %w", i, err)
+		}
+		return p, nil
+	})
+	return err
+}
+
+// Base is an unconditioned sample: machines on which things happen as often as they do.
+type Base struct {
+	MachineDays  float64 `json:"machine_days"`
+	EventsPerDay float64 `json:"events_per_day"` // drawn; see eventsPerDay
+	Anomalies    int     `json:"anomalies"`
+	// Identifications are tasks that were named by the seed's rule, each once on its
+	// machine; Reports is how often, for all victims and again after each peace.
+	Identifications int     `json:"identifications"`
+	Reports         int     `json:"reports"`
+	AnomaliesPerDay float64 `json:"anomalies_per_day"`
+	PerDay          float64 `json:"identifications_per_day"`
+	Protected       float64 `json:"protected_tasks"` // a machine, in the mean
+	Utilisation     float64 `json:"utilisation"`
+}
+
+func (l *lab) playBase() error {
+	type count struct {
+		anomalies, identified, reports, protected int
+		utilisation                               float64
+	}
+	minutes := l.size.BaseMinutes
+	parts, err := each(l.pool, l.size.BaseMachines, func(i int) (count, error) {
+		rng := rand.New(rand.NewPCG(l.o.Seed^0x62617365, uint64(i)))
+		m := l.cat.drawMix(rng, l.cat.natural(rng, minutes), warmMinutes, minutes, minutes)
+		r := &run{bench: &bench{cat: l.cat, specs: l.fleet.specs}, mix: m}
+		var c count
+		anomalies, suspects := map[string]bool{}, map[model.TaskNum]bool{}
+		err := r.observe(minutes, func(inc *model.Incident) {
+			anomalies[inc.ID] = true
+			if n, named := firstPick(inc); named {
+				suspects[n.suspect] = true
+				if inc.State == model.Observed {
+					c.reports++
+				}
+			}
+		})
+		c.anomalies, c.identified = len(anomalies), len(suspects)
+		if err != nil {
+			return count{}, err
+		}
+		for i := range m.plan {
+			if p := m.plan[i].start; p != nil && p.cfg.Requests != nil {
+				c.protected++
+			}
+		}
+		c.utilisation = float64(r.srv.host.Machine().BusyNsec()) / float64(r.srv.host.Machine().NowNsec()) / float64(m.config.CPUs())
+		return c, nil
+	})
+	if err != nil {
+		return err
+	}
+	b := Base{MachineDays: float64(len(parts)*minutes) / 1440, EventsPerDay: eventsPerDay}
+	for _, c := range parts {
+		b.Anomalies += c.anomalies
+		b.Identifications += c.identified
+		b.Reports += c.reports
+		b.Protected += float64(c.protected) / float64(len(parts))
+		b.Utilisation += c.utilisation / float64(len(parts))
+	}
+	b.AnomaliesPerDay, b.PerDay = ratio(float64(b.Anomalies), b.MachineDays), ratio(float64(b.Identifications), b.MachineDays)
+	l.res.Base = b
+	return nil
+}

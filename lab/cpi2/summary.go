@@ -1,0 +1,289 @@
+package cpi2
+
+import (
+	"math"
+	"slices"
+)
+
+// band is the seed's split of its workload.
+type band uint8
+
+const (
+	bandProduction band = iota
+	bandNonProduction
+	numBands
+)
+
+func (b band) String() string {
+	if b == bandProduction {
+		return "production"
+	}
+	return "non-production"
+}
+
+func bandOf(production bool) band {
+	if production {
+		return bandProduction
+	}
+	return bandNonProduction
+}
+
+// Rates are judged trials.
+type Rates struct {
+	Trials int   `json:"trials"`
+	True   share `json:"true_positive"`
+	False  share `json:"false_positive"`
+	Noise  share `json:"noise"`
+	// RelativeTrue is the median relative CPI of the true positives, Relative that of all.
+	RelativeTrue float64 `json:"median_relative_cpi_true"`
+	Relative     float64 `json:"median_relative_cpi"`
+	// Placebo is what the judge would have called true without any cap.
+	Placebo share `json:"placebo_true"`
+	// Precision is the share of those named who truly hurt the victim.
+	Precision share `json:"precision"`
+}
+
+func ratesOf(ts []*capTrial) Rates {
+	var n [4]int
+	var placebo, right, known int
+	var all, good []float64
+	for _, t := range ts {
+		n[t.Outcome]++
+		known++
+		if t.Antagonist {
+			right++
+		}
+		if t.Outcome == noEvidence {
+			continue
+		}
+		all = append(all, t.RelativeCPI)
+		if t.Outcome == truePositive {
+			good = append(good, t.RelativeCPI)
+		}
+		if t.Placebo == truePositive {
+			placebo++
+		}
+	}
+	of := len(all)
+	return Rates{
+		Trials: of, True: shareOf(n[truePositive], of), False: shareOf(n[falsePositive], of), Noise: shareOf(n[noise], of),
+		RelativeTrue: zeroNaN(median(good)), Relative: zeroNaN(median(all)),
+		Placebo: shareOf(placebo, of), Precision: shareOf(right, known),
+	}
+}
+
+// SweepRow is one threshold of figures 15a and 16a.
+type SweepRow struct {
+	Threshold float64         `json:"threshold"`
+	Bands     [numBands]Rates `json:"bands"`
+	// Recall is the share of the anomalies with a culprit that may be held in which one was
+	// named.
+	Recall [numBands]share `json:"recall"`
+}
+
+// trials returns the trials, in order.
+func (r *Result) trials() []*Trial {
+	var list []*Trial
+	for _, p := range r.Plays {
+		if p.Trial != nil {
+			list = append(list, p.Trial)
+		}
+	}
+	return list
+}
+
+// atThreshold returns what the detector of a threshold tried.
+func atThreshold(ts []*Trial, d int, keep func(*Trial, *capTrial) bool) []*capTrial {
+	var list []*capTrial
+	for _, t := range ts {
+		if c := t.Sweep[d]; c != nil && keep(t, c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func (r *Result) summarise() {
+	ts := r.trials()
+	for d, threshold := range thresholds() {
+		row := SweepRow{Threshold: threshold}
+		for b := range numBands {
+			row.Bands[b] = ratesOf(atThreshold(ts, d, func(t *Trial, _ *capTrial) bool { return bandOf(t.Production) == b }))
+			found, culprits := 0, 0
+			for _, t := range ts {
+				if bandOf(t.Production) != b || !t.culprit() {
+					continue
+				}
+				culprits++
+				if c := t.Sweep[d]; c != nil && c.Antagonist {
+					found++
+				}
+			}
+			row.Recall[b] = shareOf(found, culprits)
+		}
+		r.Sweep = append(r.Sweep, row)
+	}
+	for i := range r.ArmsKnown {
+		r.Arms = append(r.Arms, armSummary(ts, i, r.ArmsKnown[i].Name))
+	}
+	r.Goals = goals(r.Arms[slices.IndexFunc(r.ArmsKnown, func(a Arm) bool { return a.Ours }):])
+}
+
+// ArmSummary is what an arm did over all trials.
+type ArmSummary struct {
+	Arm    string          `json:"arm"`
+	Trials int             `json:"trials"`
+	Bands  [numBands]Rates `json:"bands"` // of all its caps, judged as the seed judges
+	// Kept are the production rates of the caps that were not taken back.
+	Kept Rates `json:"production_kept"`
+	// Suffering is the victims' bad windows as a share of those without control, AllSuffering
+	// that of all protected tasks.
+	Suffering      float64 `json:"suffering"`
+	AllSuffering   float64 `json:"all_suffering"`
+	Recovered      share   `json:"recovered_in_10_min"` // of the trials with a culprit
+	InnocentLost   float64 `json:"innocent_lost"`       // means over the trials
+	InnocentHeld   float64 `json:"innocent_held"`
+	AntagonistLost float64 `json:"antagonist_lost"`
+	NamedIn        float64 `json:"named_in_seconds"` // median, of those named; 0: none
+	Named          share   `json:"named"`            // of the trials with a culprit
+	PerTrial       float64 `json:"caps_per_trial"`
+}
+
+// culprits reports whether there is anybody or any group to be held.
+func (t *Trial) culprits() bool { return t.culprit() || t.GroupHarm > t.Spec.StdDev }
+
+func armSummary(ts []*Trial, i int, name string) ArmSummary {
+	s := ArmSummary{Arm: name, Trials: len(ts)}
+	var caps [numBands][]*capTrial
+	var kept []*capTrial
+	var bad, badFree, all, allFree, caught, recovered, culprits int
+	var named, lost, held, anta []float64
+	for _, t := range ts {
+		a, free := &t.Arms[i], &t.Arms[0]
+		bad, badFree = bad+a.Bad, badFree+free.Bad
+		all, allFree = all+a.AllBad, allFree+free.AllBad
+		lost, held = append(lost, a.InnocentLost), append(held, a.InnocentHeld)
+		if t.culprits() {
+			culprits++
+			anta = append(anta, a.AntagonistLost)
+			if a.RecoveredAfter >= 0 && a.RecoveredAfter <= 10 {
+				recovered++
+			}
+			if a.NamedAfter >= 0 {
+				caught++
+				named = append(named, a.NamedAfter)
+			}
+		}
+		for k := range a.Caps {
+			c := &a.Caps[k]
+			ct := &capTrial{Before: c.Before, During: c.During, Outcome: c.Outcome, RelativeCPI: c.RelativeCPI, Antagonist: c.Antagonist}
+			s.PerTrial++
+			caps[bandOf(c.Production)] = append(caps[bandOf(c.Production)], ct)
+			if c.Production && c.Kept {
+				kept = append(kept, ct)
+			}
+		}
+	}
+	for b := range numBands {
+		s.Bands[b] = ratesOf(caps[b])
+	}
+	s.Kept = ratesOf(kept)
+	s.Suffering, s.AllSuffering = ratio(float64(bad), float64(badFree)), ratio(float64(all), float64(allFree))
+	s.Recovered, s.Named, s.NamedIn = shareOf(recovered, culprits), shareOf(caught, culprits), zeroNaN(median(named))
+	s.InnocentLost, s.InnocentHeld, s.AntagonistLost = zeroNaN(mean(lost)), zeroNaN(mean(held)), zeroNaN(mean(anta))
+	s.PerTrial = ratio(s.PerTrial, float64(len(ts)))
+	return s
+}
+
+// Goal is one of what the best combination is to reach on production victims.
+type Goal struct {
+	What string  `json:"what"`
+	Want float64 `json:"want"`
+	Got  float64 `json:"got"`
+	// Least: at least Want; otherwise at most.
+	Least bool `json:"least"`
+	Met   bool `json:"met"`
+	Arm   string
+}
+
+// goals asks of some arms the one that meets the most of them; among equals the one with most true
+// positives.
+func goals(arms []ArmSummary) []Goal {
+	var best []Goal
+	bestMet, bestTrue := -1, -1.0
+	for i := range arms {
+		a := &arms[i]
+		p := &a.Bands[bandProduction]
+		if p.Trials == 0 {
+			continue
+		}
+		list := []Goal{
+			{What: "true positives", Want: 0.90, Got: p.True.value(), Least: true},
+			{What: "false positives", Want: 0.05, Got: p.False.value()},
+			{What: "median relative CPI", Want: 0.55, Got: p.Relative},
+			{What: "innocent work lost", Want: 0.01, Got: a.InnocentHeld},
+		}
+		met := 0
+		for k := range list {
+			g := &list[k]
+			g.Arm = a.Arm
+			g.Met = g.Got <= g.Want
+			if g.Least {
+				g.Met = g.Got >= g.Want
+			}
+			if g.Met {
+				met++
+			}
+		}
+		if met > bestMet || met == bestMet && p.True.value() > bestTrue {
+			best, bestMet, bestTrue = list, met, p.True.value()
+		}
+	}
+	return best
+}
+
+// anomalies returns those of all plays.
+func (r *Result) anomalies() []Anomaly {
+	var list []Anomaly
+	for _, p := range r.Plays {
+		list = append(list, p.Anomalies...)
+	}
+	return list
+}
+
+// bySigmas is figure 16b: production trials at the seed's threshold by the increase in CPI.
+func (r *Result) bySigmas(low, high float64) Rates {
+	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
+		return t.Production && t.increase() >= low && t.increase() < high
+	}))
+}
+
+// byDegradation is figure 16c.
+func (r *Result) byDegradation(low, high float64) Rates {
+	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
+		return t.Production && t.degradation() >= low && t.degradation() < high
+	}))
+}
+
+// relativeL3 is figure 15c: misses per instruction against CPI, both relative, of the true
+// positives at a threshold.
+func (r *Result) relativeL3(d int) (l3, cpi []float64) {
+	for _, c := range atThreshold(r.trials(), d, func(_ *Trial, c *capTrial) bool { return c.Outcome == truePositive && c.RelativeL3 > 0 }) {
+		l3, cpi = append(l3, c.RelativeL3), append(cpi, c.RelativeCPI)
+	}
+	return l3, cpi
+}
+
+func sorted(v []float64) []float64 {
+	s := slices.Clone(v)
+	slices.SortFunc(s, func(a, b float64) int {
+		switch {
+		case a < b || math.IsNaN(a):
+			return -1
+		case a > b:
+			return 1
+		}
+		return 0
+	})
+	return s
+}

@@ -1,0 +1,199 @@
+package cpi2
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Section 7.2: smaller by more than the margin is a true positive, larger a false one, any
+// other case noise.
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		before, during, stddev float64
+		want                   outcome
+	}{
+		{2, 1.7, 0.2, truePositive},
+		{2, 1.8, 0.2, noise}, // by the margin and not more
+		{2, 2, 0.2, noise},
+		{2, 2.2, 0.2, noise},
+		{2, 2.3, 0.2, falsePositive},
+		{2, math.NaN(), 0.2, noEvidence},
+		{0, 1, 0.2, noEvidence},
+		{2, 0, 0.2, noEvidence},
+	} {
+		if got := judge(c.before, c.during, c.stddev); got != c.want {
+			t.Errorf("judge(%v, %v, %v) is %v, wanted %v", c.before, c.during, c.stddev, got, c.want)
+		}
+	}
+}
+
+func TestRates(t *testing.T) {
+	r := ratesOf([]*capTrial{
+		{Outcome: truePositive, RelativeCPI: 0.5, Antagonist: true, Placebo: truePositive},
+		{Outcome: truePositive, RelativeCPI: 0.7, Antagonist: true},
+		{Outcome: noise, RelativeCPI: 1}, {Outcome: falsePositive, RelativeCPI: 1.4}, {Outcome: noEvidence},
+	})
+	if r.Trials != 4 || r.True.N != 2 || r.False.N != 1 || r.Noise.N != 1 || r.Placebo.N != 1 || r.Precision.N != 2 || r.Precision.Of != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// The best arm is the one that meets most goals, and a missed goal is told.
+func TestGoals(t *testing.T) {
+	arm := func(name string, yes, no int, relative, lost float64) ArmSummary {
+		a := ArmSummary{Arm: name, InnocentHeld: lost}
+		a.Bands[bandProduction] = Rates{Trials: 100, True: shareOf(yes, 100), False: shareOf(no, 100), Relative: relative}
+		return a
+	}
+	list := goals([]ArmSummary{{Arm: "nothing"}, arm("a", 80, 2, 0.5, 0.02), arm("b", 92, 5, 0.6, 0.005), arm("c", 95, 6, 0.6, 0.02)})
+	if len(list) != 4 || list[0].Arm != "b" || !list[0].Met || !list[1].Met || list[2].Met || !list[3].Met {
+		t.Errorf("%+v", list)
+	}
+	if goals([]ArmSummary{{Arm: "nothing"}}) != nil {
+		t.Error("goals of no caps")
+	}
+}
+
+func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20} }
+
+func runTiny(t *testing.T, workers int) *Result {
+	t.Helper()
+	res, err := Run(context.Background(), Options{Seed: 3, Workers: workers, sizes: tiny()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// Equal seeds give equal bytes, whatever the number of workers; and the run has everything
+// that its tables need.
+func TestRunDoesNotDependOnWorkers(t *testing.T) {
+	one, three := runTiny(t, 1), runTiny(t, 3)
+	a, err := json.Marshal(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(three)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Error("the results of one worker and of three differ")
+	}
+	if len(one.Plays) != 2 || len(one.Specs) == 0 || len(one.Fits) != 4 || len(one.Sweep) != len(thresholds()) || len(one.Arms) != len(Arms()) {
+		t.Fatalf("%d plays, %d specs, %d fits, %d thresholds, %d arms", len(one.Plays), len(one.Specs), len(one.Fits), len(one.Sweep), len(one.Arms))
+	}
+	var text, page bytes.Buffer
+	if err := one.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.Report().WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Table 1", "Figure 7", "Figure 14", "Figure 15c", "Figure 16b", "Figure 16d", "unverified", "0.37"} {
+		if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
+			t.Errorf("%q is not in the text and the page", want)
+		}
+	}
+	if strings.Contains(text.String(), "NaN") {
+		t.Error("the text says NaN")
+	}
+}
+
+// A trial of a strong antagonist names it, and the counterfactual agrees: what is asserted
+// is the plumbing of detectors, forks and truth, on machines on which the physics leaves
+// no doubt.
+func TestTrialOfAStrongAntagonist(t *testing.T) {
+	c, err := drawCatalogue(rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := learnFleet(pool{context.Background(), 2}, c, 1, 10, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{cat: c, specs: f.specs, arms: Arms()[:4:4]}
+	rng := rand.New(rand.NewPCG(5, 5))
+	m := c.drawMix(rng, quiet, warmMinutes, warmMinutes+1, playMinutes)
+	stream, err := baseOf("stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := c.drawAggressor(rng, "/visitor/0", 20, nil)
+	name, threads, work := v.cfg.Name, v.cfg.Threads, v.cfg.Work
+	v.cfg = stream
+	v.cfg.Name, v.cfg.Threads, v.cfg.Work = name, threads, work
+	m.cause = single
+	m.plan = append(m.plan, action{atNsec: m.atNsec, start: &v})
+	m.actors = []string{v.task.Path}
+	m.sortPlan()
+	p, err := b.playMix(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := p.Trial
+	if tr == nil {
+		t.Fatal("nobody suffers beside 20 threads of stream")
+	}
+	if len(tr.Harm) == 0 || tr.Harm[0].Path != "/visitor/0" || !tr.Harm[0].Antagonist {
+		t.Fatalf("the truth is %+v", tr.Harm)
+	}
+	s := tr.Sweep[0]
+	if s == nil || s.Suspect != "/visitor/0" || s.Outcome != truePositive || !s.Antagonist || s.RelativeCPI >= 1 || s.RelativeL3 <= 0 {
+		t.Errorf("the trial: %+v", s)
+	}
+	if free, largest := tr.Arms[0], tr.Arms[1]; free.Bad == 0 || largest.Bad >= free.Bad || free.AntagonistLost != 0 || largest.AntagonistLost <= 0 {
+		t.Errorf("without control %d bad windows, with the largest held %d; it lost %v and %v", free.Bad, largest.Bad, free.AntagonistLost, largest.AntagonistLost)
+	}
+}
+
+// What is judged here does not hang on the length of the physics' steps: the CPI of every
+// task agrees within a few per cent in the mean.
+func TestStepLength(t *testing.T) {
+	c, err := drawCatalogue(rand.New(rand.NewPCG(1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := c.drawMix(rand.New(rand.NewPCG(8, 8)), single, 1, 2, 6)
+	cpis := func(step int64) map[model.TaskNum]float64 {
+		x := *m
+		x.config.StepNsec = step
+		s, err := newServer(&x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[model.TaskNum]float64{}
+		for range 5 {
+			if err := s.minute(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range s.nums {
+			k, err := s.counters(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[n] = float64(k.Cycles) / float64(k.Instructions)
+		}
+		return out
+	}
+	fine, coarse := cpis(10e6), cpis(serverConfig().StepNsec)
+	sum := 0.0
+	for n, v := range fine {
+		d := coarse[n]/v - 1
+		sum += d / float64(len(fine))
+		if math.Abs(d) > 0.15 {
+			t.Errorf("task %d: CPI %.3f in steps of 10 ms, %.3f in those of the lab", n, v, coarse[n])
+		}
+	}
+	if math.Abs(sum) > 0.03 {
+		t.Errorf("the CPI differs by %.1f %% in the mean", 100*sum)
+	}
+}

@@ -1,0 +1,231 @@
+package fault
+
+import (
+	"io/fs"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+)
+
+// FS is a hostfs.FS with faults. It also is a hostfs.LinkCounter.
+type FS struct {
+	inner hostfs.FS
+	o     *Owner
+}
+
+var (
+	_ hostfs.FS          = (*FS)(nil)
+	_ hostfs.LinkCounter = (*FS)(nil)
+)
+
+// FS wraps a file system for this life.
+func (o *Owner) FS(inner hostfs.FS) *FS { return &FS{inner: inner, o: o} }
+
+// before is the part of a call in which it may be refused.
+func (o *Owner) before(op Op, call, path string) (*Rule, error) {
+	if o.Killed() {
+		return nil, &fs.PathError{Op: call, Path: path, Err: ErrKilled}
+	}
+	r := o.i.draw(op, path)
+	err := fails(r, call, path)
+	if err != nil {
+		o.i.notice(&Event{Who: o.name, Op: op, Path: path, Fault: o.i.hit(r), Err: err})
+	}
+	return r, err
+}
+
+// Open opens a file for reading; see hostfs.FS.
+func (f *FS) Open(path string) (hostfs.File, error) {
+	if _, err := f.o.before(Open, "open", path); err != nil {
+		return nil, err
+	}
+	inner, err := f.inner.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &file{inner: inner, path: path, o: f.o}, nil
+}
+
+// ReadFile reads a whole file; see hostfs.FS.
+func (f *FS) ReadFile(path string, buf []byte) ([]byte, error) {
+	r, err := f.o.before(Read, "read", path)
+	if err != nil {
+		return buf[:0], err
+	}
+	buf, err = f.inner.ReadFile(path, buf)
+	return f.o.spoil(r, path, buf, err)
+}
+
+// WriteFile writes data; see hostfs.FS. It is one of the writes at which the life may
+// end: just before the kernel has it, or just after.
+func (f *FS) WriteFile(path string, data []byte) error {
+	r, err := f.o.before(Write, "write", path)
+	if err != nil {
+		return err
+	}
+	e := Event{Who: f.o.name, Op: Write, Path: path, Data: string(data)}
+	dies := f.o.dies()
+	if dies {
+		e.Fault = "kill"
+	}
+	if dies && f.o.i.rng.IntN(2) == 0 {
+		e.Err = ErrKilled
+		f.o.i.notice(&e)
+		return &fs.PathError{Op: "write", Path: path, Err: ErrKilled}
+	}
+	err = f.inner.WriteFile(path, data)
+	e.Took = err == nil
+	switch {
+	case dies:
+		err = &fs.PathError{Op: "write", Path: path, Err: ErrKilled}
+	case err == nil && r != nil && r.Kind == FailAfter:
+		e.Fault = f.o.i.hit(r)
+		err = &fs.PathError{Op: "write", Path: path, Err: r.Errno}
+	}
+	e.Err = err
+	f.o.i.notice(&e)
+	if r != nil && r.Kind == Foreign && len(r.Texts) > 0 {
+		// What the kernel refuses a stranger is a stranger's trouble.
+		_ = f.o.i.Stranger(path, r.Texts[f.o.i.rng.IntN(len(r.Texts))])
+	}
+	return err
+}
+
+// ReadDir lists a directory; see hostfs.FS.
+func (f *FS) ReadDir(path string) ([]hostfs.DirEntry, error) {
+	r, err := f.o.before(List, "readdir", path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := f.inner.ReadDir(path)
+	if err == nil && r != nil && r.Kind == Short {
+		// A directory that changes while it is listed.
+		f.o.i.hit(r)
+		list = list[:len(list)/2]
+	}
+	return list, err
+}
+
+// Inode returns an inode number; see hostfs.FS.
+func (f *FS) Inode(path string) (uint64, error) {
+	if _, err := f.o.before(Identify, "stat", path); err != nil {
+		return 0, err
+	}
+	return f.inner.Inode(path)
+}
+
+// Links returns a number of links, 1 (nothing is known) where the inner file system
+// cannot count them; see hostfs.LinkCounter.
+func (f *FS) Links(path string) (uint64, error) {
+	if _, err := f.o.before(Identify, "stat", path); err != nil {
+		return 0, err
+	}
+	if c, ok := f.inner.(hostfs.LinkCounter); ok {
+		return c.Links(path)
+	}
+	return 1, nil
+}
+
+// OpenDir opens a directory; see hostfs.FS.
+func (f *FS) OpenDir(path string) (int, func() error, error) {
+	if _, err := f.o.before(Open, "open", path); err != nil {
+		return -1, nil, err
+	}
+	return f.inner.OpenDir(path)
+}
+
+// file is an open file with faults.
+type file struct {
+	inner hostfs.File
+	path  string
+	o     *Owner
+}
+
+// ReadAll reads the file; see hostfs.File.
+func (f *file) ReadAll(buf []byte) ([]byte, error) { return f.read(buf, f.inner.ReadAll) }
+
+// ReadRecord reads a file of one record; see hostfs.RecordReader.
+func (f *file) ReadRecord(buf []byte) ([]byte, error) {
+	if r, ok := f.inner.(hostfs.RecordReader); ok {
+		return f.read(buf, r.ReadRecord)
+	}
+	return f.read(buf, f.inner.ReadAll)
+}
+
+func (f *file) read(buf []byte, inner func([]byte) ([]byte, error)) ([]byte, error) {
+	r, err := f.o.before(Read, "read", f.path)
+	if err != nil {
+		return buf[:0], err
+	}
+	buf, err = inner(buf)
+	return f.o.spoil(r, f.path, buf, err)
+}
+
+// Close closes the file. A dead caller's descriptors are closed by the kernel.
+func (f *file) Close() error { return f.inner.Close() }
+
+// spoil changes what was read.
+func (o *Owner) spoil(r *Rule, path string, b []byte, err error) ([]byte, error) {
+	if err != nil || r == nil {
+		return b, err
+	}
+	switch r.Kind {
+	case FailAfter:
+		b, err = b[:0], &fs.PathError{Op: "read", Path: path, Err: r.Errno}
+	case Short:
+		b = b[:len(b)/2]
+	case Garble:
+		for i, c := range b {
+			if c >= '0' && c <= '9' {
+				b[i] = 'a' + c - '0'
+			}
+		}
+	case Back:
+		b = numbers(b, func(n uint64) uint64 { return n / 2 })
+	case Jump:
+		b = numbers(b, func(n uint64) uint64 { return n + jump })
+	default:
+		return b, nil
+	}
+	o.i.notice(&Event{Who: o.name, Op: Read, Path: path, Fault: o.i.hit(r), Err: err})
+	return b, err
+}
+
+// jump is by how much a counter jumps: eleven days of nanoseconds.
+const jump = uint64(1e15)
+
+// numbers replaces each decimal number of a text. A number that stands in a word, as in
+// "cpu0", is part of the word.
+func numbers(b []byte, f func(uint64) uint64) []byte {
+	var out []byte
+	for i := 0; i < len(b); {
+		j := i
+		for j < len(b) && b[j] >= '0' && b[j] <= '9' {
+			j++
+		}
+		if j == i || i > 0 && b[i-1] != ' ' && b[i-1] != '\n' {
+			j = max(j, i+1)
+			out = append(out, b[i:j]...)
+			i = j
+			continue
+		}
+		n, err := strconv.ParseUint(string(b[i:j]), 10, 64)
+		if err != nil {
+			out = append(out, b[i:j]...)
+		} else {
+			out = strconv.AppendUint(out, f(n), 10)
+		}
+		i = j
+	}
+	return append(b[:0], out...)
+}
+
+// errnoOf is the errno that a rule refuses a call with.
+func errnoOf(r *Rule) unix.Errno {
+	if r.Kind == Vanish {
+		return unix.ESRCH
+	}
+	return r.Errno
+}

@@ -1,0 +1,347 @@
+package soak
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/record"
+	"github.com/commensal-io/commensal/twin/fault"
+)
+
+// Check is one thing that is watched in every run.
+type Check struct {
+	Name  string `json:"name"`
+	What  string `json:"what"`  // must hold
+	Blind string `json:"blind"` // what it does not verify
+}
+
+// The names of the checks.
+const (
+	checkKnown    = "only known tasks"
+	checkLC       = "LC is never held"
+	checkJournal  = "journal first"
+	checkReadable = "journal is readable"
+	checkStorm    = "no write storm"
+	checkStranger = "a stranger's word stands"
+	checkMadeUp   = "no stranger is made up"
+	checkExpiry   = "no claim outlives its expiry"
+	checkSwitch   = "the kill switch releases"
+	checkBounded  = "bounded memory"
+	checkFinite   = "finite numbers"
+	checkRestored = "host restored"
+	checkReplay   = "the record replays"
+	checkPanic    = "no panic"
+)
+
+// Checks lists what every run is watched for.
+func Checks() []Check {
+	return []Check{
+		{checkKnown, "every write is to a CPU limit of a BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
+		{checkLC, "no LC or system task is ever held, by policies or by operators", "whether the BE task that is held is the one that did the harm"},
+		{checkJournal, "when a value of ours reaches the kernel, the journal on disk says what was found and what is meant, for this very group", "that a disk keeps what was synced: the simulated one does"},
+		{checkReadable, "a journal can be read completely, unless its disk had faults", "journals of other versions"},
+		{checkStorm, fmt.Sprintf("at most %d attempts to write a group's limit, and %d additions to the journal, in any minute", maxWrites, maxAppends), "how many writes would have been enough"},
+		{checkStranger, "a limit that a stranger wrote while it was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it: they cannot be told from us"},
+		{checkMadeUp, "a foreign write is reported only of a task of which another program has written a limit", "when and which; that each one is reported"},
+		{checkExpiry, "while an agent runs nothing of ours stands in the kernel that no claim asks for, but for a few turns, or as long again as faults hindered its release", "while no agent runs and its guardian is dead; that claims are made for good reasons"},
+		{checkSwitch, "two turns after the kill-switch file appeared no claim is left, and none is made while it is there", "the file itself: what the agent is told is simulated"},
+		{checkBounded, "the engine's memory grows with the tasks there are, the journal with what is held, the record within its bound", "the Go heap; descriptors"},
+		{checkFinite, "no NaN, no infinity in what is decided, and the engine's state can be written", "that numbers are right"},
+		{checkRestored, "in the end every limit is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above"},
+		{checkReplay, "every decision in the record comes out again when its inputs are fed in", "turns that the record lost to a full disk, and segments that its bound dropped"},
+		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
+	}
+}
+
+const (
+	minuteNsec = 60e9
+	// maxWrites: an incident tries three suspects, each held and given back with three
+	// writes on v1; operators speak up to ten times a minute, and a new agent or guardian
+	// comes every few seconds.
+	maxWrites = 90
+	// maxAppends: each write is noted twice, and each goes through a write and a sync.
+	maxAppends = 3000
+	// slackTurns: a claim that expires is released in that turn; a cap that an operator
+	// overrules in the next; and one that is held by the result of the last.
+	slackTurns = 3
+	// slackNsec is what a retry may be late for its turn.
+	slackNsec = 6e9
+	// maxJournal is far above what a few dozen groups fill when none is put back.
+	maxJournal = 256 << 10
+)
+
+// write is told of each attempt of ours to write a group's file.
+func (v *witness) write(w *world, g *watchedGroup, name string, e *fault.Event, before model.CPUMax) {
+	w.res.Checks++
+	switch {
+	case g.class == model.LC:
+		w.fail(checkLC, e.Who+" wrote "+e.Path)
+	case g.class != model.BE:
+		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is part of no BE task", e.Who, e.Path))
+	case !limitFile(name):
+		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is no CPU limit", e.Who, e.Path))
+	case g.wild && e.Took && g.now != before:
+		w.fail(checkStranger, fmt.Sprintf("%s wrote %q to %s; a stranger had left %v there", e.Who, e.Data, e.Path, before))
+	}
+	since := w.now() - minuteNsec
+	g.writes = append(slices.DeleteFunc(g.writes, func(at int64) bool { return at < since }), w.now())
+	if len(g.writes) > maxWrites {
+		w.fail(checkStorm, fmt.Sprintf("%s was written %d times in a minute", g.path, len(g.writes)))
+	}
+	if e.Took && g.ours() {
+		v.journaled(w, g)
+	}
+}
+
+func limitFile(name string) bool {
+	switch name {
+	case "cpu.max", "cpu.max.burst", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us":
+		return true
+	}
+	return false
+}
+
+// journaled makes sure that the journal speaks of what stands in a group.
+func (v *witness) journaled(w *world, g *watchedGroup) {
+	c, err := journal.ReadOn(w.disk, journalPath)
+	i := slices.IndexFunc(c.Limits, func(l journal.Limit) bool { return l.Path == g.path && l.Inode == g.inode })
+	if i < 0 {
+		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal does not know of it (%v)", g.path, g.now, err))
+		return
+	}
+	l := c.Limits[i]
+	l.ReadBack = nil // not yet: this is the write
+	if !g.mixed && !l.Ours(g.now) && g.now != l.Found {
+		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal says from %v to %v", g.path, g.now, l.Before, l.Intended))
+	}
+	if !g.isRightful(l.Found) {
+		w.fail(checkJournal, fmt.Sprintf("%s: the journal would put back %v; rightful is %v", g.path, l.Found, g.rightful))
+	}
+}
+
+// checkTurn looks after a turn.
+func (w *world) checkTurn(l *life, out *engine.Output) {
+	w.res.Checks++
+	s := l.core.Engine.State
+	for i := range out.Changes {
+		c := &out.Changes[i]
+		if t := s.Tasks.Get(c.Task); c.Kind == model.Hold && t != nil && t.Class != model.BE {
+			w.fail(checkLC, fmt.Sprintf("%s task %s is to be held", t.Class, t.Path))
+		}
+	}
+	for i := range out.Decisions {
+		if d := &out.Decisions[i]; d.Kind == model.DecideForeign && w.witness.strangers[d.Path] == 0 {
+			w.fail(checkMadeUp, d.Path+": "+d.Reason)
+		}
+	}
+	if _, err := json.Marshal(out); err != nil {
+		w.fail(checkFinite, err.Error())
+	}
+	if w.killSwitch {
+		l.offTurns++
+	} else {
+		l.offTurns = 0
+	}
+	for i := range s.Ledger.Knobs {
+		if k := &s.Ledger.Knobs[i]; l.offTurns > 2 && len(k.Claims) > 0 {
+			w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch there is a claim on %s", l.offTurns, s.Tasks.Name(k.Task)))
+		}
+	}
+	for _, g := range w.witness.list {
+		w.checkLoose(l, g)
+	}
+	w.checkBounds(s)
+}
+
+// claimed reports whether a claim that is not over asks for what stands in a group.
+func claimed(s *engine.State, g *watchedGroup, now int64) bool {
+	t := s.Tasks.ByPath(g.task)
+	if t == nil {
+		return false
+	}
+	for i := range s.Ledger.Knobs {
+		if k := &s.Ledger.Knobs[i]; k.Task == t.Num {
+			return slices.ContainsFunc(k.Claims, func(c model.Claim) bool { return now < c.ExpiresNsec })
+		}
+	}
+	return false
+}
+
+// checkLoose looks for what stands in a group without a claim.
+func (w *world) checkLoose(l *life, g *watchedGroup) {
+	if !g.ours() || !w.room(g) || claimed(l.core.Engine.State, g, w.now()) {
+		g.loose = 0
+		return
+	}
+	g.loose++
+	calm := w.now() - g.lastTrouble
+	if g.loose <= slackTurns || g.lastTrouble > 0 && calm <= slackNsec+(g.lastTrouble-g.firstTrouble) {
+		return
+	}
+	w.fail(checkExpiry, fmt.Sprintf("%s is %v for %d turns without a claim (rightful: %v; trouble from %.1f s to %.1f s)",
+		g.path, g.now, g.loose, g.rightful, float64(g.firstTrouble)/1e9, float64(g.lastTrouble)/1e9))
+}
+
+// checkBounds looks at what the engine and the disks hold.
+func (w *world) checkBounds(s *engine.State) {
+	tasks := len(s.Tasks.Tasks)
+	jobs := len(w.plan.config.Tasks)
+	for _, b := range []struct {
+		what    string
+		n, most int
+	}{
+		{"tasks", tasks, len(w.plan.tasks)},
+		{"tracks", len(s.Tracks), tasks},
+		{"knobs", len(s.Ledger.Knobs), tasks},
+		{"failures", len(s.Ledger.Failures), 64},
+		{"exemptions", len(s.Ledger.Exemptions), tasks},
+		{"incidents", len(s.Hardcap.Incidents), tasks},
+		{"victims in peace", len(s.Hardcap.Peace), tasks},
+		{"specs", len(s.Specs.Entries), jobs * int(model.NumSources)},
+		{"jobs without protection", len(s.ProtectOff), jobs + 1},
+		{"bytes of journal", int(w.disk.Size(journalPath)), maxJournal},
+	} {
+		if b.n > b.most {
+			w.fail(checkBounded, fmt.Sprintf("%d %s; expected at most %d", b.n, b.what, b.most))
+		}
+	}
+}
+
+// checkJournal looks whether the journal can be read.
+func (w *world) checkJournal() {
+	w.res.Checks++
+	c, err := journal.ReadOn(w.disk, journalPath)
+	if err != nil && len(c.Bad) > 0 && !w.diskFaults() {
+		w.fail(checkReadable, err.Error())
+	}
+}
+
+// diskFaults reports whether the journal's disk ever failed.
+func (w *world) diskFaults() bool {
+	return slices.ContainsFunc(w.plan.rules, func(r fault.Rule) bool { return r.Ops&fault.Append != 0 })
+}
+
+// checkStopped looks after a clean end: without trouble everything is back.
+func (w *world) checkStopped(err error) {
+	w.res.Checks++
+	for _, g := range w.witness.list {
+		if err == nil && g.ours() && w.room(g) {
+			w.fail(checkRestored, fmt.Sprintf("after a clean end %s is %v; rightful: %v", g.path, g.now, g.rightful))
+		}
+	}
+}
+
+// finish ends the run: no more faults, one more agent or the one that is there, which
+// ends cleanly, and then the last looks.
+func (w *world) finish() {
+	w.inj.Calm()
+	w.stallUntil = 0
+	if w.life != nil && w.plan.mayDie && w.res.Seed%2 == 0 {
+		w.mark(&event{do: kill, both: w.res.Seed%4 == 0, nsec: stepNsec})
+	}
+	for range 3 {
+		if w.life == nil {
+			w.pass(restartNsec)
+			w.start()
+		}
+	}
+	if w.life == nil {
+		w.fail(checkRestored, "without faults no agent starts")
+		return
+	}
+	for range slackTurns {
+		w.pass(1e9)
+		w.turn()
+	}
+	if w.failure != nil {
+		return
+	}
+	w.stop(&event{do: stop})
+	w.checkEnd()
+}
+
+// checkEnd looks at what is left behind.
+func (w *world) checkEnd() {
+	for _, g := range w.witness.list {
+		w.res.Checks++
+		if now, err := w.witness.cg.ReadCPUMax(g.path); err == nil {
+			g.now = model.CPUMax(now)
+		}
+		if g.ours() && w.room(g) {
+			w.fail(checkRestored, fmt.Sprintf("%s is %v; rightful: %v", g.path, g.now, g.rightful))
+		}
+	}
+	c, err := journal.ReadOn(w.disk, journalPath)
+	switch {
+	case err != nil:
+		w.fail(checkReadable, err.Error())
+	case len(c.Limits) > 0 && slices.ContainsFunc(c.Limits, func(l journal.Limit) bool { g := w.witness.group(l.Path); return g == nil || w.room(g) }):
+		w.fail(checkRestored, fmt.Sprintf("the journal still holds %+v", c.Limits))
+	}
+	w.checkRecord()
+}
+
+// room reports whether the groups above and below leave room for what should stand in a
+// group; on v2 they always do.
+func (w *world) room(g *watchedGroup) bool {
+	if w.plan.layout == cgroup.LayoutV2 {
+		return true
+	}
+	fits := func(v model.CPUMax) bool {
+		for _, o := range w.witness.list {
+			above, below := len(o.path) < len(g.path) && within(g.path, o.path), within(o.path, g.path) && o != g
+			switch {
+			case v.QuotaUsec < 0 || o.now.QuotaUsec < 0:
+			case above && v.Ratio() > o.now.Ratio(), below && o.now.Ratio() > v.Ratio():
+				return false
+			}
+		}
+		return true
+	}
+	// What a restore would write, where the journal says so.
+	c, _ := journal.ReadOn(w.disk, journalPath)
+	for i := range c.Limits {
+		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode {
+			return fits(l.Found)
+		}
+	}
+	return slices.ContainsFunc(g.rightful, fits)
+}
+
+// within reports whether a path is another or lies below it.
+func within(path, up string) bool {
+	return path == up || len(path) > len(up) && path[:len(up)] == up && path[len(up)] == '/'
+}
+
+// checkRecord replays what was recorded.
+func (w *world) checkRecord() {
+	w.res.Checks++
+	files, err := record.Segments(w.records)
+	if err != nil || len(files) == 0 {
+		return // no agent lived long enough, or its disk was full all the time
+	}
+	rep, err := record.Run(w.records)
+	switch {
+	case err != nil:
+		w.fail(checkReplay, err.Error())
+	case rep.First != nil:
+		d := rep.First
+		w.fail(checkReplay, fmt.Sprintf("%s, turn %d, %s %d: recorded %s, replayed %s", filepath.Base(d.Segment), d.Seq, d.What, d.Index, d.Recorded, d.Replayed))
+	}
+	total := int64(0)
+	for _, f := range files {
+		if st, err := os.Stat(f); err == nil {
+			total += st.Size()
+		}
+	}
+	if total > w.plan.config.Record.MaxBytes+w.plan.config.Record.MaxBytes/8 {
+		w.fail(checkBounded, fmt.Sprintf("%d bytes of record; %d are allowed", total, w.plan.config.Record.MaxBytes))
+	}
+}

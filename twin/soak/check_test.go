@@ -1,0 +1,255 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/policy/hardcap"
+)
+
+// brokenHost is a host that does one thing otherwise than it should.
+type brokenHost struct {
+	node.Host
+	w *world
+
+	observe func(snap *model.Snapshot)
+	apply   func(changes []model.Change) []model.Change // what is really done
+	result  func(r *model.Result)
+	restore func() (node.Report, error)
+	knobs   func(dst []model.KnobReading) []model.KnobReading
+	step    func() // at the end of each turn
+}
+
+func (b *brokenHost) Observe(mark model.WindowMark, snap *model.Snapshot) error {
+	err := b.Host.Observe(mark, snap)
+	if b.observe != nil && err == nil {
+		b.observe(snap)
+	}
+	return err
+}
+
+func (b *brokenHost) Knobs(dst []model.KnobReading) []model.KnobReading {
+	dst = b.Host.Knobs(dst)
+	if b.knobs != nil {
+		dst = b.knobs(dst)
+	}
+	return dst
+}
+
+func (b *brokenHost) Apply(changes []model.Change, dst []model.Result) []model.Result {
+	if b.apply != nil {
+		changes = b.apply(changes)
+	}
+	dst = b.Host.Apply(changes, dst)
+	for i := range dst {
+		if b.result != nil {
+			b.result(&dst[i])
+		}
+	}
+	if b.step != nil {
+		b.step()
+	}
+	return dst
+}
+
+func (b *brokenHost) Restore() (node.Report, error) {
+	if b.restore != nil {
+		return b.restore()
+	}
+	return b.Host.Restore()
+}
+
+// lost is a disk whose writes of a kind vanish.
+type lost struct {
+	journal.Disk
+	when func(b []byte) bool
+}
+
+type lostFile struct {
+	journal.File
+	when func(b []byte) bool
+}
+
+func (d lost) Create(path string) (journal.File, error) {
+	f, err := d.Disk.Create(path)
+	return lostFile{f, d.when}, err
+}
+
+func (f lostFile) WriteAt(b []byte, off int64) (int, error) {
+	if f.when(b) {
+		return len(b), nil
+	}
+	return f.File.WriteAt(b, off)
+}
+
+// TestCheckersFire: each invariant is broken on purpose, and the checker that is for it
+// says so in some seed.
+func TestCheckersFire(t *testing.T) {
+	// write writes the limit of the first group of a class.
+	write := func(w *world, class model.Class) {
+		for _, g := range w.witness.list {
+			if g.class == class && g.path != "/" && (class == model.System || g.task != "") {
+				name := "/cpu.max"
+				if w.witness.mount != "/sys/fs/cgroup" {
+					name = "/cpu.cfs_quota_us"
+				}
+				_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+g.path+name, []byte(w.plan.strangerTexts()[1])) // what the kernel refuses was tried
+				return
+			}
+		}
+	}
+	for _, tc := range []struct {
+		check string
+		how   string
+		spoil func(w *world, b *brokenHost)
+	}{
+		{checkKnown, "the host writes a group of no BE task", func(w *world, b *brokenHost) {
+			b.step = func() { write(w, model.System) }
+		}},
+		{checkLC, "the host writes an LC task's limit", func(w *world, b *brokenHost) {
+			b.step = func() { write(w, model.LC) }
+		}},
+		{checkJournal, "the host writes without the journal", func(w *world, b *brokenHost) {
+			b.step = func() { write(w, model.BE) }
+		}},
+		{checkExpiry, "releases are not done, and reported as done", func(_ *world, b *brokenHost) {
+			b.apply = func(cs []model.Change) []model.Change {
+				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return c.Kind == model.Release })
+			}
+		}},
+		{checkRestored, "the last restore does nothing", func(w *world, b *brokenHost) {
+			b.restore = func() (node.Report, error) {
+				w.mutate.noGuardian = true
+				return node.Report{}, nil
+			}
+		}},
+		{checkStorm, "a claim is written again and again", func(w *world, b *brokenHost) {
+			b.step = func() {
+				if held := w.heldGroups(); len(held) > 0 {
+					for range 20 {
+						name := "/cpu.max.burst"
+						if w.witness.mount != "/sys/fs/cgroup" {
+							name = "/cpu.cfs_burst_us"
+						}
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+held[0].path+name, []byte("0"))
+					}
+				}
+			}
+		}},
+		{checkMadeUp, "readings of held knobs are wrong", func(_ *world, b *brokenHost) {
+			b.knobs = func(dst []model.KnobReading) []model.KnobReading {
+				for i := range dst {
+					dst[i].Value.QuotaUsec = 777_000
+				}
+				return dst
+			}
+		}},
+		{checkStranger, "a stranger's limit is written over", func(w *world, b *brokenHost) {
+			b.step = func() {
+				for _, g := range w.witness.list {
+					if g.wild {
+						name, text := "/cpu.max", "70000 100000"
+						if w.witness.mount != "/sys/fs/cgroup" {
+							name, text = "/cpu.cfs_quota_us", "70000"
+						}
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+g.path+name, []byte(text))
+					}
+				}
+			}
+		}},
+		{checkSwitch, "a claim is made in spite of the kill switch", func(w *world, b *brokenHost) {
+			b.step = func() {
+				s := w.life.core.Engine.State
+				if w.killSwitch && len(s.Tasks.Tasks) > 0 {
+					s.Ledger.Claim(model.Claim{Task: s.Tasks.Tasks[0].Num, Cap: 1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
+				}
+			}
+		}},
+		{checkBounded, "victims in peace pile up", func(w *world, b *brokenHost) {
+			b.step = func() {
+				h := &w.life.core.Engine.State.Hardcap
+				for range 100 {
+					h.Peace = append(h.Peace, hardcap.Peace{})
+				}
+			}
+		}},
+		{checkFinite, "a decision holds NaN", func(w *world, b *brokenHost) {
+			w.mutate.out = func(out *engine.Output) {
+				out.Decisions = append(out.Decisions, model.Decision{Score: math.NaN()})
+			}
+		}},
+		{checkReplay, "the engine's memory changes between two turns", func(w *world, b *brokenHost) {
+			b.step = func() { w.life.core.Engine.State.Ledger.NextChange += 7 }
+		}},
+		{checkPanic, "the host panics", func(w *world, b *brokenHost) {
+			b.step = func() {
+				if w.now() > 5e9 {
+					panic("broken on purpose")
+				}
+			}
+		}},
+	} {
+		t.Run(tc.check, func(t *testing.T) {
+			o := Options{Minutes: 3, Calm: true}
+			o.mutate.host = func(w *world, h node.Host) node.Host {
+				b := &brokenHost{Host: h, w: w}
+				tc.spoil(w, b)
+				return b
+			}
+			expectFailure(t, tc.check, tc.how, o)
+		})
+	}
+	t.Run(checkReadable, func(t *testing.T) {
+		o := Options{Minutes: 3, Calm: true}
+		n := 0
+		o.mutate.disk = func(d journal.Disk) journal.Disk {
+			return lost{d, func(b []byte) bool { n++; return n%7 == 0 && !strings.Contains(string(b), `"open"`) }}
+		}
+		expectFailure(t, checkReadable, "some additions to the journal leave a hole", o)
+	})
+}
+
+// expectFailure plays seeds until a check fails, which must be the one.
+func expectFailure(t *testing.T, check, how string, o Options) {
+	t.Helper()
+	others := map[string]int{}
+	for seed := uint64(1); seed <= 40; seed++ {
+		r, err := Run(seed, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failure == nil {
+			continue
+		}
+		if r.Failure.Check == check {
+			var text strings.Builder
+			if err := r.Print(&text); err != nil || !strings.Contains(text.String(), fmt.Sprintf("--seeds %d..%d", seed, seed)) {
+				t.Errorf("the report does not say how to play it again: %v\n%s", err, &text)
+			}
+			return
+		}
+		others[r.Failure.Check]++
+	}
+	t.Errorf("%s: the check %q never fired; others: %v", how, check, others)
+}
+
+// Every check says what it looks for and what it does not see, and is tried by a test.
+func TestChecksAreDescribed(t *testing.T) {
+	err := error(nil)
+	for _, c := range Checks() {
+		if c.Name == "" || c.What == "" || c.Blind == "" {
+			err = errors.Join(err, fmt.Errorf("%+v", c))
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

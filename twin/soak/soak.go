@@ -1,0 +1,159 @@
+// Package soak tests the agent by simulation: a seed draws a machine, its tasks, a
+// configuration and what goes wrong, and the agent's own code runs on it, through a
+// simulated kernel's files, for some simulated minutes, while checkers watch.
+//
+// What runs is production code: agent.Core turns, agent.Recover starts, linux.Restoring
+// restores, linux.Host drives the kernel's files, journal and record are written. What is
+// imitated is the process around it: the loop's timer, the guardian's pipe and the
+// service manager that starts the agent again.
+//
+// A run depends on its seed and its length and on nothing else: a failure names both.
+package soak
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/commensal-io/commensal/twin/fault"
+)
+
+// DefaultMinutes is how long a run is, in simulated minutes.
+const DefaultMinutes = 5.0
+
+// Options are what a run has beside its seed.
+type Options struct {
+	Minutes float64 // simulated; 0: DefaultMinutes
+	// Calm leaves all faults out: kills, strangers and operators stay.
+	Calm bool
+	// Dir is where records are written while a run lasts; "": the system's temporary one.
+	Dir string
+
+	mutate mutations // of tests: a checker must be able to fail
+}
+
+// Failure is the first thing that a checker found.
+type Failure struct {
+	Check  string   `json:"check"`
+	What   string   `json:"what"`
+	AtNsec int64    `json:"at_nsec"` // simulated
+	Log    []string `json:"log"`     // the last events before it
+}
+
+// Result is what became of one run.
+type Result struct {
+	Seed      uint64         `json:"seed"`
+	Minutes   float64        `json:"minutes"`
+	Calm      bool           `json:"calm,omitempty"`
+	Setting   string         `json:"setting"` // machine, tasks and configuration in a line
+	Faults    map[string]int `json:"faults"`
+	Turns     int            `json:"turns"`
+	Lives     int            `json:"lives"` // starts of the agent
+	Kills     int            `json:"kills"`
+	Restores  int            `json:"restores"` // by guardians, starts and clean ends
+	Restored  int            `json:"restored"` // limits that these put back
+	Incidents int            `json:"incidents"`
+	Caps      int            `json:"caps"` // changes to a tighter limit that the kernel has
+	Writes    int            `json:"writes"`
+	Checks    int            `json:"checks"` // looks that checkers took
+	Failure   *Failure       `json:"failure,omitempty"`
+}
+
+// Replay is the command that plays a run again.
+func (r *Result) Replay() string {
+	calm := ""
+	if r.Calm {
+		calm = " --calm"
+	}
+	return fmt.Sprintf("commensal-lab twin soak --seeds %d..%d --minutes %g%s", r.Seed, r.Seed, r.Minutes, calm)
+}
+
+// Run plays one seed. The error says that it could not be played; what a checker found is
+// in the result.
+func Run(seed uint64, o Options) (res *Result, err error) {
+	if o.Minutes == 0 {
+		o.Minutes = DefaultMinutes
+	}
+	if !(o.Minutes > 0 && o.Minutes <= maxMinutes) {
+		return nil, fmt.Errorf("soak: %v minutes: expected more than 0, at most %d", o.Minutes, maxMinutes)
+	}
+	dir, err := os.MkdirTemp(o.Dir, "commensal-soak-")
+	if err != nil {
+		return nil, fmt.Errorf("soak: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	w, err := newWorld(seed, dir, o)
+	if err != nil {
+		return nil, fmt.Errorf("soak: seed %d: %w", seed, err)
+	}
+	w.play()
+	return w.result(), nil
+}
+
+// maxMinutes bounds a run: a day.
+const maxMinutes = 24 * 60
+
+// play plays the run to its end or to the first failure.
+func (w *world) play() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.fail("no panic", fmt.Sprintf("%v\n%s", p, debug.Stack()))
+		}
+	}()
+	for w.failure == nil && w.now() < w.end {
+		w.next()
+	}
+	if w.failure == nil {
+		w.finish()
+	}
+}
+
+// result sums the run up.
+func (w *world) result() *Result {
+	r := &w.res
+	r.Faults = w.inj.Counts()
+	r.Kills = r.Faults[killName]
+	r.Failure = w.failure
+	return r
+}
+
+// fail notes what a checker found; the first counts.
+func (w *world) fail(check, what string) {
+	if w.failure == nil {
+		w.failure = &Failure{Check: check, What: what, AtNsec: w.now(), Log: w.log.lines()}
+	}
+}
+
+// killName is how package fault counts kills.
+const killName = "kill"
+
+// trail is the last events of a run.
+type trail struct {
+	list [trailLength]string
+	n    int
+}
+
+// trailLength is enough for the last hold and release of a task with its children.
+const trailLength = 60
+
+func (t *trail) add(line string) {
+	t.list[t.n%trailLength] = line
+	t.n++
+}
+
+func (t *trail) lines() []string {
+	var out []string
+	for i := max(0, t.n-trailLength); i < t.n; i++ {
+		out = append(out, t.list[i%trailLength])
+	}
+	return out
+}
+
+// notice is told of every write, fault and stranger.
+func (w *world) notice(e *fault.Event) {
+	w.log.add(e.String())
+	if e.Op == fault.Write {
+		w.witness.wrote(w, e)
+	}
+	w.witness.disturbed(w, e)
+}

@@ -1,0 +1,97 @@
+package soak
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fixedSeeds is how many seeds each test run plays, always the same ones.
+const fixedSeeds = 150
+
+// TestSeeds plays the fixed seeds, and one that is drawn from the commit, so that each
+// commit also tries what none before it has.
+func TestSeeds(t *testing.T) {
+	drawn := commitSeed()
+	t.Logf("the commit draws seed %d", drawn)
+	for _, r := range [][2]uint64{{1, fixedSeeds}, {drawn, drawn}} {
+		sum, err := Sweep(r[0], r[1], Options{}, 2, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := sum.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(text.String())
+		if sum.Failed > 0 {
+			t.Fail()
+		}
+		if r[0] == r[1] {
+			continue
+		}
+		for what, n := range map[string]int{
+			"incidents": sum.Incidents, "caps": sum.Caps, "kills": sum.Kills, "limits put back": sum.Restored,
+			"foreign writes": sum.Faults["foreign"], "stops": sum.Faults["stop"], "groups gone": sum.Faults["group-gone"],
+		} {
+			if n < 10 {
+				t.Errorf("%d %s in %d seeds: too few for the test to prove anything", n, what, sum.Seeds)
+			}
+		}
+	}
+}
+
+// commitSeed draws a seed above the fixed ones from the commit's hash; without a
+// repository it is always the same.
+func commitSeed() uint64 {
+	h := fnv.New64a()
+	if out, err := exec.Command("git", "rev-parse", "HEAD").Output(); err == nil {
+		_, _ = h.Write(out) // a hash takes all
+	}
+	return 1000 + h.Sum64()%1_000_000_000
+}
+
+// TestWorkers: what comes out depends on the seeds alone.
+func TestWorkers(t *testing.T) {
+	play := func(workers int) string {
+		sum, err := Sweep(1, 12, Options{Minutes: 2}, workers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if diff := cmp.Diff(play(1), play(4)); diff != "" {
+		t.Errorf("four workers (-one +four):\n%s", diff)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, minutes := range []float64{-1, 1e9} {
+		if _, err := Run(1, Options{Minutes: minutes}); err == nil {
+			t.Errorf("%v minutes were played", minutes)
+		}
+	}
+	if _, err := Sweep(2, 1, Options{}, 1, nil); err == nil {
+		t.Error("a range that ends before it begins was played")
+	}
+}
+
+// BenchmarkSeed reports how many times faster than life a seed is played.
+func BenchmarkSeed(b *testing.B) {
+	seed := uint64(0)
+	for b.Loop() {
+		seed++
+		if _, err := Run(seed, Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(DefaultMinutes*60e9*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "x-life")
+}

@@ -1,0 +1,167 @@
+package soak
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"text/tabwriter"
+)
+
+// Summary is what became of a range of seeds.
+type Summary struct {
+	First     uint64         `json:"first"`
+	Last      uint64         `json:"last"`
+	Minutes   float64        `json:"minutes"` // simulated, of each
+	Seeds     int            `json:"seeds"`
+	Failed    int            `json:"failed"`
+	Faults    map[string]int `json:"faults"`
+	Turns     int            `json:"turns"`
+	Lives     int            `json:"lives"`
+	Kills     int            `json:"kills"`
+	Restores  int            `json:"restores"`
+	Restored  int            `json:"restored"`
+	Incidents int            `json:"incidents"`
+	Caps      int            `json:"caps"`
+	Writes    int            `json:"writes"`
+	Checks    int            `json:"checks"`
+	// Failures are the runs in which a checker found something, by seed, at most
+	// maxFailures of them.
+	Failures []*Result `json:"failures"`
+}
+
+// maxFailures is how many failures are kept whole: one bug fails many seeds.
+const maxFailures = 10
+
+// MaxSeeds bounds a range.
+const MaxSeeds = 10_000_000
+
+// Sweep plays the seeds first to last on so many workers and sums them up. What comes out
+// does not depend on the workers. done is told of each run as it ends, in any order, one
+// at a time. An error means that a run could not be played.
+func Sweep(first, last uint64, o Options, workers int, done func(r *Result)) (*Summary, error) {
+	if last < first || last-first >= MaxSeeds {
+		return nil, fmt.Errorf("soak: seeds %d to %d: expected at least 1, at most %d", first, last, MaxSeeds)
+	}
+	sum := &Summary{First: first, Last: last, Minutes: o.Minutes, Faults: map[string]int{}, Failures: []*Result{}}
+	if sum.Minutes == 0 {
+		sum.Minutes = DefaultMinutes
+	}
+	seeds := make(chan uint64)
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for range max(1, workers) {
+		wait.Go(func() {
+			for seed := range seeds {
+				r, err := Run(seed, o)
+				mu.Lock()
+				if err != nil {
+					failed = cmpErr(failed, err)
+				} else {
+					sum.add(r)
+					if done != nil {
+						done(r)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for seed := first; ; seed++ {
+		seeds <- seed
+		if seed == last {
+			break
+		}
+	}
+	close(seeds)
+	wait.Wait()
+	return sum, failed
+}
+
+// cmpErr keeps the first error.
+func cmpErr(first, next error) error {
+	if first != nil {
+		return first
+	}
+	return next
+}
+
+func (s *Summary) add(r *Result) {
+	s.Seeds++
+	for name, n := range r.Faults {
+		s.Faults[name] += n
+	}
+	s.Turns += r.Turns
+	s.Lives += r.Lives
+	s.Kills += r.Kills
+	s.Restores += r.Restores
+	s.Restored += r.Restored
+	s.Incidents += r.Incidents
+	s.Caps += r.Caps
+	s.Writes += r.Writes
+	s.Checks += r.Checks
+	if r.Failure == nil {
+		return
+	}
+	s.Failed++
+	i, _ := slices.BinarySearchFunc(s.Failures, r.Seed, func(a *Result, seed uint64) int {
+		if a.Seed < seed {
+			return -1
+		}
+		return 1
+	})
+	s.Failures = slices.Insert(s.Failures, i, r)
+	if len(s.Failures) > maxFailures {
+		s.Failures = s.Failures[:maxFailures]
+	}
+}
+
+// Print writes the summary as a table, and each failure with the command that plays it
+// again.
+func (s *Summary) Print(out io.Writer) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name string, v any) { fmt.Fprintf(t, "%s\t%v\n", name, v) } //nolint:errcheck // Flush tells
+	row("seeds", fmt.Sprintf("%d..%d (%d), %g simulated minutes each", s.First, s.Last, s.Seeds, s.Minutes))
+	row("turns", s.Turns)
+	row("starts of the agent", s.Lives)
+	row("kills", s.Kills)
+	row("restores", fmt.Sprintf("%d, which put %d limits back", s.Restores, s.Restored))
+	row("incidents", s.Incidents)
+	row("caps asked for", s.Caps)
+	row("writes to the kernel", s.Writes)
+	row("looks of checkers", s.Checks)
+	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {
+		row("  "+name, s.Faults[name])
+	}
+	row("failed seeds", s.Failed)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range s.Failures {
+		if err := r.Print(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Print writes a failure with what came before it.
+func (r *Result) Print(out io.Writer) error {
+	f := r.Failure
+	if f == nil {
+		_, err := fmt.Fprintf(out, "seed %d: clean\n", r.Seed)
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "\nseed %d: %s, at %.3f s: %s\n  %s\n", r.Seed, f.Check, float64(f.AtNsec)/1e9, f.What, r.Setting); err != nil {
+		return err
+	}
+	for _, line := range f.Log {
+		if _, err := fmt.Fprintf(out, "  %s\n", line); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(out, "  again: %s\n", r.Replay())
+	return err
+}

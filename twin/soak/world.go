@@ -1,0 +1,308 @@
+package soak
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/twin/fault"
+	"github.com/commensal-io/commensal/twin/kernfs"
+	"github.com/commensal-io/commensal/twin/machine"
+)
+
+// world is one run: the machine and everybody on it.
+type world struct {
+	plan    *plan
+	k       *kernfs.Kernel
+	disk    *fault.Memory
+	inj     *fault.Injector
+	clock   *fault.Clock
+	witness *witness
+	rules   *match.Rules
+	boot    string
+	records string // folder of the agents' records
+	dir     string
+	mutate  mutations
+
+	end        int64
+	upcoming   int // of plan.events
+	killSwitch bool
+	switched   int64 // when it was put there
+	life       *life // nil: no agent runs
+	born       int   // lives so far
+	startAt    int64 // without a life: when the next one begins
+	stallUntil int64
+	turning    bool // the agent's code is running
+	log        trail
+	res        Result
+	failure    *Failure
+	quiet      *slog.Logger
+}
+
+// The streams that a seed feeds. Each draws by itself, so that a change to one leaves the
+// others as they were.
+const (
+	streamPlan   = 0x706c616e
+	streamFaults = 0x6661756c
+)
+
+func newWorld(seed uint64, dir string, o Options) (*world, error) {
+	end := int64(o.Minutes*60e9) / stepNsec * stepNsec
+	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
+	if key, why := p.config.Validate(); why != "" {
+		return nil, fmt.Errorf("drew an impossible configuration: %s %s", key, why)
+	}
+	m, err := machine.New(p.machine, seed)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{
+		plan: p, disk: fault.NewMemory(), records: filepath.Join(dir, "record"), dir: dir, mutate: o.mutate, end: end,
+		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
+	}
+	if w.k, err = kernfs.New(m, kernfs.Options{Layout: p.layout, PMU: p.pmu}); err != nil {
+		return nil, err
+	}
+	if w.rules, err = match.Compile(p.config.Rules()); err != nil {
+		return nil, err
+	}
+	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
+		return nil, err
+	}
+	w.clock = fault.NewClock(w.k.NowNsec, w.k.WallNsec, p.steps)
+	w.inj = fault.New(fault.World{
+		Now: w.k.NowNsec, Pass: w.pass, Notice: w.notice,
+		Write: func(path, s string) error { return w.k.WriteFile(path, []byte(s)) },
+	}, p.rules, rand.New(rand.NewPCG(seed, streamFaults)))
+	return w, w.watch(w.k)
+}
+
+// watch gives the run its witness.
+func (w *world) watch(fs hostfs.FS) error {
+	mounts, err := cgroup.Discover(fs)
+	if err != nil {
+		return err
+	}
+	cg, err := cgroup.Open(fs, mounts)
+	if err != nil {
+		return err
+	}
+	w.witness = &witness{w: w, cg: cg, mount: mounts.Unified, strangers: map[string]int{}}
+	if mounts.Layout != cgroup.LayoutV2 {
+		w.witness.mount = mounts.V1[cgroup.CPU]
+	}
+	return nil
+}
+
+func (w *world) now() int64 { return w.k.NowNsec() }
+
+// pass lets a time pass, in whole steps of the physics, at least one.
+func (w *world) pass(nsec int64) {
+	steps := max(1, (nsec+stepNsec-1)/stepNsec)
+	w.k.Advance(steps * stepNsec)
+}
+
+// next lets the time pass to whatever comes next, and does it.
+func (w *world) next() {
+	at := w.end
+	if w.upcoming < len(w.plan.events) {
+		at = min(at, w.plan.events[w.upcoming].at)
+	}
+	if w.life == nil {
+		at = min(at, w.startAt)
+	} else {
+		at = min(at, max(w.life.due(), w.stallUntil))
+	}
+	if at > w.now() {
+		w.pass(at - w.now())
+		return
+	}
+	if w.upcoming < len(w.plan.events) && w.plan.events[w.upcoming].at <= w.now() {
+		e := &w.plan.events[w.upcoming]
+		w.upcoming++
+		w.do(e)
+		return
+	}
+	if w.life == nil {
+		w.start()
+		return
+	}
+	w.turn()
+}
+
+// do carries an event out.
+func (w *world) do(e *event) {
+	t := &w.plan.tasks[e.task]
+	switch e.do {
+	case arrive:
+		w.arrive(t)
+	case leave:
+		w.remove(t.path)
+	case remake:
+		w.remove(t.path)
+		w.arrive(t)
+	case childLeave:
+		if len(t.below) > 0 {
+			w.remove(t.below[e.pick%uint64(len(t.below))].path)
+		}
+	case stranger:
+		w.strangerWrites(e)
+	case operate:
+		w.operator(e)
+	case switchOn, switchOff:
+		if on := e.do == switchOn; on != w.killSwitch {
+			w.killSwitch, w.switched = on, w.now()
+			w.inj.Note("kill-switch", "")
+		}
+	case stall:
+		w.stallUntil = w.now() + e.nsec
+		w.inj.Note("stall", "")
+	case kill:
+		w.mark(e)
+	case stop:
+		w.stop(e)
+	case guardDies:
+		if w.life != nil {
+			w.life.guarded = false
+			w.inj.Note("guardian-killed", "")
+		}
+	}
+}
+
+// arrive makes what is missing of a task.
+func (w *world) arrive(t *taskPlan) {
+	cg := w.witness.cg
+	made := false
+	begin := func(path string, cfg *machine.TaskConfig, found model.CPUMax) {
+		if _, err := cg.Inode(path); err == nil {
+			return
+		}
+		err := error(nil)
+		if cfg != nil {
+			_, err = w.k.Start(path, *cfg)
+		} else {
+			err = cg.Mkdir(path)
+		}
+		if err != nil {
+			w.fail("simulation", fmt.Sprintf("cannot make %s: %v", path, err))
+			return
+		}
+		made = true
+		// Where there is no room for it the group goes without, as it would in life.
+		_ = cg.WriteCPUMax(path, cgroup.CPUMax(found))
+	}
+	if len(t.below) == 0 {
+		begin(t.path, &t.cfg, t.found)
+	} else if _, err := cg.Inode(t.path); err != nil {
+		// The first group in it brings it about.
+		c := &t.below[0]
+		begin(c.path, c.cfg, model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000})
+		_ = cg.WriteCPUMax(t.path, cgroup.CPUMax(t.found))
+		_ = cg.WriteCPUMax(c.path, cgroup.CPUMax(c.found))
+	}
+	for i := range t.below {
+		if c := &t.below[i]; w.parentLives(c.path) {
+			begin(c.path, c.cfg, c.found)
+		}
+	}
+	if made {
+		w.inj.Note("group-made", t.path)
+	}
+	w.look()
+}
+
+func (w *world) parentLives(path string) bool {
+	_, err := w.witness.cg.Inode(path[:strings.LastIndexByte(path, '/')])
+	return err == nil
+}
+
+// remove takes a group with all in it.
+func (w *world) remove(path string) {
+	if _, err := w.witness.cg.Inode(path); err != nil {
+		return
+	}
+	if err := w.k.Stop(path); err != nil {
+		w.fail("simulation", fmt.Sprintf("cannot remove %s: %v", path, err))
+	}
+	w.inj.Note("group-gone", path)
+	w.look()
+}
+
+func (w *world) look() {
+	if err := w.witness.look(); err != nil {
+		w.fail("simulation", "the witness cannot look: "+err.Error())
+	}
+}
+
+// strangerWrites writes some group's limit as another program would.
+func (w *world) strangerWrites(e *event) {
+	list := w.witness.list
+	if len(list) == 0 {
+		return
+	}
+	r := source{rand.New(rand.NewPCG(e.pick, 1))}
+	g := list[r.IntN(len(list))]
+	if held := w.heldGroups(); len(held) > 0 && r.chance(0.6) {
+		g = held[r.IntN(len(held))]
+	}
+	name := "/cpu.max"
+	if w.plan.layout != cgroup.LayoutV2 {
+		name = "/cpu.cfs_quota_us"
+	}
+	// A value for which there is no room is refused, which is the stranger's trouble.
+	_ = w.inj.Stranger(w.witness.mount+g.path+name, pick(r, w.plan.strangerTexts()...))
+}
+
+// heldGroups are the groups in which something of ours stands.
+func (w *world) heldGroups() []*watchedGroup {
+	var held []*watchedGroup
+	for _, g := range w.witness.list {
+		if g.ours() {
+			held = append(held, g)
+		}
+	}
+	return held
+}
+
+// operator speaks through the door that operators use.
+func (w *world) operator(e *event) {
+	if w.life == nil || w.now() < w.stallUntil {
+		return
+	}
+	r := source{rand.New(rand.NewPCG(e.pick, 2))}
+	t := &w.plan.tasks[e.task]
+	req := agent.Request{Kind: pick(r, model.CommandCap, model.CommandCap, model.CommandCap, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn)}
+	switch req.Kind {
+	case model.CommandCap:
+		req.Task, req.Cap, req.Duration = t.path, pick(r, 0.001, 0.01, 0.1, 0.5, 2, 64, -1), pick(r, 0.3, 2, 10, 40, 120)
+	case model.CommandUncap:
+		req.Task = t.path
+	default:
+		req.Job = pick(r, "", "web0", "web1", "nobody")
+	}
+	ans := w.life.core.Take(req, "operator")
+	if ans.Error != "" {
+		return
+	}
+	w.log.add(fmt.Sprintf("%9.3f operator %+v", float64(w.now())/1e9, req))
+	w.inj.Note("operator", req.Task)
+	if req.Kind == model.CommandCap && t.class == model.LC {
+		w.fail("LC is never held", "an operator's cap on "+t.path+" was taken")
+	}
+	if req.Task != "" {
+		for _, g := range w.witness.list {
+			if g.task == t.path {
+				g.wild = false // the operator's word is stronger than the stranger's
+			}
+		}
+	}
+	w.turnWith(0) // an operator does not wait for the next second
+}
