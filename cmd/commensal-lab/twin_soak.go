@@ -92,7 +92,7 @@ func soakProgress(seeds uint64) func(r *soak.Result) {
 func printChecks(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range soak.Checks() {
-		fmt.Fprintf(t, "%s\t%s\n\tnot verified: %s\n", c.Name, c.What, c.Blind) //nolint:errcheck // Flush tells
+		fmt.Fprintf(t, "%s\t%s\n\tnot verified: %s\n", c.Name, c.What, c.Blind)
 	}
 	return t.Flush()
 }
