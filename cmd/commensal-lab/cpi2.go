@@ -24,6 +24,10 @@ func cpi2Command(p *cli.Printer) *cobra.Command {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			o.Log = os.Stderr
+			var err error
+			if o.Cases, err = caseStudies(); err != nil {
+				return err
+			}
 			return playCPI2(ctx, p, o, html)
 		},
 	}

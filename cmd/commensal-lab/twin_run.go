@@ -15,6 +15,7 @@ import (
 	show "github.com/commensal-io/commensal/lab/scenario"
 	"github.com/commensal-io/commensal/scenarios"
 	"github.com/commensal-io/commensal/twin/scenario"
+	"github.com/commensal-io/commensal/twin/scenario/files"
 )
 
 // twinRun are the flags of `twin run`.
@@ -22,8 +23,12 @@ type twinRun struct {
 	seed              uint64
 	profile, policies string
 	html              string
+	seam, layout      string
 	baseline, list    bool
 }
+
+// The seams that a scenario can be played through.
+const seamTyped, seamFiles = "typed", "files"
 
 func twinRunCommand(p *cli.Printer) *cobra.Command {
 	var o twinRun
@@ -45,7 +50,11 @@ func twinRunCommand(p *cli.Printer) *cobra.Command {
 			if err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
 			}
-			return o.play(p, f)
+			bed, err := o.bed(f, cmd.Flags().Changed("layout"))
+			if err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			return o.play(p, f, bed)
 		},
 	}
 	f := cmd.Flags()
@@ -53,6 +62,8 @@ func twinRunCommand(p *cli.Printer) *cobra.Command {
 	f.StringVar(&o.profile, "profile", "", "cpi2 or single-node instead of the scenario's")
 	f.StringVar(&o.policies, "policies", "", "off, observe or enforce instead of the scenario's; after commas, of groups, feedback and confirm those to switch on")
 	f.StringVar(&o.html, "html", "", "also write a page with plots here")
+	f.StringVar(&o.seam, "seam", seamTyped, "typed: fast; files: through drivers, journal and restore, on a simulated kernel")
+	f.StringVar(&o.layout, "layout", files.Layouts()[0], "cgroups of --seam files: "+strings.Join(files.Layouts(), " or "))
 	f.BoolVar(&o.baseline, "baseline", false, "also play it with policies off, and compare")
 	f.BoolVar(&o.list, "list", false, "list the library")
 	return cmd
@@ -100,8 +111,25 @@ func openScenario(name string, o scenario.Options) (*scenario.File, error) {
 	return scenario.Parse(name+".yaml", b, o)
 }
 
-func (o *twinRun) play(p *cli.Printer, f *scenario.File) error {
-	res, err := f.PlayAll(scenario.Typed, o.baseline)
+// bed returns what the scenario is played on, or why it cannot be.
+func (o *twinRun) bed(f *scenario.File, layout bool) (scenario.NewBed, error) {
+	switch {
+	case o.seam == seamTyped && layout:
+		return nil, errors.New("--layout is of --seam files")
+	case o.seam == seamTyped:
+		return scenario.Typed, nil
+	case o.seam != seamFiles:
+		return nil, fmt.Errorf("--seam %q: expected %s or %s", o.seam, seamTyped, seamFiles)
+	}
+	opts, err := files.ParseOptions(o.layout)
+	if err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	return files.Bed(opts), opts.Check(f)
+}
+
+func (o *twinRun) play(p *cli.Printer, f *scenario.File, bed scenario.NewBed) error {
+	res, err := f.PlayAll(bed, o.baseline)
 	if err != nil {
 		return err
 	}
