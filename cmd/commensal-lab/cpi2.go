@@ -19,7 +19,7 @@ func cpi2Command(p *cli.Printer) *cobra.Command {
 	var html string
 	cmd := &cobra.Command{
 		Use: "cpi2", Short: "The evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures", Args: cobra.NoArgs,
-		Long: "Learn specs from a simulated fleet, draw random machines, let the policies find out who hurts whom, cap and judge\nas the paper does, and compare with what really happened. Exit 0 when one arm meets every goal on production\nvictims, 1 when none does, 3 when no production victim was tried. --quick: a few minutes; in full: half an hour on\ntwo CPUs.",
+		Long: "Learn specs from a simulated fleet, draw random machines, let the policies find out who hurts whom, cap and judge\nas the paper does, and compare with what really happened. Exit 0 when the combination that was\nsettled on beforehand meets every goal on production victims, 1 when it does not, 3 when no production victim was tried. --quick: a few minutes; in full: half an hour on\ntwo CPUs.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

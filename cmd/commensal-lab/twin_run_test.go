@@ -44,6 +44,7 @@ func TestTwinRunExitCodes(t *testing.T) {
 	}
 	met := write("met.yaml", small)
 	missed := write("missed.yaml", strings.Replace(small, "above: 0.9", "above: 2", 1))
+	heavy := write("heavy.yaml", strings.Replace(small, "cpi: 1", "cpi: 1, shares: 200000", 1))
 	wrong := write("wrong.yaml", strings.Replace(small, "cpi: 1", "cpi: none", 1))
 	for _, c := range []struct {
 		args []string
@@ -59,6 +60,13 @@ func TestTwinRunExitCodes(t *testing.T) {
 		{[]string{}, cli.CodeBadInput, ""},
 		{[]string{met, "--policies", "gruops"}, cli.CodeBadInput, ""},
 		{[]string{met, "--profile", "big"}, cli.CodeBadInput, ""},
+		{[]string{met, "--seam", "files"}, cli.CodeDone, "seam: files, cgroup v2"},
+		{[]string{met, "--seam", "files", "--layout", "hybrid"}, cli.CodeDone, "seam: files, cgroup hybrid"},
+		{[]string{met, "--seam", "wires"}, cli.CodeBadInput, ""},
+		{[]string{met, "--layout", "v2"}, cli.CodeBadInput, ""},
+		{[]string{met, "--seam", "files", "--layout", "v3"}, cli.CodeBadInput, ""},
+		{[]string{heavy, "--seam", "files", "--json"}, cli.CodeBadInput, "heavy.yaml:4: tasks[0].shares: is 200000; on cgroup v2"},
+		{[]string{heavy, "--seam", "files", "--layout", "hybrid"}, cli.CodeDone, "Passed"},
 		{[]string{"--list"}, cli.CodeDone, "case-6"},
 	} {
 		code, out := runTwin(t, c.args...)

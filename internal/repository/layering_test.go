@@ -52,7 +52,10 @@ var rooms = []room{
 	{dir: "twin", uses: []string{"model", "node", "twin", "twin/machine"}},
 	{dir: "twin/kernfs", uses: []string{"model", "kernel", "node", "node/linux", "twin/machine"}},
 	{dir: "twin/fault", uses: []string{"model", "kernel", "node", "node/linux"}},
-	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml", "twin/kernfs"}},
+	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml"}},
+	{dir: "twin/scenario/files", uses: []string{
+		"model", "kernel", "node", "node/linux", "agent", "twin", "twin/machine", "twin/kernfs", "twin/fault", "twin/scenario",
+	}},
 	{dir: "twin/soak", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "agent",
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/fault", "twin/scenario", "twin/soak",
@@ -65,7 +68,7 @@ var rooms = []room{
 	}},
 	{dir: "cmd", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "internal/cli",
-		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/soak", "scenarios",
+		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/scenario/files", "twin/soak", "scenarios",
 	}},
 	{dir: "internal/cli", uses: []string{"model", "agent", "internal/cli"}},
 	{dir: "internal/strictyaml"},

@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/commensal-io/commensal/model"
@@ -20,6 +21,9 @@ type row struct {
 	requests, lost                                               uint64
 	violation, judged                                            float64
 	serves, slo                                                  bool
+	pressure                                                     scenario.PressureFigures
+	resident, swapped, faults                                    float64
+	remembers                                                    bool
 }
 
 // rowsOf takes the tasks of a window together, in the order of the file. Ratios are means
@@ -42,6 +46,7 @@ func rowsOf(w *scenario.WindowResult) []row {
 // add takes a task in.
 func (r *row) add(t *scenario.TaskFigures) {
 	r.count++
+	r.addMemory(t)
 	for _, f := range []struct {
 		to *float64
 		v  scenario.Number
@@ -68,6 +73,14 @@ func (r *row) add(t *scenario.TaskFigures) {
 	r.mean = math.Max(r.mean, float64(l.MeanMs))
 	r.violation += float64(l.ViolationSec)
 	r.judged += float64(l.JudgedSec)
+}
+
+// title is the name in the file, with its count.
+func (r *row) title() string {
+	if r.count > 1 {
+		return fmt.Sprintf("%s x%d", r.name, r.count)
+	}
+	return r.name
 }
 
 // settle makes means of what was summed.

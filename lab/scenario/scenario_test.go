@@ -91,3 +91,25 @@ func TestPage(t *testing.T) {
 		}
 	}
 }
+
+// Memory and pressure have a table where a task has memory, and only there; a sweep says
+// what was expected across its runs.
+func TestMemoryText(t *testing.T) {
+	for name, want := range map[string][]string{
+		"memory": {"crowded: memory and pressure (PSI)", "swapped (GiB)", "Waiting (PSI): for a CPU", "for memory 4"},
+		"mba":    {"Expected across the runs", "cpi of service rises with control.be.mba", "all 16 expectations"},
+	} {
+		var b bytes.Buffer
+		if err := show.WriteText(&b, play(t, name, false)); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(b.String(), w) {
+				t.Errorf("%s: the text does not say %q:\n%s", name, w, b.String())
+			}
+		}
+		if name == "mba" && strings.Contains(b.String(), "memory and pressure") {
+			t.Error("a table of memory where nobody has any")
+		}
+	}
+}

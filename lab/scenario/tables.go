@@ -64,7 +64,7 @@ func taskTable(w *scenario.WindowResult, baseline bool) report.Table {
 			{Name: "task"}, {Name: "class"}, right("CPI", ""), right("MPKI", ""), right("LLC", "MiB"), right("memory", "GB/s"), right("CPU", ""),
 			right("slowdown", ""), right("p50", "ms"), right("p95", "ms"), right("p99", "ms"), right("SLO broken", ""), right("work", "/s"), right("held", "s"),
 		},
-		Notes: []string{nodeLine(&w.Node)},
+		Notes: []string{nodeLine(&w.Node), pressureLine(&w.Node.Pressure)},
 	}
 	if baseline {
 		t.Columns = append(t.Columns, right("work as without us", ""))
@@ -81,12 +81,8 @@ func taskTable(w *scenario.WindowResult, baseline bool) report.Table {
 }
 
 func (r *row) cells(baseline bool) []report.Cell {
-	name := r.name
-	if r.count > 1 {
-		name = fmt.Sprintf("%s x%d", r.name, r.count)
-	}
 	cells := []report.Cell{
-		{Text: name}, {Text: r.class.String()}, num("%.2f", r.cpi), num("%.2f", r.mpki), num("%.1f", r.llc/(1<<20)), num("%.2f", r.traffic),
+		{Text: r.title()}, {Text: r.class.String()}, num("%.2f", r.cpi), num("%.2f", r.mpki), num("%.1f", r.llc/(1<<20)), num("%.2f", r.traffic),
 		num("%.2f", r.cpu), num("%.2f", r.slowdown),
 	}
 	if r.serves {
@@ -251,9 +247,9 @@ func decisionTable(run *scenario.Run) report.Table {
 }
 
 // checkTable shows what was expected. passes are left out when there are many.
-func checkTable(run *scenario.Run) report.Table {
+func checkTable(checks []scenario.Check) report.Table {
 	t := report.Table{Title: "Expected", Columns: []report.Column{{Name: ""}, {Name: "what"}, {Name: "got"}}}
-	for _, c := range run.Checks {
+	for _, c := range checks {
 		cell := report.Cell{Text: "ok", Emphasis: report.Good}
 		if !c.Passed {
 			cell = report.Cell{Text: "FAILED", Emphasis: report.Bad}

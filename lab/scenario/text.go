@@ -29,8 +29,8 @@ func WriteText(w io.Writer, res *scenario.Result) error {
 }
 
 func headline(res *scenario.Result) string {
-	return fmt.Sprintf("%s: %s of a %s with %d sockets and %d CPUs, seed %d; profile %s, policies: %s",
-		res.Scenario, time.Duration(res.DurationSec*1e9), res.Platform, res.Sockets, res.CPUs, res.Seed, res.Profile, res.Mode)
+	return fmt.Sprintf("%s: %s of a %s with %d sockets and %d CPUs, seed %d; profile %s, policies: %s; seam: %s",
+		res.Scenario, time.Duration(res.DurationSec*1e9), res.Platform, res.Sockets, res.CPUs, res.Seed, res.Profile, res.Mode, res.Seam)
 }
 
 // tablesOf are what the terminal shows and the page too.
@@ -40,11 +40,20 @@ func tablesOf(res *scenario.Result) []report.Table {
 		for i := range res.Runs[0].Windows {
 			tables = append(tables, sweepTable(res, i))
 		}
-		return append(tables, failures(res)...)
+		tables = append(tables, failures(res)...)
+		if len(res.Checks) > 0 {
+			t := checkTable(res.Checks)
+			t.Title = "Expected across the runs"
+			tables = append(tables, t)
+		}
+		return tables
 	}
 	run := &res.Runs[0]
 	for i := range run.Windows {
 		tables = append(tables, taskTable(&run.Windows[i], run.Baseline != nil))
+		if hasMemory(&run.Windows[i]) {
+			tables = append(tables, memoryTable(&run.Windows[i]))
+		}
 	}
 	for i := range run.Baseline {
 		t := taskTable(&run.Baseline[i], false)
@@ -58,7 +67,7 @@ func tablesOf(res *scenario.Result) []report.Table {
 		tables = append(tables, t)
 	}
 	if len(run.Checks) > 0 {
-		tables = append(tables, checkTable(run))
+		tables = append(tables, checkTable(run.Checks))
 	}
 	return tables
 }
@@ -77,8 +86,7 @@ func failures(res *scenario.Result) []report.Table {
 		if len(failed) == 0 {
 			continue
 		}
-		run.Checks = failed
-		t := checkTable(&run)
+		t := checkTable(failed)
 		t.Title = "Not as expected with " + settingText(run.Settings)
 		tables = append(tables, t)
 	}
@@ -96,12 +104,10 @@ func settingText(list []scenario.Setting) string {
 // verdict says in a line whether the scenario went as expected.
 func verdict(res *scenario.Result) string {
 	n, failed := 0, 0
-	for i := range res.Runs {
-		for _, c := range res.Runs[i].Checks {
-			n++
-			if !c.Passed {
-				failed++
-			}
+	for _, c := range res.AllChecks() {
+		n++
+		if !c.Passed {
+			failed++
 		}
 	}
 	switch {

@@ -108,17 +108,24 @@ func (s *shell) tick(mark model.WindowMark) (*engine.Output, error) {
 	return out, nil
 }
 
-// command hands an operator's word in; it is heard at the next turn.
-func (s *shell) command(o *Operator, path string) {
+// command hands an operator's word in, which is heard at the next turn, or returns why the
+// agent does not take it: the rules of its API.
+func (s *shell) command(o *Operator, path string) (refused string) {
 	c := model.Command{Kind: o.Do, Job: o.Job, By: "operator"}
 	if path != "" {
 		t := s.engine.State.Tasks.ByPath(path)
-		if t == nil {
-			return // the agent does not know it yet, or any more
+		switch {
+		case t == nil:
+			return "the agent does not know it" // yet, or any more
+		case o.Do == model.CommandCap && s.engine.State.Killed:
+			return "the kill switch is there"
+		case o.Do == model.CommandCap && t.Class != model.BE:
+			return fmt.Sprintf("it is %s, and never held", t.Class)
 		}
 		c.Task, c.Cap, c.DurationNsec = t.Num, o.CPUs, int64(o.For)
 	}
 	s.pending = append(s.pending, c)
+	return ""
 }
 
 // thresholds returns the outlier threshold of each job that has a spec.

@@ -11,24 +11,36 @@ import (
 
 // Bed is a simulated machine that a scenario can be played on: the agent's seam on one
 // side, the world on the other. Tasks are known by their cgroup paths, and to the physics
-// by their numbers there. What a bed does not have a method for (shares, ways, CPUs,
-// pages) is done to the machine itself.
+// by their numbers there. What no kernel interface of ours does (requests, what a program
+// is like, pages, ways, MBA levels) is done to the machine itself.
 type Bed interface {
 	node.Host
+	// Seam names it: typed, or files and their layout.
+	Seam() string
 	// Machine is the physics. Time passes only by its Advance.
 	Machine() *machine.Machine
 	// Start makes a task's cgroup, with the task in it, and returns its number on the machine.
 	Start(t model.Task, cfg machine.TaskConfig) (num int, err error)
 	// Stop ends a task and removes its cgroup.
 	Stop(path string) error
-	// Stranger writes a task's limit as another program would.
+	// Limit returns a task's CPU limit as it stands.
+	Limit(path string) (model.CPUMax, error)
+	// Stranger writes a task's limit as another program would; SetShares, SetIdle and
+	// SetCPUs write what the agent leaves alone.
 	Stranger(path string, v model.CPUMax) error
+	SetShares(path string, shares int64) error
+	SetIdle(path string, idle bool) error
+	SetCPUs(path string, cpus machine.CPUSet) error
+	// SetOnline takes a CPU away or brings it back.
+	SetOnline(cpu int, online bool) error
 	// LoseCounters makes a task's hardware counters unreadable, or readable again.
 	LoseCounters(path string, lost bool) error
 	// Refuse makes the kernel refuse writes of a task's limit; "" ends that.
 	Refuse(path, text string) error
-	// Reopen lets a new agent open the machine: every task is new to it. The one before was
-	// closed, and what it held is restored.
+	// Kill ends the agent without warning; its guardian puts back what it held.
+	Kill() (node.Report, error)
+	// Reopen lets a new agent open the machine after Kill: every task is new to it, and
+	// what could not be put back is tried again.
 	Reopen() error
 }
 
@@ -52,12 +64,6 @@ func Typed(p *Plan, seed uint64) (Bed, error) {
 	return &typed{Host: twin.NewHost(m, p.Scenario.Machine.PMU), nums: map[string]model.TaskNum{}}, nil
 }
 
-// MachineConfig returns the machine of the plan, for beds of other kinds.
-func (p *Plan) MachineConfig() machine.Config { return p.machine }
-
-// PMU says whether the plan's machine has hardware counters.
-func (p *Plan) PMU() bool { return p.Scenario.Machine.PMU }
-
 // Start implements Bed.
 func (b *typed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
 	num, err := b.Host.Start(t, cfg)
@@ -68,12 +74,24 @@ func (b *typed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
 	return b.Physical(num)
 }
 
+// Seam implements Bed.
+func (b *typed) Seam() string { return "typed" }
+
 func (b *typed) num(path string) (model.TaskNum, error) {
 	num, ok := b.nums[path]
 	if !ok {
 		return 0, fmt.Errorf("twin: no task at %s", path)
 	}
 	return num, nil
+}
+
+// physical returns the machine's number of a task.
+func (b *typed) physical(path string) (int, error) {
+	num, err := b.num(path)
+	if err != nil {
+		return 0, err
+	}
+	return b.Physical(num)
 }
 
 // Stop implements Bed.
@@ -86,6 +104,16 @@ func (b *typed) Stop(path string) error {
 	return b.Host.Stop(num)
 }
 
+// Limit implements Bed.
+func (b *typed) Limit(path string) (model.CPUMax, error) {
+	num, err := b.physical(path)
+	if err != nil {
+		return model.CPUMax{}, err
+	}
+	v, err := b.Machine().CPUMax(num)
+	return model.CPUMax(v), err
+}
+
 // Stranger implements Bed.
 func (b *typed) Stranger(path string, v model.CPUMax) error {
 	num, err := b.num(path)
@@ -94,6 +122,36 @@ func (b *typed) Stranger(path string, v model.CPUMax) error {
 	}
 	return b.Host.Stranger(num, v)
 }
+
+// SetShares implements Bed.
+func (b *typed) SetShares(path string, shares int64) error {
+	num, err := b.physical(path)
+	if err != nil {
+		return err
+	}
+	return b.Machine().SetShares(num, shares)
+}
+
+// SetIdle implements Bed.
+func (b *typed) SetIdle(path string, idle bool) error {
+	num, err := b.physical(path)
+	if err != nil {
+		return err
+	}
+	return b.Machine().SetIdle(num, idle)
+}
+
+// SetCPUs implements Bed.
+func (b *typed) SetCPUs(path string, cpus machine.CPUSet) error {
+	num, err := b.physical(path)
+	if err != nil {
+		return err
+	}
+	return b.Machine().SetCPUs(num, cpus)
+}
+
+// SetOnline implements Bed.
+func (b *typed) SetOnline(cpu int, online bool) error { return b.Machine().SetOnline(cpu, online) }
 
 // LoseCounters implements Bed.
 func (b *typed) LoseCounters(path string, lost bool) error {
@@ -113,7 +171,10 @@ func (b *typed) Refuse(path, text string) error {
 	return b.Host.Refuse(num, text)
 }
 
-// Reopen implements Bed.
+// Kill implements Bed.
+func (b *typed) Kill() (node.Report, error) { return b.Restore() }
+
+// Reopen implements Bed. What an earlier agent held and nobody could put back stays held.
 func (b *typed) Reopen() error {
 	b.Host.Reopen()
 	return nil

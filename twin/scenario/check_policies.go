@@ -189,23 +189,34 @@ func (p *Plan) checkExpect() error {
 			return err
 		}
 	}
+	for i := range x.Trends {
+		if err := p.checkTrend(fmt.Sprintf("expect.trends[%d]", i), &x.Trends[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkFigureOf checks which figure of whom in which window is meant.
+func (p *Plan) checkFigureOf(at, task, window, figure string) error {
+	if _, err := p.targets(at+".task", task); err != nil {
+		return err
+	}
+	if p.window(window) < 0 {
+		return p.doc.Errorf(at+".window", "is %q; expected the name of a window under measure", short(window))
+	}
+	if _, ok := figures[figure]; !ok {
+		return p.doc.Errorf(at+".figure", "is %q; expected one of %s", short(figure), strings.Join(FigureNames(), ", "))
+	}
 	return nil
 }
 
 func (p *Plan) checkFigure(at string, f *Figure) error {
-	if _, err := p.targets(at+".task", f.Task); err != nil {
+	if err := p.checkFigureOf(at, f.Task, f.Window, f.Figure); err != nil {
 		return err
 	}
-	for _, w := range []struct{ key, name string }{{".window", f.Window}, {".over", f.Over}} {
-		if w.name == "" && (w.key == ".over" || len(p.Scenario.Measure) == 1) {
-			continue
-		}
-		if p.window(w.name) < 0 {
-			return p.doc.Errorf(at+w.key, "is %q; expected the name of a window under measure", short(w.name))
-		}
-	}
-	if _, ok := figures[f.Figure]; !ok {
-		return p.doc.Errorf(at+".figure", "is %q; expected one of %s", short(f.Figure), strings.Join(FigureNames(), ", "))
+	if f.Over != "" && p.window(f.Over) < 0 {
+		return p.doc.Errorf(at+".over", "is %q; expected the name of a window under measure", short(f.Over))
 	}
 	if f.Above == nil && f.Below == nil {
 		return p.doc.Errorf(at, "bounds nothing; expected above, below or both")

@@ -201,6 +201,9 @@ func (p *Plan) physical(at string, t *Task) (machine.TaskConfig, error) {
 	if err := p.checkPages(at+".pages", t.Pages); err != nil {
 		return c, err
 	}
+	if c.Memory, err = p.memory(at+".memory", t.Memory); err != nil {
+		return c, err
+	}
 	if err := p.behave(at, &t.Behaviour, &c); err != nil {
 		return c, err
 	}

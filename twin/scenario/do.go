@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/commensal-io/commensal/model"
@@ -77,18 +78,18 @@ func (r *runner) doKnob(e *Event) error {
 	case e.Shares != nil:
 		return r.each(Names{e.Shares.Task}, func(i int) error {
 			r.players[i].cfg.Shares = e.Shares.Shares
-			return r.live(i, func(num int) error { return r.m.SetShares(num, e.Shares.Shares) })
+			return r.live(i, func(int) error { return r.bed.SetShares(r.players[i].task.Path, e.Shares.Shares) })
 		})
 	case e.Idle != nil:
 		return r.each(Names{e.Idle.Task}, func(i int) error {
 			r.players[i].idle = e.Idle.Idle
-			return r.live(i, func(num int) error { return r.m.SetIdle(num, e.Idle.Idle) })
+			return r.live(i, func(int) error { return r.bed.SetIdle(r.players[i].task.Path, e.Idle.Idle) })
 		})
 	case e.CPUs != nil:
 		set, _ := machine.ParseCPUSet(e.CPUs.CPUs) // checked
 		return r.each(Names{e.CPUs.Task}, func(i int) error {
 			r.players[i].cfg.CPUs = set
-			return r.live(i, func(num int) error { return r.m.SetCPUs(num, set) })
+			return r.live(i, func(int) error { return r.bed.SetCPUs(r.players[i].task.Path, set) })
 		})
 	case e.Pages != nil:
 		return r.each(Names{e.Pages.Task}, func(i int) error {
@@ -135,7 +136,7 @@ func (r *runner) switchCPUs(list string, online bool) error {
 	set, _ := machine.ParseCPUSet(list) // checked
 	for cpu := range r.plan.machine.CPUs() {
 		if set.Has(cpu) {
-			if err := r.m.SetOnline(cpu, online); err != nil {
+			if err := r.bed.SetOnline(cpu, online); err != nil {
 				return err
 			}
 		}
@@ -235,7 +236,9 @@ func (r *runner) operate(o *Operator) error {
 	}
 	if o.Do == model.CommandCap || o.Do == model.CommandUncap {
 		return r.each(Names{o.Task}, func(i int) error {
-			r.agent.command(o, r.players[i].task.Path)
+			if why := r.agent.command(o, r.players[i].task.Path); why != "" {
+				r.story.say(r, fmt.Sprintf("%s of %s is refused: %s", o.Do, r.players[i].name, why))
+			}
 			return nil
 		})
 	}

@@ -28,6 +28,13 @@ var figures = map[string]func(*TaskFigures) Number{
 	"cpu":               func(t *TaskFigures) Number { return t.CPU },
 	"slowdown":          func(t *TaskFigures) Number { return t.Slowdown },
 	"held_sec":          func(t *TaskFigures) Number { return t.HeldSec },
+	"cpu_some":          func(t *TaskFigures) Number { return t.Pressure.CPUSome },
+	"cpu_full":          func(t *TaskFigures) Number { return t.Pressure.CPUFull },
+	"memory_some":       func(t *TaskFigures) Number { return t.Pressure.MemorySome },
+	"memory_full":       func(t *TaskFigures) Number { return t.Pressure.MemoryFull },
+	"resident_bytes":    ofMemory(func(m *MemoryFigures) Number { return m.ResidentBytes }),
+	"swapped_bytes":     ofMemory(func(m *MemoryFigures) Number { return m.SwappedBytes }),
+	"faults_per_sec":    ofMemory(func(m *MemoryFigures) Number { return m.Faults }),
 	"work_per_sec":      func(t *TaskFigures) Number { return t.Work },
 	"p50_ms":            ofLatency(func(l *Latency) Number { return l.P50Ms }),
 	"p95_ms":            ofLatency(func(l *Latency) Number { return l.P95Ms }),
@@ -43,6 +50,15 @@ func ofLatency(f func(*Latency) Number) func(*TaskFigures) Number {
 			return Number(math.NaN())
 		}
 		return f(t.Latency)
+	}
+}
+
+func ofMemory(f func(*MemoryFigures) Number) func(*TaskFigures) Number {
+	return func(t *TaskFigures) Number {
+		if t.Memory == nil {
+			return Number(math.NaN())
+		}
+		return f(t.Memory)
 	}
 }
 

@@ -106,7 +106,7 @@ func (r *runner) afterCap(i int) error {
 // restart kills the agent: its guardian puts back what it held, and after a while a new
 // one starts.
 func (r *runner) restart(down time.Duration) error {
-	if err := r.stopAgent(); err != nil {
+	if err := r.stopAgent(r.bed.Kill); err != nil {
 		return err
 	}
 	r.story.say(r, "the agent is killed")
@@ -126,13 +126,13 @@ func (r *runner) restart(down time.Duration) error {
 	return nil
 }
 
-// stopAgent ends the agent as its guardian would: everything that is still its own is put
-// back.
-func (r *runner) stopAgent() error {
+// stopAgent ends the agent in one of two ways, of which both put back everything that is
+// still its own.
+func (r *runner) stopAgent(how func() (node.Report, error)) error {
 	if r.down {
 		return nil
 	}
-	rep, err := r.bed.Restore()
+	rep, err := how()
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,7 @@ func (r *runner) asFound() (ok bool, who string) {
 		if !pl.alive {
 			continue
 		}
-		v, err := r.m.CPUMax(pl.num)
-		if err != nil || model.CPUMax(v) != pl.limit {
+		if v, err := r.bed.Limit(pl.task.Path); err != nil || v != pl.limit {
 			return false, pl.name
 		}
 	}

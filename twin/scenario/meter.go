@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -25,6 +26,10 @@ type meter struct {
 	judged    int64   // ns in which the SLO could be judged
 	bad       int64   // of them, in violation
 	occupancy float64 // byte-nanoseconds of the LLCs
+
+	stall             machine.Pressure
+	faults            uint64  // pages that came back
+	resident, swapped float64 // byte-nanoseconds of memory
 }
 
 // add takes in the counters of a life that is over.
@@ -45,12 +50,22 @@ func (m *meter) add(c machine.Counters) {
 	t.Requests += c.Requests
 }
 
+// addStalls takes in the waiting of a life that is over.
+func (m *meter) addStalls(p machine.Pressure, faults uint64) {
+	m.stall.CPUSome += p.CPUSome
+	m.stall.CPUFull += p.CPUFull
+	m.stall.MemorySome += p.MemorySome
+	m.stall.MemoryFull += p.MemoryFull
+	m.faults += faults
+}
+
 // nodeMeter is the same for the machine.
 type nodeMeter struct {
 	elapsed int64
 	busy    uint64    // ns of CPU time
 	latency []float64 // ns x ns, by node
 	bytes   []float64 // by node
+	stall   machine.Pressure
 }
 
 // gauge is one player's meter with what is not yet added to it.
@@ -160,6 +175,9 @@ func (ms *meters) total(r *runner, i int) meter {
 			panic("a task that runs has counters: " + err.Error())
 		}
 		t.add(c)
+		stall, _ := r.m.Pressure(pl.num) // it runs: see above
+		use, _ := r.m.MemoryUse(pl.num)
+		t.addStalls(stall, use.FaultPages)
 	}
 	return t
 }
@@ -185,7 +203,7 @@ func (r *runner) beat() {
 	}
 	ms.last = now
 	ms.node.elapsed += dt
-	ms.node.busy = r.m.BusyNsec()
+	ms.node.busy, ms.node.stall = r.m.BusyNsec(), r.m.SystemPressure()
 	for n := range ms.node.latency {
 		s := r.m.Memory(n)
 		ms.node.latency[n] += s.LatencyNsec * float64(dt)
@@ -210,6 +228,7 @@ func (r *runner) beatPlayer(i int, now, dt int64) {
 			g.occupancy += bytes * float64(dt)
 		}
 	}
+	r.beatMemory(i, dt)
 	h, lost, err := r.m.Latencies(pl.num)
 	if err != nil || h == nil {
 		return
@@ -222,6 +241,33 @@ func (r *runner) beatPlayer(i int, now, dt int64) {
 		}
 	}
 	r.judge(i, h, lost, now)
+}
+
+// beatMemory measures a player's memory. One that does not fit is ended, as the kernel does
+// it when nothing is left to reclaim.
+func (r *runner) beatMemory(i int, dt int64) {
+	pl := &r.players[i]
+	if len(pl.cfg.Memory) == 0 {
+		return
+	}
+	use, err := r.m.MemoryUse(pl.num)
+	if err != nil {
+		return
+	}
+	g := &r.meters.gauges[i]
+	g.resident += (use.Anon + use.File) * float64(dt)
+	g.swapped += use.Swap * float64(dt)
+	if !use.Killed {
+		return
+	}
+	num := pl.num
+	r.agenda.note(r.m.NowNsec(), orderEvent, func() error {
+		if !pl.alive || pl.num != num {
+			return nil
+		}
+		r.story.say(r, fmt.Sprintf("%s is killed: out of memory", pl.name))
+		return r.stop(i)
+	})
 }
 
 // judge holds a player's latency against its objective.

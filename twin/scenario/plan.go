@@ -123,3 +123,24 @@ func (p *Plan) targets(key, name string) ([]int, error) {
 	}
 	return nil, p.doc.Errorf(key, "is %q; expected the name of a task%s", short(name), hint)
 }
+
+// Errorf is an error about a key of the plan's file, for beds that cannot play everything:
+// one line with the file's name and the key's line.
+func (p *Plan) Errorf(key, format string, args ...any) error {
+	return p.doc.Errorf(key, format, args...)
+}
+
+// MachineConfig returns the machine of the plan, for beds of other kinds.
+func (p *Plan) MachineConfig() machine.Config { return p.machine }
+
+// Config returns the agent's configuration without its tasks.
+func (p *Plan) Config() config.Config { return p.config }
+
+// Tasks returns what the agent is to be told of every task, in the order of the file.
+func (p *Plan) Tasks() []model.Task {
+	tasks := make([]model.Task, len(p.actors))
+	for i := range p.actors {
+		tasks[i] = p.actors[i].task
+	}
+	return tasks
+}

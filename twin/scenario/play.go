@@ -23,7 +23,11 @@ func (f *File) PlayAll(bed NewBed, baseline bool) (*Result, error) {
 			}
 			run.compare(off)
 		}
+		res.Seam = run.seam
 		res.Runs = append(res.Runs, *run)
+	}
+	if first.judged {
+		res.Checks = first.checkTrends(res.Runs)
 	}
 	res.judge()
 	return res, nil
@@ -47,10 +51,8 @@ func (run *Run) compare(off *Run) {
 
 // judge says whether every expectation of every run was met; nothing without any.
 func (res *Result) judge() {
-	for i := range res.Runs {
-		for _, c := range res.Runs[i].Checks {
-			passed := c.Passed && (res.Passed == nil || *res.Passed)
-			res.Passed = &passed
-		}
+	for _, c := range res.AllChecks() {
+		passed := c.Passed && (res.Passed == nil || *res.Passed)
+		res.Passed = &passed
 	}
 }

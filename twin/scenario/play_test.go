@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -115,5 +116,38 @@ func TestBounded(t *testing.T) {
 		if len(s.CPI) != len(run.Series.AtSec) || len(s.CPU) != len(s.CPI) {
 			t.Errorf("%s has %d points of %d", s.Task, len(s.CPI), len(run.Series.AtSec))
 		}
+	}
+}
+
+// An operator is told no where the agent's API says no, and nothing is held.
+func TestOperatorRefused(t *testing.T) {
+	f, err := Parse("f.yaml", []byte(`version: 1
+name: operator
+duration: 1m
+machine: {sockets: 1}
+tasks:
+  - {name: web, class: LC, cpi: 1}
+  - {name: late, class: BE, cpi: 1, start: 50s}
+  - {name: batch, class: BE, cpi: 1}
+timeline:
+  - {at: 10s, operator: {do: cap, task: web, cpus: 0.5, for: 1m}}
+  - {at: 20s, operator: {do: uncap, task: late}}
+  - {at: 30s, kill_switch: true}
+  - {at: 40s, operator: {do: cap, task: batch, cpus: 0.5, for: 1m}}
+expect: {nobody_held: true}
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := f.Plans[0].Play(Typed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []StoryEvent{
+		{10, "cap of web is refused: it is LC, and never held"}, {20, "uncap of late is refused: the agent does not know it"},
+		{40, "cap of batch is refused: the kill switch is there"},
+	}
+	if !slices.Equal(run.Events, want) || !run.Checks[0].Passed {
+		t.Errorf("%+v, %+v", run.Events, run.Checks)
 	}
 }

@@ -23,10 +23,13 @@ func presetMachine(name string) (Machine, bool) {
 		Sockets: c.Sockets, CoresPerSocket: c.CoresPerSocket, ThreadsPerCore: c.ThreadsPerCore, Hz: c.Hz,
 		LLC: Size(c.LLCBytes), LLCWays: c.LLCWays, LLCHitCycles: c.LLCHitCycles,
 		MemLatency: nsec(c.MemLatencyNsec), MemBandwidth: Size(c.MemPeakBytes),
-		LinkLatency: nsec(c.LinkLatencyNsec), LinkBandwidth: Size(c.LinkPeakBytes), Memory: Size(c.MemBytes),
+		LinkLatency: nsec(c.LinkLatencyNsec), LinkBandwidth: Size(c.LinkPeakBytes), Memory: Size(c.MemBytes), FaultTime: defaultFaultTime,
 		SMTSlowdown: c.SMTSlowdown, Step: time.Duration(c.StepNsec),
 	}, true
 }
+
+// defaultFaultTime is about one read of a fast disk.
+const defaultFaultTime = 100 * time.Microsecond
 
 func nsec(v float64) time.Duration { return time.Duration(v) }
 
@@ -38,6 +41,7 @@ func (m *Machine) config() machine.Config {
 	c.LLCBytes, c.LLCWays, c.LLCHitCycles = float64(m.LLC), m.LLCWays, m.LLCHitCycles
 	c.MemLatencyNsec, c.MemPeakBytes = float64(m.MemLatency), float64(m.MemBandwidth)
 	c.LinkLatencyNsec, c.LinkPeakBytes, c.MemBytes = float64(m.LinkLatency), float64(m.LinkBandwidth), float64(m.Memory)
+	c.SwapBytes, c.FaultNsec = float64(m.Swap), float64(m.FaultTime)
 	c.SMTSlowdown, c.StepNsec = m.SMTSlowdown, int64(m.Step)
 	return c
 }
@@ -47,7 +51,8 @@ var machineKeys = []struct{ name, key string }{
 	{"sockets", "sockets"}, {"cores per socket", "cores_per_socket"}, {"threads per core", "threads_per_core"},
 	{"frequency", "hz"}, {"LLC size", "llc"}, {"LLC ways", "llc_ways"}, {"cycles of an LLC hit", "llc_hit_cycles"},
 	{"memory latency", "memory_latency"}, {"memory bandwidth", "memory_bandwidth"}, {"link latency", "link_latency"},
-	{"link bandwidth", "link_bandwidth"}, {"memory size", "memory"}, {"SMT slowdown", "smt_slowdown"}, {"step", "step"},
+	{"link bandwidth", "link_bandwidth"}, {"memory size", "memory"},
+	{"swap", "swap"}, {"time of a page fault", "fault_time"}, {"SMT slowdown", "smt_slowdown"}, {"step", "step"},
 }
 
 // check returns what makes the machine impossible.

@@ -7,6 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // Number is a figure of a result: five digits in JSON, and null when there is none.
@@ -36,8 +37,19 @@ type Result struct {
 	CPUs        int     `json:"cpus"`
 	Sockets     int     `json:"sockets"`
 	DurationSec float64 `json:"duration_sec"`
-	Runs        []Run   `json:"runs"` // more than one with a sweep
+	Seam        string  `json:"seam"`             // typed, or files and the layout of cgroups
+	Runs        []Run   `json:"runs"`             // more than one with a sweep
+	Checks      []Check `json:"checks,omitempty"` // across the runs
 	Passed      *bool   `json:"passed,omitempty"`
+}
+
+// AllChecks returns the checks of all runs and those across them.
+func (res *Result) AllChecks() []Check {
+	var all []Check
+	for i := range res.Runs {
+		all = append(all, res.Runs[i].Checks...)
+	}
+	return append(all, res.Checks...)
 }
 
 // Run is one play.
@@ -57,6 +69,8 @@ type Run struct {
 	Checks     []Check           `json:"checks,omitempty"`
 	Series     Series            `json:"series"`
 	Baseline   []WindowResult    `json:"baseline,omitempty"` // the same with policies off
+
+	seam string
 }
 
 // WindowResult is what was measured in a window.
@@ -75,6 +89,24 @@ type NodeFigures struct {
 	BECPU       Number   `json:"be_cpu"`
 	LatencyNsec []Number `json:"memory_latency_nsec"`
 	GBPerSec    []Number `json:"memory_gb_per_sec"`
+
+	Pressure PressureFigures `json:"pressure"`
+}
+
+// PressureFigures are shares of the time in which threads with work to do waited, as PSI
+// has it: some of them, or all.
+type PressureFigures struct {
+	CPUSome    Number `json:"cpu_some"`
+	CPUFull    Number `json:"cpu_full"`
+	MemorySome Number `json:"memory_some"`
+	MemoryFull Number `json:"memory_full"`
+}
+
+// MemoryFigures are of a task's own memory.
+type MemoryFigures struct {
+	ResidentBytes Number `json:"resident_bytes"` // mean
+	SwappedBytes  Number `json:"swapped_bytes"`  // mean
+	Faults        Number `json:"faults_per_sec"` // pages that came back
 }
 
 // TaskFigures are one task's.
@@ -95,8 +127,12 @@ type TaskFigures struct {
 	ThrottledPart Number   `json:"throttled_periods"`
 	HeldSec       Number   `json:"held_sec"` // under a cap of the agent
 	Latency       *Latency `json:"latency,omitempty"`
-	Work          Number   `json:"work_per_sec"` // requests of LC, instructions of BE
-	RelativeWork  *Number  `json:"relative_work,omitempty"`
+
+	Pressure PressureFigures `json:"pressure"`
+	Memory   *MemoryFigures  `json:"memory,omitempty"`
+
+	Work         Number  `json:"work_per_sec"` // requests of LC, instructions of BE
+	RelativeWork *Number `json:"relative_work,omitempty"`
 }
 
 // Latency is that of requests, from arrival to completion.
@@ -126,7 +162,7 @@ type Naming struct {
 
 // result gathers a run.
 func (r *runner) result(mode model.Mode) (*Run, error) {
-	run := &Run{Mode: mode.String(), Decisions: r.story.decisions, Left: r.story.left, Events: r.story.events, Refused: r.story.refused}
+	run := &Run{seam: r.bed.Seam(), Mode: mode.String(), Decisions: r.story.decisions, Left: r.story.left, Events: r.story.events, Refused: r.story.refused}
 	for i := range r.plan.Scenario.Measure {
 		run.Windows = append(run.Windows, r.window(i))
 	}
@@ -153,6 +189,7 @@ func (r *runner) window(i int) WindowResult {
 		out.Node.LatencyNsec = append(out.Node.LatencyNsec, Number((w.node[1].latency[n]-w.node[0].latency[n])/seconds/1e9))
 		out.Node.GBPerSec = append(out.Node.GBPerSec, Number((w.node[1].bytes[n]-w.node[0].bytes[n])/seconds/1e9))
 	}
+	out.Node.Pressure = pressure(&w.node[0].stall, &w.node[1].stall, 1e9*seconds)
 	for k := range r.players {
 		t := r.figures(k, &w.before[k], &w.after[k])
 		if h := r.meters.gauges[k].inWindows; h != nil {
@@ -175,23 +212,41 @@ func (r *runner) figures(k int, before, after *meter) TaskFigures {
 	pl := &r.players[k]
 	d := difference(&after.count, &before.count)
 	alive := float64(after.alive - before.alive)
-	ratio := func(a, b float64) Number {
-		if b <= 0 {
-			return Number(math.NaN())
-		}
-		return Number(a / b)
-	}
 	n, usage := float64(d.Instructions), float64(d.UsageNsec)
 	work := float64(d.WorkDone)
 	if pl.cfg.Requests != nil {
 		work = float64(d.Requests)
 	}
-	return TaskFigures{
+	t := TaskFigures{
 		Task: pl.name, Entry: r.plan.Scenario.Tasks[pl.entry].Name, Path: pl.task.Path, Job: pl.task.Job, Class: pl.task.Class,
 		AliveSec: Number(alive / 1e9), CPI: ratio(float64(d.Cycles), n), MPKI: ratio(1000*float64(d.LLCMisses), n),
 		LLCBytes: ratio(after.occupancy-before.occupancy, alive), GBPerSec: ratio(float64(d.MemBytes), alive), CPU: ratio(usage, alive),
 		Slowdown: ratio(usage+float64(d.DelayNsec), usage), ThrottledPart: ratio(float64(d.Throttled), float64(d.Periods)),
 		HeldSec: Number(float64(after.held-before.held) / 1e9), Work: ratio(1e9*work, alive),
+		Pressure: pressure(&before.stall, &after.stall, alive),
+	}
+	if len(pl.cfg.Memory) > 0 {
+		t.Memory = &MemoryFigures{
+			ResidentBytes: ratio(after.resident-before.resident, alive), SwappedBytes: ratio(after.swapped-before.swapped, alive),
+			Faults: ratio(1e9*float64(after.faults-before.faults), alive),
+		}
+	}
+	return t
+}
+
+// ratio is a / b, NaN where there is nothing to divide by.
+func ratio(a, b float64) Number {
+	if b <= 0 {
+		return Number(math.NaN())
+	}
+	return Number(a / b)
+}
+
+// pressure is the waiting between two readings, as shares of a time.
+func pressure(before, after *machine.Pressure, nsec float64) PressureFigures {
+	return PressureFigures{
+		CPUSome: ratio(float64(after.CPUSome-before.CPUSome), nsec), CPUFull: ratio(float64(after.CPUFull-before.CPUFull), nsec),
+		MemorySome: ratio(float64(after.MemorySome-before.MemorySome), nsec), MemoryFull: ratio(float64(after.MemoryFull-before.MemoryFull), nsec),
 	}
 }
 

@@ -95,7 +95,7 @@ func (r *runner) run(end int64) error {
 		r.m.Advance(end - r.m.NowNsec())
 	}
 	r.beat()
-	return r.stopAgent()
+	return r.stopAgent(r.bed.Restore)
 }
 
 // cast makes the players.
@@ -264,7 +264,7 @@ func (r *runner) start(i int) error {
 		}
 	}
 	if pl.idle {
-		if err := r.m.SetIdle(num, true); err != nil {
+		if err := r.bed.SetIdle(pl.task.Path, true); err != nil {
 			return err
 		}
 	}

@@ -45,6 +45,8 @@ type Machine struct {
 	LinkLatency    time.Duration `yaml:"link_latency"`
 	LinkBandwidth  Size          `yaml:"link_bandwidth"`
 	Memory         Size          `yaml:"memory"` // of one node
+	Swap           Size          `yaml:"swap"`   // of the machine
+	FaultTime      time.Duration `yaml:"fault_time"`
 	SMTSlowdown    float64       `yaml:"smt_slowdown"`
 	Step           time.Duration `yaml:"step"`
 }
@@ -85,6 +87,7 @@ type Task struct {
 	Idle        bool          `yaml:"idle"`
 	CPUs        string        `yaml:"cpus"`
 	Pages       []float64     `yaml:"pages"`
+	Memory      []Memory      `yaml:"memory"`
 	CPUMax      *CPUMax       `yaml:"cpu_max"`
 	Start       time.Duration `yaml:"start"`
 	Stop        time.Duration `yaml:"stop"`
@@ -92,6 +95,14 @@ type Task struct {
 	Phases      []Phase       `yaml:"phases"`
 	SLO         *SLO          `yaml:"slo"`
 	OnCap       *OnCap        `yaml:"on_cap"`
+}
+
+// Memory is memory of a task that is used alike: each page of it once in so long in the
+// mean, at random.
+type Memory struct {
+	Bytes Size          `yaml:"bytes"`
+	Every time.Duration `yaml:"every"` // 0: all the time
+	File  bool          `yaml:"file"`  // page cache: dropped instead of swapped out
 }
 
 // Requests come whether or not the earlier ones are done.
@@ -185,6 +196,7 @@ type Expect struct {
 	TimeToName   time.Duration  `yaml:"time_to_name"`
 	Decisions    []DecisionWant `yaml:"decisions"`
 	Figures      []Figure       `yaml:"figures"`
+	Trends       []Trend        `yaml:"trends"`
 	RestoredLast bool           `yaml:"restored"`
 }
 
@@ -209,4 +221,14 @@ type Figure struct {
 	Figure string `yaml:"figure"`
 	Over   string `yaml:"over"` // another window: the bounds are on the ratio to it
 	Range  `yaml:",inline"`
+}
+
+// Trend is how a figure goes across the runs of a sweep, in the order of its values.
+type Trend struct {
+	Task      string   `yaml:"task"`
+	Window    string   `yaml:"window"`
+	Figure    string   `yaml:"figure"`
+	RisesWith string   `yaml:"rises_with"` // key of a sweep
+	FallsWith string   `yaml:"falls_with"`
+	Slack     *float64 `yaml:"slack"` // share of the figure by which it may go back at a step; 0.02 when not written
 }
