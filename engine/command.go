@@ -15,8 +15,13 @@ func (e *Engine) command(in *Input, c *model.Command) {
 	d := model.Decision{Kind: model.DecideOperator, Task: c.Task, Value: c.Cap}
 	switch c.Kind {
 	case model.CommandCap:
-		if s.Tasks.Get(c.Task) == nil {
+		t := s.Tasks.Get(c.Task)
+		if t == nil {
 			d.Reason = fmt.Sprintf("%s asked to cap a task that is gone", c.By)
+			break
+		}
+		if t.Class != model.BE { // the shell refuses it with an answer; nobody gets past here
+			d.Reason = fmt.Sprintf("%s asked to cap it, but %s is never held", c.By, t.Class)
 			break
 		}
 		s.Ledger.Free(c.Task, 0)

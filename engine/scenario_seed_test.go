@@ -226,16 +226,18 @@ func operatorScenarios() []scenario {
 		want: []string{"hold /grind/1", "(all jobs): ann turned protection off", "release /grind/1", "turned protection on", "hold /grind/1"},
 	}, {
 		name: "operator-cap", until: 60,
-		about: "an operator caps a service for 20 s in observe mode and frees it early; then for 5 s until it expires",
+		about: "an operator caps a batch task for 20 s in observe mode and frees it early; then for 5 s until it expires; a service nobody caps",
 		build: func(t *testing.T) *sim {
 			n := shop(t, singleNode(t), steady(0))
-			n.at[10] = command(model.Command{Kind: model.CommandCap, Task: 2, Cap: 0.2, DurationNsec: 20 * second})
-			n.at[15] = command(model.Command{Kind: model.CommandUncap, Task: 2})
-			n.at[30] = command(model.Command{Kind: model.CommandCap, Task: 2, Cap: 0.001, DurationNsec: 5 * second})
+			n.at[10] = command(model.Command{Kind: model.CommandCap, Task: 3, Cap: 0.2, DurationNsec: 20 * second})
+			n.at[15] = command(model.Command{Kind: model.CommandUncap, Task: 3})
+			n.at[30] = command(model.Command{Kind: model.CommandCap, Task: 3, Cap: 0.001, DurationNsec: 5 * second})
+			n.at[40] = command(model.Command{Kind: model.CommandCap, Task: 2, Cap: 0.2, DurationNsec: 5 * second})
 			n.at[45] = command(model.Command{Kind: model.CommandCap, Task: 99, Cap: 1, DurationNsec: 5 * second})
 			return n
 		},
-		want: []string{"hold /mail/1 50000/250000", "ann frees it", "release /mail/1", "hold /mail/1 1000/1000000", "the cap's time is over", "release /mail/1", "a task that is gone"},
+		want:  []string{"hold /report/1 50000/250000", "ann frees it", "release /report/1", "hold /report/1 1000/1000000", "the cap's time is over", "release /report/1", "LC is never held", "a task that is gone"},
+		never: []string{"hold /mail/1"},
 	}, {
 		name: "operator-uncap", until: 150,
 		about: "an operator frees a held suspect: policies leave it alone for a cap's duration",
