@@ -141,12 +141,11 @@ func (h *Host) find(num model.TaskNum) *entry {
 
 // Observe implements node.Host.
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
-	c := h.m.Config()
-	tasks := snap.Tasks[:0]
+	tasks, online := snap.Tasks[:0], h.m.Online()
 	*snap = model.Snapshot{
 		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
 		Node: model.NodeSample{
-			CPUs: c.CPUs(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
+			CPUs: online.Len(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
 		},
 		Added: h.added, Removed: h.removed,
 	}
