@@ -124,6 +124,18 @@ func beyondScenarios() []scenario {
 		},
 		want: []string{"just misses it", "hold /grind/1 25000/250000", "confirmed: cpi of /web/1", "verified", "release /grind/1"},
 	}, {
+		name: "confirm-vain", until: 330,
+		about: "confirm: the service is slow of itself, for longer than the history; three bystanders are nudged in vain, once each, and then no more",
+		build: func(t *testing.T) *sim {
+			n := newSim(t, with(t, false, false, true), lc(1, "/web/1", steady(1)),
+				be(2, "/a/1", model.Batch, bursts(1, 9, 1, 1, 0.9)), be(3, "/b/1", model.Batch, bursts(4, 9, 1, 1, 0.9)),
+				be(4, "/c/1", model.Batch, bursts(2, 8, 1, 1, 0.9)), be(5, "/d/1", model.Batch, bursts(3, 7, 1, 1, 0.9)))
+			n.task("/web/1").self = between(40, 330, 2, 0)
+			return n
+		},
+		want:  []string{"nudge", "refute", "nudge", "refute", "nudge", "refute", "cannot-fix", "anomaly", "cannot-fix"},
+		never: []string{"taken-back"},
+	}, {
 		name: "all-beyond", until: 400,
 		about: "all three switches on the crowd: a group is found, its members tried, its caps loosened",
 		build: func(t *testing.T) *sim {
@@ -186,5 +198,45 @@ func groupScenarios() []scenario {
 		build: func(t *testing.T) *sim { return twoSteady(t, with(t, true, false, false)) },
 		want:  []string{"hold /a/1", "kept        /a/1", "hold /b/1", "verified", "release /a/1: applied, no limit"},
 		never: []string{"taken-back", "cannot-fix", "hold /report/1"},
+	}, {
+		name: "siblings-off", until: 160,
+		about: "three tasks of one job hurt the service together; by the seed's rule one after the other is held and given back",
+		build: func(t *testing.T) *sim {
+			p := singleNode(t)
+			p.Hardcap.Antagonist[model.SourceCPI].Steady = 0 // the seed has no margin
+			return pack(t, p)
+		},
+		want:   []string{"hold /pack/3", "taken-back  /pack/3", "hold /pack/1", "taken-back  /pack/1", "hold /pack/2"},
+		leaves: []string{"/pack/1", "/pack/2", "/pack/3"},
+	}, {
+		name: "siblings", until: 160,
+		about:  "groups: tasks of the suspect's job that move as it does are held with it; the one that did no harm is given back",
+		build:  func(t *testing.T) *sim { return pack(t, with(t, true, false, false)) },
+		want:   []string{"tasks of one job that move as one", "hold /pack/1", "hold /pack/2", "hold /pack/3", "verified", "trial", "given back"},
+		never:  []string{"taken-back", "cannot-fix", "hold /report/1"},
+		leaves: []string{"/pack/1", "/pack/2", "/pack/3"},
+	}, {
+		name: "siblings-nudge", until: 160,
+		about: "groups and confirm: a job just misses the threshold; its tasks are nudged as one, confirmed, held as one",
+		build: func(t *testing.T) *sim {
+			n := pack(t, with(t, true, false, true))
+			n.task("/web/1").hurt = map[string]float64{"/pack/1": 0.12, "/pack/2": 0.12}
+			return n
+		},
+		want:   []string{"just misses it: holds /pack/", "hold /pack/1", "hold /pack/2", "hold /pack/3", "confirmed: cpi of /web/1", "verified"},
+		never:  []string{"taken-back", "hold /report/1"},
+		leaves: []string{"/pack/1", "/pack/2"},
 	}}
+}
+
+// pack is a service that two of three tasks of one job hurt, which come together and never
+// pause.
+func pack(t *testing.T, p engine.Params) *sim {
+	return newSim(t, p,
+		lc(1, "/web/1", steady(1)).hurtBy("/pack/1", 0.35).hurtBy("/pack/2", 0.35),
+		be(2, "/pack/1", model.Batch, between(40, 110, 2, 0)),
+		be(3, "/pack/2", model.Batch, between(40, 110, 2, 0)),
+		be(4, "/pack/3", model.Batch, between(40, 110, 2.1, 0)),
+		be(5, "/report/1", model.Batch, steady(1.5)),
+	)
 }

@@ -191,7 +191,7 @@ func Defaults(profile string) (Config, bool) {
 		Feedback: Feedback{
 			Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDuration: 30 * time.Minute,
 		},
-		Confirm: Confirm{Margin: 0.1, Windows: 2, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
+		Confirm: Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
 		Limits:  Limits{MaxHeldTasks: 4, MaxBECPUTaken: 0.8},
 		Agent: Agent{
 			StateDir: "/var/lib/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
@@ -215,6 +215,7 @@ func Defaults(profile string) (Config, bool) {
 		p.MarginOverSteady = 0.05 // windows of a second: a steady bystander passes a bare 0.35 in a long distress
 		p.SearchWindows, p.RetryAfter = 8, 30*time.Second
 		c.Groups.ProbeWindows = 6
+		c.Confirm.Windows = 2
 		c.Feedback.MaxDuration = 10 * time.Minute
 	default:
 		return Config{}, false

@@ -18,9 +18,13 @@ type Arm struct {
 	// Observe: nothing is held. Largest: the engine only looks, and the largest BE task
 	// is held for five minutes whenever it finds an anomaly.
 	Observe, Largest bool `json:"-"`
-	// Ours: it is one of the combinations that the goals are for.
-	Ours bool `json:"ours"`
+	// Best: the combination that the goals are asked of. It was settled on other seeds than
+	// those that are reported, see docs/EVALUATION.md.
+	Best bool `json:"best,omitempty"`
 }
+
+// steadyMargin is the margin over a steady suspect that the profile single-node asks for.
+const steadyMargin = 0.05
 
 // never is more windows than any trial has: what waits for so many never comes.
 const never = 1 << 30
@@ -35,11 +39,12 @@ func Arms() []Arm {
 			h := &p.Hardcap
 			h.RecoveredWindows, h.VerifyWindows, h.RetryAfterNsec = never, never, 0
 		}},
-		{Ours: true, Name: "ours", What: "the seed's rule: 0.35, verified, taken back, tried again"},
-		{Ours: true, Name: "ours + groups", What: "... and sets that explain the victim together", Mutate: with(groups)},
-		{Ours: true, Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
-		{Ours: true, Name: "ours + confirm", What: "... and a nudge first where the evidence is split", Mutate: with(confirm)},
-		{Ours: true, Name: "ours + all", What: "... and all three", Mutate: with(groups, feedback, confirm)},
+		{Name: "ours", What: "the seed's rule: 0.35, verified, taken back, tried again"},
+		{Name: "ours + margin", What: "... and a score above that of a suspect that used the same CPU all the time", Mutate: with(margin)},
+		{Name: "ours + groups", What: "... and sets that explain the victim together", Mutate: with(groups)},
+		{Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
+		{Name: "ours + confirm", What: "... and a nudge first where the evidence is split", Mutate: with(confirm)},
+		{Best: true, Name: "ours + all", What: "... and all four", Mutate: with(margin, groups, feedback, confirm)},
 	}
 }
 
@@ -52,6 +57,7 @@ func with(switches ...func(*hardcap.Params)) func(*engine.Params) {
 	}
 }
 
+func margin(h *hardcap.Params)   { h.Antagonist[model.SourceCPI].Steady = steadyMargin }
 func groups(h *hardcap.Params)   { h.Groups.Enabled = true }
 func feedback(h *hardcap.Params) { h.Feedback.Enabled = true }
 func confirm(h *hardcap.Params)  { h.Confirm.Enabled = true }
@@ -74,6 +80,9 @@ type ArmTrial struct {
 	InnocentLost   float64 `json:"innocent_lost"`   // share of their work without control
 	InnocentHeld   float64 `json:"innocent_held"`   // the same, of those only that lost by it
 	AntagonistLost float64 `json:"antagonist_lost"` // likewise
+	// Nudges were made, Refuted of them did not help or said nothing.
+	Nudges  int `json:"nudges,omitempty"`
+	Refuted int `json:"refuted,omitempty"`
 	// NamedAfter is seconds from the anomaly to the first cap that hit an antagonist of
 	// this victim, for whomever it was meant; -1: none did.
 	NamedAfter float64 `json:"named_after"`
@@ -98,12 +107,19 @@ type armCap struct {
 
 	// Group is how many tasks were held together; 0: one alone.
 	Group int `json:"group,omitempty"`
+	// First: this suspect was not held for this victim before.
+	First bool `json:"first"`
+	// Held counts the victim's windows while the cap was in force, renewals and loosened
+	// levels included, Well those of them in which it was under its threshold.
+	Held int `json:"held_windows"`
+	Well int `json:"well_windows"`
 
 	victim  model.TaskNum
 	task    model.TaskNum
 	members []model.TaskNum // of a group
 	made    int64           // when its round began
 	stddev  float64
+	limit   float64 // the victim's threshold
 	windows []window
 	over    bool
 }
@@ -186,6 +202,14 @@ func (l *loop) hear(_ *engine.Input, out *engine.Output) {
 	if l.arm.Observe {
 		return
 	}
+	for i := range out.Decisions {
+		switch out.Decisions[i].Kind {
+		case model.DecideNudge:
+			l.res.Nudges++
+		case model.DecideRefute:
+			l.res.Refuted++
+		}
+	}
 	for _, inc := range out.Incidents {
 		if l.arm.Largest {
 			if !l.seen[inc.ID] {
@@ -223,8 +247,9 @@ func (l *loop) add(inc *model.Incident, task model.TaskNum, path string, before 
 	m := l.srv.min - l.run.branch.srv.min
 	c := &armCap{
 		Incident: inc.ID, Suspect: path, Main: inc.Victim == l.run.trial.victim, Minute: m, Before: before,
-		Kept: true, victim: inc.Victim, task: task, stddev: inc.Spec.StdDev,
+		Kept: true, victim: inc.Victim, task: task, stddev: inc.Spec.StdDev, limit: threshold(&inc.Spec),
 	}
+	c.First = !slices.ContainsFunc(l.caps, func(o *armCap) bool { return o.victim == c.victim && o.Suspect == path })
 	if t := l.w.eng.State.Tasks.Get(inc.Victim); t != nil {
 		c.Production = t.Production
 	}
@@ -247,9 +272,16 @@ func (l *loop) look(k int) {
 			c.over = true
 			continue
 		}
+		w := l.srv.windowOf(c.victim)
 		if c.Minutes < capMinutes {
-			c.windows = append(c.windows, l.srv.windowOf(c.victim))
+			c.windows = append(c.windows, w)
 			c.Minutes++
+		}
+		if w.ok {
+			c.Held++
+			if w.cpi <= c.limit {
+				c.Well++
+			}
 		}
 	}
 	for i := range l.srv.obs.Tasks {

@@ -98,12 +98,15 @@ func sent(specs []model.Spec) localspec.State {
 
 // eventsPerDay is how often something happens on a machine (a day of 1440 minutes). It is
 // fitted to the seed's one figure for it: identifications at an average rate of 0.37 a
-// machine-day, a task that is named counted once. What the rate came to is printed.
-const eventsPerDay = 0.55
+// machine-day, a task that is named counted once. On six development seeds (1000 to 1005)
+// 225 events led to 29 such tasks, 0.13 an event, and 135 machines without an event to none in
+// an hour each. What the rate came to elsewhere is printed.
+const eventsPerDay = 2.9
 
-// natural draws whether something happens on a machine in so many minutes, and what.
+// natural draws whether something happens on a machine in so many minutes, and what. More
+// than one event on a machine is not played, so that the mean is kept instead of the law.
 func (c *catalogue) natural(rng *rand.Rand, minutes int) cause {
-	if rng.Float64() >= -math.Expm1(-eventsPerDay*float64(minutes)/1440) {
+	if rng.Float64() >= eventsPerDay*float64(minutes)/1440 {
 		return quiet
 	}
 	return drawCause(rng)

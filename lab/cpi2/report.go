@@ -52,7 +52,7 @@ func (r *Result) verdict() report.Verdict {
 	return v
 }
 
-// Passed reports whether one arm meets every goal.
+// Passed reports whether the best combination meets every goal.
 func (r *Result) Passed() bool { return r.verdict().Outcome == report.Pass }
 
 func goalText(what string, v float64) string {
@@ -180,7 +180,7 @@ func (r *Result) sectionBase() report.Section {
 			report.Cells("protected tasks a machine", "", figure(b.Protected, 1)),
 			report.Cells("utilisation", "", percent(b.Utilisation, 0)),
 		},
-		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to the seed's 0.37, and to nothing else.", b.EventsPerDay)},
+		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to the seed's 0.37 on other seeds than this, and to nothing else. A group counts with each of its members.", b.EventsPerDay)},
 	}
 	var corr, load, cpi, idle []float64
 	for _, a := range r.anomalies() {

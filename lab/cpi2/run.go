@@ -36,7 +36,7 @@ type Case struct {
 type sizes struct {
 	FleetMachines int `json:"fleet_machines"`
 	FleetMinutes  int `json:"fleet_minutes"`
-	Plays         int `json:"plays"` // machines on which something happens
+	Plays         int `json:"plays"` // machines on which something happens, at most
 	BaseMachines  int `json:"base_machines"`
 	BaseMinutes   int `json:"base_minutes"`
 	DayMachines   int `json:"day_machines"`
@@ -45,6 +45,7 @@ type sizes struct {
 	RateMinutes   int `json:"rate_minutes"`
 	TierMachines  int `json:"tier_machines"`
 	TierMinutes   int `json:"tier_minutes"`
+	Trials        int `json:"trials"` // so many are enough; 0: all machines are played
 }
 
 func (o *Options) size() sizes {
@@ -52,9 +53,9 @@ func (o *Options) size() sizes {
 	case o.sizes != nil:
 		return *o.sizes
 	case o.Quick:
-		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60}
+		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60, 0}
 	}
-	return sizes{100, 45, 1100, 180, 240, 3, 120, 24, 120, 40, 120}
+	return sizes{100, 45, 1800, 180, 240, 3, 120, 24, 120, 40, 120, 420}
 }
 
 // Result is the whole evaluation.
@@ -167,17 +168,29 @@ func (l *lab) playMetric() error {
 	return nil
 }
 
+// playBatch machines are played before the trials among them are counted: a fixed number, so
+// that how many are played does not depend on the workers.
+const playBatch = 60
+
 func (l *lab) playTrials() error {
 	b := &bench{cat: l.cat, specs: l.fleet.specs, arms: l.res.ArmsKnown}
-	var err error
-	l.res.Plays, err = each(l.pool, l.size.Plays, func(i int) (*Play, error) {
-		p, err := b.play(l.o.Seed<<20 + uint64(i))
+	for from := 0; from < l.size.Plays; from += playBatch {
+		plays, err := each(l.pool, min(playBatch, l.size.Plays-from), func(i int) (*Play, error) {
+			p, err := b.play(l.o.Seed<<20 + uint64(from+i))
+			if err != nil {
+				return nil, fmt.Errorf("machine %d: %w", from+i, err)
+			}
+			return p, nil
+		})
 		if err != nil {
-			return nil, fmt.Errorf("machine %d: %w", i, err)
+			return err
 		}
-		return p, nil
-	})
-	return err
+		l.res.Plays = append(l.res.Plays, plays...)
+		if l.size.Trials > 0 && len(l.res.trials()) >= l.size.Trials {
+			break
+		}
+	}
+	return nil
 }
 
 // Base is an unconditioned sample: machines on which things happen as often as they do.

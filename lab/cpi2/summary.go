@@ -126,7 +126,9 @@ func (r *Result) summarise() {
 	for i := range r.ArmsKnown {
 		r.Arms = append(r.Arms, armSummary(ts, i, r.ArmsKnown[i].Name))
 	}
-	r.Goals = goals(r.Arms[slices.IndexFunc(r.ArmsKnown, func(a Arm) bool { return a.Ours }):])
+	if best := slices.IndexFunc(r.ArmsKnown, func(a Arm) bool { return a.Best }); best >= 0 {
+		r.Goals = goals(&r.Arms[best])
+	}
 }
 
 // ArmSummary is what an arm did over all trials.
@@ -136,6 +138,14 @@ type ArmSummary struct {
 	Bands  [numBands]Rates `json:"bands"` // of all its caps, judged as the seed judges
 	// Kept are the production rates of the caps that were not taken back.
 	Kept Rates `json:"production_kept"`
+	// Accused are the rates of accusations: of the caps of a suspect for a victim the first, so
+	// that a hold that is renewed counts as much as one that is made again.
+	Accused [numBands]Rates `json:"accusations"`
+	// Well is the share of the victims' windows under a cap in which they were under their
+	// threshold.
+	Well    share   `json:"well_while_held"`
+	Nudges  float64 `json:"nudges_per_trial"`
+	Refuted float64 `json:"refuted_nudges_per_trial"`
 	// Suffering is the victims' bad windows as a share of those without control, AllSuffering
 	// that of all protected tasks.
 	Suffering      float64 `json:"suffering"`
@@ -154,12 +164,13 @@ func (t *Trial) culprits() bool { return t.culprit() || t.GroupHarm > t.Spec.Std
 
 func armSummary(ts []*Trial, i int, name string) ArmSummary {
 	s := ArmSummary{Arm: name, Trials: len(ts)}
-	var caps [numBands][]*capTrial
+	var caps, accused [numBands][]*capTrial
 	var kept []*capTrial
-	var bad, badFree, all, allFree, caught, recovered, culprits int
+	var bad, badFree, all, allFree, caught, recovered, culprits, well, under int
 	var named, lost, held, anta []float64
 	for _, t := range ts {
 		a, free := &t.Arms[i], &t.Arms[0]
+		s.Nudges, s.Refuted = s.Nudges+float64(a.Nudges), s.Refuted+float64(a.Refuted)
 		bad, badFree = bad+a.Bad, badFree+free.Bad
 		all, allFree = all+a.AllBad, allFree+free.AllBad
 		lost, held = append(lost, a.InnocentLost), append(held, a.InnocentHeld)
@@ -178,20 +189,26 @@ func armSummary(ts []*Trial, i int, name string) ArmSummary {
 			c := &a.Caps[k]
 			ct := &capTrial{Before: c.Before, During: c.During, Outcome: c.Outcome, RelativeCPI: c.RelativeCPI, Antagonist: c.Antagonist}
 			s.PerTrial++
-			caps[bandOf(c.Production)] = append(caps[bandOf(c.Production)], ct)
+			b := bandOf(c.Production)
+			caps[b] = append(caps[b], ct)
+			if c.First {
+				accused[b] = append(accused[b], ct)
+			}
+			well, under = well+c.Well, under+c.Held
 			if c.Production && c.Kept {
 				kept = append(kept, ct)
 			}
 		}
 	}
 	for b := range numBands {
-		s.Bands[b] = ratesOf(caps[b])
+		s.Bands[b], s.Accused[b] = ratesOf(caps[b]), ratesOf(accused[b])
 	}
 	s.Kept = ratesOf(kept)
 	s.Suffering, s.AllSuffering = ratio(float64(bad), float64(badFree)), ratio(float64(all), float64(allFree))
 	s.Recovered, s.Named, s.NamedIn = shareOf(recovered, culprits), shareOf(caught, culprits), zeroNaN(median(named))
 	s.InnocentLost, s.InnocentHeld, s.AntagonistLost = zeroNaN(mean(lost)), zeroNaN(mean(held)), zeroNaN(mean(anta))
-	s.PerTrial = ratio(s.PerTrial, float64(len(ts)))
+	n := float64(len(ts))
+	s.Well, s.PerTrial, s.Nudges, s.Refuted = shareOf(well, under), ratio(s.PerTrial, n), ratio(s.Nudges, n), ratio(s.Refuted, n)
 	return s
 }
 
@@ -206,40 +223,28 @@ type Goal struct {
 	Arm   string
 }
 
-// goals asks of some arms the one that meets the most of them; among equals the one with most true
-// positives.
-func goals(arms []ArmSummary) []Goal {
-	var best []Goal
-	bestMet, bestTrue := -1, -1.0
-	for i := range arms {
-		a := &arms[i]
-		p := &a.Bands[bandProduction]
-		if p.Trials == 0 {
-			continue
-		}
-		list := []Goal{
-			{What: "true positives", Want: 0.90, Got: p.True.value(), Least: true},
-			{What: "false positives", Want: 0.05, Got: p.False.value()},
-			{What: "median relative CPI", Want: 0.55, Got: p.Relative},
-			{What: "innocent work lost", Want: 0.01, Got: a.InnocentHeld},
-		}
-		met := 0
-		for k := range list {
-			g := &list[k]
-			g.Arm = a.Arm
-			g.Met = g.Got <= g.Want
-			if g.Least {
-				g.Met = g.Got >= g.Want
-			}
-			if g.Met {
-				met++
-			}
-		}
-		if met > bestMet || met == bestMet && p.True.value() > bestTrue {
-			best, bestMet, bestTrue = list, met, p.True.value()
+// goals asks the goals of one arm, which was chosen beforehand; nil when it made no cap for a
+// production victim.
+func goals(a *ArmSummary) []Goal {
+	p := &a.Bands[bandProduction]
+	if p.Trials == 0 {
+		return nil
+	}
+	list := []Goal{
+		{What: "true positives", Want: 0.90, Got: p.True.value(), Least: true},
+		{What: "false positives", Want: 0.05, Got: p.False.value()},
+		{What: "median relative CPI", Want: 0.55, Got: p.Relative},
+		{What: "innocent work lost", Want: 0.01, Got: a.InnocentHeld},
+	}
+	for k := range list {
+		g := &list[k]
+		g.Arm = a.Arm
+		g.Met = g.Got <= g.Want
+		if g.Least {
+			g.Met = g.Got >= g.Want
 		}
 	}
-	return best
+	return list
 }
 
 // anomalies returns those of all plays.
@@ -262,6 +267,14 @@ func (r *Result) bySigmas(low, high float64) Rates {
 func (r *Result) byDegradation(low, high float64) Rates {
 	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
 		return t.Production && t.degradation() >= low && t.degradation() < high
+	}))
+}
+
+// byCorrelation are the trials whose suspect scored in a range, at the lowest threshold that
+// named it: the sweep's rows hold the same trials again and again.
+func (r *Result) byCorrelation(b band, low, high float64) Rates {
+	return ratesOf(atThreshold(r.trials(), 0, func(t *Trial, c *capTrial) bool {
+		return bandOf(t.Production) == b && c.Score >= low && c.Score < high
 	}))
 }
 

@@ -45,23 +45,52 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// The best arm is the one that meets most goals, and a missed goal is told.
+// Goals are asked of one arm, and a missed goal is told; exactly one arm is the one.
 func TestGoals(t *testing.T) {
-	arm := func(name string, yes, no int, relative, lost float64) ArmSummary {
-		a := ArmSummary{Arm: name, InnocentHeld: lost}
+	arm := func(yes, no int, relative, lost float64) *ArmSummary {
+		a := &ArmSummary{Arm: "x", InnocentHeld: lost}
 		a.Bands[bandProduction] = Rates{Trials: 100, True: shareOf(yes, 100), False: shareOf(no, 100), Relative: relative}
 		return a
 	}
-	list := goals([]ArmSummary{{Arm: "nothing"}, arm("a", 80, 2, 0.5, 0.02), arm("b", 92, 5, 0.6, 0.005), arm("c", 95, 6, 0.6, 0.02)})
-	if len(list) != 4 || list[0].Arm != "b" || !list[0].Met || !list[1].Met || list[2].Met || !list[3].Met {
+	list := goals(arm(92, 5, 0.6, 0.005))
+	if len(list) != 4 || !list[0].Met || !list[1].Met || list[2].Met || !list[3].Met {
 		t.Errorf("%+v", list)
 	}
-	if goals([]ArmSummary{{Arm: "nothing"}}) != nil {
+	if list = goals(arm(89, 6, 0.55, 0.011)); list[0].Met || list[1].Met || !list[2].Met || list[3].Met {
+		t.Errorf("%+v", list)
+	}
+	if goals(&ArmSummary{Arm: "nothing"}) != nil {
 		t.Error("goals of no caps")
+	}
+	best := 0
+	for _, a := range Arms() {
+		if a.Best {
+			best++
+		}
+	}
+	if best != 1 {
+		t.Errorf("%d arms are the best combination", best)
 	}
 }
 
-func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20} }
+// A suspect that is held for the same victim again is no new accusation, and windows count
+// for as long as a cap lasts.
+func TestAccusations(t *testing.T) {
+	caps := []armCap{
+		{Production: true, First: true, Outcome: truePositive, Before: 2, During: 1, RelativeCPI: 0.5, Held: 12, Well: 9},
+		{Production: true, Outcome: falsePositive, Before: 2, During: 3, RelativeCPI: 1.5, Held: 4},
+	}
+	ts := []*Trial{{Arms: []ArmTrial{{Arm: "a", Caps: caps, Nudges: 3, Refuted: 2}}}}
+	s := armSummary(ts, 0, "a")
+	if s.Bands[bandProduction].Trials != 2 || s.Accused[bandProduction].Trials != 1 || s.Accused[bandProduction].True.N != 1 {
+		t.Errorf("%+v and %+v", s.Bands, s.Accused)
+	}
+	if s.Well.N != 9 || s.Well.Of != 16 || s.Nudges != 3 || s.Refuted != 2 {
+		t.Errorf("well %+v, %v nudges, %v refuted", s.Well, s.Nudges, s.Refuted)
+	}
+}
+
+func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20, 1} }
 
 func runTiny(t *testing.T, workers int) *Result {
 	t.Helper()

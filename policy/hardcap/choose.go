@@ -12,6 +12,10 @@ import (
 // nine.
 const maxSuspects = 10
 
+// leastUntouchable is the CPU-sec/sec from which on CPU outside of all tasks, or stolen, is
+// more than what counters are off that were not read at one instant, or are rounded.
+const leastUntouchable = 0.05
+
 // clearlyBetter is by how much a suspect that nobody can hold must beat the best BE
 // suspect before holding the latter makes no sense. The seed's own lists of like
 // suspects (figures 8a, 11a) lie within 0.1 of their neighbours.
@@ -58,6 +62,9 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	}
 	if pick < 0 {
 		s.nobody(p, in, out, inc, r)
+		return
+	}
+	if s.holdSiblings(p, ap, in, out, inc, &r, pick) {
 		return
 	}
 	chosen := s.analysis.Scores[pick]
@@ -127,7 +134,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Inciden
 		if sus.Verdict == heldAlready {
 			s.complain(inc, sc.Num)
 		}
-		if sus.Kind != model.SuspectTask && sc.Value >= needed {
+		if sus.Kind != model.SuspectTask && sc.Value >= needed && sc.Usage >= leastUntouchable {
 			untouchable = max(untouchable, sc.Value)
 		}
 		if may {
@@ -172,7 +179,7 @@ func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antag
 	switch {
 	case sc.Value < needed:
 		sus.Verdict = "below the threshold"
-	case sc.Usage < ap.MinSuspectCPU:
+	case sc.Usage < ap.MinSuspectCPU || sus.Kind != model.SuspectTask && sc.Usage < leastUntouchable:
 		sus.Verdict = "used too little CPU to have done it"
 	case sus.Kind == model.SuspectUnmanaged:
 		sus.Verdict = "left alone: no task of ours used this CPU"

@@ -23,7 +23,9 @@ import (
 //     and the next one is tried.
 //
 // What it costs is bounded (windows a nudge, nudges an incident and an hour), counted and
-// reported: the time held, and the CPU-seconds that the suspect would have used.
+// reported: the time held, and the CPU-seconds that the suspect would have used. A victim that
+// nobody hurts opens one incident after the other; the bound on an incident therefore holds
+// across its incidents for as long as refutations are remembered.
 
 const hourNsec = int64(3600e9)
 
@@ -32,6 +34,30 @@ const nudgeSlack = 2
 
 // badBefore is how many bad windows before a nudge its effect is measured against.
 const badBefore = 3
+
+// Refuted is a nudge that did not help a victim. It is forgotten when what trials have shown
+// is, see testedFactor.
+type Refuted struct {
+	Victim    model.TaskNum `json:"victim"`
+	Task      model.TaskNum `json:"task"`
+	UntilNsec int64         `json:"until_nsec"`
+}
+
+// refuted reports whether a nudge of a suspect did not help a victim.
+func (s *State) refuted(victim, task model.TaskNum) bool {
+	return slices.ContainsFunc(s.Refuted, func(r Refuted) bool { return r.Victim == victim && r.Task == task })
+}
+
+// inVain counts the nudges that did not help a victim.
+func (s *State) inVain(victim model.TaskNum) int {
+	n := 0
+	for _, r := range s.Refuted {
+		if r.Victim == victim {
+			n++
+		}
+	}
+	return n
+}
 
 // nudge holds the prime suspect for a moment where the evidence is split. It reports
 // whether that is what this analysis led to, or waits for.
@@ -56,8 +82,9 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, 
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap, r.Nudge = &num, task.Path, p.nudgeCap(task, sc.Usage), true
 	r.MeanBefore, _ = in.History.RecentSignal(inc.Victim, badBefore, inc.Threshold)
+	s.nudgeSiblings(p, ap, in, inc, r, prime)
 	for i := range r.Suspects {
-		if r.Suspects[i].Task == num {
+		if slices.Contains(heldIn(r), r.Suspects[i].Task) {
 			r.Suspects[i].Verdict = "nudged: the evidence is split"
 		} else if r.Suspects[i].Verdict == "chosen" {
 			r.Suspects[i].Verdict = "over the threshold, but the evidence is split"
@@ -69,11 +96,32 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, 
 	period := max(in.History.PeriodNsec(), in.WindowNsec)
 	expires := in.NowNsec + min(p.DurationNsec, int64(p.Confirm.Windows+nudgeSlack)*period)
 	reason := fmt.Sprintf("score %.2f of %.2f asked for, and %s: holds %s to %.3g CPU for %d windows, to see whether %s recovers",
-		sc.Value, r.Threshold, undecided(split), task.Path, r.Cap, p.Confirm.Windows, inc.VictimPath)
+		sc.Value, r.Threshold, undecided(split), heldNames(r), r.Cap, p.Confirm.Windows, inc.VictimPath)
 	s.renewKept(p, in, out, inc)
-	out.Claims = append(out.Claims, inc.claim(in, num, r.Cap, sc.Usage, expires, reason))
+	for _, h := range holdsOf(r) {
+		usage := h.usage
+		if h.task == num {
+			usage = sc.Usage // also where the suspect is past the list that is kept
+		}
+		out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, usage, expires, reason))
+	}
 	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Score: sc.Value, Threshold: r.Threshold, Value: r.Cap, Reason: reason})
 	return true
+}
+
+// nudgeSiblings adds those to a nudge that go with its suspect: held alone it would be refuted
+// by what they do.
+func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *Input, inc *Incident, r *model.Round, prime int) {
+	others := s.siblings(p, ap, in, inc, prime, r.Threshold-p.Confirm.Margin)
+	if len(others) == 0 {
+		return
+	}
+	sc := &s.analysis.Scores[prime]
+	first := antagonist.GroupMember{Num: sc.Num, Score: sc.Value, Usage: sc.Usage}
+	for _, m := range append([]antagonist.GroupMember{first}, others...) {
+		task := in.Tasks.Get(m.Num)
+		r.Members = append(r.Members, memberOf(in, task, &m, p.nudgeCap(task, m.Usage)))
+	}
 }
 
 // undecided says why the passive evidence does not do.
@@ -98,7 +146,7 @@ func (s *State) mayNudge(p *Params, in *Input, inc *Incident) bool {
 			n++
 		}
 	}
-	return n < p.Confirm.MaxPerIncident && len(s.NudgedAt) < p.Confirm.MaxPerHour
+	return max(n, s.inVain(inc.Victim)) < p.Confirm.MaxPerIncident && len(s.NudgedAt) < p.Confirm.MaxPerHour
 }
 
 // split finds the suspects among whom the passive evidence cannot decide, and returns the
@@ -106,6 +154,7 @@ func (s *State) mayNudge(p *Params, in *Input, inc *Incident) bool {
 // the evidence is clear, or when there is none.
 func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident, needed float64, pick int) (prime, among int) {
 	prime = -1
+	var like []int
 	top, untouchable := -2.0, -2.0
 	least := needed - p.Confirm.Margin
 	if pick >= 0 {
@@ -114,25 +163,38 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, least)
-		if sus.Kind != model.SuspectTask && sc.Value >= least && sc.Usage >= leastRival {
+		if sus.Kind != model.SuspectTask && sc.Value >= least && sc.Usage >= leastUntouchable {
 			untouchable = max(untouchable, sc.Value)
 		}
-		if !may || (i != pick && s.tested(sc.Num, false)) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Tasks.Get(sc.Num).Importance == model.Critical) {
+		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Tasks.Get(sc.Num).Importance == model.Critical) {
 			continue
 		}
 		top = max(top, sc.Value)
 		if sc.Value < top-p.Confirm.Margin {
 			continue
 		}
-		among++
+		like = append(like, i)
 		if prime < 0 || s.likelier(sc, &s.analysis.Scores[prime]) {
 			prime = i
 		}
 	}
+	among = s.distinct(p, in, like, prime)
 	if pick >= 0 && among < 2 {
 		return -1, among
 	}
 	return prime, among
+}
+
+// distinct counts suspects; those that go with the prime one are one with it.
+func (s *State) distinct(p *Params, in *Input, like []int, prime int) int {
+	n := 0
+	for _, i := range like {
+		a, b := s.analysis.Scores[prime].Num, s.analysis.Scores[i].Num
+		if i == prime || !p.Groups.Enabled || in.Tasks.Get(a).Job != in.Tasks.Get(b).Job || !in.History.Alike(a, b) {
+			n++
+		}
+	}
+	return n
 }
 
 // likelier ranks suspects of like score: who was found guilty before, then who used more.
@@ -161,6 +223,7 @@ func (s *State) judgeNudge(p *Params, in *Input, out *Output, inc *Incident, v *
 	drop := fmt.Sprintf("%s of %s went from %.3g to %.3g", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter)
 	switch {
 	case !inc.helpedBy(r, s.leastDrop(p), p.Confirm.Sigmas, badBefore):
+		s.Refuted = append(s.Refuted, Refuted{inc.Victim, *r.Chosen, in.NowNsec + testedFactor*p.DurationNsec})
 		s.endNudge(in, out, inc, drop+": refuted", true)
 	case s.rivalPaused(p, in, r) != "":
 		s.endNudge(in, out, inc, drop+", but "+s.rivalPaused(p, in, r)+" paused meanwhile: nothing is known", false)
@@ -183,7 +246,7 @@ func (s *State) leastDrop(p *Params) float64 {
 func (s *State) rivalPaused(p *Params, in *Input, r *model.Round) string {
 	for i := range r.Suspects {
 		o := &r.Suspects[i]
-		if o.Task == *r.Chosen || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastRival || o.Score < r.Threshold-p.Confirm.Margin {
+		if slices.Contains(heldIn(r), o.Task) || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastUntouchable || o.Score < r.Threshold-p.Confirm.Margin {
 			continue
 		}
 		if in.History.RecentUsage(o.Task, r.WindowsJudged) < o.Usage/2 {
@@ -195,9 +258,10 @@ func (s *State) rivalPaused(p *Params, in *Input, r *model.Round) string {
 
 // account counts what a nudge took.
 func (s *State) account(in *Input, r *model.Round) {
-	h := holdsOf(r)[0]
 	r.HeldNsec = max(0, in.NowNsec-r.AppliedNsec)
-	r.LostCPUSec = max(0, h.usage-r.Cap) * float64(r.HeldNsec) / 1e9
+	for _, h := range holdsOf(r) {
+		r.LostCPUSec += max(0, h.usage-h.floor) * float64(r.HeldNsec) / 1e9
+	}
 	s.NudgedNsec += r.HeldNsec
 	s.NudgedLost += r.LostCPUSec
 }
@@ -209,11 +273,11 @@ func (s *State) endNudge(in *Input, out *Output, inc *Incident, why string, refu
 	r.Verdict = why
 	inc.dropRound(out, r, "the nudge is over")
 	if refuted {
-		inc.Excluded = append(inc.Excluded, *r.Chosen)
+		inc.Excluded = append(inc.Excluded, heldIn(r)...)
 	}
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, max(1, inc.SearchLeft)
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideRefute, Task: *r.Chosen, Path: r.ChosenPath, Value: r.SignalAfter, Threshold: inc.Threshold,
+		Kind: model.DecideRefute, Task: *r.Chosen, Path: heldNames(r), Value: r.SignalAfter, Threshold: inc.Threshold,
 		Reason: fmt.Sprintf("%s; held for %.3g s, %.3g CPU-seconds lost", why, float64(r.HeldNsec)/1e9, r.LostCPUSec),
 	})
 }
@@ -230,11 +294,22 @@ func (s *State) confirm(p *Params, in *Input, out *Output, inc *Incident, drop s
 	if p.Feedback.Enabled {
 		r.Peak = in.History.PeakUsage(*r.Chosen)
 	}
-	s.noteTested(p, in, *r.Chosen, true)
+	if len(r.Members) == 0 {
+		s.noteTested(p, in, *r.Chosen, true)
+	}
 	r.Confirmed, r.Cap = true, p.capOf(task)
 	r.AppliedNsec = in.NowNsec
-	h := holdsOf(r)[0]
-	reason := fmt.Sprintf("confirmed: %s; holds %s to %.3g CPU", drop, r.ChosenPath, r.Cap)
-	out.Claims = append(out.Claims, inc.claim(in, h.task, r.Cap, h.usage, in.NowNsec+p.DurationNsec, reason))
-	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Value: r.Cap, Threshold: r.Threshold, Reason: reason})
+	for i := range r.Members {
+		if t := in.Tasks.Get(r.Members[i].Task); t != nil {
+			r.Members[i].Cap = p.capOf(t)
+		}
+	}
+	for _, h := range holdsOf(r) {
+		if in.Tasks.Get(h.task) == nil {
+			continue
+		}
+		reason := fmt.Sprintf("confirmed: %s; holds %s to %.3g CPU", drop, h.path, h.floor)
+		out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, reason))
+		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Value: h.floor, Threshold: r.Threshold, Reason: reason})
+	}
 }

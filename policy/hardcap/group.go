@@ -12,10 +12,11 @@ import (
 
 // Groups of antagonists, found and given back (Params.Groups).
 //
-// A group comes about in two ways. Passively: a set explains the victim's ups and downs
+// A group comes about in three ways. Passively: a set explains the victim's ups and downs
 // together (policy/antagonist, group.go); its members are held in one round, as many as the
 // limits allow, and verified as one. By steps: a cap took a significant part of the distress
-// away but not enough; it is kept, and the next suspect is sought beside it.
+// away but not enough; it is kept, and the next suspect is sought beside it. By name: tasks of a suspect's own job that move as it
+// does are held with it (sibling.go).
 //
 // A set that was held for a correlation may hold innocents. Once the victim is well each
 // member is therefore released on trial, the one that explains least first, and held again
@@ -25,10 +26,6 @@ import (
 // sureSigmas: a change of the victim's mean that is taken for an effect is at least so many
 // standard errors.
 const sureSigmas = 2
-
-// leastRival is the CPU-sec/sec below which a suspect that nobody can hold is no rival: what
-// is left over when the tasks are taken from the node is never quite zero.
-const leastRival = 0.05
 
 // holdGroup looks for a group and asks for it. It reports whether there is one. pick is the
 // single suspect that the seed's rule would hold, or -1: a group must contain it.
@@ -63,7 +60,7 @@ func (s *State) candidates(ap *antagonist.Params, in *Input, inc *Incident, pick
 		c := antagonist.Candidate{Score: *sc, Held: sus.Verdict == heldAlready, Guilty: s.tested(sc.Num, true)}
 		switch {
 		case sus.Kind != model.SuspectTask:
-			if sc.Usage >= leastRival {
+			if sc.Usage >= leastUntouchable {
 				rivals = append(rivals, c)
 			}
 		case c.Held, may && (i == pick || !s.tested(sc.Num, false)) && (i == pick || in.Tasks.Get(sc.Num).Importance != model.Critical):
@@ -95,10 +92,7 @@ func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r 
 			beside += " beside " + task.Path + " (held already)"
 			continue
 		}
-		r.Members = append(r.Members, model.Member{
-			Task: m.Num, Path: task.Path, Score: m.Score, Usage: m.Usage, Gain: m.Gain, Cap: p.capOf(task), Alike: m.Alike,
-			Peak: in.History.PeakUsage(m.Num),
-		})
+		r.Members = append(r.Members, memberOf(in, task, &m, p.capOf(task)))
 		for i := range r.Suspects {
 			if r.Suspects[i].Task == m.Num {
 				r.Suspects[i].Verdict = "chosen: a member of the group"
@@ -120,16 +114,23 @@ func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r 
 		inc.round().Verdict = "observed only: nothing was written"
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
+	found := fmt.Sprintf("together %.0f %% of its ups and downs explained, score %.2f", 100*r.Explained, r.GroupScore)
+	if r.Explained == 0 {
+		found = fmt.Sprintf("tasks of one job that move as one, score %.2f of %.2f asked for", r.GroupScore, r.Threshold)
+	}
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideGroup, Task: inc.Victim, Score: r.GroupScore, Threshold: r.Threshold, Value: r.Explained,
-		Reason: fmt.Sprintf("%s%s: together %.0f %% of its ups and downs explained, score %.2f", heldNames(&r), beside, 100*r.Explained, r.GroupScore),
+		Reason: fmt.Sprintf("%s%s: %s", heldNames(&r), beside, found),
 	})
 	for i := range r.Members {
 		m := &r.Members[i]
 		limit := loosened(m.Cap, m.Peak, r.Level)
 		adds := fmt.Sprintf("adds %.0f %%", 100*m.Gain)
-		if m.Alike {
+		switch {
+		case m.Alike:
 			adds = "moves as another member does"
+		case r.Explained == 0:
+			adds = "the one that scores best"
 		}
 		of := fmt.Sprintf("one of %d in a group, %s", len(s.group.Members), adds)
 		if len(s.group.Members) == 1 {

@@ -166,7 +166,8 @@ type State struct {
 	Peace        []Peace    `json:"peace"`
 	LastAnalysis int64      `json:"last_analysis"`
 
-	Tested []Tested `json:"tested,omitempty"` // what trials and nudges have shown
+	Tested  []Tested  `json:"tested,omitempty"`  // what trials and nudges have shown
+	Refuted []Refuted `json:"refuted,omitempty"` // nudges in vain
 
 	NudgedAt   []int64 `json:"nudged_at,omitempty"`   // nudges of the last hour
 	NudgedNsec int64   `json:"nudged_nsec,omitempty"` // time that suspects were nudged, in all
@@ -385,6 +386,9 @@ func (s *State) sweep(in *Input) {
 	s.Peace = peace
 	s.Tested = slices.DeleteFunc(s.Tested, func(c Tested) bool {
 		return in.NowNsec >= c.UntilNsec || in.Tasks.Get(c.Task) == nil
+	})
+	s.Refuted = slices.DeleteFunc(s.Refuted, func(c Refuted) bool {
+		return in.NowNsec >= c.UntilNsec || in.Tasks.Get(c.Victim) == nil
 	})
 }
 
