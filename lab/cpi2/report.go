@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
 )
@@ -161,9 +162,20 @@ func (r *Result) sectionSpecs() report.Section {
 }
 
 func (r *Result) sectionCases() report.Section {
-	t := report.Table{Title: "Cases 1 to 6", Columns: columns("case", "seed", "twin", "agrees")}
+	t := report.Table{Title: "Cases 1 to 6", Columns: []report.Column{{Name: "case"}, {Name: "by"}, {Name: "what"}}}
 	for _, c := range r.Cases {
-		t.Rows = append(t.Rows, report.Cells(c.Name, c.Seed, c.Ours, fmt.Sprint(c.Agrees)))
+		// A part of the sentence a line: together they are wider than any terminal.
+		name := c.Name
+		for _, said := range []struct{ by, text string }{{"seed", c.Seed}, {"twin", c.Ours}} {
+			by := said.by
+			for part := range strings.SplitSeq(said.text, "; ") {
+				t.Rows = append(t.Rows, report.Cells(name, by, part))
+				name, by = "", ""
+			}
+		}
+		if !c.Agrees {
+			t.Rows = append(t.Rows, report.Cells("", "", "does not do what its scenario expects"))
+		}
 	}
 	return report.Section{Title: "6 Case studies", Tables: []report.Table{t}}
 }
