@@ -141,7 +141,7 @@ func (a *Agent) open(dir string, j *journal.Journal) error {
 		a.log.Info("this machine does not give everything", "missing", m)
 	}
 	parts := Parts{
-		Host: host, Engine: engine.New(params), Clock: systemClock{}, Jobs: a.jobs(), Log: a.log,
+		Host: host, Engine: engine.New(params), Clock: linux.RealClock{}, Jobs: a.jobs(), Log: a.log,
 		KillSwitch: a.killSwitch, KillSwitchPath: a.cfg.Agent.KillSwitch,
 	}
 	if a.cfg.Record.Enabled {
@@ -167,13 +167,6 @@ func (a *Agent) jobs() []string {
 	}
 	return jobs
 }
-
-// systemClock is the machine's own.
-type systemClock struct{}
-
-func (systemClock) MonoNsec() int64 { return linux.MonotonicNsec() }
-
-func (systemClock) WallNsec() int64 { return time.Now().UnixNano() }
 
 // loop is the agent: one event after the other until the context ends.
 func (a *Agent) loop(ctx context.Context) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -44,7 +43,7 @@ func playCPI2(ctx context.Context, p *cli.Printer, o cpi2.Options, html string) 
 		return err
 	}
 	if html != "" {
-		if err := writeHTML(html, res); err != nil {
+		if err := writeFile(html, res.Report().WriteHTML); err != nil {
 			return err
 		}
 	}
@@ -58,12 +57,4 @@ func playCPI2(ctx context.Context, p *cli.Printer, o cpi2.Options, html string) 
 		return cli.Fail(cli.CodeFailed, &cli.Told{})
 	}
 	return nil
-}
-
-func writeHTML(path string, res *cpi2.Result) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(res.Report().WriteHTML(f), f.Close())
 }

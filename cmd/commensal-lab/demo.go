@@ -41,7 +41,7 @@ func demoCommand(p *cli.Printer) *cobra.Command {
 // showDemo prints the outcome and turns it into the exit code.
 func showDemo(p *cli.Printer, out *demo.Outcome, svg string) error {
 	if svg != "" {
-		if err := writeSVG(svg, out); err != nil {
+		if err := writeFile(svg, out.Chart().WriteSVG); err != nil {
 			return err
 		}
 	}
@@ -54,10 +54,11 @@ func showDemo(p *cli.Printer, out *demo.Outcome, svg string) error {
 	return nil
 }
 
-func writeSVG(path string, out *demo.Outcome) error {
+// writeFile writes a file anew.
+func writeFile(path string, write func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(out.Chart().WriteSVG(f), f.Close())
+	return errors.Join(write(f), f.Close())
 }

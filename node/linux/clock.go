@@ -14,11 +14,14 @@ type Clock interface {
 	WallNsec() int64
 }
 
-// realClock is the machine's own.
-type realClock struct{}
+// RealClock is the machine's own.
+type RealClock struct{}
 
-func (realClock) MonoNsec() int64 { return MonotonicNsec() }
-func (realClock) WallNsec() int64 { return time.Now().UnixNano() }
+// MonoNsec implements Clock.
+func (RealClock) MonoNsec() int64 { return MonotonicNsec() }
+
+// WallNsec implements Clock.
+func (RealClock) WallNsec() int64 { return time.Now().UnixNano() }
 
 // MonotonicNsec reads the machine's own monotonic clock.
 func MonotonicNsec() int64 {

@@ -65,7 +65,7 @@ var ErrNoTasks = errors.New("no cgroup driver for this machine")
 // except the cgroups themselves.
 func Open(o Options) (*Host, error) {
 	if o.Clock == nil {
-		o.Clock = realClock{}
+		o.Clock = RealClock{}
 	}
 	if o.Opener == nil {
 		o.Opener = perfOpener{o.FS}

@@ -38,7 +38,7 @@ func (r Restoring) Run() (node.Report, error) {
 		r.Disk = journal.RealDisk()
 	}
 	if r.Clock == nil {
-		r.Clock = realClock{}
+		r.Clock = RealClock{}
 	}
 	var rep node.Report
 	c, err := journal.ReadOn(r.Disk, r.Journal)

@@ -89,7 +89,10 @@ func (m *Machine) movePages() {
 	}
 	for _, t := range m.live {
 		for _, limit := range [...]float64{t.mem.high, t.mem.max} {
-			if over := m.resident(t) - limit; limit > 0 && over > 0 {
+			if limit <= 0 {
+				continue
+			}
+			if over := m.resident(t) - limit; over > 0 {
 				m.reclaim([]*Task{t}, over, 0, true, true)
 			}
 		}
