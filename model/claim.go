@@ -1,24 +1,5 @@
 package model
 
-import "math"
-
-// CPUMax is a CFS bandwidth limit as the kernel holds it: cpu.cfs_quota_us,
-// cpu.cfs_period_us and cpu.cfs_burst_us of cgroup v1, or cpu.max and cpu.max.burst of
-// v2. The three are one knob: their bounds depend on each other.
-type CPUMax struct {
-	QuotaUsec  int64 `json:"quota_usec"` // -1: no limit
-	PeriodUsec int64 `json:"period_usec"`
-	BurstUsec  int64 `json:"burst_usec"`
-}
-
-// Ratio returns the limit in CPU-sec/sec, +Inf when there is none.
-func (m CPUMax) Ratio() float64 {
-	if m.QuotaUsec < 0 || m.PeriodUsec <= 0 {
-		return math.Inf(1)
-	}
-	return float64(m.QuotaUsec) / float64(m.PeriodUsec)
-}
-
 // Owner says who made a claim; smaller is stronger (DESIGN.md, decision 5).
 type Owner uint8
 
@@ -40,11 +21,61 @@ func (o *Owner) UnmarshalText(b []byte) error {
 	return parseName(ownerNames[:], string(b), "owner", (*uint8)(o))
 }
 
-// Claim is a wish for a knob: hold this task to Cap CPU-sec/sec until it expires.
+// ClaimKind says how a claim settles with others on its knob.
+type ClaimKind uint8
+
+// The kinds of claim (DESIGN.md, decision 5).
+const (
+	// ClaimCap holds a task to Cap: the least of all caps, and of what was found, is in force.
+	ClaimCap ClaimKind = iota
+	// ClaimRaise lets a task have more than was found: the greatest QuotaUsec and the
+	// greatest BurstUsec of all raises are in force. A cap on the same task goes before.
+	ClaimRaise
+	// ClaimPlace says where a task runs. One policy has it.
+	ClaimPlace
+)
+
+var claimNames = [...]string{"cap", "raise", "place"}
+
+func (k ClaimKind) String() string { return nameOf(claimNames[:], uint8(k)) }
+
+// MarshalText writes the kind's name.
+func (k ClaimKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads a kind's name.
+func (k *ClaimKind) UnmarshalText(b []byte) error {
+	return parseName(claimNames[:], string(b), "claim", (*uint8)(k))
+}
+
+// Knob returns the kind of knob that such a claim is on.
+func (k ClaimKind) Knob() KnobKind {
+	if k == ClaimPlace {
+		return CPUPlace
+	}
+	return CPUBandwidth
+}
+
+// The names of policies, as they stand in claims, decisions and the configuration. The
+// hard-cap policy of CPI2 is "", which is older than the others.
+const (
+	PolicyHardcap = ""
+	PolicyCPUSet  = "cpuset"
+	PolicyCPUPool = "cpu_pool"
+	PolicyBurst   = "burst"
+)
+
+// Claim is a wish for a knob until it expires.
 type Claim struct {
-	ID           uint64  `json:"id"`
-	Task         TaskNum `json:"task"`
-	Cap          float64 `json:"cap"` // CPU-sec/sec
+	ID     uint64    `json:"id"`
+	Task   TaskNum   `json:"task"`
+	Kind   ClaimKind `json:"kind,omitempty"`
+	Policy string    `json:"policy,omitempty"`
+	Cap    float64   `json:"cap"` // CPU-sec/sec, of ClaimCap
+	// QuotaUsec is what the task may use in one period of what was found, and BurstUsec what
+	// it may save up, of ClaimRaise. 0: as found.
+	QuotaUsec    int64   `json:"quota_usec,omitempty"`
+	BurstUsec    int64   `json:"burst_usec,omitempty"`
+	CPUs         CPUSet  `json:"cpus,omitzero"` // of ClaimPlace
 	Owner        Owner   `json:"owner"`
 	Reason       string  `json:"reason"`
 	Incident     string  `json:"incident,omitempty"`
@@ -60,12 +91,13 @@ type ChangeKind uint8
 
 // The kinds.
 const (
-	Hold    ChangeKind = iota // journal what is found, then write Value
+	Hold    ChangeKind = iota // journal what is found, then write the tighter of that and Value
 	Release                   // put back what was found
 	Disown                    // forget the knob without writing: a stranger holds it
+	Set                       // journal what is found, then write Value
 )
 
-var changeNames = [...]string{"hold", "release", "disown"}
+var changeNames = [...]string{"hold", "release", "disown", "set"}
 
 func (k ChangeKind) String() string { return nameOf(changeNames[:], uint8(k)) }
 
@@ -77,12 +109,13 @@ func (k *ChangeKind) UnmarshalText(b []byte) error {
 	return parseName(changeNames[:], string(b), "change", (*uint8)(k))
 }
 
-// Change is one write that the ledger asks of the host.
+// Change is one write that the ledger asks of the host. Value.Knob is the kind of knob also
+// where nothing else of Value counts.
 type Change struct {
 	Seq   uint64     `json:"seq"`
 	Task  TaskNum    `json:"task"`
 	Kind  ChangeKind `json:"kind"`
-	Value CPUMax     `json:"value"`
+	Value Setting    `json:"value"`
 }
 
 // ResultKind says what became of a change.
@@ -113,19 +146,11 @@ type Result struct {
 	Seq   uint64     `json:"seq"`
 	Task  TaskNum    `json:"task"`
 	Kind  ResultKind `json:"kind"`
-	Found CPUMax     `json:"found"` // what stood there before our first write
-	Now   CPUMax     `json:"now"`   // as read back after it
+	Found Setting    `json:"found"` // what stood there before our first write
+	Now   Setting    `json:"now"`   // as read back after it
 	// MonoNsec is when the write was read back.
 	MonoNsec int64  `json:"mono_nsec"`
 	Error    string `json:"error,omitempty"`
-}
-
-// KnobReading is what a held knob says now; it differs from what we wrote when a
-// stranger wrote it.
-type KnobReading struct {
-	Task    TaskNum `json:"task"`
-	Value   CPUMax  `json:"value"`
-	Outcome Outcome `json:"outcome"`
 }
 
 // Kind of a Command.

@@ -157,6 +157,7 @@ type Decision struct {
 	MonoNsec  int64   `json:"mono_nsec"`
 	WallNsec  int64   `json:"wall_nsec"`
 	Kind      string  `json:"kind"`
+	Policy    string  `json:"policy,omitempty"` // absent: the hard cap
 	Mode      string  `json:"mode,omitempty"`
 	Task      TaskNum `json:"task"`
 	Path      string  `json:"path,omitempty"`
@@ -194,4 +195,10 @@ const (
 	DecideNudge  = "nudge"  // a suspect is held for a moment, to see whether it is the one
 	DecideStep   = "step"   // a cap is loosened or tightened
 	DecideRefute = "refute" // a nudge did not help the victim
+
+	// Of the policies of the CPU: cpuset, cpu_pool, burst.
+	DecideResize = "resize" // the border between LC and BE cores moved
+	DecideRaise  = "raise"  // a quota was raised, or a burst given
+	DecideLower  = "lower"  // a raised quota came down
+	DecideBound  = "bound"  // what the kernel allows was found out
 )

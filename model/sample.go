@@ -40,13 +40,19 @@ const (
 
 // Snapshot is one reading of everything, at one time.
 type Snapshot struct {
-	MonoNsec int64        `json:"mono_nsec"`
-	WallNsec int64        `json:"wall_nsec"`
-	Mark     WindowMark   `json:"mark"`
-	Node     NodeSample   `json:"node"`
-	Added    []Task       `json:"added,omitempty"`   // tasks seen for the first time
-	Removed  []TaskNum    `json:"removed,omitempty"` // tasks that are gone
-	Tasks    []TaskSample `json:"tasks"`             // ordered by Num
+	MonoNsec int64      `json:"mono_nsec"`
+	WallNsec int64      `json:"wall_nsec"`
+	Mark     WindowMark `json:"mark"`
+	Node     NodeSample `json:"node"`
+	Added    []Task     `json:"added,omitempty"`   // tasks seen for the first time
+	Removed  []TaskNum  `json:"removed,omitempty"` // tasks that are gone
+	// Topology is there in the first snapshot, and again when it changed.
+	Topology *Topology `json:"topology,omitempty"`
+	// Settings are the knobs that we do not hold and policies ask about, where they say
+	// something else than when they were last listed: bandwidth of LC tasks, CPUs of LC and BE
+	// tasks. What the list says of a knob holds until it lists it again.
+	Settings []KnobReading `json:"settings,omitempty"`
+	Tasks    []TaskSample  `json:"tasks"` // ordered by Num
 }
 
 // TaskObservation is what one window says of one task.

@@ -71,6 +71,11 @@ type Task struct {
 	// Eligible marks a task that is protected although it is not LC (CPI2 section 5:
 	// "explicitly marked as eligible").
 	Eligible bool `json:"eligible"`
+	// Exclusive marks an LC task that keeps physical cores of its own (seed 001, section
+	// 4.1); all other LC tasks are of the shared pool. Cores is how many, 0: as many as its
+	// quota comes to.
+	Exclusive bool `json:"exclusive,omitempty"`
+	Cores     int  `json:"cores,omitempty"`
 	// CPUs is how many logical CPUs the task may run on; 0 when that is not known.
 	CPUs int `json:"cpus"`
 }

@@ -13,6 +13,9 @@ type Host interface {
 	// An error means that nothing could be read at all; what is merely missing is an
 	// outcome in the snapshot.
 	Observe(mark model.WindowMark, snap *model.Snapshot) error
+	// Pulse fills p with the fast reading: of the LC tasks together, with detail also one by
+	// one. It knows the tasks that the last Observe knew. The slices of p are reused.
+	Pulse(detail bool, p *model.Pulse)
 	// Knobs appends what the held knobs say now.
 	Knobs(dst []model.KnobReading) []model.KnobReading
 	// Apply carries the changes out, in order, and appends a result for each Hold and
@@ -24,13 +27,13 @@ type Host interface {
 	Close() error
 }
 
-// Restoration is what became of one cgroup's limit.
+// Restoration is what became of one cgroup's knob.
 type Restoration struct {
-	Path  string       `json:"path"`
-	Kind  RestoreKind  `json:"kind"`
-	Found model.CPUMax `json:"found"` // what was there before us
-	Now   model.CPUMax `json:"now"`   // what is there now
-	Error string       `json:"error,omitempty"`
+	Path  string        `json:"path"`
+	Kind  RestoreKind   `json:"kind"`
+	Found model.Setting `json:"found"` // what was there before us
+	Now   model.Setting `json:"now"`   // what is there now
+	Error string        `json:"error,omitempty"`
 }
 
 // RestoreKind says what became of it.

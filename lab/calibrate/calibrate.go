@@ -14,6 +14,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -212,8 +213,8 @@ func (b *bench) over(settle, nsec int64, tasks ...int) []rates {
 	return out
 }
 
-func cpus(from, to int) machine.CPUSet {
-	var s machine.CPUSet
+func cpus(from, to int) model.CPUSet {
+	var s model.CPUSet
 	for i := from; i < to; i++ {
 		s.Add(i)
 	}

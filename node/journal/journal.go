@@ -59,9 +59,9 @@ type entry struct {
 	Task    string        `json:"task,omitempty"` // cgroup path of the task whose knob this is part of
 	Path    string        `json:"path,omitempty"` // cgroup path of this limit: the task or a descendant
 	Inode   uint64        `json:"inode,omitempty"`
-	Found   *model.CPUMax `json:"found,omitempty"`
-	Before  *model.CPUMax `json:"before,omitempty"`
-	Value   *model.CPUMax `json:"value,omitempty"`
+	Found   *model.Setting `json:"found,omitempty"`
+	Before  *model.Setting `json:"before,omitempty"`
+	Value   *model.Setting `json:"value,omitempty"`
 }
 
 // Limit is one cgroup's limit that was touched and is not yet put back.
@@ -69,17 +69,17 @@ type Limit struct {
 	Task     string
 	Path     string
 	Inode    uint64
-	Found    model.CPUMax // before our first write
-	Before   model.CPUMax // before our last write
-	Intended model.CPUMax // by our last write
-	ReadBack *model.CPUMax
+	Found    model.Setting // before our first write
+	Before   model.Setting // before our last write
+	Intended model.Setting // by our last write
+	ReadBack *model.Setting
 }
 
 // Ours reports whether a value in the kernel can be ours: as read back, or one of the
 // states that a crash in the middle of the last compound write leaves behind. Between
 // two limits the driver may lift the quota altogether for some microseconds, so that no
 // limit at all is one of those states too.
-func (l *Limit) Ours(now model.CPUMax) bool {
+func (l *Limit) Ours(now model.Setting) bool {
 	if l.ReadBack != nil {
 		return now == *l.ReadBack
 	}
@@ -387,7 +387,7 @@ func (j *Journal) Intent(limits []Limit) error {
 }
 
 // Wrote notes what was read back.
-func (j *Journal) Wrote(path string, inode uint64, now model.CPUMax) error {
+func (j *Journal) Wrote(path string, inode uint64, now model.Setting) error {
 	e := &entry{Kind: kindWrote, Path: path, Inode: inode, Value: &now}
 	if err := j.append(e); err != nil {
 		return err

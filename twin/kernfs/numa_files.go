@@ -5,21 +5,21 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/model"
 )
 
 // addNodes fills /sys/devices/system/node, a memory node a socket, and what of /proc tells of
 // nodes.
 func (k *Kernel) addNodes() {
 	dir := k.dir("/sys/devices/system/node")
-	nodes := machine.FullSet(k.sockets())
+	nodes := model.FullSet(k.sockets())
 	for _, name := range []string{"possible", "online", "has_memory", "has_normal_memory"} {
 		k.addText(dir, name, nodes.String()+"\n")
 	}
 	k.addFile(dir, "has_cpu", func(buf []byte) ([]byte, error) {
-		var s machine.CPUSet
+		var s model.CPUSet
 		for node := range k.sockets() {
-			if k.cpusOf(node) != (machine.CPUSet{}) {
+			if k.cpusOf(node) != (model.CPUSet{}) {
 				s.Add(node)
 			}
 		}
@@ -43,9 +43,9 @@ func showNothing(buf []byte, _ int64) (int, error) {
 }
 
 // cpusOf returns a node's CPUs that are online.
-func (k *Kernel) cpusOf(node int) machine.CPUSet {
+func (k *Kernel) cpusOf(node int) model.CPUSet {
 	c, online := k.m.Config(), k.m.Online()
-	var s machine.CPUSet
+	var s model.CPUSet
 	for cpu := range c.CPUs() {
 		if c.SocketOf(cpu) == node && online.Has(cpu) {
 			s.Add(cpu)

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/model"
 )
 
 // place is what the cpuset controller keeps of a group: what was asked for. On v2 empty is
 // what the group above has; on v1 it is none, and takes no process.
 type place struct {
-	cpus, mems machine.CPUSet
+	cpus, mems model.CPUSet
 }
 
 func newPlace(k *Kernel, g *group) place {
@@ -21,7 +21,7 @@ func newPlace(k *Kernel, g *group) place {
 		return place{}
 	}
 	c := k.m.Config()
-	return place{cpus: k.m.Online(), mems: machine.FullSet(c.Sockets)}
+	return place{cpus: k.m.Online(), mems: model.FullSet(c.Sockets)}
 }
 
 // inherit copies the lists of the group above, as who makes groups does on v1.
@@ -32,30 +32,30 @@ func (p *place) inherit(up *group) {
 }
 
 // effective returns the CPUs that a group may in fact use.
-func (k *Kernel) effective(g *group) machine.CPUSet {
+func (k *Kernel) effective(g *group) model.CPUSet {
 	if g.up == nil {
 		return k.m.Online()
 	}
 	above := k.effective(g.up)
-	if g.h.v2 && g.place.cpus == (machine.CPUSet{}) {
+	if g.h.v2 && g.place.cpus == (model.CPUSet{}) {
 		return above
 	}
 	own := g.place.cpus.And(above)
-	if g.h.v2 && own == (machine.CPUSet{}) {
+	if g.h.v2 && own == (model.CPUSet{}) {
 		return above // what it asked for is not to be had
 	}
 	return own
 }
 
 // effectiveMems returns the memory nodes that a group may in fact use.
-func (k *Kernel) effectiveMems(g *group) machine.CPUSet {
+func (k *Kernel) effectiveMems(g *group) model.CPUSet {
 	c := k.m.Config()
 	if g.up == nil {
-		return machine.FullSet(c.Sockets)
+		return model.FullSet(c.Sockets)
 	}
 	above := k.effectiveMems(g.up)
 	own := g.place.mems.And(above)
-	if g.h.v2 && own == (machine.CPUSet{}) {
+	if g.h.v2 && own == (model.CPUSet{}) {
 		return above
 	}
 	return own
@@ -66,7 +66,7 @@ func (k *Kernel) settlePlace(p *process) {
 	h := k.with(cgroup.CPUSet)
 	allowed := k.effective(p.in[h.i])
 	cpus := allowed.And(p.own)
-	if cpus == (machine.CPUSet{}) {
+	if cpus == (model.CPUSet{}) {
 		cpus = allowed // the kernel gives up an affinity that cannot be kept
 	}
 	if cpus != p.cpus && k.m.SetCPUs(p.num, cpus) == nil {
@@ -77,19 +77,19 @@ func (k *Kernel) settlePlace(p *process) {
 // setCPUs and setMems set what a group asks for.
 func (k *Kernel) setCPUs(g *group, data []byte) error {
 	c := k.m.Config()
-	return k.setList(g, data, c.CPUs(), k.m.Online(), func(p *place) *machine.CPUSet { return &p.cpus })
+	return k.setList(g, data, c.CPUs(), k.m.Online(), func(p *place) *model.CPUSet { return &p.cpus })
 }
 
 func (k *Kernel) setMems(g *group, data []byte) error {
 	c := k.m.Config()
-	err := k.setList(g, data, c.Sockets, machine.FullSet(c.Sockets), func(p *place) *machine.CPUSet { return &p.mems })
+	err := k.setList(g, data, c.Sockets, model.FullSet(c.Sockets), func(p *place) *model.CPUSet { return &p.mems })
 	if err == nil && g.h.v2 {
 		k.followMems(g) // on v1 that takes cpuset.memory_migrate
 	}
 	return err
 }
 
-func (k *Kernel) setList(g *group, data []byte, n int, most machine.CPUSet, of func(*place) *machine.CPUSet) error {
+func (k *Kernel) setList(g *group, data []byte, n int, most model.CPUSet, of func(*place) *model.CPUSet) error {
 	if g.up == nil {
 		return unix.EACCES
 	}
@@ -97,7 +97,7 @@ func (k *Kernel) setList(g *group, data []byte, n int, most machine.CPUSet, of f
 	if err != nil {
 		return err
 	}
-	none := machine.CPUSet{}
+	none := model.CPUSet{}
 	if set == none && *of(&g.place) != none && len(g.members) > 0 {
 		return unix.ENOSPC
 	}
@@ -121,12 +121,12 @@ func (k *Kernel) setList(g *group, data []byte, n int, most machine.CPUSet, of f
 }
 
 // parseList reads the kernel's list format, of numbers below n.
-func parseList(data []byte, n int) (machine.CPUSet, error) {
-	set, err := machine.ParseCPUSet(strings.TrimSpace(string(data)))
+func parseList(data []byte, n int) (model.CPUSet, error) {
+	set, err := model.ParseCPUSet(strings.TrimSpace(string(data)))
 	if err != nil {
 		return set, unix.EINVAL
 	}
-	if set.And(machine.FullSet(n)) != set {
+	if set.And(model.FullSet(n)) != set {
 		return set, unix.ERANGE
 	}
 	return set, nil
@@ -141,8 +141,8 @@ func (k *Kernel) cpusChanged() {
 		h.top.place.cpus = online
 		h.top.each(func(g *group) {
 			g.place.cpus = g.place.cpus.And(online)
-			for up := g.up; up != nil && g.place.cpus == (machine.CPUSet{}) && len(g.members) > 0; up = up.up {
-				if up.place.cpus != (machine.CPUSet{}) {
+			for up := g.up; up != nil && g.place.cpus == (model.CPUSet{}) && len(g.members) > 0; up = up.up {
+				if up.place.cpus != (model.CPUSet{}) {
 					k.evict(g, up)
 				}
 			}
@@ -161,12 +161,12 @@ func (k *Kernel) evict(g, to *group) {
 }
 
 // AllowedCPUs returns the CPUs that a process may run on (sched_getaffinity).
-func (k *Kernel) AllowedCPUs(pid int) (machine.CPUSet, error) {
+func (k *Kernel) AllowedCPUs(pid int) (model.CPUSet, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.procs[int32(pid)]
 	if p == nil {
-		return machine.CPUSet{}, unix.ESRCH
+		return model.CPUSet{}, unix.ESRCH
 	}
 	return p.cpus, nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -18,9 +19,9 @@ type process struct {
 	num     int // of the machine
 	threads int
 	name    string
-	own     machine.CPUSet // its affinity
-	in      []*group       // by hierarchy
-	last    usage          // as last read
+	own     model.CPUSet // its affinity
+	in      []*group     // by hierarchy
+	last    usage        // as last read
 
 	// What the machine was told last.
 	limit  machine.CPUMax
@@ -30,7 +31,7 @@ type process struct {
 	shares int64
 	idle   bool
 	frozen bool
-	cpus   machine.CPUSet
+	cpus   model.CPUSet
 	dir    *node // in /proc
 	space  *addressSpace
 }
@@ -65,7 +66,7 @@ func (k *Kernel) Start(path string, cfg machine.TaskConfig) (pid int, err error)
 		}
 		in = append(in, g)
 	}
-	cfg.Shares, cfg.CPUs = 0, machine.CPUSet{} // the groups have them
+	cfg.Shares, cfg.CPUs = 0, model.CPUSet{} // the groups have them
 	p, err := k.spawn(cfg)
 	if err != nil {
 		return 0, err
@@ -85,7 +86,7 @@ func (g *group) configure(cfg *machine.TaskConfig) {
 	if cfg.Shares > 0 && g.has(cgroup.CPU) {
 		g.bandwidth.shares = min(max(cfg.Shares, minShares), maxShares)
 	}
-	if cfg.CPUs != (machine.CPUSet{}) && g.has(cgroup.CPUSet) {
+	if cfg.CPUs != (model.CPUSet{}) && g.has(cgroup.CPUSet) {
 		g.place.cpus = cfg.CPUs
 	}
 }
@@ -115,8 +116,8 @@ func (k *Kernel) spawn(cfg machine.TaskConfig) (*process, error) {
 		p.shares = cfg.Shares // as the machine has it until settle
 	}
 	c := k.m.Config()
-	if p.own == (machine.CPUSet{}) {
-		p.own = machine.FullSet(c.CPUs())
+	if p.own == (model.CPUSet{}) {
+		p.own = model.FullSet(c.CPUs())
 	}
 	p.cpus = p.own
 	k.lastPID += int32(max(1, cfg.Threads))
@@ -258,7 +259,7 @@ func (k *Kernel) mayAttach(_ *process, to *group) error {
 	switch {
 	case to.h.v2 && to.up != nil && len(to.subtree) > 0:
 		return unix.EBUSY // no internal processes
-	case !to.h.v2 && to.has(cgroup.CPUSet) && (k.effective(to) == (machine.CPUSet{}) || to.place.mems == (machine.CPUSet{})):
+	case !to.h.v2 && to.has(cgroup.CPUSet) && (k.effective(to) == (model.CPUSet{}) || to.place.mems == (model.CPUSet{})):
 		return unix.ENOSPC
 	}
 	return nil

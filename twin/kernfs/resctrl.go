@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -74,7 +75,7 @@ type resctrlFS struct {
 	class    []int           // of the machine, by CLOSID
 	ids      map[int32]resctrlIDs
 	online   []bool // of each domain
-	cpus     machine.CPUSet
+	cpus     model.CPUSet
 
 	pool      rmidPool
 	threshold uint64
@@ -96,7 +97,7 @@ type resctrlGroup struct {
 	closid  int
 	rmid    int
 	mode    resctrl.Mode
-	cpus    machine.CPUSet
+	cpus    model.CPUSet
 	mon     []*resctrlGroup // monitoring groups, of a control group
 	dir     *node
 	monData *node
@@ -157,7 +158,7 @@ func (r *resctrlFS) doMount(o resctrl.MountOptions) error {
 	r.addGroupFiles(r.root)
 	r.addInfo()
 	r.control = mbaControl{}
-	r.cpus = machine.CPUSet{}
+	r.cpus = model.CPUSet{}
 	clear(r.online)
 	r.sync()
 	return nil
@@ -207,12 +208,12 @@ func (r *resctrlFS) sync() {
 
 // hotplug takes CPUs that went offline from their groups and gives those that came to the
 // root group. A domain lives as long as one of its CPUs does; a new one has the defaults.
-func (r *resctrlFS) hotplug(now machine.CPUSet) {
-	come, gone := without(now, r.cpus), without(r.cpus, now)
+func (r *resctrlFS) hotplug(now model.CPUSet) {
+	come, gone := now.Without(r.cpus), r.cpus.Without(now)
 	for _, g := range r.groups {
-		g.cpus = without(g.cpus, gone)
+		g.cpus = g.cpus.Without(gone)
 		for _, m := range g.mon {
-			m.cpus = without(m.cpus, gone)
+			m.cpus = m.cpus.Without(gone)
 		}
 	}
 	for cpu := range r.cfg.CPUs() {
@@ -257,14 +258,6 @@ func (r *resctrlFS) eachGroup(f func(*resctrlGroup)) {
 			f(m)
 		}
 	}
-}
-
-// without returns the elements of a that are not in b.
-func without(a, b machine.CPUSet) machine.CPUSet {
-	for i := range a {
-		a[i] &^= b[i]
-	}
-	return a
 }
 
 // follow gives a process's task the class and RMID that most of its threads carry.

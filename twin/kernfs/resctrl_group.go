@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
-	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/model"
 )
 
 const (
@@ -35,7 +35,7 @@ func (r *resctrlFS) addGroupFiles(g *resctrlGroup) {
 	show("tasks", func(buf []byte) ([]byte, error) { return r.showTasks(g, buf), nil }, func(data []byte) error { return r.writeTasks(g, data) })
 	show("cpus", func(buf []byte) ([]byte, error) { return r.showCPUMask(g, buf), nil }, func(data []byte) error { return r.writeCPUs(g, data, parseCPUMask) })
 	show("cpus_list", func(buf []byte) ([]byte, error) { return append(append(buf, g.cpus.String()...), '\n'), nil },
-		func(data []byte) error { return r.writeCPUs(g, data, machine.ParseCPUSet) })
+		func(data []byte) error { return r.writeCPUs(g, data, model.ParseCPUSet) })
 	if r.mount.Debug {
 		show("mon_hw_id", func(buf []byte) ([]byte, error) { return appendLine(buf, g.rmid), nil }, nil)
 	}
@@ -205,7 +205,7 @@ func (r *resctrlFS) rename(from, in *node, name string) error {
 		return refuse("Source must be a MON group\n")
 	case to == nil || in.name != monGroupsName || name == monGroupsName:
 		return refuse("Destination must be a mon_groups subdirectory\n")
-	case g.cpus != machine.CPUSet{} && to != g.ctrl:
+	case g.cpus != model.CPUSet{} && to != g.ctrl:
 		return refuse("Cannot move a MON group that monitors CPUs\n")
 	case in.children[name] == from:
 		return nil

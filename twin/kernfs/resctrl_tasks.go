@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/commensal-io/commensal/model"
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // showTasks lists a group's threads. A control group's are all that have its CLOSID.
@@ -78,8 +77,8 @@ func (r *resctrlFS) showCPUMask(g *resctrlGroup, buf []byte) []byte {
 }
 
 // parseCPUMask reads the same; fewer digits than there are CPUs will do.
-func parseCPUMask(text string) (machine.CPUSet, error) {
-	var s machine.CPUSet
+func parseCPUMask(text string) (model.CPUSet, error) {
+	var s model.CPUSet
 	chunks := strings.Split(strings.TrimSpace(text), ",")
 	for i, c := range chunks {
 		word, err := strconv.ParseUint(c, 16, 32)
@@ -93,7 +92,7 @@ func parseCPUMask(text string) (machine.CPUSet, error) {
 }
 
 // lastOf returns the highest element of a set, -1 of the empty one.
-func lastOf(s machine.CPUSet) int {
+func lastOf(s model.CPUSet) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] != 0 {
 			return 64*i + bits.Len64(s[i]) - 1
@@ -103,7 +102,7 @@ func lastOf(s machine.CPUSet) int {
 }
 
 // writeCPUs gives a group CPUs. As on 6.12, it appends to last_cmd_status what it has to say.
-func (r *resctrlFS) writeCPUs(g *resctrlGroup, data []byte, parse func(string) (machine.CPUSet, error)) error {
+func (r *resctrlFS) writeCPUs(g *resctrlGroup, data []byte, parse func(string) (model.CPUSet, error)) error {
 	want, err := parse(string(data))
 	switch {
 	case err != nil:
@@ -111,7 +110,7 @@ func (r *resctrlFS) writeCPUs(g *resctrlGroup, data []byte, parse func(string) (
 	case lastOf(want) >= r.cfg.CPUs():
 		r.say("Bad CPU list/mask\n")
 		return unix.ERANGE
-	case without(want, r.cpus) != machine.CPUSet{}:
+	case want.Without(r.cpus) != model.CPUSet{}:
 		return r.refuse("Can only assign online CPUs")
 	}
 	if g.isMon() {
@@ -122,9 +121,9 @@ func (r *resctrlFS) writeCPUs(g *resctrlGroup, data []byte, parse func(string) (
 
 // giveCPUs makes a control group's CPUs these: they leave their groups, and those that it
 // lets go of fall to the root group. Its monitoring groups lose theirs.
-func (r *resctrlFS) giveCPUs(g *resctrlGroup, want machine.CPUSet) error {
-	dropped, added := without(g.cpus, want), without(want, g.cpus)
-	if g == r.root && dropped != (machine.CPUSet{}) {
+func (r *resctrlFS) giveCPUs(g *resctrlGroup, want model.CPUSet) error {
+	dropped, added := g.cpus.Without(want), want.Without(g.cpus)
+	if g == r.root && dropped != (model.CPUSet{}) {
 		return r.refuse("Can't drop CPUs from default group")
 	}
 	for i := range dropped {
@@ -134,26 +133,26 @@ func (r *resctrlFS) giveCPUs(g *resctrlGroup, want machine.CPUSet) error {
 		if o == g {
 			continue
 		}
-		o.cpus = without(o.cpus, added)
+		o.cpus = o.cpus.Without(added)
 		for _, m := range o.mon {
 			m.cpus = m.cpus.And(o.cpus)
 		}
 	}
 	g.cpus = want
 	for _, m := range g.mon {
-		m.cpus = machine.CPUSet{}
+		m.cpus = model.CPUSet{}
 	}
 	return nil
 }
 
 // giveMonCPUs makes a monitoring group's CPUs these, of those that its control group has.
-func (r *resctrlFS) giveMonCPUs(g *resctrlGroup, want machine.CPUSet) error {
-	if without(want, g.ctrl.cpus) != (machine.CPUSet{}) {
+func (r *resctrlFS) giveMonCPUs(g *resctrlGroup, want model.CPUSet) error {
+	if want.Without(g.ctrl.cpus) != (model.CPUSet{}) {
 		return r.refuse("Can only add CPUs to mongroup that belong to parent")
 	}
 	for _, o := range g.ctrl.mon {
 		if o != g {
-			o.cpus = without(o.cpus, want)
+			o.cpus = o.cpus.Without(want)
 		}
 	}
 	g.cpus = want

@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/commensal-io/commensal/model"
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // addSys makes /sys/devices/system/cpu and what of /sys/kernel the drivers read.
 func (k *Kernel) addSys() {
 	c := k.m.Config()
 	cpus := k.dir("/sys/devices/system/cpu")
-	all := machine.FullSet(c.CPUs()).String() + "\n"
+	all := model.FullSet(c.CPUs()).String() + "\n"
 	k.addText(cpus, "possible", all)
 	k.addText(cpus, "present", all)
 	k.addFile(cpus, "online", always(func(buf []byte) []byte { return append(append(buf, k.m.Online().String()...), '\n') }), nil)
@@ -27,7 +26,7 @@ func (k *Kernel) addCPU(dir *node, cpu int) {
 	c := k.m.Config()
 	cores := c.Sockets * c.CoresPerSocket
 	socket := c.SocketOf(cpu)
-	var siblings, shared machine.CPUSet
+	var siblings, shared model.CPUSet
 	for o := range c.CPUs() {
 		if c.CoreOf(o) == c.CoreOf(cpu) {
 			siblings.Add(o)
@@ -65,7 +64,7 @@ func (k *Kernel) addCPU(dir *node, cpu int) {
 	k.addText(cache.children["index3"], "ways_of_associativity", strconv.Itoa(c.LLCWays)+"\n")
 }
 
-func (k *Kernel) addCache(in *node, index, level int, kind string, id, bytes int, shared machine.CPUSet) {
+func (k *Kernel) addCache(in *node, index, level int, kind string, id, bytes int, shared model.CPUSet) {
 	dir := k.addDir(in, fmt.Sprintf("index%d", index))
 	k.addText(dir, "level", strconv.Itoa(level)+"\n")
 	k.addText(dir, "type", kind+"\n")

@@ -3,6 +3,8 @@ package machine
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 // What the kernel's knobs do to a task and to the machine.
@@ -28,12 +30,12 @@ func (m *Machine) SetIdle(num int, idle bool) error {
 }
 
 // SetCPUs restricts a task to CPUs of which at least one is online.
-func (m *Machine) SetCPUs(num int, cpus CPUSet) error {
+func (m *Machine) SetCPUs(num int, cpus model.CPUSet) error {
 	t, err := m.task(num)
 	if err != nil {
 		return err
 	}
-	if cpus.And(FullSet(m.cfg.CPUs())) != cpus || cpus.And(m.online) == (CPUSet{}) {
+	if cpus.And(model.FullSet(m.cfg.CPUs())) != cpus || cpus.And(m.online) == (model.CPUSet{}) {
 		return fmt.Errorf("machine: CPUs %q: none online, or more than there are", cpus)
 	}
 	if t.cpus != cpus {
@@ -58,7 +60,7 @@ func (m *Machine) SetOnline(cpu int, online bool) error {
 }
 
 // Online returns the CPUs that are online.
-func (m *Machine) Online() CPUSet { return m.online }
+func (m *Machine) Online() model.CPUSet { return m.online }
 
 // SetPages says where a task's pages are: shares of the nodes, in sum 1.
 func (m *Machine) SetPages(num int, pages []float64) error {

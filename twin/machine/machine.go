@@ -12,7 +12,11 @@
 // docs/TWIN.md has the model in equations, with sources, and what it leaves out.
 package machine
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+)
 
 // Config describes a server. Sizes are bytes, times nanoseconds, rates per second.
 type Config struct {
@@ -139,7 +143,7 @@ type Machine struct {
 	flows     []flow   // scratch
 	fillers   []filler // scratch
 	throttled []*Task  // scratch: those with an MBA level, on the socket at hand
-	online    CPUSet
+	online    model.CPUSet
 	busyNsec  float64
 	stall     pressure
 	pagesAt   int64 // when pages age next
@@ -156,7 +160,7 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	if cfg.PrefetchedBytes == 0 {
 		cfg.PrefetchedBytes = defaultPrefetched
 	}
-	m := &Machine{cfg: cfg, rng: newGenerator(seed, 0x6d616368696e65), online: FullSet(cfg.CPUs()), monitor: newMonitor(&cfg)}
+	m := &Machine{cfg: cfg, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), monitor: newMonitor(&cfg)}
 	if m.cfg.FaultNsec == 0 {
 		m.cfg.FaultNsec = defaultFaultNsec
 	}

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 func stream(threads int) TaskConfig {
@@ -182,8 +184,8 @@ func TestCpusets(t *testing.T) {
 	n, be := add(t, m, lc), add(t, m, stream(64))
 	m.Advance(3e9)
 	shared := over(t, m, n, 5)
-	lcCPUs, _ := ParseCPUSet("0-11")
-	beCPUs, _ := ParseCPUSet("12-15")
+	lcCPUs, _ := model.ParseCPUSet("0-11")
+	beCPUs, _ := model.ParseCPUSet("12-15")
 	must(t, m.SetCPUs(n, lcCPUs))
 	must(t, m.SetCPUs(be, beCPUs))
 	m.Advance(3e9)
@@ -191,7 +193,7 @@ func TestCpusets(t *testing.T) {
 	if apart.DelayNsec*10 > shared.DelayNsec {
 		t.Errorf("delay %d ms shared, %d ms apart", shared.DelayNsec/1e6, apart.DelayNsec/1e6)
 	}
-	if m.SetCPUs(n, CPUSet{}) == nil {
+	if m.SetCPUs(n, model.CPUSet{}) == nil {
 		t.Error("took an empty set of CPUs")
 	}
 }
@@ -229,7 +231,7 @@ func TestRemotePages(t *testing.T) {
 	c := Skylake()
 	m := newMachine(t, c)
 	task := stream(4)
-	task.CPUs = FullSet(c.CoresPerSocket) // socket 0
+	task.CPUs = model.FullSet(c.CoresPerSocket) // socket 0
 	task.Pages = []float64{0, 1}
 	n := add(t, m, task)
 	m.Advance(1e9)
@@ -307,7 +309,7 @@ func randomMachine(t *testing.T, rng *rand.Rand) (*Machine, Config) {
 // disturb turns a random knob; what the machine refuses is no change.
 func disturb(t *testing.T, m *Machine, rng *rand.Rand) {
 	n := rng.IntN(len(m.tasks))
-	var set CPUSet
+	var set model.CPUSet
 	for range 1 + rng.IntN(8) {
 		set.Add(rng.IntN(m.cfg.CPUs()))
 	}
@@ -366,17 +368,17 @@ func checkSane(t *testing.T, m *Machine, prev []Counters) []Counters {
 
 func TestCPUSetList(t *testing.T) {
 	for _, text := range []string{"", "0", "0-3", "0-3,8", "1,3,5-9,63-65"} {
-		s, err := ParseCPUSet(text)
+		s, err := model.ParseCPUSet(text)
 		if err != nil || s.String() != text {
 			t.Errorf("%q reads as %q, %v", text, s, err)
 		}
 	}
 	for _, text := range []string{"a", "3-1", "-1", "1-", "0,,1", "99999", "1-99999"} {
-		if s, err := ParseCPUSet(text); err == nil {
+		if s, err := model.ParseCPUSet(text); err == nil {
 			t.Errorf("%q reads as %q", text, s)
 		}
 	}
-	if fmt.Sprint(FullSet(3)) != "0-2" {
-		t.Error(FullSet(3))
+	if fmt.Sprint(model.FullSet(3)) != "0-2" {
+		t.Error(model.FullSet(3))
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 // What an MBA level lets through is a bound on a core, and no delay to one that asks less.
@@ -119,8 +121,8 @@ func TestStricterSibling(t *testing.T) {
 		m := newMachine(t, c)
 		a, b := stream(1), stream(1)
 		a.Prefetched, b.Prefetched = 0.9, 0.9
-		a.CPUs, _ = ParseCPUSet("0")
-		b.CPUs = CPUSet{}
+		a.CPUs, _ = model.ParseCPUSet("0")
+		b.CPUs = model.CPUSet{}
 		b.CPUs.Add(sibling)
 		n, be := add(t, m, a), add(t, m, b)
 		k := m.AddCLOS()

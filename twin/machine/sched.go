@@ -3,6 +3,8 @@ package machine
 import (
 	"math"
 	"slices"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 // atom is a set of CPUs that no task's cpuset and no socket's border divides: within it,
@@ -10,7 +12,7 @@ import (
 type atom struct {
 	socket int
 	cpus   float64
-	member CPUSet
+	member model.CPUSet
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
 	sibling []float64
 	load    float64 // CPUs in use

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 // TaskConfig describes a task: what its instructions are like, where it may run, and
@@ -34,7 +36,7 @@ type TaskConfig struct {
 	Shares int64 // cpu.shares; 0: 1024
 	// CPUs and Nodes restrict it; empty: everywhere. Pages is the share of its pages on
 	// each node; empty: on the sockets that it may run on, evenly.
-	CPUs  CPUSet
+	CPUs  model.CPUSet
 	Pages []float64
 
 	// Memory is what it has in memory beside the traffic of its misses; empty: nothing
@@ -77,7 +79,7 @@ func (c *TaskConfig) Check(m *Config) error {
 	if err := c.Curve.Check(); err != nil {
 		return fmt.Errorf("task %s: %w", c.Name, err)
 	}
-	if c.CPUs != (CPUSet{}) && c.CPUs.And(FullSet(m.CPUs())) != c.CPUs {
+	if c.CPUs != (model.CPUSet{}) && c.CPUs.And(model.FullSet(m.CPUs())) != c.CPUs {
 		return fmt.Errorf("machine: task %s: CPUs %s, and the machine has 0-%d", c.Name, c.CPUs, m.CPUs()-1)
 	}
 	if len(c.Pages) > m.Sockets {
@@ -129,7 +131,7 @@ type Task struct {
 	count  counters
 	limit  bandwidth
 	shares float64
-	cpus   CPUSet
+	cpus   model.CPUSet
 	idle   bool // SCHED_IDLE
 	frozen bool
 	pages  []float64
@@ -192,8 +194,8 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	if cfg.Shares > 0 {
 		t.shares = float64(cfg.Shares)
 	}
-	if t.cpus == (CPUSet{}) {
-		t.cpus = FullSet(m.cfg.CPUs())
+	if t.cpus == (model.CPUSet{}) {
+		t.cpus = model.FullSet(m.cfg.CPUs())
 	}
 	for s := range t.perf {
 		t.perf[s].ways = make([]float64, m.cfg.LLCWays)
@@ -212,7 +214,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 }
 
 // placePages returns the share of a task's pages on each node, in sum 1.
-func placePages(m *Config, c *TaskConfig, cpus CPUSet) []float64 {
+func placePages(m *Config, c *TaskConfig, cpus model.CPUSet) []float64 {
 	pages := make([]float64, m.Sockets)
 	sum := 0.0
 	for i, p := range c.Pages {

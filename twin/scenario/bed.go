@@ -30,7 +30,7 @@ type Bed interface {
 	Stranger(path string, v model.CPUMax) error
 	SetShares(path string, shares int64) error
 	SetIdle(path string, idle bool) error
-	SetCPUs(path string, cpus machine.CPUSet) error
+	SetCPUs(path string, cpus model.CPUSet) error
 	// SetOnline takes a CPU away or brings it back.
 	SetOnline(cpu int, online bool) error
 	// LoseCounters makes a task's hardware counters unreadable, or readable again.
@@ -142,7 +142,7 @@ func (b *typed) SetIdle(path string, idle bool) error {
 }
 
 // SetCPUs implements Bed.
-func (b *typed) SetCPUs(path string, cpus machine.CPUSet) error {
+func (b *typed) SetCPUs(path string, cpus model.CPUSet) error {
 	num, err := b.physical(path)
 	if err != nil {
 		return err

@@ -293,12 +293,12 @@ func (p *Plan) work(at string, phases []Phase) (*machine.Work, error) {
 }
 
 // cpus reads a list of CPUs that the machine has; "" is no restriction.
-func (p *Plan) cpus(key, text string) (machine.CPUSet, error) {
-	set, err := machine.ParseCPUSet(text)
+func (p *Plan) cpus(key, text string) (model.CPUSet, error) {
+	set, err := model.ParseCPUSet(text)
 	if err != nil {
 		return set, p.doc.Errorf(key, "is %q; expected a list of CPUs such as 0-3,8", short(text))
 	}
-	if n := p.machine.CPUs(); set.And(machine.FullSet(n)) != set {
+	if n := p.machine.CPUs(); set.And(model.FullSet(n)) != set {
 		return set, p.doc.Errorf(key, "is %q, and the machine has CPUs 0-%d", short(text), n-1)
 	}
 	return set, nil

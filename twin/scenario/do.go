@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // do lets an event happen. What it changes of a task that is not running holds from its
@@ -86,7 +85,7 @@ func (r *runner) doKnob(e *Event) error {
 			return r.live(i, func(int) error { return r.bed.SetIdle(r.players[i].task.Path, e.Idle.Idle) })
 		})
 	case e.CPUs != nil:
-		set, _ := machine.ParseCPUSet(e.CPUs.CPUs) // checked
+		set, _ := model.ParseCPUSet(e.CPUs.CPUs) // checked
 		return r.each(Names{e.CPUs.Task}, func(i int) error {
 			r.players[i].cfg.CPUs = set
 			return r.live(i, func(int) error { return r.bed.SetCPUs(r.players[i].task.Path, set) })
@@ -133,7 +132,7 @@ func (r *runner) faulty(task string, lasts int64, set func(path string, on bool)
 }
 
 func (r *runner) switchCPUs(list string, online bool) error {
-	set, _ := machine.ParseCPUSet(list) // checked
+	set, _ := model.ParseCPUSet(list) // checked
 	for cpu := range r.plan.machine.CPUs() {
 		if set.Has(cpu) {
 			if err := r.bed.SetOnline(cpu, online); err != nil {

@@ -108,7 +108,7 @@ func (r *runner) cast() {
 			g := &r.plan.Scenario.Control[a.group]
 			pl.group = g.Name
 			if g.CPUs != "" && t.CPUs == "" {
-				pl.cfg.CPUs, _ = machine.ParseCPUSet(g.CPUs)
+				pl.cfg.CPUs, _ = model.ParseCPUSet(g.CPUs)
 			}
 			if g.Shares != 0 && t.Shares == 0 {
 				pl.cfg.Shares = g.Shares

@@ -73,7 +73,7 @@ type bed struct {
 type resident struct {
 	shares int64
 	idle   bool
-	cpus   machine.CPUSet // empty: all
+	cpus   model.CPUSet // empty: all
 }
 
 var _ scenario.Bed = (*bed)(nil)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/twin/machine"
 	"github.com/commensal-io/commensal/twin/scenario"
 	"github.com/commensal-io/commensal/twin/scenario/files"
 )
@@ -239,7 +238,7 @@ func TestNoTask(t *testing.T) {
 	}
 	defer bed.Close() //nolint:errcheck // closed below
 	for what, err := range map[string]error{
-		"stop": bed.Stop("/none"), "shares": bed.SetShares("/none", 3), "idle": bed.SetIdle("/none", true), "cpus": bed.SetCPUs("/none", machine.FullSet(1)),
+		"stop": bed.Stop("/none"), "shares": bed.SetShares("/none", 3), "idle": bed.SetIdle("/none", true), "cpus": bed.SetCPUs("/none", model.FullSet(1)),
 		"stranger": bed.Stranger("/none", model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}),
 	} {
 		if err == nil {

@@ -21,7 +21,7 @@ const (
 
 // Start implements scenario.Bed.
 func (b *bed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
-	if len(cfg.Pages) == 0 && cfg.CPUs != (machine.CPUSet{}) {
+	if len(cfg.Pages) == 0 && cfg.CPUs != (model.CPUSet{}) {
 		cfg.Pages = b.near(cfg.CPUs)
 	}
 	pid, err := b.k.Start(t.Path, cfg)
@@ -42,7 +42,7 @@ func (b *bed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
 
 // near returns the shares of a task's pages when it touches them where it runs. The kernel
 // puts a process on its CPUs only once it is there, with its pages.
-func (b *bed) near(cpus machine.CPUSet) []float64 {
+func (b *bed) near(cpus model.CPUSet) []float64 {
 	c := b.Machine().Config()
 	pages := make([]float64, c.Sockets)
 	for cpu := range c.CPUs() {
@@ -131,7 +131,7 @@ func (b *bed) SetIdle(p string, idle bool) error {
 }
 
 // SetCPUs implements scenario.Bed.
-func (b *bed) SetCPUs(p string, cpus machine.CPUSet) error {
+func (b *bed) SetCPUs(p string, cpus model.CPUSet) error {
 	r, err := b.resident(p)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (b *bed) SetOnline(cpu int, online bool) error {
 	}
 	for _, p := range groups {
 		want := there
-		if r := b.alive[p]; r != nil && r.cpus != (machine.CPUSet{}) {
+		if r := b.alive[p]; r != nil && r.cpus != (model.CPUSet{}) {
 			want = r.cpus.And(there)
 		}
 		if err := b.world.WriteCPUs(p, want.String()); err != nil {

@@ -1,4 +1,4 @@
-package machine
+package model
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 // CPUSet is a set of logical CPUs or memory nodes. It is comparable.
 type CPUSet [16]uint64
 
-// maxCPUs is how many a CPUSet holds.
-const maxCPUs = 16 * 64
+// MaxCPUs is how many a CPUSet holds.
+const MaxCPUs = 16 * 64
 
 // FullSet returns {0 ... n-1}.
 func FullSet(n int) CPUSet {
@@ -29,7 +29,7 @@ func (s *CPUSet) Add(i int) { s[i/64] |= 1 << (i % 64) }
 func (s *CPUSet) Remove(i int) { s[i/64] &^= 1 << (i % 64) }
 
 // Has says whether an element is in the set.
-func (s *CPUSet) Has(i int) bool { return i >= 0 && i < maxCPUs && s[i/64]>>(i%64)&1 == 1 }
+func (s *CPUSet) Has(i int) bool { return i >= 0 && i < MaxCPUs && s[i/64]>>(i%64)&1 == 1 }
 
 // And returns the elements of both.
 func (s CPUSet) And(o CPUSet) CPUSet {
@@ -37,6 +37,51 @@ func (s CPUSet) And(o CPUSet) CPUSet {
 		s[i] &= o[i]
 	}
 	return s
+}
+
+// Or returns the elements of either.
+func (s CPUSet) Or(o CPUSet) CPUSet {
+	for i := range s {
+		s[i] |= o[i]
+	}
+	return s
+}
+
+// Without returns the elements of s that are not in o.
+func (s CPUSet) Without(o CPUSet) CPUSet {
+	for i := range s {
+		s[i] &^= o[i]
+	}
+	return s
+}
+
+// Within says whether every element is in o.
+func (s CPUSet) Within(o CPUSet) bool { return s.And(o) == s }
+
+// Empty says whether there is no element.
+func (s CPUSet) Empty() bool { return s == CPUSet{} }
+
+// Members returns the elements in order.
+func (s CPUSet) Members() []int {
+	var list []int
+	for w, word := range s {
+		for ; word != 0; word &= word - 1 {
+			list = append(list, w*64+bits.TrailingZeros64(word))
+		}
+	}
+	return list
+}
+
+// MarshalText writes the kernel's list format.
+func (s CPUSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the kernel's list format.
+func (s *CPUSet) UnmarshalText(b []byte) error {
+	v, err := ParseCPUSet(string(b))
+	if err == nil {
+		*s = v
+	}
+	return err
 }
 
 // Len returns the number of elements.
@@ -51,7 +96,7 @@ func (s *CPUSet) Len() int {
 // String returns the kernel's list format, "0-3,8".
 func (s CPUSet) String() string {
 	var b strings.Builder
-	for i := 0; i < maxCPUs; i++ {
+	for i := 0; i < MaxCPUs; i++ {
 		if !s.Has(i) {
 			continue
 		}
@@ -83,8 +128,8 @@ func ParseCPUSet(text string) (CPUSet, error) {
 		if err == nil && isRange {
 			to, err = strconv.Atoi(last)
 		}
-		if err != nil || from < 0 || to < from || to >= maxCPUs {
-			return s, fmt.Errorf("machine: %q is no list of CPUs", text)
+		if err != nil || from < 0 || to < from || to >= MaxCPUs {
+			return s, fmt.Errorf("%q is no list of CPUs", text)
 		}
 		for i := from; i <= to; i++ {
 			s.Add(i)

@@ -1,0 +1,27 @@
+package model
+
+// Pulse is the fast reading between snapshots: what the policies need that answer a rise
+// in load within a tenth of a second. It is kept small, because it is taken, and recorded,
+// twenty times a second.
+type Pulse struct {
+	MonoNsec int64 `json:"mono_nsec"`
+	// LCUsage is the CPU time of all LC tasks that have no CPUs of their own (Task.Exclusive),
+	// in nanoseconds since the agent began: it only grows, since a task that is gone keeps its
+	// part.
+	LCUsage Counter `json:"lc_usage"`
+	// BEUsage is the same of all BE tasks. It is read with Tasks only, else Unavailable.
+	BEUsage Counter `json:"be_usage"`
+	// Tasks are the LC tasks one by one, without the exclusive ones, ordered by Num; nil
+	// where the pulse was not asked for detail.
+	Tasks []TaskPulse `json:"tasks,omitempty"`
+}
+
+// TaskPulse is the fast reading of one task.
+type TaskPulse struct {
+	Num   TaskNum `json:"num"`
+	Usage Counter `json:"usage"` // CPU time, nanoseconds
+	// Periods and Throttled count the CFS periods of the task's own group that began with
+	// work, and those in which its quota ran out (nr_periods and nr_throttled of cpu.stat).
+	Periods   Counter `json:"periods"`
+	Throttled Counter `json:"throttled"`
+}
