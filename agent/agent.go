@@ -170,12 +170,12 @@ func (a *Agent) jobs() []string {
 
 // loop is the agent: one event after the other until the context ends.
 func (a *Agent) loop(ctx context.Context) {
-	s := cadence.New(a.cfg.CPI2.SamplingDuration, a.cfg.CPI2.SamplingFrequency)
+	s := cadence.New(a.cfg.Pace())
 	a.origin = time.Now()
 	a.log.Info("agent is running", "version", a.version, "mode", a.cfg.Mode, "profile", a.cfg.Profile, "socket", a.cfg.Agent.Socket)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	at, mark := int64(0), model.WindowStart
+	at, turn := int64(0), cadence.First()
 	for {
 		select {
 		case <-ctx.Done():
@@ -183,12 +183,12 @@ func (a *Agent) loop(ctx context.Context) {
 		case ask := <-a.asks:
 			ask()
 			if len(a.core.commands) > 0 {
-				a.core.Tick(0) // an operator does not wait for the next second
+				a.core.Turn(cadence.Turn{Compare: true}) // an operator does not wait for the next second
 			}
 		case <-timer.C:
-			a.core.Tick(mark)
+			a.core.Turn(turn)
 			a.guard.check()
-			at, mark = s.Next(max(at, time.Since(a.origin).Nanoseconds()))
+			at, turn = s.Next(max(at, time.Since(a.origin).Nanoseconds()))
 			timer.Reset(time.Until(a.origin.Add(time.Duration(at))))
 		}
 	}

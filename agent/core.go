@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
@@ -43,6 +44,7 @@ type Core struct {
 	Parts
 	counts   counts
 	snap     model.Snapshot
+	pulse    model.Pulse
 	in       engine.Input
 	results  []model.Result
 	commands []model.Command
@@ -53,22 +55,31 @@ type Core struct {
 // NewCore returns a core that has not turned yet.
 func NewCore(p Parts) *Core { return &Core{Parts: p} }
 
-// Tick takes one turn: observe, step, record, apply, report. mark says which edge of a
-// sampling window it is; 0 is a turn without a reading. The output is good until the next.
-func (c *Core) Tick(mark model.WindowMark) *engine.Output {
+// Turn takes one turn: observe, step, record, apply, report. The output is good until the
+// next.
+func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	begin := c.Clock.MonoNsec()
 	c.in.Seq++
-	c.in.Snapshot = nil
+	c.in.Snapshot, c.in.Pulse = nil, nil
 	c.in.WallNsec = c.Clock.WallNsec()
-	if mark != 0 {
-		if err := c.Host.Observe(mark, &c.snap); err != nil {
+	if t.Mark != 0 {
+		if err := c.Host.Observe(t.Mark, &c.snap); err != nil {
 			c.fail("the machine cannot be observed", err)
 		} else {
 			c.in.Snapshot = &c.snap
 		}
 	}
+	if t.Pulse {
+		if c.Host.Pulse(t.Detail, &c.pulse); len(c.pulse.Tasks) == 0 {
+			c.pulse.Tasks = nil // as a record has it
+		}
+		c.in.Pulse = &c.pulse
+	}
 	c.in.MonoNsec = c.Clock.MonoNsec()
-	c.in.Knobs = c.Host.Knobs(c.in.Knobs[:0])
+	c.in.Knobs = c.in.Knobs[:0]
+	if t.Compare {
+		c.in.Knobs = c.Host.Knobs(c.in.Knobs)
+	}
 	c.in.Results, c.results = c.results, c.in.Results[:0]
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
 	c.in.KillSwitch = c.KillSwitch()
@@ -81,7 +92,7 @@ func (c *Core) Tick(mark model.WindowMark) *engine.Output {
 	}
 	c.results = c.Host.Apply(out.Changes, c.results[:0])
 	c.report(out)
-	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), mark)
+	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)
 	return out
 }
 

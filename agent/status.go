@@ -43,14 +43,15 @@ type TaskStatus struct {
 
 // HeldStatus is one knob with claims, or with something of ours in it.
 type HeldStatus struct {
-	Path    string        `json:"path"`
-	State   string        `json:"state"`
-	Cap     float64       `json:"cap"` // CPU-sec/sec; 0: none in force
-	Found   model.CPUMax  `json:"found"`
-	Written model.CPUMax  `json:"written"`
-	Claims  []model.Claim `json:"claims"`
-	Seconds float64       `json:"seconds_left"`
-	Why     string        `json:"why,omitempty"`
+	Path    string         `json:"path"`
+	Knob    model.KnobKind `json:"knob"`
+	State   string         `json:"state"`
+	Cap     float64        `json:"cap"` // CPU-sec/sec; 0: none in force
+	Found   model.Setting  `json:"found"`
+	Written model.Setting  `json:"written"`
+	Claims  []model.Claim  `json:"claims"`
+	Seconds float64        `json:"seconds_left"`
+	Why     string         `json:"why,omitempty"`
 }
 
 // status is called in the loop.
@@ -117,10 +118,10 @@ func (a *Agent) lacking(st *Status) {
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
-		Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
+		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why,
 	}
-	if k.Ours {
+	if k.Ours && k.Kind == model.CPUBandwidth {
 		h.Cap = k.Written.Ratio()
 		if k.Written.QuotaUsec < 0 {
 			h.Cap = 0 // what was found is no limit, and was lower than the cap: not ours to change

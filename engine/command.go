@@ -24,7 +24,7 @@ func (e *Engine) command(in *Input, c *model.Command) {
 			d.Reason = fmt.Sprintf("%s asked to cap it, but %s is never held", c.By, t.Class)
 			break
 		}
-		s.Ledger.Free(c.Task, 0)
+		s.Ledger.Clear(c.Task)
 		s.Ledger.Claim(model.Claim{
 			Task: c.Task, Cap: c.Cap, Owner: model.OwnerOperator, Reason: "capped by " + c.By,
 			MadeNsec: in.MonoNsec, ExpiresNsec: in.MonoNsec + c.DurationNsec, UsageAtClaim: e.usage(c.Task),

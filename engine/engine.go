@@ -5,7 +5,8 @@
 //
 // The order of a tick: tasks that came and went; what the host says of earlier writes;
 // what operators say; the kill switch; the window that closed, if one did (observe, judge
-// outliers, learn specs); hard caps; claims, expiry and arbitration.
+// outliers, learn specs); hard caps; with a pulse the policies of the CPU: cpuset, cpu_pool,
+// burst (cpu.go); claims, expiry and arbitration.
 package engine
 
 import (
@@ -31,6 +32,7 @@ type Params struct {
 	Spec           localspec.Params       `json:"spec"`
 	Hardcap        hardcap.Params         `json:"hardcap"`
 	Limits         Limits                 `json:"limits"`
+	CPU            CPUParams              `json:"cpu"`
 }
 
 // Input is one tick. Everything that could change the engine's mind is in it.
@@ -39,6 +41,7 @@ type Input struct {
 	MonoNsec   int64               `json:"mono_nsec"`
 	WallNsec   int64               `json:"wall_nsec"`
 	Snapshot   *model.Snapshot     `json:"-"` // nil on ticks without a reading; recorded apart
+	Pulse      *model.Pulse        `json:"-"` // nil on ticks without one; recorded apart
 	Results    []model.Result      `json:"results,omitempty"`
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
@@ -75,6 +78,7 @@ type State struct {
 	History *antagonist.History `json:"history"`
 	Hardcap hardcap.State       `json:"hardcap"`
 	Ledger  Ledger              `json:"ledger"`
+	CPU     CPUState            `json:"cpu"`
 	// ProtectOff lists jobs whose protection an operator turned off; "" stands for all.
 	ProtectOff []string   `json:"protect_off"`
 	Killed     bool       `json:"killed"`
@@ -90,6 +94,7 @@ type Engine struct {
 	obs     model.Observation
 	victims []hardcap.Victim
 	policy  hardcap.Output
+	cpu     cpuScratch
 	out     Output
 }
 
@@ -135,6 +140,7 @@ func (e *Engine) Step(in *Input) *Output {
 	}
 	pin.Victims = e.victims
 	e.State.Hardcap.Step(&e.Params.Hardcap, &pin, &e.policy)
+	e.cpuPulse(in)
 	e.settle(in)
 	return &e.out
 }
@@ -146,7 +152,7 @@ func (e *Engine) mode(in *Input) model.Mode {
 		m = model.ModeObserve
 	}
 	if e.State.LastMode == model.ModeEnforce && m != model.ModeEnforce {
-		e.State.Ledger.DropAll(model.OwnerPolicy)
+		e.State.Ledger.DropPolicy(model.PolicyHardcap)
 	}
 	e.State.LastMode = m
 	return m
@@ -155,6 +161,7 @@ func (e *Engine) mode(in *Input) model.Mode {
 // tasks takes in who came and who went.
 func (e *Engine) tasks(in *Input) {
 	s := e.State
+	e.cpuSnapshot(in.Snapshot)
 	for _, n := range in.Snapshot.Removed {
 		if !s.Tasks.Remove(n) {
 			continue
@@ -171,6 +178,13 @@ func (e *Engine) tasks(in *Input) {
 			s.Tracks = slices.Insert(s.Tracks, i, Track{Num: t.Num})
 		}
 	}
+	for _, k := range in.Snapshot.Settings {
+		if k.Outcome == model.OK {
+			s.Ledger.Bases.put(k.Task, k.Value)
+		} else {
+			s.Ledger.Bases.drop(k.Task, k.Value.Knob)
+		}
+	}
 }
 
 // learn takes in what became of earlier writes, and what held knobs say now.
@@ -180,11 +194,13 @@ func (e *Engine) learn(in *Input) {
 		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != "" {
 			e.decide(in, model.Decision{Kind: kind, Task: r.Task, Reason: reason})
 		}
+		e.moved()
 	}
 	for i := range in.Knobs {
 		k := &in.Knobs[i]
 		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
 			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task, Reason: reason})
+			e.moved()
 		}
 	}
 }
@@ -192,7 +208,7 @@ func (e *Engine) learn(in *Input) {
 // killSwitch releases everything when the file appears, and says when it goes.
 func (e *Engine) killSwitch(in *Input) {
 	if in.KillSwitch {
-		e.State.Ledger.DropAll(model.OwnerOperator)
+		e.State.Ledger.DropAll()
 	}
 	if in.KillSwitch == e.State.Killed {
 		return
@@ -360,11 +376,15 @@ func (e *Engine) settle(in *Input) {
 			}
 		}
 	}
+	exempt := len(s.Ledger.Exemptions)
 	for _, c := range s.Ledger.Expire(in.MonoNsec) {
-		e.decide(in, model.Decision{Kind: model.DecideRelease, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: "the cap's time is over"})
+		e.decide(in, model.Decision{Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: "the " + c.Kind.String() + "'s time is over"})
 	}
 	e.out.Incidents = append(e.out.Incidents, e.policy.Changed...)
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
+	if len(e.out.Changes) > 0 || len(in.Commands) > 0 || len(s.Ledger.Exemptions) != exempt {
+		e.moved()
+	}
 }
 
 // decide records a decision that is not part of an incident's own story.

@@ -105,7 +105,7 @@ func (w *storm) input() *engine.Input {
 	}
 	w.due = late
 	if w.rng.IntN(40) == 0 && w.next > 0 {
-		in.Knobs = append(in.Knobs, model.KnobReading{Task: model.TaskNum(w.rng.IntN(int(w.next))), Value: model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}, Outcome: model.OK})
+		in.Knobs = append(in.Knobs, model.KnobReading{Task: model.TaskNum(w.rng.IntN(int(w.next))), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}), Outcome: model.OK})
 	}
 	if w.rng.IntN(25) == 0 {
 		kinds := []string{model.CommandCap, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn, "?"}

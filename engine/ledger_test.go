@@ -52,8 +52,30 @@ func TestCapForAdversarial(t *testing.T) {
 
 // host is what stands behind a ledger in these tests.
 type host struct {
-	ours    map[model.TaskNum]bool
-	pending map[model.TaskNum]model.Change
+	ours    map[knobKey]bool
+	pending map[knobKey]model.Change
+}
+
+type knobKey struct {
+	task model.TaskNum
+	kind model.KnobKind
+}
+
+func (h *host) gone(task model.TaskNum) {
+	for kind := range model.NumKnobs {
+		delete(h.pending, knobKey{task, kind})
+		h.ours[knobKey{task, kind}] = false
+	}
+}
+
+// place draws some CPUs, at least one.
+func place(rng *rand.Rand) model.CPUSet {
+	var s model.CPUSet
+	s.Add(rng.IntN(8))
+	for range rng.IntN(4) {
+		s.Add(rng.IntN(8))
+	}
+	return s
 }
 
 // One random life of a ledger.
@@ -68,7 +90,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	const tasks = 6
 	var l Ledger
-	h := host{map[model.TaskNum]bool{}, map[model.TaskNum]model.Change{}}
+	h := host{map[knobKey]bool{}, map[knobKey]model.Change{}}
 	var seq uint64
 	now := int64(1e12)
 	lim := Limits{MaxHeldTasks: 1 + rng.IntN(4), MaxBETaken: rng.Float64()}
@@ -77,35 +99,45 @@ func ledgerLife(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d at %d s: %s\n%+v", seed, (now-1e12)/1e9, fmt.Sprintf(format, args...), l)
 	}
 	arbitrate := func() {
-		seen := map[model.TaskNum]bool{}
+		seen := map[knobKey]bool{}
+		last := seq
 		for _, c := range l.Arbitrate(now, 250e6, nil) {
-			if c.Seq <= seq {
-				fail("change %d after %d", c.Seq, seq)
+			if c.Seq <= last {
+				fail("change %d after %d", c.Seq, last)
 			}
-			seq = c.Seq
-			if seen[c.Task] {
-				fail("two changes of task %d in one tick", c.Task)
+			seq = max(seq, c.Seq)
+			key := knobKey{c.Task, c.Value.Knob}
+			if seen[key] {
+				fail("two changes of %v in one tick", key)
 			}
-			seen[c.Task] = true
-			if _, ok := h.pending[c.Task]; ok {
-				fail("a second change of task %d in flight", c.Task)
+			seen[key] = true
+			if _, ok := h.pending[key]; ok {
+				fail("a second change of %v in flight", key)
 			}
 			if c.Kind == model.Disown {
-				h.ours[c.Task] = false
+				h.ours[key] = false
 				continue
 			}
-			h.pending[c.Task] = c
+			if c.Kind == model.Set && c.Value.Knob == model.CPUBandwidth && c.Value.BurstUsec > c.Value.QuotaUsec {
+				fail("a burst that the kernel refuses: %+v", c)
+			}
+			h.pending[key] = c
 		}
 	}
 	answer := func(c model.Change, kind model.ResultKind) {
-		delete(h.pending, c.Task)
+		key := knobKey{c.Task, c.Value.Knob}
+		delete(h.pending, key)
 		if kind == model.Applied {
-			h.ours[c.Task] = c.Kind == model.Hold
+			h.ours[key] = c.Kind != model.Release
 		}
-		if kind == model.Foreign || kind == model.Vanished || (kind == model.Refused && c.Kind == model.Hold && !h.ours[c.Task]) {
-			h.ours[c.Task] = false
+		if kind == model.Vanished {
+			h.gone(c.Task)
 		}
-		l.Learn(&model.Result{Seq: c.Seq, Task: c.Task, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+		if kind == model.Foreign {
+			h.ours[key] = false
+		}
+		found, _ := l.Bases.get(c.Task, c.Value.Knob)
+		l.Learn(&model.Result{Seq: c.Seq, Task: c.Task, Kind: kind, Found: found, Now: c.Value, MonoNsec: now, Error: "no"}, now)
 	}
 	for range 400 {
 		now += 1e9
@@ -116,7 +148,9 @@ func ledgerLife(t *testing.T, seed uint64) {
 				break
 			}
 		}
-		switch rng.IntN(10) {
+		quota := 100_000 * int64(1+rng.IntN(4))
+		l.Bases.put(task, model.Bandwidth(model.CPUMax{QuotaUsec: quota, PeriodUsec: 100_000}))
+		switch rng.IntN(14) {
 		case 0, 1, 2:
 			l.Claim(model.Claim{Task: task, Cap: rng.Float64(), Owner: model.OwnerPolicy, Incident: fmt.Sprint(rng.IntN(5)), MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9, UsageAtClaim: 4 * rng.Float64()}, lim, 4*rng.Float64())
 		case 3:
@@ -126,7 +160,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 		case 5:
 			l.Free(task, now+int64(rng.IntN(10))*1e9)
 		case 6:
-			if foreign, _ := l.Compare(&model.KnobReading{Task: task, Value: model.CPUMax{QuotaUsec: 77}, Outcome: model.OK}, now); foreign {
+			if foreign, _ := l.Compare(&model.KnobReading{Task: task, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 77}), Outcome: model.OK}, now); foreign {
 				if l.Held(task) {
 					fail("claims on task %d outlive a stranger's write", task)
 				}
@@ -134,9 +168,17 @@ func ledgerLife(t *testing.T, seed uint64) {
 		case 7:
 			if rng.IntN(10) == 0 {
 				l.Gone(task, now)
-				delete(h.pending, task)
-				h.ours[task] = false
+				h.gone(task)
 			}
+		case 8, 9:
+			l.Claim(model.Claim{Task: task, Kind: model.ClaimPlace, CPUs: place(rng), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+		case 10, 11:
+			policy := []string{model.PolicyCPUPool, model.PolicyBurst}[rng.IntN(2)]
+			l.Claim(model.Claim{Task: task, Kind: model.ClaimRaise, QuotaUsec: 50_000 * int64(rng.IntN(20)), BurstUsec: rng.Int64N(100_000), Policy: policy, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+		case 12:
+			l.DropClaim(task, model.ClaimPlace, model.PolicyCPUSet)
+		case 13:
+			l.DropPolicy(model.PolicyCPUPool)
 		}
 		l.Expire(now)
 		for i := range l.Knobs {
@@ -145,7 +187,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 					fail("claim %d is past its time", c.ID)
 				}
 			}
-			if i > 0 && l.Knobs[i].Task <= l.Knobs[i-1].Task {
+			if a, b := &l.Knobs[max(0, i-1)], &l.Knobs[i]; i > 0 && (b.Task < a.Task || b.Task == a.Task && b.Kind <= a.Kind) {
 				fail("knobs are not in order")
 			}
 		}
@@ -155,7 +197,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 		arbitrate()
 	}
 	// Everybody lets go, the host takes everything: nothing of ours remains.
-	l.DropAll(model.OwnerOperator)
+	l.DropAll()
 	for range 700 {
 		now += 1e9
 		for _, c := range h.pending {
@@ -164,9 +206,9 @@ func ledgerLife(t *testing.T, seed uint64) {
 		l.Expire(now)
 		arbitrate()
 	}
-	for task, ours := range h.ours {
+	for key, ours := range h.ours {
 		if ours {
-			fail("task %d is still ours", task)
+			fail("%v is still ours", key)
 		}
 	}
 	for i := range l.Knobs {
@@ -188,7 +230,7 @@ func TestRefusalBacksOff(t *testing.T) {
 				r := model.Result{Seq: c.Seq, Task: 1, Kind: model.Refused, Error: "no", MonoNsec: now}
 				if kind == model.Release && c.Kind == model.Hold {
 					r.Kind = model.Applied
-					l.DropAll(model.OwnerOperator)
+					l.DropAll()
 				} else {
 					tries++
 				}
@@ -223,7 +265,7 @@ func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
 	if step(1e9, model.Refused) != 1 || step(1.5e9, model.Applied) != 0 {
 		t.Fatal("not asked once, then backed off")
 	}
-	if step(3e9, model.Applied) != 1 || l.Knobs[0].Written != CapFor(0.1, 250e6) {
+	if step(3e9, model.Applied) != 1 || l.Knobs[0].Written != model.Bandwidth(CapFor(0.1, 250e6)) {
 		t.Errorf("not asked again: %+v", l.Knobs[0])
 	}
 }

@@ -221,7 +221,7 @@ func (n *sim) tick() {
 	in.Snapshot = snap
 	for _, t := range n.tasks {
 		if t.found != nil {
-			in.Knobs = append(in.Knobs, model.KnobReading{Task: t.Num, Value: t.limit, Outcome: model.OK})
+			in.Knobs = append(in.Knobs, model.KnobReading{Task: t.Num, Value: model.Bandwidth(t.limit), Outcome: model.OK})
 		}
 	}
 	out := n.e.Step(in)
@@ -250,9 +250,9 @@ func (n *sim) answer(c model.Change) {
 			t = x
 		}
 	}
-	r := model.Result{Seq: c.Seq, Task: c.Task, MonoNsec: n.mono + 2e6, Found: t.limit, Now: t.limit}
+	r := model.Result{Seq: c.Seq, Task: c.Task, MonoNsec: n.mono + 2e6, Found: model.Bandwidth(t.limit), Now: model.Bandwidth(t.limit)}
 	if t.found != nil {
-		r.Found = *t.found
+		r.Found = model.Bandwidth(*t.found)
 	}
 	switch {
 	case c.Kind == model.Disown:
@@ -272,16 +272,16 @@ func (n *sim) answer(c model.Change) {
 		}
 		n.holds++
 		if c.Value.Ratio() < t.found.Ratio() {
-			t.limit = c.Value
+			t.limit = c.Value.CPUMax
 		} else {
 			t.limit = *t.found
 		}
-		r.Now = t.limit
+		r.Now = model.Bandwidth(t.limit)
 	default:
 		if t.found != nil {
 			t.limit = *t.found
 		}
-		t.found, r.Now = nil, t.limit
+		t.found, r.Now = nil, model.Bandwidth(t.limit)
 	}
 	what := fmt.Sprintf("%s %s", c.Kind, t.Path)
 	if c.Kind == model.Hold {

@@ -17,7 +17,8 @@ type Tick struct {
 	Input  engine.Input
 	Output engine.Output // empty when the tick led to nothing
 
-	snap model.Snapshot
+	snap  model.Snapshot
+	pulse model.Pulse
 }
 
 // Reader reads one segment.
@@ -93,7 +94,7 @@ func (d *Reader) Next(t *Tick) error {
 	if kind != frameTick {
 		return d.at(fmt.Errorf("%w: frame of kind %d, expected a tick", ErrCorrupt, kind))
 	}
-	output, err := d.coder.decode(payload, &t.Input, &t.snap)
+	output, err := d.coder.decode(payload, &t.Input, &t.snap, &t.pulse)
 	if err != nil {
 		return d.at(err)
 	}

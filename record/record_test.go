@@ -43,6 +43,7 @@ type world struct {
 	next  model.TaskNum
 	tasks []model.TaskSample
 	node  model.NodeSample
+	pulse model.Pulse
 	res   []model.Result
 }
 
@@ -97,6 +98,21 @@ func (w *world) snapshot() *model.Snapshot {
 	return s
 }
 
+// beat is a pulse, with the tasks of the last snapshot every other time.
+func (w *world) beat() *model.Pulse {
+	w.pulse.MonoNsec = w.mono
+	w.pulse.LCUsage, w.pulse.BEUsage = w.counter(w.pulse.LCUsage, 2e9), w.counter(w.pulse.BEUsage, 1e9)
+	p := w.pulse
+	p.Tasks = nil
+	if w.rng.IntN(2) == 0 {
+		for i := range w.tasks {
+			t := &w.tasks[i]
+			p.Tasks = append(p.Tasks, model.TaskPulse{Num: t.Num, Usage: t.Usage, Throttled: t.Throttled, Periods: w.counter(t.Throttled, 9)})
+		}
+	}
+	return &p
+}
+
 func (w *world) input() *engine.Input {
 	w.seq++
 	w.mono += 1e9
@@ -104,6 +120,9 @@ func (w *world) input() *engine.Input {
 	w.res = nil
 	if w.rng.IntN(10) > 0 {
 		in.Snapshot = w.snapshot()
+	}
+	if w.rng.IntN(3) > 0 {
+		in.Pulse = w.beat()
 	}
 	if w.rng.IntN(30) == 0 {
 		kinds := []string{model.CommandCap, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn, "dance"}
@@ -159,20 +178,34 @@ func recorded(t *testing.T, seed uint64, ticks int, maxBytes int64) (dir string,
 
 // inputText is an input with its snapshot; what was not read has no value.
 func inputText(t *testing.T, in *engine.Input) string {
-	if in.Snapshot == nil {
-		return asText(t, in)
-	}
-	s := *in.Snapshot
-	for _, c := range nodeFields(&s.Node) {
-		c.Value = base(c)
-	}
-	s.Tasks = append([]model.TaskSample(nil), s.Tasks...)
-	for i := range s.Tasks {
-		for _, c := range taskFields(&s.Tasks[i]) {
+	text := asText(t, in)
+	if in.Snapshot != nil {
+		s := *in.Snapshot
+		for _, c := range nodeFields(&s.Node) {
 			c.Value = base(c)
 		}
+		s.Tasks = append([]model.TaskSample(nil), s.Tasks...)
+		for i := range s.Tasks {
+			for _, c := range taskFields(&s.Tasks[i]) {
+				c.Value = base(c)
+			}
+		}
+		text += asText(t, &s)
 	}
-	return asText(t, in) + asText(t, &s)
+	if in.Pulse != nil {
+		p := *in.Pulse
+		for _, c := range pulseFields(&p) {
+			c.Value = base(c)
+		}
+		p.Tasks = append([]model.TaskPulse(nil), p.Tasks...)
+		for i := range p.Tasks {
+			for _, c := range taskPulseFields(&p.Tasks[i]) {
+				c.Value = base(c)
+			}
+		}
+		text += asText(t, &p)
+	}
+	return text
 }
 
 func TestReadsBackEqual(t *testing.T) {
@@ -366,8 +399,8 @@ func TestCorruptAnywhere(t *testing.T) {
 
 func TestNewerVersionIsRefusedByName(t *testing.T) {
 	_, b := segment(t, 1)
-	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":1`), []byte(`"version":2`), 1) })
-	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 2, this one reads up to 1") {
+	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":2`), []byte(`"version":3`), 1) })
+	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 3, this one reads up to 2") {
 		t.Error(err)
 	}
 }
@@ -501,7 +534,7 @@ func FuzzReader(f *testing.F) {
 		closeFrame(b, at)
 		return string(b)
 	}
-	good := magic + frame(frameHeader, `{"version":1}`) + frame(frameCheckpoint, `{}`)
+	good := magic + frame(frameHeader, `{"version":2}`) + frame(frameCheckpoint, `{}`)
 	f.Add([]byte(good + frame(frameTick, "\x01\x02\x02\x00")))
 	f.Add([]byte(good + frame(frameTick, "\x01\x02\x02\x02\x03\x00\x00\x04\x00\x00")))
 	f.Add([]byte(magic + frame(frameHeader, `{"version":9}`)))
@@ -517,12 +550,14 @@ func FuzzReader(f *testing.F) {
 // FuzzTick lets the fuzzer past the checksum.
 func FuzzTick(f *testing.F) {
 	f.Add([]byte("\x01\x02\x02\x00"))
+	f.Add([]byte("\x01\x02\x02\x08\x04\x01\x06\x02\x03\x09\x02\x04\x06\x04\x01\x06"))
 	f.Add([]byte("\x01\x02\x02\x03\x02{}\x03\x00\x00\x04\x00\x01\x05\x01\x02"))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var c coder
 		var in engine.Input
 		var snap model.Snapshot
-		output, err := c.decode(p, &in, &snap)
+		var pulse model.Pulse
+		output, err := c.decode(p, &in, &snap, &pulse)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatal(err)
@@ -538,7 +573,8 @@ func FuzzTick(f *testing.F) {
 		want := inputText(t, &in)
 		var again engine.Input
 		var snap2 model.Snapshot
-		if _, err := r.decode(b, &again, &snap2); err != nil || inputText(t, &again) != want {
+		var pulse2 model.Pulse
+		if _, err := r.decode(b, &again, &snap2, &pulse2); err != nil || inputText(t, &again) != want {
 			t.Fatalf("%v\n%s\n%s", err, want, inputText(t, &again))
 		}
 	})

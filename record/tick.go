@@ -15,6 +15,7 @@ import (
 //	if flags&hasRare: length and JSON of rare
 //	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, 3 counters
 //	  number of tasks, and for each: number, 8 counters as differences
+//	if flags&hasPulse: mono, 2 counters, number of tasks, and for each: number, 3 counters
 //
 // flags&hasOutput says that an output frame follows, so that a record which ends between
 // the two is known to be torn.
@@ -26,11 +27,15 @@ const (
 	hasRare     = 1
 	hasSnapshot = 2
 	hasOutput   = 4
+	hasPulse    = 8 // since version 2
 )
 
 const (
 	nodeCounters = 3
 	taskCounters = 8
+
+	pulseCounters     = 2
+	taskPulseCounters = 3
 )
 
 // rare is the part of an input that is seldom there.
@@ -41,10 +46,13 @@ type rare struct {
 	KillSwitch bool                `json:"kill_switch,omitempty"`
 	Added      []model.Task        `json:"added,omitempty"`
 	Removed    []model.TaskNum     `json:"removed,omitempty"`
+	Topology   *model.Topology     `json:"topology,omitempty"`
+	Settings   []model.KnobReading `json:"settings,omitempty"`
 }
 
 func (r *rare) empty() bool {
-	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0
+	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
+		r.Topology == nil && len(r.Settings) == 0
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -52,6 +60,7 @@ func (r *rare) empty() bool {
 type coder struct {
 	node  model.NodeSample
 	tasks []model.TaskSample // of the last snapshot, ordered by Num
+	pulse model.Pulse        // the last one; its tasks are those of the last with detail
 }
 
 func nodeFields(n *model.NodeSample) [nodeCounters]*model.Counter {
@@ -75,6 +84,10 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	if in.Snapshot != nil {
 		flags |= hasSnapshot
 		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
+		r.Topology, r.Settings = in.Snapshot.Topology, in.Snapshot.Settings
+	}
+	if in.Pulse != nil {
+		flags |= hasPulse
 	}
 	if !r.empty() {
 		flags |= hasRare
@@ -90,6 +103,9 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	}
 	if in.Snapshot != nil {
 		b = c.encodeSnapshot(b, in.Snapshot)
+	}
+	if in.Pulse != nil {
+		b = c.encodePulse(b, in.Pulse)
 	}
 	return b, nil
 }
@@ -194,13 +210,13 @@ func (c *cursor) fail(why string) {
 	c.b = nil
 }
 
-// decode reads a tick's payload into in; the snapshot is reused. output says whether an
-// output frame follows.
-func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) (output bool, err error) {
+// decode reads a tick's payload into in; snapshot and pulse are reused. output says whether
+// an output frame follows.
+func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, pulse *model.Pulse) (output bool, err error) {
 	cur := &cursor{b: payload}
 	*in = engine.Input{Seq: cur.uvarint(), MonoNsec: cur.varint(), WallNsec: cur.varint()}
 	flags := cur.byte()
-	if flags&^(hasRare|hasSnapshot|hasOutput) != 0 {
+	if flags&^(hasRare|hasSnapshot|hasOutput|hasPulse) != 0 {
 		cur.fail("unknown flags")
 	}
 	var r rare
@@ -211,9 +227,13 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot) (
 	}
 	in.Results, in.Knobs, in.Commands, in.KillSwitch = r.Results, r.Knobs, r.Commands, r.KillSwitch
 	if flags&hasSnapshot != 0 {
-		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Tasks: snap.Tasks[:0]}
+		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
 		in.Snapshot = snap
+	}
+	if flags&hasPulse != 0 {
+		c.decodePulse(cur, pulse)
+		in.Pulse = pulse
 	}
 	if cur.err == nil && len(cur.b) > 0 {
 		cur.fail("bytes are left over")

@@ -3,6 +3,7 @@
 package cadence
 
 import (
+	"math"
 	"time"
 
 	"github.com/commensal-io/commensal/model"
@@ -12,38 +13,70 @@ import (
 // compared at least this often, however rarely the windows come.
 const TickEvery = time.Second
 
-// Schedule says when the loop wakes up and which edge of a sampling window that is. All
-// times are nanoseconds since its origin, multiples of the periods, so that a late tick
-// does not push the ones after it.
+// Turn is what the loop does when it wakes up.
+type Turn struct {
+	Mark    model.WindowMark // the edges of a sampling window; 0: no reading
+	Compare bool             // held knobs are compared with the kernel
+	Pulse   bool             // the fast reading is taken
+	Detail  bool             // and of each task
+}
+
+// First is the turn that an agent begins with.
+func First() Turn { return Turn{Mark: model.WindowStart, Compare: true} }
+
+// Pace is how often things are done. Times that are 0 are never.
+type Pace struct {
+	Duration  time.Duration // of a sampling window
+	Frequency time.Duration // one window in each
+	Pulse     time.Duration // between fast readings
+	Detail    time.Duration // between fast readings of each task
+}
+
+// Schedule says when the loop wakes up. All times are nanoseconds since its origin,
+// multiples of the periods, so that a late turn does not push the ones after it.
 type Schedule struct {
-	tick, duration, frequency int64
+	tick, duration, frequency, pulse, detail int64
 }
 
-// New returns the schedule of windows of a duration, one in each frequency (CPI2 section
-// 3.1: 10 seconds once a minute).
-func New(duration, frequency time.Duration) Schedule {
-	return Schedule{tick: min(TickEvery, duration).Nanoseconds(), duration: duration.Nanoseconds(), frequency: frequency.Nanoseconds()}
+// New returns the schedule of a pace (CPI2 section 3.1: windows of 10 seconds, one a
+// minute).
+func New(p Pace) Schedule {
+	return Schedule{
+		tick: min(TickEvery, p.Duration).Nanoseconds(), duration: p.Duration.Nanoseconds(), frequency: p.Frequency.Nanoseconds(),
+		pulse: p.Pulse.Nanoseconds(), detail: p.Detail.Nanoseconds(),
+	}
 }
 
-// Next returns the first event after a time. Events that were missed are not made up.
-func (s Schedule) Next(after int64) (at int64, mark model.WindowMark) {
+// Next returns the first turn after a time. Turns that were missed are not made up. Detail
+// comes with the first pulse after each multiple of its period.
+func (s Schedule) Next(after int64) (at int64, t Turn) {
 	start := s.multiple(after, s.frequency, 0)
 	end := s.multiple(after, s.frequency, s.duration)
 	if s.duration == s.frequency {
 		end = start
 	}
-	at = min(s.multiple(after, s.tick, 0), start, end)
+	tick, pulse := s.multiple(after, s.tick, 0), s.multiple(after, s.pulse, 0)
+	at = min(tick, start, end, pulse)
 	if at == start {
-		mark |= model.WindowStart
+		t.Mark |= model.WindowStart
 	}
 	if at == end {
-		mark |= model.WindowEnd
+		t.Mark |= model.WindowEnd
 	}
-	return at, mark
+	t.Compare = at == tick || t.Mark != 0
+	if at == pulse {
+		t.Pulse = true
+		t.Detail = s.detail > 0 && at/s.detail > after/s.detail
+	}
+	return at, t
 }
 
-// multiple returns the first offset + k * period, k >= 0, after a time.
+// multiple returns the first offset + k * period, k >= 0, after a time; never, without a
+// period.
 func (s Schedule) multiple(after, period, offset int64) int64 {
+	if period == 0 {
+		return math.MaxInt64
+	}
 	if after < offset {
 		return offset
 	}

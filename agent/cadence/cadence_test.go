@@ -10,11 +10,12 @@ import (
 // TestScheduleSeed: CPI2 section 3.1, a 10 second period once a minute, with a tick a
 // second in between.
 func TestScheduleSeed(t *testing.T) {
-	s := New(10*time.Second, time.Minute)
+	s := New(Pace{Duration: 10 * time.Second, Frequency: time.Minute})
 	marks := map[int64]model.WindowMark{}
 	ticks := 0
 	for at := int64(0); at < int64(3*time.Minute); ticks++ {
-		next, mark := s.Next(at)
+		next, turn := s.Next(at)
+		mark := turn.Mark
 		if next <= at {
 			t.Fatalf("after %d comes %d", at, next)
 		}
@@ -40,14 +41,47 @@ func TestScheduleSeed(t *testing.T) {
 // period is no multiple of a second, and missed ones are not made up.
 func TestScheduleBackToBack(t *testing.T) {
 	const both = model.WindowStart | model.WindowEnd
-	s := New(250*time.Millisecond, 250*time.Millisecond)
+	s := New(Pace{Duration: 250 * time.Millisecond, Frequency: 250 * time.Millisecond})
 	for k := int64(0); k < 8; k++ {
-		at, mark := s.Next(k * 250e6)
-		if at != (k+1)*250e6 || mark != both {
-			t.Errorf("after window %d: at %d, mark %d", k, at, mark)
+		at, turn := s.Next(k * 250e6)
+		if at != (k+1)*250e6 || turn.Mark != both || turn.Pulse {
+			t.Errorf("after window %d: at %d, %+v", k, at, turn)
 		}
 	}
-	if at, mark := s.Next(1_234_567_890); at != 1_250e6 || mark != both {
-		t.Errorf("after a late turn: at %d, mark %d", at, mark)
+	if at, turn := s.Next(1_234_567_890); at != 1_250e6 || turn.Mark != both {
+		t.Errorf("after a late turn: at %d, %+v", at, turn)
+	}
+}
+
+// TestSchedulePulses: fast readings between the seconds, one in each interval with detail; knobs are compared once a second all the same.
+func TestSchedulePulses(t *testing.T) {
+	s := New(Pace{Duration: 10 * time.Second, Frequency: time.Minute, Pulse: 50 * time.Millisecond, Detail: 5 * time.Second})
+	pulses, details, compares := 0, 0, 0
+	for at := int64(0); at < int64(time.Minute); {
+		next, turn := s.Next(at)
+		if next != at+50e6 || !turn.Pulse {
+			t.Fatalf("after %d comes %d with %+v", at, next, turn)
+		}
+		pulses++
+		if turn.Detail {
+			details++
+		}
+		if turn.Compare {
+			compares++
+		}
+		at = next
+	}
+	if pulses != 1200 || details != 12 || compares != 60 {
+		t.Errorf("%d pulses, %d with detail, %d compares; want 1200, 12, 60", pulses, details, compares)
+	}
+	if at, turn := s.Next(5_010e6); at != 5_050e6 || turn.Detail {
+		t.Errorf("after a detail: %d, %+v", at, turn)
+	}
+	if at, turn := s.Next(4_940e6); at != 4_950e6 || turn.Detail {
+		t.Errorf("before a detail: %d, %+v", at, turn)
+	}
+	every := New(Pace{Duration: time.Second, Frequency: time.Second, Pulse: 50 * time.Millisecond, Detail: 50 * time.Millisecond})
+	if _, turn := every.Next(0); !turn.Detail {
+		t.Error("no detail where every pulse has it")
 	}
 }

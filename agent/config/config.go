@@ -22,6 +22,9 @@ type Config struct {
 	Groups   Groups   `yaml:"groups"`
 	Feedback Feedback `yaml:"feedback"`
 	Confirm  Confirm  `yaml:"confirm"`
+	CPUSet   CPUSet   `yaml:"cpuset"`
+	CPUPool  CPUPool  `yaml:"cpu_pool"`
+	Burst    Burst    `yaml:"burst"`
 	Limits   Limits   `yaml:"limits"`
 	Tasks    []Task   `yaml:"tasks"`
 	SLO      []SLO    `yaml:"slo"`
@@ -121,16 +124,6 @@ type Limits struct {
 	MaxBECPUTaken float64 `yaml:"max_be_cpu_taken"`
 }
 
-// Task says which cgroups are tasks of which job.
-type Task struct {
-	Match      string `yaml:"match"`
-	Job        string `yaml:"job"`
-	Class      string `yaml:"class"`      // LC, BE or system
-	Importance string `yaml:"importance"` // of BE: best-effort, batch or critical
-	Production bool   `yaml:"production"`
-	Eligible   bool   `yaml:"eligible"` // protected although not LC
-}
-
 // SLO is a latency source of an LC job.
 type SLO struct {
 	Job     string        `yaml:"job"`
@@ -148,6 +141,7 @@ type Agent struct {
 	KillSwitch    string        `yaml:"kill_switch"`
 	MetricsListen string        `yaml:"metrics_listen"`
 	DiscoverEvery time.Duration `yaml:"discover_every"`
+	Pulse         time.Duration `yaml:"pulse"`
 }
 
 // Record bounds the record of samples and decisions.
@@ -195,10 +189,11 @@ func Defaults(profile string) (Config, bool) {
 		Limits:  Limits{MaxHeldTasks: 4, MaxBECPUTaken: 0.8},
 		Agent: Agent{
 			StateDir: "/var/lib/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
-			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second,
+			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond,
 		},
 		Record: Record{Enabled: true, MaxBytes: 256 << 20},
 	}
+	c.defaultsOfCPU()
 	switch profile {
 	case ProfileCPI2:
 	case ProfileSingleNode:

@@ -64,7 +64,7 @@ type check struct {
 
 // Validate finds the first impossible value; why is empty when there is none.
 func (c *Config) Validate() (key, why string) {
-	for _, group := range [][]check{c.checkTop(), c.checkCPI2(), c.checkSlowdown(), c.checkGroups(), c.checkFeedback(), c.checkConfirm(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
+	for _, group := range [][]check{c.checkTop(), c.checkCPI2(), c.checkSlowdown(), c.checkGroups(), c.checkFeedback(), c.checkConfirm(), c.checkCPU(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
 		for _, ch := range group {
 			if !ch.ok {
 				return ch.key, ch.want
@@ -75,16 +75,6 @@ func (c *Config) Validate() (key, why string) {
 		return c.ruleOf(err), err.Error()
 	}
 	return "", ""
-}
-
-// ruleOf finds the last rule that a match error names.
-func (c *Config) ruleOf(err error) string {
-	for i := len(c.Tasks) - 1; i >= 0; i-- {
-		if strings.Contains(err.Error(), fmt.Sprintf("match %q", c.Tasks[i].Match)) {
-			return fmt.Sprintf("tasks[%d].match", i)
-		}
-	}
-	return "tasks"
 }
 
 func (c *Config) checkTop() []check {
@@ -162,7 +152,10 @@ func (c *Config) checkSlowdown() []check {
 
 func (c *Config) checkAgent() []check {
 	a := &c.Agent
-	checks := []check{atLeast("agent.discover_every", a.DiscoverEvery, 100*time.Millisecond)}
+	checks := []check{
+		atLeast("agent.discover_every", a.DiscoverEvery, 100*time.Millisecond),
+		{"agent.pulse", a.Pulse >= 10*time.Millisecond && a.Pulse <= time.Second, fmt.Sprintf("is %s; expected 10ms to 1s", a.Pulse)},
+	}
 	for _, p := range []struct{ key, path string }{
 		{"agent.state_dir", a.StateDir}, {"agent.socket", a.Socket}, {"agent.kill_switch", a.KillSwitch},
 	} {
@@ -170,30 +163,6 @@ func (c *Config) checkAgent() []check {
 	}
 	// The kernel's sockaddr_un holds 107 characters.
 	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})
-}
-
-func (c *Config) checkTasks() []check {
-	checks := []check{{"tasks", len(c.Tasks) > 0, "is missing; expected at least one rule with match, job and class"}}
-	for i := range c.Tasks {
-		t := &c.Tasks[i]
-		k := func(name string) string { return fmt.Sprintf("tasks[%d].%s", i, name) }
-		var class model.Class
-		var imp model.Importance
-		classErr := class.UnmarshalText([]byte(t.Class))
-		checks = append(checks,
-			check{k("job"), t.Job != "", "is missing: every task belongs to a job"},
-			check{k("class"), classErr == nil, fmt.Sprintf("is %q; expected LC, BE or system", t.Class)},
-			check{k("importance"), t.Importance == "" || imp.UnmarshalText([]byte(t.Importance)) == nil, fmt.Sprintf("is %q; expected best-effort, batch or critical", t.Importance)},
-			check{k("importance"), t.Importance == "" || class == model.BE, "only BE tasks have an importance"},
-			check{k("class"), !c.jobHasOtherClass(i), fmt.Sprintf("job %q has another class in an earlier rule", t.Job)},
-		)
-	}
-	return checks
-}
-
-// jobHasOtherClass: a job is a set of like tasks.
-func (c *Config) jobHasOtherClass(i int) bool {
-	return slices.ContainsFunc(c.Tasks[:i], func(t Task) bool { return t.Job == c.Tasks[i].Job && t.Class != c.Tasks[i].Class })
 }
 
 func (c *Config) checkSLO() []check {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
@@ -45,6 +44,7 @@ func (c *Config) Params(platform string) engine.Params {
 		MinSuspectCPU: c.Slowdown.MinSuspectCPU, Margin: c.Slowdown.MarginOverMedian, Steady: c.Slowdown.MarginOverSteady,
 	}
 	c.beyond(&e.Hardcap)
+	e.CPU = c.cpuParams()
 	for src := range model.NumSources {
 		e.Sources[src] = slices.Contains(c.Signals, src.String())
 	}
@@ -67,18 +67,4 @@ func (c *Config) beyond(h *hardcap.Params) {
 		Enabled: n.Enabled, Margin: n.Margin, Windows: n.Windows, UsageShare: n.UsageShare, Drop: n.Drop, Sigmas: n.Sigmas,
 		MaxPerIncident: n.MaxPerIncident, MaxPerHour: n.MaxPerHour,
 	}
-}
-
-// Rules returns the task rules of a checked configuration.
-func (c *Config) Rules() []match.Rule {
-	rules := make([]match.Rule, len(c.Tasks))
-	for i := range c.Tasks {
-		t := &c.Tasks[i]
-		rules[i] = match.Rule{Glob: t.Match, Job: t.Job, Production: t.Production, Eligible: t.Eligible}
-		_ = rules[i].Class.UnmarshalText([]byte(t.Class)) // checked by Validate
-		if t.Importance != "" {
-			_ = rules[i].Importance.UnmarshalText([]byte(t.Importance))
-		}
-	}
-	return rules
 }

@@ -137,9 +137,9 @@ func printReport(w io.Writer, rep *node.Report) error {
 		return err
 	}
 	for _, it := range rep.Items {
-		line := fmt.Sprintf("%-12s %s: %s", it.Kind, it.Path, limitText(it.Now))
+		line := fmt.Sprintf("%-12s %s: %s", it.Kind, it.Path, settingText(it.Now))
 		if it.Kind == node.LeftForeign {
-			line += fmt.Sprintf(" (not ours; we had found %s)", limitText(it.Found))
+			line += fmt.Sprintf(" (not ours; we had found %s)", settingText(it.Found))
 		}
 		if it.Error != "" {
 			line += ": " + it.Error

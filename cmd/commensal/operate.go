@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/model"
 )
@@ -169,28 +172,69 @@ func valueText(v model.Value, format string) string {
 	return fmt.Sprintf(format, v.V)
 }
 
-func limitText(m model.CPUMax) string {
-	if m.QuotaUsec < 0 {
+// settingText describes what a knob is set to.
+func settingText(s model.Setting) string {
+	switch {
+	case s.Knob != model.CPUBandwidth:
+		return s.String()
+	case s.QuotaUsec < 0:
 		return "no limit"
+	case s.BurstUsec > 0:
+		return fmt.Sprintf("%.3g CPU (%d us in %d us, burst %d us)", s.Ratio(), s.QuotaUsec, s.PeriodUsec, s.BurstUsec)
 	}
-	return fmt.Sprintf("%.3g CPU (%d us in %d us)", m.Ratio(), m.QuotaUsec, m.PeriodUsec)
+	return fmt.Sprintf("%.3g CPU (%d us in %d us)", s.Ratio(), s.QuotaUsec, s.PeriodUsec)
 }
 
 func printHeld(w io.Writer, st *agent.Status) {
-	for _, h := range st.Held {
+	printPlaces(w, st)
+	for i := range st.Held {
+		h := &st.Held[i]
+		if h.Knob == model.CPUPlace && h.State == engine.KnobHeld.String() {
+			continue // with the others that are there
+		}
 		fmt.Fprintf(w, "\n%s: %s", h.Path, h.State)
 		if h.Cap > 0 {
-			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", limitText(h.Written), limitText(h.Found), h.Seconds)
+			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", settingText(h.Written), settingText(h.Found), h.Seconds)
 		}
 		if h.Why != "" {
 			fmt.Fprintf(w, " (%s)", h.Why)
 		}
 		for _, c := range h.Claims {
-			fmt.Fprintf(w, "\n  claim of %s: %s", c.Owner, c.Reason)
+			fmt.Fprintf(w, "\n  claim of %s: %s", claimant(&c), c.Reason)
 			if c.Incident != "" {
 				fmt.Fprintf(w, " [%s]", c.Incident)
 			}
 		}
+		fmt.Fprintln(w)
+	}
+}
+
+// claimant says who made a claim.
+func claimant(c *model.Claim) string {
+	if c.Policy == model.PolicyHardcap {
+		return c.Owner.String()
+	}
+	return c.Owner.String() + " " + c.Policy
+}
+
+// printPlaces prints where tasks are held, a line for all that have the same CPUs.
+func printPlaces(w io.Writer, st *agent.Status) {
+	tasks := map[string][]string{}
+	for i := range st.Held {
+		if h := &st.Held[i]; h.Knob == model.CPUPlace && h.State == engine.KnobHeld.String() {
+			text := settingText(h.Written)
+			tasks[text] = append(tasks[text], h.Path)
+		}
+	}
+	const names = 3
+	for _, text := range slices.Sorted(maps.Keys(tasks)) {
+		list := tasks[text]
+		fmt.Fprintf(w, "\n%s: %s", text, strings.Join(list[:min(len(list), names)], ", "))
+		if n := len(list) - names; n > 0 {
+			fmt.Fprintf(w, " and %d more", n)
+		}
+	}
+	if len(tasks) > 0 {
 		fmt.Fprintln(w)
 	}
 }

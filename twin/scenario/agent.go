@@ -27,6 +27,7 @@ type shell struct {
 
 	in      engine.Input
 	snap    model.Snapshot
+	pulse   model.Pulse
 	results []model.Result
 	pending []model.Command
 	kill    bool
@@ -36,7 +37,7 @@ func newShell(p *Plan, bed Bed, mode model.Mode) *shell {
 	c := &p.config
 	s := &shell{
 		plan: p, bed: bed, params: c.Params(p.Scenario.Machine.Platform), mode: mode,
-		schedule: cadence.New(c.CPI2.SamplingDuration, c.CPI2.SamplingFrequency),
+		schedule: cadence.New(c.Pace()),
 	}
 	s.start(0)
 	return s
@@ -78,24 +79,31 @@ func teach(st *engine.State, platform string, sp *Spec, now int64) {
 }
 
 // next returns when the agent takes its next turn after a time.
-func (s *shell) next(now int64) (at int64, mark model.WindowMark) {
-	at, mark = s.schedule.Next(now - s.origin)
-	return at + s.origin, mark
+func (s *shell) next(now int64) (at int64, t cadence.Turn) {
+	at, t = s.schedule.Next(now - s.origin)
+	return at + s.origin, t
 }
 
 // tick takes one turn: observe, step, apply. What was applied stands in s.results.
-func (s *shell) tick(mark model.WindowMark) (*engine.Output, error) {
+func (s *shell) tick(t cadence.Turn) (*engine.Output, error) {
 	now := s.bed.Machine().NowNsec()
 	s.in.Seq++
-	s.in.Snapshot, s.in.MonoNsec, s.in.WallNsec = nil, now, twin.EpochNsec+now
-	if mark != 0 {
-		if err := s.bed.Observe(mark, &s.snap); err != nil {
+	s.in.Snapshot, s.in.Pulse, s.in.MonoNsec, s.in.WallNsec = nil, nil, now, twin.EpochNsec+now
+	if t.Mark != 0 {
+		if err := s.bed.Observe(t.Mark, &s.snap); err != nil {
 			return nil, fmt.Errorf("observe: %w", err)
 		}
 		s.in.Snapshot = &s.snap
 		s.in.MonoNsec = s.snap.MonoNsec
 	}
-	s.in.Knobs = s.bed.Knobs(s.in.Knobs[:0])
+	if t.Pulse {
+		s.bed.Pulse(t.Detail, &s.pulse)
+		s.in.Pulse = &s.pulse
+	}
+	s.in.Knobs = s.in.Knobs[:0]
+	if t.Compare {
+		s.in.Knobs = s.bed.Knobs(s.in.Knobs)
+	}
 	s.in.Results, s.results = s.results, s.in.Results[:0]
 	s.in.Commands, s.pending = s.pending, s.in.Commands[:0]
 	s.in.KillSwitch = s.kill

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -120,7 +121,7 @@ func (r *runner) restart(down time.Duration) error {
 		r.byNum = map[model.TaskNum]int{}
 		r.agent.start(r.m.NowNsec())
 		r.story.say(r, "the agent starts")
-		r.turn(r.m.NowNsec(), model.WindowStart)
+		r.turn(r.m.NowNsec(), cadence.First())
 		return nil
 	})
 	return nil

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
@@ -146,7 +147,7 @@ func (r *runner) schedule() {
 		r.scheduleEvent(i, int64(s.Timeline[i].At))
 	}
 	r.meters.schedule(r)
-	r.turn(0, model.WindowStart)
+	r.turn(0, cadence.First())
 }
 
 // startsByEvent: a task whose first event is a start is not there before.
@@ -285,18 +286,18 @@ func (r *runner) stop(i int) error {
 }
 
 // turn puts the agent's next turn on the agenda.
-func (r *runner) turn(at int64, mark model.WindowMark) {
+func (r *runner) turn(at int64, t cadence.Turn) {
 	life := r.life
 	r.agenda.note(at, orderAgent, func() error {
 		if r.down || life != r.life {
 			return nil
 		}
-		out, err := r.agent.tick(mark)
+		out, err := r.agent.tick(t)
 		if err != nil {
 			return err
 		}
 		for k := range r.agent.snap.Added {
-			if mark != 0 {
+			if t.Mark != 0 {
 				r.meet(&r.agent.snap.Added[k])
 			}
 		}

@@ -111,17 +111,17 @@ func limitFile(name string) bool {
 // journaled makes sure that the journal speaks of what stands in a group.
 func (v *witness) journaled(w *world, g *watchedGroup) {
 	c, err := journal.ReadOn(w.disk, journalPath)
-	i := slices.IndexFunc(c.Limits, func(l journal.Limit) bool { return l.Path == g.path && l.Inode == g.inode })
+	i := slices.IndexFunc(c.Limits, func(l journal.Limit) bool { return l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth })
 	if i < 0 {
 		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal does not know of it (%v)", g.path, g.now, err))
 		return
 	}
 	l := c.Limits[i]
 	l.ReadBack = nil // not yet: this is the write
-	if !g.mixed && !l.Ours(g.now) && g.now != l.Found {
+	if !g.mixed && !l.Ours(model.Bandwidth(g.now)) && g.now != l.Found.CPUMax {
 		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal says from %v to %v", g.path, g.now, l.Before, l.Intended))
 	}
-	if !g.isRightful(l.Found) {
+	if !g.isRightful(l.Found.CPUMax) {
 		w.fail(checkJournal, fmt.Sprintf("%s: the journal would put back %v; rightful is %v", g.path, l.Found, g.rightful))
 	}
 }
@@ -308,8 +308,8 @@ func (w *world) room(g *watchedGroup) bool {
 	// What a restore would write, where the journal says so.
 	c, _ := journal.ReadOn(w.disk, journalPath)
 	for i := range c.Limits {
-		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode {
-			return fits(l.Found)
+		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth {
+			return fits(l.Found.CPUMax)
 		}
 	}
 	return slices.ContainsFunc(g.rightful, fits)

@@ -26,7 +26,7 @@ type life struct {
 	schedule cadence.Schedule
 	origin   int64
 	at       int64 // of the next turn, since origin
-	mark     model.WindowMark
+	next     cadence.Turn
 	death    *event // that is under way, nil for none
 	offTurns int    // turns since the kill switch was put there
 }
@@ -49,7 +49,7 @@ func (w *world) start() {
 	w.born++
 	w.res.Lives++
 	o := w.inj.Begin("agent", 0)
-	l := &life{owner: o, at: 0, mark: model.WindowStart, guarded: true}
+	l := &life{owner: o, at: 0, next: cadence.First(), guarded: true}
 	w.turning = true
 	err := w.open(l)
 	w.turning = false
@@ -98,7 +98,7 @@ func (w *world) open(l *life) error {
 		Host: w.wrapHost(l.host), Engine: engine.New(params), Record: l.rec, Clock: w.clock, Jobs: jobs, Log: w.quiet,
 		KillSwitch: func() bool { return w.killSwitch }, KillSwitchPath: "/run/off",
 	})
-	l.schedule = cadence.New(c.CPI2.SamplingDuration, c.CPI2.SamplingFrequency)
+	l.schedule = cadence.New(c.Pace())
 	l.origin = w.now()
 	return nil
 }
@@ -106,20 +106,19 @@ func (w *world) open(l *life) error {
 // turn is the loop's: one tick, and when the next one is.
 func (w *world) turn() {
 	l := w.life
-	mark := l.mark
-	w.turnWith(mark)
+	w.turnWith(l.next)
 	if w.life != l {
 		return
 	}
 	l.guarded = true // the loop looks after its guardian
-	l.at, l.mark = l.schedule.Next(max(l.at, w.now()-l.origin))
+	l.at, l.next = l.schedule.Next(max(l.at, w.now()-l.origin))
 }
 
 // turnWith takes one turn and lets the checkers look.
-func (w *world) turnWith(mark model.WindowMark) {
+func (w *world) turnWith(t cadence.Turn) {
 	l := w.life
 	w.turning = true
-	out := l.core.Tick(mark)
+	out := l.core.Turn(t)
 	w.turning = false
 	w.res.Turns++
 	if l.owner.Killed() {

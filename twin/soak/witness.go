@@ -194,8 +194,8 @@ const maxRightful = 32
 func (v *witness) mistakable(g *watchedGroup) bool {
 	c, _ := journal.ReadOn(v.w.disk, journalPath)
 	for i := range c.Limits {
-		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode {
-			return l.Ours(g.now)
+		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth {
+			return l.Ours(model.Bandwidth(g.now))
 		}
 	}
 	return false

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
@@ -304,5 +305,5 @@ func (w *world) operator(e *event) {
 			}
 		}
 	}
-	w.turnWith(0) // an operator does not wait for the next second
+	w.turnWith(cadence.Turn{Compare: true}) // an operator does not wait for the next second
 }

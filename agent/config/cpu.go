@@ -1,0 +1,181 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/cpupool"
+	"github.com/commensal-io/commensal/policy/cpuset"
+)
+
+// CPUSet parts the CPUs between LC and BE (seed 000).
+type CPUSet struct {
+	Mode            string        `yaml:"mode"`
+	FloorCores      int           `yaml:"floor_cores"`
+	FloorShare      float64       `yaml:"floor_share"`
+	ReserveCores    int           `yaml:"reserve_cores"`
+	TargetSiblings  float64       `yaml:"target_siblings"`
+	TargetAlone     float64       `yaml:"target_alone"`
+	FullUtilisation float64       `yaml:"full_utilisation"`
+	Hold            time.Duration `yaml:"hold"`
+	HoldFactor      float64       `yaml:"hold_factor"`
+	HoldMax         time.Duration `yaml:"hold_max"`
+	Hysteresis      float64       `yaml:"hysteresis"`
+	GiveEvery       time.Duration `yaml:"give_every"`
+	Quiet           time.Duration `yaml:"quiet"`
+	Blind           time.Duration `yaml:"blind"`
+	Sockets         string        `yaml:"sockets"` // spread or gather
+}
+
+// CPUPool raises and lowers the quotas of shared LC tasks (seed 001, section 4.1).
+type CPUPool struct {
+	Mode             string        `yaml:"mode"`
+	Interval         time.Duration `yaml:"interval"`
+	UtilisationHigh  float64       `yaml:"utilisation_high"`
+	Increase         float64       `yaml:"increase"`
+	Decrease         float64       `yaml:"decrease"`
+	MaxFactor        float64       `yaml:"max_factor"`
+	BurstyBelow      float64       `yaml:"bursty_below"`
+	BelowOriginal    bool          `yaml:"below_original"`
+	FloorFactor      float64       `yaml:"floor_factor"`
+	GiveBack         time.Duration `yaml:"give_back"`
+	EarlyUtilisation float64       `yaml:"early_utilisation"`
+	Early            time.Duration `yaml:"early"`
+}
+
+// Burst lets LC tasks save up what they do not use of their quota (seed 001, section 4.1).
+type Burst struct {
+	Mode            string        `yaml:"mode"`
+	Bucket          float64       `yaml:"bucket"`
+	UserSpace       bool          `yaml:"user_space"`
+	MaxRaise        float64       `yaml:"max_raise"`
+	MinRaise        float64       `yaml:"min_raise"`
+	MaxOverspend    float64       `yaml:"max_overspend"`
+	NearShare       float64       `yaml:"near_share"`
+	Quiet           time.Duration `yaml:"quiet"`
+	Rest            time.Duration `yaml:"rest"`
+	MaxWritesPerSec float64       `yaml:"max_writes_per_sec"`
+}
+
+// defaultsOfCPU fills in the sections with what their policies argue for.
+func (c *Config) defaultsOfCPU() {
+	s, p, b := cpuset.Defaults(), cpupool.Defaults(), burst.Defaults()
+	mode := model.ModeObserve.String()
+	c.CPUSet = CPUSet{
+		Mode: mode, FloorCores: s.FloorCores, FloorShare: s.FloorShare, ReserveCores: s.ReserveCores,
+		TargetSiblings: s.TargetSiblings, TargetAlone: s.TargetAlone, FullUtilisation: s.FullUtilisation,
+		Hold: time.Duration(s.HoldNsec), HoldFactor: s.HoldFactor, HoldMax: time.Duration(s.HoldMaxNsec), Hysteresis: s.Hysteresis,
+		GiveEvery: time.Duration(s.GiveEveryNsec), Quiet: time.Duration(s.QuietNsec), Blind: time.Duration(s.BlindNsec), Sockets: s.Sockets,
+	}
+	c.CPUPool = CPUPool{
+		Mode: mode, Interval: time.Duration(p.IntervalNsec), UtilisationHigh: p.UtilisationHigh, Increase: p.Increase, Decrease: p.Decrease,
+		MaxFactor: p.MaxFactor, BurstyBelow: p.BurstyBelow, BelowOriginal: p.BelowOriginal, FloorFactor: p.FloorFactor,
+		GiveBack: time.Duration(p.GiveBackNsec), EarlyUtilisation: p.EarlyUtilisation, Early: time.Duration(p.EarlyNsec),
+	}
+	c.Burst = Burst{
+		Mode: mode, Bucket: b.Bucket, UserSpace: b.UserSpace, MaxRaise: b.MaxRaise, MinRaise: b.MinRaise, MaxOverspend: b.MaxOverspend,
+		NearShare: b.NearShare, Quiet: time.Duration(b.QuietNsec), Rest: time.Duration(b.RestNsec), MaxWritesPerSec: b.MaxWritesPerSec,
+	}
+}
+
+// cpuParams returns what the sections say to the engine.
+func (c *Config) cpuParams() engine.CPUParams {
+	s, p, b := &c.CPUSet, &c.CPUPool, &c.Burst
+	out := engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults()}
+	for _, m := range []struct {
+		dst  *model.Mode
+		text string
+	}{{&out.CPUSetMode, s.Mode}, {&out.CPUPoolMode, p.Mode}, {&out.BurstMode, b.Mode}} {
+		_ = m.dst.UnmarshalText([]byte(m.text)) // checked by Validate
+	}
+	d := &out.CPUSet
+	d.FloorCores, d.FloorShare, d.ReserveCores = s.FloorCores, s.FloorShare, s.ReserveCores
+	d.TargetSiblings, d.TargetAlone, d.FullUtilisation = s.TargetSiblings, s.TargetAlone, s.FullUtilisation
+	d.HoldNsec, d.HoldFactor, d.HoldMaxNsec, d.Hysteresis = s.Hold.Nanoseconds(), s.HoldFactor, s.HoldMax.Nanoseconds(), s.Hysteresis
+	d.GiveEveryNsec, d.QuietNsec, d.BlindNsec, d.Sockets = s.GiveEvery.Nanoseconds(), s.Quiet.Nanoseconds(), s.Blind.Nanoseconds(), s.Sockets
+	q := &out.CPUPool
+	q.IntervalNsec, q.UtilisationHigh, q.Increase, q.Decrease = p.Interval.Nanoseconds(), p.UtilisationHigh, p.Increase, p.Decrease
+	q.MaxFactor, q.BurstyBelow, q.BelowOriginal, q.FloorFactor = p.MaxFactor, p.BurstyBelow, p.BelowOriginal, p.FloorFactor
+	q.GiveBackNsec, q.EarlyUtilisation, q.EarlyNsec = p.GiveBack.Nanoseconds(), p.EarlyUtilisation, p.Early.Nanoseconds()
+	r := &out.Burst
+	r.Bucket, r.UserSpace, r.MaxRaise, r.MinRaise, r.MaxOverspend = b.Bucket, b.UserSpace, b.MaxRaise, b.MinRaise, b.MaxOverspend
+	r.NearShare, r.QuietNsec, r.RestNsec, r.MaxWritesPerSec = b.NearShare, b.Quiet.Nanoseconds(), b.Rest.Nanoseconds(), b.MaxWritesPerSec
+	return out
+}
+
+// Pace returns how often the agent takes a turn, and of which kind. Only what acts within
+// a tenth of a second needs fast readings: the border between LC and BE cores, and buckets in
+// user space. Policies that observe look once a second, as does the pool, whose period is
+// seconds; with all of them off there are no pulses.
+func (c *Config) Pace() cadence.Pace {
+	p := cadence.Pace{Duration: c.CPI2.SamplingDuration, Frequency: c.CPI2.SamplingFrequency}
+	off, enforce := model.ModeOff.String(), model.ModeEnforce.String()
+	buckets := c.Burst.Mode == enforce && c.Burst.UserSpace
+	if c.CPUSet.Mode != off || c.CPUPool.Mode != off || c.Burst.Mode != off {
+		p.Pulse = cadence.TickEvery
+	}
+	if c.CPUPool.Mode != off || c.Burst.Mode != off {
+		p.Detail = c.CPUPool.Interval
+	}
+	if c.CPUSet.Mode == enforce || buckets {
+		p.Pulse = c.Agent.Pulse
+	}
+	if buckets {
+		p.Detail = p.Pulse
+	}
+	return p
+}
+
+func (c *Config) checkCPU() []check {
+	mode := func(key, text string) check {
+		var m model.Mode
+		return check{key, m.UnmarshalText([]byte(text)) == nil, fmt.Sprintf("is %q; expected off, observe or enforce", text)}
+	}
+	s, p, b := &c.CPUSet, &c.CPUPool, &c.Burst
+	within := func(key string, v, lo, hi time.Duration) check {
+		return check{key, v >= lo && v <= hi, fmt.Sprintf("is %s; expected %s to %s", v, lo, hi)}
+	}
+	return []check{
+		mode("cpuset.mode", s.Mode),
+		{"cpuset.floor_cores", s.FloorCores >= 1 && s.FloorCores <= maxCores, fmt.Sprintf("is %d; expected at least 1: a cpuset cannot be empty", s.FloorCores)},
+		between("cpuset.floor_share", s.FloorShare, 0, 0.9, "of the cores"),
+		{"cpuset.reserve_cores", s.ReserveCores >= 0 && s.ReserveCores <= maxCores, fmt.Sprintf("is %d; expected 0 to %d", s.ReserveCores, maxCores)},
+		between("cpuset.target_siblings", s.TargetSiblings, 0.05, 1, "a utilisation"),
+		between("cpuset.target_alone", s.TargetAlone, 0.05, 1, "a utilisation"),
+		between("cpuset.full_utilisation", s.FullUtilisation, max(s.TargetSiblings, s.TargetAlone), 1, "a utilisation, not below the targets"),
+		within("cpuset.hold", s.Hold, 100*time.Millisecond, time.Hour),
+		between("cpuset.hold_factor", s.HoldFactor, 0, 1e6, "of the time for which a core was needed"),
+		within("cpuset.hold_max", s.HoldMax, s.Hold, 24*time.Hour),
+		between("cpuset.hysteresis", s.Hysteresis, 0, 1, "a share of the load"),
+		within("cpuset.give_every", s.GiveEvery, 10*time.Millisecond, time.Hour),
+		within("cpuset.quiet", s.Quiet, time.Second, 24*time.Hour),
+		within("cpuset.blind", s.Blind, 100*time.Millisecond, time.Hour),
+		{"cpuset.sockets", s.Sockets == cpuset.Spread || s.Sockets == cpuset.Gather, fmt.Sprintf("is %q; expected spread or gather", s.Sockets)},
+
+		mode("cpu_pool.mode", p.Mode),
+		within("cpu_pool.interval", p.Interval, time.Second, time.Hour),
+		between("cpu_pool.utilisation_high", p.UtilisationHigh, 0.05, 1, "a utilisation"),
+		between("cpu_pool.increase", p.Increase, 0.01, 10, "of the original quota"),
+		between("cpu_pool.decrease", p.Decrease, 0.01, 0.99, "of the quota is left"),
+		between("cpu_pool.max_factor", p.MaxFactor, 1, 1000, "times the original quota"),
+		between("cpu_pool.bursty_below", p.BurstyBelow, 0.01, 1, "of the original quota"),
+		between("cpu_pool.floor_factor", p.FloorFactor, 0.01, 1, "of the original quota"),
+		within("cpu_pool.give_back", p.GiveBack, 0, 24*time.Hour),
+		between("cpu_pool.early_utilisation", p.EarlyUtilisation, 0, 1, "a utilisation; 0: never"),
+		within("cpu_pool.early", p.Early, 50*time.Millisecond, time.Minute),
+
+		mode("burst.mode", b.Mode),
+		between("burst.bucket", b.Bucket, 0.01, 1000, "times the quota"),
+		between("burst.max_raise", b.MaxRaise, 1, 1000, "times the original quota"),
+		between("burst.min_raise", b.MinRaise, 1, b.MaxRaise, "times the original quota, not above max_raise"),
+		between("burst.max_overspend", b.MaxOverspend, 0, 1000, "times the original quota"),
+		between("burst.near_share", b.NearShare, 0.01, 1, "of what the kernel could give"),
+		within("burst.quiet", b.Quiet, 10*time.Millisecond, time.Hour),
+		within("burst.rest", b.Rest, 0, time.Hour),
+		between("burst.max_writes_per_sec", b.MaxWritesPerSec, 0.1, 1e6, "writes"),
+	}
+}

@@ -1,0 +1,85 @@
+package record
+
+import (
+	"encoding/binary"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+func pulseFields(p *model.Pulse) [pulseCounters]*model.Counter {
+	return [...]*model.Counter{&p.LCUsage, &p.BEUsage}
+}
+
+func taskPulseFields(t *model.TaskPulse) [taskPulseCounters]*model.Counter {
+	return [...]*model.Counter{&t.Usage, &t.Periods, &t.Throttled}
+}
+
+// before returns what the pulse of a task is differenced against: that of the last pulse
+// with detail. j is where to begin to look, and where the search ended.
+func (c *coder) before(num model.TaskNum, j int) (model.TaskPulse, int) {
+	list := c.pulse.Tasks
+	for j < len(list) && list[j].Num < num {
+		j++
+	}
+	if j < len(list) && list[j].Num == num {
+		return list[j], j
+	}
+	return model.TaskPulse{}, j
+}
+
+func (c *coder) encodePulse(b []byte, p *model.Pulse) []byte {
+	b = binary.AppendVarint(b, p.MonoNsec)
+	now, was := pulseFields(p), pulseFields(&c.pulse)
+	b = appendCounters(b, now[:], was[:])
+	b = binary.AppendUvarint(b, uint64(len(p.Tasks)))
+	j := 0
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		var prev model.TaskPulse
+		prev, j = c.before(t.Num, j)
+		b = binary.AppendUvarint(b, uint64(t.Num))
+		now, was := taskPulseFields(t), taskPulseFields(&prev)
+		b = appendCounters(b, now[:], was[:])
+	}
+	c.keepPulse(p)
+	return b
+}
+
+func (c *coder) keepPulse(p *model.Pulse) {
+	tasks := c.pulse.Tasks
+	if len(p.Tasks) > 0 {
+		tasks = append(tasks[:0], p.Tasks...)
+	}
+	c.pulse = *p
+	c.pulse.Tasks = tasks
+}
+
+func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {
+	*p = model.Pulse{MonoNsec: cur.varint(), Tasks: p.Tasks[:0]}
+	now, was := pulseFields(p), pulseFields(&c.pulse)
+	readCounters(cur, now[:], was[:])
+	n := cur.uvarint()
+	if n > uint64(len(cur.b)) { // a task takes more than a byte
+		cur.fail("more tasks than bytes")
+		return
+	}
+	j := 0
+	for range n {
+		t := model.TaskPulse{Num: model.TaskNum(cur.uvarint())}
+		var prev model.TaskPulse
+		prev, j = c.before(t.Num, j)
+		now, was := taskPulseFields(&t), taskPulseFields(&prev)
+		readCounters(cur, now[:], was[:])
+		if k := len(p.Tasks); k > 0 && p.Tasks[k-1].Num >= t.Num {
+			cur.fail("tasks are not in order")
+		}
+		if cur.err != nil {
+			return
+		}
+		p.Tasks = append(p.Tasks, t)
+	}
+	c.keepPulse(p)
+	if len(p.Tasks) == 0 {
+		p.Tasks = nil // as the host says where it was not asked for detail
+	}
+}
