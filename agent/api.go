@@ -151,6 +151,9 @@ func (a *Agent) handleStatus(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusServiceUnavailable, Answer{Error: err.Error()})
 		return
 	}
+	if r.URL.Query().Has("brief") {
+		st.shorten()
+	}
 	reply(w, http.StatusOK, st)
 }
 

@@ -41,6 +41,13 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return &st, c.call(ctx, http.MethodGet, "/v1/status", nil, &st)
 }
 
+// Brief asks for the status without specs and suspects, and with the latest incidents only:
+// for who asks each second.
+func (c *Client) Brief(ctx context.Context) (*Status, error) {
+	var st Status
+	return &st, c.call(ctx, http.MethodGet, "/v1/status?brief", nil, &st)
+}
+
 // Command asks the agent to do something.
 func (c *Client) Command(ctx context.Context, req Request) error {
 	b, err := json.Marshal(req)

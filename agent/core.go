@@ -52,6 +52,9 @@ type Core struct {
 	recent   []*model.Incident
 }
 
+// Failing returns the last error of a reading or of the record, "" when there was none.
+func (c *Core) Failing() string { return c.failing }
+
 // NewCore returns a core that has not turned yet.
 func NewCore(p Parts) *Core { return &Core{Parts: p} }
 

@@ -18,6 +18,7 @@ var decisionKinds = [...]string{
 	model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused, model.DecideForeign,
 	model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
 	model.DecideGroup, model.DecideTrial, model.DecideKept, model.DecideNudge, model.DecideRefute, model.DecideStep,
+	model.DecideResize, model.DecideRaise, model.DecideLower, model.DecideBound,
 }
 
 // counts is what the loop counts about itself. Only the loop touches it.

@@ -130,7 +130,7 @@ func TestForeignWriter(t *testing.T) {
 	b.write(task, unlimited)
 	disturb()
 	b.hold(task, "0.05", "10m") // an operator takes it back
-	if h := b.held(task); h.Found != model.CPUMax(foreign) {
+	if h := b.held(task); h.Found != model.Bandwidth(model.CPUMax(foreign)) {
 		t.Errorf("the base is %+v, expected the foreign value", h.Found)
 	}
 	b.must(0, "uncap", task)

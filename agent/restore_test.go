@@ -219,10 +219,10 @@ func TestRebootedJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := model.CPUMax(left[task])
+		v := model.Bandwidth(model.CPUMax(left[task]))
 		limits := []journal.Limit{{
-			Task: task, Path: task, Inode: inode, Found: model.CPUMax(unlimited),
-			Before: model.CPUMax(unlimited), Intended: v, ReadBack: &v,
+			Task: task, Path: task, Inode: inode, Found: model.Bandwidth(model.CPUMax(unlimited)),
+			Before: model.Bandwidth(model.CPUMax(unlimited)), Intended: v, ReadBack: &v,
 		}}
 		j, err := journal.Continue(path, "00000000-0000-0000-0000-000000000000", limits)
 		if err != nil {

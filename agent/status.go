@@ -9,6 +9,7 @@ import (
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cpuset"
 )
 
 // Status is what the agent says of itself and of the node.
@@ -22,11 +23,40 @@ type Status struct {
 	StartedAt  time.Time         `json:"started_at"`
 	Windows    uint64            `json:"windows"`
 	Warnings   []string          `json:"warnings"`
+	Node       NodeStatus        `json:"node"`
+	Policies   []PolicyStatus    `json:"policies"`
 	Tasks      []TaskStatus      `json:"tasks"`
 	Specs      []*model.Spec     `json:"specs"`
 	Held       []HeldStatus      `json:"held"`
 	Incidents  []*model.Incident `json:"incidents"` // the latest, oldest first
 	SLO        []SLOStatus       `json:"slo"`
+}
+
+// NodeStatus is the node in the last window, in CPU-sec/sec.
+type NodeStatus struct {
+	CPUs  int         `json:"cpus"`
+	Busy  model.Value `json:"busy"`
+	Steal model.Value `json:"steal"` // what the hypervisor took
+	LC    float64     `json:"lc"`    // of all LC tasks
+	BE    float64     `json:"be"`    // of all BE tasks
+	Other model.Value `json:"other"` // of no task
+	// Pool is the pool of shared LC tasks, as the cpu_pool policy measured it last.
+	Pool PoolStatus `json:"pool"`
+}
+
+// PoolStatus is the CPU pool of shared LC tasks (seed 001, section 4.1).
+type PoolStatus struct {
+	Utilisation model.Value  `json:"utilisation"` // U, 0..1
+	Limit       float64      `json:"limit"`       // above which quotas are halved
+	CPUs        model.CPUSet `json:"cpus,omitzero"`
+}
+
+// PolicyStatus is how far one policy may go.
+type PolicyStatus struct {
+	Name string     `json:"name"`
+	Mode model.Mode `json:"mode"` // as configured
+	Now  model.Mode `json:"now"`  // after kill switch and protection
+	Note string     `json:"note,omitempty"`
 }
 
 // TaskStatus is one task in its last window.
@@ -37,6 +67,12 @@ type TaskStatus struct {
 	Signal    model.Value  `json:"signal"`
 	Threshold float64      `json:"threshold"` // 0: no spec yet
 	Verdict   string       `json:"verdict"`
+	// Slowdown is (run + delay) / run, whatever the signal is.
+	Slowdown model.Value `json:"slowdown"`
+	// Throttled is the share of the CFS periods that passed in which a quota on the task's
+	// path, or below it, stopped it; at most 1. Where its period is not known it is taken to
+	// be the kernel's default.
+	Throttled model.Value `json:"throttled"`
 	// Lacks says what the task does without, and why: "hardware counters: ...".
 	Lacks []string `json:"lacks,omitempty"`
 }
@@ -50,9 +86,14 @@ type HeldStatus struct {
 	Found   model.Setting  `json:"found"`
 	Written model.Setting  `json:"written"`
 	Claims  []model.Claim  `json:"claims"`
-	Seconds float64        `json:"seconds_left"`
-	Why     string         `json:"why,omitempty"`
+	// NowNsec is the status's, by which claims expire.
+	NowNsec int64   `json:"now_nsec"`
+	Seconds float64 `json:"seconds_left"` // of the longest claim
+	Why     string  `json:"why,omitempty"`
 }
+
+// Left returns the seconds until a claim of the knob expires.
+func (h *HeldStatus) Left(c *model.Claim) float64 { return float64(c.ExpiresNsec-h.NowNsec) / 1e9 }
 
 // status is called in the loop.
 func (a *Agent) status() *Status {
@@ -61,17 +102,16 @@ func (a *Agent) status() *Status {
 		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Mode, ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
 		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
 		Warnings: append([]string{}, a.warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
-		Tasks: []TaskStatus{}, Specs: []*model.Spec{}, Held: []HeldStatus{}, SLO: a.slo.status(),
+		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),
 	}
 	if a.core.failing != "" {
 		st.Warnings = append(st.Warnings, a.core.failing)
 	}
 	for i := range s.Tracks {
-		t := &s.Tracks[i]
-		st.Tasks = append(st.Tasks, TaskStatus{
-			Task: s.Tasks.Tasks[i], CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict.String(),
-		})
+		st.Tasks = append(st.Tasks, a.task(&s.Tasks.Tasks[i], &s.Tracks[i]))
 	}
+	a.node(st)
+	a.policies(st)
 	a.lacking(st)
 	for i := range s.Specs.Entries {
 		if sp := s.Specs.Entries[i].Spec; sp != nil {
@@ -83,6 +123,81 @@ func (a *Agent) status() *Status {
 	}
 	return st
 }
+
+// briefIncidents is how many incidents a brief status has.
+const briefIncidents = 12
+
+// shorten leaves out what makes a status long and a live view does not show: specs, and of
+// incidents all but the latest, of which the suspects. Incidents are shared with other
+// answers, and are copied.
+func (st *Status) shorten() {
+	st.Specs = []*model.Spec{}
+	st.Incidents = st.Incidents[max(0, len(st.Incidents)-briefIncidents):]
+	for i, inc := range st.Incidents {
+		c := *inc
+		c.Rounds = slices.Clone(c.Rounds)
+		for j := range c.Rounds {
+			c.Rounds[j].Suspects = []model.Suspect{}
+		}
+		st.Incidents[i] = &c
+	}
+}
+
+// defaultPeriodUsec is cfs_period_us of a group that nobody gave another one.
+const defaultPeriodUsec = 100_000
+
+// task is one task in its last window.
+func (a *Agent) task(task *model.Task, t *engine.Track) TaskStatus {
+	st := TaskStatus{
+		Task: *task, CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict.String(),
+		Slowdown: t.Slowdown, Throttled: t.ThrottledRate,
+	}
+	if st.Throttled.Outcome == model.OK && st.Throttled.V > 0 {
+		found, _ := a.core.Engine.State.Ledger.InForce(task.Num, model.CPUBandwidth)
+		st.Throttled.V = min(1, st.Throttled.V*float64(cmp.Or(max(found.PeriodUsec, 0), defaultPeriodUsec))/1e6)
+	}
+	return st
+}
+
+// node sums up the tasks, which must be in st already.
+func (a *Agent) node(st *Status) {
+	e := a.core.Engine
+	n := &e.State.Node
+	st.Node = NodeStatus{CPUs: n.CPUs, Busy: n.Busy, Steal: n.Steal, Other: n.Unmanaged}
+	for i := range st.Tasks {
+		t := &st.Tasks[i]
+		switch {
+		case t.CPU.Outcome != model.OK:
+		case t.Class == model.LC:
+			st.Node.LC += t.CPU.V
+		case t.Class == model.BE:
+			st.Node.BE += t.CPU.V
+		}
+	}
+	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: e.PoolCPUs()}
+}
+
+// policies says how far each policy may go, and what there is to know of it.
+func (a *Agent) policies(st *Status) {
+	e := a.core.Engine
+	st.Policies = []PolicyStatus{{Name: hardCap, Mode: e.Params.Mode, Now: e.State.LastMode}}
+	for _, m := range e.CPUModes() {
+		p := PolicyStatus{Name: m.Policy, Mode: m.Configured, Now: m.Now}
+		if s := &e.State.CPU.CPUSet; m.Policy == model.PolicyCPUSet && m.Configured != model.ModeOff {
+			p.Note = string(s.Status)
+			if s.Status == cpuset.Divided {
+				p.Note = fmt.Sprintf("LC %s, BE %s", s.LCCPUs, s.BECPUs)
+				if m.Now != model.ModeEnforce {
+					p.Note = "would be " + p.Note
+				}
+			}
+		}
+		st.Policies = append(st.Policies, p)
+	}
+}
+
+// hardCap is how people call the policy that has no name.
+const hardCap = "hard_cap"
 
 // maxNames bounds the names in a warning; each task says itself what it lacks.
 const maxNames = 8
@@ -119,7 +234,7 @@ func (a *Agent) lacking(st *Status) {
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
 		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
-		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why,
+		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
 	if k.Ours && k.Kind == model.CPUBandwidth {
 		h.Cap = k.Written.Ratio()
@@ -128,7 +243,7 @@ func (a *Agent) held(k *engine.Knob) HeldStatus {
 		}
 	}
 	for _, c := range k.Claims {
-		h.Seconds = max(h.Seconds, float64(c.ExpiresNsec-a.core.in.MonoNsec)/1e9)
+		h.Seconds = max(h.Seconds, h.Left(&c))
 	}
 	return h
 }

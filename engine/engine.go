@@ -65,8 +65,21 @@ type Track struct {
 	Signal  model.Value     `json:"signal"`
 	CPU     model.Value     `json:"cpu"`
 	Limit   float64         `json:"limit"` // outlier threshold; 0: no spec
+	// Slowdown is (run + delay) / run, and ThrottledRate how many CFS periods a second quotas
+	// throttled, in the last window. Nothing is decided by them here: people look at them.
+	Slowdown      model.Value `json:"slowdown"`
+	ThrottledRate model.Value `json:"throttled_rate"`
 	// Excused is when it was last said that the task's distress is its own doing.
 	ExcusedNsec int64 `json:"excused_nsec"`
+}
+
+// NodeTrack is the node in its last window, for people to look at.
+type NodeTrack struct {
+	CPUs        int         `json:"cpus"`
+	ElapsedNsec int64       `json:"elapsed_nsec"` // 0: there was no window yet
+	Busy        model.Value `json:"busy"`         // CPU-sec/sec of the whole node
+	Unmanaged   model.Value `json:"unmanaged"`    // of it, what no task used
+	Steal       model.Value `json:"steal"`        // CPU-sec/sec
 }
 
 // State is the engine's whole memory. It can be written to a checkpoint and read back.
@@ -83,6 +96,7 @@ type State struct {
 	ProtectOff []string   `json:"protect_off"`
 	Killed     bool       `json:"killed"`
 	BECPU      float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
+	Node       NodeTrack  `json:"node"`
 	LastMode   model.Mode `json:"last_mode"`
 }
 
@@ -257,6 +271,7 @@ func (e *Engine) judge(in *Input) {
 	h := s.History
 	h.Begin(in.MonoNsec)
 	s.BECPU = 0
+	s.Node = NodeTrack{CPUs: e.obs.CPUs, ElapsedNsec: e.obs.ElapsedNsec, Busy: e.obs.Busy, Unmanaged: e.obs.Unmanaged, Steal: e.obs.Steal}
 	j := 0
 	for i := range e.obs.Tasks {
 		o := &e.obs.Tasks[i]
@@ -289,6 +304,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	src := e.source(o)
 	spec := s.Specs.Lookup(task.Job, src)
 	tr.Source, tr.Signal, tr.CPU, tr.Limit = src, o.Signals[src], o.CPU, 0
+	tr.Slowdown, tr.ThrottledRate = o.SlowdownRaw, o.ThrottledRate
 	tr.Verdict = outlier.Judge(&e.Params.Outlier, src, spec, o)
 	limit := math.Inf(1)
 	if spec != nil {

@@ -79,7 +79,7 @@ func (l *Ledger) of(task model.TaskNum) []Knob {
 func (l *Ledger) Hold(task model.TaskNum, incident string) hardcap.Hold {
 	if k := l.knob(task, model.CPUBandwidth); k != nil {
 		for i := range k.Claims {
-			if k.Claims[i].Kind != model.ClaimCap || k.Claims[i].Incident != incident {
+			if c := &k.Claims[i]; c.Kind != model.ClaimCap || c.Policy != model.PolicyHardcap || c.Incident != incident {
 				continue
 			}
 			if k.State == KnobHeld && k.Ours {
@@ -104,14 +104,15 @@ func (l *Ledger) Held(task model.TaskNum) bool {
 	return capOf(l.knob(task, model.CPUBandwidth)) != nil
 }
 
-// capOf returns the first cap that is claimed on a knob, nil when there is none.
+// capOf returns the first cap that is claimed on a knob because of what its task does, nil
+// when there is none. BE that is parked for want of a core (policy/cpuset) is not meant.
 func capOf(k *Knob) *model.Claim {
 	if k == nil {
 		return nil
 	}
 	for i := range k.Claims {
-		if k.Claims[i].Kind == model.ClaimCap {
-			return &k.Claims[i]
+		if c := &k.Claims[i]; c.Kind == model.ClaimCap && c.Policy != model.PolicyCPUSet {
+			return c
 		}
 	}
 	return nil
@@ -182,6 +183,8 @@ func (l *Ledger) refuse(k *Knob, old, c *model.Claim, lim Limits, beCPU float64)
 		return "" // waits where the kernel refused the last write
 	case k != nil && c.MadeNsec < k.RetryAt:
 		return "the kernel refused the last write: " + k.Why
+	case c.Policy == model.PolicyCPUSet:
+		return "" // BE is parked: an operator said that it need not keep a core
 	case old != nil && c.Cap >= granted(old):
 		return "" // takes no more than was granted
 	}
@@ -229,7 +232,7 @@ func (l *Ledger) overLimit(c model.Claim, lim Limits, beCPU float64) string {
 // failed remembers a cap that could not be granted, for the hard-cap policy to ask about.
 // The policies of the CPU see the knob itself.
 func (l *Ledger) failed(c *model.Claim, why string, nowNsec int64) {
-	if c.Kind == model.ClaimCap {
+	if c.Kind == model.ClaimCap && c.Policy == model.PolicyHardcap {
 		l.fail(Failure{Task: c.Task, Incident: c.Incident, Why: why, AtNsec: nowNsec})
 	}
 }

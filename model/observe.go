@@ -53,8 +53,10 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 
 func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	o := TaskObservation{Num: c.Num, CPU: rate(p.Usage, c.Usage, elapsed)}
-	if n, oc := Delta(p.Throttled, c.Throttled); oc == OK {
-		o.ThrottledKnown, o.Throttled = true, n > 0
+	o.ThrottledRate = rate(p.Throttled, c.Throttled, elapsed)
+	if o.ThrottledRate.Outcome == OK {
+		o.ThrottledKnown, o.Throttled = true, o.ThrottledRate.V > 0
+		o.ThrottledRate.V *= 1e9
 	}
 	o.Signals[SourceCPI] = ratio(p.Cycles, c.Cycles, p.Instructions, c.Instructions)
 	o.MPKI = ratio(p.LLCMisses, c.LLCMisses, p.Instructions, c.Instructions)
@@ -114,7 +116,7 @@ func DiscountOwnQueueing(o *TaskObservation, node *Observation, cpus int) {
 	o.Signals[SourceSlowdown] = Known(1 + (raw.V-1)*(1-own))
 }
 
-// rate returns CPU-sec/sec from two readings in nanoseconds.
+// rate returns growth by the nanosecond: CPU-sec/sec of readings in nanoseconds.
 func rate(p, c Counter, elapsedNsec int64) Value {
 	d, oc := Delta(p, c)
 	if oc != OK {

@@ -63,6 +63,9 @@ type TaskObservation struct {
 	// Throttled: a quota on the task's own path throttled it in this window, so that its
 	// delay is no evidence against anyone. Known only with ThrottledKnown.
 	Throttled, ThrottledKnown bool
+	// ThrottledRate is how many CFS periods a second quotas throttled, on the task's own path
+	// and below it: for people, who see how bad it is.
+	ThrottledRate Value
 	// Signals by source. Slowdown has the task's own queueing discounted.
 	Signals [NumSources]Value
 	// SlowdownRaw is (run + delay) / run before own queueing is discounted.

@@ -13,7 +13,7 @@ import (
 func TestForkOfAHost(t *testing.T) {
 	s := newScene(t)
 	s.disturb(t)
-	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}}
+	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000})}
 	s.host.Apply([]model.Change{hold}, nil)
 	f := s.host.Fork()
 	read := func(played bool) (a, b model.Snapshot) {

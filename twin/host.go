@@ -3,7 +3,6 @@
 package twin
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
@@ -14,14 +13,19 @@ import (
 // EpochNsec is the wall clock when a machine starts: a Monday, 2024-01-01 00:00 UTC.
 const EpochNsec = 1_704_067_200_000_000_000
 
-// Host is a simulated machine as the agent sees it.
+// Host is a simulated machine as the agent sees it. Its knobs are as cgroup v2 has them: a
+// task without CPUs of its own runs on all that are online.
 type Host struct {
 	m       *machine.Machine
 	tasks   []entry
 	added   []model.Task
 	removed []model.TaskNum
 	over    uint64 // CPU time of tasks that are gone, ns
-	// PMU says whether the machine has hardware counters.
+	// pulsed is the CPU time of the classes since the agent began, as far as it was read, ns.
+	pulsed struct{ lc, be uint64 }
+	told   bool         // of the topology
+	online model.CPUSet // as it was told
+	// pmu says whether the machine has hardware counters.
 	pmu bool
 }
 
@@ -30,11 +34,20 @@ type entry struct {
 	task  model.Task
 	num   int // of the machine
 	gone  bool
-	held  bool
-	lost  bool         // its hardware counters cannot be read
-	deny  string       // what the kernel answers to writes of its limit; "": it takes them
-	found model.CPUMax // before our first write
-	wrote model.CPUMax // what we wrote last
+	lost  bool   // its hardware counters cannot be read
+	known bool   // an Observe told of it
+	usage uint64 // CPU time when pulsed was last brought up to date
+	knobs [model.NumKnobs]knob
+}
+
+// knob is what is kept of one knob of a task.
+type knob struct {
+	held   bool
+	deny   string        // what the kernel answers to writes; "": it takes them
+	found  model.Setting // before our first write
+	wrote  model.Setting // what we wrote last
+	known  bool          // listed is what a snapshot said last
+	listed model.Setting
 }
 
 var _ node.Host = (*Host)(nil)
@@ -76,6 +89,7 @@ func (h *Host) Stop(num model.TaskNum) error {
 	if err := h.m.Remove(e.num); err != nil {
 		return err
 	}
+	h.follow(e, k.UsageNsec)
 	h.over += k.UsageNsec
 	e.gone = true
 	h.removed = append(h.removed, num)
@@ -91,13 +105,13 @@ func (h *Host) Physical(num model.TaskNum) (int, error) {
 	return e.num, nil
 }
 
-// Stranger writes a task's limit as another program would.
-func (h *Host) Stranger(num model.TaskNum, v model.CPUMax) error {
+// Stranger writes a knob as another program would. The CPUs of a place may be none.
+func (h *Host) Stranger(num model.TaskNum, v model.Setting) error {
 	e := h.find(num)
 	if e == nil {
 		return fmt.Errorf("twin: no task %d", num)
 	}
-	return h.m.SetCPUMax(e.num, machine.CPUMax(v))
+	return h.set(e, v)
 }
 
 // LoseCounters makes a task's hardware counters unreadable, or readable again.
@@ -110,23 +124,31 @@ func (h *Host) LoseCounters(num model.TaskNum, lost bool) error {
 	return nil
 }
 
-// Refuse makes the kernel refuse writes of a task's limit with an error; "" ends that.
-func (h *Host) Refuse(num model.TaskNum, text string) error {
+// Refuse makes the kernel refuse the agent's writes of a task's knob with an error; ""
+// ends that.
+func (h *Host) Refuse(num model.TaskNum, kind model.KnobKind, text string) error {
 	e := h.find(num)
-	if e == nil {
-		return fmt.Errorf("twin: no task %d", num)
+	if e == nil || kind >= model.NumKnobs {
+		return fmt.Errorf("twin: no knob %s of task %d", kind, num)
 	}
-	e.deny = text
+	e.knobs[kind].deny = text
 	return nil
 }
 
 // Reopen is what a new agent finds: every task is new to it. What an earlier one held and
 // did not restore stays in the journal.
 func (h *Host) Reopen() {
-	h.added, h.removed = nil, nil
+	h.added, h.removed, h.told = nil, nil, false
+	h.pulsed.lc, h.pulsed.be = 0, 0
 	for i := range h.tasks {
-		if !h.tasks[i].gone {
-			h.added = append(h.added, h.tasks[i].task)
+		e := &h.tasks[i]
+		if e.gone {
+			continue
+		}
+		h.added = append(h.added, e.task)
+		e.known = false
+		for k := range e.knobs {
+			e.knobs[k].known = false
 		}
 	}
 }
@@ -137,149 +159,6 @@ func (h *Host) find(num model.TaskNum) *entry {
 		return nil
 	}
 	return &h.tasks[num-1]
-}
-
-// Observe implements node.Host.
-func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
-	tasks, online := snap.Tasks[:0], h.m.Online()
-	*snap = model.Snapshot{
-		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
-		Node: model.NodeSample{
-			CPUs: online.Len(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
-		},
-		Added: h.added, Removed: h.removed,
-	}
-	h.added, h.removed = nil, nil
-	// Everything that runs is a task: the sum of what they say leaves nothing over, where
-	// the machine's own figure would leave a rounding that passes for unmanaged CPU.
-	busy := h.over
-	for i := range h.tasks {
-		e := &h.tasks[i]
-		if e.gone {
-			continue
-		}
-		k, err := h.m.Counters(e.num)
-		if err != nil {
-			return err
-		}
-		busy += k.UsageNsec
-		s := model.TaskSample{
-			Num: e.task.Num, Usage: model.Read(k.UsageNsec), Throttled: model.Read(k.Throttled),
-			Run: model.Read(k.UsageNsec), Delay: model.Read(k.DelayNsec),
-		}
-		if h.pmu && !e.lost {
-			s.Cycles, s.RefCycles = model.Read(k.Cycles), model.Read(k.RefCycles)
-			s.Instructions, s.LLCMisses = model.Read(k.Instructions), model.Read(k.LLCMisses)
-		}
-		tasks = append(tasks, s)
-	}
-	snap.Tasks, snap.Node.Busy = tasks, model.Read(busy)
-	return nil
-}
-
-// Knobs implements node.Host.
-func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
-	for i := range h.tasks {
-		if e := &h.tasks[i]; e.held && !e.gone {
-			dst = append(dst, model.KnobReading{Task: e.task.Num, Value: h.limit(e), Outcome: model.OK})
-		}
-	}
-	return dst
-}
-
-func (h *Host) limit(e *entry) model.CPUMax {
-	v, err := h.m.CPUMax(e.num)
-	if err != nil {
-		panic("a task that lives has a limit: " + err.Error())
-	}
-	return model.CPUMax(v)
-}
-
-// Apply implements node.Host. The journal of a simulated machine is its own memory.
-func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result {
-	for i := range changes {
-		c := &changes[i]
-		res := model.Result{Seq: c.Seq, Task: c.Task, MonoNsec: h.m.NowNsec()}
-		e := h.find(c.Task)
-		switch {
-		case c.Kind == model.Disown:
-			if e != nil {
-				e.held = false
-			}
-			continue
-		case e == nil:
-			res.Kind, res.Error = model.Vanished, "the task is gone"
-		default:
-			h.change(e, c, &res)
-		}
-		dst = append(dst, res)
-	}
-	return dst
-}
-
-func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
-	now := h.limit(e)
-	res.Found, res.Now = now, now
-	if e.held {
-		res.Found = e.found
-		if now != e.wrote {
-			res.Kind, res.Error = model.Foreign, "another program wrote this limit"
-			return
-		}
-	}
-	if c.Kind == model.Release && !e.held {
-		return // nothing of ours: as found
-	}
-	want := res.Found
-	if c.Kind == model.Hold && c.Value.Ratio() < res.Found.Ratio() {
-		want = c.Value
-	}
-	if err := h.write(e, want); err != nil {
-		res.Kind, res.Error = model.Refused, err.Error()
-		return
-	}
-	if !e.held {
-		e.found = res.Found
-	}
-	e.held, e.wrote = c.Kind == model.Hold, want
-	res.Now = want
-}
-
-// write writes a task's limit as the agent does.
-func (h *Host) write(e *entry, v model.CPUMax) error {
-	if e.deny != "" {
-		return errors.New(e.deny)
-	}
-	return h.m.SetCPUMax(e.num, machine.CPUMax(v))
-}
-
-// Restore implements node.Host.
-func (h *Host) Restore() (node.Report, error) {
-	var rep node.Report
-	for i := range h.tasks {
-		e := &h.tasks[i]
-		if !e.held || e.gone {
-			continue
-		}
-		item := node.Restoration{Path: e.task.Path, Kind: node.Restored, Found: e.found, Now: h.limit(e)}
-		switch {
-		case item.Now == e.found:
-			item.Kind = node.AsFound
-		case item.Now != e.wrote:
-			item.Kind = node.LeftForeign
-		default:
-			if err := h.write(e, e.found); err != nil {
-				item.Kind, item.Error = node.NotRestored, err.Error()
-				break
-			}
-			item.Now = e.found
-		}
-		if item.Kind != node.NotRestored {
-			e.held = false
-		}
-		rep.Items = append(rep.Items, item)
-	}
-	return rep, nil
 }
 
 // Close implements node.Host.

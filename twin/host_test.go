@@ -150,11 +150,11 @@ func TestStranger(t *testing.T) {
 	if err := s.host.Observe(0, &snap); err != nil {
 		t.Fatal(err)
 	}
-	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.CPUMax{QuotaUsec: 10_000, PeriodUsec: 100_000}}
+	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 10_000, PeriodUsec: 100_000})}
 	if res := s.host.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now != hold.Value {
 		t.Fatalf("hold: %+v", res)
 	}
-	strange := model.CPUMax{QuotaUsec: 70_000, PeriodUsec: 100_000}
+	strange := model.Bandwidth(model.CPUMax{QuotaUsec: 70_000, PeriodUsec: 100_000})
 	if err := s.host.Stranger(s.antagonist, strange); err != nil {
 		t.Fatal(err)
 	}

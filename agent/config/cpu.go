@@ -17,6 +17,7 @@ type CPUSet struct {
 	Mode            string        `yaml:"mode"`
 	FloorCores      int           `yaml:"floor_cores"`
 	FloorShare      float64       `yaml:"floor_share"`
+	ParkCap         float64       `yaml:"park_cap"`
 	ReserveCores    int           `yaml:"reserve_cores"`
 	TargetSiblings  float64       `yaml:"target_siblings"`
 	TargetAlone     float64       `yaml:"target_alone"`
@@ -24,6 +25,7 @@ type CPUSet struct {
 	Hold            time.Duration `yaml:"hold"`
 	HoldFactor      float64       `yaml:"hold_factor"`
 	HoldMax         time.Duration `yaml:"hold_max"`
+	Soon            time.Duration `yaml:"soon"`
 	Hysteresis      float64       `yaml:"hysteresis"`
 	GiveEvery       time.Duration `yaml:"give_every"`
 	Quiet           time.Duration `yaml:"quiet"`
@@ -66,9 +68,9 @@ func (c *Config) defaultsOfCPU() {
 	s, p, b := cpuset.Defaults(), cpupool.Defaults(), burst.Defaults()
 	mode := model.ModeObserve.String()
 	c.CPUSet = CPUSet{
-		Mode: mode, FloorCores: s.FloorCores, FloorShare: s.FloorShare, ReserveCores: s.ReserveCores,
+		Mode: mode, FloorCores: s.FloorCores, FloorShare: s.FloorShare, ParkCap: s.ParkCap, ReserveCores: s.ReserveCores,
 		TargetSiblings: s.TargetSiblings, TargetAlone: s.TargetAlone, FullUtilisation: s.FullUtilisation,
-		Hold: time.Duration(s.HoldNsec), HoldFactor: s.HoldFactor, HoldMax: time.Duration(s.HoldMaxNsec), Hysteresis: s.Hysteresis,
+		Hold: time.Duration(s.HoldNsec), HoldFactor: s.HoldFactor, HoldMax: time.Duration(s.HoldMaxNsec), Soon: time.Duration(s.SoonNsec), Hysteresis: s.Hysteresis,
 		GiveEvery: time.Duration(s.GiveEveryNsec), Quiet: time.Duration(s.QuietNsec), Blind: time.Duration(s.BlindNsec), Sockets: s.Sockets,
 	}
 	c.CPUPool = CPUPool{
@@ -93,9 +95,10 @@ func (c *Config) cpuParams() engine.CPUParams {
 		_ = m.dst.UnmarshalText([]byte(m.text)) // checked by Validate
 	}
 	d := &out.CPUSet
-	d.FloorCores, d.FloorShare, d.ReserveCores = s.FloorCores, s.FloorShare, s.ReserveCores
+	d.FloorCores, d.FloorShare, d.ParkCap, d.ReserveCores = s.FloorCores, s.FloorShare, s.ParkCap, s.ReserveCores
 	d.TargetSiblings, d.TargetAlone, d.FullUtilisation = s.TargetSiblings, s.TargetAlone, s.FullUtilisation
-	d.HoldNsec, d.HoldFactor, d.HoldMaxNsec, d.Hysteresis = s.Hold.Nanoseconds(), s.HoldFactor, s.HoldMax.Nanoseconds(), s.Hysteresis
+	d.HoldNsec, d.HoldFactor, d.HoldMaxNsec, d.SoonNsec = s.Hold.Nanoseconds(), s.HoldFactor, s.HoldMax.Nanoseconds(), s.Soon.Nanoseconds()
+	d.Hysteresis = s.Hysteresis
 	d.GiveEveryNsec, d.QuietNsec, d.BlindNsec, d.Sockets = s.GiveEvery.Nanoseconds(), s.Quiet.Nanoseconds(), s.Blind.Nanoseconds(), s.Sockets
 	q := &out.CPUPool
 	q.IntervalNsec, q.UtilisationHigh, q.Increase, q.Decrease = p.Interval.Nanoseconds(), p.UtilisationHigh, p.Increase, p.Decrease
@@ -141,8 +144,9 @@ func (c *Config) checkCPU() []check {
 	}
 	return []check{
 		mode("cpuset.mode", s.Mode),
-		{"cpuset.floor_cores", s.FloorCores >= 1 && s.FloorCores <= maxCores, fmt.Sprintf("is %d; expected at least 1: a cpuset cannot be empty", s.FloorCores)},
+		{"cpuset.floor_cores", s.FloorCores >= 0 && s.FloorCores <= maxCores, fmt.Sprintf("is %d; expected 0 to %d", s.FloorCores, maxCores)},
 		between("cpuset.floor_share", s.FloorShare, 0, 0.9, "of the cores"),
+		between("cpuset.park_cap", s.ParkCap, 0.001, 1024, "CPU-sec/sec; the kernel's least is 1 ms in 1 s"),
 		{"cpuset.reserve_cores", s.ReserveCores >= 0 && s.ReserveCores <= maxCores, fmt.Sprintf("is %d; expected 0 to %d", s.ReserveCores, maxCores)},
 		between("cpuset.target_siblings", s.TargetSiblings, 0.05, 1, "a utilisation"),
 		between("cpuset.target_alone", s.TargetAlone, 0.05, 1, "a utilisation"),
@@ -150,6 +154,7 @@ func (c *Config) checkCPU() []check {
 		within("cpuset.hold", s.Hold, 100*time.Millisecond, time.Hour),
 		between("cpuset.hold_factor", s.HoldFactor, 0, 1e6, "of the time for which a core was needed"),
 		within("cpuset.hold_max", s.HoldMax, s.Hold, 24*time.Hour),
+		within("cpuset.soon", s.Soon, time.Second, time.Hour),
 		between("cpuset.hysteresis", s.Hysteresis, 0, 1, "a share of the load"),
 		within("cpuset.give_every", s.GiveEvery, 10*time.Millisecond, time.Hour),
 		within("cpuset.quiet", s.Quiet, time.Second, 24*time.Hour),

@@ -72,7 +72,7 @@ func (c *Config) Validate() (key, why string) {
 		}
 	}
 	if _, err := match.Compile(c.Rules()); err != nil {
-		return c.ruleOf(err), err.Error()
+		return ruleOf(err), err.Error()
 	}
 	return "", ""
 }

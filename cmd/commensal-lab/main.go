@@ -31,6 +31,8 @@ func main() {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(demoCommand(p), loadCommand(p), runCommand(p), listCommand(p), benchCommand(p), twinCommand(p), execCommand(), benchTaskCommand())
+	root.AddCommand(throttleServiceCommand())
+	root.AddCommand(partitionTaskCommands()...)
 	os.Exit(cli.Execute(root, p))
 }
 

@@ -24,6 +24,8 @@ func experiments() []experiment {
 		{"first-light", "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)"},
 		{"cpi2", "the evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures: half an hour, --quick 4 minutes"},
 		{"burst", "seed 001, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (seconds)"},
+		{"throttle", "seed 001, figures 12, 13, 15 and 23: quotas, burst and the shared pool on this host and on the twin: a quarter of an hour, --quick 4 minutes"},
+		{"partition", "an LC service whose load swings tenfold, BE taking what is free: hand-back of cores on this host, tail and utilisation on the twin (half an hour, --quick 5 minutes)"},
 	}
 }
 
@@ -48,7 +50,7 @@ func runCommand(p *cli.Printer) *cobra.Command {
 			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no experiment %q; `commensal-lab list` names them", args[0]))
 		},
 	}
-	cmd.AddCommand(firstLightCommand(p), cpi2Command(p), burstCommand(p))
+	cmd.AddCommand(firstLightCommand(p), cpi2Command(p), burstCommand(p), partitionCommand(p), throttleCommand(p))
 	return cmd
 }
 

@@ -127,7 +127,7 @@ func yesNo(is bool) string {
 }
 
 func configCommand(p *cli.Printer) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Print the defaults, or check a file", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd := &cobra.Command{Use: "config", Short: "Print the defaults, check a file, or say which cgroups it makes tasks", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	var profile string
 	defaults := &cobra.Command{
 		Use: "defaults", Short: "Print every default of a profile, with its source", Args: cobra.NoArgs,
@@ -160,6 +160,6 @@ func configCommand(p *cli.Printer) *cobra.Command {
 			})
 		},
 	}
-	cmd.AddCommand(defaults, check)
+	cmd.AddCommand(defaults, check, matchCommand(p))
 	return cmd
 }

@@ -23,8 +23,8 @@ func main() {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		doctorCommand(p), agentCommand(), configCommand(p), statusCommand(p), capCommand(p), uncapCommand(p),
-		protectCommand(p), explainCommand(p), replayCommand(p), restoreCommand(p), guardianCommand(),
+		doctorCommand(p), agentCommand(), configCommand(p), statusCommand(p), topCommand(p), capCommand(p), uncapCommand(p),
+		protectCommand(p), explainCommand(p), replayCommand(p), restoreCommand(p), guardianCommand(), recordCommand(p),
 	)
 	os.Exit(cli.Execute(root, p))
 }

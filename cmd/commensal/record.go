@@ -28,7 +28,7 @@ and the trace says so.
 
 How fine it is: the kernel charges CPU time when a task leaves a CPU and at each tick (4 ms with HZ=250), and no
 reading makes it do so sooner. What comes in one step is put back to where it must have been used. On cgroup
-v1, which counts by CPU, the result is right to about 1 ms; on v2, how many CPUs were used at a time is right on
+v1, which counts by CPU, the result is right to within 2 ms; on v2, how many CPUs were used at a time is right on
 average over a tick. The header of the trace has the share of such steps, how late readings were, and what the
 recording cost.
 

@@ -67,10 +67,11 @@ var rooms = []room{
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/soak",
 	}},
 	{dir: "cmd", uses: []string{
-		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "internal/cli",
+		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "internal/cli", "internal/top",
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/scenario/files", "twin/soak", "scenarios",
 	}},
 	{dir: "internal/cli", uses: []string{"model", "agent", "internal/cli"}},
+	{dir: "internal/top", uses: []string{"model", "agent"}},
 	{dir: "internal/strictyaml"},
 	{dir: "scenarios"},
 	{dir: "internal/repository"},

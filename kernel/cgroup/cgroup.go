@@ -104,6 +104,15 @@ type Limiter interface {
 	// WriteCPUMax sets the group's bandwidth limit. The error is a *CPUMaxError,
 	// which says what had been written when it failed.
 	WriteCPUMax(path string, v CPUMax) error
+	// ChangeCPUMax is WriteCPUMax for who has just read what is there: it reads nothing
+	// where it need not. Who was wrong about from may meet a refusal half way.
+	ChangeCPUMax(path string, from, to CPUMax) error
+	// CapAbove returns the least limit among the groups above, which bounds what the
+	// group may use, and whose it is; no quota and "" when there is none. On v1 the
+	// kernel refuses a greater limit than that, on v2 it has no effect.
+	CapAbove(path string) (at string, v CPUMax, err error)
+	// Delegated says whether the group was handed to somebody else to manage.
+	Delegated(path string) (bool, error)
 	// ReadShares returns the group's weight on v1's scale, where 1024 is the default.
 	ReadShares(path string) (uint64, error)
 	// WriteShares sets the group's weight on v1's scale. The kernel clamps on v1
@@ -133,6 +142,12 @@ type Placer interface {
 	ReadMems(path string) (string, error)
 	// WriteMems sets the NUMA nodes that the group asks for.
 	WriteMems(path, list string) error
+	// PlaceInode returns the inode number of the group's directory in the hierarchy of
+	// the cpuset controller. ErrUnsupported: the group has none there (v1).
+	PlaceInode(path string) (uint64, error)
+	// PlacesBelow returns the paths of all groups below path in the hierarchy of the
+	// cpuset controller, sorted.
+	PlacesBelow(path string) ([]string, error)
 }
 
 // Maker makes groups and fills them: for labs and tests, on groups and processes of
@@ -169,6 +184,9 @@ type Group interface {
 	UsageNsec() (uint64, error)
 	// Throttling reads the throttling counters. It does not allocate.
 	Throttling() (Throttling, error)
+	// UsageAndStat reads UsageNsec and the group's own cpu.stat, on v2 from one reading.
+	// Where only the latter is not to be had it is zero (HasQuota). It does not allocate.
+	UsageAndStat() (usageNsec uint64, own CPUStat, err error)
 	// Procs appends to dst[:0] the thread-group ids with a thread in the group or
 	// its descendants, sorted, each once. It does not allocate when dst is large
 	// enough. Ids are those of the caller's pid namespace; tasks outside it are

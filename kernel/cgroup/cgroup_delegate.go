@@ -19,6 +19,7 @@ package cgroup
 // process crosses the border (ENOENT).
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -37,6 +38,59 @@ func (d *V2) ReadDelegatable() ([]string, error) {
 		return nil, fmt.Errorf("read delegatable cgroup files: %w", err)
 	}
 	return strings.Fields(string(data)), nil
+}
+
+// The extended attributes with which systemd marks a group that it delegated, also where
+// that stays root's (units with Delegate=yes; the second since Linux 5.7).
+var delegateMarks = [...]string{"trusted.delegate", "user.delegate"}
+
+// delegated says whether a group's directory was given to somebody else, or bears
+// systemd's mark. Where the directory cannot be asked it was not.
+func (t tree) delegated(path string) (bool, error) {
+	dir, err := t.file(path, "")
+	if err != nil {
+		return false, err
+	}
+	at, closeDir, err := t.fs.OpenDir(dir)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer closeDir() //nolint:errcheck // nothing was written through it
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return false, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if st.Uid != 0 {
+		return true, nil
+	}
+	value := make([]byte, 8)
+	for _, mark := range delegateMarks {
+		if n, err := unix.Fgetxattr(at, mark, value); err == nil && string(value[:n]) == "1" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Delegated implements Driver: it looks in the hierarchy of the cpu controller.
+func (d *V1) Delegated(path string) (bool, error) {
+	yes, err := d.cpu.delegated(path)
+	if err != nil {
+		return false, d.wrap("look who manages", path, err)
+	}
+	return yes, nil
+}
+
+// Delegated implements Driver.
+func (d *V2) Delegated(path string) (bool, error) {
+	yes, err := d.delegated(path)
+	if err != nil {
+		return false, d.wrap("look who manages", path, err)
+	}
+	return yes, nil
 }
 
 // MayWrite says whether this process may write a group's file, without writing: nil, or

@@ -14,7 +14,8 @@ package cgroup
 // tg_cfs_schedulable_down), each refused with EINVAL:
 //
 //   - quota is at least 1000, period between 1000 and 1000000;
-//   - burst is at most quota; without a quota any burst is taken;
+//   - burst is at most quota; without a quota any burst is taken (there are kernels with a
+//     wider bound, so that this one rule is left to the kernel that runs);
 //   - quota/period, as a 20-bit binary fraction, is at most that of the nearest ancestor
 //     with a quota, and at least that of every descendant with one.
 //
@@ -142,21 +143,48 @@ func (d *V1) ReadCPUMax(path string) (CPUMax, error) {
 // files that differ. A limit that the tree has no room for is refused with EINVAL before
 // anything is written; the kernel has the last word.
 func (d *V1) WriteCPUMax(path string, v CPUMax) error {
-	plan := func(from CPUMax) ([]textStep, error) {
-		room := ratioRoom{ceil: noRatio}
-		if from.QuotaUsec != v.QuotaUsec || from.PeriodUsec != v.PeriodUsec {
-			var err error
-			if room, err = d.roomFor(path, v); err != nil {
-				return nil, err
-			}
-		}
-		var steps []textStep
-		for _, s := range planCPUMax(from, v, room) {
-			steps = append(steps, textStep{s.file, strconv.FormatInt(s.value, 10)})
-		}
-		return steps, nil
+	from, err := readBefore(path, v, d.ReadCPUMax)
+	if err != nil {
+		return err
 	}
-	return replaceCPUMax(path, v, d.ReadCPUMax, plan, func(s textStep) error { return d.write(CPU, path, s.file, s.value) })
+	room := ratioRoom{ceil: noRatio}
+	if from.QuotaUsec != v.QuotaUsec || from.PeriodUsec != v.PeriodUsec {
+		if room, err = d.roomFor(path, v); err != nil {
+			return &CPUMaxError{Path: path, Err: err}
+		}
+	}
+	return d.carryCPUMax(path, planCPUMax(from, v, room))
+}
+
+// ChangeCPUMax implements Driver. The tree around the group is read only where the order
+// of the writes depends on it, and where the kernel refused one, to say who is in the way.
+func (d *V1) ChangeCPUMax(path string, from, to CPUMax) error {
+	if err := checkCPUMax(path, to); err != nil {
+		return err
+	}
+	room := ratioRoom{ceil: noRatio}
+	if from.QuotaUsec != to.QuotaUsec && from.PeriodUsec != to.PeriodUsec {
+		var err error
+		if room, err = d.roomFor(path, to); err != nil {
+			return &CPUMaxError{Path: path, Err: err}
+		}
+	}
+	err := d.carryCPUMax(path, planCPUMax(from, to, room))
+	var ce *CPUMaxError
+	if errors.As(err, &ce) && errors.Is(err, unix.EINVAL) && (ce.File == quotaFile || ce.File == periodFile) {
+		if _, why := d.roomFor(path, to); why != nil && errors.Is(why, unix.EINVAL) {
+			ce.Err = why
+		}
+	}
+	return err
+}
+
+func (d *V1) carryCPUMax(path string, steps []step) error {
+	text := make([]textStep, len(steps))
+	for i, s := range steps {
+		text[i] = textStep{s.file, strconv.FormatInt(s.value, 10)}
+	}
+	return carryOut(path, text, func(s textStep) error { return d.write(CPU, path, s.file, s.value) })
 }
 
 // roomFor reads the limits around a group and refuses a v that does not fit.

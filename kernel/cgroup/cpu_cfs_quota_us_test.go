@@ -309,7 +309,7 @@ func TestValidate(t *testing.T) {
 	for m, ok := range map[CPUMax]bool{
 		{-1, 100000, 0}: true, {1000, 1000, 1000}: true, {-1, 1000000, 5000000}: true,
 		{999, 100000, 0}: false, {0, 100000, 0}: false, {-2, 100000, 0}: false,
-		{1000, 999, 0}: false, {1000, 1000001, 0}: false, {20000, 100000, 20001}: false, {20000, 100000, -1}: false,
+		{1000, 999, 0}: false, {1000, 1000001, 0}: false, {20000, 100000, 20001}: true, {20000, 100000, -1}: false,
 		{math.MaxInt64, 100000, 0}: false, {-1, 100000, math.MaxInt64}: false, {maxQuota, 100000, maxQuota}: false,
 	} {
 		if err := m.validate(); (err == nil) != ok || (err != nil && !errors.Is(err, unix.EINVAL)) {

@@ -13,7 +13,10 @@ package cgroup
 // rules (kernel/sched/core.c, tg_set_cfs_bandwidth), each refused with EINVAL:
 //
 //   - quota is at least 1000, period between 1000 and 1000000;
-//   - burst is at most quota; without a quota any burst is taken.
+//   - burst is at most quota; without a quota any burst is taken (there are kernels with a
+//     wider bound, so that this one rule is left to the kernel that runs).
+//
+// Each write refills the group's time, as cpu_cfs_quota_us.go says.
 //
 // Unlike on v1 a child may have more than its parent: the lesser of the two binds
 // (tg_cfs_schedulable_down). A group has these files where its parent hands the cpu
@@ -65,7 +68,8 @@ func (m CPUMax) String() string {
 	return fmt.Sprintf("%s/%d burst %d", quota, m.PeriodUsec, m.BurstUsec)
 }
 
-// validate refuses what no kernel takes, so that nothing is written of it.
+// validate refuses what no kernel takes, so that nothing is written of it. A burst above
+// the quota is not among that: mainline refuses it, and other kernels take it.
 func (m CPUMax) validate() error {
 	switch {
 	case m.QuotaUsec != -1 && (m.QuotaUsec < minQuotaUsec || m.QuotaUsec > maxQuota):
@@ -74,8 +78,6 @@ func (m CPUMax) validate() error {
 		return fmt.Errorf("period %d µs is not within [%d, %d]: %w", m.PeriodUsec, minPeriodUsec, maxPeriodUsec, unix.EINVAL)
 	case m.BurstUsec < 0 || m.BurstUsec > maxQuota:
 		return fmt.Errorf("burst %d µs is not within [0, %d]: %w", m.BurstUsec, int64(maxQuota), unix.EINVAL)
-	case m.QuotaUsec >= 0 && m.BurstUsec > m.QuotaUsec:
-		return fmt.Errorf("burst %d µs is greater than quota %d µs: %w", m.BurstUsec, m.QuotaUsec, unix.EINVAL)
 	case m.QuotaUsec >= 0 && m.BurstUsec+m.QuotaUsec > maxQuota:
 		return fmt.Errorf("burst and quota together pass %d µs: %w", int64(maxQuota), unix.EINVAL)
 	}
@@ -185,30 +187,48 @@ type textStep struct{ file, value string }
 // WriteCPUMax implements Driver: it reads what is there and writes only the files that
 // differ. What no kernel takes is refused before anything is written.
 func (d *V2) WriteCPUMax(path string, v CPUMax) error {
-	plan := func(from CPUMax) ([]textStep, error) { return planCPUMaxV2(from, v), nil }
-	return replaceCPUMax(path, v, d.ReadCPUMax, plan, func(s textStep) error { return d.write(path, s.file, s.value) })
+	from, err := readBefore(path, v, d.ReadCPUMax)
+	if err != nil {
+		return err
+	}
+	return d.ChangeCPUMax(path, from, v)
 }
 
-// replaceCPUMax is what writing a limit is on both layouts: check, read what is there,
-// plan, write one file after the other. Its error is a *CPUMaxError.
-func replaceCPUMax(
-	path string, v CPUMax, read func(path string) (CPUMax, error), plan func(from CPUMax) ([]textStep, error), write func(textStep) error,
-) error {
-	fail := func(err error) error { return &CPUMaxError{Path: path, Err: err} }
-	if err := CheckPath(path); err != nil {
-		return fail(err)
+// ChangeCPUMax implements Driver.
+func (d *V2) ChangeCPUMax(path string, from, to CPUMax) error {
+	if err := checkCPUMax(path, to); err != nil {
+		return err
 	}
-	if err := v.validate(); err != nil {
-		return fail(err)
+	return carryOut(path, planCPUMaxV2(from, to), func(s textStep) error { return d.write(path, s.file, s.value) })
+}
+
+// checkCPUMax refuses what no kernel takes. The error is a *CPUMaxError.
+func checkCPUMax(path string, v CPUMax) error {
+	err := CheckPath(path)
+	if err == nil {
+		err = v.validate()
+	}
+	if err != nil {
+		return &CPUMaxError{Path: path, Err: err}
+	}
+	return nil
+}
+
+// readBefore checks what is to be written and reads what is there. The error is a
+// *CPUMaxError.
+func readBefore(path string, v CPUMax, read func(path string) (CPUMax, error)) (CPUMax, error) {
+	if err := checkCPUMax(path, v); err != nil {
+		return CPUMax{}, err
 	}
 	from, err := read(path)
 	if err != nil {
-		return fail(err)
+		return CPUMax{}, &CPUMaxError{Path: path, Err: err}
 	}
-	steps, err := plan(from)
-	if err != nil {
-		return fail(err)
-	}
+	return from, nil
+}
+
+// carryOut writes one file after the other. The error is a *CPUMaxError.
+func carryOut(path string, steps []textStep, write func(textStep) error) error {
 	var written []string
 	for _, s := range steps {
 		if err := write(s); err != nil {
@@ -218,3 +238,44 @@ func replaceCPUMax(
 	}
 	return nil
 }
+
+// CapAbove implements Driver.
+func (d *V1) CapAbove(path string) (at string, v CPUMax, err error) {
+	return capAbove(path, d.ReadCPUMax)
+}
+
+// CapAbove implements Driver.
+func (d *V2) CapAbove(path string) (at string, v CPUMax, err error) {
+	return capAbove(path, d.ReadCPUMax)
+}
+
+// capAbove finds the least limit among a group's ancestors; a group above without a limit
+// of its own, or without the controller, bounds nothing.
+func capAbove(path string, read func(path string) (CPUMax, error)) (at string, least CPUMax, err error) {
+	least = CPUMax{QuotaUsec: -1}
+	if err := CheckPath(path); err != nil {
+		return "", least, fmt.Errorf("read cpu limits above cgroup %s: %w", path, err)
+	}
+	for _, up := range ancestors(path) {
+		m, err := read(up)
+		switch {
+		case errors.Is(err, ErrNoController) || errors.Is(err, ErrUnsupported):
+		case err != nil:
+			return "", CPUMax{QuotaUsec: -1}, err
+		case m.QuotaUsec >= 0 && kernelRatio(m.QuotaUsec, m.PeriodUsec) < least.kernelRatio():
+			at, least = up, m
+		}
+	}
+	return at, least, nil
+}
+
+func (m CPUMax) kernelRatio() uint64 {
+	if m.PeriodUsec <= 0 {
+		return noRatio
+	}
+	return kernelRatio(m.QuotaUsec, m.PeriodUsec)
+}
+
+// Exceeds says whether a limit is more than another as the kernel compares them, by the
+// ratio of quota and period as a 20-bit binary fraction. No limit exceeds every other.
+func (m CPUMax) Exceeds(other CPUMax) bool { return m.kernelRatio() > other.kernelRatio() }

@@ -86,14 +86,20 @@ func parseCPUStat(data []byte) (CPUStat, error) {
 
 // parseThrottling reads the throttling of a v2 group, parseCPUTime its CPU time.
 func parseThrottling(data []byte) (CPUStat, error) {
-	s, _, seen, err := parseStatLines(data)
+	s, _, err := parseUsageAndThrottling(data)
+	return s, err
+}
+
+// parseUsageAndThrottling reads both, of the CPU time the usage alone.
+func parseUsageAndThrottling(data []byte) (CPUStat, uint64, error) {
+	s, t, seen, err := parseStatLines(data)
 	if err != nil {
-		return CPUStat{}, err
+		return CPUStat{}, 0, err
 	}
 	if seen&statUsage == 0 || (seen&statQuota != 0 && seen&statQuota != statQuota) {
-		return CPUStat{}, fmt.Errorf("%w cpu.stat: usage_usec, nr_periods, nr_throttled or throttled_usec is missing", ErrMalformed)
+		return CPUStat{}, 0, fmt.Errorf("%w cpu.stat: usage_usec, nr_periods, nr_throttled or throttled_usec is missing", ErrMalformed)
 	}
-	return s, nil
+	return s, t.UsageNsec, nil
 }
 
 func parseCPUTime(data []byte) (CPUTime, error) {

@@ -14,10 +14,17 @@ package cgroup
 // Lists are the kernel's list format and are handed through as text without the newline.
 // A new group's are empty. On v1 such a group takes no process (ENOSPC); on v2 it has what
 // its parent has.
+//
+// On v1 a list lies within that of the group above (EACCES) and around those of the groups
+// below (EBUSY), and names no CPU that is offline (EINVAL). A CPU that goes offline is
+// struck from every list, and stays so when it comes back; a list that this leaves empty
+// loses its processes to the group above. On v2 a list is kept as it was written.
+// A list that has processes cannot be emptied on either (ENOSPC).
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
 )
 
 // ReadCPUs returns the group's cpuset.cpus.
@@ -42,6 +49,32 @@ func (d *V1) WriteMems(path, list string) error {
 	return d.write(CPUSet, path, "cpuset.mems", list+"\n")
 }
 
+// PlaceInode implements Driver.
+func (d *V1) PlaceInode(path string) (uint64, error) {
+	dir, err := d.file(CPUSet, path, "")
+	if err != nil {
+		return 0, fmt.Errorf("identify the cpuset of cgroup %s: %w", path, err)
+	}
+	inode, err := d.fs.Inode(dir)
+	if err != nil {
+		return 0, d.wrap("identify the cpuset of", path, err)
+	}
+	return inode, nil
+}
+
+// PlacesBelow implements Driver. A group may be in the cpuset hierarchy alone.
+func (d *V1) PlacesBelow(path string) ([]string, error) {
+	top, ok := d.mounts[CPUSet]
+	if !ok {
+		return nil, fmt.Errorf("list cpusets below cgroup %s: %w: no v1 hierarchy with controller %s", path, ErrUnsupported, CPUSet)
+	}
+	found, at, err := tree{d.fs, top}.descendants(path)
+	if err != nil {
+		return nil, d.wrap("list cpusets below", at, err)
+	}
+	return found, nil
+}
+
 func (d *V1) readLine(path, name string) (string, error) {
 	data, err := d.read(CPUSet, path, name)
 	if err != nil {
@@ -49,6 +82,12 @@ func (d *V1) readLine(path, name string) (string, error) {
 	}
 	return string(bytes.TrimSuffix(data, []byte("\n"))), nil
 }
+
+// PlaceInode implements Driver.
+func (d *V2) PlaceInode(path string) (uint64, error) { return d.Inode(path) }
+
+// PlacesBelow implements Driver.
+func (d *V2) PlacesBelow(path string) ([]string, error) { return d.Descendants(path) }
 
 // ReadCPUs implements Driver.
 func (d *V2) ReadCPUs(path string) (string, error) { return d.readLine(path, "cpuset.cpus") }

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -364,7 +365,7 @@ func TestWriteCPUMaxSkipsAndRefusesEarly(t *testing.T) {
 		{"/batch", CPUMax{20000, 100000, 4000}, "[cpu.cfs_burst_us=4000]", ""},
 		{"/batch/job-1", CPUMax{30000, 100000, 0}, "[]", "of its ancestor /batch"},
 		{"/batch", CPUMax{9999, 100000, 0}, "[]", "of its descendant /batch/job-1"},
-		{"/batch", CPUMax{10000, 100000, 10001}, "[]", "greater than quota"},
+		{"/batch", CPUMax{20000, 100000, -1}, "[]", "burst -1 µs is not within"},
 		{"/batch", CPUMax{500, 100000, 0}, "[]", "neither -1 nor"},
 	} {
 		f.writes = nil
@@ -392,7 +393,14 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"UsageNsec":  func() error { _, err := g.UsageNsec(); return err },
 		"Throttling": func() error { _, err := g.Throttling(); return err },
-		"Procs":      func() error { procs, err = g.Procs(procs); return err },
+		"UsageAndStat": func() error {
+			usage, own, err := g.UsageAndStat()
+			if was, _ := g.UsageNsec(); err == nil && (usage != was || !own.HasQuota) {
+				return fmt.Errorf("usage %d, %+v; UsageNsec says %d", usage, own, was)
+			}
+			return err
+		},
+		"Procs": func() error { procs, err = g.Procs(procs); return err },
 	} {
 		if n := testing.AllocsPerRun(100, func() {
 			if err := f(); err != nil {

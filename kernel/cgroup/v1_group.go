@@ -62,6 +62,20 @@ func (g *v1Group) UsageNsec() (uint64, error) {
 	return v, nil
 }
 
+// UsageAndStat implements Group.
+func (g *v1Group) UsageAndStat() (usageNsec uint64, own CPUStat, err error) {
+	if usageNsec, err = g.UsageNsec(); err != nil || g.own.stat == nil {
+		return usageNsec, CPUStat{}, err
+	}
+	if g.buf, err = hostfs.ReadRecord(g.own.stat, g.buf); err != nil {
+		return 0, CPUStat{}, g.wrap("read cpu.stat of", g.id.Path, err)
+	}
+	if own, err = parseCPUStat(g.buf); err != nil {
+		return 0, CPUStat{}, fmt.Errorf("read cpu.stat of cgroup %s: %w", g.id.Path, err)
+	}
+	return usageNsec, own, nil
+}
+
 // Refresh implements Group.
 func (g *v1Group) Refresh() error {
 	if err := g.openUsage(); err != nil {

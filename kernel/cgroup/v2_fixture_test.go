@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -320,8 +321,15 @@ func TestV2HotPathsDoNotAllocate(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"UsageNsec":  func() error { return second(g.UsageNsec()) },
 		"Throttling": func() error { return second(g.Throttling()) },
-		"Procs":      func() error { procs, err = g.Procs(procs); return err },
-		"RootUsage":  func() error { return second(root.UsageNsec()) },
+		"UsageAndStat": func() error {
+			usage, own, err := g.UsageAndStat()
+			if was, _ := g.UsageNsec(); err == nil && (usage != was || !own.HasQuota) {
+				return fmt.Errorf("usage %d, %+v; UsageNsec says %d", usage, own, was)
+			}
+			return err
+		},
+		"Procs":     func() error { procs, err = g.Procs(procs); return err },
+		"RootUsage": func() error { return second(root.UsageNsec()) },
 	} {
 		if n := testing.AllocsPerRun(100, func() { must(t, f()) }); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)

@@ -49,3 +49,14 @@ func (g *v2Group) UsageNsec() (uint64, error) {
 	}
 	return t.UsageNsec, nil
 }
+
+// UsageAndStat implements Group.
+func (g *v2Group) UsageAndStat() (usageNsec uint64, own CPUStat, err error) {
+	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
+		return 0, CPUStat{}, g.wrap("read cpu.stat of", g.id.Path, err)
+	}
+	if own, usageNsec, err = parseUsageAndThrottling(g.buf); err != nil {
+		return 0, CPUStat{}, fmt.Errorf("read cpu.stat of cgroup %s: %w", g.id.Path, err)
+	}
+	return usageNsec, own, nil
+}

@@ -7,6 +7,7 @@ package cputopology
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-devices-system-cpu (cache)
 //
 //	online                              0-1
+//	possible                            0-1
 //	cpu0/topology/physical_package_id   0
 //	cpu0/topology/core_id               0        (unique within its package and die only)
 //	cpu0/topology/die_id                0
@@ -66,6 +67,18 @@ func ReadOnline(root hostfs.FS) ([]int, error) {
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("read online CPUs: %s/online: %w: no CPU", cpuDir, ErrMalformed)
+	}
+	return ids, nil
+}
+
+// ReadPossible returns the numbers of all CPUs that could ever be online, ascending.
+func ReadPossible(root hostfs.FS) ([]int, error) {
+	ids, err := readList(root, cpuDir+"/possible")
+	if err != nil {
+		return nil, fmt.Errorf("read possible CPUs: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("read possible CPUs: %s/possible: %w: no CPU", cpuDir, ErrMalformed)
 	}
 	return ids, nil
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
@@ -80,7 +81,9 @@ type Size struct {
 	Calls           float64 `json:"system_calls"` // a cycle, median
 	FloorCalls      float64 `json:"floor_system_calls"`
 	Allocs          float64 `json:"allocations"` // a cycle, median
-	RecordBytes     float64 `json:"record_bytes"`
+	// Policies is there for the largest size.
+	Policies    *Policies `json:"policies,omitempty"`
+	RecordBytes float64   `json:"record_bytes"`
 }
 
 // Result is the whole run.
@@ -112,6 +115,10 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 			return nil, err
 		}
 		res.Sizes = append(res.Sizes, *s)
+	}
+	fmt.Fprintf(o.Log, "the policies of the CPU\n")
+	if res.Sizes[len(res.Sizes)-1].Policies, err = measurePolicies(ctx, &o, c); err != nil {
+		return nil, err
 	}
 	fmt.Fprintf(o.Log, "the agent itself\n")
 	p, err := runAgent(ctx, &o, c)
@@ -145,7 +152,7 @@ func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	dir := filepath.Join(c.stage.Dir, fmt.Sprintf("cycle-%d", len(c.groups)))
-	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), ""))
+	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), "", model.ModeOff))
 	if err != nil {
 		return nil, err
 	}
@@ -176,12 +183,13 @@ func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
 }
 
 // both edges: every cycle closes one window and opens the next.
-const both = model.WindowStart | model.WindowEnd
+var both = cadence.Turn{Mark: model.WindowStart | model.WindowEnd, Compare: true}
 
 // warm makes the buffers grow to what they meet.
 func (r *run) warm(ctx context.Context) error {
 	for range 3 {
-		if err := errors.Join(r.cycle.turn(both), r.floor.read(), stage.Sleep(ctx, 300*time.Millisecond)); err != nil {
+		r.cycle.turn(both)
+		if err := errors.Join(r.floor.read(), stage.Sleep(ctx, 300*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -220,9 +228,7 @@ func (r *run) turn() error {
 	if err != nil {
 		return err
 	}
-	if err := timed(&r.cycleCPU, &r.cycleWall, func() error { return r.cycle.turn(both) }); err != nil {
-		return err
-	}
+	_ = timed(&r.cycleCPU, &r.cycleWall, func() error { r.cycle.turn(both); return nil }) // cannot fail
 	readsNow, writesNow, err := r.io.calls()
 	if err != nil {
 		return err
@@ -254,12 +260,11 @@ func timed(cpu, wall *[]float64, f func() error) error {
 func (r *run) idle() error {
 	var cpu, wall []float64
 	for range 50 {
-		if err := timed(&cpu, &wall, func() error { return r.cycle.turn(0) }); err != nil {
-			return err
-		}
+		_ = timed(&cpu, &wall, func() error { r.cycle.turn(cadence.Turn{Compare: true}); return nil }) // cannot fail
 	}
 	r.out.IdleMsec = spread(cpu).Median
-	return r.cycle.turn(both)
+	r.cycle.turn(both)
+	return nil
 }
 
 func (r *run) finish() {

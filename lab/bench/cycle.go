@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"time"
 
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -19,19 +20,15 @@ import (
 	"github.com/commensal-io/commensal/record"
 )
 
-// cycle is what the agent's loop does in one turn, built of the same parts in the same
-// order (agent.tick), with journal and record on a disk.
+// cycle is the agent's loop without its process, with journal and record on a disk.
 type cycle struct {
 	fs      *countingFS
 	host    *linux.Host
 	journal *journal.Journal
-	engine  *engine.Engine
+	core    *agent.Core
 	rec     *record.Writer
 	dir     string
-	off     string // the kill switch's path
-	in      engine.Input
-	snap    model.Snapshot
-	results []model.Result
+	snap    model.Snapshot // of check
 }
 
 // newCycle opens a host on the tasks of a configuration, with its files in dir.
@@ -43,7 +40,7 @@ func newCycle(cfg *config.Config, dir string) (*cycle, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cycle{fs: &countingFS{Root: hostfs.NewRoot("/")}, dir: dir, off: filepath.Join(dir, "off")}
+	c := &cycle{fs: &countingFS{Root: hostfs.NewRoot("/")}, dir: dir}
 	boot, err := procstat.ReadBootID(c.fs)
 	if err != nil {
 		return nil, err
@@ -59,45 +56,26 @@ func newCycle(cfg *config.Config, dir string) (*cycle, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.journal.Close())
 	}
-	c.engine = engine.New(params)
 	c.rec, err = record.NewWriter(filepath.Join(dir, "record"), cfg.Record.MaxBytes, record.Header{Program: "bench", Boot: boot, Profile: cfg.Profile, Params: params})
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
+	off := filepath.Join(dir, "off")
+	c.core = agent.NewCore(agent.Parts{
+		Host: c.host, Engine: engine.New(params), Record: c.rec, Clock: linux.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		KillSwitch: func() bool { _, err := os.Stat(off); return err == nil }, KillSwitchPath: off,
+	})
 	return c, nil
 }
 
-// turn is one turn of the loop; mark 0 is one without a reading.
-func (c *cycle) turn(mark model.WindowMark) error {
-	c.in.Seq++
-	c.in.Snapshot = nil
-	c.in.WallNsec = time.Now().UnixNano()
-	if mark != 0 {
-		if err := c.host.Observe(mark, &c.snap); err != nil {
-			return err
-		}
-		c.in.Snapshot = &c.snap
-	}
-	c.in.MonoNsec = linux.MonotonicNsec()
-	c.in.Knobs = c.host.Knobs(c.in.Knobs[:0])
-	c.in.Results, c.results = c.results, c.in.Results[:0]
-	_, err := os.Stat(c.off)
-	c.in.KillSwitch = err == nil
-	if c.rec.Due() {
-		if err := c.rec.Begin(c.engine.State, c.in.WallNsec); err != nil {
-			return err
-		}
-	}
-	out := c.engine.Step(&c.in)
-	if err := c.rec.Tick(&c.in, out); err != nil {
-		return err
-	}
-	c.results = c.host.Apply(out.Changes, c.results[:0])
-	return nil
-}
+// turn is one turn of the loop.
+func (c *cycle) turn(t cadence.Turn) { c.core.Turn(t) }
 
 // check says what would make the figures meaningless: tasks that are not measured.
 func (c *cycle) check(n int) error {
+	if err := c.host.Observe(0, &c.snap); err != nil {
+		return err
+	}
 	if len(c.snap.Tasks) != n {
 		return fmt.Errorf("bench: %d tasks on the stage, %d watched", n, len(c.snap.Tasks))
 	}
@@ -110,8 +88,10 @@ func (c *cycle) check(n int) error {
 	return nil
 }
 
+// close puts back what was written.
 func (c *cycle) close() error {
-	errs := []error{c.host.Close(), c.journal.Close()}
+	_, err := c.host.Restore()
+	errs := []error{err, c.host.Close(), c.journal.Close()}
 	if c.rec != nil {
 		errs = append(errs, c.rec.Close())
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
 )
 
 // scrapeEvery is how often the agent's metrics are read meanwhile; Prometheus asks every
@@ -34,9 +35,13 @@ type Process struct {
 }
 
 // agentConfig is the agent's configuration for the tasks on the stage: windows of a
-// second, observing, with record, metrics and socket.
-func agentConfig(dir, rules, metrics string) []byte {
-	return []byte("profile: single-node\nmode: observe\ntasks:\n" + rules +
+// second, observing, with record, metrics and socket, and the policies of the CPU in a mode.
+func agentConfig(dir, rules, metrics string, cpu model.Mode) []byte {
+	sections := ""
+	for _, name := range []string{model.PolicyCPUSet, model.PolicyCPUPool, model.PolicyBurst} {
+		sections += fmt.Sprintf("%s: {mode: %q}\n", name, cpu)
+	}
+	return []byte("profile: single-node\nmode: observe\n" + sections + "tasks:\n" + rules +
 		"agent:\n  state_dir: " + dir + "\n  socket: " + filepath.Join(dir, "agent.sock") +
 		"\n  kill_switch: " + filepath.Join(dir, "off") + "\n  metrics_listen: \"" + metrics + "\"\n")
 }
@@ -56,7 +61,7 @@ func runAgent(ctx context.Context, o *Options, c *crowd) (*Process, error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, agentConfig(dir, c.rules(), metrics), 0o600); err != nil {
+	if err := os.WriteFile(path, agentConfig(dir, c.rules(), metrics, model.ModeObserve), 0o600); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	log, err := os.Create(filepath.Join(c.stage.Dir, "agent.log"))

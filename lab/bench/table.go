@@ -19,6 +19,7 @@ const (
 	goalAnalysis    = 20 // µs
 	goalTasks       = 150
 	goalAllocations = 0
+	goalPolicies    = 2            // times collection alone
 	goalTwin        = 1000.0 / 200 // ms of CPU time for a simulated second: 200 times life
 )
 
@@ -47,6 +48,9 @@ func goals(r *Result) []Goal {
 		if few := &r.Sizes[0]; few.Tasks < s.Tasks {
 			add("allocations a task"+at, goalAllocations, max(0, s.Allocs-few.Allocs)/float64(s.Tasks-few.Tasks), "")
 		}
+	}
+	if i := slices.IndexFunc(r.Sizes, func(s Size) bool { return s.Policies != nil }); i >= 0 {
+		add(fmt.Sprintf("policies of the CPU at %d tasks", r.Sizes[i].Tasks), goalPolicies, r.Sizes[i].Policies.Ratio, "x")
 	}
 	add("agent's process"+at, goalCore, r.Agent.CorePercent, "% of a core")
 	add("agent's resident memory (peak)"+at, goalRSSMiB, r.Agent.PeakMiB, "MiB")
@@ -77,7 +81,7 @@ func (r *Result) WriteText(w io.Writer) error {
 }
 
 func (r *Result) tables() []report.Table {
-	return []report.Table{r.cycleTable(), r.countTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable()}
+	return []report.Table{r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable()}
 }
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
@@ -116,6 +120,24 @@ func (r *Result) countTable() report.Table {
 	for _, s := range r.Sizes {
 		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(s.Tasks), num(s.Calls, 0), num(s.FloorCalls, 0), num(s.Calls/float64(s.Tasks), 2),
 			num(s.Allocs, 0), num(s.RecordBytes, 0)))
+	}
+	return t
+}
+
+func (r *Result) policiesTable() report.Table {
+	t := report.Table{
+		Title: "A second of the loop with cpuset, cpu_pool and burst enforcing, against all of them off (CPU time of its thread)",
+		Columns: []report.Column{
+			right("tasks", ""), right("of them LC", ""), right("off", "ms"), right("on", "ms"), right("p90", "ms"), right("on / off", ""),
+			right("turns a second", ""), right("writes meanwhile", ""),
+		},
+		Notes: []string{"off: one collection a second. on: that, and the fast reading of every LC task, with its quota, at each pulse; by turns in one run."},
+	}
+	for i := range r.Sizes {
+		if p := r.Sizes[i].Policies; p != nil {
+			t.Rows = append(t.Rows, report.Cells(strconv.Itoa(p.Tasks), strconv.Itoa(p.LC), num(p.OffMsec.Median, 2), num(p.OnMsec.Median, 2), num(p.OnMsec.P90, 2),
+				num(p.Ratio, 2), strconv.Itoa(p.Turns), strconv.FormatUint(p.Written, 10)))
+		}
 	}
 	return t
 }

@@ -63,7 +63,7 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 		begin := threadNsec()
 		host.Machine().Advance(1e9)
 		between := threadNsec()
-		if err := host.Observe(both, &snap); err != nil {
+		if err := host.Observe(both.Mark, &snap); err != nil {
 			return nil, err
 		}
 		in.Seq++

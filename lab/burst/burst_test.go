@@ -112,6 +112,53 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
+func TestFacts(t *testing.T) {
+	trace := make(Trace, 1000)
+	for i := range 10 {
+		trace[500+i] = 2
+	}
+	if got := trace.Facts(100); got.Seconds != 1 || got.MeanCPU != 0.02 || math.Abs(got.Largest-10) > 1e-9 || math.Abs(got.Idle-0.99) > 1e-9 {
+		t.Errorf("%+v", got)
+	}
+	if got := (Trace{1, 1}).Facts(100); got.Largest != 1 {
+		t.Errorf("shorter than a period: %+v", got)
+	}
+	if got := (Trace{}).Facts(100); got != (Facts{}) {
+		t.Errorf("empty: %+v", got)
+	}
+}
+
+// A recommendation says what it is for, and what to mind.
+func TestNotes(t *testing.T) {
+	trace := make(Trace, 5000)
+	for i := range trace {
+		if i%1000 < 60 {
+			trace[i] = 2
+		}
+	}
+	p := small()
+	p.Source = trace
+	r := Run(p, "trace.txt")
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"what trace.txt recorded", "5 s, 0.12 CPU on average", "Recommended: k = ", "of 5 s only", "quota of 0.267 CPU"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("nothing of %q in\n%s", want, b.String())
+		}
+	}
+	if r.Recommended < 1 {
+		t.Errorf("k = %g for an application that works 60 ms at a time", r.Recommended)
+	}
+	for i := range trace {
+		trace[i] = 0.1
+	}
+	if steady := Run(p, "steady"); steady.Recommended != 0 || !strings.Contains(strings.Join(steady.Notes, " "), "No bucket is needed") {
+		t.Errorf("k = %g for one that works evenly: %v", steady.Recommended, steady.Notes)
+	}
+}
+
 func FuzzReadTrace(f *testing.F) {
 	f.Add("# 1 ms\n0\n2.5\n")
 	f.Fuzz(func(t *testing.T, text string) {

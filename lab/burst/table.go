@@ -12,10 +12,16 @@ import (
 // Result is a whole run: figure 14 and what follows from it.
 type Result struct {
 	Source      string  `json:"source"`
+	Trace       *Facts  `json:"trace,omitempty"` // of a recorded one
 	Seed        uint64  `json:"seed"`
 	Points      []Point `json:"points"` // by utilisation, then by k
 	Recommended float64 `json:"recommended_k"`
 	Reason      string  `json:"reason"`
+	// Notes are what to keep in mind with the recommendation.
+	Notes []string `json:"notes,omitempty"`
+	// PeriodMsec and Applications are what was simulated.
+	PeriodMsec   int `json:"period_ms"`
+	Applications int `json:"applications"`
 }
 
 // The grid of figure 14: bucket sizes and utilisations.
@@ -38,7 +44,11 @@ const nearBest = 1.10
 
 // Run plays the grid on all CPUs. The result does not depend on their number.
 func Run(p Params, source string) *Result {
-	r := &Result{Source: source, Seed: p.Seed, Points: make([]Point, len(gridU)*len(gridK))}
+	r := &Result{Source: source, Seed: p.Seed, PeriodMsec: p.PeriodMsec, Applications: p.Applications, Points: make([]Point, len(gridU)*len(gridK))}
+	if t, ok := p.Source.(Trace); ok {
+		f := t.Facts(p.PeriodMsec)
+		r.Trace = &f
+	}
 	var wg sync.WaitGroup
 	for i, u := range gridU {
 		wg.Go(func() {
@@ -49,8 +59,31 @@ func Run(p Params, source string) *Result {
 	}
 	wg.Wait()
 	r.recommend()
+	r.note()
 	return r
 }
+
+// note says what the recommendation depends on.
+func (r *Result) note() {
+	if f := r.Trace; f != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("At the mean use of %.3g CPU, a utilisation of %.0f %% is a quota of %.3g CPU, and this bucket lets the application save up %.3g CPU-seconds.",
+			f.MeanCPU, tuned*100, f.MeanCPU/tuned, r.Recommended*f.MeanCPU/tuned*float64(r.PeriodMsec)/1000))
+		if f.Seconds < shortTrace {
+			r.Notes = append(r.Notes, fmt.Sprintf("The trace is of %.3g s only: what happens more seldom is not in it. Record %d s or more, at a busy time.", f.Seconds, 2*shortTrace))
+		}
+	}
+	switch {
+	case r.Recommended == 0:
+		r.Notes = append(r.Notes, "No bucket is needed: a plain quota delays nothing worth the change.")
+	case r.Recommended <= 1:
+		r.Notes = append(r.Notes, fmt.Sprintf("Mainline Linux takes it as it is: cpu.max.burst (v1: cpu.cfs_burst_us) = %g times the quota.", r.Recommended))
+	default:
+		r.Notes = append(r.Notes, "Mainline Linux takes a burst of at most the quota (k = 1): the rest is what the agent's burst policy carries in user space (burst: bucket, user_space).")
+	}
+}
+
+// tuned is the utilisation under which the seed keeps a pool (section 4.1).
+const tuned = 0.45
 
 func (r *Result) at(u, k int) *Point { return &r.Points[u*len(gridK)+k] }
 
@@ -95,6 +128,9 @@ func (r *Result) rise(k int) float64 {
 
 // WriteText prints figure 14.
 func (r *Result) WriteText(w io.Writer) error {
+	if err := r.writeHead(w); err != nil {
+		return err
+	}
 	for _, t := range r.Tables() {
 		if err := t.WriteText(w); err != nil {
 			return err
@@ -103,7 +139,23 @@ func (r *Result) WriteText(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "k = %g: %s.\n", r.Recommended, r.Reason)
+	_, err := fmt.Fprintf(w, "Recommended: k = %g, %s.\n", r.Recommended, r.Reason)
+	for _, n := range r.Notes {
+		if err == nil {
+			_, err = fmt.Fprintln(w, n)
+		}
+	}
+	return err
+}
+
+// writeHead says what was simulated, and how to read the tables.
+func (r *Result) writeHead(w io.Writer) error {
+	what := fmt.Sprintf("%d bursty applications, drawn (seed %d)", r.Applications, r.Seed)
+	if f := r.Trace; f != nil {
+		what = fmt.Sprintf("%d applications that each use what %s recorded, from another moment on and scaled to the utilisation\nThe trace: %.3g s, %.3g CPU on average, idle in %.0f %% of its milliseconds; its largest %d ms use %.1f times the average",
+			r.Applications, r.Source, f.Seconds, f.MeanCPU, f.Idle*100, r.PeriodMsec, f.Largest)
+	}
+	_, err := fmt.Fprintf(w, "%s.\nThey share a pool of CPUs. A column is a bucket: what an application may save up of its quota, k times the quota of one\nperiod (k = 0: a plain quota). A row is the mean use as a share of the quotas.\n\n", what)
 	return err
 }
 

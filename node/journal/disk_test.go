@@ -129,7 +129,7 @@ func session(d Disk, path string) (held map[string]bool, first error) {
 		}
 		if i < 3 {
 			delete(held, p) // put back, whether the journal takes it or not
-			note(j.Done(p, uint64(i)))
+			note(j.Done(Key{Path: p, Inode: uint64(i)}))
 		}
 	}
 	note(j.Close())

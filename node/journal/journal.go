@@ -28,8 +28,11 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Version of the format that this package writes and the newest that it reads.
-const Version = 1
+// Version of the format that this package writes and the newest that it reads. 1 knew CPU
+// bandwidth alone: an entry that names no knob is of that, so that a journal of it is read
+// as it is. An agent of that version would take a cpuset's entry for a bandwidth limit of
+// zeros, and refuses this one's journals by their version.
+const Version = 2
 
 // maxBytes bounds what Open reads: far above what max_held_tasks can fill, far below
 // what would hurt.
@@ -53,41 +56,19 @@ const (
 
 // entry is one line.
 type entry struct {
-	Kind    string        `json:"kind"`
-	Version int           `json:"version,omitempty"`
-	Boot    string        `json:"boot,omitempty"`
-	Task    string        `json:"task,omitempty"` // cgroup path of the task whose knob this is part of
-	Path    string        `json:"path,omitempty"` // cgroup path of this limit: the task or a descendant
-	Inode   uint64        `json:"inode,omitempty"`
+	Kind    string         `json:"kind"`
+	Version int            `json:"version,omitempty"`
+	Boot    string         `json:"boot,omitempty"`
+	Task    string         `json:"task,omitempty"` // cgroup path of the task whose knob this is part of
+	Path    string         `json:"path,omitempty"` // cgroup path of this limit: the task or a descendant
+	Inode   uint64         `json:"inode,omitempty"`
+	Knob    model.KnobKind `json:"knob,omitempty"` // absent: cpu.max
 	Found   *model.Setting `json:"found,omitempty"`
 	Before  *model.Setting `json:"before,omitempty"`
 	Value   *model.Setting `json:"value,omitempty"`
 }
 
-// Limit is one cgroup's limit that was touched and is not yet put back.
-type Limit struct {
-	Task     string
-	Path     string
-	Inode    uint64
-	Found    model.Setting // before our first write
-	Before   model.Setting // before our last write
-	Intended model.Setting // by our last write
-	ReadBack *model.Setting
-}
-
-// Ours reports whether a value in the kernel can be ours: as read back, or one of the
-// states that a crash in the middle of the last compound write leaves behind. Between
-// two limits the driver may lift the quota altogether for some microseconds, so that no
-// limit at all is one of those states too.
-func (l *Limit) Ours(now model.Setting) bool {
-	if l.ReadBack != nil {
-		return now == *l.ReadBack
-	}
-	in := func(v, a, b int64) bool { return v == a || v == b }
-	return (now.QuotaUsec < 0 || in(now.QuotaUsec, l.Before.QuotaUsec, l.Intended.QuotaUsec)) &&
-		in(now.PeriodUsec, l.Before.PeriodUsec, l.Intended.PeriodUsec) &&
-		in(now.BurstUsec, l.Before.BurstUsec, l.Intended.BurstUsec)
-}
+func (e *entry) key() Key { return Key{e.Path, e.Inode, e.Knob} }
 
 // Journal is the open file with what is outstanding in it.
 type Journal struct {
@@ -204,9 +185,24 @@ func (c *Contents) take(e *entry, line int) error {
 	return err
 }
 
+// find returns where a limit stands in a list, -1 when it does not.
+func find(limits []Limit, k Key) int {
+	for i := range limits {
+		if limits[i].is(k) {
+			return i
+		}
+	}
+	return -1
+}
+
 // apply takes one entry into a list of limits.
 func apply(limits []Limit, e *entry) ([]Limit, error) {
-	i := slices.IndexFunc(limits, func(l Limit) bool { return l.Path == e.Path && l.Inode == e.Inode })
+	for _, v := range []*model.Setting{e.Found, e.Before, e.Value} {
+		if v != nil && v.Knob != e.Knob {
+			return limits, fmt.Errorf("an entry of %s has a value of %s", e.Knob, v.Knob)
+		}
+	}
+	i := find(limits, e.key())
 	switch e.Kind {
 	case kindIntent:
 		if e.Found == nil || e.Before == nil || e.Value == nil {
@@ -274,7 +270,7 @@ func (j *Journal) hasName() bool {
 		return false
 	}
 	c, err := parse(mine)
-	return err == nil && slices.EqualFunc(c.Limits, j.limits, func(a, b Limit) bool { return a.Path == b.Path && a.Inode == b.Inode && a.Found == b.Found })
+	return err == nil && slices.EqualFunc(c.Limits, j.limits, func(a, b Limit) bool { return a.Key() == b.Key() && a.Found == b.Found })
 }
 
 func (j *Journal) begin(tmp string, limits []Limit) error {
@@ -287,13 +283,14 @@ func (j *Journal) begin(tmp string, limits []Limit) error {
 			return err
 		}
 	}
-	for _, l := range limits {
-		if l.ReadBack == nil {
-			continue
+	var notes []Note
+	for i := range limits {
+		if l := &limits[i]; l.ReadBack != nil {
+			notes = append(notes, Note{l.Key(), l.ReadBack})
 		}
-		if err := j.Wrote(l.Path, l.Inode, *l.ReadBack); err != nil {
-			return err
-		}
+	}
+	if err := j.Note(notes); err != nil {
+		return err
 	}
 	if err := j.disk.Rename(tmp, j.path); err != nil {
 		return fmt.Errorf("journal: %w", err)
@@ -375,37 +372,44 @@ func (j *Journal) Intent(limits []Limit) error {
 	es := make([]*entry, len(limits))
 	for i := range limits {
 		l := &limits[i]
-		es[i] = &entry{Kind: kindIntent, Task: l.Task, Path: l.Path, Inode: l.Inode, Found: &l.Found, Before: &l.Before, Value: &l.Intended}
+		es[i] = &entry{Kind: kindIntent, Task: l.Task, Path: l.Path, Inode: l.Inode, Knob: l.Found.Knob, Found: &l.Found, Before: &l.Before, Value: &l.Intended}
 	}
 	if err := j.append(es...); err != nil {
 		return err
 	}
 	for _, e := range es {
-		j.limits, _ = apply(j.limits, e) // cannot fail: the values are there
+		j.limits, _ = apply(j.limits, e) // cannot fail: the values are there, and of one kind
 	}
 	return nil
 }
 
-// Wrote notes what was read back.
-func (j *Journal) Wrote(path string, inode uint64, now model.Setting) error {
-	e := &entry{Kind: kindWrote, Path: path, Inode: inode, Value: &now}
-	if err := j.append(e); err != nil {
+// Note notes what became of limits, in one write, and cuts the file back when nothing is
+// outstanding any more. A read-back without an intent is an error.
+func (j *Journal) Note(notes []Note) error {
+	if len(notes) == 0 {
+		return nil
+	}
+	es, done := make([]*entry, len(notes)), map[Key]bool{}
+	for i := range notes {
+		n := &notes[i]
+		es[i] = n.entry()
+		switch {
+		case n.ReadBack == nil:
+			done[n.Key] = true
+		case find(j.limits, n.Key) < 0:
+			return fmt.Errorf("journal: read-back of %s without an intent", n.Path)
+		}
+	}
+	if err := j.append(es...); err != nil {
 		return err
 	}
-	var err error
-	j.limits, err = apply(j.limits, e)
-	return err
-}
-
-// Done notes that a limit is no longer ours, and cuts the file back when it was the
-// last one.
-func (j *Journal) Done(path string, inode uint64) error {
-	e := &entry{Kind: kindDone, Path: path, Inode: inode}
-	if err := j.append(e); err != nil {
-		return err
+	for _, e := range es {
+		if e.Kind == kindWrote {
+			j.limits, _ = apply(j.limits, e) // cannot fail: the intent is there
+		}
 	}
-	j.limits, _ = apply(j.limits, e)
-	if len(j.limits) > 0 {
+	j.limits = slices.DeleteFunc(j.limits, func(l Limit) bool { return done[l.Key()] })
+	if len(j.limits) > 0 || len(done) == 0 {
 		return nil
 	}
 	// It is done whether or not the file can be cut: the next append sees to that.
@@ -414,35 +418,43 @@ func (j *Journal) Done(path string, inode uint64) error {
 	return nil
 }
 
+// Wrote notes what was read back of one limit.
+func (j *Journal) Wrote(path string, inode uint64, now model.Setting) error {
+	return j.Note([]Note{{Key{path, inode, now.Knob}, &now}})
+}
+
+// Done notes that a limit is no longer ours.
+func (j *Journal) Done(k Key) error { return j.Note([]Note{{Key: k}}) }
+
 // Of returns the outstanding limits of a task's knob.
-func (j *Journal) Of(task string) []Limit {
+func (j *Journal) Of(task string, knob model.KnobKind) []Limit {
 	var out []Limit
 	for i := range j.limits {
-		if j.limits[i].Task == task {
-			out = append(out, j.limits[i])
+		if l := &j.limits[i]; l.Found.Knob == knob && l.Task == task {
+			out = append(out, *l)
 		}
 	}
 	return out
 }
 
-// Limit returns the outstanding limit of a cgroup, nil when there is none. It is good
+// Limit returns the outstanding limit of a cgroup's knob, nil when there is none. It is good
 // until the journal changes.
-func (j *Journal) Limit(path string) *Limit {
+func (j *Journal) Limit(path string, knob model.KnobKind) *Limit {
 	for i := range j.limits {
-		if j.limits[i].Path == path {
-			return &j.limits[i]
+		if l := &j.limits[i]; l.Found.Knob == knob && l.Path == path {
+			return l
 		}
 	}
 	return nil
 }
 
-// Unheld returns the outstanding limits of tasks that are not among the held; nil, without
+// Unheld returns the outstanding limits of knobs that are not among the held; nil, without
 // an allocation, when there are none.
-func (j *Journal) Unheld(held func(task string) bool) []Limit {
+func (j *Journal) Unheld(held func(task string, knob model.KnobKind) bool) []Limit {
 	var out []Limit
 	for i := range j.limits {
-		if !held(j.limits[i].Task) {
-			out = append(out, j.limits[i])
+		if l := &j.limits[i]; !held(l.Task, l.Found.Knob) {
+			out = append(out, *l)
 		}
 	}
 	return out

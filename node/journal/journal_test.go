@@ -18,7 +18,9 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-func quota(q int64) model.CPUMax { return model.CPUMax{QuotaUsec: q, PeriodUsec: 100_000} }
+func quota(q int64) model.Setting {
+	return model.Bandwidth(model.CPUMax{QuotaUsec: q, PeriodUsec: 100_000})
+}
 
 func lim(task, path string, inode uint64, q int64) Limit {
 	return Limit{Task: task, Path: path, Inode: inode, Found: quota(-1), Before: quota(-1), Intended: quota(q)}
@@ -41,7 +43,7 @@ func written(t *testing.T) (path string, want []Limit) {
 	must(t, j.Intent([]Limit{b, a}))
 	must(t, j.Intent([]Limit{c}))
 	must(t, j.Wrote("/a", 1, quota(5000)))
-	must(t, j.Done("/c", 3))
+	must(t, j.Done(Key{Path: "/c", Inode: 3}))
 	must(t, j.Close())
 	now := quota(5000)
 	a.ReadBack = &now
@@ -60,8 +62,8 @@ func TestReadsBack(t *testing.T) {
 	if d := cmp.Diff(want, j.Outstanding()); d != "" {
 		t.Error("continued:", d)
 	}
-	if len(j.Of("/a")) != 2 || len(j.Of("/c")) != 0 {
-		t.Error("of a task:", j.Of("/a"), j.Of("/c"))
+	if len(j.Of("/a", model.CPUBandwidth)) != 2 || len(j.Of("/c", model.CPUBandwidth)) != 0 {
+		t.Error("of a task:", j.Of("/a", model.CPUBandwidth), j.Of("/c", model.CPUBandwidth))
 	}
 	must(t, j.Close())
 	c, err = Read(path)
@@ -100,7 +102,7 @@ func TestCutBackWhenNothingIsOutstanding(t *testing.T) {
 	for i := range 50 {
 		must(t, j.Intent([]Limit{lim("/a", "/a", 1, int64(1000+i))}))
 		must(t, j.Wrote("/a", 1, quota(int64(1000+i))))
-		must(t, j.Done("/a", 1))
+		must(t, j.Done(Key{Path: "/a", Inode: 1}))
 		if size() != empty {
 			t.Fatalf("round %d: %d bytes, %d when empty", i, size(), empty)
 		}
@@ -180,10 +182,12 @@ func TestMalformed(t *testing.T) {
 		name, text string
 		want       error
 	}{
-		{"newer", line(`{"kind":"open","version":2,"boot":"b"}`), ErrNewer},
+		{"newer", line(`{"kind":"open","version":3,"boot":"b"}`), ErrNewer},
 		{"no header", line(`{"kind":"done","path":"/a","inode":1}`), ErrCorrupt},
 		{"unknown kind", open + line(`{"kind":"what"}`), ErrCorrupt},
 		{"intent without values", open + line(`{"kind":"intent","path":"/a"}`), ErrCorrupt},
+		{"knobs mixed", open + line(`{"kind":"intent","path":"/a","knob":"cpuset.cpus","found":{},"before":{},"value":{}}`), ErrCorrupt},
+		{"unknown knob", open + line(`{"kind":"intent","path":"/a","knob":"cpu.what","found":{},"before":{},"value":{}}`), ErrCorrupt},
 		{"read-back without intent", open + line(`{"kind":"wrote","path":"/a","value":{}}`), ErrCorrupt},
 		{"not JSON", open + line(`{`), ErrCorrupt},
 		{"short line", open + "x\n", ErrCorrupt},
@@ -196,7 +200,7 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	if _, err := parse([]byte(tests[0].text)); !strings.Contains(err.Error(), "version 2, this one reads up to 1") {
+	if _, err := parse([]byte(tests[0].text)); !strings.Contains(err.Error(), "version 3, this one reads up to 2") {
 		t.Errorf("a newer version is refused without its name: %v", err)
 	}
 	if _, err := parse(make([]byte, maxBytes+1)); !errors.Is(err, ErrCorrupt) {
@@ -205,7 +209,7 @@ func TestMalformed(t *testing.T) {
 }
 
 func TestEarlierBootIsForgotten(t *testing.T) {
-	old, err := json.Marshal(&entry{Kind: kindIntent, Task: "/a", Path: "/a", Inode: 1, Found: &model.CPUMax{}, Before: &model.CPUMax{}, Value: &model.CPUMax{}})
+	old, err := json.Marshal(&entry{Kind: kindIntent, Task: "/a", Path: "/a", Inode: 1, Found: &model.Setting{}, Before: &model.Setting{}, Value: &model.Setting{}})
 	must(t, err)
 	c, err := parse([]byte(line(`{"kind":"open","version":1,"boot":"b"}`) + line(string(old)) + line(`{"kind":"open","version":1,"boot":"c"}`)))
 	if err != nil || c.Boot != "c" || len(c.Limits) > 0 {
@@ -214,20 +218,94 @@ func TestEarlierBootIsForgotten(t *testing.T) {
 }
 
 func TestOurs(t *testing.T) {
-	l := Limit{Before: model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000, BurstUsec: 5}, Intended: model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}}
+	l := Limit{
+		Before:   model.Bandwidth(model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000, BurstUsec: 5}),
+		Intended: model.Bandwidth(model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}),
+	}
 	for _, q := range []int64{-1, 25_000, 7} {
 		for _, p := range []int64{100_000, 250_000, 7} {
 			for _, b := range []int64{5, 0, 7} {
-				now := model.CPUMax{QuotaUsec: q, PeriodUsec: p, BurstUsec: b}
+				now := model.Bandwidth(model.CPUMax{QuotaUsec: q, PeriodUsec: p, BurstUsec: b})
 				if got, want := l.Ours(now), q != 7 && p != 7 && b != 7; got != want {
 					t.Errorf("%+v: %v", now, got)
 				}
 			}
 		}
 	}
-	l.ReadBack = &model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}
+	readBack := l.Intended
+	l.ReadBack = &readBack
 	if l.Ours(l.Before) || !l.Ours(*l.ReadBack) {
 		t.Error("after the read-back only that is ours")
+	}
+}
+
+// Of CPUs, both lists together are a state within a write, and nothing else is.
+func TestOursOfCPUs(t *testing.T) {
+	set := func(list string) model.Setting {
+		s, err := model.ParseCPUSet(list)
+		must(t, err)
+		return model.Place(s)
+	}
+	l := Limit{Found: set("0-7"), Before: set("0-3"), Intended: set("4-7")}
+	for list, want := range map[string]bool{"0-3": true, "4-7": true, "0-7": true, "": false, "0": false, "0-5": false} {
+		if got := l.Ours(set(list)); got != want {
+			t.Errorf("%q: %v", list, got)
+		}
+	}
+	if l.Ours(quota(-1)) {
+		t.Error("a bandwidth limit is none of a cpuset's")
+	}
+	now := set("4-7")
+	l.ReadBack = &now
+	if l.Ours(l.Before) || !l.Ours(now) {
+		t.Error("after the read-back only that is ours")
+	}
+}
+
+// Both knobs of one cgroup, side by side: neither is taken for the other, in memory or in
+// the file, and an empty list is kept as one.
+func TestTwoKnobsOfOneGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	cpus := model.FullSet(6)
+	place := Limit{Task: "/a", Path: "/a", Inode: 1, Found: model.Place(model.CPUSet{}), Before: model.Place(model.CPUSet{}), Intended: model.Place(cpus)}
+	must(t, j.Intent([]Limit{lim("/a", "/a", 1, 5000), place}))
+	back := model.Place(cpus)
+	must(t, j.Note([]Note{{place.Key(), &back}, {Key: Key{Path: "/a", Inode: 1}}}))
+	place.ReadBack = &back
+	c, err := Read(path)
+	must(t, err)
+	for _, got := range [][]Limit{c.Limits, j.Outstanding(), j.Of("/a", model.CPUPlace)} {
+		if d := cmp.Diff([]Limit{place}, got); d != "" {
+			t.Error(d)
+		}
+	}
+	if got := j.Of("/a", model.CPUBandwidth); len(got) > 0 {
+		t.Errorf("bandwidth: %+v", got)
+	}
+	if err := j.Note([]Note{{Key{Path: "/a", Inode: 1}, &model.Setting{}}}); err == nil {
+		t.Error("a read-back without an intent was taken")
+	}
+	must(t, j.Done(place.Key()))
+	if c, err := Read(path); err != nil || len(c.Limits) > 0 {
+		t.Errorf("%+v %v", c, err)
+	}
+	must(t, j.Close())
+}
+
+// A journal of version 1, as that version wrote it, is read as it is.
+func TestReadsVersion1(t *testing.T) {
+	text := line(`{"kind":"open","version":1,"boot":"b"}`) +
+		line(`{"kind":"intent","task":"/a","path":"/a","inode":7,"found":{"quota_usec":-1,"period_usec":100000,"burst_usec":0},"before":{"quota_usec":-1,"period_usec":100000,"burst_usec":0},"value":{"quota_usec":5000,"period_usec":100000,"burst_usec":0}}`) +
+		line(`{"kind":"wrote","path":"/a","inode":7,"value":{"quota_usec":5000,"period_usec":100000,"burst_usec":0}}`)
+	c, err := parse([]byte(text))
+	must(t, err)
+	want := lim("/a", "/a", 7, 5000)
+	now := quota(5000)
+	want.ReadBack = &now
+	if d := cmp.Diff([]Limit{want}, c.Limits); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -245,11 +323,11 @@ func TestFileAndMemoryAgree(t *testing.T) {
 		case 0:
 			must(t, j.Intent([]Limit{lim(p, p, ino, int64(rng.IntN(1000)))}))
 		case 1:
-			if l := j.Of(p); len(l) > 0 {
+			if l := j.Of(p, model.CPUBandwidth); len(l) > 0 {
 				must(t, j.Wrote(l[0].Path, l[0].Inode, quota(int64(step))))
 			}
 		case 2:
-			must(t, j.Done(p, ino))
+			must(t, j.Done(Key{Path: p, Inode: ino}))
 		}
 		c, err := Read(path)
 		must(t, err)
@@ -287,7 +365,8 @@ func TestFullDisk(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(line(`{"kind":"open","version":1,"boot":"b"}`) + line(`{"kind":"intent","path":"/a","found":{},"before":{},"value":{}}`)))
-	f.Add([]byte(line(`{"kind":"open","version":2,"boot":"b"}`)))
+	f.Add([]byte(line(`{"kind":"open","version":3,"boot":"b"}`)))
+	f.Add([]byte(line(`{"kind":"open","version":2,"boot":"b"}`) + line(`{"kind":"intent","path":"/a","knob":"cpuset.cpus","found":{"knob":"cpuset.cpus"},"before":{"knob":"cpuset.cpus"},"value":{"knob":"cpuset.cpus","cpus":"0-3"}}`)))
 	f.Add([]byte("00000000 {}\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {

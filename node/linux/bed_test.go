@@ -4,31 +4,73 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/perf/perftest"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/match"
 )
 
+// roleVariable names what this binary is started again for.
+const roleVariable = "COMMENSAL_NODE_ROLE"
+
 // TestMain lets this binary play the tasks, too.
-func TestMain(m *testing.M) { perftest.Main(m, nil) }
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case "forks":
+		forks()
+	case "leaf":
+		time.Sleep(5 * time.Millisecond)
+	default:
+		perftest.Main(m, nil)
+	}
+}
+
+// forks starts one process after the other, a few at a time, until it is killed, and half a
+// minute at most. They end with it.
+func forks() {
+	runtime.LockOSThread()
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	var alive []*exec.Cmd
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		c := exec.Command(self)
+		c.Env = append(os.Environ(), roleVariable+"=leaf", "GOMAXPROCS=1")
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if c.Start() != nil {
+			continue
+		}
+		if alive = append(alive, c); len(alive) == 4 {
+			_ = alive[0].Wait() // it has nothing to say
+			alive = alive[1:]
+		}
+	}
+}
 
 // boot is what the tests' journals name; Restore is given the same.
 const boot = "test-boot"
 
-// bed is a folder of real cgroups with a Host that watches it: LC tasks /victim*, BE
-// tasks /be-*.
+// bed is a folder of real cgroups with a Host that watches it: LC tasks /victim*,
+// exclusive ones /own*, BE tasks /be-*.
 type bed struct {
-	t       *testing.T
+	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
 	cg      cgroup.Driver
@@ -41,7 +83,7 @@ type bed struct {
 	removed []model.TaskNum
 }
 
-func newBed(t *testing.T, name string) *bed {
+func newBed(t testing.TB, name string) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: cgroups are made and limited")
@@ -101,10 +143,17 @@ func (b *bed) spin(path string) *perftest.Child {
 // open opens the Host; every Observe discovers.
 func (b *bed) open(counters bool) {
 	b.t.Helper()
-	rules, err := match.Compile([]match.Rule{
+	b.openRules(counters, []match.Rule{
 		{Glob: b.root + "/victim*", Job: "victim", Class: model.LC, Production: true},
+		{Glob: b.root + "/own*", Job: "own", Class: model.LC, Exclusive: true},
 		{Glob: b.root + "/be-*", Job: "batch", Class: model.BE, Importance: model.BestEffort},
 	})
+}
+
+// openRules opens the Host with other rules.
+func (b *bed) openRules(counters bool, list []match.Rule) {
+	b.t.Helper()
+	rules, err := match.Compile(list)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -226,7 +275,7 @@ func (b *bed) setLimit(path string, v cgroup.CPUMax) {
 }
 
 // apply carries out one change and fails unless it ends as expected.
-func (b *bed) apply(kind model.ChangeKind, path string, value model.CPUMax, want model.ResultKind) model.Result {
+func (b *bed) apply(kind model.ChangeKind, path string, value model.Setting, want model.ResultKind) model.Result {
 	b.t.Helper()
 	res := b.h.Apply([]model.Change{{Seq: 1, Task: b.tasks[path].Num, Kind: kind, Value: value}}, nil)
 	if len(res) != 1 || res[0].Kind != want {
@@ -243,4 +292,88 @@ func (b *bed) lacks(path, what string) string {
 		}
 	}
 	return ""
+}
+
+// list returns what a group's cpuset says.
+func (b *bed) list(path string) string {
+	b.t.Helper()
+	v, err := b.cg.ReadCPUs(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+func (b *bed) setList(path, list string) {
+	b.t.Helper()
+	if err := b.cg.WriteCPUs(path, list); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// twoCPUs returns two CPUs of the machine and both as a list.
+func (b *bed) twoCPUs() (one, two, both string) {
+	b.t.Helper()
+	online, err := cputopology.ReadOnline(b.fs)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(online) < 2 {
+		b.t.Skip("one CPU: there is nowhere else to go")
+	}
+	return strconv.Itoa(online[0]), strconv.Itoa(online[1]), cputopology.FormatList(online[:2])
+}
+
+// flat says whether cpusets below a task are their own business.
+func (b *bed) flat() bool { return b.cg.Layout() == cgroup.LayoutV2 }
+
+// on returns the setting of a list of CPUs.
+func (b *bed) on(list string) model.Setting {
+	b.t.Helper()
+	cpus, err := model.ParseCPUSet(list)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return model.Place(cpus)
+}
+
+// allowed returns the CPUs that a process may use; "" when it has ended.
+func (b *bed) allowed(pid int) string {
+	b.t.Helper()
+	var set unix.CPUSet
+	err := unix.SchedGetaffinity(pid, &set)
+	if errors.Is(err, unix.ESRCH) {
+		return ""
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var s model.CPUSet
+	for i := range model.MaxCPUs {
+		if set.IsSet(i) {
+			s.Add(i)
+		}
+	}
+	return s.String()
+}
+
+// lists fails unless groups say what is expected; "" on v2 is what the group above has.
+func (b *bed) lists(when string, want map[string]string) {
+	b.t.Helper()
+	for path, list := range want {
+		if now := b.list(path); now != list {
+			b.t.Errorf("%s: %s is %q, want %q", when, path, now, list)
+		}
+	}
+}
+
+// restart is what the next start does after this process was killed at this point: it knows
+// only the journal's file.
+func (b *bed) restart() node.Report {
+	b.t.Helper()
+	rep, err := Restore(b.fs, b.journal, boot)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return rep
 }

@@ -48,8 +48,8 @@ func TestTaskComesAndGoes(t *testing.T) {
 	}
 }
 
-// nested are limits of a task and of groups below it.
-var nested = map[string]cgroup.CPUMax{
+// limitsBelow are limits of a task and of groups below it.
+var limitsBelow = map[string]cgroup.CPUMax{
 	"be-1": limit(160_000, 200_000, 20_000), "be-1/a": limit(50_000, 100_000, 10_000), "be-1/a/x": limit(20_000, 100_000, 20_000),
 	"be-1/b": free,
 }
@@ -58,10 +58,10 @@ var nested = map[string]cgroup.CPUMax{
 func (b *bed) nestedTask() (task string, found map[string]cgroup.CPUMax) {
 	b.t.Helper()
 	found = map[string]cgroup.CPUMax{}
-	for _, name := range slices.Sorted(maps.Keys(nested)) {
+	for _, name := range slices.Sorted(maps.Keys(limitsBelow)) {
 		path := b.mkdir(name)
-		b.setLimit(path, nested[name])
-		found[path] = nested[name]
+		b.setLimit(path, limitsBelow[name])
+		found[path] = limitsBelow[name]
 	}
 	return b.root + "/be-1", found
 }
@@ -101,10 +101,10 @@ func TestHoldOnTheKernel(t *testing.T) {
 	b.observe(model.WindowStart)
 	for _, c := range []float64{0.5, 0.01, 0.1} {
 		r := b.apply(model.Hold, task, cpus(c), model.Applied)
-		if r.Found != model.CPUMax(found[task]) || r.Now != cpus(c) {
+		if r.Found != setting(found[task]) || r.Now != cpus(c) {
 			t.Errorf("hold at %v: %+v", c, r)
 		}
-		b.held("held", task, cgroup.CPUMax(cpus(c)), found)
+		b.held("held", task, cgroup.CPUMax(cpus(c).CPUMax), found)
 	}
 	if k := b.h.Knobs(nil); len(k) != 1 || k[0].Outcome != model.OK || k[0].Value != cpus(0.1) {
 		t.Errorf("knobs read %+v", k)
@@ -113,7 +113,7 @@ func TestHoldOnTheKernel(t *testing.T) {
 	if !throttled.ThrottledKnown || !throttled.Throttled {
 		t.Errorf("a spinner under 0.1 CPU: %+v", throttled)
 	}
-	b.apply(model.Release, task, model.CPUMax{}, model.Applied)
+	b.apply(model.Release, task, model.Setting{}, model.Applied)
 	b.same("released", found)
 	// A cap above what was found leaves it.
 	b.apply(model.Hold, task, cpus(1.5), model.Applied)
@@ -130,7 +130,7 @@ func TestForeignWriterOnTheKernel(t *testing.T) {
 	stranger := limit(77_000, 100_000, 7_000)
 	b.setLimit(task, stranger)
 	r := b.apply(model.Hold, task, cpus(0.04), model.Foreign)
-	if r.Now != model.CPUMax(stranger) {
+	if r.Now != setting(stranger) {
 		t.Errorf("found %+v", r)
 	}
 	found[task] = stranger
@@ -157,13 +157,13 @@ func TestRestoreOnTheKernel(t *testing.T) {
 	}
 	b.rmdir(gone)
 	b.mkdir("be-2")
-	b.setLimit(gone, cgroup.CPUMax(cpus(0.05))) // only its inode is another one
+	b.setLimit(gone, cgroup.CPUMax(cpus(0.05).CPUMax)) // only its inode is another one
 	b.setLimit(foreign, stranger)
 	rep, err := Restore(b.fs, b.journal, "another boot")
 	if err != nil || !rep.Rebooted || len(rep.Items) > 0 {
 		t.Errorf("after a boot: %+v %v", rep, err)
 	}
-	b.held("after a boot that was none", task, cgroup.CPUMax(cpus(0.05)), found)
+	b.held("after a boot that was none", task, cgroup.CPUMax(cpus(0.05).CPUMax), found)
 	if err := os.WriteFile(b.journal, left, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestRestoreOnTheKernel(t *testing.T) {
 	if kinds[task] != node.Restored || kinds[gone] != node.LeftGone || kinds[foreign] != node.LeftForeign {
 		t.Errorf("restored %v", kinds)
 	}
-	found[gone], found[foreign] = cgroup.CPUMax(cpus(0.05)), stranger
+	found[gone], found[foreign] = cgroup.CPUMax(cpus(0.05).CPUMax), stranger
 	b.same("restored", found)
 	if rep, err = Restore(b.fs, b.journal, boot); err != nil || len(rep.Items) > 0 {
 		t.Errorf("a second time: %+v %v", rep, err)
@@ -254,7 +254,7 @@ func TestControllerGoesWhileHeld(t *testing.T) {
 	if r := b.apply(model.Hold, one, cpus(0.04), model.Refused); !strings.Contains(r.Error, "cpu") || b.lacks(one, LackLimit) == "" {
 		t.Errorf("%+v, lacks %v", r, b.h.Lacks(nil))
 	}
-	b.apply(model.Release, one, model.CPUMax{}, model.Vanished)
+	b.apply(model.Release, one, model.Setting{}, model.Vanished)
 	rep, err := b.h.Restore()
 	if err != nil || !rep.Complete() || len(rep.Items) != 1 || rep.Items[0].Path != two || rep.Items[0].Kind != node.LeftGone || rep.Items[0].Error == "" {
 		t.Errorf("restore: %+v %v", rep, err)

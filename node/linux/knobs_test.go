@@ -105,8 +105,20 @@ func (f *tree) put(path string, change func(*cgroup.CPUMax)) error {
 	return nil
 }
 
-// WriteCPUMax writes file after file, as kernel/cgroup does.
-func (f *tree) WriteCPUMax(path string, to cgroup.CPUMax) error {
+func (f *tree) Delegated(string) (bool, error) { return false, nil }
+
+func (f *tree) CapAbove(path string) (at string, v cgroup.CPUMax, err error) {
+	v = free
+	for p, o := range f.limits {
+		if strings.HasPrefix(path, p+"/") && v.Exceeds(o) {
+			at, v = p, o
+		}
+	}
+	return at, v, nil
+}
+
+// ChangeCPUMax writes file after file, as kernel/cgroup does.
+func (f *tree) ChangeCPUMax(path string, _, to cgroup.CPUMax) error {
 	from, ok := f.limits[path]
 	if !ok {
 		return fmt.Errorf("%s: %w", path, cgroup.ErrVanished)
@@ -152,6 +164,9 @@ func limit(quota, period, burst int64) cgroup.CPUMax {
 	return cgroup.CPUMax{QuotaUsec: quota, PeriodUsec: period, BurstUsec: burst}
 }
 
+// setting is a limit as the ledger has it.
+func setting(v cgroup.CPUMax) model.Setting { return model.Bandwidth(model.CPUMax(v)) }
+
 var free = limit(-1, 100_000, 0)
 
 // shapes are the trees that the tests run on; the task is /t.
@@ -167,8 +182,8 @@ var shapes = map[string]map[string]cgroup.CPUMax{
 	"burst without quota":   {"/t": limit(-1, 50_000, 70_000), "/t/a": limit(40_000, 50_000, 10_000)},
 }
 
-func cpus(v float64) model.CPUMax {
-	return model.CPUMax{QuotaUsec: int64(v * 250_000), PeriodUsec: 250_000}
+func cpus(v float64) model.Setting {
+	return model.Bandwidth(model.CPUMax{QuotaUsec: int64(v * 250_000), PeriodUsec: 250_000})
 }
 
 // bench is a task of a tree with its knobs and journal.
@@ -187,8 +202,36 @@ func newBench(t *testing.T, f *tree) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() }) //nolint:errcheck // may be closed already
-	b.k = &Knobs{cg: f, j: j, held: map[string]model.CPUMax{}}
+	b.k = f.knobs(j)
 	return b
+}
+
+// knobs are those of a tree, of v1.
+func (f *tree) knobs(j *journal.Journal) *Knobs {
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
+		model.CPUBandwidth: &bandwidth{cg: f},
+		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
+	}}
+}
+
+// noPlaces is a kernel without cpusets.
+type noPlaces struct{}
+
+func (noPlaces) PlaceInode(string) (uint64, error)        { return 0, cgroup.ErrUnsupported }
+func (noPlaces) PlacesBelow(string) ([]string, error)     { return nil, cgroup.ErrUnsupported }
+func (noPlaces) ReadCPUs(string) (string, error)          { return "", cgroup.ErrUnsupported }
+func (noPlaces) ReadEffectiveCPUs(string) (string, error) { return "", cgroup.ErrUnsupported }
+func (noPlaces) WriteCPUs(string, string) error           { return cgroup.ErrUnsupported }
+
+// one carries out one change.
+func (k *Knobs) one(t *model.Task, kind model.ChangeKind, v model.Setting) model.Result {
+	return k.apply([]op{{&model.Change{Task: t.Num, Kind: kind, Value: v}, t}}, nil)[0]
+}
+
+func (k *Knobs) hold(t *model.Task, v model.Setting) model.Result { return k.one(t, model.Hold, v) }
+
+func (k *Knobs) release(t *model.Task) model.Result {
+	return k.one(t, model.Release, model.Setting{})
 }
 
 func (b *bench) expect(r model.Result, kind model.ResultKind) {
@@ -216,7 +259,7 @@ func TestHoldTighterLooserRelease(t *testing.T) {
 				r := b.k.hold(b.task, cpus(c))
 				b.expect(r, model.Applied)
 				want := min(c, model.CPUMax(found["/t"]).Ratio())
-				if got := r.Now.Ratio(); got != want || model.CPUMax(b.limits["/t"]) != r.Now || r.Found != model.CPUMax(found["/t"]) {
+				if got := r.Now.Ratio(); got != want || setting(b.limits["/t"]) != r.Now || r.Found != setting(found["/t"]) {
 					t.Fatalf("cap %v: %+v, limit %v", c, r, b.limits["/t"])
 				}
 				for p, v := range b.limits {
@@ -335,7 +378,7 @@ func TestForeignWriter(t *testing.T) {
 				case "release":
 					b.expect(b.k.release(b.task), model.Foreign)
 				default:
-					b.k.disown("/t")
+					b.k.disown("/t", model.CPUBandwidth)
 				}
 				want := maps.Clone(found)
 				want[victim] = stranger
@@ -352,7 +395,7 @@ func TestForeignWriterInTheWay(t *testing.T) {
 	b := newBench(t, newTree(t, found))
 	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
 	b.limits["/t/a"] = limit(1_500, 10_000, 0)
-	b.limits["/t/a/y"] = cgroup.CPUMax(cpus(0.1))
+	b.limits["/t/a/y"] = cgroup.CPUMax(cpus(0.1).CPUMax)
 	b.expect(b.k.release(b.task), model.Refused)
 	if o := b.k.j.Outstanding(); len(o) != 1 || o[0].Path != "/t/a/y" {
 		t.Fatalf("outstanding %+v", o)
@@ -390,7 +433,7 @@ func TestVanished(t *testing.T) {
 		b := newBench(t, newTree(t, found))
 		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
 		remove(b, "/t")
-		b.limits["/t"], b.inodes["/t"] = cgroup.CPUMax(cpus(0.1)), 999
+		b.limits["/t"], b.inodes["/t"] = cgroup.CPUMax(cpus(0.1).CPUMax), 999
 		writes := b.writes
 		b.expect(b.k.release(b.task), model.Vanished)
 		b.expect(b.k.hold(b.task, cpus(0.05)), model.Vanished)
@@ -489,7 +532,7 @@ func (b *bench) restoreFromEveryCut(found map[string]cgroup.CPUMax, size int64, 
 	}
 	limits := maps.Clone(b.limits)
 	n := 0
-	for cut := first; cut <= len(whole); cut += step(cut, first, len(whole)) {
+	for cut := first; cut <= len(whole); cut += stride(cut, first, len(whole)) {
 		b.limits = maps.Clone(limits)
 		if err := os.WriteFile(b.path, whole[:cut], 0o600); err != nil {
 			b.t.Fatal(err)
@@ -500,9 +543,9 @@ func (b *bench) restoreFromEveryCut(found map[string]cgroup.CPUMax, size int64, 
 	return n
 }
 
-// step is 1 near the ends of a range, and larger in its middle: every restore syncs, and a
+// stride is 1 near the ends of a range, and larger in its middle: every restore syncs, and a
 // cut inside a line is a cut inside a line.
-func step(at, first, last int) int {
+func stride(at, first, last int) int {
 	if at-first < 2 || last-at < 4 {
 		return 1
 	}
@@ -521,7 +564,7 @@ func (b *bench) restoreTwice(found map[string]cgroup.CPUMax, what string) {
 		if err != nil {
 			b.t.Fatalf("%s: %v", what, err)
 		}
-		k := &Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}
+		k := b.knobs(j)
 		items := k.restore(j.Outstanding())
 		for _, it := range items {
 			if it.Kind != node.Restored && it.Kind != node.AsFound {
@@ -581,6 +624,6 @@ func (b *bench) crashingRestore(n int) (done bool) {
 			}
 		}
 	}()
-	(&Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}).restore(j.Outstanding())
+	b.knobs(j).restore(j.Outstanding())
 	return true
 }

@@ -12,6 +12,7 @@ import (
 const (
 	LackCounters = "hardware counters" // no CPI
 	LackLimit    = "CPU limit"         // cannot be capped
+	LackPlace    = "cpuset"            // cannot be placed
 )
 
 // Lack is something that one task does without, and why.
@@ -33,6 +34,9 @@ func (h *Host) Lacks(dst []Lack) []Lack {
 		}
 		if why := w.limit.why; why != "" {
 			dst = append(dst, Lack{w.task.Num, w.task.Path, LackLimit, why})
+		}
+		if why := w.place.why; why != "" {
+			dst = append(dst, Lack{w.task.Num, w.task.Path, LackPlace, why})
 		}
 	}
 	return dst

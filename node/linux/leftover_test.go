@@ -82,7 +82,7 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close() //nolint:errcheck // every entry was synced
-	b.k = &Knobs{cg: b.tree, j: j, held: map[string]model.CPUMax{}}
+	b.k = b.knobs(j)
 	b.k.putBackLeftovers(1e9)
 	b.asFound(found)
 }
@@ -98,7 +98,7 @@ func TestStaleEntryOfThePathBefore(t *testing.T) {
 	b.task.Inode = 999
 	r := b.k.hold(b.task, cpus(0.1))
 	b.expect(r, model.Applied)
-	if want := model.CPUMax(limit(50_000, 100_000, 0)); r.Found != want {
+	if want := setting(limit(50_000, 100_000, 0)); r.Found != want {
 		t.Errorf("found %+v; expected %+v", r.Found, want)
 	}
 	b.expect(b.k.release(b.task), model.Applied)

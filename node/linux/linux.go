@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/psi"
@@ -26,6 +25,7 @@ type Options struct {
 	Journal       *journal.Journal // nil: the host can be observed but not acted on
 	DiscoverEvery time.Duration
 	Counters      bool // open hardware counters where the machine has them
+	Places        bool // tasks may be placed: say which of them cannot be
 	Log           *slog.Logger
 
 	// What is no file. nil is the running kernel's; a simulated kernel has its own.
@@ -52,8 +52,13 @@ type Host struct {
 	pids       []int32
 	stats      []taskstats.Stats
 	again      []relisted
+	ops        []op
 	online     int
+	topology   topology
+	pulse      pulse
 	missing    []string
+	nested     nested
+	nameless   string // why pods have no names
 }
 
 var _ node.Host = (*Host)(nil)
@@ -80,7 +85,7 @@ func Open(o Options) (*Host, error) {
 	}
 	h := &Host{opt: o, cg: cg}
 	if o.Journal != nil {
-		h.knobs = newKnobs(cg, o.Journal)
+		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
 	if h.stat, err = procstat.Open(o.FS); err != nil {
 		return nil, fmt.Errorf("node: %w", err)
@@ -96,9 +101,6 @@ func Open(o Options) (*Host, error) {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
 		}
-	}
-	if cpus, err := cputopology.ReadOnline(o.FS); err == nil {
-		h.online = len(cpus)
 	}
 	return h, nil
 }
@@ -145,34 +147,41 @@ func (h *Host) Close() error {
 
 // Apply implements node.Host.
 func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result {
+	if h.knobs == nil {
+		for i := range changes {
+			dst = h.gone(&changes[i], dst)
+		}
+		return dst
+	}
+	h.ops = h.ops[:0]
 	for i := range changes {
 		c := &changes[i]
-		w := h.find(c.Task)
-		if w == nil || h.knobs == nil {
-			if c.Kind != model.Disown {
-				dst = append(dst, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.Vanished, Error: "the task is gone", MonoNsec: h.opt.Clock.MonoNsec()})
-			}
-			continue
+		if w := h.find(c.Task); w != nil {
+			h.ops = append(h.ops, op{c, &w.task})
+		} else {
+			dst = h.gone(c, dst)
 		}
-		var r model.Result
-		switch c.Kind {
-		case model.Hold:
-			if r = h.knobs.hold(&w.task, c.Value); r.Kind == model.Refused {
-				h.askLimit(w) // the controller may be gone
-			}
-		case model.Release:
-			r = h.knobs.release(&w.task)
-		case model.Disown:
-			h.knobs.disown(w.task.Path)
-			continue
+	}
+	from := len(dst)
+	dst = h.knobs.apply(h.ops, dst)
+	for i := from; i < len(dst); i++ {
+		if r := &dst[i]; r.Kind == model.Refused {
+			h.askLimit(h.find(r.Task)) // the controller may be gone
 		}
-		r.Seq, r.MonoNsec = c.Seq, h.opt.Clock.MonoNsec()
-		dst = append(dst, r)
 	}
-	if h.knobs != nil {
-		h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec()))
-	}
+	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec()))
 	return dst
+}
+
+// gone answers a change of a task that is not there.
+func (h *Host) gone(c *model.Change, dst []model.Result) []model.Result {
+	if c.Kind == model.Disown {
+		return dst
+	}
+	none := model.Setting{Knob: c.Value.Knob}
+	return append(dst, model.Result{
+		Seq: c.Seq, Task: c.Task, Kind: model.Vanished, Found: none, Now: none, Error: "the task is gone", MonoNsec: h.opt.Clock.MonoNsec(),
+	})
 }
 
 // Knobs implements node.Host.
@@ -180,26 +189,7 @@ func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 	if h.knobs == nil {
 		return dst
 	}
-	for _, w := range h.tasks {
-		l := h.knobs.j.Limit(w.task.Path)
-		if l == nil {
-			continue
-		}
-		r := model.KnobReading{Task: w.task.Num, Outcome: model.OK}
-		v, err := h.knobs.read(w.task.Path, w.task.Inode)
-		switch {
-		case errors.Is(err, cgroup.ErrVanished):
-			r.Outcome = model.Absent
-		case err != nil:
-			r.Outcome = model.Unavailable
-		case l.Ours(v) && v != h.knobs.held[w.task.Path]:
-			// A change of ours that was refused half way: nobody else wrote this.
-			r.Outcome = model.Unavailable
-		}
-		r.Value = v
-		dst = append(dst, r)
-	}
-	return dst
+	return h.knobs.compare(h.tasks, dst)
 }
 
 // Restore implements node.Host.
@@ -207,5 +197,5 @@ func (h *Host) Restore() (node.Report, error) {
 	if h.knobs == nil {
 		return node.Report{}, nil
 	}
-	return node.Report{Items: h.knobs.restore(h.knobs.j.Outstanding())}, nil
+	return node.Report{Items: h.knobs.putBackAll()}, nil
 }

@@ -19,10 +19,12 @@ type fakeKernel struct {
 	usage      uint64
 	lists      int
 	refused    error
+
+	refusedUsage error
 }
 
 func (f *fakeKernel) Identity() cgroup.Identity              { return cgroup.Identity{Path: "/t", Inode: 1} }
-func (f *fakeKernel) UsageNsec() (uint64, error)             { return f.usage, nil }
+func (f *fakeKernel) UsageNsec() (uint64, error)             { return f.usage, f.refusedUsage }
 func (f *fakeKernel) Throttling() (cgroup.Throttling, error) { return cgroup.Throttling{}, nil }
 func (f *fakeKernel) Refresh() error                         { return nil }
 func (f *fakeKernel) Close() error                           { return nil }
@@ -239,4 +241,8 @@ func TestMembersOnTheKernel(t *testing.T) {
 		read()
 		return slices.Contains(w.members.ids, second)
 	})
+}
+
+func (f *fakeKernel) UsageAndStat() (uint64, cgroup.CPUStat, error) {
+	return f.usage, cgroup.CPUStat{}, f.refusedUsage
 }

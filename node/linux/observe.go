@@ -16,7 +16,7 @@ import (
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	now := h.opt.Clock.MonoNsec()
 	*snap = model.Snapshot{
-		Mark: mark, Added: snap.Added[:0], Removed: snap.Removed[:0], Tasks: snap.Tasks[:0],
+		Mark: mark, Added: snap.Added[:0], Removed: snap.Removed[:0], Settings: snap.Settings[:0], Tasks: snap.Tasks[:0],
 	}
 	if h.discovered == 0 || now-h.discovered >= h.opt.DiscoverEvery.Nanoseconds() {
 		if err := h.discover(); err != nil {
@@ -24,6 +24,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		}
 		h.discovered = now
 	}
+	snap.Topology, h.topology.now = h.topology.now, nil
 	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
 	h.observeNode(&snap.Node)
 	h.pids = h.pids[:0]
@@ -86,6 +87,7 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 		w.announced = true
 		snap.Added = append(snap.Added, w.task)
 	}
+	snap.Settings = w.listSettings(snap.Settings)
 	snap.Tasks = append(snap.Tasks, s)
 }
 
@@ -172,7 +174,9 @@ func (h *Host) forget(snap *model.Snapshot) {
 			h.opt.Log.Debug("closing a task that is gone", "path", w.task.Path, "error", err)
 		}
 		if h.knobs != nil {
-			h.knobs.disown(w.task.Path)
+			for kind := range model.NumKnobs {
+				h.knobs.disown(w.task.Path, kind)
+			}
 		}
 		if w.announced {
 			snap.Removed = append(snap.Removed, w.task.Num)

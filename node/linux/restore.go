@@ -76,7 +76,6 @@ func (r Restoring) Run() (node.Report, error) {
 	if err != nil {
 		return rep, fmt.Errorf("restore: %w", err)
 	}
-	k := newKnobs(cg, j)
-	rep.Items = k.restore(j.Outstanding())
+	rep.Items = newKnobs(cg, r.FS, r.Clock, j).putBackAll()
 	return rep, nil
 }

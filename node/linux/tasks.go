@@ -19,6 +19,10 @@ type watched struct {
 	group cgroup.Group
 	perf  taskCounters
 	limit lack // why the task cannot be capped; of BE tasks only
+	place lack // why the task cannot be placed
+
+	listed [model.NumKnobs]listed
+	pulse  model.Counter // usage at the last pulse
 
 	// members are the thread groups that the cgroup held when it was last listed, by id;
 	// membership (members.go) says when that is done again.
@@ -56,15 +60,18 @@ func (h *Host) discover() error {
 	if err != nil {
 		return err
 	}
+	h.lookAtCPUs()
 	for _, w := range h.tasks {
 		if err := w.group.Refresh(); errors.Is(err, cgroup.ErrVanished) {
 			w.gone = true
 		}
 		w.members.doubt = true
 	}
-	for _, p := range paths {
-		rule := h.opt.Rules.Find(p)
-		if rule == nil || h.watching(p) {
+	tasks, nested := h.opt.Rules.Select(paths, h.podNames())
+	h.nested.tell(h.opt.Log, nested)
+	for i := range tasks {
+		p, rule := tasks[i].Path, tasks[i].Rule
+		if h.watching(p) {
 			continue
 		}
 		if len(h.tasks) >= maxTasks {
@@ -80,7 +87,8 @@ func (h *Host) discover() error {
 		}
 		w := &watched{group: g, task: model.Task{
 			Num: h.nextNum, Path: p, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
-			Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible, CPUs: h.cpusOf(p),
+			Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
+			Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(p),
 		}}
 		h.askLimit(w)
 		h.nextNum++
@@ -93,11 +101,16 @@ func (h *Host) discover() error {
 // provide looks after what single tasks may lack, and says for whom that changed.
 func (h *Host) provide() {
 	for _, w := range h.tasks {
+		if w.gone {
+			continue
+		}
 		if w.limit.why != "" {
 			h.askLimit(w)
 		}
+		h.readSettings(w)
 	}
 	h.tell(LackLimit, "these tasks cannot be capped", func(w *watched) *lack { return &w.limit })
+	h.tell(LackPlace, "these tasks cannot be placed", func(w *watched) *lack { return &w.place })
 	if h.perf != nil {
 		h.perf.provide(h.tasks)
 		h.tell(LackCounters, "these tasks have no CPI", func(w *watched) *lack { return &w.perf.lack })

@@ -1,7 +1,13 @@
-// Package match says which cgroups are tasks: rules with globs of cgroup paths. It
-// refuses rules that could both claim a cgroup, or of which one could lie inside the
-// other, before any cgroup exists: a task belongs to one rule and contains no other
-// task (DESIGN.md, decision 4).
+// Package match says which cgroups are tasks. A rule names them by a glob of cgroup paths,
+// or by their source (node/source): a systemd unit, containers, Kubernetes pods. Rules
+// that could both claim one cgroup are refused before any cgroup exists, and so are those
+// of which one could lie inside the other where things are put as a rule: a task belongs
+// to one rule and contains no other task (DESIGN.md, decision 4).
+//
+// Where a unit or a container lies is up to Slice= and --cgroup-parent, of which a rule
+// says nothing. Nesting that only they can bring about is left to Select: of two cgroups
+// the outer one is the task, and the inner one is reported. The outer cgroup is there first
+// and goes last, so that no order of appearance makes a difference.
 //
 // A glob is a cgroup path below the hierarchy's root ("/batch/job-*"). `*` stands for
 // any run of characters within one component, also an empty one, `?` for one character.
@@ -11,156 +17,248 @@ package match
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/node/source"
 )
 
-// Rule gives the cgroups that a glob matches their job and class.
+// Rule gives cgroups their job and class. Exactly one of the first four says which.
 type Rule struct {
 	Glob       string
+	Unit       *source.Unit
+	Containers *source.Containers
+	Pods       *source.Pods
+
 	Job        string
 	Class      model.Class
 	Importance model.Importance
 	Production bool
 	Eligible   bool
+	// Exclusive: an LC task that keeps physical cores of its own; Cores is how many, 0: as
+	// many as its quota comes to.
+	Exclusive bool
+	Cores     int
 }
+
+// String names what a rule claims, as its configuration does.
+func (r *Rule) String() string {
+	words := []string{}
+	add := func(key, value string) {
+		if value != "" {
+			words = append(words, fmt.Sprintf("%s %q", key, value))
+		}
+	}
+	switch {
+	case r.Unit != nil:
+		add("unit", r.Unit.Name)
+		add("slice", r.Unit.Slice)
+	case r.Containers != nil:
+		words = append(words, "container")
+		add("runtime", string(r.Containers.Runtime))
+		add("id", r.Containers.ID)
+		add("parent", r.Containers.Parent)
+	case r.Pods != nil:
+		words = append(words, "pods")
+		add("namespace", r.Pods.Namespace)
+		add("name", r.Pods.Name)
+		add("qos", string(r.Pods.QoS))
+		add("uid", r.Pods.UID)
+		add("level", string(r.Pods.Level))
+	default:
+		return fmt.Sprintf("match %q", r.Glob)
+	}
+	return strings.Join(words, " ")
+}
+
+// RuleError is what is wrong with a rule: by itself, or with one before it.
+type RuleError struct {
+	Rule int    // its index
+	Key  string // of its configuration, such as container.id
+	Err  error
+}
+
+func (e *RuleError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *RuleError) Unwrap() error { return e.Err }
 
 // Rules are checked rules.
 type Rules struct {
-	rules []Rule
-	parts [][]string
+	rules  []Rule
+	claims []claim
 }
 
-// Compile checks rules and makes them ready. The error names the rules by their globs.
+// claim is a rule, ready to match.
+type claim struct {
+	*Rule
+	key    string     // the configuration's word for what it claims
+	parts  []string   // of Glob
+	parent []string   // of Containers.Parent
+	usual  [][]string // globs of where its cgroups are as a rule
+}
+
+// Compile checks rules and makes them ready. An error is a *RuleError, and names the
+// rules by what they claim.
 func Compile(rules []Rule) (*Rules, error) {
 	r := &Rules{rules: rules}
-	for _, rule := range rules {
-		parts, err := split(rule.Glob)
+	for i := range rules {
+		c, key, err := claimOf(&rules[i])
 		if err != nil {
-			return nil, fmt.Errorf("match %q: %w", rule.Glob, err)
+			return nil, &RuleError{i, key, err}
 		}
-		r.parts = append(r.parts, parts)
-	}
-	for i := range r.parts {
-		for j := range i {
-			if why := overlap(r.parts[j], r.parts[i]); why != "" {
-				return nil, fmt.Errorf("match %q and match %q overlap: %s", rules[j].Glob, rules[i].Glob, why)
+		for j := range r.claims {
+			if why := overlap(&r.claims[j], &c); why != "" {
+				return nil, &RuleError{i, c.key, fmt.Errorf("%s and %s overlap: %s", r.claims[j].Rule, c.Rule, why)}
 			}
 		}
+		r.claims = append(r.claims, c)
 	}
 	return r, nil
 }
 
-// split checks a glob and cuts it into components.
-func split(glob string) ([]string, error) {
-	switch {
-	case glob == "":
-		return nil, errors.New("is empty; expected a cgroup path such as /batch/*")
-	case glob[0] != '/':
-		return nil, errors.New("must begin with /")
-	case glob == "/":
-		return nil, errors.New("the root cgroup is never a task")
-	case strings.ContainsAny(glob, "[]\\\x00\n"):
-		return nil, errors.New("has a character other than the wildcards * and ? that no glob may have")
+// claimOf checks one rule by itself.
+func claimOf(r *Rule) (c claim, key string, err error) {
+	c = claim{Rule: r, key: "match"}
+	var bad string
+	switch ways := bit(r.Glob != "") + bit(r.Unit != nil) + bit(r.Containers != nil) + bit(r.Pods != nil); {
+	case ways > 1:
+		return c, c.key, errors.New("a rule says in one way which cgroups it means: by match, unit, container or pods")
+	case r.Unit != nil:
+		c.key = "unit"
+		key, bad = r.Unit.Check()
+	case r.Containers != nil:
+		c.key = "container"
+		if key, bad = r.Containers.Check(); bad == "" && r.Containers.Parent != "" {
+			key = "parent"
+			c.parent, err = split(r.Containers.Parent)
+		}
+		key = strings.TrimSuffix("container."+key, ".")
+	case r.Pods != nil:
+		c.key = "pods"
+		key, bad = r.Pods.Check()
+		key = "pods." + key
+	default:
+		key = "match"
+		c.parts, err = split(r.Glob)
 	}
-	parts := strings.Split(glob[1:], "/")
+	if bad != "" {
+		err = errors.New(bad)
+	}
+	if err == nil {
+		c.usual = c.places()
+	}
+	return c, key, err
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// split checks a glob and cuts it into components.
+func split(text string) ([]string, error) {
+	refuse := func(why string) ([]string, error) { return nil, fmt.Errorf("match %q: %s", text, why) }
+	switch {
+	case text == "":
+		return refuse("is empty; expected a cgroup path such as /batch/*")
+	case text[0] != '/':
+		return refuse("must begin with /")
+	case text == "/":
+		return refuse("the root cgroup is never a task")
+	case strings.ContainsAny(text, "[]\\") || strings.ContainsFunc(text, unicode.IsControl):
+		return refuse("has a character other than the wildcards * and ? that no glob may have")
+	}
+	parts := strings.Split(text[1:], "/")
 	for _, p := range parts {
 		switch p {
 		case "", ".", "..":
-			return nil, errors.New("has an empty, . or .. component")
+			return refuse("has an empty, . or .. component")
 		case "**":
-			return nil, errors.New("** is not supported: name the depth, one * a component")
+			return refuse("** is not supported: name the depth, one * a component")
 		}
 	}
 	return parts, nil
 }
 
-// Find returns the rule of a cgroup path, nil when none matches.
+// Find returns the rule of a cgroup path, nil when none matches. Whether the path lies in
+// another task it does not say: that is Select's. Rules that name pods match nothing here.
 func (r *Rules) Find(path string) *Rule {
-	if len(path) < 2 || path[0] != '/' {
-		return nil
-	}
-	parts := strings.Split(path[1:], "/")
-	for i, p := range r.parts {
-		if len(p) != len(parts) {
-			continue
-		}
-		all := true
-		for k := range p {
-			if !matches(p[k], parts[k]) {
-				all = false
-				break
-			}
-		}
-		if all {
-			return &r.rules[i]
-		}
+	if i := r.find(path, nil); i >= 0 {
+		return &r.rules[i]
 	}
 	return nil
 }
 
-// overlap says why two globs cannot stand side by side: some path matches both, or some
-// path that one matches lies below one that the other matches.
-func overlap(a, b []string) string {
-	n := min(len(a), len(b))
-	for k := range n {
-		if !intersect(a[k], b[k]) {
-			return ""
-		}
+// find returns the index of the first rule that claims a path, -1 when none does.
+func (r *Rules) find(path string, names source.Names) int {
+	if len(path) < 2 || path[0] != '/' {
+		return -1
 	}
-	if len(a) == len(b) {
-		return "one cgroup could match both"
-	}
-	return "a cgroup of one could lie inside a cgroup of the other, and a task contains no other task"
-}
-
-// matches reports whether a component matches a pattern; it keeps one point to go back
-// to, so that its time is at most the product of both lengths.
-func matches(pattern, s string) bool {
-	p, i, star, mark := 0, 0, -1, 0
-	for i < len(s) {
+	parts := strings.Split(path[1:], "/")
+	id, known := source.Identify(path)
+	return slices.IndexFunc(r.claims, func(c claim) bool {
 		switch {
-		case p < len(pattern) && pattern[p] == '*':
-			star, mark = p, i
-			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
-			p++
-			i++
-		case star >= 0:
-			mark++
-			p, i = star+1, mark
-		default:
-			return false
+		case c.Unit != nil:
+			return c.Unit.Matches(path)
+		case c.Containers != nil:
+			return known && id.Pod == "" && (c.Containers.Runtime == source.Any || c.Containers.Runtime == id.Runtime) &&
+				strings.HasPrefix(id.ID, c.Containers.ID) && (c.parent == nil || all(c.parent, parts[:len(parts)-1]))
+		case c.Pods != nil:
+			return known && c.Pods.Matches(id, names)
 		}
-	}
-	for p < len(pattern) && pattern[p] == '*' {
-		p++
-	}
-	return p == len(pattern)
+		return all(c.parts, parts)
+	})
 }
 
-// intersect reports whether some string matches both patterns. reach[j] holds, after the
-// first i characters of a, whether the first j of b can have consumed the same string.
-func intersect(a, b string) bool {
-	reach := make([]bool, len(b)+1)
-	next := make([]bool, len(b)+1)
-	reach[0] = true
-	for j := 1; j <= len(b); j++ {
-		reach[j] = reach[j-1] && b[j-1] == '*'
-	}
-	for i := 1; i <= len(a); i++ {
-		next[0] = reach[0] && a[i-1] == '*'
-		for j := 1; j <= len(b); j++ {
-			x, y := a[i-1], b[j-1]
-			if x == '*' || y == '*' {
-				// A star stands for nothing, or takes what the other side has there.
-				next[j] = reach[j] || next[j-1] || reach[j-1]
-				continue
-			}
-			next[j] = reach[j-1] && (x == '?' || y == '?' || x == y)
+// NeedNames reports whether some rule names pods.
+func (r *Rules) NeedNames() bool {
+	return slices.ContainsFunc(r.rules, func(x Rule) bool { return x.Pods != nil && x.Pods.NeedNames() })
+}
+
+// all reports whether each component matches its pattern.
+func all(patterns, parts []string) bool {
+	return slices.EqualFunc(patterns, parts, glob.Match)
+}
+
+// Match is a cgroup that a rule claims.
+type Match struct {
+	Path   string
+	Index  int // of the rule
+	Rule   *Rule
+	Inside string // path of the task that it lies in; "": it is a task itself
+}
+
+// Select says which of a host's cgroups are tasks, and which would be if they did not lie
+// inside one that is. Both are in the order of their paths. What one and the same rule
+// claims inside its own task is not worth telling: the outermost is meant. names are of
+// pods, for rules that need them.
+func (r *Rules) Select(paths []string, names source.Names) (tasks, nested []Match) {
+	sorted := slices.Sorted(slices.Values(paths)) // a cgroup comes before what lies in it
+	taken := map[string]int{}
+	for _, p := range sorted {
+		i := r.find(p, names)
+		if i < 0 {
+			continue
 		}
-		reach, next = next, reach
+		m := Match{Path: p, Index: i, Rule: &r.rules[i]}
+		for k := strings.LastIndexByte(p, '/'); k > 0 && m.Inside == ""; k = strings.LastIndexByte(p[:k], '/') {
+			if _, ok := taken[p[:k]]; ok {
+				m.Inside = p[:k]
+			}
+		}
+		switch {
+		case m.Inside == "":
+			taken[p] = i
+			tasks = append(tasks, m)
+		case taken[m.Inside] != i:
+			nested = append(nested, m)
+		}
 	}
-	return reach[len(b)]
+	return tasks, nested
 }

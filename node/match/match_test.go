@@ -1,7 +1,6 @@
 package match
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -56,45 +55,6 @@ func TestCompileRefuses(t *testing.T) {
 			t.Errorf("%s: %v", c.globs, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: error %v, want %q", c.globs, err, c.want)
-		}
-	}
-}
-
-// dumbIntersect tries every string over a small alphabet.
-func dumbIntersect(a, b string) bool {
-	var try func(s string, left int) bool
-	try = func(s string, left int) bool {
-		if matches(a, s) && matches(b, s) {
-			return true
-		}
-		if left == 0 {
-			return false
-		}
-		for _, c := range "ab" {
-			if try(s+string(c), left-1) {
-				return true
-			}
-		}
-		return false
-	}
-	return try("", 8)
-}
-
-func TestIntersectAgainstDumbTwin(t *testing.T) {
-	const seed = 7
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, seed))
-	pattern := func() string {
-		b := make([]byte, rng.IntN(5))
-		for i := range b {
-			b[i] = "ab?*"[rng.IntN(4)]
-		}
-		return string(b)
-	}
-	for range 4000 {
-		a, b := pattern(), pattern()
-		if got, want := intersect(a, b), dumbIntersect(a, b); got != want {
-			t.Fatalf("intersect(%q, %q) = %v, want %v", a, b, got, want)
 		}
 	}
 }

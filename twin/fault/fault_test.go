@@ -208,7 +208,7 @@ func TestKillInJournal(t *testing.T) {
 			done := 0
 			j, err := journal.ContinueOn(o.Disk(disk), "/j", "boot", nil)
 			for k := 0; err == nil && k < 4; k++ {
-				l := journal.Limit{Task: "/t", Path: "/t", Inode: uint64(k), Intended: model.CPUMax{QuotaUsec: 1000, PeriodUsec: 100_000}}
+				l := journal.Limit{Task: "/t", Path: "/t", Inode: uint64(k), Intended: model.Bandwidth(model.CPUMax{QuotaUsec: 1000, PeriodUsec: 100_000})}
 				if err = j.Intent([]journal.Limit{l}); err == nil {
 					done++
 				}
@@ -250,7 +250,7 @@ func TestDiskFaults(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l := journal.Limit{Task: "/t", Path: "/t", Inode: 1, Intended: model.CPUMax{QuotaUsec: 1000, PeriodUsec: 100_000}}
+			l := journal.Limit{Task: "/t", Path: "/t", Inode: 1, Intended: model.Bandwidth(model.CPUMax{QuotaUsec: 1000, PeriodUsec: 100_000})}
 			b.now = 10
 			if err := j.Intent([]journal.Limit{l}); !errors.Is(err, tc.err) {
 				t.Fatalf("intent: %v; expected %v", err, tc.err)

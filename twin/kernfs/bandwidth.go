@@ -13,13 +13,10 @@ import (
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
-// The kernel's bounds of a limit (kernel/sched/core.c, tg_set_cfs_bandwidth), in
-// microseconds.
+// The kernel's bounds of a part of a limit, in microseconds.
 const (
 	minQuotaUsec  = 1000
-	minPeriodUsec = 1000
 	maxPeriodUsec = 1_000_000
-	maxQuotaUsec  = 1<<(64-20) - 1
 	defaultPeriod = 100_000
 )
 
@@ -38,34 +35,23 @@ type bandwidth struct {
 	idle   bool
 	bound  []*process // that run out of this group's quota and no other
 	past   throttling // before the present processes were bound
+	fresh  bool       // written since the machine was told
 }
 
 // throttling is what a quota did.
-type throttling struct{ periods, throttled, nsec uint64 }
+type throttling struct{ periods, throttled, nsec, bursts, burstNsec uint64 }
 
 func noLimit() machine.CPUMax { return machine.CPUMax{QuotaUsec: -1, PeriodUsec: defaultPeriod} }
 
 func newBandwidth() bandwidth { return bandwidth{max: noLimit(), shares: defaultShares} }
-
-// check refuses what tg_set_cfs_bandwidth refuses.
-func check(v machine.CPUMax) error {
-	switch {
-	case v.QuotaUsec >= 0 && (v.QuotaUsec < minQuotaUsec || v.QuotaUsec > maxQuotaUsec),
-		v.PeriodUsec < minPeriodUsec || v.PeriodUsec > maxPeriodUsec,
-		v.BurstUsec < 0 || v.BurstUsec > maxQuotaUsec,
-		v.QuotaUsec >= 0 && (v.BurstUsec > v.QuotaUsec || v.BurstUsec+v.QuotaUsec > maxQuotaUsec):
-		return unix.EINVAL
-	}
-	return nil
-}
 
 // setMax sets a group's limit, or says what is against it.
 func (k *Kernel) setMax(g *group, v machine.CPUMax) error {
 	if g.up == nil {
 		return unix.EINVAL
 	}
-	if err := check(v); err != nil {
-		return err
+	if !k.kernel().Takes(v) {
+		return unix.EINVAL
 	}
 	before := g.bandwidth.max
 	g.bandwidth.max = v
@@ -73,11 +59,16 @@ func (k *Kernel) setMax(g *group, v machine.CPUMax) error {
 		g.bandwidth.max = before
 		return unix.EINVAL
 	}
-	if v != before {
+	// Also a write that changes nothing gives a fresh quota.
+	g.bandwidth.fresh = v.QuotaUsec >= 0
+	if v != before || g.bandwidth.fresh {
 		k.settle()
 	}
 	return nil
 }
+
+// kernel says whose bandwidth control there is.
+func (k *Kernel) kernel() machine.Kernel { return k.m.Config().Kernel }
 
 // noRatio is the ratio of a group without a quota.
 const noRatio = math.MaxUint64
@@ -127,9 +118,7 @@ func (k *Kernel) settle() {
 	h.top.parts(math.Inf(1))
 	for _, pid := range k.pids {
 		p := k.procs[pid]
-		if v := p.quota(); v != p.limit && k.m.SetCPUMax(p.num, v) == nil {
-			p.limit = v
-		}
+		k.settleLimit(p)
 		shares, idle := flatten(p, h)
 		if shares != p.shares && k.m.SetShares(p.num, shares) == nil {
 			p.shares = shares
@@ -139,7 +128,22 @@ func (k *Kernel) settle() {
 		}
 		k.settlePlace(p)
 	}
+	h.top.each(func(g *group) { g.bandwidth.fresh = false })
 	k.settleFreezers()
+}
+
+// settleLimit tells the machine of a process's limit: as a write where somebody wrote it.
+func (k *Kernel) settleLimit(p *process) {
+	v := p.quota(k.kernel())
+	tell := k.m.MoveCPUMax
+	if p.bound != nil && p.bound.bandwidth.fresh {
+		tell = k.m.SetCPUMax
+	} else if v == p.limit {
+		return
+	}
+	if tell(p.num, v) == nil {
+		p.limit = v
+	}
 }
 
 // claim is a process, or a group below, that has a part of a group's quota.
@@ -203,7 +207,7 @@ func cpusOf(v machine.CPUMax) float64 {
 
 // quota returns a process's part of the limit that holds it: all of it where it has that
 // alone, else as much less, over a longer period where that would be too little.
-func (p *process) quota() machine.CPUMax {
+func (p *process) quota(kernel machine.Kernel) machine.CPUMax {
 	if p.bound == nil {
 		return noLimit()
 	}
@@ -217,7 +221,10 @@ func (p *process) quota() machine.CPUMax {
 		v.PeriodUsec += period
 	}
 	v.QuotaUsec = max(int64(p.part*float64(v.PeriodUsec)), minQuotaUsec)
-	v.BurstUsec = min(int64(share*float64(v.BurstUsec)), v.QuotaUsec)
+	v.BurstUsec = int64(share * float64(v.BurstUsec))
+	if kernel == machine.Mainline {
+		v.BurstUsec = min(v.BurstUsec, v.QuotaUsec)
+	}
 	return v
 }
 
@@ -258,11 +265,12 @@ func (k *Kernel) throttled(g *group) throttling {
 	t := throttling{}
 	for _, p := range g.bandwidth.bound {
 		u := k.used(p).since(p.began)
-		t.periods, t.throttled = max(t.periods, u.Periods), max(t.throttled, u.Throttled)
+		t.periods, t.throttled, t.bursts = max(t.periods, u.Periods), max(t.throttled, u.Throttled), max(t.bursts, u.Bursts)
 		t.nsec += u.ThrottledNsec
+		t.burstNsec += u.BurstNsec
 	}
-	b := &g.bandwidth
-	return throttling{b.past.periods + t.periods, b.past.throttled + t.throttled, b.past.nsec + t.nsec}
+	b := &g.bandwidth.past
+	return throttling{b.periods + t.periods, b.throttled + t.throttled, b.nsec + t.nsec, b.bursts + t.bursts, b.burstNsec + t.burstNsec}
 }
 
 // flatten returns a process's weight against all others: the weight of the topmost group

@@ -79,6 +79,16 @@ func (k *Kernel) addCoreFiles(g *group) {
 		return buf
 	}), func([]byte) error { return unix.EOPNOTSUPP }) // threads do not move alone
 	threads.cached = !g.h.v2
+	if !g.h.v2 {
+		k.addFile(g.dir, "cgroup.clone_children", always(func(buf []byte) []byte { return flag(buf, g.clones) }), func(data []byte) error {
+			v, err := integer(data)
+			if err != nil || v < 0 {
+				return unix.EINVAL
+			}
+			g.clones = v != 0
+			return nil
+		})
+	}
 }
 
 // writeProcs moves a process.

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // The files of v1 groups.
@@ -29,11 +30,13 @@ func (k *Kernel) addV1CPU(g *group) {
 		want.PeriodUsec = v
 		return k.setMax(g, want)
 	})
-	limit("cpu.cfs_burst_us", func() *int64 { return &b.max.BurstUsec }, func(v int64) error {
-		want := b.max
-		want.BurstUsec = v
-		return k.setMax(g, want)
-	})
+	if k.kernel() != machine.NoBurst {
+		limit("cpu.cfs_burst_us", func() *int64 { return &b.max.BurstUsec }, func(v int64) error {
+			want := b.max
+			want.BurstUsec = v
+			return k.setMax(g, want)
+		})
+	}
 	k.addFile(g.dir, "cpu.shares", always(func(buf []byte) []byte { return signed(buf, g.weight()) }), func(data []byte) error {
 		v, err := integer(data)
 		if err != nil || v < 0 {
@@ -48,7 +51,11 @@ func (k *Kernel) addV1CPU(g *group) {
 		buf = number(append(buf, "nr_periods "...), t.periods)
 		buf = number(append(buf, "nr_throttled "...), t.throttled)
 		buf = number(append(buf, "throttled_time "...), t.nsec)
-		return append(buf, "nr_bursts 0\nburst_time 0\n"...)
+		if k.kernel() != machine.NoBurst {
+			buf = number(append(buf, "nr_bursts "...), t.bursts)
+			buf = number(append(buf, "burst_time "...), t.burstNsec)
+		}
+		return buf
 	}), nil)
 }
 

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // The files of v2 groups.
@@ -34,7 +35,11 @@ func (k *Kernel) v2CPUStat(g *group, buf []byte) []byte {
 	buf = number(append(buf, "nr_periods "...), t.periods)
 	buf = number(append(buf, "nr_throttled "...), t.throttled)
 	buf = number(append(buf, "throttled_usec "...), t.nsec/1000)
-	return append(buf, "nr_bursts 0\nburst_usec 0\n"...)
+	if k.kernel() != machine.NoBurst {
+		buf = number(append(buf, "nr_bursts "...), t.bursts)
+		buf = number(append(buf, "burst_usec "...), t.burstNsec/1000)
+	}
+	return buf
 }
 
 func (k *Kernel) addV2CPU(g *group) {
@@ -50,15 +55,17 @@ func (k *Kernel) addV2CPU(g *group) {
 		}
 		return signed(buf, v.PeriodUsec)
 	}), func(data []byte) error { return k.writeMax(g, string(data)) })
-	k.addFile(g.dir, "cpu.max.burst", always(func(buf []byte) []byte { return signed(buf, g.bandwidth.max.BurstUsec) }), func(data []byte) error {
-		v, err := integer(data)
-		if err != nil || v < 0 {
-			return unix.EINVAL
-		}
-		want := g.bandwidth.max
-		want.BurstUsec = v
-		return k.setMax(g, want)
-	})
+	if k.kernel() != machine.NoBurst {
+		k.addFile(g.dir, "cpu.max.burst", always(func(buf []byte) []byte { return signed(buf, g.bandwidth.max.BurstUsec) }), func(data []byte) error {
+			v, err := integer(data)
+			if err != nil || v < 0 {
+				return unix.EINVAL
+			}
+			want := g.bandwidth.max
+			want.BurstUsec = v
+			return k.setMax(g, want)
+		})
+	}
 	k.addFile(g.dir, "cpu.weight", always(func(buf []byte) []byte { return signed(buf, weightOf(g)) }), func(data []byte) error {
 		v, err := integer(data)
 		switch {

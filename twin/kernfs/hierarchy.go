@@ -115,6 +115,8 @@ type group struct {
 	freeze    freezing
 	memory    bounds
 
+	clones bool // cgroup.clone_children, of v1: a new cpuset below begins with these lists
+
 	// Of v2.
 	subtree  []cgroup.Controller // handed to its children
 	events   signal              // of cgroup.events
@@ -153,6 +155,9 @@ func (k *Kernel) mkdirGroup(up *group, name string) error {
 	}
 	g := &group{h: up.h, up: up, path: path, dir: k.addDir(up.dir, name), kids: map[string]*group{}}
 	g.init(k)
+	if g.clones = up.clones; g.clones {
+		g.place = up.place
+	}
 	up.kids[name] = g
 	k.addGroupFiles(g)
 	return nil

@@ -139,8 +139,19 @@ func (k *Kernel) SetOnline(cpu int, online bool) error {
 }
 
 func (k *Kernel) setOnline(cpu int, online bool) error {
+	before := k.m.Online()
 	if err := k.m.SetOnline(cpu, online); err != nil {
 		return fmt.Errorf("kernfs: %w", err)
+	}
+	if before.Has(cpu) == online {
+		return nil
+	}
+	dir := k.dir(fmt.Sprintf("/sys/devices/system/cpu/cpu%d", cpu))
+	if online {
+		k.addTopology(dir, cpu)
+	} else {
+		k.remove(dir.children["topology"])
+		k.remove(dir.children["cache"])
 	}
 	k.cpusChanged()
 	if k.resctrl != nil {

@@ -97,26 +97,34 @@ func (k *Kernel) setList(g *group, data []byte, n int, most model.CPUSet, of fun
 	if err != nil {
 		return err
 	}
-	none := model.CPUSet{}
-	if set == none && *of(&g.place) != none && len(g.members) > 0 {
-		return unix.ENOSPC
-	}
-	if !g.h.v2 {
-		if set.And(most) != set {
-			return unix.EINVAL // offline
-		}
-		// v1: within the group above, around those below (validate_change).
-		if up := *of(&g.up.place); set.And(up) != set {
-			return unix.EACCES
-		}
-		for _, c := range g.kids {
-			if low := *of(&c.place); low.And(set) != low {
-				return unix.EBUSY
-			}
-		}
+	if err := g.validate(set, most, of); err != nil {
+		return err
 	}
 	*of(&g.place) = set
 	k.settle()
+	return nil
+}
+
+// validate is the kernel's validate_change, in its order: on v1 a list names nothing that
+// is offline, and lies around those of the groups below and within that of the one above.
+// On either a group with processes, in it or below, cannot be left without.
+func (g *group) validate(set, most model.CPUSet, of func(*place) *model.CPUSet) error {
+	if !g.h.v2 {
+		if !set.Within(most) {
+			return unix.EINVAL
+		}
+		for _, c := range g.kids {
+			if low := *of(&c.place); !low.Within(set) {
+				return unix.EBUSY
+			}
+		}
+		if up := *of(&g.up.place); !set.Within(up) {
+			return unix.EACCES
+		}
+	}
+	if set.Empty() && !of(&g.place).Empty() && g.populated() {
+		return unix.ENOSPC
+	}
 	return nil
 }
 

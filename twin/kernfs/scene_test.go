@@ -59,7 +59,7 @@ type decision struct {
 	Second int
 	Kind   model.ChangeKind
 	Path   string
-	Value  model.CPUMax
+	Value  model.Setting
 	Result model.ResultKind
 }
 

@@ -22,19 +22,9 @@ func (k *Kernel) addSys() {
 	k.addText(k.dir("/sys/kernel/cgroup"), "delegate", "cgroup.procs\ncgroup.threads\ncgroup.subtree_control\nmemory.oom.group\n")
 }
 
+// addCPU makes cpuN: its switch, and what it has while it is online.
 func (k *Kernel) addCPU(dir *node, cpu int) {
 	c := k.m.Config()
-	cores := c.Sockets * c.CoresPerSocket
-	socket := c.SocketOf(cpu)
-	var siblings, shared model.CPUSet
-	for o := range c.CPUs() {
-		if c.CoreOf(o) == c.CoreOf(cpu) {
-			siblings.Add(o)
-		}
-		if c.SocketOf(o) == socket {
-			shared.Add(o)
-		}
-	}
 	if cpu > 0 {
 		k.addFile(dir, "online", always(func(buf []byte) []byte {
 			online := k.m.Online()
@@ -47,15 +37,33 @@ func (k *Kernel) addCPU(dir *node, cpu int) {
 			return k.setOnline(cpu, v == 1)
 		})
 	}
-	topology := k.addDir(dir, "topology")
-	for name, text := range map[string]string{
-		"physical_package_id": strconv.Itoa(socket), "die_id": "0", "core_id": strconv.Itoa(c.CoreOf(cpu) % max(1, cores/c.Sockets)),
-		"core_cpus_list": siblings.String(), "thread_siblings_list": siblings.String(),
-		"package_cpus_list": shared.String(), "core_siblings_list": shared.String(),
-	} {
-		k.addText(topology, name, text+"\n")
+	k.addDir(dir, fmt.Sprintf("node%d", c.SocketOf(cpu))).link = true
+	k.addTopology(dir, cpu)
+}
+
+// addTopology makes what goes with a CPU that goes offline: topology and cache. The lists
+// name those that are online.
+func (k *Kernel) addTopology(dir *node, cpu int) {
+	c := k.m.Config()
+	socket := c.SocketOf(cpu)
+	var siblings, shared model.CPUSet
+	for o := range c.CPUs() {
+		if c.CoreOf(o) == c.CoreOf(cpu) {
+			siblings.Add(o)
+		}
+		if c.SocketOf(o) == socket {
+			shared.Add(o)
+		}
 	}
-	k.addDir(dir, fmt.Sprintf("node%d", socket)).link = true
+	topology := k.addDir(dir, "topology")
+	k.addText(topology, "physical_package_id", strconv.Itoa(socket)+"\n")
+	k.addText(topology, "die_id", "0\n")
+	k.addText(topology, "core_id", strconv.Itoa(c.CoreOf(cpu)%c.CoresPerSocket)+"\n")
+	for name, set := range map[string]model.CPUSet{
+		"core_cpus_list": siblings, "thread_siblings_list": siblings, "package_cpus_list": shared, "core_siblings_list": shared,
+	} {
+		k.addOnline(topology, name, set)
+	}
 	cache := k.addDir(dir, "cache")
 	k.addCache(cache, 0, 1, "Data", cpu, 32<<10, siblings)
 	k.addCache(cache, 1, 1, "Instruction", cpu, 32<<10, siblings)
@@ -64,11 +72,18 @@ func (k *Kernel) addCPU(dir *node, cpu int) {
 	k.addText(cache.children["index3"], "ways_of_associativity", strconv.Itoa(c.LLCWays)+"\n")
 }
 
+// addOnline makes a list of those CPUs of a set that are online.
+func (k *Kernel) addOnline(in *node, name string, set model.CPUSet) {
+	k.addFile(in, name, always(func(buf []byte) []byte {
+		return append(append(buf, set.And(k.m.Online()).String()...), '\n')
+	}), nil)
+}
+
 func (k *Kernel) addCache(in *node, index, level int, kind string, id, bytes int, shared model.CPUSet) {
 	dir := k.addDir(in, fmt.Sprintf("index%d", index))
 	k.addText(dir, "level", strconv.Itoa(level)+"\n")
 	k.addText(dir, "type", kind+"\n")
 	k.addText(dir, "id", strconv.Itoa(id)+"\n")
 	k.addText(dir, "size", strconv.Itoa(bytes>>10)+"K\n")
-	k.addText(dir, "shared_cpu_list", shared.String()+"\n")
+	k.addOnline(dir, "shared_cpu_list", shared)
 }

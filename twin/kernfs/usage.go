@@ -26,6 +26,8 @@ func (u *usage) add(o usage) {
 	u.Periods += o.Periods
 	u.Throttled += o.Throttled
 	u.ThrottledNsec += o.ThrottledNsec
+	u.Bursts += o.Bursts
+	u.BurstNsec += o.BurstNsec
 	u.stall.CPUSome += o.stall.CPUSome
 	u.stall.CPUFull += o.stall.CPUFull
 	u.stall.MemorySome += o.stall.MemorySome
@@ -45,6 +47,8 @@ func (u usage) since(o usage) usage {
 	u.Periods -= o.Periods
 	u.Throttled -= o.Throttled
 	u.ThrottledNsec -= o.ThrottledNsec
+	u.Bursts -= o.Bursts
+	u.BurstNsec -= o.BurstNsec
 	u.stall.CPUSome -= o.stall.CPUSome
 	u.stall.CPUFull -= o.stall.CPUFull
 	u.stall.MemorySome -= o.stall.MemorySome

@@ -29,20 +29,38 @@ func (m *Machine) SetIdle(num int, idle bool) error {
 	return nil
 }
 
-// SetCPUs restricts a task to CPUs of which at least one is online.
+// SetCPUs restricts a task to CPUs, as cgroup v2 does: none is no restriction, and while
+// none of them is online the task runs on all that are.
 func (m *Machine) SetCPUs(num int, cpus model.CPUSet) error {
 	t, err := m.task(num)
 	if err != nil {
 		return err
 	}
-	if cpus.And(model.FullSet(m.cfg.CPUs())) != cpus || cpus.And(m.online) == (model.CPUSet{}) {
-		return fmt.Errorf("machine: CPUs %q: none online, or more than there are", cpus)
+	if !cpus.Within(model.FullSet(m.cfg.CPUs())) {
+		return fmt.Errorf("machine: CPUs %s, and the machine has 0-%d", cpus, m.cfg.CPUs()-1)
 	}
 	if t.cpus != cpus {
 		t.cpus = cpus
 		m.placement.stale = true
 	}
 	return nil
+}
+
+// CPUs returns what a task is restricted to; none is no restriction.
+func (m *Machine) CPUs(num int) (model.CPUSet, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return model.CPUSet{}, err
+	}
+	return t.cpus, nil
+}
+
+// allowed returns the CPUs that a task may in fact use.
+func (m *Machine) allowed(t *Task) model.CPUSet {
+	if cpus := t.cpus.And(m.online); !cpus.Empty() {
+		return cpus
+	}
+	return m.online
 }
 
 // SetOnline takes a CPU away or brings it back. The first CPU stays.

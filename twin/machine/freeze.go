@@ -13,6 +13,7 @@ func (m *Machine) SetFrozen(num int, frozen bool) error {
 
 // hold lets a step pass in which nobody serves: what was begun ends so much later.
 func (q *queue) hold(now, dt int64) {
+	q.own = 0
 	for i := range q.free {
 		if q.free[i] > float64(now) {
 			q.free[i] += float64(dt)

@@ -54,6 +54,8 @@ type Config struct {
 	// works: 0.6 means 1.6 times.
 	SMTSlowdown float64
 
+	Kernel Kernel // whose CFS bandwidth control it has
+
 	StepNsec int64
 }
 
@@ -104,6 +106,7 @@ func (c *Config) Check() error {
 		{"time of a page fault", c.FaultNsec, 0, 1e9},
 		{"memory size", c.MemBytes, 1 << 20, 1 << 50},
 		{"SMT slowdown", c.SMTSlowdown, 0, 3},
+		{"kernel", float64(c.Kernel), float64(Mainline), float64(NoBurst)},
 		{"step", float64(c.StepNsec), 1e5, 1e9},
 	} {
 		// Written so that NaN fails.
@@ -190,6 +193,9 @@ func (m *Machine) Advance(nsec int64) {
 // step plays one step.
 func (m *Machine) step() {
 	dt := m.cfg.StepNsec
+	if m.placement.stale {
+		m.place()
+	}
 	for _, t := range m.live {
 		t.beginStep(m.now, dt)
 	}

@@ -28,7 +28,7 @@ func (m *Machine) press(dt int64) {
 			continue
 		}
 		working = true
-		p := t.pressure()
+		p := t.pressure(t.queue.own / step) // of the last step: this one's is not known yet
 		t.stall.cpuSome += p.cpuSome * step
 		t.stall.cpuFull += p.cpuFull * step
 		t.stall.memorySome += p.memorySome * step
@@ -48,13 +48,14 @@ func (m *Machine) press(dt int64) {
 }
 
 // pressure is the shares of the step in which a task stalls. CPU: as many threads as t.wait
-// stand in a queue; while its own quota is used up nobody of it runs. Memory: of k threads
-// that have work each waits for pages the share t.mem.blocked.
-func (t *Task) pressure() pressure {
+// stand in a queue, and as own behind their own kind; while its own quota is used up nobody
+// of it runs. Memory: of k threads that have work each waits for pages the share
+// t.mem.blocked.
+func (t *Task) pressure(own float64) pressure {
 	var p pressure
 	held := max(0, t.want-t.given-t.wait) / t.want
 	p.cpuFull = held
-	p.cpuSome = min(1, max(held, t.wait+t.late*t.given))
+	p.cpuSome = min(1, max(held, t.wait+own+t.late*t.given))
 	if b := t.mem.blocked; b > 0 {
 		k := max(1, t.want)
 		p.memorySome = 1 - math.Pow(1-b, k)

@@ -15,11 +15,15 @@ type Requests struct {
 	// Variation is the coefficient of variation of a request's instructions: 0 all
 	// alike, 1 exponential-like; log-normal in between and beyond.
 	Variation float64
+	Bursts    *Bursts // nil: they come evenly
 }
 
 func (r *Requests) check(name string) error {
 	if !(r.PerSecond >= 0 && r.PerSecond <= 1e6) || !(r.Instructions >= 1 && r.Instructions <= 1e12) || !(r.Variation >= 0 && r.Variation <= 10) {
 		return fmt.Errorf("machine: task %s: requests are impossible: %+v", name, *r)
+	}
+	if r.Bursts != nil {
+		return r.Bursts.check(name)
 	}
 	return nil
 }
@@ -40,15 +44,23 @@ type request struct {
 
 // queue is a task's requests and the threads that serve them.
 type queue struct {
-	rate    float64
-	next    float64 // when the next one comes, ns
+	arrivals
 	waiting []request
 	head    int
 	free    []float64 // when each thread is done, ns; the threads that are ever needed
+	serving []serving // by thread
 	lost    uint64
 	mu, dev float64 // of the log of a request's instructions
 	taken   *hdrhistogram.Histogram
 	ask     float64 // CPU time that the step's work would take, ns
+	own     float64 // how long threads waited for each other in the step, ns
+}
+
+// serving is what a thread works on beyond the present step.
+type serving struct {
+	open bool
+	came int64
+	more float64 // that the request takes beside its CPU time, ns
 }
 
 func (q *queue) init(c *TaskConfig) {
@@ -56,7 +68,7 @@ func (q *queue) init(c *TaskConfig) {
 		return
 	}
 	q.rate = c.Requests.PerSecond
-	q.free = make([]float64, c.Threads)
+	q.free, q.serving = make([]float64, c.Threads), make([]serving, c.Threads)
 	v := c.Requests.Variation
 	q.dev = math.Sqrt(math.Log1p(v * v))
 	q.mu = math.Log(c.Requests.Instructions) - q.dev*q.dev/2
@@ -91,7 +103,7 @@ func (m *Machine) Latencies(num int) (*hdrhistogram.Histogram, uint64, error) {
 }
 
 // wanted lets the step's requests come and returns the CPUs that serving all that wait
-// would keep busy.
+// would keep busy, of those that the task may use.
 func (q *queue) wanted(t *Task, now, dt int64) float64 {
 	q.come(t, now, now+dt)
 	begin, end := float64(now), float64(now+dt)
@@ -100,34 +112,18 @@ func (q *queue) wanted(t *Task, now, dt int64) float64 {
 		q.ask += max(0, min(f, end)-begin)
 	}
 	// One that waits can use one thread, from when it came on: no more can be given to it.
-	for i := q.head; i < len(q.waiting) && q.ask < float64(len(q.free))*float64(dt); i++ {
+	begun, most := q.ask, float64(min(t.may, len(q.free)))*float64(dt)
+	for i := q.head; i < len(q.waiting) && q.ask < most; i++ {
 		r := &q.waiting[i]
 		q.ask += min(r.instructions/t.ips*1e9, end-max(float64(r.came), begin))
 	}
+	q.ask = max(begun, min(q.ask, most))
 	return q.ask / float64(dt)
 }
 
-// come draws the requests of a step.
-func (q *queue) come(t *Task, from, to int64) {
-	if q.rate <= 0 {
-		return
-	}
-	gap := 1e9 / q.rate
-	if q.next < float64(from) {
-		q.next = float64(from) + gap*t.rng.ExpFloat64()
-	}
-	for ; q.next < float64(to); q.next += gap * t.rng.ExpFloat64() {
-		if len(q.waiting)-q.head >= maxQueue {
-			q.head++
-			q.lost++
-		}
-		r := request{came: int64(q.next), instructions: math.Exp(q.mu + q.dev*t.rng.NormFloat64())}
-		q.waiting = append(q.waiting, r)
-	}
-}
-
 // run serves requests for a step and returns the CPU time used. A task that got less than
-// it asked for works that much slower.
+// it asked for works that much slower. Of a task with more threads than CPUs only as many
+// work at a time: requests wait for a thread where threads would wait for a CPU.
 func (q *queue) run(t *Task, now, dt int64) float64 {
 	begin, end := float64(now), float64(now+dt)
 	pace := 1.0
@@ -135,38 +131,61 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 		pace = min(1, t.given/t.want)
 	}
 	used := 0.0
+	q.own = 0
 	for i := range q.free {
 		// How far a thread is beyond the step's begin is CPU time that its request needs.
 		if f := q.free[i]; f > begin {
 			got := min(f-begin, pace*float64(dt))
 			used += got
 			q.free[i] = paced(begin, end, f-begin, pace)
+			if s := &q.serving[i]; s.open && q.free[i] <= end {
+				s.open = false
+				q.done(t, s.came, q.free[i]+s.more)
+			}
 		}
 	}
-	if pace < 1e-6 {
-		return used
-	}
-	for q.head < len(q.waiting) {
+	slower := t.late + t.mem.blocked/(1-t.mem.blocked)
+	for pace > 1e-6 && q.head < len(q.waiting) {
 		r := q.waiting[q.head]
-		thread := q.first()
+		thread := q.first(t.may)
 		start := max(max(float64(r.came), q.free[thread]), begin)
 		if start >= end {
 			break
 		}
 		q.head++
+		q.own += start - max(float64(r.came), begin)
 		service := r.instructions / t.ips * 1e9 // of CPU time
-		done := start + service/pace*(1+t.late+t.mem.blocked/(1-t.mem.blocked))
 		used += min(service, pace*(end-start))
 		q.free[thread] = paced(start, end, service, pace)
-		t.count.requests++
-		// The histogram's bounds are those of its constructor, and so are these.
-		_ = q.taken.RecordValue(int64(max(minLatencyNsec, min(maxLatencyNsec, done-float64(r.came)))))
+		if q.free[thread] > end {
+			q.serving[thread] = serving{open: true, came: r.came, more: service * slower}
+			continue
+		}
+		q.done(t, r.came, q.free[thread]+service/pace*slower)
 	}
+	q.behind(t.may, begin, end)
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {
 		q.waiting = q.waiting[:copy(q.waiting, q.waiting[q.head:])]
 		q.head = 0
 	}
 	return used
+}
+
+// behind ends the counting of what threads wait for each other: those beyond the CPUs there
+// are. What waits when all threads have something to do waits for a thread.
+func (q *queue) behind(cpus int, begin, end float64) {
+	most := float64(max(0, len(q.free)-cpus)) * (end - begin)
+	for i := q.head; i < len(q.waiting) && q.own < most; i++ {
+		q.own += end - max(float64(q.waiting[i].came), begin)
+	}
+	q.own = min(q.own, most)
+}
+
+// done counts a request that is answered.
+func (q *queue) done(t *Task, came int64, at float64) {
+	t.count.requests++
+	// The histogram's bounds are those of its constructor, and so are these.
+	_ = q.taken.RecordValue(int64(max(minLatencyNsec, min(maxLatencyNsec, at-float64(came)))))
 }
 
 // paced returns when a thread is free that needs so much CPU time from start on and gets
@@ -180,11 +199,11 @@ func paced(start, end, need, pace float64) float64 {
 	return end + need - got
 }
 
-// first returns the thread that is free first.
-func (q *queue) first() int {
+// first returns the thread that is free first, of as many as can run at a time.
+func (q *queue) first(cpus int) int {
 	best := 0
-	for i, f := range q.free {
-		if f < q.free[best] {
+	for i := 1; i < len(q.free) && i < cpus; i++ {
+		if q.free[i] < q.free[best] {
 			best = i
 		}
 	}

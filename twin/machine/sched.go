@@ -31,9 +31,6 @@ type placement struct {
 // by cpu.shares (weighted max-min, which is what CFS comes to over a few periods). What a
 // task does not get although it is ready is its run-queue delay.
 func (m *Machine) schedule(dt int64) {
-	if m.placement.stale {
-		m.place()
-	}
 	p := &m.placement
 	for a := range p.atoms {
 		p.atoms[a].load = 0
@@ -219,18 +216,23 @@ func (m *Machine) place() {
 	index := map[string]int{}
 	atomOf := make([]int, m.cfg.CPUs())
 	key := make([]byte, 0, len(m.live)+1)
+	allowed := make([]model.CPUSet, len(m.live))
+	for i, t := range m.live {
+		allowed[i] = m.allowed(t)
+		t.may = allowed[i].Len()
+	}
 	for cpu := range m.cfg.CPUs() {
 		atomOf[cpu] = -1
 		if !m.online.Has(cpu) {
 			continue
 		}
 		key = append(key[:0], byte(m.cfg.SocketOf(cpu)))
-		for _, t := range m.live {
-			allowed := byte(0)
-			if t.cpus.Has(cpu) {
-				allowed = 1
+		for i := range m.live {
+			may := byte(0)
+			if allowed[i].Has(cpu) {
+				may = 1
 			}
-			key = append(key, allowed)
+			key = append(key, may)
 		}
 		a, ok := index[string(key)]
 		if !ok {
@@ -244,7 +246,7 @@ func (m *Machine) place() {
 	}
 	for i, t := range m.live {
 		for a := range p.atoms {
-			if p.atoms[a].member.And(t.cpus) == p.atoms[a].member {
+			if p.atoms[a].member.Within(allowed[i]) {
 				p.of[i] = append(p.of[i], a)
 			}
 		}

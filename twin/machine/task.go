@@ -116,6 +116,8 @@ type Counters struct {
 	Periods       uint64 // of CFS bandwidth control
 	Throttled     uint64 // of these, with the quota used up
 	ThrottledNsec uint64
+	Bursts        uint64 // periods in which it used more than a quota
+	BurstNsec     uint64 // and how much more
 	WorkDone      uint64 // instructions of closed-loop work
 	Requests      uint64 // completed
 }
@@ -131,8 +133,8 @@ type Task struct {
 	count  counters
 	limit  bandwidth
 	shares float64
-	cpus   model.CPUSet
-	idle   bool // SCHED_IDLE
+	cpus   model.CPUSet // that it is restricted to; none: no restriction
+	idle   bool         // SCHED_IDLE
 	frozen bool
 	pages  []float64
 	spread float64 // factor on the CPI of the work at hand
@@ -146,6 +148,7 @@ type Task struct {
 	filling [maxCurve]float64 // of its curve
 
 	// Of the current step.
+	may   int       // CPUs that it may run on
 	want  float64   // CPUs that it could use
 	given float64   // CPUs that it got
 	on    []float64 // given, by socket
@@ -161,8 +164,8 @@ type Task struct {
 // counters are Counters before rounding.
 type counters struct {
 	usage, delay, cycles, instructions, references, misses, bytes float64
-	periods, throttled, requests                                  uint64
-	throttledNsec, work                                           float64
+	periods, throttled, bursts, requests                          uint64
+	throttledNsec, burstNsec, work                                float64
 }
 
 // socketPerf is how a task's instructions go on one socket.
@@ -194,17 +197,14 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	if cfg.Shares > 0 {
 		t.shares = float64(cfg.Shares)
 	}
-	if t.cpus == (model.CPUSet{}) {
-		t.cpus = model.FullSet(m.cfg.CPUs())
-	}
 	for s := range t.perf {
 		t.perf[s].ways = make([]float64, m.cfg.LLCWays)
 		t.perf[s].cpi = cfg.CPI
 	}
 	t.filling = cfg.Curve.filling(cfg.APKI)
 	t.ips = m.cfg.Hz / cfg.CPI
-	t.limit = unlimited()
-	t.pages = placePages(&m.cfg, &cfg, t.cpus)
+	t.limit = unlimited(m.cfg.Kernel, t.num, m.now)
+	t.pages = placePages(&m.cfg, &cfg)
 	t.queue.init(&cfg)
 	t.mem = pageState{heats: make([]heat, len(cfg.Memory)), since: m.now}
 	m.tasks = append(m.tasks, t)
@@ -214,7 +214,11 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 }
 
 // placePages returns the share of a task's pages on each node, in sum 1.
-func placePages(m *Config, c *TaskConfig, cpus model.CPUSet) []float64 {
+func placePages(m *Config, c *TaskConfig) []float64 {
+	cpus := c.CPUs
+	if cpus.Empty() {
+		cpus = model.FullSet(m.CPUs())
+	}
 	pages := make([]float64, m.Sockets)
 	sum := 0.0
 	for i, p := range c.Pages {
@@ -272,6 +276,7 @@ func (m *Machine) Counters(num int) (Counters, error) {
 		Cycles: uint64(c.cycles), RefCycles: uint64(c.cycles), Instructions: uint64(c.instructions),
 		LLCReferences: uint64(c.references), LLCMisses: uint64(c.misses), MemBytes: uint64(c.bytes),
 		Periods: c.periods, Throttled: c.throttled, ThrottledNsec: uint64(c.throttledNsec),
+		Bursts: c.bursts, BurstNsec: uint64(c.burstNsec),
 		WorkDone: uint64(c.work), Requests: c.requests,
 	}, nil
 }

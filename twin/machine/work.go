@@ -77,8 +77,9 @@ func (m *Machine) spend(t *Task, dt int64) {
 		t.queue.hold(m.now, dt)
 	case t.cfg.Requests != nil:
 		used = min(used, t.queue.run(t, m.now, dt))
+		t.count.delay += t.queue.own
 	}
-	t.limit.left -= used
+	t.limit.take(used)
 	m.busyNsec += used
 	c := &t.count
 	c.usage += used

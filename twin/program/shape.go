@@ -34,9 +34,8 @@ func flat(mpki float64) machine.MissCurve {
 // instruction takes so many cycles.
 func (p Profile) alone(cycles float64) Profile {
 	c := machine.Skylake()
-	misses := p.Curve.At(c.LLCBytes, p.APKI)
-	felt := (1 - p.Prefetched) / p.Overlap
-	p.CPI = cycles - felt/1000*((p.APKI-misses)*hitCycles+misses*c.MemLatencyNsec*c.Hz/1e9)
+	p.CPI = 0
+	p.CPI = cycles - p.cycles(&c)
 	return p
 }
 

@@ -120,7 +120,7 @@ func (b *typed) Stranger(path string, v model.CPUMax) error {
 	if err != nil {
 		return err
 	}
-	return b.Host.Stranger(num, v)
+	return b.Host.Stranger(num, model.Bandwidth(v))
 }
 
 // SetShares implements Bed.
@@ -168,7 +168,7 @@ func (b *typed) Refuse(path, text string) error {
 	if err != nil {
 		return err
 	}
-	return b.Host.Refuse(num, text)
+	return b.Host.Refuse(num, model.CPUBandwidth, text)
 }
 
 // Kill implements Bed.

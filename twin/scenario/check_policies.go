@@ -42,7 +42,10 @@ func (p *Plan) checkPolicies(o Options) error {
 	c.Mode = pol.Mode
 	for i := range p.actors {
 		t := &p.actors[i].task
-		rule := config.Task{Match: t.Path, Job: t.Job, Class: t.Class.String(), Production: t.Production, Eligible: t.Eligible}
+		rule := config.Task{
+			Match: t.Path, Job: t.Job, Class: t.Class.String(), Production: t.Production, Eligible: t.Eligible,
+			Exclusive: t.Exclusive, Cores: t.Cores,
+		}
 		if t.Class == model.BE {
 			rule.Importance = t.Importance.String()
 		}

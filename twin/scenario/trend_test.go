@@ -37,7 +37,7 @@ func TestTrends(t *testing.T) {
 		if len(res.Runs) != 6 || len(res.Checks) != 2+2*3 || res.Passed == nil || *res.Passed != passed {
 			t.Fatalf("%d runs, passed %v: %+v", len(res.Runs), res.Passed, res.Checks)
 		}
-		if c := res.Checks[1]; c.Passed != passed || !strings.HasSuffix(c.What, "with tasks.a.cpu_max.cpus at tasks.b.cpi = 2") || c.Got != "1, 2, 4" {
+		if c := res.Checks[1]; c.Passed != passed || !strings.HasSuffix(c.What, "with tasks.a.cpu_max.cpus at tasks.b.cpi = 2") || !strings.HasSuffix(c.Got, ", 4") {
 			t.Errorf("%+v", c)
 		}
 		if c := res.Checks[7]; !c.Passed || !strings.HasPrefix(c.What, "work_per_sec of b-2 falls") {

@@ -3,6 +3,7 @@ package soak
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,8 @@ type Check struct {
 const (
 	checkKnown    = "only known tasks"
 	checkLC       = "LC is never held"
+	checkApart    = "LC and BE share no core"
+	checkEmpty    = "no cpuset is emptied"
 	checkJournal  = "journal first"
 	checkReadable = "journal is readable"
 	checkStorm    = "no write storm"
@@ -43,18 +46,20 @@ const (
 // Checks lists what every run is watched for.
 func Checks() []Check {
 	return []Check{
-		{checkKnown, "every write is to a CPU limit of a BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
-		{checkLC, "no LC or system task is ever held, by policies or by operators", "whether the BE task that is held is the one that did the harm"},
+		{checkKnown, "every write is to a CPU limit or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
+		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
+		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
+		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},
 		{checkJournal, "when a value of ours reaches the kernel, the journal on disk says what was found and what is meant, for this very group", "that a disk keeps what was synced: the simulated one does"},
 		{checkReadable, "a journal can be read completely, unless its disk had faults", "journals of other versions"},
-		{checkStorm, fmt.Sprintf("at most %d attempts to write a group's limit, and %d additions to the journal, in any minute", maxWrites, maxAppends), "how many writes would have been enough"},
-		{checkStranger, "a limit that a stranger wrote while it was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it: they cannot be told from us"},
-		{checkMadeUp, "a foreign write is reported only of a task of which another program has written a limit", "when and which; that each one is reported"},
+		{checkStorm, fmt.Sprintf("at most %d attempts to write a knob of a group in any minute, and with policies that act at each pulse four for each; additions to the journal likewise, from %d", maxWrites, maxAppends), "how many writes would have been enough"},
+		{checkStranger, "a knob that a stranger wrote while it was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it: they cannot be told from us"},
+		{checkMadeUp, "a foreign write is reported only of a task of which another program has written a knob", "when and which; that each one is reported"},
 		{checkExpiry, "while an agent runs nothing of ours stands in the kernel that no claim asks for, but for a few turns, or as long again as faults hindered its release", "while no agent runs and its guardian is dead; that claims are made for good reasons"},
 		{checkSwitch, "two turns after the kill-switch file appeared no claim is left, and none is made while it is there", "the file itself: what the agent is told is simulated"},
 		{checkBounded, "the engine's memory grows with the tasks there are, the journal with what is held, the record within its bound", "the Go heap; descriptors"},
 		{checkFinite, "no NaN, no infinity in what is decided, and the engine's state can be written", "that numbers are right"},
-		{checkRestored, "in the end every limit is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above"},
+		{checkRestored, "in the end every limit and every list of CPUs is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above, and CPUs that went offline meanwhile"},
 		{checkReplay, "every decision in the record comes out again when its inputs are fed in", "turns that the record lost to a full disk, and segments that its bound dropped"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
@@ -77,52 +82,71 @@ const (
 	maxJournal = 256 << 10
 )
 
-// write is told of each attempt of ours to write a group's file.
-func (v *witness) write(w *world, g *watchedGroup, name string, e *fault.Event, before model.CPUMax) {
+// write is told of each attempt of ours to write a group's knob.
+func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.Setting) {
 	w.res.Checks++
+	k := &g.knobs[before.Knob]
 	switch {
-	case g.class == model.LC:
-		w.fail(checkLC, e.Who+" wrote "+e.Path)
-	case g.class != model.BE:
-		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is part of no BE task", e.Who, e.Path))
-	case !limitFile(name):
-		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is no CPU limit", e.Who, e.Path))
-	case g.wild && e.Took && g.now != before:
-		w.fail(checkStranger, fmt.Sprintf("%s wrote %q to %s; a stranger had left %v there", e.Who, e.Data, e.Path, before))
+	case g.class == model.System:
+		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is part of no LC or BE task", e.Who, e.Path))
+	case k.wild && e.Took && k.now != before:
+		w.fail(checkStranger, fmt.Sprintf("%s wrote %q to %s; a stranger had left %s there", e.Who, e.Data, e.Path, before))
+	case e.Took && g.class == model.LC && k.kind == model.CPUBandwidth:
+		v.notBelow(w, g, e)
+	case e.Took && k.now.Knob == model.CPUPlace && k.now.CPUs.Empty() && !v.isRightful(g, k.now):
+		w.fail(checkEmpty, fmt.Sprintf("%s wrote %q to %s", e.Who, e.Data, e.Path))
 	}
 	since := w.now() - minuteNsec
-	g.writes = append(slices.DeleteFunc(g.writes, func(at int64) bool { return at < since }), w.now())
-	if len(g.writes) > maxWrites {
-		w.fail(checkStorm, fmt.Sprintf("%s was written %d times in a minute", g.path, len(g.writes)))
+	k.writes = append(slices.DeleteFunc(k.writes, func(at int64) bool { return at < since }), w.now())
+	if n := w.plan.mostWrites(); len(k.writes) > n {
+		w.fail(checkStorm, fmt.Sprintf("%s of %s was written more than %d times in a minute", k.kind, g.path, n))
 	}
-	if e.Took && g.ours() {
-		v.journaled(w, g)
+	if e.Took && v.ours(g, k.kind) {
+		v.journaled(w, g, k)
 	}
 }
 
-func limitFile(name string) bool {
-	switch name {
-	case "cpu.max", "cpu.max.burst", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us":
-		return true
+// mostWrites is how often a minute a knob may be written.
+func (p *plan) mostWrites() int {
+	n := maxWrites
+	c := &p.config
+	if enforce := model.ModeEnforce.String(); c.CPUSet.Mode == enforce || c.Burst.Mode == enforce {
+		// The border may move with every pulse, in two writes; a raise takes four on v1.
+		n += int(4 * minuteNsec / c.Agent.Pulse.Nanoseconds())
 	}
-	return false
+	return n
+}
+
+// notBelow looks whether an LC task is left with less than was found.
+func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
+	k := &g.knobs[model.CPUBandwidth]
+	if w.plan.config.CPUPool.BelowOriginal || k.mixed || len(k.rightful) == 0 {
+		return
+	}
+	least := math.Inf(1)
+	for _, r := range k.rightful {
+		least = min(least, r.Ratio())
+	}
+	if k.now.Ratio() < least*(1-1e-9) {
+		w.fail(checkLC, fmt.Sprintf("%s wrote %q to %s: %s is less than what was found, %v", e.Who, e.Data, e.Path, k.now, k.rightful))
+	}
 }
 
 // journaled makes sure that the journal speaks of what stands in a group.
-func (v *witness) journaled(w *world, g *watchedGroup) {
+func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob) {
 	c, err := journal.ReadOn(w.disk, journalPath)
-	i := slices.IndexFunc(c.Limits, func(l journal.Limit) bool { return l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth })
-	if i < 0 {
-		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal does not know of it (%v)", g.path, g.now, err))
+	at := v.limitOf(c.Limits, g, k.kind)
+	if at == nil {
+		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal does not know of it (%v)", g.path, k.now, err))
 		return
 	}
-	l := c.Limits[i]
+	l := *at
 	l.ReadBack = nil // not yet: this is the write
-	if !g.mixed && !l.Ours(model.Bandwidth(g.now)) && g.now != l.Found.CPUMax {
-		w.fail(checkJournal, fmt.Sprintf("%s is %v, and the journal says from %v to %v", g.path, g.now, l.Before, l.Intended))
+	if !k.mixed && !l.Ours(k.now) && k.now != l.Found {
+		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal says from %s to %s", g.path, k.now, l.Before, l.Intended))
 	}
-	if !g.isRightful(l.Found.CPUMax) {
-		w.fail(checkJournal, fmt.Sprintf("%s: the journal would put back %v; rightful is %v", g.path, l.Found, g.rightful))
+	if !v.isRightful(g, l.Found) {
+		w.fail(checkJournal, fmt.Sprintf("%s: the journal would put back %s; rightful is %v", g.path, l.Found, k.rightful))
 	}
 }
 
@@ -155,19 +179,22 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 		}
 	}
 	for _, g := range w.witness.list {
-		w.checkLoose(l, g)
+		for kind := range model.NumKnobs {
+			w.checkLoose(l, g, kind)
+		}
 	}
+	w.checkApart(l)
 	w.checkBounds(s)
 }
 
 // claimed reports whether a claim that is not over asks for what stands in a group.
-func claimed(s *engine.State, g *watchedGroup, now int64) bool {
+func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) bool {
 	t := s.Tasks.ByPath(g.task)
 	if t == nil {
 		return false
 	}
 	for i := range s.Ledger.Knobs {
-		if k := &s.Ledger.Knobs[i]; k.Task == t.Num {
+		if k := &s.Ledger.Knobs[i]; k.Task == t.Num && k.Kind == kind {
 			return slices.ContainsFunc(k.Claims, func(c model.Claim) bool { return now < c.ExpiresNsec })
 		}
 	}
@@ -175,18 +202,19 @@ func claimed(s *engine.State, g *watchedGroup, now int64) bool {
 }
 
 // checkLoose looks for what stands in a group without a claim.
-func (w *world) checkLoose(l *life, g *watchedGroup) {
-	if !g.ours() || !w.room(g) || claimed(l.core.Engine.State, g, w.now()) {
-		g.loose = 0
+func (w *world) checkLoose(l *life, g *watchedGroup, kind model.KnobKind) {
+	k := &g.knobs[kind]
+	if !w.witness.ours(g, kind) || !w.room(g, kind) || claimed(l.core.Engine.State, g, kind, w.now()) {
+		k.loose = 0
 		return
 	}
-	g.loose++
+	k.loose++
 	calm := w.now() - g.lastTrouble
-	if g.loose <= slackTurns || g.lastTrouble > 0 && calm <= slackNsec+(g.lastTrouble-g.firstTrouble) {
+	if k.loose <= slackTurns || g.lastTrouble > 0 && calm <= slackNsec+(g.lastTrouble-g.firstTrouble) {
 		return
 	}
-	w.fail(checkExpiry, fmt.Sprintf("%s is %v for %d turns without a claim (rightful: %v; trouble from %.1f s to %.1f s)",
-		g.path, g.now, g.loose, g.rightful, float64(g.firstTrouble)/1e9, float64(g.lastTrouble)/1e9))
+	w.fail(checkExpiry, fmt.Sprintf("%s has %s for %d turns without a claim (rightful: %v; trouble from %.1f s to %.1f s)",
+		g.path, k.now, k.loose, k.rightful, float64(g.firstTrouble)/1e9, float64(g.lastTrouble)/1e9))
 }
 
 // checkBounds looks at what the engine and the disks hold.
@@ -199,7 +227,8 @@ func (w *world) checkBounds(s *engine.State) {
 	}{
 		{"tasks", tasks, len(w.plan.tasks)},
 		{"tracks", len(s.Tracks), tasks},
-		{"knobs", len(s.Ledger.Knobs), tasks},
+		{"knobs", len(s.Ledger.Knobs), tasks * int(model.NumKnobs)},
+		{"bases", len(s.Ledger.Bases), tasks * int(model.NumKnobs)},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
 		{"incidents", len(s.Hardcap.Incidents), tasks},
@@ -232,8 +261,10 @@ func (w *world) diskFaults() bool {
 func (w *world) checkStopped(err error) {
 	w.res.Checks++
 	for _, g := range w.witness.list {
-		if err == nil && g.ours() && w.room(g) {
-			w.fail(checkRestored, fmt.Sprintf("after a clean end %s is %v; rightful: %v", g.path, g.now, g.rightful))
+		for kind := range model.NumKnobs {
+			if err == nil && w.witness.ours(g, kind) && w.room(g, kind) {
+				w.fail(checkRestored, fmt.Sprintf("after a clean end %s has %s; rightful: %v", g.path, g.knobs[kind].now, g.knobs[kind].rightful))
+			}
 		}
 	}
 }
@@ -270,36 +301,43 @@ func (w *world) finish() {
 // checkEnd looks at what is left behind.
 func (w *world) checkEnd() {
 	for _, g := range w.witness.list {
-		w.res.Checks++
-		if now, err := w.witness.cg.ReadCPUMax(g.path); err == nil {
-			g.now = model.CPUMax(now)
-		}
-		if g.ours() && w.room(g) {
-			w.fail(checkRestored, fmt.Sprintf("%s is %v; rightful: %v", g.path, g.now, g.rightful))
+		for kind := range model.NumKnobs {
+			w.res.Checks++
+			k := &g.knobs[kind]
+			if now, err := w.witness.read(g.path, kind); err == nil {
+				k.now = now
+			}
+			if w.witness.ours(g, kind) && w.room(g, kind) {
+				w.fail(checkRestored, fmt.Sprintf("%s has %s; rightful: %v", g.path, k.now, k.rightful))
+			}
 		}
 	}
 	c, err := journal.ReadOn(w.disk, journalPath)
 	switch {
 	case err != nil:
 		w.fail(checkReadable, err.Error())
-	case len(c.Limits) > 0 && slices.ContainsFunc(c.Limits, func(l journal.Limit) bool { g := w.witness.group(l.Path); return g == nil || w.room(g) }):
+	case len(c.Limits) > 0 && slices.ContainsFunc(c.Limits, func(l journal.Limit) bool {
+		g := w.witness.group(l.Path)
+		return g == nil || w.room(g, l.Found.Knob)
+	}):
 		w.fail(checkRestored, fmt.Sprintf("the journal still holds %+v", c.Limits))
 	}
 	w.checkRecord()
 }
 
 // room reports whether the groups above and below leave room for what should stand in a
-// group; on v2 they always do.
-func (w *world) room(g *watchedGroup) bool {
-	if w.plan.layout == cgroup.LayoutV2 {
+// group; on v2 they always do. What of a list has no room is left out (stands).
+func (w *world) room(g *watchedGroup, kind model.KnobKind) bool {
+	if w.plan.layout == cgroup.LayoutV2 || kind == model.CPUPlace {
 		return true
 	}
-	fits := func(v model.CPUMax) bool {
+	fits := func(v model.Setting) bool {
 		for _, o := range w.witness.list {
+			now := &o.knobs[kind].now
 			above, below := len(o.path) < len(g.path) && within(g.path, o.path), within(o.path, g.path) && o != g
 			switch {
-			case v.QuotaUsec < 0 || o.now.QuotaUsec < 0:
-			case above && v.Ratio() > o.now.Ratio(), below && o.now.Ratio() > v.Ratio():
+			case v.QuotaUsec < 0 || now.QuotaUsec < 0:
+			case above && v.Ratio() > now.Ratio(), below && now.Ratio() > v.Ratio():
 				return false
 			}
 		}
@@ -307,12 +345,10 @@ func (w *world) room(g *watchedGroup) bool {
 	}
 	// What a restore would write, where the journal says so.
 	c, _ := journal.ReadOn(w.disk, journalPath)
-	for i := range c.Limits {
-		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth {
-			return fits(l.Found.CPUMax)
-		}
+	if l := w.witness.limitOf(c.Limits, g, kind); l != nil {
+		return fits(l.Found)
 	}
-	return slices.ContainsFunc(g.rightful, fits)
+	return slices.ContainsFunc(g.knobs[kind].rightful, fits)
 }
 
 // within reports whether a path is another or lies below it.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
@@ -98,10 +99,10 @@ func TestCheckersFire(t *testing.T) {
 		for _, g := range w.witness.list {
 			if g.class == class && g.path != "/" && (class == model.System || g.task != "") {
 				name := "/cpu.max"
-				if w.witness.mount != "/sys/fs/cgroup" {
+				if w.plan.layout != cgroup.LayoutV2 {
 					name = "/cpu.cfs_quota_us"
 				}
-				_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+g.path+name, []byte(w.plan.strangerTexts()[1])) // what the kernel refuses was tried
+				_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+g.path+name, []byte(w.plan.strangerTexts()[1])) // what the kernel refuses was tried
 				return
 			}
 		}
@@ -133,13 +134,13 @@ func TestCheckersFire(t *testing.T) {
 		}},
 		{checkStorm, "a claim is written again and again", func(w *world, b *brokenHost) {
 			b.step = func() {
-				if held := w.heldGroups(); len(held) > 0 {
+				if held := w.heldGroups(model.CPUBandwidth); len(held) > 0 {
 					for range 20 {
 						name := "/cpu.max.burst"
-						if w.witness.mount != "/sys/fs/cgroup" {
+						if w.plan.layout != cgroup.LayoutV2 {
 							name = "/cpu.cfs_burst_us"
 						}
-						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+held[0].path+name, []byte("0"))
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+held[0].path+name, []byte("0"))
 					}
 				}
 			}
@@ -155,12 +156,12 @@ func TestCheckersFire(t *testing.T) {
 		{checkStranger, "a stranger's limit is written over", func(w *world, b *brokenHost) {
 			b.step = func() {
 				for _, g := range w.witness.list {
-					if g.wild {
+					if g.knobs[model.CPUBandwidth].wild {
 						name, text := "/cpu.max", "70000 100000"
-						if w.witness.mount != "/sys/fs/cgroup" {
+						if w.plan.layout != cgroup.LayoutV2 {
 							name, text = "/cpu.cfs_quota_us", "70000"
 						}
-						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mount+g.path+name, []byte(text))
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+g.path+name, []byte(text))
 					}
 				}
 			}

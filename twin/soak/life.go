@@ -60,7 +60,9 @@ func (w *world) start() {
 		return
 	}
 	for _, g := range w.witness.list {
-		g.wild = false // a new agent remembers nothing
+		for k := range g.knobs {
+			g.knobs[k].wild = false // a new agent remembers nothing
+		}
 	}
 	w.life = l
 }
@@ -140,8 +142,13 @@ func (w *world) count(out *engine.Output) {
 		}
 	}
 	for i := range out.Changes {
-		if out.Changes[i].Kind == model.Hold {
+		switch c := &out.Changes[i]; {
+		case c.Kind == model.Hold:
 			w.res.Caps++
+		case c.Kind == model.Set && c.Value.Knob == model.CPUPlace:
+			w.res.Places++
+		case c.Kind == model.Set:
+			w.res.Raises++
 		}
 	}
 }

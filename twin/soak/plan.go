@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/machine"
 	"github.com/commensal-io/commensal/twin/program"
@@ -33,6 +34,7 @@ type taskPlan struct {
 	path  string
 	class model.Class
 	found model.CPUMax // its own limit, as it is made
+	cpus  model.CPUSet // its own CPUs; none: those of the group above
 	cfg   machine.TaskConfig
 	below []childPlan // groups in it; then it has no process of its own
 }
@@ -41,6 +43,7 @@ type taskPlan struct {
 type childPlan struct {
 	path  string
 	found model.CPUMax
+	cpus  model.CPUSet        // within the task's
 	cfg   *machine.TaskConfig // nil: a group without a process
 }
 
@@ -49,13 +52,15 @@ type deed uint8
 
 // The deeds.
 const (
-	arrive     deed = iota
-	leave           // the task's groups are removed
-	remake          // they are removed and made again at once
-	childLeave      // one group inside a task goes
-	stranger        // somebody writes a limit
-	operate         // an operator speaks
-	switchOn        // the kill-switch file appears
+	arrive        deed = iota
+	leave              // the task's groups are removed
+	remake             // they are removed and made again at once
+	childLeave         // one group inside a task goes
+	stranger           // somebody writes a limit
+	strangerPlace      // or a group's CPUs
+	replug             // a CPU goes offline, or comes back
+	operate            // an operator speaks
+	switchOn           // the kill-switch file appears
 	switchOff
 	stall     // the agent does not run for a while
 	stop      // it ends cleanly, and starts again
@@ -91,6 +96,7 @@ func newPlan(r source, end int64, calm bool) *plan {
 	share := float64(m.CoresPerSocket) / 16
 	m.LLCBytes, m.MemPeakBytes = m.LLCBytes*share, m.MemPeakBytes*share
 	m.StepNsec = stepNsec
+	m.Kernel = pick(r, machine.Mainline, machine.Mainline, machine.Mainline, machine.AnyBurst, machine.NoBurst)
 	p.machine = m
 	p.drawTasks(r)
 	p.drawConfig(r)
@@ -135,12 +141,19 @@ func (p *plan) drawTasks(r source) {
 			use := float64(cpus) * r.between(0.02, 0.16)
 			n := r.between(1e6, 1e7)
 			c.Requests = &machine.Requests{Instructions: n, Variation: r.between(0, 1.5), PerSecond: use * p.machine.Hz / (1.5 * n)}
-			p.tasks = append(p.tasks, taskPlan{path: path, class: model.LC, found: p.drawLimit(r, 0.1), cfg: c})
+			if r.chance(0.4) {
+				c.Requests.Bursts = &machine.Bursts{Share: r.between(0.3, 1), EveryNsec: r.between(5e8, 1e10), Nsec: r.between(2e7, 4e8), Tail: pick[float64](r, 0, 2)}
+			}
+			t := taskPlan{path: path, class: model.LC, found: p.drawLimit(r, 0.5), cpus: p.drawCPUs(r, 0.2, model.CPUSet{}), cfg: c}
+			if r.chance(0.2) {
+				p.drawChildren(r, &t, func(path string) machine.TaskConfig { return p.drawBatch(r, body(path, r.count(1, 4))) })
+			}
+			p.tasks = append(p.tasks, t)
 		}
 	}
 	for i := range r.count(1, 6) {
 		path := fmt.Sprintf("%s/%s-%d", folderBE, pick(r, "batch", "scrap", "vital"), i)
-		t := taskPlan{path: path, class: model.BE, found: p.drawLimit(r, 0.4), cfg: p.drawBatch(r, body(path, r.count(1, cpus)))}
+		t := taskPlan{path: path, class: model.BE, found: p.drawLimit(r, 0.4), cpus: p.drawCPUs(r, 0.2, model.CPUSet{}), cfg: p.drawBatch(r, body(path, r.count(1, cpus)))}
 		if r.chance(0.4) {
 			p.drawChildren(r, &t, func(path string) machine.TaskConfig { return p.drawBatch(r, body(path, r.count(1, cpus))) })
 		}
@@ -170,9 +183,9 @@ func (p *plan) drawBatch(r source, c machine.TaskConfig) machine.TaskConfig {
 func (p *plan) drawChildren(r source, t *taskPlan, body func(path string) machine.TaskConfig) {
 	cfg := t.cfg
 	cfg.Name = t.path + "/a"
-	t.below = append(t.below, childPlan{path: cfg.Name, found: p.drawBelow(r, t.found), cfg: &cfg})
+	t.below = append(t.below, childPlan{path: cfg.Name, found: p.drawBelow(r, t.found), cpus: p.drawCPUs(r, 0.3, t.cpus), cfg: &cfg})
 	for _, name := range []string{"b", "b/x"}[:r.count(0, 2)] {
-		c := childPlan{path: t.path + "/" + name, found: p.drawBelow(r, t.found)}
+		c := childPlan{path: t.path + "/" + name, found: p.drawBelow(r, t.found), cpus: p.drawCPUs(r, 0.3, t.cpus)}
 		if name == "b/x" {
 			c.found = p.drawBelow(r, t.below[1].found)
 			if r.chance(0.5) {
@@ -192,7 +205,7 @@ func (p *plan) drawLimit(r source, some float64) model.CPUMax {
 	}
 	v.PeriodUsec = pick[int64](r, 20_000, 50_000, 100_000, 250_000)
 	v.QuotaUsec = max(1000, int64(r.between(0.05, float64(p.machine.CPUs()))*float64(v.PeriodUsec)))
-	if r.chance(0.3) {
+	if r.chance(0.3) && p.machine.Kernel != machine.NoBurst {
 		v.BurstUsec = v.QuotaUsec / 2
 	}
 	return v
@@ -232,13 +245,37 @@ func (p *plan) drawConfig(r source) {
 	c.Record.MaxBytes = pick[int64](r, 1<<20, 64<<20)
 	c.Tasks = []config.Task{
 		{Match: folderLC + "/web0-*", Job: "web0", Class: model.LC.String(), Production: true},
-		{Match: folderLC + "/web1-*", Job: "web1", Class: model.LC.String()},
+		{Match: folderLC + "/web1-*", Job: "web1", Class: model.LC.String(), Exclusive: r.chance(0.4), Cores: r.count(0, 2)},
 		{Match: folderBE + "/batch-*", Job: "batch", Class: model.BE.String(), Importance: model.Batch.String(), Eligible: r.chance(0.2)},
 		{Match: folderBE + "/scrap-*", Job: "scrap", Class: model.BE.String(), Importance: model.BestEffort.String()},
 		{Match: folderBE + "/vital-*", Job: "vital", Class: model.BE.String(), Importance: model.Critical.String()},
 		{Match: folderSystem + "/*", Job: "system", Class: model.System.String()},
 	}
+	if !c.Tasks[1].Exclusive {
+		c.Tasks[1].Cores = 0
+	}
+	p.drawCPUPolicies(r, &c)
 	p.config = c
+}
+
+// drawCPUPolicies says how far the policies of the CPU go, and how.
+func (p *plan) drawCPUPolicies(r source, c *config.Config) {
+	mode := func() string {
+		return pick(r, model.ModeOff, model.ModeObserve, model.ModeEnforce, model.ModeEnforce).String()
+	}
+	c.Agent.Pulse = pick(r, 60*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
+	s, q, b := &c.CPUSet, &c.CPUPool, &c.Burst
+	s.Mode, q.Mode, b.Mode = mode(), mode(), mode()
+	s.FloorCores, s.FloorShare, s.ReserveCores = r.count(1, 2), r.between(0, 0.3), r.count(0, 1)
+	s.Hold, s.GiveEvery = pick(r, 500*time.Millisecond, 5*time.Second, 10*time.Second), pick(r, 100*time.Millisecond, time.Second)
+	s.Quiet, s.HoldMax = pick(r, 2*time.Second, 30*time.Second), max(s.Hold, pick(r, 10*time.Second, 5*time.Minute))
+	s.Sockets = pick(r, cpuset.Spread, cpuset.Gather)
+	q.Interval, q.MaxFactor = pick(r, time.Second, 5*time.Second), pick[float64](r, 2, 10)
+	q.BelowOriginal, q.FloorFactor, q.Increase = r.chance(0.2), r.between(0.2, 0.9), r.between(0.05, 1)
+	q.GiveBack = pick(r, 0, 10*time.Second, time.Minute)
+	b.Bucket, b.UserSpace = pick[float64](r, 0.5, 1, 4, 10), r.chance(0.6)
+	b.MaxRaise, b.MaxOverspend = r.between(1.5, 4), r.between(0.5, 6)
+	b.MinRaise, b.Quiet, b.Rest = min(b.MinRaise, b.MaxRaise), pick(r, time.Second, 30*time.Second), pick(r, 100*time.Millisecond, time.Second)
 }
 
 func (p *plan) drawEvents(r source, end int64) {
@@ -269,6 +306,10 @@ func (p *plan) drawEvents(r source, end int64) {
 	}
 	if r.chance(0.6) {
 		add(r.between(0, 4), stranger, nil)
+		add(r.between(0, 4), strangerPlace, nil)
+	}
+	if r.chance(0.3) {
+		add(r.between(0.2, 4), replug, nil)
 	}
 	add(pick[float64](r, 0, 1, 4, 10), operate, nil)
 	if r.chance(0.3) {
@@ -309,7 +350,8 @@ func (p *plan) describe() string {
 	if p.pmu {
 		signal = "PMU"
 	}
-	return fmt.Sprintf("%d x %d cores x %d, cgroup %s, %s; %d LC, %d BE, %d others; %s %s; %d fault rules, %d events",
-		m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, p.layout, signal,
-		classes[model.LC], classes[model.BE], classes[model.System], p.config.Profile, p.config.Mode, len(p.rules), len(p.events))
+	c := &p.config
+	return fmt.Sprintf("%d x %d cores x %d, cgroup %s, %s, %s; %d LC, %d BE, %d others; %s %s, cpuset %s, cpu_pool %s, burst %s; %d fault rules, %d events",
+		m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, p.layout, m.Kernel, signal,
+		classes[model.LC], classes[model.BE], classes[model.System], c.Profile, c.Mode, c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode, len(p.rules), len(p.events))
 }

@@ -54,6 +54,8 @@ type Result struct {
 	Restored  int            `json:"restored"` // limits that these put back
 	Incidents int            `json:"incidents"`
 	Caps      int            `json:"caps"` // changes to a tighter limit that the kernel has
+	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
+	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
 	Checks    int            `json:"checks"` // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`

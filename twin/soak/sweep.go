@@ -24,6 +24,8 @@ type Summary struct {
 	Restored  int            `json:"restored"`
 	Incidents int            `json:"incidents"`
 	Caps      int            `json:"caps"`
+	Raises    int            `json:"raises"`
+	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
 	Checks    int            `json:"checks"`
 	// Failures are the runs in which a checker found something, by seed, at most
@@ -100,6 +102,8 @@ func (s *Summary) add(r *Result) {
 	s.Restored += r.Restored
 	s.Incidents += r.Incidents
 	s.Caps += r.Caps
+	s.Raises += r.Raises
+	s.Places += r.Places
 	s.Writes += r.Writes
 	s.Checks += r.Checks
 	if r.Failure == nil {
@@ -130,6 +134,8 @@ func (s *Summary) Print(out io.Writer) error {
 	row("restores", fmt.Sprintf("%d, which put %d limits back", s.Restores, s.Restored))
 	row("incidents", s.Incidents)
 	row("caps asked for", s.Caps)
+	row("raises asked for", s.Raises)
+	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {

@@ -1,6 +1,8 @@
 package soak
 
 import (
+	"fmt"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -45,11 +47,18 @@ func (p *plan) drawRule(r source) fault.Rule {
 	readError := pick(r, unix.EIO, unix.EINTR, unix.EACCES, unix.ENOMEM)
 	usage := pick(r, p.usageNames()...)
 	knob := p.knobName()
+	if r.chance(0.3) {
+		knob = "/cpuset.cpus"
+	}
+	texts := p.strangerTexts()
+	if knob == "/cpuset.cpus" {
+		texts = []string{"0", "0-1", "1", fmt.Sprintf("0-%d", p.machine.CPUs()-1)}
+	}
 	return pick(r,
 		fault.Rule{Ops: fault.Write, Path: knob, Share: often, Kind: fault.Fail, Errno: writeError},
 		fault.Rule{Ops: fault.Write, Path: knob, Share: often, Kind: fault.FailAfter, Errno: writeError},
 		fault.Rule{Ops: fault.Write, Path: pick(r, "period", "quota", "max"), Share: often, Kind: fault.Fail, Errno: writeError},
-		fault.Rule{Ops: fault.Write, Path: knob, Share: often, Kind: fault.Foreign, Texts: p.strangerTexts()},
+		fault.Rule{Ops: fault.Write, Path: knob, Share: often, Kind: fault.Foreign, Texts: texts},
 		fault.Rule{Ops: fault.Read, Path: knob, Share: seldom, Kind: fault.Fail, Errno: readError},
 		fault.Rule{Ops: fault.Read, Path: knob, Share: seldom, Kind: fault.Garble},
 		fault.Rule{Ops: fault.Read, Path: usage, Share: seldom, Kind: fault.Fail, Errno: readError},

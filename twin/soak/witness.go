@@ -24,42 +24,56 @@ type watchedGroup struct {
 	inode uint64
 	task  string      // path of the task that it is or is part of; "": of none
 	class model.Class // of that task
-	// rightful are the limits that may stand here once we are gone: as it was made, or as
+	knobs [model.NumKnobs]watchedKnob
+	// The present stretch of trouble: faults and refusals that could hinder a release here.
+	firstTrouble, lastTrouble int64
+}
+
+// watchedKnob is one knob of a group.
+type watchedKnob struct {
+	kind model.KnobKind
+	// rightful are the settings that may stand here once we are gone: as it was made, or as
 	// a stranger left it; the newest is the last.
-	rightful []model.CPUMax
-	now      model.CPUMax
+	rightful []model.Setting
+	now      model.Setting
 	// mixed: a stranger wrote in the midst of our writes. Then what stands may be partly
 	// his and partly what was found.
 	mixed bool
 	// wild: a stranger wrote it while we held it, and no operator spoke since.
 	wild bool
 	// loose is for how many turns something of ours stands here that no claim asks for.
-	loose int
-	// The present stretch of trouble: faults and refusals that could hinder a release here.
-	firstTrouble, lastTrouble int64
-	writes                    []int64 // when we tried to write here, in the last minute
+	loose  int
+	writes []int64 // when we tried to write here, in the last minute
 }
 
-// ours reports whether what stands here is not rightful.
-func (g *watchedGroup) ours() bool { return !g.isRightful(g.now) }
-
-func (g *watchedGroup) isRightful(v model.CPUMax) bool {
-	if !g.mixed {
-		return slices.Contains(g.rightful, v)
+// isRightful reports whether a setting may stand in a group once we are gone.
+func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
+	k := &g.knobs[now.Knob]
+	switch {
+	case k.kind == model.CPUPlace:
+		return slices.ContainsFunc(k.rightful, func(r model.Setting) bool { return v.stands(g, r.CPUs, now.CPUs) })
+	case !k.mixed:
+		return slices.Contains(k.rightful, now)
 	}
-	any := func(same func(r model.CPUMax) bool) bool { return slices.ContainsFunc(g.rightful, same) }
-	return any(func(r model.CPUMax) bool { return r.QuotaUsec == v.QuotaUsec }) &&
-		any(func(r model.CPUMax) bool { return r.PeriodUsec == v.PeriodUsec }) &&
-		any(func(r model.CPUMax) bool { return r.BurstUsec == v.BurstUsec })
+	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
+	return any(func(r model.Setting) bool { return r.QuotaUsec == now.QuotaUsec }) &&
+		any(func(r model.Setting) bool { return r.PeriodUsec == now.PeriodUsec }) &&
+		any(func(r model.Setting) bool { return r.BurstUsec == now.BurstUsec })
+}
+
+// ours reports whether what stands in a group is not rightful.
+func (v *witness) ours(g *watchedGroup, kind model.KnobKind) bool {
+	return !v.isRightful(g, g.knobs[kind].now)
 }
 
 // witness knows the truth about limits: it reads the kernel without faults, and is told of
 // every write.
 type witness struct {
-	w     *world
-	cg    cgroup.Driver // without faults
-	mount string        // of the hierarchy with the limits
-	list  []*watchedGroup
+	w      *world
+	cg     cgroup.Driver          // without faults
+	mounts [model.NumKnobs]string // of the hierarchies with the knobs
+	list   []*watchedGroup
+	gone   model.CPUSet // CPUs that were ever offline
 
 	strangers map[string]int // writes of theirs that changed something, by task
 
@@ -90,26 +104,42 @@ func (v *witness) look() error {
 	}
 	clear(v.list[len(kept):])
 	v.list = kept
-	for _, p := range paths {
+	for _, p := range paths { // a group comes before those in it
 		if v.group(p) != nil {
 			continue
 		}
-		now, err := v.cg.ReadCPUMax(p)
-		if errors.Is(err, cgroup.ErrNoController) {
-			continue
-		}
-		if err != nil {
+		g := &watchedGroup{path: p}
+		if g.inode, err = v.cg.Inode(p); err != nil {
 			return err
 		}
-		ino, err := v.cg.Inode(p)
-		if err != nil {
-			return err
+		for kind := range model.NumKnobs {
+			now, err := v.read(p, kind)
+			if errors.Is(err, cgroup.ErrNoController) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			g.knobs[kind] = watchedKnob{kind: kind, now: now, rightful: v.inherited(p, now)}
 		}
-		g := &watchedGroup{path: p, inode: ino, rightful: []model.CPUMax{model.CPUMax(now)}, now: model.CPUMax(now)}
 		g.task, g.class = v.w.plan.taskOf(p)
 		v.list = append(v.list, g)
 	}
 	return nil
+}
+
+// read reads a knob.
+func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) {
+	if kind == model.CPUBandwidth {
+		now, err := v.cg.ReadCPUMax(path)
+		return model.Bandwidth(model.CPUMax(now)), err
+	}
+	list, err := v.cg.ReadCPUs(path)
+	if err != nil {
+		return model.Setting{Knob: kind}, err
+	}
+	cpus, err := model.ParseCPUSet(list)
+	return model.Place(cpus), err
 }
 
 // taskOf returns the task that a group is or is part of.
@@ -123,32 +153,47 @@ func (p *plan) taskOf(path string) (string, model.Class) {
 	return "", model.System
 }
 
-// groupOf returns the group of a kernel file, and the file's name.
-func (v *witness) groupOf(file string) (group, name string) {
-	rest, ok := strings.CutPrefix(file, v.mount)
-	if !ok {
-		return "", file
+// groupOf returns the group of a kernel file, the file's name, and of which knob it is part.
+func (v *witness) groupOf(file string) (group, name string, kind model.KnobKind) {
+	for kind := range model.NumKnobs {
+		rest, ok := strings.CutPrefix(file, v.mounts[kind]+"/")
+		i := strings.LastIndexByte(rest, '/')
+		if !ok || i < 0 {
+			continue
+		}
+		if name = rest[i+1:]; kind == knobOf(name) {
+			return "/" + rest[:i], name, kind
+		}
+		group = "/" + rest[:i]
 	}
-	i := strings.LastIndexByte(rest, '/')
-	if i < 0 {
-		return "", file
+	return group, name, model.NumKnobs
+}
+
+// knobOf returns the knob that a file is part of, NumKnobs for others.
+func knobOf(name string) model.KnobKind {
+	switch name {
+	case "cpu.max", "cpu.max.burst", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.cfs_burst_us":
+		return model.CPUBandwidth
+	case "cpuset.cpus":
+		return model.CPUPlace
 	}
-	return rest[:i], rest[i+1:]
+	return model.NumKnobs
 }
 
 // wrote is told of every write to a kernel file, ours or a stranger's.
 func (v *witness) wrote(w *world, e *fault.Event) {
-	path, name := v.groupOf(e.Path)
+	path, _, kind := v.groupOf(e.Path)
 	g := v.group(path)
-	if g == nil {
+	if g == nil || kind == model.NumKnobs {
 		if e.Who != strangerName && e.Took {
-			w.fail("only known tasks", e.Who+" wrote "+e.Path+", which belongs to no group that is known")
+			w.fail(checkKnown, e.Who+" wrote "+e.Path+", which is no knob of a group that is known")
 		}
 		return
 	}
-	before := g.now
-	if now, err := v.cg.ReadCPUMax(path); err == nil {
-		g.now = model.CPUMax(now)
+	k := &g.knobs[kind]
+	before := k.now
+	if now, err := v.read(path, kind); err == nil {
+		k.now = now
 	}
 	if e.Who == strangerName {
 		if e.Took {
@@ -157,7 +202,7 @@ func (v *witness) wrote(w *world, e *fault.Event) {
 		return
 	}
 	w.res.Writes++
-	v.write(w, g, name, e, before)
+	v.write(w, g, e, before)
 }
 
 // strangerName is who writes in package fault's events when it is not us.
@@ -165,57 +210,74 @@ const strangerName = "stranger"
 
 // strange takes a stranger's write in. What he left may stand, and what stood before may
 // not, unless nobody could have told his write from ours.
-func (v *witness) strange(g *watchedGroup, before model.CPUMax) {
-	if g.now == before {
+func (v *witness) strange(g *watchedGroup, before model.Setting) {
+	k := &g.knobs[before.Knob]
+	if k.now == before {
 		return // he wrote what was there
 	}
 	v.strangers[g.task]++
-	wasOurs := !g.isRightful(before)
+	wasOurs := !v.isRightful(g, before)
 	switch {
 	case v.w.turning:
-		g.rightful = append(g.rightful, g.now)
-		g.mixed = true
-	case v.mistakable(g):
-		g.rightful = append(g.rightful, g.now)
+		k.rightful = append(k.rightful, k.now)
+		k.mixed = true
+	case v.mistakable(g, k):
+		k.rightful = append(k.rightful, k.now)
 	default:
-		g.rightful, g.mixed = []model.CPUMax{g.now}, false
-		g.wild = g.wild || wasOurs && v.w.life != nil
+		k.rightful, k.mixed = []model.Setting{k.now}, false
+		k.wild = k.wild || wasOurs && v.w.life != nil
 	}
 	// Whoever has been here often has written everything.
-	if n := len(g.rightful); n > maxRightful {
-		g.rightful = slices.Delete(g.rightful, 0, n-maxRightful)
+	if n := len(k.rightful); n > maxRightful {
+		k.rightful = slices.Delete(k.rightful, 0, n-maxRightful)
 	}
 }
 
 const maxRightful = 32
 
-// mistakable reports whether the journal holds a limit of which the value that stands now
+// mistakable reports whether the journal holds a limit of which the setting that stands now
 // may be ours: written and not yet looked at, or the very same.
-func (v *witness) mistakable(g *watchedGroup) bool {
+func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	c, _ := journal.ReadOn(v.w.disk, journalPath)
-	for i := range c.Limits {
-		if l := &c.Limits[i]; l.Path == g.path && l.Inode == g.inode && l.Found.Knob == model.CPUBandwidth {
-			return l.Ours(model.Bandwidth(g.now))
+	l := v.limitOf(c.Limits, g, k.kind)
+	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.struck(l, k.now.CPUs))
+}
+
+// limitOf finds what a journal has of a group's knob, nil for nothing.
+func (v *witness) limitOf(limits []journal.Limit, g *watchedGroup, kind model.KnobKind) *journal.Limit {
+	for i := range limits {
+		if l := &limits[i]; l.Path == g.path && l.Inode == v.inodeOf(g, kind) && l.Found.Knob == kind {
+			return l
 		}
 	}
-	return false
+	return nil
+}
+
+// inodeOf returns the inode number of a group in the hierarchy of a knob.
+func (v *witness) inodeOf(g *watchedGroup, kind model.KnobKind) uint64 {
+	if kind == model.CPUBandwidth {
+		return g.inode
+	}
+	ino, _ := v.cg.PlaceInode(g.path) // one that is gone has none
+	return ino
 }
 
 // disturbed is told of everything that is not as it should be.
 func (v *witness) disturbed(w *world, e *fault.Event) {
 	if e.Op == fault.Append && strings.HasPrefix(e.Path, journalPath) {
 		since := w.now() - minuteNsec
-		if len(v.appends) > maxAppends {
+		most := maxAppends + 10*(w.plan.mostWrites()-maxWrites)
+		if len(v.appends) > most {
 			v.appends = slices.DeleteFunc(v.appends, func(at int64) bool { return at < since })
 		}
-		if v.appends = append(v.appends, w.now()); len(v.appends) > maxAppends+1 {
+		if v.appends = append(v.appends, w.now()); len(v.appends) > most+1 {
 			w.fail(checkStorm, fmt.Sprintf("%d additions to the journal in a minute", len(v.appends)))
 		}
 	}
 	if e.Who == strangerName || e.Fault == "" && e.Err == nil {
 		return
 	}
-	at, _ := v.groupOf(e.Path)
+	at, _, _ := v.groupOf(e.Path)
 	for _, g := range v.list {
 		if g.task == "" || !strings.HasPrefix(e.Path, journalPath) && (at == "" || !within(at, g.task) && !within(g.task, at)) {
 			continue

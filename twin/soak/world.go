@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/commensal-io/commensal/agent"
@@ -14,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/kernfs"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -96,9 +98,13 @@ func (w *world) watch(fs hostfs.FS) error {
 	if err != nil {
 		return err
 	}
-	w.witness = &witness{w: w, cg: cg, mount: mounts.Unified, strangers: map[string]int{}}
-	if mounts.Layout != cgroup.LayoutV2 {
-		w.witness.mount = mounts.V1[cgroup.CPU]
+	v := &witness{w: w, cg: cg, strangers: map[string]int{}}
+	w.witness = v
+	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet} {
+		v.mounts[kind] = mounts.Unified
+		if mounts.Layout != cgroup.LayoutV2 {
+			v.mounts[kind] = mounts.V1[c]
+		}
 	}
 	return nil
 }
@@ -156,6 +162,10 @@ func (w *world) do(e *event) {
 		}
 	case stranger:
 		w.strangerWrites(e)
+	case strangerPlace:
+		w.strangerPlaces(e)
+	case replug:
+		w.plug(e)
 	case operate:
 		w.operator(e)
 	case switchOn, switchOff:
@@ -182,7 +192,7 @@ func (w *world) do(e *event) {
 func (w *world) arrive(t *taskPlan) {
 	cg := w.witness.cg
 	made := false
-	begin := func(path string, cfg *machine.TaskConfig, found model.CPUMax) {
+	begin := func(path string, cfg *machine.TaskConfig, found model.CPUMax, cpus model.CPUSet) {
 		if _, err := cg.Inode(path); err == nil {
 			return
 		}
@@ -199,19 +209,22 @@ func (w *world) arrive(t *taskPlan) {
 		made = true
 		// Where there is no room for it the group goes without, as it would in life.
 		_ = cg.WriteCPUMax(path, cgroup.CPUMax(found))
+		w.placeNew(path, cpus)
 	}
 	if len(t.below) == 0 {
-		begin(t.path, &t.cfg, t.found)
+		begin(t.path, &t.cfg, t.found, t.cpus)
 	} else if _, err := cg.Inode(t.path); err != nil {
 		// The first group in it brings it about.
 		c := &t.below[0]
-		begin(c.path, c.cfg, model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000})
+		begin(c.path, c.cfg, twin.Unlimited(), model.CPUSet{})
 		_ = cg.WriteCPUMax(t.path, cgroup.CPUMax(t.found))
 		_ = cg.WriteCPUMax(c.path, cgroup.CPUMax(c.found))
+		w.placeNew(c.path, c.cpus)
+		w.placeNew(t.path, t.cpus)
 	}
 	for i := range t.below {
 		if c := &t.below[i]; w.parentLives(c.path) {
-			begin(c.path, c.cfg, c.found)
+			begin(c.path, c.cfg, c.found, c.cpus)
 		}
 	}
 	if made {
@@ -251,7 +264,7 @@ func (w *world) strangerWrites(e *event) {
 	}
 	r := source{rand.New(rand.NewPCG(e.pick, 1))}
 	g := list[r.IntN(len(list))]
-	if held := w.heldGroups(); len(held) > 0 && r.chance(0.6) {
+	if held := w.heldGroups(model.CPUBandwidth); len(held) > 0 && r.chance(0.6) {
 		g = held[r.IntN(len(held))]
 	}
 	name := "/cpu.max"
@@ -259,14 +272,28 @@ func (w *world) strangerWrites(e *event) {
 		name = "/cpu.cfs_quota_us"
 	}
 	// A value for which there is no room is refused, which is the stranger's trouble.
-	_ = w.inj.Stranger(w.witness.mount+g.path+name, pick(r, w.plan.strangerTexts()...))
+	_ = w.inj.Stranger(w.witness.mounts[model.CPUBandwidth]+g.path+name, pick(r, w.plan.strangerTexts()...))
+}
+
+// strangerPlaces writes some group's CPUs as another program would.
+func (w *world) strangerPlaces(e *event) {
+	r := source{rand.New(rand.NewPCG(e.pick, 4))}
+	list := slices.DeleteFunc(slices.Clone(w.witness.list), func(g *watchedGroup) bool { return g.task == "" })
+	if held := w.heldGroups(model.CPUPlace); len(held) > 0 && r.chance(0.6) {
+		list = held
+	}
+	if len(list) == 0 {
+		return
+	}
+	g := list[r.IntN(len(list))]
+	_ = w.inj.Stranger(w.witness.mounts[model.CPUPlace]+g.path+"/cpuset.cpus", w.strangerList(r)) // a refusal is his trouble
 }
 
 // heldGroups are the groups in which something of ours stands.
-func (w *world) heldGroups() []*watchedGroup {
+func (w *world) heldGroups(kind model.KnobKind) []*watchedGroup {
 	var held []*watchedGroup
 	for _, g := range w.witness.list {
-		if g.ours() {
+		if w.witness.ours(g, kind) {
 			held = append(held, g)
 		}
 	}
@@ -301,7 +328,8 @@ func (w *world) operator(e *event) {
 	if req.Task != "" {
 		for _, g := range w.witness.list {
 			if g.task == t.path {
-				g.wild = false // the operator's word is stronger than the stranger's
+				g.knobs[model.CPUBandwidth].wild = false // the operator's word is stronger than the stranger's
+				g.knobs[model.CPUPlace].wild = false
 			}
 		}
 	}

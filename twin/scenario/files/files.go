@@ -109,6 +109,7 @@ func rulesOf(p *scenario.Plan) []match.Rule {
 	for _, t := range p.Tasks() {
 		rules = append(rules, match.Rule{
 			Glob: t.Path, Job: t.Job, Class: t.Class, Importance: t.Importance, Production: t.Production, Eligible: t.Eligible,
+			Exclusive: t.Exclusive, Cores: t.Cores,
 		})
 	}
 	return rules

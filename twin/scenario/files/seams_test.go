@@ -41,9 +41,9 @@ type write struct {
 	nsec       int64
 	path       string
 	kind       model.ChangeKind
-	value      model.CPUMax
+	value      model.Setting
 	result     model.ResultKind
-	found, now model.CPUMax
+	found, now model.Setting
 }
 
 // witness notes what goes through a bed's seam.
@@ -71,7 +71,7 @@ func (w *witness) Apply(changes []model.Change, dst []model.Result) []model.Resu
 			if r.Seq == c.Seq {
 				n.result, n.found, n.now = r.Kind, r.Found, r.Now
 				if r.Kind == model.Refused {
-					n.now = model.CPUMax{} // after that the drivers do not look what stands
+					n.now = model.Setting{} // after that the drivers do not look what stands
 				}
 			}
 		}

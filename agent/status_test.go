@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// statusAgent is an agent with an engine that was told of three tasks, and no machine.
+func statusAgent(t *testing.T) *Agent {
+	t.Helper()
+	cfg, ok := config.Defaults(config.ProfileSingleNode)
+	if !ok {
+		t.Fatal("no such profile")
+	}
+	e := engine.New(cfg.Params("test"))
+	snap := func(at int64, throttled uint64) *model.Snapshot {
+		s := &model.Snapshot{MonoNsec: at, Mark: model.WindowStart | model.WindowEnd, Node: model.NodeSample{CPUs: 4, Busy: model.Read(uint64(at) * 2), Steal: model.Read(0)}}
+		for n := range model.TaskNum(3) {
+			s.Tasks = append(s.Tasks, model.TaskSample{
+				Num: n + 1, Usage: model.Read(uint64(at) / uint64(n+2)), Throttled: model.Read(throttled * uint64(n)), Run: model.Read(uint64(at) / 2), Delay: model.Read(uint64(at) / 2),
+			})
+		}
+		return s
+	}
+	first := snap(1e9, 0)
+	first.Added = []model.Task{{Num: 1, Path: "/web", Class: model.LC}, {Num: 2, Path: "/batch", Class: model.BE}, {Num: 3, Path: "/cron"}}
+	first.Settings = []model.KnobReading{{Task: 2, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 50_000}), Outcome: model.OK}}
+	a := &Agent{cfg: &cfg, core: NewCore(Parts{Engine: e}), slo: &sloSources{}}
+	e.Step(&engine.Input{MonoNsec: 1e9, Snapshot: first})
+	e.Step(&engine.Input{MonoNsec: 11e9, Snapshot: snap(11e9, 40)})
+	return a
+}
+
+func TestStatusOfTasksAndNode(t *testing.T) {
+	st := statusAgent(t).status()
+	if n := st.Node; n.CPUs != 4 || n.Busy != model.Known(2) || n.LC != 0.5 || n.BE < 0.33 || n.BE > 0.34 || n.Other.Outcome != model.OK {
+		t.Errorf("%+v", n)
+	}
+	// Of 200 periods of 50 ms 40 were throttled; of 100 of the default length 80.
+	for i, want := range []float64{0, 0.2, 0.8} {
+		if got := st.Tasks[i]; got.Throttled.Outcome != model.OK || got.Throttled.V < want-1e-9 || got.Throttled.V > want+1e-9 || got.Slowdown != model.Known(2) {
+			t.Errorf("%s: throttled %+v, want %g; slowdown %+v", got.Path, got.Throttled, want, got.Slowdown)
+		}
+	}
+	var names []string
+	for _, p := range st.Policies {
+		names = append(names, p.Name+" "+p.Mode.String())
+	}
+	if diff := cmp.Diff([]string{"hard_cap observe", "cpuset observe", "cpu_pool observe", "burst observe"}, names); diff != "" {
+		t.Errorf("policies (-want +got):\n%s", diff)
+	}
+}
+
+// A brief status leaves those of others as they are.
+func TestBriefStatus(t *testing.T) {
+	a := statusAgent(t)
+	for range maxRecent {
+		a.core.recent = append(a.core.recent, &model.Incident{Rounds: []model.Round{{Suspects: make([]model.Suspect, 10), ChosenPath: "/batch"}}})
+	}
+	long, short := a.status(), a.status()
+	short.shorten()
+	if len(short.Incidents) != briefIncidents || len(short.Incidents[0].Rounds[0].Suspects) != 0 || short.Incidents[0].Rounds[0].ChosenPath != "/batch" || len(short.Tasks) != 3 {
+		t.Errorf("%+v", short)
+	}
+	if last := long.Incidents[maxRecent-1]; len(long.Incidents) != maxRecent || len(last.Rounds[0].Suspects) != 10 {
+		t.Errorf("the other status has %d incidents", len(long.Incidents))
+	}
+}
+
+func BenchmarkStatus(b *testing.B) {
+	cfg, ok := config.Defaults(config.ProfileSingleNode)
+	if !ok {
+		b.Fatal("no such profile")
+	}
+	e := engine.New(cfg.Params("test"))
+	first := &model.Snapshot{MonoNsec: 1, Mark: model.WindowStart}
+	for n := range model.TaskNum(150) {
+		first.Added = append(first.Added, model.Task{Num: n + 1, Path: "/batch/job", Class: model.BE})
+	}
+	e.Step(&engine.Input{MonoNsec: 1, Snapshot: first})
+	a := &Agent{cfg: &cfg, core: NewCore(Parts{Engine: e}), slo: &sloSources{}}
+	for b.Loop() {
+		a.status()
+	}
+}

@@ -1,0 +1,180 @@
+package engine_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// cpuStorm is a storm in which pulses come too, on a machine with two sockets of four
+// cores with two threads each, whose CPUs go offline and come back.
+type cpuStorm struct {
+	*storm
+	dice     *rand.Rand // of its own, so that the storm stays what it is
+	offline  int
+	pulse    model.Pulse
+	settings map[model.TaskNum]model.CPUMax
+}
+
+func newCPUStorm(seed uint64) *cpuStorm {
+	return &cpuStorm{storm: newStorm(seed), dice: rand.New(rand.NewPCG(seed, 4)), settings: map[model.TaskNum]model.CPUMax{}}
+}
+
+func (w *cpuStorm) topology() *model.Topology {
+	t := &model.Topology{Possible: model.FullSet(16)}
+	for i := range 16 - w.offline {
+		t.CPUs = append(t.CPUs, model.CPU{ID: i, Core: i % 8, Socket: i % 8 / 4, LLC: i % 8 / 4})
+	}
+	return t
+}
+
+func (w *cpuStorm) input() *engine.Input {
+	in := w.storm.input()
+	if s := in.Snapshot; s != nil {
+		if w.seq < 3 || w.dice.IntN(80) == 0 {
+			w.offline = w.dice.IntN(12) * w.dice.IntN(2)
+			s.Topology = w.topology()
+		}
+		for i := range s.Added {
+			n := s.Added[i].Num
+			s.Added[i].Exclusive = s.Added[i].Class == model.LC && w.dice.IntN(4) == 0
+			w.settings[n] = model.CPUMax{QuotaUsec: []int64{-1, 100_000, 250_000}[w.dice.IntN(3)], PeriodUsec: 100_000}
+			s.Settings = append(s.Settings, model.KnobReading{Task: n, Value: model.Place(model.FullSet(16)), Outcome: model.OK})
+			if s.Added[i].Class == model.LC {
+				s.Settings = append(s.Settings, model.KnobReading{Task: n, Value: model.Bandwidth(w.settings[n]), Outcome: model.OK})
+			}
+		}
+	}
+	if w.dice.IntN(10) > 0 {
+		in.Pulse = w.beat()
+	}
+	return in
+}
+
+// beat is a pulse in which the load of LC swings.
+func (w *cpuStorm) beat() *model.Pulse {
+	load := []float64{0.5, 2, 6, 11}[w.seq/25%4]
+	p := &model.Pulse{MonoNsec: w.mono, LCUsage: w.counter(w.pulse.LCUsage, load*1e9), BEUsage: w.counter(w.pulse.BEUsage, 3e9)}
+	if w.dice.IntN(3) > 0 {
+		for i := range w.tasks {
+			if t := &w.tasks[i]; w.cls[t.Num] == model.LC {
+				p.Tasks = append(p.Tasks, model.TaskPulse{Num: t.Num, Usage: t.Usage, Periods: model.Read(w.seq * 10), Throttled: model.Read(w.seq * uint64(w.dice.IntN(2)))})
+			}
+		}
+	}
+	w.pulse = *p
+	return p
+}
+
+func cpuParams(t *testing.T) engine.Params {
+	p := singleNode(t)
+	p.CPU.CPUSetMode, p.CPU.CPUPoolMode, p.CPU.BurstMode = model.ModeEnforce, model.ModeEnforce, model.ModeEnforce
+	return p
+}
+
+// In any world places are never empty, LC and BE never claim one core, quotas of LC are not
+// lowered, BE's are not raised, and the kill switch ends it all.
+func TestStormOfTheCPU(t *testing.T) {
+	places, raises := 0, 0
+	for seed := range uint64(12) {
+		w, e := newCPUStorm(seed), engine.New(cpuParams(t))
+		for range 600 {
+			in := w.input()
+			out := e.Step(in)
+			if _, err := json.Marshal(e.State); err != nil {
+				t.Fatalf("seed %d tick %d: %v", seed, in.Seq, err)
+			}
+			cores := map[int]model.Class{}
+			for _, k := range e.State.Ledger.Knobs {
+				for _, c := range k.Claims {
+					w.check(t, seed, &c, cores)
+				}
+				if in.KillSwitch && len(k.Claims) > 0 {
+					t.Fatalf("seed %d tick %d: claims under the kill switch", seed, in.Seq)
+				}
+			}
+			for _, c := range out.Changes {
+				if c.Kind == model.Set && c.Value.Knob == model.CPUPlace {
+					places++
+				} else if c.Kind == model.Set {
+					raises++
+				}
+			}
+			w.due = append(w.due, out.Changes...)
+		}
+	}
+	if places < 300 || raises < 60 {
+		t.Fatalf("%d places, %d raises: the storms test nothing", places, raises)
+	}
+}
+
+func (w *cpuStorm) check(t *testing.T, seed uint64, c *model.Claim, cores map[int]model.Class) {
+	t.Helper()
+	class := w.cls[c.Task]
+	switch {
+	case w.mono >= c.ExpiresNsec:
+		t.Fatalf("seed %d at %d: claim %d is past its time", seed, w.seq, c.ID)
+	case c.Kind == model.ClaimPlace && (c.CPUs.Empty() || class == model.System):
+		t.Fatalf("seed %d at %d: %s task %d is to be on CPUs %q", seed, w.seq, class, c.Task, c.CPUs)
+	case c.Kind == model.ClaimPlace:
+		for _, cpu := range c.CPUs.Members() {
+			if other, ok := cores[cpu%8]; ok && other != class {
+				t.Fatalf("seed %d at %d: %s and %s share core %d", seed, w.seq, class, other, cpu%8)
+			}
+			cores[cpu%8] = class
+		}
+	case c.Kind == model.ClaimRaise && (class != model.LC || c.QuotaUsec != 0 && c.QuotaUsec < w.settings[c.Task].QuotaUsec):
+		t.Fatalf("seed %d at %d: %s task %d with %+v: %+v", seed, w.seq, class, c.Task, w.settings[c.Task], c)
+	case c.Kind == model.ClaimCap && c.Owner == model.OwnerPolicy && class != model.BE:
+		t.Fatalf("seed %d at %d: a policy caps %s task %d", seed, w.seq, class, c.Task)
+	}
+}
+
+// A checkpoint at any tick leads to the same future, with the policies of the CPU too.
+func TestResumeOfTheCPU(t *testing.T) {
+	for seed := range uint64(6) {
+		p := cpuParams(t)
+		w, e := newCPUStorm(seed), engine.New(p)
+		var twin *engine.Engine
+		for i := range 400 {
+			in := w.input()
+			if i == 3 || w.dice.IntN(30) == 0 {
+				twin = again(t, p, e)
+			}
+			out := e.Step(in)
+			w.due = append(w.due, out.Changes...)
+			if twin == nil {
+				continue
+			}
+			want, err := json.Marshal(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := json.Marshal(twin.Step(in)); err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("seed %d tick %d: %v\n%s\n%s", seed, i, err, want, got)
+			}
+		}
+	}
+}
+
+// again is an engine from another one's checkpoint.
+func again(t *testing.T, p engine.Params, e *engine.Engine) *engine.Engine {
+	t.Helper()
+	b, err := json.Marshal(e.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &engine.State{}
+	if err := json.Unmarshal(b, s); err != nil {
+		t.Fatal(err)
+	}
+	twin, err := engine.Resume(p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return twin
+}

@@ -1,0 +1,350 @@
+// Package top is the live view of `commensal top`: the agent's status as a screen full of
+// text, once a second. Render is pure: a status and a size in, lines out; Run gives it a
+// terminal, keys and an agent.
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/model"
+)
+
+// View is everything that a screen depends on.
+type View struct {
+	Status *agent.Status // nil: none came yet
+	Now    time.Time     // shown, in its own zone
+	// Lost says why the last status is not of now; "" when it is. LostSince is when the agent
+	// was last heard of.
+	Lost      string
+	LostSince time.Time
+	Columns   int
+	Rows      int
+	Sort      Sort
+	Offset    int  // tasks that are scrolled over
+	UTF8      bool // the terminal takes UTF-8
+	// Batch: everything, as wide as it is; Columns, Rows and Offset do not count.
+	Batch bool
+}
+
+// Frame is a rendered screen.
+type Frame struct {
+	Lines  []Line // at most View.Rows, none wider than View.Columns
+	Offset int    // as it can be: View.Offset, brought within bounds
+	Shown  int    // tasks on the screen, for paging
+}
+
+// Screens with fewer rows go without what is of less use than tasks.
+const (
+	rowsOfPolicies  = 10
+	rowsOfIncidents = 18
+	rowsOfFooter    = 6
+)
+
+// Render draws a screen.
+func Render(v *View) Frame {
+	if v.Batch {
+		return v.batch()
+	}
+	if v.Columns < 1 || v.Rows < 1 {
+		return Frame{}
+	}
+	var f Frame
+	if v.Status == nil {
+		f.Lines = v.waiting()
+	} else {
+		f = v.body()
+	}
+	f.Lines = f.Lines[:min(len(f.Lines), v.Rows)]
+	for i := range f.Lines {
+		f.Lines[i] = f.Lines[i].fit(v.Columns)
+	}
+	return f
+}
+
+// unbounded is more than any screen has.
+const unbounded = 1 << 20
+
+// batch draws a copy of the view that is as large as it needs.
+func (v *View) batch() Frame {
+	c := *v
+	c.Offset, c.Rows, c.Columns = 0, unbounded, unbounded
+	path := len("TASK")
+	for i := range c.Status.Tasks {
+		path = max(path, width(clean(c.Status.Tasks[i].Path, c.UTF8)))
+	}
+	_, left := visible(unbounded)
+	lines := c.head()
+	c.Columns += path - left
+	lines = append(lines, c.header())
+	_, shown, tasks := c.tasks(rows(c.Status, c.Sort), unbounded)
+	lines = append(lines, tasks...)
+	return Frame{Lines: append(lines, c.incidents(unbounded)...), Shown: shown}
+}
+
+func (v *View) waiting() []Line {
+	lines := []Line{{{"commensal top  ", Bold}, {v.Now.Format(time.TimeOnly), Plain}}}
+	if v.Lost != "" {
+		lines = append(lines, Line{{"NO AGENT: " + clean(v.Lost, v.UTF8), Bad}}, Line{{"it is tried again; q quits", Plain}})
+	}
+	return lines
+}
+
+// body puts head, tasks, incidents and footer together; tasks get what the others leave.
+func (v *View) body() Frame {
+	head := v.head()
+	var tail []Line
+	if v.Rows >= rowsOfIncidents {
+		tail = v.incidents((v.Rows - rowsOfIncidents + 6) / 4)
+	}
+	footer := 0
+	if v.Rows >= rowsOfFooter {
+		footer = 1
+	}
+	list := rows(v.Status, v.Sort)
+	room := max(v.Rows-len(head)-len(tail)-footer-1, 0) // 1: the table's header
+	f := Frame{Lines: append(head, v.header())}
+	first, shown, lines := v.tasks(list, room)
+	f.Offset, f.Shown = first, shown
+	f.Lines = append(f.Lines, lines...)
+	for len(f.Lines) < v.Rows-len(tail)-footer {
+		f.Lines = append(f.Lines, Line{})
+	}
+	f.Lines = append(f.Lines, tail...)
+	if footer > 0 {
+		f.Lines = append(f.Lines, v.footer(first, shown, len(list)))
+	}
+	return f
+}
+
+// head is the node: who is asked, what is wrong, load, and how far policies may go.
+func (v *View) head() []Line {
+	st := v.Status
+	lines := []Line{{
+		{"commensal ", Bold},
+		{fmt.Sprintf("%s %s  %s  up %s", clean(st.Version, v.UTF8), st.Profile, v.Now.Format(time.TimeOnly), uptime(v.Now.Sub(st.StartedAt))), Plain},
+	}}
+	lines = append(lines, v.alerts()...)
+	lines = append(lines, v.load())
+	if v.Rows >= rowsOfPolicies {
+		lines = append(lines, v.policies()...)
+	}
+	return lines
+}
+
+// uptime prints a duration in two units.
+func uptime(d time.Duration) string {
+	m := int(max(d, 0) / time.Minute)
+	switch {
+	case m < 1:
+		return fmt.Sprintf("%ds", int(max(d, 0)/time.Second))
+	case m < 60:
+		return fmt.Sprintf("%dm", m)
+	case m < 24*60:
+		return fmt.Sprintf("%dh%02dm", m/60, m%60)
+	}
+	return fmt.Sprintf("%dd%02dh", m/(24*60), m/60%24)
+}
+
+// alerts are what an operator must not miss, a line each.
+func (v *View) alerts() []Line {
+	st := v.Status
+	var list []string
+	if v.Lost != "" {
+		list = append(list, fmt.Sprintf("NO AGENT for %.0f s: %s; what follows is old", v.Now.Sub(v.LostSince).Seconds(), v.Lost))
+	}
+	if st.KillSwitch {
+		list = append(list, "KILL SWITCH: everything is released, nothing is held")
+	}
+	if len(st.ProtectOff) > 0 {
+		jobs := strings.Join(st.ProtectOff, ", ")
+		for _, j := range st.ProtectOff {
+			if j == "" {
+				jobs = "all jobs"
+			}
+		}
+		list = append(list, "PROTECTION OFF for "+jobs)
+	}
+	if n := len(st.Warnings); n == 1 {
+		list = append(list, "WARNING: "+st.Warnings[0])
+	} else if n > 1 {
+		list = append(list, fmt.Sprintf("%d WARNINGS (commensal status): %s", n, st.Warnings[n-1]))
+	}
+	lines := make([]Line, len(list))
+	for i, text := range list {
+		lines[i] = Line{{clean(text, v.UTF8), Bad}}
+	}
+	return lines
+}
+
+// load is who uses the CPUs.
+func (v *View) load() Line {
+	n := &v.Status.Node
+	if n.CPUs == 0 {
+		return Line{{"no sampling window was closed yet", Plain}}
+	}
+	busy := "busy -"
+	if n.Busy.Outcome == model.OK {
+		busy = fmt.Sprintf("busy %.2f (%.0f%%)", n.Busy.V, 100*n.Busy.V/float64(n.CPUs))
+	}
+	line := Line{{fmt.Sprintf("%d CPUs ", n.CPUs), Plain}, {busy, Bold}, {fmt.Sprintf("  LC %.2f  BE %.2f", n.LC, n.BE), Plain}}
+	if n.Other.Outcome == model.OK {
+		line = append(line, Span{fmt.Sprintf("  other %.2f", n.Other.V), Plain})
+	}
+	if n.Steal.Outcome == model.OK && n.Steal.V >= 0.005 {
+		line = append(line, Span{fmt.Sprintf("  steal %.2f", n.Steal.V), Bad})
+	}
+	return line
+}
+
+// policies says each policy's mode, and what it would be without kill switch and the like.
+func (v *View) policies() []Line {
+	var parts, notes []string
+	for _, p := range v.Status.Policies {
+		text := p.Name + " " + p.Now.String()
+		if p.Now != p.Mode {
+			text += " (set: " + p.Mode.String() + ")"
+		}
+		parts = append(parts, text)
+		if p.Note != "" {
+			notes = append(notes, p.Name+": "+p.Note)
+		}
+	}
+	if pool := v.Status.Node.Pool; pool.Utilisation.Outcome == model.OK {
+		text := fmt.Sprintf("pool: U %.0f%% of %.0f%%", 100*pool.Utilisation.V, 100*pool.Limit)
+		if pool.Utilisation.V > pool.Limit {
+			text += " HIGH"
+		}
+		if !pool.CPUs.Empty() {
+			text += " on CPUs " + pool.CPUs.String()
+		}
+		notes = append(notes, text)
+	}
+	for _, s := range v.Status.SLO {
+		notes = append(notes, fmt.Sprintf("%s p99 %.3g ms (%s)", s.Job, s.P99*1e3, s.State))
+	}
+	lines := []Line{{{strings.Join(parts, "  "), Plain}}}
+	if len(notes) > 0 {
+		lines = append(lines, Line{{clean(strings.Join(notes, "  "), v.UTF8), Plain}})
+	}
+	return lines
+}
+
+func (v *View) header() Line {
+	list, path := visible(v.Columns)
+	text := pad("TASK", path, false)
+	for _, c := range list {
+		text += " " + pad(c.name, c.width, c.right)
+	}
+	return Line{{pad(text, v.Columns, false), Header}}
+}
+
+// tasks draws as many tasks as there is room for, from the offset on. A task whose claims do
+// not fit any more is drawn as far as they do.
+func (v *View) tasks(list []row, room int) (first, shown int, lines []Line) {
+	if len(list) == 0 && room > 0 {
+		return 0, 0, []Line{{{"(no cgroup matches a rule under tasks)", Plain}}}
+	}
+	height := func(r *row) int { return 1 + len(v.claims(r)) }
+	// The last page is full.
+	last, used := len(list), 0
+	for last > 0 && used+height(&list[last-1]) <= room {
+		used += height(&list[last-1])
+		last--
+	}
+	first = max(0, min(v.Offset, last, len(list)-1))
+	columns, path := visible(v.Columns)
+	for i := first; i < len(list) && len(lines) < room; i++ {
+		lines = append(lines, v.task(&list[i], columns, path))
+		shown++
+		lines = append(lines, v.claims(&list[i])...)
+	}
+	return first, shown, lines[:min(len(lines), room)]
+}
+
+// claims are a task's, each in one line or two: the end of the first is the reason.
+func (v *View) claims(r *row) []Line {
+	const first, second = "  - ", "    "
+	var lines []Line
+	for _, text := range r.claims() {
+		text = clean(text, v.UTF8)
+		room := v.Columns - len(first)
+		if width(text) <= room || v.Rows < rowsOfIncidents {
+			lines = append(lines, Line{{first, Plain}, {text, Held}})
+			continue
+		}
+		begin := cut(text, room)
+		if i := strings.LastIndexByte(begin, ' '); i > room/2 {
+			begin = begin[:i]
+		}
+		rest := strings.TrimPrefix(text[len(begin):], " ")
+		lines = append(lines, Line{{first, Plain}, {begin, Held}}, Line{{second, Plain}, {rest, Held}})
+	}
+	return lines
+}
+
+func (v *View) task(r *row, columns []column, path int) Line {
+	line := Line{{pad(elide(clean(r.Path, v.UTF8), path), path, false), Plain}}
+	for _, c := range columns {
+		text, style := c.cell(r)
+		text = shorten(text, c.width)
+		line = append(line, Span{" ", Plain}, Span{pad(text, c.width, c.right), style})
+	}
+	return line
+}
+
+// incidents are the latest ones in a few words, newest first.
+func (v *View) incidents(most int) []Line {
+	list := v.Status.Incidents
+	if len(list) == 0 || most < 2 {
+		return nil
+	}
+	head := "INCIDENTS (commensal explain ID)"
+	if !v.Batch {
+		head = pad(head, v.Columns, false)
+	}
+	lines := []Line{{{head, Header}}}
+	for i := len(list) - 1; i >= 0 && len(lines) < most; i-- {
+		inc := list[i]
+		style := Dim
+		if inc.State.Open() {
+			style = Plain
+		}
+		lines = append(lines, Line{{clean(incidentText(inc, v.Columns), v.UTF8), style}})
+	}
+	return lines
+}
+
+// incidentText says when, who suffered, from whom, and what became of it.
+func incidentText(inc *model.Incident, columns int) string {
+	who := "nobody held"
+	if n := len(inc.Rounds); n > 0 {
+		r := &inc.Rounds[n-1]
+		switch {
+		case len(r.Members) > 0:
+			who = fmt.Sprintf("%d held together", len(r.Members))
+		case r.ChosenPath != "":
+			who = "by " + elide(r.ChosenPath, max(12, columns/4))
+		}
+	}
+	text := fmt.Sprintf("%s %s %s %.2f/%.2f %s: %s", inc.ID, elide(inc.VictimPath, max(12, columns/4)), inc.Source, inc.Signal, inc.Threshold, who, inc.State)
+	if inc.Evidence != "" {
+		text += " (" + inc.Evidence + ")"
+	}
+	return text
+}
+
+// footer says the keys, shorter where there is no room, and what is shown of how many.
+func (v *View) footer(first, shown, all int) Line {
+	what := fmt.Sprintf("%d-%d of %d by %s", min(first+1, all), first+shown, all, v.Sort)
+	keys := "q quit  c cpu  s signal  t throttled  n name  arrows PgUp PgDn scroll"
+	switch {
+	case v.Columns < 50:
+		keys = "q c s t n"
+	case v.Columns < 96:
+		keys = "q quit  sort: c cpu s signal t throttled n name"
+	}
+	return Line{{keys, Dim}, {strings.Repeat(" ", max(2, v.Columns-width(keys)-width(what))), Plain}, {what, Plain}}
+}

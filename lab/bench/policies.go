@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Policies is what the policies of the CPU cost beside collection: a second of the agent's
+// loop with all of them enforcing, fast readings of each LC task included, against a second
+// with all of them off.
+type Policies struct {
+	Tasks   int     `json:"tasks"`
+	LC      int     `json:"lc_tasks"`      // with a quota each
+	Turns   int     `json:"turns"`         // of the loop in a second, with them
+	OnMsec  Spread  `json:"on_cpu_ms"`     // a second
+	OffMsec Spread  `json:"off_cpu_ms"`    // a second
+	Ratio   float64 `json:"ratio"`         // of the medians
+	Written uint64  `json:"writes_steady"` // while it was measured
+}
+
+// lcQuota is what the LC tasks of the crowd may use: several times what they do.
+var lcQuota = cgroup.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000}
+
+// measurePolicies measures with the tasks that are on the stage. Seconds with and without
+// the policies come by turns.
+func measurePolicies(ctx context.Context, o *Options, c *crowd) (p *Policies, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p = &Policies{Tasks: len(c.groups)}
+	for _, g := range c.groups {
+		if strings.HasPrefix(filepath.Base(g), "serve") {
+			p.LC++
+			if err := c.stage.Cgroups().WriteCPUMax(g, lcQuota); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var loops [2]*loop
+	for i, mode := range []model.Mode{model.ModeOff, model.ModeEnforce} {
+		if loops[i], err = newLoop(c, mode); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, loops[i].cycle.close()) }()
+	}
+	for range 3 { // places are taken, and every buffer has grown
+		for _, l := range loops {
+			if err := l.second(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	before := loops[1].cycle.core.Engine.State.Ledger.NextChange
+	var cpu [2][]float64
+	for range o.turns() / 2 {
+		for i, l := range loops {
+			if err := l.second(ctx); err != nil {
+				return nil, err
+			}
+			cpu[i] = append(cpu[i], l.msec)
+		}
+	}
+	p.Turns, p.Written = loops[1].turns, loops[1].cycle.core.Engine.State.Ledger.NextChange-before
+	p.OffMsec, p.OnMsec = spread(cpu[0]), spread(cpu[1])
+	p.Ratio = p.OnMsec.Median / p.OffMsec.Median
+	return p, nil
+}
+
+// loop takes the agent's turns at the agent's times.
+type loop struct {
+	cycle *cycle
+	plan  cadence.Schedule
+	msec  float64 // CPU time of the last second
+	turns int     // in it
+}
+
+func newLoop(c *crowd, mode model.Mode) (*loop, error) {
+	dir := filepath.Join(c.stage.Dir, "policies-"+mode.String())
+	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), "", mode))
+	if err != nil {
+		return nil, err
+	}
+	cy, err := newCycle(cfg, dir)
+	if err != nil {
+		return nil, err
+	}
+	cy.turn(cadence.First())
+	return &loop{cycle: cy, plan: cadence.New(cfg.Pace())}, nil
+}
+
+// second plays one second of the schedule in real time.
+func (l *loop) second(ctx context.Context) error {
+	l.msec, l.turns = 0, 0
+	origin := time.Now()
+	for at := int64(0); at < int64(time.Second); {
+		next, turn := l.plan.Next(at)
+		if err := stage.Sleep(ctx, time.Until(origin.Add(time.Duration(next)))); err != nil {
+			return err
+		}
+		from := threadNsec()
+		l.cycle.turn(turn)
+		l.msec += float64(threadNsec()-from) / 1e6
+		l.turns++
+		at = next
+	}
+	if l.cycle.core.Failing() != "" {
+		return fmt.Errorf("bench: %s", l.cycle.core.Failing())
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package partition
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// Chart is the partition at work on the twin: what the services want, what they have, and
+// what their clients see of it.
+func (t *TwinTable) Chart() report.Chart {
+	n := min(len(t.shape.cpus), t.day)
+	wants, has := steps{}, steps{}
+	at := 0
+	for second := range n {
+		wants.to(float64(second), t.shape.cpus[second])
+		for ; at < len(t.sizes) && t.sizes[at].nsec < int64(second+1)*1e9; at++ {
+			has.to(float64(t.sizes[at].nsec)/1e9, float64(t.sizes[at].value.CPUs.Len()))
+		}
+	}
+	has.end(float64(n))
+	wants.end(float64(n))
+	tail := func(arm Arm, role report.Role) report.Series {
+		s := report.Series{Name: string(arm), Role: role}
+		for second, v := range t.find(arm).tail[:min(n, len(t.find(arm).tail))] {
+			s.X, s.Y = append(s.X, float64(second)), append(s.Y, v)
+		}
+		return s
+	}
+	return report.Chart{
+		Title:    "The CPUs of LC follow its load; BE has the rest",
+		Subtitle: fmt.Sprintf("%d CPUs on the twin, %s", t.CPUs, t.What),
+		YLabel:   "CPUs",
+		Series: []report.Series{
+			{Name: "LC's CPUs", Role: report.Other, X: has.x, Y: has.y},
+			{Name: "LC wants", Role: report.Victim, X: wants.x, Y: wants.y},
+		},
+		Lower: &report.Panel{
+			YLabel: fmt.Sprintf("p99 of %s, each second, ms", services()[0].program), LogY: true,
+			Series: []report.Series{tail(ArmNone, report.Antagonist), tail(ArmOurs, report.Victim), tail(ArmAlone, report.Bystander)},
+		},
+	}
+}
+
+// steps is a line that goes up and down at once.
+type steps struct{ x, y []float64 }
+
+func (s *steps) to(x, y float64) {
+	if n := len(s.y); n > 0 {
+		s.x, s.y = append(s.x, x), append(s.y, s.y[n-1])
+	}
+	s.x, s.y = append(s.x, x), append(s.y, y)
+}
+
+func (s *steps) end(x float64) {
+	if n := len(s.y); n > 0 {
+		s.to(x, s.y[n-1])
+	}
+}
+
+// charts of the host's part: every hand-back, sorted.
+func (h *HostResult) charts() []report.Chart {
+	line := func(name string, role report.Role, of func(*HandBack) number) report.Series {
+		s := report.Series{Name: name, Role: role}
+		var list []number
+		for i := range h.Backs {
+			if h.Backs[i].HadBE {
+				list = append(list, of(&h.Backs[i]))
+			}
+		}
+		sorted := sortedOf(list)
+		for i, v := range sorted {
+			s.X, s.Y = append(s.X, v), append(s.Y, float64(i+1)/float64(len(sorted)))
+		}
+		return s
+	}
+	if h.Freed.N == 0 {
+		return nil
+	}
+	return []report.Chart{{
+		Title: "Hand-back on this host", XLabel: "ms from the step", YLabel: "share of hand-backs",
+		Series: []report.Series{
+			line("BE off the core", report.Other, func(b *HandBack) number { return b.FreedMsec }),
+			line("LC runs there", report.Victim, func(b *HandBack) number { return b.RunMsec }),
+		},
+	}}
+}

@@ -1,0 +1,215 @@
+package partition
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// What is asked, and what makes the host's part too noisy to judge.
+const (
+	// wantedHandBack is two fast ticks, milliseconds at p99.
+	wantedHandBack = 100.0
+	// leastSteps is from how many hand-backs on a p99 means something.
+	leastSteps = 30
+	// mostSteal is the share of all CPU that the hypervisor may take.
+	mostSteal = 0.1
+	// wantedTail is by how much the worst service's p99 may exceed that of (a), and
+	// wantedUse which part of the utilisation of (b) must be reached.
+	wantedTail = 1.10
+	wantedUse  = 0.90
+)
+
+// Result is a whole run.
+type Result struct {
+	Seed    uint64      `json:"seed"`
+	Quick   bool        `json:"quick"`
+	Host    *HostResult `json:"host,omitempty"`
+	Twin    []TwinTable `json:"twin,omitempty"`
+	Goals   []Goal      `json:"goals"`
+	Verdict string      `json:"verdict"`
+	Why     string      `json:"why"`
+	Code    int         `json:"exit_code"`
+}
+
+// Goal is one thing that was asked.
+type Goal struct {
+	What  string `json:"what"`
+	Asked string `json:"asked"`
+	Got   string `json:"got"`
+	Met   bool   `json:"met"`
+	// Unclear says why the run cannot tell; "": it can.
+	Unclear string `json:"unclear,omitempty"`
+}
+
+// HostResult is the host's part.
+type HostResult struct {
+	Rows  []HostRow   `json:"rows"`
+	Backs []HandBack  `json:"hand_backs"`
+	Freed Spread      `json:"freed_ms"`
+	Grown Spread      `json:"grown_ms"`
+	Ran   Spread      `json:"ran_ms"`
+	Steal float64     `json:"steal"` // share of all CPU
+	Facts [][2]string `json:"facts"`
+
+	blocks []block
+}
+
+// HostRow is one arm on the host in numbers; latencies in milliseconds.
+type HostRow struct {
+	Arm       Arm    `json:"arm"`
+	Steps     int    `json:"steps"`
+	P50       number `json:"p50_ms"`
+	P99       number `json:"p99_ms"`
+	After50   number `json:"p50_after_step_ms"`
+	After99   number `json:"p99_after_step_ms"`
+	StepP99   Spread `json:"p99_of_each_step_ms"` // over the steps
+	Service   number `json:"service_cpu"`         // CPU-sec/sec
+	Batch     number `json:"batch_cpu"`
+	Used      number `json:"utilisation"` // of all CPUs, by the two
+	Resizes   int    `json:"resizes"`
+	HandBacks int    `json:"hand_backs"`
+}
+
+// summarise sums the host's blocks up.
+func summarise(blocks []block, cpus int) *HostResult {
+	r := &HostResult{blocks: blocks}
+	length := 0.0
+	for _, arm := range arms() {
+		r.Rows = append(r.Rows, hostRow(blocks, arm, cpus))
+	}
+	for i := range blocks {
+		b := &blocks[i]
+		sec := float64(b.to-b.from) / 1e9
+		r.Steal += b.stolen * sec
+		length += sec
+		r.Backs = append(r.Backs, b.backs...)
+	}
+	if length > 0 {
+		r.Steal /= length
+	}
+	var freed, grown, ran []number
+	for i := range r.Backs {
+		if h := &r.Backs[i]; h.HadBE {
+			freed, grown, ran = append(freed, h.FreedMsec), append(grown, h.GrownMsec), append(ran, h.RunMsec)
+		}
+	}
+	r.Freed, r.Grown, r.Ran = spread(freed), spread(grown), spread(ran)
+	return r
+}
+
+func hostRow(blocks []block, arm Arm, cpus int) HostRow {
+	row := HostRow{Arm: arm}
+	var all, after []float64
+	var each []number
+	length := 0.0
+	for i := range blocks {
+		b := &blocks[i]
+		if b.arm != arm {
+			continue
+		}
+		length += float64(b.to-b.from) / 1e9
+		row.Service += number(b.service)
+		row.Batch += number(b.batch)
+		row.Steps += len(b.steps)
+		row.Resizes += b.resizes
+		for k := range b.backs {
+			if !math.IsNaN(float64(b.backs[k].GrownMsec)) {
+				row.HandBacks++
+			}
+		}
+		all = append(all, latencies(b.log.Requests, b.from, b.to)...)
+		for _, s := range b.steps {
+			list := latencies(b.log.Requests, s, s+afterStep.Nanoseconds())
+			after = append(after, list...)
+			slices.Sort(list)
+			each = append(each, number(rank(list, 0.99)))
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(after)
+	row.P50, row.P99 = number(rank(all, 0.5)), number(rank(all, 0.99))
+	row.After50, row.After99 = number(rank(after, 0.5)), number(rank(after, 0.99))
+	row.StepP99 = spread(each)
+	row.Service, row.Batch = row.Service/number(length), row.Batch/number(length)
+	row.Used = (row.Service + row.Batch) / number(cpus)
+	return row
+}
+
+// latencies returns those of the requests that were meant to come within a time, in
+// milliseconds.
+func latencies(list []Request, from, to int64) []float64 {
+	var out []float64
+	for i := range list {
+		if q := &list[i]; q.AtNsec >= from && q.AtNsec < to {
+			out = append(out, float64(q.DoneNsec-q.AtNsec)/1e6)
+		}
+	}
+	return out
+}
+
+// judge holds what was measured against what was asked.
+func (r *Result) judge() {
+	if r.Host != nil {
+		r.Goals = append(r.Goals, r.Host.goals()...)
+	}
+	if len(r.Twin) > 0 {
+		r.Goals = append(r.Goals, r.Twin[0].goals()...)
+	}
+	missed, unclear := "", ""
+	for _, g := range r.Goals {
+		switch {
+		case g.Unclear != "":
+			unclear += fmt.Sprintf(" %s: %s.", g.What, g.Unclear)
+		case !g.Met:
+			missed += fmt.Sprintf(" %s is %s, asked %s.", g.What, g.Got, g.Asked)
+		}
+	}
+	verdict := func(o report.Outcome, code int, why string) { r.Verdict, r.Code, r.Why = o.String(), code, why }
+	switch {
+	case missed != "":
+		verdict(report.Fail, 1, "Missed:"+missed+unclear)
+	case unclear != "" || len(r.Goals) == 0:
+		verdict(report.CouldNotTell, 3, "Unclear:"+unclear)
+	default:
+		verdict(report.Pass, 0, fmt.Sprintf("All %d goals are met.", len(r.Goals)))
+	}
+}
+
+// goals of the host's part: the core is free, and in use by the service, within two pulses.
+func (h *HostResult) goals() []Goal {
+	var list []Goal
+	for _, g := range []struct {
+		what string
+		s    Spread
+	}{
+		{"p99 from the step to the write that frees the core", h.Freed},
+		{"p99 from the step to a thread of the service running there", h.Ran},
+	} {
+		goal := Goal{What: g.what, Asked: fmt.Sprintf("at most %.0f ms", wantedHandBack), Got: g.s.P99.text(1) + " ms", Met: float64(g.s.P99) <= wantedHandBack}
+		switch {
+		case g.s.N < leastSteps:
+			goal.Unclear = fmt.Sprintf("%d hand-backs were seen, and a p99 wants %d", g.s.N, leastSteps)
+		case h.Steal > mostSteal:
+			goal.Unclear = fmt.Sprintf("the hypervisor took %.0f %% of all CPU", 100*h.Steal)
+		}
+		list = append(list, goal)
+	}
+	return list
+}
+
+// goals of the twin's part: close to (a) for the services, close to (b) for the machine.
+func (t *TwinTable) goals() []Goal {
+	ours, none := t.find(ArmOurs), t.find(ArmNone)
+	use := ours.Utilisation / none.Utilisation
+	return []Goal{
+		{What: "p99 of the service that suffers most, against (a)", Asked: fmt.Sprintf("at most %.2f of it", wantedTail), Got: ours.Worst.text(3), Met: float64(ours.Worst) <= wantedTail},
+		{What: "utilisation against (b)", Asked: fmt.Sprintf("at least %.0f %% of it", 100*wantedUse), Got: (100 * use).text(1) + " %", Met: float64(use) >= wantedUse},
+	}
+}
+
+// WriteText writes the tables.
+func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }

@@ -1,0 +1,139 @@
+package partition
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/lab/report"
+)
+
+// Report is the run as a page or as text.
+func (r *Result) Report() report.Report {
+	outcome := report.CouldNotTell
+	switch r.Verdict {
+	case report.Pass.String():
+		outcome = report.Pass
+	case report.Fail.String():
+		outcome = report.Fail
+	}
+	rep := report.Report{
+		Title:   "The cpuset partition under a load that swings tenfold",
+		Verdict: report.Verdict{Outcome: outcome, Text: r.Why},
+		Facts:   [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
+	}
+	if r.Host != nil {
+		rep.Sections = append(rep.Sections, r.Host.section())
+		rep.Facts = append(rep.Facts, r.Host.Facts...)
+	}
+	if len(r.Twin) > 0 {
+		rep.Sections = append(rep.Sections, r.sectionTwin())
+	}
+	rep.Sections = append(rep.Sections, r.sectionGoals())
+	return rep
+}
+
+func column(name, unit string) report.Column {
+	return report.Column{Name: name, Unit: unit, Align: report.Right}
+}
+
+func (r *Result) sectionGoals() report.Section {
+	t := report.Table{Columns: []report.Column{{Name: "goal"}, {Name: "asked"}, {Name: "measured"}, {Name: ""}}}
+	for _, g := range r.Goals {
+		word := "missed"
+		switch {
+		case g.Unclear != "":
+			word = g.Unclear
+		case g.Met:
+			word = "met"
+		}
+		t.Rows = append(t.Rows, report.Cells(g.What, g.Asked, g.Got, word))
+	}
+	return report.Section{Title: "Goals", Tables: []report.Table{t}}
+}
+
+// section is the host's part.
+func (h *HostResult) section() report.Section {
+	t := report.Table{
+		Title: "This host: real threads, the real agent",
+		Columns: []report.Column{
+			{Name: "arm"}, column("steps", ""), column("p50", "ms"), column("p99", "ms"), column("p99, 5 s after a step", "ms"),
+			column("median step's", "ms"), column("LC", "CPU"), column("BE", "CPU"), column("used", "%"), column("resizes", ""),
+		},
+		Notes: []string{"Latency is from when a request was meant to come. Used: by both, of all CPUs. Each step is from 0.14 to 1.4 CPU of two."},
+	}
+	for _, row := range h.Rows {
+		t.Rows = append(t.Rows, report.Cells(string(row.Arm), fmt.Sprint(row.Steps), row.P50.text(2), row.P99.text(1), row.After99.text(1),
+			row.StepP99.P50.text(1), row.Service.text(2), row.Batch.text(2), (100*row.Used).text(0), fmt.Sprint(row.Resizes)))
+	}
+	b := report.Table{
+		Title:   "Hand-back, from the step in the load",
+		Columns: []report.Column{{Name: "until"}, column("n", ""), column("p50", "ms"), column("p99", "ms"), column("most", "ms")},
+		Notes:   []string{"With fewer than a hundred, p99 is the greatest or the one before it."},
+	}
+	for _, x := range []struct {
+		what string
+		s    Spread
+	}{
+		{"BE is written off the core", h.Freed}, {"LC is let onto it", h.Grown}, {"a thread of LC runs there", h.Ran},
+	} {
+		b.Rows = append(b.Rows, report.Cells(x.what, fmt.Sprint(x.s.N), x.s.P50.text(1), x.s.P99.text(1), x.s.Most.text(1)))
+	}
+	return report.Section{Title: "On this host", Tables: []report.Table{t, b}, Charts: h.charts()}
+}
+
+// sectionTwin is the twin's part.
+func (r *Result) sectionTwin() report.Section {
+	s := report.Section{
+		Title: "On the twin",
+		Text: []string{fmt.Sprintf("Load of all services together: %.0f to %.0f CPUs over the day, which takes minutes, surges of 1.5 to 3 times that up to %.0f CPUs, noise of %.0f %%.",
+			nightCPU, noonCPU, mostCPU, 100*noise)},
+	}
+	for i := range r.Twin {
+		s.Tables = append(s.Tables, r.Twin[i].table(), r.Twin[i].services())
+	}
+	if t := &r.Twin[0]; len(t.sizes) > 0 {
+		s.Charts = append(s.Charts, t.Chart())
+	}
+	return s
+}
+
+func (t *TwinTable) table() report.Table {
+	table := report.Table{
+		Title: t.What,
+		Columns: []report.Column{
+			{Name: "arm"}, column("p99 of (a)", "x"), column("after a surge", "x"), column("utilisation", "%"), column("of (b)", "%"),
+			column("BE", "CPU"), column("BE work", "1e9 instr/s"), column("lost", ""), column("resizes", ""), column("hand-back p99", "ms"),
+		},
+	}
+	none := t.find(ArmNone)
+	for _, row := range t.Rows {
+		back := "-"
+		if row.Arm.byAgent() {
+			back = row.First.P99.text(0)
+		}
+		table.Rows = append(table.Rows, report.Cells(string(row.Arm), row.Worst.text(2), row.WorstAfter.text(2), (100*row.Utilisation).text(1),
+			(100*row.Utilisation/none.Utilisation).text(1), row.Batch.text(1), (row.Work/1e9).text(1), fmt.Sprint(row.Lost), fmt.Sprint(row.Resizes), back))
+	}
+	ours := t.find(ArmOurs)
+	table.Notes = []string{
+		"p99 is that of the service that suffers most, as a multiple of its p99 in (a); after a surge: of what was answered in the five seconds after one began.",
+		fmt.Sprintf("(e): %d of %d surges wanted more CPUs than the services had. The first were handed back after %s ms (p50), %s ms (p99); as many as were wanted after %s ms, %s ms, or %s, %s pulses.",
+			ours.NeededMore, ours.Surges, ours.First.P50.text(0), ours.First.P99.text(0), ours.Enough.P50.text(0), ours.Enough.P99.text(0), ours.Pulses.P50.text(1), ours.Pulses.P99.text(1)),
+	}
+	return table
+}
+
+// services are the latencies behind the multiples.
+func (t *TwinTable) services() report.Table {
+	table := report.Table{Title: "p50 / p99 / p99 in the 5 s after a surge, ms", Columns: []report.Column{{Name: "arm"}}}
+	for _, s := range t.Rows[0].Services {
+		table.Columns = append(table.Columns, column(s.Service, ""))
+	}
+	for _, row := range t.Rows {
+		cells := []string{string(row.Arm)}
+		for _, s := range row.Services {
+			cells = append(cells, s.P50.text(1)+" / "+s.P99.text(1)+" / "+s.After.text(1))
+		}
+		table.Rows = append(table.Rows, report.Cells(cells...))
+	}
+	return table
+}

@@ -1,0 +1,181 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cpuset"
+)
+
+// TwinTable is all arms on one machine with one kind of batch work.
+type TwinTable struct {
+	What    string    `json:"what"`
+	CPUs    int       `json:"cpus"`
+	Threads int       `json:"threads_per_core"`
+	Batch   []string  `json:"batch"`
+	Sockets string    `json:"sockets"`
+	Minutes float64   `json:"minutes"`
+	Rows    []TwinRow `json:"rows"`
+
+	shape shape
+	day   int     // seconds
+	sizes []write // of the services' CPUs in (e)
+}
+
+// twinSize is how much is played.
+type twinSize struct{ length, day time.Duration }
+
+func sizeOfTwin(quick bool) twinSize {
+	if quick {
+		return twinSize{2 * time.Minute, 2 * time.Minute}
+	}
+	return twinSize{20 * time.Minute, 10 * time.Minute}
+}
+
+// twinTables are the machines that are played. The first one is judged.
+func twinTables() []TwinTable {
+	return []TwinTable{
+		{What: "64 cores without SMT, batch work that leaves cache and memory alone", Threads: 1, Batch: quietBatch, Sockets: cpuset.Spread},
+		{What: "the same with two threads to a core", Threads: 2, Batch: quietBatch, Sockets: cpuset.Spread},
+		{What: "64 cores without SMT, batch work that wants cache and memory, spread over the sockets", Threads: 1, Batch: loudBatch, Sockets: cpuset.Spread},
+		{What: "the same, gathered on one socket", Threads: 1, Batch: loudBatch, Sockets: cpuset.Gather},
+	}
+}
+
+// twinPulse is the agent's own default.
+const twinPulse = 50 * time.Millisecond
+
+// twinParams are the engine's, with nothing but the partition on, and the agent's pace.
+func twinParams(sockets string) (engine.Params, cadence.Pace, error) {
+	c, ok := config.Defaults(config.ProfileSingleNode)
+	if !ok {
+		return engine.Params{}, cadence.Pace{}, fmt.Errorf("partition: no profile %s", config.ProfileSingleNode)
+	}
+	p := c.Params("twin")
+	p.Mode = model.ModeOff
+	p.CPU = engine.CPUParams{CPUSetMode: model.ModeEnforce, CPUSet: cpuset.Defaults()}
+	p.CPU.CPUSet.Sockets = sockets
+	return p, cadence.Pace{Duration: c.CPI2.SamplingDuration, Frequency: c.CPI2.SamplingFrequency, Pulse: twinPulse}, nil
+}
+
+// swift is (e) with less patience: a core that LC does not need goes to BE after seconds at
+// most, many in a second, whatever happened before.
+func swift(p *cpuset.Params) {
+	p.HoldNsec, p.HoldMaxNsec, p.HoldFactor = 2e9, 2e9, 2
+	p.GiveEveryNsec, p.Hysteresis, p.FullUtilisation = 100e6, 0.05, 0.9
+}
+
+// spare is how many CPUs the oracle gives the services beyond the load L: so many times
+// its root, by which the deviations of a load of independent requests grow.
+const spare = 2.5
+
+// divine places everybody as who knows the load of the second that begins: what can be
+// expected of any partition, however good its eyes. LC grows on both sockets.
+func (r *twinRun) divine(cpus float64) error {
+	config := r.mach.Config()
+	cores := config.Sockets * config.CoresPerSocket
+	want := int(math.Ceil((cpus + spare*math.Sqrt(cpus)) / float64(config.ThreadsPerCore)))
+	var lc model.CPUSet
+	for i := range min(want, cores-1) {
+		core := i/config.Sockets + i%config.Sockets*config.CoresPerSocket
+		for thread := range config.ThreadsPerCore {
+			lc.Add(core + thread*cores)
+		}
+	}
+	be := model.FullSet(config.CPUs()).Without(lc)
+	for i := range r.services {
+		if err := r.mach.SetCPUs(r.services[i].num, lc); err != nil {
+			return err
+		}
+	}
+	for _, num := range r.batch {
+		if err := r.mach.SetCPUs(num, be); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// playTwin plays all tables, as many cases at once as there are CPUs. The result does not
+// depend on their number.
+func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error) {
+	tables := twinTables()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	errs := make([]error, len(tables)*len(twinArms()))
+	for t := range tables {
+		table := &tables[t]
+		table.shape = newShape(o.Seed, size.length, size.day)
+		table.day = int(size.day.Seconds())
+		table.Minutes = size.length.Minutes()
+		table.CPUs = 64 * table.Threads
+		table.Rows = make([]TwinRow, len(twinArms()))
+		for a, arm := range twinArms() {
+			wg.Go(func() {
+				slots <- struct{}{}
+				defer func() { <-slots }()
+				errs[t*len(twinArms())+a] = table.play(ctx, o, a, arm)
+			})
+		}
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for t := range tables {
+		tables[t].compare()
+	}
+	return tables, nil
+}
+
+// play plays one arm of a table.
+func (t *TwinTable) play(ctx context.Context, o Options, a int, arm Arm) error {
+	r, err := newTwinRun(&twinCase{seed: o.Seed, threads: t.Threads, batch: t.Batch, shape: &t.shape, arm: arm, sockets: t.Sockets})
+	if err != nil {
+		return fmt.Errorf("partition: twin, %s: %w", arm, err)
+	}
+	if err := r.play(ctx); err != nil {
+		return fmt.Errorf("partition: twin, %s: %w", arm, err)
+	}
+	row, err := r.row()
+	if err != nil {
+		return fmt.Errorf("partition: twin, %s: %w", arm, err)
+	}
+	t.Rows[a] = *row
+	if arm == ArmOurs {
+		t.sizes = r.placed()
+	}
+	return nil
+}
+
+// find returns an arm's row.
+func (t *TwinTable) find(arm Arm) *TwinRow {
+	for i := range t.Rows {
+		if t.Rows[i].Arm == arm {
+			return &t.Rows[i]
+		}
+	}
+	panic("every table has every arm")
+}
+
+// compare fills in what the services suffer against (a): the one that suffers most.
+func (t *TwinTable) compare() {
+	alone := t.find(ArmAlone)
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		row.Worst, row.WorstAfter = 0, 0
+		for k := range row.Services {
+			row.Worst = max(row.Worst, row.Services[k].P99/alone.Services[k].P99)
+			row.WorstAfter = max(row.WorstAfter, row.Services[k].After/alone.Services[k].After)
+		}
+	}
+}

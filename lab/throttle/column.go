@@ -1,0 +1,269 @@
+package throttle
+
+import (
+	"slices"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+)
+
+// Column is one way to run the pool.
+type Column string
+
+// The columns, in the order in which they take turns.
+const (
+	Default   Column = "kernel default"
+	BurstOnly Column = "burst only"
+	AIMDOnly  Column = "AIMD only"
+	All       Column = "all"
+)
+
+func columns() []Column { return []Column{Default, BurstOnly, AIMDOnly, All} }
+
+// burst and pool say which policies a column has.
+func (c Column) burst() bool { return c == BurstOnly || c == All }
+func (c Column) pool() bool  { return c == AIMDOnly || c == All }
+
+const (
+	// windowTime is the seed's: the policy's step, and the window of "U < 45 %".
+	windowTime = 5 * time.Second
+	// momentPeriods is over how many periods short-term utilisation is taken (section
+	// 4.1, U_max).
+	momentPeriods = 5
+	// theBurstiest is how many instances figure 15a shows.
+	theBurstiest = 5
+)
+
+// Block is one column, played once.
+type Block struct {
+	Column    Column          `json:"column"`
+	Round     int             `json:"round"`
+	Instances []InstanceBlock `json:"instances"`
+	// U is the pool's utilisation over each window of 5 s, Moments over each 5 periods.
+	U       []float64 `json:"u_windows"`
+	Moments []float64 `json:"u_5_periods,omitempty"`
+	// Outside is the CPUs that others than the instances used, and that a hypervisor
+	// took, on average.
+	Outside float64 `json:"outside_cpus"`
+	// Quota is the mean over instances of the quota in force at the block's end, over the
+	// one they began with; BurstK the same of burst over quota.
+	Quota  float64 `json:"quota_at_end"`
+	BurstK float64 `json:"burst_over_quota_at_end"`
+}
+
+// InstanceBlock is what one instance saw in a block.
+type InstanceBlock struct {
+	Name     string  `json:"name"`
+	Requests int     `json:"requests"`
+	MeanMsec float64 `json:"mean_ms"`
+	P99Msec  float64 `json:"p99_ms"`
+	// Unfinished are requests that were never answered; they are in the figures with the
+	// time for which we waited.
+	Unfinished int    `json:"unfinished"`
+	Periods    uint64 `json:"nr_periods"`
+	Throttled  uint64 `json:"nr_throttled"`
+	// Windows are those of 5 s in the block, and WindowsThrottled those of them in which
+	// a quota stopped the instance.
+	Windows          int `json:"windows"`
+	WindowsThrottled int `json:"windows_throttled"`
+}
+
+// answer fills in response times of requests that were to come at or after from.
+func (b *InstanceBlock) answer(s *Served, from time.Duration) {
+	var took []float64
+	for i, r := range s.Responses {
+		if r.AtUsec < from.Microseconds() {
+			continue
+		}
+		took = append(took, float64(r.TookUsec)/1000)
+		if i >= len(s.Responses)-s.Unfinished {
+			b.Unfinished++
+		}
+	}
+	b.Requests = len(took)
+	if len(took) > 0 {
+		b.MeanMsec, b.P99Msec = mean(took), quantile(0.99, took)
+	}
+}
+
+// Reading is what the kernel says of the instances at one time.
+type Reading struct {
+	MonoNsec  int64
+	UsageNsec []uint64         // by instance
+	Stat      []cgroup.CPUStat // by instance; nil in the readings between
+	OtherNsec uint64           // CPU time of the machine, with what was stolen
+}
+
+// use fills in what the readings of a block say: the pool's utilisation and who was
+// throttled. The first and the last reading have Stat, and about every windowTime one
+// between.
+func (b *Block) use(readings []Reading, poolCPUs float64, period time.Duration) {
+	if len(readings) < 2 {
+		return
+	}
+	b.U = utilisations(readings, poolCPUs, windowTime)
+	b.Moments = utilisations(readings, poolCPUs, momentPeriods*period)
+	first, last := &readings[0], &readings[len(readings)-1]
+	ours := total(last) - total(first)
+	elapsed := float64(last.MonoNsec - first.MonoNsec)
+	b.Outside = max(0, float64(last.OtherNsec)-float64(first.OtherNsec)-float64(ours)) / elapsed
+	b.countThrottled(readings)
+}
+
+// countThrottled counts the throttled periods of each instance, and its windows.
+func (b *Block) countThrottled(readings []Reading) {
+	var prev *Reading
+	for k := range readings {
+		r := &readings[k]
+		if r.Stat == nil {
+			continue
+		}
+		if prev != nil {
+			for i := range b.Instances {
+				in := &b.Instances[i]
+				in.Periods += r.Stat[i].NrPeriods - prev.Stat[i].NrPeriods
+				throttled := r.Stat[i].NrThrottled - prev.Stat[i].NrThrottled
+				in.Throttled += throttled
+				in.Windows++
+				if throttled > 0 {
+					in.WindowsThrottled++
+				}
+			}
+		}
+		prev = r
+	}
+}
+
+func total(r *Reading) (sum uint64) {
+	for _, v := range r.UsageNsec {
+		sum += v
+	}
+	return sum
+}
+
+// utilisations returns the share of the pool that was used in each stretch of at least so
+// long, one after the other. A reading may come late: what counts is when it came.
+func utilisations(readings []Reading, cpus float64, length time.Duration) []float64 {
+	const early = 0.97 // a reading a little before its time still ends a stretch
+	var list []float64
+	from := &readings[0]
+	for i := 1; i < len(readings); i++ {
+		r := &readings[i]
+		elapsed := r.MonoNsec - from.MonoNsec
+		if float64(elapsed) < early*float64(length) {
+			continue
+		}
+		list = append(list, float64(total(r)-total(from))/float64(elapsed)/cpus)
+		from = r
+	}
+	return list
+}
+
+// Summary is one column over all its blocks.
+type Summary struct {
+	Column Column `json:"column"`
+	// ThrottledInstances is the share of instances that a quota stopped in a window of 5 s:
+	// the seed's measure, 73.4 % before and 0.12 % after. EverThrottled is the share that it
+	// stopped at any time in a block, which is stricter the longer a block is.
+	ThrottledInstances Interval `json:"throttled_instances"`
+	EverThrottled      Interval `json:"ever_throttled"`
+	ThrottledPeriods   Interval `json:"throttled_periods"`
+	MeanMsec           Interval `json:"mean_ms"` // over all instances
+	P99Msec            Interval `json:"p99_ms"`  // mean over instances
+	BurstiestMsec      Interval `json:"burstiest_mean_ms"`
+	// Reduction is by how much the mean response time of the burstiest fell, against the
+	// kernel's default in the same round: the same requests.
+	Reduction  Interval `json:"burstiest_reduction"`
+	U          Spread   `json:"u_5s"`
+	Moments    Spread   `json:"u_5_periods"`
+	Outside    float64  `json:"outside_cpus"`
+	Quota      float64  `json:"quota_at_end"`
+	BurstK     float64  `json:"burst_over_quota_at_end"`
+	Windows    int      `json:"instance_windows"`
+	Unfinished int      `json:"unfinished"`
+}
+
+// Summarise brings the blocks of each column together; burst lists the burstiest instances.
+func Summarise(blocks []Block, burst []int) []Summary {
+	var list []Summary
+	for _, c := range columns() {
+		if s, ok := summarise(c, blocks, burst); ok {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func summarise(c Column, blocks []Block, burst []int) (Summary, bool) {
+	s := Summary{Column: c}
+	var throttled, ever, periods, means, p99s, bursts, reductions, us, moments, outside, quota, k []float64
+	for i := range blocks {
+		b := &blocks[i]
+		if b.Column != c {
+			continue
+		}
+		f := b.figures(burst)
+		throttled, ever, periods = append(throttled, f.throttled), append(ever, f.ever), append(periods, f.periods)
+		means, p99s, bursts = append(means, f.mean), append(p99s, f.p99), append(bursts, f.burstiest)
+		if base := find(blocks, Default, b.Round); base != nil {
+			if was := base.figures(burst).burstiest; was > 0 {
+				reductions = append(reductions, 1-f.burstiest/was)
+			}
+		}
+		us, moments = append(us, b.U...), append(moments, b.Moments...)
+		outside, quota, k = append(outside, b.Outside), append(quota, b.Quota), append(k, b.BurstK)
+		s.Windows += f.windows
+		s.Unfinished += f.unfinished
+	}
+	if len(throttled) == 0 {
+		return s, false
+	}
+	s.ThrottledInstances, s.EverThrottled, s.ThrottledPeriods = interval(throttled), interval(ever), interval(periods)
+	s.MeanMsec, s.P99Msec, s.BurstiestMsec, s.Reduction = interval(means), interval(p99s), interval(bursts), interval(reductions)
+	s.U, s.Moments, s.Outside, s.Quota, s.BurstK = spread(us), spread(moments), mean(outside), mean(quota), mean(k)
+	return s, true
+}
+
+// figures are those of a block.
+type figures struct {
+	throttled, ever, periods, mean, p99, burstiest float64
+	windows, unfinished                            int
+}
+
+func (b *Block) figures(burst []int) figures {
+	var f figures
+	n := float64(len(b.Instances))
+	var all, most struct{ sum, requests float64 }
+	var nr, hit uint64
+	windowsHit := 0
+	for i := range b.Instances {
+		in := &b.Instances[i]
+		windowsHit += in.WindowsThrottled
+		f.windows += in.Windows
+		if in.Throttled > 0 {
+			f.ever += 1 / n
+		}
+		nr, hit = nr+in.Periods, hit+in.Throttled
+		f.p99 += in.P99Msec / n
+		f.unfinished += in.Unfinished
+		all.sum += in.MeanMsec * float64(in.Requests)
+		all.requests += float64(in.Requests)
+		if slices.Contains(burst, i) {
+			most.sum += in.MeanMsec * float64(in.Requests)
+			most.requests += float64(in.Requests)
+		}
+	}
+	f.throttled = ratio(float64(windowsHit), float64(f.windows))
+	f.periods = ratio(float64(hit), float64(nr))
+	f.mean, f.burstiest = ratio(all.sum, all.requests), ratio(most.sum, most.requests)
+	return f
+}
+
+func find(blocks []Block, c Column, round int) *Block {
+	for i := range blocks {
+		if blocks[i].Column == c && blocks[i].Round == round {
+			return &blocks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+package throttle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/lab/stage"
+)
+
+// hostTimes is how long the parts of a run on this host take.
+type hostTimes struct {
+	rounds        int
+	lead, measure time.Duration // of a block; what happens in the lead is not counted
+	step          time.Duration // of a rate of figure 13; 0: by Quick
+}
+
+// AIMD works in steps of 5 s from the limits that it finds: the lead lets it settle, and is
+// the same for all columns.
+func (o *Options) hostTimes() hostTimes {
+	switch {
+	case o.host.rounds > 0:
+		return o.host
+	case o.Quick:
+		return hostTimes{rounds: 1, lead: 25 * time.Second, measure: 10 * time.Second}
+	}
+	return hostTimes{rounds: 3, lead: 30 * time.Second, measure: 15 * time.Second}
+}
+
+// settleTime is for the processes to start, before the first request is due.
+const settleTime = 1500 * time.Millisecond
+
+// sampleEvery is the finer of the two intervals of figure 12.
+const sampleEvery = 50 * time.Millisecond
+
+// bed is the stage on which blocks are played.
+type bed struct {
+	opt   *Options
+	stage *stage.Stage
+	stat  *procstat.Reader
+	load  Workload
+	times hostTimes
+	cpus  int
+}
+
+func openBed(o *Options) (*bed, error) {
+	st, err := stage.Open(o.Log)
+	if err != nil {
+		return nil, err
+	}
+	stat, err := procstat.Open(hostfs.NewRoot("/"))
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	n := runtime.NumCPU()
+	return &bed{opt: o, stage: st, stat: stat, load: hostWorkload(n), times: o.hostTimes(), cpus: n}, nil
+}
+
+func (b *bed) close() error { return b.stage.Close() }
+
+// troupe is the instances of one block on the stage.
+type troupe struct {
+	bed    *bed
+	name   string
+	list   []Instance
+	paths  []string
+	procs  []*stage.Proc
+	groups []cgroup.Group
+	limits []cgroup.CPUMax // that they began with
+	start  int64
+	length time.Duration
+}
+
+// enter makes a group with its quota for each instance and starts them all; their requests
+// begin at the same moment, a little later.
+func (b *bed) enter(name string, list []Instance, limits []cgroup.CPUMax, length time.Duration) (*troupe, error) {
+	t := &troupe{bed: b, name: name, list: list, limits: limits, length: length, start: monotonicNsec() + int64(settleTime)}
+	for i := range list {
+		group := name + "-" + list[i].Name
+		path, err := b.stage.Group(group)
+		if err != nil {
+			return t, err
+		}
+		t.paths = append(t.paths, path)
+		if err := b.stage.Cgroups().WriteCPUMax(path, limits[i]); err != nil {
+			return t, fmt.Errorf("throttle: %w", err)
+		}
+		g, err := b.stage.Cgroups().Open(path)
+		if err != nil {
+			return t, fmt.Errorf("throttle: %w", err)
+		}
+		t.groups = append(t.groups, g)
+		argument, err := json.Marshal(ServiceSpec{Instance: list[i], StartNsec: t.start, Length: length})
+		if err != nil {
+			return t, fmt.Errorf("throttle: %w", err)
+		}
+		p, err := b.stage.Start(path, group, "/proc/self/exe", ServiceCommand, string(argument))
+		if err != nil {
+			return t, err
+		}
+		t.procs = append(t.procs, p)
+	}
+	return t, nil
+}
+
+// plain are the limits that a container runtime would give: a quota, no burst.
+func plain(list []Instance) []cgroup.CPUMax {
+	limits := make([]cgroup.CPUMax, len(list))
+	for i := range list {
+		limits[i] = cgroup.CPUMax{QuotaUsec: list[i].QuotaUsec, PeriodUsec: list[i].PeriodUsec}
+	}
+	return limits
+}
+
+// until waits until so long after the start.
+func (t *troupe) until(ctx context.Context, at time.Duration) error {
+	return stage.Sleep(ctx, time.Duration(t.start+int64(at)-monotonicNsec()))
+}
+
+// read takes one reading.
+func (t *troupe) read(throttling bool) (Reading, error) {
+	r := Reading{MonoNsec: monotonicNsec(), UsageNsec: make([]uint64, len(t.groups))}
+	var err error
+	for i, g := range t.groups {
+		if r.UsageNsec[i], err = g.UsageNsec(); err != nil {
+			return r, err
+		}
+	}
+	if !throttling {
+		return r, nil
+	}
+	r.Stat = make([]cgroup.CPUStat, len(t.groups))
+	for i, g := range t.groups {
+		s, err := g.Throttling()
+		if err != nil {
+			return r, err
+		}
+		r.Stat[i] = s.Own
+	}
+	s, err := t.bed.stat.Read()
+	r.OtherNsec = s.Total.BusyNsec() + s.Total.StealNsec()
+	return r, err
+}
+
+// sample reads every 50 ms for so long, the throttling at both ends and every 5 s.
+func (t *troupe) sample(ctx context.Context, length time.Duration) ([]Reading, error) {
+	begin := monotonicNsec()
+	ticks := int(length / sampleEvery)
+	list := make([]Reading, 0, ticks+1)
+	for i := range ticks + 1 {
+		if err := stage.Sleep(ctx, time.Duration(begin+int64(i)*int64(sampleEvery)-monotonicNsec())); err != nil {
+			return nil, err
+		}
+		r, err := t.read(i%int(windowTime/sampleEvery) == 0 || i == ticks)
+		if err != nil {
+			return nil, fmt.Errorf("throttle: %w", err)
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// finish waits for the instances and returns what they say.
+func (t *troupe) finish(ctx context.Context) ([]Served, error) {
+	ctx, cancel := context.WithTimeout(ctx, grace+10*time.Second+time.Duration(max(0, t.start+int64(t.length)-monotonicNsec())))
+	defer cancel()
+	out := make([]Served, len(t.procs))
+	for i, p := range t.procs {
+		log := filepath.Join(t.bed.stage.Dir, t.name+"-"+t.list[i].Name+".log")
+		if err := p.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("throttle: %s: %w\n%s", t.list[i].Name, err, tail(log))
+		}
+		text, err := os.ReadFile(log)
+		if err == nil {
+			err = json.Unmarshal(text, &out[i])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("throttle: %s: %w", t.list[i].Name, err)
+		}
+	}
+	return out, nil
+}
+
+// tail is the end of what a program said, for an error's text.
+func tail(path string) string {
+	const most = 2000
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
+}
+
+// leave ends what still runs and removes the groups.
+func (t *troupe) leave() error {
+	var errs []error
+	for _, g := range t.groups {
+		errs = append(errs, g.Close())
+	}
+	for _, p := range t.procs {
+		p.Stop()
+	}
+	for _, path := range t.paths {
+		errs = append(errs, t.bed.stage.Cgroups().Rmdir(path))
+	}
+	return errors.Join(errs...)
+}
+
+// limitsNow reads the limits in force.
+func (t *troupe) limitsNow() ([]cgroup.CPUMax, error) {
+	list := make([]cgroup.CPUMax, len(t.paths))
+	var err error
+	for i, path := range t.paths {
+		if list[i], err = t.bed.stage.Cgroups().ReadCPUMax(path); err != nil {
+			return nil, fmt.Errorf("throttle: %w", err)
+		}
+	}
+	return list, nil
+}
+
+// putBack says which limit is not what it was before the agent came.
+func (t *troupe) putBack() error {
+	now, err := t.limitsNow()
+	if err != nil {
+		return err
+	}
+	for i := range now {
+		if now[i] != t.limits[i] {
+			return fmt.Errorf("throttle: the agent ended and left %s with %s; it was %s", t.paths[i], now[i], t.limits[i])
+		}
+	}
+	return nil
+}
+
+// block plays one column once.
+func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out *Block, readings []Reading, err error) {
+	list := b.load.Draw(seed, uint64(round))
+	length := b.times.lead + b.times.measure
+	t, err := b.enter(fmt.Sprintf("pool-%d-%d", round, columnIndex(c)), list, plain(list), length)
+	defer func() { err = errors.Join(err, t.leave()) }()
+	if err != nil {
+		return nil, nil, err
+	}
+	director, err := b.direct(ctx, t, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if director != nil {
+			err = errors.Join(err, director.end())
+		}
+	}()
+	out = &Block{Column: c, Round: round, Instances: make([]InstanceBlock, len(list))}
+	if err := t.until(ctx, b.times.lead); err != nil {
+		return nil, nil, err
+	}
+	if readings, err = t.sample(ctx, b.times.measure); err != nil {
+		return nil, nil, err
+	}
+	limits, err := t.limitsNow()
+	if err != nil {
+		return nil, nil, err
+	}
+	err, director = director.end(), nil
+	if err = errors.Join(err, t.putBackUnless(err)); err != nil {
+		return nil, nil, err
+	}
+	served, err := t.finish(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range list {
+		out.Instances[i].Name = list[i].Name
+		out.Instances[i].answer(&served[i], b.times.lead)
+		out.Quota += float64(limits[i].QuotaUsec) / float64(list[i].QuotaUsec) / float64(len(list))
+		out.BurstK += float64(limits[i].BurstUsec) / float64(list[i].QuotaUsec) / float64(len(list))
+	}
+	out.use(readings, b.load.PoolCPUs, time.Duration(b.load.PeriodUsec)*time.Microsecond)
+	return out, readings, nil
+}
+
+// putBackUnless checks the limits unless the agent's end failed already.
+func (t *troupe) putBackUnless(err error) error {
+	if err != nil {
+		return nil
+	}
+	return t.putBack()
+}
+
+func columnIndex(c Column) int {
+	for i, other := range columns() {
+		if other == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// playHost plays all columns by turns.
+func playHost(ctx context.Context, o *Options) (h *Host, err error) {
+	b, err := openBed(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	h = &Host{CPUs: b.cpus, Layout: b.stage.Cgroups().Layout().String(), Load: b.load}
+	list := b.load.Draw(o.Seed, 0)
+	h.Burstiest = burstiest(list, 2*time.Minute, theBurstiest)
+	for round := range b.times.rounds {
+		for _, c := range columns() {
+			fmt.Fprintf(o.Log, "round %d of %d: %s (%.0f s)\n", round+1, b.times.rounds, c, (settleTime + b.times.lead + b.times.measure + grace).Seconds())
+			block, readings, err := b.block(ctx, c, round, o.Seed)
+			if err != nil {
+				return nil, fmt.Errorf("%s, round %d: %w", c, round+1, err)
+			}
+			h.Blocks = append(h.Blocks, *block)
+			if round == 0 && (c == Default || c == All) {
+				h.Jitter = append(h.Jitter, jitterOf(c, &list[h.Burstiest[0]], readings, h.Burstiest[0]))
+			}
+		}
+	}
+	h.Columns = Summarise(h.Blocks, h.Burstiest)
+	if h.Buckets, err = b.playBuckets(ctx); err != nil {
+		return nil, fmt.Errorf("bucket sizes: %w", err)
+	}
+	return h, nil
+}

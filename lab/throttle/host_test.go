@@ -1,0 +1,142 @@
+package throttle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/cgroup"
+)
+
+// Serve does what it is told: every request is answered, none before it came or in less
+// than its CPU time.
+func TestServe(t *testing.T) {
+	in := Instance{Threads: 2, CPUs: 0.2, RequestMsec: 1, SpikeMsec: 20, SpikesPerSec: 2, Seed: 9}
+	spec, err := json.Marshal(ServiceSpec{Instance: in, StartNsec: monotonicNsec() + 5e7, Length: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Serve(&out, spec); err != nil {
+		t.Fatal(err)
+	}
+	var s Served
+	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+		t.Fatal(err)
+	}
+	if want := in.Requests(time.Second); len(s.Responses) != len(want) || s.Unfinished > len(want)/2 {
+		t.Errorf("%d answers to %d requests, %d unfinished", len(s.Responses), len(want), s.Unfinished)
+	}
+	for _, r := range s.Responses[:len(s.Responses)-s.Unfinished] {
+		if r.TookUsec < r.CPUUsec {
+			t.Errorf("took less than its CPU time: %+v", r)
+		}
+	}
+	if err := Serve(&out, []byte("{")); err == nil {
+		t.Error("half a document is taken")
+	}
+}
+
+// Those that are not through at the end are told apart.
+func TestServedUnfinished(t *testing.T) {
+	s := newService(&ServiceSpec{StartNsec: 1e9, Length: time.Second})
+	s.requests = []Request{{At: 1e8, CPU: 1e6}, {At: 2e8, CPU: 2e6}, {At: 3e8, CPU: 3e6, Spike: true}}
+	s.done = []int64{1.15e9, 0, 1.4e9}
+	want := &Served{Unfinished: 1, Responses: []Response{
+		{AtUsec: 100_000, TookUsec: 50_000, CPUUsec: 1000},
+		{AtUsec: 300_000, TookUsec: 100_000, CPUUsec: 3000, Spike: true},
+		{AtUsec: 200_000, TookUsec: 2_800_000, CPUUsec: 2000},
+	}}
+	if d := cmp.Diff(want, s.served()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// The configuration that a column starts the agent with is one that the agent takes.
+func TestAgentConfig(t *testing.T) {
+	for _, c := range columns() {
+		conf, err := config.Parse("throttle", agentConfig("/run/x", "/lab/app-*", c))
+		if err != nil {
+			t.Fatalf("%s: %v", c, err)
+		}
+		p := conf.Params("")
+		if got := p.CPU.CPUPoolMode.String() == "enforce"; got != c.pool() {
+			t.Errorf("%s: cpu_pool is %s", c, p.CPU.CPUPoolMode)
+		}
+		if got := p.CPU.BurstMode.String() == "enforce"; got != c.burst() {
+			t.Errorf("%s: burst is %s", c, p.CPU.BurstMode)
+		}
+	}
+}
+
+// On the real kernel: the same bursty service under a quota that its spikes pass and under
+// one that they do not. Nothing here depends on how fast the machine is, but that it gives
+// two processes a tenth of a CPU within some seconds.
+func TestTroupe(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("cgroups can be made by root only")
+	}
+	b, err := openBed(&Options{Seed: 1, Log: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	const length = 3 * time.Second
+	in := Instance{Name: "tight", QuotaUsec: 10_000, PeriodUsec: 100_000, Threads: 4, CPUs: 0.05, RequestMsec: 2, SpikeMsec: 40, SpikesPerSec: 1.2, Seed: 3}
+	loose := in
+	loose.Name = "loose"
+	limits := plain([]Instance{in, loose})
+	limits[1] = cgroup.CPUMax{QuotaUsec: 400_000, PeriodUsec: 100_000, BurstUsec: 400_000}
+	tr, err := b.enter("test", []Instance{in, loose}, limits, length)
+	left := false
+	t.Cleanup(func() {
+		if !left {
+			_ = tr.leave()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.until(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	readings, err := tr.sample(context.Background(), length+time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := tr.finish(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	blk := Block{Instances: make([]InstanceBlock, 2)}
+	blk.use(readings, 2, 100*time.Millisecond)
+	for i := range served {
+		blk.Instances[i].answer(&served[i], 0)
+	}
+	if tight, free := blk.Instances[0], blk.Instances[1]; tight.Throttled == 0 || free.Throttled > 0 || tight.Requests != free.Requests || tight.Requests == 0 {
+		t.Errorf("tight %+v\nloose %+v", tight, free)
+	}
+	if err := tr.putBack(); err != nil {
+		t.Errorf("nobody changed a limit: %v", err)
+	}
+	if err := b.stage.Cgroups().WriteCPUMax(tr.paths[0], limits[1]); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.putBack(); err == nil {
+		t.Error("a limit that is not put back goes unnoticed")
+	}
+	left = true
+	if err := tr.leave(); err != nil {
+		t.Error(err)
+	}
+}

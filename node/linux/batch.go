@@ -1,0 +1,342 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// A batch is changes that are planned together, stand in the journal by one write and one
+// sync, and are then written in their order: to hand a core back takes as long as one sync
+// and the writes, however many tasks it concerns. One that fails holds no other up.
+
+// op is a change of a task's knob.
+type op struct {
+	change *model.Change
+	task   *model.Task
+}
+
+// job is one op, or one restore, on its way.
+type job struct {
+	op
+	kind model.KnobKind
+	res  model.Result
+
+	journaled bool // something of this knob was in the journal before
+	plan      []journal.Limit
+	steps     []step
+	at        []model.Setting // what each limit of the plan says now
+	errs      []error         // of each limit of the plan
+	notes     []journal.Note
+
+	back  bool               // a restore: each limit by itself, whatever becomes of the others
+	short []string           // of a restore: what each limit of the plan is short of
+	items []node.Restoration // of a restore: what was settled without a write
+	err   error
+	kept  bool // nothing was written
+}
+
+// apply carries changes out and appends a result for each but the disowned.
+func (k *Knobs) apply(ops []op, dst []model.Result) []model.Result {
+	var jobs []*job
+	flush := func() {
+		k.carryOut(jobs)
+		for _, j := range jobs {
+			if j.change.Kind != model.Disown {
+				dst = append(dst, j.res)
+			}
+		}
+		jobs = jobs[:0]
+	}
+	k.begin()
+	for _, o := range ops {
+		for _, j := range jobs {
+			if j.task.Path == o.task.Path && j.kind == o.change.Value.Knob {
+				flush() // its plan depends on what becomes of the first
+				break
+			}
+		}
+		jobs = append(jobs, k.prepare(o))
+	}
+	flush()
+	return dst
+}
+
+func (k *Knobs) begin() {
+	for _, d := range k.kinds {
+		d.begin()
+	}
+}
+
+// prepare plans a change. Nothing is written.
+func (k *Knobs) prepare(o op) *job {
+	j := &job{op: o, kind: o.change.Value.Knob}
+	j.res = model.Result{Seq: o.change.Seq, Task: o.task.Num, Found: model.Setting{Knob: j.kind}, Now: model.Setting{Knob: j.kind}}
+	switch o.change.Kind {
+	case model.Disown:
+		delete(k.held, heldKey{o.task.Path, j.kind})
+		k.prepareBack(j, k.j.Of(o.task.Path, j.kind))
+	case model.Release:
+		k.prepareRelease(j)
+	default:
+		j.err = k.prepareSet(j)
+	}
+	return j
+}
+
+// prepareRelease plans to put a task's knob back.
+func (k *Knobs) prepareRelease(j *job) {
+	limits := k.j.Of(j.task.Path, j.kind)
+	if inode, err := k.identify(j.task, j.kind); err == nil {
+		limits = k.limits(j.task, j.kind, inode)
+		if own := limitAt(limits, j.task.Path, inode); own != nil {
+			j.res.Found = own.Found
+		}
+	}
+	k.prepareBack(j, limits)
+}
+
+// prepareSet plans to bring a task's knob to a value.
+func (k *Knobs) prepareSet(j *job) error {
+	d, t := k.kinds[j.kind], j.task
+	inode, err := k.identify(t, j.kind)
+	if err != nil {
+		return err
+	}
+	limits := k.limits(t, j.kind, inode)
+	j.journaled = len(limits) > 0
+	now, err := d.read(t.Path)
+	if err != nil {
+		return err
+	}
+	j.res.Found, j.res.Now = now, now
+	if own := limitAt(limits, t.Path, inode); own != nil {
+		j.res.Found = own.Found
+		if !d.ours(own, now) {
+			return errForeign
+		}
+	}
+	want, note, err := d.want(t.Path, j.change, j.res.Found)
+	if err != nil {
+		return err
+	}
+	j.res.Error = note
+	own := journal.Limit{Task: t.Path, Path: t.Path, Inode: inode, Found: j.res.Found, Before: now, Intended: want}
+	below, err := d.below(&own, limits)
+	if err != nil {
+		return err
+	}
+	if now != want {
+		j.plan = append(j.plan, own)
+	}
+	j.plan = append(j.plan, below...)
+	k.ready(j)
+	return nil
+}
+
+// ready orders a plan.
+func (k *Knobs) ready(j *job) {
+	j.steps = k.kinds[j.kind].order(j.plan)
+	j.errs = make([]error, len(j.plan))
+	j.at = make([]model.Setting, len(j.plan))
+	for i := range j.plan {
+		j.at[i] = j.plan[i].Before
+	}
+}
+
+// carryOut journals all plans, writes them and notes what became of them.
+func (k *Knobs) carryOut(jobs []*job) {
+	var all []journal.Limit
+	for _, j := range jobs {
+		all = append(all, j.plan...)
+	}
+	if len(all) > 0 {
+		if err := k.j.Intent(all); err != nil {
+			for _, j := range jobs {
+				j.refuse(err)
+			}
+		}
+	}
+	var notes []journal.Note
+	for _, j := range jobs {
+		k.carry(j)
+		j.res.MonoNsec = k.clock.MonoNsec()
+		if j.back {
+			j.settle()
+		}
+		notes = append(notes, j.notes...)
+	}
+	err := k.j.Note(notes)
+	for _, j := range jobs {
+		if j.back {
+			j.forgotten(err)
+		}
+		k.finish(j)
+	}
+}
+
+// refuse gives a job up before its first write.
+func (j *job) refuse(err error) {
+	if len(j.plan) == 0 {
+		return
+	}
+	j.kept = true
+	if !j.back {
+		j.err = err
+	}
+	for i := range j.errs {
+		j.errs[i] = err
+	}
+}
+
+// carry writes a job's steps.
+func (k *Knobs) carry(j *job) {
+	if j.err != nil {
+		return
+	}
+	for _, s := range j.steps {
+		i := s.limit
+		if j.errs[i] != nil {
+			continue
+		}
+		if j.errs[i] = k.take(j, s); j.errs[i] == nil {
+			continue
+		}
+		if j.back || errors.Is(j.errs[i], cgroup.ErrVanished) && j.plan[i].Path != j.task.Path {
+			continue // a group below that went away needs no limit
+		}
+		j.err = j.errs[i]
+		return
+	}
+}
+
+// take carries one step out. It looks first: since the plan was made a sync went by. That
+// the group is still the one that is meant is looked at after the write, as the plan did.
+func (k *Knobs) take(j *job, s step) error {
+	d, l := k.kinds[j.kind], &j.plan[s.limit]
+	now, err := d.read(l.Path)
+	if err == nil && now != j.at[s.limit] {
+		j.at[s.limit] = now
+		err = fmt.Errorf("%s: %w", l.Path, errForeign)
+	}
+	if err == nil {
+		err = d.write(l.Path, now, s.value)
+	}
+	if err != nil {
+		return err
+	}
+	if now, err = k.read(j.kind, l.Path, l.Inode); err != nil {
+		return err
+	}
+	before := j.at[s.limit]
+	j.at[s.limit] = now
+	switch {
+	case !s.last:
+		return nil
+	case d.took(l, now):
+		if !j.back {
+			j.notes = append(j.notes, journal.Note{Key: l.Key(), ReadBack: &j.at[s.limit]})
+		}
+		return nil
+	case now == before:
+		return errors.New("the write was taken and changed nothing")
+	case !j.back:
+		// The kernel keeps settings as they are written, so another value is another
+		// writer's. Taken for ours it would later be overwritten.
+		k.unmix(l, now)
+	}
+	return fmt.Errorf("%s reads back otherwise than it was written: %w", l.Path, errForeign)
+}
+
+// unmix takes back our part of a limit that another program wrote in the midst of our
+// writes, which are several: his quota may now stand with our period, or our quota with
+// his. What is his stays, and the rest becomes as it was found. Where that fails the whole
+// is put back as if it were ours.
+func (k *Knobs) unmix(l *journal.Limit, now model.Setting) {
+	d := k.kinds[now.Knob]
+	want := d.others(l, now)
+	if want == now {
+		return
+	}
+	mixed := journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: want}
+	if k.j.Intent([]journal.Limit{mixed}) != nil || d.write(l.Path, now, want) != nil {
+		return // and restore finds it in the journal
+	}
+	_ = k.j.Done(l.Key()) // not written down: the next restore looks at it again
+}
+
+// finish turns what became of a job into its result. Whether what was read back could be
+// noted does not count: the intent is on disk, and by it what stands there is known for
+// ours.
+func (k *Knobs) finish(j *job) {
+	if j.back {
+		if j.change != nil && j.change.Kind == model.Release {
+			k.released(j)
+		}
+		return
+	}
+	for i := range j.plan {
+		if j.plan[i].Path == j.task.Path {
+			j.res.Now = j.at[i]
+		}
+	}
+	if j.err != nil {
+		k.failed(j)
+		return
+	}
+	j.res.Kind = model.Applied
+	k.held[heldKey{j.task.Path, j.kind}] = &holding{
+		told: j.res.Now, now: j.res.Now, journaled: j.journaled || len(j.plan) > 0,
+	}
+}
+
+// failed turns an error into a result.
+func (k *Knobs) failed(j *job) {
+	j.res.Error = j.err.Error()
+	switch {
+	case errors.Is(j.err, cgroup.ErrVanished):
+		j.res.Kind = model.Vanished
+		k.disown(j.task.Path, j.kind)
+	case errors.Is(j.err, errForeign):
+		j.res.Kind = model.Foreign
+		k.disown(j.task.Path, j.kind)
+	default:
+		j.res.Kind = model.Refused
+		if !j.journaled {
+			// Nothing of ours may remain of a hold that was refused.
+			k.restore(k.j.Of(j.task.Path, j.kind))
+			return
+		}
+		if !j.kept {
+			k.takeBack(j)
+		}
+	}
+}
+
+// takeBack makes a held knob again what it was before a change that was refused half way.
+// What the kernel refuses of that, too, stays as it is until the knob is released.
+func (k *Knobs) takeBack(j *job) {
+	back := &job{op: j.op, kind: j.kind}
+	for i := range j.plan {
+		l := j.plan[i]
+		now, err := k.read(j.kind, l.Path, l.Inode)
+		switch {
+		case err != nil:
+		case now == l.Before:
+			back.notes = append(back.notes, journal.Note{Key: l.Key(), ReadBack: &l.Before})
+		case k.kinds[j.kind].ours(&l, now):
+			l.Before, l.Intended = now, l.Before
+			back.plan = append(back.plan, l)
+		}
+	}
+	if len(back.plan) > 0 && k.j.Intent(back.plan) != nil {
+		return
+	}
+	k.ready(back)
+	k.carry(back)
+	_ = k.j.Note(back.notes) // as in finish
+}

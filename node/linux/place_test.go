@@ -1,0 +1,387 @@
+package linux
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// cpusets is a fake cpuset hierarchy that enforces the kernel's rules on every write. v1: a
+// list is within that of the group above (EACCES), around those below (EBUSY), of CPUs that
+// are online (EINVAL). Both: a group with processes, which all have here, keeps some
+// (ENOSPC). What it does not verify: that the real kernel has no other rules; the tests on
+// real cgroups do that.
+type cpusets struct {
+	lists            map[string]model.CPUSet
+	inodes           map[string]uint64
+	online, possible model.CPUSet
+	flat             bool
+	writes           int
+	before           func(n int, path string) error // called before each write; may panic
+}
+
+func list(t testing.TB, text string) model.CPUSet {
+	t.Helper()
+	s, err := model.ParseCPUSet(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newCPUSets(t testing.TB, flat bool, lists map[string]string) *cpusets {
+	f := &cpusets{lists: map[string]model.CPUSet{}, inodes: map[string]uint64{}, online: model.FullSet(8), possible: model.FullSet(8), flat: flat}
+	for i, p := range slices.Sorted(maps.Keys(lists)) {
+		f.lists[p], f.inodes[p] = list(t, lists[p]), uint64(200+i)
+	}
+	return f
+}
+
+func (f *cpusets) gone(path string) error { return fmt.Errorf("%s: %w", path, cgroup.ErrVanished) }
+
+func (f *cpusets) Inode(path string) (uint64, error) { return f.PlaceInode(path) }
+
+func (f *cpusets) PlaceInode(path string) (uint64, error) {
+	if ino, ok := f.inodes[path]; ok {
+		return ino, nil
+	}
+	return 0, f.gone(path)
+}
+
+func (f *cpusets) PlacesBelow(path string) ([]string, error) {
+	var out []string
+	for _, p := range slices.Sorted(maps.Keys(f.lists)) {
+		if strings.HasPrefix(p, path+"/") {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func (f *cpusets) ReadCPUs(path string) (string, error) {
+	if path == "/" {
+		return f.online.String(), nil
+	}
+	if l, ok := f.lists[path]; ok {
+		return l.String(), nil
+	}
+	return "", f.gone(path)
+}
+
+func (f *cpusets) ReadEffectiveCPUs(path string) (string, error) { return f.ReadCPUs(path) }
+
+func (f *cpusets) WriteCPUs(path, text string) error {
+	f.writes++
+	if f.before != nil {
+		if err := f.before(f.writes, path); err != nil {
+			return err
+		}
+	}
+	to, err := model.ParseCPUSet(text)
+	if err != nil {
+		return err
+	}
+	was, ok := f.lists[path]
+	switch up, above := f.lists[parentOf(path)]; {
+	case !ok:
+		return f.gone(path)
+	case to.Empty() && !was.Empty():
+		return unix.ENOSPC
+	case f.flat:
+	case !to.Within(f.online):
+		return unix.EINVAL
+	case above && !to.Within(up):
+		return unix.EACCES
+	}
+	for p, l := range f.lists {
+		if !f.flat && strings.HasPrefix(p, path+"/") && !l.Within(to) {
+			return unix.EBUSY
+		}
+	}
+	f.lists[path] = to
+	return nil
+}
+
+// unplug takes CPUs offline, as v1 does: they are struck from every list for good.
+func (f *cpusets) unplug(cpus model.CPUSet) {
+	f.online = f.online.Without(cpus)
+	for p, l := range f.lists {
+		if !f.flat {
+			f.lists[p] = l.Without(cpus)
+		}
+	}
+}
+
+func (f *cpusets) knobs(j *journal.Journal) *Knobs {
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
+		model.CPUBandwidth: &bandwidth{},
+		model.CPUPlace: &place{cg: f, flat: f.flat, cpus: func() (machineCPUs, error) {
+			return machineCPUs{f.online, f.possible}, nil
+		}},
+	}}
+}
+
+// placeBench is a task /t of fake cpusets with its knobs and journal.
+type placeBench struct {
+	*cpusets
+	t    *testing.T
+	task *model.Task
+	k    *Knobs
+	path string
+}
+
+func newPlaceBench(t *testing.T, f *cpusets) *placeBench {
+	t.Helper()
+	b := &placeBench{cpusets: f, t: t, path: filepath.Join(t.TempDir(), "journal"), task: &model.Task{Num: 1, Path: "/t", Inode: f.inodes["/t"]}}
+	j, err := journal.Create(b.path, "boot-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() }) //nolint:errcheck // may be closed already
+	b.k = f.knobs(j)
+	return b
+}
+
+func (b *placeBench) one(kind model.ChangeKind, cpus string, want model.ResultKind) model.Result {
+	b.t.Helper()
+	r := b.k.one(b.task, kind, model.Place(list(b.t, cpus)))
+	if r.Kind != want {
+		b.t.Fatalf("%s %q: %s (%s), want %s; lists %v", kind, cpus, r.Kind, r.Error, want, b.texts())
+	}
+	return r
+}
+
+func (f *cpusets) texts() map[string]string {
+	m := map[string]string{}
+	for p, l := range f.lists {
+		m[p] = l.String()
+	}
+	return m
+}
+
+func (b *placeBench) are(when string, want map[string]string) {
+	b.t.Helper()
+	if got := b.texts(); !maps.Equal(got, want) {
+		b.t.Fatalf("%s: %v\nwant %v", when, got, want)
+	}
+	if o := b.k.j.Outstanding(); len(o) > 0 {
+		b.t.Fatalf("%s: the journal still holds %+v", when, o)
+	}
+}
+
+// placeShapes are trees on which the tests run; the task is /t.
+var placeShapes = map[string]struct {
+	flat  bool
+	lists map[string]string
+}{
+	"alone":          {false, map[string]string{"/t": "0-7"}},
+	"followers":      {false, map[string]string{"/t": "0-7", "/t/a": "0-7", "/t/a/x": "0-7", "/t/b": "0-7"}},
+	"own wishes":     {false, map[string]string{"/t": "0-5", "/t/a": "0-3", "/t/a/x": "1", "/t/a/y": "", "/t/b": "4-5", "/t/b/x": "4-5"}},
+	"v2, no list":    {true, map[string]string{"/t": "", "/t/a": "2"}},
+	"v2, own wishes": {true, map[string]string{"/t": "0-3", "/t/a": "2-5"}},
+}
+
+// places is where the tests put a task, one after the other.
+var places = []string{"0-1", "2-3", "0-7", "4-7", "5", "1,6"}
+
+// afterwards returns what must stand there when a task was put back.
+func afterwards(flat bool, lists map[string]string) map[string]string {
+	want := maps.Clone(lists)
+	if flat && want["/t"] == "" {
+		want["/t"] = "0-7" // a list with processes cannot be emptied
+	}
+	return want
+}
+
+func TestPlaceAndRelease(t *testing.T) {
+	for name, shape := range placeShapes {
+		t.Run(name, func(t *testing.T) {
+			b := newPlaceBench(t, newCPUSets(t, shape.flat, shape.lists))
+			for _, to := range places {
+				r := b.one(model.Set, to, model.Applied)
+				if r.Now != model.Place(list(t, to)) || r.Found != model.Place(list(t, shape.lists["/t"])) || b.lists["/t"].String() != to {
+					t.Fatalf("%s: %+v, lists %v", to, r, b.texts())
+				}
+				for p, l := range b.lists {
+					if !shape.flat && (!l.Within(b.lists["/t"]) || l.Empty() != (shape.lists[p] == "")) {
+						t.Fatalf("at %s: %v", to, b.texts())
+					}
+				}
+				writes := b.writes
+				b.one(model.Set, to, model.Applied)
+				if b.writes != writes {
+					t.Fatalf("the same place again was written")
+				}
+			}
+			b.one(model.Release, "", model.Applied)
+			b.are("released", afterwards(shape.flat, shape.lists))
+		})
+	}
+}
+
+// A write that is refused, whichever, leaves nothing of a first place, and leaves a held one
+// to be released.
+func TestRefusedPlaces(t *testing.T) {
+	for name, shape := range placeShapes {
+		for _, held := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, held %v", name, held), func(t *testing.T) {
+				for n := 1; ; n++ {
+					b := newPlaceBench(t, newCPUSets(t, shape.flat, shape.lists))
+					if held {
+						b.one(model.Set, "0-1", model.Applied)
+					}
+					was := b.texts()
+					b.writes = 0
+					b.before = func(i int, _ string) error {
+						if i == n {
+							return errInvalid
+						}
+						return nil
+					}
+					r := b.k.one(b.task, model.Set, model.Place(list(t, "2-4")))
+					if b.writes < n {
+						return
+					}
+					b.before = nil
+					if r.Kind != model.Refused {
+						t.Fatalf("write %d refused: %+v", n, r)
+					}
+					if !held && shape.lists["/t"] != "" {
+						b.are("refused", shape.lists)
+						continue
+					}
+					if got := b.texts(); held && !maps.Equal(got, was) {
+						t.Fatalf("write %d refused: %v, was %v", n, got, was)
+					}
+					b.one(model.Release, "", model.Applied)
+					want := afterwards(shape.flat, shape.lists)
+					if !held {
+						want["/t"] = b.texts()["/t"]
+					}
+					b.are("released", want)
+				}
+			})
+		}
+	}
+}
+
+// The process ends before any single write; whoever comes next puts every list back.
+func TestCrashWhilePlacing(t *testing.T) {
+	for name, shape := range placeShapes {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				b := newPlaceBench(t, newCPUSets(t, shape.flat, shape.lists))
+				done := b.crashAt(n, func() {
+					for _, to := range places[:4] {
+						b.one(model.Set, to, model.Applied)
+					}
+					b.one(model.Release, "", model.Applied)
+				})
+				for again := 1; !b.crashAt(again, b.restoreAll); again++ {
+				}
+				want := afterwards(shape.flat, shape.lists)
+				if b.texts()["/t"] == shape.lists["/t"] {
+					want["/t"] = shape.lists["/t"] // the crash came before the first write
+				}
+				c, err := journal.Read(b.path)
+				if err != nil || len(c.Limits) > 0 || !maps.Equal(b.texts(), want) {
+					t.Fatalf("crash before write %d: %v, want %v; journal %+v %v", n, b.texts(), want, c, err)
+				}
+				if done {
+					return
+				}
+			}
+		})
+	}
+}
+
+// crashAt runs f and ends it before write n.
+func (b *placeBench) crashAt(n int, f func()) (done bool) {
+	b.writes = 0
+	b.before = func(i int, _ string) error {
+		if i == n {
+			panic(crash{})
+		}
+		return nil
+	}
+	defer func() {
+		b.before = nil
+		if r := recover(); r != nil {
+			if _, ok := r.(crash); !ok {
+				panic(r)
+			}
+		}
+	}()
+	f()
+	return true
+}
+
+// restoreAll is what the next start does.
+func (b *placeBench) restoreAll() {
+	c, err := journal.Read(b.path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j, err := journal.Continue(b.path, "boot-1", c.Limits)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer j.Close() //nolint:errcheck // every entry was synced
+	for _, it := range b.knobs(j).putBackAll() {
+		if it.Kind != node.Restored && it.Kind != node.AsFound {
+			b.t.Fatalf("%+v; lists %v; journal %+v", it, b.texts(), c.Limits)
+		}
+	}
+}
+
+// A CPU that goes offline is struck from every list on v1. That is no stranger's doing, and
+// what was found is put back as far as it can be, once.
+func TestUnpluggedWhilePlaced(t *testing.T) {
+	lists := map[string]string{"/t": "0-7", "/t/a": "2-3", "/t/b": "0-7"}
+	b := newPlaceBench(t, newCPUSets(t, false, lists))
+	watched := []*watched{{task: *b.task}}
+	b.one(model.Set, "2-5", model.Applied)
+	b.unplug(list(t, "3,5"))
+	b.k.begin()
+	if k := b.k.compare(watched, nil); len(k) != 1 || k[0].Outcome != model.OK || k[0].Value != model.Place(list(t, "2-5")) {
+		t.Errorf("compared: %+v", k)
+	}
+	// 5 comes back and stays struck: still nobody's doing.
+	b.online.Add(5)
+	b.k.begin()
+	if k := b.k.compare(watched, nil); len(k) != 1 || k[0].Value != model.Place(list(t, "2-5")) {
+		t.Errorf("compared: %+v", k)
+	}
+	if r := b.one(model.Set, "3-6", model.Applied); r.Now != model.Place(list(t, "4-6")) || !strings.Contains(r.Error, "CPUs 3") {
+		t.Errorf("%+v", r)
+	}
+	r := b.one(model.Release, "", model.Applied)
+	if r.Now != model.Place(list(t, "0-2,4-7")) {
+		t.Errorf("%+v", r)
+	}
+	b.are("released", map[string]string{"/t": "0-2,4-7", "/t/a": "2", "/t/b": "0-2,4-7"})
+
+	// All that a group below had found is gone: it has what is above.
+	b = newPlaceBench(t, newCPUSets(t, false, lists))
+	b.one(model.Set, "4-5", model.Applied)
+	b.unplug(list(t, "2-3"))
+	b.one(model.Release, "", model.Applied)
+	b.are("released", map[string]string{"/t": "0-1,4-7", "/t/a": "0-1,4-7", "/t/b": "0-1,4-7"})
+
+	// What a stranger took out was online all the time.
+	b = newPlaceBench(t, newCPUSets(t, false, lists))
+	b.one(model.Set, "4-7", model.Applied)
+	b.unplug(list(t, "7"))
+	b.lists["/t"], b.lists["/t/a"], b.lists["/t/b"] = list(t, "4"), list(t, "4"), list(t, "4")
+	b.one(model.Set, "4-6", model.Foreign)
+}

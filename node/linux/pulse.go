@@ -1,0 +1,86 @@
+package linux
+
+import (
+	"errors"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+)
+
+// pulse sums the usage of tasks that come and go into figures that only grow: a task adds
+// what it used since its last reading, from its first one on, and one that is gone leaves
+// what it added.
+type pulse struct {
+	lc, be uint64 // CPU time, nanoseconds
+	spare  []model.TaskPulse
+}
+
+// Pulse implements node.Host. It makes one read on a kept descriptor a shared LC task; with
+// detail two of those on cgroup v1, where counts of throttling are in another file, and one
+// of each BE task. It does not allocate.
+//
+// A task that cannot be read although it is there makes its sum Unavailable: part of the
+// load would be missing from it, and what is free would be too much. What it used comes in
+// with the next reading.
+func (h *Host) Pulse(detail bool, p *model.Pulse) {
+	*p = model.Pulse{MonoNsec: h.opt.Clock.MonoNsec(), Tasks: p.Tasks[:0]}
+	switch {
+	case !detail && p.Tasks != nil: // kept for the next one that asks for them
+		h.pulse.spare, p.Tasks = p.Tasks, nil
+	case detail && p.Tasks == nil:
+		p.Tasks, h.pulse.spare = h.pulse.spare, nil
+	}
+	lc, be := true, detail
+	for _, w := range h.tasks {
+		switch {
+		case w.gone:
+		case w.task.Class == model.LC && !w.task.Exclusive:
+			lc = h.pulseLC(w, detail, p) && lc
+		case w.task.Class == model.BE && detail:
+			usage, err := w.group.UsageNsec()
+			be = w.pulsed(usage, err, &h.pulse.be) && be
+		}
+	}
+	if lc {
+		p.LCUsage = model.Read(h.pulse.lc)
+	}
+	if be {
+		p.BEUsage = model.Read(h.pulse.be)
+	}
+}
+
+// pulseLC reads one LC task and reports whether nothing of it is missing.
+func (h *Host) pulseLC(w *watched, detail bool, p *model.Pulse) bool {
+	if !detail {
+		usage, err := w.group.UsageNsec()
+		return w.pulsed(usage, err, &h.pulse.lc)
+	}
+	usage, own, err := w.group.UsageAndStat()
+	whole := w.pulsed(usage, err, &h.pulse.lc)
+	if w.gone {
+		return whole
+	}
+	t := model.TaskPulse{Num: w.task.Num}
+	if err == nil {
+		t.Usage = model.Read(usage)
+		if own.HasQuota {
+			t.Periods, t.Throttled = model.Read(own.NrPeriods), model.Read(own.NrThrottled)
+		}
+	}
+	p.Tasks = append(p.Tasks, t)
+	return whole
+}
+
+// pulsed adds what a task used since its last reading. It reports false when the task is
+// there and could not be read.
+func (w *watched) pulsed(usage uint64, err error, sum *uint64) bool {
+	if err != nil {
+		w.gone = w.gone || errors.Is(err, cgroup.ErrVanished)
+		return w.gone
+	}
+	if w.pulse.Outcome == model.OK && usage > w.pulse.Value {
+		*sum += usage - w.pulse.Value
+	}
+	w.pulse = model.Read(usage)
+	return true
+}

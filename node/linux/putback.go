@@ -1,0 +1,149 @@
+package linux
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// restore puts limits back where they are still ours, and forgets them. A limit that the
+// kernel refuses to put back stays in the journal.
+func (k *Knobs) restore(limits []journal.Limit) []node.Restoration {
+	if len(limits) == 0 {
+		return nil
+	}
+	k.begin()
+	var jobs []*job
+	for kind := range model.NumKnobs {
+		of := slices.DeleteFunc(slices.Clone(limits), func(l journal.Limit) bool { return l.Found.Knob != kind })
+		if len(of) > 0 {
+			j := &job{kind: kind}
+			k.prepareBack(j, of)
+			jobs = append(jobs, j)
+		}
+	}
+	k.carryOut(jobs)
+	var out []node.Restoration
+	for _, j := range jobs {
+		out = append(out, j.items...)
+	}
+	return out
+}
+
+// prepareBack plans to put limits of one kind back, and settles those of which nothing is
+// to be written.
+func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
+	j.back = true
+	d := k.kinds[j.kind]
+	limits = append(limits, d.met(limits)...)
+	for i := range limits {
+		l := &limits[i]
+		it := node.Restoration{Path: l.Path, Found: l.Found}
+		now, err := k.read(j.kind, l.Path, l.Inode)
+		it.Now = now
+		switch {
+		case errors.Is(err, cgroup.ErrVanished):
+			it.Kind = node.LeftGone
+		case hasNoLimit(err):
+			// Somebody took the controller from the group (v2), and the kernel forgot the
+			// setting with it: one that comes back has none.
+			it.Kind, it.Error = node.LeftGone, err.Error()
+		case err != nil:
+			it.Kind, it.Error = node.NotRestored, err.Error()
+		case now == l.Found:
+			it.Kind = node.AsFound
+		case d.ours(l, now):
+			// From here on the limit is on its way from now to what was found.
+			j.plan = append(j.plan, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: l.Found})
+			continue
+		case d.asFound(l, now):
+			it.Kind = node.AsFound
+		default:
+			it.Kind = node.LeftForeign
+		}
+		j.settled(it, l)
+	}
+	j.short = d.nearest(j.plan)
+	kept := j.plan[:0]
+	for i := range j.plan {
+		l := &j.plan[i]
+		if l.Intended == l.Before {
+			// It is as near to what was found as it can be.
+			j.settled(node.Restoration{Path: l.Path, Found: l.Found, Now: l.Before, Kind: node.AsFound, Error: j.short[i]}, l)
+			continue
+		}
+		j.short[len(kept)] = j.short[i]
+		kept = append(kept, *l)
+	}
+	j.plan = kept
+	k.ready(j)
+}
+
+// settled notes what became of a limit, and that it is done unless it is to be tried again.
+func (j *job) settled(it node.Restoration, l *journal.Limit) {
+	j.items = append(j.items, it)
+	if it.Kind != node.NotRestored {
+		j.notes = append(j.notes, journal.Note{Key: l.Key()})
+	}
+}
+
+// settle says what became of the limits that were to be written.
+func (j *job) settle() {
+	for i := range j.plan {
+		l, err := &j.plan[i], j.errs[i]
+		it := node.Restoration{Path: l.Path, Found: l.Found, Now: j.at[i], Kind: node.Restored}
+		switch {
+		case err == nil:
+			it.Error = j.short[i]
+		case errors.Is(err, cgroup.ErrVanished):
+			it.Kind = node.LeftGone
+		case errors.Is(err, errForeign):
+			it.Kind = node.LeftForeign // somebody wrote it in the same moment
+		default:
+			it.Kind, it.Error = node.NotRestored, err.Error()
+		}
+		j.settled(it, l)
+	}
+}
+
+// forgotten says of what could not be forgotten in the journal that it is to be tried again.
+func (j *job) forgotten(err error) {
+	if err == nil {
+		return
+	}
+	for i := range j.items {
+		if it := &j.items[i]; it.Kind != node.NotRestored {
+			it.Kind, it.Error = node.NotRestored, err.Error()
+		}
+	}
+}
+
+// released turns a restore into the result of a release.
+func (k *Knobs) released(j *job) {
+	j.res.Kind = model.Applied
+	for i := range j.items {
+		it := &j.items[i]
+		if it.Path == j.task.Path {
+			j.res.Now = it.Now
+		}
+		switch it.Kind {
+		case node.NotRestored:
+			j.res.Kind, j.res.Error = model.Refused, it.Path+": "+it.Error
+		case node.LeftForeign:
+			if j.res.Kind == model.Applied {
+				j.res.Kind = model.Foreign
+			}
+		case node.LeftGone:
+			if it.Path == j.task.Path && j.res.Kind == model.Applied {
+				j.res.Kind = model.Vanished
+			}
+		}
+	}
+	if j.res.Kind != model.Refused {
+		delete(k.held, heldKey{j.task.Path, j.kind})
+	}
+}

@@ -1,0 +1,113 @@
+package linux
+
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/kernel/cputopology"
+	"github.com/commensal-io/commensal/model"
+)
+
+// topology follows which CPUs are online and what they share. The kernel numbers cores
+// within their package and caches within their level; here each has one number on the
+// machine, which it keeps for as long as the agent runs, whoever goes offline meanwhile.
+type topology struct {
+	online []int // of the last reading
+	cores  numbers
+	caches numbers
+	now    *model.Topology // not in a snapshot yet; nil: nothing new
+	failed string          // why it could not be read, as told last
+}
+
+// numbers gives out numbers in the order of first appearance.
+type numbers map[[3]int]int
+
+func (n numbers) of(key [3]int) int {
+	v, ok := n[key]
+	if !ok {
+		v = len(n)
+		n[key] = v
+	}
+	return v
+}
+
+// lookAtCPUs reads the topology when other CPUs are online than before.
+func (h *Host) lookAtCPUs() {
+	t := &h.topology
+	online, err := cputopology.ReadOnline(h.opt.FS)
+	if err == nil {
+		h.online = len(online)
+		if slices.Equal(online, t.online) {
+			return
+		}
+		err = t.read(h)
+	}
+	if err != nil {
+		if why := err.Error(); why != t.failed {
+			t.failed = why
+			h.opt.Log.Warn("the CPUs' topology is not known: tasks cannot be placed", "error", why)
+		}
+		return
+	}
+	t.online, t.failed = online, ""
+}
+
+func (t *topology) read(h *Host) error {
+	at, err := cputopology.Read(h.opt.FS)
+	if err != nil {
+		return err
+	}
+	possible, err := cputopology.ReadPossible(h.opt.FS)
+	if err != nil {
+		return err
+	}
+	now := &model.Topology{CPUs: make([]model.CPU, 0, len(at.CPUs))}
+	if now.Possible, err = cpuSet(possible); err != nil {
+		return err
+	}
+	if t.cores == nil {
+		t.cores, t.caches = numbers{}, numbers{}
+	}
+	for i := range at.CPUs {
+		c := &at.CPUs[i]
+		if c.ID >= model.MaxCPUs {
+			return errTooManyCPUs
+		}
+		now.CPUs = append(now.CPUs, model.CPU{
+			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)),
+		})
+	}
+	t.now = now
+	return nil
+}
+
+// Kinds of key: what a number was told apart by.
+const (
+	keyOwn = -1 - iota
+	keyShared
+	keyPackage
+)
+
+// coreKey tells cores apart: by their number in package and die; where the kernel gives
+// none, by the first of the CPUs that share one; else each CPU is a core.
+func coreKey(c *cputopology.CPU) [3]int {
+	switch {
+	case c.Core != cputopology.Unknown:
+		return [3]int{max(c.Package, 0), max(c.Die, 0), c.Core}
+	case len(c.Siblings) > 0:
+		return [3]int{keyShared, 0, c.Siblings[0]}
+	}
+	return [3]int{keyOwn, 0, c.ID}
+}
+
+// cacheKey tells last-level caches apart: by their number, which is one of a level on the
+// whole machine; where the kernel gives none, by the first of the CPUs that share one; and
+// where it shows no cache, one a package.
+func cacheKey(c *cputopology.CPU) [3]int {
+	switch {
+	case c.LLC.ID != cputopology.Unknown:
+		return [3]int{c.LLC.Level, 0, c.LLC.ID}
+	case len(c.LLC.Shared) > 0:
+		return [3]int{keyShared, c.LLC.Level, c.LLC.Shared[0]}
+	}
+	return [3]int{keyPackage, 0, max(c.Package, 0)}
+}

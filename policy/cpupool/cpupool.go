@@ -1,0 +1,284 @@
+// Package cpupool shares the CPUs that latency-critical services leave idle among them
+// (seed 001, section 4.1, "Shared CPU pool"): it raises the CFS quotas of tasks that ran out
+// of theirs for a moment, and brings them down when the CPUs that they share get busy.
+//
+// Intuition. A quota is set from use that was averaged over seconds; the work comes in spikes
+// of milliseconds. A task that uses a fifth of its quota is stopped in one period of ten,
+// with idle CPUs beside it. TCP has the same problem, a share of something that others use
+// too and whose size nobody tells, and AIMD solves it: take a little more each time that you
+// ran short, and half of it all when there is a jam. The jam is here the utilisation U of the
+// CPUs of the pool: above 45 % the two threads of a core begin to slow each other down
+// (the seed's footnote 6).
+//
+// Each period of 5 s, for each shared LC task with a quota Q and an original quota O:
+//
+//	U > U_H                        Q ← max(O, Q/2)
+//	average use > O                Q ← max(O, Q/2)
+//	throttled in the period        Q ← min(Q + a·O, MaxFactor·O, CPUs of the pool)
+//
+// and the first line that holds counts. What is halved is the whole raised quota, as in the
+// seed's sentence "reduces its quota by half until the utilization drops below U_H", but not
+// beyond what was found: a limit that somebody set is a promise to the service. So every
+// raise is gone after log2(MaxFactor) periods of jam. BelowOriginal reads the sentence to its
+// letter, with a floor.
+//
+// What the seed leaves open, and how it is here:
+//
+//   - The step a. A quarter of the original: twice the quota after 20 s, the greatest after a
+//     minute, which is the time that a flash crowd takes (section 5.3). One step of all tasks
+//     of a pool that is as large as their quotas adds a quarter of what the throttled ones
+//     use, about U_H/4 at the worst: one halving takes it away. "Evenly": a step is in
+//     proportion to the task's own limit.
+//   - A task that uses all of its quota all the time is throttled too. More would put its
+//     average above its original limit, and the next period would halve it again, for ever.
+//     The seed wants the average below the original, so a task that is already at it
+//     (BurstyBelow) is not raised, and is told to need a larger limit.
+//   - What becomes of a raise that is no longer needed. Throttling follows the tide of a day
+//     (figure 12b), and a machine should be found as it was. So a quota that was not
+//     exhausted for GiveBackNsec goes one step back; when that turns out to be too early, the
+//     next wait of that task is twice as long, up to eight times. A task then finds the
+//     least quota with which it is throttled once in ten minutes or less.
+//   - A surge within a period. Raised quotas let U pass 45 % for up to 5 s. An earlier check
+//     (EarlyUtilisation) can be had; it is off, because U over half a second is as bursty as
+//     the tasks, and would take their quotas from them in the middle of a spike. That is the
+//     harm which this policy is for; 5 s of shared cores is not.
+//
+// Tasks without a quota count in U and are never touched. A counter that is fresh, absent or
+// went back is no evidence. In observe mode a raise is told once, and nothing follows
+// from it, because nothing was raised.
+package cpupool
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Task is what the policy remembers of one shared LC task.
+type Task struct {
+	Num model.TaskNum `json:"num"`
+	// OriginalUsec and PeriodUsec are what stands there without us; 0: no limit, or not known.
+	OriginalUsec int64 `json:"original_usec"`
+	PeriodUsec   int64 `json:"period_usec"`
+	WantUsec     int64 `json:"want_usec,omitempty"` // 0: the original
+	// The counters at the end of the last period.
+	Usage     model.Counter `json:"usage"`
+	Periods   model.Counter `json:"periods"`
+	Throttled model.Counter `json:"throttled"`
+
+	QuietNsec int64 `json:"quiet_nsec"`           // when it was last throttled, or stepped back
+	Waits     uint8 `json:"waits,omitempty"`      // how often a step back came too early
+	Stepped   bool  `json:"stepped,omitempty"`    // the last change was a step back
+	RetryNsec int64 `json:"retry_nsec,omitempty"` // left alone until then: refused
+	Refusals  uint8 `json:"refusals,omitempty"`
+	Told      told  `json:"told,omitempty"` // what was explained already
+	// Why is the reason of the claim that stands.
+	Why string `json:"why,omitempty"`
+
+	at int // index in CPUView.Tasks
+}
+
+// State is what the policy remembers. It is bounded by the number of tasks.
+type State struct {
+	Tasks []Task `json:"tasks"` // ordered by Num
+	// LastNsec is when the last period ended; 0: the first has not begun.
+	LastNsec int64 `json:"last_nsec"`
+	// Utilisation is U of the last period.
+	Utilisation model.Value `json:"utilisation"`
+	Period      meter       `json:"period"`
+	Early       meter       `json:"early"`
+	EarlyDone   bool        `json:"early_done,omitempty"` // quotas came down early in this period
+	Enforced    bool        `json:"enforced,omitempty"`   // the mode of the last step
+
+	ready bool   // Tasks[].at holds
+	spare []Task // room for the next list
+}
+
+// meter measures the utilisation of a pool whose size may change.
+type meter struct {
+	FromNsec int64         `json:"from_nsec"`
+	SeenNsec int64         `json:"seen_nsec"`
+	LC       model.Counter `json:"lc"`        // LCUsage at FromNsec
+	PoolNsec int64         `json:"pool_nsec"` // CPU time that the pool had since
+	Unknown  bool          `json:"unknown"`   // the pool's size was not known all the time
+}
+
+func (m *meter) start(pulse *model.Pulse) {
+	*m = meter{FromNsec: pulse.MonoNsec, SeenNsec: pulse.MonoNsec, LC: pulse.LCUsage}
+}
+
+func (m *meter) follow(nowNsec, cpus int64) {
+	if nowNsec > m.SeenNsec {
+		m.PoolNsec += cpus * (nowNsec - m.SeenNsec)
+		m.Unknown = m.Unknown || cpus == 0
+		m.SeenNsec = nowNsec
+	}
+}
+
+// utilisation is the share of the pool's CPU time that shared LC tasks used.
+func (m *meter) utilisation(pulse *model.Pulse) model.Value {
+	used, outcome := model.Delta(m.LC, pulse.LCUsage)
+	if outcome != model.OK {
+		return model.Missing(outcome)
+	}
+	if m.Unknown || m.PoolNsec <= 0 {
+		return model.Missing(model.Unavailable)
+	}
+	return model.Known(float64(used) / float64(m.PoolNsec))
+}
+
+// Detail reports whether the pulse at nowNsec should be one with detail: a period is over.
+func (s *State) Detail(p *Params, nowNsec int64) bool {
+	return s.LastNsec == 0 || nowNsec >= s.LastNsec+p.IntervalNsec-slack(p)
+}
+
+// slack is by how much a period may be shorter, so that a pulse that comes a little early is
+// not passed over for one that comes a whole period late.
+func slack(p *Params) int64 { return p.IntervalNsec / 50 }
+
+// Step advances the policy by one pulse. Without a pulse, or with one without detail, it
+// only follows the size of the pool.
+func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
+	if v.Changed || !s.ready {
+		s.meet(p, v, w)
+	}
+	if enforced := v.Mode == model.ModeEnforce; enforced != s.Enforced {
+		s.Enforced = enforced
+		s.forget(v, w)
+	}
+	pulse := v.Pulse
+	if pulse == nil || v.Mode == model.ModeOff {
+		return
+	}
+	cpus := int64(v.PoolCPUs.Len())
+	s.Period.follow(pulse.MonoNsec, cpus)
+	if p.EarlyUtilisation > 0 {
+		s.early(p, v, w, cpus)
+	}
+	switch {
+	case pulse.Tasks == nil:
+	case s.LastNsec == 0 || pulse.MonoNsec < s.LastNsec: // the first one
+		s.begin(pulse)
+	case pulse.MonoNsec >= s.LastNsec+p.IntervalNsec-slack(p):
+		s.period(p, v, w, cpus)
+		s.begin(pulse)
+	}
+}
+
+// begin starts a period.
+func (s *State) begin(pulse *model.Pulse) {
+	s.LastNsec, s.EarlyDone = pulse.MonoNsec, false
+	s.Period.start(pulse)
+	j := 0
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if now := find(pulse, t.Num, &j); now != nil {
+			t.Usage, t.Periods, t.Throttled = now.Usage, now.Periods, now.Throttled
+		} else {
+			t.Usage, t.Periods, t.Throttled = model.Counter{}, model.Counter{}, model.Counter{}
+		}
+	}
+}
+
+// find returns the reading of a task; j is where the last search ended. Both lists are
+// ordered.
+func find(pulse *model.Pulse, num model.TaskNum, j *int) *model.TaskPulse {
+	for *j < len(pulse.Tasks) && pulse.Tasks[*j].Num < num {
+		*j++
+	}
+	if *j < len(pulse.Tasks) && pulse.Tasks[*j].Num == num {
+		return &pulse.Tasks[*j]
+	}
+	return nil
+}
+
+// meet takes in which tasks there are and what limits they were found with.
+func (s *State) meet(p *Params, v *model.CPUView, w *model.Wishes) {
+	list, j := s.spare[:0], 0
+	for i := range v.Tasks {
+		view := &v.Tasks[i]
+		num := view.Task.Num
+		if j >= len(s.Tasks) || s.Tasks[j].Num != num {
+			j, _ = slices.BinarySearchFunc(s.Tasks, num, func(t Task, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
+		}
+		t := Task{Num: num}
+		if j < len(s.Tasks) && s.Tasks[j].Num == num {
+			t = s.Tasks[j]
+			j++
+		}
+		t.at = i
+		if view.Task.Class != model.LC || view.Task.Exclusive {
+			t.drop(w, "it is no shared LC task any more")
+			continue
+		}
+		t.rebase(p, v, w)
+		list = append(list, t)
+	}
+	if !slices.IsSortedFunc(list, byNum) {
+		slices.SortFunc(list, byNum)
+	}
+	s.Tasks, s.spare, s.ready = list, s.Tasks, true
+}
+
+func byNum(a, b Task) int { return cmp.Compare(a.Num, b.Num) }
+
+// rebase takes a limit that somebody changed for the new original.
+func (t *Task) rebase(p *Params, v *model.CPUView, w *model.Wishes) {
+	view := &v.Tasks[t.at]
+	k := &view.Knobs[model.CPUBandwidth]
+	quota, period := int64(0), int64(0)
+	if k.Known && k.Found.QuotaUsec > 0 && k.Found.PeriodUsec > 0 {
+		quota, period = k.Found.QuotaUsec, k.Found.PeriodUsec
+	}
+	if !k.Void {
+		t.Told &^= toldVoid
+	}
+	if !view.Exempt {
+		t.Told &^= toldExempt
+	}
+	if quota == t.OriginalUsec && period == t.PeriodUsec {
+		return
+	}
+	if t.WantUsec != 0 {
+		t.say(p, v, w, model.DecideLower, model.Value{}, "the limit that was found is another one now: starting from there")
+		t.drop(w, "the limit that was found changed")
+	}
+	t.OriginalUsec, t.PeriodUsec = quota, period
+	t.Told, t.Waits, t.Stepped = 0, 0, false
+}
+
+// forget lets go of everything when the mode changed: what was raised is no longer, or was
+// never.
+func (s *State) forget(v *model.CPUView, w *model.Wishes) {
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		t.drop(w, "the policy is now in mode "+v.Mode.String())
+		t.Told, t.Waits, t.Stepped, t.RetryNsec, t.Refusals = 0, 0, false, 0, 0
+	}
+}
+
+// early brings raised quotas down between two periods.
+func (s *State) early(p *Params, v *model.CPUView, w *model.Wishes, cpus int64) {
+	pulse := v.Pulse
+	if s.Early.FromNsec == 0 || pulse.MonoNsec < s.Early.FromNsec {
+		s.Early.start(pulse)
+		return
+	}
+	s.Early.follow(pulse.MonoNsec, cpus)
+	if pulse.MonoNsec < s.Early.FromNsec+p.EarlyNsec {
+		return
+	}
+	u := s.Early.utilisation(pulse)
+	s.Early.start(pulse)
+	if u.Outcome != model.OK || u.V <= p.EarlyUtilisation || s.EarlyDone {
+		return
+	}
+	for i := range s.Tasks {
+		if t := &s.Tasks[i]; t.WantUsec > t.OriginalUsec {
+			s.EarlyDone = true
+			t.halve(p, v, w, u, "between two periods")
+			t.claim(p, v, w, model.Value{})
+		}
+	}
+}

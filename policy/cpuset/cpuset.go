@@ -1,0 +1,171 @@
+// Package cpuset keeps latency-critical and best-effort tasks on CPUs of their own, after
+// seed 000 ("Cluster Level Co-location"): "all the online workloads run within a cpuset and
+// offline workloads in another cpuset. They do not share logical or physical CPU cores",
+// and the border between the two follows "the CPU load of all the online workloads".
+// Exclusive LC tasks (seed 001, section 4.1) keep whole physical cores besides.
+//
+// Intuition. A border is moved. LC's side must be large enough that its load, as the last
+// pulse shows it, keeps its CPUs below a target; when it is not, BE's cores go to LC in that
+// very pulse. In the other direction there is time: a core goes to BE only when LC did not
+// need it for a while, and one at a time.
+//
+// Hard cases, and what is done about them:
+//
+//   - LC is confined too, so a full set hides what LC would use if it could: the load that
+//     is measured cannot pass the set. A set that is nearly full in one pulse is no
+//     measurement but an alarm: LC gets everything down to BE's floor, and the next pulse
+//     shows what it really uses.
+//   - One noisy pulse. Averaging would make every hand-back late, so there is none. A
+//     pulse may move the border, but what it took is kept only in proportion to how long it
+//     was needed (keep.go), and what a short rise took comes back whole.
+//   - Spikes that come again and again: a core that must be taken back soon after it was
+//     given doubles the time that cores are kept, up to a bound. So the border moves a few
+//     times until it has learned the spikes' distance, and then rests.
+//   - The load cannot be read. Absent is not zero: BE gets nothing meanwhile, and is put on
+//     its floor after a while.
+//   - Nobody to protect, nobody to confine, or too few cores for two sides: nobody is placed,
+//     and that is said once. Where no BE task can be confined LC is not either: to hold LC to
+//     a part of the machine helps only when BE keeps out of it.
+//   - A task that may run on a part of the machine only is placed within that part, and left
+//     alone where nothing remains of it. BE takes the cores to which LC tasks are bound so,
+//     by whoever made them or by a stranger since, after all others. What a stranger wrote, an operator freed or the
+//     kernel refused is left alone too; the load of an LC task counts wherever it runs.
+//
+// Which cores BE has (cores.go) is a fixed order and a border in it: BE has the first so
+// many. A move therefore touches no more cores than it must, and the core that was given
+// last is taken first.
+package cpuset
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Status is whether the machine is divided, and if not, why.
+type Status string
+
+// The states of the partition.
+const (
+	Unknown      Status = "" // nothing was looked at yet
+	Divided      Status = "divided"
+	NoLC         Status = "no LC task"
+	NoBE         Status = "no BE task"
+	Unconfinable Status = "no BE task can be confined"
+	TooFew       Status = "too few cores"
+)
+
+// State is the policy's memory.
+type State struct {
+	Mode   model.Mode `json:"mode"`
+	Status Status     `json:"status"`
+
+	// Order are the physical cores without those of exclusive tasks, in the order in which BE
+	// takes them; it has the first BE of them, and shared LC tasks have the rest. None while
+	// the machine is not divided.
+	Order []int `json:"order,omitempty"`
+	BE    int   `json:"be"`
+	// Exclusive are the cores of exclusive tasks, ordered by task.
+	Exclusive []Own `json:"exclusive,omitempty"`
+	// LCCPUs and BECPUs are the logical CPUs of the two sides.
+	LCCPUs model.CPUSet `json:"lc_cpus,omitzero"`
+	BECPUs model.CPUSet `json:"be_cpus,omitzero"`
+	// Pinned are the CPUs of LC tasks that may not run elsewhere: BE takes them last.
+	Pinned model.CPUSet `json:"pinned,omitzero"`
+	// FloorCores is BE's floor on this machine, LeastCores what shared LC tasks have at least
+	// (none where there are no such tasks).
+	FloorCores int `json:"floor_cores"`
+	LeastCores int `json:"least_cores"`
+	// UncountedCores is what exclusive tasks without cores of their own are taken to need: no
+	// pulse has their load.
+	UncountedCores int `json:"uncounted_cores,omitempty"`
+
+	Load Load `json:"load"`
+	Keep Keep `json:"keep"`
+
+	// Placed has one entry a task, in the view's order.
+	Placed    []Placed `json:"placed,omitempty"`
+	RenewNsec int64    `json:"renew_nsec"` // when claims are next looked through
+
+	// plan is worked out from the above and the topology.
+	plan *plan
+}
+
+// Shared returns the CPUs on which shared LC tasks run, none where the policy does not say.
+func (s *State) Shared() model.CPUSet { return s.LCCPUs }
+
+// Step takes one tick.
+func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
+	if v.Mode == model.ModeOff || v.Topology == nil || len(v.Topology.CPUs) == 0 {
+		return
+	}
+	look := v.Changed || s.Mode != v.Mode || s.Status == Unknown || len(s.Placed) != len(v.Tasks)
+	if s.Mode != v.Mode {
+		s.forgetClaims()
+		s.Mode = v.Mode
+	}
+	before, lcBefore := s.BECPUs, s.LCCPUs
+	if look {
+		s.replan(p, v, w)
+	}
+	if s.plan == nil {
+		s.plan = s.derive(p, machineOf(v.Topology))
+	}
+	load := s.Load.measure(p, v)
+	if s.Status == Divided && s.LeastCores == 0 && !load.known {
+		load = s.Load.nobody(v) // no shared LC task, so that there is nothing to read
+	}
+	if s.Status == Divided {
+		was := s.BE
+		why := s.move(p, v.NowNsec, load)
+		if s.BE != was {
+			s.setSides()
+			s.sayMove(w, was, why, load)
+		}
+	}
+	if v.Mode != model.ModeEnforce {
+		return
+	}
+	if look || s.BECPUs != before || s.LCCPUs != lcBefore || v.NowNsec >= s.RenewNsec {
+		s.place(p, v, w, look, !before.Within(s.BECPUs))
+	}
+}
+
+// forgetClaims forgets what was claimed: the engine dropped it with the mode.
+func (s *State) forgetClaims() {
+	for i := range s.Placed {
+		s.Placed[i].CPUs, s.Placed[i].AtNsec, s.Placed[i].CapNsec = model.CPUSet{}, 0, 0
+	}
+}
+
+// setSides works the two sets out from the border.
+func (s *State) setSides() {
+	s.LCCPUs, s.BECPUs = model.CPUSet{}, model.CPUSet{}
+	for i := range s.plan.cores {
+		if i < s.BE {
+			s.BECPUs = s.BECPUs.Or(s.plan.cores[i].cpus)
+		} else {
+			s.LCCPUs = s.LCCPUs.Or(s.plan.cores[i].cpus)
+		}
+	}
+	if s.parked() {
+		s.BECPUs = s.plan.cores[0].cpus
+	}
+}
+
+// sayMove tells that the border moved. Value is BE's CPUs now, Threshold what LC used and
+// Score how full its set was, all of logical CPUs.
+func (s *State) sayMove(w *model.Wishes, was int, why moveReason, load load) {
+	pl := s.plan
+	cores := len(pl.cores)
+	had, has := pl.threads[cores-was], pl.threads[cores-s.BE]
+	all := pl.threads[cores]
+	d := model.Decision{
+		Kind: model.DecideResize, Value: float64(all - has), Threshold: load.cpus,
+	}
+	if had > 0 {
+		d.Score = load.cpus / float64(had)
+	}
+	d.Reason = fmt.Sprintf("%s: LC goes from %d to %d CPUs, BE from %d to %d", why.text(had, load), had, has, all-had, all-has)
+	w.Decisions = append(w.Decisions, d)
+}

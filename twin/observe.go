@@ -1,0 +1,126 @@
+package twin
+
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
+)
+
+// Observe implements node.Host.
+func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
+	tasks, settings, online := snap.Tasks[:0], snap.Settings[:0], h.m.Online()
+	*snap = model.Snapshot{
+		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
+		Node: model.NodeSample{
+			CPUs: online.Len(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
+		},
+		Added: h.added, Removed: h.removed,
+	}
+	h.added, h.removed = nil, nil
+	if !h.told || h.online != online {
+		h.told, h.online = true, online
+		snap.Topology = topology(h.m)
+	}
+	// Everything that runs is a task: the sum of what they say leaves nothing over, where
+	// the machine's own figure would leave a rounding that passes for unmanaged CPU.
+	busy := h.over
+	for i := range h.tasks {
+		e := &h.tasks[i]
+		if e.gone {
+			continue
+		}
+		k, err := h.m.Counters(e.num)
+		if err != nil {
+			return err
+		}
+		busy += k.UsageNsec
+		if !e.known {
+			e.known, e.usage = true, k.UsageNsec
+		}
+		tasks = append(tasks, h.sample(e, &k))
+		settings = h.list(e, settings)
+	}
+	snap.Tasks, snap.Settings, snap.Node.Busy = tasks, settings, model.Read(busy)
+	return nil
+}
+
+func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
+	s := model.TaskSample{
+		Num: e.task.Num, Usage: model.Read(k.UsageNsec), Throttled: model.Read(k.Throttled),
+		Run: model.Read(k.UsageNsec), Delay: model.Read(k.DelayNsec),
+	}
+	if h.pmu && !e.lost {
+		s.Cycles, s.RefCycles = model.Read(k.Cycles), model.Read(k.RefCycles)
+		s.Instructions, s.LLCMisses = model.Read(k.Instructions), model.Read(k.LLCMisses)
+	}
+	return s
+}
+
+// list appends the knobs of a task that policies ask about, where they say something else
+// than a snapshot said last.
+func (h *Host) list(e *entry, dst []model.KnobReading) []model.KnobReading {
+	for kind := range model.NumKnobs {
+		k := &e.knobs[kind]
+		if k.held || e.task.Class == model.System || kind == model.CPUBandwidth && e.task.Class != model.LC {
+			continue
+		}
+		if now := h.setting(e, kind); !k.known || now != k.listed {
+			k.known, k.listed = true, now
+			dst = append(dst, model.KnobReading{Task: e.task.Num, Value: now, Outcome: model.OK})
+		}
+	}
+	return dst
+}
+
+// topology is that of the CPUs that are online.
+func topology(m *machine.Machine) *model.Topology {
+	c, online := m.Config(), m.Online()
+	t := &model.Topology{Possible: model.FullSet(c.CPUs())}
+	for cpu := range c.CPUs() {
+		if online.Has(cpu) {
+			t.CPUs = append(t.CPUs, model.CPU{ID: cpu, Core: c.CoreOf(cpu), Socket: c.SocketOf(cpu), LLC: c.SocketOf(cpu)})
+		}
+	}
+	return t
+}
+
+// Pulse implements node.Host.
+func (h *Host) Pulse(detail bool, p *model.Pulse) {
+	*p = model.Pulse{MonoNsec: h.m.NowNsec(), Tasks: p.Tasks[:0]}
+	for i := range h.tasks {
+		e := &h.tasks[i]
+		if e.gone || !e.known || !e.pooled() && (e.task.Class != model.BE || !detail) {
+			continue
+		}
+		k, err := h.m.Counters(e.num)
+		if err != nil {
+			panic("a task that lives has counters: " + err.Error())
+		}
+		h.follow(e, k.UsageNsec)
+		if detail && e.pooled() {
+			p.Tasks = append(p.Tasks, model.TaskPulse{
+				Num: e.task.Num, Usage: model.Read(k.UsageNsec), Periods: model.Read(k.Periods), Throttled: model.Read(k.Throttled),
+			})
+		}
+	}
+	p.LCUsage = model.Read(h.pulsed.lc)
+	if detail {
+		p.BEUsage = model.Read(h.pulsed.be)
+	}
+}
+
+// pooled says whether a task is an LC task without CPUs of its own.
+func (e *entry) pooled() bool { return e.task.Class == model.LC && !e.task.Exclusive }
+
+// follow adds what a task used since it was last looked at to its class.
+func (h *Host) follow(e *entry, usage uint64) {
+	if !e.known {
+		return
+	}
+	switch {
+	case e.pooled():
+		h.pulsed.lc += usage - e.usage
+	case e.task.Class == model.BE:
+		h.pulsed.be += usage - e.usage
+	}
+	e.usage = usage
+}
