@@ -73,7 +73,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 		}
 	}
 	if t.Pulse {
-		if c.Host.Pulse(t.Detail, &c.pulse); len(c.pulse.Tasks) == 0 {
+		if c.Host.Pulse(c.Engine.NeedsDetail(c.Clock.MonoNsec()), &c.pulse); len(c.pulse.Tasks) == 0 {
 			c.pulse.Tasks = nil // as a record has it
 		}
 		c.in.Pulse = &c.pulse

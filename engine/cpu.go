@@ -113,6 +113,14 @@ func (e *Engine) cpuMode(in *Input, policy string, was *model.Mode) {
 	e.moved()
 }
 
+// NeedsDetail reports whether a pulse at a time should tell of each LC task: a period of the
+// pool is over, or somebody bursts.
+func (e *Engine) NeedsDetail(nowNsec int64) bool {
+	s, p := &e.State.CPU, &e.Params.CPU
+	return p.CPUPoolMode != model.ModeOff && s.CPUPool.Detail(&p.CPUPool, nowNsec) ||
+		p.BurstMode != model.ModeOff && s.Burst.Detail(&p.Burst, nowNsec)
+}
+
 // lookAround brings the view up to date.
 func (e *Engine) lookAround(in *Input) {
 	s, v := e.State, &e.cpu.view

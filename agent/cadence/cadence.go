@@ -17,8 +17,7 @@ const TickEvery = time.Second
 type Turn struct {
 	Mark    model.WindowMark // the edges of a sampling window; 0: no reading
 	Compare bool             // held knobs are compared with the kernel
-	Pulse   bool             // the fast reading is taken
-	Detail  bool             // and of each task
+	Pulse   bool             // the fast reading is taken; the engine says of what
 }
 
 // First is the turn that an agent begins with.
@@ -29,13 +28,12 @@ type Pace struct {
 	Duration  time.Duration // of a sampling window
 	Frequency time.Duration // one window in each
 	Pulse     time.Duration // between fast readings
-	Detail    time.Duration // between fast readings of each task
 }
 
 // Schedule says when the loop wakes up. All times are nanoseconds since its origin,
 // multiples of the periods, so that a late turn does not push the ones after it.
 type Schedule struct {
-	tick, duration, frequency, pulse, detail int64
+	tick, duration, frequency, pulse int64
 }
 
 // New returns the schedule of a pace (CPI2 section 3.1: windows of 10 seconds, one a
@@ -43,12 +41,11 @@ type Schedule struct {
 func New(p Pace) Schedule {
 	return Schedule{
 		tick: min(TickEvery, p.Duration).Nanoseconds(), duration: p.Duration.Nanoseconds(), frequency: p.Frequency.Nanoseconds(),
-		pulse: p.Pulse.Nanoseconds(), detail: p.Detail.Nanoseconds(),
+		pulse: p.Pulse.Nanoseconds(),
 	}
 }
 
-// Next returns the first turn after a time. Turns that were missed are not made up. Detail
-// comes with the first pulse after each multiple of its period.
+// Next returns the first turn after a time. Turns that were missed are not made up.
 func (s Schedule) Next(after int64) (at int64, t Turn) {
 	start := s.multiple(after, s.frequency, 0)
 	end := s.multiple(after, s.frequency, s.duration)
@@ -64,10 +61,7 @@ func (s Schedule) Next(after int64) (at int64, t Turn) {
 		t.Mark |= model.WindowEnd
 	}
 	t.Compare = at == tick || t.Mark != 0
-	if at == pulse {
-		t.Pulse = true
-		t.Detail = s.detail > 0 && at/s.detail > after/s.detail
-	}
+	t.Pulse = at == pulse
 	return at, t
 }
 

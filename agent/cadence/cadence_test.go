@@ -53,35 +53,26 @@ func TestScheduleBackToBack(t *testing.T) {
 	}
 }
 
-// TestSchedulePulses: fast readings between the seconds, one in each interval with detail; knobs are compared once a second all the same.
+// TestSchedulePulses: fast readings between the seconds; knobs are compared once a second all
+// the same.
 func TestSchedulePulses(t *testing.T) {
-	s := New(Pace{Duration: 10 * time.Second, Frequency: time.Minute, Pulse: 50 * time.Millisecond, Detail: 5 * time.Second})
-	pulses, details, compares := 0, 0, 0
+	s := New(Pace{Duration: 10 * time.Second, Frequency: time.Minute, Pulse: 50 * time.Millisecond})
+	pulses, compares := 0, 0
 	for at := int64(0); at < int64(time.Minute); {
 		next, turn := s.Next(at)
 		if next != at+50e6 || !turn.Pulse {
 			t.Fatalf("after %d comes %d with %+v", at, next, turn)
 		}
 		pulses++
-		if turn.Detail {
-			details++
-		}
 		if turn.Compare {
 			compares++
 		}
 		at = next
 	}
-	if pulses != 1200 || details != 12 || compares != 60 {
-		t.Errorf("%d pulses, %d with detail, %d compares; want 1200, 12, 60", pulses, details, compares)
+	if pulses != 1200 || compares != 60 {
+		t.Errorf("%d pulses, %d compares; want 1200, 60", pulses, compares)
 	}
-	if at, turn := s.Next(5_010e6); at != 5_050e6 || turn.Detail {
-		t.Errorf("after a detail: %d, %+v", at, turn)
-	}
-	if at, turn := s.Next(4_940e6); at != 4_950e6 || turn.Detail {
-		t.Errorf("before a detail: %d, %+v", at, turn)
-	}
-	every := New(Pace{Duration: time.Second, Frequency: time.Second, Pulse: 50 * time.Millisecond, Detail: 50 * time.Millisecond})
-	if _, turn := every.Next(0); !turn.Detail {
-		t.Error("no detail where every pulse has it")
+	if at, turn := s.Next(5_010e6); at != 5_050e6 || turn.Compare {
+		t.Errorf("after a late turn: %d, %+v", at, turn)
 	}
 }

@@ -106,6 +106,7 @@ func (c *Config) cpuParams() engine.CPUParams {
 	q.GiveBackNsec, q.EarlyUtilisation, q.EarlyNsec = p.GiveBack.Nanoseconds(), p.EarlyUtilisation, p.Early.Nanoseconds()
 	r := &out.Burst
 	r.Bucket, r.UserSpace, r.MaxRaise, r.MinRaise, r.MaxOverspend = b.Bucket, b.UserSpace, b.MaxRaise, b.MinRaise, b.MaxOverspend
+	r.LateNsec = 2 * c.Agent.Pulse.Nanoseconds()
 	r.NearShare, r.QuietNsec, r.RestNsec, r.MaxWritesPerSec = b.NearShare, b.Quiet.Nanoseconds(), b.Rest.Nanoseconds(), b.MaxWritesPerSec
 	return out
 }
@@ -121,14 +122,8 @@ func (c *Config) Pace() cadence.Pace {
 	if c.CPUSet.Mode != off || c.CPUPool.Mode != off || c.Burst.Mode != off {
 		p.Pulse = cadence.TickEvery
 	}
-	if c.CPUPool.Mode != off || c.Burst.Mode != off {
-		p.Detail = c.CPUPool.Interval
-	}
 	if c.CPUSet.Mode == enforce || buckets {
 		p.Pulse = c.Agent.Pulse
-	}
-	if buckets {
-		p.Detail = p.Pulse
 	}
 	return p
 }

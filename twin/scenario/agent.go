@@ -97,7 +97,7 @@ func (s *shell) tick(t cadence.Turn) (*engine.Output, error) {
 		s.in.MonoNsec = s.snap.MonoNsec
 	}
 	if t.Pulse {
-		s.bed.Pulse(t.Detail, &s.pulse)
+		s.bed.Pulse(s.engine.NeedsDetail(now), &s.pulse)
 		s.in.Pulse = &s.pulse
 	}
 	s.in.Knobs = s.in.Knobs[:0]
