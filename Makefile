@@ -34,7 +34,7 @@ FORCE     ?=
 SEEDS     ?= 1..2000
 
 # Code that touches no kernel state, which other tests on the machine could disturb.
-PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/match/... ./agent/config/...
+PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/glob/... ./node/source/... ./node/match/... ./agent/config/...
 
 # The rig: which kernel its guests run, on which machine, and which tests.
 KERNEL  ?= 6.12

@@ -88,7 +88,10 @@ func (l *loop) end(err error) error {
 	back := l.screen.close
 	if l.busy {
 		select {
-		case <-l.wrote:
+		case e := <-l.wrote:
+			if err == nil && !lost(e) {
+				err = e
+			}
 		case <-time.After(unblock):
 			back = func() error { return l.screen.restore(nil) }
 		}

@@ -107,6 +107,9 @@ type Limiter interface {
 	// ChangeCPUMax is WriteCPUMax for who has just read what is there: it reads nothing
 	// where it need not. Who was wrong about from may meet a refusal half way.
 	ChangeCPUMax(path string, from, to CPUMax) error
+	// OpenCPUMax opens the limit of ReadCPUMax for repeated reading. It takes 3 descriptors
+	// (2 on v2).
+	OpenCPUMax(path string) (CPUMaxReader, error)
 	// CapAbove returns the least limit among the groups above, which bounds what the
 	// group may use, and whose it is; no quota and "" when there is none. On v1 the
 	// kernel refuses a greater limit than that, on v2 it has no effect.
@@ -148,6 +151,32 @@ type Placer interface {
 	// PlacesBelow returns the paths of all groups below path in the hierarchy of the
 	// cpuset controller, sorted.
 	PlacesBelow(path string) ([]string, error)
+	// OpenCPUs opens the list of ReadCPUs for repeated reading. It takes a descriptor.
+	OpenCPUs(path string) (CPUList, error)
+}
+
+// CPUMaxReader is one group's bandwidth limit. It stays bound to the directory that it was
+// opened on: when that is gone every read returns ErrVanished. To read it is a tenth of the
+// cost of ReadCPUMax. It is not safe for concurrent use.
+type CPUMaxReader interface {
+	// Inode returns the inode number of that directory.
+	Inode() uint64
+	// Read returns the limit. The files are read one after the other.
+	Read() (CPUMax, error)
+	// Close lets go of the descriptors.
+	Close() error
+}
+
+// CPUList is one group's cpuset.cpus. It stays bound to the directory that it was opened
+// on: when that is gone every read returns ErrVanished. To read it is a tenth of the cost of
+// ReadCPUs. It is not safe for concurrent use.
+type CPUList interface {
+	// Inode returns the inode number of that directory.
+	Inode() uint64
+	// Read returns the list in the kernel's format, without the newline.
+	Read() (string, error)
+	// Close lets go of the descriptor.
+	Close() error
 }
 
 // Maker makes groups and fills them: for labs and tests, on groups and processes of

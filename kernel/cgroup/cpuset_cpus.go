@@ -25,6 +25,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // ReadCPUs returns the group's cpuset.cpus.
@@ -75,6 +77,62 @@ func (d *V1) PlacesBelow(path string) ([]string, error) {
 	return found, nil
 }
 
+// OpenCPUs implements Driver.
+func (d *V1) OpenCPUs(path string) (CPUList, error) {
+	dir, err := d.file(CPUSet, path, "")
+	if err != nil {
+		return nil, fmt.Errorf("open cpuset.cpus of cgroup %s: %w", path, err)
+	}
+	return openCPUs(d.fs, dir, path, d.wrap)
+}
+
+// cpuList is an open cpuset.cpus.
+type cpuList struct {
+	file  hostfs.File
+	inode uint64
+	path  string // of the group
+	wrap  func(op, path string, err error) error
+	buf   []byte
+}
+
+// openCPUs makes sure that the list belongs to the directory that it is known by.
+func openCPUs(fs hostfs.FS, dir, path string, wrap func(op, path string, err error) error) (CPUList, error) {
+	const op = "open cpuset.cpus of"
+	before, err := fs.Inode(dir)
+	if err != nil {
+		return nil, wrap(op, path, err)
+	}
+	file, err := fs.Open(dir + "/cpuset.cpus")
+	if err != nil {
+		return nil, wrap(op, path, err)
+	}
+	after, err := fs.Inode(dir)
+	switch {
+	case err != nil:
+		err = wrap(op, path, err)
+	case after != before:
+		err = fmt.Errorf("%s cgroup %s: %w: replaced meanwhile", op, path, ErrVanished)
+	default:
+		return &cpuList{file: file, inode: before, path: path, wrap: wrap}, nil
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+// Inode implements CPUList.
+func (l *cpuList) Inode() uint64 { return l.inode }
+
+// Read implements CPUList.
+func (l *cpuList) Read() (string, error) {
+	var err error
+	if l.buf, err = l.file.ReadAll(l.buf); err != nil {
+		return "", l.wrap("read cpuset.cpus of", l.path, err)
+	}
+	return string(bytes.TrimSuffix(l.buf, []byte("\n"))), nil
+}
+
+// Close implements CPUList.
+func (l *cpuList) Close() error { return l.file.Close() }
+
 func (d *V1) readLine(path, name string) (string, error) {
 	data, err := d.read(CPUSet, path, name)
 	if err != nil {
@@ -88,6 +146,15 @@ func (d *V2) PlaceInode(path string) (uint64, error) { return d.Inode(path) }
 
 // PlacesBelow implements Driver.
 func (d *V2) PlacesBelow(path string) ([]string, error) { return d.Descendants(path) }
+
+// OpenCPUs implements Driver.
+func (d *V2) OpenCPUs(path string) (CPUList, error) {
+	dir, err := d.file(path, "")
+	if err != nil {
+		return nil, fmt.Errorf("open cpuset.cpus of cgroup %s: %w", path, err)
+	}
+	return openCPUs(d.fs, dir, path, d.wrap)
+}
 
 // ReadCPUs implements Driver.
 func (d *V2) ReadCPUs(path string) (string, error) { return d.readLine(path, "cpuset.cpus") }

@@ -321,21 +321,21 @@ func TestLimitSince(t *testing.T) {
 	}
 }
 
-// On the real kernel: 20 ms of each 100 ms are seen as such, and not as steps.
-func TestKernelRecord(t *testing.T) {
+// ownGroup makes a cgroup of the test's own.
+func ownGroup(t *testing.T) (root hostfs.FS, d cgroup.Driver, path string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("making cgroups takes root")
 	}
-	root := hostfs.NewRoot("/")
+	root = hostfs.NewRoot("/")
 	mounts, err := cgroup.Discover(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := cgroup.Open(root, mounts)
-	if err != nil {
+	if d, err = cgroup.Open(root, mounts); err != nil {
 		t.Skipf("no cgroups that are driven: %v", err)
 	}
-	path := fmt.Sprintf("/commensal-test-%d-cputrace", os.Getpid())
+	path = fmt.Sprintf("/commensal-test-%d-cputrace", os.Getpid())
 	if err := d.Mkdir(path); err != nil {
 		t.Fatal(err)
 	}
@@ -350,6 +350,12 @@ func TestKernelRecord(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return root, d, path
+}
+
+// On the real kernel: 20 ms of each 100 ms are seen as such, and not as steps.
+func TestKernelRecord(t *testing.T) {
+	root, d, path := ownGroup(t)
 	if _, err := Record(context.Background(), root, path, 5*time.Millisecond); !errors.Is(err, ErrIdle) {
 		t.Errorf("an empty cgroup: %v", err)
 	}

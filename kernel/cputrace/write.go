@@ -13,9 +13,11 @@ import (
 // begin with "#" are comments, and say how it was taken.
 func (r *Recording) Write(w io.Writer) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "# CPU use by the millisecond: each line is the CPU time, in milliseconds, used in one millisecond.\n")
-	for _, line := range r.Facts() {
-		fmt.Fprintf(out, "# %s\n", line)
+	head := append([]string{"CPU use by the millisecond: each line is the CPU time, in milliseconds, used in one millisecond."}, r.Facts()...)
+	for _, line := range head {
+		if _, err := fmt.Fprintf(out, "# %s\n", line); err != nil {
+			return fmt.Errorf("write the trace: %w", err)
+		}
 	}
 	var buf []byte
 	for _, v := range r.UsedNsec {

@@ -22,8 +22,5 @@ func arms() []Arm { return []Arm{ArmAlone, ArmNone, ArmIdle, ArmShares, ArmOurs}
 // leastShares is what (d) gives batch work, the least that cgroup v1 takes.
 const leastShares = 2
 
-// twinArms are those of a table of the twin.
-func twinArms() []Arm { return append(arms(), ArmSwift, ArmOracle) }
-
 // byAgent says whether the agent runs in an arm.
 func (a Arm) byAgent() bool { return a == ArmOurs || a == ArmSwift }

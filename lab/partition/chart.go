@@ -10,16 +10,23 @@ import (
 // what their clients see of it.
 func (t *TwinTable) Chart() report.Chart {
 	n := min(len(t.shape.cpus), t.day)
-	wants, has := steps{}, steps{}
-	at := 0
+	wants := steps{}
 	for second := range n {
 		wants.to(float64(second), t.shape.cpus[second])
-		for ; at < len(t.sizes) && t.sizes[at].nsec < int64(second+1)*1e9; at++ {
-			has.to(float64(t.sizes[at].nsec)/1e9, float64(t.sizes[at].value.CPUs.Len()))
+	}
+	wants.end(float64(n))
+	series := []report.Series{{Name: "LC wants", Role: report.Victim, X: wants.x, Y: wants.y}}
+	for row := range t.sizes {
+		has := steps{}
+		for _, w := range t.sizes[row] {
+			if at := float64(w.nsec) / 1e9; at < float64(n) {
+				has.to(at, float64(w.value.CPUs.Len()))
+			}
+		}
+		if has.end(float64(n)); len(has.x) > 0 {
+			series = append(series, report.Series{Name: "LC has, " + string(t.Rows[row].Arm), Role: report.Other, X: has.x, Y: has.y})
 		}
 	}
-	has.end(float64(n))
-	wants.end(float64(n))
 	tail := func(arm Arm, role report.Role) report.Series {
 		s := report.Series{Name: string(arm), Role: role}
 		for second, v := range t.find(arm).tail[:min(n, len(t.find(arm).tail))] {
@@ -31,13 +38,10 @@ func (t *TwinTable) Chart() report.Chart {
 		Title:    "The CPUs of LC follow its load; BE has the rest",
 		Subtitle: fmt.Sprintf("%d CPUs on the twin, %s", t.CPUs, t.What),
 		YLabel:   "CPUs",
-		Series: []report.Series{
-			{Name: "LC's CPUs", Role: report.Other, X: has.x, Y: has.y},
-			{Name: "LC wants", Role: report.Victim, X: wants.x, Y: wants.y},
-		},
+		Series:   series,
 		Lower: &report.Panel{
 			YLabel: fmt.Sprintf("p99 of %s, each second, ms", services()[0].program), LogY: true,
-			Series: []report.Series{tail(ArmNone, report.Antagonist), tail(ArmOurs, report.Victim), tail(ArmAlone, report.Bystander)},
+			Series: []report.Series{tail(ArmNone, report.Antagonist), tail(ArmSwift, report.Other), tail(ArmOurs, report.Victim), tail(ArmAlone, report.Bystander)},
 		},
 	}
 }

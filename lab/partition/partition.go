@@ -38,7 +38,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	if !o.HostOnly {
 		size := sizeOfTwin(o.Quick)
-		fmt.Fprintf(o.Log, "twin: %d machines, %d arms, %.0f minutes each\n", len(twinTables()), len(twinArms()), size.length.Minutes())
+		fmt.Fprintf(o.Log, "twin: %d tables of %d arms and more, %.0f minutes each\n", len(twinTables()), len(arms()), size.length.Minutes())
 		var err error
 		if r.Twin, err = playTwin(ctx, o, size); err != nil {
 			return nil, err

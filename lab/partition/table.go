@@ -90,9 +90,7 @@ func (r *Result) sectionTwin() report.Section {
 	for i := range r.Twin {
 		s.Tables = append(s.Tables, r.Twin[i].table(), r.Twin[i].services())
 	}
-	if t := &r.Twin[0]; len(t.sizes) > 0 {
-		s.Charts = append(s.Charts, t.Chart())
-	}
+	s.Charts = append(s.Charts, r.Twin[0].Chart())
 	return s
 }
 

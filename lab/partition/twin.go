@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -315,7 +316,7 @@ func growth(list []write, step int64, had int, want float64) (first, enough numb
 			continue
 		}
 		n := w.value.CPUs.Len()
-		if first != first && n > had { //nolint:gocritic,staticcheck // NaN
+		if math.IsNaN(float64(first)) && n > had {
 			first = msecBetween(step, w.nsec)
 		}
 		if float64(n) >= want {

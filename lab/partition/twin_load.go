@@ -3,8 +3,6 @@ package partition
 import (
 	"math"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"time"
 
 	"github.com/commensal-io/commensal/model"

@@ -27,8 +27,9 @@ type TwinTable struct {
 	Rows    []TwinRow `json:"rows"`
 
 	shape shape
-	day   int     // seconds
-	sizes []write // of the services' CPUs in (e)
+	day   int // seconds
+	arms  []Arm
+	sizes [][]write // by row: of the services' CPUs, where an agent sets them
 }
 
 // twinSize is how much is played.
@@ -43,12 +44,19 @@ func sizeOfTwin(quick bool) twinSize {
 
 // twinTables are the machines that are played. The first one is judged.
 func twinTables() []TwinTable {
-	return []TwinTable{
+	list := []TwinTable{
 		{What: "64 cores without SMT, batch work that leaves cache and memory alone", Threads: 1, Batch: quietBatch, Sockets: cpuset.Spread},
 		{What: "the same with two threads to a core", Threads: 2, Batch: quietBatch, Sockets: cpuset.Spread},
 		{What: "64 cores without SMT, batch work that wants cache and memory, spread over the sockets", Threads: 1, Batch: loudBatch, Sockets: cpuset.Spread},
 		{What: "the same, gathered on one socket", Threads: 1, Batch: loudBatch, Sockets: cpuset.Gather},
 	}
+	for i := range list {
+		list[i].arms = append(arms(), ArmSwift)
+	}
+	// The oracle knows what the load takes on a CPU of its own, and nothing of siblings or of
+	// what batch work does to the memory.
+	list[0].arms = append(list[0].arms, ArmOracle)
+	return list
 }
 
 // twinPulse is the agent's own default.
@@ -111,19 +119,24 @@ func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error
 	tables := twinTables()
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	errs := make([]error, len(tables)*len(twinArms()))
+	var mu sync.Mutex
+	var errs []error
 	for t := range tables {
 		table := &tables[t]
 		table.shape = newShape(o.Seed, size.length, size.day)
 		table.day = int(size.day.Seconds())
 		table.Minutes = size.length.Minutes()
 		table.CPUs = 64 * table.Threads
-		table.Rows = make([]TwinRow, len(twinArms()))
-		for a, arm := range twinArms() {
+		table.Rows, table.sizes = make([]TwinRow, len(table.arms)), make([][]write, len(table.arms))
+		for a, arm := range table.arms {
 			wg.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				errs[t*len(twinArms())+a] = table.play(ctx, o, a, arm)
+				if err := table.play(ctx, o, a, arm); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
 			})
 		}
 	}
@@ -151,8 +164,8 @@ func (t *TwinTable) play(ctx context.Context, o Options, a int, arm Arm) error {
 		return fmt.Errorf("partition: twin, %s: %w", arm, err)
 	}
 	t.Rows[a] = *row
-	if arm == ArmOurs {
-		t.sizes = r.placed()
+	if arm.byAgent() {
+		t.sizes[a] = r.placed()
 	}
 	return nil
 }

@@ -27,9 +27,9 @@ const (
 	goalSurge = 0.10
 )
 
-// noisyShare is the share of the machine's CPUs beside the instances' that makes a run on a
-// host say nothing when it misses a goal: half as much again as the instances leave idle
-// would be needed to touch them, but bursts meet bursts.
+// noisyShare is the share of the machine's CPUs, used by others than the instances, above
+// which a goal that was missed says nothing: a burst wants all CPUs for some milliseconds,
+// and waits for whoever has them.
 const noisyShare = 0.15
 
 const (

@@ -84,7 +84,7 @@ func playSurge(ctx context.Context, o *Options, machines int) (*Surge, error) {
 	arms := surgeArms()
 	runs, err := each(ctx, o.workers(), machines*len(arms), func(i int) ([]surgeWindow, error) {
 		arm := arms[i/machines]
-		return surgeMachine(arm.kernel, arm.column, o.Seed<<16+uint64(i%machines))
+		return surgeMachine(ctx, arm.kernel, arm.column, o.Seed<<16+uint64(i%machines))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("throttle: surge: %w", err)
@@ -104,7 +104,7 @@ type surgeWindow struct {
 }
 
 // surgeMachine plays one machine.
-func surgeMachine(k machine.Kernel, c Column, seed uint64) ([]surgeWindow, error) {
+func surgeMachine(ctx context.Context, k machine.Kernel, c Column, seed uint64) ([]surgeWindow, error) {
 	load := surgeWorkload()
 	list := load.Draw(seed, 0)
 	sim, err := newSimulation(load.server(k), list, c, surgeEnd, seed)
@@ -127,7 +127,7 @@ func surgeMachine(k machine.Kernel, c Column, seed uint64) ([]surgeWindow, error
 				return nil, err
 			}
 		}
-		if err := sim.until(at.Nanoseconds()); err != nil {
+		if err := sim.until(ctx, at.Nanoseconds()); err != nil {
 			return nil, err
 		}
 		if at%windowTime != 0 {

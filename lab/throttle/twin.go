@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
@@ -109,15 +111,10 @@ type simulation struct {
 	changes  []change  // that are still to come
 	perSec   []float64 // by instance: the rate now, before growth
 	growth   []float64 // by instance: a factor on its load
-	engine   *engine.Engine
+	core     *agent.Core
 	schedule cadence.Schedule
 	at       int64 // of the agent's next turn
 	turn     cadence.Turn
-
-	in      engine.Input
-	snap    model.Snapshot
-	pulse   model.Pulse
-	results []model.Result
 }
 
 // newSimulation starts the instances under their quotas, with the agent of a column, for at
@@ -150,18 +147,22 @@ func newSimulation(c machine.Config, list []Instance, col Column, length time.Du
 	if err != nil {
 		return nil, err
 	}
-	s.engine, s.schedule, s.turn = engine.New(conf.Params("twin")), cadence.New(conf.Pace()), cadence.First()
+	s.core = agent.NewCore(agent.Parts{
+		Host: s.host, Engine: engine.New(conf.Params("twin")), Clock: s, KillSwitch: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
+	})
+	s.schedule, s.turn = cadence.New(conf.Pace()), cadence.First()
 	return s, nil
 }
 
-// until plays until a time, with the agent's turns at theirs.
-func (s *simulation) until(nsec int64) error {
+// until plays until a time, with the agent's turns at theirs, or until the context ends.
+func (s *simulation) until(ctx context.Context, nsec int64) error {
 	m := s.host.Machine()
 	for m.NowNsec() < nsec {
 		if m.NowNsec() >= s.at {
-			if err := s.tick(); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
+			s.core.Turn(s.turn)
 			s.at, s.turn = s.schedule.Next(m.NowNsec())
 		}
 		next := min(nsec, s.at)
@@ -186,30 +187,11 @@ func (s *simulation) setRate(i int) error {
 	return s.host.Machine().SetRate(s.phys[i], s.perSec[i]*s.growth[i])
 }
 
-// tick is one turn of the agent: observe, step, apply.
-func (s *simulation) tick() error {
-	now := s.host.Machine().NowNsec()
-	s.in.Seq++
-	s.in.Snapshot, s.in.Pulse, s.in.MonoNsec, s.in.WallNsec = nil, nil, now, twin.EpochNsec+now
-	if s.turn.Mark != 0 {
-		if err := s.host.Observe(s.turn.Mark, &s.snap); err != nil {
-			return fmt.Errorf("observe: %w", err)
-		}
-		s.in.Snapshot = &s.snap
-	}
-	if s.turn.Pulse {
-		s.host.Pulse(s.turn.Detail, &s.pulse)
-		s.in.Pulse = &s.pulse
-	}
-	s.in.Knobs = s.in.Knobs[:0]
-	if s.turn.Compare {
-		s.in.Knobs = s.host.Knobs(s.in.Knobs)
-	}
-	s.in.Results, s.results = s.results, s.in.Results[:0]
-	out := s.engine.Step(&s.in)
-	s.results = s.host.Apply(out.Changes, s.results[:0])
-	return nil
-}
+// MonoNsec and WallNsec make the simulation the agent's clock.
+func (s *simulation) MonoNsec() int64 { return s.host.Machine().NowNsec() }
+
+// WallNsec implements linux.Clock.
+func (s *simulation) WallNsec() int64 { return twin.EpochNsec + s.MonoNsec() }
 
 // read takes a reading, as one of a host.
 func (s *simulation) read() (Reading, error) {
@@ -250,7 +232,7 @@ func (o *Options) twinTimes() twinTimes {
 	case o.twin.rounds > 0:
 		return o.twin
 	case o.Quick:
-		return twinTimes{rounds: 1, lead: 180 * time.Second, measure: 30 * time.Second, bucket: 30 * time.Second, machines: 6}
+		return twinTimes{rounds: 1, lead: 120 * time.Second, measure: 20 * time.Second, bucket: 30 * time.Second, machines: 4}
 	}
 	return twinTimes{rounds: 3, lead: 180 * time.Second, measure: 60 * time.Second, bucket: 120 * time.Second, machines: 20}
 }
@@ -285,7 +267,7 @@ func playTwin(ctx context.Context, o *Options) (*Twin, error) {
 	fmt.Fprintf(o.Log, "the twin: %d instances, %d machines of 64 cores\n", t.Load.Instances, len(jobs))
 	blocks, err := each(ctx, o.workers(), len(jobs), func(i int) (*Block, error) {
 		j := jobs[i]
-		return simulateBlock(&t.Load, times, j.kernel, j.column, j.round, o.Seed)
+		return simulateBlock(ctx, &t.Load, times, j.kernel, j.column, j.round, o.Seed)
 	})
 	if err != nil {
 		return nil, err
@@ -329,13 +311,13 @@ func byDesign(list []Instance, n int) []int {
 }
 
 // simulateBlock plays one column once. What comes when depends on seed and round alone.
-func simulateBlock(load *Workload, times twinTimes, k machine.Kernel, c Column, round int, seed uint64) (*Block, error) {
+func simulateBlock(ctx context.Context, load *Workload, times twinTimes, k machine.Kernel, c Column, round int, seed uint64) (*Block, error) {
 	list := load.Draw(seed, uint64(round))
 	s, err := newSimulation(load.server(k), list, c, times.lead+times.measure, seed<<8+uint64(round))
 	if err != nil {
 		return nil, fmt.Errorf("throttle: the twin: %w", err)
 	}
-	if err := s.until(times.lead.Nanoseconds()); err != nil {
+	if err := s.until(ctx, times.lead.Nanoseconds()); err != nil {
 		return nil, err
 	}
 	b := &Block{Column: c, Round: round, Instances: make([]InstanceBlock, len(list))}
@@ -345,7 +327,7 @@ func simulateBlock(load *Workload, times twinTimes, k machine.Kernel, c Column, 
 			return nil, err
 		}
 	}
-	readings, err := s.sample(times.measure)
+	readings, err := s.sample(ctx, times.measure)
 	if err != nil {
 		return nil, err
 	}
@@ -365,12 +347,12 @@ func simulateBlock(load *Workload, times twinTimes, k machine.Kernel, c Column, 
 }
 
 // sample reads every five periods for so long; the throttling counts every 5 s.
-func (s *simulation) sample(length time.Duration) ([]Reading, error) {
+func (s *simulation) sample(ctx context.Context, length time.Duration) ([]Reading, error) {
 	moment := momentPeriods * time.Duration(s.list[0].PeriodUsec) * time.Microsecond
 	begin := s.host.Machine().NowNsec()
 	var list []Reading
 	for at := time.Duration(0); at <= length; at += moment {
-		if err := s.until(begin + int64(at)); err != nil {
+		if err := s.until(ctx, begin+int64(at)); err != nil {
 			return nil, err
 		}
 		r, err := s.read()

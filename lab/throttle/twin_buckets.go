@@ -25,7 +25,7 @@ func twinKs() []float64 { return []float64{0, 0.5, 1, 2, 3, 4, 6, 8, 10} }
 func twinBuckets(ctx context.Context, o *Options, length time.Duration) ([]Bucket, error) {
 	ks, rates := twinKs(), twinRates()
 	points, err := each(ctx, o.workers(), len(ks)*len(rates), func(i int) (bucketPoint, error) {
-		return playBucket(ks[i/len(rates)], rates[i%len(rates)], length, o.Seed)
+		return playBucket(ctx, ks[i/len(rates)], rates[i%len(rates)], length, o.Seed)
 	})
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ type bucketPoint struct {
 }
 
 // playBucket plays one service with one bucket at one rate.
-func playBucket(k, rate float64, length time.Duration, seed uint64) (p bucketPoint, err error) {
+func playBucket(ctx context.Context, k, rate float64, length time.Duration, seed uint64) (p bucketPoint, err error) {
 	in := Instance{
 		Name: "app", QuotaUsec: bucketQuotaUsec, PeriodUsec: 100_000, Threads: 4, RequestMsec: 1,
 		SpikeMsec: bucketSpikeMsec, SpikesPerSec: rate, CPUs: bucketBase + rate*bucketSpikeMsec/1000, Seed: seed,
@@ -65,7 +65,7 @@ func playBucket(k, rate float64, length time.Duration, seed uint64) (p bucketPoi
 	if err := m.SetCPUMax(num, limit); err != nil {
 		return p, fmt.Errorf("throttle: %w", err)
 	}
-	if err := sim.until(length.Nanoseconds()); err != nil {
+	if err := sim.until(ctx, length.Nanoseconds()); err != nil {
 		return p, err
 	}
 	counters, err := m.Counters(num)

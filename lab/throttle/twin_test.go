@@ -24,7 +24,7 @@ func TestTwinMeetsGoals(t *testing.T) {
 	load, times := small(), twinTimes{rounds: 2, lead: 20 * time.Second, measure: 20 * time.Second}
 	play := func(workers int) []*Block {
 		list, err := each(context.Background(), workers, 4, func(i int) (*Block, error) {
-			return simulateBlock(&load, times, machine.AnyBurst, []Column{Default, All}[i%2], i/2, 1)
+			return simulateBlock(context.Background(), &load, times, machine.AnyBurst, []Column{Default, All}[i%2], i/2, 1)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestTwinMainline(t *testing.T) {
 	load, times := small(), twinTimes{rounds: 1, lead: 40 * time.Second, measure: 20 * time.Second}
 	got := map[Column]Summary{}
 	for _, c := range columns() {
-		b, err := simulateBlock(&load, times, machine.Mainline, c, 0, 1)
+		b, err := simulateBlock(context.Background(), &load, times, machine.Mainline, c, 0, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

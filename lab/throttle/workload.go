@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Workload is what the instances of one pool do, as sections 4.1 and 4.1's "Parameter
+// Workload is what the instances of one pool do, as section 4.1 and its part "Parameter
 // tuning" describe it: each uses far less than its quota on average, and most have spikes
 // of at most 100 ms from time to time.
 type Workload struct {
@@ -24,12 +24,14 @@ type Workload struct {
 	PeriodUsec  int64   `json:"period_usec"`
 	// SpikeShare is the share of the CPU time that comes in spikes; each bursty instance has
 	// between SpikesLeast and SpikesMost of them a second.
-	SpikeShare              float64 `json:"spike_share"`
-	SpikesLeast, SpikesMost float64
+	SpikeShare  float64 `json:"spike_share"`
+	SpikesLeast float64 `json:"spikes_per_sec_least"`
+	SpikesMost  float64 `json:"spikes_per_sec_most"`
 }
 
-// hostWorkload is sized for a machine with so many CPUs: a fifteenth of them in an
-// instance's spike, quotas that fill the machine, and a third of it in use.
+// hostWorkload is sized for a machine with so many CPUs: quotas that fill it, with about 30 %
+// of it in use once the processes' own cost is added, and spikes of about one and a half
+// quotas.
 func hostWorkload(cpus int) Workload {
 	return Workload{
 		Instances: 20, Steady: 5, PoolCPUs: float64(cpus), Utilisation: 0.27, Spread: 0.25,

@@ -17,6 +17,7 @@ type limiter interface {
 	Inode(path string) (uint64, error)
 	ReadCPUMax(path string) (cgroup.CPUMax, error)
 	ChangeCPUMax(path string, from, to cgroup.CPUMax) error
+	OpenCPUMax(path string) (cgroup.CPUMaxReader, error)
 	CapAbove(path string) (at string, v cgroup.CPUMax, err error)
 	Delegated(path string) (bool, error)
 	Descendants(path string) ([]string, error)
@@ -42,6 +43,7 @@ type bandwidth struct {
 	flat      bool                // v2
 	caps      map[string]capAbove // by path of the group above, of this batch
 	delegated map[uint64]bool     // by inode
+	kept      keeper[cgroup.CPUMaxReader]
 }
 
 // capAbove is the least limit from a group upwards.
@@ -60,10 +62,22 @@ func (b *bandwidth) begin() {
 	}
 }
 
-func (b *bandwidth) inode(path string) (uint64, error) { return b.cg.Inode(path) }
+func (b *bandwidth) keep(path string) { b.kept.keep(path, b.cg.OpenCPUMax) }
+func (b *bandwidth) drop(path string) { b.kept.drop(path) }
+
+func (b *bandwidth) inode(path string) (uint64, error) {
+	if _, inode, ok := readKept(&b.kept, path, cgroup.CPUMaxReader.Read); ok {
+		return inode, nil
+	}
+	return b.cg.Inode(path)
+}
 
 func (b *bandwidth) read(path string) (model.Setting, error) {
-	v, err := b.cg.ReadCPUMax(path)
+	v, _, ok := readKept(&b.kept, path, cgroup.CPUMaxReader.Read)
+	var err error
+	if !ok {
+		v, err = b.cg.ReadCPUMax(path)
+	}
 	return model.Bandwidth(model.CPUMax(v)), err
 }
 

@@ -78,7 +78,7 @@ func (k *Knobs) prepare(o op) *job {
 	j.res = model.Result{Seq: o.change.Seq, Task: o.task.Num, Found: model.Setting{Knob: j.kind}, Now: model.Setting{Knob: j.kind}}
 	switch o.change.Kind {
 	case model.Disown:
-		delete(k.held, heldKey{o.task.Path, j.kind})
+		k.letGo(o.task.Path, j.kind)
 		k.prepareBack(j, k.j.Of(o.task.Path, j.kind))
 	case model.Release:
 		k.prepareRelease(j)
@@ -289,6 +289,7 @@ func (k *Knobs) finish(j *job) {
 		return
 	}
 	j.res.Kind = model.Applied
+	k.kinds[j.kind].keep(j.task.Path)
 	k.held[heldKey{j.task.Path, j.kind}] = &holding{
 		told: j.res.Now, now: j.res.Now, journaled: j.journaled || len(j.plan) > 0,
 	}

@@ -20,6 +20,9 @@ import (
 type knob interface {
 	// begin forgets what was read of the machine around the tasks: a batch begins.
 	begin()
+	// keep may hold files of a task open from one change to the next, until drop.
+	keep(path string)
+	drop(path string)
 	// inode tells a cgroup from one that is made anew at its path, in the hierarchy that
 	// has the knob.
 	inode(path string) (uint64, error)
@@ -155,8 +158,21 @@ func limitAt(limits []journal.Limit, path string, inode uint64) *journal.Limit {
 // disown forgets a task's knob where a stranger wrote it: his setting is left as it is,
 // and what we changed below it is put back where it is still ours.
 func (k *Knobs) disown(task string, kind model.KnobKind) {
-	delete(k.held, heldKey{task, kind})
+	k.letGo(task, kind)
 	k.restore(k.j.Of(task, kind))
+}
+
+// letGo ends a hold that the caller was told of.
+func (k *Knobs) letGo(task string, kind model.KnobKind) {
+	delete(k.held, heldKey{task, kind})
+	k.kinds[kind].drop(task)
+}
+
+// close lets go of open files and leaves what is held as it is.
+func (k *Knobs) close() {
+	for key := range k.held {
+		k.kinds[key.knob].drop(key.task)
+	}
 }
 
 // maxCompared bounds how many knobs one comparison reads: with a cpuset policy every task
@@ -167,6 +183,7 @@ const maxCompared = 16
 // compare appends what held knobs say now: all of a few, of many as many as maxCompared, in
 // turns. tasks are in order.
 func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobReading {
+	k.begin() // CPUs may have gone offline since the last batch
 	n := 0
 	for _, h := range k.held {
 		if h.journaled {

@@ -139,6 +139,9 @@ func (h *Host) Close() error {
 	if h.delay != nil && h.opt.Delay == nil {
 		errs = append(errs, h.delay.Close())
 	}
+	if h.knobs != nil {
+		h.knobs.close()
+	}
 	for _, w := range h.tasks {
 		errs = append(errs, w.close())
 	}
@@ -153,11 +156,11 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 		}
 		return dst
 	}
-	h.ops = h.ops[:0]
+	h.ops, h.nested.spared = h.ops[:0], h.nested.spared[:0]
 	for i := range changes {
 		c := &changes[i]
 		if w := h.find(c.Task); w != nil {
-			h.ops = append(h.ops, op{c, &w.task})
+			h.ops = append(h.ops, op{h.nested.spare(c, &w.task), &w.task})
 		} else {
 			dst = h.gone(c, dst)
 		}
@@ -165,8 +168,10 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 	from := len(dst)
 	dst = h.knobs.apply(h.ops, dst)
 	for i := from; i < len(dst); i++ {
-		if r := &dst[i]; r.Kind == model.Refused {
-			h.askLimit(h.find(r.Task)) // the controller may be gone
+		r := &dst[i]
+		w := h.find(r.Task)
+		if h.nested.answer(r, &w.task); r.Kind == model.Refused {
+			h.askLimit(w) // the controller may be gone
 		}
 	}
 	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec()))

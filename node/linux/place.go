@@ -23,6 +23,7 @@ type placer interface {
 	ReadCPUs(path string) (string, error)
 	ReadEffectiveCPUs(path string) (string, error)
 	WriteCPUs(path, list string) error
+	OpenCPUs(path string) (cgroup.CPUList, error)
 }
 
 // partitioner is a driver of groups that can own CPUs (v2).
@@ -57,6 +58,7 @@ type place struct {
 
 	now   machineCPUs // of this batch
 	known bool
+	kept  keeper[cgroup.CPUList]
 	gone  model.CPUSet            // CPUs that were offline at any look
 	above map[string]model.CPUSet // CPUs of groups above tasks, of this batch
 }
@@ -117,10 +119,23 @@ func (p *place) look() error {
 	return nil
 }
 
-func (p *place) inode(path string) (uint64, error) { return p.cg.PlaceInode(path) }
+func (p *place) keep(path string) { p.kept.keep(path, p.cg.OpenCPUs) }
+func (p *place) drop(path string) { p.kept.drop(path) }
+
+func (p *place) inode(path string) (uint64, error) {
+	if _, inode, ok := readKept(&p.kept, path, cgroup.CPUList.Read); ok {
+		return inode, nil
+	}
+	return p.cg.PlaceInode(path)
+}
 
 func (p *place) read(path string) (model.Setting, error) {
-	cpus, err := readCPUs(path, p.cg.ReadCPUs)
+	cpus, err := readCPUs(path, func(path string) (string, error) {
+		if text, _, ok := readKept(&p.kept, path, cgroup.CPUList.Read); ok {
+			return text, nil
+		}
+		return p.cg.ReadCPUs(path)
+	})
 	return model.Place(cpus), err
 }
 
@@ -334,6 +349,9 @@ func (p *place) dropped(from, now model.CPUSet) bool {
 func (p *place) ours(l *journal.Limit, now model.Setting) bool {
 	if l.Ours(now) || l.Intended.CPUs.Empty() && p.free(now) {
 		return true
+	}
+	if !p.flat && now.CPUs.Empty() {
+		return true // the kernel struck the last CPU: nobody wants a cpuset that takes no process
 	}
 	if l.ReadBack != nil {
 		return p.dropped(l.ReadBack.CPUs, now.CPUs)

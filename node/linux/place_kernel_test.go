@@ -382,3 +382,24 @@ func (b *bed) allAllowed(pids []int32, list string) bool {
 	}
 	return true
 }
+
+// A group that is made anew at a held task's path is another one: it is not written, and its
+// list is none of ours.
+func TestPlaceMadeAnew(t *testing.T) {
+	b := newBed(t, "anew")
+	one, two, both := b.twoCPUs()
+	path := b.mkdir("be-1")
+	b.open(false)
+	b.observe(0)
+	b.apply(model.Set, path, b.on(one), model.Applied)
+	b.rmdir(path)
+	b.mkdir("be-1")
+	b.setList(path, both)
+	if k := b.h.Knobs(nil); len(k) != 1 || k[0].Outcome != model.Absent {
+		t.Errorf("knobs read %+v", k)
+	}
+	b.apply(model.Set, path, b.on(two), model.Vanished)
+	if now := b.list(path); now != both || len(b.h.knobs.j.Outstanding()) > 0 {
+		t.Errorf("the new one is %q; journal %+v", now, b.h.knobs.j.Outstanding())
+	}
+}

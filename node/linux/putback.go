@@ -144,6 +144,6 @@ func (k *Knobs) released(j *job) {
 		}
 	}
 	if j.res.Kind != model.Refused {
-		delete(k.held, heldKey{j.task.Path, j.kind})
+		k.letGo(j.task.Path, j.kind)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/match"
 )
 
 // maxTasks bounds what is watched; a node of the largest kind runs some hundred.
@@ -68,7 +69,10 @@ func (h *Host) discover() error {
 		w.members.doubt = true
 	}
 	tasks, nested := h.opt.Rules.Select(paths, h.podNames())
-	h.nested.tell(h.opt.Log, nested)
+	h.nested.tell(h.opt.Log, nested, func(task string) model.Class {
+		i := slices.IndexFunc(tasks, func(m match.Match) bool { return m.Path == task })
+		return tasks[i].Rule.Class
+	})
 	for i := range tasks {
 		p, rule := tasks[i].Path, tasks[i].Rule
 		if h.watching(p) {

@@ -98,6 +98,7 @@ type claim struct {
 	key    string     // the configuration's word for what it claims
 	parts  []string   // of Glob
 	parent []string   // of Containers.Parent
+	all    []form     // of Containers and Pods: every path that they claim
 	usual  [][]string // globs of where its cgroups are as a rule
 }
 
@@ -149,6 +150,7 @@ func claimOf(r *Rule) (c claim, key string, err error) {
 		err = errors.New(bad)
 	}
 	if err == nil {
+		c.all = c.forms()
 		c.usual = c.places()
 	}
 	return c, key, err
@@ -202,10 +204,11 @@ func (r *Rules) find(path string, names source.Names) int {
 	}
 	parts := strings.Split(path[1:], "/")
 	id, known := source.Identify(path)
+	name, slice, isUnit := source.UnitOf(path)
 	return slices.IndexFunc(r.claims, func(c claim) bool {
 		switch {
 		case c.Unit != nil:
-			return c.Unit.Matches(path)
+			return isUnit && c.Unit.Names(name, slice)
 		case c.Containers != nil:
 			return known && id.Pod == "" && (c.Containers.Runtime == source.Any || c.Containers.Runtime == id.Runtime) &&
 				strings.HasPrefix(id.ID, c.Containers.ID) && (c.parent == nil || all(c.parent, parts[:len(parts)-1]))

@@ -84,13 +84,14 @@ func same(a, b *claim) bool {
 	case a.parts != nil && b.Unit != nil:
 		return unitMeets(b.Unit, a.parts)
 	case a.parts != nil:
-		return meetsAny(b.forms(), a.parts)
+		return meetsAny(b.all, a.parts)
 	case a.Unit != nil && b.Unit != nil:
 		return glob.Intersect(a.Unit.Name, b.Unit.Name) && (a.Unit.Slice == "" || b.Unit.Slice == "" || a.Unit.Slice == b.Unit.Slice)
 	case a.Unit != nil && (b.Containers != nil || b.Pods != nil):
-		return unitMeetsForms(a.Unit, b.forms())
+		return unitMeetsForms(a.Unit, b.all)
 	case a.Containers != nil && b.Containers != nil:
-		return slices.ContainsFunc(a.forms(), func(f form) bool { return slices.ContainsFunc(b.forms(), f.crosses) })
+		x, y := a.Containers.ID, b.Containers.ID
+		return (strings.HasPrefix(x, y) || strings.HasPrefix(y, x)) && slices.ContainsFunc(a.all, func(f form) bool { return slices.ContainsFunc(b.all, f.crosses) })
 	case a.Pods != nil && b.Pods != nil:
 		return a.Pods.Level == b.Pods.Level && samePod(a.Pods, b.Pods)
 	}
@@ -201,6 +202,9 @@ var scopeNames = [...]struct {
 // forms covers every path that a rule for containers or pods claims.
 func (c *claim) forms() []form {
 	var list []form
+	if c.Containers == nil && c.Pods == nil {
+		return nil
+	}
 	if c.Containers != nil {
 		for _, l := range leaves() {
 			if c.Containers.Runtime != source.Any && c.Containers.Runtime != l.runtime {

@@ -15,7 +15,7 @@ func (c *claim) places() [][]string {
 		return unitPlaces(c.Unit)
 	case c.parent != nil:
 		var list [][]string
-		for _, f := range c.forms() {
+		for _, f := range c.all {
 			list = append(list, f.parts)
 		}
 		return list
@@ -84,7 +84,7 @@ func containerPlaces(c *source.Containers) [][]string {
 // podPlaces: kubepods at the root, or below the kubelet cgroup that kind gives its nodes.
 func podPlaces(c *claim) [][]string {
 	var list [][]string
-	for _, f := range c.forms() {
+	for _, f := range c.all {
 		first := f.parts[0]
 		switch {
 		case first == "kubepods":

@@ -275,7 +275,7 @@ func TestNothingIsClaimedTwice(t *testing.T) {
 		}
 	}
 	through, refused := 0, 0
-	for range 3000 {
+	for range 1500 {
 		p := near()
 		a, b := drawRule(rng, p), drawRule(rng, p)
 		if rng.IntN(3) == 0 {

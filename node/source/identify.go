@@ -3,9 +3,8 @@ package source
 import "strings"
 
 const (
-	idLen     = 64 // digits of a container's id
-	hexDigits = "0123456789abcdef"
-	maxUID    = 128 // characters of a pod's uid; the API server's have 36, a static pod's 32
+	idLen  = 64  // digits of a container's id, of 0-9a-f
+	maxUID = 128 // characters of a pod's uid; the API server's have 36, a static pod's 32
 )
 
 // scopes are the systemd scopes of containers, by their names' beginnings. The monitors
@@ -170,7 +169,16 @@ func scope(name string) (Identity, bool) {
 	return Identity{}, false
 }
 
-func isID(s string) bool { return len(s) == idLen && strings.Trim(s, hexDigits) == "" }
+func isID(s string) bool { return len(s) == idLen && isHex(s) }
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
 
 // isUID accepts what the kubelet may be given for a uid: it asks the API server's for
 // nothing, and a static pod's file may name its own.

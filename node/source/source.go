@@ -87,7 +87,7 @@ func (c *Containers) Check() (key, why string) {
 	switch {
 	case c.Runtime != Any && !slices.Contains(Runtimes(), c.Runtime):
 		return "runtime", fmt.Sprintf("is %q; expected docker, containerd, crio or podman, or nothing for any", c.Runtime)
-	case len(c.ID) > idLen || strings.Trim(c.ID, hexDigits) != "":
+	case len(c.ID) > idLen || !isHex(c.ID):
 		return "id", fmt.Sprintf("is %q; expected the beginning of an id: up to %d of 0-9a-f", c.ID, idLen)
 	}
 	return "", ""

@@ -58,7 +58,12 @@ func isUnitName(s, wild string) bool {
 // Matches reports whether a path is a unit's that is claimed.
 func (u *Unit) Matches(path string) bool {
 	name, slice, ok := UnitOf(path)
-	return ok && glob.Match(u.Name, name) && (u.Slice == "" || u.Slice == slice)
+	return ok && u.Names(name, slice)
+}
+
+// Names reports whether a unit in a slice (UnitOf) is one of those claimed.
+func (u *Unit) Names(name, slice string) bool {
+	return (u.Slice == "" || u.Slice == slice) && glob.Match(u.Name, name)
 }
 
 // rootSlice is the root cgroup, as a unit.

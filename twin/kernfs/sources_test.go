@@ -258,6 +258,48 @@ func TestContainerInsideATask(t *testing.T) {
 	})
 }
 
+// A BE slice into which somebody put a service is let go when the service is found in it,
+// and not held again until it is gone.
+func TestServiceInsideABatchTask(t *testing.T) {
+	each(t, func(t *testing.T, k *kernfs.Kernel, d cgroup.Driver) {
+		h, log := openSources(t, k, sourceRules)
+		started(t, k, "/batch.slice/report.service", cores(1))
+		snap := observe(t, h)
+		if len(snap.Added) != 1 || snap.Added[0].Path != "/batch.slice" {
+			t.Fatalf("tasks: %+v", snap.Added)
+		}
+		num := snap.Added[0].Num
+		found, err := d.ReadCPUMax("/batch.slice")
+		must(t, err)
+		seq := uint64(0)
+		hold := func(want model.ResultKind, limit cgroup.CPUMax) {
+			t.Helper()
+			seq++
+			value := model.Bandwidth(model.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000})
+			res := h.Apply([]model.Change{{Seq: seq, Task: num, Kind: model.Hold, Value: value}}, nil)
+			if len(res) != 1 || res[0].Kind != want || res[0].Seq != seq {
+				t.Fatalf("hold: %+v, want %s\n%s", res, want, log)
+			}
+			if now, err := d.ReadCPUMax("/batch.slice"); err != nil || now != limit {
+				t.Fatalf("limit %+v, %v; want %+v", now, err, limit)
+			}
+		}
+		held := cgroup.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000}
+		hold(model.Applied, held)
+		pid := started(t, k, "/batch.slice/nginx.service", cores(1))
+		observe(t, h)
+		hold(model.Refused, found)
+		hold(model.Refused, found)
+		if n := strings.Count(log.String(), "is not held back while it does"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log)
+		}
+		must(t, k.Kill(pid))
+		must(t, d.Rmdir("/batch.slice/nginx.service"))
+		observe(t, h)
+		hold(model.Applied, held)
+	})
+}
+
 // kubelet is a kernel beside which a kubelet keeps its folder of logs.
 type kubelet struct {
 	*kernfs.Kernel

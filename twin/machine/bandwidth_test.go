@@ -191,8 +191,6 @@ func TestQueueingOnFewCPUs(t *testing.T) {
 	}
 }
 
-func firstCPUs(n int) model.CPUSet { return model.FullSet(n) }
-
 // Seed 001, footnote 6: below 45 % utilisation siblings hardly meet, because whoever wakes
 // takes a core that is wholly idle; above, they do. A sibling that another cpuset keeps
 // busy is met whatever the own utilisation is.

@@ -115,8 +115,29 @@ func TestCheckersFire(t *testing.T) {
 		{checkKnown, "the host writes a group of no BE task", func(w *world, b *brokenHost) {
 			b.step = func() { write(w, model.System) }
 		}},
-		{checkLC, "the host writes an LC task's limit", func(w *world, b *brokenHost) {
+		{checkLC, "the host lowers an LC task's limit", func(w *world, b *brokenHost) {
 			b.step = func() { write(w, model.LC) }
+		}},
+		{checkApart, "BE tasks are placed on all CPUs", func(w *world, b *brokenHost) {
+			b.apply = func(cs []model.Change) []model.Change {
+				cs = slices.Clone(cs)
+				for i := range cs {
+					t := w.life.core.Engine.State.Tasks.Get(cs[i].Task)
+					if t != nil && t.Class == model.BE && cs[i].Kind == model.Set && cs[i].Value.Knob == model.CPUPlace {
+						cs[i].Value.CPUs = w.witness.possible()
+					}
+				}
+				return cs
+			}
+		}},
+		{checkEmpty, "the host empties cpusets", func(w *world, b *brokenHost) {
+			b.step = func() {
+				for _, g := range w.witness.list {
+					if g.class == model.BE {
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUPlace]+g.path+"/cpuset.cpus", []byte("\n")) // one with processes is refused
+					}
+				}
+			}
 		}},
 		{checkJournal, "the host writes without the journal", func(w *world, b *brokenHost) {
 			b.step = func() { write(w, model.BE) }
@@ -212,9 +233,12 @@ func TestCheckersFire(t *testing.T) {
 		o := Options{Minutes: 3, Calm: true}
 		n := 0
 		o.mutate.disk = func(d journal.Disk) journal.Disk {
-			return lost{d, func(b []byte) bool { n++; return n%7 == 0 && !strings.Contains(string(b), `"open"`) }}
+			return lost{d, func(b []byte) bool {
+				n++
+				return n%7 == 0 && !strings.Contains(string(b), `"open"`) && !strings.Contains(string(b), `"intent"`)
+			}}
 		}
-		expectFailure(t, checkReadable, "some additions to the journal leave a hole", o)
+		expectFailure(t, checkReadable, "some additions to the journal, of what was read back, leave a hole", o)
 	})
 }
 

@@ -48,6 +48,17 @@ func (v *witness) stands(g *watchedGroup, rightful, now model.CPUSet) bool {
 	return rightful.And(room).Without(v.gone).Empty() && near(room)
 }
 
+// settled takes in that a list was put back as far as there was room for it: who comes
+// later finds that.
+func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
+	if k.kind != model.CPUPlace || v.flat() || slices.Contains(k.rightful, k.now) || !v.isRightful(g, k.now) {
+		return
+	}
+	if up := v.group(parentOf(g.path)); up == nil || !v.ours(up, k.kind) {
+		k.rightful = append(k.rightful, k.now)
+	}
+}
+
 // struck reports whether a list is what a journal's limit says less CPUs that went offline.
 func (v *witness) struck(l *journal.Limit, now model.CPUSet) bool {
 	of := []model.CPUSet{l.Before.CPUs, l.Intended.CPUs, l.Before.CPUs.Or(l.Intended.CPUs)}
@@ -70,10 +81,34 @@ func parentOf(path string) string {
 func (v *witness) inherited(path string, now model.Setting) []model.Setting {
 	up := v.group(parentOf(path))
 	if now.Knob == model.CPUPlace && !v.flat() && up != nil && up.knobs[now.Knob].now == now && v.ours(up, now.Knob) {
-		return slices.Clone(up.knobs[now.Knob].rightful)
+		list := slices.Clone(up.knobs[now.Knob].rightful)
+		if v.w.plan.cpusOf(path) == now.CPUs {
+			list = append(list, now) // it is its own: nobody can tell
+		}
+		return list
 	}
 	return []model.Setting{now}
 }
+
+// cpusOf returns the list that a group is made with, none for that of the group above.
+func (p *plan) cpusOf(path string) model.CPUSet {
+	for i := range p.tasks {
+		t := &p.tasks[i]
+		if t.path == path {
+			return t.cpus
+		}
+		for j := range t.below {
+			if t.below[j].path == path {
+				return t.below[j].cpus
+			}
+		}
+	}
+	return model.CPUSet{}
+}
+
+// seenNsec is how long a CPU is away before it comes back, with an agent that looks. Of one
+// that is back before anybody looked nobody can tell that the kernel struck it from a list.
+const seenNsec = 10e9
 
 // plug takes a CPU away or brings one back; half of them stay.
 func (w *world) plug(e *event) {
@@ -81,10 +116,12 @@ func (w *world) plug(e *event) {
 	cpu := 1 + int(e.pick%uint64(w.plan.machine.CPUs()-1))
 	online := m.Online()
 	on := !online.Has(cpu)
-	if !on && online.Len() <= (w.plan.machine.CPUs()+1)/2 {
+	switch {
+	case on && (w.life == nil || w.now() < w.stallUntil || w.now()-max(w.unplugged, w.life.origin) < seenNsec),
+		!on && online.Len() <= (w.plan.machine.CPUs()+1)/2:
 		return
-	}
-	if !on {
+	case !on:
+		w.unplugged = w.now()
 		w.witness.gone.Add(cpu)
 	}
 	if err := w.k.SetOnline(cpu, on); err != nil {

@@ -53,7 +53,7 @@ type Result struct {
 	Restores  int            `json:"restores"` // by guardians, starts and clean ends
 	Restored  int            `json:"restored"` // limits that these put back
 	Incidents int            `json:"incidents"`
-	Caps      int            `json:"caps"` // changes to a tighter limit that the kernel has
+	Caps      int            `json:"caps"`   // changes to a tighter limit that the kernel has
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`

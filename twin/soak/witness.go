@@ -202,6 +202,7 @@ func (v *witness) wrote(w *world, e *fault.Event) {
 		return
 	}
 	w.res.Writes++
+	v.settled(g, k)
 	v.write(w, g, e, before)
 }
 

@@ -43,7 +43,8 @@ type world struct {
 	born       int   // lives so far
 	startAt    int64 // without a life: when the next one begins
 	stallUntil int64
-	turning    bool // the agent's code is running
+	unplugged  int64 // when a CPU went the last time
+	turning    bool  // the agent's code is running
 	log        trail
 	res        Result
 	failure    *Failure
@@ -175,6 +176,7 @@ func (w *world) do(e *event) {
 		}
 	case stall:
 		w.stallUntil = w.now() + e.nsec
+		w.unplugged += e.nsec // nobody looks meanwhile
 		w.inj.Note("stall", "")
 	case kill:
 		w.mark(e)

@@ -45,6 +45,7 @@ func testLimits(t *testing.T, b Bed) {
 			t.Errorf("%s: %v", v, err)
 		}
 	}
+	testOpenLimit(t, d, child)
 	// A burst above the quota is for the kernel to judge: mainline refuses it, and others
 	// have a wider bound. What was refused is not there.
 	must(t, d.WriteCPUMax(top, limit(20000, 100000, 0)))
@@ -54,6 +55,28 @@ func testLimits(t *testing.T, b Bed) {
 	must(t, readErr)
 	if taken := err == nil && now == above; !taken && (!errors.Is(err, unix.EINVAL) || now != limit(20000, 100000, 0)) {
 		t.Errorf("a burst above the quota: %v, reads %s", err, now)
+	}
+}
+
+// testOpenLimit: an open limit says what the files say, and dies with its directory.
+func testOpenLimit(t *testing.T, d cgroup.Driver, path string) {
+	t.Helper()
+	o, err := d.OpenCPUMax(path)
+	must(t, err)
+	defer func() { must(t, o.Close()) }()
+	for _, v := range []cgroup.CPUMax{limit(5000, 50000, 2000), limit(-1, 100000, 0), limit(1000, 100000, 0)} {
+		must(t, d.WriteCPUMax(path, v))
+		if got, err := o.Read(); err != nil || got != v {
+			t.Errorf("an open limit reads %s, %v; want %s", got, err, v)
+		}
+	}
+	if ino, err := d.Inode(path); err != nil || ino != o.Inode() {
+		t.Errorf("inode %d, %v; the limit's is %d", ino, err, o.Inode())
+	}
+	must(t, d.Rmdir(path))
+	must(t, d.Mkdir(path))
+	if _, err := o.Read(); !errors.Is(err, cgroup.ErrVanished) {
+		t.Errorf("of a directory that is gone: %v", err)
 	}
 }
 
