@@ -406,7 +406,7 @@ func (e *Engine) settle(in *Input) {
 // decide records a decision that is not part of an incident's own story.
 func (e *Engine) decide(in *Input, d model.Decision) {
 	d.MonoNsec, d.WallNsec = in.MonoNsec, in.WallNsec
-	if d.Path == "" && d.Kind != model.DecideKill {
+	if d.Path == "" && d.Task != 0 { // hosts number tasks from 1: 0 is the whole node
 		d.Path = e.State.Tasks.Name(d.Task)
 	}
 	e.out.Decisions = append(e.out.Decisions, d)

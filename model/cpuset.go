@@ -95,24 +95,35 @@ func (s *CPUSet) Len() int {
 
 // String returns the kernel's list format, "0-3,8".
 func (s CPUSet) String() string {
-	var b strings.Builder
-	for i := 0; i < MaxCPUs; i++ {
-		if !s.Has(i) {
-			continue
+	b := make([]byte, 0, 64)
+	for i := s.next(0, true); i < MaxCPUs; {
+		end := s.next(i, false)
+		if len(b) > 0 {
+			b = append(b, ',')
 		}
-		from := i
-		for s.Has(i + 1) {
-			i++
+		b = strconv.AppendInt(b, int64(i), 10)
+		if end > i+1 {
+			b = strconv.AppendInt(append(b, '-'), int64(end-1), 10)
 		}
-		if b.Len() > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprint(&b, from)
-		if i > from {
-			fmt.Fprintf(&b, "-%d", i)
-		}
+		i = s.next(end, true)
 	}
-	return b.String()
+	return string(b)
+}
+
+// next returns the first number from i on that is in the set, or that is not; MaxCPUs when
+// there is none.
+func (s *CPUSet) next(i int, in bool) int {
+	for i < MaxCPUs {
+		word := s[i/64]
+		if !in {
+			word = ^word
+		}
+		if word >>= i % 64; word != 0 {
+			return i + bits.TrailingZeros64(word)
+		}
+		i = (i/64 + 1) * 64
+	}
+	return MaxCPUs
 }
 
 // ParseCPUSet reads the kernel's list format; "" is the empty set.

@@ -188,8 +188,9 @@ func (h *host) load(arm Arm, seed uint64) Load {
 	return l
 }
 
-// catchUp is how long a service that fell behind may take to serve what is left.
-const catchUp = 2 * time.Minute
+// catchUp is how long a service that fell behind may take until it ends: its patience, and
+// the time that a busy machine takes for the rest.
+const catchUp = patience + 30*time.Second
 
 // startIn is how long the service's process has to start.
 const startIn = time.Second
@@ -222,7 +223,6 @@ func (h *host) serve(ctx context.Context, b *block, seed uint64, number int) err
 	}
 	b.service, b.batch = after.service-before.service, after.batch-before.batch
 	b.stolen = (after.steal - before.steal) / float64(runtime.NumCPU()) / (float64(b.to-b.from) / 1e9)
-	// A service that fell behind still has requests to serve.
 	wait, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	if err := p.Wait(wait); err != nil {

@@ -2,25 +2,23 @@ package partition
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
 )
 
-func TestScratchChart(t *testing.T) {
-	table := twinTables()[0]
-	table.shape = newShape(1, 10*time.Minute, 10*time.Minute)
-	table.CPUs, table.day = 64, 600
-	table.Rows, table.sizes = make([]TwinRow, len(table.arms)), make([][]write, len(table.arms))
-	for a, arm := range table.arms {
-		if err := table.play(context.Background(), Options{Seed: 1}, a, arm); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := os.Create("/work/main/docs/policies/cpuset.svg")
+func TestScratchShort(t *testing.T) {
+	size := hostSize{rounds: 1, arms: []Arm{ArmAlone, ArmNone, ArmOurs}, steps: 2, ourSteps: 12, leadIn: time.Second, low: 2500 * time.Millisecond, high: 5 * time.Second}
+	blocks, err := playHost(context.Background(), Options{Seed: 2, Agent: "/tmp/h6/bin/commensal", Log: os.Stderr}, size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = table.Chart().WriteSVG(f)
-	_ = f.Close()
+	r := Result{Host: summarise(blocks, 2)}
+	r.judge()
+	_ = r.WriteText(os.Stdout)
+	fmt.Println("steal", r.Host.Steal)
+	for _, b := range r.Host.Backs {
+		fmt.Printf("%+v\n", b)
+	}
 }

@@ -58,6 +58,10 @@ type Move struct {
 	CPU  int   `json:"cpu"`
 }
 
+// patience is for how long after a block what it left is still served. Requests that are
+// given up count with the time until then.
+const patience = 10 * time.Second
+
 // chunkUsec is the CPU time between two looks at which CPU a thread is on.
 const chunkUsec = 50
 
@@ -72,7 +76,7 @@ func Serve(argument string) error {
 	// Nothing of the Go runtime's own is to run beside the threads that are measured.
 	runtime.GOMAXPROCS(serveThreads + 2)
 	debug.SetGCPercent(-1)
-	s := server{order: o, list: o.Load.arrivals()}
+	s := server{order: o, list: o.Load.arrivals(), giveUp: o.StartNsec + (o.Load.length() + patience).Nanoseconds()}
 	s.log.Requests = make([]Request, len(s.list))
 	var wg sync.WaitGroup
 	threads := make([]thread, serveThreads)
@@ -98,8 +102,10 @@ func Serve(argument string) error {
 type server struct {
 	order Order
 	list  []arrival
-	next  atomic.Int64
-	log   Log
+	// giveUp is when the service stops to serve what has piled up.
+	giveUp int64
+	next   atomic.Int64
+	log    Log
 }
 
 // thread is one thread of the service.
@@ -121,7 +127,10 @@ func (t *thread) run(s *server) {
 		r := &s.log.Requests[i]
 		r.AtNsec = s.order.StartNsec + s.list[i].at
 		sleepUntil(r.AtNsec)
-		r.BeganNsec = linux.MonotonicNsec()
+		if r.BeganNsec = linux.MonotonicNsec(); r.BeganNsec > s.giveUp {
+			r.DoneNsec = r.BeganNsec // its client has gone: at least so late
+			continue
+		}
 		for left := s.list[i].work / 1000; left > 0; left -= chunkUsec {
 			t.look()
 			t.sum += spin(int64(s.order.Rounds * float64(min(left, chunkUsec))))

@@ -83,7 +83,7 @@ func Open(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
-	h := &Host{opt: o, cg: cg}
+	h := &Host{opt: o, cg: cg, nextNum: 1} // task 0 is the whole node, in decisions
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
