@@ -155,6 +155,9 @@ func TestSummarise(t *testing.T) {
 	if none.Arm != ArmNone || none.P50 != 2 || none.P99 != 50 || none.After50 != 50 || none.Service != 0.5 || none.Batch != 0.75 || none.Used != 0.625 {
 		t.Errorf("%+v", none)
 	}
+	if never := summarise([]block{synthetic(ArmOurs, 2, 4, HandBack{HadBE: true, FreedMsec: nan, GrownMsec: nan, RunMsec: nan})}, 2); never.Freed.N != 1 || never.Freed.P99.text(1) != "never" {
+		t.Errorf("a core that was not handed back: %+v", never.Freed)
+	}
 	if ours.After99 != 4 || ours.HandBacks != 1 || h.Freed.N != 1 || h.Ran.P99 != 70 {
 		t.Errorf("%+v %+v", ours, h)
 	}
@@ -176,6 +179,7 @@ func TestJudge(t *testing.T) {
 		{"too late", Result{Host: &HostResult{Freed: good, Ran: Spread{N: 40, P99: 130}}}, 1, report.Fail},
 		{"too few to tell", Result{Host: &HostResult{Freed: Spread{N: 9, P99: 60}, Ran: good}}, 3, report.CouldNotTell},
 		{"too noisy to tell", Result{Host: &HostResult{Freed: good, Ran: good, Steal: 0.3}}, 3, report.CouldNotTell},
+		{"others on the host", Result{Host: &HostResult{Freed: good, Ran: good, Rows: []HostRow{{Arm: ArmAlone, After99: 9000}}}}, 3, report.CouldNotTell},
 		{"never", Result{Host: &HostResult{Freed: Spread{P99: nan}, Ran: Spread{P99: nan}}}, 3, report.CouldNotTell},
 		{"tail", Result{Twin: []TwinTable{table(1.2, 0.95)}}, 1, report.Fail},
 		{"utilisation", Result{Twin: []TwinTable{table(1.0, 0.8)}}, 1, report.Fail},

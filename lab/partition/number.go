@@ -21,8 +21,11 @@ func (n number) MarshalJSON() ([]byte, error) {
 
 // text writes a number with so many decimals; what is absent is a word.
 func (n number) text(decimals int) string {
-	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+	switch {
+	case math.IsNaN(float64(n)):
 		return "absent"
+	case math.IsInf(float64(n), 0):
+		return "never"
 	}
 	return strconv.FormatFloat(float64(n), 'f', decimals, 64)
 }

@@ -94,11 +94,19 @@ func summarise(blocks []block, cpus int) *HostResult {
 	var freed, grown, ran []number
 	for i := range r.Backs {
 		if h := &r.Backs[i]; h.HadBE {
-			freed, grown, ran = append(freed, h.FreedMsec), append(grown, h.GrownMsec), append(ran, h.RunMsec)
+			freed, grown, ran = append(freed, orNever(h.FreedMsec)), append(grown, orNever(h.GrownMsec)), append(ran, orNever(h.RunMsec))
 		}
 	}
 	r.Freed, r.Grown, r.Ran = spread(freed), spread(grown), spread(ran)
 	return r
+}
+
+// orNever: what did not happen while the load was high counts as what never happens.
+func orNever(v number) number {
+	if math.IsNaN(float64(v)) {
+		return number(math.Inf(1))
+	}
+	return v
 }
 
 func hostRow(blocks []block, arm Arm, cpus int) HostRow {
@@ -193,12 +201,28 @@ func (h *HostResult) goals() []Goal {
 		switch {
 		case g.s.N < leastSteps:
 			goal.Unclear = fmt.Sprintf("%d hand-backs were seen, and a p99 wants %d", g.s.N, leastSteps)
+		case h.busy():
+			goal.Unclear = "others use this host's CPUs: without BE the service is late after a step as well"
 		case h.Steal > mostSteal:
 			goal.Unclear = fmt.Sprintf("the hypervisor took %.0f %% of all CPU", 100*h.Steal)
 		}
 		list = append(list, goal)
 	}
 	return list
+}
+
+// mostAlone, in milliseconds: without BE a host that is ours serves the load sooner than this
+// at p99.
+const mostAlone = 100
+
+// busy says whether the host had too much else to do.
+func (h *HostResult) busy() bool {
+	for i := range h.Rows {
+		if r := &h.Rows[i]; r.Arm == ArmAlone && r.After99 > mostAlone {
+			return true
+		}
+	}
+	return false
 }
 
 // goals of the twin's part: close to (a) for the services, close to (b) for the machine.
