@@ -25,3 +25,15 @@ type TaskPulse struct {
 	Periods   Counter `json:"periods"`
 	Throttled Counter `json:"throttled"`
 }
+
+// Find returns the reading of a task, nil when the pulse has none. j is where the search for
+// a task before it ended: for tasks in order all searches together go through the list once.
+func (p *Pulse) Find(num TaskNum, j *int) *TaskPulse {
+	for *j < len(p.Tasks) && p.Tasks[*j].Num < num {
+		*j++
+	}
+	if *j < len(p.Tasks) && p.Tasks[*j].Num == num {
+		return &p.Tasks[*j]
+	}
+	return nil
+}

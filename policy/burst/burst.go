@@ -172,7 +172,7 @@ func (s *State) look(p *Params, v *model.CPUView, w *model.Wishes) {
 	carries := s.userSpace(p)
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		t.follow(p, s.Bound.K, find(v.Pulse, t.Num, &j), now)
+		t.follow(p, s.Bound.K, v.Pulse.Find(t.Num, &j), now)
 		if v.Mode != model.ModeEnforce {
 			t.would(p, v, w)
 			continue
@@ -196,18 +196,6 @@ func (s *State) look(p *Params, v *model.CPUView, w *model.Wishes) {
 	if waiting {
 		s.raise(p, v, w)
 	}
-}
-
-// find returns the reading of a task; j is where the last search ended. Both lists are
-// ordered.
-func find(pulse *model.Pulse, num model.TaskNum, j *int) *model.TaskPulse {
-	for *j < len(pulse.Tasks) && pulse.Tasks[*j].Num < num {
-		*j++
-	}
-	if *j < len(pulse.Tasks) && pulse.Tasks[*j].Num == num {
-		return &pulse.Tasks[*j]
-	}
-	return nil
 }
 
 // meet takes in which tasks there are, what they were found with and what is in force.

@@ -173,24 +173,12 @@ func (s *State) begin(pulse *model.Pulse) {
 	j := 0
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		if now := find(pulse, t.Num, &j); now != nil {
+		if now := pulse.Find(t.Num, &j); now != nil {
 			t.Usage, t.Periods, t.Throttled = now.Usage, now.Periods, now.Throttled
 		} else {
 			t.Usage, t.Periods, t.Throttled = model.Counter{}, model.Counter{}, model.Counter{}
 		}
 	}
-}
-
-// find returns the reading of a task; j is where the last search ended. Both lists are
-// ordered.
-func find(pulse *model.Pulse, num model.TaskNum, j *int) *model.TaskPulse {
-	for *j < len(pulse.Tasks) && pulse.Tasks[*j].Num < num {
-		*j++
-	}
-	if *j < len(pulse.Tasks) && pulse.Tasks[*j].Num == num {
-		return &pulse.Tasks[*j]
-	}
-	return nil
 }
 
 // meet takes in which tasks there are and what limits they were found with.

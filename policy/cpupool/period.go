@@ -55,7 +55,7 @@ func (s *State) period(p *Params, v *model.CPUView, w *model.Wishes, cpus int64)
 	dt, j := v.Pulse.MonoNsec-s.LastNsec, 0
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		e := t.evidence(find(v.Pulse, t.Num, &j), dt)
+		e := t.evidence(v.Pulse.Find(t.Num, &j), dt)
 		if t.OriginalUsec == 0 {
 			continue // no limit: of the pool, but nothing to raise
 		}
