@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -127,11 +128,21 @@ func (c *Core) report(out *engine.Output) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
 		c.counts.decision(d)
-		c.Log.Info(d.Kind, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+		level := slog.LevelInfo
+		if routine(d.Kind) {
+			level = slog.LevelDebug
+		}
+		c.Log.Log(context.Background(), level, d.Kind, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
 	}
 	for _, inc := range out.Incidents {
 		c.keep(inc)
 	}
+}
+
+// routine reports whether decisions of a kind are a policy's daily work, of which a log
+// would be full. The record has them all.
+func routine(kind string) bool {
+	return kind == model.DecideResize || kind == model.DecideRaise || kind == model.DecideLower
 }
 
 func (c *Core) keep(inc *model.Incident) {

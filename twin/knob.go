@@ -85,9 +85,11 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 	if c.Kind == model.Set || c.Kind == model.Hold && tighter(&c.Value, &res.Found) {
 		want = c.Value
 	}
-	if err := h.write(e, want); err != nil {
-		res.Kind, res.Error = model.Refused, err.Error()
-		return
+	if want != now { // a write of what stands there would refill a quota
+		if err := h.write(e, want); err != nil {
+			res.Kind, res.Error = model.Refused, err.Error()
+			return
+		}
 	}
 	if !k.held {
 		k.found = res.Found

@@ -21,6 +21,8 @@ func (p *Plan) checkPolicies(o Options) error {
 	if !ok {
 		return p.doc.Errorf("policies.profile", "is %q; expected one of %s", short(pol.Profile), strings.Join(config.Profiles(), ", "))
 	}
+	off := model.ModeOff.String() // a scenario that is about them says so
+	c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode = off, off, off
 	var mode model.Mode
 	if mode.UnmarshalText([]byte(pol.Mode)) != nil {
 		return p.doc.Errorf("policies.mode", "is %q; expected off, observe or enforce", short(pol.Mode))
