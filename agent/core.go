@@ -132,7 +132,7 @@ func (c *Core) report(out *engine.Output) {
 		if routine(d.Kind) {
 			level = slog.LevelDebug
 		}
-		c.Log.Log(context.Background(), level, d.Kind, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+		c.Log.Log(context.Background(), level, d.Kind, "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
 	}
 	for _, inc := range out.Incidents {
 		c.keep(inc)
