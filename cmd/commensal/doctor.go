@@ -155,7 +155,8 @@ func configCommand(p *cli.Printer) *cobra.Command {
 				return err
 			}
 			return p.Print(map[string]any{"file": args[0], "ok": true, "rules": len(c.Tasks)}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s is good: profile %s, mode %s, %d rules\n", args[0], c.Profile, c.Mode, len(c.Tasks))
+				_, err := fmt.Fprintf(w, "%s is good: profile %s, hard cap %s, cpuset %s, cpu_pool %s, burst %s, %d rules\n",
+					args[0], c.Profile, c.Mode, c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode, len(c.Tasks))
 				return err
 			})
 		},

@@ -116,9 +116,13 @@ func statusCommand(p *cli.Printer) *cobra.Command {
 }
 
 func printStatus(w io.Writer, st *agent.Status) error {
-	fmt.Fprintf(w, "commensal %s, profile %s, mode %s", st.Version, st.Profile, st.Mode)
-	if st.ModeNow != st.Mode {
-		fmt.Fprintf(w, " (now: %s)", st.ModeNow)
+	fmt.Fprintf(w, "commensal %s, profile %s", st.Version, st.Profile)
+	for i := range st.Policies {
+		p := &st.Policies[i]
+		fmt.Fprintf(w, ", %s %s", p.Name, p.Mode)
+		if p.Now != p.Mode {
+			fmt.Fprintf(w, " (now: %s)", p.Now)
+		}
 	}
 	fmt.Fprintf(w, ", %d windows since %s\n", st.Windows, st.StartedAt.Format(time.DateTime))
 	if st.KillSwitch {
