@@ -18,17 +18,13 @@ type CPUSet struct {
 	FloorCores      int           `yaml:"floor_cores"`
 	FloorShare      float64       `yaml:"floor_share"`
 	ParkCap         float64       `yaml:"park_cap"`
-	ReserveCores    int           `yaml:"reserve_cores"`
+	Wait            float64       `yaml:"wait"`
 	TargetSiblings  float64       `yaml:"target_siblings"`
-	TargetAlone     float64       `yaml:"target_alone"`
 	FullUtilisation float64       `yaml:"full_utilisation"`
-	Hold            time.Duration `yaml:"hold"`
-	HoldFactor      float64       `yaml:"hold_factor"`
-	HoldMax         time.Duration `yaml:"hold_max"`
-	Soon            time.Duration `yaml:"soon"`
-	Hysteresis      float64       `yaml:"hysteresis"`
+	Rise            time.Duration `yaml:"rise"`
+	Fall            time.Duration `yaml:"fall"`
 	GiveEvery       time.Duration `yaml:"give_every"`
-	Quiet           time.Duration `yaml:"quiet"`
+	ReturnsPerMin   int           `yaml:"returns_per_min"`
 	Blind           time.Duration `yaml:"blind"`
 	Sockets         string        `yaml:"sockets"` // spread or gather
 }
@@ -68,10 +64,10 @@ func (c *Config) defaultsOfCPU() {
 	s, p, b := cpuset.Defaults(), cpupool.Defaults(), burst.Defaults()
 	mode := model.ModeObserve.String()
 	c.CPUSet = CPUSet{
-		Mode: mode, FloorCores: s.FloorCores, FloorShare: s.FloorShare, ParkCap: s.ParkCap, ReserveCores: s.ReserveCores,
-		TargetSiblings: s.TargetSiblings, TargetAlone: s.TargetAlone, FullUtilisation: s.FullUtilisation,
-		Hold: time.Duration(s.HoldNsec), HoldFactor: s.HoldFactor, HoldMax: time.Duration(s.HoldMaxNsec), Soon: time.Duration(s.SoonNsec), Hysteresis: s.Hysteresis,
-		GiveEvery: time.Duration(s.GiveEveryNsec), Quiet: time.Duration(s.QuietNsec), Blind: time.Duration(s.BlindNsec), Sockets: s.Sockets,
+		Mode: mode, FloorCores: s.FloorCores, FloorShare: s.FloorShare, ParkCap: s.ParkCap,
+		Wait: s.Wait, TargetSiblings: s.TargetSiblings, FullUtilisation: s.FullUtilisation,
+		Rise: time.Duration(s.RiseNsec), Fall: time.Duration(s.FallNsec), GiveEvery: time.Duration(s.GiveEveryNsec), ReturnsPerMin: s.ReturnsPerMin,
+		Blind: time.Duration(s.BlindNsec), Sockets: s.Sockets,
 	}
 	c.CPUPool = CPUPool{
 		Mode: mode, Interval: time.Duration(p.IntervalNsec), UtilisationHigh: p.UtilisationHigh, Increase: p.Increase, Decrease: p.Decrease,
@@ -95,11 +91,10 @@ func (c *Config) cpuParams() engine.CPUParams {
 		_ = m.dst.UnmarshalText([]byte(m.text)) // checked by Validate
 	}
 	d := &out.CPUSet
-	d.FloorCores, d.FloorShare, d.ParkCap, d.ReserveCores = s.FloorCores, s.FloorShare, s.ParkCap, s.ReserveCores
-	d.TargetSiblings, d.TargetAlone, d.FullUtilisation = s.TargetSiblings, s.TargetAlone, s.FullUtilisation
-	d.HoldNsec, d.HoldFactor, d.HoldMaxNsec, d.SoonNsec = s.Hold.Nanoseconds(), s.HoldFactor, s.HoldMax.Nanoseconds(), s.Soon.Nanoseconds()
-	d.Hysteresis = s.Hysteresis
-	d.GiveEveryNsec, d.QuietNsec, d.BlindNsec, d.Sockets = s.GiveEvery.Nanoseconds(), s.Quiet.Nanoseconds(), s.Blind.Nanoseconds(), s.Sockets
+	d.FloorCores, d.FloorShare, d.ParkCap = s.FloorCores, s.FloorShare, s.ParkCap
+	d.Wait, d.TargetSiblings, d.FullUtilisation = s.Wait, s.TargetSiblings, s.FullUtilisation
+	d.RiseNsec, d.FallNsec, d.GiveEveryNsec, d.ReturnsPerMin = s.Rise.Nanoseconds(), s.Fall.Nanoseconds(), s.GiveEvery.Nanoseconds(), s.ReturnsPerMin
+	d.BlindNsec, d.Sockets = s.Blind.Nanoseconds(), s.Sockets
 	q := &out.CPUPool
 	q.IntervalNsec, q.UtilisationHigh, q.Increase, q.Decrease = p.Interval.Nanoseconds(), p.UtilisationHigh, p.Increase, p.Decrease
 	q.MaxFactor, q.BurstyBelow, q.BelowOriginal, q.FloorFactor = p.MaxFactor, p.BurstyBelow, p.BelowOriginal, p.FloorFactor
@@ -128,6 +123,9 @@ func (c *Config) Pace() cadence.Pace {
 	return p
 }
 
+// maxReturns is more than there are pulses in a minute.
+const maxReturns = 6000
+
 func (c *Config) checkCPU() []check {
 	mode := func(key, text string) check {
 		var m model.Mode
@@ -142,17 +140,13 @@ func (c *Config) checkCPU() []check {
 		{"cpuset.floor_cores", s.FloorCores >= 0 && s.FloorCores <= maxCores, fmt.Sprintf("is %d; expected 0 to %d", s.FloorCores, maxCores)},
 		between("cpuset.floor_share", s.FloorShare, 0, 0.9, "of the cores"),
 		between("cpuset.park_cap", s.ParkCap, 0.001, 1024, "CPU-sec/sec; the kernel's least is 1 ms in 1 s"),
-		{"cpuset.reserve_cores", s.ReserveCores >= 0 && s.ReserveCores <= maxCores, fmt.Sprintf("is %d; expected 0 to %d", s.ReserveCores, maxCores)},
+		between("cpuset.wait", s.Wait, 1e-6, 0.5, "a share of LC's requests"),
 		between("cpuset.target_siblings", s.TargetSiblings, 0.05, 1, "a utilisation"),
-		between("cpuset.target_alone", s.TargetAlone, 0.05, 1, "a utilisation"),
-		between("cpuset.full_utilisation", s.FullUtilisation, max(s.TargetSiblings, s.TargetAlone), 1, "a utilisation, not below the targets"),
-		within("cpuset.hold", s.Hold, 100*time.Millisecond, time.Hour),
-		between("cpuset.hold_factor", s.HoldFactor, 0, 1e6, "of the time for which a core was needed"),
-		within("cpuset.hold_max", s.HoldMax, s.Hold, 24*time.Hour),
-		within("cpuset.soon", s.Soon, time.Second, time.Hour),
-		between("cpuset.hysteresis", s.Hysteresis, 0, 1, "a share of the load"),
+		between("cpuset.full_utilisation", s.FullUtilisation, s.TargetSiblings, 1, "a utilisation, not below target_siblings"),
+		within("cpuset.rise", s.Rise, 0, time.Minute),
+		within("cpuset.fall", s.Fall, s.Rise, time.Hour),
 		within("cpuset.give_every", s.GiveEvery, 10*time.Millisecond, time.Hour),
-		within("cpuset.quiet", s.Quiet, time.Second, 24*time.Hour),
+		{"cpuset.returns_per_min", s.ReturnsPerMin >= 1 && s.ReturnsPerMin <= maxReturns, fmt.Sprintf("is %d; expected 1 to %d", s.ReturnsPerMin, maxReturns)},
 		within("cpuset.blind", s.Blind, 100*time.Millisecond, time.Hour),
 		{"cpuset.sockets", s.Sockets == cpuset.Spread || s.Sockets == cpuset.Gather, fmt.Sprintf("is %q; expected spread or gather", s.Sockets)},
 

@@ -64,14 +64,15 @@ func startAgent(ctx context.Context, h *host, number int) (*agentRun, error) {
 	return nil, errors.Join(fmt.Errorf("the agent does not part the CPUs\n%s", text), a.stop())
 }
 
-// hostConfig is the agent's configuration: of all policies only the partition is on. A core
-// goes back to batch work sooner than by default, so that each of many steps finds it there.
+// hostConfig is the agent's configuration: of all policies only the partition is on. With two
+// CPUs LC's lower load must fit on one of them, a step must show in a pulse of which it has
+// but a part, and a core that is handed back at each of many steps must not be kept for that.
 func hostConfig(base, service, batch string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "profile: single-node\nmode: off\ntasks:\n")
 	fmt.Fprintf(&b, "  - {match: %s, job: service, class: LC, production: true}\n", service)
 	fmt.Fprintf(&b, "  - {match: %s, job: batch, class: BE, importance: best-effort}\n", batch)
-	fmt.Fprintf(&b, "cpuset: {mode: enforce, floor_cores: 0, floor_share: 0, reserve_cores: 0, hold: 1s, hold_max: 1s}\n")
+	fmt.Fprintf(&b, "cpuset: {mode: enforce, floor_cores: 0, floor_share: 0, wait: 0.3, full_utilisation: 0.7, fall: 500ms, returns_per_min: 60}\n")
 	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s.sock\n  kill_switch: %s.off\n  metrics_listen: \"\"\n  discover_every: 1s\n", base, base, base)
 	return b.Bytes()
 }

@@ -1,5 +1,7 @@
 package partition
 
+import "fmt"
+
 // Arm is a way of sharing the machine.
 type Arm string
 
@@ -10,11 +12,35 @@ const (
 	ArmIdle   Arm = "(c) cpu.idle"
 	ArmShares Arm = "(d) cpu.shares 2"
 	ArmOurs   Arm = "(e) partition"
-	// Two more on the twin, to judge (e) by: the partition with less patience, and one that
-	// knows what no agent can know.
-	ArmSwift  Arm = "(e) swift"
-	ArmOracle Arm = "oracle"
 )
+
+// spares are those of the oracles, arms of the twin by which (e) is judged: each knows the mean
+// load L of every second before it comes, which no agent can, and gives LC so many roots of L
+// beyond it, the deviations of the number of requests at once. Together they are the frontier
+// of what cores apart can give.
+var spares = [...]float64{1, 1.5, 2, 2.5, 3}
+
+// oracle is the arm of one of them.
+func oracle(spare float64) Arm { return Arm(fmt.Sprintf("oracle, %.1f sqrt(L)", spare)) }
+
+// oracles is all of them.
+func oracles() []Arm {
+	var list []Arm
+	for _, spare := range spares {
+		list = append(list, oracle(spare))
+	}
+	return list
+}
+
+// spare returns that of an oracle.
+func (a Arm) spare() (float64, bool) {
+	for _, spare := range spares {
+		if a == oracle(spare) {
+			return spare, true
+		}
+	}
+	return 0, false
+}
 
 // arms is all of them in the order of the tables.
 func arms() []Arm { return []Arm{ArmAlone, ArmNone, ArmIdle, ArmShares, ArmOurs} }
@@ -23,4 +49,4 @@ func arms() []Arm { return []Arm{ArmAlone, ArmNone, ArmIdle, ArmShares, ArmOurs}
 const leastShares = 2
 
 // byAgent says whether the agent runs in an arm.
-func (a Arm) byAgent() bool { return a == ArmOurs || a == ArmSwift }
+func (a Arm) byAgent() bool { return a == ArmOurs }

@@ -41,7 +41,7 @@ func (t *TwinTable) Chart() report.Chart {
 		Series:   series,
 		Lower: &report.Panel{
 			YLabel: fmt.Sprintf("p99 of %s, each second, ms", services()[0].program), LogY: true,
-			Series: []report.Series{tail(ArmNone, report.Antagonist), tail(ArmSwift, report.Other), tail(ArmOurs, report.Victim), tail(ArmAlone, report.Bystander)},
+			Series: []report.Series{tail(ArmNone, report.Antagonist), tail(ArmOurs, report.Victim), tail(ArmAlone, report.Bystander)},
 		},
 	}
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/commensal-io/commensal/lab/report"
 )
@@ -84,8 +85,8 @@ func (h *HostResult) section() report.Section {
 func (r *Result) sectionTwin() report.Section {
 	s := report.Section{
 		Title: "On the twin",
-		Text: []string{fmt.Sprintf("Load of all services together: %.0f to %.0f CPUs over the day, which takes minutes, surges of 1.5 to 3 times that up to %.0f CPUs, noise of %.0f %%.",
-			nightCPU, noonCPU, mostCPU, 100*noise)},
+		Text: []string{fmt.Sprintf("Load of all services together: a tide of %.0f to %.0f CPUs over the day, which takes minutes, with noise of %.0f %% from second to second. Surges, where there are any, are to 1.5 to 3 times that, up to %.0f CPUs. The first table is judged.",
+			nightCPU, noonCPU, 100*noise, mostCPU)},
 	}
 	for i := range r.Twin {
 		s.Tables = append(s.Tables, r.Twin[i].table(), r.Twin[i].services())
@@ -114,8 +115,14 @@ func (t *TwinTable) table() report.Table {
 	ours := t.find(ArmOurs)
 	table.Notes = []string{
 		"p99 is that of the service that suffers most, as a multiple of its p99 in (a); after a surge: of what was answered in the five seconds after one began.",
-		fmt.Sprintf("(e): %d of %d surges wanted more CPUs than the services had. The first were handed back after %s ms (p50), %s ms (p99); as many as were wanted after %s ms, %s ms, or %s, %s pulses.",
-			ours.NeededMore, ours.Surges, ours.First.P50.text(0), ours.First.P99.text(0), ours.Enough.P50.text(0), ours.Enough.P99.text(0), ours.Pulses.P50.text(1), ours.Pulses.P99.text(1)),
+	}
+	if ours.Surges > 0 {
+		table.Notes = append(table.Notes, fmt.Sprintf("(e): %d of %d surges wanted more CPUs than the services had. The first were handed back after %s ms (p50), %s ms (p99); as many as were wanted after %s ms, %s ms, or %s, %s pulses.",
+			ours.NeededMore, ours.Surges, ours.First.P50.text(0), ours.First.P99.text(0), ours.Enough.P50.text(0), ours.Enough.P99.text(0), ours.Pulses.P50.text(1), ours.Pulses.P99.text(1)))
+	}
+	if f := t.frontier(ours.Worst); !math.IsNaN(float64(f)) {
+		table.Notes = append(table.Notes, fmt.Sprintf("The oracles know the load of each second. Between them, at the p99 of (e), utilisation is %s %%; at %.2f times that of (a) it is %s %%.",
+			(100*f).text(1), wantedTail, (100*t.frontier(wantedTail)).text(1)))
 	}
 	return table
 }

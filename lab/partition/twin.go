@@ -130,9 +130,6 @@ func (r *twinRun) startBatch() error {
 // startAgent starts the agent's own core: the loop's turns without a process or a disk.
 func (r *twinRun) startAgent() error {
 	p, pace, err := twinParams(r.c.sockets)
-	if r.c.arm == ArmSwift {
-		swift(&p.CPU.CPUSet)
-	}
 	if err != nil {
 		return err
 	}
@@ -159,8 +156,8 @@ func (r *twinRun) play(ctx context.Context) error {
 				return err
 			}
 		}
-		if r.c.arm == ArmOracle {
-			if err := r.divine(cpus); err != nil {
+		if spare, ok := r.c.arm.spare(); ok {
+			if err := r.divine(cpus, spare); err != nil {
 				return err
 			}
 		}

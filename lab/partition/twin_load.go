@@ -11,7 +11,8 @@ import (
 )
 
 // The twin's load, in CPUs of all services together: a day that is compressed into
-// minutes and swings tenfold, noise from second to second, and surges that begin at once.
+// minutes and swings tenfold, with noise from second to second. Beyond what was asked there is
+// one with surges besides, that begin at once.
 const (
 	nightCPU   = 2.0
 	noonCPU    = 20.0
@@ -31,15 +32,15 @@ type shape struct {
 	surges []int     // seconds at which one begins
 }
 
-// newShape draws a load.
-func newShape(seed uint64, length, day time.Duration) shape {
+// newShape draws a load, with surges or without.
+func newShape(seed uint64, length, day time.Duration, surges bool) shape {
 	rng := rand.New(rand.NewPCG(seed, 0x7368617065))
 	n := int(length.Seconds())
 	s := shape{cpus: make([]float64, n)}
 	z, until, times := 0.0, 0, 1.0
 	next := surgeEvery/2 + rng.IntN(surgeEvery)
 	for i := range n {
-		if i == next {
+		if i == next && surges {
 			s.surges = append(s.surges, i)
 			until, times = i+surgeFor, surgeTimes[rng.IntN(len(surgeTimes))]
 			next += surgeFor + afterSeconds + rng.IntN(2*(surgeEvery-surgeFor-afterSeconds))
@@ -50,6 +51,14 @@ func newShape(seed uint64, length, day time.Duration) shape {
 		tide := (1 - math.Cos(2*math.Pi*float64(i)/day.Seconds())) / 2
 		z = noiseKept*z + math.Sqrt(1-noiseKept*noiseKept)*rng.NormFloat64()
 		s.cpus[i] = min(mostCPU, (nightCPU+(noonCPU-nightCPU)*tide)*times) * math.Exp(noise*z)
+	}
+	return s
+}
+
+// times makes every second's load so many times as great.
+func (s shape) times(size float64) shape {
+	for i := range s.cpus {
+		s.cpus[i] *= size
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type TwinTable struct {
 	CPUs    int       `json:"cpus"`
 	Threads int       `json:"threads_per_core"`
 	Batch   []string  `json:"batch"`
+	Surges  bool      `json:"surges"`
+	Size    float64   `json:"size"` // of the load, 1: 2 to 20 CPUs
 	Sockets string    `json:"sockets"`
 	Minutes float64   `json:"minutes"`
 	Rows    []TwinRow `json:"rows"`
@@ -42,20 +45,29 @@ func sizeOfTwin(quick bool) twinSize {
 	return twinSize{20 * time.Minute, 10 * time.Minute}
 }
 
-// twinTables are the machines that are played. The first one is judged.
+// twinTables are the machines and loads that are played. The first one is judged.
 func twinTables() []TwinTable {
+	const plain, siblings = "64 cores without SMT", "64 cores of two threads"
+	const tide, surge = "tide", "tide with surges"
+	const loud = "batch work that wants cache and memory"
 	list := []TwinTable{
-		{What: "64 cores without SMT, batch work that leaves cache and memory alone", Threads: 1, Batch: quietBatch, Sockets: cpuset.Spread},
-		{What: "the same with two threads to a core", Threads: 2, Batch: quietBatch, Sockets: cpuset.Spread},
-		{What: "64 cores without SMT, batch work that wants cache and memory, spread over the sockets", Threads: 1, Batch: loudBatch, Sockets: cpuset.Spread},
+		{What: plain + ", " + tide, Threads: 1, Batch: quietBatch},
+		{What: plain + ", " + surge, Threads: 1, Batch: quietBatch, Surges: true},
+		{What: plain + ", " + tide + " of half the size", Threads: 1, Batch: quietBatch, Size: 0.5},
+		{What: siblings + ", " + tide, Threads: 2, Batch: quietBatch},
+		{What: plain + ", " + tide + ", " + loud + ", spread over the sockets", Threads: 1, Batch: loudBatch},
 		{What: "the same, gathered on one socket", Threads: 1, Batch: loudBatch, Sockets: cpuset.Gather},
 	}
 	for i := range list {
-		list[i].arms = append(arms(), ArmSwift)
+		t := &list[i]
+		t.arms = arms()
+		t.Sockets, t.Size = cmp.Or(t.Sockets, cpuset.Spread), cmp.Or(t.Size, 1)
+		// The oracles know what the load takes on a CPU of its own, and nothing of siblings or of
+		// what batch work does to the memory.
+		if i < 3 {
+			t.arms = append(t.arms, oracles()...)
+		}
 	}
-	// The oracle knows what the load takes on a CPU of its own, and nothing of siblings or of
-	// what batch work does to the memory.
-	list[0].arms = append(list[0].arms, ArmOracle)
 	return list
 }
 
@@ -75,20 +87,9 @@ func twinParams(sockets string) (engine.Params, cadence.Pace, error) {
 	return p, cadence.Pace{Duration: c.CPI2.SamplingDuration, Frequency: c.CPI2.SamplingFrequency, Pulse: twinPulse}, nil
 }
 
-// swift is (e) with less patience: a core that LC does not need goes to BE after seconds at
-// most, many in a second, whatever happened before.
-func swift(p *cpuset.Params) {
-	p.HoldNsec, p.HoldMaxNsec, p.HoldFactor = 2e9, 2e9, 2
-	p.GiveEveryNsec, p.Hysteresis, p.FullUtilisation = 100e6, 0.05, 0.9
-}
-
-// spare is how many CPUs the oracle gives the services beyond the load L: so many times
-// its root, by which the deviations of a load of independent requests grow.
-const spare = 2.5
-
 // divine places everybody as who knows the load of the second that begins: what can be
 // expected of any partition, however good its eyes. LC grows on both sockets.
-func (r *twinRun) divine(cpus float64) error {
+func (r *twinRun) divine(cpus, spare float64) error {
 	config := r.mach.Config()
 	cores := config.Sockets * config.CoresPerSocket
 	want := int(math.Ceil((cpus + spare*math.Sqrt(cpus)) / float64(config.ThreadsPerCore)))
@@ -123,7 +124,7 @@ func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error
 	var errs []error
 	for t := range tables {
 		table := &tables[t]
-		table.shape = newShape(o.Seed, size.length, size.day)
+		table.shape = newShape(o.Seed, size.length, size.day, table.Surges).times(table.Size)
 		table.day = int(size.day.Seconds())
 		table.Minutes = size.length.Minutes()
 		table.CPUs = 64 * table.Threads
@@ -191,4 +192,22 @@ func (t *TwinTable) compare() {
 			row.WorstAfter = max(row.WorstAfter, row.Services[k].After/alone.Services[k].After)
 		}
 	}
+}
+
+// frontier returns the utilisation that cores apart can have at most, by the oracles, where
+// the service that suffers most may suffer so much; absent where they do not say.
+func (t *TwinTable) frontier(worst number) number {
+	var before *TwinRow
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if _, ok := row.Arm.spare(); !ok {
+			continue
+		}
+		// The more they spare the less is suffered.
+		if before != nil && before.Worst >= worst && row.Worst <= worst && before.Worst > row.Worst {
+			return row.Utilisation + (before.Utilisation-row.Utilisation)*(worst-row.Worst)/(before.Worst-row.Worst)
+		}
+		before = row
+	}
+	return nan
 }

@@ -11,24 +11,21 @@ type moveReason uint8
 const (
 	stays moveReason = iota
 	full             // LC's set was full
-	rise             // the load passed what the set holds at the target
-	fall             // LC did not need a core for long enough
-	short            // a short rise is over
+	rise             // the mean load passed what the set is large enough for
+	fall             // LC does not need all of its set
 	blind            // the load cannot be read
 )
 
-func (r moveReason) text(had int, l load) string {
+func (r moveReason) text(had int, l *Load) string {
 	switch r {
 	case full:
-		return fmt.Sprintf("LC used %.2f of its %d CPUs, and a full set hides what it needs", l.cpus, had)
+		return fmt.Sprintf("LC used %.2f of its %d CPUs, and a full set hides what it needs", l.Rate, had)
 	case rise:
-		return fmt.Sprintf("LC used %.2f CPUs, more than its %d hold at the target", l.cpus, had)
-	case short:
-		return fmt.Sprintf("the rise of LC did not last, it uses %.2f CPUs", l.cpus)
+		return fmt.Sprintf("LC uses %.2f CPUs in the mean, for which its %d are too few", l.Mean(), had)
 	case blind:
 		return "the load of LC cannot be read, BE gets its floor"
 	}
-	return fmt.Sprintf("LC uses %.2f CPUs and did not need its last core for the hold", l.cpus)
+	return fmt.Sprintf("LC uses %.2f CPUs in the mean and does not need its %d", l.Mean(), had)
 }
 
 // plan is what follows from the topology and the order of cores, kept between changes.
@@ -36,7 +33,7 @@ type plan struct {
 	m     *machine
 	cores []core // as State.Order
 	// threads[n] and holds[n] are the logical CPUs of LC's side when it has n cores, and the
-	// load, CPU-sec/sec, that it takes at the target.
+	// mean load, CPU-sec/sec, up to which siblings leave each other alone.
 	threads []int
 	holds   []float64
 }
@@ -54,7 +51,7 @@ func (s *State) derive(p *Params, m *machine) *plan {
 		c := &pl.cores[len(pl.cores)-1-i]
 		target := p.TargetSiblings
 		if c.threads == 1 {
-			target = p.TargetAlone
+			target = 1 // nothing is shared
 		}
 		pl.threads[i+1] = pl.threads[i] + c.threads
 		pl.holds[i+1] = pl.holds[i] + target*float64(c.threads)
@@ -62,12 +59,31 @@ func (s *State) derive(p *Params, m *machine) *plan {
 	return pl
 }
 
-// need returns the cores that a load asks for: the fewest that hold it at the target, all
-// when there are not enough.
-func (pl *plan) need(cpus float64) int {
+// queue returns with how few CPUs work waits for one with at most this chance, of a mean load
+// of so many CPUs (Erlang C): requests that come at random and need about as long as
+// exponential ones. Never more than limit.
+func queue(cpus, wait float64, limit int) int {
+	if cpus <= 0 {
+		return 0
+	}
+	lost := 1.0 // Erlang B: the chance that all n are busy where nobody queues
+	for n := 1; n < limit; n++ {
+		lost = cpus * lost / (float64(n) + cpus*lost)
+		if full := cpus / float64(n); full < 1 && lost <= wait*(1-full*(1-lost)) {
+			return n
+		}
+	}
+	return limit
+}
+
+// need returns the cores that a mean load asks for: the fewest that have the CPUs with which
+// work waits with at most this chance, and on which siblings leave each other alone when the
+// load is so many times as great; all when there are not enough.
+func (pl *plan) need(cpus, wait, room float64) int {
+	want := queue(cpus, wait, pl.threads[len(pl.cores)])
 	lo, hi := 0, len(pl.cores)
 	for lo < hi {
-		if mid := (lo + hi) / 2; pl.holds[mid] >= cpus {
+		if mid := (lo + hi) / 2; pl.holds[mid] >= cpus*room && pl.threads[mid] >= want {
 			hi = mid
 		} else {
 			lo = mid + 1
@@ -76,20 +92,25 @@ func (pl *plan) need(cpus float64) int {
 	return lo
 }
 
-// needs returns the cores that shared LC tasks need under a load, without the reserve.
-func (s *State) needs(cpus float64) int {
-	if s.LeastCores == 0 {
-		return 0
-	}
-	return min(max(s.plan.need(cpus)+s.UncountedCores, s.LeastCores), len(s.plan.cores))
-}
+// Between the size that LC gets and that at which it gets more nothing moves, in either
+// direction, so that noise does not move the border. LC's set is enlarged when the chance
+// to wait is waitMore times that for which it was sized, or the load siblingsMore times.
+const (
+	waitMore     = 5
+	siblingsMore = 1.1
+)
 
-// reserve is what LC has beyond that.
-func (s *State) reserve(p *Params) int {
+// size returns the cores that shared LC tasks get under a mean load.
+func (s *State) size(p *Params, cpus float64) int { return s.needs(cpus, p.Wait, siblingsMore) }
+
+// least returns the cores under which they get more.
+func (s *State) least(p *Params, cpus float64) int { return s.needs(cpus, waitMore*p.Wait, 1) }
+
+func (s *State) needs(cpus, wait, room float64) int {
 	if s.LeastCores == 0 {
 		return 0
 	}
-	return p.ReserveCores
+	return min(max(s.plan.need(cpus, wait, room)+s.UncountedCores, s.LeastCores), len(s.plan.cores))
 }
 
 // move moves the border as the load asks for.
@@ -99,50 +120,32 @@ func (s *State) move(p *Params, nowNsec int64, l load) moveReason {
 	if !l.known {
 		return s.blind(p, nowNsec, most)
 	}
-	s.Load.Blind = false
-	isFull := has > 0 && s.LeastCores > 0 && l.cpus >= p.FullUtilisation*float64(s.plan.threads[has])
-	keep := cores
-	if !isFull {
-		keep = s.needs(l.cpus*(1+p.Hysteresis)) + s.reserve(p)
+	if s.Load.Blind {
+		s.Load.Blind = false
+		s.Pace.MoveNsec = nowNsec // what LC needs must be watched anew
 	}
-	kept := min(max(s.Keep.need(p, keep, l.spanNsec), s.LeastCores), most)
-	s.Keep.relax(p, nowNsec)
-	need := s.needs(l.cpus)
+	s.Pace.refill(p, nowNsec)
+	mean := s.Load.Mean()
+	size := min(s.size(p, mean), most)
 	switch {
-	case isFull && has < most:
-		s.take(p, nowNsec, most)
+	case has < most && s.LeastCores > 0 && has > 0 && l.cpus >= p.FullUtilisation*float64(s.plan.threads[has]):
+		s.take(nowNsec, most)
 		return full
-	case need > has && has < most:
-		s.take(p, nowNsec, min(need+s.reserve(p), most))
+	case min(s.least(p, mean), most) > has:
+		s.take(nowNsec, size)
 		return rise
-	case kept < has && (s.Keep.LastGiveNsec == 0 || nowNsec-s.Keep.LastGiveNsec >= p.GiveEveryNsec):
-		return s.give(p, nowNsec, has, kept)
+	case size < has && s.Pace.mayGive(p, nowNsec):
+		s.Pace.gave(nowNsec)
+		s.BE = cores - size
+		return fall
 	}
 	return stays
 }
 
 // take gives LC so many cores.
-func (s *State) take(p *Params, nowNsec int64, to int) {
-	s.Keep.tookBack(p, nowNsec)
+func (s *State) take(nowNsec int64, to int) {
+	s.Pace.took(nowNsec)
 	s.BE = len(s.plan.cores) - to
-}
-
-// give gives BE one core, or all that a short rise took from it. A rise is over when its last
-// part is (an alarm is taller and shorter than the load behind it), so that it takes one move
-// and not several; but the parts do not wait for each other longer than one hold.
-func (s *State) give(p *Params, nowNsec int64, has, kept int) moveReason {
-	to, why := has-1, fall
-	if has > s.Keep.Lasting {
-		most, _ := s.Keep.hold(p)
-		if kept > s.Keep.Lasting && nowNsec-s.Keep.LastTakeNsec < most {
-			return stays
-		}
-		to, why = max(kept, s.Keep.Lasting), short
-	}
-	s.BE = len(s.plan.cores) - to
-	s.Keep.Lasting = min(s.Keep.Lasting, to)
-	s.Keep.LastGiveNsec = nowNsec
-	return why
 }
 
 // blind waits for the load to be readable again, with BE on its floor when that takes long.
@@ -151,7 +154,6 @@ func (s *State) blind(p *Params, nowNsec int64, most int) moveReason {
 		return stays
 	}
 	s.Load.Blind = true
-	s.Keep.fill(p)
 	if len(s.plan.cores)-s.BE >= most {
 		return stays
 	}

@@ -1,6 +1,7 @@
 package cpuset
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -64,17 +65,20 @@ func TestUnevenMachine(t *testing.T) {
 	s := State{Order: []int{3, 1, 0}}
 	p := Defaults()
 	pl := s.derive(&p, m)
-	for i, want := range []float64{0, 0.9, 1.6, 2.5} {
+	for i, want := range []float64{0, 0.9, 1.9, 2.8} {
 		if d := pl.holds[i] - want; d > 1e-9 || d < -1e-9 {
 			t.Errorf("%d cores hold %g CPUs, expected %g", i, pl.holds[i], want)
 		}
 	}
 	for _, c := range []struct {
-		load float64
-		need int
-	}{{0, 0}, {0.9, 1}, {0.91, 2}, {1.7, 3}, {99, 3}} {
-		if got := pl.need(c.load); got != c.need {
-			t.Errorf("a load of %g needs %d cores, expected %d", c.load, got, c.need)
+		load, wait, room float64
+		need             int
+	}{
+		{0, 0.02, 1, 0}, {0.5, 1, 1, 1}, {0.9, 1, 1, 1}, {0.9, 1, 1.1, 2}, {1.8, 1, 1, 2}, {1.8, 1, 1.1, 3}, {1.95, 1, 1, 3}, {99, 1, 1, 3},
+		{0.5, 0.2, 1, 1}, {0.5, 0.02, 1, 2}, {0.5, 0.002, 1, 3},
+	} {
+		if got := pl.need(c.load, c.wait, c.room); got != c.need {
+			t.Errorf("a load of %g, of which %g may wait, with room for %g times that needs %d cores, expected %d", c.load, c.wait, c.room, got, c.need)
 		}
 	}
 }
@@ -131,6 +135,7 @@ func TestExclusive(t *testing.T) {
 			if got := r.heard(model.DecideLimit); got != c.said {
 				t.Errorf("%d limits were said, expected %d: %+v", got, c.said, r.said)
 			}
+			r.run(30*sec, 1)
 			r.v.Changed = true
 			n := len(r.said)
 			r.run(sec, 1)
@@ -172,6 +177,35 @@ func TestExclusiveStays(t *testing.T) {
 	for _, id := range now {
 		if at, _ = m.find(id); m.cores[at].socket != near {
 			t.Errorf("core %d is of another socket", id)
+		}
+	}
+}
+
+// Erlang C against figures from elsewhere: the chance to wait with n CPUs is known in closed
+// form for few, and by tables for more.
+func TestQueue(t *testing.T) {
+	for _, c := range []struct {
+		cpus, wait float64
+		want       int
+	}{
+		{0, 0.01, 0},
+		{0.3, 0.3001, 1}, {0.3, 0.2999, 2}, // one: the load itself
+		{1, 1.0/3 + 1e-9, 2}, {1, 1.0/3 - 1e-9, 3}, // two at a load of 1: a third
+		{2, 4.0/9 + 1e-9, 3}, {2, 4.0/9 - 1e-9, 4}, // three at a load of 2: 4/9
+		{2, 0.18, 4}, {2, 0.17, 5}, // 4: 0.174, 5: 0.0597
+		{2, 0.06, 5}, {2, 0.059, 6},
+		{1000, 0.01, 64},
+	} {
+		if got := queue(c.cpus, c.wait, 64); got != c.want {
+			t.Errorf("a load of %g, of which %g may wait: %d CPUs, expected %d", c.cpus, c.wait, got, c.want)
+		}
+	}
+	// Halfin and Whitt: with beta roots of a large load beyond it the chance is
+	// 1 / (1 + beta Phi(beta)/phi(beta)), which is 0.2231 for 1 and 0.0269 for 2.
+	for beta, chance := range map[float64]float64{1: 0.2231, 2: 0.0269} {
+		load := 10_000.0
+		if got := (float64(queue(load, chance, 20_000)) - load) / 100; math.Abs(got-beta) > 0.02 {
+			t.Errorf("a chance of %g takes %.3f roots of a large load, expected %g", chance, got, beta)
 		}
 	}
 }

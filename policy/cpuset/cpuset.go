@@ -4,23 +4,25 @@
 // and the border between the two follows "the CPU load of all the online workloads".
 // Exclusive LC tasks (seed 001, section 4.1) keep whole physical cores besides.
 //
-// Intuition. A border is moved. LC's side must be large enough that its load, as the last
-// pulse shows it, keeps its CPUs below a target; when it is not, BE's cores go to LC in that
-// very pulse. In the other direction there is time: a core goes to BE only when LC did not
-// need it for a while, and one at a time.
+// Intuition. A border is moved. LC's work comes in requests, and how many of them are there at
+// once varies: LC's side is so large that few of them find all of its CPUs busy, by Erlang's
+// formula for the mean load. When several times as many would, or LC's side was full in one
+// pulse, BE's cores go to LC at once. In the other direction there is time: BE gets what LC
+// does not need when the border has been at rest for a second, and the mean falls slowly.
 //
 // Hard cases, and what is done about them:
 //
 //   - LC is confined too, so a full set hides what LC would use if it could: the load that
 //     is measured cannot pass the set. A set that is nearly full in one pulse is no
-//     measurement but an alarm: LC gets everything down to BE's floor, and the next pulse
-//     shows what it really uses.
-//   - One noisy pulse. Averaging would make every hand-back late, so there is none. A
-//     pulse may move the border, but what it took is kept only in proportion to how long it
-//     was needed (keep.go), and what a short rise took comes back whole.
-//   - Spikes that come again and again: a core that must be taken back soon after it was
-//     given doubles the time that cores are kept, up to a bound. So the border moves a few
-//     times until it has learned the spikes' distance, and then rests.
+//     measurement but an alarm: LC gets everything down to BE's floor, and the next pulses
+//     show what it really uses.
+//   - Noise. Pulses of 50 ms vary far more than the load does, and the spare is there to
+//     absorb just that. So a pulse by itself counts only when it fills the set, and the size
+//     follows means: one of a fraction of a second, so that a rise is followed at once, and one
+//     of seconds, so that a fall is followed later; the greater counts. Sizing every pulse and
+//     keeping the maximum was rejected: it counts the noise twice.
+//   - Loads that alarm again and again: LC takes back what was just given a few times a minute
+//     at most, then nothing is given (pace.go).
 //   - The load cannot be read. Absent is not zero: BE gets nothing meanwhile, and is put on
 //     its floor after a while.
 //   - Nobody to protect, nobody to confine, or too few cores for two sides: nobody is placed,
@@ -81,7 +83,7 @@ type State struct {
 	UncountedCores int `json:"uncounted_cores,omitempty"`
 
 	Load Load `json:"load"`
-	Keep Keep `json:"keep"`
+	Pace Pace `json:"pace"`
 
 	// Placed has one entry a task, in the view's order.
 	Placed    []Placed `json:"placed,omitempty"`
@@ -120,7 +122,7 @@ func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
 		why := s.move(p, v.NowNsec, load)
 		if s.BE != was {
 			s.setSides()
-			s.sayMove(w, was, why, load)
+			s.sayMove(w, was, why)
 		}
 	}
 	if v.Mode != model.ModeEnforce {
@@ -155,17 +157,17 @@ func (s *State) setSides() {
 
 // sayMove tells that the border moved. Value is BE's CPUs now, Threshold what LC used and
 // Score how full its set was, all of logical CPUs.
-func (s *State) sayMove(w *model.Wishes, was int, why moveReason, load load) {
+func (s *State) sayMove(w *model.Wishes, was int, why moveReason) {
 	pl := s.plan
 	cores := len(pl.cores)
 	had, has := pl.threads[cores-was], pl.threads[cores-s.BE]
 	all := pl.threads[cores]
 	d := model.Decision{
-		Kind: model.DecideResize, Value: float64(all - has), Threshold: load.cpus,
+		Kind: model.DecideResize, Value: float64(all - has), Threshold: s.Load.Rate,
 	}
 	if had > 0 {
-		d.Score = load.cpus / float64(had)
+		d.Score = s.Load.Rate / float64(had)
 	}
-	d.Reason = fmt.Sprintf("%s: LC goes from %d to %d CPUs, BE from %d to %d", why.text(had, load), had, has, all-had, all-has)
+	d.Reason = fmt.Sprintf("%s: LC goes from %d to %d CPUs, BE from %d to %d", why.text(had, &s.Load), had, has, all-had, all-has)
 	w.Decisions = append(w.Decisions, d)
 }

@@ -10,14 +10,21 @@ type Load struct {
 	// known (or when the policy began to look); 0: never.
 	Rate     float64 `json:"rate"`
 	SeenNsec int64   `json:"seen_nsec"`
-	Blind    bool    `json:"blind,omitempty"` // it cannot be read for so long that BE was put on its floor
+	// Fast and Slow are its means over Params.RiseNsec and Params.FallNsec, CPU-sec/sec; not
+	// Begun: there was no rate yet.
+	Fast  float64 `json:"fast"`
+	Slow  float64 `json:"slow"`
+	Begun bool    `json:"begun,omitempty"`
+	Blind bool    `json:"blind,omitempty"` // it cannot be read for so long that BE was put on its floor
 }
+
+// Mean is the load to which LC's side is sized, CPU-sec/sec: the greater of the two means.
+func (l *Load) Mean() float64 { return max(l.Fast, l.Slow) }
 
 // load is what one step knows of the load.
 type load struct {
-	known    bool
-	cpus     float64 // CPU-sec/sec
-	spanNsec int64   // over which it was used
+	known bool
+	cpus  float64 // CPU-sec/sec, in this pulse
 }
 
 // measure takes a pulse in. A pulse that is missing, late or unreadable yields nothing by
@@ -35,17 +42,31 @@ func (l *Load) measure(p *Params, v *model.CPUView) load {
 		return load{} // too short to say anything; the next one covers this one
 	}
 	l.Prev, l.PrevNsec = v.Pulse.LCUsage, v.Pulse.MonoNsec
+	if span < 0 { // of another clock: the next pulse is a new beginning
+		l.Prev = model.Counter{Outcome: model.Unavailable}
+	}
 	if outcome != model.OK || span <= 0 {
 		return load{}
 	}
 	l.Rate = min(float64(used)/float64(span), float64(len(v.Topology.CPUs)))
 	l.SeenNsec = v.NowNsec
-	return load{known: true, cpus: l.Rate, spanNsec: span}
+	l.average(p, span)
+	return load{known: true, cpus: l.Rate}
+}
+
+// average takes the rate into both means, by how long it lasted.
+func (l *Load) average(p *Params, spanNsec int64) {
+	if !l.Begun {
+		l.Fast, l.Slow, l.Begun = l.Rate, l.Rate, true
+		return
+	}
+	span := float64(spanNsec)
+	l.Fast += (l.Rate - l.Fast) * span / (span + float64(p.RiseNsec))
+	l.Slow += (l.Rate - l.Slow) * span / (span + float64(p.FallNsec))
 }
 
 // nobody is the load where there are no tasks to have one.
 func (l *Load) nobody(v *model.CPUView) load {
-	span := max(v.NowNsec-l.SeenNsec, 0)
-	l.SeenNsec, l.Rate = v.NowNsec, 0
-	return load{known: true, spanNsec: span}
+	l.SeenNsec, l.Rate, l.Fast, l.Slow, l.Begun = v.NowNsec, 0, 0, 0, false
+	return load{known: true}
 }

@@ -10,7 +10,7 @@ import (
 // them, BE waits with next to nothing, and has its core back when LC is quiet.
 func TestParking(t *testing.T) {
 	r := newRig(t, shape{1, 1, 2, 1}.topology(), pair()...)
-	r.p.FloorCores, r.p.FloorShare, r.p.ReserveCores = 0, 0, 0
+	r.p.FloorCores, r.p.FloorShare, r.p.Wait = 0, 0, 0.3
 	r.run(30*sec, 0.2)
 	if _, be := r.cores(); be != 1 || len(r.caps) != 0 {
 		t.Fatalf("quiet: BE has %d cores, caps %v", be, r.caps)

@@ -74,6 +74,7 @@ func TestPlacing(t *testing.T) {
 			if !found {
 				t.Errorf("nobody said %q: %+v", c.said, r.said)
 			}
+			r.run(30*sec, 0.5)
 			n := len(r.said)
 			for range 20 {
 				r.v.Changed = true
@@ -115,8 +116,8 @@ func TestFewestMoves(t *testing.T) {
 		r.step(50*msec, 4)
 		if now := r.s.BECPUs; now != before {
 			moved := now.Without(before)
-			if !before.Within(now) || moved.Len() != 2 && !before.Empty() {
-				t.Fatalf("BE went from %s to %s", before, now)
+			if !before.Within(now) {
+				t.Fatalf("BE went from %s to %s, which are %d more", before, now, moved.Len())
 			}
 			had = append(had, now)
 		}
@@ -137,7 +138,7 @@ func TestModes(t *testing.T) {
 	r := newRig(t, shape{1, 1, 8, 2}.topology(), pair()...)
 	r.v.Mode = model.ModeObserve
 	r.run(30*sec, 1)
-	if r.counted != 0 || r.heard(model.DecideResize) < 3 {
+	if r.counted != 0 || r.heard(model.DecideResize) < 2 {
 		t.Fatalf("%d claims, %d resizes said while observing", r.counted, r.heard(model.DecideResize))
 	}
 	r.v.Mode = model.ModeEnforce
@@ -186,8 +187,8 @@ func TestHotplug(t *testing.T) {
 		r.step(50*msec, 2)
 	}
 	plug(without(full, 0, 8, 1, 9)) // two whole cores, of LC
-	if lc, _ := r.cores(); lc < r.s.needs(2) {
-		t.Errorf("LC has %d cores and needs %d", lc, r.s.needs(2))
+	if lc, _ := r.cores(); lc < r.s.least(&r.p, 2) {
+		t.Errorf("LC has %d cores and needs %d", lc, r.s.least(&r.p, 2))
 	}
 	plug(without(full, 7, 6)) // one CPU each of two of BE's cores
 	if !r.s.BECPUs.Has(15) || r.s.BECPUs.Has(7) {
@@ -275,12 +276,11 @@ func BenchmarkResize(b *testing.B) {
 	r := many(b)
 	used, claims := r.pulse.LCUsage.Value, 0
 	start := *r.s
-	keep, placed := slices.Clone(start.Keep.LeftNsec), slices.Clone(start.Placed)
+	placed := slices.Clone(start.Placed)
 	b.ReportAllocs()
 	for b.Loop() {
 		*r.s = start
 		copy(r.s.Placed, placed)
-		copy(r.s.Keep.LeftNsec, keep)
 		r.s.Load.Prev, r.s.Load.PrevNsec = r.pulse.LCUsage, r.v.NowNsec
 		r.v.NowNsec += 50 * msec
 		r.pulse.MonoNsec = r.v.NowNsec

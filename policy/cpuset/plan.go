@@ -40,7 +40,7 @@ func (s *State) replan(p *Params, v *model.CPUView, w *model.Wishes) {
 	was := s.Status
 	s.Status = status
 	if status == Divided {
-		s.divide(p, m, w, was, least, moved)
+		s.divide(p, m, v.NowNsec, w, was, least, moved)
 		return
 	}
 	s.undivide(p, m)
@@ -67,7 +67,7 @@ func (s *State) pinned(v *model.CPUView) model.CPUSet {
 
 // divide sets the two sides up, or follows what changed. moved: LC tasks are pinned to other
 // cores than before.
-func (s *State) divide(p *Params, m *machine, w *model.Wishes, was Status, least int, moved bool) {
+func (s *State) divide(p *Params, m *machine, nowNsec int64, w *model.Wishes, was Status, least int, moved bool) {
 	beHad, lcHad := s.BECPUs, s.LCCPUs
 	same := was == Divided && !moved && s.covers(m)
 	if !same {
@@ -81,21 +81,14 @@ func (s *State) divide(p *Params, m *machine, w *model.Wishes, was Status, least
 	}
 	same = same && floor == s.FloorCores && least == s.LeastCores
 	s.FloorCores, s.LeastCores = floor, least
-	s.Keep.fit(cores)
 	s.plan = s.derive(p, m)
 	switch {
 	case was != Divided: // nobody watched LC yet: BE begins at its floor
-		s.Keep = Keep{LeftNsec: s.Keep.LeftNsec}
-		s.Keep.fill(p)
+		s.Pace = Pace{MoveNsec: nowNsec}
 		s.BE = floor
 	case !same:
-		has := cores - s.BE
-		if need := s.needs(s.Load.Rate); need > has {
-			has = need + s.reserve(p)
-		}
-		has = max(has, min(s.Keep.kept(), cores-floor), least)
+		has := max(cores-s.BE, s.least(p, s.Load.Mean()), least)
 		s.BE = max(cores-has, floor)
-		s.Keep.Lasting = cores - s.BE
 	}
 	s.setSides()
 	if was == Divided && s.BECPUs == beHad && s.LCCPUs == lcHad {
@@ -162,7 +155,7 @@ func (s *State) covers(m *machine) bool {
 // one was taken.
 func (s *State) undivide(p *Params, m *machine) {
 	free := m.order(nil, s.Exclusive, p.Sockets)
-	s.Order, s.BE, s.Keep = nil, 0, Keep{}
+	s.Order, s.BE, s.Pace = nil, 0, Pace{}
 	s.FloorCores, s.LeastCores = 0, 0
 	s.LCCPUs, s.BECPUs = model.CPUSet{}, model.CPUSet{}
 	s.plan = s.derive(p, m)

@@ -61,7 +61,7 @@ func newLife(t *testing.T, n uint64) *life {
 	l := &life{t: t, seed: n, rng: rng, full: s.topology()}
 	l.r = newRig(failer{t, n, s}, l.full)
 	l.r.p.Sockets = []string{Spread, Gather}[rng.IntN(2)]
-	l.r.p.FloorCores, l.r.p.ReserveCores = rng.IntN(3), rng.IntN(3)
+	l.r.p.FloorCores, l.r.p.Wait, l.r.p.ReturnsPerMin = rng.IntN(3), 0.2*rng.Float64(), 1+rng.IntN(20)
 	l.r.p.FloorShare = 0.2 * rng.Float64()
 	if rng.IntN(4) == 0 {
 		l.r.p.FloorCores, l.r.p.FloorShare = 0, 0

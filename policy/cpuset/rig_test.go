@@ -299,6 +299,9 @@ func (r *rig) run(d int64, want float64) {
 	}
 }
 
+// needs returns the cores that LC is given for a mean load.
+func (r *rig) needs(cpus float64) int { return r.s.size(&r.p, cpus) }
+
 func (r *rig) cores() (lc, be int) { return len(r.s.Order) - r.s.BE, r.s.BE }
 
 // heard counts what was said of a kind.

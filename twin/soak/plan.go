@@ -266,9 +266,9 @@ func (p *plan) drawCPUPolicies(r source, c *config.Config) {
 	c.Agent.Pulse = pick(r, 60*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
 	s, q, b := &c.CPUSet, &c.CPUPool, &c.Burst
 	s.Mode, q.Mode, b.Mode = mode(), mode(), mode()
-	s.FloorCores, s.FloorShare, s.ReserveCores = r.count(1, 2), r.between(0, 0.3), r.count(0, 1)
-	s.Hold, s.GiveEvery = pick(r, 500*time.Millisecond, 5*time.Second, 10*time.Second), pick(r, 100*time.Millisecond, time.Second)
-	s.Quiet, s.HoldMax = pick(r, 2*time.Second, 30*time.Second), max(s.Hold, pick(r, 10*time.Second, 5*time.Minute))
+	s.FloorCores, s.FloorShare, s.Wait = r.count(1, 2), r.between(0, 0.3), r.between(0.001, 0.2)
+	s.Fall, s.GiveEvery = pick(r, 500*time.Millisecond, 3*time.Second, 10*time.Second), pick(r, 100*time.Millisecond, 500*time.Millisecond)
+	s.Rise, s.ReturnsPerMin = pick(r, 50*time.Millisecond, 200*time.Millisecond), pick(r, 2, 10, 60)
 	s.Sockets = pick(r, cpuset.Spread, cpuset.Gather)
 	q.Interval, q.MaxFactor = pick(r, time.Second, 5*time.Second), pick[float64](r, 2, 10)
 	q.BelowOriginal, q.FloorFactor, q.Increase = r.chance(0.2), r.between(0.2, 0.9), r.between(0.05, 1)
