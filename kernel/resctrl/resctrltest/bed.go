@@ -131,13 +131,46 @@ func must[T any](t testing.TB) func(T, error) T {
 // ctrl makes a control group of ours, waiting for RMIDs of earlier tests.
 func (r *rig) ctrl(name string) resctrl.Made {
 	r.Helper()
-	return must[resctrl.Made](r)(r.d.CreateGroup(name, patience))
+	return r.sound(func() resctrl.Made { return must[resctrl.Made](r)(r.d.CreateGroup(name, patience)) })
 }
 
 // mon makes a monitoring group of ours.
 func (r *rig) mon(parent resctrl.Name, name string) resctrl.Made {
 	r.Helper()
-	return must[resctrl.Made](r)(r.d.CreateMonGroup(parent, name, patience))
+	return r.sound(func() resctrl.Made { return must[resctrl.Made](r)(r.d.CreateMonGroup(parent, name, patience)) })
+}
+
+// sound makes a group again for as long as its counters do not count: emulated hardware may
+// have RMIDs that answer with errors, for tests of that, and which one a group gets depends
+// on how long those of earlier tests rest.
+func (r *rig) sound(create func() resctrl.Made) resctrl.Made {
+	r.Helper()
+	const tries = 6
+	for range tries {
+		g := create()
+		if r.counts(g.Name) {
+			return g
+		}
+		must[resctrl.Removal](r)(r.d.Remove(g.Identity, true))
+	}
+	return create()
+}
+
+// counts reports whether nothing that a group monitors is refused.
+func (r *rig) counts(n resctrl.Name) bool {
+	m, err := r.d.OpenMonitor(n)
+	if err != nil {
+		return true // nothing is monitored here
+	}
+	defer m.Close() //nolint:errcheck // reading only
+	list, err := m.Read(nil)
+	return err != nil || !slices.ContainsFunc(list, func(v resctrl.Monitored) bool {
+		return refused(v.Total) || refused(v.Local) || refused(v.Occupancy)
+	})
+}
+
+func refused(c resctrl.Count) bool {
+	return c.State == resctrl.Failed || c.State == resctrl.Unavailable
 }
 
 // path returns where a file of a group is, or the group for "".
