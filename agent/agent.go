@@ -131,7 +131,8 @@ func (a *Agent) open(dir string, j *journal.Journal) error {
 	params.Hardcap.IDPrefix = strconv.FormatInt(a.started.Unix(), 36)
 	host, err := linux.Open(linux.Options{
 		FS: fs, Rules: rules, Journal: j, DiscoverEvery: a.cfg.Agent.DiscoverEvery,
-		Counters: params.Sources[model.SourceCPI], Places: params.CPU.CPUSetMode != model.ModeOff, Log: a.log,
+		Counters: params.Sources[model.SourceCPI], Places: params.CPU.CPUSetMode != model.ModeOff,
+		CapsOnly: params.CPU.Off(), Log: a.log,
 	})
 	if err != nil {
 		return err

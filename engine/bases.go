@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/commensal-io/commensal/model"
 )
@@ -18,9 +18,11 @@ type base struct {
 type bases []base
 
 func (b bases) find(task model.TaskNum, kind model.KnobKind) (int, bool) {
-	return slices.BinarySearchFunc(b, task, func(o base, t model.TaskNum) int {
-		return cmp.Or(cmp.Compare(o.Task, t), cmp.Compare(o.Setting.Knob, kind))
+	i := sort.Search(len(b), func(i int) bool {
+		o := &b[i]
+		return o.Task > task || o.Task == task && o.Setting.Knob >= kind
 	})
+	return i, i < len(b) && b[i].Task == task && b[i].Setting.Knob == kind
 }
 
 func (b bases) get(task model.TaskNum, kind model.KnobKind) (model.Setting, bool) {

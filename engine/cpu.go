@@ -53,6 +53,11 @@ func (p *CPUParams) mode(policy string) model.Mode {
 	return p.BurstMode
 }
 
+// Off reports whether none of the policies of the CPU looks at anything.
+func (p *CPUParams) Off() bool {
+	return p.CPUSetMode == model.ModeOff && p.CPUPoolMode == model.ModeOff && p.BurstMode == model.ModeOff
+}
+
 // step lets a policy take its step.
 func (s *CPUState) step(policy string, p *CPUParams, v *model.CPUView, w *model.Wishes) {
 	switch policy {

@@ -154,10 +154,13 @@ func CapFor(cpus float64, periodNsec int64) model.CPUMax {
 // most one a knob a tick, none while one is on its way or backing off. Places that shrink
 // come first, so that a core is free before somebody else gets it.
 func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []model.Change {
-	kept := l.Knobs[:0]
+	idle := false
 	for i := range l.Knobs {
-		k := l.Knobs[i]
-		want, any := l.wanted(&k, periodNsec)
+		k := &l.Knobs[i]
+		if k.settled(nowNsec) {
+			continue
+		}
+		want, any := l.wanted(k, periodNsec)
 		switch {
 		case k.Disown:
 			k.Disown = false
@@ -165,19 +168,33 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 			changes = append(changes, model.Change{Seq: l.NextChange, Task: k.Task, Kind: model.Disown, Value: model.Setting{Knob: k.Kind}})
 		case k.State == KnobAsked || k.State == KnobVoid || nowNsec < k.RetryAt && !k.giveBack(any):
 		case any && (!k.Ours || k.Wanted != want.value):
-			l.ask(&k, want.kind, want.value)
+			l.ask(k, want.kind, want.value)
 			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: want.kind, Value: want.value})
 		case !any && k.Ours:
-			l.ask(&k, model.Release, model.Setting{Knob: k.Kind})
+			l.ask(k, model.Release, model.Setting{Knob: k.Kind})
 			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: model.Release, Value: model.Setting{Knob: k.Kind}})
-		case !any && len(k.Claims) == 0 && k.State == KnobIdle && (k.Failures == 0 || nowNsec-k.RetryAt >= maxRetryNsec):
-			continue // nothing claimed, nothing of ours, no refusal to remember: forget it
+		default:
+			idle = idle || k.idle(nowNsec)
 		}
-		kept = append(kept, k)
 	}
-	l.Knobs = kept
+	if idle {
+		l.Knobs = slices.DeleteFunc(l.Knobs, func(k Knob) bool { return k.idle(nowNsec) })
+	}
 	l.shrinkFirst(changes)
 	return changes
+}
+
+// idle reports whether a knob can be forgotten: nothing claimed, nothing of ours, no refusal
+// to remember.
+func (k *Knob) idle(nowNsec int64) bool {
+	return len(k.Claims) == 0 && !k.Ours && !k.Disown && k.State == KnobIdle && (k.Failures == 0 || nowNsec-k.RetryAt >= maxRetryNsec)
+}
+
+// settled reports, without much work, that a place is as its one claim asks: on a node with a
+// partition that is nearly every knob at nearly every pulse.
+func (k *Knob) settled(nowNsec int64) bool {
+	return k.Kind == model.CPUPlace && k.State == KnobHeld && k.Ours && !k.Disown && len(k.Claims) == 1 &&
+		k.Claims[0].CPUs == k.Wanted.CPUs && nowNsec >= k.RetryAt
 }
 
 // shrinkFirst orders changes of places: those that only take CPUs away before all others.

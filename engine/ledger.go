@@ -1,9 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/hardcap"
@@ -52,10 +52,14 @@ type Limits struct {
 	MaxBETaken   float64 `json:"max_be_cpu_taken"` // share of the BE CPU of the node, 0..1
 }
 
+// find searches by index: a knob is large, and slices.BinarySearchFunc would copy each that
+// it looks at.
 func (l *Ledger) find(task model.TaskNum, kind model.KnobKind) (int, bool) {
-	return slices.BinarySearchFunc(l.Knobs, task, func(k Knob, t model.TaskNum) int {
-		return cmp.Or(cmp.Compare(k.Task, t), cmp.Compare(k.Kind, kind))
+	i := sort.Search(len(l.Knobs), func(i int) bool {
+		k := &l.Knobs[i]
+		return k.Task > task || k.Task == task && k.Kind >= kind
 	})
+	return i, i < len(l.Knobs) && l.Knobs[i].Task == task && l.Knobs[i].Kind == kind
 }
 
 func (l *Ledger) knob(task model.TaskNum, kind model.KnobKind) *Knob {

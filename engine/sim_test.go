@@ -118,12 +118,18 @@ func (t *simTask) hurtBy(path string, rise float64) *simTask {
 // singleNode returns the parameters of the single-node profile, enforcing.
 func singleNode(t *testing.T) engine.Params {
 	t.Helper()
+	c := singleNodeConfig(t)
+	return c.Params("sim-cpu")
+}
+
+func singleNodeConfig(t testing.TB) config.Config {
+	t.Helper()
 	c, ok := config.Defaults(config.ProfileSingleNode)
 	if !ok {
 		t.Fatal("no single-node profile")
 	}
 	c.Mode = model.ModeEnforce.String()
-	return c.Params("sim-cpu")
+	return c
 }
 
 func newSim(t *testing.T, p engine.Params, tasks ...*simTask) *sim {

@@ -112,16 +112,21 @@ func (w *Writer) nextName(wallNsec int64) (string, error) {
 	return filepath.Join(w.dir, fmt.Sprintf("%019d%s", at, Suffix)), nil
 }
 
-// Tick appends one tick and what it led to, in one write.
+// heldBytes is how much of pulses that led to nothing waits for the next tick that matters.
+const heldBytes = 8 << 10
+
+// Tick appends one tick and what it led to, in one write. Pulses that led to nothing are
+// written with the next reading or decision, about a second later: twenty writes a second
+// would be a good part of what pulses cost. A crash loses those that wait.
 func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 	if w.file == nil {
 		return errors.New("record: no segment was begun")
 	}
-	b, at := openFrame(w.buf[:0], frameTick)
+	b, at := openFrame(w.buf, frameTick)
 	output := len(out.Changes) > 0 || len(out.Decisions) > 0 || len(out.Incidents) > 0
 	b, err := w.coder.encode(b, in, output)
 	if err != nil {
-		return err
+		return err // w.buf still ends with the frame before
 	}
 	closeFrame(b, at)
 	if output {
@@ -134,6 +139,19 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 		closeFrame(b, at)
 	}
 	w.buf = b
+	if !output && in.Snapshot == nil && in.Pulse != nil && len(b) < heldBytes {
+		return nil
+	}
+	return w.flush()
+}
+
+// flush writes the frames that wait.
+func (w *Writer) flush() error {
+	b := w.buf
+	w.buf = w.buf[:0]
+	if len(b) == 0 {
+		return nil
+	}
 	return w.write(b)
 }
 
@@ -176,6 +194,9 @@ func (w *Writer) prune() error {
 func (w *Writer) Close() error {
 	if w.file == nil {
 		return nil
+	}
+	if err := w.flush(); err != nil {
+		return err
 	}
 	err := w.file.Close()
 	w.file = nil

@@ -51,7 +51,7 @@ func newCycle(cfg *config.Config, dir string) (*cycle, error) {
 	params := cfg.Params("bench")
 	c.host, err = linux.Open(linux.Options{
 		FS: c.fs, Rules: rules, Journal: c.journal, DiscoverEvery: cfg.Agent.DiscoverEvery,
-		Counters: params.Sources[model.SourceCPI], Log: slog.New(slog.DiscardHandler),
+		Counters: params.Sources[model.SourceCPI], CapsOnly: params.CPU.Off(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.journal.Close())

@@ -8,8 +8,9 @@ import "github.com/commensal-io/commensal/node"
 // nothing of them, for to it a refused hold holds nothing; without another try they would
 // stand until the agent ends.
 type leftover struct {
-	at   int64 // monotonic; not before
-	wait int64
+	at     int64 // monotonic; not before
+	wait   int64
+	looked int64 // when the journal was last gone through
 }
 
 // Each try is a write to a kernel that may refuse it again, and some entries in the
@@ -20,13 +21,19 @@ const (
 )
 
 // putBackLeftovers puts back, where it is still ours, what stands in the kernel although
-// nobody holds it. Without any it costs no call and no allocation.
-func (k *Knobs) putBackLeftovers(nowNsec int64) []node.Restoration {
-	r, todo := &k.leftover, k.j.Unheld(k.isHeld)
-	if len(todo) == 0 {
-		*r = leftover{}
+// nobody holds it. Without any it costs no call and no allocation. Between two changes the
+// journal is gone through once a second: at every pulse it would be all for nothing.
+func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration {
+	r := &k.leftover
+	if !changed && nowNsec >= r.looked && nowNsec-r.looked < leftoverFirstNsec {
 		return nil
 	}
+	todo := k.j.Unheld(k.isHeld)
+	if len(todo) == 0 {
+		*r = leftover{looked: nowNsec}
+		return nil
+	}
+	r.looked = nowNsec
 	if nowNsec < r.at {
 		return nil
 	}

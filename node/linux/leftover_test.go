@@ -31,7 +31,7 @@ func TestRefusedAndStuck(t *testing.T) {
 	tries := 0
 	for at := int64(1e9); at <= 100e9; at += 1e9 {
 		before := b.writes
-		b.k.putBackLeftovers(at)
+		b.k.putBackLeftovers(at, true)
 		if b.writes > before {
 			tries++
 		}
@@ -40,9 +40,9 @@ func TestRefusedAndStuck(t *testing.T) {
 		t.Errorf("%d tries in 100 s; expected a pause that doubles", tries)
 	}
 	b.before = nil
-	b.k.putBackLeftovers(1000e9)
+	b.k.putBackLeftovers(1000e9, true)
 	b.asFound(found)
-	if n := testing.AllocsPerRun(100, func() { b.k.putBackLeftovers(2000e9) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { b.k.putBackLeftovers(2000e9, true) }); n > 0 {
 		t.Errorf("%v allocations with nothing left over", n)
 	}
 }
@@ -56,7 +56,7 @@ func TestHeldIsNoLeftover(t *testing.T) {
 	held := maps.Clone(b.limits)
 	same := func(when string) {
 		t.Helper()
-		if items := b.k.putBackLeftovers(1e9); len(items) > 0 || !maps.Equal(held, b.limits) {
+		if items := b.k.putBackLeftovers(1e9, true); len(items) > 0 || !maps.Equal(held, b.limits) {
 			t.Fatalf("%s: %+v, limits %v", when, items, b.limits)
 		}
 	}
@@ -83,7 +83,7 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 	}
 	defer j.Close() //nolint:errcheck // every entry was synced
 	b.k = b.knobs(j)
-	b.k.putBackLeftovers(1e9)
+	b.k.putBackLeftovers(1e9, true)
 	b.asFound(found)
 }
 

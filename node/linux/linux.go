@@ -26,6 +26,7 @@ type Options struct {
 	DiscoverEvery time.Duration
 	Counters      bool // open hardware counters where the machine has them
 	Places        bool // tasks may be placed: say which of them cannot be
+	CapsOnly      bool // no policy asks about knobs that are not held: do not read them
 	Log           *slog.Logger
 
 	// What is no file. nil is the running kernel's; a simulated kernel has its own.
@@ -174,7 +175,7 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 			h.askLimit(w) // the controller may be gone
 		}
 	}
-	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec()))
+	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec(), len(changes) > 0))
 	return dst
 }
 

@@ -111,7 +111,9 @@ func (h *Host) provide() {
 		if w.limit.why != "" {
 			h.askLimit(w)
 		}
-		h.readSettings(w)
+		if !h.opt.CapsOnly {
+			h.readSettings(w)
+		}
 	}
 	h.tell(LackLimit, "these tasks cannot be capped", func(w *watched) *lack { return &w.limit })
 	h.tell(LackPlace, "these tasks cannot be placed", func(w *watched) *lack { return &w.place })
