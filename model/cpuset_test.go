@@ -8,12 +8,15 @@ import (
 
 func TestCPUSetText(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "0": "0", "0-3,8": "0-3,8", "3,2,1,0": "0-3", "63-64": "63-64", "62,64": "62,64", "1023": "1023", "0-1023": "0-1023", " 5 \n": "5",
+		"": "", "0": "0", "0-3,8": "0-3,8", "3,2,1,0": "0-3", "63-64": "63-64", "62,64": "62,64", "1023": "1023", "0-1023": "0-1023",
 	} {
 		s, err := ParseCPUSet(text)
 		if err != nil || s.String() != want {
 			t.Errorf("%q: %q, %v; want %q", text, s, err, want)
 		}
+	}
+	if s, err := ParseCPUSet(" 5\n"); err != nil || s.String() != "5" {
+		t.Errorf("a line of the kernel's: %q, %v", s, err)
 	}
 	for _, bad := range []string{"1024", "-1", "3-1", "a", "1,,2", "0-", "9999999999999999999"} {
 		if s, err := ParseCPUSet(bad); err == nil {
