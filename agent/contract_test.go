@@ -210,7 +210,8 @@ func (b *bed) brokenRecord(rec string) {
 	write(text[:len(text)-3])
 	b.document(0, "torn", "", "replay", rec)
 	flipped := bytes.Clone(text)
-	flipped[len(text)/2] ^= 0x10
+	// Within a frame: the byte of a length would make the rest look cut off.
+	flipped[bytes.Index(text, []byte(`"tasks"`))] ^= 0x10
 	write(flipped)
 	b.document(2, "error", name, "replay", rec)
 }
