@@ -43,7 +43,9 @@ type partitioner interface {
 // new one when that is nothing, or when its list was the task's. Runtimes copy the list of
 // the group above into one that they make, so a group that comes while the task is held
 // starts out with ours; it is met at the next write, or when the task is put back, and
-// then has what it would have copied without us.
+// then has what it would have copied without us. (One that says the same for another
+// reason, as when the kernel struck CPUs that went offline from both lists, cannot be told
+// from it.)
 //
 // On v1 the kernel strikes a CPU that goes offline from every list, and does not give it
 // back when it is online again. Such a list is still ours. On v2 a list that was empty,

@@ -133,7 +133,31 @@ func (w *world) plug(e *event) {
 			g.knobs[model.CPUPlace].now = now
 		}
 	}
+	w.witness.alike()
 	w.inj.Note(map[bool]string{false: "cpu-gone", true: "cpu-back"}[on], fmt.Sprintf("cpu%d", cpu))
+}
+
+// alike takes in that on v1, after the kernel struck CPUs, a group may say the same as the
+// one above, which is ours: nobody can tell that from a list that was copied from us.
+func (v *witness) alike() {
+	if v.flat() {
+		return
+	}
+	for _, g := range v.list {
+		up := v.group(parentOf(g.path))
+		if up == nil {
+			continue
+		}
+		k, above := &g.knobs[model.CPUPlace], &up.knobs[model.CPUPlace]
+		if k.now != above.now || slices.Contains(above.rightful, above.now) {
+			continue
+		}
+		for _, r := range above.rightful {
+			if !slices.Contains(k.rightful, r) {
+				k.rightful = append(k.rightful, r)
+			}
+		}
+	}
 }
 
 // placeNew gives a group that is being made a list of its own.
