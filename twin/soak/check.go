@@ -79,7 +79,7 @@ const (
 	// slackNsec is what a retry may be late for its turn.
 	slackNsec = 6e9
 	// maxJournal is far above what a few dozen groups fill when none is put back.
-	maxJournal = 256 << 10
+	maxJournal = 5 << 18 // it is written anew from 1 MiB on, at the next intent
 )
 
 // write is told of each attempt of ours to write a group's knob.
