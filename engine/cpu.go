@@ -105,7 +105,7 @@ func (e *Engine) cpuPulse(in *Input) {
 // what it has; one whose mode changed looks at everything anew.
 func (e *Engine) cpuMode(in *Input, policy string, was *model.Mode) {
 	m := e.Params.CPU.mode(policy)
-	if m == model.ModeEnforce && in.KillSwitch {
+	if m == model.ModeEnforce && e.disarmed(in) {
 		m = model.ModeObserve
 	}
 	if m == *was {

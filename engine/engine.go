@@ -159,10 +159,16 @@ func (e *Engine) Step(in *Input) *Output {
 	return &e.out
 }
 
-// mode is how far the policy may go now. The kill switch leaves it to observe.
+// disarmed reports whether no policy may enforce: the kill switch is there, or an operator
+// turned protection off for all jobs.
+func (e *Engine) disarmed(in *Input) bool {
+	return in.KillSwitch || slices.Contains(e.State.ProtectOff, "")
+}
+
+// mode is how far the hard cap may go now: one that is disarmed observes.
 func (e *Engine) mode(in *Input) model.Mode {
 	m := e.Params.Mode
-	if m == model.ModeEnforce && (in.KillSwitch || slices.Contains(e.State.ProtectOff, "")) {
+	if m == model.ModeEnforce && e.disarmed(in) {
 		m = model.ModeObserve
 	}
 	if e.State.LastMode == model.ModeEnforce && m != model.ModeEnforce {

@@ -78,7 +78,7 @@ func protectCommand(p *cli.Printer) *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use: "protect on|off [JOB]", Short: "Turn protection on or off, for one job or for all", Args: cobra.RangeArgs(1, 2),
-		Long: "Turn protection of a job's tasks, or of all, on or off. Off releases what was held for them; the agent goes\non observing. It lasts until the agent is restarted.",
+		Long: "Turn protection of a job's tasks on or off: off releases the caps that were set for them, and sets no more.\nWithout a job it means every policy: all of them (hard caps, cpuset, cpu_pool, burst) give back what they\nhave and go on observing, until `commensal protect on`. Operators' own caps stay.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, ok := map[string]string{"on": model.CommandProtectOn, "off": model.CommandProtectOff}[args[0]]
 			if !ok {
