@@ -127,22 +127,16 @@ const maxRecent = 50
 func (c *Core) report(out *engine.Output) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
-		c.counts.decision(d)
+		c.counts.decisions[d.Kind]++
 		level := slog.LevelInfo
-		if routine(d.Kind) {
+		if d.Kind.Routine() {
 			level = slog.LevelDebug
 		}
-		c.Log.Log(context.Background(), level, d.Kind, "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+		c.Log.Log(context.Background(), level, d.Kind.String(), "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
 	}
 	for _, inc := range out.Incidents {
 		c.keep(inc)
 	}
-}
-
-// routine reports whether decisions of a kind are a policy's daily work, of which a log
-// would be full. The record has them all.
-func routine(kind string) bool {
-	return kind == model.DecideResize || kind == model.DecideRaise || kind == model.DecideLower
 }
 
 func (c *Core) keep(inc *model.Incident) {

@@ -197,11 +197,11 @@ func (s *scene) enforce(t *testing.T) {
 	s.same("at the end", found)
 	s.replays()
 	st := s.explain(inc.ID, s.antagonist, "chosen", "held "+s.antagonist+" to 0.01 CPU", "the cap's time is over", "SUSPECT")
-	kinds := map[string]bool{}
+	kinds := map[model.DecisionKind]bool{}
 	for _, d := range st.Decisions {
 		kinds[d.Kind] = true
 	}
-	for _, k := range []string{model.DecideAnomaly, model.DecideCap, model.DecideVerified, model.DecideRelease} {
+	for _, k := range []model.DecisionKind{model.DecideAnomaly, model.DecideCap, model.DecideVerified, model.DecideRelease} {
 		if !kinds[k] {
 			t.Errorf("no %q among the recorded decisions: %v", k, kinds)
 		}

@@ -12,22 +12,13 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// decisionKinds are the kinds that are counted, so that a series exists from the start.
-var decisionKinds = [...]string{
-	model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing, model.DecideSearch, model.DecideLeftAlone, model.DecideCap, model.DecideRelease,
-	model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused, model.DecideForeign,
-	model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
-	model.DecideGroup, model.DecideTrial, model.DecideKept, model.DecideNudge, model.DecideRefute, model.DecideStep,
-	model.DecideResize, model.DecideRaise, model.DecideLower, model.DecideBound,
-}
-
 // counts is what the loop counts about itself. Only the loop touches it.
 type counts struct {
 	windows   uint64
 	cycles    uint64
 	cycleSum  time.Duration
 	failures  uint64
-	decisions [len(decisionKinds)]uint64
+	decisions [model.NumDecisionKinds]uint64
 }
 
 func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
@@ -35,15 +26,6 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 	c.cycleSum += d
 	if mark&model.WindowEnd != 0 {
 		c.windows++
-	}
-}
-
-func (c *counts) decision(d *model.Decision) {
-	for i, k := range decisionKinds {
-		if k == d.Kind {
-			c.decisions[i]++
-			return
-		}
 	}
 }
 
@@ -116,8 +98,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.desc.cycles, float64(n.cycles))
 	count(c.desc.cycleSeconds, n.cycleSum.Seconds())
 	count(c.desc.failures, float64(n.failures))
-	for i, k := range decisionKinds {
-		count(c.desc.decisions, float64(n.decisions[i]), k)
+	for k := model.DecideNothing + 1; k < model.NumDecisionKinds; k++ {
+		count(c.desc.decisions, float64(n.decisions[k]), k.String())
 	}
 	c.tasks(st, gauge)
 }

@@ -82,7 +82,7 @@ func TestOperatorsCaps(t *testing.T) {
 	eventually(t, "the cap expires", func() bool {
 		return strings.Contains(p.text(), "the cap's time is over") && len(b.status().Held) == 0
 	})
-	if n := strings.Count(p.text(), "msg="+model.DecideOperator); n < 4 {
+	if n := strings.Count(p.text(), "msg="+model.DecideOperator.String()); n < 4 {
 		t.Errorf("%d decisions of operators in the log, expected the three before and this one:\n%s", n, p.text())
 	}
 	b.same("after the cap's time", found)

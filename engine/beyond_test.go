@@ -84,20 +84,20 @@ func boundedState(w *storm, e *engine.Engine) error {
 // not BE is claimed, no limit is passed, nothing outlives its time, the memory is bounded,
 // nothing is NaN, and a checkpoint at any tick leads to the same future.
 func TestStormBeyondTheSeed(t *testing.T) {
-	kinds := map[string]int{}
+	kinds := map[model.DecisionKind]int{}
 	for name, p := range beyondSets(t) {
 		for seed := range uint64(5) {
 			stormOnce(t, name, p, seed, kinds)
 		}
 	}
-	for _, k := range []string{model.DecideNudge, model.DecideStep, model.DecideRefute} {
+	for _, k := range []model.DecisionKind{model.DecideNudge, model.DecideStep, model.DecideRefute} {
 		if kinds[k] == 0 {
 			t.Errorf("the storm never led to %q: %v", k, kinds)
 		}
 	}
 }
 
-func stormOnce(t *testing.T, name string, p engine.Params, seed uint64, kinds map[string]int) {
+func stormOnce(t *testing.T, name string, p engine.Params, seed uint64, kinds map[model.DecisionKind]int) {
 	t.Helper()
 	w, e := newStorm(seed), engine.New(p)
 	var twin *engine.Engine

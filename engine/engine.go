@@ -211,7 +211,7 @@ func (e *Engine) tasks(in *Input) {
 func (e *Engine) learn(in *Input) {
 	for i := range in.Results {
 		r := &in.Results[i]
-		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != "" {
+		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != model.DecideNothing {
 			e.decide(in, model.Decision{Kind: kind, Task: r.Task, Reason: reason})
 		}
 		e.moved()

@@ -237,12 +237,12 @@ func (l *Ledger) ask(k *Knob, kind model.ChangeKind, want model.Setting) {
 	k.Asked, k.AskedFor, k.State, k.Wanted = l.NextChange, kind, KnobAsked, want
 }
 
-// Learn takes the host's answer in and returns what is worth telling, "" for the
-// expected.
-func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind, reason string) {
+// Learn takes the host's answer in and returns what is worth telling, DecideNothing for
+// the expected.
+func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind, reason string) {
 	k := l.asked(r)
 	if k == nil {
-		return "", ""
+		return model.DecideNothing, ""
 	}
 	switch r.Kind {
 	case model.Applied:
@@ -255,7 +255,7 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind, reason string) {
 			k.Ours, k.State = false, KnobIdle
 		}
 		k.Failures, k.RetryAt, k.Why = 0, 0, ""
-		return "", ""
+		return model.DecideNothing, ""
 	case model.Vanished:
 		l.Gone(r.Task, nowNsec)
 		return model.DecideGone, "the cgroup went away before the write"
@@ -279,7 +279,7 @@ func (l *Ledger) asked(r *model.Result) *Knob {
 // refused backs off, and tells once. A policy's cap that was refused is dropped: its policy
 // looks for another suspect. Raises and places stay, and are tried again until their policy
 // wants something else.
-func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind, reason string) {
+func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind model.DecisionKind, reason string) {
 	k.State, k.Wanted = KnobIdle, model.Setting{} // what was asked for is not in force: ask again
 	if k.Ours {
 		k.State = KnobHeld
@@ -298,7 +298,7 @@ func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind, reason 
 		j++
 	}
 	if !first {
-		return "", ""
+		return model.DecideNothing, ""
 	}
 	return model.DecideRefused, fmt.Sprintf("%s was refused: %s; next try in %.0f s", k.AskedFor, r.Error, float64(k.RetryAt-nowNsec)/1e9)
 }

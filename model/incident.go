@@ -154,51 +154,16 @@ type Incident struct {
 // Decision is one thing that was decided, also when that was to do nothing. Its
 // fields are the evidence; Reason is the sentence for people.
 type Decision struct {
-	MonoNsec  int64   `json:"mono_nsec"`
-	WallNsec  int64   `json:"wall_nsec"`
-	Kind      string  `json:"kind"`
-	Policy    string  `json:"policy,omitempty"` // absent: the hard cap
-	Mode      string  `json:"mode,omitempty"`
-	Task      TaskNum `json:"task"`
-	Path      string  `json:"path,omitempty"`
-	Incident  string  `json:"incident,omitempty"`
-	Score     float64 `json:"score,omitempty"`
-	Threshold float64 `json:"threshold,omitempty"`
-	Value     float64 `json:"value,omitempty"`
-	Reason    string  `json:"reason"`
+	MonoNsec  int64        `json:"mono_nsec"`
+	WallNsec  int64        `json:"wall_nsec"`
+	Kind      DecisionKind `json:"kind"`
+	Policy    string       `json:"policy,omitempty"` // absent: the hard cap
+	Mode      string       `json:"mode,omitempty"`
+	Task      TaskNum      `json:"task"`
+	Path      string       `json:"path,omitempty"`
+	Incident  string       `json:"incident,omitempty"`
+	Score     float64      `json:"score,omitempty"`
+	Threshold float64      `json:"threshold,omitempty"`
+	Value     float64      `json:"value,omitempty"`
+	Reason    string       `json:"reason"`
 }
-
-// The kinds of decision.
-const (
-	DecideSpec      = "spec"       // a spec became robust or was recalculated
-	DecideAnomaly   = "anomaly"    // a task suffers: enough violations in the window
-	DecideOwnDoing  = "own-doing"  // distress that the task made itself
-	DecideSearch    = "search"     // analysed, nobody stands out yet
-	DecideLeftAlone = "left-alone" // a top suspect that may not be held
-	DecideCap       = "cap"
-	DecideRelease   = "release"
-	DecideVerified  = "verified"
-	DecideTakenBack = "taken-back" // the cap did not help
-	DecideCannotFix = "cannot-fix"
-	DecideRefused   = "refused"
-	DecideForeign   = "foreign"
-	DecideLimit     = "limit"
-	DecideOperator  = "operator"
-	DecideKill      = "kill-switch"
-	DecideGone      = "gone"
-	DecideRelapse   = "relapse" // recovered, then suffered again under the same cap
-
-	// Of the policies beyond the seed.
-	DecideGroup  = "group"  // several suspects are held together
-	DecideTrial  = "trial"  // a member of a group is released, to see whether it is needed
-	DecideKept   = "kept"   // a cap helped, though not enough: kept, and the next one sought
-	DecideNudge  = "nudge"  // a suspect is held for a moment, to see whether it is the one
-	DecideStep   = "step"   // a cap is loosened or tightened
-	DecideRefute = "refute" // a nudge did not help the victim
-
-	// Of the policies of the CPU: cpuset, cpu_pool, burst.
-	DecideResize = "resize" // the border between LC and BE cores moved
-	DecideRaise  = "raise"  // a quota was raised, or a burst given
-	DecideLower  = "lower"  // a raised quota came down
-	DecideBound  = "bound"  // what the kernel allows was found out
-)

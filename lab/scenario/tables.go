@@ -210,8 +210,8 @@ func outcomeOf(inc *model.Incident) string {
 
 // quiet are decisions that the table of incidents tells too, or that a reader of one
 // screen does not miss.
-func quiet(kind string) bool {
-	return slices.Contains([]string{model.DecideSpec, model.DecideSearch, model.DecideAnomaly, model.DecideCannotFix}, kind)
+func quiet(kind model.DecisionKind) bool {
+	return slices.Contains([]model.DecisionKind{model.DecideSpec, model.DecideSearch, model.DecideAnomaly, model.DecideCannotFix}, kind)
 }
 
 const maxDecisions = 25
@@ -237,7 +237,7 @@ func decisionTable(run *scenario.Run) report.Table {
 			continue
 		}
 		event(float64(d.MonoNsec) / 1e9)
-		t.Rows = append(t.Rows, report.Cells(clock(float64(d.MonoNsec)/1e9), d.Kind, d.Path, d.Reason))
+		t.Rows = append(t.Rows, report.Cells(clock(float64(d.MonoNsec)/1e9), d.Kind.String(), d.Path, d.Reason))
 	}
 	event(math.Inf(1))
 	if left > 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // said counts decisions of a kind.
-func (h *host) count(kind string) int {
+func (h *host) count(kind model.DecisionKind) int {
 	n := 0
 	for _, d := range h.said {
 		if d.Kind == kind {

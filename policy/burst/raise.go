@@ -223,7 +223,7 @@ func (t *Task) leave(v *model.CPUView, w *model.Wishes, why told, text string) {
 	t.leaveAs(v, w, why, model.DecideLeftAlone, text)
 }
 
-func (t *Task) leaveAs(v *model.CPUView, w *model.Wishes, why told, kind, text string) {
+func (t *Task) leaveAs(v *model.CPUView, w *model.Wishes, why told, kind model.DecisionKind, text string) {
 	if t.Told&why == 0 {
 		t.Told |= why
 		t.tell(v, w, kind, t.Found.QuotaUsec, text)
@@ -231,7 +231,7 @@ func (t *Task) leaveAs(v *model.CPUView, w *model.Wishes, why told, kind, text s
 }
 
 // tell adds a decision: Value is the limit in CPUs, Score the savings in quotas.
-func (t *Task) tell(v *model.CPUView, w *model.Wishes, kind string, quota int64, text string) {
+func (t *Task) tell(v *model.CPUView, w *model.Wishes, kind model.DecisionKind, quota int64, text string) {
 	w.Decisions = append(w.Decisions, model.Decision{
 		Kind: kind, Task: t.Num, Path: v.Tasks[t.at].Task.Path, Score: t.Level / float64(t.Found.QuotaUsec),
 		Value: float64(quota) / float64(t.Found.PeriodUsec), Reason: text,

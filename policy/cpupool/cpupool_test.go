@@ -32,9 +32,9 @@ func TestPeriod(t *testing.T) {
 		change    func(*Params)
 		cpus      int
 		want      int64
-		kind      string
+		kind      model.DecisionKind
 	}{
-		{"all is well", 0, 0.5, 0.30, 0, nil, 10, original, ""},
+		{"all is well", 0, 0.5, 0.30, 0, nil, 10, original, model.DecideNothing},
 		{"throttled: a step more", 0, 0.5, 0.30, 1, nil, 10, 250_000, model.DecideRaise},
 		{"throttled again: one more", 250_000, 0.5, 0.30, 50, nil, 10, 300_000, model.DecideRaise},
 		{"U at 45 % is not above it", 0, 0.5, 0.45, 1, nil, 10, 250_000, model.DecideRaise},
@@ -42,12 +42,12 @@ func TestPeriod(t *testing.T) {
 		{"U above 45 %: half", 600_000, 0.5, 0.46, 0, nil, 10, 300_000, model.DecideLower},
 		{"U above 45 %, throttled too: half", 600_000, 0.5, 0.46, 9, nil, 10, 300_000, model.DecideLower},
 		{"half would be below the original", 250_000, 0.5, 0.46, 0, nil, 10, original, model.DecideLower},
-		{"at the original, by default not below", 0, 0.5, 0.80, 0, nil, 10, original, ""},
+		{"at the original, by default not below", 0, 0.5, 0.80, 0, nil, 10, original, model.DecideNothing},
 		{"at the original, below it by choice", 0, 0.5, 0.80, 0, below, 10, 100_000, model.DecideLower},
-		{"at the floor", 100_000, 0.5, 0.80, 0, below, 10, 100_000, ""},
+		{"at the floor", 100_000, 0.5, 0.80, 0, below, 10, 100_000, model.DecideNothing},
 		{"below the original, and U is well: back", 100_000, 0.5, 0.30, 0, below, 10, 150_000, model.DecideRaise},
 		{"average above the original: half", 600_000, 2.1, 0.30, 9, nil, 10, 300_000, model.DecideLower},
-		{"average at the original: not above it", 600_000, 2.0, 0.30, 0, nil, 10, 600_000, ""},
+		{"average at the original: not above it", 600_000, 2.0, 0.30, 0, nil, 10, 600_000, model.DecideNothing},
 		{"throttled all the time: not bursty", 0, 1.95, 0.30, 50, nil, 10, original, model.DecideLeftAlone},
 		{"the same, by the letter of the seed", 0, 1.95, 0.30, 50, func(p *Params) { p.BurstyBelow = 1 }, 10, 250_000, model.DecideRaise},
 		{"raised as far as MaxFactor allows", 775_000, 0.5, 0.30, 1, nil, 10, 800_000, model.DecideRaise},
@@ -76,7 +76,7 @@ func TestPeriod(t *testing.T) {
 			if got := h.s.Tasks[0].quota(); got != tc.want {
 				t.Errorf("quota %d us, want %d", got, tc.want)
 			}
-			kind := ""
+			kind := model.DecideNothing
 			if len(h.said) > 0 {
 				kind = h.said[0].Kind
 			}

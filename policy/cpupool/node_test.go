@@ -157,7 +157,7 @@ func (h *server) run(periods, pulse int) {
 	}
 }
 
-func (h *server) count(kind string) int {
+func (h *server) count(kind model.DecisionKind) int {
 	n := 0
 	for _, d := range h.said {
 		if d.Kind == kind {

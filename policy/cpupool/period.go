@@ -197,7 +197,7 @@ func (t *Task) quota() int64 {
 }
 
 // move changes the quota, and says so. In observe mode it only says so, once.
-func (t *Task) move(p *Params, v *model.CPUView, w *model.Wishes, kind string, u model.Value, to int64, why string) {
+func (t *Task) move(p *Params, v *model.CPUView, w *model.Wishes, kind model.DecisionKind, u model.Value, to int64, why string) {
 	from := t.quota()
 	if to == from {
 		return
@@ -247,12 +247,12 @@ func (t *Task) leave(p *Params, v *model.CPUView, w *model.Wishes, why told, tex
 	}
 }
 
-func (t *Task) say(p *Params, v *model.CPUView, w *model.Wishes, kind string, u model.Value, text string) {
+func (t *Task) say(p *Params, v *model.CPUView, w *model.Wishes, kind model.DecisionKind, u model.Value, text string) {
 	t.tell(p, v, w, kind, u, t.quota(), text)
 }
 
 // tell adds a decision: Score is U, Threshold U_H, Value the limit in CPUs.
-func (t *Task) tell(p *Params, v *model.CPUView, w *model.Wishes, kind string, u model.Value, quota int64, text string) {
+func (t *Task) tell(p *Params, v *model.CPUView, w *model.Wishes, kind model.DecisionKind, u model.Value, quota int64, text string) {
 	d := model.Decision{Kind: kind, Task: t.Num, Path: v.Tasks[t.at].Task.Path, Score: u.V, Threshold: p.UtilisationHigh, Reason: text}
 	if t.PeriodUsec > 0 {
 		d.Value = float64(quota) / float64(t.PeriodUsec)

@@ -36,7 +36,7 @@ type Placed struct {
 }
 
 // tell says something of a task once.
-func (e *Placed) tell(w *model.Wishes, what told, kind string, value float64, reason string) {
+func (e *Placed) tell(w *model.Wishes, what told, kind model.DecisionKind, value float64, reason string) {
 	if e.Told&what != 0 {
 		return
 	}

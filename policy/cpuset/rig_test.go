@@ -305,7 +305,7 @@ func (r *rig) needs(cpus float64) int { return r.s.size(&r.p, cpus) }
 func (r *rig) cores() (lc, be int) { return len(r.s.Order) - r.s.BE, r.s.BE }
 
 // heard counts what was said of a kind.
-func (r *rig) heard(kind string) int {
+func (r *rig) heard(kind model.DecisionKind) int {
 	n := 0
 	for i := range r.said {
 		if r.said[i].Kind == kind {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,8 +181,8 @@ func (p *Plan) checkExpect() error {
 	}
 	for i, d := range x.Decisions {
 		at := fmt.Sprintf("expect.decisions[%d]", i)
-		if !knownDecision(d.Kind) {
-			return p.doc.Errorf(at+".kind", "is %q; expected one of %s", short(d.Kind), strings.Join(decisionKinds, ", "))
+		if names := model.DecisionKindNames(); !slices.Contains(names, d.Kind) {
+			return p.doc.Errorf(at+".kind", "is %q; expected one of %s", short(d.Kind), strings.Join(names, ", "))
 		}
 		if d.Task != "" {
 			if _, err := p.targets(at+".task", d.Task); err != nil {
@@ -246,23 +247,6 @@ func (p *Plan) window(name string) int {
 		}
 	}
 	return -1
-}
-
-// decisionKinds are the kinds that a decision can have.
-var decisionKinds = []string{
-	model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing, model.DecideSearch, model.DecideLeftAlone, model.DecideCap,
-	model.DecideRelease, model.DecideVerified, model.DecideTakenBack, model.DecideCannotFix, model.DecideRefused,
-	model.DecideForeign, model.DecideLimit, model.DecideOperator, model.DecideKill, model.DecideGone, model.DecideRelapse,
-	model.DecideGroup, model.DecideTrial, model.DecideKept, model.DecideNudge, model.DecideStep, model.DecideRefute,
-}
-
-func knownDecision(kind string) bool {
-	for _, k := range decisionKinds {
-		if k == kind {
-			return true
-		}
-	}
-	return false
 }
 
 // Seconds of the warm-up, for the runner.

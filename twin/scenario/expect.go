@@ -214,7 +214,7 @@ func (r *runner) checkDecision(run *Run, want *DecisionWant) Check {
 	var found *model.Decision
 	for i := range run.Decisions {
 		d := &run.Decisions[i]
-		if d.Kind == want.Kind && (want.Task == "" || r.covered([]string{want.Task}, r.nameOf(d.Path))) {
+		if d.Kind.String() == want.Kind && (want.Task == "" || r.covered([]string{want.Task}, r.nameOf(d.Path))) {
 			found = d
 			break
 		}
