@@ -43,6 +43,7 @@
 package antagonist
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -73,7 +74,8 @@ type History struct {
 	AtNsec []int64 `json:"at_nsec"` // when each window ended
 	Rows   []Row   `json:"rows"`    // one a task, ordered by Num; then unmanaged and steal
 
-	bad, good []weighted // scratch of one analysis
+	lists     [2][]weighted // scratch of one analysis
+	bad, good []weighted    // in it
 }
 
 // weighted is one window with what one unit of usage earns in it.
@@ -93,9 +95,6 @@ type Row struct {
 // NoEvidence stands in Row.Signal for a window that may not be used. Signals are
 // positive, and records cannot hold NaN.
 const NoEvidence = -1
-
-// lanes is how many suspects the hot loop takes at once.
-const lanes = 4
 
 // maxFigure is far above what a 64-bit counter can grow by in a window, and so far below
 // the greatest float that no sum overflows.
@@ -206,17 +205,17 @@ func (h *History) Correlate(p *Params, victim model.TaskNum, threshold float64, 
 	if out.Windows == 0 {
 		return
 	}
-	for i := 0; i < len(h.Rows); i += lanes {
-		h.score(i, vi, out)
+	for i := 0; i < len(h.Rows); {
+		i = h.score(i, vi, out)
 	}
-	slices.SortStableFunc(out.Scores, func(a, b Score) int {
+	slices.SortFunc(out.Scores, func(a, b Score) int {
 		switch {
 		case a.Value > b.Value:
 			return -1
 		case a.Value < b.Value:
 			return 1
 		}
-		return 0
+		return cmp.Compare(a.Num, b.Num)
 	})
 	out.Median = median(out.Scores)
 }
@@ -224,14 +223,17 @@ func (h *History) Correlate(p *Params, victim model.TaskNum, threshold float64, 
 // weights turns the victim's signal into what one unit of usage earns in each window: the
 // windows that count, the bad ones first.
 func (h *History) weights(p *Params, signal []float64, threshold float64, out *Analysis) {
-	if cap(h.bad) < h.Cap {
-		h.bad, h.good = make([]weighted, 0, h.Cap), make([]weighted, 0, h.Cap)
+	if len(h.lists[0]) <= h.Cap {
+		h.lists = [2][]weighted{make([]weighted, h.Cap+1), make([]weighted, h.Cap+1)}
 	}
-	h.bad, h.good = h.bad[:0], h.good[:0]
 	t := threshold - p.Offset
 	if !(t > 0) {
 		t = 0 // a threshold below the offset: everything above the offset is bad
 	}
+	// Whether a window is bad is anybody's guess, the CPU's too: a branch on it would cost
+	// more than the rest. Both lists get the window, and one of them grows.
+	bad, good := h.lists[0], h.lists[1]
+	nBad, nGood := 0, 0
 	for i, c := range signal {
 		if c == NoEvidence {
 			continue
@@ -240,15 +242,19 @@ func (h *History) weights(p *Params, signal []float64, threshold float64, out *A
 		if p.Bound > 0 {
 			x = min(x, p.Bound*t)
 		}
-		switch {
-		case x > t:
-			h.bad = append(h.bad, weighted{i, 1 - t/x})
-		case x < t:
-			h.good = append(h.good, weighted{i, x/t - 1})
-		default:
-			h.good = append(h.good, weighted{i, 0})
+		share := 1.0
+		if x > 0 || t > 0 {
+			share = min(x, t) / max(x, t)
 		}
+		bad[nBad], good[nGood] = weighted{i, 1 - share}, weighted{i, share - 1}
+		is := 0
+		if x > t {
+			is = 1
+		}
+		nBad += is
+		nGood += 1 - is
 	}
+	h.bad, h.good = bad[:nBad], good[:nGood]
 	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
 	if p.Steady > 0 && out.Windows > 0 {
 		out.Steady = steady(h.bad, h.good)
@@ -268,51 +274,39 @@ func steady(bad, good []weighted) float64 {
 	return sum / float64(len(bad)+len(good))
 }
 
-// score scores the rows from first on, as many as there are lanes, without the victim's.
-func (h *History) score(first, victim int, out *Analysis) {
+// score scores the rows from first on, as many as there are lanes, without the victim's. It
+// returns the row to go on with.
+func (h *History) score(first, victim int, out *Analysis) (next int) {
 	var usage [lanes][]float64
-	for k := range usage {
-		// Past the end the last row once more: its result is not looked at.
-		usage[k] = h.Rows[min(first+k, len(h.Rows)-1)].Usage[:h.Filled]
+	var nums [lanes]model.TaskNum
+	n := 0
+	for next = first; next < len(h.Rows) && n < lanes; next++ {
+		if next != victim {
+			usage[n], nums[n] = h.Rows[next].Usage[:h.Filled], h.Rows[next].Num
+			n++
+		}
 	}
-	inBad, earnedBad := earn(h.bad, &usage)
-	inGood, earnedGood := earn(h.good, &usage)
-	for k := range min(lanes, len(h.Rows)-first) {
-		sum := inBad[k] + inGood[k]
-		if first+k == victim || sum <= 0 {
+	if n == 0 {
+		return next
+	}
+	for k := n; k < lanes; k++ {
+		usage[k] = usage[0] // its result is not looked at
+	}
+	var bad, good earnings
+	earn(h.bad, &usage, &bad)
+	earn(h.good, &usage, &good)
+	for k, num := range nums[:n] {
+		sum := bad.used[k] + good.used[k]
+		if sum <= 0 {
 			continue
 		}
-		s := Score{Num: h.Rows[first+k].Num, Value: min(1, max(-1, (earnedBad[k]+earnedGood[k])/sum))}
+		s := Score{Num: num, Value: min(1, max(-1, (bad.earned[k]+good.earned[k])/sum))}
 		if len(h.bad) > 0 {
-			s.Usage = inBad[k] / float64(len(h.bad))
+			s.Usage = bad.used[k] / float64(len(h.bad))
 		}
 		out.Scores = append(out.Scores, s)
 	}
-}
-
-// earn is the hot loop: what some suspects used in some windows, and what that earns them.
-// Four suspects go through together, because their sums do not wait for one another: that
-// is twice as fast as one after the other.
-func earn(ws []weighted, usage *[lanes][]float64) (sum, earned [lanes]float64) {
-	a := usage[0]
-	b, c, d := usage[1][:len(a)], usage[2][:len(a)], usage[3][:len(a)]
-	var sumA, sumB, sumC, sumD, earnedA, earnedB, earnedC, earnedD float64
-	for _, w := range ws {
-		i := w.window
-		if uint(i) >= uint(len(a)) {
-			break // never; it spares a check for each of the four
-		}
-		ua, ub, uc, ud := a[i], b[i], c[i], d[i]
-		sumA += ua
-		earnedA += ua * w.weight
-		sumB += ub
-		earnedB += ub * w.weight
-		sumC += uc
-		earnedC += uc * w.weight
-		sumD += ud
-		earnedD += ud * w.weight
-	}
-	return [lanes]float64{sumA, sumB, sumC, sumD}, [lanes]float64{earnedA, earnedB, earnedC, earnedD}
+	return next
 }
 
 // median expects the scores in order.
