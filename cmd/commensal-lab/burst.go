@@ -18,7 +18,7 @@ func burstCommand(p *cli.Printer) *cobra.Command {
 		Use: "burst", Short: "Which bucket a burstable CFS quota should have: seed 001's figure 14", Args: cobra.NoArgs,
 		Long: "Play 20 bursty applications that share a CPU pool, with buckets of k times their quota, and print what a bucket\n" +
 			"saves in queueing delay and costs in peak utilisation. --trace takes CPU use recorded by the millisecond.",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			source := "drawn"
 			if trace != "" {
 				t, err := readTrace(trace)
@@ -27,7 +27,10 @@ func burstCommand(p *cli.Printer) *cobra.Command {
 				}
 				params.Source, source = t, trace
 			}
-			r := burst.Run(params, source)
+			r, err := burst.Run(cmd.Context(), params, source)
+			if err != nil {
+				return err
+			}
 			return p.Print(r, func(w io.Writer) error { return r.WriteText(w) })
 		},
 	}

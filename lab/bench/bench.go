@@ -13,12 +13,12 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -55,8 +55,7 @@ func spread(v []float64) Spread {
 	if len(v) == 0 {
 		return Spread{}
 	}
-	v = slices.Sorted(slices.Values(v))
-	return Spread{Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, P90: v[min(len(v)-1, len(v)*9/10)]}
+	return Spread{Median: stat.Median(v), P90: stat.Quantile(0.9, v)}
 }
 
 // Size is what was measured with so many tasks.
@@ -274,11 +273,7 @@ func (r *run) finish() {
 	s.Ratio = s.CycleMsec.Median / s.FloorMsec.Median
 	s.DiscoveryMsec = spread(r.discovery).Median
 	s.Calls, s.Allocs, s.RecordBytes = spread(r.calls).Median, spread(r.allocs).Median, spread(r.bytes).Median
-	sum := 0.0
-	for _, v := range r.cycleCPU {
-		sum += v
-	}
-	s.CorePercent = sum / float64(len(r.cycleCPU)) / 10 // ms a second
+	s.CorePercent = stat.Mean(r.cycleCPU) / 10 // ms a second
 	minute := 2*s.DiscoveryMsec + 60*s.IdleMsec
 	s.SeedNodePercent = minute / 60_000 * 100 / float64(runtime.NumCPU())
 }

@@ -73,7 +73,7 @@ func TestSources(t *testing.T) {
 // What figure 14 shows: a larger bucket lowers both delays and hardly raises U_max; more
 // load raises everything.
 func TestFigure14(t *testing.T) {
-	r := Run(small(), "drawn")
+	r := mustRun(t, small(), "drawn")
 	for i := range gridU {
 		for j := 1; j < len(gridK); j++ {
 			if a, b := r.at(i, j-1), r.at(i, j); b.DelayAvgMsec > a.DelayAvgMsec+1e-9 || b.Throttled > a.Throttled+1e-9 {
@@ -138,7 +138,7 @@ func TestNotes(t *testing.T) {
 	}
 	p := small()
 	p.Source = trace
-	r := Run(p, "trace.txt")
+	r := mustRun(t, p, "trace.txt")
 	var b strings.Builder
 	if err := r.WriteText(&b); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestNotes(t *testing.T) {
 	for i := range trace {
 		trace[i] = 0.1
 	}
-	if steady := Run(p, "steady"); steady.Recommended != 0 || !strings.Contains(strings.Join(steady.Notes, " "), "No bucket is needed") {
+	if steady := mustRun(t, p, "steady"); steady.Recommended != 0 || !strings.Contains(strings.Join(steady.Notes, " "), "No bucket is needed") {
 		t.Errorf("k = %g for one that works evenly: %v", steady.Recommended, steady.Notes)
 	}
 }
@@ -169,4 +169,14 @@ func FuzzReadTrace(f *testing.F) {
 			}
 		}
 	})
+}
+
+// mustRun plays the grid, which fails only when it is interrupted.
+func mustRun(t *testing.T, p Params, source string) *Result {
+	t.Helper()
+	r, err := Run(t.Context(), p, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -103,7 +103,7 @@ func TestRecordedTrace(t *testing.T) {
 	}
 	p := small()
 	p.Source = trace
-	res := Run(p, "trace")
+	res := mustRun(t, p, "trace")
 	t.Logf("k = %g: %s; %+v", res.Recommended, res.Reason, *res.Trace)
 	// Spikes of 80 ms of CPU time that come together within some 100 ms, where the mean use of
 	// such a time is some 10 ms: without a bucket they are throttled at any utilisation of a

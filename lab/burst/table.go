@@ -1,11 +1,12 @@
 package burst
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
-	"sync"
 
+	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/lab/report"
 )
 
@@ -43,24 +44,22 @@ const mayRise = 0.05
 const nearBest = 1.10
 
 // Run plays the grid on all CPUs. The result does not depend on their number.
-func Run(p Params, source string) *Result {
-	r := &Result{Source: source, Seed: p.Seed, PeriodMsec: p.PeriodMsec, Applications: p.Applications, Points: make([]Point, len(gridU)*len(gridK))}
+func Run(ctx context.Context, p Params, source string) (*Result, error) {
+	r := &Result{Source: source, Seed: p.Seed, PeriodMsec: p.PeriodMsec, Applications: p.Applications}
 	if t, ok := p.Source.(Trace); ok {
 		f := t.Facts(p.PeriodMsec)
 		r.Trace = &f
 	}
-	var wg sync.WaitGroup
-	for i, u := range gridU {
-		wg.Go(func() {
-			for j, k := range gridK {
-				r.Points[i*len(gridK)+j] = Simulate(&p, u, k)
-			}
-		})
+	var err error
+	r.Points, err = parallel.Map(ctx, 0, len(gridU)*len(gridK), func(i int) (Point, error) {
+		return Simulate(&p, gridU[i/len(gridK)], gridK[i%len(gridK)]), nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	wg.Wait()
 	r.recommend()
 	r.note()
-	return r
+	return r, nil
 }
 
 // note says what the recommendation depends on.

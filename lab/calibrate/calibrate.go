@@ -11,9 +11,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"text/tabwriter"
 
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
@@ -46,12 +46,7 @@ func spread(points []Point) (median, worst float64) {
 	for i := range points {
 		all = append(all, math.Abs(points[i].Error()))
 	}
-	slices.Sort(all)
-	n := len(all)
-	if n == 0 {
-		return math.NaN(), math.NaN()
-	}
-	return (all[(n-1)/2] + all[n/2]) / 2, all[n-1]
+	return stat.Median(all), stat.Quantile(1, all)
 }
 
 // Claim is a published finding without numbers of its own, and whether it holds on the

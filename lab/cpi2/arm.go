@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/hardcap"
 )
@@ -423,7 +424,7 @@ func (r *run) account(a, without *ArmTrial) {
 			held += max(0, less)
 		}
 	}
-	a.InnocentLost, a.InnocentHeld, a.AntagonistLost = ratio(lost, innocent), ratio(held, innocent), ratio(lostBy, antagonist)
+	a.InnocentLost, a.InnocentHeld, a.AntagonistLost = stat.Ratio(lost, innocent), stat.Ratio(held, innocent), stat.Ratio(lostBy, antagonist)
 }
 
 // guilty reports whether a BE task hurt the victim, alone or as one of a group.
@@ -451,13 +452,6 @@ func eachWork(s *server, f func(path string, done float64)) error {
 		f(path, float64(c.WorkDone))
 	}
 	return nil
-}
-
-func ratio(a, b float64) float64 {
-	if b <= 0 {
-		return 0
-	}
-	return a / b
 }
 
 func marshal(s *engine.State) ([]byte, error) { return json.Marshal(s) }

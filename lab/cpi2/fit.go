@@ -6,8 +6,10 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/optimize"
-	"gonum.org/v1/gonum/stat"
+	gonum "gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Fit is a distribution fitted to a sample by maximum likelihood, and how well it fits.
@@ -86,7 +88,7 @@ func fitAll(sample []float64) ([]Fit, error) {
 }
 
 func fitNormal(s []float64) Fit {
-	m, sd := meanStd(s)
+	m, sd := stat.MeanStdDev(s)
 	d := distuv.Normal{Mu: m, Sigma: sd}
 	return judgeFit(Fit{Name: "normal", Params: [3]float64{m, sd}, Text: fmt.Sprintf("mu %.4g, sigma %.4g", m, sd)}, 2, s, d.LogProb, d.CDF)
 }
@@ -96,14 +98,14 @@ func fitLogNormal(s []float64) Fit {
 	for i, v := range s {
 		logs[i] = math.Log(v)
 	}
-	m, sd := meanStd(logs)
+	m, sd := stat.MeanStdDev(logs)
 	d := distuv.LogNormal{Mu: m, Sigma: sd}
 	return judgeFit(Fit{Name: "log-normal", Params: [3]float64{m, sd}, Text: fmt.Sprintf("mu %.4g, sigma %.4g (of the log)", m, sd)}, 2, s, d.LogProb, d.CDF)
 }
 
 // fitGamma searches over the shape alone: the best rate for a shape is shape / mean.
 func fitGamma(s []float64) (Fit, error) {
-	m, sd := meanStd(s)
+	m, sd := stat.MeanStdDev(s)
 	logs := 0.0
 	for _, v := range s {
 		logs += math.Log(v)
@@ -125,7 +127,7 @@ func fitGamma(s []float64) (Fit, error) {
 
 // fitGEV begins at the Gumbel distribution with the sample's mean and deviation.
 func fitGEV(s []float64) (Fit, error) {
-	m, sd := meanStd(s)
+	m, sd := stat.MeanStdDev(s)
 	scale := sd * math.Sqrt(6) / math.Pi
 	const euler = 0.57721566490153286
 	loss := func(x []float64) float64 {
@@ -179,5 +181,5 @@ func histogram(values []float64, low, high float64, bins int) []float64 {
 	s := slices.Clone(values)
 	slices.Sort(s)
 	s = slices.DeleteFunc(s, func(v float64) bool { return v < low || v >= high })
-	return stat.Histogram(nil, edges, s, nil)
+	return gonum.Histogram(nil, edges, s, nil)
 }

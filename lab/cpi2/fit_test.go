@@ -107,31 +107,3 @@ func TestFitFindsItsOwn(t *testing.T) {
 		}
 	}
 }
-
-// scipy.stats.pearsonr and binomtest(...).proportion_ci(method="wilson").
-func TestStats(t *testing.T) {
-	if r := pearson([]float64{1, 2, 3, 4, 7}, []float64{2, 1, 4, 3, 9}); math.Abs(r-0.9204922441828913) > 1e-12 {
-		t.Errorf("r is %v", r)
-	}
-	if !math.IsNaN(pearson([]float64{1, 2}, []float64{1, 2})) || !math.IsNaN(pearson([]float64{1, 1, 1}, []float64{1, 2, 3})) {
-		t.Error("a correlation of nothing")
-	}
-	for _, c := range []struct {
-		n, of     int
-		low, high float64
-	}{{9, 10, 0.5958499732047615, 0.9821237869049271}, {0, 20, 0, 0.16112515805281935}} {
-		s := shareOf(c.n, c.of)
-		if math.Abs(s.Low-c.low) > 1e-6 || math.Abs(s.High-c.high) > 1e-6 {
-			t.Errorf("%d of %d: [%v, %v], scipy's [%v, %v]", c.n, c.of, s.Low, s.High, c.low, c.high)
-		}
-	}
-	if s := shareOf(0, 0); !math.IsNaN(s.value()) || s.text() != "none" {
-		t.Errorf("a share of nothing: %v %q", s.value(), s.text())
-	}
-	if m := median([]float64{3, 1, 2}); m != 2 && math.Abs(m-1.5) > 1e-12 {
-		t.Errorf("median %v", m)
-	}
-	if !math.IsNaN(median(nil)) || !math.IsNaN(mean(nil)) {
-		t.Error("a median of nothing")
-	}
-}

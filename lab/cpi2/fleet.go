@@ -1,9 +1,11 @@
 package cpi2
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 
+	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/localspec"
 )
@@ -61,9 +63,9 @@ func jobOf(m *mix, path string) string {
 // learnFleet plays machines on which things happen as often as they do, and calculates
 // the specs with the policy's own code. The seed asks for 100 samples of each of at least
 // 5 tasks; here a machine is played for less than that, so that minSamples is lower.
-func learnFleet(p pool, c *catalogue, seed uint64, machines, minutes int) (*fleet, error) {
+func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) (*fleet, error) {
 	const settle = 3 // minutes until caches and queues are as they will be
-	parts, err := each(p, machines, func(i int) ([]reading, error) {
+	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]reading, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		return observeMachine(c.drawMix(rng, c.natural(rng, minutes), settle, minutes, minutes), settle, minutes)
 	})

@@ -1,10 +1,13 @@
 package cpi2
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 
+	"github.com/commensal-io/commensal/lab/parallel"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -20,17 +23,17 @@ type Pair struct {
 }
 
 func newPair(name, seed string, x, y []float64) Pair {
-	return Pair{Name: name, Seed: seed, R: zeroNaN(pearson(x, y)), X: x, Y: y}
+	return Pair{Name: name, Seed: seed, R: zeroNaN(stat.Correlation(x, y)), X: x, Y: y}
 }
 
 // throughput is figure 2: a batch job's transactions and instructions per second, each
 // point the mean over its tasks in ten minutes. The transactions are requests of which
 // there are always more than it can serve; their lengths differ, so that the two rates
 // need not agree.
-func throughput(p pool, c *catalogue, seed uint64, machines, minutes int) (Pair, error) {
+func throughput(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) (Pair, error) {
 	const step = 10
 	type rates struct{ tps, ips []float64 }
-	parts, err := each(p, machines, func(i int) (rates, error) {
+	parts, err := parallel.Map(ctx, workers, machines, func(i int) (rates, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)|1<<40))
 		m := c.drawMix(rng, quiet, 0, 1, minutes)
 		s, err := newServer(m)
@@ -155,10 +158,10 @@ func diurnalLoad(nsec int64) float64 {
 
 const halfHour = 30 // minutes
 
-func diurnal(p pool, c *catalogue, seed uint64, machines, hours int) (Diurnal, error) {
+func diurnal(ctx context.Context, workers int, c *catalogue, seed uint64, machines, hours int) (Diurnal, error) {
 	points := hours * 60 / halfHour
 	type series struct{ cpi, latency []float64 }
-	parts, err := each(p, machines, func(i int) (series, error) {
+	parts, err := parallel.Map(ctx, workers, machines, func(i int) (series, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)|1<<41))
 		return c.playDays(rng, points)
 	})
@@ -175,8 +178,8 @@ func diurnal(p pool, c *catalogue, seed uint64, machines, hours int) (Diurnal, e
 	first := min(points, 24*60/halfHour)
 	d := Diurnal{Days: float64(hours) / 24, CPI: cpi}
 	d.Latency = newPair("3: latency and CPI of a leaf, 24 h", "0.97", normalised(cpi[:first]), normalised(latency[:first]))
-	m, sd := meanStd(cpi)
-	d.CoV, d.Minimum, d.Maximum = sd/m, quantile(0, cpi), quantile(1, cpi)
+	m, sd := stat.MeanStdDev(cpi)
+	d.CoV, d.Minimum, d.Maximum = sd/m, stat.Quantile(0, cpi), stat.Quantile(1, cpi)
 	return d, nil
 }
 
@@ -263,11 +266,11 @@ func (s *server) latency(n model.TaskNum) (float64, error) {
 // tiers is figure 4: single tasks of three search jobs, in samples of five minutes, on two
 // platforms. A root's latency is its own work and the wait for the slowest of its leaves,
 // which run on other machines.
-func tiers(p pool, c *catalogue, seed uint64, machines, minutes int) ([]Pair, error) {
+func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) ([]Pair, error) {
 	type sample struct {
 		cpi, latency [3]float64 // leaf, intermediate, root
 	}
-	parts, err := each(p, machines, func(i int) ([]sample, error) {
+	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]sample, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)|1<<42))
 		m := c.drawMix(rng, c.natural(rng, 600), 5, minutes, minutes)
 		if i%2 == 1 { // the other platform

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // WriteText writes the tables, each with the seed's figures beside ours.
@@ -58,17 +59,9 @@ func (r *Result) Passed() bool { return r.verdict().Outcome == report.Pass }
 
 func goalText(what string, v float64) string {
 	if what == "median relative CPI" {
-		return figure(v, 2)
+		return stat.Text(v, 2)
 	}
 	return percent(v, 1)
-}
-
-// figure writes a number with so many decimals; what is absent is a word.
-func figure(v float64, decimals int) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return "absent"
-	}
-	return fmt.Sprintf("%.*f", decimals, v)
 }
 
 // known is figure for quantities that are never 0 when they are known.
@@ -76,7 +69,7 @@ func known(v float64, decimals int) string {
 	if v == 0 {
 		return "absent"
 	}
-	return figure(v, decimals)
+	return stat.Text(v, decimals)
 }
 
 func percent(v float64, decimals int) string {
@@ -84,14 +77,6 @@ func percent(v float64, decimals int) string {
 		return "absent"
 	}
 	return fmt.Sprintf("%.*f %%", decimals, 100*v)
-}
-
-// text writes a share with its interval.
-func (s share) text() string {
-	if s.Of == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("%.0f %% [%.0f, %.0f]", 100*s.value(), 100*s.Low, 100*s.High)
 }
 
 func columns(names ...string) []report.Column {
@@ -112,9 +97,9 @@ func (r *Result) sectionMetric() report.Section {
 	day := report.Table{
 		Title: "Figure 5: mean CPI of a leaf over days", Columns: columns("", "seed", "twin"),
 		Rows: [][]report.Cell{
-			report.Cells("days", "5", figure(d.Days, 0)),
+			report.Cells("days", "5", stat.Text(d.Days, 0)),
 			report.Cells("coefficient of variation", "about 4 %", percent(d.CoV, 1)),
-			report.Cells("least, greatest", "", figure(d.Minimum, 2)+", "+figure(d.Maximum, 2)),
+			report.Cells("least, greatest", "", stat.Text(d.Minimum, 2)+", "+stat.Text(d.Maximum, 2)),
 		},
 		Notes: []string{"The twin's swing comes from contention among tenants whose load follows the day; it has no change of the instruction mix, to which the seed ascribes its own."},
 	}
@@ -144,10 +129,10 @@ func (r *Result) sectionSpecs() report.Section {
 			test = append(test, s.StdDev/s.Mean)
 		}
 	}
-	t.Notes = []string{fmt.Sprintf("sd/mean over all jobs, median: production %s, non-production %s.", percent(median(prod), 0), percent(median(test), 0))}
+	t.Notes = []string{fmt.Sprintf("sd/mean over all jobs, median: production %s, non-production %s.", percent(stat.Median(prod), 0), percent(stat.Median(test), 0))}
 	f := report.Table{Title: "Figure 7: the CPI distribution of a web-search job, fitted by maximum likelihood, best first", Columns: columns("distribution", "parameters", "log-likelihood", "AIC", "KS")}
 	for _, fit := range r.Fits {
-		f.Rows = append(f.Rows, report.Cells(fit.Name, fit.Text, figure(fit.LogLikelihood, 1), figure(fit.AIC, 1), figure(fit.KS, 4)))
+		f.Rows = append(f.Rows, report.Cells(fit.Name, fit.Text, stat.Text(fit.LogLikelihood, 1), stat.Text(fit.AIC, 1), stat.Text(fit.KS, 4)))
 	}
 	f.Notes = []string{
 		"Seed: mean 1.8, sd 0.16 (9 %), over 450,000 samples; GEV(1.73, 0.133, -0.0534) fits best, of the same four.",
@@ -185,11 +170,11 @@ func (r *Result) sectionBase() report.Section {
 	t := report.Table{
 		Title: "How often, on machines that were not chosen", Columns: columns("", "seed", "twin"),
 		Rows: [][]report.Cell{
-			report.Cells("antagonists identified a machine-day", "0.37", figure(b.PerDay, 2)+fmt.Sprintf(" (%d)", b.Identifications)),
-			report.Cells("reports a machine-day, all victims, again every 5 minutes", "", figure(ratio(float64(b.Reports), b.MachineDays), 1)),
-			report.Cells("anomalies a machine-day", "", figure(b.AnomaliesPerDay, 1)),
-			report.Cells("machine-days", "thousands", figure(b.MachineDays, 1)),
-			report.Cells("protected tasks a machine", "", figure(b.Protected, 1)),
+			report.Cells("antagonists identified a machine-day", "0.37", stat.Text(b.PerDay, 2)+fmt.Sprintf(" (%d)", b.Identifications)),
+			report.Cells("reports a machine-day, all victims, again every 5 minutes", "", stat.Text(stat.Ratio(float64(b.Reports), b.MachineDays), 1)),
+			report.Cells("anomalies a machine-day", "", stat.Text(b.AnomaliesPerDay, 1)),
+			report.Cells("machine-days", "thousands", stat.Text(b.MachineDays, 1)),
+			report.Cells("protected tasks a machine", "", stat.Text(b.Protected, 1)),
 			report.Cells("utilisation", "", percent(b.Utilisation, 0)),
 		},
 		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to the seed's 0.37 on other seeds than this, and to nothing else. A group counts with each of its members.", b.EventsPerDay)},
@@ -205,8 +190,8 @@ func (r *Result) sectionBase() report.Section {
 	f := report.Table{
 		Title: "Figure 14: antagonism and machine load, at an identification", Columns: columns("", "seed", "twin"),
 		Rows: [][]report.Cell{
-			report.Cells("a: r of correlation and utilisation", "none", figure(pearson(corr, load), 2)),
-			report.Cells("c: r of CPI / mean and utilisation", "none", figure(pearson(cpi, load), 2)),
+			report.Cells("a: r of correlation and utilisation", "none", stat.Text(stat.Correlation(corr, load), 2)),
+			report.Cells("c: r of CPI / mean and utilisation", "none", stat.Text(stat.Correlation(cpi, load), 2)),
 			report.Cells("b: utilisation, p10 p50 p90", "all levels", quantiles(load)),
 			report.Cells("d: CPI / mean, identified, p10 p50 p90", "long tail", quantiles(cpi)),
 			report.Cells("d: CPI / mean, nobody identified", "lower", quantiles(idle)),
@@ -217,5 +202,5 @@ func (r *Result) sectionBase() report.Section {
 }
 
 func quantiles(v []float64) string {
-	return figure(quantile(0.1, v), 2) + " " + figure(quantile(0.5, v), 2) + " " + figure(quantile(0.9, v), 2)
+	return stat.Text(stat.Quantile(0.1, v), 2) + " " + stat.Text(stat.Quantile(0.5, v), 2) + " " + stat.Text(stat.Quantile(0.9, v), 2)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // sectionAccuracy is figures 15 and 16a, b.
@@ -19,8 +20,8 @@ func (r *Result) sectionAccuracy() report.Section {
 		var x, yes, no []float64
 		for _, row := range r.Sweep {
 			s := &row.Bands[b]
-			t.Rows = append(t.Rows, report.Cells(figure(row.Threshold, 2), fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Noise.text(), s.Placebo.text(), known(s.RelativeTrue, 2), known(s.Relative, 2)))
-			x, yes, no = append(x, row.Threshold), append(yes, s.True.value()), append(no, s.False.value())
+			t.Rows = append(t.Rows, report.Cells(stat.Text(row.Threshold, 2), fmt.Sprint(s.Trials), s.True.Text(), s.False.Text(), s.Noise.Text(), s.Placebo.Text(), known(s.RelativeTrue, 2), known(s.Relative, 2)))
+			x, yes, no = append(x, row.Threshold), append(yes, s.True.Value()), append(no, s.False.Value())
 		}
 		if b == bandProduction {
 			t.Notes = []string{"Seed: about 70 % true positives from 0.35 on, whatever the threshold; relative CPI of the true ones 0.52.", "Placebo: what the same judge says of the same minutes without a cap. The victim was reported when it was worst."}
@@ -39,8 +40,8 @@ func (r *Result) sectionAccuracy() report.Section {
 	tables = append(tables, report.Table{
 		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: columns("", "seed: r", "twin: r", "points"),
 		Rows: [][]report.Cell{
-			report.Cells("at 0.35", "0.87", figure(pearson(l3, cpi), 2), fmt.Sprint(len(l3))),
-			report.Cells("at 0.10", "", figure(pearson(l3all, cpiAll), 2), fmt.Sprint(len(l3all))),
+			report.Cells("at 0.35", "0.87", stat.Text(stat.Correlation(l3, cpi), 2), fmt.Sprint(len(l3))),
+			report.Cells("at 0.10", "", stat.Text(stat.Correlation(l3all, cpiAll), 2), fmt.Sprint(len(l3all))),
 		},
 	}, r.sigmaTable())
 	return report.Section{Title: "7.2 Accuracy of antagonist identification", Tables: tables, Charts: charts}
@@ -59,8 +60,8 @@ func (r *Result) binTable() report.Table {
 		if b[1] > 1 {
 			name = fmt.Sprintf("from %.2f on", b[0])
 		}
-		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(p.Trials), p.True.text(), p.False.text(), p.Precision.text(), known(p.Relative, 2),
-			fmt.Sprint(n.Trials), n.True.text(), n.False.text(), n.Precision.text()))
+		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(p.Trials), p.True.Text(), p.False.Text(), p.Precision.Text(), known(p.Relative, 2),
+			fmt.Sprint(n.Trials), n.True.Text(), n.False.Text(), n.Precision.Text()))
 	}
 	return t
 }
@@ -77,7 +78,7 @@ func (r *Result) sigmaTable() report.Table {
 		if math.IsInf(b[1], 1) {
 			name = fmt.Sprintf("from %.0f on", b[0])
 		}
-		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Noise.text()))
+		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(s.Trials), s.True.Text(), s.False.Text(), s.Noise.Text()))
 	}
 	return t
 }
@@ -103,12 +104,12 @@ func (r *Result) sectionBenefit() report.Section {
 	d := report.Table{
 		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: columns("", "seed", "twin"),
 		Rows: [][]report.Cell{
-			report.Cells("median", "0.63", figure(median(rel), 2)),
-			report.Cells("p10, p90", "", figure(quantile(0.1, rel), 2)+", "+figure(quantile(0.9, rel), 2)),
+			report.Cells("median", "0.63", stat.Text(stat.Median(rel), 2)),
+			report.Cells("p10, p90", "", stat.Text(stat.Quantile(0.1, rel), 2)+", "+stat.Text(stat.Quantile(0.9, rel), 2)),
 			report.Cells("trials", "", fmt.Sprint(len(rel))),
 		},
 	}
-	x := sorted(rel)
+	x := stat.Sorted(rel)
 	y := make([]float64, len(x))
 	for i := range y {
 		y[i] = float64(i+1) / float64(len(y))
@@ -128,7 +129,7 @@ func (r *Result) sectionTruth() report.Section {
 		},
 	}
 	for _, row := range r.Sweep {
-		t.Rows = append(t.Rows, report.Cells(figure(row.Threshold, 2), row.Bands[0].Precision.text(), row.Recall[0].text(), row.Bands[1].Precision.text(), row.Recall[1].text()))
+		t.Rows = append(t.Rows, report.Cells(stat.Text(row.Threshold, 2), row.Bands[0].Precision.Text(), row.Recall[0].Text(), row.Bands[1].Precision.Text(), row.Recall[1].Text()))
 	}
 	c := report.Table{
 		Title:   "By what happened on the machine, at 0.35, both bands",
@@ -153,7 +154,7 @@ func (r *Result) sectionTruth() report.Section {
 			}
 		}
 		s := ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool { return t.Cause == k }))
-		c.Rows = append(c.Rows, report.Cells(k.String(), fmt.Sprint(machines), fmt.Sprint(trials), fmt.Sprint(s.Trials), s.True.text(), s.False.text(), s.Precision.text(), fmt.Sprint(single), fmt.Sprint(group)))
+		c.Rows = append(c.Rows, report.Cells(k.String(), fmt.Sprint(machines), fmt.Sprint(trials), fmt.Sprint(s.Trials), s.True.Text(), s.False.Text(), s.Precision.Text(), fmt.Sprint(single), fmt.Sprint(group)))
 	}
 	return report.Section{Title: "What really happened", Tables: []report.Table{t, c}}
 }
@@ -175,18 +176,18 @@ func (r *Result) sectionArms() report.Section {
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		p, n := &a.Bands[bandProduction], &a.Bands[bandNonProduction]
-		caps.Rows = append(caps.Rows, report.Cells(a.Arm, fmt.Sprint(p.Trials), p.True.text(), p.False.text(), known(p.Relative, 2), p.Precision.text(), n.True.text(), n.False.text(), known(n.Relative, 2)))
+		caps.Rows = append(caps.Rows, report.Cells(a.Arm, fmt.Sprint(p.Trials), p.True.Text(), p.False.Text(), known(p.Relative, 2), p.Precision.Text(), n.True.Text(), n.False.Text(), known(n.Relative, 2)))
 		name := "nobody"
 		if a.Named.N > 0 {
-			name = figure(a.NamedIn, 0)
+			name = stat.Text(a.NamedIn, 0)
 		}
-		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(a.AllSuffering, 0), a.Recovered.text(), a.Named.text(), name,
-			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), figure(a.PerTrial, 1)))
+		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
+			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), stat.Text(a.PerTrial, 1)))
 	}
 	kept := report.Table{Title: "Production caps that were not taken back", Columns: columns("arm", "caps", "true positive", "false positive", "relative CPI")}
 	for i := range r.Arms {
 		k := &r.Arms[i].Kept
-		kept.Rows = append(kept.Rows, report.Cells(r.Arms[i].Arm, fmt.Sprint(k.Trials), k.True.text(), k.False.text(), known(k.Relative, 2)))
+		kept.Rows = append(kept.Rows, report.Cells(r.Arms[i].Arm, fmt.Sprint(k.Trials), k.True.Text(), k.False.Text(), known(k.Relative, 2)))
 	}
 	g := r.goalsTable()
 	arms := report.Table{Title: "The arms", Columns: []report.Column{{Name: "arm"}, {Name: "what it does"}}}
@@ -209,7 +210,7 @@ func (r *Result) accusations() report.Table {
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		p := &a.Accused[bandProduction]
-		t.Rows = append(t.Rows, report.Cells(a.Arm, fmt.Sprint(p.Trials), p.True.text(), p.False.text(), known(p.Relative, 2), p.Precision.text(), a.Well.text(), figure(a.Nudges, 2), figure(a.Refuted, 2)))
+		t.Rows = append(t.Rows, report.Cells(a.Arm, fmt.Sprint(p.Trials), p.True.Text(), p.False.Text(), known(p.Relative, 2), p.Precision.Text(), a.Well.Text(), stat.Text(a.Nudges, 2), stat.Text(a.Refuted, 2)))
 	}
 	return t
 }
@@ -259,7 +260,7 @@ func (r *Result) armsByCause() report.Table {
 			}
 			rates := ratesOf(all)
 			t.Rows = append(t.Rows, report.Cells(r.ArmsKnown[i].Name+", "+k.String(), fmt.Sprint(len(ts)), fmt.Sprint(rates.Trials),
-				rates.True.text(), rates.False.text(), rates.Precision.text(), percent(s.Suffering, 0), percent(s.InnocentHeld, 2)))
+				rates.True.Text(), rates.False.Text(), rates.Precision.Text(), percent(s.Suffering, 0), percent(s.InnocentHeld, 2)))
 		}
 	}
 	return t

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/commensal-io/commensal/lab/parallel"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -92,7 +94,7 @@ type Histogram struct {
 type lab struct {
 	o     Options
 	size  sizes
-	pool  pool
+	ctx   context.Context
 	cat   *catalogue
 	fleet *fleet
 	res   *Result
@@ -104,7 +106,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
-	l := &lab{o: o, size: o.size(), pool: pool{ctx, o.Workers}}
+	l := &lab{o: o, size: o.size(), ctx: ctx}
 	l.res = &Result{Seed: o.Seed, Quick: o.Quick, Sizes: l.size, Cases: o.Cases, ArmsKnown: Arms()}
 	var err error
 	if l.cat, err = drawCatalogue(rand.New(rand.NewPCG(o.Seed, 0x63617461))); err != nil {
@@ -133,7 +135,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func (l *lab) playFleet() error {
 	var err error
-	if l.fleet, err = learnFleet(l.pool, l.cat, l.o.Seed^0x666c, l.size.FleetMachines, l.size.FleetMinutes); err != nil {
+	if l.fleet, err = learnFleet(l.ctx, l.o.Workers, l.cat, l.o.Seed^0x666c, l.size.FleetMachines, l.size.FleetMinutes); err != nil {
 		return err
 	}
 	l.res.Specs = l.fleet.specs
@@ -144,7 +146,7 @@ func (l *lab) playFleet() error {
 			cpis = append(cpis, r.cpi)
 		}
 	}
-	m, sd := meanStd(cpis)
+	m, sd := stat.MeanStdDev(cpis)
 	h := Histogram{Job: leaf, N: len(cpis), Mean: m, StdDev: sd, Low: m - 4*sd, High: m + 6*sd}
 	h.Counts = histogram(cpis, h.Low, h.High, 50)
 	l.res.CPI = h
@@ -153,14 +155,14 @@ func (l *lab) playFleet() error {
 }
 
 func (l *lab) playMetric() error {
-	tps, err := throughput(l.pool, l.cat, l.o.Seed, l.size.RateMachines, l.size.RateMinutes)
+	tps, err := throughput(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.RateMachines, l.size.RateMinutes)
 	if err != nil {
 		return err
 	}
-	if l.res.Diurnal, err = diurnal(l.pool, l.cat, l.o.Seed, l.size.DayMachines, l.size.DayHours); err != nil {
+	if l.res.Diurnal, err = diurnal(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.DayMachines, l.size.DayHours); err != nil {
 		return err
 	}
-	jobs, err := tiers(l.pool, l.cat, l.o.Seed, l.size.TierMachines, l.size.TierMinutes)
+	jobs, err := tiers(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.TierMachines, l.size.TierMinutes)
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ const playBatch = 60
 func (l *lab) playTrials() error {
 	b := &bench{cat: l.cat, specs: l.fleet.specs, arms: l.res.ArmsKnown}
 	for from := 0; from < l.size.Plays; from += playBatch {
-		plays, err := each(l.pool, min(playBatch, l.size.Plays-from), func(i int) (*Play, error) {
+		plays, err := parallel.Map(l.ctx, l.o.Workers, min(playBatch, l.size.Plays-from), func(i int) (*Play, error) {
 			p, err := b.play(l.o.Seed<<20 + uint64(from+i))
 			if err != nil {
 				return nil, fmt.Errorf("machine %d: %w", from+i, err)
@@ -214,7 +216,7 @@ func (l *lab) playBase() error {
 		utilisation                               float64
 	}
 	minutes := l.size.BaseMinutes
-	parts, err := each(l.pool, l.size.BaseMachines, func(i int) (count, error) {
+	parts, err := parallel.Map(l.ctx, l.o.Workers, l.size.BaseMachines, func(i int) (count, error) {
 		rng := rand.New(rand.NewPCG(l.o.Seed^0x62617365, uint64(i)))
 		m := l.cat.drawMix(rng, l.cat.natural(rng, minutes), warmMinutes, minutes, minutes)
 		r := &run{bench: &bench{cat: l.cat, specs: l.fleet.specs}, mix: m}
@@ -252,7 +254,7 @@ func (l *lab) playBase() error {
 		b.Protected += float64(c.protected) / float64(len(parts))
 		b.Utilisation += c.utilisation / float64(len(parts))
 	}
-	b.AnomaliesPerDay, b.PerDay = ratio(float64(b.Anomalies), b.MachineDays), ratio(float64(b.Identifications), b.MachineDays)
+	b.AnomaliesPerDay, b.PerDay = stat.Ratio(float64(b.Anomalies), b.MachineDays), stat.Ratio(float64(b.Identifications), b.MachineDays)
 	l.res.Base = b
 	return nil
 }

@@ -1,8 +1,9 @@
 package cpi2
 
 import (
-	"math"
 	"slices"
+
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // band is the seed's split of its workload.
@@ -30,17 +31,17 @@ func bandOf(production bool) band {
 
 // Rates are judged trials.
 type Rates struct {
-	Trials int   `json:"trials"`
-	True   share `json:"true_positive"`
-	False  share `json:"false_positive"`
-	Noise  share `json:"noise"`
+	Trials int        `json:"trials"`
+	True   stat.Share `json:"true_positive"`
+	False  stat.Share `json:"false_positive"`
+	Noise  stat.Share `json:"noise"`
 	// RelativeTrue is the median relative CPI of the true positives, Relative that of all.
 	RelativeTrue float64 `json:"median_relative_cpi_true"`
 	Relative     float64 `json:"median_relative_cpi"`
 	// Placebo is what the judge would have called true without any cap.
-	Placebo share `json:"placebo_true"`
+	Placebo stat.Share `json:"placebo_true"`
 	// Precision is the share of those named who truly hurt the victim.
-	Precision share `json:"precision"`
+	Precision stat.Share `json:"precision"`
 }
 
 func ratesOf(ts []*capTrial) Rates {
@@ -66,9 +67,9 @@ func ratesOf(ts []*capTrial) Rates {
 	}
 	of := len(all)
 	return Rates{
-		Trials: of, True: shareOf(n[truePositive], of), False: shareOf(n[falsePositive], of), Noise: shareOf(n[noise], of),
-		RelativeTrue: zeroNaN(median(good)), Relative: zeroNaN(median(all)),
-		Placebo: shareOf(placebo, of), Precision: shareOf(right, known),
+		Trials: of, True: stat.ShareOf(n[truePositive], of), False: stat.ShareOf(n[falsePositive], of), Noise: stat.ShareOf(n[noise], of),
+		RelativeTrue: zeroNaN(stat.Median(good)), Relative: zeroNaN(stat.Median(all)),
+		Placebo: stat.ShareOf(placebo, of), Precision: stat.ShareOf(right, known),
 	}
 }
 
@@ -78,7 +79,7 @@ type SweepRow struct {
 	Bands     [numBands]Rates `json:"bands"`
 	// Recall is the share of the anomalies with a culprit that may be held in which one was
 	// named.
-	Recall [numBands]share `json:"recall"`
+	Recall [numBands]stat.Share `json:"recall"`
 }
 
 // trials returns the trials, in order.
@@ -119,7 +120,7 @@ func (r *Result) summarise() {
 					found++
 				}
 			}
-			row.Recall[b] = shareOf(found, culprits)
+			row.Recall[b] = stat.ShareOf(found, culprits)
 		}
 		r.Sweep = append(r.Sweep, row)
 	}
@@ -143,20 +144,20 @@ type ArmSummary struct {
 	Accused [numBands]Rates `json:"accusations"`
 	// Well is the share of the victims' windows under a cap in which they were under their
 	// threshold.
-	Well    share   `json:"well_while_held"`
-	Nudges  float64 `json:"nudges_per_trial"`
-	Refuted float64 `json:"refuted_nudges_per_trial"`
+	Well    stat.Share `json:"well_while_held"`
+	Nudges  float64    `json:"nudges_per_trial"`
+	Refuted float64    `json:"refuted_nudges_per_trial"`
 	// Suffering is the victims' bad windows as a share of those without control, AllSuffering
 	// that of all protected tasks.
-	Suffering      float64 `json:"suffering"`
-	AllSuffering   float64 `json:"all_suffering"`
-	Recovered      share   `json:"recovered_in_10_min"` // of the trials with a culprit
-	InnocentLost   float64 `json:"innocent_lost"`       // means over the trials
-	InnocentHeld   float64 `json:"innocent_held"`
-	AntagonistLost float64 `json:"antagonist_lost"`
-	NamedIn        float64 `json:"named_in_seconds"` // median, of those named; 0: none
-	Named          share   `json:"named"`            // of the trials with a culprit
-	PerTrial       float64 `json:"caps_per_trial"`
+	Suffering      float64    `json:"suffering"`
+	AllSuffering   float64    `json:"all_suffering"`
+	Recovered      stat.Share `json:"recovered_in_10_min"` // of the trials with a culprit
+	InnocentLost   float64    `json:"innocent_lost"`       // means over the trials
+	InnocentHeld   float64    `json:"innocent_held"`
+	AntagonistLost float64    `json:"antagonist_lost"`
+	NamedIn        float64    `json:"named_in_seconds"` // median, of those named; 0: none
+	Named          stat.Share `json:"named"`            // of the trials with a culprit
+	PerTrial       float64    `json:"caps_per_trial"`
 }
 
 // culprits reports whether there is anybody or any group to be held.
@@ -204,11 +205,11 @@ func armSummary(ts []*Trial, i int, name string) ArmSummary {
 		s.Bands[b], s.Accused[b] = ratesOf(caps[b]), ratesOf(accused[b])
 	}
 	s.Kept = ratesOf(kept)
-	s.Suffering, s.AllSuffering = ratio(float64(bad), float64(badFree)), ratio(float64(all), float64(allFree))
-	s.Recovered, s.Named, s.NamedIn = shareOf(recovered, culprits), shareOf(caught, culprits), zeroNaN(median(named))
-	s.InnocentLost, s.InnocentHeld, s.AntagonistLost = zeroNaN(mean(lost)), zeroNaN(mean(held)), zeroNaN(mean(anta))
+	s.Suffering, s.AllSuffering = stat.Ratio(float64(bad), float64(badFree)), stat.Ratio(float64(all), float64(allFree))
+	s.Recovered, s.Named, s.NamedIn = stat.ShareOf(recovered, culprits), stat.ShareOf(caught, culprits), zeroNaN(stat.Median(named))
+	s.InnocentLost, s.InnocentHeld, s.AntagonistLost = zeroNaN(stat.Mean(lost)), zeroNaN(stat.Mean(held)), zeroNaN(stat.Mean(anta))
 	n := float64(len(ts))
-	s.Well, s.PerTrial, s.Nudges, s.Refuted = shareOf(well, under), ratio(s.PerTrial, n), ratio(s.Nudges, n), ratio(s.Refuted, n)
+	s.Well, s.PerTrial, s.Nudges, s.Refuted = stat.ShareOf(well, under), stat.Ratio(s.PerTrial, n), stat.Ratio(s.Nudges, n), stat.Ratio(s.Refuted, n)
 	return s
 }
 
@@ -231,8 +232,8 @@ func goals(a *ArmSummary) []Goal {
 		return nil
 	}
 	list := []Goal{
-		{What: "true positives", Want: 0.90, Got: p.True.value(), Least: true},
-		{What: "false positives", Want: 0.05, Got: p.False.value()},
+		{What: "true positives", Want: 0.90, Got: p.True.Value(), Least: true},
+		{What: "false positives", Want: 0.05, Got: p.False.Value()},
 		{What: "median relative CPI", Want: 0.55, Got: p.Relative},
 		{What: "innocent work lost", Want: 0.01, Got: a.InnocentHeld},
 	}
@@ -285,18 +286,4 @@ func (r *Result) relativeL3(d int) (l3, cpi []float64) {
 		l3, cpi = append(l3, c.RelativeL3), append(cpi, c.RelativeCPI)
 	}
 	return l3, cpi
-}
-
-func sorted(v []float64) []float64 {
-	s := slices.Clone(v)
-	slices.SortFunc(s, func(a, b float64) int {
-		switch {
-		case a < b || math.IsNaN(a):
-			return -1
-		case a > b:
-			return 1
-		}
-		return 0
-	})
-	return s
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -49,7 +50,7 @@ func TestRates(t *testing.T) {
 func TestGoals(t *testing.T) {
 	arm := func(yes, no int, relative, lost float64) *ArmSummary {
 		a := &ArmSummary{Arm: "x", InnocentHeld: lost}
-		a.Bands[bandProduction] = Rates{Trials: 100, True: shareOf(yes, 100), False: shareOf(no, 100), Relative: relative}
+		a.Bands[bandProduction] = Rates{Trials: 100, True: stat.ShareOf(yes, 100), False: stat.ShareOf(no, 100), Relative: relative}
 		return a
 	}
 	list := goals(arm(92, 5, 0.6, 0.005))
@@ -144,7 +145,7 @@ func TestTrialOfAStrongAntagonist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := learnFleet(pool{context.Background(), 2}, c, 1, 10, 20)
+	f, err := learnFleet(t.Context(), 2, c, 1, 10, 20)
 	if err != nil {
 		t.Fatal(err)
 	}

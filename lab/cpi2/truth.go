@@ -3,6 +3,7 @@ package cpi2
 import (
 	"slices"
 
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -43,7 +44,7 @@ func (r *run) truth() error {
 				n++
 			}
 		}
-		return ratio(sum, n), nil
+		return stat.Ratio(sum, n), nil
 	}
 	for _, path := range r.suspects() {
 		cost, err := without(map[string]float64{path: truthCap})

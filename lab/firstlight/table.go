@@ -3,11 +3,10 @@ package firstlight
 import (
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Summary is one detector over all rounds.
@@ -33,17 +32,13 @@ type Proportion struct {
 	High  float64 `json:"high"`
 }
 
-// wilson returns the Wilson score interval at 95 %, which holds for few trials and for
-// shares near 0 and 1 (Wilson 1927).
-func wilson(k, n int) Proportion {
+// proportion returns the share that k is of n.
+func proportion(k, n int) Proportion {
+	s := stat.ShareOf(k, n)
 	if n == 0 {
-		return Proportion{Share: -1, Low: 0, High: 1}
+		return Proportion{Share: -1, Low: s.Low, High: s.High}
 	}
-	const z = 1.959963984540054
-	p, nf := float64(k)/float64(n), float64(n)
-	mid := (p + z*z/(2*nf)) / (1 + z*z/nf)
-	half := z / (1 + z*z/nf) * math.Sqrt(p*(1-p)/nf+z*z/(4*nf*nf))
-	return Proportion{Share: p, Low: max(0, mid-half), High: min(1, mid+half)}
+	return Proportion{Share: s.Value(), Low: s.Low, High: s.High}
 }
 
 // text prints a share with its interval.
@@ -92,20 +87,17 @@ func summarise(name string, rounds []Round, of func(r *Round) Score) Summary {
 			}
 		}
 	}
-	s.Precision, s.Recall = wilson(s.Right, s.Right+s.Wrong), wilson(s.Found, s.Positives)
+	s.Precision, s.Recall = proportion(s.Right, s.Right+s.Wrong), proportion(s.Found, s.Positives)
 	s.ToName, s.ToRecover = median(toName), median(toRecover)
 	return s
 }
 
+// median returns the median of times, -1 of none.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return -1
 	}
-	slices.Sort(v)
-	if n := len(v); n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return v[len(v)/2]
+	return stat.Median(v)
 }
 
 // WriteText prints the tables.

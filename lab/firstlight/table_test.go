@@ -6,21 +6,21 @@ import (
 	"testing"
 )
 
-// TestWilson holds the interval against published values: prop.test(k, n, correct = FALSE)
+// TestProportion holds the interval against published values: prop.test(k, n, correct = FALSE)
 // of R gives these.
-func TestWilson(t *testing.T) {
+func TestProportion(t *testing.T) {
 	for _, c := range []struct {
 		k, n      int
 		low, high float64
 	}{
 		{12, 12, 0.7575, 1}, {0, 8, 0, 0.3244}, {11, 12, 0.6461, 0.9851}, {5, 10, 0.2366, 0.7634},
 	} {
-		p := wilson(c.k, c.n)
+		p := proportion(c.k, c.n)
 		if math.Abs(p.Low-c.low) > 5e-5 || math.Abs(p.High-c.high) > 5e-5 {
 			t.Errorf("%d of %d: [%.4f, %.4f], want [%.4f, %.4f]", c.k, c.n, p.Low, p.High, c.low, c.high)
 		}
 	}
-	if p := wilson(0, 0); p.Share != -1 || p.text() != "none" {
+	if p := proportion(0, 0); p.Share != -1 || p.text() != "none" {
 		t.Errorf("no trials: %+v", p)
 	}
 }

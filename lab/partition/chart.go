@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Chart is the partition at work on the twin: what the services want, what they have, and
@@ -64,9 +65,9 @@ func (s *steps) end(x float64) {
 
 // charts of the host's part: every hand-back, sorted.
 func (h *HostResult) charts() []report.Chart {
-	line := func(name string, role report.Role, of func(*HandBack) number) report.Series {
+	line := func(name string, role report.Role, of func(*HandBack) stat.Number) report.Series {
 		s := report.Series{Name: name, Role: role}
-		var list []number
+		var list []stat.Number
 		for i := range h.Backs {
 			if h.Backs[i].HadBE {
 				list = append(list, of(&h.Backs[i]))
@@ -84,8 +85,8 @@ func (h *HostResult) charts() []report.Chart {
 	return []report.Chart{{
 		Title: "Hand-back on this host", XLabel: "ms from the step", YLabel: "share of hand-backs",
 		Series: []report.Series{
-			line("BE off the core", report.Other, func(b *HandBack) number { return b.FreedMsec }),
-			line("LC runs there", report.Victim, func(b *HandBack) number { return b.RunMsec }),
+			line("BE off the core", report.Other, func(b *HandBack) stat.Number { return b.FreedMsec }),
+			line("LC runs there", report.Victim, func(b *HandBack) stat.Number { return b.RunMsec }),
 		},
 	}}
 }

@@ -1,10 +1,9 @@
 package partition
 
 import (
-	"math"
-	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -22,9 +21,9 @@ type HandBack struct {
 	HadBE bool `json:"batch_had_a_core"`
 	// FreedMsec is until batch work was sent off the core, GrownMsec until the service was
 	// allowed on it, and RunMsec until a thread of the service ran there.
-	FreedMsec number `json:"freed_ms"`
-	GrownMsec number `json:"grown_ms"`
-	RunMsec   number `json:"ran_ms"`
+	FreedMsec stat.Number `json:"freed_ms"`
+	GrownMsec stat.Number `json:"grown_ms"`
+	RunMsec   stat.Number `json:"ran_ms"`
 	// CPUs are those that the service got.
 	CPUs string `json:"cpus"`
 }
@@ -32,7 +31,7 @@ type HandBack struct {
 // handBack follows one step: what the service's and the batch work's knobs were at the step,
 // what was written until the deadline, and when the service first ran where it was let.
 func handBack(step int64, within time.Duration, service, batch []write, moves []Move) HandBack {
-	h := HandBack{StepNsec: step, FreedMsec: nan, GrownMsec: nan, RunMsec: nan}
+	h := HandBack{StepNsec: step, FreedMsec: stat.Absent(), GrownMsec: stat.Absent(), RunMsec: stat.Absent()}
 	end := step + within.Nanoseconds()
 	had, mine := placeAt(batch, step), placeAt(service, step)
 	h.HadBE = !had.Without(mine).Empty()
@@ -90,43 +89,30 @@ func placeAt(writes []write, at int64) model.CPUSet {
 	return s
 }
 
-func msecBetween(from, to int64) number { return number(float64(to-from) / 1e6) }
+func msecBetween(from, to int64) stat.Number { return stat.Number(float64(to-from) / 1e6) }
 
 // Spread is a distribution in few numbers.
 type Spread struct {
-	N    int    `json:"n"`
-	P50  number `json:"p50"`
-	P99  number `json:"p99"`
-	Most number `json:"most"`
+	N    int         `json:"n"`
+	P50  stat.Number `json:"p50"`
+	P99  stat.Number `json:"p99"`
+	Most stat.Number `json:"most"`
 }
 
 // spread sums values up; those that are absent are not among them.
-func spread(values []number) Spread {
+func spread(values []stat.Number) Spread {
 	list := sortedOf(values)
-	s := Spread{N: len(list), P50: number(rank(list, 0.5)), P99: number(rank(list, 0.99)), Most: nan}
-	if len(list) > 0 {
-		s.Most = number(list[len(list)-1])
-	}
-	return s
+	q := func(share float64) stat.Number { return stat.Number(stat.Quantile(share, list)) }
+	return Spread{N: len(list), P50: q(0.5), P99: q(0.99), Most: q(1)}
 }
 
-// sortedOf returns those values that are there.
-func sortedOf(values []number) []float64 {
+// sortedOf returns those values that are there, in rising order.
+func sortedOf(values []stat.Number) []float64 {
 	var list []float64
 	for _, v := range values {
-		if !math.IsNaN(float64(v)) {
+		if v.Known() {
 			list = append(list, float64(v))
 		}
 	}
-	slices.Sort(list)
-	return list
-}
-
-// rank returns the smallest value that so large a share of a sorted list does not exceed,
-// NaN of an empty list. With less than a hundred values p99 is the greatest of them.
-func rank(sorted []float64, share float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
+	return stat.Sorted(list)
 }

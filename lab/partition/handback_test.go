@@ -2,13 +2,13 @@ package partition
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -29,8 +29,8 @@ func limited(msec, quota int64) write {
 	return write{nsec: msec * 1e6, value: model.Bandwidth(model.CPUMax{QuotaUsec: quota, PeriodUsec: 100_000})}
 }
 
-func same(a, b number) bool {
-	return a == b || math.IsNaN(float64(a)) && math.IsNaN(float64(b))
+func same(a, b stat.Number) bool {
+	return a == b || !a.Known() && !b.Known()
 }
 
 func TestHandBack(t *testing.T) {
@@ -40,7 +40,7 @@ func TestHandBack(t *testing.T) {
 		service, batch     []write
 		moves              []Move
 		had                bool
-		freed, grown, runs number
+		freed, grown, runs stat.Number
 		cpus               string
 	}{
 		{
@@ -55,16 +55,16 @@ func TestHandBack(t *testing.T) {
 		},
 		{
 			name:    "batch work was parked already: the step says nothing",
-			service: []write{placed(t, 0, "0-1")}, batch: []write{placed(t, 0, "1")}, moves: []Move{{1010e6, 1}}, had: false, freed: nan, grown: nan, runs: nan,
+			service: []write{placed(t, 0, "0-1")}, batch: []write{placed(t, 0, "1")}, moves: []Move{{1010e6, 1}}, had: false, freed: stat.Absent(), grown: stat.Absent(), runs: stat.Absent(),
 		},
 		{
 			name:    "nothing was written in time",
-			service: []write{placed(t, 0, "0"), placed(t, 9000, "0-1")}, batch: []write{placed(t, 0, "1"), limited(9000, 1000)}, had: true, freed: nan, grown: nan, runs: nan,
+			service: []write{placed(t, 0, "0"), placed(t, 9000, "0-1")}, batch: []write{placed(t, 0, "1"), limited(9000, 1000)}, had: true, freed: stat.Absent(), grown: stat.Absent(), runs: stat.Absent(),
 		},
 		{
 			name:    "let on, but never seen there",
 			service: []write{placed(t, 0, "0"), placed(t, 1100, "0-1")}, batch: []write{placed(t, 0, "1"), limited(1100, 1000)},
-			moves: []Move{{1200e6, 0}}, had: true, freed: 100, grown: 100, runs: nan, cpus: "1",
+			moves: []Move{{1200e6, 0}}, had: true, freed: 100, grown: 100, runs: stat.Absent(), cpus: "1",
 		},
 	} {
 		h := handBack(step, 2*time.Second, c.service, c.batch, c.moves)
@@ -75,12 +75,12 @@ func TestHandBack(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	if s := spread(nil); s.N != 0 || !same(s.P50, nan) || !same(s.Most, nan) {
+	if s := spread(nil); s.N != 0 || !same(s.P50, stat.Absent()) || !same(s.Most, stat.Absent()) {
 		t.Errorf("nothing: %+v", s)
 	}
-	var list []number
+	var list []stat.Number
 	for i := 200; i > 0; i-- {
-		list = append(list, number(i), nan)
+		list = append(list, stat.Number(i), stat.Absent())
 	}
 	if s := spread(list); s.N != 200 || s.P50 != 100 || s.P99 != 198 || s.Most != 200 {
 		t.Errorf("1 to 200: %+v", s)
@@ -150,12 +150,12 @@ func synthetic(arm Arm, low, high float64, backs ...HandBack) block {
 
 func TestSummarise(t *testing.T) {
 	back := HandBack{HadBE: true, FreedMsec: 60, GrownMsec: 61, RunMsec: 70}
-	h := summarise([]block{synthetic(ArmNone, 2, 50), synthetic(ArmOurs, 2, 4, back, HandBack{FreedMsec: nan, GrownMsec: nan, RunMsec: nan})}, 2)
+	h := summarise([]block{synthetic(ArmNone, 2, 50), synthetic(ArmOurs, 2, 4, back, HandBack{FreedMsec: stat.Absent(), GrownMsec: stat.Absent(), RunMsec: stat.Absent()})}, 2)
 	none, ours := &h.Rows[1], &h.Rows[4]
 	if none.Arm != ArmNone || none.P50 != 2 || none.P99 != 50 || none.After50 != 50 || none.Service != 0.5 || none.Batch != 0.75 || none.Used != 0.625 {
 		t.Errorf("%+v", none)
 	}
-	if never := summarise([]block{synthetic(ArmOurs, 2, 4, HandBack{HadBE: true, FreedMsec: nan, GrownMsec: nan, RunMsec: nan})}, 2); never.Freed.N != 1 || never.Freed.P99.text(1) != "never" {
+	if never := summarise([]block{synthetic(ArmOurs, 2, 4, HandBack{HadBE: true, FreedMsec: stat.Absent(), GrownMsec: stat.Absent(), RunMsec: stat.Absent()})}, 2); never.Freed.N != 1 || never.Freed.P99.Text(1) != "never" {
 		t.Errorf("a core that was not handed back: %+v", never.Freed)
 	}
 	if ours.After99 != 4 || ours.HandBacks != 1 || h.Freed.N != 1 || h.Ran.P99 != 70 {
@@ -165,7 +165,7 @@ func TestSummarise(t *testing.T) {
 
 // The verdict: a goal that is missed fails, one that cannot be told does not pass.
 func TestJudge(t *testing.T) {
-	table := func(worst, use number) TwinTable {
+	table := func(worst, use stat.Number) TwinTable {
 		return TwinTable{Rows: []TwinRow{{Arm: ArmNone, Utilisation: 1}, {Arm: ArmOurs, Worst: worst, Utilisation: use}}}
 	}
 	good := Spread{N: 40, P50: 60, P99: 90, Most: 95}
@@ -180,10 +180,10 @@ func TestJudge(t *testing.T) {
 		{"too few to tell", Result{Host: &HostResult{Freed: Spread{N: 9, P99: 60}, Ran: good}}, 3, report.CouldNotTell},
 		{"too noisy to tell", Result{Host: &HostResult{Freed: good, Ran: good, Steal: 0.3}}, 3, report.CouldNotTell},
 		{"others on the host", Result{Host: &HostResult{Freed: good, Ran: good, Rows: []HostRow{{Arm: ArmAlone, After99: 9000}}}}, 3, report.CouldNotTell},
-		{"never", Result{Host: &HostResult{Freed: Spread{P99: nan}, Ran: Spread{P99: nan}}}, 3, report.CouldNotTell},
+		{"never", Result{Host: &HostResult{Freed: Spread{P99: stat.Absent()}, Ran: Spread{P99: stat.Absent()}}}, 3, report.CouldNotTell},
 		{"tail", Result{Twin: []TwinTable{table(1.2, 0.95)}}, 1, report.Fail},
 		{"utilisation", Result{Twin: []TwinTable{table(1.0, 0.8)}}, 1, report.Fail},
-		{"absent", Result{Twin: []TwinTable{table(nan, nan)}}, 1, report.Fail},
+		{"absent", Result{Twin: []TwinTable{table(stat.Absent(), stat.Absent())}}, 1, report.Fail},
 	} {
 		c.r.judge()
 		if c.r.Code != c.code || c.r.Verdict != c.want.String() {

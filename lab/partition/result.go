@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // What is asked, and what makes the host's part too noisy to judge.
@@ -60,18 +60,18 @@ type HostResult struct {
 
 // HostRow is one arm on the host in numbers; latencies in milliseconds.
 type HostRow struct {
-	Arm       Arm    `json:"arm"`
-	Steps     int    `json:"steps"`
-	P50       number `json:"p50_ms"`
-	P99       number `json:"p99_ms"`
-	After50   number `json:"p50_after_step_ms"`
-	After99   number `json:"p99_after_step_ms"`
-	StepP99   Spread `json:"p99_of_each_step_ms"` // over the steps
-	Service   number `json:"service_cpu"`         // CPU-sec/sec
-	Batch     number `json:"batch_cpu"`
-	Used      number `json:"utilisation"` // of all CPUs, by the two
-	Resizes   int    `json:"resizes"`
-	HandBacks int    `json:"hand_backs"`
+	Arm       Arm         `json:"arm"`
+	Steps     int         `json:"steps"`
+	P50       stat.Number `json:"p50_ms"`
+	P99       stat.Number `json:"p99_ms"`
+	After50   stat.Number `json:"p50_after_step_ms"`
+	After99   stat.Number `json:"p99_after_step_ms"`
+	StepP99   Spread      `json:"p99_of_each_step_ms"` // over the steps
+	Service   stat.Number `json:"service_cpu"`         // CPU-sec/sec
+	Batch     stat.Number `json:"batch_cpu"`
+	Used      stat.Number `json:"utilisation"` // of all CPUs, by the two
+	Resizes   int         `json:"resizes"`
+	HandBacks int         `json:"hand_backs"`
 }
 
 // summarise sums the host's blocks up.
@@ -91,7 +91,7 @@ func summarise(blocks []block, cpus int) *HostResult {
 	if length > 0 {
 		r.Steal /= length
 	}
-	var freed, grown, ran []number
+	var freed, grown, ran []stat.Number
 	for i := range r.Backs {
 		if h := &r.Backs[i]; h.HadBE {
 			freed, grown, ran = append(freed, orNever(h.FreedMsec)), append(grown, orNever(h.GrownMsec)), append(ran, orNever(h.RunMsec))
@@ -102,9 +102,9 @@ func summarise(blocks []block, cpus int) *HostResult {
 }
 
 // orNever: what did not happen while the load was high counts as what never happens.
-func orNever(v number) number {
-	if math.IsNaN(float64(v)) {
-		return number(math.Inf(1))
+func orNever(v stat.Number) stat.Number {
+	if !v.Known() {
+		return stat.Number(math.Inf(1))
 	}
 	return v
 }
@@ -112,7 +112,7 @@ func orNever(v number) number {
 func hostRow(blocks []block, arm Arm, cpus int) HostRow {
 	row := HostRow{Arm: arm}
 	var all, after []float64
-	var each []number
+	var each []stat.Number
 	length := 0.0
 	for i := range blocks {
 		b := &blocks[i]
@@ -120,12 +120,12 @@ func hostRow(blocks []block, arm Arm, cpus int) HostRow {
 			continue
 		}
 		length += float64(b.to-b.from) / 1e9
-		row.Service += number(b.service)
-		row.Batch += number(b.batch)
+		row.Service += stat.Number(b.service)
+		row.Batch += stat.Number(b.batch)
 		row.Steps += len(b.steps)
 		row.Resizes += b.resizes
 		for k := range b.backs {
-			if !math.IsNaN(float64(b.backs[k].GrownMsec)) {
+			if b.backs[k].GrownMsec.Known() {
 				row.HandBacks++
 			}
 		}
@@ -133,17 +133,14 @@ func hostRow(blocks []block, arm Arm, cpus int) HostRow {
 		for _, s := range b.steps {
 			list := latencies(b.log.Requests, s, s+afterStep.Nanoseconds())
 			after = append(after, list...)
-			slices.Sort(list)
-			each = append(each, number(rank(list, 0.99)))
+			each = append(each, stat.Number(stat.Quantile(0.99, list)))
 		}
 	}
-	slices.Sort(all)
-	slices.Sort(after)
-	row.P50, row.P99 = number(rank(all, 0.5)), number(rank(all, 0.99))
-	row.After50, row.After99 = number(rank(after, 0.5)), number(rank(after, 0.99))
+	row.P50, row.P99 = stat.Number(stat.Quantile(0.5, all)), stat.Number(stat.Quantile(0.99, all))
+	row.After50, row.After99 = stat.Number(stat.Quantile(0.5, after)), stat.Number(stat.Quantile(0.99, after))
 	row.StepP99 = spread(each)
-	row.Service, row.Batch = row.Service/number(length), row.Batch/number(length)
-	row.Used = (row.Service + row.Batch) / number(cpus)
+	row.Service, row.Batch = row.Service/stat.Number(length), row.Batch/stat.Number(length)
+	row.Used = (row.Service + row.Batch) / stat.Number(cpus)
 	return row
 }
 
@@ -197,7 +194,7 @@ func (h *HostResult) goals() []Goal {
 		{"p99 from the step to the write that frees the core", h.Freed},
 		{"p99 from the step to a thread of the service running there", h.Ran},
 	} {
-		goal := Goal{What: g.what, Asked: fmt.Sprintf("at most %.0f ms", wantedHandBack), Got: g.s.P99.text(1) + " ms", Met: float64(g.s.P99) <= wantedHandBack}
+		goal := Goal{What: g.what, Asked: fmt.Sprintf("at most %.0f ms", wantedHandBack), Got: g.s.P99.Text(1) + " ms", Met: float64(g.s.P99) <= wantedHandBack}
 		switch {
 		case g.s.N < leastSteps:
 			goal.Unclear = fmt.Sprintf("%d hand-backs were seen, and a p99 wants %d", g.s.N, leastSteps)
@@ -230,9 +227,9 @@ func (t *TwinTable) goals() []Goal {
 	ours, none := t.find(ArmOurs), t.find(ArmNone)
 	use := ours.Utilisation / none.Utilisation
 	return []Goal{
-		{What: "p99 of the service that suffers most, against (a)", Asked: fmt.Sprintf("at most %.2f of it", wantedTail), Got: ours.Worst.text(3), Met: float64(ours.Worst) <= wantedTail},
+		{What: "p99 of the service that suffers most, against (a)", Asked: fmt.Sprintf("at most %.2f of it", wantedTail), Got: ours.Worst.Text(3), Met: float64(ours.Worst) <= wantedTail},
 		{What: "utilisation against (b)", Asked: fmt.Sprintf("at least %.0f %% of it", 100*wantedUse), Met: float64(use) >= wantedUse,
-			Got: fmt.Sprintf("%s %% (who knows the load: %s %% at a p99 of %.2f)", (100 * use).text(1), (100 * t.frontier(wantedTail) / none.Utilisation).text(1), wantedTail)},
+			Got: fmt.Sprintf("%s %% (who knows the load: %s %% at a p99 of %.2f)", (100 * use).Text(1), (100 * t.frontier(wantedTail) / none.Utilisation).Text(1), wantedTail)},
 	}
 }
 

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/commensal-io/commensal/lab/report"
 )
@@ -62,8 +61,8 @@ func (h *HostResult) section() report.Section {
 		Notes: []string{"Latency is from when a request was meant to come. Used: by both, of all CPUs. Each step is from 0.14 to 1.4 CPU of two."},
 	}
 	for _, row := range h.Rows {
-		t.Rows = append(t.Rows, report.Cells(string(row.Arm), fmt.Sprint(row.Steps), row.P50.text(2), row.P99.text(1), row.After99.text(1),
-			row.StepP99.P50.text(1), row.Service.text(2), row.Batch.text(2), (100*row.Used).text(0), fmt.Sprint(row.Resizes)))
+		t.Rows = append(t.Rows, report.Cells(string(row.Arm), fmt.Sprint(row.Steps), row.P50.Text(2), row.P99.Text(1), row.After99.Text(1),
+			row.StepP99.P50.Text(1), row.Service.Text(2), row.Batch.Text(2), (100*row.Used).Text(0), fmt.Sprint(row.Resizes)))
 	}
 	b := report.Table{
 		Title:   "Hand-back, from the step in the load",
@@ -76,7 +75,7 @@ func (h *HostResult) section() report.Section {
 	}{
 		{"BE is written off the core", h.Freed}, {"LC is let onto it", h.Grown}, {"a thread of LC runs there", h.Ran},
 	} {
-		b.Rows = append(b.Rows, report.Cells(x.what, fmt.Sprint(x.s.N), x.s.P50.text(1), x.s.P99.text(1), x.s.Most.text(1)))
+		b.Rows = append(b.Rows, report.Cells(x.what, fmt.Sprint(x.s.N), x.s.P50.Text(1), x.s.P99.Text(1), x.s.Most.Text(1)))
 	}
 	return report.Section{Title: "On this host", Tables: []report.Table{t, b}, Charts: h.charts()}
 }
@@ -107,10 +106,10 @@ func (t *TwinTable) table() report.Table {
 	for _, row := range t.Rows {
 		back := "-"
 		if row.Arm.byAgent() {
-			back = row.First.P99.text(0)
+			back = row.First.P99.Text(0)
 		}
-		table.Rows = append(table.Rows, report.Cells(string(row.Arm), row.Worst.text(2), row.WorstAfter.text(2), (100*row.Utilisation).text(1),
-			(100*row.Utilisation/none.Utilisation).text(1), row.Batch.text(1), (row.Work/1e9).text(1), fmt.Sprint(row.Lost), fmt.Sprint(row.Resizes), back))
+		table.Rows = append(table.Rows, report.Cells(string(row.Arm), row.Worst.Text(2), row.WorstAfter.Text(2), (100*row.Utilisation).Text(1),
+			(100*row.Utilisation/none.Utilisation).Text(1), row.Batch.Text(1), (row.Work/1e9).Text(1), fmt.Sprint(row.Lost), fmt.Sprint(row.Resizes), back))
 	}
 	ours := t.find(ArmOurs)
 	table.Notes = []string{
@@ -118,11 +117,11 @@ func (t *TwinTable) table() report.Table {
 	}
 	if ours.Surges > 0 {
 		table.Notes = append(table.Notes, fmt.Sprintf("(e): %d of %d surges wanted more CPUs than the services had. The first were handed back after %s ms (p50), %s ms (p99); as many as were wanted after %s ms, %s ms, or %s, %s pulses.",
-			ours.NeededMore, ours.Surges, ours.First.P50.text(0), ours.First.P99.text(0), ours.Enough.P50.text(0), ours.Enough.P99.text(0), ours.Pulses.P50.text(1), ours.Pulses.P99.text(1)))
+			ours.NeededMore, ours.Surges, ours.First.P50.Text(0), ours.First.P99.Text(0), ours.Enough.P50.Text(0), ours.Enough.P99.Text(0), ours.Pulses.P50.Text(1), ours.Pulses.P99.Text(1)))
 	}
-	if f := t.frontier(ours.Worst); !math.IsNaN(float64(f)) {
+	if f := t.frontier(ours.Worst); f.Known() {
 		table.Notes = append(table.Notes, fmt.Sprintf("The oracles know the load of each second. Between them, at the p99 of (e), utilisation is %s %%; at %.2f times that of (a) it is %s %%.",
-			(100*f).text(1), wantedTail, (100*t.frontier(wantedTail)).text(1)))
+			(100*f).Text(1), wantedTail, (100*t.frontier(wantedTail)).Text(1)))
 	}
 	return table
 }
@@ -136,7 +135,7 @@ func (t *TwinTable) services() report.Table {
 	for _, row := range t.Rows {
 		cells := []string{string(row.Arm)}
 		for _, s := range row.Services {
-			cells = append(cells, s.P50.text(1)+" / "+s.P99.text(1)+" / "+s.After.text(1))
+			cells = append(cells, s.P50.Text(1)+" / "+s.P99.Text(1)+" / "+s.After.Text(1))
 		}
 		table.Rows = append(table.Rows, report.Cells(cells...))
 	}

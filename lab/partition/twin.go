@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -12,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -204,42 +204,42 @@ type TwinRow struct {
 	Arm      Arm           `json:"arm"`
 	Services []TwinLatency `json:"services"`
 	// Worst is the p99 of the service that suffers most against (a), as a multiple of it.
-	Worst       number `json:"worst_p99_of_alone"`
-	WorstAfter  number `json:"worst_p99_after_surge_of_alone"`
-	Utilisation number `json:"utilisation"`    // share of all CPUs
-	Service     number `json:"service_cpu"`    // CPU-sec/sec
-	Batch       number `json:"batch_cpu"`      // CPU-sec/sec
-	Work        number `json:"batch_work"`     // instructions per second
-	Lost        uint64 `json:"requests_lost"`  // given up by their clients
-	Resizes     int    `json:"resizes"`        // of the services' CPUs
-	First       Spread `json:"hand_back_ms"`   // from a surge to the first write that gives the services a core
-	Enough      Spread `json:"enough_ms"`      // until they have as many as the surge wants
-	Pulses      Spread `json:"enough_pulses"`  // the same in pulses of the agent
-	Surges      int    `json:"surges"`         // in the measured time
-	NeededMore  int    `json:"surges_growing"` // of them those that wanted more cores than the services had
+	Worst       stat.Number `json:"worst_p99_of_alone"`
+	WorstAfter  stat.Number `json:"worst_p99_after_surge_of_alone"`
+	Utilisation stat.Number `json:"utilisation"`    // share of all CPUs
+	Service     stat.Number `json:"service_cpu"`    // CPU-sec/sec
+	Batch       stat.Number `json:"batch_cpu"`      // CPU-sec/sec
+	Work        stat.Number `json:"batch_work"`     // instructions per second
+	Lost        uint64      `json:"requests_lost"`  // given up by their clients
+	Resizes     int         `json:"resizes"`        // of the services' CPUs
+	First       Spread      `json:"hand_back_ms"`   // from a surge to the first write that gives the services a core
+	Enough      Spread      `json:"enough_ms"`      // until they have as many as the surge wants
+	Pulses      Spread      `json:"enough_pulses"`  // the same in pulses of the agent
+	Surges      int         `json:"surges"`         // in the measured time
+	NeededMore  int         `json:"surges_growing"` // of them those that wanted more cores than the services had
 
 	tail []float64 // p99 of the first service, second by second, in milliseconds
 }
 
 // TwinLatency is what one service's clients saw, in milliseconds.
 type TwinLatency struct {
-	Service string `json:"service"`
-	P50     number `json:"p50_ms"`
-	P99     number `json:"p99_ms"`
-	P999    number `json:"p999_ms"`
-	After   number `json:"p99_after_surge_ms"`
+	Service string      `json:"service"`
+	P50     stat.Number `json:"p50_ms"`
+	P99     stat.Number `json:"p99_ms"`
+	P999    stat.Number `json:"p999_ms"`
+	After   stat.Number `json:"p99_after_surge_ms"`
 }
 
-func msecAt(h *hdrhistogram.Histogram, percentile float64) number {
+func msecAt(h *hdrhistogram.Histogram, percentile float64) stat.Number {
 	if h.TotalCount() == 0 {
-		return nan
+		return stat.Absent()
 	}
-	return number(float64(h.ValueAtQuantile(percentile)) / 1e6)
+	return stat.Number(float64(h.ValueAtQuantile(percentile)) / 1e6)
 }
 
 // row sums the run up.
 func (r *twinRun) row() (*TwinRow, error) {
-	row := &TwinRow{Arm: r.c.arm, Worst: nan, WorstAfter: nan, tail: r.services[0].tail}
+	row := &TwinRow{Arm: r.c.arm, Worst: stat.Absent(), WorstAfter: stat.Absent(), tail: r.services[0].tail}
 	seconds := float64(len(r.c.shape.cpus))
 	for i := range r.services {
 		s := &r.services[i]
@@ -251,18 +251,18 @@ func (r *twinRun) row() (*TwinRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		row.Service += number(float64(k.UsageNsec) / 1e9 / seconds)
+		row.Service += stat.Number(float64(k.UsageNsec) / 1e9 / seconds)
 	}
 	for _, num := range r.batch {
 		k, err := r.mach.Counters(num)
 		if err != nil {
 			return nil, err
 		}
-		row.Batch += number(float64(k.UsageNsec) / 1e9 / seconds)
-		row.Work += number(float64(k.WorkDone) / seconds)
+		row.Batch += stat.Number(float64(k.UsageNsec) / 1e9 / seconds)
+		row.Work += stat.Number(float64(k.WorkDone) / seconds)
 	}
 	config := r.mach.Config()
-	row.Utilisation = (row.Service + row.Batch) / number(config.CPUs())
+	row.Utilisation = (row.Service + row.Batch) / stat.Number(config.CPUs())
 	r.follow(row)
 	return row, nil
 }
@@ -284,7 +284,7 @@ func (r *twinRun) follow(row *TwinRow) {
 	list := r.placed()
 	w := writes{service: list}
 	row.Resizes = w.resizes(warmSeconds*1e9, r.mach.NowNsec())
-	var first, enough, pulses []number
+	var first, enough, pulses []stat.Number
 	for _, second := range r.c.shape.surges {
 		if second < warmSeconds {
 			continue
@@ -298,22 +298,22 @@ func (r *twinRun) follow(row *TwinRow) {
 		}
 		row.NeededMore++
 		f, e := growth(list, step, had.Len(), want)
-		first, enough, pulses = append(first, f), append(enough, e), append(pulses, e/number(pulseMsec))
+		first, enough, pulses = append(first, f), append(enough, e), append(pulses, e/stat.Number(pulseMsec))
 	}
 	row.First, row.Enough, row.Pulses = spread(first), spread(enough), spread(pulses)
 }
 
 // growth returns the milliseconds from a step until a set has more than it had, and until
 // it has as much as is wanted.
-func growth(list []write, step int64, had int, want float64) (first, enough number) {
-	first, enough = nan, nan
+func growth(list []write, step int64, had int, want float64) (first, enough stat.Number) {
+	first, enough = stat.Absent(), stat.Absent()
 	for i := range list {
 		w := &list[i]
 		if w.nsec < step || w.nsec > step+afterStep.Nanoseconds() {
 			continue
 		}
 		n := w.value.CPUs.Len()
-		if math.IsNaN(float64(first)) && n > had {
+		if !first.Known() && n > had {
 			first = msecBetween(step, w.nsec)
 		}
 		if float64(n) >= want {

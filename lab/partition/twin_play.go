@@ -3,16 +3,15 @@ package partition
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/lab/parallel"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/cpuset"
 )
@@ -118,10 +117,11 @@ func (r *twinRun) divine(cpus, spare float64) error {
 // depend on their number.
 func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error) {
 	tables := twinTables()
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	var mu sync.Mutex
-	var errs []error
+	type part struct {
+		table *TwinTable
+		arm   int
+	}
+	var parts []part
 	for t := range tables {
 		table := &tables[t]
 		table.shape = newShape(o.Seed, size.length, size.day, table.Surges).times(table.Size)
@@ -129,20 +129,15 @@ func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error
 		table.Minutes = size.length.Minutes()
 		table.CPUs = 64 * table.Threads
 		table.Rows, table.sizes = make([]TwinRow, len(table.arms)), make([][]write, len(table.arms))
-		for a, arm := range table.arms {
-			wg.Go(func() {
-				slots <- struct{}{}
-				defer func() { <-slots }()
-				if err := table.play(ctx, o, a, arm); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			})
+		for a := range table.arms {
+			parts = append(parts, part{table, a})
 		}
 	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	_, err := parallel.Map(ctx, 0, len(parts), func(i int) (struct{}, error) {
+		p := parts[i]
+		return struct{}{}, p.table.play(ctx, o, p.arm, p.table.arms[p.arm])
+	})
+	if err != nil {
 		return nil, err
 	}
 	for t := range tables {
@@ -196,7 +191,7 @@ func (t *TwinTable) compare() {
 
 // frontier returns the utilisation that cores apart can have at most, by the oracles, where
 // the service that suffers most may suffer so much; absent where they do not say.
-func (t *TwinTable) frontier(worst number) number {
+func (t *TwinTable) frontier(worst stat.Number) stat.Number {
 	var before *TwinRow
 	for i := range t.Rows {
 		row := &t.Rows[i]
@@ -209,5 +204,5 @@ func (t *TwinTable) frontier(worst number) number {
 		}
 		before = row
 	}
-	return nan
+	return stat.Absent()
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // short plays a table for two minutes of a day that is as long.
@@ -33,7 +35,7 @@ func TestTwin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")
 	}
-	for i, most := range []number{0.03, 0.10, 0.03} {
+	for i, most := range []stat.Number{0.03, 0.10, 0.03} {
 		table := short(t, 7, twinTables()[i])
 		alone, none, ours := table.find(ArmAlone), table.find(ArmNone), table.find(ArmOurs)
 		for _, r := range table.Rows {
@@ -68,8 +70,8 @@ func TestFrontier(t *testing.T) {
 	table := TwinTable{Rows: []TwinRow{
 		{Arm: ArmAlone, Worst: 1}, {Arm: oracle(1), Worst: 1.8, Utilisation: 0.95}, {Arm: oracle(2), Worst: 1.2, Utilisation: 0.9}, {Arm: oracle(3), Worst: 1, Utilisation: 0.8},
 	}}
-	for worst, want := range map[number]number{1.8: 0.95, 1.5: 0.925, 1.1: 0.85, 1: 0.8, 0.9: nan, 2: nan} {
-		if got := table.frontier(worst); got.text(4) != want.text(4) {
+	for worst, want := range map[stat.Number]stat.Number{1.8: 0.95, 1.5: 0.925, 1.1: 0.85, 1: 0.8, 0.9: stat.Absent(), 2: stat.Absent()} {
+		if got := table.frontier(worst); got.Text(4) != want.Text(4) {
 			t.Errorf("at %.1f: %.4f, expected %.4f", worst, got, want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Bucket is figure 13 for one size of the bucket: one service with one quota under a load
@@ -164,7 +165,7 @@ func (b *Bucket) fill(readings []Reading, i int, in *Instance, responses []Respo
 		s := BucketStep{PerSec: rate}
 		s.Use = float64(to.UsageNsec[i]-from.UsageNsec[i]) / elapsed / (float64(in.QuotaUsec) / float64(in.PeriodUsec))
 		periods, throttled := to.Stat[i].NrPeriods-from.Stat[i].NrPeriods, to.Stat[i].NrThrottled-from.Stat[i].NrThrottled
-		s.Throttled = ratio(float64(throttled), float64(periods))
+		s.Throttled = stat.Ratio(float64(throttled), float64(periods))
 		s.DelayMsec = delayOf(responses, time.Duration(k)*in.RateStep+in.Later, time.Duration(k+1)*in.RateStep+in.Later)
 		b.Periods, b.Throttled = b.Periods+periods, b.Throttled+throttled
 		b.Steps = append(b.Steps, s)
@@ -182,5 +183,5 @@ func delayOf(list []Response, from, to time.Duration) float64 {
 			n++
 		}
 	}
-	return ratio(sum, float64(n))
+	return stat.Ratio(sum, float64(n))
 }

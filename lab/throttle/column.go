@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Column is one way to run the pool.
@@ -82,7 +83,7 @@ func (b *InstanceBlock) answer(s *Served, from time.Duration) {
 	}
 	b.Requests = len(took)
 	if len(took) > 0 {
-		b.MeanMsec, b.P99Msec = mean(took), quantile(0.99, took)
+		b.MeanMsec, b.P99Msec = stat.Mean(took), stat.Quantile(0.99, took)
 	}
 }
 
@@ -165,22 +166,38 @@ type Summary struct {
 	// ThrottledInstances is the share of instances that a quota stopped in a window of 5 s:
 	// the seed's measure, 73.4 % before and 0.12 % after. EverThrottled is the share that it
 	// stopped at any time in a block, which is stricter the longer a block is.
-	ThrottledInstances Interval `json:"throttled_instances"`
-	EverThrottled      Interval `json:"ever_throttled"`
-	ThrottledPeriods   Interval `json:"throttled_periods"`
-	MeanMsec           Interval `json:"mean_ms"` // over all instances
-	P99Msec            Interval `json:"p99_ms"`  // mean over instances
-	BurstiestMsec      Interval `json:"burstiest_mean_ms"`
+	ThrottledInstances stat.Interval `json:"throttled_instances"`
+	EverThrottled      stat.Interval `json:"ever_throttled"`
+	ThrottledPeriods   stat.Interval `json:"throttled_periods"`
+	MeanMsec           stat.Interval `json:"mean_ms"` // over all instances
+	P99Msec            stat.Interval `json:"p99_ms"`  // mean over instances
+	BurstiestMsec      stat.Interval `json:"burstiest_mean_ms"`
 	// Reduction is by how much the mean response time of the burstiest fell, against the
 	// kernel's default in the same round: the same requests.
-	Reduction  Interval `json:"burstiest_reduction"`
-	U          Spread   `json:"u_5s"`
-	Moments    Spread   `json:"u_5_periods"`
-	Outside    float64  `json:"outside_cpus"`
-	Quota      float64  `json:"quota_at_end"`
-	BurstK     float64  `json:"burst_over_quota_at_end"`
-	Windows    int      `json:"instance_windows"`
-	Unfinished int      `json:"unfinished"`
+	Reduction  stat.Interval `json:"burstiest_reduction"`
+	U          Spread        `json:"u_5s"`
+	Moments    Spread        `json:"u_5_periods"`
+	Outside    float64       `json:"outside_cpus"`
+	Quota      float64       `json:"quota_at_end"`
+	BurstK     float64       `json:"burst_over_quota_at_end"`
+	Windows    int           `json:"instance_windows"`
+	Unfinished int           `json:"unfinished"`
+}
+
+// Spread says how a quantity is distributed.
+type Spread struct {
+	Mean float64 `json:"mean"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+}
+
+// spread summarises values; of none it is zero.
+func spread(v []float64) Spread {
+	if len(v) == 0 {
+		return Spread{}
+	}
+	return Spread{Mean: stat.Mean(v), P95: stat.Quantile(0.95, v), P99: stat.Quantile(0.99, v), Max: slices.Max(v)}
 }
 
 // Summarise brings the blocks of each column together; burst lists the burstiest instances.
@@ -218,9 +235,9 @@ func summarise(c Column, blocks []Block, burst []int) (Summary, bool) {
 	if len(throttled) == 0 {
 		return s, false
 	}
-	s.ThrottledInstances, s.EverThrottled, s.ThrottledPeriods = interval(throttled), interval(ever), interval(periods)
-	s.MeanMsec, s.P99Msec, s.BurstiestMsec, s.Reduction = interval(means), interval(p99s), interval(bursts), interval(reductions)
-	s.U, s.Moments, s.Outside, s.Quota, s.BurstK = spread(us), spread(moments), mean(outside), mean(quota), mean(k)
+	s.ThrottledInstances, s.EverThrottled, s.ThrottledPeriods = stat.IntervalOf(throttled), stat.IntervalOf(ever), stat.IntervalOf(periods)
+	s.MeanMsec, s.P99Msec, s.BurstiestMsec, s.Reduction = stat.IntervalOf(means), stat.IntervalOf(p99s), stat.IntervalOf(bursts), stat.IntervalOf(reductions)
+	s.U, s.Moments, s.Outside, s.Quota, s.BurstK = spread(us), spread(moments), stat.Mean(outside), stat.Mean(quota), stat.Mean(k)
 	return s, true
 }
 
@@ -253,9 +270,9 @@ func (b *Block) figures(burst []int) figures {
 			most.requests += float64(in.Requests)
 		}
 	}
-	f.throttled = ratio(float64(windowsHit), float64(f.windows))
-	f.periods = ratio(float64(hit), float64(nr))
-	f.mean, f.burstiest = ratio(all.sum, all.requests), ratio(most.sum, most.requests)
+	f.throttled = stat.Ratio(float64(windowsHit), float64(f.windows))
+	f.periods = stat.Ratio(float64(hit), float64(nr))
+	f.mean, f.burstiest = stat.Ratio(all.sum, all.requests), stat.Ratio(most.sum, most.requests)
 	return f
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // near compares figures as people read them.
@@ -122,7 +123,7 @@ func TestSummarise(t *testing.T) {
 			t.Errorf("%s: %g, want %g", c.what, c.got, c.want)
 		}
 	}
-	if alone, ok := summarise(All, blocks()[1:2], []int{0}); !ok || alone.Reduction.Blocks != 0 || alone.Reduction.text(100, 0) != "absent" {
+	if alone, ok := summarise(All, blocks()[1:2], []int{0}); !ok || alone.Reduction.Blocks != 0 || alone.Reduction.Text(100, 0) != "absent" {
 		t.Errorf("without a default there is no reduction: %+v", alone.Reduction)
 	}
 }
@@ -162,5 +163,14 @@ func TestBucketPeaks(t *testing.T) {
 	responses := []Response{{AtUsec: 0, TookUsec: 5000, CPUUsec: 1000}, {AtUsec: 10, TookUsec: 900, CPUUsec: 1000}, {AtUsec: 20, TookUsec: 1e9}}
 	if got := delayOf(responses, 0, 20*time.Microsecond); got != 2 {
 		t.Errorf("a delay of %g ms", got)
+	}
+}
+
+func TestSpreadAndFall(t *testing.T) {
+	if s := spread([]float64{1, 3}); s != (Spread{2, 3, 3, 3}) || spread(nil) != (Spread{}) {
+		t.Errorf("%+v, of nothing %+v", s, spread(nil))
+	}
+	if got := fall(stat.Interval{Mean: 0.4, Low: 0.3, High: 0.5, Blocks: 3}); got != "-40 [-50, -30]" {
+		t.Errorf("a fall prints %q", got)
 	}
 }

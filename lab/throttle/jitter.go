@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"time"
+
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Jitter is figure 12: the CPU use of one bursty instance, by the second and by 50 ms.
@@ -30,7 +32,7 @@ func jitterOf(c Column, in *Instance, readings []Reading, instance int) Jitter {
 	j.Coarse = use(readings, instance, time.Second)
 	j.FineMax, j.FineAbove = peak(j.Fine, j.QuotaCPUs)
 	j.CoarseMax, j.CoarseAbove = peak(j.Coarse, j.QuotaCPUs)
-	j.Mean = mean(j.Fine)
+	j.Mean = stat.Mean(j.Fine)
 	return j
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Goal is one goal, and whether it was met.
@@ -61,11 +62,11 @@ func columnGoals(where string, list []Summary) []Goal {
 	return []Goal{
 		{
 			where, "instances throttled, kernel default", "73.4 %", fmt.Sprintf("> %.0f %%", goalBefore*100),
-			was.ThrottledInstances.share(1) + " %", was.ThrottledInstances.Mean > goalBefore,
+			was.ThrottledInstances.Percent(1) + " %", was.ThrottledInstances.Mean > goalBefore,
 		},
 		{
 			where, "instances throttled, all", "0.12 %", fmt.Sprintf("< %.0f %%", goalAfter*100),
-			is.ThrottledInstances.share(2) + " %", is.ThrottledInstances.Mean < goalAfter,
+			is.ThrottledInstances.Percent(2) + " %", is.ThrottledInstances.Mean < goalAfter,
 		},
 		{
 			where, "mean response time of the burstiest five", "-10 to -35 %", fmt.Sprintf("-%.0f %% or more", goalReduction*100),
@@ -90,7 +91,7 @@ func surgeGoals(s *Surge) []Goal {
 		list = append(list,
 			Goal{
 				where, "instances throttled, of those without the pool", "1.74 of 25.85 %", fmt.Sprintf("< %.0f %%", goalSurge*100),
-				percent(ratio(a.During, off.During), 1) + " %", a.During < goalSurge*off.During,
+				percent(stat.Ratio(a.During, off.During), 1) + " %", a.During < goalSurge*off.During,
 			},
 			Goal{where, "U over machines during the surge, p99", "< 45 %", fmt.Sprintf("< %.0f %%", goalU*100), percent(a.UDuring.P99, 1) + " %", a.UDuring.P99 < goalU},
 		)

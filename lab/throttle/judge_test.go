@@ -5,15 +5,16 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // host is a host whose columns meet every goal.
 func host() *Host {
 	h := &Host{CPUs: 2, Columns: Summarise(blocks(), []int{0})}
 	was, is := columnOf(h.Columns, Default), columnOf(h.Columns, All)
-	was.ThrottledInstances = interval([]float64{0.7, 0.8})
-	is.ThrottledInstances = interval([]float64{0, 0.005})
-	is.Reduction = interval([]float64{0.5, 0.52})
+	was.ThrottledInstances = stat.IntervalOf([]float64{0.7, 0.8})
+	is.ThrottledInstances = stat.IntervalOf([]float64{0, 0.005})
+	is.Reduction = stat.IntervalOf([]float64{0.5, 0.52})
 	return h
 }
 

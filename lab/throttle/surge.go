@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/commensal-io/commensal/lab/parallel"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -82,7 +84,7 @@ func surgeArms() []struct {
 func playSurge(ctx context.Context, o *Options, machines int) (*Surge, error) {
 	s := &Surge{Machines: machines, Instances: surgeInstances, Cores: surgeCores, AtSec: surgeAt.Seconds()}
 	arms := surgeArms()
-	runs, err := each(ctx, o.workers(), machines*len(arms), func(i int) ([]surgeWindow, error) {
+	runs, err := parallel.Map(ctx, o.Workers, machines*len(arms), func(i int) ([]surgeWindow, error) {
 		arm := arms[i/machines]
 		return surgeMachine(ctx, arm.kernel, arm.column, o.Seed<<16+uint64(i%machines))
 	})
@@ -180,7 +182,7 @@ func surgeArm(name string, runs [][]surgeWindow) SurgeArm {
 			throttled, instances = throttled+run[k].throttled, instances+run[k].instances
 			us = append(us, run[k].u)
 		}
-		share, end := ratio(float64(throttled), float64(instances)), runs[0][k].end
+		share, end := stat.Ratio(float64(throttled), float64(instances)), runs[0][k].end
 		a.EndSec, a.Throttled, a.U = append(a.EndSec, end.Seconds()), append(a.Throttled, share), append(a.U, spread(us))
 		switch {
 		case end > surgeAt:
@@ -190,6 +192,6 @@ func surgeArm(name string, runs [][]surgeWindow) SurgeArm {
 			before, uBefore = append(before, share), append(uBefore, us...)
 		}
 	}
-	a.Before, a.During, a.UBefore, a.UDuring = mean(before), mean(during), spread(uBefore), spread(uDuring)
+	a.Before, a.During, a.UBefore, a.UDuring = stat.Mean(before), stat.Mean(during), spread(uBefore), spread(uDuring)
 	return a
 }

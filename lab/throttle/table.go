@@ -3,10 +3,10 @@ package throttle
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // WriteText prints the run for a terminal.
@@ -35,17 +35,12 @@ func (r *Result) Report() report.Report {
 	return rep
 }
 
-func percent(v float64, decimals int) string {
-	if math.IsNaN(v) {
-		return "absent"
-	}
-	return fmt.Sprintf("%.*f", decimals, v*100)
-}
+func percent(v float64, decimals int) string { return stat.Text(100*v, decimals) }
 
 // fall prints a reduction as a change.
-func fall(i Interval) string {
+func fall(i stat.Interval) string {
 	i.Mean, i.Low, i.High = -i.Mean, -i.High, -i.Low
-	return i.text(100, 0)
+	return i.Text(100, 0)
 }
 
 func heads(names ...string) []report.Column {
@@ -83,18 +78,18 @@ func columnsTable(title string, list []Summary) report.Table {
 		}
 		t.Rows = append(t.Rows, report.Cells(cells...))
 	}
-	row("throttled in 5 s, % of instances", func(s *Summary) string { return s.ThrottledInstances.share(1) })
-	row("  at any time, % of instances", func(s *Summary) string { return s.EverThrottled.share(0) })
-	row("throttled periods, %", func(s *Summary) string { return s.ThrottledPeriods.share(2) })
-	row("burstiest five: mean RT, ms", func(s *Summary) string { return s.BurstiestMsec.text(1, 1) })
+	row("throttled in 5 s, % of instances", func(s *Summary) string { return s.ThrottledInstances.Percent(1) })
+	row("  at any time, % of instances", func(s *Summary) string { return s.EverThrottled.Percent(0) })
+	row("throttled periods, %", func(s *Summary) string { return s.ThrottledPeriods.Percent(2) })
+	row("burstiest five: mean RT, ms", func(s *Summary) string { return s.BurstiestMsec.Text(1, 1) })
 	row("  change, %", func(s *Summary) string {
 		if s.Column == Default {
 			return ""
 		}
 		return fall(s.Reduction)
 	})
-	row("all: mean RT, ms", func(s *Summary) string { return s.MeanMsec.text(1, 1) })
-	row("  p99 RT, mean of instances, ms", func(s *Summary) string { return s.P99Msec.text(1, 1) })
+	row("all: mean RT, ms", func(s *Summary) string { return s.MeanMsec.Text(1, 1) })
+	row("  p99 RT, mean of instances, ms", func(s *Summary) string { return s.P99Msec.Text(1, 1) })
 	row("quota at the end / original", func(s *Summary) string { return fmt.Sprintf("%.2f", s.Quota) })
 	row("burst at the end / original", func(s *Summary) string { return fmt.Sprintf("%.2f", s.BurstK) })
 	row("CPUs used by others", func(s *Summary) string { return fmt.Sprintf("%.2f", s.Outside) })
@@ -168,7 +163,7 @@ func bucketTables(title string, list []Bucket) []report.Table {
 		if b.PeakPerSec == 0 {
 			peak = "below " + fmt.Sprintf("%.2f", b.Steps[0].PerSec)
 		}
-		t.Rows = append(t.Rows, report.Cells(k, b.How, peak, percent(b.PeakUse, 0), percent(ratio(float64(b.Throttled), float64(b.Periods)), 1), fmt.Sprint(b.Throttled)))
+		t.Rows = append(t.Rows, report.Cells(k, b.How, peak, percent(b.PeakUse, 0), percent(stat.Ratio(float64(b.Throttled), float64(b.Periods)), 1), fmt.Sprint(b.Throttled)))
 		row := []string{k}
 		for n, s := range b.Steps {
 			if n%stepEvery(len(b.Steps)) != stepEvery(len(b.Steps))-1 {

@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -265,7 +266,7 @@ func playTwin(ctx context.Context, o *Options) (*Twin, error) {
 		}
 	}
 	fmt.Fprintf(o.Log, "the twin: %d instances, %d machines of 64 cores\n", t.Load.Instances, len(jobs))
-	blocks, err := each(ctx, o.workers(), len(jobs), func(i int) (*Block, error) {
+	blocks, err := parallel.Map(ctx, o.Workers, len(jobs), func(i int) (*Block, error) {
 		j := jobs[i]
 		return simulateBlock(ctx, &t.Load, times, j.kernel, j.column, j.round, o.Seed)
 	})

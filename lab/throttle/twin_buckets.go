@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/commensal-io/commensal/lab/parallel"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -24,7 +26,7 @@ func twinKs() []float64 { return []float64{0, 0.5, 1, 2, 3, 4, 6, 8, 10} }
 // twinBuckets is figure 13 on the seed's kernel: each point is a machine of its own.
 func twinBuckets(ctx context.Context, o *Options, length time.Duration) ([]Bucket, error) {
 	ks, rates := twinKs(), twinRates()
-	points, err := each(ctx, o.workers(), len(ks)*len(rates), func(i int) (bucketPoint, error) {
+	points, err := parallel.Map(ctx, o.Workers, len(ks)*len(rates), func(i int) (bucketPoint, error) {
 		return playBucket(ctx, ks[i/len(rates)], rates[i%len(rates)], length, o.Seed)
 	})
 	if err != nil {
@@ -80,7 +82,7 @@ func playBucket(ctx context.Context, k, rate float64, length time.Duration, seed
 	p.step = BucketStep{
 		PerSec:    rate,
 		Use:       float64(counters.UsageNsec) / float64(length) / (float64(in.QuotaUsec) / float64(in.PeriodUsec)),
-		Throttled: ratio(float64(p.throttled), float64(p.periods)),
+		Throttled: stat.Ratio(float64(p.throttled), float64(p.periods)),
 		DelayMsec: max(0, took.Mean()/1e6-in.RequestMsec),
 	}
 	return p, nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -23,7 +24,7 @@ func small() Workload {
 func TestTwinMeetsGoals(t *testing.T) {
 	load, times := small(), twinTimes{rounds: 2, lead: 20 * time.Second, measure: 20 * time.Second}
 	play := func(workers int) []*Block {
-		list, err := each(context.Background(), workers, 4, func(i int) (*Block, error) {
+		list, err := parallel.Map(context.Background(), workers, 4, func(i int) (*Block, error) {
 			return simulateBlock(context.Background(), &load, times, machine.AnyBurst, []Column{Default, All}[i%2], i/2, 1)
 		})
 		if err != nil {
@@ -93,17 +94,5 @@ func TestTwinBuckets(t *testing.T) {
 	}
 	if first, last := list[0], list[len(list)-1]; last.PeakPerSec < 2*first.PeakPerSec || last.PeakPerSec == 0 {
 		t.Errorf("peaks of %g and %g", first.PeakPerSec, last.PeakPerSec)
-	}
-}
-
-func TestEach(t *testing.T) {
-	got, err := each(context.Background(), 3, 10, func(i int) (int, error) { return i * i, nil })
-	if err != nil || got[9] != 81 {
-		t.Errorf("%v, %v", got, err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := each(ctx, 1, 1<<20, func(int) (int, error) { return 0, nil }); err == nil {
-		t.Error("a cancelled run goes on")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // Workload is what the instances of one pool do, as section 4.1 and its part "Parameter
@@ -203,7 +205,7 @@ func burstiness(list []Request, period, length time.Duration) float64 {
 	if sum == 0 {
 		return 0
 	}
-	return quantile(0.99, asked) / (sum / float64(len(asked)))
+	return stat.Quantile(0.99, asked) / (sum / float64(len(asked)))
 }
 
 // burstiest returns the indexes of the n instances with the highest spikes.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Summary is what became of a range of seeds.
@@ -50,44 +52,28 @@ func Sweep(first, last uint64, o Options, workers int, done func(r *Result)) (*S
 	if sum.Minutes == 0 {
 		sum.Minutes = DefaultMinutes
 	}
-	seeds := make(chan uint64)
-	var wait sync.WaitGroup
+	var g errgroup.Group
+	g.SetLimit(max(1, workers))
 	var mu sync.Mutex
-	var failed error
-	for range max(1, workers) {
-		wait.Go(func() {
-			for seed := range seeds {
-				r, err := Run(seed, o)
-				mu.Lock()
-				if err != nil {
-					failed = cmpErr(failed, err)
-				} else {
-					sum.add(r)
-					if done != nil {
-						done(r)
-					}
-				}
-				mu.Unlock()
-			}
-		})
-	}
 	for seed := first; ; seed++ {
-		seeds <- seed
+		g.Go(func() error {
+			r, err := Run(seed, o)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(r)
+			if done != nil {
+				done(r)
+			}
+			return nil
+		})
 		if seed == last {
 			break
 		}
 	}
-	close(seeds)
-	wait.Wait()
-	return sum, failed
-}
-
-// cmpErr keeps the first error.
-func cmpErr(first, next error) error {
-	if first != nil {
-		return first
-	}
-	return next
+	return sum, g.Wait()
 }
 
 func (s *Summary) add(r *Result) {
