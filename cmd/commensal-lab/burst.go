@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"errors"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -11,33 +11,30 @@ import (
 	"github.com/commensal-io/commensal/lab/burst"
 )
 
-func burstCommand(p *cli.Printer) *cobra.Command {
-	params := burst.Defaults()
+func burstExperiment() experiment {
 	var trace string
-	cmd := &cobra.Command{
-		Use: "burst", Short: "Which bucket a burstable CFS quota should have: seed 001's figure 14", Args: cobra.NoArgs,
-		Long: "Play 20 bursty applications that share a CPU pool, with buckets of k times their quota, and print what a bucket\n" +
+	return experiment{
+		name: "burst", short: "Which bucket a burstable CFS quota should have: seed 001's figure 14",
+		listed: "seed 001, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (seconds)",
+		long: "Play 20 bursty applications that share a CPU pool, with buckets of k times their quota, and print what a bucket\n" +
 			"saves in queueing delay and costs in peak utilisation. --trace takes CPU use recorded by the millisecond.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source := "drawn"
+		seed: "of the requests",
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&trace, "trace", "", "CPU use by the millisecond, a number a line")
+		},
+		play: func(ctx context.Context, o *options) (result, error) {
+			params, source := burst.Defaults(), "drawn"
+			params.Seed = o.Seed
 			if trace != "" {
 				t, err := readTrace(trace)
 				if err != nil {
-					return cli.Fail(cli.CodeBadInput, err)
+					return nil, cli.Fail(cli.CodeBadInput, err)
 				}
 				params.Source, source = t, trace
 			}
-			r, err := burst.Run(cmd.Context(), params, source)
-			if err != nil {
-				return err
-			}
-			return p.Print(r, func(w io.Writer) error { return r.WriteText(w) })
+			return burst.Run(ctx, params, source)
 		},
 	}
-	f := cmd.Flags()
-	f.Uint64Var(&params.Seed, "seed", params.Seed, "of the requests")
-	f.StringVar(&trace, "trace", "", "CPU use by the millisecond, a number a line")
-	return cmd
 }
 
 func readTrace(path string) (t burst.Trace, err error) {

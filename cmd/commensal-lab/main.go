@@ -30,7 +30,10 @@ func main() {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(demoCommand(p), loadCommand(p), runCommand(p), listCommand(p), benchCommand(p), twinCommand(p), execCommand(), benchTaskCommand())
+	for _, e := range []experiment{demoExperiment(), benchExperiment()} {
+		root.AddCommand(e.command(p))
+	}
+	root.AddCommand(loadCommand(p), runCommand(p), listCommand(p), twinCommand(p), execCommand(), benchTaskCommand())
 	root.AddCommand(throttleServiceCommand())
 	root.AddCommand(partitionTaskCommands()...)
 	os.Exit(cli.Execute(root, p))

@@ -16,7 +16,8 @@ func TestThrottleExitCodes(t *testing.T) {
 		var b bytes.Buffer
 		p := &cli.Printer{}
 		root := &cobra.Command{Use: "commensal-lab"}
-		root.AddCommand(throttleCommand(p))
+		e := throttleExperiment()
+		root.AddCommand(e.command(p))
 		root.SetOut(&b)
 		root.SetArgs(append([]string{"throttle", "--json"}, args...))
 		return cli.Execute(root, p), b.String()

@@ -12,7 +12,8 @@ import (
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/internal/cli"
-	show "github.com/commensal-io/commensal/lab/scenario"
+	"github.com/commensal-io/commensal/lab/report"
+	scenariolab "github.com/commensal-io/commensal/lab/scenario"
 	"github.com/commensal-io/commensal/scenarios"
 	"github.com/commensal-io/commensal/twin/scenario"
 	"github.com/commensal-io/commensal/twin/scenario/files"
@@ -134,25 +135,15 @@ func (o *twinRun) play(p *cli.Printer, f *scenario.File, bed scenario.NewBed) er
 		return err
 	}
 	if o.html != "" {
-		if err := writePage(o.html, res); err != nil {
+		if err := writeFile(o.html, func(w io.Writer) error { return scenariolab.WriteHTML(w, res) }); err != nil {
 			return err
 		}
 	}
-	if err := p.Print(res, func(w io.Writer) error { return show.WriteText(w, res) }); err != nil {
-		return err
-	}
+	outcome := report.Pass // also where nothing was expected
 	if res.Passed != nil && !*res.Passed {
-		return cli.Fail(cli.CodeFailed, &cli.Told{})
+		outcome = report.Fail
 	}
-	return nil
-}
-
-func writePage(path string, res *scenario.Result) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return cli.Fail(cli.CodeBadInput, err)
-	}
-	return errors.Join(show.WriteHTML(f, res), f.Close())
+	return finish(p, res, func(w io.Writer) error { return scenariolab.WriteText(w, res) }, outcome)
 }
 
 // listed is one scenario of the library.

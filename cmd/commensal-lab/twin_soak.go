@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/twin/soak"
 )
 
@@ -37,13 +38,11 @@ func twinSoakCommand(p *cli.Printer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := p.Print(sum, sum.Print); err != nil {
-				return err
-			}
+			outcome := report.Pass
 			if sum.Failed > 0 {
-				return cli.Fail(cli.CodeFailed, &cli.Told{})
+				outcome = report.Fail
 			}
-			return nil
+			return finish(p, sum, sum.Print, outcome)
 		},
 	}
 	f := cmd.Flags()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
 )
@@ -86,16 +87,12 @@ func (r *Result) tables() []report.Table {
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
 
-func right(name, unit string) report.Column {
-	return report.Column{Name: name, Unit: unit, Align: report.Right}
-}
-
 func (r *Result) cycleTable() report.Table {
 	t := report.Table{
 		Title: "One collection and policy cycle, once a second (CPU time of its thread)",
 		Columns: []report.Column{
-			right("tasks", ""), right("floor", "ms"), right("cycle", "ms"), right("p90", "ms"), right("cycle / floor", ""),
-			right("with discovery", "ms"), right("wall", "ms"), right("of a core at 1 s", "%"), right("of all CPU, seed's cadence", "%"),
+			report.Figures("tasks", ""), report.Figures("floor", "ms"), report.Figures("cycle", "ms"), report.Figures("p90", "ms"), report.Figures("cycle / floor", ""),
+			report.Figures("with discovery", "ms"), report.Figures("wall", "ms"), report.Figures("of a core at 1 s", "%"), report.Figures("of all CPU, seed's cadence", "%"),
 		},
 		Notes: []string{
 			"floor: one read of cpuacct.usage and of cpu.stat a task (cgroup v2: of cpu.stat alone) and the same taskstats queries, nothing parsed; medians, the two by turns in one run.",
@@ -113,7 +110,7 @@ func (r *Result) countTable() report.Table {
 	t := report.Table{
 		Title: "What a cycle without discovery does",
 		Columns: []report.Column{
-			right("tasks", ""), right("system calls", ""), right("floor's", ""), right("a task", ""), right("allocations", ""), right("record", "bytes"),
+			report.Figures("tasks", ""), report.Figures("system calls", ""), report.Figures("floor's", ""), report.Figures("a task", ""), report.Figures("allocations", ""), report.Figures("record", "bytes"),
 		},
 		Notes: []string{"system calls: reads and writes as the kernel counts them for the thread, and opens, closes, stats and receives as the program makes them."},
 	}
@@ -128,8 +125,8 @@ func (r *Result) policiesTable() report.Table {
 	t := report.Table{
 		Title: "A second of the loop with cpuset, cpu_pool and burst enforcing, against all of them off (CPU time of its thread)",
 		Columns: []report.Column{
-			right("tasks", ""), right("of them LC", ""), right("off", "ms"), right("on", "ms"), right("p90", "ms"), right("on / off", ""),
-			right("turns a second", ""), right("writes meanwhile", ""),
+			report.Figures("tasks", ""), report.Figures("of them LC", ""), report.Figures("off", "ms"), report.Figures("on", "ms"), report.Figures("p90", "ms"), report.Figures("on / off", ""),
+			report.Figures("turns a second", ""), report.Figures("writes meanwhile", ""),
 		},
 		Notes: []string{"off: one collection a second. on: that, and the fast reading of every LC task, with its quota, at each pulse; by turns in one run."},
 	}
@@ -147,7 +144,7 @@ func (r *Result) agentTable() report.Table {
 	return report.Table{
 		Title: "The agent's own process, with record and metrics",
 		Columns: []report.Column{
-			right("tasks", ""), right("for", "s"), right("of a core", "%"), right("resident", "MiB"), right("peak", "MiB"), right("scrapes", ""),
+			report.Figures("tasks", ""), report.Figures("for", "s"), report.Figures("of a core", "%"), report.Figures("resident", "MiB"), report.Figures("peak", "MiB"), report.Figures("scrapes", ""),
 		},
 		Rows: [][]report.Cell{report.Cells(strconv.Itoa(a.Tasks), num(a.Seconds, 0), num(a.CorePercent, 3), num(a.RSSMiB, 1), num(a.PeakMiB, 1), strconv.Itoa(a.Scrapes))},
 	}
@@ -156,7 +153,7 @@ func (r *Result) agentTable() report.Table {
 func (r *Result) analysisTable() report.Table {
 	t := report.Table{
 		Title:   "One antagonist analysis (the seed: about 100 µs)",
-		Columns: []report.Column{right("suspects", ""), right("samples", ""), right("median", "µs"), right("p90", "µs"), right("allocations", "")},
+		Columns: []report.Column{report.Figures("suspects", ""), report.Figures("samples", ""), report.Figures("median", "µs"), report.Figures("p90", "µs"), report.Figures("allocations", "")},
 	}
 	for _, a := range r.Analyses {
 		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Suspects), strconv.Itoa(a.Windows), num(a.Usec.Median, 2), num(a.Usec.P90, 2), num(a.Allocs, 0)))
@@ -165,14 +162,9 @@ func (r *Result) analysisTable() report.Table {
 }
 
 func (r *Result) goalTable() report.Table {
-	t := report.Table{Title: "Goals", Columns: []report.Column{{Name: "goal"}, right("at most", ""), right("measured", ""), {Name: "unit"}, {Name: "outcome"}}}
+	var list []report.Goal
 	for _, g := range r.Goals {
-		row := report.Cells(g.Name, strconv.FormatFloat(g.Goal, 'g', -1, 64), num(g.Measured, 3), g.Unit, "met")
-		row[4].Emphasis = report.Good
-		if !g.Met {
-			row[4] = report.Cell{Text: "not met", Emphasis: report.Bad}
-		}
-		t.Rows = append(t.Rows, row)
+		list = append(list, report.Goal{What: g.Name, Want: strings.TrimSpace(num(g.Goal, -1) + " " + g.Unit), Got: strings.TrimSpace(num(g.Measured, 3) + " " + g.Unit), Met: g.Met})
 	}
-	return t
+	return report.GoalTable("Goals", []report.Column{{Name: "goal"}, report.Figures("at most", ""), report.Figures("measured", ""), {Name: "outcome"}}, list)
 }

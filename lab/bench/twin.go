@@ -119,7 +119,7 @@ func (r *Result) twinTable() report.Table {
 	t := report.Table{
 		Title: "The twin: one simulated second, through the typed seam",
 		Columns: []report.Column{
-			right("cores", ""), right("tasks", ""), right("CPU time", "ms"), right("p90", "ms"), right("of it physics", "ms"), right("times life", ""),
+			report.Figures("cores", ""), report.Figures("tasks", ""), report.Figures("CPU time", "ms"), report.Figures("p90", "ms"), report.Figures("of it physics", "ms"), report.Figures("times life", ""),
 		},
 		Notes: []string{"two sockets, two threads a core; a reading and the engine's step each simulated second; one core of this host."},
 	}

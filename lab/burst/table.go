@@ -161,9 +161,9 @@ func (r *Result) writeHead(w io.Writer) error {
 // Tables are the three panels of figure 14, and how often applications were throttled.
 func (r *Result) Tables() []report.Table {
 	panel := func(title, unit string, of func(*Point) float64, digits int) report.Table {
-		t := report.Table{Title: title, Columns: []report.Column{{Name: "utilisation", Unit: "%", Align: report.Right}}}
+		t := report.Table{Title: title, Columns: []report.Column{report.Figures("utilisation", "%")}}
 		for _, k := range gridK {
-			t.Columns = append(t.Columns, report.Column{Name: fmt.Sprintf("k = %g", k), Unit: unit, Align: report.Right})
+			t.Columns = append(t.Columns, report.Figures(fmt.Sprintf("k = %g", k), unit))
 		}
 		for i, u := range gridU {
 			row := []string{strconv.FormatFloat(u*100, 'f', 0, 64)}

@@ -13,6 +13,7 @@ import (
 	"math"
 	"text/tabwriter"
 
+	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -106,6 +107,14 @@ func (r *Result) Failures() []string {
 		}
 	}
 	return out
+}
+
+// Outcome says whether there are failures.
+func (r *Result) Outcome() report.Outcome {
+	if len(r.Failures()) > 0 {
+		return report.Fail
+	}
+	return report.Pass
 }
 
 // WriteText writes the tables for people.

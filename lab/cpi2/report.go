@@ -22,7 +22,7 @@ func (r *Result) Report() report.Report {
 				len(r.Plays), len(r.trials()), r.Sizes.FleetMachines, r.Base.MachineDays),
 			"Intervals in brackets are 95 % (Wilson). docs/EVALUATION.md has the method and what is not modelled.",
 		},
-		Verdict: r.verdict(),
+		Verdict: r.Verdict(),
 		Sections: []report.Section{
 			r.sectionMetric(), r.sectionSpecs(), r.sectionBase(), r.sectionAccuracy(), r.sectionBenefit(), r.sectionTruth(), r.sectionArms(),
 		},
@@ -34,28 +34,31 @@ func (r *Result) Report() report.Report {
 	return rep
 }
 
-func (r *Result) verdict() report.Verdict {
+// Verdict says whether the best combination meets every goal.
+func (r *Result) Verdict() report.Verdict {
 	if len(r.Goals) == 0 {
-		return report.Verdict{Outcome: report.CouldNotTell, Text: "No trial had a production victim."}
+		return report.Verdict{Text: "No trial had a production victim."}
 	}
-	met, missed := 0, ""
-	for _, g := range r.Goals {
-		if g.Met {
-			met++
-			continue
-		}
-		missed += fmt.Sprintf(" %s %s, wanted %s.", g.What, goalText(g.What, g.Got), goalText(g.What, g.Want))
-	}
-	v := report.Verdict{Outcome: report.Pass, Text: fmt.Sprintf("%q meets %d of %d goals on production victims.", r.Goals[0].Arm, met, len(r.Goals))}
-	if met < len(r.Goals) {
-		v.Outcome = report.Fail
-		v.Text += " Missed:" + missed
-	}
+	v := report.Judge(r.told())
+	v.Text = fmt.Sprintf("%q on production victims: %s", r.Goals[0].Arm, v.Text)
 	return v
 }
 
-// Passed reports whether the best combination meets every goal.
-func (r *Result) Passed() bool { return r.verdict().Outcome == report.Pass }
+// Outcome is the verdict in one word.
+func (r *Result) Outcome() report.Outcome { return r.Verdict().Outcome }
+
+// told are the goals in the words of every lab.
+func (r *Result) told() []report.Goal {
+	var list []report.Goal
+	for _, g := range r.Goals {
+		sign := "at most "
+		if g.Least {
+			sign = "at least "
+		}
+		list = append(list, report.Goal{What: g.What, Want: sign + goalText(g.What, g.Want), Got: goalText(g.What, g.Got), Met: g.Met})
+	}
+	return list
+}
 
 func goalText(what string, v float64) string {
 	if what == "median relative CPI" {
@@ -79,23 +82,14 @@ func percent(v float64, decimals int) string {
 	return fmt.Sprintf("%.*f %%", decimals, 100*v)
 }
 
-func columns(names ...string) []report.Column {
-	list := make([]report.Column, len(names))
-	for i, n := range names {
-		list[i] = report.Column{Name: n, Align: report.Right}
-	}
-	list[0].Align = report.Left
-	return list
-}
-
 func (r *Result) sectionMetric() report.Section {
-	t := report.Table{Title: "Figures 2 to 4: how well the metric follows the application", Columns: columns("figure", "seed: r", "twin: r", "points")}
+	t := report.Table{Title: "Figures 2 to 4: how well the metric follows the application", Columns: report.Heads("figure", "seed: r", "twin: r", "points")}
 	for _, p := range r.Pairs {
 		t.Rows = append(t.Rows, report.Cells(p.Name, p.Seed, known(p.R, 2), fmt.Sprint(len(p.X))))
 	}
 	d := &r.Diurnal
 	day := report.Table{
-		Title: "Figure 5: mean CPI of a leaf over days", Columns: columns("", "seed", "twin"),
+		Title: "Figure 5: mean CPI of a leaf over days", Columns: report.Heads("", "seed", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("days", "5", stat.Text(d.Days, 0)),
 			report.Cells("coefficient of variation", "about 4 %", percent(d.CoV, 1)),
@@ -112,7 +106,7 @@ func (r *Result) sectionMetric() report.Section {
 }
 
 func (r *Result) sectionSpecs() report.Section {
-	t := report.Table{Title: "Table 1: CPI of some jobs, mean and standard deviation", Columns: columns("job", "seed", "seed: sd/mean", "twin", "twin: sd/mean", "tasks")}
+	t := report.Table{Title: "Table 1: CPI of some jobs, mean and standard deviation", Columns: report.Heads("job", "seed", "seed: sd/mean", "twin", "twin: sd/mean", "tasks")}
 	for i, seed := range []struct{ text, cov string }{{"A 0.88 +- 0.09", "10 %"}, {"B 1.36 +- 0.26", "19 %"}, {"C 2.03 +- 0.20", "10 %"}} {
 		name := fmt.Sprintf("prod-%02d", i+1)
 		for k := range r.Specs {
@@ -130,7 +124,7 @@ func (r *Result) sectionSpecs() report.Section {
 		}
 	}
 	t.Notes = []string{fmt.Sprintf("sd/mean over all jobs, median: production %s, non-production %s.", percent(stat.Median(prod), 0), percent(stat.Median(test), 0))}
-	f := report.Table{Title: "Figure 7: the CPI distribution of a web-search job, fitted by maximum likelihood, best first", Columns: columns("distribution", "parameters", "log-likelihood", "AIC", "KS")}
+	f := report.Table{Title: "Figure 7: the CPI distribution of a web-search job, fitted by maximum likelihood, best first", Columns: report.Heads("distribution", "parameters", "log-likelihood", "AIC", "KS")}
 	for _, fit := range r.Fits {
 		f.Rows = append(f.Rows, report.Cells(fit.Name, fit.Text, stat.Text(fit.LogLikelihood, 1), stat.Text(fit.AIC, 1), stat.Text(fit.KS, 4)))
 	}
@@ -168,7 +162,7 @@ func (r *Result) sectionCases() report.Section {
 func (r *Result) sectionBase() report.Section {
 	b := &r.Base
 	t := report.Table{
-		Title: "How often, on machines that were not chosen", Columns: columns("", "seed", "twin"),
+		Title: "How often, on machines that were not chosen", Columns: report.Heads("", "seed", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("antagonists identified a machine-day", "0.37", stat.Text(b.PerDay, 2)+fmt.Sprintf(" (%d)", b.Identifications)),
 			report.Cells("reports a machine-day, all victims, again every 5 minutes", "", stat.Text(stat.Ratio(float64(b.Reports), b.MachineDays), 1)),
@@ -188,7 +182,7 @@ func (r *Result) sectionBase() report.Section {
 		}
 	}
 	f := report.Table{
-		Title: "Figure 14: antagonism and machine load, at an identification", Columns: columns("", "seed", "twin"),
+		Title: "Figure 14: antagonism and machine load, at an identification", Columns: report.Heads("", "seed", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("a: r of correlation and utilisation", "none", stat.Text(stat.Correlation(corr, load), 2)),
 			report.Cells("c: r of CPI / mean and utilisation", "none", stat.Text(stat.Correlation(cpi, load), 2)),

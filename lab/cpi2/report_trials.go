@@ -15,7 +15,7 @@ func (r *Result) sectionAccuracy() report.Section {
 	for b := range numBands {
 		t := report.Table{
 			Title:   fmt.Sprintf("Figures 15a, 15b and 16a: %s victims, by the correlation that is asked for", b),
-			Columns: columns("threshold", "trials", "true positive", "false positive", "noise", "placebo: true", "relative CPI of true", "of all"),
+			Columns: report.Heads("threshold", "trials", "true positive", "false positive", "noise", "placebo: true", "relative CPI of true", "of all"),
 		}
 		var x, yes, no []float64
 		for _, row := range r.Sweep {
@@ -38,7 +38,7 @@ func (r *Result) sectionAccuracy() report.Section {
 	l3, cpi := r.relativeL3(seedDetector())
 	l3all, cpiAll := r.relativeL3(0)
 	tables = append(tables, report.Table{
-		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: columns("", "seed: r", "twin: r", "points"),
+		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: report.Heads("", "seed: r", "twin: r", "points"),
 		Rows: [][]report.Cell{
 			report.Cells("at 0.35", "0.87", stat.Text(stat.Correlation(l3, cpi), 2), fmt.Sprint(len(l3))),
 			report.Cells("at 0.10", "", stat.Text(stat.Correlation(l3all, cpiAll), 2), fmt.Sprint(len(l3all))),
@@ -51,7 +51,7 @@ func (r *Result) sectionAccuracy() report.Section {
 func (r *Result) binTable() report.Table {
 	t := report.Table{
 		Title:   "By the correlation of the one who was named (not cumulative)",
-		Columns: columns("correlation", "production: trials", "true positive", "false positive", "precision", "relative CPI", "non-production: trials", "true positive", "false positive", "precision"),
+		Columns: report.Heads("correlation", "production: trials", "true positive", "false positive", "precision", "relative CPI", "non-production: trials", "true positive", "false positive", "precision"),
 		Notes:   []string{"Each anomaly once: the first suspect that passed 0.10, by the score that it had then."},
 	}
 	for _, b := range [][2]float64{{0.10, 0.15}, {0.15, 0.20}, {0.20, 0.25}, {0.25, 0.30}, {0.30, 0.35}, {0.35, 0.40}, {0.40, 0.50}, {0.50, 1.01}} {
@@ -69,7 +69,7 @@ func (r *Result) binTable() report.Table {
 func (r *Result) sigmaTable() report.Table {
 	t := report.Table{
 		Title:   "Figure 16b: production, at 0.35, by how far the victim's CPI is above the mean",
-		Columns: columns("standard deviations", "trials", "true positive", "false positive", "noise"),
+		Columns: report.Heads("standard deviations", "trials", "true positive", "false positive", "noise"),
 		Notes:   []string{"Seed: an anomaly should not be declared below 3. A correlation of 0.35 cannot be reached with a CPI below 1.54 times the outlier threshold, so that few trials lie there."},
 	}
 	for _, b := range [][2]float64{{2, 3}, {3, 5}, {5, 8}, {8, 12}, {12, 20}, {20, math.Inf(1)}} {
@@ -87,7 +87,7 @@ func (r *Result) sigmaTable() report.Table {
 func (r *Result) sectionBenefit() report.Section {
 	t := report.Table{
 		Title:   "Figure 16c: production, at 0.35, relative CPI by degradation",
-		Columns: columns("CPI / mean", "trials", "median relative CPI"), Notes: []string{"Seed: well below 1 over the whole range."},
+		Columns: report.Heads("CPI / mean", "trials", "median relative CPI"), Notes: []string{"Seed: well below 1 over the whole range."},
 	}
 	for _, b := range [][2]float64{{1, 1.6}, {1.6, 2}, {2, 2.5}, {2.5, 3.5}, {3.5, 100}} {
 		s := r.byDegradation(b[0], b[1])
@@ -102,7 +102,7 @@ func (r *Result) sectionBenefit() report.Section {
 		rel = append(rel, c.RelativeCPI)
 	}
 	d := report.Table{
-		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: columns("", "seed", "twin"),
+		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: report.Heads("", "seed", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("median", "0.63", stat.Text(stat.Median(rel), 2)),
 			report.Cells("p10, p90", "", stat.Text(stat.Quantile(0.1, rel), 2)+", "+stat.Text(stat.Quantile(0.9, rel), 2)),
@@ -122,7 +122,7 @@ func (r *Result) sectionBenefit() report.Section {
 func (r *Result) sectionTruth() report.Section {
 	t := report.Table{
 		Title:   "Whether the one who was named hurt the victim, by counterfactual",
-		Columns: columns("threshold", "production: precision", "recall", "non-production: precision", "recall"),
+		Columns: report.Heads("threshold", "production: precision", "recall", "non-production: precision", "recall"),
 		Notes: []string{
 			"An antagonist is a BE task without which the victim's CPI, over the bad windows that made the anomaly, would have been lower by more than cpi_stddev.",
 			"Recall: of the anomalies with such a task, those in which one of them was named within five windows.",
@@ -133,7 +133,7 @@ func (r *Result) sectionTruth() report.Section {
 	}
 	c := report.Table{
 		Title:   "By what happened on the machine, at 0.35, both bands",
-		Columns: columns("cause", "machines", "trials", "named", "true positive", "false positive", "precision", "single culprit", "group's harm"),
+		Columns: report.Heads("cause", "machines", "trials", "named", "true positive", "false positive", "precision", "single culprit", "group's harm"),
 	}
 	for k := quiet + 1; k < numCauses; k++ {
 		machines, trials, single, group := 0, 0, 0, 0
@@ -163,12 +163,12 @@ func (r *Result) sectionTruth() report.Section {
 func (r *Result) sectionArms() report.Section {
 	caps := report.Table{
 		Title:   "All caps, each judged on its own victim as the seed judges",
-		Columns: columns("arm", "production: caps", "true positive", "false positive", "relative CPI", "precision", "non-production: true", "false", "relative CPI"),
+		Columns: report.Heads("arm", "production: caps", "true positive", "false positive", "relative CPI", "precision", "non-production: true", "false", "relative CPI"),
 		Notes:   []string{"A cap that was taken back after a few windows is judged on these. A nudge is no cap unless it was confirmed; a group is one cap.", "Precision: of the tasks that were held, those that hurt the victim of the trial, alone or as one of a group."},
 	}
 	cost := report.Table{
 		Title:   "What victims, innocents and antagonists got",
-		Columns: columns("arm", "victim's bad windows", "all tasks' bad windows", "recovered in 10 min", "named", "time to name (s)", "innocent lost", "of the held", "antagonist lost", "caps a trial"),
+		Columns: report.Heads("arm", "victim's bad windows", "all tasks' bad windows", "recovered in 10 min", "named", "time to name (s)", "innocent lost", "of the held", "antagonist lost", "caps a trial"),
 		Notes: []string{
 			fmt.Sprintf("%d trials, each played from the same moment with the same chances for %d minutes. Bad windows against no control; work against no control, BE only. Innocent lost is net: innocents gain when an antagonist is held. Of the held: what those innocents lost that were held themselves, as a share of all innocent work. Recovered and named: of the trials with a culprit or a guilty group.", len(r.trials()), horizonMinutes),
 		},
@@ -184,7 +184,7 @@ func (r *Result) sectionArms() report.Section {
 		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
 			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), stat.Text(a.PerTrial, 1)))
 	}
-	kept := report.Table{Title: "Production caps that were not taken back", Columns: columns("arm", "caps", "true positive", "false positive", "relative CPI")}
+	kept := report.Table{Title: "Production caps that were not taken back", Columns: report.Heads("arm", "caps", "true positive", "false positive", "relative CPI")}
 	for i := range r.Arms {
 		k := &r.Arms[i].Kept
 		kept.Rows = append(kept.Rows, report.Cells(r.Arms[i].Arm, fmt.Sprint(k.Trials), k.True.Text(), k.False.Text(), known(k.Relative, 2)))
@@ -201,7 +201,7 @@ func (r *Result) sectionArms() report.Section {
 func (r *Result) accusations() report.Table {
 	t := report.Table{
 		Title:   "Accusations: of the caps of a suspect for a victim the first",
-		Columns: columns("arm", "production", "true positive", "false positive", "relative CPI", "precision", "well while held", "nudges a trial", "of them in vain"),
+		Columns: report.Heads("arm", "production", "true positive", "false positive", "relative CPI", "precision", "well while held", "nudges a trial", "of them in vain"),
 		Notes: []string{
 			"The seed's rule caps for five minutes and accuses again; a hold that follows the victim is renewed and counts once. Here both count once.",
 			"Well while held: of all victims' windows under a cap, for as long as it lasted, those under the victim's threshold, which is what a loosened cap is for.",
@@ -216,18 +216,7 @@ func (r *Result) accusations() report.Table {
 }
 
 func (r *Result) goalsTable() report.Table {
-	g := report.Table{Title: "Goals on production victims, of the best combination", Columns: columns("goal", "wanted", "got", "met")}
-	for _, goal := range r.Goals {
-		sign := "at most "
-		if goal.Least {
-			sign = "at least "
-		}
-		met := report.Cell{Text: "no", Emphasis: report.Bad}
-		if goal.Met {
-			met = report.Cell{Text: "yes", Emphasis: report.Good}
-		}
-		g.Rows = append(g.Rows, append(report.Cells(goal.What, sign+goalText(goal.What, goal.Want), goalText(goal.What, goal.Got)), met))
-	}
+	g := report.GoalTable("Goals on production victims, of the best combination", report.Heads("goal", "wanted", "got", "met"), r.told())
 	if len(r.Goals) > 0 {
 		g.Notes = []string{"Arm: " + r.Goals[0].Arm + ", chosen beforehand. Innocent work lost is that of the held."}
 	}
@@ -238,7 +227,7 @@ func (r *Result) goalsTable() report.Table {
 func (r *Result) armsByCause() report.Table {
 	t := report.Table{
 		Title:   "By what happened on the machine, both bands",
-		Columns: columns("arm, cause", "trials", "caps", "true positive", "false positive", "precision", "victim's bad windows", "innocent lost of the held"),
+		Columns: report.Heads("arm, cause", "trials", "caps", "true positive", "false positive", "precision", "victim's bad windows", "innocent lost of the held"),
 	}
 	for i := range r.ArmsKnown {
 		if name := r.ArmsKnown[i].Name; name != "ours" && i != len(r.ArmsKnown)-1 {

@@ -67,8 +67,9 @@ type Outcome struct {
 	Report     string    `json:"report"`
 	Code       int       `json:"exit_code"`
 
-	page   report.Report
-	tables []report.Table
+	outcome report.Outcome
+	page    report.Report
+	tables  []report.Table
 }
 
 // judge turns what was measured into an outcome.
@@ -92,7 +93,7 @@ func (r *run) judge() (*Outcome, error) {
 		return nil, err
 	case rep.First != nil:
 		o.Replay = fmt.Sprintf("the record does NOT replay: first difference at tick %d, %s %d", rep.First.Seq, rep.First.What, rep.First.Index)
-		o.Verdict, o.Why, o.Code = report.Fail.String(), o.Replay, 1
+		o.conclude(report.Fail, o.Replay)
 	default:
 		o.Replay = fmt.Sprintf("the record replays exactly: %d ticks, %d decisions", rep.Ticks, rep.Decisions)
 	}
@@ -222,26 +223,32 @@ func (o *Outcome) decide(stolen float64) {
 	if none.P99 > 0 {
 		ratio = ours.P99 / none.P99
 	}
-	verdict := func(out report.Outcome, code int, format string, args ...any) {
-		o.Verdict, o.Code, o.Why = out.String(), code, fmt.Sprintf(format, args...)
-	}
+	verdict := func(out report.Outcome, format string, args ...any) { o.conclude(out, fmt.Sprintf(format, args...)) }
 	switch {
 	case len(innocent) > 0:
-		verdict(report.Fail, 1, "a bystander was held: %s", strings.Join(innocent, ", "))
+		verdict(report.Fail, "a bystander was held: %s", strings.Join(innocent, ", "))
 	case none.P99 < leastHarm*quiet.P99:
-		verdict(report.CouldNotTell, 3, "the host was too noisy, or had CPU to spare: p99 without control is %.1f ms against %.1f ms without the antagonist", none.P99, quiet.P99)
+		verdict(report.CouldNotTell, "the host was too noisy, or had CPU to spare: p99 without control is %.1f ms against %.1f ms without the antagonist", none.P99, quiet.P99)
 	case none.Lateness > mostLateness*none.P99 || ours.Lateness > mostLateness*max(ours.P99, 1):
-		verdict(report.CouldNotTell, 3, "the load generator itself was late by %.1f ms (p99)", max(none.Lateness, ours.Lateness))
+		verdict(report.CouldNotTell, "the load generator itself was late by %.1f ms (p99)", max(none.Lateness, ours.Lateness))
 	case stolen > mostSteal:
-		verdict(report.CouldNotTell, 3, "the hypervisor took %.0f %% of all CPU", 100*stolen)
+		verdict(report.CouldNotTell, "the hypervisor took %.0f %% of all CPU", 100*stolen)
 	case !right:
-		verdict(report.Fail, 1, "the antagonist %s was not held", o.Antagonist)
+		verdict(report.Fail, "the antagonist %s was not held", o.Antagonist)
 	case ratio >= wanted:
-		verdict(report.Fail, 1, "p99 with policies on is %.1f ms, not below half of %.1f ms without", ours.P99, none.P99)
+		verdict(report.Fail, "p99 with policies on is %.1f ms, not below half of %.1f ms without", ours.P99, none.P99)
 	default:
-		verdict(report.Pass, 0, "the antagonist %s, and nobody else, was held; p99 fell from %.1f to %.1f ms (%.0f %%)", o.Antagonist, none.P99, ours.P99, 100*ratio)
+		verdict(report.Pass, "the antagonist %s, and nobody else, was held; p99 fell from %.1f to %.1f ms (%.0f %%)", o.Antagonist, none.P99, ours.P99, 100*ratio)
 	}
 }
+
+// conclude notes the outcome, and why.
+func (o *Outcome) conclude(out report.Outcome, why string) {
+	o.outcome, o.Verdict, o.Code, o.Why = out, out.String(), out.Code(), why
+}
+
+// Outcome is the verdict in one word.
+func (o *Outcome) Outcome() report.Outcome { return o.outcome }
 
 // facts describe the machine and the run.
 func (r *run) facts() [][2]string {

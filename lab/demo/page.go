@@ -18,13 +18,12 @@ import (
 
 // page fills the report and the tables that the terminal shows.
 func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
-	outcome := map[string]report.Outcome{"Passed": report.Pass, "Failed": report.Fail}[o.Verdict]
 	ways, named, profile, cast := o.waysTable(r.order), o.namedTable(), profileTable(), r.castTable()
 	o.tables = []report.Table{profile, cast, ways, named}
 	o.page = report.Report{
 		Title:   "Commensal: first light",
 		Summary: []string{"One latency-critical service, six honest batch jobs and one noisy neighbour on this host: who was named, what that changed for the service's clients, and what it cost the batch work."},
-		Verdict: report.Verdict{Outcome: outcome, Text: o.Why + "."},
+		Verdict: report.Verdict{Outcome: o.outcome, Text: o.Why + "."},
 		Facts:   r.facts(),
 		Sections: []report.Section{
 			{Title: "What the clients saw", Tables: []report.Table{ways}},
@@ -59,13 +58,9 @@ func num(format string, v float64) report.Cell {
 }
 
 func (o *Outcome) waysTable(order []string) report.Table {
-	right := func(name, unit string) report.Column {
-		return report.Column{Name: name, Unit: unit, Align: report.Right}
-	}
 	t := report.Table{
-		Title: "Latency of the victim and work of the others, by way of control",
-		Columns: []report.Column{{Name: "control"}, right("p50", "ms"), right("p99", "ms"), right("p99.9", "ms"), right("p99 with lead-in", "ms"),
-			right("client late p99", "ms"), right("slowdown", ""), right("BE work", "CPU"), right("bystanders", "CPU")},
+		Title:   "Latency of the victim and work of the others, by way of control",
+		Columns: report.Heads("control", "p50|ms", "p99|ms", "p99.9|ms", "p99 with lead-in|ms", "client late p99|ms", "slowdown", "BE work|CPU", "bystanders|CPU"),
 		Notes: []string{
 			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike.",
 				blockTime.Seconds(), strings.Join(order, ", "), leadIn.Seconds()),
@@ -89,8 +84,8 @@ func (o *Outcome) waysTable(order []string) report.Table {
 func (o *Outcome) namedTable() report.Table {
 	t := report.Table{
 		Title: "Who was held",
-		Columns: []report.Column{{Name: "task"}, {Name: "is"}, {Name: "at", Unit: "s", Align: report.Right}, {Name: "to name", Unit: "s", Align: report.Right},
-			{Name: "score", Align: report.Right}, {Name: "asked for", Align: report.Right}, {Name: "held", Unit: "s", Align: report.Right}, {Name: "what followed"}},
+		Columns: []report.Column{{Name: "task"}, {Name: "is"}, report.Figures("at", "s"), report.Figures("to name", "s"),
+			report.Figures("score", ""), report.Figures("asked for", ""), report.Figures("held", "s"), {Name: "what followed"}},
 		Notes: []string{"\"to name\" counts from the moment policies were switched on."},
 	}
 	for _, h := range o.Holds {
@@ -128,7 +123,7 @@ func profileTable() report.Table {
 	seed, _ := config.Defaults(config.ProfileCPI2)
 	here, _ := config.Defaults(config.ProfileSingleNode)
 	a, b := &seed.CPI2, &here.CPI2
-	t := report.Table{Title: "The single-node profile", Columns: []report.Column{{Name: "parameter"}, {Name: "cpi2 (the seed)", Align: report.Right}, {Name: "single-node", Align: report.Right}}}
+	t := report.Table{Title: "The single-node profile", Columns: report.Heads("parameter", "cpi2 (the seed)", "single-node")}
 	add := func(name string, x, y any) {
 		xs, ys := fmt.Sprint(x), fmt.Sprint(y)
 		cell := report.Cell{Text: ys}
@@ -236,13 +231,13 @@ func (r *run) chart(t *trace.Trace, victim model.TaskNum, from, to float64) repo
 }
 
 // Chart returns the picture of the first cap, for the README.
-func (o *Outcome) Chart() report.Chart {
+func (o *Outcome) Chart() (report.Chart, bool) {
 	for _, s := range o.page.Sections {
 		if len(s.Charts) > 1 {
-			return s.Charts[1]
+			return s.Charts[1], true
 		}
 	}
-	return report.Chart{}
+	return report.Chart{}, false
 }
 
 // Length is how long a demo takes, without its setting up.

@@ -121,13 +121,9 @@ func seconds(v float64) string {
 }
 
 func detectorsTable(list []Summary) report.Table {
-	right := func(name, unit string) report.Column {
-		return report.Column{Name: name, Unit: unit, Align: report.Right}
-	}
 	t := report.Table{
-		Title: "Detectors",
-		Columns: []report.Column{{Name: "detector"}, right("right", ""), right("wrong", ""), right("precision", ""), right("recall", ""),
-			right("false in negatives", ""), right("to name", "s"), right("to recover", "s"), right("innocents lost", "CPU-s")},
+		Title:   "Detectors",
+		Columns: report.Heads("detector", "right", "wrong", "precision", "recall", "false in negatives", "to name|s", "to recover|s", "innocents lost|CPU-s"),
 		Notes: []string{
 			"Intervals: Wilson, 95 %. Recall is over positive rounds. Times are medians, from the start of the antagonist.",
 			"Baselines are run over the same recorded samples up to our first hold and name at most one task a round; they hold nobody, so that recovery and loss are not theirs to have.",
@@ -145,13 +141,10 @@ func detectorsTable(list []Summary) report.Table {
 }
 
 func roundsTable(rounds []Round) report.Table {
-	right := func(name, unit string) report.Column {
-		return report.Column{Name: name, Unit: unit, Align: report.Right}
-	}
 	t := report.Table{
 		Title: "Rounds",
-		Columns: []report.Column{right("seed", ""), {Name: "played"}, {Name: "held"}, right("to name", "s"), right("to recover", "s"),
-			right("p99 before", "ms"), right("p99 until held", "ms"), right("p99 after", "ms")},
+		Columns: []report.Column{report.Figures("seed", ""), {Name: "played"}, {Name: "held"}, report.Figures("to name", "s"), report.Figures("to recover", "s"),
+			report.Figures("p99 before", "ms"), report.Figures("p99 until held", "ms"), report.Figures("p99 after", "ms")},
 	}
 	for i := range rounds {
 		r := &rounds[i]

@@ -7,6 +7,14 @@ import (
 	"github.com/commensal-io/commensal/lab/stat"
 )
 
+// Chart is the picture of the first table of the twin, where there is one.
+func (r *Result) Chart() (report.Chart, bool) {
+	if len(r.Twin) == 0 {
+		return report.Chart{}, false
+	}
+	return r.Twin[0].Chart(), true
+}
+
 // Chart is the partition at work on the twin: what the services want, what they have, and
 // what their clients see of it.
 func (t *TwinTable) Chart() report.Chart {

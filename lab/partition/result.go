@@ -33,6 +33,8 @@ type Result struct {
 	Verdict string      `json:"verdict"`
 	Why     string      `json:"why"`
 	Code    int         `json:"exit_code"`
+
+	verdict report.Verdict
 }
 
 // Goal is one thing that was asked.
@@ -164,25 +166,21 @@ func (r *Result) judge() {
 	if len(r.Twin) > 0 {
 		r.Goals = append(r.Goals, r.Twin[0].goals()...)
 	}
-	missed, unclear := "", ""
-	for _, g := range r.Goals {
-		switch {
-		case g.Unclear != "":
-			unclear += fmt.Sprintf(" %s: %s.", g.What, g.Unclear)
-		case !g.Met:
-			missed += fmt.Sprintf(" %s is %s, asked %s.", g.What, g.Got, g.Asked)
-		}
-	}
-	verdict := func(o report.Outcome, code int, why string) { r.Verdict, r.Code, r.Why = o.String(), code, why }
-	switch {
-	case missed != "":
-		verdict(report.Fail, 1, "Missed:"+missed+unclear)
-	case unclear != "" || len(r.Goals) == 0:
-		verdict(report.CouldNotTell, 3, "Unclear:"+unclear)
-	default:
-		verdict(report.Pass, 0, fmt.Sprintf("All %d goals are met.", len(r.Goals)))
-	}
+	r.verdict = report.Judge(r.told())
+	r.Verdict, r.Code, r.Why = r.verdict.Outcome.String(), r.verdict.Outcome.Code(), r.verdict.Text
 }
+
+// told are the goals in the words of every lab.
+func (r *Result) told() []report.Goal {
+	var list []report.Goal
+	for _, g := range r.Goals {
+		list = append(list, report.Goal{What: g.What, Want: g.Asked, Got: g.Got, Met: g.Met, Unclear: g.Unclear})
+	}
+	return list
+}
+
+// Outcome is the verdict in one word.
+func (r *Result) Outcome() report.Outcome { return r.verdict.Outcome }
 
 // goals of the host's part: the core is free, and in use by the service, within two pulses.
 func (h *HostResult) goals() []Goal {

@@ -8,16 +8,9 @@ import (
 
 // Report is the run as a page or as text.
 func (r *Result) Report() report.Report {
-	outcome := report.CouldNotTell
-	switch r.Verdict {
-	case report.Pass.String():
-		outcome = report.Pass
-	case report.Fail.String():
-		outcome = report.Fail
-	}
 	rep := report.Report{
 		Title:   "The cpuset partition under a load that swings tenfold",
-		Verdict: report.Verdict{Outcome: outcome, Text: r.Why},
+		Verdict: r.verdict,
 		Facts:   [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
 	}
 	if r.Host != nil {
@@ -27,38 +20,17 @@ func (r *Result) Report() report.Report {
 	if len(r.Twin) > 0 {
 		rep.Sections = append(rep.Sections, r.sectionTwin())
 	}
-	rep.Sections = append(rep.Sections, r.sectionGoals())
+	goals := report.GoalTable("", []report.Column{{Name: "goal"}, {Name: "asked"}, {Name: "measured"}, {Name: ""}}, r.told())
+	rep.Sections = append(rep.Sections, report.Section{Title: "Goals", Tables: []report.Table{goals}})
 	return rep
-}
-
-func column(name, unit string) report.Column {
-	return report.Column{Name: name, Unit: unit, Align: report.Right}
-}
-
-func (r *Result) sectionGoals() report.Section {
-	t := report.Table{Columns: []report.Column{{Name: "goal"}, {Name: "asked"}, {Name: "measured"}, {Name: ""}}}
-	for _, g := range r.Goals {
-		word := "missed"
-		switch {
-		case g.Unclear != "":
-			word = g.Unclear
-		case g.Met:
-			word = "met"
-		}
-		t.Rows = append(t.Rows, report.Cells(g.What, g.Asked, g.Got, word))
-	}
-	return report.Section{Title: "Goals", Tables: []report.Table{t}}
 }
 
 // section is the host's part.
 func (h *HostResult) section() report.Section {
 	t := report.Table{
-		Title: "This host: real threads, the real agent",
-		Columns: []report.Column{
-			{Name: "arm"}, column("steps", ""), column("p50", "ms"), column("p99", "ms"), column("p99, 5 s after a step", "ms"),
-			column("median step's", "ms"), column("LC", "CPU"), column("BE", "CPU"), column("used", "%"), column("resizes", ""),
-		},
-		Notes: []string{"Latency is from when a request was meant to come. Used: by both, of all CPUs. Each step is from 0.14 to 1.4 CPU of two."},
+		Title:   "This host: real threads, the real agent",
+		Columns: report.Heads("arm", "steps", "p50|ms", "p99|ms", "p99, 5 s after a step|ms", "median step's|ms", "LC|CPU", "BE|CPU", "used|%", "resizes"),
+		Notes:   []string{"Latency is from when a request was meant to come. Used: by both, of all CPUs. Each step is from 0.14 to 1.4 CPU of two."},
 	}
 	for _, row := range h.Rows {
 		t.Rows = append(t.Rows, report.Cells(string(row.Arm), fmt.Sprint(row.Steps), row.P50.Text(2), row.P99.Text(1), row.After99.Text(1),
@@ -66,7 +38,7 @@ func (h *HostResult) section() report.Section {
 	}
 	b := report.Table{
 		Title:   "Hand-back, from the step in the load",
-		Columns: []report.Column{{Name: "until"}, column("n", ""), column("p50", "ms"), column("p99", "ms"), column("most", "ms")},
+		Columns: report.Heads("until", "n", "p50|ms", "p99|ms", "most|ms"),
 		Notes:   []string{"With fewer than a hundred, p99 is the greatest or the one before it."},
 	}
 	for _, x := range []struct {
@@ -96,11 +68,8 @@ func (r *Result) sectionTwin() report.Section {
 
 func (t *TwinTable) table() report.Table {
 	table := report.Table{
-		Title: t.What,
-		Columns: []report.Column{
-			{Name: "arm"}, column("p99 of (a)", "x"), column("after a surge", "x"), column("utilisation", "%"), column("of (b)", "%"),
-			column("BE", "CPU"), column("BE work", "1e9 instr/s"), column("lost", ""), column("resizes", ""), column("hand-back p99", "ms"),
-		},
+		Title:   t.What,
+		Columns: report.Heads("arm", "p99 of (a)|x", "after a surge|x", "utilisation|%", "of (b)|%", "BE|CPU", "BE work|1e9 instr/s", "lost", "resizes", "hand-back p99|ms"),
 	}
 	none := t.find(ArmNone)
 	for _, row := range t.Rows {
@@ -130,7 +99,7 @@ func (t *TwinTable) table() report.Table {
 func (t *TwinTable) services() report.Table {
 	table := report.Table{Title: "p50 / p99 / p99 in the 5 s after a surge, ms", Columns: []report.Column{{Name: "arm"}}}
 	for _, s := range t.Rows[0].Services {
-		table.Columns = append(table.Columns, column(s.Service, ""))
+		table.Columns = append(table.Columns, report.Figures(s.Service, ""))
 	}
 	for _, row := range t.Rows {
 		cells := []string{string(row.Arm)}

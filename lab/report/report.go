@@ -31,6 +31,18 @@ func (o Outcome) String() string {
 	return "Could not tell"
 }
 
+// Code is the exit code of a run with this outcome (docs/DESIGN.md, "Contracts"): 0 done, 1 the
+// run's own check failed, 3 could not tell.
+func (o Outcome) Code() int {
+	switch o {
+	case Pass:
+		return 0
+	case Fail:
+		return 1
+	}
+	return 3
+}
+
 // class is the outcome's name in the page's style sheet.
 func (o Outcome) class() string {
 	switch o {

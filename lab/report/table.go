@@ -55,6 +55,21 @@ type Column struct {
 	Align Align
 }
 
+// Figures is the head of a column of numbers.
+func Figures(name, unit string) Column { return Column{Name: name, Unit: unit, Align: Right} }
+
+// Heads are those of a table whose first column has names and all others numbers, each
+// "name" or "name|unit".
+func Heads(names ...string) []Column {
+	list := make([]Column, len(names))
+	for i, n := range names {
+		name, unit, _ := strings.Cut(n, "|")
+		list[i] = Figures(name, unit)
+	}
+	list[0].Align = Left
+	return list
+}
+
 func (c Column) head() string {
 	switch {
 	case c.Unit == "":

@@ -21,11 +21,8 @@ func hasMemory(w *scenario.WindowResult) bool {
 // summed and pressure that of the worst.
 func memoryTable(w *scenario.WindowResult) report.Table {
 	t := report.Table{
-		Title: w.Name + ": memory and pressure (PSI)",
-		Columns: []report.Column{
-			{Name: "task"}, right("resident", "GiB"), right("swapped", "GiB"), right("faults", "/s"),
-			right("CPU some", ""), right("CPU full", ""), right("memory some", ""), right("memory full", ""),
-		},
+		Title:   w.Name + ": memory and pressure (PSI)",
+		Columns: report.Heads("task", "resident|GiB", "swapped|GiB", "faults|/s", "CPU some", "CPU full", "memory some", "memory full"),
 	}
 	rows := rowsOf(w)
 	for i := range rows {

@@ -12,10 +12,6 @@ import (
 	"github.com/commensal-io/commensal/twin/scenario"
 )
 
-func right(name, unit string) report.Column {
-	return report.Column{Name: name, Unit: unit, Align: report.Right}
-}
-
 // num is a figure, "-" when there is none.
 func num(format string, v float64) report.Cell {
 	if math.IsNaN(v) {
@@ -61,13 +57,13 @@ func taskTable(w *scenario.WindowResult, baseline bool) report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("%s: %s to %s", w.Name, clock(w.FromSec), clock(w.ToSec)),
 		Columns: []report.Column{
-			{Name: "task"}, {Name: "class"}, right("CPI", ""), right("MPKI", ""), right("LLC", "MiB"), right("memory", "GB/s"), right("CPU", ""),
-			right("slowdown", ""), right("p50", "ms"), right("p95", "ms"), right("p99", "ms"), right("SLO broken", ""), right("work", "/s"), right("held", "s"),
+			{Name: "task"}, {Name: "class"}, report.Figures("CPI", ""), report.Figures("MPKI", ""), report.Figures("LLC", "MiB"), report.Figures("memory", "GB/s"), report.Figures("CPU", ""),
+			report.Figures("slowdown", ""), report.Figures("p50", "ms"), report.Figures("p95", "ms"), report.Figures("p99", "ms"), report.Figures("SLO broken", ""), report.Figures("work", "/s"), report.Figures("held", "s"),
 		},
 		Notes: []string{nodeLine(&w.Node), pressureLine(&w.Node.Pressure)},
 	}
 	if baseline {
-		t.Columns = append(t.Columns, right("work as without us", ""))
+		t.Columns = append(t.Columns, report.Figures("work as without us", ""))
 	}
 	rows := rowsOf(w)
 	for i, r := range rows {
@@ -122,10 +118,10 @@ func sweepTable(res *scenario.Result, w int) report.Table {
 	first := &res.Runs[0].Windows[w]
 	t := report.Table{Title: fmt.Sprintf("%s: %s to %s", first.Name, clock(first.FromSec), clock(first.ToSec))}
 	for _, s := range res.Runs[0].Settings {
-		t.Columns = append(t.Columns, right(s.Key, ""))
+		t.Columns = append(t.Columns, report.Figures(s.Key, ""))
 	}
-	t.Columns = append(t.Columns, report.Column{Name: "task"}, right("CPI", ""), right("MPKI", ""), right("LLC", "MiB"), right("memory", "GB/s"),
-		right("CPU", ""), right("p99", "ms"), right("work", "/s"))
+	t.Columns = append(t.Columns, report.Column{Name: "task"}, report.Figures("CPI", ""), report.Figures("MPKI", ""), report.Figures("LLC", "MiB"), report.Figures("memory", "GB/s"),
+		report.Figures("CPU", ""), report.Figures("p99", "ms"), report.Figures("work", "/s"))
 	for i := range res.Runs {
 		for k, r := range rowsOf(&res.Runs[i].Windows[w]) {
 			var cells []report.Cell
@@ -151,7 +147,7 @@ func sweepTable(res *scenario.Result, w int) report.Table {
 func incidentTable(run *scenario.Run) report.Table {
 	t := report.Table{
 		Title:   "Incidents",
-		Columns: []report.Column{{Name: "at"}, {Name: "victim"}, right("signal", ""), right("over", ""), {Name: "named"}, right("score", ""), right("asked for", ""), right("then", ""), {Name: "what followed"}},
+		Columns: []report.Column{{Name: "at"}, {Name: "victim"}, report.Figures("signal", ""), report.Figures("over", ""), {Name: "named"}, report.Figures("score", ""), report.Figures("asked for", ""), report.Figures("then", ""), {Name: "what followed"}},
 	}
 	for i, inc := range run.Incidents {
 		if i >= maxRows {

@@ -7,16 +7,6 @@ import (
 	"github.com/commensal-io/commensal/lab/stat"
 )
 
-// Goal is one goal, and whether it was met.
-type Goal struct {
-	Where string `json:"where"`
-	What  string `json:"what"`
-	Seed  string `json:"seed"`
-	Want  string `json:"want"`
-	Got   string `json:"got"`
-	Met   bool   `json:"met"`
-}
-
 // The goals: the seed's figures, or what section 4.1 asks for.
 const (
 	goalBefore    = 0.50 // instances throttled by the kernel's default: more than that
@@ -43,6 +33,13 @@ func (r *Result) judge() {
 	r.Goals = nil
 	if r.Host != nil {
 		r.Goals = append(r.Goals, columnGoals(whereHost, r.Host.Columns)...)
+		// A goal that was missed on a host on which others worked as well says nothing; one
+		// that was met says something even so.
+		for i := range r.Goals {
+			if g := &r.Goals[i]; !g.Met {
+				g.Unclear = r.Host.noise()
+			}
+		}
 	}
 	if r.Twin == nil {
 		return
@@ -54,46 +51,49 @@ func (r *Result) judge() {
 	r.Goals = append(r.Goals, surgeGoals(r.Twin.Surge)...)
 }
 
-func columnGoals(where string, list []Summary) []Goal {
+func columnGoals(where string, list []Summary) []report.Goal {
 	was, is := columnOf(list, Default), columnOf(list, All)
 	if was == nil || is == nil {
 		return nil
 	}
-	return []Goal{
+	return []report.Goal{
 		{
-			where, "instances throttled, kernel default", "73.4 %", fmt.Sprintf("> %.0f %%", goalBefore*100),
-			was.ThrottledInstances.Percent(1) + " %", was.ThrottledInstances.Mean > goalBefore,
+			Where: where, What: "instances throttled, kernel default", Seed: "73.4 %", Want: fmt.Sprintf("> %.0f %%", goalBefore*100),
+			Got: was.ThrottledInstances.Percent(1) + " %", Met: was.ThrottledInstances.Mean > goalBefore,
 		},
 		{
-			where, "instances throttled, all", "0.12 %", fmt.Sprintf("< %.0f %%", goalAfter*100),
-			is.ThrottledInstances.Percent(2) + " %", is.ThrottledInstances.Mean < goalAfter,
+			Where: where, What: "instances throttled, all", Seed: "0.12 %", Want: fmt.Sprintf("< %.0f %%", goalAfter*100),
+			Got: is.ThrottledInstances.Percent(2) + " %", Met: is.ThrottledInstances.Mean < goalAfter,
 		},
 		{
-			where, "mean response time of the burstiest five", "-10 to -35 %", fmt.Sprintf("-%.0f %% or more", goalReduction*100),
-			fall(is.Reduction) + " %", is.Reduction.Low >= goalReduction,
+			Where: where, What: "mean response time of the burstiest five", Seed: "-10 to -35 %", Want: fmt.Sprintf("-%.0f %% or more", goalReduction*100),
+			Got: fall(is.Reduction) + " %", Met: is.Reduction.Low >= goalReduction,
 		},
 		{
-			where, "U of the pool over 5 s, largest, all", "< 45 %", fmt.Sprintf("< %.0f %%", goalU*100),
-			percent(is.U.Max, 1) + " %", is.U.Max < goalU,
+			Where: where, What: "U of the pool over 5 s, largest, all", Seed: "< 45 %", Want: fmt.Sprintf("< %.0f %%", goalU*100),
+			Got: percent(is.U.Max, 1) + " %", Met: is.U.Max < goalU,
 		},
 	}
 }
 
-func surgeGoals(s *Surge) []Goal {
+func surgeGoals(s *Surge) []report.Goal {
 	if s == nil || len(s.Arms) == 0 {
 		return nil
 	}
 	off := &s.Arms[0]
-	var list []Goal
+	var list []report.Goal
 	for i := range s.Arms[1:] {
 		a := &s.Arms[i+1]
 		where := "surge, " + a.Name
 		list = append(list,
-			Goal{
-				where, "instances throttled, of those without the pool", "1.74 of 25.85 %", fmt.Sprintf("< %.0f %%", goalSurge*100),
-				percent(stat.Ratio(a.During, off.During), 1) + " %", a.During < goalSurge*off.During,
+			report.Goal{
+				Where: where, What: "instances throttled, of those without the pool", Seed: "1.74 of 25.85 %", Want: fmt.Sprintf("< %.0f %%", goalSurge*100),
+				Got: percent(stat.Ratio(a.During, off.During), 1) + " %", Met: a.During < goalSurge*off.During,
 			},
-			Goal{where, "U over machines during the surge, p99", "< 45 %", fmt.Sprintf("< %.0f %%", goalU*100), percent(a.UDuring.P99, 1) + " %", a.UDuring.P99 < goalU},
+			report.Goal{
+				Where: where, What: "U over machines during the surge, p99", Seed: "< 45 %", Want: fmt.Sprintf("< %.0f %%", goalU*100),
+				Got: percent(a.UDuring.P99, 1) + " %", Met: a.UDuring.P99 < goalU,
+			},
 		)
 	}
 	return list
@@ -108,41 +108,21 @@ func columnOf(list []Summary, c Column) *Summary {
 	return nil
 }
 
-// noisy says whether others used much of this host while it was measured, and how much at
-// the most.
-func (h *Host) noisy() (share float64, noisy bool) {
+// noise says that others used much of this host while it was measured, and "" when they did
+// not.
+func (h *Host) noise() string {
+	share := 0.0
 	for i := range h.Columns {
 		share = max(share, h.Columns[i].Outside/float64(h.CPUs))
 	}
-	return share, share > noisyShare
+	if share <= noisyShare {
+		return ""
+	}
+	return fmt.Sprintf("others used up to %s %% of the CPUs meanwhile", percent(share, 0))
 }
 
-// Verdict is the outcome. A goal that was missed on a host on which others worked as well
-// says nothing; a goal that was met says something even so.
-func (r *Result) Verdict() report.Verdict {
-	met, host, missed := 0, 0, ""
-	for _, g := range r.Goals {
-		if g.Met {
-			met++
-			continue
-		}
-		if g.Where == whereHost {
-			host++
-		}
-		missed += fmt.Sprintf(" %s: %s %s, wanted %s.", g.Where, g.What, g.Got, g.Want)
-	}
-	switch {
-	case len(r.Goals) == 0:
-		return report.Verdict{Outcome: report.CouldNotTell, Text: "Nothing was played."}
-	case met == len(r.Goals):
-		return report.Verdict{Outcome: report.Pass, Text: fmt.Sprintf("All %d goals are met.", met)}
-	}
-	v := report.Verdict{Outcome: report.Fail, Text: fmt.Sprintf("%d of %d goals are met. Missed:%s", met, len(r.Goals), missed)}
-	if host == len(r.Goals)-met {
-		if share, noisy := r.Host.noisy(); noisy {
-			v.Outcome = report.CouldNotTell
-			v.Text += fmt.Sprintf(" Others used up to %s %% of the CPUs meanwhile.", percent(share, 0))
-		}
-	}
-	return v
-}
+// Outcome is the verdict in one word.
+func (r *Result) Outcome() report.Outcome { return r.Verdict().Outcome }
+
+// Verdict says whether every goal is met.
+func (r *Result) Verdict() report.Verdict { return report.Judge(r.Goals) }

@@ -25,7 +25,7 @@ func (r *Result) Report() report.Report {
 		Verdict: r.Verdict(),
 		Facts:   [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
 	}
-	rep.Sections = append(rep.Sections, report.Section{Title: "Goals", Tables: []report.Table{r.goalsTable()}})
+	rep.Sections = append(rep.Sections, report.Section{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "where"}, {Name: "what"}, {Name: "seed"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}})
 	if r.Host != nil {
 		rep.Sections = append(rep.Sections, r.Host.sections()...)
 	}
@@ -43,33 +43,11 @@ func fall(i stat.Interval) string {
 	return i.Text(100, 0)
 }
 
-func heads(names ...string) []report.Column {
-	list := make([]report.Column, len(names))
-	for i, n := range names {
-		name, unit, _ := strings.Cut(n, "|")
-		list[i] = report.Column{Name: name, Unit: unit, Align: report.Right}
-	}
-	list[0].Align = report.Left
-	return list
-}
-
-func (r *Result) goalsTable() report.Table {
-	t := report.Table{Columns: []report.Column{{Name: "where"}, {Name: "what"}, {Name: "seed"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}}
-	for _, g := range r.Goals {
-		word := report.Cell{Text: "met", Emphasis: report.Good}
-		if !g.Met {
-			word = report.Cell{Text: "not met", Emphasis: report.Bad}
-		}
-		t.Rows = append(t.Rows, append(report.Cells(g.Where, g.What, g.Seed, g.Want, g.Got), word))
-	}
-	return t
-}
-
 // columnsTable is figure 15 and what lies behind it.
 func columnsTable(title string, list []Summary) report.Table {
-	t := report.Table{Title: title, Columns: heads("")}
+	t := report.Table{Title: title, Columns: report.Heads("")}
 	for i := range list {
-		t.Columns = append(t.Columns, report.Column{Name: string(list[i].Column), Align: report.Right})
+		t.Columns = append(t.Columns, report.Figures(string(list[i].Column), ""))
 	}
 	row := func(name string, of func(s *Summary) string) {
 		cells := []string{name}
@@ -102,7 +80,7 @@ func columnsTable(title string, list []Summary) report.Table {
 func useTable(list []Summary) report.Table {
 	t := report.Table{
 		Title:   "Figure 15b: utilisation U of the pool",
-		Columns: heads("", "over 5 s: mean|%", "p95|%", "p99|%", "max|%", "over 5 periods: mean|%", "p95|%", "p99|%", "max|%"),
+		Columns: report.Heads("", "over 5 s: mean|%", "p95|%", "p99|%", "max|%", "over 5 periods: mean|%", "p95|%", "p99|%", "max|%"),
 	}
 	for i := range list {
 		s := &list[i]
@@ -129,7 +107,7 @@ func (h *Host) sections() []report.Section {
 	}
 	f12 := report.Table{
 		Title:   "Figure 12: CPU use of one bursty instance, by the second and by 50 ms",
-		Columns: heads("column", "instance", "mean|CPU", "quota|CPU", "max of 1 s|CPU", "max of 50 ms|CPU", "1 s above quota|%", "50 ms above quota|%"),
+		Columns: report.Heads("column", "instance", "mean|CPU", "quota|CPU", "max of 1 s|CPU", "max of 50 ms|CPU", "1 s above quota|%", "50 ms above quota|%"),
 	}
 	var charts []report.Chart
 	for i := range h.Jitter {
@@ -149,13 +127,13 @@ func (h *Host) sections() []report.Section {
 func bucketTables(title string, list []Bucket) []report.Table {
 	t := report.Table{
 		Title:   title,
-		Columns: heads("bucket / quota", "carried by", "peak|spikes/s", "use of the quota there|%", "periods throttled|%", "nr_throttled"),
+		Columns: report.Heads("bucket / quota", "carried by", "peak|spikes/s", "use of the quota there|%", "periods throttled|%", "nr_throttled"),
 		Notes: []string{
 			fmt.Sprintf("Peak: the highest rate up to which at most %.0f %% of the periods were throttled and requests waited at most %.0f ms in the mean. The last two columns are over all rates.",
 				throttleFree*100, delayFree),
 		},
 	}
-	steps := report.Table{Title: title + ": periods throttled, %, and mean queueing delay, ms, by spikes a second", Columns: heads("bucket / quota")}
+	steps := report.Table{Title: title + ": periods throttled, %, and mean queueing delay, ms, by spikes a second", Columns: report.Heads("bucket / quota")}
 	for i := range list {
 		b := &list[i]
 		k := fmt.Sprintf("%g", b.K)
@@ -170,7 +148,7 @@ func bucketTables(title string, list []Bucket) []report.Table {
 				continue
 			}
 			if i == 0 {
-				steps.Columns = append(steps.Columns, report.Column{Name: fmt.Sprintf("%g", s.PerSec), Align: report.Right})
+				steps.Columns = append(steps.Columns, report.Figures(fmt.Sprintf("%g", s.PerSec), ""))
 			}
 			row = append(row, fmt.Sprintf("%s %.0f", percent(s.Throttled, 1), s.DelayMsec))
 		}
@@ -205,7 +183,7 @@ func (t *Twin) sections() []report.Section {
 func (s *Surge) section() report.Section {
 	t := report.Table{
 		Title:   fmt.Sprintf("A surge within %.0f s on %d machines of %d cores and %d instances each", surgeRamp.Seconds(), s.Machines, s.Cores, s.Instances),
-		Columns: heads("", "throttled before|%", "during|%", "peak|%", "U before: mean p95 p99 max|%", "U during: mean p95 p99 max|%"),
+		Columns: report.Heads("", "throttled before|%", "during|%", "peak|%", "U before: mean p95 p99 max|%", "U during: mean p95 p99 max|%"),
 		Notes: []string{
 			"Throttled: share of instances in a window of 5 s. Seed: 10 % on an ordinary day and 25.85 % in the surge without the pool, 1.74 % with it, U below 45 % on all machines.",
 			"How many are throttled on an ordinary day was chosen to be about the seed's; what the surge makes of it was not.",

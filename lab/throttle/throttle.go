@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/commensal-io/commensal/lab/report"
 )
 
 // Options of a run.
@@ -25,11 +27,11 @@ type Options struct {
 
 // Result is a whole run.
 type Result struct {
-	Seed  uint64 `json:"seed"`
-	Quick bool   `json:"quick"`
-	Host  *Host  `json:"host,omitempty"`
-	Twin  *Twin  `json:"twin,omitempty"`
-	Goals []Goal `json:"goals"`
+	Seed  uint64        `json:"seed"`
+	Quick bool          `json:"quick"`
+	Host  *Host         `json:"host,omitempty"`
+	Twin  *Twin         `json:"twin,omitempty"`
+	Goals []report.Goal `json:"goals"`
 }
 
 // Host is what was measured on this machine.
