@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -37,9 +38,7 @@ const prefix = "/commensal-test-"
 var binary string
 
 func TestMain(m *testing.M) {
-	if mode := os.Getenv(workerMode); mode != "" {
-		os.Exit(work(mode))
-	}
+	testchild.Play(map[string]testchild.Role{"work": work})
 	flag.Parse()
 	os.Exit(run(m))
 }

@@ -45,6 +45,7 @@ var rooms = []room{
 	{dir: "engine", pure: true, uses: []string{"model", "policy"}},
 	{dir: "record", uses: []string{"model", "policy", "engine"}},
 	{dir: "kernel", uses: []string{"kernel"}},
+	{dir: "kernel/perf/perftest", uses: []string{"kernel", "internal/testchild"}},
 	{dir: "node", uses: []string{"model", "node"}},
 	{dir: "node/linux", uses: []string{"kernel", "model", "node"}},
 	{dir: "twin/machine", uses: []string{"model"}},
@@ -76,6 +77,7 @@ var rooms = []room{
 	{dir: "scenarios"},
 	{dir: "internal/repository"},
 	{dir: "internal/rigtest"},
+	{dir: "internal/testchild"},
 	{dir: "rig", uses: []string{"rig", "internal/rigtest"}},
 	{dir: "deploy"},
 }

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/bpfcounters"
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
-func TestMain(m *testing.M) { perftest.Main(m, open) }
+func TestMain(m *testing.M) { testchild.Main(m, perftest.Roles(open)) }
 
 // source is a Source with readings that are up to date within a window, as the conformance tests want.
 type source struct{ *bpfcounters.Source }

@@ -1,19 +1,16 @@
 package cgroup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
 )
@@ -26,76 +23,24 @@ import (
 // patience bounds every wait; a healthy kernel needs a small part of it.
 const patience = 30 * time.Second
 
-// taskEnv names the task of a process of a test.
-const taskEnv = "COMMENSAL_CGROUP_TEST_TASK"
-
 func TestMain(m *testing.M) {
-	if task := os.Getenv(taskEnv); task != "" {
-		runTask(task)
-	}
-	os.Exit(m.Run())
+	testchild.Main(m, map[string]testchild.Role{"touch": touch, "delegatee": delegatee, "namespace": insideNamespace})
 }
 
-// runTask does what a test's process is for, until its test is over.
-func runTask(task string) {
-	ready := func() { fmt.Println("ready") }
-	name, arg, _ := strings.Cut(task, " ")
-	go func() { // the test holds the other end of the pipe
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	switch name {
-	case "sleep":
-		ready()
-		time.Sleep(time.Hour)
-	case "spin":
-		ready()
-		for n := 0; ; n++ {
-		}
-	case "burst": // works for arg out of each 100 ms
-		work, err := time.ParseDuration(arg)
-		if err != nil {
-			panic(err)
-		}
-		ready()
-		for {
-			for end := cpuTime() + work; cpuTime() < end; {
-			}
-			time.Sleep(100*time.Millisecond - work)
-		}
-	case "touch": // holds arg MiB of anonymous memory
-		mib, err := strconv.Atoi(arg)
-		if err != nil {
-			panic(err)
-		}
-		mem, err := unix.Mmap(-1, 0, mib<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
-		if err != nil {
-			panic(err)
-		}
-		for i := 0; i < len(mem); i += os.Getpagesize() {
-			mem[i] = 1
-		}
-		ready()
-		time.Sleep(time.Hour)
-	default:
-		if f := checkTasks()[name]; f != nil {
-			if err := f(arg); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		}
+// touch holds so many MiB of anonymous memory.
+func touch(p *testchild.Parent, args []string) error {
+	mib, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
 	}
-	panic("no task " + task)
-}
-
-// cpuTime returns the CPU time of this process.
-func cpuTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
-		panic(err)
+	mem, err := unix.Mmap(-1, 0, mib<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
 	}
-	return time.Duration(ts.Nano())
+	for i := 0; i < len(mem); i += os.Getpagesize() {
+		mem[i] = 1
+	}
+	return p.Stay()
 }
 
 // liveMounts finds the hierarchies; the tests need root.
@@ -190,98 +135,27 @@ func removeGroup(t *testing.T, d Driver, path string) {
 	}
 }
 
-// startTask starts a process with a task (runTask) until kill or the test's end kills it.
-func startTask(t testing.TB, task string) (pid int, kill func()) {
+// startTask starts a process with a role until kill or the test's end kills it.
+func startTask(t testing.TB, role string) (pid int, kill func()) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), taskEnv+"="+task, "GOMAXPROCS=2")
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := false
-	kill = func() {
-		if done {
-			return
-		}
-		done = true
-		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Errorf("kill %d: %v", cmd.Process.Pid, err)
-		}
-		_ = cmd.Wait() // "signal: killed" is what was asked for
-		_ = stdin.Close()
-	}
-	t.Cleanup(kill)
-	line := make([]byte, 16)
-	if n, err := stdout.Read(line); err != nil || string(line[:n]) != "ready\n" {
-		t.Fatalf("task %q said %q, %v", task, line[:n], err)
-	}
-	return cmd.Process.Pid, kill
+	c := testchild.Start(t, role).Await("ready")
+	return c.PID(), c.End
 }
 
 // runInGroup starts a task that is in the group from its first instruction on, and does
 // not wait until it is ready.
-func runInGroup(t *testing.T, d *V2, path, task string) {
+func runInGroup(t *testing.T, d *V2, path, role string) {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	dir, err := os.Open(d.top + path)
-	must(t, err)
-	defer dir.Close()
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), taskEnv+"="+task, "GOMAXPROCS=2")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may be dead already
-		_ = cmd.Wait()
-		_ = stdin.Close()
-	})
+	testchild.StartWith(t, role, testchild.Options{Group: d.top + path})
 }
 
-// runCheck runs one of checkTasks to its end, with what else attr says, in a group if
-// path is not empty; it fails with what the task found.
-func runCheck(t *testing.T, d *V2, path, task string, attr *syscall.SysProcAttr) {
+// runCheck runs a role in a group to its end, with what else attr says. What the role
+// finds wrong it writes to standard error, and fails.
+func runCheck(t *testing.T, d *V2, path, role string, attr syscall.SysProcAttr) {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), taskEnv+"="+task)
-	cmd.SysProcAttr = attr
-	if path != "" {
-		dir, err := os.Open(d.top + path)
-		must(t, err)
-		defer dir.Close()
-		attr.UseCgroupFD, attr.CgroupFD = true, int(dir.Fd())
-	}
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	defer stdin.Close()
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	over := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer over.Stop()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("task %q: %v: %s", task, err, out.String())
-	} else if out.Len() > 0 {
-		t.Log(out.String())
+	c := testchild.StartWith(t, role, testchild.Options{Group: d.top + path, Attr: attr})
+	if said, err := c.Wait(); err != nil {
+		t.Errorf("%q: %v: %s", role, err, said)
 	}
 }
 

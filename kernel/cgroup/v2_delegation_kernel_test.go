@@ -11,17 +11,12 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
 )
 
 const nobody = 65534
-
-// checkTasks are what runCheck runs, in a process of its own. An error is the test's
-// failure.
-func checkTasks() map[string]func(arg string) error {
-	return map[string]func(arg string) error{"delegatee": delegatee, "namespace": insideNamespace}
-}
 
 // TestKernelV2Delegation gives a group to an unprivileged user in the kernel's way, and
 // lets a process of that user find out what is his.
@@ -49,12 +44,13 @@ func TestKernelV2Delegation(t *testing.T) {
 	if rigtest.Inside() {
 		must(t, os.Chmod("/", 0o755)) // an initramfs may let nobody else through
 	}
-	runCheck(t, d, user+"/own", "delegatee "+top, &syscall.SysProcAttr{})
+	runCheck(t, d, user+"/own", "delegatee "+top, syscall.SysProcAttr{})
 	removeGroup(t, d, user+"/own/leaf")
 }
 
 // delegatee runs in top/user/own: it makes leaf below and works there.
-func delegatee(top string) error {
+func delegatee(_ *testchild.Parent, args []string) error {
+	top := args[0]
 	fsys := hostfs.NewRoot("/")
 	m, err := Discover(fsys)
 	if err != nil {
@@ -148,11 +144,9 @@ func TestKernelV2Namespace(t *testing.T) {
 	own := top + "/own"
 	makeGroup(t, d, own)
 	makeGroup(t, d, top+"/outside")
-	attr := func() *syscall.SysProcAttr {
-		return &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | unix.CLONE_NEWCGROUP}
-	}
+	attr := syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | unix.CLONE_NEWCGROUP}
 	_, m := liveMounts(t)
-	runCheck(t, d, own, fmt.Sprintf("namespace %s %s %v", d.top, top, m.NSDelegate), attr())
+	runCheck(t, d, own, fmt.Sprintf("namespace %s %s %v", d.top, top, m.NSDelegate), attr)
 	if !rigtest.Inside() || m.NSDelegate {
 		return
 	}
@@ -163,17 +157,13 @@ func TestKernelV2Namespace(t *testing.T) {
 	if !again.NSDelegate {
 		t.Errorf("remounted with nsdelegate, and Discover says %+v", again)
 	}
-	runCheck(t, d, own, fmt.Sprintf("namespace %s %s true", d.top, top), attr())
+	runCheck(t, d, own, fmt.Sprintf("namespace %s %s true", d.top, top), attr)
 }
 
 // insideNamespace runs in top/own, which is the root of its cgroup namespace, with mounts
 // of its own: first the host's mount is there, then only the namespace's.
-func insideNamespace(arg string) error {
-	var host, top string
-	var delegate bool
-	if _, err := fmt.Sscan(arg, &host, &top, &delegate); err != nil {
-		return err
-	}
+func insideNamespace(_ *testchild.Parent, args []string) error {
+	host, top, delegate := args[0], args[1], args[2] == "true"
 	fsys := hostfs.NewRoot("/")
 	m, err := Discover(fsys)
 	if err != nil || m.Unified != host || m.UnifiedPartial || m.NSDelegate != delegate {

@@ -6,11 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,32 +16,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-const taskEnv = "COMMENSAL_TEST_TASK"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(taskEnv) != "" {
-		burst()
-	}
-	os.Exit(m.Run())
-}
-
-// burst spins for 20 ms of CPU time of each 100 ms until its standard input ends.
-func burst() {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	fmt.Println("ready")
-	for {
-		for end := processCPU() + 20*msec; processCPU() < end; {
-		}
-		time.Sleep(80 * time.Millisecond)
-	}
-}
+func TestMain(m *testing.M) { testchild.Main(m, nil) }
 
 // sim is a kernel with a tick, whose tasks run on known CPUs at known times, and a clock
 // that is late now and then.
@@ -359,7 +337,10 @@ func TestKernelRecord(t *testing.T) {
 	if _, err := Record(context.Background(), root, path, 5*time.Millisecond); !errors.Is(err, ErrIdle) {
 		t.Errorf("an empty cgroup: %v", err)
 	}
-	startBurst(t, d, path)
+	child := testchild.StartWith(t, "burst 20ms", testchild.Options{Env: []string{"GOMAXPROCS=1"}})
+	if err := d.MovePID(path, child.Await("ready").PID()); err != nil {
+		t.Fatal(err)
+	}
 	g, err := d.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -401,33 +382,5 @@ func TestKernelRecord(t *testing.T) {
 	}
 	if _, err := Record(context.Background(), root, path, 2*time.Hour); !errors.Is(err, ErrDuration) {
 		t.Errorf("two hours: %v", err)
-	}
-}
-
-func startBurst(t *testing.T, d cgroup.Driver, path string) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), taskEnv+"=burst", "GOMAXPROCS=1")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-		_ = stdin.Close()
-	})
-	if _, err := stdout.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.MovePID(path, cmd.Process.Pid); err != nil {
-		t.Fatal(err)
 	}
 }

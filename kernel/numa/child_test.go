@@ -1,32 +1,22 @@
 package numa
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
-
-// Tests of moving need processes to move. The test binary starts itself once more, as one
-// that maps memory in a certain way and then waits until its standard input ends.
-
-// childEnv holds the child's instructions, as JSON.
-const childEnv = "COMMENSAL_NUMA_CHILD"
 
 // patience bounds every wait; a healthy kernel needs a small part of it.
 const patience = 60 * time.Second
@@ -59,17 +49,7 @@ type childMap struct {
 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(childEnv); text != "" {
-		if err := runChild(text); err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	if pid, err := strconv.ParseInt(os.Getenv(peekEnv), 10, 32); err == nil {
-		peek(int32(pid))
-		os.Exit(0)
-	}
+	testchild.Play(map[string]testchild.Role{"map": mapMemory, "peek": peek})
 	// Children inherit it: huge pages of their Go heap would be in the way of counting.
 	if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "no huge pages for this process:", err)
@@ -78,16 +58,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func runChild(text string) error {
+// mapMemory is the child whose pages tests move. It begins when it is told its spec: by then
+// it is in its cgroup, of either version.
+func mapMemory(p *testchild.Parent, _ []string) error {
 	var spec childSpec
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+	if err := json.Unmarshal([]byte(p.Line()), &spec); err != nil {
 		return err
-	}
-	// A line says that it may begin: it is in its cgroup by now, of either version.
-	for b := []byte{0}; b[0] != '\n'; {
-		if _, err := os.Stdin.Read(b); err != nil {
-			return err
-		}
 	}
 	if spec.Huge {
 		if err := unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0); err != nil {
@@ -134,8 +110,7 @@ func runChild(text string) error {
 	if spec.Spin {
 		go touch(anon, spec.Node)
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	return p.Stay()
 }
 
 // touch reads and writes memory from the CPUs of a node, without end.
@@ -213,100 +188,30 @@ func spawn(t testing.TB, group string, spec childSpec) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GOGC=off")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	join := startIn(t, cmd, group)
-	if err := startLocal(cmd, !spec.Spin && !spec.Policies); err != nil {
-		t.Fatal(err)
-	}
-	c := &child{pid: int32(cmd.Process.Pid), spec: spec}
-	done := false
-	c.end = func() {
-		if done {
-			return
+	o := testchild.Options{Env: []string{"GOGC=off"}, Group: group}
+	if !spec.Spin && !spec.Policies {
+		o.Before = func() error { // its memory has the policy "local" throughout
+			if _, _, errno := unix.Syscall6(unix.SYS_SET_MEMPOLICY, unix.MPOL_LOCAL, 0, 0, 0, 0, 0); errno != 0 {
+				return fmt.Errorf("set_mempolicy: %w", errno)
+			}
+			return nil
 		}
-		done = true
+	}
+	p := testchild.StartWith(t, "map", o)
+	c := &child{pid: int32(p.PID()), spec: spec}
+	c.end = func() {
 		if c.Forked > 0 {
 			_ = unix.Kill(c.Forked, unix.SIGKILL) // not reaped while its parent lives
+			c.Forked = 0
 		}
-		_ = cmd.Process.Kill() // it may have ended by itself
-		_ = cmd.Wait()         // "signal: killed" is what was asked for
+		p.End()
 	}
 	t.Cleanup(c.end)
-	if err := join(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(in, "go\n"); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("child %+v: %v", spec, err)
-	}
-	if err := json.Unmarshal(line, &c.childMap); err != nil {
+	p.Say("%s", text)
+	if err := json.Unmarshal([]byte(p.Line()), &c.childMap); err != nil {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// startIn makes a command start in a cgroup, so that all of its memory is charged there. On
-// v1 it can only be moved there: the returned function does so, and what the program had
-// by then, some hundred pages, stays charged to the tests'.
-func startIn(t testing.TB, cmd *exec.Cmd, group string) (join func(pid int) error) {
-	t.Helper()
-	none := func(int) error { return nil }
-	if group == "" {
-		return none
-	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(group, &st); err != nil {
-		t.Fatal(err)
-	}
-	if st.Type != unix.CGROUP2_SUPER_MAGIC {
-		return func(pid int) error {
-			return os.WriteFile(group+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0)
-		}
-	}
-	dir, err := os.Open(group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = dir.Close() })
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	return none
-}
-
-// startLocal starts a command whose memory has the policy "local" throughout.
-func startLocal(cmd *exec.Cmd, local bool) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if !local {
-		return cmd.Start()
-	}
-	for _, mode := range []uintptr{unix.MPOL_LOCAL, unix.MPOL_DEFAULT} {
-		if _, _, errno := unix.Syscall6(unix.SYS_SET_MEMPOLICY, mode, 0, 0, 0, 0, 0); errno != 0 {
-			return fmt.Errorf("set_mempolicy: %w", errno)
-		}
-		if mode == unix.MPOL_LOCAL {
-			if err := cmd.Start(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // nodesAt asks where pages of the child are; -1 for one that is in none, with its outcome.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -200,22 +201,19 @@ func checkGone(t *testing.T, root hostfs.FS, pid int32, what string) {
 func TestKernelPermission(t *testing.T) {
 	liveRoot(t)
 	c := spawn(t, "", childSpec{Pages: 10})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", peekEnv, c.pid))
-	out, err := cmd.CombinedOutput()
-	if err != nil || string(out) != "numa_maps: permission\nquery: permission\nmove: permission\nmover: refused, permission\n" {
+	out, err := testchild.Start(t, fmt.Sprint("peek ", c.pid)).Wait()
+	if err != nil || out != "numa_maps: permission\nquery: permission\nmove: permission\nmover: refused, permission\n" {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// peekEnv makes the test binary try to read and move another's process.
-const peekEnv = "COMMENSAL_NUMA_PEEK"
-
-func peek(pid int32) {
+// peek is a child without privileges that tries to read and move another's process.
+func peek(_ *testchild.Parent, args []string) error {
+	id, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	pid := int32(id)
 	root := hostfs.NewRoot("/")
 	m := NewMover(root, Live{}, MoverConfig{})
 	defer m.Close()
@@ -224,8 +222,7 @@ func peek(pid int32) {
 		err = m.Start([]Target{{PID: pid, Shares: []Share{{top.MemoryNodes()[0], 1}}}})
 	}
 	if err != nil {
-		fmt.Println("as root:", err)
-		return
+		return fmt.Errorf("as root: %w", err)
 	}
 	const nobody = 65534
 	for _, drop := range []func() error{
@@ -234,8 +231,7 @@ func peek(pid int32) {
 		func() error { return syscall.Setresuid(nobody, nobody, nobody) },
 	} {
 		if err := drop(); err != nil {
-			fmt.Println("drop privileges:", err)
-			return
+			return fmt.Errorf("drop privileges: %w", err)
 		}
 	}
 	say := func(what string, err error) {
@@ -252,11 +248,11 @@ func peek(pid int32) {
 	_, err = b.Move(pid)
 	say("move: ", err)
 	if _, err := m.Step(context.Background()); err != nil {
-		fmt.Println("mover:", err)
-		return
+		return fmt.Errorf("mover: %w", err)
 	}
 	s := m.Targets()[0]
 	say("mover: "+s.Status.String()+", ", s.Err)
+	return nil
 }
 
 // anonOf reads a group's anonymous memory by node, in bytes, of either version.

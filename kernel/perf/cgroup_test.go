@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
-func TestMain(m *testing.M) { perftest.Main(m, open) }
+func TestMain(m *testing.M) { testchild.Main(m, perftest.Roles(open)) }
 
 // perCgroup is one set of perf events a cgroup, as a source of many.
 type perCgroup struct {

@@ -3,26 +3,20 @@ package probe
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
 
-// Processes that the tests need are this test binary itself, with a task.
-
 const (
-	taskEnv = "COMMENSAL_PROBE_TEST_TASK"
 	// patience bounds every wait; a healthy kernel needs a small part of it.
 	patience = 30 * time.Second
 	// nobody is a user who is not us, and need not be known to the machine.
@@ -30,57 +24,71 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if task := os.Getenv(taskEnv); task != "" {
-		runTask(task)
-	}
-	os.Exit(m.Run())
+	testchild.Main(m, map[string]testchild.Role{
+		"idle":     onceTold(func([]string) error { return nil }),
+		"contend":  onceTold(contend),
+		"file":     onceTold(leaveFile),
+		"remedies": onceTold(tellRemedies),
+		"nobody":   onceTold(func([]string) error { return syscall.Setresuid(nobody, nobody, nobody) }),
+		// In a mount namespace of its own.
+		"resctrl": onceTold(func([]string) error { return resctrl.Mount(resctrl.DefaultPoint, resctrl.MountOptions{}) }),
+	})
 }
 
-// runTask says "ready", waits for a line, does the task, says "done" and stays until its input ends.
-func runTask(task string) {
-	name, arg, _ := strings.Cut(task, " ")
-	die := func(err error) {
-		if err != nil {
-			fmt.Println("error:", err)
-			os.Exit(1)
+// onceTold is the role of a process that waits for a line, does a task, says "done", and
+// stays.
+func onceTold(do func(args []string) error) testchild.Role {
+	return func(p *testchild.Parent, args []string) error {
+		p.Line()
+		if err := do(args); err != nil {
+			return err
 		}
+		p.Say("done")
+		p.Line()
+		return nil
 	}
-	fmt.Println("ready")
-	line := make([]byte, 8)
-	if _, err := os.Stdin.Read(line); err != nil {
-		os.Exit(0)
+}
+
+// begin lets a process do its task, and waits until that is done or, of one that spins,
+// under way.
+func begin(c *testchild.Child) *testchild.Child {
+	c.Say("go")
+	return c.Await("done")
+}
+
+// contend spins on two threads on one CPU: each waits while the other runs.
+func contend([]string) error {
+	for range 2 {
+		go func() {
+			runtime.LockOSThread()
+			var one unix.CPUSet
+			one.Set(firstCPU())
+			if err := unix.SchedSetaffinity(0, &one); err != nil {
+				panic(err)
+			}
+			for n := 0; ; n++ {
+			}
+		}()
 	}
-	switch name {
-	case "sleep":
-	case "spin": // two threads on one CPU: each waits while the other runs
-		for range 2 {
-			go func() {
-				runtime.LockOSThread()
-				var one unix.CPUSet
-				one.Set(firstCPU())
-				die(unix.SchedSetaffinity(0, &one))
-				for n := 0; ; n++ {
-				}
-			}()
-		}
-	case "file": // leaves 8 MiB of clean page cache to its group
-		f, err := os.Create(arg)
-		die(err)
-		_, err = f.Write(make([]byte, 8<<20))
-		die(errors.Join(err, f.Sync()))
-	case "remedies": // as another user finds them, in JSON
-		die(syscall.Setresuid(nobody, nobody, nobody))
-		die(json.NewEncoder(os.Stdout).Encode(Remedies(Run(Options{FS: hostfs.NewRoot("/"), Live: true}))))
-	case "nobody":
-		die(syscall.Setresuid(nobody, nobody, nobody))
-	case "resctrl": // in a mount namespace of its own
-		die(resctrl.Mount(resctrl.DefaultPoint, resctrl.MountOptions{}))
-	default:
-		die(fmt.Errorf("no task %q", task))
+	return nil
+}
+
+// leaveFile leaves 8 MiB of clean page cache to its group.
+func leaveFile(args []string) error {
+	f, err := os.Create(args[0])
+	if err != nil {
+		return err
 	}
-	fmt.Println("done")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	os.Exit(0)
+	_, err = f.Write(make([]byte, 8<<20))
+	return errors.Join(err, f.Sync())
+}
+
+// tellRemedies says, in JSON, what another user finds.
+func tellRemedies([]string) error {
+	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(Remedies(Run(Options{FS: hostfs.NewRoot("/"), Live: true})))
 }
 
 // firstCPU is the first CPU that this process may use.
@@ -94,58 +102,6 @@ func firstCPU() int {
 		cpu++
 	}
 	return cpu
-}
-
-// process is a process of a test.
-type process struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out io.ReadCloser
-}
-
-// start starts a process that waits for begin; the test's end ends it.
-func start(t *testing.T, task string, attr *syscall.SysProcAttr) *process {
-	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	p := &process{cmd: exec.Command(self)}
-	p.cmd.Env = append(os.Environ(), taskEnv+"="+task)
-	p.cmd.Stderr, p.cmd.SysProcAttr = os.Stderr, attr
-	p.in, err = p.cmd.StdinPipe()
-	must(t, err)
-	p.out, err = p.cmd.StdoutPipe()
-	must(t, err)
-	must(t, p.cmd.Start())
-	t.Cleanup(p.end)
-	must(t, p.says("ready"))
-	return p
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
-// says waits for a word.
-func (p *process) says(want string) error {
-	b := make([]byte, 256)
-	n, err := p.out.Read(b)
-	if got := strings.TrimSpace(string(b[:n])); got != want {
-		return fmt.Errorf("task %q said %q (%w), want %q", p.cmd.Env[len(p.cmd.Env)-1], got, err, want)
-	}
-	return nil
-}
-
-// begin lets it do its task, and waits until that is done or, of a spinner, under way.
-func (p *process) begin() error {
-	if _, err := p.in.Write([]byte("go\n")); err != nil {
-		return err
-	}
-	return p.says("done")
-}
-
-// end kills it and waits until it is gone; what has ended already is fine.
-func (p *process) end() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
-	_ = p.in.Close()
 }
 
 // eventually tries until there is no error, or returns the last one.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
@@ -102,13 +103,12 @@ func TestResctrlStates(t *testing.T) {
 		must(t, write(resctrl.DefaultPoint+"/commensal-x/schemata", "MB:0=300\n"))
 	})
 	t.Run("mounted elsewhere", func(t *testing.T) {
-		p := start(t, "resctrl", &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
-		must(t, p.begin())
+		p := begin(testchild.StartWith(t, "resctrl", testchild.Options{Attr: syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}}))
 		want(t, "elsewhere", now(), Resctrl, No, "not in this mount namespace")
 		if err := resctrl.Mount(resctrl.DefaultPoint, resctrl.MountOptions{}); !errors.Is(err, unix.EBUSY) {
 			t.Errorf("mounted a second time: %v, want EBUSY", err)
 		}
-		p.end()
+		p.End()
 		// The namespace goes a moment after its last process.
 		must(t, eventually(func() error {
 			if f := Find(now(), Resctrl); !strings.Contains(f.Why, "supported, not mounted") {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 )
@@ -25,24 +26,18 @@ func tryTaskstats(t *testing.T, _ *cgroup.Mounts) error {
 		return err
 	}
 	defer n.Close() //nolint:errcheck // it was only read from
-	p := start(t, "spin", nil)
-	if err := p.begin(); err != nil {
-		return err
-	}
+	p := begin(testchild.Start(t, "contend"))
 	return grows("delay", func() (uint64, error) {
 		out := make([]taskstats.Stats, 1)
-		err := n.Query([]int32{int32(p.pid())}, out)
+		err := n.Query([]int32{int32(p.PID())}, out)
 		return out[0].DelayNsec, err
 	})
 }
 
 func tryThreadSchedstat(t *testing.T, _ *cgroup.Mounts) error {
-	p := start(t, "spin", nil)
-	if err := p.begin(); err != nil {
-		return err
-	}
+	p := begin(testchild.Start(t, "contend"))
 	return grows("delay", func() (delay uint64, err error) {
-		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid()))
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.PID()))
 		if err != nil || len(files) == 0 {
 			return 0, fmt.Errorf("no schedstat files: %w", err)
 		}
@@ -280,31 +275,21 @@ func tryRealTime(*testing.T, *cgroup.Mounts) error {
 }
 
 // stranger is a process of another user.
-func stranger(t *testing.T) (int, error) {
-	p := start(t, "nobody", nil)
-	return p.pid(), p.begin()
-}
+func stranger(t *testing.T) int { return begin(testchild.Start(t, "nobody")).PID() }
 
 // tryPtrace looks at the memory map of another user's process, and asks for the node of a page of it.
 func tryPtrace(t *testing.T, _ *cgroup.Mounts) error {
-	pid, err := stranger(t)
-	if err != nil {
-		return err
-	}
+	pid := stranger(t)
 	if _, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)); err != nil {
 		return err
 	}
 	page := make([]byte, 1) // of our address space; in theirs there may be nothing, which is no refusal
-	_, err = movePage(pid, page, nil)
+	_, err := movePage(pid, page, nil)
 	return err
 }
 
 func trySignal(t *testing.T, _ *cgroup.Mounts) error {
-	pid, err := stranger(t)
-	if err != nil {
-		return err
-	}
-	return unix.Kill(pid, 0)
+	return unix.Kill(stranger(t), 0)
 }
 
 // tryForeignFile opens for writing what its owner alone may write.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -82,11 +83,10 @@ func TestOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user takes root")
 	}
-	p := start(t, "remedies", nil)
-	_, err := p.in.Write([]byte("go\n"))
-	must(t, err)
+	p := testchild.Start(t, "remedies")
+	p.Say("go")
 	var list []Ability
-	must(t, json.NewDecoder(p.out).Decode(&list))
+	must(t, json.Unmarshal([]byte(p.Line()), &list))
 	if len(list) != len(remedyRecipes) {
 		t.Fatalf("%d remedies", len(list))
 	}
@@ -122,13 +122,13 @@ func ownGroup(t *testing.T, m *cgroup.Mounts, c cgroup.Controller) (dir string, 
 }
 
 // inGroup starts a process in a group and lets it do its task.
-func inGroup(t *testing.T, dir, task string) (*process, error) {
+func inGroup(t *testing.T, dir, task string) (*testchild.Child, error) {
 	t.Helper()
-	p := start(t, task, nil)
-	if err := write(dir+"/cgroup.procs", strconv.Itoa(p.pid())); err != nil {
+	p := testchild.Start(t, task)
+	if err := write(dir+"/cgroup.procs", strconv.Itoa(p.PID())); err != nil {
 		return nil, err
 	}
-	return p, p.begin()
+	return begin(p), nil
 }
 
 // write hands a value to a kernel file, which must be there.
@@ -239,7 +239,7 @@ func tryQuota(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	if _, err := inGroup(t, dir, "spin"); err != nil {
+	if _, err := inGroup(t, dir, "contend"); err != nil {
 		return err
 	}
 	return grows("nr_throttled", func() (uint64, error) { return field(dir+"/cpu.stat", "nr_throttled", " ") })
@@ -288,11 +288,11 @@ func tryCpuset(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	p, err := inGroup(t, dir, "sleep")
+	p, err := inGroup(t, dir, "idle")
 	if err != nil {
 		return err
 	}
-	n, err := field(fmt.Sprintf("/proc/%d/status", p.pid()), "Cpus_allowed_list:", "\t")
+	n, err := field(fmt.Sprintf("/proc/%d/status", p.PID()), "Cpus_allowed_list:", "\t")
 	if err == nil && strconv.FormatUint(n, 10) != cpu {
 		err = fmt.Errorf("runs on %d, wanted on %s", n, cpu)
 	}
@@ -305,7 +305,7 @@ func tryFreezer(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	if _, err := inGroup(t, dir, "spin"); err != nil {
+	if _, err := inGroup(t, dir, "contend"); err != nil {
 		return err
 	}
 	state := func(want string) func() error {
@@ -334,15 +334,15 @@ func tryKill(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	p, err := inGroup(t, dir, "sleep")
+	p, err := inGroup(t, dir, "idle")
 	if err != nil {
 		return err
 	}
 	if err := write(dir+"/cgroup.kill", "1"); err != nil {
 		return err
 	}
-	if state, err := p.cmd.Process.Wait(); err != nil || state.String() != "signal: killed" {
-		return fmt.Errorf("ended as %s, %w", state, err)
+	if said, err := p.Wait(); err == nil || err.Error() != "signal: killed" {
+		return fmt.Errorf("it said %q and ended: %w", said, err)
 	}
 	return nil
 }
@@ -391,7 +391,7 @@ func tryGroupPSI(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	if _, err := inGroup(t, dir, "spin"); err != nil {
+	if _, err := inGroup(t, dir, "contend"); err != nil {
 		return err
 	}
 	return grows("cpu.pressure", func() (uint64, error) { return field(dir+"/cpu.pressure", "some", "total=") })
@@ -406,12 +406,12 @@ func tryGroupPerf(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	p, err := inGroup(t, dir, "spin")
+	p, err := inGroup(t, dir, "contend")
 	if err != nil {
 		return err
 	}
 	var on unix.CPUSet // the CPU that its threads are bound to
-	if err := eventually(func() error { return spinsOn(p.pid(), &on) }); err != nil {
+	if err := eventually(func() error { return spinsOn(p.PID(), &on) }); err != nil {
 		return err
 	}
 	group, err := os.Open(dir)

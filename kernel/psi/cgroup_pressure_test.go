@@ -4,61 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// taskEnv makes this test binary spin instead of testing.
-const taskEnv = "COMMENSAL_PSI_TEST_TASK"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(taskEnv) != "" {
-		go func() { // the test holds the other end
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(0)
-		}()
-		fmt.Println("ready")
-		for n := 0; ; n++ {
-		}
-	}
-	os.Exit(m.Run())
-}
-
-// spinner starts a process that does nothing but run, until the test's end.
-func spinner(t *testing.T) int {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), taskEnv+"=spin", "GOMAXPROCS=2")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait(); _ = stdin.Close() })
-	if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
-		t.Fatal(err)
-	}
-	return cmd.Process.Pid
-}
+func TestMain(m *testing.M) { testchild.Main(m, nil) }
 
 // liveGroup makes a v2 group that the test owns, and returns its directory.
 func liveGroup(t *testing.T, name string) (hostfs.FS, string) {
@@ -107,31 +65,14 @@ func contend(t *testing.T, dir string) {
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		t.Fatal(err)
 	}
-	one := unix.CPUSet{}
-	for cpu := 0; one.Count() == 0; cpu++ {
-		if allowed.IsSet(cpu) {
-			one.Set(cpu)
-		}
+	cpu := 0
+	for !allowed.IsSet(cpu) {
+		cpu++
 	}
 	for range 2 {
-		pid := spinner(t)
-		// First the move, in which kernels before 6.2 forget the CPUs that were asked for.
-		if err := os.WriteFile(dir+"/cgroup.procs", fmt.Append(nil, pid), 0); err != nil {
-			t.Fatal(err)
-		}
-		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, thread := range threads {
-			var tid int
-			if _, err := fmt.Sscan(thread.Name(), &tid); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.SchedSetaffinity(tid, &one); err != nil && !errors.Is(err, unix.ESRCH) {
-				t.Fatal(err)
-			}
-		}
+		c := testchild.Start(t, "spin").Await("ready")
+		c.Move(dir) // first, because kernels before 6.2 forget in it the CPUs that were asked for
+		c.Pin(cpu)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -45,7 +46,7 @@ func TestKernelTriggerFires(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range allowed.Count() + 1 {
-		spinner(t)
+		testchild.Start(t, "spin").Await("ready")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

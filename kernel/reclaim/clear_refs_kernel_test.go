@@ -39,7 +39,7 @@ func TestReferences(t *testing.T) {
 	if n := used.ReferencedBytes - idle.ReferencedBytes; n < 7*mib || n > 14*mib {
 		t.Errorf("8 MiB were used, and %d bytes referenced", n)
 	}
-	w.end()
+	w.End()
 	if _, err := ReadReferences(h.fs, w.pid()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("ReadReferences of a process that has ended: %v, want fs.ErrNotExist", err)
 	}

@@ -254,7 +254,7 @@ func TestDAMONStartFails(t *testing.T) {
 	}
 	w := h.worker(t, h.group(t, "fails"))
 	gone := h.worker(t, h.group(t, "gone"))
-	gone.end()
+	gone.End()
 	claim := Claim{Mark: NewMark(9), Kdamonds: 2}
 	if s, err := d.Start(background(t), claim, quick, []DAMONTarget{{PID: w.pid()}, {PID: gone.pid()}}); err == nil {
 		t.Errorf("Start with a process that is gone = %v", errors.Join(err, s.Close()))
@@ -325,7 +325,7 @@ func TestDAMONAges(t *testing.T) {
 	if _, err := s.Regions(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("Regions, cancelled: %v", err)
 	}
-	wc.end()
+	wc.End()
 	eventually(t, "the kdamond ends with its process", func() bool {
 		_, err := s.Regions(background(t), 1)
 		return errors.Is(err, ErrNotWatching)
@@ -342,7 +342,7 @@ func TestDAMONAges(t *testing.T) {
 }
 
 // refresh makes a session see memory that is new, and keep the ages of what is not.
-func (h host) refresh(t *testing.T, s *DAMONSession, source *DAMONAges, w *worker, group string, before Ages) {
+func (h host) refresh(t *testing.T, s *DAMONSession, source *DAMONAges, w worker, group string, before Ages) {
 	t.Helper()
 	w.do("anon b 16")
 	if err := s.Refresh(background(t), 1); err != nil {

@@ -4,13 +4,11 @@ package reclaim
 // processes, which are this test binary executed again.
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,29 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 const (
-	mib       = 1 << 20
-	workerEnv = "COMMENSAL_RECLAIM_WORKER"
+	mib = 1 << 20
 	// patience bounds waits for what the kernel does in its own time.
 	patience = 20 * time.Second
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(workerEnv) != "" {
-		if err := work(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { testchild.Main(m, map[string]testchild.Role{"worker": work}) }
 
-// work obeys lines on in, and answers each with a line on out:
+// work obeys the lines that it is told, and says "done" after each:
 //
 //	anon NAME MIB       map private memory and write it (half of it compresses away)
 //	spread NAME MIB     anon, on all NUMA nodes by turns
@@ -53,12 +42,11 @@ func TestMain(m *testing.M) {
 //	read PATH           read a file with read(2)
 //	touch NAME [MIB]    write to each page, or read it where it is a file
 //	hot NAME            touch it from now on, without end
-func work(in io.Reader, out io.Writer) error {
+func work(p *testchild.Parent, _ []string) error {
 	maps := make(map[string][]byte)
 	writable := make(map[string]bool)
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for {
+		f := strings.Fields(p.Line())
 		var err error
 		switch f[0] {
 		case "anon":
@@ -90,11 +78,8 @@ func work(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintln(out, "done"); err != nil {
-			return err
-		}
+		p.Say("done")
 	}
-	return lines.Err()
 }
 
 func size(text string) int {
@@ -310,63 +295,23 @@ func (h host) put(t *testing.T, path, name, value string) {
 }
 
 // worker is a process in a group.
-type worker struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Scanner
-	ended bool
-}
+type worker struct{ *testchild.Child }
 
 // worker starts a process in a group; it ends with the test.
-func (h host) worker(t *testing.T, group string) *worker {
+func (h host) worker(t *testing.T, group string) worker {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &worker{t: t, cmd: exec.Command(exe)}
 	// The Go runtime's own memory is noise here.
-	w.cmd.Env = append(os.Environ(), workerEnv+"=1", "GOGC=off")
-	w.cmd.Stderr = os.Stderr
-	if w.in, err = w.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := w.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.out = bufio.NewScanner(out)
-	if err := w.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.end)
-	h.put(t, group, "cgroup.procs", strconv.Itoa(w.cmd.Process.Pid))
+	w := worker{testchild.StartWith(t, "worker", testchild.Options{Env: []string{"GOGC=off"}})}
+	h.put(t, group, "cgroup.procs", strconv.Itoa(w.PID()))
 	return w
 }
 
-func (w *worker) pid() int32 { return int32(w.cmd.Process.Pid) }
+func (w worker) pid() int32 { return int32(w.PID()) }
 
 // do gives an order and waits until it is carried out.
-func (w *worker) do(format string, args ...any) {
-	w.t.Helper()
-	if _, err := fmt.Fprintf(w.in, format+"\n", args...); err != nil {
-		w.t.Fatal(err)
-	}
-	if !w.out.Scan() || w.out.Text() != "done" {
-		w.t.Fatalf("worker did not answer %q: %q, %v", fmt.Sprintf(format, args...), w.out.Text(), w.out.Err())
-	}
-}
-
-// end kills the process and waits for it.
-func (w *worker) end() {
-	if w.ended {
-		return
-	}
-	w.ended = true
-	_ = w.in.Close()
-	_ = w.cmd.Process.Kill()
-	_ = w.cmd.Wait()
+func (w worker) do(format string, args ...any) {
+	w.Say(format, args...)
+	w.Await("done")
 }
 
 // file returns the path of a new file on a disk.

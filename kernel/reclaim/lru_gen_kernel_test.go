@@ -252,7 +252,7 @@ func TestAgesOfAGroupMadeAnew(t *testing.T) {
 	group := h.group(t, "anew")
 	w := h.worker(t, group)
 	w.do("write %s 8", file(t))
-	w.end()
+	w.End()
 	if err := h.rmdir(group); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("Swap = %+v, %v", swap, err)
 	}
 	keep(t, h.m.mount+group+"/memory.stat")
-	w.end()
+	w.End()
 	if err := h.rmdir(group); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func testLimbo(t *testing.T, d *Driver, g Made) {
 	t.Helper()
 	// The first group's RMID may be free already: take it, so that none is.
 	last := ctrlGroup(t, d, "last")
-	pid := spinner(t, d, 1)
+	pid := spinner(t, 1)
 	list := func(dst []int32) ([]int32, error) { return append(dst, pid), nil }
 	must[Moved](t)(d.MoveProcesses(g.Identity, list))
 	mon := must[*Monitor](t)(d.OpenMonitor(g.Name))
@@ -197,7 +197,7 @@ func testInjected(t *testing.T, d *Driver, groups []Made) {
 // long against such stalls, and the bounds wide.
 func testInjectedRate(t *testing.T, d *Driver, fast, usual Made) {
 	t.Helper()
-	threads := threadsOf(t, d, spinner(t, d, 0))
+	threads := threadsOf(t, d, spinner(t, 0))
 	rate := func(g Made) float64 {
 		mon := must[*Monitor](t)(d.OpenMonitor(g.Name))
 		defer mon.Close()

@@ -2,7 +2,7 @@ package resctrl
 
 import "testing"
 
-// Spawn starts the test binary again in a role of childVariable, for tests outside the package.
+// Spawn starts the test binary again in a role of TestMain, for tests outside the package.
 func Spawn(t testing.TB, role string) (pid int32) {
 	t.Helper()
 	pid, _ = spawn(t, role)

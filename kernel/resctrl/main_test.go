@@ -1,12 +1,8 @@
 package resctrl
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strconv"
@@ -17,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -27,88 +24,67 @@ import (
 // patience bounds every wait; a healthy guest needs a small part of it.
 const patience = 30 * time.Second
 
-// childVariable starts the test binary again as another process:
+// TestMain knows the roles of the tests' children:
 //
-//	spin         burn on one thread until stdin closes
-//	churn        start and end threads all the time until stdin closes
-//	lock DIR     hold the exclusive lock on DIR until stdin closes
+//	churn        start and end threads all the time
+//	lock DIR     hold the exclusive lock on DIR
 //	leave        make the group commensal-left, and hold the driver's lock
-//	idle N       N threads more that sleep until stdin closes
-//	grow N       start N threads at once, then one more each 2 ms until stdin closes
-const childVariable = "COMMENSAL_RESCTRL_CHILD"
-
+//	idle N       N threads more that sleep
+//	grow N       start N threads at once, then one more each 2 ms
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childVariable); role != "" {
-		child(role)
-		return
-	}
-	os.Exit(m.Run())
+	testchild.Main(m, map[string]testchild.Role{"churn": churn, "lock": lock, "leave": leave, "idle": idle, "grow": grow})
 }
 
-func child(role string) {
-	what, arg, _ := strings.Cut(role, " ")
-	n, _ := strconv.Atoi(arg)
-	ready := make(chan error, 1)
-	switch what {
-	case "spin":
+func churn(p *testchild.Parent, _ []string) error {
+	newThreads(4)
+	for range 2 {
 		go func() {
-			runtime.LockOSThread()
-			ready <- nil
-			for n := uint64(1); n != 0; n++ { // some centuries
+			for {
+				done := make(chan struct{})
+				go func() {
+					runtime.LockOSThread() // and never unlocked: the thread ends with it
+					time.Sleep(time.Millisecond)
+					close(done)
+				}()
+				<-done
 			}
 		}()
-	case "churn":
-		for range 4 {
-			newThread()
-		}
-		for range 2 {
-			go func() {
-				for {
-					done := make(chan struct{})
-					go func() {
-						runtime.LockOSThread() // and never unlocked: the thread ends with it
-						time.Sleep(time.Millisecond)
-						close(done)
-					}()
-					<-done
-				}
-			}()
-		}
-		ready <- nil
-	case "lock":
-		fd, err := unix.Open(arg, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		if err == nil {
-			err = unix.Flock(fd, unix.LOCK_EX)
-		}
-		ready <- err
-	case "grow":
-		for range n {
-			newThread()
-		}
-		ready <- nil
-		go func() {
-			for range 400 {
-				newThread()
-				time.Sleep(2 * time.Millisecond)
-			}
-		}()
-	case "idle":
-		for range n {
-			newThread()
-		}
-		ready <- nil
-	case "leave":
-		ready <- leave()
-	default:
-		ready <- fmt.Errorf("no role %q", what)
 	}
-	fmt.Println("ready", <-ready)
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	os.Exit(0)
+	return p.Stay()
+}
+
+func lock(p *testchild.Parent, args []string) error {
+	fd, err := unix.Open(args[0], unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX)
+	}
+	if err != nil {
+		return err
+	}
+	return p.Stay()
+}
+
+func idle(p *testchild.Parent, args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	newThreads(n)
+	return p.Stay()
+}
+
+func grow(p *testchild.Parent, args []string) error {
+	go func() {
+		for range 400 {
+			time.Sleep(2 * time.Millisecond)
+			newThreads(1)
+		}
+	}()
+	return idle(p, args)
 }
 
 // leave makes a group with the child itself in it, and goes on holding the lock.
-func leave() error {
+func leave(p *testchild.Parent, _ []string) error {
 	root := hostfs.NewRoot("/")
 	at, err := Discover(root)
 	if err != nil {
@@ -135,75 +111,36 @@ func leave() error {
 		})
 	}()
 	<-held
-	return nil
+	return p.Stay()
 }
 
-// newThread starts a thread that stays.
-func newThread() {
-	started := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		close(started)
-		select {}
-	}()
-	<-started
+// newThreads starts threads that stay.
+func newThreads(n int) {
+	for range n {
+		started := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(started)
+			select {}
+		}()
+		<-started
+	}
 }
 
-// spawn starts a child, waits until it is ready, and ends it with the test.
+// spawn starts a child and waits until it is ready; it ends with the test.
 func spawn(t testing.TB, role string) (pid int32, end func()) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childVariable+"="+role)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := false
-	end = func() {
-		if done {
-			return
-		}
-		done = true
-		_ = stdin.Close()
-		_ = cmd.Process.Kill() // a spinner on the only CPU may not get to see the end of stdin
-		_ = cmd.Wait()
-	}
-	t.Cleanup(end)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil || line != "ready <nil>\n" {
-		t.Fatalf("child %q: %q, %v", role, line, err)
-	}
-	return int32(cmd.Process.Pid), end
+	c := testchild.Start(t, role).Await("ready")
+	return int32(c.PID()), c.End
 }
 
 // spinner spawns a child that burns on one CPU; its idle threads are kept there too,
 // because a guest's CPU that stalls while one of them runs counts as used by it.
-func spinner(t *testing.T, d *Driver, cpu int) (pid int32) {
+func spinner(t *testing.T, cpu int) (pid int32) {
 	t.Helper()
-	pid, _ = spawn(t, "spin")
-	var set unix.CPUSet
-	set.Set(cpu)
-	pinned := 0
-	for threads := threadsOf(t, d, pid); len(threads) > pinned; threads = threadsOf(t, d, pid) {
-		pinned = len(threads)
-		for _, tid := range threads {
-			if err := unix.SchedSetaffinity(int(tid), &set); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return pid
+	c := testchild.Start(t, "spin").Await("ready")
+	c.Pin(cpu)
+	return int32(c.PID())
 }
 
 // mounted mounts resctrl for a test and opens a driver without reserves. Unmounting at the

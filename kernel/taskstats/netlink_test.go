@@ -74,10 +74,8 @@ func TestQueryAgreesWithSchedstat(t *testing.T) {
 func TestThreadThatEndedKeepsItsCounters(t *testing.T) {
 	n := dial(t)
 	rival := start(t, "spin 1", 0)
-	p := start(t, "die 300", 0) // shares CPU 0 with the rival: its burning thread must gather delay
-	if line, err := p.stdout.ReadString('\n'); err != nil || line != "died\n" {
-		t.Fatalf("child said %q, %v", line, err)
-	}
+	p := start(t, "die 300ms", 0) // shares CPU 0 with the rival: its burning thread must gather delay
+	p.Await("died")
 	s := query1(t, n, p.pid)
 	run, delay := sumSchedstat(t, p.pid)
 	t.Logf("after the thread ended: taskstats %+v; living threads: run %d delay %d; rival %+v", s, run, delay, query1(t, n, rival.pid))
@@ -138,7 +136,7 @@ func TestVanishedAndZombie(t *testing.T) {
 	if s := query1(t, n, p.pid); s.Status != OK || s.RunNsec < 100e6 {
 		t.Errorf("zombie of several threads: %+v, want its counters", s)
 	}
-	p.end()
+	p.End()
 	if s := query1(t, n, p.pid); s != (Stats{Status: Gone}) {
 		t.Errorf("reaped: %+v, want Gone", s)
 	}
@@ -271,7 +269,7 @@ func BenchmarkQuery1000(b *testing.B) {
 	n := dial(b)
 	var living []int32
 	for range processes {
-		living = append(living, start(b, "wait", -1).pid)
+		living = append(living, start(b, "sleep", -1).pid)
 	}
 	pids, out := make([]int32, groups), make([]Stats, groups)
 	for i := range pids {

@@ -122,8 +122,8 @@ func TestSchedstatOnThisKernel(t *testing.T) {
 			t.Errorf("taskstats run %d ns is not within schedstat's %d..%d", middle.RunNsec, low.RunNsec, high.RunNsec)
 		}
 	}
-	p.end()
-	rival.end()
+	p.End()
+	rival.End()
 	if status := query1(t, s, p.pid).Status; status != Gone {
 		t.Errorf("reaped: %v, want gone", status)
 	}

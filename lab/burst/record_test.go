@@ -5,51 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputrace"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-const taskEnv = "COMMENSAL_TEST_TASK"
+func TestMain(m *testing.M) { testchild.Main(m, map[string]testchild.Role{"spikes": spikes}) }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(taskEnv) != "" {
-		spikes()
-	}
-	os.Exit(m.Run())
-}
-
-// spikes works a little, and for 80 ms of CPU time in each 700 ms, until its standard input
-// ends.
-func spikes() {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0)
-	}()
-	fmt.Println("ready")
-	work := func(d time.Duration) {
-		var ts unix.Timespec
-		for end := int64(0); end == 0 || ts.Nano() < end; {
-			if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts); err != nil {
-				panic(err)
-			}
-			if end == 0 {
-				end = ts.Nano() + int64(d)
-			}
-		}
-	}
+// spikes works a little, and for 80 ms of CPU time in each 700 ms.
+func spikes(p *testchild.Parent, _ []string) error {
+	p.Say("ready")
 	for {
-		work(80 * time.Millisecond)
+		testchild.Burn(80 * time.Millisecond)
 		for range 50 {
-			work(200 * time.Microsecond)
+			testchild.Burn(200 * time.Microsecond)
 			time.Sleep(12 * time.Millisecond)
 		}
 	}
@@ -85,7 +61,10 @@ func TestRecordedTrace(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	startSpikes(t, d, path)
+	child := testchild.StartWith(t, "spikes", testchild.Options{Env: []string{"GOMAXPROCS=1"}})
+	if err := d.MovePID(path, child.Await("ready").PID()); err != nil {
+		t.Fatal(err)
+	}
 	r, err := cputrace.Record(context.Background(), root, path, 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -113,33 +92,5 @@ func TestRecordedTrace(t *testing.T) {
 	}
 	if res.Trace.Largest < 2 || res.Trace.Seconds < 1.9 {
 		t.Errorf("%+v", *res.Trace)
-	}
-}
-
-func startSpikes(t *testing.T, d cgroup.Driver, path string) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), taskEnv+"=spikes", "GOMAXPROCS=1")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-		_ = stdin.Close()
-	})
-	if _, err := stdout.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.MovePID(path, cmd.Process.Pid); err != nil {
-		t.Fatal(err)
 	}
 }

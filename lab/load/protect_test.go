@@ -1,9 +1,9 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -11,39 +11,36 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/internal/testchild"
 )
 
-// The tests run Protect in a child, because it replaces the program. These tell the child
-// what to do before it.
-const (
-	childEnv       = "COMMENSAL_TEST_PROTECT"
-	childCgroupEnv = "COMMENSAL_TEST_PROTECT_CGROUP"
-)
+// The tests run Protect in a child, because it replaces the program.
+func TestMain(m *testing.M) { testchild.Main(m, map[string]testchild.Role{"protect": protect}) }
 
-// TestProtectChild is no test of its own: it is what the other tests start.
-func TestProtectChild(t *testing.T) {
-	how := os.Getenv(childEnv)
-	if how == "" {
-		t.Skip("only runs as a child of the other tests")
-	}
+// protect is a child that says which protection it got, and which each of its threads has.
+// Its argument is a cgroup to go to before, "powerless", or "plain".
+func protect(p *testchild.Parent, args []string) error {
 	runtime.LockOSThread()
 	if _, again := os.LookupEnv(protectedEnv); !again {
-		if dir := os.Getenv(childCgroupEnv); dir != "" {
-			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-				t.Fatal(err)
+		if filepath.IsAbs(args[0]) {
+			if err := os.WriteFile(filepath.Join(args[0], "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+				return err
 			}
 		}
-		if how == "powerless" {
-			dropSysNice(t)
+		if args[0] == "powerless" {
+			if err := dropSysNice(); err != nil {
+				return err
+			}
 		}
 	}
 	got, err := Protect()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	fmt.Printf("protection=%s\n", got)
+	p.Say("protection=%s", got)
 	_, marked := os.LookupEnv(protectedEnv)
-	fmt.Printf("marked=%v\n", marked)
+	p.Say("marked=%v", marked)
 	for range 8 { // more threads than the runtime has by now
 		done := make(chan bool)
 		go func() { runtime.LockOSThread(); done <- true; select {} }()
@@ -51,51 +48,42 @@ func TestProtectChild(t *testing.T) {
 	}
 	tids, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, tid := range tids {
 		n, err := strconv.Atoi(tid.Name())
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		a, err := unix.SchedGetAttr(n, 0)
 		if err != nil {
 			continue // ended meanwhile
 		}
-		fmt.Printf("thread=%d %d %d\n", a.Policy, a.Priority, a.Nice)
+		p.Say("thread=%d %d %d", a.Policy, a.Priority, a.Nice)
 	}
+	return nil
 }
 
 // dropSysNice takes the capability from the calling thread.
-func dropSysNice(t *testing.T) {
-	t.Helper()
+func dropSysNice() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	data[0].Effective &^= 1 << unix.CAP_SYS_NICE
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		t.Fatal(err)
-	}
-	// Without the capability the limit decides.
-	if err := unix.Setrlimit(unix.RLIMIT_NICE, &unix.Rlimit{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_RTPRIO, &unix.Rlimit{}); err != nil {
-		t.Fatal(err)
-	}
+	// Without the capability the limits decide.
+	return errors.Join(unix.Capset(&header, &data[0]),
+		unix.Setrlimit(unix.RLIMIT_NICE, &unix.Rlimit{}), unix.Setrlimit(unix.RLIMIT_RTPRIO, &unix.Rlimit{}))
 }
 
-func runProtectChild(t *testing.T, env ...string) (protection string, threads []string) {
+func runProtectChild(t *testing.T, how string) (protection string, threads []string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestProtectChild$", "-test.v")
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
+	out, err := testchild.Start(t, "protect "+how).Wait()
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		line = strings.TrimSpace(line)
 		if v, ok := strings.CutPrefix(line, "protection="); ok {
 			protection = v
@@ -134,7 +122,7 @@ func needRoot(t *testing.T) {
 
 func TestProtectAtBest(t *testing.T) {
 	needRoot(t)
-	protection, threads := runProtectChild(t, childEnv+"=1")
+	protection, threads := runProtectChild(t, "plain")
 	t.Log(protection)
 	switch {
 	case protection == "SCHED_FIFO 10":
@@ -162,7 +150,7 @@ func TestProtectInCgroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	protection, threads := runProtectChild(t, childEnv+"=1", childCgroupEnv+"="+dir)
+	protection, threads := runProtectChild(t, dir)
 	t.Log(protection)
 	if !strings.HasPrefix(protection, "nice -20 (SCHED_FIFO refused: ") || !strings.Contains(protection, filepath.Base(dir)) {
 		t.Errorf("got %q", protection)
@@ -172,7 +160,7 @@ func TestProtectInCgroup(t *testing.T) {
 
 func TestProtectRefused(t *testing.T) {
 	needRoot(t)
-	protection, threads := runProtectChild(t, childEnv+"=powerless")
+	protection, threads := runProtectChild(t, "powerless")
 	t.Log(protection)
 	if !strings.HasPrefix(protection, "none: SCHED_FIFO refused: ") || !strings.Contains(protection, "nice -20 refused: ") {
 		t.Errorf("got %q", protection)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
@@ -18,10 +19,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	if os.Getenv(otherStage) != "" {
-		other()
-	}
-	os.Exit(m.Run())
+	testchild.Main(m, map[string]testchild.Role{"other": other})
 }
 
 func open(t *testing.T, log io.Writer) *Stage {

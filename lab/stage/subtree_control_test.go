@@ -1,38 +1,26 @@
 package stage
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// otherStage is the environment variable that makes this binary a stage of its own, which
-// ends when its standard input does.
-const otherStage = "COMMENSAL_TEST_STAGE"
-
-func other() {
+// other is a child that is a stage of its own until it is told to close it.
+func other(p *testchild.Parent, _ []string) error {
 	s, err := Open(os.Stdout)
-	if err == nil {
-		fmt.Println("open")
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		err = s.Close()
-	}
 	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
+		return err
 	}
-	fmt.Println("closed")
-	os.Exit(0)
+	p.Say("open")
+	p.Line()
+	return s.Close()
 }
 
 // root is the root group of the rig's guest.
@@ -81,30 +69,13 @@ func (r *root) is(when string, on, noted bool) {
 }
 
 // start starts another stage and waits until it is open.
-func (r *root) start() (cmd *exec.Cmd, end io.Closer) {
+func (r *root) start() *testchild.Child {
 	r.t.Helper()
-	cmd = exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), otherStage+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		r.t.Fatal(err)
+	c := testchild.Start(r.t, "other")
+	for line := c.Line(); line != "open"; line = c.Line() {
+		r.t.Log(line)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if lines.Text() == "open" {
-			return cmd, in
-		}
-		r.t.Log(lines.Text())
-	}
-	r.t.Fatal("another stage does not open")
-	return nil, nil
+	return c
 }
 
 // TestControllerIsPutBack: where the root group does not hand the cpu controller down, as
@@ -131,24 +102,18 @@ func TestControllerIsPutBack(t *testing.T) {
 	r.is("closed", false, false)
 
 	s = open(t, &log)
-	cmd, end := r.start()
+	c := r.start()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.is("one of two closed", true, true)
-	if err := end.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
+	c.Say("close")
+	if said, err := c.Wait(); err != nil {
+		t.Fatalf("%s: %v", said, err)
 	}
 	r.is("both closed", false, false)
 
-	cmd, _ = r.start()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	r.start().End()
 	r.is("crashed", true, true)
 	if err := open(t, &log).Close(); err != nil {
 		t.Fatal(err)

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -26,34 +26,24 @@ import (
 	"github.com/commensal-io/commensal/node/match"
 )
 
-// roleVariable names what this binary is started again for.
-const roleVariable = "COMMENSAL_NODE_ROLE"
-
 // TestMain lets this binary play the tasks, too.
 func TestMain(m *testing.M) {
-	switch os.Getenv(roleVariable) {
-	case "forks":
-		forks()
-	case "leaf":
+	roles := perftest.Roles(nil)
+	roles["forks"] = forks
+	roles["leaf"] = func(*testchild.Parent, []string) error {
 		time.Sleep(5 * time.Millisecond)
-	default:
-		perftest.Main(m, nil)
+		return nil
 	}
+	testchild.Main(m, roles)
 }
 
 // forks starts one process after the other, a few at a time, until it is killed, and half a
 // minute at most. They end with it.
-func forks() {
+func forks(*testchild.Parent, []string) error {
 	runtime.LockOSThread()
-	self, err := os.Executable()
-	if err != nil {
-		panic(err)
-	}
 	var alive []*exec.Cmd
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		c := exec.Command(self)
-		c.Env = append(os.Environ(), roleVariable+"=leaf", "GOMAXPROCS=1")
-		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		c := testchild.Command("leaf")
 		if c.Start() != nil {
 			continue
 		}
@@ -62,6 +52,7 @@ func forks() {
 			alive = alive[1:]
 		}
 	}
+	return nil
 }
 
 // boot is what the tests' journals name; Restore is given the same.
@@ -131,9 +122,9 @@ func (b *bed) rmdir(path string) {
 }
 
 // spin starts a spinner in a group.
-func (b *bed) spin(path string) *perftest.Child {
+func (b *bed) spin(path string) *testchild.Child {
 	b.t.Helper()
-	c := perftest.Start(b.t, "spin")
+	c := testchild.Start(b.t, "spin")
 	if err := b.cg.MovePID(path, c.PID()); err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/perf/perftest"
@@ -106,8 +107,8 @@ func TestCountersInTurns(t *testing.T) {
 	if shared.Outcome != model.OK || shared.V < 0.85*alone.V || shared.V > 1.15*alone.V {
 		t.Errorf("CPI %+v in turns with others, %+v alone", shared, alone)
 	}
-	holder := perftest.Start(t, "hold")
-	t.Log(holder.Line(t))
+	holder := testchild.Start(t, "hold")
+	t.Log(holder.Line())
 	held := window()
 	if held.Signals[model.SourceCPI].Outcome != model.Unavailable || held.MPKI.Outcome != model.Unavailable || held.SlowdownRaw.Outcome != model.OK {
 		t.Errorf("all counters are held: %+v; want no CPI, and the other signals", held)
@@ -156,7 +157,7 @@ func TestCPUsComeAndGo(t *testing.T) {
 	// All of the work is on one CPU: were it not counted, there would be nothing.
 	window("offline from the start", work)
 	plug("1")
-	child.Pin(t, cpu)
+	child.Pin(cpu)
 	window("a CPU that is new", work)
 	if !slices.Contains(b.h.tasks[0].perf.cpus, cpu) {
 		t.Errorf("counted on CPUs %v", b.h.tasks[0].perf.cpus)
@@ -173,7 +174,7 @@ func TestCPUsComeAndGo(t *testing.T) {
 	}
 	window("away", work)
 	plug("1")
-	child.Pin(t, cpu)
+	child.Pin(cpu)
 	window("back", work)
 	if why := b.lacks(path, LackCounters); why != "" || strings.Contains(b.logs.String(), "no hardware counters") {
 		t.Errorf("lacks %q; log:\n%s", why, b.logs.String())

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/perf/perftest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 )
@@ -346,7 +346,7 @@ func TestPlaceWhileForking(t *testing.T) {
 	task := b.mkdir("be-1")
 	b.open(false)
 	b.observe(0)
-	child := perftest.Start(t, "spin", roleVariable+"=forks")
+	child := testchild.Start(t, "forks")
 	if err := b.cg.MovePID(task, child.PID()); err != nil {
 		t.Fatal(err)
 	}

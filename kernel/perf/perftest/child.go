@@ -4,66 +4,40 @@
 package perftest
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/internal/testchild"
 )
 
-// The test binary is started again with this variable set, as a child with the task it names.
-const childVariable = "COMMENSAL_PERF_CHILD"
-
-// Main runs the tests, or what a child was started for; open is the source that is tested. For TestMain.
-func Main(m *testing.M, open Open) {
-	switch kind := os.Getenv(childVariable); kind {
-	case "":
-		os.Exit(m.Run())
-	case "spin":
-		spin()
-	case "roam":
-		roam()
-	case "hold":
-		hold()
-	case "limit":
-		limit(open)
-	case "ping", "pong":
-		bat(kind == "ping")
-	case "count":
-		count(open)
-	default:
-		fmt.Fprintln(os.Stderr, "unknown kind of child:", kind)
-		os.Exit(2)
-	}
-}
-
-// spin burns one CPU until it is killed.
-func spin() {
-	runtime.LockOSThread()
-	fmt.Println("ready")
-	for spun := uint64(0); ; spun++ {
-		runtime.KeepAlive(spun)
+// Roles are those of the tests' children, for TestMain; open is the source that is tested.
+func Roles(open Open) map[string]testchild.Role {
+	return map[string]testchild.Role{
+		"roam":  roam,
+		"hold":  hold,
+		"ping":  ping,
+		"pong":  pong,
+		"limit": func(_ *testchild.Parent, args []string) error { limit(open, args[0]); return nil },
+		"count": func(p *testchild.Parent, args []string) error { count(open, args[0]); return p.Stay() },
 	}
 }
 
 // roam burns, and moves from CPU to CPU every millisecond or so of its own time.
-func roam() {
+func roam(p *testchild.Parent, _ []string) error {
 	runtime.LockOSThread()
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		panic(err)
+		return err
 	}
-	fmt.Println("ready")
+	p.Say("ready")
 	for {
 		for cpu := range 4096 {
 			if !all.IsSet(cpu) {
@@ -79,119 +53,18 @@ func roam() {
 	}
 }
 
-// Child is a process of the test's own.
-type Child struct {
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
-}
-
-// Start starts a child of the kind. It ends with the test at the latest.
-func Start(t testing.TB, kind string, env ...string) *Child {
-	t.Helper()
-	runtime.LockOSThread() // Pdeathsig fires when the thread that forked ends
-	t.Cleanup(runtime.UnlockOSThread)
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &Child{cmd: exec.Command(exe)}
-	c.cmd.Env = append(append(os.Environ(), childVariable+"="+kind), env...)
-	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.stdout = bufio.NewReader(out)
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.End)
-	return c
-}
-
 // Spin starts a spinner inside the cgroup.
-func Spin(t testing.TB, dir string) *Child {
+func Spin(t testing.TB, dir string) *testchild.Child {
 	t.Helper()
 	return burner(t, dir, "spin")
 }
 
-// Roam starts a spinner inside the cgroup that moves from CPU to CPU.
-func Roam(t testing.TB, dir string) *Child {
-	t.Helper()
-	return burner(t, dir, "roam")
-}
-
 // burner starts a child and waits until it really burns.
-func burner(t testing.TB, dir, kind string) *Child {
+func burner(t testing.TB, dir, role string) *testchild.Child {
 	t.Helper()
-	c := Start(t, kind)
-	c.Move(t, dir)
-	if line := c.Line(t); line != "ready" {
-		t.Fatalf("child says %q", line)
-	}
-	return c
-}
-
-// Move moves the child into a cgroup.
-func (c *Child) Move(t testing.TB, dir string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(c.PID())), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Pin moves all threads of the child to a CPU.
-func (c *Child) Pin(t testing.TB, cpu int) {
-	t.Helper()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set unix.CPUSet
-	set.Set(cpu)
-	for _, thread := range threads {
-		tid, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
-			t.Fatal(err)
-		}
-	}
-}
-
-// PID returns the child's process id.
-func (c *Child) PID() int { return c.cmd.Process.Pid }
-
-// Line reads one line that the child says.
-func (c *Child) Line(t testing.TB) string {
-	t.Helper()
-	line, err := c.stdout.ReadString('\n')
-	if err != nil {
-		t.Fatalf("child says %q: %v", line, err)
-	}
-	return strings.TrimSpace(line)
-}
-
-// Say writes one line to the child.
-func (c *Child) Say(t testing.TB, line string) {
-	t.Helper()
-	if _, err := io.WriteString(c.stdin, line+"\n"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// End kills the child and waits for it.
-func (c *Child) End() {
-	if c.cmd.ProcessState == nil {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait()
-	}
+	c := testchild.Start(t, role)
+	c.Move(dir)
+	return c.Await("ready")
 }
 
 // Unified finds where cgroup2 is mounted.

@@ -231,7 +231,7 @@ func testNeighbours(t *testing.T, open Open) {
 	for i, dir := range dirs {
 		tasks = append(tasks, Added(t, s, dir))
 		for range i + 1 { // one spinner here, two there: the second has twice the time
-			Spin(t, dir).Pin(t, cpu)
+			Spin(t, dir).Pin(cpu)
 		}
 	}
 	second := span{inside: UsageNsec(t, dirs[1]), around: UsageNsec(t, dirs[1])}
@@ -254,7 +254,7 @@ func testRoaming(t *testing.T, open Open) {
 	dir := Cgroup(t, "roam")
 	s := open.Opened(t, Software)
 	task := Added(t, s, dir)
-	Roam(t, dir)
+	burner(t, dir, "roam")
 	before := make([]perf.Count, 4)
 	for range 2 { // what is switched off has to start again
 		used, got := window(t, s, dir, 200*time.Millisecond), Counts(t, task, 4)
@@ -275,7 +275,7 @@ func testMoving(t *testing.T, open Open) {
 	Must(t, s.Start())
 	started := UsageNsec(t, from)
 	Burn(t, from, 200*time.Millisecond)
-	spinner.Move(t, to)
+	spinner.Move(to)
 	Burn(t, to, 200*time.Millisecond)
 	used := span{inside: UsageNsec(t, from) + UsageNsec(t, to) - started}
 	Must(t, s.Stop())

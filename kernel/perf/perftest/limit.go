@@ -11,16 +11,15 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/perf"
 )
-
-const limitVariable = "COMMENSAL_PERF_LIMIT_DIR"
 
 // testLimit gives a child some descriptors more at a time until a source can be opened.
 func testLimit(t *testing.T, open Open) {
 	dir := Cgroup(t, "limit")
-	child := Start(t, "limit", limitVariable+"="+dir)
-	line := child.Line(t)
+	child := testchild.Start(t, "limit "+dir)
+	line := child.Line()
 	t.Log(line)
 	if strings.Contains(line, perf.ErrPermission.Error()) || strings.Contains(line, perf.ErrNotSupported.Error()) {
 		t.Skip("not counted here")
@@ -32,8 +31,8 @@ func testLimit(t *testing.T, open Open) {
 }
 
 // limit is the child of testLimit: the limit is its own.
-func limit(open Open) {
-	fd, err := unix.Open(os.Getenv(limitVariable), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func limit(open Open, dir string) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -97,8 +96,8 @@ func counting(open Open, cpus []int, fd int) (Source, error) {
 func testKilled(t *testing.T, open Open) {
 	dir := Cgroup(t, "killed")
 	before := Programs(t)
-	child := Start(t, "count", limitVariable+"="+dir)
-	line := child.Line(t)
+	child := testchild.Start(t, "count "+dir)
+	line := child.Line()
 	if strings.Contains(line, perf.ErrPermission.Error()) || strings.Contains(line, perf.ErrNotSupported.Error()) {
 		t.Skip(line)
 	}
@@ -116,8 +115,8 @@ func testKilled(t *testing.T, open Open) {
 }
 
 // count is the child of testKilled.
-func count(open Open) {
-	fd, err := unix.Open(os.Getenv(limitVariable), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func count(open Open, dir string) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_, err = counting(open, []int{0}, fd)
 	}
@@ -126,7 +125,6 @@ func count(open Open) {
 		return
 	}
 	fmt.Println("counts")
-	time.Sleep(time.Minute)
 }
 
 // Programs counts the BPF programs of this project that the kernel has loaded.

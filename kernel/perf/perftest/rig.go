@@ -1,7 +1,6 @@
 package perftest
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/perf"
 )
 
@@ -89,7 +89,7 @@ func testTurns(t *testing.T, open Open) {
 
 // hold is the child that takes every counter of every CPU, pinned, until it is ended: what a profiler left
 // running does.
-func hold() {
+func hold(p *testchild.Parent, _ []string) error {
 	held := 0
 	for cpu := range 4096 {
 		if _, err := os.Stat(fmt.Sprintf("/sys/devices/system/cpu/cpu%d", cpu)); err != nil {
@@ -104,8 +104,7 @@ func hold() {
 			attr.Size = uint32(unsafe.Sizeof(attr))
 			fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 			if err != nil {
-				fmt.Println("cannot hold:", err)
-				return
+				return fmt.Errorf("cannot hold: %w", err)
 			}
 			if n, err := unix.Read(fd, make([]byte, 8)); err != nil || n == 0 { // in error: none is left
 				_ = unix.Close(fd)
@@ -114,8 +113,9 @@ func hold() {
 			held++
 		}
 	}
-	fmt.Println("held", held)
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+	p.Say("held %d", held)
+	p.Line()
+	return nil
 }
 
 func testHeld(t *testing.T, open Open) {
@@ -131,8 +131,8 @@ func testHeld(t *testing.T, open Open) {
 	if before[0].Status != perf.OK || before[0].Raw == 0 {
 		t.Fatalf("free counters: %+v", before[0])
 	}
-	holder := Start(t, "hold")
-	t.Log(holder.Line(t))
+	holder := testchild.Start(t, "hold")
+	t.Log(holder.Line())
 	held := turn()
 	t.Logf("held: %+v", held[0])
 	if held[0].Status != perf.Unavailable || held[0].EstimateRaw != before[0].EstimateRaw || held[0].EnabledNsec == before[0].EnabledNsec {
@@ -178,7 +178,7 @@ func testHotplug(t *testing.T, open Open) {
 	s := open.Opened(t, events)
 	task := Added(t, s, dir)
 	spinner := Spin(t, dir)
-	spinner.Pin(t, cpu)
+	spinner.Pin(cpu)
 	clock := func(what string) uint64 {
 		out := Counts(t, task, 3)
 		t.Logf("%s: cycles %+v, task-clock %d ms of %d ms", what, out[0], out[2].Raw/1e6, UsageNsec(t, dir)/1e6)
@@ -193,7 +193,7 @@ func testHotplug(t *testing.T, open Open) {
 		t.Errorf("task-clock %d ns of %+v: what was counted before the CPU went, or after, is missing", off, used)
 	}
 	plug(t, cpu, "1")
-	spinner.Pin(t, cpu)
+	spinner.Pin(cpu)
 	back := clock("back online")
 	used = window(t, s, dir, 200*time.Millisecond)
 	if again := clock("counted again") - back; !used.holds(again) {
@@ -208,7 +208,7 @@ func testHotplug(t *testing.T, open Open) {
 	other, err := later.Add(Dir(t, dir))
 	Must(t, err)
 	plug(t, cpu, "1")
-	spinner.Pin(t, cpu)
+	spinner.Pin(cpu)
 	used = window(t, later, dir, 100*time.Millisecond)
 	if got := Counts(t, other, 3)[0]; got.Status != perf.OK || !used.holds(got.Raw) {
 		t.Errorf("opened while it was offline: task-clock %+v of %+v", got, used)
