@@ -135,11 +135,7 @@ microbench: ## Run the Go benchmarks of PKG (./...)
 install: ## Install binary, unit, example configuration and group (PREFIX, DESTDIR)
 	@[ -x bin/commensal ] || $(MAKE) build
 	install -D -m 755 bin/commensal '$(DESTDIR)$(PREFIX)/bin/commensal'
-	if [ -e '$(DESTDIR)$(CONFDIR)/config.yaml' ]; then
-		echo "kept $(DESTDIR)$(CONFDIR)/config.yaml"
-	else
-		install -D -m 644 deploy/config.yaml '$(DESTDIR)$(CONFDIR)/config.yaml'
-	fi
+	install -D -m 644 deploy/config.yaml '$(DESTDIR)$(CONFDIR)/config.example.yaml'
 	if [ -n '$(DESTDIR)' ] || [ -d '$(UNITDIR)' ]; then
 		install -d '$(DESTDIR)$(UNITDIR)'
 		sed 's#/usr/local/bin/#$(PREFIX)/bin/#' deploy/commensal.service >'$(DESTDIR)$(UNITDIR)/commensal.service'
@@ -149,7 +145,11 @@ install: ## Install binary, unit, example configuration and group (PREFIX, DESTD
 	getent group commensal >/dev/null || groupadd --system commensal
 	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 	echo "installed $(PREFIX)/bin/commensal; next:"
-	echo "  edit $(CONFDIR)/config.yaml (mode: observe changes nothing on the machine)"
+	if [ -e '$(CONFDIR)/config.yaml' ]; then
+		echo "  $(PREFIX)/bin/commensal config check $(CONFDIR)/config.yaml (it was there, and was kept)"
+	else
+		echo "  $(PREFIX)/bin/commensal init (looks at this host, writes $(CONFDIR)/config.yaml, which only observes)"
+	fi
 	echo "  systemctl enable --now commensal, or $(PREFIX)/bin/commensal agent"
 
 # The binary goes last, and only once the kernel has back what it was found with.

@@ -118,10 +118,27 @@ func (a *Agent) status() *Status {
 			st.Specs = append(st.Specs, sp)
 		}
 	}
+	if why := a.cfg.NoSpec(withoutSpec(s)); why != "" {
+		st.Warnings = append(st.Warnings, why)
+	}
 	for i := range s.Ledger.Knobs {
 		st.Held = append(st.Held, a.held(&s.Ledger.Knobs[i]))
 	}
 	return st
+}
+
+// withoutSpec counts the tasks of each job that has no spec.
+func withoutSpec(s *engine.State) map[string]int {
+	jobs := map[string]int{}
+	for i := range s.Tasks.Tasks {
+		jobs[s.Tasks.Tasks[i].Job]++
+	}
+	for i := range s.Specs.Entries {
+		if e := &s.Specs.Entries[i]; e.Spec != nil {
+			delete(jobs, e.Key.Job)
+		}
+	}
+	return jobs
 }
 
 // briefIncidents is how many incidents a brief status has.

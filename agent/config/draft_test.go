@@ -179,3 +179,32 @@ func FuzzDraft(f *testing.F) {
 		}
 	})
 }
+
+// TestNoSpec: said of protected jobs with too few tasks, and of nobody else.
+func TestNoSpec(t *testing.T) {
+	const rules = `tasks:
+  - {match: "/web/*", job: web, class: LC}
+  - {match: "/db/*", job: db, class: LC}
+  - {match: "/batch/*", job: batch, class: BE}
+  - {match: "/kept/*", job: kept, class: BE, eligible: true}
+`
+	for _, c := range []struct {
+		head  string
+		tasks map[string]int
+		want  string
+	}{
+		{"", map[string]int{"web": 1, "db": 5, "batch": 1, "kept": 2}, "kept (2), web (1); cpi2.min_tasks asks for 5, as profile cpi2 has it"},
+		{"profile: single-node\n", map[string]int{"web": 1}, ""},
+		{"profile: single-node\ncpi2: {min_tasks: 2}\n", map[string]int{"web": 1, "db": 2}, "web (1); cpi2.min_tasks asks for 2"},
+		{"", map[string]int{"web": 0, "batch": 3}, ""},
+		{"", nil, ""},
+	} {
+		cfg, err := Parse("f.yaml", []byte(c.head+rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.NoSpec(c.tasks); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%q, %v: %q, want %q", c.head, c.tasks, got, c.want)
+		}
+	}
+}

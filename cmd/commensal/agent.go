@@ -20,7 +20,7 @@ import (
 	"github.com/commensal-io/commensal/node"
 )
 
-// defaultConfig is where `make install` puts the configuration.
+// defaultConfig is where the unit expects the configuration, and `commensal init` puts it.
 const defaultConfig = "/etc/commensal/config.yaml"
 
 func configFlag(cmd *cobra.Command, path *string) {
@@ -29,6 +29,9 @@ func configFlag(cmd *cobra.Command, path *string) {
 
 func load(path string) (*config.Config, error) {
 	c, err := config.Load(path)
+	if path == defaultConfig && errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%w; `commensal init` writes one", err)
+	}
 	return c, cli.Fail(cli.CodeBadInput, err)
 }
 

@@ -18,9 +18,24 @@ import (
 
 // diagnosis is what doctor prints.
 type diagnosis struct {
-	Findings []probe.Finding `json:"findings"`
-	Signals  []probe.Ability `json:"signals"`
-	Remedies []probe.Ability `json:"remedies"`
+	Findings  []probe.Finding `json:"findings"`
+	Signals   []ability       `json:"signals"`
+	Remedies  []ability       `json:"remedies"`
+	Prospects *prospects      `json:"prospects,omitempty"` // of this host, not of a captured tree
+}
+
+// ability is what this machine has of a signal or a remedy, and who makes use of it.
+type ability struct {
+	probe.Ability
+	UsedBy string // a policy; "": not built yet
+}
+
+func abilities(list []probe.Ability) []ability {
+	out := make([]ability, len(list))
+	for i, a := range list {
+		out[i] = ability{a, usedBy[a.Name]}
+	}
+	return out
 }
 
 const doctorLong = `What this machine has, which signals of distress and which remedies that gives, why
@@ -31,24 +46,33 @@ whether they count. An answer is yes, no, "owned by another" (it is there, and s
 else uses it) or "could not tell". What it says is of the process that asks: run it as
 the agent runs, as root.
 
-The last table is the summary: what this machine can have, and what it would take to have
-the rest. A remedy in it is one that the kernel offers us; which of them the agent uses is
-a matter of its configuration.`
+What it prints is the summary: what this machine has of what this version uses, what would give
+the rest, which signals and remedies no policy uses yet, and what to do next. --all prints every
+finding with its evidence, and why each signal and remedy is there or is not.`
 
 func doctorCommand(p *cli.Printer) *cobra.Command {
-	var root, capture string
+	var root, capture, path string
+	var all bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "What this machine has, which signals and remedies that gives, and why not the others", Args: cobra.NoArgs,
 		Long: doctorLong,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings, err := diagnose(root, capture)
 			if err != nil {
 				return err
 			}
-			d := diagnosis{Findings: findings, Signals: probe.Signals(findings), Remedies: probe.Remedies(findings)}
-			return p.Print(d, func(w io.Writer) error { return printDiagnosis(w, &d) })
+			d := diagnosis{Findings: findings, Signals: abilities(probe.Signals(findings)), Remedies: abilities(probe.Remedies(findings))}
+			if root == "/" {
+				d.Prospects = prospect(cmd.Context(), path)
+			}
+			if all {
+				return p.Print(d, func(w io.Writer) error { return printDiagnosis(w, &d) })
+			}
+			return p.Print(d, func(w io.Writer) error { return printShort(w, &d) })
 		},
 	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&all, "all", false, "print every finding, and why each signal and remedy is there or is not")
 	cmd.Flags().StringVar(&root, "root", "/", "a captured tree to look at instead of this machine")
 	cmd.Flags().StringVar(&capture, "capture", "", "an empty folder, for a copy of what is looked at (for a report; --root reads it)")
 	return cmd
@@ -89,34 +113,25 @@ func printDiagnosis(w io.Writer, d *diagnosis) error {
 		return err
 	}
 	kinds := []struct {
-		title, name string
-		list        []probe.Ability
-	}{{"SIGNALS", "signal", d.Signals}, {"REMEDIES, mildest first", "remedy", d.Remedies}}
+		title string
+		list  []ability
+	}{{"SIGNALS", d.Signals}, {"REMEDIES, mildest first", d.Remedies}}
 	for _, kind := range kinds {
 		fmt.Fprintf(w, "\n%s\n", kind.title)
 		tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, a := range kind.list {
-			fmt.Fprintf(tw, "  %s\t%s\t%s\n", yesNo(a.Available), a.Name, a.Because)
+			because := a.Because
+			if a.UsedBy == "" {
+				because = "(not built yet: no policy uses it) " + because
+			}
+			fmt.Fprintf(tw, "  %s\t%s\t%s\n", yesNo(a.Available), a.Name, because)
 		}
 		if err := tw.Flush(); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(w, "\nIN SHORT")
-	tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, kind := range kinds {
-		for _, a := range kind.list {
-			line := fmt.Sprintf("  %s\t%s\t%s", kind.name, a.Name, yesNo(a.Available))
-			switch {
-			case a.Wants != "":
-				line += "   wants " + a.Wants
-			case a.Limit != "":
-				line += "  " + a.Limit
-			}
-			fmt.Fprintln(tw, line)
-		}
-	}
-	return tw.Flush()
+	fmt.Fprintln(w)
+	return printShort(w, d)
 }
 
 func yesNo(is bool) string {
@@ -154,9 +169,12 @@ func configCommand(p *cli.Printer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.Print(map[string]any{"file": args[0], "ok": true, "rules": len(c.Tasks)}, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s is good: profile %s, hard cap %s, cpuset %s, cpu_pool %s, burst %s, %d rules\n",
-					args[0], c.Profile, c.Mode, c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode, len(c.Tasks))
+			warning := noSpecHere(c)
+			return p.Print(map[string]any{"file": args[0], "ok": true, "rules": len(c.Tasks), "warning": warning}, func(w io.Writer) error {
+				if warning != "" {
+					warning = "WARNING, on this host: " + warning + "\n"
+				}
+				_, err := fmt.Fprintf(w, "%s is good: %s, %d rules\n%s", args[0], modes(c), len(c.Tasks), warning)
 				return err
 			})
 		},

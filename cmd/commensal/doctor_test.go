@@ -15,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/probe"
+	"github.com/commensal-io/commensal/model"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the goldens anew")
@@ -50,7 +51,7 @@ func trees(t *testing.T) []string {
 
 func TestDoctorGoldens(t *testing.T) {
 	for _, dir := range trees(t) {
-		for kind, args := range map[string][]string{"txt": {"--root", dir}, "json": {"--root", dir, "--json"}} {
+		for kind, args := range map[string][]string{"txt": {"--root", dir, "--all"}, "json": {"--root", dir, "--json"}} {
 			name := filepath.Base(dir) + "." + kind
 			t.Run(name, func(t *testing.T) {
 				got, code := doctor(t, args...)
@@ -75,27 +76,46 @@ func TestDoctorGoldens(t *testing.T) {
 	}
 }
 
-// TestDoctorInShort: the last table names each signal and remedy once, with the same answer as the details.
+// TestDoctorInShort: on one screen each signal and remedy that a policy uses is named once, with
+// the same answer as the details, and all others as not built.
 func TestDoctorInShort(t *testing.T) {
 	for _, dir := range trees(t) {
 		text, _ := doctor(t, "--root", dir)
-		_, short, ok := strings.Cut(text, "\nIN SHORT\n")
-		if !ok {
-			t.Fatalf("%s: no summary", dir)
+		if n := strings.Count(text, "\n"); n > 15 {
+			t.Errorf("%s: %d lines:\n%s", dir, n, text)
 		}
 		findings := probe.Run(probe.Options{FS: hostfs.NewRoot(dir)})
-		all := append(probe.Signals(findings), probe.Remedies(findings)...)
-		lines := strings.Split(strings.TrimRight(short, "\n"), "\n")
-		if len(lines) != len(all) {
-			t.Fatalf("%s: %d lines for %d abilities:\n%s", dir, len(lines), len(all), short)
-		}
-		for i, a := range all {
-			_, rest, named := strings.Cut(lines[i], "  "+a.Name+"  ")
-			rest = strings.TrimSpace(rest)
-			word, _, _ := strings.Cut(rest, " ")
-			if !named || word != yesNo(a.Available) || !a.Available && !strings.Contains(rest, a.Wants) {
-				t.Errorf("%s: %q for %+v", dir, lines[i], a)
+		for _, a := range abilities(append(probe.Signals(findings), probe.Remedies(findings)...)) {
+			var at []string
+			for line := range strings.Lines(text) {
+				names, _, _ := strings.Cut(strings.TrimSuffix(line[min(2, len(line)):], "\n"), ": wants ")
+				for n := range strings.SplitSeq(names, ", ") {
+					if strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(n, "yes "), "no ")) == a.Name {
+						at = append(at, line)
+					}
+				}
 			}
+			want := "  " + yesNo(a.Available) + " "
+			if a.UsedBy == "" {
+				want = "  "
+			}
+			if len(at) != 1 || !strings.HasPrefix(at[0], want) || a.UsedBy != "" && !a.Available && !strings.Contains(at[0], a.Wants) {
+				t.Errorf("%s: %q for %+v", dir, at, a)
+			}
+		}
+	}
+}
+
+// TestUsedBy: what is said to be used is a signal or a remedy, and each policy uses something.
+func TestUsedBy(t *testing.T) {
+	findings := probe.Run(probe.Options{FS: hostfs.NewRoot(trees(t)[0])})
+	used := map[string]bool{}
+	for _, a := range abilities(append(probe.Signals(findings), probe.Remedies(findings)...)) {
+		used[a.UsedBy] = true
+	}
+	for _, policy := range []string{"hard_cap", model.PolicyCPUSet, model.PolicyCPUPool, model.PolicyBurst} {
+		if !used[policy] {
+			t.Errorf("%s uses nothing", policy)
 		}
 	}
 }

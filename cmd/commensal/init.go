@@ -13,6 +13,7 @@ import (
 	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/node/linux/look"
 	"github.com/commensal-io/commensal/node/survey"
 )
 
@@ -120,7 +121,7 @@ func lookAt(groups []survey.Group) (from string, err error) {
 	if err != nil {
 		return "", err
 	}
-	survey.Look(groups, driver, "/", lookFor)
+	look.At(groups, driver, "/", lookFor)
 	name, err := os.Hostname()
 	if err != nil {
 		name = thisHost

@@ -2,19 +2,17 @@
 // class, and why. A guess is where a person starts, not what the agent goes by: it is written
 // into a configuration with its reason beside it, and what nothing speaks for is left open.
 //
-// What is looked at: cgroups' paths (node/source recognises units, containers and pods), their
-// CPU weight, cpu.idle and quota, what they used in a moment, and which TCP ports their
-// processes listen on. Nothing is changed.
+// What counts: cgroups' paths (node/source recognises units, containers and pods), their CPU
+// weight, cpu.idle and quota, what they used in a moment, and which TCP ports their processes
+// listen on. Package node/linux/look reads all that from a host.
 package survey
 
 import (
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/node/source"
 )
 
@@ -91,53 +89,4 @@ func byHand(path string, sorted []string) bool {
 	}
 	i, _ := slices.BinarySearch(sorted, path+"/")
 	return i >= len(sorted) || !strings.HasPrefix(sorted[i], path+"/")
-}
-
-// maxPIDs bounds the processes that are looked at in one group: a service listens with its
-// first ones.
-const maxPIDs = 256
-
-// Look fills in what each group is like now. It takes as long as it is told to, over which
-// it measures CPU. What cannot be read is left open. root is "/", or a tree with a proc.
-func Look(list []Group, driver cgroup.Driver, root string, during time.Duration) {
-	open := make([]cgroup.Group, len(list))
-	before := make([]uint64, len(list))
-	for i := range list {
-		g, err := driver.Open(list[i].Path)
-		if err != nil {
-			continue
-		}
-		defer g.Close() //nolint:errcheck // read only
-		if before[i], err = g.UsageNsec(); err == nil {
-			open[i], list[i].Seen = g, true
-		}
-	}
-	begin := time.Now()
-	time.Sleep(during)
-	for i, g := range open {
-		if g == nil {
-			continue
-		}
-		took := time.Since(begin)
-		if after, err := g.UsageNsec(); err == nil && after >= before[i] && took > 0 {
-			list[i].CPU = float64(after-before[i]) / float64(took)
-		}
-		list[i].settings(driver)
-		if pids, err := g.Procs(nil); err == nil {
-			list[i].processes(root, pids[:min(len(pids), maxPIDs)])
-		}
-	}
-}
-
-// settings reads quota, weight and cpu.idle.
-func (g *Group) settings(driver cgroup.Driver) {
-	if m, err := driver.ReadCPUMax(g.Path); err == nil && m.QuotaUsec > 0 {
-		g.Quota = m.Ratio()
-	}
-	if shares, err := driver.ReadShares(g.Path); err == nil {
-		g.Weight = max(1, (shares*100+512)/1024) // as the kernel does
-	}
-	if idle, err := driver.ReadIdle(g.Path); err == nil {
-		g.Idle = idle
-	}
 }

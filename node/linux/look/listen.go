@@ -1,4 +1,4 @@
-package survey
+package look
 
 // /proc/PID/net/tcp and tcp6 (Documentation/networking/proc_net_tcp.rst): the sockets of a
 // process's network namespace, which is a pod's or a container's own as a rule. Ours are those
@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/commensal-io/commensal/node/survey"
 )
 
 const stateListen = "0A" // TCP_LISTEN, include/net/tcp_states.h
@@ -25,8 +27,8 @@ const stateListen = "0A" // TCP_LISTEN, include/net/tcp_states.h
 const maxFDs = 4096
 
 // processes finds out which programs run in a group and where they listen.
-func (g *Group) processes(root string, pids []int32) {
-	listening := map[string]map[string]Port{} // network namespace, inode
+func processes(g *survey.Group, root string, pids []int32) {
+	listening := map[string]map[string]survey.Port{} // network namespace, inode
 	for _, pid := range pids {
 		dir := filepath.Join(root, "proc", strconv.Itoa(int(pid)))
 		b, err := os.ReadFile(filepath.Join(dir, "comm"))
@@ -42,18 +44,18 @@ func (g *Group) processes(root string, pids []int32) {
 		if listening[namespace] == nil {
 			listening[namespace] = sockets(dir)
 		}
-		g.listens(dir, program, listening[namespace])
+		listens(g, dir, program, listening[namespace])
 	}
 	slices.Sort(g.Programs)
 	g.Programs = slices.Compact(g.Programs)
-	slices.SortFunc(g.Ports, func(a, b Port) int {
+	slices.SortFunc(g.Ports, func(a, b survey.Port) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), strings.Compare(a.Program, b.Program))
 	})
-	g.Ports = slices.CompactFunc(g.Ports, func(a, b Port) bool { return a.Number == b.Number })
+	g.Ports = slices.CompactFunc(g.Ports, func(a, b survey.Port) bool { return a.Number == b.Number })
 }
 
 // listens adds the ports that one process listens on.
-func (g *Group) listens(dir, program string, of map[string]Port) {
+func listens(g *survey.Group, dir, program string, of map[string]survey.Port) {
 	if len(of) == 0 {
 		return
 	}
@@ -61,7 +63,7 @@ func (g *Group) listens(dir, program string, of map[string]Port) {
 	if err != nil {
 		return
 	}
-	defer f.Close()                     //nolint:errcheck // read only
+	defer f.Close()                    //nolint:errcheck // read only
 	names, _ := f.Readdirnames(maxFDs) // what was read before an error is good
 	for _, n := range names {
 		link, err := os.Readlink(filepath.Join(dir, "fd", n))
@@ -77,8 +79,8 @@ func (g *Group) listens(dir, program string, of map[string]Port) {
 }
 
 // sockets lists the TCP sockets that listen in a process's network namespace, by inode.
-func sockets(dir string) map[string]Port {
-	list := map[string]Port{}
+func sockets(dir string) map[string]survey.Port {
+	list := map[string]survey.Port{}
 	for _, name := range []string{"net/tcp", "net/tcp6"} {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
@@ -91,7 +93,7 @@ func sockets(dir string) map[string]Port {
 }
 
 // parseSockets reads a table; lines of another form say nothing.
-func parseSockets(r io.Reader, list map[string]Port) {
+func parseSockets(r io.Reader, list map[string]survey.Port) {
 	scan := bufio.NewScanner(r)
 	for scan.Scan() {
 		f := strings.Fields(scan.Text())
@@ -103,7 +105,7 @@ func parseSockets(r io.Reader, list map[string]Port) {
 		if !ok || err != nil || n == 0 {
 			continue
 		}
-		list[f[9]] = Port{Number: int(n), Loopback: loopback(address)}
+		list[f[9]] = survey.Port{Number: int(n), Loopback: loopback(address)}
 	}
 }
 

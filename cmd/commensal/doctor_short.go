@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/probe"
+	"github.com/commensal-io/commensal/model"
+)
+
+// usedBy says which policy goes by a signal, or uses a remedy. Of what is not here no policy
+// of this version makes use, whatever the machine has.
+var usedBy = map[string]string{
+	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalSLO: "reports",
+	probe.RemedyPool: model.PolicyCPUPool, probe.RemedyBurst: model.PolicyBurst, probe.RemedyCap: "hard_cap", probe.RemedyCpuset: model.PolicyCPUSet,
+}
+
+// prospects is how far this host has come: is there a configuration, and does an agent run.
+type prospects struct {
+	Config  string   `json:"config"`
+	Agent   string   `json:"agent"`
+	Warning string   `json:"warning,omitempty"`
+	Next    []string `json:"next"`
+}
+
+// prospect looks at configuration and agent, and says what to do next.
+func prospect(ctx context.Context, path string) *prospects {
+	c, err := config.Load(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return &prospects{
+			Config: path + " is not there", Agent: "does not run",
+			Next: []string{"commensal init        looks at this host and writes a configuration that only observes"},
+		}
+	case err != nil:
+		return &prospects{Config: err.Error(), Agent: "does not run", Next: []string{"commensal config check " + path}}
+	}
+	p := &prospects{Config: path + ": " + modes(c)}
+	if jobs := jobsHere(c); jobs != nil {
+		n := 0
+		for _, tasks := range jobs {
+			n += tasks
+		}
+		p.Config += fmt.Sprintf(", %d tasks here", n)
+		p.Warning = c.NoSpec(jobs)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if st, err := agent.NewClient(c.Agent.Socket).Brief(ctx); err == nil {
+		p.Agent = fmt.Sprintf("runs since %s, %d windows", st.StartedAt.Format(time.DateTime), st.Windows)
+		p.Next = []string{"commensal top         what it sees and does, live", "commensal status      the same once, with warnings"}
+		return p
+	}
+	p.Agent = "does not run, or does not answer you"
+	p.Next = []string{
+		"commensal config match " + path + "   which cgroups are tasks",
+		"systemctl enable --now commensal, or commensal agent -c " + path,
+	}
+	return p
+}
+
+// jobsHere counts the tasks of each job on this host; nil when that cannot be told.
+func jobsHere(c *config.Config) map[string]int {
+	m := &matching{}
+	paths, err := m.list()
+	if err != nil {
+		return nil
+	}
+	names, _ := m.names("") // of this host, of which none is no error
+	if m.fill(c, paths, names) != nil {
+		return nil
+	}
+	jobs := map[string]int{}
+	for i := range m.Tasks {
+		jobs[m.Tasks[i].Job]++
+	}
+	return jobs
+}
+
+// noSpecHere says which jobs can have no spec on this host; see config.NoSpec.
+func noSpecHere(c *config.Config) string { return c.NoSpec(jobsHere(c)) }
+
+// modes says in a few words how far a configuration lets each policy go.
+func modes(c *config.Config) string {
+	var parts []string
+	p := c.Params("")
+	for _, m := range []struct {
+		name string
+		mode model.Mode
+	}{{"hard_cap", p.Mode}, {model.PolicyCPUSet, p.CPU.CPUSetMode}, {model.PolicyCPUPool, p.CPU.CPUPoolMode}, {model.PolicyBurst, p.CPU.BurstMode}} {
+		parts = append(parts, m.name+" "+m.mode.String())
+	}
+	return "profile " + c.Profile + ", " + strings.Join(parts, ", ")
+}
+
+// printShort writes a diagnosis on one screen.
+func printShort(w io.Writer, d *diagnosis) error {
+	fmt.Fprintln(w, "Signals of distress")
+	printAbilities(w, d.Signals)
+	fmt.Fprintln(w, "Remedies")
+	printAbilities(w, d.Remedies)
+	var unbuilt []string
+	for _, a := range append(append([]ability{}, d.Signals...), d.Remedies...) {
+		if a.UsedBy == "" {
+			unbuilt = append(unbuilt, a.Name)
+		}
+	}
+	fmt.Fprintf(w, "Not built yet: no policy of this version uses them\n  %s\n", strings.Join(unbuilt, ", "))
+	if p := d.Prospects; p != nil {
+		fmt.Fprintf(w, "Configuration  %s\nAgent          %s\n", p.Config, p.Agent)
+		if p.Warning != "" {
+			fmt.Fprintf(w, "WARNING        %s\n", p.Warning)
+		}
+		fmt.Fprintf(w, "Next           %s\n", strings.Join(p.Next, "\n               "))
+	}
+	_, err := fmt.Fprintln(w, "(all findings, and the reasons in full: commensal doctor --all)")
+	return err
+}
+
+// printAbilities writes those that policies make use of: what there is on one line, what there
+// is not on a line for each thing that would give it.
+func printAbilities(w io.Writer, list []ability) {
+	var has []string
+	lacks, wants := map[string][]string{}, []string{}
+	for _, a := range list {
+		switch {
+		case a.UsedBy == "":
+		case a.Available:
+			has = append(has, a.Name)
+		default:
+			if lacks[a.Wants] == nil {
+				wants = append(wants, a.Wants)
+			}
+			lacks[a.Wants] = append(lacks[a.Wants], a.Name)
+		}
+	}
+	if len(has) > 0 {
+		fmt.Fprintf(w, "  yes  %s\n", strings.Join(has, ", "))
+	}
+	for _, want := range wants {
+		fmt.Fprintf(w, "  no   %s: wants %s\n", strings.Join(lacks[want], ", "), want)
+	}
+}
