@@ -50,6 +50,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if d.Header.Version > Version {
 		return nil, fmt.Errorf("%w: version %d, this one reads up to %d", ErrNewer, d.Header.Version, Version)
 	}
+	if d.coder, err = newDecoder(&d.Header); err != nil {
+		return nil, d.at(err)
+	}
 	d.Checkpoint = &engine.State{}
 	return d, d.expect(frameCheckpoint, d.Checkpoint)
 }
