@@ -59,6 +59,9 @@ func (c *Core) Failing() string { return c.failing }
 // NewCore returns a core that has not turned yet.
 func NewCore(p Parts) *Core { return &Core{Parts: p} }
 
+// GoOnWith hands what an earlier run had learned to the next turn.
+func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
+
 // Turn takes one turn: observe, step, record, apply, report. The output is good until the
 // next.
 func (c *Core) Turn(t cadence.Turn) *engine.Output {
@@ -94,6 +97,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 			c.fail("the record cannot be written", err)
 		}
 	}
+	c.in.Restored = nil // taken up
 	c.results = c.Host.Apply(out.Changes, c.results[:0])
 	c.report(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)

@@ -46,6 +46,7 @@ type Input struct {
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
 	KillSwitch bool                `json:"kill_switch,omitempty"`
+	Restored   *Restored           `json:"restored,omitempty"` // on the first tick after a restart
 }
 
 // Output is what a tick leads to. Its slices are reused by the next Step.
@@ -136,6 +137,9 @@ func Resume(p Params, s *State) (*Engine, error) {
 // Step takes one tick. The output is good until the next one.
 func (e *Engine) Step(in *Input) *Output {
 	e.out = Output{Changes: e.out.Changes[:0], Decisions: e.out.Decisions[:0], Incidents: e.out.Incidents[:0]}
+	if in.Restored != nil {
+		e.restore(in)
+	}
 	if in.Snapshot != nil {
 		e.tasks(in)
 	}

@@ -38,6 +38,7 @@ type rare struct {
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
 	KillSwitch bool                `json:"kill_switch,omitempty"`
+	Restored   *engine.Restored    `json:"restored,omitempty"`
 	Added      []model.Task        `json:"added,omitempty"`
 	Removed    []model.TaskNum     `json:"removed,omitempty"`
 	Topology   *model.Topology     `json:"topology,omitempty"`
@@ -46,7 +47,7 @@ type rare struct {
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Restored == nil
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -65,7 +66,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	b = binary.AppendUvarint(b, in.Seq)
 	b = binary.AppendVarint(b, in.MonoNsec)
 	b = binary.AppendVarint(b, in.WallNsec)
-	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch}
+	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch, Restored: in.Restored}
 	flags := byte(0)
 	if output {
 		flags |= hasOutput
@@ -212,7 +213,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 			return false, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 	}
-	in.Results, in.Knobs, in.Commands, in.KillSwitch = r.Results, r.Knobs, r.Commands, r.KillSwitch
+	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
 	if flags&hasSnapshot != 0 {
 		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
