@@ -100,6 +100,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer servers.close()
 	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
 	defer a.slo.close()
+	a.core.told.slo = a.slo.read
 	a.loop(ctx, kept)
 	return nil
 }

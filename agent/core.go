@@ -51,6 +51,7 @@ type Core struct {
 	commands []model.Command
 	failing  string // the last error of Observe or of the record, to log changes only
 	recent   []*model.Incident
+	told     told
 }
 
 // Failing returns the last error of a reading or of the record, "" when there was none.
@@ -89,6 +90,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	}
 	c.in.Results, c.results = c.results, c.in.Results[:0]
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
+	c.hear(t)
 	c.in.KillSwitch = c.KillSwitch()
 	c.checkpoint()
 	out := c.Engine.Step(&c.in)

@@ -43,11 +43,14 @@ type rare struct {
 	Removed    []model.TaskNum     `json:"removed,omitempty"`
 	Topology   *model.Topology     `json:"topology,omitempty"`
 	Settings   []model.KnobReading `json:"settings,omitempty"`
+	Params     *engine.Params      `json:"params,omitempty"`
+	Specs      []model.Spec        `json:"specs,omitempty"`
+	SLO        []model.Latency     `json:"slo,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0 && r.Restored == nil
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -66,7 +69,10 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	b = binary.AppendUvarint(b, in.Seq)
 	b = binary.AppendVarint(b, in.MonoNsec)
 	b = binary.AppendVarint(b, in.WallNsec)
-	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch, Restored: in.Restored}
+	r := rare{
+		Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch,
+		Params: in.Params, Specs: in.Specs, SLO: in.SLO, Restored: in.Restored,
+	}
 	flags := byte(0)
 	if output {
 		flags |= hasOutput
@@ -214,6 +220,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 		}
 	}
 	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
+	in.Params, in.Specs, in.SLO = r.Params, r.Specs, r.SLO
 	if flags&hasSnapshot != 0 {
 		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)

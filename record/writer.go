@@ -134,6 +134,9 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 		return err // w.buf still ends with the frame before
 	}
 	closeFrame(b, at)
+	if in.Params != nil {
+		w.header.Params.Take(in.Params) // those of the next segment
+	}
 	if output {
 		j, err := json.Marshal(outputFrame{in.Seq, out})
 		if err != nil {
