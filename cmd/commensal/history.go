@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -64,10 +65,21 @@ func printReplay(w io.Writer, r *record.Replay) error {
 	return err
 }
 
+const explainLong = `Of an incident: who was suspected, with which scores, what was done and what followed.
+Of a task: what each policy did to it, and why, and in which incidents it had a part.
+
+    commensal explain 1k9f-3                       an incident, from commensal status
+    commensal explain /batch/job-7 --since 1h      a task: the last hour of the record
+
+It reads the record, also of an agent that does not run, and another host's with --record.
+
+Exit codes: 0 done; 2 the record has no such incident or task; 4 the record may not be read.`
+
 func explainCommand(p *cli.Printer) *cobra.Command {
 	var path, rec string
+	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "explain INCIDENT", Short: "Who was suspected, with which scores, what was done and what followed", Args: cobra.ExactArgs(1),
+		Use: "explain INCIDENT|TASK", Short: "What was decided of an incident or of a task, by whom, and why", Args: cobra.ExactArgs(1), Long: explainLong,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if rec == "" {
 				c, err := load(path)
@@ -76,10 +88,14 @@ func explainCommand(p *cli.Printer) *cobra.Command {
 				}
 				rec = agent.RecordPath(c.Agent.StateDir)
 			}
-			st, err := record.Find(rec, args[0])
-			if errors.Is(err, record.ErrNoIncident) {
-				return cli.Fail(cli.CodeBadInput, err)
+			if strings.HasPrefix(args[0], "/") {
+				st, err := record.FindTask(rec, args[0], since)
+				if err != nil {
+					return recordError(err)
+				}
+				return p.Print(st, func(w io.Writer) error { return printTaskStory(w, st) })
 			}
+			st, err := record.Find(rec, args[0])
 			if err != nil {
 				return recordError(err)
 			}
@@ -88,6 +104,7 @@ func explainCommand(p *cli.Printer) *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&rec, "record", "", "folder or segment to look in (default: the agent's)")
+	cmd.Flags().DurationVar(&since, "since", 0, "of a task: only so much of the end of the record (default: all of it)")
 	return cmd
 }
 

@@ -1,0 +1,262 @@
+package record
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// ErrNoTask: the record does not hold the task.
+var ErrNoTask = errors.New("no such task")
+
+// TaskStory is what a record says was done to one task, and why.
+type TaskStory struct {
+	Task model.Task `json:"task"` // as it was last
+	// FromNsec and UntilNsec are the wall times that the story covers.
+	FromNsec  int64 `json:"from_wall_nsec"`
+	UntilNsec int64 `json:"until_wall_nsec"`
+	Ended     bool  `json:"ended,omitempty"` // the task was gone before the record's end
+	// Policies are all policies in the order in which they run, then what was decided by none.
+	Policies  []PolicyStory `json:"policies"`
+	Writes    []Write       `json:"writes"`    // what the kernel was told, the latest
+	Incidents []TaskPart    `json:"incidents"` // oldest first
+}
+
+// Write is a knob of the task that was written.
+type Write struct {
+	WallNsec int64         `json:"wall_nsec"`
+	Found    model.Setting `json:"found"` // what stood there before our first write
+	Now      model.Setting `json:"now"`   // as read back
+}
+
+// PolicyStory is what one policy did to the task.
+type PolicyStory struct {
+	Policy string `json:"policy"` // "operators", "detection" and "kernel" are none
+	Mode   string `json:"mode,omitempty"`
+	// Decisions are about the task; Node are the latest about the node as a whole, which the task
+	// felt too.
+	Decisions []model.Decision `json:"decisions"`
+	Node      []model.Decision `json:"node,omitempty"`
+	Earlier   int              `json:"earlier,omitempty"` // decisions left out, before these
+}
+
+// TaskPart is the task's part in an incident.
+type TaskPart struct {
+	Incident string              `json:"incident"`
+	WallNsec int64               `json:"opened_wall_nsec"`
+	State    model.IncidentState `json:"state"`
+	Victim   string              `json:"victim"`
+	Part     string              `json:"part"`            // victim, held or suspect
+	Score    float64             `json:"score,omitempty"` // of a suspect, the last time
+	Verdict  string              `json:"verdict,omitempty"`
+}
+
+const (
+	maxTold     = 2000 // decisions about one task that are kept, by policy: hours of a busy one
+	maxToldNode = 3
+	maxWrites   = 500
+)
+
+// Of decisions that no policy took.
+const (
+	byDetection = "detection"
+	byOperators = "operators"
+	byKernel    = "kernel"
+)
+
+// hardCap is the policy whose decisions name none.
+const hardCap = "hard_cap"
+
+// FindTask collects what a record, a folder or one segment says of a task. Only the last part
+// of the record counts, which ends with its last tick; 0 stands for all of it.
+func FindTask(path, task string, since time.Duration) (*TaskStory, error) {
+	files, err := Segments(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &taskCollector{path: task, by: map[string]*PolicyStory{}, parts: map[string]*TaskPart{}}
+	for _, f := range files {
+		if _, err := ReadSegment(f, c.begin, c.visit); err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	if !c.seen {
+		return nil, fmt.Errorf("%w: %q is not in %s; `commensal status` lists the tasks", ErrNoTask, task, path)
+	}
+	return c.story(since), nil
+}
+
+// taskCollector goes through a record once.
+type taskCollector struct {
+	path  string
+	st    TaskStory
+	seen  bool
+	modes []engine.CPUMode
+	nums  []model.TaskNum // that the task had: its cgroup may have been made anew
+	by    map[string]*PolicyStory
+	parts map[string]*TaskPart
+}
+
+func (c *taskCollector) begin(r *Reader) error {
+	c.nums = c.nums[:0] // another agent's, perhaps
+	c.modes = append([]engine.CPUMode{{Policy: hardCap, Configured: r.Header.Params.Mode}}, engine.New(r.Header.Params).CPUModes()...)
+	c.st.Ended = true
+	if t := r.Checkpoint.Tasks.ByPath(c.path); t != nil {
+		c.meet(t)
+	}
+	return nil
+}
+
+func (c *taskCollector) meet(t *model.Task) {
+	c.st.Task, c.seen, c.st.Ended = *t, true, false
+	if !slices.Contains(c.nums, t.Num) {
+		c.nums = append(c.nums, t.Num)
+	}
+}
+
+func (c *taskCollector) visit(t *Tick) bool {
+	if c.st.FromNsec == 0 {
+		c.st.FromNsec = t.Input.WallNsec
+	}
+	c.st.UntilNsec = t.Input.WallNsec
+	if s := t.Input.Snapshot; s != nil {
+		for i := range s.Added {
+			if s.Added[i].Path == c.path {
+				c.meet(&s.Added[i])
+			}
+		}
+		if !c.st.Ended && slices.Contains(s.Removed, c.st.Task.Num) {
+			c.st.Ended = true
+		}
+	}
+	for i := range t.Input.Results {
+		if r := &t.Input.Results[i]; r.Kind == model.Applied && slices.Contains(c.nums, r.Task) {
+			c.st.Writes = append(c.st.Writes[max(0, len(c.st.Writes)-maxWrites+1):], Write{t.Input.WallNsec, r.Found, r.Now})
+		}
+	}
+	for i := range t.Output.Decisions {
+		c.take(&t.Output.Decisions[i])
+	}
+	for _, inc := range t.Output.Incidents {
+		c.part(inc)
+	}
+	return true
+}
+
+// take keeps a decision that is about the task, or that it felt.
+func (c *taskCollector) take(d *model.Decision) {
+	mine := d.Path == c.path
+	job := d.Task == 0 && c.st.Task.Job != "" && d.Path == c.st.Task.Job
+	node := d.Task == 0 && !job && (d.Path == "" || d.Path[0] == '(')
+	if !mine && !job && !node {
+		return
+	}
+	name := takenBy(d)
+	p := c.by[name]
+	if p == nil {
+		p = &PolicyStory{Policy: name}
+		c.by[name] = p
+	}
+	if node {
+		p.Node = append(p.Node[max(0, len(p.Node)-maxToldNode+1):], *d)
+		return
+	}
+	if len(p.Decisions) >= maxTold {
+		p.Earlier += len(p.Decisions) / 2
+		p.Decisions = append(p.Decisions[:0], p.Decisions[len(p.Decisions)/2:]...)
+	}
+	p.Decisions = append(p.Decisions, *d)
+}
+
+// takenBy says which policy took a decision, or who else.
+func takenBy(d *model.Decision) string {
+	switch d.Kind {
+	case model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing:
+		return byDetection
+	case model.DecideOperator, model.DecideKill:
+		return byOperators
+	case model.DecideRefused, model.DecideForeign:
+		return byKernel
+	}
+	return cmp.Or(d.Policy, hardCap)
+}
+
+// part notes the task's part in an incident, as it stands now.
+func (c *taskCollector) part(inc *model.Incident) {
+	p := TaskPart{Incident: inc.ID, WallNsec: inc.OpenedWall, State: inc.State, Victim: inc.VictimPath}
+	if inc.VictimPath == c.path {
+		p.Part, p.Verdict = "victim", inc.Evidence
+	}
+	for i := range inc.Rounds {
+		r := &inc.Rounds[i]
+		for j := range r.Suspects {
+			if s := &r.Suspects[j]; s.Path == c.path {
+				p.Score, p.Verdict = s.Score, s.Verdict
+				p.Part = cmp.Or(p.Part, "suspect")
+			}
+		}
+		held := r.ChosenPath == c.path
+		for j := range r.Members {
+			held = held || r.Members[j].Path == c.path
+		}
+		if held {
+			p.Part, p.Verdict = "held", cmp.Or(r.Verdict, p.Verdict)
+		}
+	}
+	if p.Part != "" {
+		c.parts[inc.ID] = &p
+	}
+}
+
+// story puts together what was collected, of the last part of the record.
+func (c *taskCollector) story(since time.Duration) *TaskStory {
+	st := &c.st
+	if since > 0 {
+		st.FromNsec = max(st.FromNsec, st.UntilNsec-since.Nanoseconds())
+	}
+	st.Policies = []PolicyStory{}
+	add := func(name, mode string) {
+		p := c.by[name]
+		if p == nil {
+			p = &PolicyStory{Policy: name}
+		}
+		old := func(d model.Decision) bool { return d.WallNsec < st.FromNsec }
+		n := len(p.Decisions)
+		p.Decisions = slices.DeleteFunc(p.Decisions, old)
+		if p.Decisions == nil {
+			p.Decisions = []model.Decision{}
+		}
+		if len(p.Decisions) < n {
+			p.Earlier = 0 // what was left out is older than that
+		}
+		p.Mode = mode
+		st.Policies = append(st.Policies, *p)
+	}
+	for i := range c.modes {
+		add(c.modes[i].Policy, c.modes[i].Configured.String())
+	}
+	for _, name := range []string{byDetection, byOperators, byKernel} {
+		if c.by[name] != nil {
+			add(name, "")
+		}
+	}
+	st.Writes = slices.DeleteFunc(st.Writes, func(w Write) bool { return w.WallNsec < st.FromNsec })
+	if st.Writes == nil {
+		st.Writes = []Write{}
+	}
+	st.Incidents = []TaskPart{}
+	for _, p := range c.parts {
+		if p.WallNsec >= st.FromNsec {
+			st.Incidents = append(st.Incidents, *p)
+		}
+	}
+	slices.SortFunc(st.Incidents, func(a, b TaskPart) int {
+		return cmp.Or(cmp.Compare(a.WallNsec, b.WallNsec), cmp.Compare(a.Incident, b.Incident))
+	})
+	return st
+}
