@@ -1,6 +1,10 @@
 package repository
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/agent/config"
@@ -26,5 +30,39 @@ func TestExampleConfig(t *testing.T) {
 		if !classes[class] {
 			t.Errorf("no example rule of class %s", class)
 		}
+	}
+}
+
+// Links between the documents lead to files that are there.
+func TestDocLinks(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../docs/*/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(append(files, more...), "../../README.md", "../../SCOPE.md", "../../CHANGELOG.md")
+	link := regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
+	n := 0
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			n++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(f), m[1])); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	}
+	if n < 30 {
+		t.Errorf("%d links in %d files: the test looked in the wrong place", n, len(files))
 	}
 }
