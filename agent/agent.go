@@ -89,8 +89,6 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		_ = writing.Close() // closing is unlocking
 		a.guard.stop()
 	}()
-	kept := a.goOn(dir)
-	defer kept.close() // after everything was put back: that waits for no disk
 	// From here on whatever was written is put back before Run returns.
 	defer func() { err = errors.Join(err, a.core.Restore()) }()
 	servers, err := a.serve(ctx)
@@ -100,8 +98,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer servers.close()
 	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
 	defer a.slo.close()
-	a.core.told.slo = a.slo.read
-	a.loop(ctx, kept)
+	a.loop(ctx)
 	return nil
 }
 
@@ -173,10 +170,10 @@ func (a *Agent) jobs() []string {
 }
 
 // loop is the agent: one event after the other until the context ends.
-func (a *Agent) loop(ctx context.Context, kept *keeper) {
+func (a *Agent) loop(ctx context.Context) {
 	s := cadence.New(a.cfg.Pace())
 	a.origin = time.Now()
-	a.log.Info("agent is running", "version", a.version, "mode", a.cfg.Mode, "profile", a.cfg.Profile, "socket", a.cfg.Agent.Socket)
+	a.log.Info("agent is running", "version", a.version, "mode", a.cfg.Policies.Mode, "profile", a.cfg.Profile, "socket", a.cfg.Agent.Socket)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	at, turn := int64(0), cadence.First()
@@ -191,7 +188,6 @@ func (a *Agent) loop(ctx context.Context, kept *keeper) {
 			}
 		case <-timer.C:
 			a.core.Turn(turn)
-			kept.look()
 			a.guard.check()
 			at, turn = s.Next(max(at, time.Since(a.origin).Nanoseconds()))
 			timer.Reset(time.Until(a.origin.Add(time.Duration(at))))

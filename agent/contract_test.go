@@ -113,7 +113,7 @@ func TestCommands(t *testing.T) {
 	on := func(args ...string) []string { return append(args, conf...) }
 	check(
 		command{0, []string{"doctor"}, "findings", ""},
-		command{0, []string{"config", "defaults"}, "CPI2", ""},
+		command{0, []string{"config", "defaults"}, "hard_cap", ""},
 		command{2, []string{"config", "defaults", "--profile", "x"}, "error", "--profile x"},
 		command{0, []string{"config", "check", b.config}, "ok", ""},
 		command{2, []string{"config", "check", bad}, "error", bad + ":2:"},

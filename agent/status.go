@@ -99,7 +99,7 @@ func (h *HeldStatus) Left(c *model.Claim) float64 { return float64(c.ExpiresNsec
 func (a *Agent) status() *Status {
 	s := a.core.Engine.State
 	st := &Status{
-		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Mode, ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
+		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Policies.Mode.String(), ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
 		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
 		Warnings: append([]string{}, a.warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
 		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),

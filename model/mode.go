@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // Mode is how far a policy may go.
 type Mode uint8
 
@@ -11,6 +13,9 @@ const (
 	ModeEnforce
 )
 
+// modeBounds is what a configuration may say.
+const modeBounds = "off, observe or enforce"
+
 var modeNames = [...]string{"observe", "off", "enforce"}
 
 // String returns the mode as it stands in the configuration.
@@ -21,5 +26,30 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText reads a mode's name.
 func (m *Mode) UnmarshalText(b []byte) error {
-	return parseName(modeNames[:], string(b), "mode", (*uint8)(m))
+	if parseName(modeNames[:], string(b), "mode", (*uint8)(m)) != nil {
+		return fmt.Errorf("is %q; expected %s", b, modeBounds)
+	}
+	return nil
+}
+
+// Pace is how often a policy looks at the machine, beside the windows that it is told of.
+type Pace uint8
+
+// The paces.
+const (
+	PaceWindow Pace = iota // it lives by windows alone
+	PaceTick               // once a second
+	PacePulse              // at every fast reading: within a tenth of a second
+)
+
+// Pace returns how often a policy looks that keeps a pace when it enforces. One that only
+// observes has nothing to be in time for.
+func (m Mode) Pace(enforcing Pace) Pace {
+	switch m {
+	case ModeOff:
+		return PaceWindow
+	case ModeObserve:
+		return min(enforcing, PaceTick)
+	}
+	return enforcing
 }

@@ -92,7 +92,7 @@ func theatre(t *testing.T, seed uint64, spread float64, params func(*engine.Para
 	if !ok {
 		t.Fatal("no profile single-node")
 	}
-	c.Mode = model.ModeEnforce.String()
+	c.Policies.Mode = model.ModeEnforce
 	p := c.Params("skylake")
 	params(&p)
 	e := engine.New(p)

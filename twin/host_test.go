@@ -109,7 +109,7 @@ func TestEngineOnTheTwin(t *testing.T) {
 	if !ok {
 		t.Fatal("no profile single-node")
 	}
-	c.Mode = model.ModeEnforce.String()
+	c.Policies.Mode = model.ModeEnforce
 	e := engine.New(c.Params("skylake"))
 	s.play(t, e, 300) // what is normal is learnt in peace
 	if len(s.incidents) > 0 {

@@ -10,9 +10,6 @@ func TestBeyondTheSeedIsOff(t *testing.T) {
 		if h.Groups.Enabled || h.Feedback.Enabled || h.Confirm.Enabled {
 			t.Errorf("profile %s: %+v", name, h)
 		}
-		if h.Groups.MaxMembers != c.Groups.MaxMembers || h.Feedback.MaxDurationNsec != c.Feedback.MaxDuration.Nanoseconds() || h.Confirm.Windows != c.Confirm.Windows {
-			t.Errorf("profile %s: the parameters are not carried over: %+v", name, h)
-		}
 		for i := range h.Antagonist {
 			if h.Antagonist[i].Steady != 0 && name == ProfileCPI2 {
 				t.Errorf("profile %s: a margin over a steady suspect, which the seed has not", name)

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
-	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -26,9 +29,10 @@ func TestParseKeepsProfileDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, _ := Defaults(ProfileSingleNode)
-	want.CPI2.OutlierThreshold1 = 3
-	if c.CPI2 != want.CPI2 || c.Slowdown != want.Slowdown || c.Agent != want.Agent {
-		t.Errorf("got %+v\nwant %+v", c.CPI2, want.CPI2)
+	want.Policies.Outlier.Sigmas = 3
+	want.Policies.Mode = model.ModeEnforce
+	if c.Policies != want.Policies || c.Sampling != want.Sampling || c.Agent != want.Agent {
+		t.Errorf("got %+v\nwant %+v", c.Policies, want.Policies)
 	}
 	p := c.Params("cpu")
 	if p.Mode != model.ModeEnforce || p.Outlier.Sigmas != 3 || p.HistoryWindows != 120 || !p.Sources[model.SourceCPI] {
@@ -40,34 +44,35 @@ func TestParseKeepsProfileDefaults(t *testing.T) {
 	}
 }
 
-// TestTable2 holds the defaults against the seed's table 2 and the numbers in its text.
+// TestTable2 holds the defaults against the paper's table 2 and the numbers in its text.
 func TestTable2(t *testing.T) {
 	c, _ := Defaults(ProfileCPI2)
-	p := c.CPI2
-	for _, row := range []struct {
-		name      string
-		got, want any
-	}{
-		{"Collection granularity", p.CollectionGranularity, "task"},
-		{"Sampling duration", p.SamplingDuration, 10 * time.Second},
-		{"Sampling frequency", p.SamplingFrequency, time.Minute},
-		{"Aggregation granularity", p.AggregationGranularity, "job x CPU type"},
-		{"Predicted CPI recalculated", p.PredictedCPIRecalculated, 24 * time.Hour},
-		{"Required CPU usage", p.RequiredCPUUsage, 0.25},
-		{"Outlier threshold 1", p.OutlierThreshold1, 2.0},
-		{"Outlier threshold 2", p.OutlierThreshold2, Violations{3, 5 * time.Minute}},
-		{"Antagonist correlation threshold", p.AntagonistCorrelationThreshold, 0.35},
-		{"Hard-capping quota", p.HardCappingQuota, 0.1},
-		{"Hard-capping duration", p.HardCappingDuration, 5 * time.Minute},
-		{"section 5, best effort", p.HardCappingQuotaBestEffort, 0.01},
-		{"section 5, period", p.HardCappingPeriod, 250 * time.Millisecond},
-		{"section 4.2, window", p.CorrelationWindow, 10 * time.Minute},
-		{"section 3.1, tasks", p.MinTasks, 5},
-		{"section 3.1, samples", p.MinSamplesPerTask, 100},
-		{"section 3.1, age weight", p.AgeWeight, 0.9},
+	rows := map[string]string{}
+	for _, row := range c.Rows() {
+		rows[strings.TrimPrefix(row.Key, "hard_cap.cpi2.")] = row.Text()
+	}
+	for _, row := range []struct{ name, key, want string }{
+		{"Collection granularity", "collection_granularity", "task"},
+		{"Sampling duration", "sampling_duration", "10s"},
+		{"Sampling frequency", "sampling_frequency", "1m"},
+		{"Aggregation granularity", "aggregation_granularity", "job x CPU type"},
+		{"Predicted CPI recalculated", "predicted_cpi_recalculated", "24h"},
+		{"Required CPU usage", "required_cpu_usage", "0.25"},
+		{"Outlier threshold 1", "outlier_threshold_1", "2"},
+		{"Outlier threshold 2", "outlier_threshold_2.violations", "3"},
+		{"Outlier threshold 2", "outlier_threshold_2.window", "5m"},
+		{"Antagonist correlation threshold", "antagonist_correlation_threshold", "0.35"},
+		{"Hard-capping quota", "hard_capping_quota", "0.1"},
+		{"Hard-capping duration", "hard_capping_duration", "5m"},
+		{"section 5, best effort", "hard_capping_quota_best_effort", "0.01"},
+		{"section 5, period", "hard_capping_period", "250ms"},
+		{"section 4.2, window", "correlation_window", "10m"},
+		{"section 3.1, tasks", "min_tasks", "5"},
+		{"section 3.1, samples", "min_samples_per_task", "100"},
+		{"section 3.1, age weight", "age_weight", "0.9"},
 	} {
-		if row.got != row.want {
-			t.Errorf("%s: %v, the seed says %v", row.name, row.got, row.want)
+		if rows[row.key] != row.want {
+			t.Errorf("%s: %s, the paper says %s", row.name, rows[row.key], row.want)
 		}
 	}
 }
@@ -78,10 +83,10 @@ func TestBadFiles(t *testing.T) {
 		{good + "cpi2:\n  sampling_durration: 1s\n", `f.yaml:12: unknown key "sampling_durration"`},
 		{good + "cpi2:\n  sampling_duration: soon\n", `f.yaml:12: cpi2.sampling_duration: is "soon"; expected a duration such as 10s`},
 		{good + "limits:\n  max_held_tasks: many\n", `f.yaml:12: `},
-		{good + "limits:\n  max_held_tasks: 0\n", `f.yaml:12: limits.max_held_tasks: expected at least 1`},
+		{good + "limits:\n  max_held_tasks: 0\n", `f.yaml:12: limits.max_held_tasks: is 0; expected at least 1 (tasks; mode: observe holds nobody)`},
 		{good + "cpi2:\n  outlier_threshold_1: -1\n", `f.yaml:12: cpi2.outlier_threshold_1: is -1; expected 0 to 100 (standard deviations)`},
 		{good + "cpi2:\n  outlier_threshold_1: .nan\n", `f.yaml:12: cpi2.outlier_threshold_1: is NaN`},
-		{good + "cpi2:\n  sampling_duration: 2s\n", `cpi2.sampling_frequency: is 1s; expected at least 2s`},
+		{good + "cpi2:\n  sampling_duration: 2s\n", `f.yaml:12: cpi2.sampling_frequency: is 1s; expected at least 2s`},
 		{good + "cpi2:\n  outlier_threshold_2:\n    window: 2s\n", `f.yaml:13: cpi2.outlier_threshold_2.window: is 2s, in which 3 windows of 1s do not fit`},
 		{good + "slowdown:\n  antagonist_correlation_threshold: 0.6\n", `which no suspect can reach`},
 		{good + "  - match: /batch/video\n    job: video\n    class: BE\n", `f.yaml:11: tasks[2].match: match "/batch/*" and match "/batch/video" overlap: one cgroup could match both`},
@@ -99,11 +104,23 @@ func TestBadFiles(t *testing.T) {
 		{good + "groups:\n  max_members: 1\n", `f.yaml:12: groups.max_members: is 1; expected 2 to 16`},
 		{good + "groups:\n  chance: 0\n", `f.yaml:12: groups.chance: is 0; expected`},
 		{good + "feedback:\n  step: 2\n", `f.yaml:12: feedback.step: is 2; expected 0.01 to 1 (a share)`},
-		{good + "feedback:\n  max_duration: 1s\n", `f.yaml:12: feedback.max_duration: is 1s; expected at least 1m0s`},
-		{good + "confirm:\n  windows: 0\n", `f.yaml:12: confirm.windows: expected 1 to 10`},
+		{good + "feedback:\n  max_duration: 1s\n", `f.yaml:12: feedback.max_duration: is 1s; expected at least 1m0s, the cpi2.hard_capping_duration`},
+		{good + "confirm:\n  windows: 0\n", `f.yaml:12: confirm.windows: is 0; expected 1 to 10 (windows: a nudge is short)`},
 		{good + "confirm:\n  usage_share: .nan\n", `f.yaml:12: confirm.usage_share: is NaN`},
 		{good + "cpi2:\n  margin_over_steady: -1\n", `f.yaml:12: cpi2.margin_over_steady: is -1`},
 		{"", `tasks: is missing`},
+		{good + "hard_cap:\n  cpi2:\n    outlier_threshold_1: -1\n", `f.yaml:13: hard_cap.cpi2.outlier_threshold_1: is -1; expected 0 to 100 (standard deviations)`},
+		{good + "hard_cap:\n  mode: off\n", `f.yaml:12: hard_cap.mode: is given twice, first in line 2 under its other name`},
+		{good + "cpi2:\n  min_tasks: 2\nhard_cap:\n  cpi2:\n    min_tasks: 2\n", `f.yaml:15: hard_cap.cpi2.min_tasks: is given twice, first in line 12 under its other name`},
+		{good + "hard_cap:\n  cpi2:\n    sampling_duration: 2s\n", `f.yaml:13: hard_cap.cpi2.sampling_frequency: is 1s; expected at least 2s`},
+		{good + "hard_cap:\n  groups: true\n", `f.yaml:12: hard_cap.groups: expected keys of its own: enabled, max_members`},
+		{good + "hard_cap:\n  group: {}\n", `f.yaml:12: unknown key "group"; did you mean "groups"?`},
+		{good + "cpuset:\n  sockets: both\n", `f.yaml:12: cpuset.sockets: is "both"; expected spread or gather`},
+		{good + "cpuset:\n  fall: 100ms\n", `f.yaml:12: cpuset.fall: is 100ms; expected at least rise, 200ms`},
+		{good + "burst:\n  min_raise: 4\n", `f.yaml:12: burst.min_raise: is 4; expected 1 to 3`},
+		{good + "cpu_pool:\n  interval: 5\n", `f.yaml:12: cpu_pool.interval: is "5"; expected a duration`},
+		{good + "cpu_pool: {interval: 1s, interval: 2s}\n", `f.yaml:11: cpu_pool.interval: is given twice, first in line 11`},
+		{good + "agent:\n  pulse: 5ms\n", `f.yaml:12: agent.pulse: is 5ms; expected 10ms to 1s`},
 		{good + "cpi2:\n", `f.yaml:11: anchors`},
 		{good + "limits: &l {max_held_tasks: 2}\nrecord: *l\n", `f.yaml:11: anchors`},
 	} {
@@ -130,16 +147,67 @@ func TestPrintRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, b)
 		}
-		if got.CPI2 != c.CPI2 || got.Slowdown != c.Slowdown || got.Groups != c.Groups || got.Feedback != c.Feedback || got.Confirm != c.Confirm || got.Limits != c.Limits || got.Agent != c.Agent || got.Record != c.Record {
+		if got.Policies != c.Policies || got.Sampling != c.Sampling || got.Agent != c.Agent || got.Record != c.Record {
 			t.Errorf("profile %s changed on its way:\n%s", name, b)
 		}
-		for path := range sources {
-			key := path[strings.LastIndexByte(path, '.')+1:]
-			if !strings.Contains(string(b), key+":") {
-				t.Errorf("sources names %s, which is not printed", path)
+	}
+}
+
+// TestKeysStay: every key that version 0.1 had is read as before, has its default, and is
+// printed with it, those of the hard cap in its own section now.
+func TestKeysStay(t *testing.T) {
+	for _, name := range Profiles() {
+		old, err := os.ReadFile("testdata/defaults-" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _ := Defaults(name)
+		text, err := c.Print()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, now yaml.Node
+		if yaml.Unmarshal(old, &before) != nil || yaml.Unmarshal(text, &now) != nil {
+			t.Fatal("no YAML")
+		}
+		count := 0
+		for _, row := range c.Rows() {
+			was := strictyaml.Find(&before, strings.TrimPrefix(row.Key, hardCap))
+			is := strictyaml.Find(&now, row.Key)
+			if was == nil || is == nil || was.Value != is.Value || len(was.Content) != len(is.Content) {
+				t.Errorf("profile %s: %s: was %+v, is %+v", name, row.Key, was, is)
 			}
+			count++
+		}
+		if leaves := leavesOf(&before); leaves != count {
+			t.Errorf("profile %s had %d keys, has %d", name, leaves, count)
+		}
+		again := c
+		for _, row := range again.Rows() {
+			row.Set(-1) // whatever it is, the file says otherwise
+		}
+		doc, err := strictyaml.Parse(name, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.DecodeAt(doc, ""); err != nil || again.Policies != c.Policies || again.Sampling != c.Sampling || again.Agent != c.Agent || again.Record != c.Record {
+			t.Errorf("profile %s, read: %v\n%+v\nnot %+v", name, err, again, c)
 		}
 	}
+}
+
+// leavesOf counts values: plain ones, and lists whole.
+func leavesOf(n *yaml.Node) int {
+	if n.Kind != yaml.MappingNode && n.Kind != yaml.DocumentNode {
+		return 1
+	}
+	sum := 0
+	for i, c := range n.Content {
+		if n.Kind == yaml.DocumentNode || i%2 == 1 {
+			sum += leavesOf(c)
+		}
+	}
+	return sum
 }
 
 func FuzzParse(f *testing.F) {

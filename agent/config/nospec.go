@@ -13,7 +13,7 @@ import (
 // NoSpec says which protected jobs can never have a spec with so many tasks as they have on a
 // node (tasks, by job), so that nobody is ever found to hurt them; "" when there are none.
 func (c *Config) NoSpec(tasks map[string]int) string {
-	rules, atLeast := c.Rules(), c.CPI2.MinTasks
+	rules, atLeast := c.Rules(), c.Policies.Spec.MinTasks
 	protected := func(job string) bool {
 		return slices.ContainsFunc(rules, func(r match.Rule) bool { return r.Job == job && (r.Class == model.LC || r.Eligible) })
 	}
@@ -30,7 +30,7 @@ func (c *Config) NoSpec(tasks map[string]int) string {
 	if n := len(few) - shown; n > 0 {
 		few = append(few[:shown], fmt.Sprintf("%d more", n))
 	}
-	text := fmt.Sprintf("nothing will ever be normal or not for jobs with so few tasks here: %s; cpi2.min_tasks asks for %d", strings.Join(few, ", "), atLeast)
+	text := fmt.Sprintf("nothing will ever be normal or not for jobs with so few tasks here: %s; hard_cap.cpi2.min_tasks asks for %d", strings.Join(few, ", "), atLeast)
 	if c.Profile == ProfileCPI2 {
 		text += ", as profile cpi2 has it, which holds where a file names no profile; `profile: single-node` is for one machine with few tasks"
 	}

@@ -151,7 +151,7 @@ func configCommand(p *cli.Printer) *cobra.Command {
 			if !ok {
 				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--profile %s: expected one of %v", profile, config.Profiles()))
 			}
-			return p.Print(c, func(w io.Writer) error {
+			return p.Print(&c, func(w io.Writer) error {
 				b, err := c.Print()
 				if err != nil {
 					return err

@@ -90,12 +90,8 @@ func noSpecHere(c *config.Config) string { return c.NoSpec(jobsHere(c)) }
 // modes says in a few words how far a configuration lets each policy go.
 func modes(c *config.Config) string {
 	var parts []string
-	p := c.Params("")
-	for _, m := range []struct {
-		name string
-		mode model.Mode
-	}{{"hard_cap", p.Mode}, {model.PolicyCPUSet, p.CPU.CPUSetMode}, {model.PolicyCPUPool, p.CPU.CPUPoolMode}, {model.PolicyBurst, p.CPU.BurstMode}} {
-		parts = append(parts, m.name+" "+m.mode.String())
+	for _, p := range c.Policies.Sections() {
+		parts = append(parts, p.Name+" "+p.Mode.String())
 	}
 	return "profile " + c.Profile + ", " + strings.Join(parts, ", ")
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/hardcap"
 )
 
 // target is where the agent is; every operators' command takes it.
@@ -47,7 +47,7 @@ func capCommand(p *cli.Printer) *cobra.Command {
 	var t target
 	var cpus float64
 	var d time.Duration
-	def, _ := config.Defaults(config.ProfileCPI2)
+	def := hardcap.Defaults()
 	cmd := &cobra.Command{
 		Use: "cap TASK", Short: "Hard-cap a task now, whatever the policies say", Args: cobra.ExactArgs(1),
 		Long: "Hard-cap a task (a cgroup path from `commensal status`) for a time. An operator's cap stands in observe\nmode too, replaces a policy's, and takes a knob back that another program had written.",
@@ -57,8 +57,8 @@ func capCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	t.flags(cmd)
-	cmd.Flags().Float64Var(&cpus, "cpus", def.CPI2.HardCappingQuota, "CPU-sec/sec it may use")
-	cmd.Flags().DurationVar(&d, "for", def.CPI2.HardCappingDuration, "how long")
+	cmd.Flags().Float64Var(&cpus, "cpus", def.Quota, "CPU-sec/sec it may use")
+	cmd.Flags().DurationVar(&d, "for", time.Duration(def.DurationNsec), "how long")
 	return cmd
 }
 

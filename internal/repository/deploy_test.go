@@ -19,8 +19,8 @@ func TestExampleConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Mode != model.ModeObserve.String() {
-		t.Errorf("mode is %q; the example must only observe", c.Mode)
+	if c.Policies.Mode != model.ModeObserve {
+		t.Errorf("mode is %q; the example must only observe", c.Policies.Mode)
 	}
 	classes := map[string]bool{}
 	for _, rule := range c.Tasks {

@@ -77,6 +77,79 @@ func (d *Doc) mapping(n *yaml.Node, key string, v reflect.Value) error {
 	return nil
 }
 
+// Field is a key that a list describes and not a struct's tag. The way to it is written
+// with dots; what leads to several fields is a section.
+type Field struct {
+	Key string
+	At  any // a pointer to the value
+}
+
+// DecodeFields stores what is written at a key and below it in fields. A value may have
+// several keys, of which a document may use one.
+func (d *Doc) DecodeFields(key string, fields []Field) error {
+	n := d.find(key)
+	if n == nil || n.Kind == 0 {
+		return nil
+	}
+	return d.section(n, key, "", fields, map[any]*yaml.Node{})
+}
+
+// section stores a node in the fields below a way. written has the key that each value was
+// last given by.
+func (d *Doc) section(n *yaml.Node, key, way string, fields []Field, written map[any]*yaml.Node) error {
+	known := keysAt(way, fields)
+	if n.Kind != yaml.MappingNode {
+		return d.at(n, key, fmt.Sprintf("expected keys of its own: %s", strings.Join(known, ", ")))
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		for j := 0; j < i; j += 2 {
+			if n.Content[j].Value == k.Value {
+				return d.at(k, join(key, k.Value), fmt.Sprintf("is given twice, first in line %d", n.Content[j].Line))
+			}
+		}
+		if !slices.Contains(known, k.Value) {
+			return fmt.Errorf("%s:%d: unknown key %q%s", d.Name, k.Line, k.Value, suggest(k.Value, known))
+		}
+		way := join(way, k.Value)
+		f := slices.IndexFunc(fields, func(f Field) bool { return f.Key == way })
+		if f < 0 {
+			if err := d.section(v, join(key, k.Value), way, fields, written); err != nil {
+				return err
+			}
+			continue
+		}
+		at := fields[f].At
+		if first := written[at]; first != nil {
+			return d.at(k, join(key, k.Value), fmt.Sprintf("is given twice, first in line %d under its other name", first.Line))
+		}
+		written[at] = k
+		if err := d.value(v, join(key, k.Value), reflect.ValueOf(at).Elem()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keysAt lists the keys of a section in their order.
+func keysAt(way string, fields []Field) []string {
+	var keys []string
+	for i := range fields {
+		rest := fields[i].Key
+		if way != "" {
+			var ok bool
+			if rest, ok = strings.CutPrefix(rest, way+"."); !ok {
+				continue
+			}
+		}
+		name, _, _ := strings.Cut(rest, ".")
+		if !slices.Contains(keys, name) {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
 func join(key, name string) string {
 	if key == "" {
 		return name

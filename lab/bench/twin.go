@@ -7,7 +7,6 @@ import (
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
-	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
@@ -55,22 +54,22 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 		return nil, err
 	}
 	cfg, _ := config.Defaults(config.ProfileSingleNode)
-	cfg.Mode = model.ModeObserve.String()
+	cfg.Policies.Mode = model.ModeObserve
 	e := engine.New(cfg.Params("twin"))
 	var snap model.Snapshot
 	var in engine.Input
 	var all, physics []float64
 	for i := range seconds {
-		begin := openloop.ThreadNsec()
+		begin := threadNsec()
 		host.Machine().Advance(1e9)
-		between := openloop.ThreadNsec()
+		between := threadNsec()
 		if err := host.Observe(both.Mark, &snap); err != nil {
 			return nil, err
 		}
 		in.Seq++
 		in.MonoNsec, in.WallNsec, in.Snapshot = snap.MonoNsec, snap.WallNsec, &snap
 		e.Step(&in)
-		if end := openloop.ThreadNsec(); i >= 5 { // buffers have grown by then
+		if end := threadNsec(); i >= 5 { // buffers have grown by then
 			all = append(all, float64(end-begin)/1e6)
 			physics = append(physics, float64(between-begin)/1e6)
 		}

@@ -122,34 +122,13 @@ func (r *run) castTable() report.Table {
 func profileTable() report.Table {
 	seed, _ := config.Defaults(config.ProfileCPI2)
 	here, _ := config.Defaults(config.ProfileSingleNode)
-	a, b := &seed.CPI2, &here.CPI2
-	t := report.Table{Title: "The single-node profile", Columns: report.Heads("parameter", "cpi2 (the seed)", "single-node")}
-	add := func(name string, x, y any) {
-		xs, ys := fmt.Sprint(x), fmt.Sprint(y)
-		cell := report.Cell{Text: ys}
-		if xs == ys {
-			cell.Emphasis = report.Muted
+	t := report.Table{Title: "The single-node profile, where it differs", Columns: report.Heads("parameter", "cpi2 (the seed)", "single-node")}
+	rows := here.Rows()
+	for i, row := range seed.Rows() {
+		if a, b := row.Text(), rows[i].Text(); a != b {
+			t.Rows = append(t.Rows, report.Cells(row.Key, a, b))
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: name}, {Text: xs}, cell})
 	}
-	add("sampling_duration", a.SamplingDuration, b.SamplingDuration)
-	add("sampling_frequency", a.SamplingFrequency, b.SamplingFrequency)
-	add("predicted_cpi_recalculated", a.PredictedCPIRecalculated, b.PredictedCPIRecalculated)
-	add("required_cpu_usage (CPU)", a.RequiredCPUUsage, b.RequiredCPUUsage)
-	add("outlier_threshold_1 (sigma)", a.OutlierThreshold1, b.OutlierThreshold1)
-	violations := func(v config.Violations) string { return fmt.Sprintf("%d in %s", v.Violations, v.Window) }
-	add("outlier_threshold_2", violations(a.OutlierThreshold2), violations(b.OutlierThreshold2))
-	add("correlation_window", a.CorrelationWindow, b.CorrelationWindow)
-	add("antagonist_correlation_threshold (cpi)", a.AntagonistCorrelationThreshold, b.AntagonistCorrelationThreshold)
-	add("the same for slowdown", "-", here.Slowdown.AntagonistCorrelationThreshold)
-	add("hard_capping_quota (CPU)", a.HardCappingQuota, b.HardCappingQuota)
-	add("hard_capping_quota_best_effort (CPU)", a.HardCappingQuotaBestEffort, b.HardCappingQuotaBestEffort)
-	add("hard_capping_duration", a.HardCappingDuration, b.HardCappingDuration)
-	add("min_tasks", a.MinTasks, b.MinTasks)
-	add("min_samples_per_task", a.MinSamplesPerTask, b.MinSamplesPerTask)
-	add("search_windows", a.SearchWindows, b.SearchWindows)
-	add("verify_windows", a.VerifyWindows, b.VerifyWindows)
-	add("retry_after", a.RetryAfter, b.RetryAfter)
 	return t
 }
 

@@ -83,7 +83,7 @@ func twinParams(sockets string) (engine.Params, cadence.Pace, error) {
 	p.Mode = model.ModeOff
 	p.CPU = engine.CPUParams{CPUSetMode: model.ModeEnforce, CPUSet: cpuset.Defaults()}
 	p.CPU.CPUSet.Sockets = sockets
-	return p, cadence.Pace{Duration: c.CPI2.SamplingDuration, Frequency: c.CPI2.SamplingFrequency, Pulse: twinPulse}, nil
+	return p, cadence.Pace{Duration: c.Sampling.Duration, Frequency: c.Sampling.Frequency, Pulse: twinPulse}, nil
 }
 
 // divine places everybody as who knows the load of the second that begins: what can be

@@ -1,33 +1,32 @@
 package cpupool
 
-// Params are the policy's parameters. The section is 4.1 of seed 001.
+import "github.com/commensal-io/commensal/model"
+
+// Params are the policy's parameters.
 type Params struct {
-	// IntervalNsec is the length of a period of the algorithm. Section 4.1: "executed every
-	// 5 seconds".
+	// IntervalNsec is the length of a period of the algorithm.
 	IntervalNsec int64 `json:"interval_nsec"`
 	// UtilisationHigh is U_H, the share of the pool's CPU time above which quotas come down.
-	// Section 4.1: 45 %.
 	UtilisationHigh float64 `json:"utilisation_high"`
-	// Increase is the additive step, as a share of the task's original quota. The seed gives
-	// none; see the package comment.
+	// Increase is the additive step, as a share of the task's original quota; see the
+	// package comment.
 	Increase float64 `json:"increase"`
-	// Decrease is what is left of a quota that comes down. Section 4.1: half.
+	// Decrease is what is left of a quota that comes down.
 	Decrease float64 `json:"decrease"`
-	// MaxFactor bounds a quota, as a multiple of the original. Not of the seed.
+	// MaxFactor bounds a quota, as a multiple of the original.
 	MaxFactor float64 `json:"max_factor"`
 	// BurstyBelow: only a task whose average use was below this share of its original quota is
-	// given more. 1: what the seed's text says, and no more.
+	// given more.
 	BurstyBelow float64 `json:"bursty_below"`
 	// BelowOriginal lets quotas come down below the original one while the pool is over
-	// UtilisationHigh, to FloorFactor of the original at the least. The seed's text leaves
-	// open whether it does.
+	// UtilisationHigh, to FloorFactor of the original at the least.
 	BelowOriginal bool    `json:"below_original"`
 	FloorFactor   float64 `json:"floor_factor"`
 	// GiveBackNsec: a quota that was not exhausted for so long goes one step back to the
-	// original. 0: it stays. Not of the seed.
+	// original. 0: it stays.
 	GiveBackNsec int64 `json:"give_back_nsec"`
 	// EarlyUtilisation brings all raised quotas down between two periods, when the pool's
-	// utilisation over EarlyNsec is above it. 0: never, which is the seed's way.
+	// utilisation over EarlyNsec is above it. 0: never.
 	EarlyUtilisation float64 `json:"early_utilisation"`
 	EarlyNsec        int64   `json:"early_nsec"`
 	// HoldNsec is how long a claim stands that is not renewed; it is renewed each period.
@@ -44,3 +43,23 @@ func Defaults() Params {
 		FloorFactor: 0.5, GiveBackNsec: 600e9, EarlyNsec: 500e6, HoldNsec: 15e9, RetryNsec: 60e9,
 	}
 }
+
+// Rows describes the parameters that the configuration sets.
+func (p *Params) Rows() []model.Param {
+	return []model.Param{
+		{Key: "interval", At: model.Nsec(&p.IntervalNsec), Least: 1e9, Most: 3600e9, Soak: [2]float64{1e9, 5e9}, Why: "Alibaba §4.1: every 5 seconds"},
+		{Key: "utilisation_high", At: &p.UtilisationHigh, Least: 0.05, Most: 1, Unit: "a utilisation", Why: "Alibaba §4.1: U_H = 45 %"},
+		{Key: "increase", At: &p.Increase, Least: 0.01, Most: 10, Soak: [2]float64{0.05, 1}, Unit: "of the original quota", Why: "additive step, of the original quota"},
+		{Key: "decrease", At: &p.Decrease, Least: 0.01, Most: 0.99, Unit: "of the quota is left", Why: "Alibaba §4.1: half is left"},
+		{Key: "max_factor", At: &p.MaxFactor, Least: 1, Most: 1000, Soak: [2]float64{2, 10}, Unit: "times the original quota", Why: "times the original quota at most"},
+		{Key: "bursty_below", At: &p.BurstyBelow, Least: 0.01, Most: 1, Unit: "of the original quota", Why: "only who uses less than this of its original quota on average gets more; 1: Alibaba §4.1 to the letter"},
+		{Key: "below_original", At: &p.BelowOriginal, Soak: [2]float64{0.8, 0.2}, Why: "what Alibaba §4.1 leaves open: also below the original quota"},
+		{Key: "floor_factor", At: &p.FloorFactor, Least: 0.01, Most: 1, Soak: [2]float64{0.2, 0.9}, Unit: "of the original quota", Why: "then not below this share of it"},
+		{Key: "give_back", At: model.Nsec(&p.GiveBackNsec), Most: 86400e9, Soak: [2]float64{0, 60e9}, Why: "a quota not used up for so long goes a step back; 0: stays"},
+		{Key: "early_utilisation", At: &p.EarlyUtilisation, Most: 1, Unit: "a utilisation; 0: never", Why: "between two periods everything comes down above it; 0: never"},
+		{Key: "early", At: model.Nsec(&p.EarlyNsec), Least: 50e6, Most: 60e9, Why: "over so long"},
+	}
+}
+
+// Pace is how often the policy looks at the machine when it enforces: its periods are seconds.
+func (p *Params) Pace() model.Pace { return model.PaceTick }

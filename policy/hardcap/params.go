@@ -1,5 +1,13 @@
 package hardcap
 
+import (
+	"fmt"
+	"time"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+)
+
 // The three policies that go beyond the seed. Each is off unless its switch says otherwise,
 // and what is off leaves the seed's behaviour as it is to the byte.
 
@@ -66,4 +74,88 @@ type Confirm struct {
 	// MaxPerIncident and MaxPerHour bound the nudges.
 	MaxPerIncident int `json:"max_per_incident"`
 	MaxPerHour     int `json:"max_per_hour"`
+}
+
+// Defaults are the paper's values, and ours where it gives none.
+func Defaults() Params {
+	p := Params{
+		Quota: 0.1, QuotaBestEffort: 0.01, DurationNsec: 300e9, RecoveredWindows: 2, VerifyWindows: 4, SearchWindows: 5,
+		MaxRounds: 3, RetryAfterNsec: 300e9, AnalysisEveryNsec: 1e9,
+		Groups:   Groups{MaxMembers: 4, Explained: 0.5, Gain: 0.05, Chance: 0.02, Threshold: 0.2, HelpShare: 0.3, ProbeWindows: 2},
+		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
+		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
+	}
+	for src := range p.Antagonist {
+		p.Antagonist[src] = antagonist.Defaults(model.Source(src))
+	}
+	return p
+}
+
+// Rows describes the parameters that the configuration sets in its section cpi2.
+func (p *Params) Rows() []model.Param {
+	const quota = "CPU-sec/sec; the kernel's least is 1 ms in 1 s"
+	return []model.Param{
+		{Key: "hard_capping_quota", At: &p.Quota, Least: 0.001, Most: 1024, Unit: quota, Why: "CPI² table 2: 0.1 CPU-sec/sec; for batch and critical"},
+		{Key: "hard_capping_quota_best_effort", At: &p.QuotaBestEffort, Least: 0.001, Most: 1024, Unit: quota, Why: "CPI² section 5: 0.01 CPU-sec/sec for best-effort"},
+		{Key: "hard_capping_duration", At: model.Nsec(&p.DurationNsec), Most: model.Unbounded, Soak: [2]float64{5e9, 60e9}, Unit: "not below recovered_windows", Why: "CPI² table 2: 5 mins"},
+		{Key: "analysis_every", At: model.Nsec(&p.AnalysisEveryNsec), Most: model.Unbounded, Soak: [2]float64{0, 2e9}, Why: "CPI² section 4.2: at most one attempt each second"},
+		{Key: "recovered_windows", At: &p.RecoveredWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 3}, Unit: "windows", Why: "windows in a row under the threshold that mean recovered"},
+		{Key: "verify_windows", At: &p.VerifyWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{2, 8}, Unit: "windows, not below recovered_windows", Why: "windows judged before a cap that does not help is taken back"},
+		{Key: "search_windows", At: &p.SearchWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{2, 10}, Unit: "analyses", Why: "analyses before a search for the antagonist gives up"},
+		{Key: "max_rounds", At: &p.MaxRounds, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 4}, Unit: "suspects", Why: "suspects held one after the other in one incident"},
+		{Key: "retry_after", At: model.Nsec(&p.RetryAfterNsec), Most: model.Unbounded, Soak: [2]float64{5e9, 30e9}, Why: "peace for a victim that could not be helped"},
+	}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (g *Groups) Rows() []model.Param {
+	return []model.Param{
+		{Key: "enabled", At: &g.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI² (section 4.2's limit): several tasks that hurt together"},
+		{Key: "max_members", At: &g.MaxMembers, Least: 2, Most: 16, Unit: "tasks", Why: "tasks in one group"},
+		{Key: "explained", At: &g.Explained, Most: 1, Unit: "a share", Why: "least share of the victim's variance that a group explains"},
+		{Key: "gain", At: &g.Gain, Least: 0.001, Most: 1, Unit: "a share", Why: "least share of it that each member adds"},
+		{Key: "chance", At: &g.Chance, Least: 1e-6, Most: 0.5, Unit: "a probability", Why: "that the luckiest innocent of all looks as guilty as a member"},
+		{Key: "correlation_threshold", At: &g.Threshold, Most: 1, Unit: "a correlation", Why: "of the group's pressure; 0: that of a single suspect"},
+		{Key: "help_share", At: &g.HelpShare, Least: 0.01, Most: 1, Unit: "a share", Why: "share of the distress that a cap must take away to be kept and added to"},
+		{Key: "probe_windows", At: &g.ProbeWindows, Least: 1, Most: 1000, Soak: [2]float64{1, 10}, Unit: "windows", Why: "windows for which a member is released on trial once the victim is well"},
+	}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (f *Feedback) Rows() []model.Param {
+	return []model.Param{
+		{Key: "enabled", At: &f.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI² (section 9): caps no tighter than the victim needs"},
+		{Key: "allowed_sigmas", At: &f.AllowedSigmas, Most: 100, Unit: "standard deviations", Why: "degradation that the victim may suffer; 0: its outlier threshold"},
+		{Key: "step", At: &f.Step, Least: 0.01, Most: 1, Unit: "a share", Why: "by how much a cap is loosened at once, of what it took away"},
+		{Key: "loosen_after", At: &f.LoosenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "good windows in a row before a cap is loosened"},
+		{Key: "tighten_after", At: &f.TightenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "bad windows in a row before it is tightened"},
+		{Key: "retry_windows", At: &f.RetryWindows, Least: 1, Most: 1000, Soak: [2]float64{1, 20}, Unit: "windows", Why: "good windows before a failed level is tried again, doubled each time"},
+		{Key: "mild_excess", At: &f.MildExcess, Most: 100, Unit: "a share", Why: "up to this share above its threshold the first cap takes half; 0: never"},
+		{Key: "max_duration", At: model.Nsec(&f.MaxDurationNsec), Most: model.Unbounded, Soak: [2]float64{60e9, 600e9}, Unit: "not below hard_capping_duration", Why: "of a hold with all its renewals"},
+	}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (c *Confirm) Rows() []model.Param {
+	return []model.Param{
+		{Key: "enabled", At: &c.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI² (section 4.2): a short nudge where the evidence is split"},
+		{Key: "margin", At: &c.Margin, Most: 1, Unit: "a correlation", Why: "of correlation, within which the evidence is split"},
+		{Key: "windows", At: &c.Windows, Least: 1, Most: 10, Unit: "windows: a nudge is short", Why: "windows for which a suspect is nudged"},
+		{Key: "usage_share", At: &c.UsageShare, Most: 0.9, Unit: "a share", Why: "share of its CPU that it keeps; 0: the quota of a cap"},
+		{Key: "drop", At: &c.Drop, Least: 0.05, Most: 1, Unit: "a share", Why: "share of the victim's excess that must go away"},
+		{Key: "sigmas", At: &c.Sigmas, Most: 100, Unit: "standard errors", Why: "least size of that, in standard errors"},
+		{Key: "max_per_incident", At: &c.MaxPerIncident, Least: 1, Most: 10, Unit: "nudges", Why: "nudges in one incident"},
+		{Key: "max_per_hour", At: &c.MaxPerHour, Least: 1, Most: 100, Unit: "nudges", Why: "nudges on the node in an hour"},
+	}
+}
+
+// Check finds parameters that do not fit each other: the first one's key, and why.
+func (p *Params) Check() (key, why string) {
+	switch {
+	case p.VerifyWindows < p.RecoveredWindows:
+		return "cpi2.verify_windows", fmt.Sprintf("is %d; expected at least recovered_windows, %d", p.VerifyWindows, p.RecoveredWindows)
+	case p.Feedback.MaxDurationNsec < p.DurationNsec:
+		return "feedback.max_duration", fmt.Sprintf("is %s; expected at least %s, the cpi2.hard_capping_duration", time.Duration(p.Feedback.MaxDurationNsec), time.Duration(p.DurationNsec))
+	}
+	return "", ""
 }

@@ -169,7 +169,7 @@ func newEngine(t *testing.T) *engine.Engine {
 	if !ok {
 		t.Fatal("no profile single-node")
 	}
-	c.Mode = model.ModeEnforce.String()
+	c.Policies.Mode = model.ModeEnforce
 	return engine.New(c.Params("skylake"))
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // notHere are sections of the agent's configuration that a scenario says otherwise.
-var notHere = []string{"version", "profile", "mode", "tasks", "slo", "agent", "record"}
+var notHere = []string{"version", "profile", "mode", "hard_cap.mode", "tasks", "slo", "agent", "record"}
 
 // checkPolicies makes the agent's configuration, checked by the agent's own rules.
 func (p *Plan) checkPolicies(o Options) error {
@@ -22,8 +22,9 @@ func (p *Plan) checkPolicies(o Options) error {
 	if !ok {
 		return p.doc.Errorf("policies.profile", "is %q; expected one of %s", short(pol.Profile), strings.Join(config.Profiles(), ", "))
 	}
-	off := model.ModeOff.String() // a scenario that is about them says so
-	c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode = off, off, off
+	for _, s := range c.Policies.Sections() {
+		*s.Mode = model.ModeOff // a scenario that is about them says so
+	}
 	var mode model.Mode
 	if mode.UnmarshalText([]byte(pol.Mode)) != nil {
 		return p.doc.Errorf("policies.mode", "is %q; expected off, observe or enforce", short(pol.Mode))
@@ -36,13 +37,13 @@ func (p *Plan) checkPolicies(o Options) error {
 			return p.doc.Errorf("policies.config."+key, "is said elsewhere in a scenario, or has no meaning here")
 		}
 	}
-	if err := p.doc.DecodeAt("policies.config", &c); err != nil {
+	if err := c.DecodeAt(p.doc, "policies.config"); err != nil {
 		return err
 	}
 	if err := switches(&c, o.Switches); err != nil {
 		return err
 	}
-	c.Mode = pol.Mode
+	c.Policies.Mode = mode
 	for i := range p.actors {
 		t := &p.actors[i].task
 		rule := config.Task{
@@ -54,8 +55,8 @@ func (p *Plan) checkPolicies(o Options) error {
 		}
 		c.Tasks = append(c.Tasks, rule)
 	}
-	if key, why := c.Validate(); why != "" {
-		return p.doc.Errorf("policies.config."+key, "%s", why)
+	if err := c.CheckAt(p.doc, "policies.config"); err != nil {
+		return err
 	}
 	p.config = c
 	return nil
@@ -71,7 +72,7 @@ func switches(c *config.Config, list []Setting) error {
 		}
 		doc, err := strictyaml.Parse("--policies", []byte(text))
 		if err == nil {
-			err = doc.Decode(c)
+			err = c.DecodeAt(doc, "")
 		}
 		if err != nil {
 			return fmt.Errorf("--policies: %s=%s: %w", s.Key, s.Value, err)

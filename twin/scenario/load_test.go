@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 const good = `version: 1
@@ -172,7 +174,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := f.Plans[0]
-	if p.Scenario.Seed != 7 || p.config.Profile != "cpi2" || p.config.Mode != "observe" || !p.config.Groups.Enabled || p.judged {
+	if p.Scenario.Seed != 7 || p.config.Profile != "cpi2" || p.config.Policies.Mode != model.ModeObserve || !p.config.Policies.Hardcap.Groups.Enabled || p.judged {
 		t.Errorf("%+v", p.config)
 	}
 }

@@ -7,7 +7,7 @@ func (f *File) PlayAll(bed NewBed, baseline bool) (*Result, error) {
 	first := f.Plans[0]
 	s := first.Scenario
 	res := &Result{
-		Version: Version, Scenario: s.Name, About: s.About, Seed: s.Seed, Profile: first.config.Profile, Mode: first.config.Mode,
+		Version: Version, Scenario: s.Name, About: s.About, Seed: s.Seed, Profile: first.config.Profile, Mode: first.config.Policies.Mode.String(),
 		Platform: s.Machine.Platform, CPUs: first.machine.CPUs(), Sockets: first.machine.Sockets, DurationSec: s.Duration.Seconds(),
 	}
 	for _, p := range f.Plans {

@@ -174,7 +174,7 @@ func (r *runner) result(mode model.Mode) (*Run, error) {
 	}
 	run.AsFound, run.NotAsFound = r.asFound()
 	run.Series = r.meters.series.out
-	if r.plan.judged && mode.String() == r.plan.config.Mode {
+	if r.plan.judged && mode == r.plan.config.Policies.Mode {
 		run.Checks = r.check(run)
 	}
 	return run, nil

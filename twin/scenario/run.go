@@ -50,11 +50,7 @@ type player struct {
 var noLimit = model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}
 
 // Play plays the plan. mode is usually the plan's own.
-func (p *Plan) Play(bed NewBed) (*Run, error) {
-	var mode model.Mode
-	_ = mode.UnmarshalText([]byte(p.config.Mode)) // checked
-	return p.play(bed, mode)
-}
+func (p *Plan) Play(bed NewBed) (*Run, error) { return p.play(bed, p.config.Policies.Mode) }
 
 // PlayOff plays the plan with the policies off: what the others are compared with.
 func (p *Plan) PlayOff(bed NewBed) (*Run, error) { return p.play(bed, model.ModeOff) }

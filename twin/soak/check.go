@@ -110,7 +110,7 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 func (p *plan) mostWrites() int {
 	n := maxWrites
 	c := &p.config
-	if enforce := model.ModeEnforce.String(); c.CPUSet.Mode == enforce || c.Burst.Mode == enforce {
+	if c.Policies.Pace() == model.PacePulse {
 		// The border may move with every pulse, in two writes; a raise takes four on v1.
 		n += int(4 * minuteNsec / c.Agent.Pulse.Nanoseconds())
 	}
@@ -120,7 +120,7 @@ func (p *plan) mostWrites() int {
 // notBelow looks whether an LC task is left with less than was found.
 func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
 	k := &g.knobs[model.CPUBandwidth]
-	if w.plan.config.CPUPool.BelowOriginal || k.mixed || len(k.rightful) == 0 {
+	if w.plan.config.Policies.CPU.CPUPool.BelowOriginal || k.mixed || len(k.rightful) == 0 {
 		return
 	}
 	least := math.Inf(1)

@@ -3,14 +3,13 @@ package soak
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/machine"
 	"github.com/commensal-io/commensal/twin/program"
@@ -226,23 +225,6 @@ func (p *plan) drawConfig(r source) {
 		profile = config.ProfileCPI2
 	}
 	c, _ := config.Defaults(profile)
-	c.Mode = model.ModeEnforce.String()
-	if r.chance(0.08) {
-		c.Mode = model.ModeObserve.String()
-	}
-	if profile == config.ProfileSingleNode {
-		c.CPI2.HardCappingDuration = pick(r, 5*time.Second, 10*time.Second, 30*time.Second, time.Minute)
-		c.CPI2.VerifyWindows = r.count(2, 8)
-		c.CPI2.RetryAfter = pick(r, 5*time.Second, 30*time.Second)
-		c.CPI2.AntagonistCorrelationThreshold = r.between(0.1, 0.4)
-		c.Slowdown.AntagonistCorrelationThreshold = r.between(0.05, 0.3)
-		c.Slowdown.MinRise = r.between(0.05, 0.5)
-		c.CPI2.OutlierThreshold1 = r.between(1, 2)
-	}
-	c.Groups.Enabled, c.Feedback.Enabled, c.Confirm.Enabled = r.chance(0.4), r.chance(0.4), r.chance(0.4)
-	c.Limits.MaxHeldTasks, c.Limits.MaxBECPUTaken = r.count(1, 5), r.between(0.3, 1)
-	c.Agent.DiscoverEvery = pick(r, time.Second, 5*time.Second, 5*time.Second)
-	c.Record.MaxBytes = pick[int64](r, 1<<20, 64<<20)
 	c.Tasks = []config.Task{
 		{Match: folderLC + "/web0-*", Job: "web0", Class: model.LC.String(), Production: true},
 		{Match: folderLC + "/web1-*", Job: "web1", Class: model.LC.String(), Exclusive: r.chance(0.4), Cores: r.count(0, 2)},
@@ -254,28 +236,51 @@ func (p *plan) drawConfig(r source) {
 	if !c.Tasks[1].Exclusive {
 		c.Tasks[1].Cores = 0
 	}
-	p.drawCPUPolicies(r, &c)
+	for _, row := range c.Rows() {
+		drawRow(r, &c, &row)
+	}
 	p.config = c
 }
 
-// drawCPUPolicies says how far the policies of the CPU go, and how.
-func (p *plan) drawCPUPolicies(r source, c *config.Config) {
-	mode := func() string {
-		return pick(r, model.ModeOff, model.ModeObserve, model.ModeEnforce, model.ModeEnforce).String()
+// drawRow draws a parameter: one whose row says what to draw from always, another now and
+// then from anywhere within its bounds. A draw that does not fit those before is taken
+// back.
+func drawRow(r source, c *config.Config, row *model.Param) {
+	wild := row.Soak == [2]float64{}
+	switch at := row.At.(type) {
+	case *model.Mode:
+		*at = pick(r, model.ModeOff, model.ModeObserve, model.ModeEnforce, model.ModeEnforce, model.ModeEnforce)
+		return
+	case *bool:
+		if !wild {
+			*at = r.chance(row.Soak[1])
+		}
+		return
+	case *string:
+		if len(row.Words) > 0 && row.Key != "profile" {
+			*at = pick(r, row.Words...)
+		}
+		return
 	}
-	c.Agent.Pulse = pick(r, 60*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond)
-	s, q, b := &c.CPUSet, &c.CPUPool, &c.Burst
-	s.Mode, q.Mode, b.Mode = mode(), mode(), mode()
-	s.FloorCores, s.FloorShare, s.Wait = r.count(1, 2), r.between(0, 0.3), r.between(0.001, 0.2)
-	s.Fall, s.GiveEvery = pick(r, 500*time.Millisecond, 3*time.Second, 10*time.Second), pick(r, 100*time.Millisecond, 500*time.Millisecond)
-	s.Rise, s.ReturnsPerMin = pick(r, 50*time.Millisecond, 200*time.Millisecond), pick(r, 2, 10, 60)
-	s.Sockets = pick(r, cpuset.Spread, cpuset.Gather)
-	q.Interval, q.MaxFactor = pick(r, time.Second, 5*time.Second), pick[float64](r, 2, 10)
-	q.BelowOriginal, q.FloorFactor, q.Increase = r.chance(0.2), r.between(0.2, 0.9), r.between(0.05, 1)
-	q.GiveBack = pick(r, 0, 10*time.Second, time.Minute)
-	b.Bucket, b.UserSpace = pick[float64](r, 0.5, 1, 4, 10), r.chance(0.6)
-	b.MaxRaise, b.MaxOverspend = r.between(1.5, 4), r.between(0.5, 6)
-	b.MinRaise, b.Quiet, b.Rest = min(b.MinRaise, b.MaxRaise), pick(r, time.Second, 30*time.Second), pick(r, 100*time.Millisecond, time.Second)
+	lo, hi := row.Soak[0], row.Soak[1]
+	if wild {
+		lo, hi = row.Least, row.Most
+	}
+	was, ok := row.Number()
+	if !ok || hi == model.Unbounded || wild && !r.chance(0.1) {
+		return
+	}
+	v := r.between(lo, hi)
+	switch {
+	case lo == 0 && r.chance(0.2):
+		v = 0 // often that means never
+	case lo > 0 && hi/lo > 100:
+		v = lo * math.Pow(hi/lo, r.Float64())
+	}
+	row.Set(v)
+	if _, why := c.Validate(); why != "" {
+		row.Set(was)
+	}
 }
 
 func (p *plan) drawEvents(r source, end int64) {
@@ -351,7 +356,11 @@ func (p *plan) describe() string {
 		signal = "PMU"
 	}
 	c := &p.config
-	return fmt.Sprintf("%d x %d cores x %d, cgroup %s, %s, %s; %d LC, %d BE, %d others; %s %s, cpuset %s, cpu_pool %s, burst %s; %d fault rules, %d events",
+	modes := ""
+	for _, s := range c.Policies.Sections() {
+		modes += fmt.Sprintf(", %s %s", s.Name, s.Mode)
+	}
+	return fmt.Sprintf("%d x %d cores x %d, cgroup %s, %s, %s; %d LC, %d BE, %d others; %s%s; %d fault rules, %d events",
 		m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, p.layout, m.Kernel, signal,
-		classes[model.LC], classes[model.BE], classes[model.System], c.Profile, c.Mode, c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode, len(p.rules), len(p.events))
+		classes[model.LC], classes[model.BE], classes[model.System], c.Profile, modes, len(p.rules), len(p.events))
 }

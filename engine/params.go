@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/cpupool"
+	"github.com/commensal-io/commensal/policy/cpuset"
+	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Defaults returns what the policies take where nobody says otherwise. Each only observes.
+func Defaults() Params {
+	return Params{
+		CapPeriodNsec: 250e6, Outlier: outlier.Defaults(), Spec: localspec.Defaults(), Hardcap: hardcap.Defaults(),
+		Limits: Limits{MaxHeldTasks: 4, MaxBETaken: 0.8},
+		CPU:    CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults()},
+	}
+}
+
+// Section is what a configuration says to one policy.
+type Section struct {
+	Name string // of the policy and of its section
+	Does string // in a few words, with the paper that it is from
+	Mode *model.Mode
+	Pace model.Pace // at which it looks when it enforces
+	Rows []model.Param
+	// Check finds parameters that do not fit each other: the first one's key within the
+	// section, and why. "" when all do.
+	Check func() (key, why string)
+}
+
+// Sections lists the policies with their parameters, in the order of the configuration.
+func (p *Params) Sections() []Section {
+	c := &p.CPU
+	return []Section{
+		{Name: "hard_cap", Does: "CPI²: holds antagonists back", Mode: &p.Mode, Rows: p.hardcapRows(), Check: p.checkHardcap},
+		{Name: model.PolicyCPUSet, Does: "ByteDance: LC and BE cores apart", Mode: &c.CPUSetMode, Pace: c.CPUSet.Pace(), Rows: c.CPUSet.Rows(), Check: c.CPUSet.Check},
+		{Name: model.PolicyCPUPool, Does: "Alibaba §4.1: raises quotas while the pool has room", Mode: &c.CPUPoolMode, Pace: c.CPUPool.Pace(), Rows: c.CPUPool.Rows(), Check: fits},
+		{Name: model.PolicyBurst, Does: "Alibaba §4.1: lets LC save up quota", Mode: &c.BurstMode, Pace: c.Burst.Pace(), Rows: c.Burst.Rows(), Check: c.Burst.Check},
+	}
+}
+
+// fits is the Check of parameters that do not touch each other.
+func fits() (key, why string) { return "", "" }
+
+// Pace is how often the policies have to look at the machine: as often as the most hurried.
+func (p *Params) Pace() model.Pace {
+	pace := model.PaceWindow
+	for _, s := range p.Sections() {
+		pace = max(pace, s.Mode.Pace(s.Pace))
+	}
+	return pace
+}
+
+// signalSections are the sections that the parameters of each signal stand in, and where its
+// default threshold is from.
+var signalSections = [model.NumSources]struct{ name, threshold string }{
+	model.SourceCPI:      {"cpi2", "CPI² table 2: 0.35; for the cpi signal"},
+	model.SourceSlowdown: {"slowdown", "calibrated for slowdown, see docs/FIRST-LIGHT.md"},
+}
+
+// hardcapRows are the parameters of detection, specs, correlation and caps together: one
+// policy to whoever configures it.
+func (p *Params) hardcapRows() []model.Param {
+	period := []model.Param{{
+		Key: "hard_capping_period", At: model.Nsec(&p.CapPeriodNsec), Least: 1e6, Most: 1e9, Unit: "the kernel's bounds",
+		Why: "CPI² section 5: 25 ms in each 250 ms",
+	}}
+	rows := model.Below("cpi2", p.Spec.Rows(), p.Outlier.Rows(), p.Hardcap.Rows(), period)
+	for src, section := range signalSections {
+		rows = append(rows, model.Below(section.name, p.signalRows(model.Source(src)))...)
+	}
+	h := &p.Hardcap
+	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()))
+}
+
+// signalRows are the parameters that a signal has of its own.
+func (p *Params) signalRows(src model.Source) []model.Param {
+	a, why := &p.Hardcap.Antagonist[src], signalSections[src].threshold
+	if src == model.SourceCPI {
+		return a.Rows(why)
+	}
+	return slices.Concat(p.Outlier.RowsOf(src), a.Rows(why), a.BoundRows())
+}
+
+func (p *Params) checkHardcap() (key, why string) {
+	for src, section := range signalSections {
+		if key, why := p.Hardcap.Antagonist[src].Check(); why != "" {
+			return section.name + "." + key, why
+		}
+	}
+	return p.Hardcap.Check()
+}
+
+// Rows describes the limits on all holds together.
+func (l *Limits) Rows() []model.Param {
+	return []model.Param{
+		{Key: "max_held_tasks", At: &l.MaxHeldTasks, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 5}, Unit: "tasks; mode: observe holds nobody", Why: "tasks held at once; the first may always be held"},
+		{Key: "max_be_cpu_taken", At: &l.MaxBETaken, Most: 1, Soak: [2]float64{0.3, 1}, Unit: "a share", Why: "share of the node's BE CPU held back at once, beyond the first task"},
+	}
+}
