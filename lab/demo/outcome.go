@@ -5,11 +5,11 @@ import (
 	"math"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/trace"
 	"github.com/commensal-io/commensal/model"
@@ -125,7 +125,7 @@ func stolen(t *trace.Trace) float64 {
 	return sum / float64(n) / float64(runtime.NumCPU())
 }
 
-func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
+func ms(s load.Span) float64 { return s.Seconds() * 1e3 }
 
 // row sums one way of control up.
 func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {

@@ -71,26 +71,27 @@ func (d *dist) mean() time.Duration {
 
 // percentiles returns p50, p99 and p99.9, each at most the exact maximum (a histogram
 // answers with the upper edge of a bucket); zeros when empty.
-func (d *dist) percentiles() (p50, p99, p999 time.Duration) {
+func (d *dist) percentiles() (p50, p99, p999 Span) {
 	if d.count == 0 {
-		return 0, 0, 0
+		return
 	}
 	v := d.hist.ValueAtPercentilesSlice([]float64{50, 99, 99.9})
-	return min(time.Duration(v[0]), d.max), min(time.Duration(v[1]), d.max), min(time.Duration(v[2]), d.max)
+	of := func(i int) Span { return Span{min(time.Duration(v[i]), d.max)} }
+	return of(0), of(1), of(2)
 }
 
 // distJSON is a dist on the wire. Histogram is HdrHistogram's V2 compressed form in base64,
 // which its other implementations read too; its unit is the nanosecond.
 type distJSON struct {
-	Count      int64   `json:"count"`
-	SumSeconds float64 `json:"sum_seconds"`
-	MaxSeconds float64 `json:"max_seconds"`
-	Histogram  string  `json:"histogram,omitempty"`
+	Count     int64  `json:"count"`
+	Sum       Span   `json:"sum_seconds"`
+	Max       Span   `json:"max_seconds"`
+	Histogram string `json:"histogram,omitempty"`
 }
 
 // MarshalJSON writes the distribution with its histogram.
 func (d dist) MarshalJSON() ([]byte, error) {
-	j := distJSON{Count: d.count, SumSeconds: d.sum.Seconds(), MaxSeconds: d.max.Seconds()}
+	j := distJSON{Count: d.count, Sum: Span{d.sum}, Max: Span{d.max}}
 	if d.count > 0 {
 		b, err := d.hist.Encode()
 		if err != nil {
@@ -107,7 +108,7 @@ func (d *dist) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &j); err != nil {
 		return err
 	}
-	*d = dist{count: j.Count, sum: fromSeconds(j.SumSeconds), max: fromSeconds(j.MaxSeconds)}
+	*d = dist{count: j.Count, sum: j.Sum.Duration, max: j.Max.Duration}
 	if j.Count == 0 {
 		return nil
 	}

@@ -121,7 +121,7 @@ func (g *generator) run(ctx context.Context, onWindow func(Window)) (*Result, er
 	end := g.clock.now()
 	g.countTimeouts(end)
 	r := g.result(length)
-	r.CPU = cpuTime() - cpu
+	r.CPU = Span{cpuTime() - cpu}
 	for ; g.reported < len(r.Windows); g.reported++ {
 		onWindow(r.Windows[g.reported])
 	}
@@ -231,12 +231,12 @@ func (g *generator) collect(i int, end, now time.Duration) Window {
 		}
 	}
 	g.done.mu.Unlock()
-	w := Window{Start: start, latency: d.latency, lateness: sent.lateness}
-	w.Length = end - start
+	w := Window{Start: Span{start}, Latencies: d.latency, Latenesses: sent.lateness}
+	w.Length = Span{end - start}
 	// Counted from what was seen at one moment: the sender may have gone on meanwhile.
 	w.Sent = d.done + d.errors + d.timeouts + pending
 	w.Done, w.Misses, w.Errors, w.Timeouts, w.Pending = d.done, d.misses, d.errors, d.timeouts, pending
-	w.fill(&w.latency, &w.lateness)
+	w.fill(&w.Latencies, &w.Latenesses)
 	return w
 }
 

@@ -78,12 +78,12 @@ func TestRealServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			var seen []time.Duration
-			r, err := Run(t.Context(), c, func(w Window) { seen = append(seen, w.Start) })
+			r, err := Run(t.Context(), c, func(w Window) { seen = append(seen, w.Start.Duration) })
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkWhole(t, c, r)
-			if r.Done != r.Sent || r.Misses != 0 || r.FirstError != "" || r.P50 <= 0 || r.CPU <= 0 {
+			if r.Done != r.Sent || r.Misses != 0 || r.FirstError != "" || r.P50.Duration <= 0 || r.CPU.Duration <= 0 {
 				t.Errorf("%+v", r)
 			}
 			if want := []time.Duration{0, 500 * time.Millisecond, time.Second}; !cmp.Equal(seen, want) {

@@ -105,7 +105,7 @@ func checkWhole(t *testing.T, c Config, r *Result) {
 		if s.Sent != s.Done+s.Errors+s.Timeouts || s.Pending != 0 || s.Misses > s.Done {
 			t.Errorf("%s: requests are lost: %+v", name, s)
 		}
-		if s.P50 > s.P99 || s.P99 > s.P999 || s.P999 > s.Max || s.Mean > s.Max {
+		if s.P50.Duration > s.P99.Duration || s.P99.Duration > s.P999.Duration || s.P999.Duration > s.Max.Duration || s.Mean.Duration > s.Max.Duration {
 			t.Errorf("%s: figures out of order: %+v", name, s)
 		}
 		if latency != nil && (latency.count != s.Sent || lateness.count != s.Sent) {
@@ -121,8 +121,8 @@ func checkWhole(t *testing.T, c Config, r *Result) {
 	}
 	for i := range r.Windows {
 		w := &r.Windows[i]
-		check(w.Start.String(), &w.Summary, &w.latency, &w.lateness)
-		if w.Sent != want[i] && w.Length == c.Window {
+		check(w.Start.String(), &w.Summary, &w.Latencies, &w.Latenesses)
+		if w.Sent != want[i] && w.Length.Duration == c.Window {
 			t.Errorf("window %d: sent %d of %d intended", i, w.Sent, want[i])
 		}
 	}
@@ -156,15 +156,15 @@ func TestNoCoordinatedOmission(t *testing.T) {
 	// what must wait, and the server can only have stalled longer.
 	waited := int64(0)
 	for i := range r.Windows {
-		waited += countAbove(&r.Windows[i].latency, 100*time.Millisecond)
+		waited += countAbove(&r.Windows[i].Latencies, 100*time.Millisecond)
 	}
 	if waited < 300 {
 		t.Errorf("%d requests waited 100 ms and more in a stall of %v", waited, to.Sub(from))
 	}
-	if r.Max < 400*time.Millisecond {
+	if r.Max.Duration < 400*time.Millisecond {
 		t.Errorf("max %v in a stall of %v", r.Max, to.Sub(from))
 	}
-	if r.P99 < 300*time.Millisecond {
+	if r.P99.Duration < 300*time.Millisecond {
 		t.Errorf("p99 %v in a stall of %v", r.P99, to.Sub(from))
 	}
 }
@@ -207,13 +207,13 @@ func TestOwnLatenessIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkWhole(t, c, r)
-	if r.Lateness.Max < 200*time.Millisecond || r.Lateness.P99 < 150*time.Millisecond {
+	if r.Lateness.Max.Duration < 200*time.Millisecond || r.Lateness.P99.Duration < 150*time.Millisecond {
 		t.Errorf("lateness %+v after 300 ms off", r.Lateness)
 	}
-	if r.Max < r.Lateness.Max {
+	if r.Max.Duration < r.Lateness.Max.Duration {
 		t.Errorf("max %v does not contain the lateness %v", r.Max, r.Lateness.Max)
 	}
-	if quiet := r.Between(0, 200*time.Millisecond); quiet.Lateness.P50 > 100*time.Millisecond {
+	if quiet := r.Between(0, 200*time.Millisecond); quiet.Lateness.P50.Duration > 100*time.Millisecond {
 		t.Errorf("lateness before the delay %+v", quiet.Lateness)
 	}
 }
@@ -235,13 +235,13 @@ func TestFullSocketDoesNotBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkWhole(t, c, r)
-	if r.Done != r.Sent || r.Max < 600*time.Millisecond {
+	if r.Done != r.Sent || r.Max.Duration < 600*time.Millisecond {
 		t.Errorf("%+v", r.Summary)
 	}
 	if pending == 0 {
 		t.Error("no window was reported while its requests waited")
 	}
-	if r.Lateness.P50 > 100*time.Millisecond {
+	if r.Lateness.P50.Duration > 100*time.Millisecond {
 		t.Errorf("the sender was held up: %+v", r.Lateness)
 	}
 }
@@ -261,7 +261,7 @@ func TestUnansweredAreTimeouts(t *testing.T) {
 	if r.Done > 2 || r.Timeouts < r.Sent-2 {
 		t.Errorf("%+v", r.Summary)
 	}
-	if r.P50 < 200*time.Millisecond || r.Max < 400*time.Millisecond {
+	if r.P50.Duration < 200*time.Millisecond || r.Max.Duration < 400*time.Millisecond {
 		t.Errorf("timeouts do not count with their age: %+v", r.Summary)
 	}
 }
@@ -302,7 +302,7 @@ func TestCancel(t *testing.T) {
 		t.Fatal(r, err)
 	}
 	checkWhole(t, c, r)
-	if r.Sent == 0 || len(r.Windows) == 0 || r.Length >= time.Minute || r.Timeouts != 0 {
+	if r.Sent == 0 || len(r.Windows) == 0 || r.Length.Duration >= time.Minute || r.Timeouts != 0 {
 		t.Errorf("%+v", r.Summary)
 	}
 	// A pause must not keep a cancelled sender asleep.
