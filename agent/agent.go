@@ -89,6 +89,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		_ = writing.Close() // closing is unlocking
 		a.guard.stop()
 	}()
+	kept := a.goOn(dir)
+	defer kept.close() // after everything was put back: that waits for no disk
 	// From here on whatever was written is put back before Run returns.
 	defer func() { err = errors.Join(err, a.core.Restore()) }()
 	servers, err := a.serve(ctx)
@@ -98,7 +100,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer servers.close()
 	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
 	defer a.slo.close()
-	a.loop(ctx)
+	a.core.told.slo = a.slo.read
+	a.loop(ctx, kept)
 	return nil
 }
 
@@ -170,7 +173,7 @@ func (a *Agent) jobs() []string {
 }
 
 // loop is the agent: one event after the other until the context ends.
-func (a *Agent) loop(ctx context.Context) {
+func (a *Agent) loop(ctx context.Context, kept *keeper) {
 	s := cadence.New(a.cfg.Pace())
 	a.origin = time.Now()
 	a.log.Info("agent is running", "version", a.version, "mode", a.cfg.Policies.Mode, "profile", a.cfg.Profile, "socket", a.cfg.Agent.Socket)
@@ -188,6 +191,7 @@ func (a *Agent) loop(ctx context.Context) {
 			}
 		case <-timer.C:
 			a.core.Turn(turn)
+			kept.look()
 			a.guard.check()
 			at, turn = s.Next(max(at, time.Since(a.origin).Nanoseconds()))
 			timer.Reset(time.Until(a.origin.Add(time.Duration(at))))

@@ -51,6 +51,7 @@ type Core struct {
 	commands []model.Command
 	failing  string // the last error of Observe or of the record, to log changes only
 	recent   []*model.Incident
+	told     told
 }
 
 // Failing returns the last error of a reading or of the record, "" when there was none.
@@ -58,6 +59,9 @@ func (c *Core) Failing() string { return c.failing }
 
 // NewCore returns a core that has not turned yet.
 func NewCore(p Parts) *Core { return &Core{Parts: p} }
+
+// GoOnWith hands what an earlier run had learned to the next turn.
+func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
 
 // Turn takes one turn: observe, step, record, apply, report. The output is good until the
 // next.
@@ -86,6 +90,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	}
 	c.in.Results, c.results = c.results, c.in.Results[:0]
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
+	c.hear(t)
 	c.in.KillSwitch = c.KillSwitch()
 	c.checkpoint()
 	out := c.Engine.Step(&c.in)
@@ -94,6 +99,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 			c.fail("the record cannot be written", err)
 		}
 	}
+	c.in.Restored = nil // taken up
 	c.results = c.Host.Apply(out.Changes, c.results[:0])
 	c.report(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/learned"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/outlier"
@@ -59,6 +60,9 @@ func (s *scene) learned() *proc {
 	t := s.t
 	t.Helper()
 	for range 5 {
+		if err := os.RemoveAll(learned.Path(s.dir + "/state")); err != nil { // what is normal is learned anew
+			t.Fatal(err)
+		}
 		p := s.agent()
 		eventually(t, "the victim has a spec", func() bool { return s.victimTask().Threshold > 0 })
 		if limit := s.victimTask().Threshold; limit < 3 {

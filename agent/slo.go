@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/slo"
 	"github.com/commensal-io/commensal/slo/memcached"
 )
@@ -25,8 +26,8 @@ type SLOStatus struct {
 	Lateness float64 `json:"lateness_seconds"`
 }
 
-// sloSources are the latency sources of the configuration. They report; no policy of
-// this version acts on them.
+// sloSources are the latency sources of the configuration. The engine is told what they
+// say; no policy of this version acts on it.
 type sloSources struct {
 	jobs    []string
 	sources []slo.Source
@@ -75,6 +76,25 @@ func (s *sloSources) status() []SLOStatus {
 		})
 	}
 	return out
+}
+
+// read appends what each source says now.
+func (s *sloSources) read(dst []model.Latency) []model.Latency {
+	now := time.Now()
+	for i, src := range s.sources {
+		r := src.Read(now)
+		of := func(p slo.Percentiles, v time.Duration) model.Value {
+			if r.Status.State == slo.StateUnavailable || !r.Valid.Has(p) {
+				return model.Missing(model.Unavailable)
+			}
+			return model.Known(v.Seconds())
+		}
+		dst = append(dst, model.Latency{
+			Job: s.jobs[i], P50: of(slo.HasP50, r.P50), P99: of(slo.HasP99, r.P99), P999: of(slo.HasP999, r.P999),
+			Samples: r.Samples, Errors: r.Errors, Lateness: r.Lateness.Seconds(),
+		})
+	}
+	return dst
 }
 
 func (s *sloSources) close() {

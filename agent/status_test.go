@@ -19,11 +19,13 @@ func statusAgent(t *testing.T) *Agent {
 	}
 	e := engine.New(cfg.Params("test"))
 	snap := func(at int64, throttled uint64) *model.Snapshot {
-		s := &model.Snapshot{MonoNsec: at, Mark: model.WindowStart | model.WindowEnd, Node: model.NodeSample{CPUs: 4, Busy: model.Read(uint64(at) * 2), Steal: model.Read(0)}}
+		s := &model.Snapshot{MonoNsec: at, Mark: model.WindowStart | model.WindowEnd, Node: model.NodeSample{CPUs: 4}}
+		s.Node.C[model.CountBusy], s.Node.C[model.CountSteal] = model.Read(uint64(at)*2), model.Read(0)
 		for n := range model.TaskNum(3) {
-			s.Tasks = append(s.Tasks, model.TaskSample{
-				Num: n + 1, Usage: model.Read(uint64(at) / uint64(n+2)), Throttled: model.Read(throttled * uint64(n)), Run: model.Read(uint64(at) / 2), Delay: model.Read(uint64(at) / 2),
-			})
+			s.Tasks = append(s.Tasks, model.TaskSample{Num: n + 1, C: [model.NumTaskCounters]model.Counter{
+				model.CountUsage: model.Read(uint64(at) / uint64(n+2)), model.CountThrottled: model.Read(throttled * uint64(n)),
+				model.CountRun: model.Read(uint64(at) / 2), model.CountDelay: model.Read(uint64(at) / 2),
+			}})
 		}
 		return s
 	}

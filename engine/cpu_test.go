@@ -62,7 +62,7 @@ func (w *cpuStorm) beat() *model.Pulse {
 	if w.dice.IntN(3) > 0 {
 		for i := range w.tasks {
 			if t := &w.tasks[i]; w.cls[t.Num] == model.LC {
-				p.Tasks = append(p.Tasks, model.TaskPulse{Num: t.Num, Usage: t.Usage, Periods: model.Read(w.seq * 10), Throttled: model.Read(w.seq * uint64(w.dice.IntN(2)))})
+				p.Tasks = append(p.Tasks, model.TaskPulse{Num: t.Num, Usage: t.C[model.CountUsage], Periods: model.Read(w.seq * 10), Throttled: model.Read(w.seq * uint64(w.dice.IntN(2)))})
 			}
 		}
 	}

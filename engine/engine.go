@@ -46,6 +46,13 @@ type Input struct {
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
 	KillSwitch bool                `json:"kill_switch,omitempty"`
+	Restored   *Restored           `json:"restored,omitempty"` // on the first tick after a restart
+	// Params are new parameters, from this tick on; nil: as before.
+	Params *Params `json:"params,omitempty"`
+	// Specs are what a fleet, or an earlier run, knows of jobs.
+	Specs []model.Spec `json:"specs,omitempty"`
+	// SLO are readings of latency sources that are new since the last tick.
+	SLO []model.Latency `json:"slo,omitempty"`
 }
 
 // Output is what a tick leads to. Its slices are reused by the next Step.
@@ -98,6 +105,8 @@ type State struct {
 	BECPU      float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
 	Node       NodeTrack  `json:"node"`
 	LastMode   model.Mode `json:"last_mode"`
+	// SLO is the last reading of each latency source, ordered by job.
+	SLO []model.Latency `json:"slo,omitempty"`
 }
 
 // Engine is State with its parameters and scratch space.
@@ -136,6 +145,10 @@ func Resume(p Params, s *State) (*Engine, error) {
 // Step takes one tick. The output is good until the next one.
 func (e *Engine) Step(in *Input) *Output {
 	e.out = Output{Changes: e.out.Changes[:0], Decisions: e.out.Decisions[:0], Incidents: e.out.Incidents[:0]}
+	if in.Restored != nil {
+		e.restore(in)
+	}
+	e.told(in)
 	if in.Snapshot != nil {
 		e.tasks(in)
 	}

@@ -177,13 +177,14 @@ func (n *sim) live(snap *model.Snapshot) {
 		}
 	}
 	slices.SortFunc(snap.Tasks, func(a, b model.TaskSample) int { return int(a.Num) - int(b.Num) })
-	n.node = model.NodeSample{
-		CPUs: 16, Busy: grow(n.node.Busy, busy*1e9), Steal: grow(n.node.Steal, n.steal(n.s)*1e9), StallCPU: model.Read(0),
-	}
+	grow := func(k model.NodeCounter, by float64) { n.node.C[k] = grown(n.node.C[k], by) }
+	n.node.CPUs = 16
+	grow(model.CountBusy, busy*1e9)
+	grow(model.CountSteal, n.steal(n.s)*1e9)
 	snap.Node = n.node
 }
 
-func grow(c model.Counter, by float64) model.Counter {
+func grown(c model.Counter, by float64) model.Counter {
 	return model.Read(c.Value + uint64(math.Round(by)))
 }
 
@@ -202,16 +203,20 @@ func (n *sim) count(t *simTask) {
 	level := 1.5 * (1 + wobble(n.s)) * (1 + rise)
 	c := &t.sample
 	c.Num = t.Num
-	c.Usage = grow(c.Usage, t.used*1e9)
+	grow := func(k model.TaskCounter, by float64) { c.C[k] = grown(c.C[k], by) }
+	grow(model.CountUsage, t.used*1e9)
 	throttled := 0.0
 	if t.demand(n.s) > t.used || (t.throttledBySelf != nil && t.throttledBySelf(n.s)) {
 		throttled = 5
 	}
-	c.Throttled = grow(c.Throttled, throttled)
-	c.Run, c.Delay = grow(c.Run, t.used*1e9), grow(c.Delay, t.used*1e9*(level-1))
+	grow(model.CountThrottled, throttled)
+	grow(model.CountRun, t.used*1e9)
+	grow(model.CountDelay, t.used*1e9*(level-1))
 	if !n.slowdown {
-		c.Cycles, c.RefCycles = grow(c.Cycles, t.used*2e9), grow(c.RefCycles, t.used*2e9)
-		c.Instructions, c.LLCMisses = grow(c.Instructions, t.used*2e9/level), grow(c.LLCMisses, t.used*1e6)
+		grow(model.CountCycles, t.used*2e9)
+		grow(model.CountRefCycles, t.used*2e9)
+		grow(model.CountInstructions, t.used*2e9/level)
+		grow(model.CountLLCMisses, t.used*1e6)
 	}
 }
 

@@ -18,8 +18,8 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	if elapsed <= 0 {
 		return
 	}
-	out.Busy = rate(prev.Node.Busy, cur.Node.Busy, elapsed)
-	out.Steal = rate(prev.Node.Steal, cur.Node.Steal, elapsed)
+	out.Busy = rate(prev.Node.C[CountBusy], cur.Node.C[CountBusy], elapsed)
+	out.Steal = rate(prev.Node.C[CountSteal], cur.Node.C[CountSteal], elapsed)
 
 	// In whole nanoseconds: what the rounding of a sum of rates leaves over would pass for
 	// CPU that no task used, and correlate with anything.
@@ -35,12 +35,12 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 			p = &prev.Tasks[j]
 		}
 		out.Tasks = append(out.Tasks, observeTask(p, c, elapsed))
-		if used, oc := Delta(p.Usage, c.Usage); oc == OK {
+		if used, oc := c.grown(p, CountUsage); oc == OK {
 			managed += used
 		}
 	}
 	out.Managed = Known(float64(managed) / float64(elapsed))
-	busy, oc := Delta(prev.Node.Busy, cur.Node.Busy)
+	busy, oc := Delta(prev.Node.C[CountBusy], cur.Node.C[CountBusy])
 	switch {
 	case oc != OK:
 		out.Unmanaged = Missing(oc)
@@ -52,14 +52,14 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 }
 
 func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
-	o := TaskObservation{Num: c.Num, CPU: rate(p.Usage, c.Usage, elapsed)}
-	o.ThrottledRate = rate(p.Throttled, c.Throttled, elapsed)
+	o := TaskObservation{Num: c.Num, CPU: rate(p.C[CountUsage], c.C[CountUsage], elapsed)}
+	o.ThrottledRate = rate(p.C[CountThrottled], c.C[CountThrottled], elapsed)
 	if o.ThrottledRate.Outcome == OK {
 		o.ThrottledKnown, o.Throttled = true, o.ThrottledRate.V > 0
 		o.ThrottledRate.V *= 1e9
 	}
-	o.Signals[SourceCPI] = ratio(p.Cycles, c.Cycles, p.Instructions, c.Instructions)
-	o.MPKI = ratio(p.LLCMisses, c.LLCMisses, p.Instructions, c.Instructions)
+	o.Signals[SourceCPI] = c.ratio(p, CountCycles, CountInstructions)
+	o.MPKI = c.ratio(p, CountLLCMisses, CountInstructions)
 	if o.MPKI.Outcome == OK {
 		o.MPKI.V *= 1000
 	}
@@ -71,18 +71,18 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 // slowdown is (run + delay) / run over the window: 1 means that the task's threads
 // never waited for a CPU.
 func slowdown(p, c *TaskSample) Value {
-	run, oc := Delta(p.Run, c.Run)
+	run, oc := c.grown(p, CountRun)
 	if oc != OK {
 		return Missing(oc)
 	}
-	delay, oc := Delta(p.Delay, c.Delay)
+	delay, oc := c.grown(p, CountDelay)
 	if oc != OK {
 		return Missing(oc)
 	}
 	if run == 0 {
 		return Missing(Absent) // it did not run: there is nothing to slow down
 	}
-	if used, oc := Delta(p.Usage, c.Usage); oc == OK && float64(run) < minCoverage*float64(used) {
+	if used, oc := c.grown(p, CountUsage); oc == OK && float64(run) < minCoverage*float64(used) {
 		return Missing(Unavailable)
 	}
 	return Known(1 + float64(delay)/float64(run)) // their sum could overflow
@@ -125,13 +125,18 @@ func rate(p, c Counter, elapsedNsec int64) Value {
 	return Known(float64(d) / float64(elapsedNsec))
 }
 
+// grown returns by how much a counter grew since an earlier sample.
+func (s *TaskSample) grown(since *TaskSample, k TaskCounter) (uint64, Outcome) {
+	return Delta(since.C[k], s.C[k])
+}
+
 // ratio returns the quotient of two counters' growth.
-func ratio(pn, cn, pd, cd Counter) Value {
-	n, oc := Delta(pn, cn)
+func (s *TaskSample) ratio(since *TaskSample, over, under TaskCounter) Value {
+	n, oc := s.grown(since, over)
 	if oc != OK {
 		return Missing(oc)
 	}
-	d, oc := Delta(pd, cd)
+	d, oc := s.grown(since, under)
 	if oc != OK {
 		return Missing(oc)
 	}

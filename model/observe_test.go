@@ -8,16 +8,18 @@ import (
 )
 
 func sample(num TaskNum, usage, run, delay, cycles, instructions uint64) TaskSample {
-	return TaskSample{Num: num, Usage: Read(usage), Throttled: Read(0), Run: Read(run), Delay: Read(delay),
-		Cycles: Read(cycles), RefCycles: Read(cycles), Instructions: Read(instructions), LLCMisses: Read(0)}
+	return TaskSample{Num: num, C: [NumTaskCounters]Counter{
+		CountUsage: Read(usage), CountThrottled: Read(0), CountRun: Read(run), CountDelay: Read(delay),
+		CountCycles: Read(cycles), CountRefCycles: Read(cycles), CountInstructions: Read(instructions), CountLLCMisses: Read(0),
+	}}
 }
 
 func TestObserve(t *testing.T) {
-	prev := &Snapshot{MonoNsec: 0, Node: NodeSample{CPUs: 4, Busy: Read(0), Steal: Read(0)},
+	prev := &Snapshot{MonoNsec: 0, Node: NodeSample{CPUs: 4, C: [NumNodeCounters]Counter{Read(0), Read(0)}},
 		Tasks: []TaskSample{sample(1, 0, 0, 0, 0, 0), sample(2, 5e9, 0, 0, 0, 0), sample(7, 0, 0, 0, 0, 0)}}
-	cur := &Snapshot{MonoNsec: 10e9, WallNsec: 5, Node: NodeSample{CPUs: 4, Busy: Read(20e9), Steal: Read(1e9)},
+	cur := &Snapshot{MonoNsec: 10e9, WallNsec: 5, Node: NodeSample{CPUs: 4, C: [NumNodeCounters]Counter{Read(20e9), Read(1e9)}},
 		Tasks: []TaskSample{sample(1, 10e9, 10e9, 5e9, 30e9, 15e9), sample(2, 4e9, 1, 0, 1, 1), sample(3, 1, 1, 1, 1, 1)}}
-	cur.Tasks[0].LLCMisses, cur.Tasks[0].Throttled = Read(15e6), Read(2)
+	cur.Tasks[0].C[CountLLCMisses], cur.Tasks[0].C[CountThrottled] = Read(15e6), Read(2)
 	var o Observation
 	Observe(prev, cur, &o)
 	if o.Busy != Known(2) || o.Steal != Known(0.1) || o.Managed != Known(1) || o.Unmanaged != Known(1) || len(o.Tasks) != 3 {
@@ -94,10 +96,14 @@ func TestObserveAdversarial(t *testing.T) {
 		return c
 	}
 	snap := func(mono int64) *Snapshot {
-		s := &Snapshot{MonoNsec: mono, Node: NodeSample{CPUs: rng.IntN(3) - 1, Busy: counter(), Steal: counter()}}
+		s := &Snapshot{MonoNsec: mono, Node: NodeSample{CPUs: rng.IntN(3) - 1, C: [NumNodeCounters]Counter{counter(), counter()}}}
 		for n := range TaskNum(4) {
 			if rng.IntN(4) > 0 {
-				s.Tasks = append(s.Tasks, TaskSample{n, counter(), counter(), counter(), counter(), counter(), counter(), counter(), counter()})
+				t := TaskSample{Num: n}
+				for k := range t.C {
+					t.C[k] = counter()
+				}
+				s.Tasks = append(s.Tasks, t)
 			}
 		}
 		return s
@@ -126,7 +132,7 @@ func TestObserveAdversarial(t *testing.T) {
 }
 
 func TestObserveDoesNotAllocate(t *testing.T) {
-	p, c := &Snapshot{Node: NodeSample{CPUs: 8, Busy: Read(0)}}, &Snapshot{MonoNsec: 1e9, Node: NodeSample{CPUs: 8, Busy: Read(8e9)}}
+	p, c := &Snapshot{Node: NodeSample{CPUs: 8, C: [NumNodeCounters]Counter{Read(0)}}}, &Snapshot{MonoNsec: 1e9, Node: NodeSample{CPUs: 8, C: [NumNodeCounters]Counter{Read(8e9)}}}
 	for n := range TaskNum(150) {
 		p.Tasks = append(p.Tasks, sample(n, 0, 0, 0, 0, 0))
 		c.Tasks = append(c.Tasks, sample(n, 1e7, 1e7, 1e6, 1e7, 1e7))

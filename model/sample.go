@@ -1,31 +1,17 @@
 package model
 
-// TaskSample is one raw reading of one task: counters as the kernel gave them.
-// Samples are what is recorded; rates are derived (and derived again in a replay).
+// TaskSample is one raw reading of one task: counters as the kernel gave them, by
+// TaskCounter. Samples are what is recorded; rates are derived (and derived again in a
+// replay).
 type TaskSample struct {
-	Num TaskNum `json:"num"`
-	// Usage is the CPU time of the cgroup and its descendants, in nanoseconds.
-	Usage Counter `json:"usage"`
-	// Throttled counts the periods in which a quota on the task's own path throttled it.
-	Throttled Counter `json:"throttled"`
-	// Run and Delay are the run time and the run-queue delay, in nanoseconds, of the
-	// thread groups that could be followed since the agent first saw them.
-	Run   Counter `json:"run"`
-	Delay Counter `json:"delay"`
-	// Hardware counters of the cgroup, scaled when the kernel multiplexed them.
-	Cycles       Counter `json:"cycles"`
-	RefCycles    Counter `json:"ref_cycles"`
-	Instructions Counter `json:"instructions"`
-	LLCMisses    Counter `json:"llc_misses"`
+	Num TaskNum
+	C   [NumTaskCounters]Counter
 }
 
-// NodeSample is one raw reading of the whole node.
+// NodeSample is one raw reading of the whole node, by NodeCounter.
 type NodeSample struct {
-	CPUs  int     `json:"cpus"`  // logical CPUs online
-	Busy  Counter `json:"busy"`  // CPU time that was not idle, iowait or steal, nanoseconds
-	Steal Counter `json:"steal"` // time the hypervisor ran something else, nanoseconds
-	// StallCPU is the system's PSI "some" total for cpu, in nanoseconds.
-	StallCPU Counter `json:"stall_cpu"`
+	CPUs int // logical CPUs online
+	C    [NumNodeCounters]Counter
 }
 
 // WindowMark says where in the sampling window a snapshot stands (CPI2 section 3.1:

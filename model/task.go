@@ -98,6 +98,13 @@ var sourceNames = [...]string{"cpi", "slowdown"}
 
 func (s Source) String() string { return nameOf(sourceNames[:], uint8(s)) }
 
+// sourceDefinitions say how each source is calculated. A spec that was learned under another
+// definition says nothing about this one: who changes a calculation changes its text.
+var sourceDefinitions = [...]string{"cycles / instructions", "(cpu + delay) / cpu, delay without the task's own queueing"}
+
+// Definition says how the source is calculated.
+func (s Source) Definition() string { return nameOf(sourceDefinitions[:], uint8(s)) }
+
 // MarshalText writes the source's name.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // Version of the format that is written, and the newest that is read.
-const Version = 2
+const Version = 3
 
 // magic begins every segment.
 const magic = "commensal-record\n"
@@ -53,7 +53,7 @@ var (
 // table is the checksum's; Castagnoli has instructions of its own on servers.
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// appendFrame appends a frame with room for its head and returns where the payload
+// openFrame appends a frame with room for its head and returns where the payload
 // begins; closeFrame fills the head in.
 func openFrame(b []byte, kind byte) ([]byte, int) {
 	at := len(b)

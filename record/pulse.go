@@ -6,13 +6,17 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-func pulseFields(p *model.Pulse) [pulseCounters]*model.Counter {
-	return [...]*model.Counter{&p.LCUsage, &p.BEUsage}
+// The counters of pulses have no names in the header: these are all of any version.
+
+func pulseCounters(p *model.Pulse) [2]model.Counter {
+	return [...]model.Counter{p.LCUsage, p.BEUsage}
 }
 
-func taskPulseFields(t *model.TaskPulse) [taskPulseCounters]*model.Counter {
-	return [...]*model.Counter{&t.Usage, &t.Periods, &t.Throttled}
+func taskPulseCounters(t *model.TaskPulse) [3]model.Counter {
+	return [...]model.Counter{t.Usage, t.Periods, t.Throttled}
 }
+
+var inOrder = []int{0, 1, 2}
 
 // before returns what the pulse of a task is differenced against: that of the last pulse
 // with detail. j is where to begin to look, and where the search ended.
@@ -29,7 +33,7 @@ func (c *coder) before(num model.TaskNum, j int) (model.TaskPulse, int) {
 
 func (c *coder) encodePulse(b []byte, p *model.Pulse) []byte {
 	b = binary.AppendVarint(b, p.MonoNsec)
-	now, was := pulseFields(p), pulseFields(&c.pulse)
+	now, was := pulseCounters(p), pulseCounters(&c.pulse)
 	b = appendCounters(b, now[:], was[:])
 	b = binary.AppendUvarint(b, uint64(len(p.Tasks)))
 	j := 0
@@ -38,7 +42,7 @@ func (c *coder) encodePulse(b []byte, p *model.Pulse) []byte {
 		var prev model.TaskPulse
 		prev, j = c.before(t.Num, j)
 		b = binary.AppendUvarint(b, uint64(t.Num))
-		now, was := taskPulseFields(t), taskPulseFields(&prev)
+		now, was := taskPulseCounters(t), taskPulseCounters(&prev)
 		b = appendCounters(b, now[:], was[:])
 	}
 	c.keepPulse(p)
@@ -56,8 +60,10 @@ func (c *coder) keepPulse(p *model.Pulse) {
 
 func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {
 	*p = model.Pulse{MonoNsec: cur.varint(), Tasks: p.Tasks[:0]}
-	now, was := pulseFields(p), pulseFields(&c.pulse)
-	readCounters(cur, now[:], was[:])
+	var now [2]model.Counter
+	was := pulseCounters(&c.pulse)
+	readCounters(cur, now[:], was[:], inOrder[:len(now)])
+	p.LCUsage, p.BEUsage = now[0], now[1]
 	n := cur.uvarint()
 	if n > uint64(len(cur.b)) { // a task takes more than a byte
 		cur.fail("more tasks than bytes")
@@ -68,8 +74,10 @@ func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {
 		t := model.TaskPulse{Num: model.TaskNum(cur.uvarint())}
 		var prev model.TaskPulse
 		prev, j = c.before(t.Num, j)
-		now, was := taskPulseFields(&t), taskPulseFields(&prev)
-		readCounters(cur, now[:], was[:])
+		var now [3]model.Counter
+		was := taskPulseCounters(&prev)
+		readCounters(cur, now[:], was[:], inOrder)
+		t.Usage, t.Periods, t.Throttled = now[0], now[1], now[2]
 		if k := len(p.Tasks); k > 0 && p.Tasks[k-1].Num >= t.Num {
 			cur.fail("tasks are not in order")
 		}

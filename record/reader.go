@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
@@ -49,6 +50,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 	}
 	if d.Header.Version > Version {
 		return nil, fmt.Errorf("%w: version %d, this one reads up to %d", ErrNewer, d.Header.Version, Version)
+	}
+	if d.coder, err = newDecoder(&d.Header); err != nil {
+		return nil, d.at(err)
 	}
 	d.Checkpoint = &engine.State{}
 	return d, d.expect(frameCheckpoint, d.Checkpoint)
@@ -114,6 +118,9 @@ func (d *Reader) Next(t *Tick) error {
 	of := outputFrame{Output: &t.Output}
 	if err := json.Unmarshal(payload, &of); err != nil {
 		return d.at(fmt.Errorf("%w: %w", ErrCorrupt, err))
+	}
+	if slices.ContainsFunc(t.Output.Decisions, func(d model.Decision) bool { return d.Kind == model.DecideNothing }) {
+		return d.at(fmt.Errorf("%w: a decision of no kind in tick %d", ErrCorrupt, of.Seq))
 	}
 	if of.Seq != t.Input.Seq {
 		return d.at(fmt.Errorf("%w: output of tick %d behind tick %d", ErrCorrupt, of.Seq, t.Input.Seq))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/engine"
 )
@@ -56,9 +57,13 @@ func Run(path string) (*Replay, error) {
 
 func (res *Replay) segment(name string) error {
 	var e *engine.Engine
+	same := bytes.Equal
 	torn, err := ReadSegment(name, func(r *Reader) (err error) {
 		if e, err = engine.Resume(r.Header.Params, r.Checkpoint); err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		if r.Header.Version < Version {
+			same = saysNoOther
 		}
 		return nil
 	}, func(t *Tick) bool {
@@ -69,7 +74,7 @@ func (res *Replay) segment(name string) error {
 		if out.Observed {
 			res.Windows++
 		}
-		if d := compare(&t.Output, out); d != nil {
+		if d := compare(&t.Output, out, same); d != nil {
 			d.Segment, d.Seq, d.WallNsec = name, t.Input.Seq, t.Input.WallNsec
 			res.First = d
 		}
@@ -81,18 +86,19 @@ func (res *Replay) segment(name string) error {
 	return err
 }
 
-// compare returns the first difference between two outputs.
-func compare(want, got *engine.Output) *Difference {
-	if d := compareList("changes", want.Changes, got.Changes); d != nil {
+// compare returns the first difference between two outputs; same says whether what was
+// decided then, as JSON, is what is decided now.
+func compare(want, got *engine.Output, same func(then, now []byte) bool) *Difference {
+	if d := compareList("changes", want.Changes, got.Changes, same); d != nil {
 		return d
 	}
-	if d := compareList("decisions", want.Decisions, got.Decisions); d != nil {
+	if d := compareList("decisions", want.Decisions, got.Decisions, same); d != nil {
 		return d
 	}
-	return compareList("incidents", want.Incidents, got.Incidents)
+	return compareList("incidents", want.Incidents, got.Incidents, same)
 }
 
-func compareList[T any](what string, want, got []T) *Difference {
+func compareList[T any](what string, want, got []T, same func(then, now []byte) bool) *Difference {
 	for i := range max(len(want), len(got)) {
 		var w, g []byte
 		if i < len(want) {
@@ -101,9 +107,42 @@ func compareList[T any](what string, want, got []T) *Difference {
 		if i < len(got) {
 			g, _ = json.Marshal(got[i])
 		}
-		if !bytes.Equal(w, g) {
+		if !same(w, g) {
 			return &Difference{What: what, Index: i, Recorded: string(w), Replayed: string(g)}
 		}
 	}
 	return nil
+}
+
+// saysNoOther compares what a record of an older version says with what is decided now: it
+// may say less, since decisions have learned to say more, but nothing else.
+func saysNoOther(then, now []byte) bool {
+	var a, b any
+	if json.Unmarshal(then, &a) != nil || json.Unmarshal(now, &b) != nil {
+		return len(then) == 0 && len(now) == 0
+	}
+	return within(a, b)
+}
+
+// within reports whether b holds all that a says. What a leaves open is a zero.
+func within(a, b any) bool {
+	switch a := a.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		if !ok {
+			return false
+		}
+		for k, v := range a {
+			if !within(v, b[k]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, within)
+	}
+	return a == b
 }

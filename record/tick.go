@@ -13,9 +13,11 @@ import (
 //
 //	seq, mono_nsec, wall_nsec (signed), flags
 //	if flags&hasRare: length and JSON of rare
-//	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, 3 counters
-//	  number of tasks, and for each: number, 8 counters as differences
+//	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, its counters
+//	  number of tasks, and for each: number, its counters as differences
 //	if flags&hasPulse: mono, 2 counters, number of tasks, and for each: number, 3 counters
+//
+// Which counters a node and a task have, and in which order, is in the header (columns.go).
 //
 // flags&hasOutput says that an output frame follows, so that a record which ends between
 // the two is known to be torn.
@@ -30,29 +32,25 @@ const (
 	hasPulse    = 8 // since version 2
 )
 
-const (
-	nodeCounters = 3
-	taskCounters = 8
-
-	pulseCounters     = 2
-	taskPulseCounters = 3
-)
-
 // rare is the part of an input that is seldom there.
 type rare struct {
 	Results    []model.Result      `json:"results,omitempty"`
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
 	KillSwitch bool                `json:"kill_switch,omitempty"`
+	Restored   *engine.Restored    `json:"restored,omitempty"`
 	Added      []model.Task        `json:"added,omitempty"`
 	Removed    []model.TaskNum     `json:"removed,omitempty"`
 	Topology   *model.Topology     `json:"topology,omitempty"`
 	Settings   []model.KnobReading `json:"settings,omitempty"`
+	Params     *engine.Params      `json:"params,omitempty"`
+	Specs      []model.Spec        `json:"specs,omitempty"`
+	SLO        []model.Latency     `json:"slo,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -61,14 +59,9 @@ type coder struct {
 	node  model.NodeSample
 	tasks []model.TaskSample // of the last snapshot, ordered by Num
 	pulse model.Pulse        // the last one; its tasks are those of the last with detail
-}
 
-func nodeFields(n *model.NodeSample) [nodeCounters]*model.Counter {
-	return [...]*model.Counter{&n.Busy, &n.Steal, &n.StallCPU}
-}
-
-func taskFields(t *model.TaskSample) [taskCounters]*model.Counter {
-	return [...]*model.Counter{&t.Usage, &t.Throttled, &t.Run, &t.Delay, &t.Cycles, &t.RefCycles, &t.Instructions, &t.LLCMisses}
+	// Of a reader: which counter each column is. A writer has one for each, in order.
+	nodeAt, taskAt []int
 }
 
 // encode appends a tick's payload; output says whether an output frame follows.
@@ -76,7 +69,10 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	b = binary.AppendUvarint(b, in.Seq)
 	b = binary.AppendVarint(b, in.MonoNsec)
 	b = binary.AppendVarint(b, in.WallNsec)
-	r := rare{Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch}
+	r := rare{
+		Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch,
+		Params: in.Params, Specs: in.Specs, SLO: in.SLO, Restored: in.Restored,
+	}
 	flags := byte(0)
 	if output {
 		flags |= hasOutput
@@ -115,8 +111,7 @@ func (c *coder) encodeSnapshot(b []byte, s *model.Snapshot) []byte {
 	b = binary.AppendVarint(b, s.MonoNsec)
 	b = binary.AppendVarint(b, s.WallNsec)
 	b = binary.AppendUvarint(b, uint64(s.Node.CPUs))
-	now, before := nodeFields(&s.Node), nodeFields(&c.node)
-	b = appendCounters(b, now[:], before[:])
+	b = appendCounters(b, s.Node.C[:], c.node.C[:])
 	b = binary.AppendUvarint(b, uint64(len(s.Tasks)))
 	j := 0
 	zero := model.TaskSample{}
@@ -130,23 +125,22 @@ func (c *coder) encodeSnapshot(b []byte, s *model.Snapshot) []byte {
 			prev = &c.tasks[j]
 		}
 		b = binary.AppendUvarint(b, uint64(t.Num))
-		now, before := taskFields(t), taskFields(prev)
-		b = appendCounters(b, now[:], before[:])
+		b = appendCounters(b, t.C[:], prev.C[:])
 	}
 	c.node = s.Node
 	c.tasks = append(c.tasks[:0], s.Tasks...)
 	return b
 }
 
-func appendCounters(b []byte, now, before []*model.Counter) []byte {
+func appendCounters(b []byte, now, before []model.Counter) []byte {
 	var outcomes uint64
-	for i, c := range now {
-		outcomes |= uint64(c.Outcome) << (3 * i)
+	for i := range now {
+		outcomes |= uint64(now[i].Outcome) << (3 * i)
 	}
 	b = binary.AppendUvarint(b, outcomes)
-	for i, c := range now {
-		if c.Outcome == model.OK {
-			b = binary.AppendVarint(b, int64(c.Value-base(before[i])))
+	for i := range now {
+		if now[i].Outcome == model.OK {
+			b = binary.AppendVarint(b, int64(now[i].Value-base(&before[i])))
 		}
 	}
 	return b
@@ -225,7 +219,8 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 			return false, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 	}
-	in.Results, in.Knobs, in.Commands, in.KillSwitch = r.Results, r.Knobs, r.Commands, r.KillSwitch
+	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
+	in.Params, in.Specs, in.SLO = r.Params, r.Specs, r.SLO
 	if flags&hasSnapshot != 0 {
 		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
@@ -245,8 +240,7 @@ func (c *coder) decodeSnapshot(cur *cursor, s *model.Snapshot) {
 	s.Mark = model.WindowMark(cur.byte())
 	s.MonoNsec, s.WallNsec = cur.varint(), cur.varint()
 	s.Node.CPUs = int(cur.uvarint())
-	now, before := nodeFields(&s.Node), nodeFields(&c.node)
-	readCounters(cur, now[:], before[:])
+	readCounters(cur, s.Node.C[:], c.node.C[:], c.nodeAt)
 	n := cur.uvarint()
 	if n > uint64(len(cur.b)) { // a task takes more than a byte
 		cur.fail("more tasks than bytes")
@@ -263,8 +257,7 @@ func (c *coder) decodeSnapshot(cur *cursor, s *model.Snapshot) {
 		if j < len(c.tasks) && c.tasks[j].Num == t.Num {
 			prev = &c.tasks[j]
 		}
-		now, before := taskFields(&t), taskFields(prev)
-		readCounters(cur, now[:], before[:])
+		readCounters(cur, t.C[:], prev.C[:], c.taskAt)
 		if k := len(s.Tasks); k > 0 && s.Tasks[k-1].Num >= t.Num {
 			cur.fail("tasks are not in order")
 		}
@@ -277,18 +270,28 @@ func (c *coder) decodeSnapshot(cur *cursor, s *model.Snapshot) {
 	c.tasks = append(c.tasks[:0], s.Tasks...)
 }
 
-func readCounters(cur *cursor, now, before []*model.Counter) {
+// readCounters reads a group of counters; at says which of them each column is, -1 for one
+// that is passed over.
+func readCounters(cur *cursor, now, before []model.Counter, at []int) {
 	outcomes := cur.uvarint()
-	for i, c := range now {
-		c.Outcome = model.Outcome(outcomes >> (3 * i) & 7)
-		if c.Outcome > model.Fresh {
+	for i, place := range at {
+		outcome := model.Outcome(outcomes >> (3 * i) & 7)
+		if outcome > model.Fresh {
 			cur.fail("unknown outcome")
 		}
-		if c.Outcome == model.OK {
-			c.Value = base(before[i]) + uint64(cur.varint())
+		difference := uint64(0)
+		if outcome == model.OK {
+			difference = uint64(cur.varint())
+		}
+		if place < 0 {
+			continue
+		}
+		now[place].Outcome = outcome
+		if outcome == model.OK {
+			now[place].Value = base(&before[place]) + difference
 		}
 	}
-	if outcomes>>(3*len(now)) != 0 {
+	if outcomes>>(3*len(at)) != 0 {
 		cur.fail("unknown outcomes")
 	}
 }

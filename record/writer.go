@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
 )
 
 // segments is into how many pieces max_bytes is cut: when it is reached one piece of
@@ -25,6 +26,9 @@ type Header struct {
 	Profile  string        `json:"profile"`
 	WallNsec int64         `json:"wall_nsec"` // when the segment was begun
 	Params   engine.Params `json:"params"`
+	// What samples hold, in the order of the frames; since version 3.
+	TaskCounters []Column `json:"task_counters,omitempty"`
+	NodeCounters []Column `json:"node_counters,omitempty"`
 }
 
 // outputFrame is what a tick led to.
@@ -51,6 +55,7 @@ func NewWriter(dir string, maxBytes int64, h Header) (*Writer, error) {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	h.Version = Version
+	h.TaskCounters, h.NodeCounters = columnsOf(model.TaskCounters()), columnsOf(model.NodeCounters())
 	return &Writer{dir: dir, maxBytes: maxBytes, header: h}, nil
 }
 
@@ -129,6 +134,9 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 		return err // w.buf still ends with the frame before
 	}
 	closeFrame(b, at)
+	if in.Params != nil {
+		w.header.Params.Take(in.Params) // those of the next segment
+	}
 	if output {
 		j, err := json.Marshal(outputFrame{in.Seq, out})
 		if err != nil {

@@ -10,11 +10,10 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	tasks, settings, online := snap.Tasks[:0], snap.Settings[:0], h.m.Online()
 	*snap = model.Snapshot{
 		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
-		Node: model.NodeSample{
-			CPUs: online.Len(), Steal: model.Read(0), StallCPU: model.Read(h.m.SystemPressure().CPUSome),
-		},
 		Added: h.added, Removed: h.removed,
 	}
+	node := &snap.Node
+	node.CPUs, node.C[model.CountSteal] = online.Len(), model.Read(0)
 	h.added, h.removed = nil, nil
 	if !h.told || h.online != online {
 		h.told, h.online = true, online
@@ -39,18 +38,17 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		tasks = append(tasks, h.sample(e, &k))
 		settings = h.list(e, settings)
 	}
-	snap.Tasks, snap.Settings, snap.Node.Busy = tasks, settings, model.Read(busy)
+	snap.Tasks, snap.Settings, node.C[model.CountBusy] = tasks, settings, model.Read(busy)
 	return nil
 }
 
 func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
-	s := model.TaskSample{
-		Num: e.task.Num, Usage: model.Read(k.UsageNsec), Throttled: model.Read(k.Throttled),
-		Run: model.Read(k.UsageNsec), Delay: model.Read(k.DelayNsec),
-	}
+	s := model.TaskSample{Num: e.task.Num}
+	s.C[model.CountUsage], s.C[model.CountThrottled] = model.Read(k.UsageNsec), model.Read(k.Throttled)
+	s.C[model.CountRun], s.C[model.CountDelay] = model.Read(k.UsageNsec), model.Read(k.DelayNsec)
 	if h.pmu && !e.lost {
-		s.Cycles, s.RefCycles = model.Read(k.Cycles), model.Read(k.RefCycles)
-		s.Instructions, s.LLCMisses = model.Read(k.Instructions), model.Read(k.LLCMisses)
+		s.C[model.CountCycles], s.C[model.CountRefCycles] = model.Read(k.Cycles), model.Read(k.RefCycles)
+		s.C[model.CountInstructions], s.C[model.CountLLCMisses] = model.Read(k.Instructions), model.Read(k.LLCMisses)
 	}
 	return s
 }

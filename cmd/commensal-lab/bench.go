@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/commensal-io/commensal/lab/bench"
 )
 
@@ -16,16 +14,6 @@ func benchExperiment() experiment {
 		host: true, quick: "shorter, and only the smallest and the largest size",
 		play: func(ctx context.Context, o *options) (result, error) {
 			return bench.Run(ctx, bench.Options{Agent: o.Agent, Quick: o.Quick, Log: os.Stderr})
-		},
-	}
-}
-
-func benchTaskCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: bench.TaskCommand, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			bench.Task()
-			return nil
 		},
 	}
 }

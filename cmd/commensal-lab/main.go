@@ -15,15 +15,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/lab/bench"
 	"github.com/commensal-io/commensal/lab/load"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/scene"
-	"github.com/commensal-io/commensal/lab/stage"
 )
 
 // version is set by the build.
 var version = "dev"
 
 func main() {
+	openloop.Play(os.Args[1:])
+	bench.Play(os.Args[1:])
 	p := &cli.Printer{}
 	root := &cobra.Command{
 		Use: "commensal-lab", Short: "Load, demo and experiments that judge Commensal", Version: version, Args: cobra.NoArgs,
@@ -33,17 +36,8 @@ func main() {
 	for _, e := range []experiment{demoExperiment(), benchExperiment()} {
 		root.AddCommand(e.command(p))
 	}
-	root.AddCommand(loadCommand(p), runCommand(p), listCommand(p), twinCommand(p), execCommand(), benchTaskCommand())
-	root.AddCommand(throttleServiceCommand())
-	root.AddCommand(partitionTaskCommands()...)
+	root.AddCommand(loadCommand(p), runCommand(p), listCommand(p), twinCommand(p))
 	os.Exit(cli.Execute(root, p))
-}
-
-func execCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: stage.ExecCommand + " GROUP -- PROGRAM", Hidden: true, Args: cobra.MinimumNArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error { return stage.Exec(args[0], args[1:]) },
-	}
 }
 
 func loadCommand(p *cli.Printer) *cobra.Command {

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"strconv"
 
-	"github.com/spf13/cobra"
-
-	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/lab/partition"
 )
 
@@ -26,27 +21,6 @@ func partitionExperiment() experiment {
 			return partition.Run(ctx, partition.Options{
 				Seed: o.Seed, Quick: o.Quick, HostOnly: o.HostOnly, TwinOnly: o.TwinOnly, Agent: o.Agent, Keep: o.Keep, Log: os.Stderr,
 			})
-		},
-	}
-}
-
-// partitionTaskCommands are the tasks that the lab puts on the stage.
-func partitionTaskCommands() []*cobra.Command {
-	return []*cobra.Command{
-		{
-			Use: partition.ServeCommand + " ORDER", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return partition.Serve(args[0]) },
-		},
-		{
-			Use: partition.BatchCommand + " THREADS", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error {
-				n, err := strconv.Atoi(args[0])
-				if err != nil || n < 1 {
-					return cli.Fail(cli.CodeBadInput, fmt.Errorf("%q threads; expected at least 1", args[0]))
-				}
-				partition.Batch(n)
-				return nil
-			},
 		},
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/commensal-io/commensal/lab/throttle"
 )
 
@@ -23,15 +21,6 @@ func throttleExperiment() experiment {
 			return throttle.Run(ctx, throttle.Options{
 				Seed: o.Seed, Quick: o.Quick, Host: !o.TwinOnly, Twin: !o.HostOnly, Agent: o.Agent, Log: os.Stderr,
 			})
-		},
-	}
-}
-
-func throttleServiceCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: throttle.ServiceCommand, Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return throttle.Serve(cmd.OutOrStdout(), []byte(args[0]))
 		},
 	}
 }

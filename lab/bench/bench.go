@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
-	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
@@ -151,12 +151,9 @@ func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	dir := filepath.Join(c.stage.Dir, fmt.Sprintf("cycle-%d", len(c.groups)))
-	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), "", model.ModeOff))
-	if err != nil {
-		return nil, err
-	}
 	r := &run{out: Size{Tasks: len(c.groups)}}
-	if r.cycle, err = newCycle(cfg, dir); err != nil {
+	var err error
+	if r.cycle, err = newCycle(agentConfig(dir, c.rules(), "", model.ModeOff), dir); err != nil {
 		return nil, err
 	}
 	defer r.cycle.close() //nolint:errcheck // what it wrote is thrown away
@@ -248,9 +245,9 @@ func (r *run) turn() error {
 
 // timed appends what a call took, in milliseconds.
 func timed(cpu, wall *[]float64, f func() error) error {
-	begin, from := time.Now(), threadNsec()
+	begin, from := time.Now(), openloop.ThreadNsec()
 	err := f()
-	*cpu = append(*cpu, float64(threadNsec()-from)/1e6)
+	*cpu = append(*cpu, float64(openloop.ThreadNsec()-from)/1e6)
 	*wall = append(*wall, time.Since(begin).Seconds()*1e3)
 	return err
 }

@@ -104,12 +104,3 @@ func (c *ioCounter) calls() (reads, writes uint64, err error) {
 	}
 	return reads, writes, nil
 }
-
-// threadNsec is the CPU time of the calling thread.
-func threadNsec() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		panic("CLOCK_THREAD_CPUTIME_ID is part of every Linux: " + err.Error())
-	}
-	return ts.Nano()
-}

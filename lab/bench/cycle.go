@@ -81,8 +81,10 @@ func (c *cycle) check(n int) error {
 	}
 	for i := range c.snap.Tasks {
 		t := &c.snap.Tasks[i]
-		if t.Usage.Outcome != model.OK || t.Throttled.Outcome != model.OK || t.Run.Outcome != model.OK || t.Run.Value == 0 {
-			return fmt.Errorf("bench: task %d is not measured in full: %+v", t.Num, *t)
+		for k, row := range model.TaskCounters() {
+			if !row.Optional && t.C[k].Outcome != model.OK || t.C[model.CountRun].Value == 0 {
+				return fmt.Errorf("bench: task %d is not measured in full: %s of %+v", t.Num, row.Name, *t)
+			}
 		}
 	}
 	return nil

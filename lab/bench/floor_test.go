@@ -7,20 +7,14 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 )
 
-// TestMain lets this binary stand in for the lab's own: Start runs it to enter a group.
+// TestMain lets this binary stand in for the lab's own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 4 && os.Args[1] == stage.ExecCommand {
-		if err := stage.Exec(os.Args[2], os.Args[4:]); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
-		}
-	}
-	if len(os.Args) > 1 && os.Args[1] == TaskCommand {
-		Task()
-	}
+	openloop.Play(os.Args[1:])
+	Play(os.Args[1:])
 	os.Exit(m.Run())
 }
 

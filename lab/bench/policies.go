@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
-	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
 )
@@ -86,10 +86,7 @@ type loop struct {
 
 func newLoop(c *crowd, mode model.Mode) (*loop, error) {
 	dir := filepath.Join(c.stage.Dir, "policies-"+mode.String())
-	cfg, err := config.Parse("bench", agentConfig(dir, c.rules(), "", mode))
-	if err != nil {
-		return nil, err
-	}
+	cfg := agentConfig(dir, c.rules(), "", mode)
 	cy, err := newCycle(cfg, dir)
 	if err != nil {
 		return nil, err
@@ -107,9 +104,9 @@ func (l *loop) second(ctx context.Context) error {
 		if err := stage.Sleep(ctx, time.Until(origin.Add(time.Duration(next)))); err != nil {
 			return err
 		}
-		from := threadNsec()
+		from := openloop.ThreadNsec()
 		l.cycle.turn(turn)
-		l.msec += float64(threadNsec()-from) / 1e6
+		l.msec += float64(openloop.ThreadNsec()-from) / 1e6
 		l.turns++
 		at = next
 	}

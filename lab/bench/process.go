@@ -8,13 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
@@ -36,14 +35,11 @@ type Process struct {
 
 // agentConfig is the agent's configuration for the tasks on the stage: windows of a
 // second, observing, with record, metrics and socket, and the policies of the CPU in a mode.
-func agentConfig(dir, rules, metrics string, cpu model.Mode) []byte {
-	sections := ""
-	for _, name := range []string{model.PolicyCPUSet, model.PolicyCPUPool, model.PolicyBurst} {
-		sections += fmt.Sprintf("%s: {mode: %q}\n", name, cpu)
-	}
-	return []byte("profile: single-node\nmode: observe\n" + sections + "tasks:\n" + rules +
-		"agent:\n  state_dir: " + dir + "\n  socket: " + filepath.Join(dir, "agent.sock") +
-		"\n  kill_switch: " + filepath.Join(dir, "off") + "\n  metrics_listen: \"" + metrics + "\"\n")
+func agentConfig(dir string, tasks []config.Task, metrics string, cpu model.Mode) *config.Config {
+	c, _ := config.Defaults(config.ProfileSingleNode) // which is there
+	c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode = cpu.String(), cpu.String(), cpu.String()
+	c.Tasks, c.Agent.MetricsListen, c.Agent.KillSwitch = tasks, metrics, filepath.Join(dir, "off")
+	return &c
 }
 
 // runAgent runs the agent's own binary against the tasks on the stage.
@@ -56,37 +52,12 @@ func runAgent(ctx context.Context, o *Options, c *crowd) (*Process, error) {
 	if err := l.Close(); err != nil { // the agent takes it over
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	dir := filepath.Join(c.stage.Dir, "agent")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	path := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(path, agentConfig(dir, c.rules(), metrics, model.ModeObserve), 0o600); err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	log, err := os.Create(filepath.Join(c.stage.Dir, "agent.log"))
-	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
-	}
-	defer log.Close() //nolint:errcheck // the agent has its own
-	cmd := exec.Command(o.Agent, "agent", "--config", path)
-	cmd.Stdout, cmd.Stderr = log, log
-	p, err := c.stage.StartCmd(cmd, "agent")
+	a, err := c.stage.StartAgent(ctx, o.Agent, "agent", agentConfig(c.stage.Dir, c.rules(), metrics, model.ModeObserve))
 	if err != nil {
 		return nil, err
 	}
-	res, err := watch(ctx, o, p, metrics, len(c.groups))
-	p.Signal(syscall.SIGTERM)
-	end, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	if werr := p.Wait(end); err == nil && werr != nil {
-		err = fmt.Errorf("bench: agent: %w", werr)
-	}
-	if err != nil {
-		text, _ := os.ReadFile(log.Name())
-		return nil, fmt.Errorf("%w\n%s", err, text)
-	}
-	return res, nil
+	res, err := watch(ctx, o, a.Proc, metrics, len(c.groups))
+	return res, errors.Join(err, a.Finish())
 }
 
 // watch measures a running agent from outside.

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"path"
 	"runtime"
-	"strconv"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/stage"
 )
 
-// TaskCommand is the hidden command of the lab's binary that is one task: threads that
+// taskCommand is the hidden word of the lab's binary with which it is one task: threads that
 // wait most of the time, as those of most services do.
-const TaskCommand = "bench-task"
+const taskCommand = "bench-task"
 
 // Each thread works for workTime every threadEvery, the threads one after the other: a
 // process wakes up ten times a second, and 150 of them take about a fifth of a CPU.
@@ -24,8 +24,11 @@ const (
 	threadEvery = 800 * time.Millisecond
 )
 
-// Task is the body of TaskCommand; it ends with a signal.
-func Task() {
+// Play is one task, when that is what a process's arguments say; it then ends with a signal.
+func Play(args []string) {
+	if len(args) != 1 || args[0] != taskCommand {
+		return
+	}
 	for i := range threads {
 		go func() {
 			runtime.LockOSThread()
@@ -69,7 +72,7 @@ func (c *crowd) grow(ctx context.Context, n int) error {
 			return err
 		}
 		c.groups = append(c.groups, g)
-		if _, err := c.stage.Start(g, name, "/proc/self/exe", TaskCommand); err != nil {
+		if _, err := c.stage.Start(g, name, "/proc/self/exe", taskCommand); err != nil {
 			return err
 		}
 	}
@@ -101,12 +104,12 @@ func (c *crowd) settle(ctx context.Context) error {
 }
 
 // rules are the agent's rules for the tasks that are on the stage.
-func (c *crowd) rules() string {
-	text := ""
+func (c *crowd) rules() []config.Task {
+	var list []config.Task
 	for i := range c.steps {
-		s := strconv.Itoa(i)
-		text += "  - {match: \"" + c.stage.Root + "/serve-" + s + "-*\", job: serve-" + s + ", class: LC, production: true}\n" +
-			"  - {match: \"" + c.stage.Root + "/batch-" + s + "-*\", job: batch-" + s + ", class: BE, importance: batch}\n"
+		list = append(list,
+			config.Task{Match: fmt.Sprintf("%s/serve-%d-*", c.stage.Root, i), Job: fmt.Sprintf("serve-%d", i), Class: "LC", Production: true},
+			config.Task{Match: fmt.Sprintf("%s/batch-%d-*", c.stage.Root, i), Job: fmt.Sprintf("batch-%d", i), Class: "BE", Importance: "batch"})
 	}
-	return text
+	return list
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
@@ -60,16 +61,16 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 	var in engine.Input
 	var all, physics []float64
 	for i := range seconds {
-		begin := threadNsec()
+		begin := openloop.ThreadNsec()
 		host.Machine().Advance(1e9)
-		between := threadNsec()
+		between := openloop.ThreadNsec()
 		if err := host.Observe(both.Mark, &snap); err != nil {
 			return nil, err
 		}
 		in.Seq++
 		in.MonoNsec, in.WallNsec, in.Snapshot = snap.MonoNsec, snap.WallNsec, &snap
 		e.Step(&in)
-		if end := threadNsec(); i >= 5 { // buffers have grown by then
+		if end := openloop.ThreadNsec(); i >= 5 { // buffers have grown by then
 			all = append(all, float64(end-begin)/1e6)
 			physics = append(physics, float64(between-begin)/1e6)
 		}

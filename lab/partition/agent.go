@@ -1,117 +1,67 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/record"
 )
 
-// startWait is how long the agent may take until it has placed both tasks.
-const startWait = 15 * time.Second
-
-// agentRun is the agent for one block: it is not there in the blocks of the other arms.
-type agentRun struct {
-	dir  string
-	log  string
-	proc *stage.Proc
-}
+// placeWait is how long the agent may take until it has placed both tasks.
+const placeWait = 15 * time.Second
 
 // startAgent starts the agent and waits until it has placed both tasks.
-func startAgent(ctx context.Context, h *host, number int) (*agentRun, error) {
-	base := filepath.Join(h.stage.Dir, "agent-"+strconv.Itoa(number))
-	a := &agentRun{dir: base, log: base + ".log"}
-	cfg := base + ".yaml"
-	if err := os.WriteFile(cfg, hostConfig(base, h.service, h.batch), 0o600); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(a.log)
+func startAgent(ctx context.Context, h *host, number int) (*stage.Agent, error) {
+	a, err := h.stage.StartAgent(ctx, h.opt.Agent, "agent-"+strconv.Itoa(number), hostConfig(h.service, h.batch))
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close() //nolint:errcheck // the child has its own
-	cmd := exec.Command(h.opt.Agent, "agent", "--config", cfg)
-	cmd.Stdout, cmd.Stderr = out, out
-	if a.proc, err = h.stage.StartCmd(cmd, "agent"); err != nil {
-		return nil, err
-	}
 	cg := h.stage.Cgroups()
-	for deadline := time.Now().Add(startWait); time.Now().Before(deadline) && !a.proc.Ended(); {
+	for deadline := time.Now().Add(placeWait); time.Now().Before(deadline); {
 		service, err1 := cg.ReadCPUs(h.service)
 		batch, err2 := cg.ReadCPUs(h.batch)
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, errors.Join(err, a.stop())
+			return nil, errors.Join(err, a.Finish())
 		}
 		if service != batch {
 			return a, nil
 		}
 		if err := stage.Sleep(ctx, 50*time.Millisecond); err != nil {
-			return nil, errors.Join(err, a.stop())
+			return nil, errors.Join(err, a.Finish())
 		}
 	}
-	text, _ := os.ReadFile(a.log)
-	return nil, errors.Join(fmt.Errorf("the agent does not part the CPUs\n%s", text), a.stop())
+	return nil, errors.Join(errors.New("the agent does not part the CPUs"), a.Finish())
 }
 
 // hostConfig is the agent's configuration: of all policies only the partition is on. With two
 // CPUs LC's lower load must fit on one of them, a step must show in a pulse of which it has
 // but a part, and a core that is handed back at each of many steps must not be kept for that.
-func hostConfig(base, service, batch string) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "profile: single-node\nmode: off\ntasks:\n")
-	fmt.Fprintf(&b, "  - {match: %s, job: service, class: LC, production: true}\n", service)
-	fmt.Fprintf(&b, "  - {match: %s, job: batch, class: BE, importance: best-effort}\n", batch)
-	fmt.Fprintf(&b, "cpuset: {mode: enforce, floor_cores: 0, floor_share: 0, wait: 0.3, full_utilisation: 0.7, fall: 500ms, returns_per_min: 60}\n")
-	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s.sock\n  kill_switch: %s.off\n  metrics_listen: \"\"\n  discover_every: 1s\n", base, base, base)
-	return b.Bytes()
-}
-
-// stop ends the agent, which puts everything back and leaves its record.
-func (a *agentRun) stop() error {
-	if a.proc == nil {
-		return nil
+func hostConfig(service, batch string) *config.Config {
+	c := stage.AgentConfig()
+	c.Mode, c.CPUPool.Mode, c.Burst.Mode = model.ModeOff.String(), model.ModeOff.String(), model.ModeOff.String()
+	c.Tasks = []config.Task{
+		{Match: service, Job: "service", Class: "LC", Production: true},
+		{Match: batch, Job: "batch", Class: "BE", Importance: "best-effort"},
 	}
-	a.proc.Signal(syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(context.Background(), startWait)
-	defer cancel()
-	if err := a.proc.Wait(ctx); err != nil {
-		text, _ := os.ReadFile(a.log)
-		return fmt.Errorf("the agent: %w\n%s", err, text)
-	}
-	return nil
-}
-
-// keep copies what the agent recorded, and its log, to a folder.
-func (a *agentRun) keep(dir string) error {
-	if err := os.CopyFS(dir, os.DirFS(agent.RecordPath(a.dir))); err != nil {
-		return fmt.Errorf("keep the record: %w", err)
-	}
-	text, err := os.ReadFile(a.log)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "agent.log"), text, 0o600)
+	s := &c.CPUSet
+	s.Mode, s.FloorCores, s.FloorShare, s.Wait = model.ModeEnforce.String(), 0, 0, 0.3
+	s.FullUtilisation, s.Fall, s.ReturnsPerMin = 0.7, 500*time.Millisecond, 60
+	return c
 }
 
 // writes is what the agent wrote to the knobs of the two tasks, each ordered by time.
 type writes struct{ service, batch []write }
 
-// writes reads the agent's record.
-func (a *agentRun) writes(service, batch string) (*writes, error) {
+// readWrites reads them from the agent's record.
+func readWrites(recordPath, service, batch string) (*writes, error) {
 	w := &writes{}
 	paths := map[model.TaskNum]string{}
-	err := record.Walk(agent.RecordPath(a.dir), func(t *record.Tick) {
+	err := record.Walk(recordPath, func(t *record.Tick) {
 		if s := t.Input.Snapshot; s != nil {
 			for i := range s.Added {
 				paths[s.Added[i].Num] = s.Added[i].Path

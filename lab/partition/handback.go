@@ -3,6 +3,7 @@ package partition
 import (
 	"time"
 
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 )
@@ -30,7 +31,7 @@ type HandBack struct {
 
 // handBack follows one step: what the service's and the batch work's knobs were at the step,
 // what was written until the deadline, and when the service first ran where it was let.
-func handBack(step int64, within time.Duration, service, batch []write, moves []Move) HandBack {
+func handBack(step int64, within time.Duration, service, batch []write, moves []openloop.Move) HandBack {
 	h := HandBack{StepNsec: step, FreedMsec: stat.Absent(), GrownMsec: stat.Absent(), RunMsec: stat.Absent()}
 	end := step + within.Nanoseconds()
 	had, mine := placeAt(batch, step), placeAt(service, step)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
@@ -33,12 +34,21 @@ func same(a, b stat.Number) bool {
 	return a == b || !a.Known() && !b.Known()
 }
 
+// moved makes moves of times and CPUs by turns.
+func moved(pairs ...int64) []openloop.Move {
+	var list []openloop.Move
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, openloop.Move{Nsec: pairs[i], CPU: int(pairs[i+1])})
+	}
+	return list
+}
+
 func TestHandBack(t *testing.T) {
 	const step = int64(1000e6)
 	for _, c := range []struct {
 		name               string
 		service, batch     []write
-		moves              []Move
+		moves              []openloop.Move
 		had                bool
 		freed, grown, runs stat.Number
 		cpus               string
@@ -46,16 +56,16 @@ func TestHandBack(t *testing.T) {
 		{
 			name:    "batch work is sent off, the service let on, and runs there",
 			service: []write{placed(t, 0, "0"), placed(t, 1062, "0-1")}, batch: []write{placed(t, 0, "1-3"), placed(t, 1060, "2-3")},
-			moves: []Move{{900e6, 1}, {1010e6, 0}, {1065e6, 1}}, had: true, freed: 60, grown: 62, runs: 65, cpus: "1",
+			moves: moved(900e6, 1, 1010e6, 0, 1065e6, 1), had: true, freed: 60, grown: 62, runs: 65, cpus: "1",
 		},
 		{
 			name:    "parked: a limit says that the core is free",
 			service: []write{placed(t, 0, "0"), placed(t, 1062, "0-1")}, batch: []write{placed(t, 0, "1"), limited(500, -1), limited(1061, 1000)},
-			moves: []Move{{1061e6, 1}}, had: true, freed: 61, grown: 62, runs: 61, cpus: "1",
+			moves: moved(1061e6, 1), had: true, freed: 61, grown: 62, runs: 61, cpus: "1",
 		},
 		{
 			name:    "batch work was parked already: the step says nothing",
-			service: []write{placed(t, 0, "0-1")}, batch: []write{placed(t, 0, "1")}, moves: []Move{{1010e6, 1}}, had: false, freed: stat.Absent(), grown: stat.Absent(), runs: stat.Absent(),
+			service: []write{placed(t, 0, "0-1")}, batch: []write{placed(t, 0, "1")}, moves: moved(1010e6, 1), had: false, freed: stat.Absent(), grown: stat.Absent(), runs: stat.Absent(),
 		},
 		{
 			name:    "nothing was written in time",
@@ -64,7 +74,7 @@ func TestHandBack(t *testing.T) {
 		{
 			name:    "let on, but never seen there",
 			service: []write{placed(t, 0, "0"), placed(t, 1100, "0-1")}, batch: []write{placed(t, 0, "1"), limited(1100, 1000)},
-			moves: []Move{{1200e6, 0}}, had: true, freed: 100, grown: 100, runs: stat.Absent(), cpus: "1",
+			moves: moved(1200e6, 0), had: true, freed: 100, grown: 100, runs: stat.Absent(), cpus: "1",
 		},
 	} {
 		h := handBack(step, 2*time.Second, c.service, c.batch, c.moves)
@@ -105,7 +115,7 @@ func TestLoad(t *testing.T) {
 	if !slices.Equal(list, l.arrivals()) {
 		t.Error("the same load has other requests")
 	}
-	if !slices.IsSortedFunc(list, func(a, b arrival) int { return int(a.at - b.at) }) {
+	if !slices.IsSortedFunc(list, func(a, b openloop.Request) int { return int(a.At - b.At) }) {
 		t.Error("requests are not in order")
 	}
 	steps := l.steps()
@@ -117,9 +127,9 @@ func TestLoad(t *testing.T) {
 		low, high := 0, 0
 		for _, a := range list {
 			switch {
-			case a.at >= s-3e9 && a.at < s:
+			case int64(a.At) >= s-3e9 && int64(a.At) < s:
 				low++
-			case a.at >= s && a.at < s+5e9:
+			case int64(a.At) >= s && int64(a.At) < s+5e9:
 				high++
 			}
 		}
@@ -128,7 +138,7 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	for _, a := range list {
-		work += a.work
+		work += int64(a.CPU)
 	}
 	if mean := work / int64(len(list)); mean < 1.9e6 || mean > 2.1e6 {
 		t.Errorf("a request takes %d ns in the mean", mean)
@@ -143,7 +153,7 @@ func synthetic(arm Arm, low, high float64, backs ...HandBack) block {
 		if at >= 10e9 && at < 15e9 {
 			took = high
 		}
-		b.log.Requests = append(b.log.Requests, Request{AtNsec: at, BeganNsec: at, DoneNsec: at + int64(took*1e6)})
+		b.log.Answers = append(b.log.Answers, openloop.Answer{AtNsec: at, BeganNsec: at, DoneNsec: at + int64(took*1e6)})
 	}
 	return b
 }

@@ -2,11 +2,9 @@ package partition
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/node/linux"
 )
@@ -55,7 +54,7 @@ type block struct {
 	arm      Arm
 	from, to int64 // what is counted, CLOCK_MONOTONIC
 	steps    []int64
-	log      Log
+	log      openloop.Log
 	service  float64 // CPU-seconds from..to
 	batch    float64
 	stolen   float64 // share of all CPU time that the hypervisor took
@@ -117,14 +116,10 @@ func (h *host) open() error {
 	if h.batch, err = h.stage.Group("batch"); err != nil {
 		return err
 	}
-	if h.rounds, err = Calibrate(); err != nil {
-		return err
-	}
+	h.rounds = openloop.Calibrate()
 	// Twice as many threads as CPUs: it takes what it can get.
-	if h.work, err = h.stage.Start(h.batch, "batch", "/proc/self/exe", BatchCommand, strconv.Itoa(2*runtime.NumCPU())); err != nil {
-		return err
-	}
-	return nil
+	h.work, err = openloop.Burn(h.stage, h.batch, "batch", 2*runtime.NumCPU())
+	return err
 }
 
 // block plays one block.
@@ -134,12 +129,12 @@ func (h *host) block(ctx context.Context, b *block, seed uint64, number int) err
 		err = h.serve(ctx, b, seed, number)
 	}
 	if err = errors.Join(err, undo()); a != nil && h.opt.Keep != "" {
-		err = errors.Join(err, a.keep(filepath.Join(h.opt.Keep, strconv.Itoa(number))))
+		err = errors.Join(err, a.Keep(filepath.Join(h.opt.Keep, strconv.Itoa(number))))
 	}
 	if err != nil || a == nil {
 		return err
 	}
-	w, err := a.writes(h.service, h.batch)
+	w, err := readWrites(a.RecordPath(), h.service, h.batch)
 	if err != nil {
 		return err
 	}
@@ -151,7 +146,7 @@ func (h *host) block(ctx context.Context, b *block, seed uint64, number int) err
 }
 
 // begin puts an arm in force and returns what ends it.
-func (h *host) begin(ctx context.Context, arm Arm, number int) (undo func() error, a *agentRun, err error) {
+func (h *host) begin(ctx context.Context, arm Arm, number int) (undo func() error, a *stage.Agent, err error) {
 	cg := h.stage.Cgroups()
 	nothing := func() error { return nil }
 	switch arm {
@@ -171,7 +166,7 @@ func (h *host) begin(ctx context.Context, arm Arm, number int) (undo func() erro
 		if err != nil {
 			return nothing, nil, err
 		}
-		return a.stop, a, nil
+		return a.Finish, a, nil
 	}
 	return nothing, nil, nil
 }
@@ -192,23 +187,30 @@ func (h *host) load(arm Arm, seed uint64) Load {
 // the time that a busy machine takes for the rest.
 const catchUp = patience + 30*time.Second
 
+// serveThreads is how many requests the service has under way at once: more than this
+// host's CPUs, as those of most services.
+const serveThreads = 4
+
+// patience is for how long after a block what it left is still served. Requests that are
+// given up count with the time until then.
+const patience = 10 * time.Second
+
 // startIn is how long the service's process has to start.
 const startIn = time.Second
 
 // serve runs the service for a block.
 func (h *host) serve(ctx context.Context, b *block, seed uint64, number int) error {
-	o := Order{Load: h.load(b.arm, seed), StartNsec: linux.MonotonicNsec() + startIn.Nanoseconds(), Rounds: h.rounds}
-	o.Output = filepath.Join(h.stage.Dir, "served-"+strconv.Itoa(number)+".json")
-	text, err := json.Marshal(&o)
-	if err != nil {
-		return err
+	load := h.load(b.arm, seed)
+	start := linux.MonotonicNsec() + startIn.Nanoseconds()
+	o := openloop.Order{
+		Threads: serveThreads, StartNsec: start, EndNsec: start + (load.length() + patience).Nanoseconds(),
+		RoundsPerUsec: h.rounds, Moves: true, Requests: load.arrivals(),
 	}
-	b.from = o.StartNsec + o.Load.LeadIn.Nanoseconds()
-	b.to = o.StartNsec + o.Load.length().Nanoseconds()
-	for _, s := range o.Load.steps() {
-		b.steps = append(b.steps, o.StartNsec+s)
+	b.from, b.to = start+load.LeadIn.Nanoseconds(), start+load.length().Nanoseconds()
+	for _, s := range load.steps() {
+		b.steps = append(b.steps, start+s)
 	}
-	p, err := h.stage.Start(h.service, "service", "/proc/self/exe", ServeCommand, string(text))
+	p, err := openloop.Start(h.stage, h.service, "service-"+strconv.Itoa(number), &o)
 	if err != nil {
 		return err
 	}
@@ -225,15 +227,12 @@ func (h *host) serve(ctx context.Context, b *block, seed uint64, number int) err
 	b.stolen = (after.steal - before.steal) / float64(runtime.NumCPU()) / (float64(b.to-b.from) / 1e9)
 	wait, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	if err := p.Wait(wait); err != nil {
-		log, _ := os.ReadFile(filepath.Join(h.stage.Dir, "service.log"))
-		return fmt.Errorf("the service: %w\n%s", err, log)
-	}
-	text, err = os.ReadFile(o.Output)
+	log, err := p.Finish(wait)
 	if err != nil {
 		return err
 	}
-	return errors.Join(json.Unmarshal(text, &b.log), os.Remove(o.Output))
+	b.log = *log
+	return nil
 }
 
 // used is what was used up to a time, in CPU-seconds.

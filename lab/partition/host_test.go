@@ -11,38 +11,13 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
-	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/lab/openloop"
 )
 
 // TestMain lets this binary stand in for the lab's own.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 {
-		var err error
-		switch os.Args[1] {
-		case stage.ExecCommand:
-			err = stage.Exec(os.Args[2], os.Args[4:])
-		case ServeCommand:
-			err = Serve(os.Args[2])
-			os.Exit(exitCode(err))
-		case BatchCommand:
-			var n int
-			if n, err = strconv.Atoi(os.Args[2]); err == nil {
-				Batch(n)
-			}
-		}
-		if err != nil {
-			os.Exit(exitCode(err))
-		}
-	}
+	openloop.Play(os.Args[1:])
 	os.Exit(m.Run())
-}
-
-func exitCode(err error) int {
-	if err == nil {
-		return 0
-	}
-	os.Stderr.WriteString(err.Error() + "\n")
-	return 1
 }
 
 // TestHost plays (a), (b) and (e) for a few seconds with the real agent: what it says is
@@ -73,7 +48,7 @@ func TestHost(t *testing.T) {
 	for i := range blocks {
 		b := &blocks[i]
 		sec := float64(b.to-b.from) / 1e9
-		served := len(latencies(b.log.Requests, b.from, b.to))
+		served := len(latencies(b.log.Answers, b.from, b.to))
 		t.Logf("%s: %d requests, LC %.2f CPU, BE %.2f CPU, resizes %d, %+v", b.arm, served, b.service/sec, b.batch/sec, b.resizes, b.backs)
 		if served < 100 || b.service <= 0 {
 			t.Errorf("%s: %d requests in %.2f CPU-seconds", b.arm, served, b.service)
@@ -84,7 +59,7 @@ func TestHost(t *testing.T) {
 		if (b.batch/sec > 0.05) != (b.arm != ArmAlone) {
 			t.Errorf("%s: BE used %.3f CPU", b.arm, b.batch/sec)
 		}
-		for _, q := range b.log.Requests {
+		for _, q := range b.log.Answers {
 			if q.DoneNsec < q.BeganNsec || q.BeganNsec < q.AtNsec {
 				t.Fatalf("%s: a request was done before it came: %+v", b.arm, q)
 			}

@@ -3,6 +3,8 @@ package partition
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/commensal-io/commensal/lab/openloop"
 )
 
 // Load is an open loop that steps up and down: what one block of the host's part plays.
@@ -22,12 +24,6 @@ type Load struct {
 // lowJitter is by how much the time before a step varies: a step that always came after
 // the same time would always meet the agent's pulse at the same phase.
 const lowJitter = 0.1
-
-// arrival is one request that will come.
-type arrival struct {
-	at   int64 // nanoseconds from the block's start
-	work int64 // CPU time, nanoseconds
-}
 
 // steps returns when the load goes up, nanoseconds from the block's start.
 func (l *Load) steps() []int64 {
@@ -54,9 +50,9 @@ func (l *Load) length() time.Duration {
 
 // arrivals draws the block's requests: equal loads have equal requests, so that the arms
 // can be compared block by block.
-func (l *Load) arrivals() []arrival {
+func (l *Load) arrivals() []openloop.Request {
 	rng := rand.New(rand.NewPCG(l.Seed, 0x6172726976616c73))
-	var list []arrival
+	var list []openloop.Request
 	from := int64(0)
 	stretch := func(to int64, perSecond float64) {
 		for at := from; perSecond > 0; {
@@ -64,7 +60,7 @@ func (l *Load) arrivals() []arrival {
 			if at >= to {
 				break
 			}
-			list = append(list, arrival{at: at, work: int64(l.Work.Seconds() * (0.5 + rng.Float64()) * 1e9)})
+			list = append(list, openloop.Request{At: time.Duration(at), CPU: time.Duration(l.Work.Seconds() * (0.5 + rng.Float64()) * 1e9)})
 		}
 		from = to
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
 )
@@ -131,9 +132,9 @@ func hostRow(blocks []block, arm Arm, cpus int) HostRow {
 				row.HandBacks++
 			}
 		}
-		all = append(all, latencies(b.log.Requests, b.from, b.to)...)
+		all = append(all, latencies(b.log.Answers, b.from, b.to)...)
 		for _, s := range b.steps {
-			list := latencies(b.log.Requests, s, s+afterStep.Nanoseconds())
+			list := latencies(b.log.Answers, s, s+afterStep.Nanoseconds())
 			after = append(after, list...)
 			each = append(each, stat.Number(stat.Quantile(0.99, list)))
 		}
@@ -148,7 +149,7 @@ func hostRow(blocks []block, arm Arm, cpus int) HostRow {
 
 // latencies returns those of the requests that were meant to come within a time, in
 // milliseconds.
-func latencies(list []Request, from, to int64) []float64 {
+func latencies(list []openloop.Answer, from, to int64) []float64 {
 	var out []float64
 	for i := range list {
 		if q := &list[i]; q.AtNsec >= from && q.AtNsec < to {

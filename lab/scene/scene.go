@@ -21,8 +21,10 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
 )
 
@@ -68,17 +70,14 @@ type Scene struct {
 	// Antagonist is the path of the task that will be started as the antagonist.
 	Antagonist string
 	Rhythms    []string // what each BE task does, for people
-	Client     *agent.Client
-	StartNsec  int64 // monotonic, when the load began
+	StartNsec  int64    // monotonic, when the load began
 
-	opt      Options
-	rng      *rand.Rand
-	dir      string
-	agent    *stage.Proc
-	load     *stage.Proc
-	loadOut  bytes.Buffer
-	agentLog string
-	burst    string // the antagonist's shell loop
+	opt     Options
+	rng     *rand.Rand
+	agent   *stage.Agent
+	load    *stage.Proc
+	loadOut bytes.Buffer
+	burst   string // the antagonist's shell loop
 }
 
 // Open sets the stage: groups, memcached and bystanders run when it returns, the
@@ -88,7 +87,7 @@ func Open(ctx context.Context, o Options) (*Scene, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Scene{Stage: st, opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x6c61622d73636e65)), dir: filepath.Join(st.Dir, "agent")}
+	s := &Scene{Stage: st, opt: o, rng: rand.New(rand.NewPCG(o.Seed, 0x6c61622d73636e65))}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -111,16 +110,16 @@ func (s *Scene) open(ctx context.Context) error {
 	if err := s.openBE(); err != nil {
 		return err
 	}
-	if err := s.writeConfig(addr); err != nil {
-		return err
-	}
 	if err := waitFor(ctx, addr); err != nil {
 		return err
 	}
 	if err := load.Populate(ctx, load.Config{Network: "tcp", Address: addr, RatePerSec: Rate, Duration: time.Second, Seed: s.opt.Seed}); err != nil {
 		return err
 	}
-	if err := s.startAgent(ctx); err != nil {
+	if s.agent, err = s.Stage.StartAgent(ctx, s.opt.Agent, "agent", s.config(addr)); err != nil {
+		return err
+	}
+	if err := s.Protect(ctx, false); err != nil {
 		return err
 	}
 	return s.startLoad(addr)
@@ -209,56 +208,23 @@ func (s *Scene) openBE() error {
 // beName does not tell what the task is.
 func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 
-// writeConfig writes the agent's configuration: the single-node profile, enforcing.
-func (s *Scene) writeConfig(addr string) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "profile: single-node\nmode: enforce\ntasks:\n  - {match: %s, job: memcached, class: LC, production: true}\n", s.Victim)
+// config is the agent's configuration: the single-node profile, enforcing.
+func (s *Scene) config(addr string) *config.Config {
+	c := stage.AgentConfig()
+	c.Mode = model.ModeEnforce.String()
+	c.Tasks = []config.Task{{Match: s.Victim, Job: "memcached", Class: "LC", Production: true}}
 	for _, p := range s.BE {
 		if s.opt.Outside && p == s.Antagonist {
 			continue // the one that will hurt is where no rule looks
 		}
-		fmt.Fprintf(&b, "  - {match: %s, job: batch, class: BE, importance: best-effort}\n", p)
+		c.Tasks = append(c.Tasks, config.Task{Match: p, Job: "batch", Class: "BE", Importance: "best-effort"})
 	}
-	fmt.Fprintf(&b, "slo:\n  - {job: memcached, kind: memcached, address: %q}\n", addr)
-	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s\n  kill_switch: %s\n  metrics_listen: \"\"\n  discover_every: 1s\n",
-		s.dir, filepath.Join(s.Stage.Dir, "agent.sock"), filepath.Join(s.Stage.Dir, "off"))
-	return os.WriteFile(s.ConfigPath(), b.Bytes(), 0o600)
+	c.SLO = []config.SLO{{Job: "memcached", Kind: "memcached", Address: addr}}
+	return c
 }
-
-// ConfigPath is the agent's configuration.
-func (s *Scene) ConfigPath() string { return filepath.Join(s.Stage.Dir, "config.yaml") }
 
 // RecordPath is the agent's record.
-func (s *Scene) RecordPath() string { return agent.RecordPath(s.dir) }
-
-// startAgent starts the agent with protection off, and waits until it answers.
-func (s *Scene) startAgent(ctx context.Context) error {
-	cmd := exec.Command(s.opt.Agent, "agent", "--config", s.ConfigPath())
-	s.agentLog = filepath.Join(s.Stage.Dir, "agent.log")
-	out, err := os.Create(s.agentLog)
-	if err != nil {
-		return fmt.Errorf("scene: %w", err)
-	}
-	defer out.Close() //nolint:errcheck // the child has its own
-	cmd.Stdout, cmd.Stderr = out, out
-	if s.agent, err = s.Stage.StartCmd(cmd, "agent"); err != nil {
-		return err
-	}
-	s.Client = agent.NewClient(filepath.Join(s.Stage.Dir, "agent.sock"))
-	for deadline := time.Now().Add(startWait); time.Now().Before(deadline); {
-		if _, err = s.Client.Status(ctx); err == nil {
-			return s.Protect(ctx, false)
-		}
-		if s.agent.Ended() {
-			break
-		}
-		if err := stage.Sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	log, _ := os.ReadFile(s.agentLog)
-	return fmt.Errorf("scene: the agent does not answer: %w\n%s", err, log)
-}
+func (s *Scene) RecordPath() string { return s.agent.RecordPath() }
 
 // Protect turns the agent's protection on or off.
 func (s *Scene) Protect(ctx context.Context, on bool) error {
@@ -266,7 +232,7 @@ func (s *Scene) Protect(ctx context.Context, on bool) error {
 	if on {
 		req.Kind = "protect-on"
 	}
-	return s.Client.Command(ctx, req)
+	return s.agent.Client.Command(ctx, req)
 }
 
 // startLoad starts the load in a process of its own, which protects itself.
@@ -310,27 +276,11 @@ func (s *Scene) FinishLoad(ctx context.Context) (*LoadOutput, error) {
 }
 
 // FinishAgent ends the agent, which puts everything back, and leaves its record.
-func (s *Scene) FinishAgent() error {
-	s.agent.Signal(syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	if err := s.agent.Wait(ctx); err != nil {
-		log, _ := os.ReadFile(s.agentLog)
-		return fmt.Errorf("scene: agent: %w\n%s", err, log)
-	}
-	return nil
-}
+func (s *Scene) FinishAgent() error { return s.agent.Finish() }
 
 // Now is the clock of the record and of the load.
 func Now() int64 { return linux.MonotonicNsec() }
 
-// Close ends everything and removes it. The agent goes first, so that it restores.
-func (s *Scene) Close() error {
-	if s.agent != nil && !s.agent.Ended() {
-		s.agent.Signal(syscall.SIGTERM)
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_ = s.agent.Wait(ctx) // Close of the stage ends it otherwise
-		cancel()
-	}
-	return s.Stage.Close()
-}
+// Close ends everything and removes it: what was started last first, so that the agent restores
+// what it holds.
+func (s *Scene) Close() error { return s.Stage.Close() }

@@ -4,6 +4,7 @@
 package stage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,9 @@ func (s *Stage) Group(name string) (string, error) {
 // Proc is a program on the stage.
 type Proc struct {
 	cmd  *exec.Cmd
+	name string
+	log  string // of what it says; "": elsewhere
+	wait time.Duration
 	done chan struct{}
 	err  error
 }
@@ -121,7 +125,8 @@ type Proc struct {
 // Start starts a program; group "" leaves it where the lab itself runs. Its output goes
 // to a file of the scratch directory that is named after it.
 func (s *Stage) Start(group, name string, argv ...string) (*Proc, error) {
-	out, err := os.Create(filepath.Join(s.Dir, name+".log"))
+	log := filepath.Join(s.Dir, name+".log")
+	out, err := os.Create(log)
 	if err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
@@ -131,19 +136,21 @@ func (s *Stage) Start(group, name string, argv ...string) (*Proc, error) {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, s.Dir
-	return s.run(cmd, name)
+	p, err := s.StartCmd(cmd, name)
+	if err == nil {
+		p.log = log
+	}
+	return p, err
 }
 
 // StartCmd starts a prepared command where the lab itself runs.
-func (s *Stage) StartCmd(cmd *exec.Cmd, name string) (*Proc, error) { return s.run(cmd, name) }
-
-func (s *Stage) run(cmd *exec.Cmd, name string) (*Proc, error) {
+func (s *Stage) StartCmd(cmd *exec.Cmd, name string) (*Proc, error) {
 	// A process group of its own: a terminal's Ctrl-C reaches us, and we end it in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("stage: start %s: %w", name, err)
 	}
-	p := &Proc{cmd: cmd, done: make(chan struct{})}
+	p := &Proc{cmd: cmd, name: name, wait: endWait, done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
@@ -155,14 +162,24 @@ func (s *Stage) run(cmd *exec.Cmd, name string) (*Proc, error) {
 // Pid returns the process id.
 func (p *Proc) Pid() int { return p.cmd.Process.Pid }
 
-// Wait waits for the program's end.
+// Wait waits for the program's end. An error has the last that the program said.
 func (p *Proc) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
-		return p.err
+		return p.failed(p.err)
 	case <-ctx.Done():
-		return ctx.Err()
+		return p.failed(ctx.Err())
 	}
+}
+
+// failed adds the program's name, and the end of what it said, to an error.
+func (p *Proc) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	text, _ := os.ReadFile(p.log) // none is none
+	const most = 2000
+	return fmt.Errorf("%s: %w\n%s", p.name, err, bytes.TrimSpace(text[max(0, len(text)-most):]))
 }
 
 // Ended reports whether the program has ended.
@@ -189,7 +206,7 @@ func (p *Proc) Stop() {
 		select {
 		case <-p.done:
 			return
-		case <-time.After(endWait):
+		case <-time.After(p.wait):
 		}
 	}
 }

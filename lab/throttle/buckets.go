@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -114,12 +115,12 @@ func (b *bed) playBuckets(ctx context.Context) (list []Bucket, err error) {
 		return nil, err
 	}
 	last := len(instances) - 1
-	d, err := b.directOne(ctx, t, t.paths[last], BurstOnly)
+	agent, err := b.direct(ctx, t, path.Base(t.paths[last]), BurstOnly)
 	if err != nil {
 		return nil, err
 	}
 	readings, err := t.stepReadings(ctx, step)
-	if err = errors.Join(err, d.end()); err != nil {
+	if err = errors.Join(err, agent.Finish()); err != nil {
 		return nil, err
 	}
 	served, err := t.finish(ctx)
@@ -127,7 +128,7 @@ func (b *bed) playBuckets(ctx context.Context) (list []Bucket, err error) {
 		return nil, err
 	}
 	for i := range list {
-		list[i].fill(readings, i, &instances[i], served[i].Responses)
+		list[i].fill(readings, i, &instances[i], served[i])
 	}
 	return list, nil
 }

@@ -70,14 +70,14 @@ type InstanceBlock struct {
 }
 
 // answer fills in response times of requests that were to come at or after from.
-func (b *InstanceBlock) answer(s *Served, from time.Duration) {
+func (b *InstanceBlock) answer(list []Response, from time.Duration) {
 	var took []float64
-	for i, r := range s.Responses {
+	for _, r := range list {
 		if r.AtUsec < from.Microseconds() {
 			continue
 		}
 		took = append(took, float64(r.TookUsec)/1000)
-		if i >= len(s.Responses)-s.Unfinished {
+		if r.Unfinished {
 			b.Unfinished++
 		}
 	}

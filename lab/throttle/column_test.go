@@ -64,14 +64,14 @@ func TestUtilisationsLate(t *testing.T) {
 }
 
 func TestAnswer(t *testing.T) {
-	s := &Served{Unfinished: 1, Responses: []Response{{AtUsec: 5, TookUsec: 1e6}, {AtUsec: 100, TookUsec: 1000}, {AtUsec: 200, TookUsec: 3000}, {AtUsec: 300, TookUsec: 8000}}}
+	s := []Response{{AtUsec: 5, TookUsec: 1e6}, {AtUsec: 100, TookUsec: 1000}, {AtUsec: 200, TookUsec: 3000, Unfinished: true}, {AtUsec: 300, TookUsec: 8000}}
 	var b InstanceBlock
 	b.answer(s, 100*time.Microsecond)
 	if d := cmp.Diff(InstanceBlock{Requests: 3, MeanMsec: 4, P99Msec: 8, Unfinished: 1}, b); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	var none InstanceBlock
-	if none.answer(&Served{}, 0); none != (InstanceBlock{}) {
+	if none.answer(nil, 0); none != (InstanceBlock{}) {
 		t.Errorf("no request says %+v", none)
 	}
 }

@@ -1,111 +1,65 @@
 package throttle
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
 )
 
 // agentConfig is the agent's configuration for a block: the instances are shared LC tasks,
 // and of the policies only those of the column act.
-func agentConfig(dir, match string, c Column) []byte {
+func agentConfig(match string, c Column) *config.Config {
 	mode := func(on bool) string {
 		if on {
-			return "enforce"
+			return model.ModeEnforce.String()
 		}
-		return "off"
+		return model.ModeOff.String()
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "profile: single-node\nmode: observe\n")
-	fmt.Fprintf(&b, "cpuset:\n  mode: off\ncpu_pool:\n  mode: %s\nburst:\n  mode: %s\n", mode(c.pool()), mode(c.burst()))
-	fmt.Fprintf(&b, "tasks:\n  - {match: %q, job: pool, class: LC, production: true}\n", match)
-	fmt.Fprintf(&b, "agent:\n  state_dir: %s\n  socket: %s\n  kill_switch: %s\n  metrics_listen: \"\"\n  discover_every: 1s\n",
-		dir, filepath.Join(dir, "agent.sock"), filepath.Join(dir, "off"))
-	return b.Bytes()
+	conf := stage.AgentConfig()
+	conf.CPUSet.Mode, conf.CPUPool.Mode, conf.Burst.Mode = mode(false), mode(c.pool()), mode(c.burst())
+	conf.Tasks = []config.Task{{Match: match, Job: "pool", Class: "LC", Production: true}}
+	return conf
 }
 
-// director is the agent of a block.
-type director struct {
-	proc *stage.Proc
-	log  string
-	dir  string
+// direct starts the agent of a column, for the groups that a pattern matches, and waits until
+// it answers.
+func (b *bed) direct(ctx context.Context, t *troupe, match string, c Column) (*stage.Agent, error) {
+	return b.stage.StartAgent(ctx, b.opt.Agent, "agent-"+t.name, agentConfig(b.stage.Root+"/"+match, c))
 }
 
-const (
-	// answerWait is how long the agent may take until it answers, on a busy machine.
-	answerWait = 30 * time.Second
-	// endWait is how long it may take to put everything back.
-	endWait = 15 * time.Second
-)
-
-// direct starts the agent of a column and waits until it answers.
-func (b *bed) direct(ctx context.Context, t *troupe, c Column) (*director, error) {
-	return b.directOne(ctx, t, b.stage.Root+"/"+t.name+"-*", c)
+// Response is one request's fate. Times are from the start, in microseconds.
+type Response struct {
+	AtUsec int64 // when it was to come
+	// TookUsec is from then until it was done, or until we stopped waiting for it.
+	TookUsec   int64
+	CPUUsec    int64 // that it asked for
+	Unfinished bool
 }
 
-// directOne is direct for the groups that a pattern matches.
-func (b *bed) directOne(ctx context.Context, t *troupe, match string, c Column) (*director, error) {
-	d := &director{dir: filepath.Join(b.stage.Dir, "agent-"+t.name)}
-	d.log = d.dir + ".log"
-	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("throttle: %w", err)
+// grace is how long after the last request an instance goes on.
+const grace = 2 * time.Second
+
+// order is what an instance is told.
+func (in *Instance) order(startNsec int64, length time.Duration) *openloop.Order {
+	o := &openloop.Order{Threads: in.Threads, StartNsec: startNsec, EndNsec: startNsec + int64(length+grace)}
+	for _, r := range in.Requests(length) {
+		o.Requests = append(o.Requests, openloop.Request{At: r.At, CPU: r.CPU})
 	}
-	path := filepath.Join(d.dir, "config.yaml")
-	if err := os.WriteFile(path, agentConfig(d.dir, match, c), 0o600); err != nil {
-		return nil, fmt.Errorf("throttle: %w", err)
-	}
-	log, err := os.Create(d.log)
-	if err != nil {
-		return nil, fmt.Errorf("throttle: %w", err)
-	}
-	defer log.Close() //nolint:errcheck // the agent has its own
-	cmd := exec.Command(b.opt.Agent, "agent", "--config", path)
-	cmd.Stdout, cmd.Stderr = log, log
-	if d.proc, err = b.stage.StartCmd(cmd, "agent"); err != nil {
-		return nil, err
-	}
-	if err := d.await(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, tail(d.log)), d.end())
-	}
-	return d, nil
+	return o
 }
 
-// await waits until the agent's socket takes calls, which is once its loop runs.
-func (d *director) await(ctx context.Context) error {
-	for deadline := time.Now().Add(answerWait); time.Now().Before(deadline); {
-		conn, err := net.Dial("unix", filepath.Join(d.dir, "agent.sock"))
-		if err == nil {
-			return conn.Close()
-		}
-		if d.proc.Ended() {
-			return errors.New("throttle: the agent ended")
-		}
-		if err := stage.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return err
+// responses is what became of an order.
+func responses(o *openloop.Order, log *openloop.Log) []Response {
+	out := make([]Response, len(log.Answers))
+	for i, a := range log.Answers {
+		out[i] = Response{
+			AtUsec: o.Requests[i].At.Microseconds(), CPUUsec: o.Requests[i].CPU.Microseconds(),
+			TookUsec: (a.DoneNsec - a.AtNsec) / 1000, Unfinished: a.GaveUp,
 		}
 	}
-	return errors.New("throttle: the agent does not answer")
-}
-
-// end ends the agent, which puts every limit back.
-func (d *director) end() error {
-	if d.proc == nil {
-		return nil
-	}
-	d.proc.Signal(syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(context.Background(), endWait)
-	defer cancel()
-	if err := d.proc.Wait(ctx); err != nil {
-		return fmt.Errorf("throttle: agent: %w\n%s", err, tail(d.log))
-	}
-	return nil
+	return out
 }

@@ -2,19 +2,17 @@ package throttle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/node/linux"
 )
 
 // hostTimes is how long the parts of a run on this host take.
@@ -73,7 +71,8 @@ type troupe struct {
 	name   string
 	list   []Instance
 	paths  []string
-	procs  []*stage.Proc
+	orders []*openloop.Order
+	procs  []*openloop.Service
 	groups []cgroup.Group
 	limits []cgroup.CPUMax // that they began with
 	start  int64
@@ -83,7 +82,7 @@ type troupe struct {
 // enter makes a group with its quota for each instance and starts them all; their requests
 // begin at the same moment, a little later.
 func (b *bed) enter(name string, list []Instance, limits []cgroup.CPUMax, length time.Duration) (*troupe, error) {
-	t := &troupe{bed: b, name: name, list: list, limits: limits, length: length, start: monotonicNsec() + int64(settleTime)}
+	t := &troupe{bed: b, name: name, list: list, limits: limits, length: length, start: linux.MonotonicNsec() + int64(settleTime)}
 	for i := range list {
 		group := name + "-" + list[i].Name
 		path, err := b.stage.Group(group)
@@ -99,15 +98,12 @@ func (b *bed) enter(name string, list []Instance, limits []cgroup.CPUMax, length
 			return t, fmt.Errorf("throttle: %w", err)
 		}
 		t.groups = append(t.groups, g)
-		argument, err := json.Marshal(ServiceSpec{Instance: list[i], StartNsec: t.start, Length: length})
-		if err != nil {
-			return t, fmt.Errorf("throttle: %w", err)
-		}
-		p, err := b.stage.Start(path, group, "/proc/self/exe", ServiceCommand, string(argument))
+		o := list[i].order(t.start, length)
+		p, err := openloop.Start(b.stage, path, group, o)
 		if err != nil {
 			return t, err
 		}
-		t.procs = append(t.procs, p)
+		t.orders, t.procs = append(t.orders, o), append(t.procs, p)
 	}
 	return t, nil
 }
@@ -123,12 +119,12 @@ func plain(list []Instance) []cgroup.CPUMax {
 
 // until waits until so long after the start.
 func (t *troupe) until(ctx context.Context, at time.Duration) error {
-	return stage.Sleep(ctx, time.Duration(t.start+int64(at)-monotonicNsec()))
+	return stage.Sleep(ctx, time.Duration(t.start+int64(at)-linux.MonotonicNsec()))
 }
 
 // read takes one reading.
 func (t *troupe) read(throttling bool) (Reading, error) {
-	r := Reading{MonoNsec: monotonicNsec(), UsageNsec: make([]uint64, len(t.groups))}
+	r := Reading{MonoNsec: linux.MonotonicNsec(), UsageNsec: make([]uint64, len(t.groups))}
 	var err error
 	for i, g := range t.groups {
 		if r.UsageNsec[i], err = g.UsageNsec(); err != nil {
@@ -153,11 +149,11 @@ func (t *troupe) read(throttling bool) (Reading, error) {
 
 // sample reads every 50 ms for so long, the throttling at both ends and every 5 s.
 func (t *troupe) sample(ctx context.Context, length time.Duration) ([]Reading, error) {
-	begin := monotonicNsec()
+	begin := linux.MonotonicNsec()
 	ticks := int(length / sampleEvery)
 	list := make([]Reading, 0, ticks+1)
 	for i := range ticks + 1 {
-		if err := stage.Sleep(ctx, time.Duration(begin+int64(i)*int64(sampleEvery)-monotonicNsec())); err != nil {
+		if err := stage.Sleep(ctx, time.Duration(begin+int64(i)*int64(sampleEvery)-linux.MonotonicNsec())); err != nil {
 			return nil, err
 		}
 		r, err := t.read(i%int(windowTime/sampleEvery) == 0 || i == ticks)
@@ -169,35 +165,19 @@ func (t *troupe) sample(ctx context.Context, length time.Duration) ([]Reading, e
 	return list, nil
 }
 
-// finish waits for the instances and returns what they say.
-func (t *troupe) finish(ctx context.Context) ([]Served, error) {
-	ctx, cancel := context.WithTimeout(ctx, grace+10*time.Second+time.Duration(max(0, t.start+int64(t.length)-monotonicNsec())))
+// finish waits for the instances and returns what became of their requests.
+func (t *troupe) finish(ctx context.Context) ([][]Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, grace+10*time.Second+time.Duration(max(0, t.start+int64(t.length)-linux.MonotonicNsec())))
 	defer cancel()
-	out := make([]Served, len(t.procs))
+	out := make([][]Response, len(t.procs))
 	for i, p := range t.procs {
-		log := filepath.Join(t.bed.stage.Dir, t.name+"-"+t.list[i].Name+".log")
-		if err := p.Wait(ctx); err != nil {
-			return nil, fmt.Errorf("throttle: %s: %w\n%s", t.list[i].Name, err, tail(log))
-		}
-		text, err := os.ReadFile(log)
-		if err == nil {
-			err = json.Unmarshal(text, &out[i])
-		}
+		log, err := p.Finish(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("throttle: %s: %w", t.list[i].Name, err)
+			return nil, fmt.Errorf("throttle: %w", err)
 		}
+		out[i] = responses(t.orders[i], log)
 	}
 	return out, nil
-}
-
-// tail is the end of what a program said, for an error's text.
-func tail(path string) string {
-	const most = 2000
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }
 
 // leave ends what still runs and removes the groups.
@@ -250,13 +230,13 @@ func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out 
 	if err != nil {
 		return nil, nil, err
 	}
-	director, err := b.direct(ctx, t, c)
+	agent, err := b.direct(ctx, t, t.name+"-*", c)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
-		if director != nil {
-			err = errors.Join(err, director.end())
+		if agent != nil {
+			err = errors.Join(err, agent.Finish())
 		}
 	}()
 	out = &Block{Column: c, Round: round, Instances: make([]InstanceBlock, len(list))}
@@ -270,7 +250,7 @@ func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out 
 	if err != nil {
 		return nil, nil, err
 	}
-	err, director = director.end(), nil
+	err, agent = agent.Finish(), nil
 	if err = errors.Join(err, t.putBackUnless(err)); err != nil {
 		return nil, nil, err
 	}
@@ -280,7 +260,7 @@ func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out 
 	}
 	for i := range list {
 		out.Instances[i].Name = list[i].Name
-		out.Instances[i].answer(&served[i], b.times.lead)
+		out.Instances[i].answer(served[i], b.times.lead)
 		out.Quota += float64(limits[i].QuotaUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 		out.BurstK += float64(limits[i].BurstUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 	}

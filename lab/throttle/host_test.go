@@ -1,59 +1,28 @@
 package throttle
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/lab/openloop"
 )
 
-// Serve does what it is told: every request is answered, none before it came or in less
-// than its CPU time.
-func TestServe(t *testing.T) {
+// An instance's requests are its order, and what is given up is told apart.
+func TestResponses(t *testing.T) {
 	in := Instance{Threads: 2, CPUs: 0.2, RequestMsec: 1, SpikeMsec: 20, SpikesPerSec: 2, Seed: 9}
-	spec, err := json.Marshal(ServiceSpec{Instance: in, StartNsec: monotonicNsec() + 5e7, Length: time.Second})
-	if err != nil {
-		t.Fatal(err)
+	o := in.order(1e9, time.Second)
+	if want := in.Requests(time.Second); len(o.Requests) != len(want) || o.Requests[3] != (openloop.Request{At: want[3].At, CPU: want[3].CPU}) || o.EndNsec != 4e9 {
+		t.Errorf("%d requests of %d, until %d", len(o.Requests), len(want), o.EndNsec)
 	}
-	var out bytes.Buffer
-	if err := Serve(&out, spec); err != nil {
-		t.Fatal(err)
-	}
-	var s Served
-	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
-		t.Fatal(err)
-	}
-	if want := in.Requests(time.Second); len(s.Responses) != len(want) || s.Unfinished > len(want)/2 {
-		t.Errorf("%d answers to %d requests, %d unfinished", len(s.Responses), len(want), s.Unfinished)
-	}
-	for _, r := range s.Responses[:len(s.Responses)-s.Unfinished] {
-		if r.TookUsec < r.CPUUsec {
-			t.Errorf("took less than its CPU time: %+v", r)
-		}
-	}
-	if err := Serve(&out, []byte("{")); err == nil {
-		t.Error("half a document is taken")
-	}
-}
-
-// Those that are not through at the end are told apart.
-func TestServedUnfinished(t *testing.T) {
-	s := newService(&ServiceSpec{StartNsec: 1e9, Length: time.Second})
-	s.requests = []Request{{At: 1e8, CPU: 1e6}, {At: 2e8, CPU: 2e6}, {At: 3e8, CPU: 3e6, Spike: true}}
-	s.done = []int64{1.15e9, 0, 1.4e9}
-	want := &Served{Unfinished: 1, Responses: []Response{
-		{AtUsec: 100_000, TookUsec: 50_000, CPUUsec: 1000},
-		{AtUsec: 300_000, TookUsec: 100_000, CPUUsec: 3000, Spike: true},
-		{AtUsec: 200_000, TookUsec: 2_800_000, CPUUsec: 2000},
-	}}
-	if d := cmp.Diff(want, s.served()); d != "" {
+	o.Requests = []openloop.Request{{At: 1e8, CPU: 1e6}, {At: 2e8, CPU: 2e6}}
+	got := responses(o, &openloop.Log{Answers: []openloop.Answer{{AtNsec: 1.1e9, DoneNsec: 1.15e9}, {AtNsec: 1.2e9, DoneNsec: 4e9, GaveUp: true}}})
+	want := []Response{{AtUsec: 100_000, TookUsec: 50_000, CPUUsec: 1000}, {AtUsec: 200_000, TookUsec: 2_800_000, CPUUsec: 2000, Unfinished: true}}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -61,9 +30,9 @@ func TestServedUnfinished(t *testing.T) {
 // The configuration that a column starts the agent with is one that the agent takes.
 func TestAgentConfig(t *testing.T) {
 	for _, c := range columns() {
-		conf, err := config.Parse("throttle", agentConfig("/run/x", "/lab/app-*", c))
-		if err != nil {
-			t.Fatalf("%s: %v", c, err)
+		conf := agentConfig("/lab/app-*", c)
+		if key, why := conf.Validate(); why != "" {
+			t.Fatalf("%s: %s %s", c, key, why)
 		}
 		p := conf.Params("")
 		if got := p.CPU.CPUPoolMode.String() == "enforce"; got != c.pool() {
@@ -121,7 +90,7 @@ func TestTroupe(t *testing.T) {
 	blk := Block{Instances: make([]InstanceBlock, 2)}
 	blk.use(readings, 2, 100*time.Millisecond)
 	for i := range served {
-		blk.Instances[i].answer(&served[i], 0)
+		blk.Instances[i].answer(served[i], 0)
 	}
 	if tight, free := blk.Instances[0], blk.Instances[1]; tight.Throttled == 0 || free.Throttled > 0 || tight.Requests != free.Requests || tight.Requests == 0 {
 		t.Errorf("tight %+v\nloose %+v", tight, free)

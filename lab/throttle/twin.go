@@ -11,7 +11,6 @@ import (
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/cadence"
-	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/parallel"
@@ -144,10 +143,7 @@ func newSimulation(c machine.Config, list []Instance, col Column, length time.Du
 		}
 		s.phys, s.perSec, s.growth = append(s.phys, phys), append(s.perSec, cfg.Requests.PerSecond), append(s.growth, 1)
 	}
-	conf, err := config.Parse("throttle", agentConfig("/run/throttle", "/app-*", col))
-	if err != nil {
-		return nil, err
-	}
+	conf := agentConfig("/app-*", col)
 	s.core = agent.NewCore(agent.Parts{
 		Host: s.host, Engine: engine.New(conf.Params("twin")), Clock: s, KillSwitch: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
 	})

@@ -17,7 +17,16 @@ import (
 // events are the counters of one task, in one group so that their ratios are of the same
 // instants (CPI2 section 3.1). The two that every PMU has come first; of the others the
 // last are left out where the machine refuses them, or has no room for all at once.
-var events = []perf.Event{perf.Cycles, perf.Instructions, perf.LLCMisses, perf.RefCycles}
+var events = [...]event{
+	{perf.Cycles, model.CountCycles}, {perf.Instructions, model.CountInstructions},
+	{perf.LLCMisses, model.CountLLCMisses}, {perf.RefCycles, model.CountRefCycles},
+}
+
+// event is what the kernel counts, and which counter that is.
+type event struct {
+	perf    perf.Event
+	counter model.TaskCounter
+}
 
 // needed is how many of them CPI cannot do without.
 const needed = 2
@@ -50,12 +59,12 @@ func openCounters(fs hostfs.FS, opener CounterOpener, m *cgroup.Mounts) (*counte
 		return nil, errors.New("perf counts per cgroup only in the cgroup2 hierarchy, which is not mounted")
 	}
 	for i, e := range events {
-		err := opener.Supported(e)
+		err := opener.Supported(e.perf)
 		switch {
 		case err == nil:
-			c.events = append(c.events, e)
+			c.events = append(c.events, e.perf)
 		case i < needed:
-			return nil, fmt.Errorf("%s: %w", e, err)
+			return nil, fmt.Errorf("%s: %w", e.perf, err)
 		}
 	}
 	if err := c.look(); err != nil {
@@ -212,20 +221,9 @@ func (c *counters) observe(w *watched, mark model.WindowMark, s *model.TaskSampl
 		return
 	}
 	for i, e := range c.events {
-		v, ok := t.counts[i].Scaled()
-		if !ok {
-			continue
-		}
-		n := model.Read(t.before[i] + v)
-		switch e {
-		case perf.Cycles:
-			s.Cycles = n
-		case perf.Instructions:
-			s.Instructions = n
-		case perf.RefCycles:
-			s.RefCycles = n
-		case perf.LLCMisses:
-			s.LLCMisses = n
+		at := slices.IndexFunc(events[:], func(known event) bool { return known.perf == e })
+		if v, ok := t.counts[i].Scaled(); ok && at >= 0 {
+			s.C[events[at].counter] = model.Read(t.before[i] + v)
 		}
 	}
 	if mark&model.WindowStart != 0 {

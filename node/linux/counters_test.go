@@ -39,12 +39,6 @@ func TestCPIOfTasks(t *testing.T) {
 	b.spin(victim)
 	b.spin(b.mkdir("be-1/inner"))
 	b.count()
-	events := map[string]func(s model.TaskSample) model.Counter{
-		"cycles":           func(s model.TaskSample) model.Counter { return s.Cycles },
-		"instructions":     func(s model.TaskSample) model.Counter { return s.Instructions },
-		"reference cycles": func(s model.TaskSample) model.Counter { return s.RefCycles },
-		"misses":           func(s model.TaskSample) model.Counter { return s.LLCMisses },
-	}
 	var ended map[string]model.TaskSample
 	for range 2 {
 		got := b.window(b.used(100*time.Millisecond, victim, batch))
@@ -58,16 +52,16 @@ func TestCPIOfTasks(t *testing.T) {
 				t.Errorf("%s: MPKI %+v is not believable", path, mpki)
 			}
 		}
-		if o := got[idle]; o.Signals[model.SourceCPI].Outcome != model.Absent || b.sample(idle).Cycles != model.Read(0) {
+		if o := got[idle]; o.Signals[model.SourceCPI].Outcome != model.Absent || b.sample(idle).C[model.CountCycles] != model.Read(0) {
 			t.Errorf("a task without processes: %+v, %+v; want counters that stand at zero, and no CPI", o, b.sample(idle))
 		}
 		ended = map[string]model.TaskSample{victim: b.sample(victim), batch: b.sample(batch)}
 		b.until("some work outside of windows", b.used(50*time.Millisecond, victim, batch))
 		b.observe(model.WindowStart)
 		for path, was := range ended {
-			for name, of := range events {
-				if now := of(b.sample(path)); now != of(was) {
-					t.Errorf("%s: %s counted outside of windows: %+v at the end of one, %+v at the start of the next", path, name, of(was), now)
+			for _, e := range events {
+				if now := b.sample(path).C[e.counter]; now != was.C[e.counter] {
+					t.Errorf("%s: %s counted outside of windows: %+v at the end of one, %+v at the start of the next", path, e.perf, was.C[e.counter], now)
 				}
 			}
 		}
@@ -145,13 +139,13 @@ func TestCPUsComeAndGo(t *testing.T) {
 		meanwhile()
 		b.observe(model.WindowEnd)
 		end := b.sample(path)
-		cycles, outcome := model.Delta(start.Cycles, end.Cycles)
-		instructions, _ := model.Delta(start.Instructions, end.Instructions)
-		t.Logf("%s: %d cycles, %d instructions in %d ms", what, cycles, instructions, (end.Usage.Value-start.Usage.Value)/1e6)
-		if outcome != model.OK || cycles == 0 || instructions == 0 || start.Cycles.Value < counted {
+		cycles, outcome := model.Delta(start.C[model.CountCycles], end.C[model.CountCycles])
+		instructions, _ := model.Delta(start.C[model.CountInstructions], end.C[model.CountInstructions])
+		t.Logf("%s: %d cycles, %d instructions in %d ms", what, cycles, instructions, (end.C[model.CountUsage].Value-start.C[model.CountUsage].Value)/1e6)
+		if outcome != model.OK || cycles == 0 || instructions == 0 || start.C[model.CountCycles].Value < counted {
 			t.Errorf("%s: from %+v to %+v, %d before", what, start, end, counted)
 		}
-		counted = end.Cycles.Value
+		counted = end.C[model.CountCycles].Value
 	}
 	work := func() { b.until("work in the window", b.used(100*time.Millisecond, path)) }
 	// All of the work is on one CPU: were it not counted, there would be nothing.

@@ -109,7 +109,7 @@ func TestHoldOnTheKernel(t *testing.T) {
 	if k := b.h.Knobs(nil); len(k) != 1 || k[0].Outcome != model.OK || k[0].Value != cpus(0.1) {
 		t.Errorf("knobs read %+v", k)
 	}
-	throttled := b.window(func() bool { b.observe(0); return b.sample(task).Throttled.Value > 2 })[task]
+	throttled := b.window(func() bool { b.observe(0); return b.sample(task).C[model.CountThrottled].Value > 2 })[task]
 	if !throttled.ThrottledKnown || !throttled.Throttled {
 		t.Errorf("a spinner under 0.1 CPU: %+v", throttled)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
-	"github.com/commensal-io/commensal/kernel/psi"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
@@ -43,7 +42,6 @@ type Host struct {
 
 	stat  *procstat.Reader
 	root  cgroup.RootUsage // exact where /proc/stat counts ticks; may be nil
-	stall *psi.Reader      // nil: no PSI
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
 
@@ -94,9 +92,6 @@ func Open(o Options) (*Host, error) {
 	if h.root, err = cg.OpenRootUsage(); err != nil {
 		h.lacks("exact CPU time of the whole node (ticks are used)", err)
 	}
-	if h.stall, err = psi.Open(o.FS, psi.CPU.Path()); err != nil {
-		h.lacks("system PSI", err)
-	}
 	h.openDelay()
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
@@ -133,9 +128,6 @@ func (h *Host) Close() error {
 	errs := []error{h.stat.Close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
-	}
-	if h.stall != nil {
-		errs = append(errs, h.stall.Close())
 	}
 	if h.delay != nil && h.opt.Delay == nil {
 		errs = append(errs, h.delay.Close())

@@ -100,8 +100,8 @@ const ms = time.Millisecond
 func (b *membersBench) expect(run time.Duration, lists int) {
 	b.t.Helper()
 	s, n := b.read()
-	if s.Run != model.Read(uint64(run)) || s.Delay != model.Read(uint64(run)) {
-		b.t.Errorf("run %+v delay %+v, want %v", s.Run, s.Delay, run)
+	if s.C[model.CountRun] != model.Read(uint64(run)) || s.C[model.CountDelay] != model.Read(uint64(run)) {
+		b.t.Errorf("run %+v delay %+v, want %v", s.C[model.CountRun], s.C[model.CountDelay], run)
 	}
 	if n != lists {
 		b.t.Errorf("listed %d times, want %d", n, lists)
@@ -181,12 +181,12 @@ func TestListRefused(t *testing.T) {
 	b.settle()
 	b.k.refused = errors.New("refused")
 	b.k.usage += uint64(time.Second)
-	if s, _ := b.read(); s.Run.Outcome == model.OK || s.Delay.Outcome == model.OK {
+	if s, _ := b.read(); s.C[model.CountRun].Outcome == model.OK || s.C[model.CountDelay].Outcome == model.OK {
 		t.Errorf("%+v", s)
 	}
 	b.k.refused = nil
 	b.k.work(time.Second, 10)
-	if s, n := b.read(); s.Run.Outcome != model.OK || n != 1 {
+	if s, n := b.read(); s.C[model.CountRun].Outcome != model.OK || n != 1 {
 		t.Errorf("%+v, listed %d times", s, n)
 	}
 }

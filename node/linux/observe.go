@@ -40,17 +40,12 @@ func (h *Host) observeNode(n *model.NodeSample) {
 	*n = model.NodeSample{CPUs: h.online}
 	if st, err := h.stat.Read(); err == nil {
 		n.CPUs = st.CPUs
-		n.Busy = model.Read(st.Total.BusyNsec())
-		n.Steal = model.Read(st.Total.StealNsec())
+		n.C[model.CountBusy] = model.Read(st.Total.BusyNsec())
+		n.C[model.CountSteal] = model.Read(st.Total.StealNsec())
 	}
 	if h.root != nil {
 		if v, err := h.root.UsageNsec(); err == nil {
-			n.Busy = model.Read(v)
-		}
-	}
-	if h.stall != nil {
-		if t, err := h.stall.Totals(); err == nil {
-			n.StallCPU = model.Read(t.SomeUsec * 1000)
+			n.C[model.CountBusy] = model.Read(v)
 		}
 	}
 }
@@ -67,20 +62,20 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 		return
 	}
 	if err == nil {
-		s.Usage = model.Read(usage)
+		s.C[model.CountUsage] = model.Read(usage)
 	}
 	if th, err := w.group.Throttling(); err == nil {
-		s.Throttled = model.Read(th.NrThrottledAround)
+		s.C[model.CountThrottled] = model.Read(th.NrThrottledAround)
 	}
 	if h.perf != nil {
 		h.perf.observe(w, snap.Mark, &s)
 	}
-	w.members.growth(s.Usage)
+	w.members.growth(s.C[model.CountUsage])
 	if w.members.doubt {
 		w.list()
 	}
 	if w.members.known {
-		s.Run, s.Delay = model.Read(0), model.Read(0) // filled in by observeDelay
+		setDelay(&s, model.Read(0), model.Read(0)) // filled in by observeDelay
 	}
 	h.pids = append(h.pids, w.members.ids...)
 	if !w.announced {
@@ -107,20 +102,24 @@ func (h *Host) observeDelay(snap *model.Snapshot) {
 		n := len(w.members.ids)
 		switch {
 		case err != nil:
-			s.Run, s.Delay = model.Counter{}, model.Counter{}
-		case s.Run.Outcome == model.OK:
+			setDelay(s, model.Counter{}, model.Counter{})
+		case s.C[model.CountRun].Outcome == model.OK:
 			if w.check(stats[at:at+n]) && !w.members.listed {
 				h.again = append(h.again, relisted{w, s})
 				break
 			}
 			w.follow(stats[at : at+n])
-			s.Run, s.Delay = model.Read(w.runNsec), model.Read(w.delayNsec)
+			setDelay(s, model.Read(w.runNsec), model.Read(w.delayNsec))
 		}
 		at += n
 	}
 	if len(h.again) > 0 {
 		h.observeAgain()
 	}
+}
+
+func setDelay(s *model.TaskSample, run, delay model.Counter) {
+	s.C[model.CountRun], s.C[model.CountDelay] = run, delay
 }
 
 // relisted is a task that is listed and asked about a second time in one reading.
@@ -141,10 +140,10 @@ func (h *Host) observeAgain() {
 	for _, r := range h.again {
 		w, n := r.task, len(r.task.members.ids)
 		if err != nil || !w.members.known {
-			r.sample.Run, r.sample.Delay = model.Counter{}, model.Counter{}
+			setDelay(r.sample, model.Counter{}, model.Counter{})
 		} else {
 			w.follow(stats[at : at+n])
-			r.sample.Run, r.sample.Delay = model.Read(w.runNsec), model.Read(w.delayNsec)
+			setDelay(r.sample, model.Read(w.runNsec), model.Read(w.delayNsec))
 		}
 		at += n
 	}

@@ -64,10 +64,10 @@ func TestPodsOnThisKernel(t *testing.T) {
 			box := b.mkdirAll(paths[0] + "/" + paths[1])
 			b.spin(box)
 			b.observe(model.WindowEnd | model.WindowStart)
-			before := b.sample(pod).Usage
+			before := b.sample(pod).C[model.CountUsage]
 			for grew := uint64(0); grew < 100e6; {
 				b.observe(model.WindowEnd | model.WindowStart)
-				grew, _ = model.Delta(before, b.sample(pod).Usage)
+				grew, _ = model.Delta(before, b.sample(pod).C[model.CountUsage])
 			}
 			found, err := b.cg.ReadCPUMax(pod)
 			if err != nil {

@@ -147,3 +147,26 @@ func (s *State) task(num model.TaskNum) *Task {
 	}
 	return nil
 }
+
+// KeptBound is the bound as it outlives a restart.
+type KeptBound struct {
+	K      float64 `json:"k"`
+	Bucket float64 `json:"bucket"` // what was asked for
+}
+
+// Keep returns the bound once it is known.
+func (b *Bound) Keep(p *Params) *KeptBound {
+	if !b.Known {
+		return nil
+	}
+	return &KeptBound{K: b.K, Bucket: p.Bucket}
+}
+
+// Restore takes up a bound that was found before, unless another bucket is asked for now.
+func (b *Bound) Restore(k *KeptBound, p *Params) bool {
+	if b.Known || k.Bucket != p.Bucket || k.K < 0 || k.K > k.Bucket {
+		return false
+	}
+	*b = Bound{Known: true, K: k.K}
+	return true
+}

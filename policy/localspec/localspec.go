@@ -21,6 +21,7 @@ package localspec
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -142,6 +143,28 @@ func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold floa
 		e.Samples = slices.Insert(e.Samples, j, 0)
 	}
 	e.Samples[j]++
+}
+
+// Teach takes a spec in that was learned elsewhere: by a fleet, or before a restart. It holds
+// until the next calculation, which weighs local samples against all of its own. One of
+// another platform says nothing here.
+func (s *State) Teach(spec *model.Spec, monoNsec int64) error {
+	switch {
+	case spec.Platform != "" && spec.Platform != s.Platform:
+		return fmt.Errorf("it is of platform %s, and this is %s", spec.Platform, s.Platform)
+	case !(spec.NumSamples > 0 && spec.StdDev >= 0 && !math.IsInf(spec.Mean, 0) && !math.IsNaN(spec.Mean) && !math.IsInf(spec.StdDev, 0)):
+		return fmt.Errorf("mean %v and standard deviation %v of %d samples are no distribution", spec.Mean, spec.StdDev, spec.NumSamples)
+	}
+	k := Key{spec.Job, spec.Source}
+	i, ok := s.find(k)
+	if !ok {
+		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
+	}
+	taught, n := *spec, float64(spec.NumSamples)
+	taught.Platform, taught.MonoNsec = s.Platform, monoNsec
+	e := &s.Entries[i]
+	e.Spec, e.History = &taught, Moments{N: n, Mean: spec.Mean, M2: spec.StdDev * spec.StdDev * n, UsageMean: spec.UsageMean}
+	return nil
 }
 
 // Recalculate publishes what is due and returns the specs that are new or changed, in

@@ -155,9 +155,9 @@ func TestGroupsChangeUnderTheNode(t *testing.T) {
 		w.expect(t, "a stranger's", map[string]cgroup.CPUMax{"/c-stream": limit(70_000)})
 		// The machine's counters may be lost under it.
 		k.Advance(2e9)
-		before := w.observe(t).Tasks[0].Usage
+		before := w.observe(t).Tasks[0].C[model.CountUsage]
 		must(t, k.ResetCounters("/c-stream"))
-		after := w.observe(t).Tasks[0].Usage
+		after := w.observe(t).Tasks[0].C[model.CountUsage]
 		if _, outcome := model.Delta(before, after); outcome != model.GoneBackwards {
 			t.Errorf("usage from %+v to %+v: %s", before, after, outcome)
 		}

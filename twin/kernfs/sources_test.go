@@ -190,7 +190,7 @@ func podLife(t *testing.T, k *kernfs.Kernel, d cgroup.Driver, pod, box string) {
 	if len(after.Tasks) != 1 || len(after.Added)+len(after.Removed) != 0 || after.Tasks[0].Num != num {
 		t.Fatalf("with a container: %+v", after)
 	}
-	if grew, outcome := model.Delta(before.Tasks[0].Usage, after.Tasks[0].Usage); outcome != model.OK || !about(float64(grew)/2e9, 1) {
+	if grew, outcome := model.Delta(before.Tasks[0].C[model.CountUsage], after.Tasks[0].C[model.CountUsage]); outcome != model.OK || !about(float64(grew)/2e9, 1) {
 		t.Errorf("the pod used %d ns in 2 s (%s): its container's use is its own", grew, outcome)
 	}
 

@@ -1,0 +1,31 @@
+package agent
+
+import (
+	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// told is what others have to say at the next turn.
+type told struct {
+	params *engine.Params
+	specs  []model.Spec
+	slo    func(dst []model.Latency) []model.Latency // nil: no latency source
+}
+
+// Tell hands specs in that were learned elsewhere; the next turn takes them.
+func (c *Core) Tell(specs ...model.Spec) { c.told.specs = append(c.told.specs, specs...) }
+
+// Change hands new parameters in, for the next turn and those after it.
+func (c *Core) Change(p engine.Params) { c.told.params = &p }
+
+// hear puts into the turn's input what was said since the last. Latencies are read at the
+// edges of windows.
+func (c *Core) hear(t cadence.Turn) {
+	c.in.Params, c.told.params = c.told.params, nil
+	c.in.Specs, c.told.specs = c.told.specs, c.in.Specs[:0]
+	c.in.SLO = c.in.SLO[:0]
+	if t.Mark != 0 && c.told.slo != nil {
+		c.in.SLO = c.told.slo(c.in.SLO)
+	}
+}

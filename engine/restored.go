@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/localspec"
+)
+
+// Restored is what an earlier run of the agent had learned or was told, and what this one
+// goes on with. It comes as input, so that a replay sees it.
+type Restored struct {
+	Specs      []localspec.Kept `json:"specs,omitempty"`
+	BurstBound *burst.KeptBound `json:"burst_bound,omitempty"`
+	ProtectOff []string         `json:"protect_off,omitempty"` // jobs; "" stands for all
+}
+
+// Keep returns what should outlive a restart, as it is at a moment.
+func (e *Engine) Keep(monoNsec, wallNsec int64) Restored {
+	s := e.State
+	return Restored{
+		Specs: s.Specs.Keep(monoNsec, wallNsec), BurstBound: s.CPU.Burst.Bound.Keep(&e.Params.CPU.Burst),
+		ProtectOff: slices.Clone(s.ProtectOff),
+	}
+}
+
+// KeepMark is another number when Keep would return something else: it is cheap, and told
+// apart well enough for who asks again later.
+func (e *Engine) KeepMark() uint64 {
+	const prime = 1099511628211 // of FNV-1a
+	mark := uint64(len(e.State.ProtectOff)) + 1
+	for _, job := range e.State.ProtectOff {
+		mark = mark*prime + uint64(len(job))
+	}
+	for i := range e.State.Specs.Entries {
+		if sp := e.State.Specs.Entries[i].Spec; sp != nil {
+			mark = mark*prime + uint64(sp.MonoNsec)
+		}
+	}
+	if e.State.CPU.Burst.Bound.Known {
+		mark++
+	}
+	return mark
+}
+
+// restore takes up what an earlier run had.
+func (e *Engine) restore(in *Input) {
+	s, r := e.State, in.Restored
+	for i := range r.Specs {
+		k := &r.Specs[i]
+		if sp := s.Specs.Restore(k, in.MonoNsec, in.WallNsec); sp != nil {
+			age := time.Duration(max(0, in.WallNsec-k.WallNsec)).Round(time.Second)
+			e.decide(in, model.Decision{
+				Kind: model.DecideSpec, Path: sp.Job, Value: sp.Mean, Threshold: e.Params.Outlier.Threshold(sp),
+				Reason: fmt.Sprintf("%s of %s as it was learned before the agent was restarted, %s ago: %.4g +- %.2g", sp.Source, sp.Job, age, sp.Mean, sp.StdDev),
+			})
+		}
+	}
+	if b := r.BurstBound; b != nil && s.CPU.Burst.Bound.Restore(b, &e.Params.CPU.Burst) {
+		e.decide(in, model.Decision{
+			Kind: model.DecideBound, Policy: model.PolicyBurst, Value: b.K, Threshold: b.Bucket,
+			Reason: fmt.Sprintf("the kernel takes a burst of %g times the quota, as was found out before the agent was restarted", b.K),
+		})
+	}
+	for _, job := range r.ProtectOff {
+		if !slices.Contains(s.ProtectOff, job) {
+			s.ProtectOff = append(s.ProtectOff, job)
+			e.decide(in, model.Decision{Kind: model.DecideOperator, Path: jobName(job), Reason: "protection stays off, as an operator had turned it before the agent was restarted"})
+		}
+	}
+}

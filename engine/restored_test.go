@@ -1,0 +1,56 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
+)
+
+// What one engine keeps another goes on with: it has the same specs, protection stays off and
+// the bound is not sought anew; each is told once.
+func TestKeptIsRestored(t *testing.T) {
+	p := cpuParams(t)
+	w, e := newCPUStorm(3), engine.New(p)
+	last := &engine.Input{}
+	for i := range 900 {
+		in := w.input()
+		if in.Commands = nil; i == 899 {
+			in.Commands = []model.Command{{Kind: model.CommandProtectOff, Job: "lc", By: "test"}}
+		}
+		w.due = append(w.due, e.Step(in).Changes...)
+		last = in
+	}
+	kept := e.Keep(last.MonoNsec, last.WallNsec)
+	if len(kept.Specs) == 0 || len(kept.ProtectOff) != 1 {
+		t.Fatalf("the storm teaches nothing: %+v", kept)
+	}
+	mark := e.KeepMark()
+	again := engine.New(p)
+	if again.KeepMark() == mark {
+		t.Error("an engine that knows nothing has the mark of one that does")
+	}
+	out := again.Step(&engine.Input{Seq: 1, MonoNsec: 1, WallNsec: last.WallNsec, Restored: &kept})
+	told := 0
+	for _, d := range out.Decisions {
+		if strings.Contains(d.Reason, "before the agent was restarted") {
+			told++
+		}
+	}
+	want := len(kept.Specs) + len(kept.ProtectOff)
+	if kept.BurstBound != nil {
+		want++
+	}
+	if told != want {
+		t.Errorf("%d of %d told: %+v", told, want, out.Decisions)
+	}
+	for _, k := range kept.Specs {
+		if sp := again.State.Specs.Lookup(k.Spec.Job, k.Spec.Source); sp == nil || sp.Mean != k.Spec.Mean {
+			t.Errorf("%s: %+v, kept %+v", k.Spec.Job, sp, k.Spec)
+		}
+	}
+	if back := again.Keep(1, last.WallNsec); len(back.Specs) != len(kept.Specs) || len(back.ProtectOff) != 1 || (back.BurstBound == nil) != (kept.BurstBound == nil) {
+		t.Errorf("%+v", back)
+	}
+}

@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Take takes new parameters over. The platform is the machine's, and how long the history
+// is was settled when it began: neither changes while an engine lives.
+func (p *Params) Take(n *Params) {
+	platform, windows := p.Platform, p.HistoryWindows
+	*p = *n
+	p.Platform, p.HistoryWindows = platform, windows
+}
+
+// told takes in what others say: parameters, specs, and what the services themselves see of
+// their latency.
+func (e *Engine) told(in *Input) {
+	if in.Params != nil {
+		e.Params.Take(in.Params)
+	}
+	s := e.State
+	for i := range in.Specs {
+		sp := &in.Specs[i]
+		if err := s.Specs.Teach(sp, in.MonoNsec); err != nil {
+			e.decide(in, model.Decision{Kind: model.DecideSpec, Path: sp.Job, Reason: fmt.Sprintf("a spec of %s for %s is left aside: %v", sp.Source, sp.Job, err)})
+		}
+	}
+	for i := range in.SLO {
+		at, ok := slices.BinarySearchFunc(s.SLO, in.SLO[i].Job, func(l model.Latency, job string) int { return cmp.Compare(l.Job, job) })
+		if !ok {
+			s.SLO = slices.Insert(s.SLO, at, model.Latency{})
+		}
+		s.SLO[at] = in.SLO[i]
+	}
+}

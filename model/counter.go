@@ -1,0 +1,132 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// CounterRow describes one counter: what it is called wherever it is written down (records,
+// exports, documents), what it counts in, and where Linux has it from.
+type CounterRow struct {
+	Name string
+	Unit string // ns, periods, cycles, instructions, misses
+	From string
+	// Optional: many machines do not have it, and what needs it goes without.
+	Optional bool
+}
+
+// TaskCounter says which counter of a task is meant. Records name counters, so that the
+// order here is nobody's business: a new one goes to the end.
+type TaskCounter uint8
+
+// The counters of a task.
+const (
+	CountUsage TaskCounter = iota
+	CountThrottled
+	CountRun
+	CountDelay
+	CountCycles
+	CountRefCycles
+	CountInstructions
+	CountLLCMisses
+	NumTaskCounters
+)
+
+var taskCounters = [NumTaskCounters]CounterRow{
+	CountUsage: {Name: "usage", Unit: "ns", From: "CPU time of the cgroup and its descendants: cpuacct.usage, or usage_usec of cpu.stat"},
+	// On the task's own path: quotas of groups below it are their own affair.
+	CountThrottled: {Name: "throttled", Unit: "periods", From: "nr_throttled of cpu.stat, of the group and those above it"},
+	// Of the thread groups that could be followed since the agent first saw them.
+	CountRun:   {Name: "run", Unit: "ns", From: "cpu_run_virtual_total of taskstats, or schedstat"},
+	CountDelay: {Name: "delay", Unit: "ns", From: "cpu_delay_total of taskstats, or schedstat"},
+	// Of the cgroup, scaled when the kernel multiplexed them.
+	CountCycles:       {Name: "cycles", Unit: "cycles", From: "perf: PERF_COUNT_HW_CPU_CYCLES", Optional: true},
+	CountRefCycles:    {Name: "ref_cycles", Unit: "cycles", From: "perf: PERF_COUNT_HW_REF_CPU_CYCLES, which tick at one rate whatever the core's clock does", Optional: true},
+	CountInstructions: {Name: "instructions", Unit: "instructions", From: "perf: PERF_COUNT_HW_INSTRUCTIONS", Optional: true},
+	CountLLCMisses:    {Name: "llc_misses", Unit: "misses", From: "perf: PERF_COUNT_HW_CACHE_MISSES", Optional: true},
+}
+
+// TaskCounters describes the counters of a task, by number.
+func TaskCounters() []CounterRow { return taskCounters[:] }
+
+// NodeCounter says which counter of the node is meant.
+type NodeCounter uint8
+
+// The counters of the node.
+const (
+	CountBusy NodeCounter = iota
+	CountSteal
+	NumNodeCounters
+)
+
+var nodeCounters = [NumNodeCounters]CounterRow{
+	CountBusy:  {Name: "busy", Unit: "ns", From: "CPU time that was not idle, iowait or steal: cpuacct.usage of the root, or /proc/stat"},
+	CountSteal: {Name: "steal", Unit: "ns", From: "/proc/stat: time in which the hypervisor ran something else"},
+}
+
+// NodeCounters describes the counters of the node, by number.
+func NodeCounters() []CounterRow { return nodeCounters[:] }
+
+// appendCounters appends counters as members of a JSON object, by name. Those that are
+// Unavailable are left out.
+func appendCounters(b []byte, rows []CounterRow, counters []Counter) []byte {
+	for i, c := range counters {
+		if c.Outcome == Unavailable {
+			continue
+		}
+		b = append(b, ',', '"')
+		b = append(b, rows[i].Name...)
+		b = append(b, `":{"value":`...)
+		b = strconv.AppendUint(b, c.Value, 10)
+		b = append(b, `,"outcome":"`...)
+		b = append(b, c.Outcome.String()...)
+		b = append(b, '"', '}')
+	}
+	return append(b, '}')
+}
+
+// readCounters reads counters from a JSON object, by name, and its member that is no counter.
+// Names that are not known are passed over: other versions have other counters.
+func readCounters(text []byte, rows []CounterRow, counters []Counter, other string, value any) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	if m, ok := members[other]; ok {
+		if err := json.Unmarshal(m, value); err != nil {
+			return fmt.Errorf("%s: %w", other, err)
+		}
+	}
+	for i := range rows {
+		counters[i] = Counter{}
+		if m, ok := members[rows[i].Name]; ok {
+			if err := json.Unmarshal(m, &counters[i]); err != nil {
+				return fmt.Errorf("%s: %w", rows[i].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// MarshalJSON writes the counters by name.
+func (s TaskSample) MarshalJSON() ([]byte, error) {
+	b := strconv.AppendUint([]byte(`{"num":`), uint64(s.Num), 10)
+	return appendCounters(b, taskCounters[:], s.C[:]), nil
+}
+
+// UnmarshalJSON reads the counters by name.
+func (s *TaskSample) UnmarshalJSON(b []byte) error {
+	return readCounters(b, taskCounters[:], s.C[:], "num", &s.Num)
+}
+
+// MarshalJSON writes the counters by name.
+func (s NodeSample) MarshalJSON() ([]byte, error) {
+	b := strconv.AppendInt([]byte(`{"cpus":`), int64(s.CPUs), 10)
+	return appendCounters(b, nodeCounters[:], s.C[:]), nil
+}
+
+// UnmarshalJSON reads the counters by name.
+func (s *NodeSample) UnmarshalJSON(b []byte) error {
+	return readCounters(b, nodeCounters[:], s.C[:], "cpus", &s.CPUs)
+}
