@@ -27,7 +27,7 @@ func (a *Agent) goOn(dir string) *keeper {
 	}
 	under := learned.Under{
 		Platform: a.core.Engine.Params.Platform, Kernel: kernel, Profile: a.cfg.Profile, Signals: learned.Signals(),
-		Window: learned.WindowOf(a.cfg.CPI2.SamplingDuration, a.cfg.CPI2.SamplingFrequency),
+		Window: learned.WindowOf(a.cfg.Sampling.Duration, a.cfg.Sampling.Frequency),
 	}
 	path := learned.Path(dir)
 	before, problem, notes := learned.Read(path, under)

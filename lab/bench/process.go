@@ -37,7 +37,8 @@ type Process struct {
 // second, observing, with record, metrics and socket, and the policies of the CPU in a mode.
 func agentConfig(dir string, tasks []config.Task, metrics string, cpu model.Mode) *config.Config {
 	c, _ := config.Defaults(config.ProfileSingleNode) // which is there
-	c.CPUSet.Mode, c.CPUPool.Mode, c.Burst.Mode = cpu.String(), cpu.String(), cpu.String()
+	p := &c.Policies.CPU
+	p.CPUSetMode, p.CPUPoolMode, p.BurstMode = cpu, cpu, cpu
 	c.Tasks, c.Agent.MetricsListen, c.Agent.KillSwitch = tasks, metrics, filepath.Join(dir, "off")
 	return &c
 }

@@ -43,14 +43,15 @@ func startAgent(ctx context.Context, h *host, number int) (*stage.Agent, error) 
 // but a part, and a core that is handed back at each of many steps must not be kept for that.
 func hostConfig(service, batch string) *config.Config {
 	c := stage.AgentConfig()
-	c.Mode, c.CPUPool.Mode, c.Burst.Mode = model.ModeOff.String(), model.ModeOff.String(), model.ModeOff.String()
+	c.Policies.Mode, c.Policies.CPU.CPUPoolMode, c.Policies.CPU.BurstMode = model.ModeOff, model.ModeOff, model.ModeOff
 	c.Tasks = []config.Task{
 		{Match: service, Job: "service", Class: "LC", Production: true},
 		{Match: batch, Job: "batch", Class: "BE", Importance: "best-effort"},
 	}
-	s := &c.CPUSet
-	s.Mode, s.FloorCores, s.FloorShare, s.Wait = model.ModeEnforce.String(), 0, 0, 0.3
-	s.FullUtilisation, s.Fall, s.ReturnsPerMin = 0.7, 500*time.Millisecond, 60
+	c.Policies.CPU.CPUSetMode = model.ModeEnforce
+	s := &c.Policies.CPU.CPUSet
+	s.FloorCores, s.FloorShare, s.Wait = 0, 0, 0.3
+	s.FullUtilisation, s.FallNsec, s.ReturnsPerMin = 0.7, (500 * time.Millisecond).Nanoseconds(), 60
 	return c
 }
 

@@ -211,7 +211,7 @@ func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 // config is the agent's configuration: the single-node profile, enforcing.
 func (s *Scene) config(addr string) *config.Config {
 	c := stage.AgentConfig()
-	c.Mode = model.ModeEnforce.String()
+	c.Policies.Mode = model.ModeEnforce
 	c.Tasks = []config.Task{{Match: s.Victim, Job: "memcached", Class: "LC", Production: true}}
 	for _, p := range s.BE {
 		if s.opt.Outside && p == s.Antagonist {

@@ -14,7 +14,7 @@ import (
 // reads back as the same.
 func TestAgentConfig(t *testing.T) {
 	c := AgentConfig()
-	c.Mode, c.CPUSet.Mode = model.ModeEnforce.String(), model.ModeOff.String()
+	c.Policies.Mode, c.Policies.CPU.CPUSetMode = model.ModeEnforce, model.ModeOff
 	c.Tasks = []config.Task{{Match: "/lab/serve-*", Job: "serve", Class: "LC", Production: true}, {Match: "/lab/batch", Job: "batch", Class: "BE", Importance: "batch"}}
 	c.SLO = []config.SLO{{Job: "serve", Kind: "memcached", Address: "127.0.0.1:11211"}}
 	if key, why := c.Validate(); why != "" {

@@ -13,14 +13,15 @@ import (
 // agentConfig is the agent's configuration for a block: the instances are shared LC tasks,
 // and of the policies only those of the column act.
 func agentConfig(match string, c Column) *config.Config {
-	mode := func(on bool) string {
+	mode := func(on bool) model.Mode {
 		if on {
-			return model.ModeEnforce.String()
+			return model.ModeEnforce
 		}
-		return model.ModeOff.String()
+		return model.ModeOff
 	}
 	conf := stage.AgentConfig()
-	conf.CPUSet.Mode, conf.CPUPool.Mode, conf.Burst.Mode = mode(false), mode(c.pool()), mode(c.burst())
+	p := &conf.Policies.CPU
+	p.CPUSetMode, p.CPUPoolMode, p.BurstMode = mode(false), mode(c.pool()), mode(c.burst())
 	conf.Tasks = []config.Task{{Match: match, Job: "pool", Class: "LC", Production: true}}
 	return conf
 }
