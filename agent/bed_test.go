@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 )
@@ -452,7 +453,7 @@ func (b *bed) hold(path, cpus, d string) {
 	b.must(0, "cap", path, "--cpus", cpus, "--for", d)
 	eventually(b.t, path+" is held", func() bool {
 		h := b.held(path)
-		return h != nil && h.State == "held" && h.Cap > 0
+		return h != nil && h.State == engine.KnobHeld && h.Cap > 0
 	})
 }
 

@@ -152,7 +152,7 @@ func (s *scene) ownQuota(t *testing.T) {
 	defer s.write(s.victim, unlimited)
 	from, throttled := s.status().Windows, 0
 	eventually(t, "12 windows with throttling", func() bool {
-		if s.victimTask().Verdict == outlier.OwnThrottling.String() {
+		if s.victimTask().Verdict == outlier.OwnThrottling {
 			throttled++
 		}
 		return s.status().Windows >= from+12

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/slo"
 )
 
 // counts is what the loop counts about itself. Only the loop touches it.
@@ -124,7 +125,7 @@ func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, 
 		}
 	}
 	for i := range st.SLO {
-		if s := &st.SLO[i]; s.State == "ok" {
+		if s := &st.SLO[i]; s.State == slo.StateOK {
 			gauge(c.desc.slo, s.P50, s.Job, "0.5")
 			gauge(c.desc.slo, s.P99, s.Job, "0.99")
 			if s.P999 > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 )
@@ -88,7 +89,7 @@ func TestOperatorsCaps(t *testing.T) {
 	b.same("after the cap's time", found)
 	// A cap above what was found changes nothing: caps settle at the smaller of the two.
 	b.must(0, "cap", tasks[1], "--cpus", "1.9", "--for", "10m")
-	eventually(t, "the cap is taken note of", func() bool { h := b.held(tasks[1]); return h != nil && h.State == "held" })
+	eventually(t, "the cap is taken note of", func() bool { h := b.held(tasks[1]); return h != nil && h.State == engine.KnobHeld })
 	b.same("a cap above the limit", found)
 	p.stop(unix.SIGTERM)
 	b.same("at the end", found)
@@ -108,7 +109,7 @@ func TestForeignWriter(t *testing.T) {
 		b.hold(task, "0.05", "10m")
 		b.below(child, b.knobs(), found)
 		b.write(task, foreign)
-		eventually(t, "the claim is void", func() bool { h := b.held(task); return h != nil && h.State == "void" })
+		eventually(t, "the claim is void", func() bool { h := b.held(task); return h != nil && h.State == engine.KnobVoid })
 		h := b.held(task)
 		if !strings.Contains(h.Why, "quota 77000 us") || len(h.Claims) > 0 || h.Cap != 0 {
 			t.Errorf("status says %+v", h)

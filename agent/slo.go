@@ -15,13 +15,14 @@ import (
 
 // SLOStatus is one latency source's last reading.
 type SLOStatus struct {
-	Job     string  `json:"job"`
-	State   string  `json:"state"`
-	P50     float64 `json:"p50_seconds"`
-	P99     float64 `json:"p99_seconds"`
-	P999    float64 `json:"p999_seconds"`
-	Samples int     `json:"samples"`
-	Errors  int     `json:"errors"`
+	Job     string    `json:"job"`
+	State   slo.State `json:"state"`
+	Reason  string    `json:"reason,omitempty"` // why it is unavailable
+	P50     float64   `json:"p50_seconds"`
+	P99     float64   `json:"p99_seconds"`
+	P999    float64   `json:"p999_seconds"`
+	Samples int       `json:"samples"`
+	Errors  int       `json:"errors"`
 	// Lateness is how late the probe itself was (p99): its own share in the latencies.
 	Lateness float64 `json:"lateness_seconds"`
 }
@@ -71,7 +72,7 @@ func (s *sloSources) status() []SLOStatus {
 	for i, src := range s.sources {
 		r := src.Read(now)
 		out = append(out, SLOStatus{
-			Job: s.jobs[i], State: r.Status.String(), P50: r.P50.Seconds(), P99: r.P99.Seconds(), P999: r.P999.Seconds(),
+			Job: s.jobs[i], State: r.Status.State, Reason: r.Status.Reason, P50: r.P50.Seconds(), P99: r.P99.Seconds(), P999: r.P999.Seconds(),
 			Samples: r.Samples, Errors: r.Errors, Lateness: r.Lateness.Seconds(),
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/cpuset"
+	"github.com/commensal-io/commensal/policy/outlier"
 )
 
 // Status is what the agent says of itself and of the node.
@@ -62,11 +63,11 @@ type PolicyStatus struct {
 // TaskStatus is one task in its last window.
 type TaskStatus struct {
 	model.Task
-	CPU       model.Value  `json:"cpu"` // CPU-sec/sec
-	Source    model.Source `json:"source"`
-	Signal    model.Value  `json:"signal"`
-	Threshold float64      `json:"threshold"` // 0: no spec yet
-	Verdict   string       `json:"verdict"`
+	CPU       model.Value     `json:"cpu"` // CPU-sec/sec
+	Source    model.Source    `json:"source"`
+	Signal    model.Value     `json:"signal"`
+	Threshold float64         `json:"threshold"` // 0: no spec yet
+	Verdict   outlier.Verdict `json:"verdict"`
 	// Slowdown is (run + delay) / run, whatever the signal is.
 	Slowdown model.Value `json:"slowdown"`
 	// Throttled is the share of the CFS periods that passed in which a quota on the task's
@@ -79,13 +80,13 @@ type TaskStatus struct {
 
 // HeldStatus is one knob with claims, or with something of ours in it.
 type HeldStatus struct {
-	Path    string         `json:"path"`
-	Knob    model.KnobKind `json:"knob"`
-	State   string         `json:"state"`
-	Cap     float64        `json:"cap"` // CPU-sec/sec; 0: none in force
-	Found   model.Setting  `json:"found"`
-	Written model.Setting  `json:"written"`
-	Claims  []model.Claim  `json:"claims"`
+	Path    string           `json:"path"`
+	Knob    model.KnobKind   `json:"knob"`
+	State   engine.KnobState `json:"state"`
+	Cap     float64          `json:"cap"` // CPU-sec/sec; 0: none in force
+	Found   model.Setting    `json:"found"`
+	Written model.Setting    `json:"written"`
+	Claims  []model.Claim    `json:"claims"`
 	// NowNsec is the status's, by which claims expire.
 	NowNsec int64   `json:"now_nsec"`
 	Seconds float64 `json:"seconds_left"` // of the longest claim
@@ -166,7 +167,7 @@ const defaultPeriodUsec = 100_000
 // task is one task in its last window.
 func (a *Agent) task(task *model.Task, t *engine.Track) TaskStatus {
 	st := TaskStatus{
-		Task: *task, CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict.String(),
+		Task: *task, CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict,
 		Slowdown: t.Slowdown, Throttled: t.ThrottledRate,
 	}
 	if st.Throttled.Outcome == model.OK && st.Throttled.V > 0 {
@@ -250,7 +251,7 @@ func (a *Agent) lacking(st *Status) {
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
-		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State.String(), Found: k.Found, Written: k.Written,
+		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State, Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
 	if k.Ours && k.Kind == model.CPUBandwidth {

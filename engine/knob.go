@@ -45,6 +45,16 @@ func (s KnobState) String() string {
 	return fmt.Sprintf("knob state %d", uint8(s))
 }
 
+// MarshalText writes the state's name.
+func (s KnobState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalJSON reads a state's name.
+func (s *KnobState) UnmarshalJSON(b []byte) error {
+	n, err := model.EnumFromJSON(b, knobNames[:], "knob state")
+	*s = KnobState(n)
+	return err
+}
+
 // Knob is one kernel control of a task as the ledger sees it.
 type Knob struct {
 	Task     model.TaskNum    `json:"task"`

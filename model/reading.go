@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+)
 
 // Outcome says what became of an attempt to read something. The zero value is
 // Unavailable, so that a field nobody filled in can never pass for a zero.
@@ -78,4 +81,21 @@ func parseName(names []string, s, kind string, dst *uint8) error {
 		}
 	}
 	return fmt.Errorf("unknown %s %q", kind, s)
+}
+
+// EnumFromJSON reads a value of an enum: by its name, or by its number, which is how records of
+// versions before 3 have it. what is what the enum is called in an error.
+func EnumFromJSON(b []byte, names []string, what string) (uint8, error) {
+	var n uint8
+	if len(b) > 0 && b[0] != '"' {
+		if err := json.Unmarshal(b, &n); err != nil || int(n) >= len(names) {
+			return 0, fmt.Errorf("unknown %s %s", what, b)
+		}
+		return n, nil
+	}
+	var name string
+	if err := json.Unmarshal(b, &name); err != nil {
+		return 0, err
+	}
+	return n, parseName(names, name, what, &n)
 }

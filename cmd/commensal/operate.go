@@ -16,6 +16,7 @@ import (
 	"github.com/commensal-io/commensal/internal/cli"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/slo"
 )
 
 // target is where the agent is; every operators' command takes it.
@@ -156,7 +157,8 @@ func printStatus(w io.Writer, st *agent.Status) error {
 	printHeld(w, st)
 	printIncidents(w, st)
 	for _, s := range st.SLO {
-		fmt.Fprintf(w, "latency of %s: %s, p50 %.2f ms, p99 %.2f ms (probe's own lateness %.2f ms)\n", s.Job, s.State, s.P50*1e3, s.P99*1e3, s.Lateness*1e3)
+		state := slo.Status{State: s.State, Reason: s.Reason}
+		fmt.Fprintf(w, "latency of %s: %s, p50 %.2f ms, p99 %.2f ms (probe's own lateness %.2f ms)\n", s.Job, state, s.P50*1e3, s.P99*1e3, s.Lateness*1e3)
 	}
 	return nil
 }
@@ -193,7 +195,7 @@ func printHeld(w io.Writer, st *agent.Status) {
 	printPlaces(w, st)
 	for i := range st.Held {
 		h := &st.Held[i]
-		if h.Knob == model.CPUPlace && h.State == engine.KnobHeld.String() {
+		if h.Knob == model.CPUPlace && h.State == engine.KnobHeld {
 			continue // with the others that are there
 		}
 		fmt.Fprintf(w, "\n%s: %s", h.Path, h.State)
@@ -225,7 +227,7 @@ func claimant(c *model.Claim) string {
 func printPlaces(w io.Writer, st *agent.Status) {
 	tasks := map[string][]string{}
 	for i := range st.Held {
-		if h := &st.Held[i]; h.Knob == model.CPUPlace && h.State == engine.KnobHeld.String() {
+		if h := &st.Held[i]; h.Knob == model.CPUPlace && h.State == engine.KnobHeld {
 			text := settingText(h.Written)
 			tasks[text] = append(tasks[text], h.Path)
 		}

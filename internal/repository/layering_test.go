@@ -72,7 +72,7 @@ var rooms = []room{
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/scenario/files", "twin/soak", "scenarios",
 	}},
 	{dir: "internal/cli", uses: []string{"model", "agent", "internal/cli"}},
-	{dir: "internal/top", uses: []string{"model", "agent"}},
+	{dir: "internal/top", uses: []string{"model", "policy", "engine", "agent", "slo"}},
 	{dir: "internal/strictyaml"},
 	{dir: "scenarios"},
 	{dir: "internal/repository"},

@@ -8,7 +8,9 @@ import (
 	"strconv"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/outlier"
 )
 
 // Sort is the order of tasks.
@@ -191,27 +193,17 @@ func signal(r *row) (string, Style) {
 	return name + " " + number(r.Signal, 2, "") + "/" + limit, style
 }
 
-// verdicts are the verdicts of package outlier in a word or two.
-var verdicts = map[string]string{
-	"no signal": "no signal", "no spec yet": "learning", "below the CPU floor": "low CPU", "throttled by its own quota": "own quota",
-	"queues behind itself": "own queue", "normal": "normal", "outlier": "OUTLIER",
-}
-
 func state(r *row) (string, Style) {
-	text, ok := verdicts[r.Verdict]
-	if !ok {
-		text = r.Verdict
+	if r.Verdict == outlier.Outlier {
+		return r.Verdict.Short(), Bad
 	}
-	if text == "OUTLIER" {
-		return text, Bad
-	}
-	return text, Plain
+	return r.Verdict.Short(), Plain
 }
 
 // cpus says where a task is placed by us.
 func cpus(r *row) (string, Style) {
 	for _, h := range r.held {
-		if h.Knob == model.CPUPlace && h.State != "idle" {
+		if h.Knob == model.CPUPlace && h.State != engine.KnobIdle {
 			return h.Written.CPUs.String(), Held
 		}
 	}
@@ -225,7 +217,7 @@ func (r *row) claims() []string {
 	for _, h := range r.held {
 		if h.Why != "" {
 			what := "REFUSED"
-			if h.State == "void" {
+			if h.State == engine.KnobVoid {
 				what = "VOID, a stranger wrote"
 			}
 			list = append(list, fmt.Sprintf("%s %s: %s", what, h.Knob, h.Why))
@@ -249,7 +241,7 @@ func claimText(h *agent.HeldStatus, c *model.Claim) string {
 	default:
 		text = fmt.Sprintf("cap %.3g CPU", c.Cap)
 	}
-	if h.State == "asked" {
+	if h.State == engine.KnobAsked {
 		text = "asked: " + text
 	}
 	who := c.Policy

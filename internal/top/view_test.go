@@ -14,7 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/outlier"
+	"github.com/commensal-io/commensal/slo"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -32,7 +35,7 @@ func sample() *agent.Status {
 		return s
 	}
 	at := int64(100e9)
-	task := func(n int, path string, class model.Class, cpu, delay, throttled, signal, limit float64, verdict string) agent.TaskStatus {
+	task := func(n int, path string, class model.Class, cpu, delay, throttled, signal, limit float64, verdict outlier.Verdict) agent.TaskStatus {
 		return agent.TaskStatus{
 			Task: model.Task{Num: model.TaskNum(n), Path: path, Job: "job", Class: class}, CPU: model.Known(cpu), Slowdown: model.Known(delay),
 			Throttled: model.Known(throttled), Source: model.SourceSlowdown, Signal: model.Known(signal), Threshold: limit, Verdict: verdict,
@@ -48,14 +51,14 @@ func sample() *agent.Status {
 			{Name: "hard_cap", Mode: model.ModeEnforce, Now: model.ModeEnforce}, {Name: "cpuset", Mode: model.ModeEnforce, Now: model.ModeEnforce, Note: "LC 0-3, BE 4-7"},
 			{Name: "cpu_pool", Mode: model.ModeEnforce, Now: model.ModeEnforce}, {Name: "burst", Mode: model.ModeObserve, Now: model.ModeObserve},
 		},
-		SLO: []agent.SLOStatus{{Job: "web", State: "ok", P99: 0.00213}},
+		SLO: []agent.SLOStatus{{Job: "web", State: slo.StateOK, P99: 0.00213}},
 		Tasks: []agent.TaskStatus{
-			task(1, "/services/web", model.LC, 0.92, 2.61, 0, 2.43, 1.31, "outlier"),
-			task(2, "/services/api", model.LC, 0.5, 1.08, 0.12, 1.02, 1.2, "throttled by its own quota"),
-			task(3, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3fd5cf60_8c0a_4e0f_9c3a.slice/cri-containerd-77d1e2.scope", model.BE, 2.4, 1.01, 0.004, 1.01, 0, "no spec yet"),
-			task(4, "/batch/räuber-日本語", model.BE, 0.1, 8.02, 0.93, 7.7, 0, "throttled by its own quota"),
-			task(5, "/batch/evil\x1b[2J\x07", model.BE, 0.94, 1, 0, 1, 1.5, "normal"),
-			task(6, "/system.slice/cron.service", model.System, 0, 1, 0, 1, 0, "below the CPU floor"),
+			task(1, "/services/web", model.LC, 0.92, 2.61, 0, 2.43, 1.31, outlier.Outlier),
+			task(2, "/services/api", model.LC, 0.5, 1.08, 0.12, 1.02, 1.2, outlier.OwnThrottling),
+			task(3, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod3fd5cf60_8c0a_4e0f_9c3a.slice/cri-containerd-77d1e2.scope", model.BE, 2.4, 1.01, 0.004, 1.01, 0, outlier.NoSpec),
+			task(4, "/batch/räuber-日本語", model.BE, 0.1, 8.02, 0.93, 7.7, 0, outlier.OwnThrottling),
+			task(5, "/batch/evil\x1b[2J\x07", model.BE, 0.94, 1, 0, 1, 1.5, outlier.Good),
+			task(6, "/system.slice/cron.service", model.System, 0, 1, 0, 1, 0, outlier.BelowFloor),
 		},
 		Incidents: []*model.Incident{
 			{ID: "t1-1", VictimPath: "/services/api", Source: model.SourceSlowdown, Signal: 1.9, Threshold: 1.2, State: model.CannotFix, Evidence: "nobody correlates"},
@@ -68,13 +71,13 @@ func sample() *agent.Status {
 	st.Tasks[5].Signal, st.Tasks[5].CPU = model.Missing(model.Absent), model.Missing(model.Fresh)
 	st.Tasks[0].Source, st.Tasks[0].Exclusive = model.SourceCPI, true
 	st.Held = []agent.HeldStatus{
-		{Path: "/batch/räuber-日本語", State: "held", Cap: 0.1, NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
+		{Path: "/batch/räuber-日本語", State: engine.KnobHeld, Cap: 0.1, NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
 			Claims: []model.Claim{{Cap: 0.1, ExpiresNsec: at + 42e9, Reason: "correlation 0.46 with /services/web", Incident: "t1-2", Owner: model.OwnerPolicy}}},
-		{Path: "/services/api", State: "held", NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
+		{Path: "/services/api", State: engine.KnobHeld, NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
 			Claims: []model.Claim{{Kind: model.ClaimRaise, Policy: "cpu_pool", QuotaUsec: 240000, BurstUsec: 240000, ExpiresNsec: at + 12e9, Reason: "throttled in 12 % of its periods", Owner: model.OwnerPolicy}}},
-		{Path: "/services/api", Knob: model.CPUPlace, State: "held", NowNsec: at, Written: model.Place(set("0-3")),
+		{Path: "/services/api", Knob: model.CPUPlace, State: engine.KnobHeld, NowNsec: at, Written: model.Place(set("0-3")),
 			Claims: []model.Claim{{Kind: model.ClaimPlace, Policy: "cpuset", Owner: model.OwnerPolicy}}},
-		{Path: "/batch/evil\x1b[2J\x07", State: "void", Why: "found no quota where we had written quota 10000 us"},
+		{Path: "/batch/evil\x1b[2J\x07", State: engine.KnobVoid, Why: "found no quota where we had written quota 10000 us"},
 	}
 	return st
 }
@@ -86,7 +89,7 @@ func many() *agent.Status {
 	for i := range 150 {
 		st.Tasks = append(st.Tasks, agent.TaskStatus{
 			Task: model.Task{Num: model.TaskNum(i), Path: fmt.Sprintf("/batch/job-%03d", i), Class: model.BE}, CPU: model.Known(float64(i%7) / 10),
-			Slowdown: model.Known(1), Throttled: model.Known(0), Source: model.SourceSlowdown, Signal: model.Known(1 + float64(i%10)/10), Verdict: "no spec yet",
+			Slowdown: model.Known(1), Throttled: model.Known(0), Source: model.SourceSlowdown, Signal: model.Known(1 + float64(i%10)/10), Verdict: outlier.NoSpec,
 		})
 	}
 	return st
@@ -255,7 +258,7 @@ func BenchmarkRender150(b *testing.B) {
 func BenchmarkStatus150(b *testing.B) {
 	st := many()
 	for i := range st.Tasks {
-		st.Held = append(st.Held, agent.HeldStatus{Path: st.Tasks[i].Path, Knob: model.CPUPlace, State: "held", Claims: []model.Claim{{Kind: model.ClaimPlace, Policy: "cpuset", Reason: "BE has the cores 4-7"}}})
+		st.Held = append(st.Held, agent.HeldStatus{Path: st.Tasks[i].Path, Knob: model.CPUPlace, State: engine.KnobHeld, Claims: []model.Claim{{Kind: model.ClaimPlace, Policy: "cpuset", Reason: "BE has the cores 4-7"}}})
 		st.Specs = append(st.Specs, &model.Spec{Job: st.Tasks[i].Path})
 	}
 	for i := range 50 {

@@ -54,13 +54,31 @@ const (
 	Outlier
 )
 
-var verdictNames = [...]string{
-	"no signal", "no spec yet", "below the CPU floor", "throttled by its own quota",
-	"queues behind itself", "normal", "outlier",
-}
+// verdictNames are the verdicts in records and in JSON, verdictTexts as people read them, and
+// verdictWords where there is room for a word or two.
+var (
+	verdictNames = [...]string{"no-signal", "no-spec", "low-cpu", "own-throttling", "own-queue", "normal", "outlier"}
+	verdictTexts = [...]string{
+		"no signal", "no spec yet", "below the CPU floor", "throttled by its own quota", "queues behind itself", "normal", "outlier",
+	}
+	verdictWords = [...]string{"no signal", "learning", "low CPU", "own quota", "own queue", "normal", "OUTLIER"}
+)
 
 // String returns the verdict as people read it.
-func (v Verdict) String() string { return verdictNames[v] }
+func (v Verdict) String() string { return verdictTexts[v] }
+
+// Short returns the verdict in a word or two.
+func (v Verdict) Short() string { return verdictWords[v] }
+
+// MarshalText writes the verdict's name.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(verdictNames[v]), nil }
+
+// UnmarshalJSON reads a verdict's name.
+func (v *Verdict) UnmarshalJSON(b []byte) error {
+	n, err := model.EnumFromJSON(b, verdictNames[:], "verdict")
+	*v = Verdict(n)
+	return err
+}
 
 // Predicate returns what the task does, for a sentence about it.
 func (v Verdict) Predicate() string {

@@ -1,7 +1,9 @@
 package outlier
 
 import (
+	"encoding/json"
 	"math"
+	"strconv"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
@@ -116,6 +118,31 @@ func TestSection41_Judge(t *testing.T) {
 	for v := NoSignal; v <= Outlier; v++ {
 		if v.String() == "" || v.Evidence() != (v == Good || v == Outlier) {
 			t.Errorf("verdict %d: %q, evidence %v", v, v, v.Evidence())
+		}
+	}
+}
+
+// Each verdict has a name for programs, a text and a word or two for people, all of them
+// different; names and the numbers of earlier records are read back, and nothing else is.
+func TestVerdictNames(t *testing.T) {
+	seen := map[string]bool{}
+	for v := NoSignal; v <= Outlier; v++ {
+		b, err := json.Marshal(v)
+		if err != nil || b[0] != '"' || seen[string(b)] || seen[v.String()+"."] || seen[v.Short()+":"] {
+			t.Errorf("%s, %q, %q: %v", b, v, v.Short(), err)
+		}
+		seen[string(b)], seen[v.String()+"."], seen[v.Short()+":"] = true, true, true
+		for _, text := range []string{string(b), strconv.Itoa(int(v))} {
+			var back Verdict
+			if err := json.Unmarshal([]byte(text), &back); err != nil || back != v {
+				t.Errorf("%s: %v, %v", text, back, err)
+			}
+		}
+	}
+	for _, bad := range []string{`"fine"`, "7", "-1", "1.5", "{}", `"`} {
+		var v Verdict
+		if err := json.Unmarshal([]byte(bad), &v); err == nil {
+			t.Errorf("%s is %v", bad, v)
 		}
 	}
 }
