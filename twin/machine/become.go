@@ -26,5 +26,9 @@ func (m *Machine) Become(num int, cfg TaskConfig) error {
 		t.phase = phase{}
 	}
 	t.cfg = next
+	for s := range t.perf {
+		p := &t.perf[s]
+		p.keeps = t.keeps(p.bytes, t.cfg.Curve.At(p.bytes, t.cfg.APKI))
+	}
 	return nil
 }

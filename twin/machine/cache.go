@@ -31,11 +31,8 @@ func (m *Machine) fillCache(s int, dt int64) {
 			m.throttled = append(m.throttled, t)
 		}
 		mask := m.clos[t.clos].mask[s]
-		f := filler{perWay: p.insert / float64(bits.OnesCount32(mask)), mask: mask, ways: p.ways}
-		if f.perWay > 0 {
-			f.weight = f.perWay * t.keeps(p.bytes)
-		}
-		m.fillers = append(m.fillers, f)
+		perWay := p.insert / float64(bits.OnesCount32(mask))
+		m.fillers = append(m.fillers, filler{perWay: perWay, weight: perWay * p.keeps, mask: mask, ways: p.ways})
 		borders |= mask ^ mask<<1
 	}
 	var gone, rates [maxWays]float64
@@ -64,9 +61,14 @@ func (m *Machine) fillCache(s int, dt int64) {
 			if f.mask>>w&1 == 1 {
 				target = f.weight / weights
 			}
-			for left := same; left != 0; left &= left - 1 {
-				v := bits.TrailingZeros32(left)
-				f.ways[v] += replaced * (target - f.ways[v])
+			for left := same; left != 0; {
+				first := bits.TrailingZeros32(left)
+				n := bits.TrailingZeros32(^(left >> first)) // in a row
+				left &^= (1<<n - 1) << first
+				ways := f.ways[first : first+n]
+				for v, share := range ways {
+					ways[v] = share + replaced*(target-share)
+				}
 			}
 		}
 	}
@@ -90,10 +92,11 @@ func (m *Machine) sameWays(s, w int) uint32 {
 	return same
 }
 
-// keeps returns how much faster than it inserts now a task has filled so many bytes: LRU
-// keeps lines that are used again, and the more a task has, the more of its accesses hit.
-func (t *Task) keeps(bytes float64) float64 {
-	misses := max(t.cfg.Curve.At(bytes, t.cfg.APKI), neverLeaves*t.cfg.APKI)
+// keeps returns how much faster than it inserts now a task has filled so many bytes, with
+// which it misses so often: LRU keeps lines that are used again, and the more a task has, the
+// more of its accesses hit.
+func (t *Task) keeps(bytes, misses float64) float64 {
+	misses = max(misses, neverLeaves*t.cfg.APKI)
 	if time := t.cfg.Curve.fillTime(&t.filling, bytes, t.cfg.APKI); time > 0 && misses > 0 {
 		return max(1, bytes/time/misses)
 	}
@@ -110,7 +113,9 @@ func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 		filled += share
 	}
 	p.bytes = filled * m.cfg.wayBytes()
-	misses := min(t.cfg.APKI, t.cfg.Curve.At(p.bytes, t.cfg.APKI)*t.phase.misses())
+	misses := t.cfg.Curve.At(p.bytes, t.cfg.APKI)
+	p.keeps = t.keeps(p.bytes, misses)
+	misses = min(t.cfg.APKI, misses*t.phase.misses())
 	p.again = misses * t.cfg.Prefetched * m.lostEarly(t, s, rates)
 	p.mpki = misses + p.again
 	p.cost = m.cost(t, s)

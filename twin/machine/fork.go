@@ -65,6 +65,7 @@ func (t *Task) fork() *Task {
 	f.queue.waiting = slices.Clone(t.queue.waiting)
 	f.queue.free = slices.Clone(t.queue.free)
 	f.queue.serving = slices.Clone(t.queue.serving)
+	f.queue.fresh = slices.Clone(t.queue.fresh)
 	if t.queue.taken != nil {
 		f.queue.taken = hdrhistogram.Import(t.queue.taken.Export())
 	}

@@ -18,10 +18,11 @@ func newMemory(c *Config) memory { return memory{latency: 1, peak: c.MemPeakByte
 // what its core can have in flight needs, or, when that is more, its gate.
 type flow struct{ rate, fixed, slope, floor, floorSlope, gate float64 }
 
-func (f *flow) cycles(latency float64) float64 {
-	c := max(f.fixed+f.slope*latency, f.floor+f.floorSlope*latency)
-	if f.gate > 0 {
-		return gated(c, f.gate)
+// ungated is small enough to be inlined, which cycles with their gate are not.
+func (f *flow) ungated(latency float64) float64 {
+	c := f.fixed + f.slope*latency
+	if least := f.floor + f.floorSlope*latency; c < least {
+		c = least
 	}
 	return c
 }
@@ -32,8 +33,9 @@ func (m *Machine) settle(dt int64) {
 	for s := range m.cfg.Sockets {
 		m.fillCache(s, dt)
 	}
+	mixes := m.mixes()
 	for n := range m.mem {
-		m.mix(n)
+		m.mix(n, &mixes[n])
 		m.flows = m.flows[:0]
 		for _, t := range m.live {
 			for s, on := range t.on {
@@ -54,26 +56,36 @@ func (m *Machine) settle(dt int64) {
 	}
 }
 
-// mix finds a node's peak at the mix of the last step's traffic, and how busy its links are.
-func (m *Machine) mix(n int) {
-	writes, all, crossed := 0.0, 0.0, 0.0
+// mix is a node's traffic in bytes per second: all, writes, and what crossed a link.
+type mix struct{ all, writes, crossed float64 }
+
+// mixes returns each node's mix in the last step.
+func (m *Machine) mixes() (nodes [maxSockets]mix) {
 	for _, t := range m.live {
 		for s := range t.perf {
-			b := t.perf[s].insert / (1 - t.cfg.WriteShare) * t.pages[n]
-			all += b
-			writes += b * t.cfg.WriteShare
-			if s != n {
-				crossed += b
+			b := t.perf[s].insert / (1 - t.cfg.WriteShare)
+			for n, share := range t.pages {
+				to := &nodes[n]
+				to.all += b * share
+				to.writes += b * share * t.cfg.WriteShare
+				if s != n {
+					to.crossed += b * share
+				}
 			}
 		}
 	}
+	return nodes
+}
+
+// mix finds a node's peak at a mix, and how busy its links are.
+func (m *Machine) mix(n int, last *mix) {
 	mem := &m.mem[n]
 	mem.writes = 0
-	if all > 0 {
-		mem.writes = writes / all
+	if last.all > 0 {
+		mem.writes = last.writes / last.all
 	}
 	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
-	u := math.Min(crossed/m.cfg.LinkPeakBytes, 1.5)
+	u := math.Min(last.crossed/m.cfg.LinkPeakBytes, 1.5)
 	// Half way in each step: traffic answers to the latency that it makes.
 	mem.link += 0.5 * (1 + 2*math.Pow(u, 4) - mem.link)
 }
@@ -156,7 +168,12 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 	over := func(l float64) float64 {
 		sum := 0.0
 		for i := range flows {
-			sum += flows[i].rate / flows[i].cycles(l)
+			f := &flows[i]
+			cycles := f.ungated(l)
+			if f.gate > 0 {
+				cycles = gated(cycles, f.gate)
+			}
+			sum += f.rate / cycles
 		}
 		return sum - peak*curve.deliveredAt(l)
 	}

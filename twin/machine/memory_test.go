@@ -72,7 +72,7 @@ func TestMeet(t *testing.T) {
 		asked := func(l float64) float64 {
 			sum := 0.0
 			for i := range flows {
-				sum += flows[i].rate / flows[i].cycles(l)
+				sum += flows[i].rate / gated(flows[i].ungated(l), flows[i].gate)
 			}
 			return sum
 		}

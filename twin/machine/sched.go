@@ -16,6 +16,7 @@ type atom struct {
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
 	sibling []float64
 	load    float64 // CPUs in use
+	busy    float64 // share of the time in which the sibling of a CPU in use works
 	wait    float64 // for a CPU per unit of run time, of threads that come and go
 }
 
@@ -47,7 +48,11 @@ func (m *Machine) schedule(dt int64) {
 		}
 	}
 	for a := range p.atoms {
-		p.atoms[a].wait = queueing(p.atoms[a].load/p.atoms[a].cpus, p.atoms[a].cpus)
+		at := &p.atoms[a]
+		at.wait, at.busy = queueing(at.load/at.cpus, at.cpus), 0
+		for b, part := range at.sibling {
+			at.busy += part * p.siblingLoad(a, b)
+		}
 	}
 	for i, t := range m.live {
 		collisions := 0.0
@@ -188,12 +193,7 @@ func (m *Machine) siblingBusy(i int) float64 {
 	}
 	sum := 0.0
 	for _, a := range p.of[i] {
-		at := &p.atoms[a]
-		busy := 0.0
-		for b, part := range at.sibling {
-			busy += part * p.siblingLoad(a, b)
-		}
-		sum += t.share[a] * busy
+		sum += t.share[a] * p.atoms[a].busy
 	}
 	return sum / t.given
 }

@@ -34,6 +34,10 @@ type TaskConfig struct {
 	SpreadNsec int64
 
 	Shares int64 // cpu.shares; 0: 1024
+	// Exactly one of the two.
+	Requests *Requests
+	Work     *Work
+
 	// CPUs and Nodes restrict it; empty: everywhere. Pages is the share of its pages on
 	// each node; empty: on the sockets that it may run on, evenly.
 	CPUs  model.CPUSet
@@ -42,10 +46,6 @@ type TaskConfig struct {
 	// Memory is what it has in memory beside the traffic of its misses; empty: nothing
 	// that could be reclaimed.
 	Memory []Heat
-
-	// Exactly one of the two.
-	Requests *Requests
-	Work     *Work
 }
 
 const (
@@ -124,41 +124,42 @@ type Counters struct {
 
 // Task is a task on a machine.
 type Task struct {
-	cfg  TaskConfig
-	num  int
-	rng  generator
-	clos int
-	rmid int
-
-	count  counters
-	limit  bandwidth
-	shares float64
-	cpus   model.CPUSet // that it is restricted to; none: no restriction
-	idle   bool         // SCHED_IDLE
-	frozen bool
-	pages  []float64
-	spread float64 // factor on the CPI of the work at hand
-	drawn  int64
-
-	mem   pageState
-	stall pressure
-	queue queue // of open-loop requests
-	phase phase // of closed-loop work
-
-	filling [maxCurve]float64 // of its curve
-
-	// Of the current step.
-	may   int       // CPUs that it may run on
+	// Of the current step. What a step's many passes over all tasks look at lies together,
+	// from here to cfg: all of it is more than a core's first cache holds.
 	want  float64   // CPUs that it could use
 	given float64   // CPUs that it got
-	on    []float64 // given, by socket
-	share []float64 // given, by atom of the placement
 	wait  float64   // ready and waiting, in CPUs
 	ask   float64   // of the atom at hand
+	on    []float64 // given, by socket
+	share []float64 // given, by atom of the placement
 	late  float64   // mean wait for a CPU per unit of its work, of threads that come and go
 	sib   float64   // share of its time with a busy sibling
 	perf  []socketPerf
 	ips   float64 // instructions per second on a CPU, over all sockets
+	may   int     // CPUs that it may run on
+
+	shares float64
+	idle   bool // SCHED_IDLE
+	frozen bool
+	clos   int
+	rmid   int
+	pages  []float64
+	spread float64 // factor on the CPI of the work at hand
+	phase  phase   // of closed-loop work
+
+	cfg   TaskConfig
+	num   int
+	rng   generator
+	drawn int64
+
+	count counters
+	limit bandwidth
+	cpus  model.CPUSet // that it is restricted to; none: no restriction
+	mem   pageState
+	stall pressure
+	queue queue // of open-loop requests
+
+	filling [maxCurve]float64 // of its curve
 }
 
 // counters are Counters before rounding.
@@ -177,6 +178,7 @@ type socketPerf struct {
 	cost   cost
 	cpi    float64
 	insert float64 // bytes per second that it brings into the LLC
+	keeps  float64 // how much faster it filled bytes than it inserts
 }
 
 // cost is what an instruction takes: own cycles without memory, of the cycles that a miss
