@@ -27,7 +27,7 @@ func FuzzCommand(f *testing.F) {
 	}
 	cfg := &config.Config{Tasks: []config.Task{{Job: "service"}, {Job: "batch"}}}
 	a := New(cfg, "test", nil)
-	a.core = NewCore(Parts{Engine: engine.New(engine.Params{HistoryWindows: 1}), Jobs: a.jobs()})
+	a.core = &Core{Engine: engine.New(engine.Params{HistoryWindows: 1}), cfg: cfg}
 	a.core.Engine.State.Tasks.Add(model.Task{Num: 1, Path: "/be", Job: "batch", Class: model.BE})
 	a.core.Engine.State.Tasks.Add(model.Task{Num: 2, Path: "/lc", Job: "service", Class: model.LC})
 	ctx, stop := context.WithCancel(context.Background())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
@@ -25,24 +26,20 @@ type Recorder interface {
 	Tick(in *engine.Input, out *engine.Output) error
 }
 
-// Parts are what a Core is made of.
-type Parts struct {
-	Host   node.Host
-	Engine *engine.Engine
-	Record Recorder // nil: nothing is recorded
-	Clock  linux.Clock
-	// KillSwitch says whether the file is there whose path is KillSwitchPath.
-	KillSwitch     func() bool
-	KillSwitchPath string
-	Jobs           []string // that rules name
-	Log            *slog.Logger
-}
-
 // Core is the agent without its process: one turn observes, steps, records and applies.
-// The loop of Agent.Run gives it a machine, a disk and a clock; simulation testing gives
-// it simulated ones. It is not safe for concurrent use.
+// Assemble makes one. It is not safe for concurrent use.
 type Core struct {
-	Parts
+	Host     node.Host
+	Engine   *engine.Engine
+	Clock    linux.Clock
+	Warnings []string // what people should be told of the start
+
+	cfg        *config.Config
+	log        *slog.Logger
+	record     Recorder // nil: nothing is recorded
+	killSwitch func() bool
+	closing    func() error
+
 	counts   counts
 	snap     model.Snapshot
 	pulse    model.Pulse
@@ -57,8 +54,9 @@ type Core struct {
 // Failing returns the last error of a reading or of the record, "" when there was none.
 func (c *Core) Failing() string { return c.failing }
 
-// NewCore returns a core that has not turned yet.
-func NewCore(p Parts) *Core { return &Core{Parts: p} }
+// Last returns the input of the last turn, and what became of the changes that it led to,
+// which is part of the next one's. Both are good until then.
+func (c *Core) Last() (in *engine.Input, results []model.Result) { return &c.in, c.results }
 
 // GoOnWith hands what an earlier run had learned to the next turn.
 func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
@@ -91,11 +89,11 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	c.in.Results, c.results = c.results, c.in.Results[:0]
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
 	c.hear(t)
-	c.in.KillSwitch = c.KillSwitch()
+	c.in.KillSwitch = c.killSwitch != nil && c.killSwitch()
 	c.checkpoint()
 	out := c.Engine.Step(&c.in)
-	if c.Record != nil {
-		if err := c.Record.Tick(&c.in, out); err != nil {
+	if c.record != nil {
+		if err := c.record.Tick(&c.in, out); err != nil {
 			c.fail("the record cannot be written", err)
 		}
 	}
@@ -108,10 +106,10 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 
 // checkpoint begins a new segment of the record when one is due.
 func (c *Core) checkpoint() {
-	if c.Record == nil || !c.Record.Due() {
+	if c.record == nil || !c.record.Due() {
 		return
 	}
-	if err := c.Record.Begin(c.Engine.State, c.in.WallNsec); err != nil {
+	if err := c.record.Begin(c.Engine.State, c.in.WallNsec); err != nil {
 		c.fail("the record cannot be written", err)
 	}
 }
@@ -122,7 +120,7 @@ func (c *Core) fail(what string, err error) {
 	c.counts.failures++
 	if text := what + ": " + err.Error(); text != c.failing {
 		c.failing = text
-		c.Log.Error(what, "error", err)
+		c.log.Error(what, "error", err)
 	}
 }
 
@@ -138,7 +136,7 @@ func (c *Core) report(out *engine.Output) {
 		if d.Kind.Routine() {
 			level = slog.LevelDebug
 		}
-		c.Log.Log(context.Background(), level, d.Kind.String(), "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+		c.log.Log(context.Background(), level, d.Kind.String(), "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
 	}
 	for _, inc := range out.Incidents {
 		c.keep(inc)
@@ -173,7 +171,7 @@ func (c *Core) Take(req Request, by string) Answer {
 			break
 		}
 		if c.Engine.State.Killed {
-			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.KillSwitchPath)}
+			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.cfg.Agent.KillSwitch)}
 		}
 		if t.Class != model.BE {
 			return Answer{Error: fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)}
@@ -186,7 +184,7 @@ func (c *Core) Take(req Request, by string) Answer {
 		}
 		cmd.DurationNsec = int64(req.Duration * 1e9)
 	case model.CommandProtectOn, model.CommandProtectOff:
-		if req.Job != "" && !slices.Contains(c.Jobs, req.Job) {
+		if req.Job != "" && !slices.ContainsFunc(c.cfg.Tasks, func(t config.Task) bool { return t.Job == req.Job }) {
 			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
 		}
 	default:
@@ -202,7 +200,7 @@ func (c *Core) Restore() error {
 	if err != nil {
 		return err
 	}
-	LogReport(c.Log, &rep)
+	LogReport(c.log, &rep)
 	if n := rep.Count(node.NotRestored); n > 0 {
 		return fmt.Errorf("agent: %d limits could not be put back; `commensal restore` tries again", n)
 	}

@@ -33,7 +33,7 @@ func (a *Agent) goOn(dir string) *keeper {
 	before, problem, notes := learned.Read(path, under)
 	if problem != "" {
 		a.log.Warn(problem)
-		a.warnings = append(a.warnings, problem)
+		a.core.Warnings = append(a.core.Warnings, problem)
 	}
 	if before != nil {
 		before.ProtectOff = slices.DeleteFunc(before.ProtectOff, func(job string) bool {

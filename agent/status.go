@@ -9,6 +9,7 @@ import (
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
@@ -102,7 +103,7 @@ func (a *Agent) status() *Status {
 	st := &Status{
 		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Policies.Mode.String(), ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
 		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
-		Warnings: append([]string{}, a.warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
+		Warnings: append([]string{}, a.core.Warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
 		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),
 	}
 	if a.core.failing != "" {
@@ -222,12 +223,13 @@ const maxNames = 8
 
 // lacking says of each task what it does without, and warns once a reason.
 func (a *Agent) lacking(st *Status) {
-	if a.lacks == nil {
+	h, ok := a.core.Host.(*linux.Host)
+	if !ok {
 		return
 	}
 	names := map[string][]string{}
 	var order []string
-	for _, l := range a.lacks(nil) {
+	for _, l := range h.Lacks(nil) {
 		i, ok := slices.BinarySearchFunc(st.Tasks, l.Task, func(t TaskStatus, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
 		if !ok {
 			continue // the engine has not heard of it yet

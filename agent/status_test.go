@@ -32,7 +32,7 @@ func statusAgent(t *testing.T) *Agent {
 	first := snap(1e9, 0)
 	first.Added = []model.Task{{Num: 1, Path: "/web", Class: model.LC}, {Num: 2, Path: "/batch", Class: model.BE}, {Num: 3, Path: "/cron"}}
 	first.Settings = []model.KnobReading{{Task: 2, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 50_000}), Outcome: model.OK}}
-	a := &Agent{cfg: &cfg, core: NewCore(Parts{Engine: e}), slo: &sloSources{}}
+	a := &Agent{cfg: &cfg, core: &Core{Engine: e}, slo: &sloSources{}}
 	e.Step(&engine.Input{MonoNsec: 1e9, Snapshot: first})
 	e.Step(&engine.Input{MonoNsec: 11e9, Snapshot: snap(11e9, 40)})
 	return a
@@ -85,7 +85,7 @@ func BenchmarkStatus(b *testing.B) {
 		first.Added = append(first.Added, model.Task{Num: n + 1, Path: "/batch/job", Class: model.BE})
 	}
 	e.Step(&engine.Input{MonoNsec: 1, Snapshot: first})
-	a := &Agent{cfg: &cfg, core: NewCore(Parts{Engine: e}), slo: &sloSources{}}
+	a := &Agent{cfg: &cfg, core: &Core{Engine: e}, slo: &sloSources{}}
 	for b.Loop() {
 		a.status()
 	}

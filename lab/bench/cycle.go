@@ -3,32 +3,24 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
-	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/hostfs"
-	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/node/journal"
-	"github.com/commensal-io/commensal/node/linux"
-	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/record"
 )
 
 // cycle is the agent's loop without its process, with journal and record on a disk.
 type cycle struct {
-	fs      *countingFS
-	host    *linux.Host
-	journal *journal.Journal
-	core    *agent.Core
-	rec     *record.Writer
-	dir     string
-	snap    model.Snapshot // of check
+	fs   *countingFS
+	core *agent.Core
+	rec  *record.Writer
+	dir  string
+	snap model.Snapshot // of check
 }
 
 // newCycle opens a host on the tasks of a configuration, with its files in dir.
@@ -36,36 +28,18 @@ func newCycle(cfg *config.Config, dir string) (*cycle, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	rules, err := match.Compile(cfg.Rules())
-	if err != nil {
-		return nil, err
-	}
 	c := &cycle{fs: &countingFS{Root: hostfs.NewRoot("/")}, dir: dir}
-	boot, err := procstat.ReadBootID(c.fs)
-	if err != nil {
-		return nil, err
-	}
-	if c.journal, err = journal.Create(filepath.Join(dir, "journal"), boot); err != nil {
-		return nil, err
-	}
-	params := cfg.Params("bench")
-	c.host, err = linux.Open(linux.Options{
-		FS: c.fs, Rules: rules, Journal: c.journal, DiscoverEvery: cfg.Agent.DiscoverEvery,
-		Counters: params.Sources[model.SourceCPI], CapsOnly: params.CPU.Off(), Log: slog.New(slog.DiscardHandler),
+	var err error
+	c.core, err = agent.Assemble(cfg, agent.Deps{
+		FS: c.fs, Journal: filepath.Join(dir, "journal"), Platform: "bench", KillSwitch: agent.KillSwitch(cfg),
+		Record: func(h record.Header) (agent.Recorder, error) {
+			h.Program = "bench"
+			var err error
+			c.rec, err = record.NewWriter(filepath.Join(dir, "record"), cfg.Record.MaxBytes, h)
+			return c.rec, err
+		},
 	})
-	if err != nil {
-		return nil, errors.Join(err, c.journal.Close())
-	}
-	c.rec, err = record.NewWriter(filepath.Join(dir, "record"), cfg.Record.MaxBytes, record.Header{Program: "bench", Boot: boot, Profile: cfg.Profile, Params: params})
-	if err != nil {
-		return nil, errors.Join(err, c.close())
-	}
-	off := filepath.Join(dir, "off")
-	c.core = agent.NewCore(agent.Parts{
-		Host: c.host, Engine: engine.New(params), Record: c.rec, Clock: linux.RealClock{}, Log: slog.New(slog.DiscardHandler),
-		KillSwitch: func() bool { _, err := os.Stat(off); return err == nil }, KillSwitchPath: off,
-	})
-	return c, nil
+	return c, err
 }
 
 // turn is one turn of the loop.
@@ -73,7 +47,7 @@ func (c *cycle) turn(t cadence.Turn) { c.core.Turn(t) }
 
 // check says what would make the figures meaningless: tasks that are not measured.
 func (c *cycle) check(n int) error {
-	if err := c.host.Observe(0, &c.snap); err != nil {
+	if err := c.core.Host.Observe(0, &c.snap); err != nil {
 		return err
 	}
 	if len(c.snap.Tasks) != n {
@@ -92,12 +66,7 @@ func (c *cycle) check(n int) error {
 
 // close puts back what was written.
 func (c *cycle) close() error {
-	_, err := c.host.Restore()
-	errs := []error{err, c.host.Close(), c.journal.Close()}
-	if c.rec != nil {
-		errs = append(errs, c.rec.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.core.Restore(), c.core.Close(), c.rec.Close())
 }
 
 // recordBytes is how long the record is by now.

@@ -153,7 +153,7 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob) {
 // checkTurn looks after a turn.
 func (w *world) checkTurn(l *life, out *engine.Output) {
 	w.res.Checks++
-	s := l.core.Engine.State
+	s := l.Engine.State
 	for i := range out.Changes {
 		c := &out.Changes[i]
 		if t := s.Tasks.Get(c.Task); c.Kind == model.Hold && t != nil && t.Class != model.BE {
@@ -204,7 +204,7 @@ func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) b
 // checkLoose looks for what stands in a group without a claim.
 func (w *world) checkLoose(l *life, g *watchedGroup, kind model.KnobKind) {
 	k := &g.knobs[kind]
-	if !w.witness.ours(g, kind) || !w.room(g, kind) || claimed(l.core.Engine.State, g, kind, w.now()) {
+	if !w.witness.ours(g, kind) || !w.room(g, kind) || claimed(l.Engine.State, g, kind, w.now()) {
 		k.loose = 0
 		return
 	}

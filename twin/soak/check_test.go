@@ -122,7 +122,7 @@ func TestCheckersFire(t *testing.T) {
 			b.apply = func(cs []model.Change) []model.Change {
 				cs = slices.Clone(cs)
 				for i := range cs {
-					t := w.life.core.Engine.State.Tasks.Get(cs[i].Task)
+					t := w.life.Engine.State.Tasks.Get(cs[i].Task)
 					if t != nil && t.Class == model.BE && cs[i].Kind == model.Set && cs[i].Value.Knob == model.CPUPlace {
 						cs[i].Value.CPUs = w.witness.possible()
 					}
@@ -189,7 +189,7 @@ func TestCheckersFire(t *testing.T) {
 		}},
 		{checkSwitch, "a claim is made in spite of the kill switch", func(w *world, b *brokenHost) {
 			b.step = func() {
-				s := w.life.core.Engine.State
+				s := w.life.Engine.State
 				if w.killSwitch && len(s.Tasks.Tasks) > 0 {
 					s.Ledger.Claim(model.Claim{Task: s.Tasks.Tasks[0].Num, Cap: 1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
 				}
@@ -197,7 +197,7 @@ func TestCheckersFire(t *testing.T) {
 		}},
 		{checkBounded, "victims in peace pile up", func(w *world, b *brokenHost) {
 			b.step = func() {
-				h := &w.life.core.Engine.State.Hardcap
+				h := &w.life.Engine.State.Hardcap
 				for range 100 {
 					h.Peace = append(h.Peace, hardcap.Peace{})
 				}
@@ -209,7 +209,7 @@ func TestCheckersFire(t *testing.T) {
 			}
 		}},
 		{checkReplay, "the engine's memory changes between two turns", func(w *world, b *brokenHost) {
-			b.step = func() { w.life.core.Engine.State.Ledger.NextChange += 7 }
+			b.step = func() { w.life.Engine.State.Ledger.NextChange += 7 }
 		}},
 		{checkPanic, "the host panics", func(w *world, b *brokenHost) {
 			b.step = func() {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
@@ -17,22 +16,14 @@ import (
 
 // life is one agent from its start to its end.
 type life struct {
-	owner   *fault.Owner
-	core    *agent.Core
-	host    *linux.Host
-	rec     *recorder
-	guarded bool // its guardian lives
-
-	schedule cadence.Schedule
-	origin   int64
-	at       int64 // of the next turn, since origin
-	next     cadence.Turn
+	*agent.Loop
+	owner    *fault.Owner
+	rec      *recorder
+	begun    int64  // when it started
+	guarded  bool   // its guardian lives
 	death    *event // that is under way, nil for none
 	offTurns int    // turns since the kill switch was put there
 }
-
-// due is when the next turn is.
-func (l *life) due() int64 { return l.origin + l.at }
 
 // restartNsec is what a service manager waits before it starts an agent again that
 // refused to start.
@@ -49,7 +40,7 @@ func (w *world) start() {
 	w.born++
 	w.res.Lives++
 	o := w.inj.Begin("agent", 0)
-	l := &life{owner: o, at: 0, next: cadence.First(), guarded: true}
+	l := &life{owner: o, guarded: true}
 	w.turning = true
 	err := w.open(l)
 	w.turning = false
@@ -68,59 +59,41 @@ func (w *world) start() {
 }
 
 func (w *world) open(l *life) error {
-	r := w.restoring(l.owner)
 	w.res.Restores++
-	j, _, err := agent.Recover(r, w.quiet)
-	if err != nil {
-		return err
-	}
 	c := &w.plan.config
-	params := c.Params("simulated")
-	params.Hardcap.IDPrefix = strconv.Itoa(w.born) + "."
-	l.host, err = linux.Open(linux.Options{
-		FS: l.owner.FS(w.k), Rules: w.rules, Journal: j, DiscoverEvery: c.Agent.DiscoverEvery,
-		Counters: params.Sources[model.SourceCPI], Log: w.quiet,
-		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()), Clock: w.clock,
-	})
-	if err != nil {
-		return errors.Join(err, j.Close())
-	}
-	rec, err := record.NewWriter(w.records, c.Record.MaxBytes, record.Header{
-		Program: "soak", Boot: w.boot, Profile: c.Profile, Params: params,
+	r := w.restoring(l.owner)
+	core, err := agent.Assemble(c, agent.Deps{
+		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
+		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
+		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
+		Record: func(h record.Header) (agent.Recorder, error) {
+			h.Program = "soak"
+			rec, err := record.NewWriter(w.records, c.Record.MaxBytes, h)
+			l.rec = &recorder{Writer: rec, o: l.owner}
+			return l.rec, err
+		},
 	})
 	if err != nil {
 		return err
 	}
-	l.rec = &recorder{Writer: rec, o: l.owner}
-	jobs := make([]string, len(c.Tasks))
-	for i := range c.Tasks {
-		jobs[i] = c.Tasks[i].Job
-	}
-	l.core = agent.NewCore(agent.Parts{
-		Host: w.wrapHost(l.host), Engine: engine.New(params), Record: l.rec, Clock: w.clock, Jobs: jobs, Log: w.quiet,
-		KillSwitch: func() bool { return w.killSwitch }, KillSwitchPath: "/run/off",
-	})
-	l.schedule = cadence.New(c.Pace())
-	l.origin = w.now()
+	l.Loop, l.begun = agent.NewLoop(core), w.now()
 	return nil
 }
 
-// turn is the loop's: one tick, and when the next one is.
+// turn takes one turn of the loop and lets the checkers look.
 func (w *world) turn() {
 	l := w.life
-	w.turnWith(l.next)
-	if w.life != l {
-		return
+	w.turnBy(l.Next)
+	if w.life == l {
+		l.guarded = true // the loop looks after its guardian
 	}
-	l.guarded = true // the loop looks after its guardian
-	l.at, l.next = l.schedule.Next(max(l.at, w.now()-l.origin))
 }
 
-// turnWith takes one turn and lets the checkers look.
-func (w *world) turnWith(t cadence.Turn) {
+// turnBy takes a turn in one of its ways.
+func (w *world) turnBy(turn func() *engine.Output) {
 	l := w.life
 	w.turning = true
-	out := l.core.Turn(t)
+	out := turn()
 	w.turning = false
 	w.res.Turns++
 	if l.owner.Killed() {
@@ -215,7 +188,7 @@ func (w *world) stop(e *event) {
 	w.inj.Note("stop", "")
 	w.res.Restores++
 	w.turning = true
-	err := l.core.Restore()
+	err := l.Restore()
 	w.turning = false
 	if l.owner.Killed() {
 		w.die()
@@ -224,7 +197,7 @@ func (w *world) stop(e *event) {
 	w.checkStopped(err)
 	w.life = nil
 	w.startAt = w.now() + e.nsec
-	_ = errors.Join(l.host.Close(), l.rec.Close()) // reading only; the record is checked at the end
+	_ = errors.Join(l.Close(), l.rec.Close()) // reading only; the record is checked at the end
 	l.owner.Kill()
 	w.guard(0)
 }

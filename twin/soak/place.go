@@ -117,7 +117,7 @@ func (w *world) plug(e *event) {
 	online := m.Online()
 	on := !online.Has(cpu)
 	switch {
-	case on && (w.life == nil || w.now() < w.stallUntil || w.now()-max(w.unplugged, w.life.origin) < seenNsec),
+	case on && (w.life == nil || w.now() < w.stallUntil || w.now()-max(w.unplugged, w.life.begun) < seenNsec),
 		!on && online.Len() <= (w.plan.machine.CPUs()+1)/2:
 		return
 	case !on:
@@ -183,7 +183,7 @@ func (w *world) strangerList(r source) string {
 // checkApart looks whether LC and BE tasks share a core: of those that are where we put
 // them, while nothing is on its way.
 func (w *world) checkApart(l *life) {
-	s := l.core.Engine.State
+	s := l.Engine.State
 	held := [2][]*watchedGroup{} // LC, BE
 	for i := range s.Ledger.Knobs {
 		k := &s.Ledger.Knobs[i]

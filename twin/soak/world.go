@@ -9,12 +9,10 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/kernfs"
@@ -29,7 +27,6 @@ type world struct {
 	inj     *fault.Injector
 	clock   *fault.Clock
 	witness *witness
-	rules   *match.Rules
 	boot    string
 	records string // folder of the agents' records
 	dir     string
@@ -73,9 +70,6 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
 	}
 	if w.k, err = kernfs.New(m, kernfs.Options{Layout: p.layout, PMU: p.pmu}); err != nil {
-		return nil, err
-	}
-	if w.rules, err = match.Compile(p.config.Rules()); err != nil {
 		return nil, err
 	}
 	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
@@ -127,7 +121,7 @@ func (w *world) next() {
 	if w.life == nil {
 		at = min(at, w.startAt)
 	} else {
-		at = min(at, max(w.life.due(), w.stallUntil))
+		at = min(at, max(w.life.Due(), w.stallUntil))
 	}
 	if at > w.now() {
 		w.pass(at - w.now())
@@ -318,7 +312,7 @@ func (w *world) operator(e *event) {
 	default:
 		req.Job = pick(r, "", "web0", "web1", "nobody")
 	}
-	ans := w.life.core.Take(req, "operator")
+	ans := w.life.Take(req, "operator")
 	if ans.Error != "" {
 		return
 	}
@@ -335,5 +329,5 @@ func (w *world) operator(e *event) {
 			}
 		}
 	}
-	w.turnWith(cadence.Turn{Compare: true}) // an operator does not wait for the next second
+	w.turnBy(w.life.Hear)
 }

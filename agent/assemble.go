@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/kernel/taskstats"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/record"
+)
+
+// Deps are what a Core stands on, beside its configuration: this machine, a simulated kernel,
+// or a simulated machine without files.
+type Deps struct {
+	// Host is a machine behind the typed seam; it stays the caller's to close. nil: a
+	// linux.Host is opened on FS, after what an earlier agent left was put back.
+	Host node.Host
+
+	// FS, the path of the journal on Disk, Delay and Opener are for a linux.Host. The caller
+	// holds the journal's lock. Disk, Delay and Opener may be nil: this machine's own.
+	FS      hostfs.FS
+	Journal string
+	Disk    journal.Disk
+	Delay   taskstats.Source // stays the caller's to close
+	Opener  linux.CounterOpener
+	// Boot and Platform are read from FS where they are "".
+	Boot     string
+	Platform string // CPU type, of which specs are
+
+	Clock linux.Clock // nil: this machine's own
+	Log   *slog.Logger
+	// KillSwitch reports whether everything is to be released; nil: never.
+	KillSwitch func() bool
+	// Record makes what keeps a record under a header; nil: nothing is recorded.
+	Record   func(h record.Header) (Recorder, error)
+	IDPrefix string // begins the names of incidents
+
+	// Wrap puts something between the core and its host; nil: nothing.
+	Wrap func(h node.Host) node.Host
+	// Adjust sets what an experiment has otherwise than any configuration says; nil: nothing.
+	Adjust func(p *engine.Params)
+	// State is what the engine remembers from the start; nil: nothing.
+	State *engine.State
+}
+
+// KillSwitch returns what looks whether the file is there that releases everything.
+func KillSwitch(cfg *config.Config) func() bool {
+	return func() bool {
+		_, err := os.Stat(cfg.Agent.KillSwitch)
+		return err == nil
+	}
+}
+
+// Assemble makes a core of a checked configuration and of what it stands on. It is the one
+// way to a core: of the agent, of labs and of simulations. Close closes what was opened.
+func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
+	c = &Core{Host: d.Host, Clock: d.Clock, cfg: cfg, log: d.Log, killSwitch: d.KillSwitch}
+	if c.Clock == nil {
+		c.Clock = linux.RealClock{}
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.identify(&d)
+	params := cfg.Params(d.Platform)
+	params.Hardcap.IDPrefix = d.IDPrefix
+	if d.Adjust != nil {
+		d.Adjust(&params)
+	}
+	c.Engine = engine.New(params)
+	if d.State != nil {
+		if c.Engine, err = engine.Resume(params, d.State); err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+	}
+	if c.Host == nil {
+		if err := c.open(&d); err != nil {
+			return nil, err
+		}
+	}
+	if d.Wrap != nil {
+		c.Host = d.Wrap(c.Host)
+	}
+	if d.Record != nil {
+		if c.record, err = d.Record(record.Header{Boot: d.Boot, Profile: cfg.Profile, Params: params}); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// identify fills in what FS says of the machine.
+func (c *Core) identify(d *Deps) {
+	if d.FS == nil || d.Platform != "" {
+		return
+	}
+	var err error
+	if d.Platform, err = procstat.ReadPlatform(d.FS); err != nil {
+		d.Platform = "unknown"
+		c.Warnings = append(c.Warnings, fmt.Sprintf("the CPU type cannot be told: %v", err))
+	}
+}
+
+// open starts as an agent does: it puts back what an earlier one left, and opens the machine
+// on what could not be put back.
+func (c *Core) open(d *Deps) error {
+	var err error
+	if d.Boot == "" {
+		if d.Boot, err = procstat.ReadBootID(d.FS); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+	}
+	j, warnings, err := Recover(linux.Restoring{FS: d.FS, Journal: d.Journal, Boot: d.Boot, Disk: d.Disk, Clock: c.Clock}, c.log)
+	c.Warnings = append(c.Warnings, warnings...)
+	if err != nil {
+		return err
+	}
+	rules, err := match.Compile(c.cfg.Rules())
+	if err != nil {
+		return errors.Join(fmt.Errorf("agent: %w", err), j.Close())
+	}
+	p := &c.Engine.Params
+	host, err := linux.Open(linux.Options{
+		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
+		Places: p.CPU.CPUSetMode != model.ModeOff, CapsOnly: p.CPU.Off(), Log: c.log,
+		Delay: d.Delay, Opener: d.Opener, Clock: c.Clock,
+	})
+	if err != nil {
+		return errors.Join(err, j.Close())
+	}
+	for _, m := range host.Missing() {
+		c.log.Info("this machine does not give everything", "missing", m)
+	}
+	c.Host, c.closing = host, func() error { return errors.Join(host.Close(), j.Close()) }
+	return nil
+}
+
+// Close closes what Assemble opened, and leaves what is held as it is.
+func (c *Core) Close() error {
+	if c.closing == nil {
+		return nil
+	}
+	closing := c.closing
+	c.closing = nil
+	return closing()
+}

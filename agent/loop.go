@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/engine"
+)
+
+// Loop says when a core takes which turn, by the core's own clock: of the agent on a real
+// machine, and of everything that lets an agent run on a simulated one.
+type Loop struct {
+	*Core
+	schedule cadence.Schedule
+	origin   int64
+	at       int64 // of the next turn, since origin
+	turn     cadence.Turn
+}
+
+// NewLoop returns a loop that begins now, at the pace of the core's configuration.
+func NewLoop(c *Core) *Loop {
+	return &Loop{Core: c, schedule: cadence.New(c.cfg.Pace()), origin: c.Clock.MonoNsec(), turn: cadence.First()}
+}
+
+// Due returns when the next turn is; the first one is at once.
+func (l *Loop) Due() int64 { return l.origin + l.at }
+
+// Next takes the turn that is due. Turns that were missed are not made up. The output is good
+// until the next one.
+func (l *Loop) Next() *engine.Output {
+	out := l.Turn(l.turn)
+	l.at, l.turn = l.schedule.Next(max(l.at, l.Clock.MonoNsec()-l.origin))
+	return out
+}
+
+// Hear takes a turn at once where an operator's command waits, who is not left waiting for the
+// next second; nil: none does.
+func (l *Loop) Hear() *engine.Output {
+	if len(l.commands) == 0 {
+		return nil
+	}
+	return l.Turn(cadence.Turn{Compare: true})
+}
