@@ -56,6 +56,13 @@ func (p *Params) Pace() model.Pace {
 	return pace
 }
 
+// TurnOff turns every policy off.
+func (p *Params) TurnOff() {
+	for _, s := range p.Sections() {
+		*s.Mode = model.ModeOff
+	}
+}
+
 // signalSections are the sections that the parameters of each signal stand in, and where its
 // default threshold is from.
 var signalSections = [model.NumSources]struct{ name, threshold string }{

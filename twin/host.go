@@ -58,6 +58,12 @@ func NewHost(m *machine.Machine, pmu bool) *Host { return &Host{m: m, pmu: pmu} 
 // Machine returns the physics.
 func (h *Host) Machine() *machine.Machine { return h.m }
 
+// MonoNsec and WallNsec are the machine's clock, as linux.Clock has it.
+func (h *Host) MonoNsec() int64 { return h.m.NowNsec() }
+
+// WallNsec is the time of day, nanoseconds since 1970.
+func (h *Host) WallNsec() int64 { return EpochNsec + h.m.NowNsec() }
+
 // Start starts a task. Num, Inode and CPUs of t are set.
 func (h *Host) Start(t model.Task, cfg machine.TaskConfig) (model.TaskNum, error) {
 	num, err := h.m.Add(cfg)
@@ -103,6 +109,15 @@ func (h *Host) Physical(num model.TaskNum) (int, error) {
 		return 0, fmt.Errorf("twin: no task %d", num)
 	}
 	return e.num, nil
+}
+
+// Setting returns what a task's knob is set to.
+func (h *Host) Setting(num model.TaskNum, kind model.KnobKind) (model.Setting, error) {
+	e := h.find(num)
+	if e == nil || kind >= model.NumKnobs {
+		return model.Setting{}, fmt.Errorf("twin: no knob %s of task %d", kind, num)
+	}
+	return h.setting(e, kind), nil
 }
 
 // Stranger writes a knob as another program would. The CPUs of a place may be none.

@@ -9,7 +9,7 @@ import (
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	tasks, settings, online := snap.Tasks[:0], snap.Settings[:0], h.m.Online()
 	*snap = model.Snapshot{
-		MonoNsec: h.m.NowNsec(), WallNsec: EpochNsec + h.m.NowNsec(), Mark: mark,
+		MonoNsec: h.m.NowNsec(), WallNsec: h.WallNsec(), Mark: mark,
 		Added: h.added, Removed: h.removed,
 	}
 	node := &snap.Node

@@ -51,6 +51,7 @@ var rooms = []room{
 	{dir: "twin/machine", uses: []string{"model"}},
 	{dir: "twin/program", uses: []string{"model", "twin/machine"}},
 	{dir: "twin", uses: []string{"model", "node", "twin", "twin/machine"}},
+	{dir: "twin/player", uses: []string{"engine", "agent", "twin/machine"}},
 	{dir: "twin/kernfs", uses: []string{"model", "kernel", "node", "node/linux", "twin/machine"}},
 	{dir: "twin/fault", uses: []string{"model", "kernel", "node", "node/linux"}},
 	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml"}},
@@ -65,7 +66,7 @@ var rooms = []room{
 	{dir: "agent", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "internal/strictyaml"}},
 	{dir: "lab", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab",
-		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/soak",
+		"twin", "twin/machine", "twin/player", "twin/program", "twin/kernfs", "twin/scenario", "twin/soak",
 	}},
 	{dir: "cmd", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "internal/cli", "internal/top",
@@ -314,7 +315,7 @@ func TestCheck(t *testing.T) {
 		{"agent uses node/linux", "agent", `import ("` + ours + `node/linux"; "` + ours + `agent/config"; "` + ours + `slo")`, nil},
 		{"agent uses lab", "agent", `import "` + ours + `lab/load"`, []string{"agent: imports lab/load: agent may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, internal/strictyaml"}},
 		{"lab uses agent", "lab/demo", `import "` + ours + `agent"`, nil},
-		{"lab uses cmd", "lab/demo", `import "` + ours + `cmd/commensal"`, []string{"lab/demo: imports cmd/commensal: lab may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, lab, twin, twin/machine, twin/program, twin/kernfs, twin/scenario, twin/soak"}},
+		{"lab uses cmd", "lab/demo", `import "` + ours + `cmd/commensal"`, []string{"lab/demo: imports cmd/commensal: lab may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, lab, twin, twin/machine, twin/player, twin/program, twin/kernfs, twin/scenario, twin/soak"}},
 		{"cmd uses lab", "cmd/commensal-lab", `import "` + ours + `lab/demo"`, nil},
 		{"no room", "utils", `import "fmt"`, []string{"utils: is in no room: add a rule for it"}},
 		{"a room that only begins alike", "modelling", ``, []string{"modelling: is in no room: add a rule for it"}},

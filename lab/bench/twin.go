@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"time"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
-	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/model"
@@ -55,21 +56,20 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 		return nil, err
 	}
 	cfg, _ := config.Defaults(config.ProfileSingleNode)
-	cfg.Policies.Mode = model.ModeObserve
-	e := engine.New(cfg.Params("twin"))
-	var snap model.Snapshot
-	var in engine.Input
+	cfg.Policies.TurnOff()
+	cfg.Policies.Mode, cfg.Sampling.Duration, cfg.Sampling.Frequency = model.ModeObserve, time.Second, time.Second
+	core, err := agent.Assemble(&cfg, agent.Deps{Host: host, Clock: host, Platform: "twin"})
+	if err != nil {
+		return nil, err
+	}
+	l := agent.NewLoop(core)
+	l.Next()
 	var all, physics []float64
 	for i := range seconds {
 		begin := openloop.ThreadNsec()
-		host.Machine().Advance(1e9)
+		host.Machine().Advance(l.Due() - host.MonoNsec())
 		between := openloop.ThreadNsec()
-		if err := host.Observe(both.Mark, &snap); err != nil {
-			return nil, err
-		}
-		in.Seq++
-		in.MonoNsec, in.WallNsec, in.Snapshot = snap.MonoNsec, snap.WallNsec, &snap
-		e.Step(&in)
+		l.Next()
 		if end := openloop.ThreadNsec(); i >= 5 { // buffers have grown by then
 			all = append(all, float64(end-begin)/1e6)
 			physics = append(physics, float64(between-begin)/1e6)

@@ -2,8 +2,10 @@ package cpi2
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
@@ -134,15 +136,15 @@ type workDone struct {
 func (r *run) playArms() error {
 	for i := range r.arms {
 		a := &r.arms[i]
-		p, err := a.params()
+		l := &loop{run: r, arm: a, srv: r.branch.srv.fork(), res: ArmTrial{Arm: a.Name, RecoveredAfter: -1, NamedAfter: -1, Held: map[string]bool{}}}
+		state := &engine.State{}
+		err := json.Unmarshal(r.branch.state, state)
 		if err != nil {
+			return fmt.Errorf("cpi2: an engine's state: %w", err)
+		}
+		if l.w, err = l.srv.agent(a.mode(), a.Mutate, nil, state); err != nil {
 			return err
 		}
-		w, err := resume(p, r.branch.state, r.branch.seq)
-		if err != nil {
-			return err
-		}
-		l := &loop{run: r, arm: a, srv: r.branch.srv.fork(), w: w, res: ArmTrial{Arm: a.Name, RecoveredAfter: -1, NamedAfter: -1, Held: map[string]bool{}}}
 		if err := l.play(); err != nil {
 			return err
 		}
@@ -154,12 +156,11 @@ func (r *run) playArms() error {
 	return nil
 }
 
-func (a *Arm) params() (engine.Params, error) {
-	mode := model.ModeEnforce
+func (a *Arm) mode() model.Mode {
 	if a.Observe || a.Largest {
-		mode = model.ModeObserve
+		return model.ModeObserve
 	}
-	return params(mode, a.Mutate)
+	return model.ModeEnforce
 }
 
 // loop is an arm that is being played.
@@ -167,7 +168,7 @@ type loop struct {
 	run  *run
 	arm  *Arm
 	srv  *server
-	w    *watcher
+	w    *agent.Loop
 	res  ArmTrial
 	caps []*armCap
 	good int
@@ -178,10 +179,9 @@ type loop struct {
 }
 
 func (l *loop) play() error {
-	l.w.told = l.hear
 	l.until, l.seen = map[string]int{}, map[string]bool{}
 	for k := range horizonMinutes {
-		if err := l.srv.minute(l.w); err != nil {
+		if err := l.srv.minute(l.hear, l.w); err != nil {
 			return err
 		}
 		l.look(k)
@@ -199,7 +199,7 @@ func (l *loop) play() error {
 }
 
 // hear notes the rounds of incidents as caps.
-func (l *loop) hear(_ *engine.Input, out *engine.Output) {
+func (l *loop) hear(_ int, out *engine.Output) {
 	if l.arm.Observe {
 		return
 	}
@@ -251,7 +251,7 @@ func (l *loop) add(inc *model.Incident, task model.TaskNum, path string, before 
 		Kept: true, victim: inc.Victim, task: task, stddev: inc.Spec.StdDev, limit: threshold(&inc.Spec),
 	}
 	c.First = !slices.ContainsFunc(l.caps, func(o *armCap) bool { return o.victim == c.victim && o.Suspect == path })
-	if t := l.w.eng.State.Tasks.Get(inc.Victim); t != nil {
+	if t := l.w.Engine.State.Tasks.Get(inc.Victim); t != nil {
 		c.Production = t.Production
 	}
 	c.Antagonist = l.run.guilty(path)
@@ -287,14 +287,14 @@ func (l *loop) look(k int) {
 	}
 	for i := range l.srv.obs.Tasks {
 		o := &l.srv.obs.Tasks[i]
-		task := l.w.eng.State.Tasks.Get(o.Num)
+		task := l.w.Engine.State.Tasks.Get(o.Num)
 		if task != nil && task.Class == model.BE && l.holds(o.Num) {
 			l.res.Held[task.Path] = true
 		}
 		if task == nil || !task.Protected() {
 			continue
 		}
-		sp := l.w.eng.State.Specs.Lookup(task.Job, model.SourceCPI)
+		sp := l.w.Engine.State.Specs.Lookup(task.Job, model.SourceCPI)
 		w := l.srv.windowOf(o.Num)
 		if sp == nil || !w.ok {
 			continue
@@ -358,7 +358,7 @@ func (l *loop) holdLargest(k int) error {
 		var best *model.TaskObservation
 		for i := range l.srv.obs.Tasks {
 			o := &l.srv.obs.Tasks[i]
-			t := l.w.eng.State.Tasks.Get(o.Num)
+			t := l.w.Engine.State.Tasks.Get(o.Num)
 			if t != nil && t.Class == model.BE && l.srv.lives(o.Num) && !l.holds(o.Num) && (best == nil || o.CPU.V > best.CPU.V) {
 				best = o
 			}
@@ -366,7 +366,7 @@ func (l *loop) holdLargest(k int) error {
 		if best == nil {
 			continue
 		}
-		t := l.w.eng.State.Tasks.Get(best.Num)
+		t := l.w.Engine.State.Tasks.Get(best.Num)
 		limit := 0.1
 		if t.Importance == model.BestEffort {
 			limit = 0.01

@@ -32,7 +32,7 @@ func observeMachine(m *mix, from, minutes int) ([]reading, error) {
 	jobs := map[model.TaskNum]string{} // of the LC tasks
 	var out []reading
 	for range minutes {
-		if err := s.minute(); err != nil {
+		if err := s.minute(nil); err != nil {
 			return nil, err
 		}
 		for path, n := range s.nums {

@@ -51,7 +51,7 @@ func throughput(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 				s.neighbour(c, rng, k)
 			}
 			for range step {
-				if err := s.minute(); err != nil {
+				if err := s.minute(nil); err != nil {
 					return rates{}, err
 				}
 			}
@@ -204,7 +204,7 @@ func (c *catalogue) playDays(rng *rand.Rand, points int) (out struct{ cpi, laten
 					return out, err
 				}
 			}
-			if err := s.minute(); err != nil {
+			if err := s.minute(nil); err != nil {
 				return out, err
 			}
 		}
@@ -229,7 +229,7 @@ func (s *server) startLeaf(c *catalogue, rng *rand.Rand) (model.TaskNum, error) 
 	m := *s.mix
 	m.plan = append(append([]action(nil), s.mix.plan...), action{start: &leaf})
 	s.mix = &m
-	if err := s.advance(); err != nil { // everybody starts
+	if err := s.play(1, nil, nil); err != nil { // everybody starts
 		return 0, err
 	}
 	return s.nums["/leaf/0"], nil
@@ -293,7 +293,7 @@ func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines
 		var was [3]machine.Counters
 		for n := range minutes / 5 {
 			for range 5 {
-				if err := s.minute(); err != nil {
+				if err := s.minute(nil); err != nil {
 					return nil, err
 				}
 			}

@@ -1,16 +1,18 @@
 package cpi2
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"maps"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/outlier"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/twin/player"
 )
 
 // platform is the CPU type of all machines here, for the specs.
@@ -44,17 +46,20 @@ func (s *server) fork() *server {
 	return &server{mix: s.mix, host: s.host.Fork(), next: s.next, nums: maps.Clone(s.nums), min: s.min}
 }
 
-// advance lets happen what is due and plays a second.
-func (s *server) advance() error {
-	m := s.host.Machine()
-	for s.next < len(s.mix.plan) && s.mix.plan[s.next].atNsec <= m.NowNsec() {
+// due lets happen what is due: the world is looked at once a second.
+func (s *server) due(nowNsec int64) (nextNsec int64, err error) {
+	for ; s.next < len(s.mix.plan) && s.mix.plan[s.next].atNsec <= nowNsec; s.next++ {
 		if err := s.act(&s.mix.plan[s.next]); err != nil {
-			return err
+			return 0, err
 		}
-		s.next++
 	}
-	m.Advance(1e9)
-	return nil
+	return nowNsec + 1e9, nil
+}
+
+// play plays some seconds, with agents that look on or act.
+func (s *server) play(seconds int64, told func(i int, out *engine.Output), agents []*agent.Loop) error {
+	p := player.Player{Machine: s.host.Machine(), Agents: agents, Told: told, World: s.due}
+	return p.Until(context.Background(), p.Machine.NowNsec()+seconds*1e9)
 }
 
 func (s *server) act(a *action) error {
@@ -81,29 +86,18 @@ func (s *server) act(a *action) error {
 	return fmt.Errorf("cpi2: no task %s to change the load of", a.rate)
 }
 
-// minute plays a minute: a window of 10 seconds, in which the watchers are told of its
-// begin and end, and 50 seconds more. Watchers tick once a second, as the agent does.
-func (s *server) minute(watchers ...*watcher) error {
-	for second := range 60 {
-		mark := model.WindowMark(0)
-		switch second {
-		case 0:
-			mark = model.WindowStart
-		case windowSeconds:
-			mark = model.WindowEnd
+// minute plays a minute: a window of 10 seconds, and 50 seconds more. told hears what the
+// agents' turns lead to.
+func (s *server) minute(told func(i int, out *engine.Output), agents ...*agent.Loop) error {
+	for _, part := range []struct {
+		mark    model.WindowMark
+		seconds int64
+	}{{model.WindowStart, windowSeconds}, {model.WindowEnd, 60 - windowSeconds}} {
+		if err := s.host.Observe(part.mark, &s.snap); err != nil {
+			return err
 		}
-		var snap *model.Snapshot
-		if mark != 0 {
-			if err := s.host.Observe(mark, &s.snap); err != nil {
-				return err
-			}
-			snap = &s.snap
-			s.window(mark)
-		}
-		for _, w := range watchers {
-			w.tick(s, snap)
-		}
-		if err := s.advance(); err != nil {
+		s.window(part.mark)
+		if err := s.play(part.seconds, told, agents); err != nil {
 			return err
 		}
 	}
@@ -153,67 +147,45 @@ func (s *server) hold(n model.TaskNum, cpu float64) error {
 
 const capPeriodUsec = 250_000 // section 5: 25 ms in each 250 ms
 
-// watcher is an engine that looks at a server, and acts on it when it may.
-type watcher struct {
-	eng      *engine.Engine
-	enforces bool
-	seq      uint64
-	results  []model.Result
-	knobs    []model.KnobReading
-	// told is called with what each tick leads to; it may be nil.
-	told func(in *engine.Input, out *engine.Output)
+// seat is a server as one of several agents has it before itself: there is one reading of a
+// moment for all of them.
+type seat struct {
+	*twin.Host
+	s *server
 }
 
-// params are the engine's, with the seed's own values.
-func params(mode model.Mode, mutate func(*engine.Params)) (engine.Params, error) {
+// Observe implements node.Host.
+func (v seat) Observe(_ model.WindowMark, snap *model.Snapshot) error {
+	*snap = v.s.snap // nobody writes into its lists before the next one
+	return nil
+}
+
+// agent returns an agent with the seed's own values that looks at the server or acts on it. It
+// goes on where a state left off, or, without one, knows the specs that the fleet sent.
+func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []model.Spec, state *engine.State) (*agent.Loop, error) {
 	c, ok := config.Defaults(config.ProfileCPI2)
 	if !ok {
-		return engine.Params{}, fmt.Errorf("cpi2: no profile %s", config.ProfileCPI2)
+		return nil, fmt.Errorf("cpi2: no profile %s", config.ProfileCPI2)
 	}
-	c.Signals = []string{model.SourceCPI.String()}
-	p := c.Params(platform)
-	p.Mode = mode
-	// Specs come from the fleet, here from Fleet; what this node would learn is not used.
-	p.Spec.RecalculateNsec = 1 << 62
-	if mutate != nil {
-		mutate(&p)
-	}
-	return p, nil
-}
-
-// newWatcher returns an engine that was sent the fleet's specs.
-func newWatcher(p engine.Params, specs []model.Spec) *watcher {
-	e := engine.New(p)
-	e.State.Specs = sent(specs)
-	return &watcher{eng: e, enforces: p.Mode == model.ModeEnforce}
-}
-
-// resume returns an engine with other parameters that goes on where a state left off.
-func resume(p engine.Params, state []byte, seq uint64) (*watcher, error) {
-	var st engine.State
-	if err := json.Unmarshal(state, &st); err != nil {
-		return nil, fmt.Errorf("cpi2: an engine's state: %w", err)
-	}
-	e, err := engine.Resume(p, &st)
+	c.Policies.TurnOff()
+	c.Policies.Mode, c.Signals = mode, []string{model.SourceCPI.String()}
+	core, err := agent.Assemble(&c, agent.Deps{
+		Host: seat{s.host, s}, Clock: s.host, Platform: platform, State: state,
+		Adjust: func(p *engine.Params) {
+			// Specs come from the fleet, here from Fleet; what this node would learn is not used.
+			p.Spec.RecalculateNsec = 1 << 62
+			if mutate != nil {
+				mutate(p)
+			}
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &watcher{eng: e, enforces: p.Mode == model.ModeEnforce, seq: seq}, nil
-}
-
-func (w *watcher) tick(s *server, snap *model.Snapshot) {
-	w.seq++
-	w.knobs = s.host.Knobs(w.knobs[:0])
-	in := engine.Input{Seq: w.seq, MonoNsec: s.host.Machine().NowNsec(), Snapshot: snap, Results: w.results, Knobs: w.knobs}
-	in.WallNsec = in.MonoNsec
-	out := w.eng.Step(&in)
-	w.results = w.results[:0]
-	if w.enforces {
-		w.results = s.host.Apply(out.Changes, w.results)
+	if state == nil {
+		core.Engine.State.Specs = sent(specs)
 	}
-	if w.told != nil {
-		w.told(&in, out)
-	}
+	return agent.NewLoop(core), nil
 }
 
 // threshold is the outlier threshold of a spec (table 2: 2 sigma).

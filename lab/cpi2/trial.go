@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 )
@@ -177,7 +178,7 @@ type run struct {
 	*bench
 	mix      *mix
 	srv      *server
-	watchers []*watcher // by detector of the sweep
+	watchers []*agent.Loop // by detector of the sweep
 	cases    []suffering
 	before   []moment // before each minute
 	from     *server  // where the truth is asked from
@@ -189,7 +190,6 @@ type run struct {
 type moment struct {
 	srv   *server
 	state []byte
-	seq   uint64
 }
 
 // suffering is a victim's first incident, and who was named for it.
@@ -207,25 +207,23 @@ func (r *run) look(minutes int) error {
 	if r.srv, err = newServer(r.mix); err != nil {
 		return err
 	}
-	for d, det := range sweep() {
-		p, err := params(model.ModeObserve, det.Mutate)
+	for _, det := range sweep() {
+		w, err := r.srv.agent(model.ModeObserve, det.Mutate, r.specs, nil)
 		if err != nil {
 			return err
 		}
-		w := newWatcher(p, r.specs)
-		w.told = func(_ *engine.Input, out *engine.Output) { r.hear(d, out) }
 		r.watchers = append(r.watchers, w)
 	}
 	for range minutes {
-		m := moment{seq: r.watchers[0].seq}
+		var m moment
 		if r.srv.min >= warmMinutes-truthMinutes {
 			m.srv = r.srv.fork()
-			if m.state, err = marshal(r.watchers[0].eng.State); err != nil {
+			if m.state, err = marshal(r.watchers[0].Engine.State); err != nil {
 				return err
 			}
 		}
 		r.before = append(r.before, m)
-		if err := r.srv.minute(r.watchers...); err != nil {
+		if err := r.srv.minute(r.hear, r.watchers...); err != nil {
 			return err
 		}
 	}
@@ -238,7 +236,7 @@ func (r *run) hear(d int, out *engine.Output) {
 		i := slices.IndexFunc(r.cases, func(s suffering) bool { return s.inc.Victim == inc.Victim })
 		if i < 0 {
 			s := suffering{inc: *inc, minute: r.srv.min, utilisation: r.srv.utilisation()}
-			if t := r.watchers[d].eng.State.Tasks.Get(inc.Victim); t != nil {
+			if t := r.watchers[d].Engine.State.Tasks.Get(inc.Victim); t != nil {
 				s.production = t.Production
 			}
 			i = len(r.cases)
@@ -401,7 +399,7 @@ func (s *server) capped(limits map[string]float64, minutes int, victim model.Tas
 				}
 			}
 		}
-		if err := s.minute(); err != nil {
+		if err := s.minute(nil); err != nil {
 			return nil, err
 		}
 		out = append(out, s.windowOf(victim))
@@ -432,18 +430,17 @@ func (r *run) observe(minutes int, told func(*model.Incident)) error {
 	if r.srv, err = newServer(r.mix); err != nil {
 		return err
 	}
-	p, err := params(model.ModeObserve, nil)
+	w, err := r.srv.agent(model.ModeObserve, nil, r.specs, nil)
 	if err != nil {
 		return err
 	}
-	w := newWatcher(p, r.specs)
-	w.told = func(_ *engine.Input, out *engine.Output) {
+	hear := func(_ int, out *engine.Output) {
 		for _, inc := range out.Incidents {
 			told(inc)
 		}
 	}
 	for range minutes {
-		if err := r.srv.minute(w); err != nil {
+		if err := r.srv.minute(hear, w); err != nil {
 			return err
 		}
 	}

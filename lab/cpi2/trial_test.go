@@ -201,7 +201,7 @@ func TestStepLength(t *testing.T) {
 		}
 		out := map[model.TaskNum]float64{}
 		for range 5 {
-			if err := s.minute(); err != nil {
+			if err := s.minute(nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,18 +3,17 @@ package partition
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/twin/player"
 )
 
 // twinCase is one machine, load and batch work, played under one arm.
@@ -31,9 +30,9 @@ type twinCase struct {
 type twinRun struct {
 	c        *twinCase
 	mach     *machine.Machine
-	host     *watched
-	core     *agent.Core // nil: no agent
-	schedule cadence.Schedule
+	host     *twin.Host
+	player   player.Player
+	applied  []model.Result // what became of the agent's writes
 	services []twinService
 	batch    []int // numbers of the machine
 }
@@ -48,26 +47,6 @@ type twinService struct {
 	tail       []float64
 }
 
-// watched notes what the agent writes.
-type watched struct {
-	*twin.Host
-	applied []model.Result
-}
-
-// Apply implements node.Host.
-func (w *watched) Apply(changes []model.Change, dst []model.Result) []model.Result {
-	from := len(dst)
-	dst = w.Host.Apply(changes, dst)
-	w.applied = append(w.applied, dst[from:]...)
-	return dst
-}
-
-// clock is the simulated machine's.
-type clock struct{ m *machine.Machine }
-
-func (c clock) MonoNsec() int64 { return c.m.NowNsec() }
-func (c clock) WallNsec() int64 { return twin.EpochNsec + c.m.NowNsec() }
-
 // newHist returns a histogram of latencies with the twin's range and precision.
 func newHist() *hdrhistogram.Histogram { return hdrhistogram.New(1_000, 600_000_000_000, 2) }
 
@@ -78,7 +57,7 @@ func newTwinRun(c *twinCase) (*twinRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &twinRun{c: c, mach: m, host: &watched{Host: twin.NewHost(m, true)}}
+	r := &twinRun{c: c, mach: m, host: twin.NewHost(m, true), player: player.Player{Machine: m}}
 	for _, s := range services() {
 		task, cfg := s.taskOf(&config)
 		n, err := r.host.Start(task, cfg)
@@ -127,30 +106,27 @@ func (r *twinRun) startBatch() error {
 	return nil
 }
 
-// startAgent starts the agent's own core: the loop's turns without a process or a disk.
+// startAgent starts the agent: its own loop without a process or a disk.
 func (r *twinRun) startAgent() error {
-	p, pace, err := twinParams(r.c.sockets)
+	cfg, err := twinConfig(r.c.sockets)
 	if err != nil {
 		return err
 	}
-	r.core = agent.NewCore(agent.Parts{
-		Host: r.host, Engine: engine.New(p), Clock: clock{r.mach}, KillSwitch: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
-	})
-	r.schedule = cadence.New(pace)
-	r.core.Turn(cadence.First())
+	core, err := agent.Assemble(cfg, agent.Deps{Host: r.host, Clock: r.host, Platform: "twin"})
+	if err != nil {
+		return err
+	}
+	r.player.Agents = []*agent.Loop{agent.NewLoop(core)}
+	r.player.Told = func(int, *engine.Output) {
+		_, results := core.Last()
+		r.applied = append(r.applied, results...)
+	}
 	return nil
 }
 
 // play plays the case.
 func (r *twinRun) play(ctx context.Context) error {
-	at, turn := int64(0), cadence.Turn{}
-	if r.core != nil {
-		at, turn = r.schedule.Next(0)
-	}
 	for second, cpus := range r.c.shape.cpus {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		for i := range r.services {
 			if err := r.mach.SetRate(r.services[i].num, r.services[i].perSecond(cpus)); err != nil {
 				return err
@@ -161,13 +137,9 @@ func (r *twinRun) play(ctx context.Context) error {
 				return err
 			}
 		}
-		end := int64(second+1) * 1e9
-		for r.core != nil && at <= end {
-			r.mach.Advance(at - r.mach.NowNsec())
-			r.core.Turn(turn)
-			at, turn = r.schedule.Next(at)
+		if err := r.player.Until(ctx, int64(second+1)*1e9); err != nil {
+			return err
 		}
-		r.mach.Advance(end - r.mach.NowNsec())
 		if err := r.collect(second); err != nil {
 			return err
 		}
@@ -270,8 +242,8 @@ func (r *twinRun) row() (*TwinRow, error) {
 // placed returns when the services were given which CPUs.
 func (r *twinRun) placed() []write {
 	var list []write
-	for i := range r.host.applied {
-		a := &r.host.applied[i]
+	for i := range r.applied {
+		a := &r.applied[i]
 		if a.Kind == model.Applied && a.Task == r.services[0].task && a.Now.Knob == model.CPUPlace {
 			list = append(list, write{a.MonoNsec, a.Now})
 		}
@@ -293,7 +265,7 @@ func (r *twinRun) follow(row *TwinRow) {
 		step := int64(second) * 1e9
 		had := placeAt(list, step)
 		want := r.c.shape.cpus[second]
-		if r.core == nil || float64(had.Len()) >= want {
+		if len(r.player.Agents) == 0 || float64(had.Len()) >= want {
 			continue
 		}
 		row.NeededMore++

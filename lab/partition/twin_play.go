@@ -7,9 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
-	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
@@ -70,20 +68,15 @@ func twinTables() []TwinTable {
 	return list
 }
 
-// twinPulse is the agent's own default.
-const twinPulse = 50 * time.Millisecond
-
-// twinParams are the engine's, with nothing but the partition on, and the agent's pace.
-func twinParams(sockets string) (engine.Params, cadence.Pace, error) {
+// twinConfig is the agent's configuration with nothing but the partition on.
+func twinConfig(sockets string) (*config.Config, error) {
 	c, ok := config.Defaults(config.ProfileSingleNode)
 	if !ok {
-		return engine.Params{}, cadence.Pace{}, fmt.Errorf("partition: no profile %s", config.ProfileSingleNode)
+		return nil, fmt.Errorf("partition: no profile %s", config.ProfileSingleNode)
 	}
-	p := c.Params("twin")
-	p.Mode = model.ModeOff
-	p.CPU = engine.CPUParams{CPUSetMode: model.ModeEnforce, CPUSet: cpuset.Defaults()}
-	p.CPU.CPUSet.Sockets = sockets
-	return p, cadence.Pace{Duration: c.Sampling.Duration, Frequency: c.Sampling.Frequency, Pulse: twinPulse}, nil
+	c.Policies.TurnOff()
+	c.Policies.CPU.CPUSetMode, c.Policies.CPU.CPUSet.Sockets = model.ModeEnforce, sockets
+	return &c, nil
 }
 
 // divine places everybody as who knows the load of the second that begins: what can be

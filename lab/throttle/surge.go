@@ -129,7 +129,7 @@ func surgeMachine(ctx context.Context, k machine.Kernel, c Column, seed uint64) 
 				return nil, err
 			}
 		}
-		if err := sim.until(ctx, at.Nanoseconds()); err != nil {
+		if err := sim.player.Until(ctx, at.Nanoseconds()); err != nil {
 			return nil, err
 		}
 		if at%windowTime != 0 {

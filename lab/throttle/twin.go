@@ -4,19 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/agent/cadence"
-	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/twin/player"
 	"github.com/commensal-io/commensal/twin/program"
 )
 
@@ -105,16 +104,13 @@ func changes(list []Instance, length time.Duration) []change {
 
 // simulation is one simulated machine with its instances and its agent.
 type simulation struct {
-	host     *twin.Host
-	list     []Instance
-	phys     []int
-	changes  []change  // that are still to come
-	perSec   []float64 // by instance: the rate now, before growth
-	growth   []float64 // by instance: a factor on its load
-	core     *agent.Core
-	schedule cadence.Schedule
-	at       int64 // of the agent's next turn
-	turn     cadence.Turn
+	host    *twin.Host
+	list    []Instance
+	phys    []int
+	changes []change  // that are still to come
+	perSec  []float64 // by instance: the rate now, before growth
+	growth  []float64 // by instance: a factor on its load
+	player  player.Player
 }
 
 // newSimulation starts the instances under their quotas, with the agent of a column, for at
@@ -144,51 +140,33 @@ func newSimulation(c machine.Config, list []Instance, col Column, length time.Du
 		s.phys, s.perSec, s.growth = append(s.phys, phys), append(s.perSec, cfg.Requests.PerSecond), append(s.growth, 1)
 	}
 	conf := agentConfig("/app-*", col)
-	s.core = agent.NewCore(agent.Parts{
-		Host: s.host, Engine: engine.New(conf.Params("twin")), Clock: s, KillSwitch: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
-	})
-	s.schedule, s.turn = cadence.New(conf.Pace()), cadence.First()
+	core, err := agent.Assemble(conf, agent.Deps{Host: s.host, Clock: s.host, Platform: "twin"})
+	if err != nil {
+		return nil, err
+	}
+	s.player = player.Player{Machine: m, Agents: []*agent.Loop{agent.NewLoop(core)}, World: s.due}
 	return s, nil
 }
 
-// until plays until a time, with the agent's turns at theirs, or until the context ends.
-func (s *simulation) until(ctx context.Context, nsec int64) error {
-	m := s.host.Machine()
-	for m.NowNsec() < nsec {
-		if m.NowNsec() >= s.at {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			s.core.Turn(s.turn)
-			s.at, s.turn = s.schedule.Next(m.NowNsec())
+// due changes the rates whose time has come, and returns when the next ones do.
+func (s *simulation) due(nowNsec int64) (int64, error) {
+	for ; len(s.changes) > 0; s.changes = s.changes[1:] {
+		c := s.changes[0]
+		if c.at > nowNsec {
+			return c.at, nil
 		}
-		next := min(nsec, s.at)
-		for len(s.changes) > 0 && s.changes[0].at <= m.NowNsec() {
-			c := s.changes[0]
-			s.changes, s.perSec[c.i] = s.changes[1:], c.perSec
-			if err := s.setRate(c.i); err != nil {
-				return err
-			}
+		s.perSec[c.i] = c.perSec
+		if err := s.setRate(c.i); err != nil {
+			return 0, err
 		}
-		if len(s.changes) > 0 {
-			next = min(next, s.changes[0].at)
-		}
-		step := m.Config().StepNsec
-		m.Advance((next - m.NowNsec() + step - 1) / step * step)
 	}
-	return nil
+	return math.MaxInt64, nil
 }
 
 // setRate puts an instance's rate in force.
 func (s *simulation) setRate(i int) error {
 	return s.host.Machine().SetRate(s.phys[i], s.perSec[i]*s.growth[i])
 }
-
-// MonoNsec and WallNsec make the simulation the agent's clock.
-func (s *simulation) MonoNsec() int64 { return s.host.Machine().NowNsec() }
-
-// WallNsec implements linux.Clock.
-func (s *simulation) WallNsec() int64 { return twin.EpochNsec + s.MonoNsec() }
 
 // read takes a reading, as one of a host.
 func (s *simulation) read() (Reading, error) {
@@ -314,7 +292,7 @@ func simulateBlock(ctx context.Context, load *Workload, times twinTimes, k machi
 	if err != nil {
 		return nil, fmt.Errorf("throttle: the twin: %w", err)
 	}
-	if err := s.until(ctx, times.lead.Nanoseconds()); err != nil {
+	if err := s.player.Until(ctx, times.lead.Nanoseconds()); err != nil {
 		return nil, err
 	}
 	b := &Block{Column: c, Round: round, Instances: make([]InstanceBlock, len(list))}
@@ -349,7 +327,7 @@ func (s *simulation) sample(ctx context.Context, length time.Duration) ([]Readin
 	begin := s.host.Machine().NowNsec()
 	var list []Reading
 	for at := time.Duration(0); at <= length; at += moment {
-		if err := s.until(ctx, begin+int64(at)); err != nil {
+		if err := s.player.Until(ctx, begin+int64(at)); err != nil {
 			return nil, err
 		}
 		r, err := s.read()

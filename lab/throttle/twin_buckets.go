@@ -67,7 +67,7 @@ func playBucket(ctx context.Context, k, rate float64, length time.Duration, seed
 	if err := m.SetCPUMax(num, limit); err != nil {
 		return p, fmt.Errorf("throttle: %w", err)
 	}
-	if err := sim.until(ctx, length.Nanoseconds()); err != nil {
+	if err := sim.player.Until(ctx, length.Nanoseconds()); err != nil {
 		return p, err
 	}
 	counters, err := m.Counters(num)
