@@ -1,60 +1,44 @@
 package scenario
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/localspec"
-	"github.com/commensal-io/commensal/twin"
 )
 
-// shell is the agent as a scenario needs it: the turns of its loop, without a process, a
-// disk or a socket.
-type shell struct {
-	plan     *Plan
-	bed      Bed
-	params   engine.Params
-	mode     model.Mode // as configured; before the warm-up is over it is off
-	engine   *engine.Engine
-	schedule cadence.Schedule
-	origin   int64 // when it started
-	starts   int
-
-	in      engine.Input
-	snap    model.Snapshot
-	pulse   model.Pulse
-	results []model.Result
-	pending []model.Command
-	kill    bool
-}
-
-func newShell(p *Plan, bed Bed, mode model.Mode) *shell {
-	c := &p.config
-	s := &shell{
-		plan: p, bed: bed, params: c.Params(p.Scenario.Machine.Platform), mode: mode,
-		schedule: cadence.New(c.Pace()),
+// startAgent starts an agent: it remembers nothing of an earlier one but what a fleet tells it
+// anew. Until the warm-up is over all its policies are off.
+func (r *runner) startAgent() error {
+	d := agent.Deps{Platform: r.plan.Scenario.Machine.Platform, KillSwitch: func() bool { return r.kill }}
+	if r.life > 0 {
+		d.IDPrefix = fmt.Sprintf("r%d", r.life)
 	}
-	s.start(0)
-	return s
-}
-
-// start is the agent's start: it remembers nothing of an earlier one but what a fleet
-// tells it anew.
-func (s *shell) start(now int64) {
-	s.starts++
-	if s.starts > 1 {
-		s.params.Hardcap.IDPrefix = fmt.Sprintf("r%d", s.starts-1)
+	core, err := r.bed.Assemble(r.config, d)
+	if err != nil {
+		return err
 	}
-	s.engine = engine.New(s.params)
-	for i := range s.plan.Scenario.Specs {
-		teach(s.engine.State, s.params.Platform, &s.plan.Scenario.Specs[i], now)
+	r.agent, r.down = agent.NewLoop(core), false
+	e := core.Engine
+	for i := range r.plan.Scenario.Specs {
+		teach(e.State, e.Params.Platform, &r.plan.Scenario.Specs[i], core.Clock.MonoNsec())
 	}
-	s.origin, s.results, s.pending = now, nil, nil
+	if warm := int64(r.plan.warmUp()); r.m.NowNsec() < warm {
+		asked := e.Params
+		c := r.config
+		c.TurnOff()
+		e.Params = c.Params(d.Platform)
+		e.Params.Hardcap.IDPrefix = d.IDPrefix
+		r.agenda.note(warm, orderEvent, func() error { e.Params = asked; return nil })
+	}
+	r.turn()
+	return nil
 }
 
 // teach stores a fleet's spec as if it had been learned here: local samples are weighed
@@ -78,76 +62,74 @@ func teach(st *engine.State, platform string, sp *Spec, now int64) {
 	st.Specs.Entries = slices.Insert(st.Specs.Entries, i, e)
 }
 
-// next returns when the agent takes its next turn after a time.
-func (s *shell) next(now int64) (at int64, t cadence.Turn) {
-	at, t = s.schedule.Next(now - s.origin)
-	return at + s.origin, t
+// turn puts the agent's next turn on the agenda.
+func (r *runner) turn() {
+	l := r.agent
+	r.agenda.note(l.Due(), orderAgent, func() error {
+		if r.down || l != r.agent {
+			return nil
+		}
+		if err := r.heard(l.Next()); err != nil {
+			return err
+		}
+		r.turn()
+		return nil
+	})
 }
 
-// tick takes one turn: observe, step, apply. What was applied stands in s.results.
-func (s *shell) tick(t cadence.Turn) (*engine.Output, error) {
-	now := s.bed.Machine().NowNsec()
-	s.in.Seq++
-	s.in.Snapshot, s.in.Pulse, s.in.MonoNsec, s.in.WallNsec = nil, nil, now, twin.EpochNsec+now
-	if t.Mark != 0 {
-		if err := s.bed.Observe(t.Mark, &s.snap); err != nil {
-			return nil, fmt.Errorf("observe: %w", err)
+// heard takes in what a turn of the agent led to.
+func (r *runner) heard(out *engine.Output) error {
+	if why := r.agent.Failing(); why != "" {
+		return errors.New(why)
+	}
+	in, results := r.agent.Last()
+	if in.Snapshot != nil {
+		for k := range in.Snapshot.Added {
+			r.meet(&in.Snapshot.Added[k])
 		}
-		s.in.Snapshot = &s.snap
-		s.in.MonoNsec = s.snap.MonoNsec
 	}
-	if t.Pulse {
-		s.bed.Pulse(s.engine.NeedsDetail(now), &s.pulse)
-		s.in.Pulse = &s.pulse
-	}
-	s.in.Knobs = s.in.Knobs[:0]
-	if t.Compare {
-		s.in.Knobs = s.bed.Knobs(s.in.Knobs)
-	}
-	s.in.Results, s.results = s.results, s.in.Results[:0]
-	s.in.Commands, s.pending = s.pending, s.in.Commands[:0]
-	s.in.KillSwitch = s.kill
-	s.engine.Params.Mode = s.mode
-	if now < int64(s.plan.warmUp()) {
-		s.engine.Params.Mode = model.ModeOff
-	}
-	out := s.engine.Step(&s.in)
-	s.results = s.bed.Apply(out.Changes, s.results[:0])
-	return out, nil
+	r.story.note(r, out)
+	return r.watch(out.Changes, results)
 }
 
-// command hands an operator's word in, which is heard at the next turn, or returns why the
-// agent does not take it: the rules of its API.
-func (s *shell) command(o *Operator, path string) (refused string) {
-	c := model.Command{Kind: o.Do, Job: o.Job, By: "operator"}
-	if path != "" {
-		t := s.engine.State.Tasks.ByPath(path)
-		switch {
-		case t == nil:
-			return "the agent does not know it" // yet, or any more
-		case o.Do == model.CommandCap && s.engine.State.Killed:
-			return "the kill switch is there"
-		case o.Do == model.CommandCap && t.Class != model.BE:
-			return fmt.Sprintf("it is %s, and never held", t.Class)
-		}
-		c.Task, c.Cap, c.DurationNsec = t.Num, o.CPUs, int64(o.For)
+// operate is what an operator tells the agent, which hears it at once or says why it does not.
+func (r *runner) operate(o *Operator) error {
+	if r.down {
+		return nil
 	}
-	s.pending = append(s.pending, c)
-	return ""
+	who := []int{-1} // everybody
+	if o.Task != "" {
+		who = r.plan.find(o.Task)
+	}
+	for _, i := range who {
+		req := agent.Request{Kind: o.Do, Job: o.Job, Cap: o.CPUs, Duration: o.For.Seconds()}
+		what := o.Do
+		if i >= 0 {
+			req.Task = r.players[i].task.Path
+			what += " of " + r.players[i].name
+		}
+		if ans := r.agent.Take(req, "operator"); ans.Error != "" {
+			r.story.say(r, fmt.Sprintf("%s is refused: %s", what, ans.Error))
+		}
+	}
+	if out := r.agent.Hear(); out != nil {
+		return r.heard(out)
+	}
+	return nil
 }
 
 // thresholds returns the outlier threshold of each job that has a spec.
-func (s *shell) thresholds() map[string]float64 {
-	out := map[string]float64{}
-	entries := s.engine.State.Specs.Entries
-	for i := range entries {
-		if e := &entries[i]; e.Spec != nil {
-			// Entries are ordered by job, the preferred source first.
-			if _, ok := out[e.Key.Job]; !ok {
-				if v := s.params.Outlier.Threshold(e.Spec); !math.IsNaN(v) {
-					out[e.Key.Job] = v
-				}
-			}
+func (r *runner) thresholds() map[string]Number {
+	out := map[string]Number{}
+	e := r.agent.Engine
+	for i := range e.State.Specs.Entries {
+		s := &e.State.Specs.Entries[i]
+		// Entries are ordered by job, the preferred source first.
+		if _, ok := out[s.Key.Job]; s.Spec == nil || ok {
+			continue
+		}
+		if v := e.Params.Outlier.Threshold(s.Spec); !math.IsNaN(v) {
+			out[s.Key.Job] = Number(v)
 		}
 	}
 	return out

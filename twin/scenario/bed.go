@@ -3,18 +3,24 @@ package scenario
 import (
 	"fmt"
 
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
-// Bed is a simulated machine that a scenario can be played on: the agent's seam on one
+// Bed is a simulated machine that a scenario can be played on: the agent's seams on one
 // side, the world on the other. Tasks are known by their cgroup paths, and to the physics
 // by their numbers there. What no kernel interface of ours does (requests, what a program
 // is like, pages, ways, MBA levels) is done to the machine itself.
 type Bed interface {
-	node.Host
+	// Assemble makes the core of an agent that starts, on the seams that the machine has and
+	// what else d says. Every task is new to it, and what an earlier one left is put back.
+	Assemble(c config.Config, d agent.Deps) (*agent.Core, error)
+	// Guard is what the guardian of an agent that was killed does: it puts back what that held.
+	Guard() (node.Report, error)
 	// Seam names it: typed, or files and their layout.
 	Seam() string
 	// Machine is the physics. Time passes only by its Advance.
@@ -23,8 +29,8 @@ type Bed interface {
 	Start(t model.Task, cfg machine.TaskConfig) (num int, err error)
 	// Stop ends a task and removes its cgroup.
 	Stop(path string) error
-	// Limit returns a task's CPU limit as it stands.
-	Limit(path string) (model.CPUMax, error)
+	// Setting returns what one of a task's knobs is set to.
+	Setting(path string, kind model.KnobKind) (model.Setting, error)
 	// Stranger writes a task's limit as another program would; SetShares, SetIdle and
 	// SetCPUs write what the agent leaves alone.
 	Stranger(path string, v model.CPUMax) error
@@ -37,11 +43,6 @@ type Bed interface {
 	LoseCounters(path string, lost bool) error
 	// Refuse makes the kernel refuse writes of a task's limit; "" ends that.
 	Refuse(path, text string) error
-	// Kill ends the agent without warning; its guardian puts back what it held.
-	Kill() (node.Report, error)
-	// Reopen lets a new agent open the machine after Kill: every task is new to it, and
-	// what could not be put back is tried again.
-	Reopen() error
 }
 
 // NewBed makes the machine of a plan.
@@ -104,14 +105,13 @@ func (b *typed) Stop(path string) error {
 	return b.Host.Stop(num)
 }
 
-// Limit implements Bed.
-func (b *typed) Limit(path string) (model.CPUMax, error) {
-	num, err := b.physical(path)
+// Setting implements Bed.
+func (b *typed) Setting(path string, kind model.KnobKind) (model.Setting, error) {
+	num, err := b.num(path)
 	if err != nil {
-		return model.CPUMax{}, err
+		return model.Setting{}, err
 	}
-	v, err := b.Machine().CPUMax(num)
-	return model.CPUMax(v), err
+	return b.Host.Setting(num, kind)
 }
 
 // Stranger implements Bed.
@@ -171,11 +171,12 @@ func (b *typed) Refuse(path, text string) error {
 	return b.Host.Refuse(num, model.CPUBandwidth, text)
 }
 
-// Kill implements Bed.
-func (b *typed) Kill() (node.Report, error) { return b.Restore() }
+// Guard implements Bed.
+func (b *typed) Guard() (node.Report, error) { return b.Restore() }
 
-// Reopen implements Bed. What an earlier agent held and nobody could put back stays held.
-func (b *typed) Reopen() error {
-	b.Host.Reopen()
-	return nil
+// Assemble implements Bed. What an earlier agent held and nobody could put back stays held.
+func (b *typed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
+	b.Reopen()
+	d.Host, d.Clock = b.Host, b.Host
+	return agent.Assemble(&c, d)
 }

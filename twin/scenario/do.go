@@ -1,7 +1,7 @@
 package scenario
 
 import (
-	"fmt"
+	"errors"
 	"math"
 
 	"github.com/commensal-io/commensal/model"
@@ -34,7 +34,7 @@ func (r *runner) do(e *Event) error {
 		}
 		return r.restart(e.Restart.Down)
 	case e.Kill != nil:
-		r.agent.kill = *e.Kill
+		r.kill = *e.Kill
 		return nil
 	case e.Operator != nil:
 		return r.operate(e.Operator)
@@ -72,7 +72,9 @@ func (r *runner) doKnob(e *Event) error {
 		}
 		return r.each(Names{e.CPUMax.Task}, func(i int) error {
 			r.players[i].limit = v
-			return r.live(i, func(int) error { return r.bed.Stranger(r.players[i].task.Path, v) })
+			return r.live(i, func(int) error {
+				return errors.Join(r.bed.Stranger(r.players[i].task.Path, v), r.find(i, model.CPUBandwidth))
+			})
 		})
 	case e.Shares != nil:
 		return r.each(Names{e.Shares.Task}, func(i int) error {
@@ -88,7 +90,9 @@ func (r *runner) doKnob(e *Event) error {
 		set, _ := model.ParseCPUSet(e.CPUs.CPUs) // checked
 		return r.each(Names{e.CPUs.Task}, func(i int) error {
 			r.players[i].cfg.CPUs = set
-			return r.live(i, func(int) error { return r.bed.SetCPUs(r.players[i].task.Path, set) })
+			return r.live(i, func(int) error {
+				return errors.Join(r.bed.SetCPUs(r.players[i].task.Path, set), r.find(i, model.CPUPlace))
+			})
 		})
 	case e.Pages != nil:
 		return r.each(Names{e.Pages.Task}, func(i int) error {
@@ -226,21 +230,4 @@ func (r *runner) setRate(i int) error {
 	}
 	pl.last = rate
 	return r.live(i, func(num int) error { return r.m.SetRate(num, rate) })
-}
-
-// operate is what an operator tells the agent.
-func (r *runner) operate(o *Operator) error {
-	if r.down {
-		return nil
-	}
-	if o.Do == model.CommandCap || o.Do == model.CommandUncap {
-		return r.each(Names{o.Task}, func(i int) error {
-			if why := r.agent.command(o, r.players[i].task.Path); why != "" {
-				r.story.say(r, fmt.Sprintf("%s of %s is refused: %s", o.Do, r.players[i].name, why))
-			}
-			return nil
-		})
-	}
-	r.agent.command(o, "")
-	return nil
 }

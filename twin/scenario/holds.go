@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -12,29 +11,32 @@ import (
 
 // What the agent's holds do to the players, and what they do about them.
 
-// watch takes in what became of the agent's writes.
-func (r *runner) watch(changes []model.Change) error {
-	kinds := map[uint64]model.ChangeKind{}
+// watch takes in what became of the agent's writes. A cap is what a Hold writes, and ends with
+// what comes next on the same knob.
+func (r *runner) watch(changes []model.Change, results []model.Result) error {
+	asked := map[uint64]model.Change{}
 	for _, c := range changes {
-		kinds[c.Seq] = c.Kind
-		if i, ok := r.byNum[c.Task]; ok && c.Kind == model.Disown {
+		asked[c.Seq] = c
+		if i, ok := r.byNum[c.Task]; ok && c.Kind == model.Disown && r.players[i].heldOn == c.Value.Knob {
 			r.release(i)
 		}
 	}
-	for k := range r.agent.results {
-		res := &r.agent.results[k]
+	for k := range results {
+		res := &results[k]
 		i, ok := r.byNum[res.Task]
 		if !ok {
 			continue
 		}
 		r.story.wrote(res)
+		c := asked[res.Seq]
+		same := r.players[i].heldOn == c.Value.Knob
 		switch {
-		case res.Kind == model.Foreign, res.Kind == model.Vanished:
+		case res.Kind == model.Vanished, res.Kind == model.Foreign && same:
 			r.release(i)
 		case res.Kind != model.Applied:
-		case kinds[res.Seq] == model.Hold:
-			r.hold(i)
-		default:
+		case c.Kind == model.Hold:
+			r.hold(i, c.Value.Knob)
+		case same:
 			if err := r.afterCap(i); err != nil {
 				return err
 			}
@@ -44,13 +46,13 @@ func (r *runner) watch(changes []model.Change) error {
 }
 
 // hold begins a cap.
-func (r *runner) hold(i int) {
+func (r *runner) hold(i int, knob model.KnobKind) {
 	pl := &r.players[i]
 	if pl.held || !pl.alive {
 		return
 	}
 	r.beat()
-	pl.held = true
+	pl.held, pl.heldOn = true, knob
 	pl.caps++
 	r.meters.holdFrom(i, r.m.NowNsec())
 	o := r.plan.Scenario.Tasks[pl.entry].OnCap
@@ -107,22 +109,19 @@ func (r *runner) afterCap(i int) error {
 // restart kills the agent: its guardian puts back what it held, and after a while a new
 // one starts.
 func (r *runner) restart(down time.Duration) error {
-	if err := r.stopAgent(r.bed.Kill); err != nil {
+	if err := r.agent.Close(); err != nil { // what a dead agent had open is the kernel's to close
+		return err
+	}
+	if err := r.stopAgent(r.bed.Guard); err != nil {
 		return err
 	}
 	r.story.say(r, "the agent is killed")
 	r.down = true
-	r.life++
 	r.agenda.note(r.m.NowNsec()+int64(down), orderEvent, func() error {
-		if err := r.bed.Reopen(); err != nil {
-			return err
-		}
-		r.down = false
 		r.byNum = map[model.TaskNum]int{}
-		r.agent.start(r.m.NowNsec())
+		r.life++
 		r.story.say(r, "the agent starts")
-		r.turn(r.m.NowNsec(), cadence.First())
-		return nil
+		return r.startAgent()
 	})
 	return nil
 }
@@ -148,16 +147,29 @@ func (r *runner) stopAgent(how func() (node.Report, error)) error {
 	return nil
 }
 
-// asFound says whether every limit is what the world set, and who differs.
+// asFound says whether every knob is as the world set it, and whose is not.
 func (r *runner) asFound() (ok bool, who string) {
 	for i := range r.players {
 		pl := &r.players[i]
-		if !pl.alive {
-			continue
-		}
-		if v, err := r.bed.Limit(pl.task.Path); err != nil || v != pl.limit {
-			return false, pl.name
+		for kind := range model.NumKnobs {
+			if !pl.alive {
+				continue
+			}
+			v, err := r.bed.Setting(pl.task.Path, kind)
+			want := pl.found[kind]
+			if v.CPUs, want.CPUs = r.online(v.CPUs), r.online(want.CPUs); err != nil || v != want {
+				return false, pl.name + " in " + kind.String()
+			}
 		}
 	}
 	return true, ""
+}
+
+// online are the CPUs on which a task runs that is restricted to some, or to none. Lists that
+// lost CPUs that went offline, as on cgroup v1, come to the same.
+func (r *runner) online(cpus model.CPUSet) model.CPUSet {
+	if there := cpus.And(r.m.Online()); !there.Empty() {
+		return there
+	}
+	return r.m.Online()
 }

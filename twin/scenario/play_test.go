@@ -144,8 +144,9 @@ expect: {nobody_held: true}
 		t.Fatal(err)
 	}
 	want := []StoryEvent{
-		{10, "cap of web is refused: it is LC, and never held"}, {20, "uncap of late is refused: the agent does not know it"},
-		{40, "cap of batch is refused: the kill switch is there"},
+		{10, "cap of web is refused: /web is LC: it is never held"},
+		{20, "uncap of late is refused: no task \"/late\"; `commensal status` lists the tasks"},
+		{40, "cap of batch is refused: the kill switch /run/commensal/off is there: nothing is held while it is"},
 	}
 	if !slices.Equal(run.Events, want) || !run.Checks[0].Passed {
 		t.Errorf("%+v, %+v", run.Events, run.Checks)

@@ -161,20 +161,17 @@ type Naming struct {
 }
 
 // result gathers a run.
-func (r *runner) result(mode model.Mode) (*Run, error) {
-	run := &Run{seam: r.bed.Seam(), Mode: mode.String(), Decisions: r.story.decisions, Left: r.story.left, Events: r.story.events, Refused: r.story.refused}
+func (r *runner) result() (*Run, error) {
+	run := &Run{seam: r.bed.Seam(), Mode: r.config.Policies.Mode.String(), Decisions: r.story.decisions, Left: r.story.left, Events: r.story.events, Refused: r.story.refused}
 	for i := range r.plan.Scenario.Measure {
 		run.Windows = append(run.Windows, r.window(i))
 	}
 	run.Incidents = r.story.incidents
 	run.Named = r.namings()
-	run.Thresholds = map[string]Number{}
-	for job, v := range r.agent.thresholds() {
-		run.Thresholds[job] = Number(v)
-	}
+	run.Thresholds = r.thresholds()
 	run.AsFound, run.NotAsFound = r.asFound()
 	run.Series = r.meters.series.out
-	if r.plan.judged && mode == r.plan.config.Policies.Mode {
+	if r.plan.judged && r.config.Policies.Mode == r.plan.config.Policies.Mode {
 		run.Checks = r.check(run)
 	}
 	return run, nil

@@ -5,19 +5,23 @@ import (
 	"math"
 	"time"
 
-	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // runner plays one plan once.
 type runner struct {
 	plan    *Plan
+	config  config.Config // of the agent, as this run has it
 	bed     Bed
 	m       *machine.Machine
-	agent   *shell
+	agent   *agent.Loop
 	down    bool // the agent is not running
-	life    int  // of the agent: turns of an earlier one are void
+	life    int  // of the agent, from 0
+	kill    bool // the kill switch is there
 	players []player
 	byNum   map[model.TaskNum]int
 	clos    map[string]int // CLOS of each group
@@ -29,8 +33,9 @@ type runner struct {
 // player is an actor as it stands.
 type player struct {
 	*actor
-	cfg   machine.TaskConfig // as changed by events
-	limit model.CPUMax       // as the world wants it
+	cfg   machine.TaskConfig            // as changed by events
+	limit model.CPUMax                  // as the world wants it
+	found [model.NumKnobs]model.Setting // knobs as the world set them last
 	idle  bool
 	group string
 
@@ -40,38 +45,45 @@ type player struct {
 	lives []int64                 // when each began
 	drive func(now int64) float64 // rate of requests; nil: steady
 
-	held  bool
-	caps  int
-	spell int     // counts changes that a timer must not undo
-	last  float64 // rate that was set by load
+	held   bool
+	heldOn model.KnobKind // with which knob, while it is held
+	caps   int
+	spell  int     // counts changes that a timer must not undo
+	last   float64 // rate that was set by load
 }
 
 // noLimit is what a cgroup has before anybody writes it.
 var noLimit = model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}
 
-// Play plays the plan. mode is usually the plan's own.
-func (p *Plan) Play(bed NewBed) (*Run, error) { return p.play(bed, p.config.Policies.Mode) }
+// Play plays the plan.
+func (p *Plan) Play(bed NewBed) (*Run, error) { return p.play(bed, p.config) }
 
-// PlayOff plays the plan with the policies off: what the others are compared with.
-func (p *Plan) PlayOff(bed NewBed) (*Run, error) { return p.play(bed, model.ModeOff) }
+// PlayOff plays the plan with all policies off: what the others are compared with.
+func (p *Plan) PlayOff(bed NewBed) (*Run, error) {
+	c := p.config
+	c.Policies.TurnOff()
+	return p.play(bed, c)
+}
 
-func (p *Plan) play(newBed NewBed, mode model.Mode) (*Run, error) {
+func (p *Plan) play(newBed NewBed, c config.Config) (*Run, error) {
 	bed, err := newBed(p, p.Scenario.Seed)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Scenario.Name, err)
 	}
-	defer bed.Close() //nolint:errcheck // a simulated machine leaves nothing behind
 	r := &runner{
-		plan: p, bed: bed, m: bed.Machine(), agent: newShell(p, bed, mode),
-		byNum: map[model.TaskNum]int{}, clos: map[string]int{defaultGroup: 0},
+		plan: p, config: c, bed: bed, m: bed.Machine(), byNum: map[model.TaskNum]int{}, clos: map[string]int{defaultGroup: 0},
 	}
 	r.cast()
 	r.meters.init(r)
 	r.schedule()
+	if err := r.startAgent(); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Scenario.Name, err)
+	}
+	defer func() { _ = r.agent.Close() }() // a simulated machine leaves nothing behind
 	if err := r.run(int64(p.Scenario.Duration)); err != nil {
 		return nil, fmt.Errorf("%s: at %s: %w", p.Scenario.Name, time.Duration(r.m.NowNsec()), err)
 	}
-	return r.result(mode)
+	return r.result()
 }
 
 // run lets the agenda happen until the end.
@@ -92,7 +104,7 @@ func (r *runner) run(end int64) error {
 		r.m.Advance(end - r.m.NowNsec())
 	}
 	r.beat()
-	return r.stopAgent(r.bed.Restore)
+	return r.stopAgent(func() (node.Report, error) { return r.agent.Host.Restore() })
 }
 
 // cast makes the players.
@@ -143,7 +155,6 @@ func (r *runner) schedule() {
 		r.scheduleEvent(i, int64(s.Timeline[i].At))
 	}
 	r.meters.schedule(r)
-	r.turn(0, cadence.First())
 }
 
 // startsByEvent: a task whose first event is a start is not there before.
@@ -265,7 +276,19 @@ func (r *runner) start(i int) error {
 			return err
 		}
 	}
+	for kind := range model.NumKnobs {
+		if err := r.find(i, kind); err != nil {
+			return err
+		}
+	}
 	return r.m.SetCLOS(num, r.clos[pl.group])
+}
+
+// find reads a knob as the world has just set it.
+func (r *runner) find(i int, kind model.KnobKind) (err error) {
+	pl := &r.players[i]
+	pl.found[kind], err = r.bed.Setting(pl.task.Path, kind)
+	return err
 }
 
 // stop ends a player.
@@ -279,31 +302,6 @@ func (r *runner) stop(i int) error {
 	r.release(i)
 	pl.alive = false
 	return r.bed.Stop(pl.task.Path)
-}
-
-// turn puts the agent's next turn on the agenda.
-func (r *runner) turn(at int64, t cadence.Turn) {
-	life := r.life
-	r.agenda.note(at, orderAgent, func() error {
-		if r.down || life != r.life {
-			return nil
-		}
-		out, err := r.agent.tick(t)
-		if err != nil {
-			return err
-		}
-		for k := range r.agent.snap.Added {
-			if t.Mark != 0 {
-				r.meet(&r.agent.snap.Added[k])
-			}
-		}
-		r.story.note(r, out)
-		if err := r.watch(out.Changes); err != nil {
-			return err
-		}
-		r.turn(r.agent.next(r.m.NowNsec()))
-		return nil
-	})
 }
 
 // meet learns by which number the agent knows a player.

@@ -7,9 +7,7 @@
 package files
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/commensal-io/commensal/agent"
@@ -19,7 +17,6 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/linux"
-	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/kernfs"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -53,20 +50,15 @@ func ParseOptions(layout string) (Options, error) {
 // journalPath is where the agent's journal is, on a disk in memory.
 const journalPath = "/var/lib/commensal/journal"
 
-// bed is a scenario.Bed. The host is the agent's present one; while there is none, only
-// the world's methods are of use.
+// bed is a scenario.Bed.
 type bed struct {
-	*linux.Host
 	opt   Options
 	k     *kernfs.Kernel
 	world cgroup.Driver // everybody's but the agent's
 	troubles
-	disk    *fault.Memory
-	rules   *match.Rules
-	boot    string
-	cpi     bool // the agent opens hardware counters
-	closing func() error
-	alive   map[string]*resident
+	disk  *fault.Memory
+	boot  string
+	alive map[string]*resident
 }
 
 // resident is a task that runs, as the world wants it.
@@ -93,29 +85,11 @@ func Bed(o Options) scenario.NewBed {
 			return nil, err
 		}
 		b := &bed{opt: o, k: k, disk: fault.NewMemory(), alive: map[string]*resident{}}
-		c := p.Config()
-		params := c.Params(p.Scenario.Machine.Platform)
-		b.cpi = params.Sources[model.SourceCPI]
-		if b.rules, err = match.Compile(rulesOf(p)); err != nil {
-			return nil, err
-		}
 		return b, b.boots()
 	}
 }
 
-// rulesOf says what the plan's tasks are: a rule for each.
-func rulesOf(p *scenario.Plan) []match.Rule {
-	var rules []match.Rule
-	for _, t := range p.Tasks() {
-		rules = append(rules, match.Rule{
-			Glob: t.Path, Job: t.Job, Class: t.Class, Importance: t.Importance, Production: t.Production, Eligible: t.Eligible,
-			Exclusive: t.Exclusive, Cores: t.Cores,
-		})
-	}
-	return rules
-}
-
-// boots opens what does not change until the end, and the first agent's node.
+// boots opens what the world has.
 func (b *bed) boots() error {
 	mounts, err := cgroup.Discover(b.k)
 	if err != nil {
@@ -125,10 +99,8 @@ func (b *bed) boots() error {
 		return err
 	}
 	b.troubles = troubles{mounts: mounts, refused: map[string]error{}, lost: map[string]bool{}}
-	if b.boot, err = procstat.ReadBootID(b.k); err != nil {
-		return err
-	}
-	return b.Reopen()
+	b.boot, err = procstat.ReadBootID(b.k)
+	return err
 }
 
 // restoring is what a restorer works with: the same kernel, with its refusals.
@@ -136,42 +108,17 @@ func (b *bed) restoring() linux.Restoring {
 	return linux.Restoring{FS: guarded{b.k, &b.troubles}, Journal: journalPath, Boot: b.boot, Disk: b.disk, Clock: b.k}
 }
 
-// Reopen implements scenario.Bed as the agent starts: recover, then open.
-func (b *bed) Reopen() error {
-	quiet := slog.New(slog.DiscardHandler)
-	j, _, err := agent.Recover(b.restoring(), quiet)
-	if err != nil {
-		return err
-	}
-	h, err := linux.Open(linux.Options{
-		FS: guarded{b.k, &b.troubles}, Rules: b.rules, Journal: j, DiscoverEvery: b.opt.DiscoverEvery, Counters: b.cpi, Log: quiet,
-		Delay: b.k.Taskstats(), Opener: opener{b.k.Counters(), &b.troubles}, Clock: b.k,
-	})
-	if err != nil {
-		return errors.Join(err, j.Close())
-	}
-	b.Host, b.closing = h, func() error { return errors.Join(h.Close(), j.Close()) }
-	return nil
+// Assemble implements scenario.Bed.
+func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
+	c.Agent.DiscoverEvery = b.opt.DiscoverEvery
+	r := b.restoring()
+	d.FS, d.Journal, d.Disk, d.Boot, d.Clock = r.FS, r.Journal, r.Disk, r.Boot, r.Clock
+	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
+	return agent.Assemble(&c, d)
 }
 
-// Close lets go of the agent's descriptors and leaves what it holds.
-func (b *bed) Close() error {
-	if b.closing == nil {
-		return nil
-	}
-	closing := b.closing
-	b.closing = nil
-	return closing()
-}
-
-// Kill implements scenario.Bed. What a dead agent had open is the kernel's to close; then
-// its guardian restores from the journal alone.
-func (b *bed) Kill() (node.Report, error) {
-	if err := b.Close(); err != nil {
-		return node.Report{}, err
-	}
-	return b.restoring().Run()
-}
+// Guard implements scenario.Bed: it restores from the journal alone.
+func (b *bed) Guard() (node.Report, error) { return b.restoring().Run() }
 
 // Seam implements scenario.Bed.
 func (b *bed) Seam() string { return "files, cgroup " + b.opt.Layout.String() }

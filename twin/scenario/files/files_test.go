@@ -59,7 +59,7 @@ func TestEveryAction(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := model.CPUMax{QuotaUsec: 2000, PeriodUsec: 10_000, BurstUsec: 1000}
-			if v, err := bed.Limit("/low/work"); err != nil || v != want {
+			if v, err := bed.Setting("/low/work", model.CPUBandwidth); err != nil || v.CPUMax != want {
 				t.Errorf("work has the limit %+v, %v", v, err)
 			}
 			m := bed.Machine()
@@ -236,18 +236,12 @@ func TestNoTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer bed.Close() //nolint:errcheck // closed below
 	for what, err := range map[string]error{
 		"stop": bed.Stop("/none"), "shares": bed.SetShares("/none", 3), "idle": bed.SetIdle("/none", true), "cpus": bed.SetCPUs("/none", model.FullSet(1)),
 		"stranger": bed.Stranger("/none", model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}),
 	} {
 		if err == nil {
 			t.Errorf("%s of no task is nothing", what)
-		}
-	}
-	for range 2 {
-		if err := bed.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

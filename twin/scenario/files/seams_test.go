@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/scenarios"
 	"github.com/commensal-io/commensal/twin/scenario"
 	"github.com/commensal-io/commensal/twin/scenario/files"
@@ -46,15 +49,30 @@ type write struct {
 	found, now model.Setting
 }
 
+// watchedBed is a bed with a witness at its seam.
+type watchedBed struct {
+	scenario.Bed
+	w *witness
+}
+
+func (b watchedBed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
+	d.Wrap = func(h node.Host) node.Host {
+		b.w.Host = h
+		return b.w
+	}
+	return b.Bed.Assemble(c, d)
+}
+
 // witness notes what goes through a bed's seam.
 type witness struct {
-	scenario.Bed
+	node.Host
+	now    func() int64
 	paths  map[model.TaskNum]string
 	writes []write
 }
 
 func (w *witness) Observe(mark model.WindowMark, snap *model.Snapshot) error {
-	err := w.Bed.Observe(mark, snap)
+	err := w.Host.Observe(mark, snap)
 	for i := range snap.Added {
 		w.paths[snap.Added[i].Num] = snap.Added[i].Path
 	}
@@ -63,10 +81,10 @@ func (w *witness) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 
 func (w *witness) Apply(changes []model.Change, dst []model.Result) []model.Result {
 	had := len(dst)
-	dst = w.Bed.Apply(changes, dst)
+	dst = w.Host.Apply(changes, dst)
 	for i := range changes {
 		c := &changes[i]
-		n := write{nsec: w.Machine().NowNsec(), path: w.paths[c.Task], kind: c.Kind, value: c.Value}
+		n := write{nsec: w.now(), path: w.paths[c.Task], kind: c.Kind, value: c.Value}
 		for _, r := range dst[had:] {
 			if r.Seq == c.Seq {
 				n.result, n.found, n.now = r.Kind, r.Found, r.Now
@@ -91,8 +109,11 @@ func play(t *testing.T, p *scenario.Plan, bed scenario.NewBed) played {
 	var w *witness
 	run, err := p.Play(func(p *scenario.Plan, seed uint64) (scenario.Bed, error) {
 		b, err := bed(p, seed)
-		w = &witness{Bed: b, paths: map[model.TaskNum]string{}}
-		return w, err
+		if err != nil {
+			return nil, err
+		}
+		w = &witness{now: b.Machine().NowNsec, paths: map[model.TaskNum]string{}}
+		return watchedBed{b, w}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

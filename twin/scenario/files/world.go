@@ -169,10 +169,21 @@ func (b *bed) SetOnline(cpu int, online bool) error {
 	return nil
 }
 
-// Limit implements scenario.Bed.
-func (b *bed) Limit(p string) (model.CPUMax, error) {
-	v, err := b.world.ReadCPUMax(p)
-	return model.CPUMax(v), err
+// Setting implements scenario.Bed.
+func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
+	switch kind {
+	case model.CPUBandwidth:
+		v, err := b.world.ReadCPUMax(p)
+		return model.Bandwidth(model.CPUMax(v)), err
+	case model.CPUPlace:
+		text, err := b.world.ReadCPUs(p)
+		if err != nil {
+			return model.Setting{}, err
+		}
+		cpus, err := model.ParseCPUSet(text)
+		return model.Place(cpus), err
+	}
+	return model.Setting{}, fmt.Errorf("no knob %s in a simulated kernel", kind)
 }
 
 // Stranger implements scenario.Bed.
