@@ -88,16 +88,6 @@ func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 	return f, nil
 }
 
-// sent is what a node knows when the fleet's specs have been sent to it.
-func sent(specs []model.Spec) localspec.State {
-	s := localspec.State{Platform: platform}
-	for i := range specs {
-		sp := specs[i]
-		s.Entries = append(s.Entries, localspec.Entry{Key: localspec.Key{Job: sp.Job, Source: sp.Source}, Spec: &sp})
-	}
-	return s
-}
-
 // eventsPerDay is how often something happens on a machine (a day of 1440 minutes). It is
 // fitted to the seed's one figure for it: identifications at an average rate of 0.37 a
 // machine-day, a task that is named counted once. On six development seeds (1000 to 1005)

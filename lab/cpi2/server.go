@@ -183,7 +183,7 @@ func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []mod
 		return nil, err
 	}
 	if state == nil {
-		core.Engine.State.Specs = sent(specs)
+		core.Tell(specs...)
 	}
 	return agent.NewLoop(core), nil
 }

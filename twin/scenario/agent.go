@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy/localspec"
 )
 
 // startAgent starts an agent: it remembers nothing of an earlier one but what a fleet tells it
@@ -25,41 +22,27 @@ func (r *runner) startAgent() error {
 		return err
 	}
 	r.agent, r.down = agent.NewLoop(core), false
-	e := core.Engine
-	for i := range r.plan.Scenario.Specs {
-		teach(e.State, e.Params.Platform, &r.plan.Scenario.Specs[i], core.Clock.MonoNsec())
-	}
+	core.Tell(r.plan.specs()...)
 	if warm := int64(r.plan.warmUp()); r.m.NowNsec() < warm {
-		asked := e.Params
-		c := r.config
-		c.TurnOff()
-		e.Params = c.Params(d.Platform)
-		e.Params.Hardcap.IDPrefix = d.IDPrefix
-		r.agenda.note(warm, orderEvent, func() error { e.Params = asked; return nil })
+		asked := core.Engine.Params
+		off := asked
+		off.TurnOff()
+		core.Change(off)
+		r.agenda.note(warm, orderEvent, func() error { core.Change(asked); return nil })
 	}
 	r.turn()
 	return nil
 }
 
-// teach stores a fleet's spec as if it had been learned here: local samples are weighed
-// against all of its own.
-func teach(st *engine.State, platform string, sp *Spec, now int64) {
-	var src model.Source
-	_ = src.UnmarshalText([]byte(sp.Source)) // checked
-	e := localspec.Entry{
-		Key:     localspec.Key{Job: sp.Job, Source: src},
-		History: localspec.Moments{N: float64(sp.Samples), Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * float64(sp.Samples)},
-		Spec: &model.Spec{
-			Job: sp.Job, Platform: platform, Source: src, NumSamples: sp.Samples, Mean: sp.Mean, StdDev: sp.StdDev, MonoNsec: now,
-		},
+// specs are what a fleet is said to have learned.
+func (p *Plan) specs() []model.Spec {
+	var list []model.Spec
+	for _, s := range p.Scenario.Specs {
+		sp := model.Spec{Job: s.Job, NumSamples: s.Samples, Mean: s.Mean, StdDev: s.StdDev}
+		_ = sp.Source.UnmarshalText([]byte(s.Source)) // checked
+		list = append(list, sp)
 	}
-	i, _ := slices.BinarySearchFunc(st.Specs.Entries, e.Key, func(a localspec.Entry, k localspec.Key) int {
-		if c := strings.Compare(a.Key.Job, k.Job); c != 0 {
-			return c
-		}
-		return int(a.Key.Source) - int(k.Source)
-	})
-	st.Specs.Entries = slices.Insert(st.Specs.Entries, i, e)
+	return list
 }
 
 // turn puts the agent's next turn on the agenda.
