@@ -68,21 +68,7 @@ func goals(r *Result) []Goal {
 
 // WriteText writes the tables for people.
 func (r *Result) WriteText(w io.Writer) error {
-	for i, t := range r.tables() {
-		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
-		}
-		if err := t.WriteText(w); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *Result) tables() []report.Table {
-	return []report.Table{r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable()}
+	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable())
 }
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }

@@ -130,13 +130,8 @@ func (r *Result) WriteText(w io.Writer) error {
 	if err := r.writeHead(w); err != nil {
 		return err
 	}
-	for _, t := range r.Tables() {
-		if err := t.WriteText(w); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
+	if err := report.WriteTables(w, r.Tables()...); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(w, "Recommended: k = %g, %s.\n", r.Recommended, r.Reason)
 	for _, n := range r.Notes {

@@ -1,6 +1,7 @@
 package cpi2
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -78,12 +79,7 @@ func fitAll(sample []float64) ([]Fit, error) {
 		}
 		fits = append(fits, fit)
 	}
-	slices.SortStableFunc(fits, func(a, b Fit) int {
-		if a.AIC < b.AIC {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(fits, func(a, b Fit) int { return cmp.Compare(a.AIC, b.AIC) })
 	return fits, nil
 }
 

@@ -1,6 +1,7 @@
 package cpi2
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -97,15 +98,7 @@ func (c *catalogue) drawMix(rng *rand.Rand, what cause, from, to, minutes int) *
 }
 
 func (m *mix) sortPlan() {
-	slices.SortStableFunc(m.plan, func(a, b action) int {
-		switch {
-		case a.atNsec < b.atNsec:
-			return -1
-		case a.atNsec > b.atNsec:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(m.plan, func(a, b action) int { return cmp.Compare(a.atNsec, b.atNsec) })
 }
 
 // pick draws a tenant's job: 40 % production, 25 % non-production, 35 % batch.

@@ -1,6 +1,7 @@
 package cpi2
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/commensal-io/commensal/lab/stat"
@@ -53,12 +54,7 @@ func (r *run) truth() error {
 		}
 		t.Harm = append(t.Harm, harm{Path: path, CPI: cost, Antagonist: cost > t.Spec.StdDev})
 	}
-	slices.SortStableFunc(t.Harm, func(a, b harm) int {
-		if a.CPI > b.CPI {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(t.Harm, func(a, b harm) int { return cmp.Compare(b.CPI, a.CPI) })
 	if c := t.Cause; c != concert && c != turns {
 		return nil
 	}

@@ -40,11 +40,8 @@ func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
 
 // WriteText prints the outcome for a terminal.
 func (o *Outcome) WriteText(w io.Writer) error {
-	for _, t := range o.tables {
-		if err := t.WriteText(w); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
+	if err := report.WriteTables(w, o.tables...); err != nil {
+		return err
 	}
 	_, err := fmt.Fprintf(w, "%s\nreport: %s\n\n%s: %s\n", o.Replay, o.Report, o.Verdict, o.Why)
 	return err

@@ -102,15 +102,7 @@ func median(v []float64) float64 {
 
 // WriteText prints the tables.
 func WriteText(w io.Writer, rounds []Round) error {
-	for _, t := range []report.Table{roundsTable(rounds), detectorsTable(Summarise(rounds))} {
-		if err := t.WriteText(w); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return report.WriteTables(w, roundsTable(rounds), detectorsTable(Summarise(rounds)))
 }
 
 func seconds(v float64) string {

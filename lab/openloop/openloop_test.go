@@ -54,7 +54,7 @@ func TestServe(t *testing.T) {
 
 // What is not done at the end is given up, begun or not, and counts with the time until then.
 func TestGiveUp(t *testing.T) {
-	o := order(3, 0)
+	o := order(3, time.Second) // in which the first is done on any machine
 	o.Threads = 1
 	o.Requests[1].CPU = time.Hour
 	log := serve(o)

@@ -139,6 +139,19 @@ func (t Table) WriteText(w io.Writer) error {
 	return nil
 }
 
+// WriteTables writes tables as WriteText does, each with an empty line behind it.
+func WriteTables(w io.Writer, tables ...Table) error {
+	for _, t := range tables {
+		if err := t.WriteText(w); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (t Table) writeText(out *strings.Builder) {
 	if t.Title != "" {
 		writeParagraph(out, t.Title, 0)

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -106,7 +107,7 @@ func victimCharts(run *scenario.Run) []report.Chart {
 		y, label := t.CPI, "CPI of "+name
 		source := model.SourceCPI
 		for _, inc := range run.Incidents {
-			if inc.VictimPath == pathOf(run, name) {
+			if inc.VictimPath == figuresOf(run, name).Path {
 				source = inc.Source
 			}
 		}
@@ -117,7 +118,7 @@ func victimCharts(run *scenario.Run) []report.Chart {
 			Title: name, Subtitle: "after CPI2 figures 8(b) and 9", YLabel: label, Lower: suspects, Shades: shades,
 			Series: []report.Series{{Name: name, Role: report.Victim, X: floats(run.Series.AtSec), Y: floats(y)}},
 		}
-		if limit, ok := run.Thresholds[jobOf(run, name)]; ok {
+		if limit, ok := run.Thresholds[figuresOf(run, name).Job]; ok {
 			v := float64(limit)
 			chart.Threshold, chart.ThresholdLabel = &v, "outlier threshold"
 		}
@@ -143,13 +144,7 @@ func suspectPanel(run *scenario.Run, c *cast) (*report.Panel, []report.Shade) {
 			}
 			return 1
 		}
-		switch x, y := sum(a.CPU), sum(b.CPU); {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
+		return cmp.Compare(sum(b.CPU), sum(a.CPU))
 	})
 	var shades []report.Shade
 	for i, t := range list {
@@ -187,22 +182,14 @@ func seriesOf(run *scenario.Run, task string) *scenario.TaskSeries {
 	return nil
 }
 
-func pathOf(run *scenario.Run, task string) string {
+// figuresOf returns the figures of a task in the first window, zero when it is not there.
+func figuresOf(run *scenario.Run, task string) scenario.TaskFigures {
 	for i := range run.Windows[0].Tasks {
 		if t := &run.Windows[0].Tasks[i]; t.Task == task {
-			return t.Path
+			return *t
 		}
 	}
-	return ""
-}
-
-func jobOf(run *scenario.Run, task string) string {
-	for i := range run.Windows[0].Tasks {
-		if t := &run.Windows[0].Tasks[i]; t.Task == task {
-			return t.Job
-		}
-	}
-	return ""
+	return scenario.TaskFigures{}
 }
 
 // latencyChart draws the 99th percentiles.

@@ -91,7 +91,7 @@ func bucketInstance(name string, seed uint64, threads int, step time.Duration) I
 // playBuckets plays figure 13: services that differ in their bucket alone stand side by
 // side and get the same requests, each a little later than the one before, so that what
 // else the host does falls on all of them.
-func (b *bed) playBuckets(ctx context.Context) (list []Bucket, err error) {
+func (b *hostLab) playBuckets(ctx context.Context) (list []Bucket, err error) {
 	step := b.opt.rateStep()
 	kernel := []float64{0, 0.25, 0.5, 1}
 	var instances []Instance
@@ -109,8 +109,8 @@ func (b *bed) playBuckets(ctx context.Context) (list []Bucket, err error) {
 		instances, limits = append(instances, in), append(limits, max)
 	}
 	fmt.Fprintf(b.opt.Log, "figure 13: bucket sizes (%.0f s)\n", (settleTime + b.bucketsTime(step)).Seconds())
-	t, err := b.enter("bucket", instances, limits, b.bucketsTime(step))
-	defer func() { err = errors.Join(err, t.leave()) }()
+	t, err := b.start("bucket", instances, limits, b.bucketsTime(step))
+	defer func() { err = errors.Join(err, t.stop()) }()
 	if err != nil {
 		return nil, err
 	}
@@ -136,12 +136,12 @@ func (b *bed) playBuckets(ctx context.Context) (list []Bucket, err error) {
 // seedK is the bucket that the seed settled on.
 const seedK = 10
 
-func (b *bed) bucketsTime(step time.Duration) time.Duration {
+func (b *hostLab) bucketsTime(step time.Duration) time.Duration {
 	return time.Duration(len(bucketRates()))*step + 2*time.Second
 }
 
 // stepReadings reads throttling at the start and after each step.
-func (t *troupe) stepReadings(ctx context.Context, step time.Duration) ([]Reading, error) {
+func (t *instances) stepReadings(ctx context.Context, step time.Duration) ([]Reading, error) {
 	var list []Reading
 	for i := range len(bucketRates()) + 1 {
 		// The later ones are at most some two seconds behind: their step ends within the

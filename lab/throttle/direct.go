@@ -28,7 +28,7 @@ func agentConfig(match string, c Column) *config.Config {
 
 // direct starts the agent of a column, for the groups that a pattern matches, and waits until
 // it answers.
-func (b *bed) direct(ctx context.Context, t *troupe, match string, c Column) (*stage.Agent, error) {
+func (b *hostLab) direct(ctx context.Context, t *instances, match string, c Column) (*stage.Agent, error) {
 	return b.stage.StartAgent(ctx, b.opt.Agent, "agent-"+t.name, agentConfig(b.stage.Root+"/"+match, c))
 }
 

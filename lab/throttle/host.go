@@ -40,8 +40,8 @@ const settleTime = 1500 * time.Millisecond
 // sampleEvery is the finer of the two intervals of figure 12.
 const sampleEvery = 50 * time.Millisecond
 
-// bed is the stage on which blocks are played.
-type bed struct {
+// hostLab is the stage on which blocks are played.
+type hostLab struct {
 	opt   *Options
 	stage *stage.Stage
 	stat  *procstat.Reader
@@ -50,7 +50,7 @@ type bed struct {
 	cpus  int
 }
 
-func openBed(o *Options) (*bed, error) {
+func openLab(o *Options) (*hostLab, error) {
 	st, err := stage.Open(o.Log)
 	if err != nil {
 		return nil, err
@@ -60,14 +60,14 @@ func openBed(o *Options) (*bed, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	n := runtime.NumCPU()
-	return &bed{opt: o, stage: st, stat: stat, load: hostWorkload(n), times: o.hostTimes(), cpus: n}, nil
+	return &hostLab{opt: o, stage: st, stat: stat, load: hostWorkload(n), times: o.hostTimes(), cpus: n}, nil
 }
 
-func (b *bed) close() error { return b.stage.Close() }
+func (b *hostLab) close() error { return b.stage.Close() }
 
-// troupe is the instances of one block on the stage.
-type troupe struct {
-	bed    *bed
+// instances is the instances of one block on the stage.
+type instances struct {
+	lab    *hostLab
 	name   string
 	list   []Instance
 	paths  []string
@@ -79,10 +79,10 @@ type troupe struct {
 	length time.Duration
 }
 
-// enter makes a group with its quota for each instance and starts them all; their requests
+// start makes a group with its quota for each instance and starts them all; their requests
 // begin at the same moment, a little later.
-func (b *bed) enter(name string, list []Instance, limits []cgroup.CPUMax, length time.Duration) (*troupe, error) {
-	t := &troupe{bed: b, name: name, list: list, limits: limits, length: length, start: linux.MonotonicNsec() + int64(settleTime)}
+func (b *hostLab) start(name string, list []Instance, limits []cgroup.CPUMax, length time.Duration) (*instances, error) {
+	t := &instances{lab: b, name: name, list: list, limits: limits, length: length, start: linux.MonotonicNsec() + int64(settleTime)}
 	for i := range list {
 		group := name + "-" + list[i].Name
 		path, err := b.stage.Group(group)
@@ -118,12 +118,12 @@ func plain(list []Instance) []cgroup.CPUMax {
 }
 
 // until waits until so long after the start.
-func (t *troupe) until(ctx context.Context, at time.Duration) error {
+func (t *instances) until(ctx context.Context, at time.Duration) error {
 	return stage.Sleep(ctx, time.Duration(t.start+int64(at)-linux.MonotonicNsec()))
 }
 
 // read takes one reading.
-func (t *troupe) read(throttling bool) (Reading, error) {
+func (t *instances) read(throttling bool) (Reading, error) {
 	r := Reading{MonoNsec: linux.MonotonicNsec(), UsageNsec: make([]uint64, len(t.groups))}
 	var err error
 	for i, g := range t.groups {
@@ -142,13 +142,13 @@ func (t *troupe) read(throttling bool) (Reading, error) {
 		}
 		r.Stat[i] = s.Own
 	}
-	s, err := t.bed.stat.Read()
+	s, err := t.lab.stat.Read()
 	r.OtherNsec = s.Total.BusyNsec() + s.Total.StealNsec()
 	return r, err
 }
 
 // sample reads every 50 ms for so long, the throttling at both ends and every 5 s.
-func (t *troupe) sample(ctx context.Context, length time.Duration) ([]Reading, error) {
+func (t *instances) sample(ctx context.Context, length time.Duration) ([]Reading, error) {
 	begin := linux.MonotonicNsec()
 	ticks := int(length / sampleEvery)
 	list := make([]Reading, 0, ticks+1)
@@ -166,7 +166,7 @@ func (t *troupe) sample(ctx context.Context, length time.Duration) ([]Reading, e
 }
 
 // finish waits for the instances and returns what became of their requests.
-func (t *troupe) finish(ctx context.Context) ([][]Response, error) {
+func (t *instances) finish(ctx context.Context) ([][]Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, grace+10*time.Second+time.Duration(max(0, t.start+int64(t.length)-linux.MonotonicNsec())))
 	defer cancel()
 	out := make([][]Response, len(t.procs))
@@ -180,8 +180,8 @@ func (t *troupe) finish(ctx context.Context) ([][]Response, error) {
 	return out, nil
 }
 
-// leave ends what still runs and removes the groups.
-func (t *troupe) leave() error {
+// stop ends what still runs and removes the groups.
+func (t *instances) stop() error {
 	var errs []error
 	for _, g := range t.groups {
 		errs = append(errs, g.Close())
@@ -190,17 +190,17 @@ func (t *troupe) leave() error {
 		p.Stop()
 	}
 	for _, path := range t.paths {
-		errs = append(errs, t.bed.stage.Cgroups().Rmdir(path))
+		errs = append(errs, t.lab.stage.Cgroups().Rmdir(path))
 	}
 	return errors.Join(errs...)
 }
 
 // limitsNow reads the limits in force.
-func (t *troupe) limitsNow() ([]cgroup.CPUMax, error) {
+func (t *instances) limitsNow() ([]cgroup.CPUMax, error) {
 	list := make([]cgroup.CPUMax, len(t.paths))
 	var err error
 	for i, path := range t.paths {
-		if list[i], err = t.bed.stage.Cgroups().ReadCPUMax(path); err != nil {
+		if list[i], err = t.lab.stage.Cgroups().ReadCPUMax(path); err != nil {
 			return nil, fmt.Errorf("throttle: %w", err)
 		}
 	}
@@ -208,7 +208,7 @@ func (t *troupe) limitsNow() ([]cgroup.CPUMax, error) {
 }
 
 // putBack says which limit is not what it was before the agent came.
-func (t *troupe) putBack() error {
+func (t *instances) putBack() error {
 	now, err := t.limitsNow()
 	if err != nil {
 		return err
@@ -222,11 +222,11 @@ func (t *troupe) putBack() error {
 }
 
 // block plays one column once.
-func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out *Block, readings []Reading, err error) {
+func (b *hostLab) block(ctx context.Context, c Column, round int, seed uint64) (out *Block, readings []Reading, err error) {
 	list := b.load.Draw(seed, uint64(round))
 	length := b.times.lead + b.times.measure
-	t, err := b.enter(fmt.Sprintf("pool-%d-%d", round, columnIndex(c)), list, plain(list), length)
-	defer func() { err = errors.Join(err, t.leave()) }()
+	t, err := b.start(fmt.Sprintf("pool-%d-%d", round, columnIndex(c)), list, plain(list), length)
+	defer func() { err = errors.Join(err, t.stop()) }()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -269,7 +269,7 @@ func (b *bed) block(ctx context.Context, c Column, round int, seed uint64) (out 
 }
 
 // putBackUnless checks the limits unless the agent's end failed already.
-func (t *troupe) putBackUnless(err error) error {
+func (t *instances) putBackUnless(err error) error {
 	if err != nil {
 		return nil
 	}
@@ -287,7 +287,7 @@ func columnIndex(c Column) int {
 
 // playHost plays all columns by turns.
 func playHost(ctx context.Context, o *Options) (h *Host, err error) {
-	b, err := openBed(o)
+	b, err := openLab(o)
 	if err != nil {
 		return nil, err
 	}

@@ -47,11 +47,11 @@ func TestAgentConfig(t *testing.T) {
 // On the real kernel: the same bursty service under a quota that its spikes pass and under
 // one that they do not. Nothing here depends on how fast the machine is, but that it gives
 // two processes a tenth of a CPU within some seconds.
-func TestTroupe(t *testing.T) {
+func TestInstances(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("cgroups can be made by root only")
 	}
-	b, err := openBed(&Options{Seed: 1, Log: os.Stderr})
+	b, err := openLab(&Options{Seed: 1, Log: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +66,11 @@ func TestTroupe(t *testing.T) {
 	loose.Name = "loose"
 	limits := plain([]Instance{in, loose})
 	limits[1] = cgroup.CPUMax{QuotaUsec: 400_000, PeriodUsec: 100_000, BurstUsec: 400_000}
-	tr, err := b.enter("test", []Instance{in, loose}, limits, length)
+	tr, err := b.start("test", []Instance{in, loose}, limits, length)
 	left := false
 	t.Cleanup(func() {
 		if !left {
-			_ = tr.leave()
+			_ = tr.stop()
 		}
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func TestTroupe(t *testing.T) {
 		t.Error("a limit that is not put back goes unnoticed")
 	}
 	left = true
-	if err := tr.leave(); err != nil {
+	if err := tr.stop(); err != nil {
 		t.Error(err)
 	}
 }

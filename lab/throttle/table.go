@@ -10,10 +10,7 @@ import (
 )
 
 // WriteText prints the run for a terminal.
-func (r *Result) WriteText(w io.Writer) error {
-	rep := r.Report()
-	return rep.WriteText(w)
-}
+func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
 // Report is the run as text or as a page.
 func (r *Result) Report() report.Report {

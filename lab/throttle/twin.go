@@ -268,21 +268,7 @@ func playTwin(ctx context.Context, o *Options) (*Twin, error) {
 
 // byDesign returns the indexes of the instances with the largest spikes for their mean.
 func byDesign(list []Instance, n int) []int {
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		x, y := list[a].SpikeMsec/list[a].CPUs, list[b].SpikeMsec/list[b].CPUs
-		switch {
-		case x > y:
-			return -1
-		case x < y:
-			return 1
-		}
-		return 0
-	})
-	return order[:min(n, len(order))]
+	return highest(n, len(list), func(i int) float64 { return list[i].SpikeMsec / list[i].CPUs })
 }
 
 // simulateBlock plays one column once. What comes when depends on seed and round alone.

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -210,19 +211,17 @@ func burstiness(list []Request, period, length time.Duration) float64 {
 
 // burstiest returns the indexes of the n instances with the highest spikes.
 func burstiest(list []Instance, length time.Duration, n int) []int {
-	score, order := make([]float64, len(list)), make([]int, len(list))
-	for i := range list {
-		order[i] = i
-		score[i] = burstiness(list[i].Requests(length), time.Duration(list[i].PeriodUsec)*time.Microsecond, length)
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case score[a] > score[b]:
-			return -1
-		case score[a] < score[b]:
-			return 1
-		}
-		return 0
+	return highest(n, len(list), func(i int) float64 {
+		return burstiness(list[i].Requests(length), time.Duration(list[i].PeriodUsec)*time.Microsecond, length)
 	})
-	return order[:min(n, len(order))]
+}
+
+// highest returns the indexes of the n of all that score highest.
+func highest(n, all int, score func(i int) float64) []int {
+	scores, order := make([]float64, all), make([]int, all)
+	for i := range order {
+		scores[i], order[i] = score(i), i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	return order[:min(n, all)]
 }
