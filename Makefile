@@ -42,7 +42,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race rig rig-test clean-rig soak fuzz bench microbench install uninstall clean
+.PHONY: help build demo test lint test-race docs rig rig-test clean-rig soak fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -93,6 +93,9 @@ test-race: ## Test the pure packages under the race detector (needs a C compiler
 		exit 0
 	fi
 	CGO_ENABLED=1 "$$go" test -race $(TESTFLAGS) $(PURE)
+
+docs: ## Write the tables of parameters in docs/ anew, from the policies' own descriptions
+	@"$$(scripts/setup build)" test ./agent/config -run TestDocs -update
 
 rig: ## Fetch kernels and build the emulator for rig-test (as root; once, some minutes)
 	@rig/prepare $(MACHINE) $(KERNELS)

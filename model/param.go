@@ -137,10 +137,10 @@ func (p *Param) Text() string {
 
 // show writes a number as values of this parameter are written.
 func (p *Param) show(v float64) string {
-	switch p.At.(type) {
-	case *time.Duration:
+	if _, ok := p.At.(*time.Duration); ok {
 		return shortDuration(time.Duration(v))
-	case *int, *int64:
+	}
+	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(v, 'g', -1, 64)
