@@ -241,7 +241,7 @@ func Open(fs hostfs.FS, m *Mounts) (Driver, error) {
 }
 
 func openV1(fs hostfs.FS, m *Mounts) *V1 {
-	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: tree{fs, m.V1[CPU]}}
+	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: newTree(fs, m.V1[CPU])}
 	for c, dir := range m.V1 {
 		d.mounts[c] = dir
 	}

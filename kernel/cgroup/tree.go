@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"golang.org/x/sys/unix"
@@ -14,8 +16,32 @@ import (
 // tree is the directories of the hierarchy that a driver tells groups apart by: the cpu
 // controller's on v1, the one there is on v2.
 type tree struct {
-	fs  hostfs.FS
-	top string // mount point
+	fs    hostfs.FS
+	top   string // mount point
+	known *known // nil: every directory is listed each time
+}
+
+// known is what the last walks found in directories that have subdirectories. To list one is
+// ten times as dear as to look at its links, and hardly one changes from walk to walk. Where
+// as many subdirectories are there as were listed (its links say so), and each of those
+// listed is still there (the walk goes to each), they are the same ones.
+type known struct {
+	mu   sync.Mutex
+	dirs map[string]listing // by a group's path
+	walk int
+}
+
+type listing struct {
+	links   uint64
+	subdirs []string
+	walk    int // that last went by
+}
+
+// errMoved: what was known of a directory is not so any more.
+var errMoved = errors.New("a directory's entries changed")
+
+func newTree(fsys hostfs.FS, top string) tree {
+	return tree{fs: fsys, top: top, known: &known{dirs: map[string]listing{}}}
 }
 
 // file returns the absolute path of a group's file, or of its directory for name "".
@@ -50,29 +76,44 @@ func (t tree) descendants(path string) (found []string, at string, err error) {
 	if err := checkPath(path); err != nil {
 		return nil, path, err
 	}
-	todo := []string{path}
-	for i := 0; i < len(todo); i++ {
-		at := todo[i]
-		dir := fileBelow(t.top, at, "")
-		if t.leaf(dir) {
-			continue
+	if t.known != nil {
+		t.known.mu.Lock()
+		defer t.known.mu.Unlock()
+		found, at, err = t.below(path)
+		if !errors.Is(err, errMoved) {
+			return found, at, err
 		}
-		entries, err := t.fs.ReadDir(dir)
+		clear(t.known.dirs)
+	}
+	return t.below(path)
+}
+
+// below walks once. errMoved: not all that was known was so.
+func (t tree) below(path string) (found []string, at string, err error) {
+	if t.known != nil {
+		t.known.walk++
+	}
+	todo, recalled := []string{path}, []bool{false}
+	for i := 0; i < len(todo); i++ {
+		names, known, err := t.subdirs(todo[i])
 		if err != nil {
 			if i > 0 && isGone(err) {
+				if recalled[i] {
+					return nil, todo[i], errMoved
+				}
 				continue // it was there a moment ago
 			}
-			return nil, at, err
+			return nil, todo[i], err
 		}
-		for _, e := range entries {
-			if !e.IsDir {
-				continue
-			}
-			if len(todo) > maxGroups {
-				return nil, path, fmt.Errorf("%w: more than %d", ErrTooManyGroups, maxGroups)
-			}
-			todo = append(todo, join(at, e.Name))
+		if len(todo)+len(names) > maxGroups+1 {
+			return nil, path, fmt.Errorf("%w: more than %d", ErrTooManyGroups, maxGroups)
 		}
+		for _, name := range names {
+			todo, recalled = append(todo, join(todo[i], name)), append(recalled, known)
+		}
+	}
+	if t.known != nil && path == "/" {
+		maps.DeleteFunc(t.known.dirs, func(_ string, l listing) bool { return l.walk != t.known.walk })
 	}
 	// A group that vanished after its parent was listed stays in: whoever uses
 	// the list meets ErrVanished anyway.
@@ -81,15 +122,35 @@ func (t tree) descendants(path string) (found []string, at string, err error) {
 	return found, path, nil
 }
 
-// leaf reports whether a directory certainly has no subdirectory. Most groups have none,
-// and to learn it from their links is a tenth of the cost of listing some forty files.
-func (t tree) leaf(dir string) bool {
-	lc, ok := t.fs.(hostfs.LinkCounter)
-	if !ok {
-		return false
+// subdirs returns the names of a group's subdirectories, and whether they were known. Most
+// groups have none, which their links say.
+func (t tree) subdirs(path string) (names []string, known bool, err error) {
+	dir, links := fileBelow(t.top, path, ""), uint64(0)
+	if lc, ok := t.fs.(hostfs.LinkCounter); ok {
+		if links, err = lc.Links(dir); err == nil && links == 2 {
+			return nil, false, nil
+		}
 	}
-	n, err := lc.Links(dir)
-	return err == nil && n == 2
+	if t.known != nil && err == nil {
+		if l, ok := t.known.dirs[path]; ok && l.links == links {
+			l.walk = t.known.walk
+			t.known.dirs[path] = l
+			return l.subdirs, true, nil
+		}
+	}
+	entries, err := t.fs.ReadDir(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, e := range entries {
+		if e.IsDir {
+			names = append(names, e.Name)
+		}
+	}
+	if t.known != nil && uint64(len(names))+2 == links {
+		t.known.dirs[path] = listing{links, names, t.known.walk}
+	}
+	return names, false, nil
 }
 
 // wrap gives a failed operation its sentinel. ENODEV is a descriptor whose group was

@@ -41,7 +41,7 @@ func OpenUnified(fs hostfs.FS, m *Mounts) (*V2, error) {
 	if m.Unified == "" {
 		return nil, fmt.Errorf("open cgroups: %w: no cgroup2 mount (layout %s)", ErrUnsupportedLayout, m.Layout)
 	}
-	d := &V2{tree: tree{fs, m.Unified}, layout: m.Layout, partial: m.UnifiedPartial, nsDelegate: m.NSDelegate}
+	d := &V2{tree: newTree(fs, m.Unified), layout: m.Layout, partial: m.UnifiedPartial, nsDelegate: m.NSDelegate}
 	return d, nil
 }
 

@@ -39,6 +39,7 @@ func Conform(t *testing.T, b Bed) {
 		{"ProcsAreFresh", testProcsAreFresh},
 		{"Vanishing", testVanishing},
 		{"ListWhileGroupsComeAndGo", testListWhileGroupsComeAndGo},
+		{"ListRemembers", testListRemembers},
 		{"Freezer", testFreezer},
 		{"HotPathsDoNotAllocate", testHotPathsDoNotAllocate},
 		{"SharesAndIdle", testSharesAndIdle},
