@@ -47,13 +47,6 @@ func (o *Outcome) WriteText(w io.Writer) error {
 	return err
 }
 
-func num(format string, v float64) report.Cell {
-	if math.IsNaN(v) || v == 0 {
-		return report.Cell{Text: "-", Emphasis: report.Muted}
-	}
-	return report.Cell{Text: fmt.Sprintf(format, v)}
-}
-
 func (o *Outcome) waysTable(order []string) report.Table {
 	t := report.Table{
 		Title:   "Latency of the victim and work of the others, by way of control",
@@ -65,8 +58,8 @@ func (o *Outcome) waysTable(order []string) report.Table {
 		},
 	}
 	for _, row := range o.Rows {
-		cells := []report.Cell{{Text: row.Way}, num("%.2f", row.P50), num("%.2f", row.P99), num("%.2f", row.P999), num("%.2f", row.WholeP99),
-			num("%.2f", row.Lateness), num("%.2f", row.Slowdown), num("%.2f", row.BEWork), num("%.2f", row.Innocent)}
+		cells := []report.Cell{{Text: row.Way}, report.Some("%.2f", row.P50), report.Some("%.2f", row.P99), report.Some("%.2f", row.P999), report.Some("%.2f", row.WholeP99),
+			report.Some("%.2f", row.Lateness), report.Some("%.2f", row.Slowdown), report.Some("%.2f", row.BEWork), report.Some("%.2f", row.Innocent)}
 		if row.Way == wayOurs {
 			cells[2].Emphasis = report.Bad
 			if row.P99 < wanted*o.find(wayNone).P99 {
@@ -90,8 +83,8 @@ func (o *Outcome) namedTable() report.Table {
 		if h.Antagonist {
 			is = report.Cell{Text: "the antagonist", Emphasis: report.Good}
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(h.Task)}, is, num("%.0f", h.At), num("%.1f", h.ToName),
-			num("%.2f", h.Score), num("%.2f", h.Asked), num("%.0f", h.For), {Text: h.Verdict}})
+		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(h.Task)}, is, report.Some("%.0f", h.At), report.Some("%.1f", h.ToName),
+			report.Some("%.2f", h.Score), report.Some("%.2f", h.Asked), report.Some("%.0f", h.For), {Text: h.Verdict}})
 	}
 	if len(o.Holds) == 0 {
 		t.Rows = append(t.Rows, []report.Cell{{Text: "nobody was held"}})

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -85,6 +86,25 @@ func (c Column) head() string {
 type Cell struct {
 	Text     string
 	Emphasis Emphasis
+}
+
+// Dash is the cell of a figure that is not there, where a word would crowd the table.
+func Dash() Cell { return Cell{Text: "-", Emphasis: Muted} }
+
+// Figure is the cell of a figure, a dash for NaN.
+func Figure(format string, v float64) Cell {
+	if math.IsNaN(v) {
+		return Dash()
+	}
+	return Cell{Text: fmt.Sprintf(format, v)}
+}
+
+// Some is Figure for figures that say nothing when they are 0.
+func Some(format string, v float64) Cell {
+	if v == 0 {
+		return Dash()
+	}
+	return Figure(format, v)
 }
 
 // Cells makes a row of plain cells.

@@ -32,9 +32,9 @@ func memoryTable(w *scenario.WindowResult) report.Table {
 		}
 		r := &rows[i]
 		name := r.title()
-		cells := []report.Cell{{Text: name}, some("", 0), some("", 0), some("", 0)}
+		cells := []report.Cell{{Text: name}, report.Dash(), report.Dash(), report.Dash()}
 		if r.remembers {
-			cells = []report.Cell{{Text: name}, num("%.2f", r.resident/(1<<30)), num("%.2f", r.swapped/(1<<30)), num("%.0f", r.faults)}
+			cells = []report.Cell{{Text: name}, report.Figure("%.2f", r.resident/(1<<30)), report.Figure("%.2f", r.swapped/(1<<30)), report.Figure("%.0f", r.faults)}
 		}
 		p := &r.pressure
 		t.Rows = append(t.Rows, append(cells, share(float64(p.CPUSome)), share(float64(p.CPUFull)), share(float64(p.MemorySome)), share(float64(p.MemoryFull))))

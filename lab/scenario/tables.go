@@ -12,35 +12,16 @@ import (
 	"github.com/commensal-io/commensal/twin/scenario"
 )
 
-// num is a figure, "-" when there is none.
-func num(format string, v float64) report.Cell {
-	if math.IsNaN(v) {
-		return report.Cell{Text: "-", Emphasis: report.Muted}
-	}
-	return report.Cell{Text: fmt.Sprintf(format, v)}
-}
-
-// some is num for figures that are mostly zero.
-func some(format string, v float64) report.Cell {
-	if v == 0 {
-		return report.Cell{Text: "-", Emphasis: report.Muted}
-	}
-	return num(format, v)
-}
-
 // share is a part of what would have been, nothing without a comparison.
 func share(v float64) report.Cell {
-	if math.IsNaN(v) {
-		return report.Cell{Text: "-", Emphasis: report.Muted}
-	}
-	return report.Cell{Text: fmt.Sprintf("%.1f %%", 100*v)}
+	return report.Figure("%.1f %%", 100*v)
 }
 
 // rate writes a number a second so that it can be read.
 func rate(v float64) report.Cell {
 	switch {
 	case math.IsNaN(v):
-		return report.Cell{Text: "-", Emphasis: report.Muted}
+		return report.Dash()
 	case v >= 1e9:
 		return report.Cell{Text: fmt.Sprintf("%.2fG", v/1e9)}
 	case v >= 1e6:
@@ -78,15 +59,15 @@ func taskTable(w *scenario.WindowResult, baseline bool) report.Table {
 
 func (r *row) cells(baseline bool) []report.Cell {
 	cells := []report.Cell{
-		{Text: r.title()}, {Text: r.class.String()}, num("%.2f", r.cpi), num("%.2f", r.mpki), num("%.1f", r.llc/(1<<20)), num("%.2f", r.traffic),
-		num("%.2f", r.cpu), num("%.2f", r.slowdown),
+		{Text: r.title()}, {Text: r.class.String()}, report.Figure("%.2f", r.cpi), report.Figure("%.2f", r.mpki), report.Figure("%.1f", r.llc/(1<<20)), report.Figure("%.2f", r.traffic),
+		report.Figure("%.2f", r.cpu), report.Figure("%.2f", r.slowdown),
 	}
 	if r.serves {
-		cells = append(cells, num("%.2f", r.p50), num("%.2f", r.p95), num("%.2f", r.p99), r.broken())
+		cells = append(cells, report.Figure("%.2f", r.p50), report.Figure("%.2f", r.p95), report.Figure("%.2f", r.p99), r.broken())
 	} else {
-		cells = append(cells, some("", 0), some("", 0), some("", 0), some("", 0))
+		cells = append(cells, report.Dash(), report.Dash(), report.Dash(), report.Dash())
 	}
-	cells = append(cells, rate(r.work), some("%.0f", r.held))
+	cells = append(cells, rate(r.work), report.Some("%.0f", r.held))
 	if baseline {
 		cells = append(cells, share(r.relative))
 	}
@@ -96,7 +77,7 @@ func (r *row) cells(baseline bool) []report.Cell {
 // broken is the share of the time in which the latency objective was not met.
 func (r *row) broken() report.Cell {
 	if !r.slo || r.judged == 0 {
-		return report.Cell{Text: "-", Emphasis: report.Muted}
+		return report.Dash()
 	}
 	c := report.Cell{Text: fmt.Sprintf("%.1f %%", 100*r.violation/r.judged), Emphasis: report.Good}
 	if r.violation > 0 {
@@ -136,8 +117,8 @@ func sweepTable(res *scenario.Result, w int) report.Table {
 			if r.serves {
 				p99 = r.p99
 			}
-			t.Rows = append(t.Rows, append(cells, report.Cell{Text: r.name}, num("%.3f", r.cpi), num("%.2f", r.mpki), num("%.1f", r.llc/(1<<20)),
-				num("%.2f", r.traffic), num("%.2f", r.cpu), num("%.2f", p99), rate(r.work)))
+			t.Rows = append(t.Rows, append(cells, report.Cell{Text: r.name}, report.Figure("%.3f", r.cpi), report.Figure("%.2f", r.mpki), report.Figure("%.1f", r.llc/(1<<20)),
+				report.Figure("%.2f", r.traffic), report.Figure("%.2f", r.cpu), report.Figure("%.2f", p99), rate(r.work)))
 		}
 	}
 	return t
@@ -162,10 +143,10 @@ func incidentTable(run *scenario.Run) report.Table {
 func incidentRows(inc *model.Incident) [][]report.Cell {
 	head := []report.Cell{
 		{Text: clock(float64(inc.OpenedNsec) / 1e9)}, {Text: inc.VictimPath},
-		num(fmt.Sprintf("%s %%.2f", inc.Source), inc.Signal), num("%.2f", inc.Threshold),
+		report.Figure(fmt.Sprintf("%s %%.2f", inc.Source), inc.Signal), report.Figure("%.2f", inc.Threshold),
 	}
 	if len(inc.Rounds) == 0 {
-		return [][]report.Cell{append(head, report.Cell{Text: "nobody", Emphasis: report.Muted}, some("", 0), some("", 0), some("", 0), report.Cell{Text: outcomeOf(inc)})}
+		return [][]report.Cell{append(head, report.Cell{Text: "nobody", Emphasis: report.Muted}, report.Dash(), report.Dash(), report.Dash(), report.Cell{Text: outcomeOf(inc)})}
 	}
 	var rows [][]report.Cell
 	for k := range inc.Rounds {
@@ -191,7 +172,7 @@ func incidentRows(inc *model.Incident) [][]report.Cell {
 		if k == len(inc.Rounds)-1 {
 			verdict += " (" + inc.State.String() + ")"
 		}
-		rows = append(rows, append(slices.Clone(head), report.Cell{Text: named}, num("%.2f", score), num("%.2f", r.Threshold), some("%.2f", r.SignalAfter), report.Cell{Text: verdict}))
+		rows = append(rows, append(slices.Clone(head), report.Cell{Text: named}, report.Figure("%.2f", score), report.Figure("%.2f", r.Threshold), report.Some("%.2f", r.SignalAfter), report.Cell{Text: verdict}))
 	}
 	return rows
 }
