@@ -121,7 +121,7 @@ func TestBadFiles(t *testing.T) {
 		{good + "cpu_pool:\n  interval: 5\n", `f.yaml:12: cpu_pool.interval: is "5"; expected a duration`},
 		{good + "cpu_pool: {interval: 1s, interval: 2s}\n", `f.yaml:11: cpu_pool.interval: is given twice, first in line 11`},
 		{good + "agent:\n  pulse: 5ms\n", `f.yaml:12: agent.pulse: is 5ms; expected 10ms to 1s`},
-		{good + "cpi2:\n", `f.yaml:11: anchors`},
+		{good + "cpi2:\n", `f.yaml:11: a key without a value`},
 		{good + "limits: &l {max_held_tasks: 2}\nrecord: *l\n", `f.yaml:11: anchors`},
 	} {
 		_, err := Parse("f.yaml", []byte(c.text))

@@ -150,11 +150,11 @@ func (d *drafted) print(w io.Writer) error {
 		_, err := io.WriteString(w, d.Text)
 		return err
 	}
-	_, err := fmt.Fprintf(w, `%s is written: %d rules guessed from %s, %d left open as comments, %d units left out that keep the host going.
-It observes only. Next:
-  $EDITOR %s              go through the guesses: each has its reason
-  commensal config match %s   which cgroups they find
-  commensal agent -c %s       or: systemctl enable --now commensal
-`, d.File, d.Rules, d.Tree, d.Open, d.LeftOut, d.File, d.File, d.File)
+	_, err := fmt.Fprintf(w, `%[1]s is written, from a look at %[3]s. Rules guessed: %[2]d; left open, as comments: %[4]d; units left out, since they keep the host
+going: %[5]d. It observes only. Next:
+  $EDITOR %[1]s                  go through the guesses: each has its reason
+  commensal config match %[1]s   which cgroups they find
+  commensal agent -c %[1]s       or: systemctl enable --now commensal
+`, d.File, d.Rules, d.Tree, d.Open, d.LeftOut)
 	return err
 }

@@ -81,6 +81,9 @@ func Execute(root *cobra.Command, p *Printer) int {
 	code := CodeBroken
 	if !ran {
 		code = CodeBadInput // an unknown command, or a wrong number of arguments
+		if c, _, found := root.Find(os.Args[1:]); found == nil && c != root {
+			err = fmt.Errorf("%w; usage: %s", err, c.UseLine())
+		}
 	}
 	var ce *Error
 	if errors.As(err, &ce) {

@@ -52,8 +52,12 @@ func Parse(name string, b []byte) (*Doc, error) {
 	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: holds more than one YAML document", name)
 	}
-	if line := fancy(&root); line > 0 {
-		return nil, fmt.Errorf("%s:%d: anchors, aliases, merge keys and empty sections are not supported here", name, line)
+	if n := fancy(&root); n != nil {
+		why := "anchors, aliases and merge keys are not supported here"
+		if n.Tag == "!!null" {
+			why = "a key without a value: give it one, or leave it out, which means its default"
+		}
+		return nil, fmt.Errorf("%s:%d: %s", name, n.Line, why)
 	}
 	n := &root
 	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
@@ -62,19 +66,18 @@ func Parse(name string, b []byte) (*Doc, error) {
 	return &Doc{Name: name, root: n}, nil
 }
 
-// fancy returns the line of the first anchor, alias, merge key or null, 0 when there is
-// none. A configuration needs none of them: nested aliases are a known bomb, and a null
+// fancy returns the first anchor, alias, merge key or null, nil when there is none. A configuration needs none of them: nested aliases are a known bomb, and a null
 // would wipe defaults.
-func fancy(n *yaml.Node) int {
+func fancy(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Tag == "!!merge" || n.Tag == "!!null" {
-		return n.Line
+		return n
 	}
 	for _, c := range n.Content {
-		if line := fancy(c); line > 0 {
-			return line
+		if found := fancy(c); found != nil {
+			return found
 		}
 	}
-	return 0
+	return nil
 }
 
 // libraryError makes one line of the library's report: the first problem, with its line.
@@ -138,7 +141,7 @@ func (d *Doc) Set(key, value string) (*Doc, error) {
 		return nil, fmt.Errorf("no key %q is written down", key)
 	}
 	var v yaml.Node
-	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) != 1 || fancy(&v) > 0 {
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) != 1 || fancy(&v) != nil {
 		return nil, fmt.Errorf("%q is no value", value)
 	}
 	place(v.Content[0], old.Line)

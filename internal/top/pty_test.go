@@ -123,6 +123,9 @@ func (p *pty) put(r rune) {
 		if p.row >= 0 && p.row < len(p.grid) && p.col < len(p.grid[p.row]) {
 			p.grid[p.row][p.col] = r
 		}
+		if p.row < len(p.grid) && !p.wrap && p.col >= len(p.grid[p.row])-1 {
+			return // the cursor stays in the last column, as terminals have it
+		}
 		p.col++
 	}
 }

@@ -112,9 +112,8 @@ func (s *screen) draw(f Frame, columns, rows int) []byte {
 		s.shown[i] = string(line)
 		buf = append(buf, "\x1b["...)
 		buf = strconv.AppendInt(buf, int64(i+1), 10)
-		buf = append(buf, ";1H"...)
+		buf = append(buf, ";1H\x1b[K"...) // first: behind a full line it would erase the last column
 		buf = append(buf, line...)
-		buf = append(buf, "\x1b[K"...)
 	}
 	return buf
 }

@@ -130,6 +130,7 @@ func TestBad(t *testing.T) {
 		{add("name: twice\n"), `f.yaml:23: name: is given twice, first in line 2`},
 		{add("seed: -1\n"), `f.yaml:23: seed: is "-1"; expected a whole number from 0`},
 		{add("about: &a x\n"), `f.yaml:23: anchors, aliases`},
+		{add("about:\n"), `f.yaml:23: a key without a value`},
 	} {
 		_, err := Parse("f.yaml", []byte(c.text), Options{})
 		switch {
