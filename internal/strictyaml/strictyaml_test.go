@@ -100,7 +100,7 @@ func TestBad(t *testing.T) {
 		{"colour: 1\n", `f:1: unknown key "colour"; known here: version, wait, list, odd, flag`},
 		{"list:\n  - {name: a, share: x}\n", `f:2: list[0].share: is "x"; expected a number`},
 		{"odd: odd\nodd: odd\n", `f:2: odd: is given twice, first in line 1`},
-		{"wait: ~\n", `f:1: anchors`},
+		{"wait: ~\n", `f:1: a key without a value`},
 		{"a: [\n", `f:1: `},
 		{"a: 1\n---\nb: 1\n", `f: holds more than one`},
 		{"5\n", `f:1: expected keys of its own`},
