@@ -251,7 +251,7 @@ func TestMetrics(t *testing.T) {
 	})
 	p.stop(unix.SIGTERM)
 	for name, want := range map[string]float64{
-		`commensal_enforcing`: 1, `commensal_warnings`: 0, `commensal_decisions_total{kind="operator"}`: 1,
+		`commensal_enforcing{policy="hard_cap"}`: 1, `commensal_warnings`: 0, `commensal_decisions_total{kind="operator",policy="operators"}`: 1,
 		`commensal_task_cap_cores{task="` + be + `"}`: 0.05, `commensal_agent_failures_total`: 0,
 	} {
 		if got := series(t, text, name); got != want {

@@ -131,7 +131,7 @@ const maxRecent = 50
 func (c *Core) report(out *engine.Output) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
-		c.counts.decisions[d.Kind]++
+		c.counts.decision(d)
 		level := slog.LevelInfo
 		if d.Kind.Routine() {
 			level = slog.LevelDebug

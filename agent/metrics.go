@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
 
@@ -19,7 +20,20 @@ type counts struct {
 	cycles    uint64
 	cycleSum  time.Duration
 	failures  uint64
-	decisions [model.NumDecisionKinds]uint64
+	decisions map[decided]uint64
+}
+
+// decided is a kind of decision and who took it.
+type decided struct {
+	by   string
+	kind model.DecisionKind
+}
+
+func (c *counts) decision(d *model.Decision) {
+	if c.decisions == nil {
+		c.decisions = map[decided]uint64{}
+	}
+	c.decisions[decided{d.By(), d.Kind}]++
 }
 
 func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
@@ -41,17 +55,17 @@ func describe() descriptions {
 		return prometheus.NewDesc("commensal_"+name, help, labels, nil)
 	}
 	return descriptions{
-		up:           d("enforcing", "1 when policies may write, 0 when they only observe."),
+		up:           d("enforcing", "1 when the policy may write, 0 when it only observes or is off.", "policy"),
 		warnings:     d("warnings", "Warnings that `commensal status` shows."),
 		windows:      d("windows_total", "Sampling windows that were judged."),
 		cycles:       d("agent_cycles_total", "Turns of the agent's loop."),
 		cycleSeconds: d("agent_cycle_seconds_total", "Wall time spent in those turns."),
 		failures:     d("agent_failures_total", "Turns in which the machine could not be read or the record not be written."),
-		decisions:    d("decisions_total", "Decisions by kind.", "kind"),
+		decisions:    d("decisions_total", "Decisions by who took them, a policy or detection, operators and the kernel, and by kind.", "policy", "kind"),
 		cpu:          d("task_cpu_cores", "CPU usage in the last window, CPU-seconds per second.", "task", "job", "class"),
 		signal:       d("task_signal_ratio", "The task's signal in the last window.", "task", "job", "source"),
 		threshold:    d("task_signal_threshold_ratio", "The outlier threshold of that signal.", "task", "job", "source"),
-		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second.", "task"),
+		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second. A raised quota is none.", "task"),
 		slo:          d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
 	}
 }
@@ -79,7 +93,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	var st *Status
 	var n counts
-	if err := c.agent.ask(ctx, func() { st, n = c.agent.status(), c.agent.core.counts }); err != nil {
+	decisions := map[decided]uint64{}
+	for k := model.DecideNothing + 1; k < model.NumDecisionKinds; k++ {
+		for _, by := range k.TakenBy() {
+			decisions[decided{by, k}] = 0 // a series exists from the start
+		}
+	}
+	if err := c.agent.ask(ctx, func() {
+		st, n = c.agent.status(), c.agent.core.counts
+		maps.Copy(decisions, n.decisions)
+	}); err != nil {
 		ch <- prometheus.NewInvalidMetric(c.desc.up, err)
 		return
 	}
@@ -89,18 +112,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	enforcing := 0.0
-	if st.ModeNow == model.ModeEnforce.String() {
-		enforcing = 1
+	for _, p := range st.Policies {
+		enforcing := 0.0
+		if p.Now == model.ModeEnforce {
+			enforcing = 1
+		}
+		gauge(c.desc.up, enforcing, p.Name)
 	}
-	gauge(c.desc.up, enforcing)
 	gauge(c.desc.warnings, float64(len(st.Warnings)))
 	count(c.desc.windows, float64(n.windows))
 	count(c.desc.cycles, float64(n.cycles))
 	count(c.desc.cycleSeconds, n.cycleSum.Seconds())
 	count(c.desc.failures, float64(n.failures))
-	for k := model.DecideNothing + 1; k < model.NumDecisionKinds; k++ {
-		count(c.desc.decisions, float64(n.decisions[k]), k.String())
+	for d, v := range decisions {
+		count(c.desc.decisions, float64(v), d.by, d.kind.String())
 	}
 	c.tasks(st, gauge)
 }

@@ -81,13 +81,16 @@ type TaskStatus struct {
 
 // HeldStatus is one knob with claims, or with something of ours in it.
 type HeldStatus struct {
-	Path    string           `json:"path"`
-	Knob    model.KnobKind   `json:"knob"`
-	State   engine.KnobState `json:"state"`
-	Cap     float64          `json:"cap"` // CPU-sec/sec; 0: none in force
-	Found   model.Setting    `json:"found"`
-	Written model.Setting    `json:"written"`
-	Claims  []model.Claim    `json:"claims"`
+	Path  string           `json:"path"`
+	Knob  model.KnobKind   `json:"knob"`
+	State engine.KnobState `json:"state"`
+	Cap   float64          `json:"cap"` // CPU-sec/sec; 0: none in force
+	// Quota is what a policy lets the task use instead of what was found, CPU-sec/sec: no cap, and
+	// mostly more; 0: nothing.
+	Quota   float64       `json:"quota,omitempty"`
+	Found   model.Setting `json:"found"`
+	Written model.Setting `json:"written"`
+	Claims  []model.Claim `json:"claims"`
 	// NowNsec is the status's, by which claims expire.
 	NowNsec int64   `json:"now_nsec"`
 	Seconds float64 `json:"seconds_left"` // of the longest claim
@@ -199,7 +202,7 @@ func (a *Agent) node(st *Status) {
 // policies says how far each policy may go, and what there is to know of it.
 func (a *Agent) policies(st *Status) {
 	e := a.core.Engine
-	st.Policies = []PolicyStatus{{Name: hardCap, Mode: e.Params.Mode, Now: e.State.LastMode}}
+	st.Policies = []PolicyStatus{{Name: model.ByHardcap, Mode: e.Params.Mode, Now: e.State.LastMode}}
 	for _, m := range e.CPUModes() {
 		p := PolicyStatus{Name: m.Policy, Mode: m.Configured, Now: m.Now}
 		if s := &e.State.CPU.CPUSet; m.Policy == model.PolicyCPUSet && m.Configured != model.ModeOff {
@@ -214,9 +217,6 @@ func (a *Agent) policies(st *Status) {
 		st.Policies = append(st.Policies, p)
 	}
 }
-
-// hardCap is how people call the policy that has no name.
-const hardCap = "hard_cap"
 
 // maxNames bounds the names in a warning; each task says itself what it lacks.
 const maxNames = 8
@@ -256,10 +256,12 @@ func (a *Agent) held(k *engine.Knob) HeldStatus {
 		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State, Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
-	if k.Ours && k.Kind == model.CPUBandwidth {
-		h.Cap = k.Written.Ratio()
-		if k.Written.QuotaUsec < 0 {
-			h.Cap = 0 // what was found is no limit, and was lower than the cap: not ours to change
+	// Where what was found is no limit, and lower than the cap, it is not ours to change.
+	if k.Ours && k.Kind == model.CPUBandwidth && k.Written.QuotaUsec >= 0 {
+		if now := k.Written.Ratio(); k.AskedFor == model.Set || now > k.Found.Ratio() {
+			h.Quota = now
+		} else {
+			h.Cap = now
 		}
 	}
 	for _, c := range k.Claims {

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +75,59 @@ func TestBriefStatus(t *testing.T) {
 	}
 	if last := long.Incidents[maxRecent-1]; len(long.Incidents) != maxRecent || len(last.Rounds[0].Suspects) != 10 {
 		t.Errorf("the other status has %d incidents", len(long.Incidents))
+	}
+}
+
+// A quota that a policy raised is no cap, neither in the status nor among the metrics; and
+// policies are told apart there.
+func TestRaisedIsNotCapped(t *testing.T) {
+	a := statusAgent(t)
+	a.asks = make(chan func())
+	half, whole := model.Bandwidth(model.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000}), model.Bandwidth(model.CPUMax{QuotaUsec: 100_000, PeriodUsec: 100_000})
+	e := a.core.Engine
+	e.State.Ledger.Knobs = []engine.Knob{
+		{Task: 1, State: engine.KnobHeld, Ours: true, AskedFor: model.Set, Found: half, Written: whole},
+		{Task: 2, State: engine.KnobHeld, Ours: true, AskedFor: model.Hold, Found: whole, Written: half},
+		{Task: 3, State: engine.KnobHeld, Ours: true, AskedFor: model.Release, Found: half, Written: whole}, // the release was refused
+	}
+	e.Params.CPU.CPUSetMode = model.ModeEnforce
+	e.Step(&engine.Input{MonoNsec: 12e9})
+	for i, want := range []HeldStatus{{Quota: 1}, {Cap: 0.5}, {Quota: 1}} {
+		if got := a.status().Held[i]; got.Cap != want.Cap || got.Quota != want.Quota {
+			t.Errorf("%s: cap %g, quota %g; want %g, %g", got.Path, got.Cap, got.Quota, want.Cap, want.Quota)
+		}
+	}
+	a.core.counts.decision(&model.Decision{Kind: model.DecideRelease, Policy: model.PolicyBurst})
+	a.core.counts.decision(&model.Decision{Kind: model.DecideCap})
+	a.core.counts.decision(&model.Decision{Kind: model.DecideForeign, Policy: model.PolicyBurst})
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for {
+			select {
+			case ask := <-a.asks:
+				ask()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	w := httptest.NewRecorder()
+	a.metricsHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	for _, line := range []string{
+		`commensal_enforcing{policy="hard_cap"} 0`, `commensal_enforcing{policy="cpuset"} 1`, `commensal_enforcing{policy="burst"} 0`,
+		`commensal_decisions_total{kind="release",policy="burst"} 1`, `commensal_decisions_total{kind="release",policy="hard_cap"} 0`,
+		`commensal_decisions_total{kind="cap",policy="hard_cap"} 1`, `commensal_decisions_total{kind="foreign",policy="kernel"} 1`,
+		`commensal_decisions_total{kind="resize",policy="cpuset"} 0`, `commensal_task_cap_cores{task="/batch"} 0.5`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+	if strings.Contains(text, `task_cap_cores{task="/web"}`) {
+		t.Errorf("a raised quota is shown as a cap:\n%s", text)
 	}
 }
 

@@ -1,6 +1,10 @@
 package model
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // DecisionKind says what was decided.
 type DecisionKind uint8
@@ -47,30 +51,42 @@ const (
 	NumDecisionKinds
 )
 
+// Who takes decisions that no policy takes. The hard cap has no name in a decision.
+const (
+	ByDetection = "detection"
+	ByOperators = "operators"
+	ByKernel    = "kernel"
+	ByHardcap   = "hard_cap"
+)
+
 // decisionRow is what is known of a kind.
 type decisionRow struct {
 	name string // in logs, records and metrics
+	// by is who takes such decisions when that is no policy. policies are those that do; none:
+	// the hard cap alone.
+	by       string
+	policies []string
 	// routine: such decisions are a policy's daily work, of which a log would be full.
 	routine bool
 }
 
 // decisionKinds is the one list of the kinds.
 var decisionKinds = [NumDecisionKinds]decisionRow{
-	DecideSpec:      {name: "spec"},
-	DecideAnomaly:   {name: "anomaly"},
-	DecideOwnDoing:  {name: "own-doing"},
+	DecideSpec:      {name: "spec", by: ByDetection},
+	DecideAnomaly:   {name: "anomaly", by: ByDetection},
+	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone"},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst}},
 	DecideCap:       {name: "cap"},
-	DecideRelease:   {name: "release"},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst}},
 	DecideVerified:  {name: "verified"},
 	DecideTakenBack: {name: "taken-back"},
 	DecideCannotFix: {name: "cannot-fix"},
-	DecideRefused:   {name: "refused"},
-	DecideForeign:   {name: "foreign"},
-	DecideLimit:     {name: "limit"},
-	DecideOperator:  {name: "operator"},
-	DecideKill:      {name: "kill-switch"},
+	DecideRefused:   {name: "refused", by: ByKernel},
+	DecideForeign:   {name: "foreign", by: ByKernel},
+	DecideLimit:     {name: "limit", policies: []string{PolicyHardcap, PolicyCPUSet}},
+	DecideOperator:  {name: "operator", by: ByOperators},
+	DecideKill:      {name: "kill-switch", by: ByOperators},
 	DecideGone:      {name: "gone"},
 	DecideRelapse:   {name: "relapse"},
 
@@ -81,10 +97,34 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideStep:   {name: "step"},
 	DecideRefute: {name: "refute"},
 
-	DecideResize: {name: "resize", routine: true},
-	DecideRaise:  {name: "raise", routine: true},
-	DecideLower:  {name: "lower", routine: true},
-	DecideBound:  {name: "bound"},
+	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true},
+	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
+	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
+	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
+}
+
+// By returns who took the decision: a policy by its name, or one of the By constants.
+func (d *Decision) By() string {
+	if d.Kind.listed() && decisionKinds[d.Kind].by != "" {
+		return decisionKinds[d.Kind].by
+	}
+	return cmp.Or(d.Policy, ByHardcap)
+}
+
+// TakenBy returns who takes decisions of a kind.
+func (k DecisionKind) TakenBy() []string {
+	if !k.listed() {
+		return nil
+	}
+	row := &decisionKinds[k]
+	if len(row.policies) == 0 {
+		return []string{cmp.Or(row.by, ByHardcap)}
+	}
+	list := slices.Clone(row.policies)
+	for i := range list {
+		list[i] = cmp.Or(list[i], ByHardcap)
+	}
+	return list
 }
 
 // DecisionKindNames returns the names of all kinds, in their order.

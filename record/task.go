@@ -62,16 +62,6 @@ const (
 	maxWrites   = 500
 )
 
-// Of decisions that no policy took.
-const (
-	byDetection = "detection"
-	byOperators = "operators"
-	byKernel    = "kernel"
-)
-
-// hardCap is the policy whose decisions name none.
-const hardCap = "hard_cap"
-
 // FindTask collects what a record, a folder or one segment says of a task. Only the last part
 // of the record counts, which ends with its last tick; 0 stands for all of it.
 func FindTask(path, task string, since time.Duration) (*TaskStory, error) {
@@ -104,7 +94,7 @@ type taskCollector struct {
 
 func (c *taskCollector) begin(r *Reader) error {
 	c.nums = c.nums[:0] // another agent's, perhaps
-	c.modes = append([]engine.CPUMode{{Policy: hardCap, Configured: r.Header.Params.Mode}}, engine.New(r.Header.Params).CPUModes()...)
+	c.modes = append([]engine.CPUMode{{Policy: model.ByHardcap, Configured: r.Header.Params.Mode}}, engine.New(r.Header.Params).CPUModes()...)
 	c.st.Ended = true
 	if t := r.Checkpoint.Tasks.ByPath(c.path); t != nil {
 		c.meet(t)
@@ -156,7 +146,7 @@ func (c *taskCollector) take(d *model.Decision) {
 	if !mine && !job && !node {
 		return
 	}
-	name := takenBy(d)
+	name := d.By()
 	p := c.by[name]
 	if p == nil {
 		p = &PolicyStory{Policy: name}
@@ -171,19 +161,6 @@ func (c *taskCollector) take(d *model.Decision) {
 		p.Decisions = append(p.Decisions[:0], p.Decisions[len(p.Decisions)/2:]...)
 	}
 	p.Decisions = append(p.Decisions, *d)
-}
-
-// takenBy says which policy took a decision, or who else.
-func takenBy(d *model.Decision) string {
-	switch d.Kind {
-	case model.DecideSpec, model.DecideAnomaly, model.DecideOwnDoing:
-		return byDetection
-	case model.DecideOperator, model.DecideKill:
-		return byOperators
-	case model.DecideRefused, model.DecideForeign:
-		return byKernel
-	}
-	return cmp.Or(d.Policy, hardCap)
 }
 
 // part notes the task's part in an incident, as it stands now.
@@ -240,7 +217,7 @@ func (c *taskCollector) story(since time.Duration) *TaskStory {
 	for i := range c.modes {
 		add(c.modes[i].Policy, c.modes[i].Configured.String())
 	}
-	for _, name := range []string{byDetection, byOperators, byKernel} {
+	for _, name := range []string{model.ByDetection, model.ByOperators, model.ByKernel} {
 		if c.by[name] != nil {
 			add(name, "")
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -198,8 +199,15 @@ func printHeld(w io.Writer, st *agent.Status) {
 		if h.Knob == model.CPUPlace && h.State == engine.KnobHeld {
 			continue // with the others that are there
 		}
-		fmt.Fprintf(w, "\n%s: %s", h.Path, h.State)
-		if h.Cap > 0 {
+		text, in := h.State.String(), h.Cap > 0
+		if h.Quota > 0 {
+			text, in = "lowered", true
+			if h.Quota >= h.Found.Ratio() {
+				text = "raised"
+			}
+		}
+		fmt.Fprintf(w, "\n%s: %s", h.Path, text)
+		if in {
 			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", settingText(h.Written), settingText(h.Found), h.Seconds)
 		}
 		if h.Why != "" {
@@ -217,10 +225,10 @@ func printHeld(w io.Writer, st *agent.Status) {
 
 // claimant says who made a claim.
 func claimant(c *model.Claim) string {
-	if c.Policy == model.PolicyHardcap {
+	if c.Owner == model.OwnerOperator {
 		return c.Owner.String()
 	}
-	return c.Owner.String() + " " + c.Policy
+	return c.Owner.String() + " " + cmp.Or(c.Policy, model.ByHardcap)
 }
 
 // printPlaces prints where tasks are held, a line for all that have the same CPUs.

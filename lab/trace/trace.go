@@ -28,10 +28,11 @@ func (w *Window) Task(n model.TaskNum) *model.TaskObservation {
 	return nil
 }
 
-// Hold is a time for which a task was held.
+// Hold is a time for which a task was held by one knob.
 type Hold struct {
 	Task     model.TaskNum
 	Path     string
+	Knob     model.KnobKind
 	FromNsec int64
 	ToNsec   int64 // 0: until the record ends
 }
@@ -100,13 +101,13 @@ func (r *reader) result(res *model.Result) {
 	}
 	open := -1
 	for i := range r.t.Holds {
-		if r.t.Holds[i].Task == res.Task && r.t.Holds[i].ToNsec == 0 {
+		if h := &r.t.Holds[i]; h.Task == res.Task && h.Knob == c.Value.Knob && h.ToNsec == 0 {
 			open = i
 		}
 	}
 	switch {
 	case c.Kind == model.Hold && open < 0:
-		r.t.Holds = append(r.t.Holds, Hold{Task: res.Task, Path: r.t.Tasks[res.Task].Path, FromNsec: res.MonoNsec})
+		r.t.Holds = append(r.t.Holds, Hold{Task: res.Task, Path: r.t.Tasks[res.Task].Path, Knob: c.Value.Knob, FromNsec: res.MonoNsec})
 	case c.Kind == model.Release && open >= 0:
 		r.t.Holds[open].ToNsec = res.MonoNsec
 	}
