@@ -69,8 +69,8 @@ type TaskStatus struct {
 	Signal    model.Value     `json:"signal"`
 	Threshold float64         `json:"threshold"` // 0: no spec yet
 	Verdict   outlier.Verdict `json:"verdict"`
-	// Slowdown is (run + delay) / run, whatever the signal is.
-	Slowdown model.Value `json:"slowdown"`
+	// Raw are all signals as they were measured, the task's own queueing included.
+	Raw model.Measures `json:"raw"`
 	// Throttled is the share of the CFS periods that passed in which a quota on the task's
 	// path, or below it, stopped it; at most 1. Where its period is not known it is taken to
 	// be the kernel's default.
@@ -172,7 +172,7 @@ const defaultPeriodUsec = 100_000
 func (a *Agent) task(task *model.Task, t *engine.Track) TaskStatus {
 	st := TaskStatus{
 		Task: *task, CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict,
-		Slowdown: t.Slowdown, Throttled: t.ThrottledRate,
+		Raw: t.Raw, Throttled: t.ThrottledRate,
 	}
 	if st.Throttled.Outcome == model.OK && st.Throttled.V > 0 {
 		found, _ := a.core.Engine.State.Ledger.InForce(task.Num, model.CPUBandwidth)

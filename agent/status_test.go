@@ -49,8 +49,8 @@ func TestStatusOfTasksAndNode(t *testing.T) {
 	}
 	// Of 200 periods of 50 ms 40 were throttled; of 100 of the default length 80.
 	for i, want := range []float64{0, 0.2, 0.8} {
-		if got := st.Tasks[i]; got.Throttled.Outcome != model.OK || got.Throttled.V < want-1e-9 || got.Throttled.V > want+1e-9 || got.Slowdown != model.Known(2) {
-			t.Errorf("%s: throttled %+v, want %g; slowdown %+v", got.Path, got.Throttled, want, got.Slowdown)
+		if got := st.Tasks[i]; got.Throttled.Outcome != model.OK || got.Throttled.V < want-1e-9 || got.Throttled.V > want+1e-9 || got.Raw[model.SourceSlowdown] != model.Known(2) {
+			t.Errorf("%s: throttled %+v, want %g; slowdown %+v", got.Path, got.Throttled, want, got.Raw)
 		}
 	}
 	var names []string

@@ -72,10 +72,10 @@ type Track struct {
 	Signal  model.Value     `json:"signal"`
 	CPU     model.Value     `json:"cpu"`
 	Limit   float64         `json:"limit"` // outlier threshold; 0: no spec
-	// Slowdown is (run + delay) / run, and ThrottledRate how many CFS periods a second quotas
-	// throttled, in the last window. Nothing is decided by them here: people look at them.
-	Slowdown      model.Value `json:"slowdown"`
-	ThrottledRate model.Value `json:"throttled_rate"`
+	// Raw are all signals as they were measured, and ThrottledRate how many CFS periods a second
+	// quotas throttled, in the last window. Nothing is decided by them here: people look at them.
+	Raw           model.Measures `json:"raw"`
+	ThrottledRate model.Value    `json:"throttled_rate"`
 	// Excused is when it was last said that the task's distress is its own doing.
 	ExcusedNsec int64 `json:"excused_nsec"`
 }
@@ -319,11 +319,11 @@ func (e *Engine) judge(in *Input) {
 func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	s := e.State
 	tr, task := &s.Tracks[j], &s.Tasks.Tasks[j]
-	model.DiscountOwnQueueing(o, &e.obs, task.CPUs)
+	o.Discount(&e.obs, task.CPUs)
 	src := e.source(o)
 	spec := s.Specs.Lookup(task.Job, src)
 	tr.Source, tr.Signal, tr.CPU, tr.Limit = src, o.Signals[src], o.CPU, 0
-	tr.Slowdown, tr.ThrottledRate = o.SlowdownRaw, o.ThrottledRate
+	tr.Raw, tr.ThrottledRate = o.Raw, o.ThrottledRate
 	tr.Verdict = outlier.Judge(&e.Params.Outlier, src, spec, o)
 	limit := math.Inf(1)
 	if spec != nil {
@@ -364,7 +364,8 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 // for which no neighbour is to blame.
 func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *model.Task) {
 	self := tr.Verdict == outlier.SelfQueueing || tr.Verdict == outlier.OwnThrottling
-	if !self || o.SlowdownRaw.Outcome != model.OK || o.SlowdownRaw.V <= tr.Limit {
+	raw := o.Raw[tr.Source]
+	if !self || raw.Outcome != model.OK || raw.V <= tr.Limit {
 		return
 	}
 	if tr.ExcusedNsec != 0 && in.MonoNsec-tr.ExcusedNsec < e.Params.Outlier.WindowNsec {
@@ -372,22 +373,24 @@ func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *mo
 	}
 	tr.ExcusedNsec = in.MonoNsec
 	e.decide(in, model.Decision{
-		Kind: model.DecideOwnDoing, Task: task.Num, Value: o.SlowdownRaw.V, Threshold: tr.Limit,
-		Reason: fmt.Sprintf("slowdown %.3g, but it %s: no neighbour is accused", o.SlowdownRaw.V, tr.Verdict.Predicate()),
+		Kind: model.DecideOwnDoing, Task: task.Num, Value: raw.V, Threshold: tr.Limit,
+		Reason: fmt.Sprintf("%s %.3g, but it %s: no neighbour is accused", tr.Source, raw.V, tr.Verdict.Predicate()),
 	})
 }
 
-// source picks the best signal that the window has.
+// source picks the best signal that the window has; where it has none, the one that most
+// machines have: the last that may be used.
 func (e *Engine) source(o *model.TaskObservation) model.Source {
+	last := model.Source(0)
 	for src := range model.NumSources {
-		if e.Params.Sources[src] && o.Signals[src].Outcome == model.OK {
+		if !e.Params.Sources[src] {
+			continue
+		}
+		if last = src; o.Signals[src].Outcome == model.OK {
 			return src
 		}
 	}
-	if e.Params.Sources[model.SourceSlowdown] {
-		return model.SourceSlowdown
-	}
-	return model.SourceCPI
+	return last
 }
 
 // settle turns the policy's wishes into claims, and claims into changes.

@@ -63,13 +63,6 @@ func (p *Params) TurnOff() {
 	}
 }
 
-// signalSections are the sections that the parameters of each signal stand in, and where its
-// default threshold is from.
-var signalSections = [model.NumSources]struct{ name, threshold string }{
-	model.SourceCPI:      {"cpi2", "CPI² table 2: 0.35; for the cpi signal"},
-	model.SourceSlowdown: {"slowdown", "calibrated for slowdown, see docs/FIRST-LIGHT.md"},
-}
-
 // hardcapRows are the parameters of detection, specs, correlation and caps together: one
 // policy to whoever configures it.
 func (p *Params) hardcapRows() []model.Param {
@@ -78,8 +71,8 @@ func (p *Params) hardcapRows() []model.Param {
 		Why: "CPI² section 5: 25 ms in each 250 ms",
 	}}
 	rows := model.Below("cpi2", p.Spec.Rows(), p.Outlier.Rows(), p.Hardcap.Rows(), period)
-	for src, section := range signalSections {
-		rows = append(rows, model.Below(section.name, p.signalRows(model.Source(src)))...)
+	for src := range model.NumSources {
+		rows = append(rows, model.Below(src.Row().Section, p.signalRows(src))...)
 	}
 	h := &p.Hardcap
 	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()))
@@ -87,17 +80,18 @@ func (p *Params) hardcapRows() []model.Param {
 
 // signalRows are the parameters that a signal has of its own.
 func (p *Params) signalRows(src model.Source) []model.Param {
-	a, why := &p.Hardcap.Antagonist[src], signalSections[src].threshold
-	if src == model.SourceCPI {
-		return a.Rows(why)
+	a, row := &p.Hardcap.Antagonist[src], src.Row()
+	rows := a.Rows(row.Calibrated)
+	if row.Waits {
+		rows = slices.Concat(p.Outlier.RowsOf(src), rows, a.BoundRows())
 	}
-	return slices.Concat(p.Outlier.RowsOf(src), a.Rows(why), a.BoundRows())
+	return rows
 }
 
 func (p *Params) checkHardcap() (key, why string) {
-	for src, section := range signalSections {
+	for src := range model.NumSources {
 		if key, why := p.Hardcap.Antagonist[src].Check(); why != "" {
-			return section.name + "." + key, why
+			return src.Row().Section + "." + key, why
 		}
 	}
 	return p.Hardcap.Check()

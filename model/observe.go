@@ -1,11 +1,5 @@
 package model
 
-// minCoverage is the share of a task's CPU time that the followed thread groups must
-// account for before their delay speaks for the task. Below it most of the work was
-// done by processes too short-lived to be seen twice, and the ratio would be that of
-// a supervisor that does nothing.
-const minCoverage = 0.5
-
 // Observe derives what the window between two snapshots says. out is reused. Both
 // snapshots must have their tasks ordered by Num; a task that is in only one of them
 // is Fresh or not listed.
@@ -30,7 +24,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 		for j < len(prev.Tasks) && prev.Tasks[j].Num < c.Num {
 			j++
 		}
-		p := &TaskSample{}
+		p := &out.none
 		if j < len(prev.Tasks) && prev.Tasks[j].Num == c.Num {
 			p = &prev.Tasks[j]
 		}
@@ -58,51 +52,31 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 		o.ThrottledKnown, o.Throttled = true, o.ThrottledRate.V > 0
 		o.ThrottledRate.V *= 1e9
 	}
-	o.Signals[SourceCPI] = c.ratio(p, CountCycles, CountInstructions)
 	o.MPKI = c.ratio(p, CountLLCMisses, CountInstructions)
 	if o.MPKI.Outcome == OK {
 		o.MPKI.V *= 1000
 	}
-	o.SlowdownRaw = slowdown(p, c)
-	o.Signals[SourceSlowdown] = o.SlowdownRaw
+	for i := range signals {
+		o.Raw[i] = signals[i].Derive(p, c, elapsed)
+	}
+	o.Signals = o.Raw
 	return o
 }
 
-// slowdown is (run + delay) / run over the window: 1 means that the task's threads
-// never waited for a CPU.
-func slowdown(p, c *TaskSample) Value {
-	run, oc := c.grown(p, CountRun)
-	if oc != OK {
-		return Missing(oc)
-	}
-	delay, oc := c.grown(p, CountDelay)
-	if oc != OK {
-		return Missing(oc)
-	}
-	if run == 0 {
-		return Missing(Absent) // it did not run: there is nothing to slow down
-	}
-	if used, oc := c.grown(p, CountUsage); oc == OK && float64(run) < minCoverage*float64(used) {
-		return Missing(Unavailable)
-	}
-	return Known(1 + float64(delay)/float64(run)) // their sum could overflow
-}
-
-// DiscountOwnQueueing replaces the slowdown by the part of it that others can have
+// Discount leaves of the signals that are time spent waiting the part that others can have
 // caused. While a thread of the task waits, the CPUs it may use run either the task's
-// other threads or somebody else; aggregate counters do not say which, so the delay is
+// other threads or somebody else; aggregate counters do not say which, so the wait is
 // charged in proportion to the CPU time that each took. What others took on the task's
 // CPUs is at most what they took in all, and at most what the task left over there.
 //
 //	own = cpu / (cpu + min(busy - cpu, cpus - cpu))
-//	slowdown = 1 + (raw - 1) * (1 - own)
+//	signal = rest + (raw - rest) * (1 - own)
 //
 // Two spinners of one task on one CPU wait half their time, but cpus - cpu is zero
 // there, so nothing is charged to others. cpus is the number of CPUs that the task may
 // use; 0 means all of the node's. What this does not see: affinity set per thread.
-func DiscountOwnQueueing(o *TaskObservation, node *Observation, cpus int) {
-	raw := o.SlowdownRaw
-	if raw.Outcome != OK || o.CPU.Outcome != OK || node.Busy.Outcome != OK {
+func (o *TaskObservation) Discount(node *Observation, cpus int) {
+	if o.CPU.Outcome != OK || node.Busy.Outcome != OK {
 		return
 	}
 	if cpus <= 0 || cpus > node.CPUs {
@@ -113,7 +87,11 @@ func DiscountOwnQueueing(o *TaskObservation, node *Observation, cpus int) {
 		return
 	}
 	own := o.CPU.V / (o.CPU.V + others)
-	o.Signals[SourceSlowdown] = Known(1 + (raw.V-1)*(1-own))
+	for i := range signals {
+		if row := &signals[i]; row.Waits && o.Raw[i].Outcome == OK {
+			o.Signals[i] = Known(row.Rest + (o.Raw[i].V-row.Rest)*(1-own))
+		}
+	}
 }
 
 // rate returns growth by the nanosecond: CPU-sec/sec of readings in nanoseconds.

@@ -26,7 +26,7 @@ func TestObserve(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 	a := o.Tasks[0]
-	if a.CPU != Known(1) || a.Signals[SourceCPI] != Known(2) || a.SlowdownRaw != Known(1.5) || a.MPKI != Known(1) || !a.Throttled || !a.ThrottledKnown {
+	if a.CPU != Known(1) || a.Signals[SourceCPI] != Known(2) || a.Raw[SourceSlowdown] != Known(1.5) || a.MPKI != Known(1) || !a.Throttled || !a.ThrottledKnown {
 		t.Errorf("%+v", a)
 	}
 	if b := o.Tasks[1]; b.CPU != Missing(GoneBackwards) {
@@ -53,13 +53,13 @@ func TestSlowdownNeedsCoverage(t *testing.T) {
 		{"did not run", sample(1, 0, 0, 0, 0, 0), Missing(Absent)},
 	}
 	for _, tt := range tests {
-		if got := slowdown(&p, &tt.c); got != tt.want {
+		if got := slowdown(&p, &tt.c, 1); got != tt.want {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
 }
 
-func TestDiscountOwnQueueing(t *testing.T) {
+func TestDiscount(t *testing.T) {
 	tests := []struct {
 		name           string
 		raw, cpu, busy float64
@@ -74,9 +74,10 @@ func TestDiscountOwnQueueing(t *testing.T) {
 		{"busy below its own usage", 3, 2, 1, 0, 4, 1},
 	}
 	for _, tt := range tests {
-		o := TaskObservation{SlowdownRaw: Known(tt.raw), CPU: Known(tt.cpu)}
-		o.Signals[SourceSlowdown] = o.SlowdownRaw
-		DiscountOwnQueueing(&o, &Observation{Busy: Known(tt.busy), CPUs: tt.node}, tt.cpus)
+		o := TaskObservation{CPU: Known(tt.cpu)}
+		o.Raw[SourceSlowdown] = Known(tt.raw)
+		o.Signals = o.Raw
+		o.Discount(&Observation{Busy: Known(tt.busy), CPUs: tt.node}, tt.cpus)
 		if got := o.Signals[SourceSlowdown]; got.Outcome != OK || math.Abs(got.V-tt.want) > 1e-12 {
 			t.Errorf("%s: %+v, want %v", tt.name, got, tt.want)
 		}
@@ -117,8 +118,8 @@ func TestObserveAdversarial(t *testing.T) {
 		Observe(p, snap(p.MonoNsec+int64(rng.IntN(3))), &o)
 		for i := range o.Tasks {
 			x := &o.Tasks[i]
-			DiscountOwnQueueing(x, &o, rng.IntN(4)-1)
-			if !ok(x.CPU, 0) || !ok(x.MPKI, 0) || !ok(x.Signals[SourceCPI], 0) || !ok(x.SlowdownRaw, 1) || !ok(x.Signals[SourceSlowdown], 1) {
+			x.Discount(&o, rng.IntN(4)-1)
+			if !ok(x.CPU, 0) || !ok(x.MPKI, 0) || !ok(x.Signals[SourceCPI], 0) || !ok(x.Raw[SourceSlowdown], 1) || !ok(x.Signals[SourceSlowdown], 1) {
 				t.Fatalf("run %d: %+v", run, x)
 			}
 		}
@@ -156,7 +157,7 @@ func TestNamesReadBack(t *testing.T) {
 			n    int
 		}{
 			name(Outcome(i), len(outcomeNames)), name(Class(i), len(classNames)), name(Importance(i), len(importanceNames)),
-			name(Source(i), len(sourceNames)), name(Mode(i), len(modeNames)), name(Owner(i), len(ownerNames)),
+			name(Source(i), len(SourceNames())), name(Mode(i), len(modeNames)), name(Owner(i), len(ownerNames)),
 			name(ChangeKind(i), len(changeNames)), name(ResultKind(i), len(resultNames)),
 			name(SuspectKind(i), len(suspectNames)), name(IncidentState(i), len(stateNames)),
 		} {

@@ -52,10 +52,9 @@ type TaskObservation struct {
 	// ThrottledRate is how many CFS periods a second quotas throttled, on the task's own path
 	// and below it: for people, who see how bad it is.
 	ThrottledRate Value
-	// Signals by source. Slowdown has the task's own queueing discounted.
-	Signals [NumSources]Value
-	// SlowdownRaw is (run + delay) / run before own queueing is discounted.
-	SlowdownRaw Value
+	// Raw are the signals as they were measured; in Signals the task's own queueing is
+	// discounted (Discount).
+	Raw, Signals Measures
 	// MPKI is LLC misses per thousand instructions: evidence, not a detector.
 	MPKI Value
 }
@@ -71,4 +70,6 @@ type Observation struct {
 	Unmanaged   Value // Busy - Managed, not below 0
 	Steal       Value // CPU-sec/sec
 	Tasks       []TaskObservation
+
+	none TaskSample // what a task that is new was before
 }

@@ -83,36 +83,6 @@ type Task struct {
 // Protected reports whether the task may be the victim on whose behalf others are held.
 func (t *Task) Protected() bool { return t.Class == LC || t.Eligible }
 
-// Source says which measurement a signal and its spec come from. Specs of different
-// sources are never compared.
-type Source uint8
-
-// The sources, in order of preference.
-const (
-	SourceCPI      Source = iota // cycles per instruction, from hardware counters
-	SourceSlowdown               // (cpu + delay) / cpu, from the scheduler
-	NumSources
-)
-
-var sourceNames = [...]string{"cpi", "slowdown"}
-
-func (s Source) String() string { return nameOf(sourceNames[:], uint8(s)) }
-
-// sourceDefinitions say how each source is calculated. A spec that was learned under another
-// definition says nothing about this one: who changes a calculation changes its text.
-var sourceDefinitions = [...]string{"cycles / instructions", "(cpu + delay) / cpu, delay without the task's own queueing"}
-
-// Definition says how the source is calculated.
-func (s Source) Definition() string { return nameOf(sourceDefinitions[:], uint8(s)) }
-
-// MarshalText writes the source's name.
-func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText reads a source's name.
-func (s *Source) UnmarshalText(b []byte) error {
-	return parseName(sourceNames[:], string(b), "signal source", (*uint8)(s))
-}
-
 func nameOf(names []string, i uint8) string {
 	if int(i) < len(names) {
 		return names[i]

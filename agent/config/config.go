@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
 )
 
 // Version of the file format.
@@ -100,11 +101,21 @@ hard_cap:
   feedback: {max_duration: 10m}
 `
 
+// defaultSignals are those that nobody has to ask for.
+func defaultSignals() (names []string) {
+	for src := range model.NumSources {
+		if !src.Row().Optional {
+			names = append(names, src.String())
+		}
+	}
+	return names
+}
+
 // Defaults returns a profile's configuration; ok is false for an unknown name. Profile
 // cpi2 has the papers' own values, single-node what singleNode says.
 func Defaults(profile string) (Config, bool) {
 	c := Config{
-		Version: Version, Profile: ProfileCPI2, Signals: []string{"cpi", "slowdown"},
+		Version: Version, Profile: ProfileCPI2, Signals: defaultSignals(),
 		Sampling: Sampling{
 			Collection: collection, Duration: 10 * time.Second, Frequency: time.Minute, Aggregation: aggregation, Correlation: 10 * time.Minute,
 		},

@@ -89,10 +89,10 @@ func (c *Config) Validate() (key, why string) {
 }
 
 func (c *Config) checkSignals() []check {
-	checks := []check{{"signals", len(c.Signals) > 0, "is empty; expected cpi, slowdown or both"}}
+	checks := []check{{"signals", len(c.Signals) > 0, "is empty; expected at least one of " + strings.Join(model.SourceNames(), ", ")}}
 	for i, s := range c.Signals {
 		var src model.Source
-		checks = append(checks, check{fmt.Sprintf("signals[%d]", i), src.UnmarshalText([]byte(s)) == nil, fmt.Sprintf("is %q; expected cpi or slowdown", s)})
+		checks = append(checks, check{fmt.Sprintf("signals[%d]", i), src.UnmarshalText([]byte(s)) == nil, fmt.Sprintf("is %q; expected one of %s", s, strings.Join(model.SourceNames(), ", "))})
 	}
 	return checks
 }

@@ -27,7 +27,7 @@ func (c *Config) Rows() []model.Param {
 	rows := []model.Param{
 		{Key: "version", At: &c.Version, Least: Version, Most: Version},
 		{Key: "profile", At: &c.Profile, Words: Profiles(), Why: "cpi2: the papers' own values; single-node: few tasks, short windows"},
-		{Key: "signals", At: &c.Signals, Why: "cpi needs hardware counters; slowdown is (cpu + run-queue delay) / cpu"},
+		{Key: "signals", At: &c.Signals, Why: explained()},
 	}
 	for _, s := range c.Policies.Sections() {
 		rows = append(rows, model.Param{Key: s.Name + ".mode", At: s.Mode, Why: s.Does + "; off, observe (record what would be done) or enforce"})
@@ -40,6 +40,15 @@ func (c *Config) Rows() []model.Param {
 	rows = append(rows, model.Param{Key: "tasks", At: &c.Tasks}, model.Param{Key: "slo", At: &c.SLO})
 	rows = append(rows, model.Below("agent", c.Agent.rows())...)
 	return append(rows, model.Below("record", c.Record.rows())...)
+}
+
+// explained says of each signal what it is and needs.
+func explained() string {
+	var texts []string
+	for src := range model.NumSources {
+		texts = append(texts, src.Row().Explained)
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (s *Sampling) rows() []model.Param {

@@ -105,14 +105,33 @@ type column struct {
 }
 
 // columns are ordered as they stand; all with need 80 or less fit into 80 with 24 for paths.
-var columns = [...]column{
+var columns = slices.Concat([]column{
 	{"CLASS", 7, false, 34, func(r *row) (string, Style) { return class(&r.Task), Plain }},
 	{"CPU", 6, true, 26, func(r *row) (string, Style) { return number(r.CPU, 2, ""), Plain }},
-	{"DELAY", 6, true, 66, func(r *row) (string, Style) { return number(r.Slowdown, 2, "x"), Plain }},
+}, measures(), []column{
 	{"THROT", 5, true, 58, throttled},
 	{"SIGNAL/LIMIT", 15, true, 50, signal},
 	{"STATE", 10, false, 72, state},
 	{"CPUS", 10, false, 100, cpus},
+})
+
+// measures are the columns of signals that every task has, whatever its own signal is: one on
+// a screen of 66, each further one where there is more room than all others need.
+func measures() (list []column) {
+	need := 66
+	for src := range model.NumSources {
+		signal := src.Row()
+		if signal.Column == "" {
+			continue
+		}
+		list = append(list, column{signal.Column, 6, true, need, func(r *row) (string, Style) {
+			v := r.Raw[src]
+			v.V *= signal.Times
+			return number(v, 2, signal.Suffix), Plain
+		}})
+		need = max(need, 100) + 10
+	}
+	return list
 }
 
 // visible returns the columns of a screen, and what is left for paths.
@@ -175,10 +194,6 @@ func throttled(r *row) (string, Style) {
 }
 
 func signal(r *row) (string, Style) {
-	name := "slow"
-	if r.Source == model.SourceCPI {
-		name = "cpi"
-	}
 	if r.Signal.Outcome != model.OK {
 		return number(r.Signal, 2, ""), Plain
 	}
@@ -190,7 +205,7 @@ func signal(r *row) (string, Style) {
 	if r.Threshold > 0 && r.Signal.V > r.Threshold {
 		style = Bad
 	}
-	return name + " " + number(r.Signal, 2, "") + "/" + limit, style
+	return r.Source.Row().Short + " " + number(r.Signal, 2, "") + "/" + limit, style
 }
 
 func state(r *row) (string, Style) {

@@ -37,7 +37,7 @@ func sample() *agent.Status {
 	at := int64(100e9)
 	task := func(n int, path string, class model.Class, cpu, delay, throttled, signal, limit float64, verdict outlier.Verdict) agent.TaskStatus {
 		return agent.TaskStatus{
-			Task: model.Task{Num: model.TaskNum(n), Path: path, Job: "job", Class: class}, CPU: model.Known(cpu), Slowdown: model.Known(delay),
+			Task: model.Task{Num: model.TaskNum(n), Path: path, Job: "job", Class: class}, CPU: model.Known(cpu), Raw: model.Measures{model.SourceSlowdown: model.Known(delay)},
 			Throttled: model.Known(throttled), Source: model.SourceSlowdown, Signal: model.Known(signal), Threshold: limit, Verdict: verdict,
 		}
 	}
@@ -89,7 +89,7 @@ func many() *agent.Status {
 	for i := range 150 {
 		st.Tasks = append(st.Tasks, agent.TaskStatus{
 			Task: model.Task{Num: model.TaskNum(i), Path: fmt.Sprintf("/batch/job-%03d", i), Class: model.BE}, CPU: model.Known(float64(i%7) / 10),
-			Slowdown: model.Known(1), Throttled: model.Known(0), Source: model.SourceSlowdown, Signal: model.Known(1 + float64(i%10)/10), Verdict: outlier.NoSpec,
+			Raw: model.Measures{model.SourceSlowdown: model.Known(1)}, Throttled: model.Known(0), Source: model.SourceSlowdown, Signal: model.Known(1 + float64(i%10)/10), Verdict: outlier.NoSpec,
 		})
 	}
 	return st
@@ -150,7 +150,7 @@ func TestGolden(t *testing.T) {
 func TestRenderFits(t *testing.T) {
 	odd := sample()
 	for i, x := range []float64{math.NaN(), math.Inf(1), -1, 1e300, 0, math.Inf(-1)} {
-		odd.Tasks[i].CPU, odd.Tasks[i].Throttled, odd.Tasks[i].Signal, odd.Tasks[i].Slowdown = model.Known(x), model.Known(x), model.Known(x), model.Known(x)
+		odd.Tasks[i].CPU, odd.Tasks[i].Throttled, odd.Tasks[i].Signal, odd.Tasks[i].Raw[model.SourceSlowdown] = model.Known(x), model.Known(x), model.Known(x), model.Known(x)
 		odd.Tasks[i].Threshold = x
 	}
 	odd.Incidents[0].Signal = math.Inf(1)

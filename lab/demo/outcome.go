@@ -148,7 +148,7 @@ func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
 			if w.MonoNsec <= b.FromNsec || w.MonoNsec > b.EndNsec {
 				continue
 			}
-			if task := w.Task(victim); task != nil && task.SlowdownRaw.Outcome == model.OK {
+			if task := w.Task(victim); task != nil && task.Raw[model.SourceSlowdown].Outcome == model.OK {
 				row.Slowdown += task.Signals[model.SourceSlowdown].V
 				n++
 			}

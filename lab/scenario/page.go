@@ -104,16 +104,13 @@ func victimCharts(run *scenario.Run) []report.Chart {
 		if t == nil {
 			continue
 		}
-		y, label := t.CPI, "CPI of "+name
 		source := model.SourceCPI
 		for _, inc := range run.Incidents {
 			if inc.VictimPath == figuresOf(run, name).Path {
 				source = inc.Source
 			}
 		}
-		if source == model.SourceSlowdown {
-			y, label = t.Slow, "slowdown of "+name
-		}
+		y, label := t.Of(source), source.Row().Title+" of "+name
 		chart := report.Chart{
 			Title: name, Subtitle: "after CPI2 figures 8(b) and 9", YLabel: label, Lower: suspects, Shades: shades,
 			Series: []report.Series{{Name: name, Role: report.Victim, X: floats(run.Series.AtSec), Y: floats(y)}},

@@ -122,7 +122,7 @@ func (r *reader) window(s *model.Snapshot) {
 		}
 		for i := range r.obs.Tasks {
 			o := r.obs.Tasks[i]
-			model.DiscountOwnQueueing(&o, &r.obs, r.t.Tasks[o.Num].CPUs)
+			o.Discount(&r.obs, r.t.Tasks[o.Num].CPUs)
 			w.Tasks = append(w.Tasks, o)
 		}
 		r.t.Windows = append(r.t.Windows, w)

@@ -104,7 +104,7 @@ func TestCountersInTurns(t *testing.T) {
 	holder := testchild.Start(t, "hold")
 	t.Log(holder.Line())
 	held := window()
-	if held.Signals[model.SourceCPI].Outcome != model.Unavailable || held.MPKI.Outcome != model.Unavailable || held.SlowdownRaw.Outcome != model.OK {
+	if held.Signals[model.SourceCPI].Outcome != model.Unavailable || held.MPKI.Outcome != model.Unavailable || held.Raw[model.SourceSlowdown].Outcome != model.OK {
 		t.Errorf("all counters are held: %+v; want no CPI, and the other signals", held)
 	}
 	holder.End()

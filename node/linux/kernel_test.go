@@ -25,14 +25,14 @@ func TestTaskComesAndGoes(t *testing.T) {
 	b.open(false)
 	child := b.spin(inner)
 	got := b.window(b.used(200*time.Millisecond, inner))
-	if o := got[path]; o.CPU.Outcome != model.OK || o.CPU.V <= 0 || o.SlowdownRaw.Outcome == model.GoneBackwards {
+	if o := got[path]; o.CPU.Outcome != model.OK || o.CPU.V <= 0 || o.Raw[model.SourceSlowdown].Outcome == model.GoneBackwards {
 		t.Errorf("a spinner in a group below: %+v", o)
 	}
-	if o := got[idle]; o.CPU.Outcome != model.OK || o.CPU.V != 0 || o.SlowdownRaw.Outcome != model.Absent {
+	if o := got[idle]; o.CPU.Outcome != model.OK || o.CPU.V != 0 || o.Raw[model.SourceSlowdown].Outcome != model.Absent {
 		t.Errorf("an idle task: %+v", o)
 	}
 	got = b.window(b.used(200*time.Millisecond, inner))
-	if o := got[path]; o.SlowdownRaw.Outcome != model.OK || o.SlowdownRaw.V < 1 || !o.ThrottledKnown || o.Throttled {
+	if o := got[path]; o.Raw[model.SourceSlowdown].Outcome != model.OK || o.Raw[model.SourceSlowdown].V < 1 || !o.ThrottledKnown || o.Throttled {
 		t.Errorf("followed since the last reading: %+v", o)
 	}
 	first := b.tasks[path]
@@ -207,7 +207,7 @@ func TestNoController(t *testing.T) {
 	b.spin(path)
 	b.window(b.used(100*time.Millisecond, path))
 	o := b.window(b.used(100*time.Millisecond, path))[path]
-	if o.CPU.Outcome != model.OK || o.CPU.V <= 0 || o.SlowdownRaw.Outcome != model.OK || !o.ThrottledKnown {
+	if o.CPU.Outcome != model.OK || o.CPU.V <= 0 || o.Raw[model.SourceSlowdown].Outcome != model.OK || !o.ThrottledKnown {
 		t.Errorf("watched: %+v", o)
 	}
 	why := b.lacks(path, LackLimit)

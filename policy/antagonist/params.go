@@ -6,13 +6,12 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Defaults are the paper's values for a signal, and for run-delay slowdown those that were
-// calibrated (see the package comment).
+// Defaults are the paper's values for CPI, and for other signals those that were calibrated.
 func Defaults(src model.Source) Params {
-	if src == model.SourceSlowdown {
-		return Params{Threshold: 0.25, Offset: 1, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15}
+	row := src.Row()
+	return Params{
+		Threshold: row.Correlation, Offset: row.Rest, Bound: row.Bound, MinSuspectCPU: row.MinSuspectCPU, Margin: row.Margin,
 	}
-	return Params{Threshold: 0.35}
 }
 
 // Rows describes the parameters that every signal has in the configuration. threshold says

@@ -136,7 +136,7 @@ func allowed(p *Params, v *Victim) float64 {
 		return v.Threshold
 	}
 	limit := v.Spec.Mean + k*v.Spec.StdDev
-	if v.Source == model.SourceSlowdown {
+	if v.Source.Row().MinRise > 0 {
 		return max(limit, v.Threshold) // whose sigmas mean nothing below its least rise
 	}
 	return limit

@@ -6,7 +6,8 @@
 // minutes. A window in which the task hardly ran says nothing: near zero usage the
 // signal rises by itself (case 3), hence the floor of 0.25 CPU-sec/sec.
 //
-// Run-delay slowdown needs three more rules, each from a measurement:
+// Signals that are time spent waiting for a CPU need three more rules (model.SignalRow says
+// which these are), each from a measurement of run-delay slowdown:
 //
 //   - A quiet node gives a slowdown of 1.01 with a sigma of 0.005: two sigma above that
 //     is still nothing a service would notice. The threshold is therefore at least
@@ -16,7 +17,7 @@
 //     queue, so that it cannot be subtracted. A window in which a quota on the task's
 //     own path throttled it is no evidence. CPI is not affected and keeps such windows.
 //   - Delay counts a task's own queueing. The signal comes with that discounted
-//     (model.DiscountOwnQueueing); where only the raw value is above the threshold, the
+//     (model.TaskObservation.Discount); where only the raw value is above the threshold, the
 //     window is reported as self-queueing and accuses nobody.
 package outlier
 
@@ -102,7 +103,7 @@ func Usable(p *Params, src model.Source, o *model.TaskObservation) bool {
 	if o.CPU.V < p.RequiredCPUUsage {
 		return false
 	}
-	return src != model.SourceSlowdown || (o.ThrottledKnown && !o.Throttled)
+	return !src.Row().Waits || (o.ThrottledKnown && !o.Throttled)
 }
 
 // Judge says what a window means. spec may be nil.
@@ -113,7 +114,8 @@ func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservati
 	if o.Signals[src].Outcome != model.OK || o.CPU.Outcome != model.OK {
 		return NoSignal
 	}
-	if src == model.SourceSlowdown {
+	row := src.Row()
+	if row.Waits {
 		if !o.ThrottledKnown {
 			return NoSignal // whether it throttled itself cannot be told
 		}
@@ -128,7 +130,7 @@ func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservati
 	switch {
 	case o.Signals[src].V > t:
 		return Outlier
-	case src == model.SourceSlowdown && o.SlowdownRaw.Outcome == model.OK && o.SlowdownRaw.V > t && mostlyOwn(o):
+	case row.Waits && o.Raw[src].V > t && mostlyOwn(src, o):
 		return SelfQueueing
 	}
 	return Good
@@ -136,8 +138,9 @@ func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservati
 
 // mostlyOwn reports whether at least half of the delay is the task's own queueing. A raw
 // value just above the threshold with a small own share is merely a normal window.
-func mostlyOwn(o *model.TaskObservation) bool {
-	return o.Signals[model.SourceSlowdown].V-1 <= (o.SlowdownRaw.V-1)/2
+func mostlyOwn(src model.Source, o *model.TaskObservation) bool {
+	rest := src.Row().Rest
+	return o.Signals[src].V-rest <= (o.Raw[src].V-rest)/2
 }
 
 // Flags remembers when a task was last flagged: as many times as it takes to declare

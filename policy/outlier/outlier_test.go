@@ -69,7 +69,8 @@ func observation(cpu, cpi float64) *model.TaskObservation {
 }
 
 func slow(cpu, raw, net float64) *model.TaskObservation {
-	o := &model.TaskObservation{CPU: model.Known(cpu), ThrottledKnown: true, SlowdownRaw: model.Known(raw)}
+	o := &model.TaskObservation{CPU: model.Known(cpu), ThrottledKnown: true}
+	o.Raw[model.SourceSlowdown] = model.Known(raw)
 	o.Signals[model.SourceSlowdown] = model.Known(net)
 	return o
 }

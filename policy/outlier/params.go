@@ -5,7 +5,9 @@ import "github.com/commensal-io/commensal/model"
 // Defaults are the paper's values, and ours where it gives none.
 func Defaults() Params {
 	p := Params{RequiredCPUUsage: 0.25, Sigmas: 2, Violations: 3, WindowNsec: 300e9}
-	p.MinRise[model.SourceSlowdown] = 0.5
+	for src := range model.NumSources {
+		p.MinRise[src] = src.Row().MinRise
+	}
 	return p
 }
 

@@ -3,6 +3,7 @@ package scenario
 import (
 	"math"
 
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -104,6 +105,11 @@ func (s *series) beat(r *runner, at int64) {
 			g.point.Reset()
 		}
 	}
+}
+
+// Of returns a task's signal over time.
+func (t *TaskSeries) Of(src model.Source) []Number {
+	return [model.NumSources][]Number{model.SourceCPI: t.CPI, model.SourceSlowdown: t.Slow}[src]
 }
 
 func (s *series) task(out *TaskSeries, now, before *meter) {

@@ -1,0 +1,147 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Source says which measurement a signal and its spec come from. Specs of different
+// sources are never compared.
+type Source uint8
+
+// The sources, in order of preference.
+const (
+	SourceCPI Source = iota
+	SourceSlowdown
+	NumSources
+)
+
+// SignalRow describes one measure of how much a task suffers. Whoever handles signals goes by
+// these rows, and by no signal's name.
+type SignalRow struct {
+	Name  string // in the configuration, specs and records
+	Short string // on a screen, before the value
+	Title string // what it is, on charts and for people
+	// Definition says how it is calculated. A spec that was learned under another definition
+	// says nothing about this one: who changes a calculation changes its text.
+	Definition string
+	// Column is the heading of the column in which every task has it, whatever its signal is;
+	// "": there is none. Suffix follows a value there, which is shown Times as large.
+	Column, Suffix string
+	Times          float64
+	// Derive works the value out of what counters grew by in a window.
+	Derive func(before, now *TaskSample, elapsedNsec int64) Value
+	// Waits: it is time that the task's threads waited for a CPU, whoever they waited for. So a
+	// window in which its own quota throttled the task is no evidence against anybody, and of
+	// the rest the part that it queued behind itself is discounted (Discount).
+	Waits bool
+	// Rest is its value when nothing disturbs the task.
+	Rest float64
+	// Section is where its parameters stand in the configuration, and Calibrated where the
+	// default of its threshold is from. Explained says in a line what it is and needs.
+	Section, Calibrated, Explained string
+	// Optional: the configuration must ask for it.
+	Optional bool
+	// MinRise is the least distance of the outlier threshold from the mean, in the signal's
+	// unit: where a quiet task hardly varies, two sigmas are nothing that anybody would notice.
+	MinRise float64
+	// What is asked of a suspect's correlation with it: package antagonist says what each is.
+	Correlation, Bound, MinSuspectCPU, Margin float64
+}
+
+// CPI2 table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
+var signals = [NumSources]SignalRow{
+	SourceCPI: {
+		Name: "cpi", Short: "cpi", Title: "CPI", Definition: "cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
+		Section: "cpi2", Calibrated: "CPI² table 2: 0.35; for the cpi signal", Explained: "cpi needs hardware counters",
+	},
+	SourceSlowdown: {
+		Name: "slowdown", Short: "slow", Title: "slowdown", Definition: "(cpu + delay) / cpu, delay without the task's own queueing",
+		Column: "DELAY", Suffix: "x", Times: 1, Derive: slowdown,
+		Waits: true, Rest: 1, MinRise: 0.5, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15,
+		Section: "slowdown", Calibrated: "calibrated for slowdown, see docs/FIRST-LIGHT.md", Explained: "slowdown is (cpu + run-queue delay) / cpu",
+	},
+}
+
+// Row describes the signal.
+func (s Source) Row() *SignalRow { return &signals[s] }
+
+// SourceNames returns the names of all signals, in order of preference.
+func SourceNames() []string {
+	names := make([]string, NumSources)
+	for i := range signals {
+		names[i] = signals[i].Name
+	}
+	return names
+}
+
+func (s Source) String() string {
+	if s < NumSources {
+		return signals[s].Name
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(s))
+}
+
+// Definition says how the source is calculated.
+func (s Source) Definition() string { return signals[s].Definition }
+
+// MarshalText writes the source's name.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a source's name.
+func (s *Source) UnmarshalText(b []byte) error {
+	return parseName(SourceNames(), string(b), "signal source", (*uint8)(s))
+}
+
+// Measures are a value of each signal, by Source.
+type Measures [NumSources]Value
+
+// MarshalJSON writes the values by name.
+func (m Measures) MarshalJSON() ([]byte, error) {
+	byName := make(map[string]Value, len(m))
+	for i, v := range m {
+		byName[signals[i].Name] = v
+	}
+	return json.Marshal(byName)
+}
+
+// UnmarshalJSON reads the values by name, and passes over names that it does not know.
+func (m *Measures) UnmarshalJSON(b []byte) error {
+	var byName map[string]Value
+	if err := json.Unmarshal(b, &byName); err != nil {
+		return err
+	}
+	for i := range m {
+		m[i] = byName[signals[i].Name]
+	}
+	return nil
+}
+
+// minCoverage is the share of a task's CPU time that the followed thread groups must
+// account for before their delay speaks for the task. Below it most of the work was
+// done by processes too short-lived to be seen twice, and the ratio would be that of
+// a supervisor that does nothing.
+const minCoverage = 0.5
+
+// cpi is cycles per instruction (CPI2 section 3.1).
+func cpi(p, c *TaskSample, _ int64) Value { return c.ratio(p, CountCycles, CountInstructions) }
+
+// slowdown is (run + delay) / run over the window: 1 means that the task's threads
+// never waited for a CPU.
+func slowdown(p, c *TaskSample, _ int64) Value {
+	run, oc := c.grown(p, CountRun)
+	if oc != OK {
+		return Missing(oc)
+	}
+	delay, oc := c.grown(p, CountDelay)
+	if oc != OK {
+		return Missing(oc)
+	}
+	if run == 0 {
+		return Missing(Absent) // it did not run: there is nothing to slow down
+	}
+	if used, oc := c.grown(p, CountUsage); oc == OK && float64(run) < minCoverage*float64(used) {
+		return Missing(Unavailable)
+	}
+	return Known(1 + float64(delay)/float64(run)) // their sum could overflow
+}
