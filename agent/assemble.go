@@ -92,7 +92,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 		c.Host = d.Wrap(c.Host)
 	}
 	if d.Record != nil {
-		if c.record, err = d.Record(record.Header{Boot: d.Boot, Profile: cfg.Profile, Params: params}); err != nil {
+		if c.record, err = d.Record(record.Header{Boot: d.Boot, Profile: cfg.Profile, Params: c.Engine.Params}); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
@@ -137,6 +137,9 @@ func (c *Core) open(d *Deps) error {
 	})
 	if err != nil {
 		return errors.Join(err, j.Close())
+	}
+	if p.Spec.CoreCycles = host.CoreCycles(); p.Spec.CoreCycles {
+		c.Warnings = append(c.Warnings, "this machine counts no reference cycles: CPI is of core cycles, in which a neighbour that takes turbo away is not seen")
 	}
 	for _, m := range host.Missing() {
 		c.log.Info("this machine does not give everything", "missing", m)

@@ -26,7 +26,7 @@ func (a *Agent) goOn(dir string) *keeper {
 		kernel = "unknown"
 	}
 	under := learned.Under{
-		Platform: a.core.Engine.Params.Platform, Kernel: kernel, Profile: a.cfg.Profile, Signals: learned.Signals(),
+		Platform: a.core.Engine.Params.Platform, Kernel: kernel, Profile: a.cfg.Profile, Signals: learned.Signals(a.core.Engine.Params.Spec.CoreCycles),
 		Window: learned.WindowOf(a.cfg.Sampling.Duration, a.cfg.Sampling.Frequency),
 	}
 	path := learned.Path(dir)

@@ -266,6 +266,9 @@ func (e *Engine) window(in *Input, pin *hardcap.Input) bool {
 	closed := false
 	if snap.Mark&model.WindowEnd != 0 && s.Prev != nil {
 		model.Observe(s.Prev, snap, &e.obs)
+		if e.Params.Spec.CoreCycles {
+			e.obs.ByCore()
+		}
 		if e.obs.ElapsedNsec > 0 {
 			e.judge(in)
 			pin.NewWindow, pin.WindowNsec, pin.WindowStartNsec = true, e.obs.ElapsedNsec, s.Prev.MonoNsec

@@ -8,12 +8,13 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Take takes new parameters over. The platform is the machine's, and how long the history
-// is was settled when it began: neither changes while an engine lives.
+// Take takes new parameters over. The platform and which cycles are counted are the
+// machine's, and how long the history is was settled when it began: these do not change while
+// an engine lives.
 func (p *Params) Take(n *Params) {
-	platform, windows := p.Platform, p.HistoryWindows
+	platform, windows, core := p.Platform, p.HistoryWindows, p.Spec.CoreCycles
 	*p = *n
-	p.Platform, p.HistoryWindows = platform, windows
+	p.Platform, p.HistoryWindows, p.Spec.CoreCycles = platform, windows, core
 }
 
 // told takes in what others say: parameters, specs, and what the services themselves see of
@@ -25,7 +26,7 @@ func (e *Engine) told(in *Input) {
 	s := e.State
 	for i := range in.Specs {
 		sp := &in.Specs[i]
-		if err := s.Specs.Teach(sp, in.MonoNsec); err != nil {
+		if err := s.Specs.Teach(e.Params.Spec, sp, in.MonoNsec); err != nil {
 			e.decide(in, model.Decision{Kind: model.DecideSpec, Path: sp.Job, Reason: fmt.Sprintf("a spec of %s for %s is left aside: %v", sp.Source, sp.Job, err)})
 		}
 	}

@@ -16,15 +16,17 @@ func TestToldSpecs(t *testing.T) {
 	other.Job, other.Platform = "mail", "another CPU"
 	none := web
 	none.Job, none.NumSamples = "dns", 0
-	out := e.Step(&engine.Input{Seq: 1, MonoNsec: 5e9, Specs: []model.Spec{web, other, none}})
-	web.MonoNsec = 5e9
+	core := web
+	core.Job, core.Definition = "old", "core cycles / instructions"
+	out := e.Step(&engine.Input{Seq: 1, MonoNsec: 5e9, Specs: []model.Spec{web, other, none, core}})
+	web.MonoNsec, web.Definition = 5e9, "reference cycles / instructions"
 	if got := e.State.Specs.Lookup("web", model.SourceCPI); got == nil || *got != web {
 		t.Errorf("%+v", got)
 	}
 	if e.State.Specs.Lookup("mail", model.SourceCPI) != nil || e.State.Specs.Lookup("dns", model.SourceCPI) != nil {
 		t.Error("specs were taken that say nothing here")
 	}
-	if len(out.Decisions) != 2 || !strings.Contains(out.Decisions[0].Reason, "another CPU") || !strings.Contains(out.Decisions[1].Reason, "no distribution") {
+	if e.State.Specs.Lookup("old", model.SourceCPI) != nil || len(out.Decisions) != 3 || !strings.Contains(out.Decisions[0].Reason, "another CPU") || !strings.Contains(out.Decisions[1].Reason, "no distribution") || !strings.Contains(out.Decisions[2].Reason, "core cycles") {
 		t.Errorf("%+v", out.Decisions)
 	}
 	// What is learned here is weighed against all samples of the fleet.

@@ -52,6 +52,7 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 		o.ThrottledKnown, o.Throttled = true, o.ThrottledRate.V > 0
 		o.ThrottledRate.V *= 1e9
 	}
+	o.CoreCPI = c.ratio(p, CountCycles, CountInstructions)
 	o.MPKI = c.ratio(p, CountLLCMisses, CountInstructions)
 	if o.MPKI.Outcome == OK {
 		o.MPKI.V *= 1000

@@ -55,6 +55,9 @@ type TaskObservation struct {
 	// Raw are the signals as they were measured; in Signals the task's own queueing is
 	// discounted (Discount).
 	Raw, Signals Measures
+	// CoreCPI is core cycles per instruction. Where CPI rises and this does not, the core's clock
+	// fell.
+	CoreCPI Value
 	// MPKI is LLC misses per thousand instructions: evidence, not a detector.
 	MPKI Value
 }

@@ -25,6 +25,9 @@ type SignalRow struct {
 	// Definition says how it is calculated. A spec that was learned under another definition
 	// says nothing about this one: who changes a calculation changes its text.
 	Definition string
+	// ByCore is the definition where reference cycles cannot be had and core cycles take their
+	// place; "": there are none in it.
+	ByCore string
 	// Column is the heading of the column in which every task has it, whatever its signal is;
 	// "": there is none. Suffix follows a value there, which is shown Times as large.
 	Column, Suffix string
@@ -52,7 +55,7 @@ type SignalRow struct {
 // CPI2 table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
 var signals = [NumSources]SignalRow{
 	SourceCPI: {
-		Name: "cpi", Short: "cpi", Title: "CPI", Definition: "cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
+		Name: "cpi", Short: "cpi", Title: "CPI", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
 		Section: "cpi2", Calibrated: "CPI² table 2: 0.35; for the cpi signal", Explained: "cpi needs hardware counters",
 	},
 	SourceSlowdown: {
@@ -82,8 +85,24 @@ func (s Source) String() string {
 	return fmt.Sprintf("unknown(%d)", uint8(s))
 }
 
-// Definition says how the source is calculated.
-func (s Source) Definition() string { return signals[s].Definition }
+// Definition says how the source is calculated; coreCycles: of core cycles, as before
+// reference cycles were, and on machines that have none.
+func (s Source) Definition(coreCycles bool) string {
+	if row := &signals[s]; coreCycles && row.ByCore != "" {
+		return row.ByCore
+	}
+	return signals[s].Definition
+}
+
+// ByCore puts core cycles in the place of reference cycles: a neighbour that takes turbo away
+// is not seen then.
+func (o *Observation) ByCore() {
+	for i := range o.Tasks {
+		t := &o.Tasks[i]
+		t.Raw[SourceCPI] = t.CoreCPI
+		t.Signals[SourceCPI] = t.CoreCPI
+	}
+}
 
 // MarshalText writes the source's name.
 func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -123,8 +142,10 @@ func (m *Measures) UnmarshalJSON(b []byte) error {
 // a supervisor that does nothing.
 const minCoverage = 0.5
 
-// cpi is cycles per instruction (CPI2 section 3.1).
-func cpi(p, c *TaskSample, _ int64) Value { return c.ratio(p, CountCycles, CountInstructions) }
+// cpi is reference cycles per instruction (CPI2 section 3.1: "CPU_CLK_UNHALTED.REF divided by
+// INSTRUCTIONS_RETIRED"). The reference clock does not slow down with the core's, so that a
+// neighbour that takes turbo away is seen.
+func cpi(p, c *TaskSample, _ int64) Value { return c.ratio(p, CountRefCycles, CountInstructions) }
 
 // slowdown is (run + delay) / run over the window: 1 means that the task's threads
 // never waited for a CPU.

@@ -6,6 +6,7 @@ type Spec struct {
 	Job        string  `json:"job"`
 	Platform   string  `json:"platform"` // CPU type
 	Source     Source  `json:"source"`
+	Definition string  `json:"definition,omitempty"` // of the source, when it was calculated; "": not known
 	NumSamples int64   `json:"num_samples"`
 	Tasks      int     `json:"tasks"`          // distinct tasks that contributed
 	UsageMean  float64 `json:"cpu_usage_mean"` // CPU-sec/sec

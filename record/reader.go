@@ -54,6 +54,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if d.coder, err = newDecoder(&d.Header); err != nil {
 		return nil, d.at(err)
 	}
+	if d.Header.Version < 3 {
+		d.Header.Params.Spec.CoreCycles = true // CPI was of core cycles
+	}
 	d.Checkpoint = &engine.State{}
 	return d, d.expect(frameCheckpoint, d.Checkpoint)
 }

@@ -41,11 +41,11 @@ type Under struct {
 	Signals  []string `json:"signals"` // each with its definition
 }
 
-// Signals lists all signals with their definitions.
-func Signals() []string {
+// Signals lists all signals with their definitions (model.Source.Definition).
+func Signals(coreCycles bool) []string {
 	var list []string
 	for src := range model.NumSources {
-		list = append(list, src.String()+" = "+src.Definition())
+		list = append(list, src.String()+" = "+src.Definition(coreCycles))
 	}
 	return list
 }

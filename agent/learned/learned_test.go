@@ -17,7 +17,7 @@ import (
 )
 
 func here() Under {
-	return Under{Platform: "cpu", Kernel: "6.1", Profile: "single-node", Window: "1s in each 1s", Signals: Signals()}
+	return Under{Platform: "cpu", Kernel: "6.1", Profile: "single-node", Window: "1s in each 1s", Signals: Signals(false)}
 }
 
 func state() engine.Restored {
@@ -68,7 +68,7 @@ func TestOtherCircumstances(t *testing.T) {
 		"kernel":   func(u *Under) { u.Kernel = "6.12" },
 	} {
 		now := here()
-		now.Signals = Signals()
+		now.Signals = Signals(false)
 		change(&now)
 		r, problem, notes := Read(write(t, state()), now)
 		if r == nil || problem != "" || len(notes) != 1 || !strings.Contains(notes[0], name) {

@@ -62,7 +62,7 @@ func throughput(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 			if k > 0 {
 				seconds := float64(step) * 60
 				hz := m.config.Hz
-				cpi := float64(now.Cycles-was.Cycles) / float64(now.Instructions-was.Instructions)
+				cpi := float64(now.RefCycles-was.RefCycles) / float64(now.Instructions-was.Instructions)
 				busy := float64(now.UsageNsec-was.UsageNsec) / 1e9 / seconds
 				out.tps = append(out.tps, float64(now.Requests-was.Requests)/seconds)
 				out.ips = append(out.ips, hz/cpi*busy) // "the cycle speed divided by the CPI"
@@ -216,7 +216,7 @@ func (c *catalogue) playDays(rng *rand.Rand, points int) (out struct{ cpi, laten
 		if err != nil {
 			return out, err
 		}
-		out.cpi = append(out.cpi, float64(now.Cycles-was.Cycles)/float64(now.Instructions-was.Instructions))
+		out.cpi = append(out.cpi, float64(now.RefCycles-was.RefCycles)/float64(now.Instructions-was.Instructions))
 		out.latency = append(out.latency, lat)
 		was = now
 	}
@@ -303,7 +303,7 @@ func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines
 				if err != nil {
 					return nil, err
 				}
-				one.cpi[k] = float64(now.Cycles-was[k].Cycles) / float64(now.Instructions-was[k].Instructions)
+				one.cpi[k] = float64(now.RefCycles-was[k].RefCycles) / float64(now.Instructions-was[k].Instructions)
 				was[k] = now
 				if one.latency[k], err = s.latency(num); err != nil {
 					return nil, err

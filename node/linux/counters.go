@@ -19,7 +19,7 @@ import (
 // last are left out where the machine refuses them, or has no room for all at once.
 var events = [...]event{
 	{perf.Cycles, model.CountCycles}, {perf.Instructions, model.CountInstructions},
-	{perf.LLCMisses, model.CountLLCMisses}, {perf.RefCycles, model.CountRefCycles},
+	{perf.RefCycles, model.CountRefCycles}, {perf.LLCMisses, model.CountLLCMisses},
 }
 
 // event is what the kernel counts, and which counter that is.
@@ -28,7 +28,8 @@ type event struct {
 	counter model.TaskCounter
 }
 
-// needed is how many of them CPI cannot do without.
+// needed is how many of them CPI cannot do without. Where there are no reference cycles, it
+// is of core cycles.
 const needed = 2
 
 // counters opens hardware counters on the cgroups of tasks. They count inside the

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
@@ -122,6 +124,11 @@ func (h *Host) lacks(what string, err error) {
 
 // Missing says which measurements this machine does not give, and why.
 func (h *Host) Missing() []string { return h.missing }
+
+// CoreCycles reports whether the machine counts hardware events but no reference cycles.
+func (h *Host) CoreCycles() bool {
+	return h.perf != nil && !slices.Contains(h.perf.events, perf.RefCycles)
+}
 
 // Close lets go of all descriptors and leaves what is held as it is.
 func (h *Host) Close() error {

@@ -38,6 +38,8 @@ type Params struct {
 	// samples may have caught a busy moment; without this it stands until the next
 	// regular calculation.
 	OnDoubling bool `json:"on_doubling"`
+	// CoreCycles: CPI is of core cycles here (model.Source.Definition).
+	CoreCycles bool `json:"core_cycles,omitempty"`
 }
 
 // Moments are a weighted count, means and the sum of squared deviations.
@@ -147,9 +149,12 @@ func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold floa
 
 // Teach takes a spec in that was learned elsewhere: by a fleet, or before a restart. It holds
 // until the next calculation, which weighs local samples against all of its own. One of
-// another platform says nothing here.
-func (s *State) Teach(spec *model.Spec, monoNsec int64) error {
+// another platform, or of a signal that is calculated otherwise, says nothing here.
+func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
+	definition := spec.Source.Definition(p.CoreCycles)
 	switch {
+	case spec.Definition != "" && spec.Definition != definition:
+		return fmt.Errorf("it is of %s, and here it is %s", spec.Definition, definition)
 	case spec.Platform != "" && spec.Platform != s.Platform:
 		return fmt.Errorf("it is of platform %s, and this is %s", spec.Platform, s.Platform)
 	case !(spec.NumSamples > 0 && spec.StdDev >= 0 && !math.IsInf(spec.Mean, 0) && !math.IsNaN(spec.Mean) && !math.IsInf(spec.StdDev, 0)):
@@ -161,7 +166,7 @@ func (s *State) Teach(spec *model.Spec, monoNsec int64) error {
 		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
 	}
 	taught, n := *spec, float64(spec.NumSamples)
-	taught.Platform, taught.MonoNsec = s.Platform, monoNsec
+	taught.Platform, taught.Definition, taught.MonoNsec = s.Platform, definition, monoNsec
 	e := &s.Entries[i]
 	e.Spec, e.History = &taught, Moments{N: n, Mean: spec.Mean, M2: spec.StdDev * spec.StdDev * n, UsageMean: spec.UsageMean}
 	return nil
@@ -179,7 +184,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		all := e.Recent
 		all.merge(e.History, p.AgeWeight)
 		e.Spec = &model.Spec{
-			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source,
+			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks), UsageMean: all.UsageMean,
 			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec,
 		}

@@ -24,7 +24,10 @@ type Config struct {
 	CoresPerSocket int
 	ThreadsPerCore int // 1, or 2 with SMT
 
-	Hz float64 // of every core, while it is not halted
+	// Hz is the reference clock, and that of every core that is not halted where there is no
+	// Turbo: the clock with one, two, three ... cores of a socket at work.
+	Hz    float64
+	Turbo []float64
 
 	LLCBytes float64 // of one socket
 	LLCWays  int
@@ -114,6 +117,13 @@ func (c *Config) Check() error {
 			return fmt.Errorf("machine: %s %v is not in [%g, %g]", b.name, b.value, b.min, b.to)
 		}
 	}
+	last := 1e10
+	for i, hz := range c.Turbo {
+		if !(hz >= c.Hz && hz <= last) {
+			return fmt.Errorf("machine: turbo falls from at most 10 GHz to not below %v; with %d cores it is %v after %v", c.Hz, i+1, hz, last)
+		}
+		last = hz
+	}
 	return nil
 }
 
@@ -143,9 +153,10 @@ type Machine struct {
 
 	monitor   monitor
 	placement placement
-	flows     []flow   // scratch
-	fillers   []filler // scratch
-	throttled []*Task  // scratch: those with an MBA level, on the socket at hand
+	flows     []flow              // scratch
+	fillers   []filler            // scratch
+	throttled []*Task             // scratch: those with an MBA level, on the socket at hand
+	hz        [maxSockets]float64 // clock of each socket's cores
 	online    model.CPUSet
 	busyNsec  float64
 	stall     pressure
@@ -200,6 +211,7 @@ func (m *Machine) step() {
 		t.beginStep(m.now, dt)
 	}
 	m.schedule(dt)
+	m.clocks()
 	m.press(dt)
 	m.settle(dt)
 	for _, t := range m.live {

@@ -36,12 +36,12 @@ func (m *Machine) gap(i, s int) float64 {
 	t := m.live[i]
 	own := mbaGapNsec(m.clos[t.clos].mba[s])
 	if m.cfg.MBAPerThread {
-		return own * m.cfg.Hz / 1e9
+		return own * m.hz[s] / 1e9
 	}
 	if m.cfg.ThreadsPerCore > 1 && t.on[s] > 0 {
 		own += m.stricterSibling(i, s, own)
 	}
-	return own * (1 + t.sib) * m.cfg.Hz / 1e9
+	return own * (1 + t.sib) * m.hz[s] / 1e9
 }
 
 // stricterSibling returns what the classes of those that run on sibling threads add to a

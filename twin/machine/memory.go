@@ -97,10 +97,10 @@ func (m *Machine) flowOf(t *Task, s, n int, on float64) (flow, bool) {
 		return flow{}, false
 	}
 	c := &t.perf[s].cost
-	node := t.pages[n] * m.cfg.MemLatencyNsec * m.cfg.Hz / 1e9 // cycles at idle latency
+	node := t.pages[n] * m.cfg.MemLatencyNsec * m.hz[s] / 1e9 // cycles at idle latency
 	rest := m.waits(t, s) - node*m.mem[n].latency
 	return flow{
-		rate:  on * m.cfg.Hz * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
+		rate:  on * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
 		fixed: c.own + c.felt*rest, slope: c.felt * node,
 		floor: c.least * rest, floorSlope: c.least * node,
 		gate: c.gate,
@@ -136,7 +136,7 @@ func (m *Machine) waits(t *Task, s int) float64 {
 			nsec += share * m.cfg.LinkLatencyNsec * m.mem[n].link
 		}
 	}
-	return nsec * m.cfg.Hz / 1e9
+	return nsec * m.hz[s] / 1e9
 }
 
 func (m *Machine) cpi(t *Task, s int) float64 {
@@ -148,7 +148,7 @@ func (m *Machine) cpi(t *Task, s int) float64 {
 func (m *Machine) speed(t *Task) float64 {
 	sum := 0.0
 	for s, on := range t.on {
-		sum += on * m.cfg.Hz / t.perf[s].cpi
+		sum += on * m.hz[s] / t.perf[s].cpi
 	}
 	if t.given <= 0 {
 		return t.ips // as it last was

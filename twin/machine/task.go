@@ -107,8 +107,8 @@ func (c *TaskConfig) Check(m *Config) error {
 type Counters struct {
 	UsageNsec     uint64 // on CPUs
 	DelayNsec     uint64 // ready, and waiting for a CPU or for its quota
-	Cycles        uint64
-	RefCycles     uint64
+	Cycles        uint64 // of the core's clock
+	RefCycles     uint64 // of the reference clock
 	Instructions  uint64
 	LLCReferences uint64
 	LLCMisses     uint64
@@ -164,9 +164,9 @@ type Task struct {
 
 // counters are Counters before rounding.
 type counters struct {
-	usage, delay, cycles, instructions, references, misses, bytes float64
-	periods, throttled, bursts, requests                          uint64
-	throttledNsec, burstNsec, work                                float64
+	usage, delay, cycles, refCycles, instructions, references, misses, bytes float64
+	periods, throttled, bursts, requests                                     uint64
+	throttledNsec, burstNsec, work                                           float64
 }
 
 // socketPerf is how a task's instructions go on one socket.
@@ -275,7 +275,7 @@ func (m *Machine) Counters(num int) (Counters, error) {
 	c := &t.count
 	return Counters{
 		UsageNsec: uint64(c.usage), DelayNsec: uint64(c.delay),
-		Cycles: uint64(c.cycles), RefCycles: uint64(c.cycles), Instructions: uint64(c.instructions),
+		Cycles: uint64(c.cycles), RefCycles: uint64(c.refCycles), Instructions: uint64(c.instructions),
 		LLCReferences: uint64(c.references), LLCMisses: uint64(c.misses), MemBytes: uint64(c.bytes),
 		Periods: c.periods, Throttled: c.throttled, ThrottledNsec: uint64(c.throttledNsec),
 		Bursts: c.bursts, BurstNsec: uint64(c.burstNsec),

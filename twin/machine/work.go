@@ -83,14 +83,15 @@ func (m *Machine) spend(t *Task, dt int64) {
 	m.busyNsec += used
 	c := &t.count
 	c.usage += used
-	c.cycles += used * m.cfg.Hz / 1e9
+	c.refCycles += used * m.cfg.Hz / 1e9
+	c.cycles += used * m.clockOf(t) / 1e9
 	part := 0.0 // of the CPU time given that was used
 	if t.given > 0 {
 		part = used / (t.given * float64(dt))
 	}
 	for s := range t.perf {
 		p := &t.perf[s]
-		rate := part * t.on[s] * m.cfg.Hz / p.cpi // instructions per second
+		rate := part * t.on[s] * m.hz[s] / p.cpi // instructions per second
 		n := rate * float64(dt) / 1e9
 		c.instructions += n
 		c.references += n * (t.cfg.APKI + p.again) / 1000

@@ -41,6 +41,7 @@ func (m *Machine) config() machine.Config {
 	c.LLCBytes, c.LLCWays, c.LLCHitCycles = float64(m.LLC), m.LLCWays, m.LLCHitCycles
 	c.MemLatencyNsec, c.MemPeakBytes = float64(m.MemLatency), float64(m.MemBandwidth)
 	c.LinkLatencyNsec, c.LinkPeakBytes, c.MemBytes = float64(m.LinkLatency), float64(m.LinkBandwidth), float64(m.Memory)
+	c.Turbo = m.Turbo
 	c.SwapBytes, c.FaultNsec = float64(m.Swap), float64(m.FaultTime)
 	c.SMTSlowdown, c.StepNsec = m.SMTSlowdown, int64(m.Step)
 	return c
@@ -49,7 +50,7 @@ func (m *Machine) config() machine.Config {
 // machineKeys are the keys that the physics' names stand for in its errors.
 var machineKeys = []struct{ name, key string }{
 	{"sockets", "sockets"}, {"cores per socket", "cores_per_socket"}, {"threads per core", "threads_per_core"},
-	{"frequency", "hz"}, {"LLC size", "llc"}, {"LLC ways", "llc_ways"}, {"cycles of an LLC hit", "llc_hit_cycles"},
+	{"frequency", "hz"}, {"turbo", "turbo"}, {"LLC size", "llc"}, {"LLC ways", "llc_ways"}, {"cycles of an LLC hit", "llc_hit_cycles"},
 	{"memory latency", "memory_latency"}, {"memory bandwidth", "memory_bandwidth"}, {"link latency", "link_latency"},
 	{"link bandwidth", "link_bandwidth"}, {"memory size", "memory"},
 	{"swap", "swap"}, {"time of a page fault", "fault_time"}, {"SMT slowdown", "smt_slowdown"}, {"step", "step"},

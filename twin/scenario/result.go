@@ -216,7 +216,7 @@ func (r *runner) figures(k int, before, after *meter) TaskFigures {
 	}
 	t := TaskFigures{
 		Task: pl.name, Entry: r.plan.Scenario.Tasks[pl.entry].Name, Path: pl.task.Path, Job: pl.task.Job, Class: pl.task.Class,
-		AliveSec: Number(alive / 1e9), CPI: ratio(float64(d.Cycles), n), MPKI: ratio(1000*float64(d.LLCMisses), n),
+		AliveSec: Number(alive / 1e9), CPI: ratio(float64(d.RefCycles), n), MPKI: ratio(1000*float64(d.LLCMisses), n),
 		LLCBytes: ratio(after.occupancy-before.occupancy, alive), GBPerSec: ratio(float64(d.MemBytes), alive), CPU: ratio(usage, alive),
 		Slowdown: ratio(usage+float64(d.DelayNsec), usage), ThrottledPart: ratio(float64(d.Throttled), float64(d.Periods)),
 		HeldSec: Number(float64(after.held-before.held) / 1e9), Work: ratio(1e9*work, alive),

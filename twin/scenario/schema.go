@@ -36,8 +36,9 @@ type Machine struct {
 	Sockets        int           `yaml:"sockets"`
 	CoresPerSocket int           `yaml:"cores_per_socket"`
 	ThreadsPerCore int           `yaml:"threads_per_core"`
-	Hz             float64       `yaml:"hz"`
-	LLC            Size          `yaml:"llc"` // of one socket
+	Hz             float64       `yaml:"hz"`    // the reference clock
+	Turbo          []float64     `yaml:"turbo"` // clock with one, two ... cores at work; none: hz
+	LLC            Size          `yaml:"llc"`   // of one socket
 	LLCWays        int           `yaml:"llc_ways"`
 	LLCHitCycles   float64       `yaml:"llc_hit_cycles"`
 	MemLatency     time.Duration `yaml:"memory_latency"`

@@ -117,7 +117,7 @@ func (s *series) task(out *TaskSeries, now, before *meter) {
 	alive := float64(now.alive - before.alive)
 	cpi, cpu, slow := math.NaN(), math.NaN(), math.NaN()
 	if d.Instructions > 0 {
-		cpi = float64(d.Cycles) / float64(d.Instructions)
+		cpi = float64(d.RefCycles) / float64(d.Instructions)
 	}
 	if alive > 0 {
 		cpu = float64(d.UsageNsec) / alive
