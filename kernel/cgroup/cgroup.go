@@ -1,7 +1,7 @@
 // Package cgroup reads and writes Linux control groups. Discover finds what is mounted
 // where; Open returns the Driver for that layout: V1 on pure v1 and hybrid hosts, V2 on
 // pure v2 ones. OpenUnified gives V2 wherever there is a cgroup2 mount, and with it what
-// v1 does not know: partitions, memory bounds and events, kill, delegation.
+// v1 does not know: partitions, events, kill, delegation. Memory is package reclaim's.
 //
 // A group is named by its path below the hierarchy's root ("/batch/job-7"), which on v1
 // is the same path in every hierarchy that holds it. The root group is "/"; it is read,

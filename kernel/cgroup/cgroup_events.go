@@ -102,7 +102,7 @@ func (d *V2) WatchEvents(path string) (*EventsWatch, error) {
 // Read reads the file, which also arms Wait for the next change.
 func (w *EventsWatch) Read() (Events, error) {
 	var err error
-	if w.buf, err = hostfs.ReadRecord(w.file, w.buf); err != nil {
+	if w.buf, err = w.file.ReadRecord(w.buf); err != nil {
 		return Events{}, w.d.wrap("read cgroup.events of", w.path, err)
 	}
 	e, err := parseEvents(w.buf)

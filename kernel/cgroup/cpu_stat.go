@@ -192,7 +192,7 @@ func (d *V2) OpenRootUsage() (RootUsage, error) {
 // counts stolen time on some kernels and does not on others.
 func (u *v2RootUsage) UsageNsec() (uint64, error) {
 	var err error
-	if u.buf, err = hostfs.ReadRecord(u.file, u.buf); err != nil {
+	if u.buf, err = u.file.ReadRecord(u.buf); err != nil {
 		return 0, fmt.Errorf("read the root's cpu.stat: %w", err)
 	}
 	t, err := parseCPUTime(u.buf)

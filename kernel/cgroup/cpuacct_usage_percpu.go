@@ -44,7 +44,7 @@ func (d *V1) OpenUsagePerCPU(path string) (*UsagePerCPU, error) {
 // not allocate when dst is large enough. ErrVanished: the group is gone.
 func (u *UsagePerCPU) UsageNsec(dst []uint64) ([]uint64, error) {
 	var err error
-	if u.buf, err = hostfs.ReadRecord(u.file, u.buf); err != nil {
+	if u.buf, err = u.file.ReadRecord(u.buf); err != nil {
 		return dst[:0], u.d.wrap("read cpuacct.usage_percpu of", u.path, err)
 	}
 	if dst, err = parseUsagePerCPU(dst[:0], u.buf); err != nil {

@@ -145,7 +145,7 @@ func (g *group) readStat(m *member) (CPUStat, error) {
 		return CPUStat{}, nil
 	}
 	var err error
-	if g.buf, err = hostfs.ReadRecord(m.stat, g.buf); err != nil {
+	if g.buf, err = m.stat.ReadRecord(g.buf); err != nil {
 		return CPUStat{}, g.wrap("read cpu.stat of", m.path, err)
 	}
 	s, err := g.parse(g.buf)
@@ -193,7 +193,7 @@ func (g *group) appendProcs(dst []int32, file string) ([]int32, error) {
 // alive fails with ErrVanished once the group's directory is gone.
 func (g *group) alive() error {
 	var err error
-	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
+	if g.buf, err = g.anchor.ReadRecord(g.buf); err != nil {
 		return g.wrap("read", g.id.Path, err)
 	}
 	return nil

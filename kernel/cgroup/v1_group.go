@@ -52,7 +52,7 @@ func (g *v1Group) UsageNsec() (uint64, error) {
 		return 0, fmt.Errorf("read cpuacct.usage of cgroup %s: %w: no such group in the cpuacct hierarchy", g.id.Path, ErrUnsupported)
 	}
 	var err error
-	if g.buf, err = hostfs.ReadRecord(g.usage, g.buf); err != nil {
+	if g.buf, err = g.usage.ReadRecord(g.buf); err != nil {
 		return 0, g.wrap("read cpuacct.usage of", g.id.Path, err)
 	}
 	v, err := parseUint(g.buf)
@@ -67,7 +67,7 @@ func (g *v1Group) UsageAndStat() (usageNsec uint64, own CPUStat, err error) {
 	if usageNsec, err = g.UsageNsec(); err != nil || g.own.stat == nil {
 		return usageNsec, CPUStat{}, err
 	}
-	if g.buf, err = hostfs.ReadRecord(g.own.stat, g.buf); err != nil {
+	if g.buf, err = g.own.stat.ReadRecord(g.buf); err != nil {
 		return 0, CPUStat{}, g.wrap("read cpu.stat of", g.id.Path, err)
 	}
 	if own, err = parseCPUStat(g.buf); err != nil {

@@ -21,8 +21,6 @@ type V2 struct {
 	tree
 	layout  Layout
 	partial bool // the mount's root is a group itself
-	// nsDelegate: cgroup namespaces are borders of delegation.
-	nsDelegate bool
 }
 
 // openV2 returns the driver of pure v2 hosts.
@@ -41,17 +39,11 @@ func OpenUnified(fs hostfs.FS, m *Mounts) (*V2, error) {
 	if m.Unified == "" {
 		return nil, fmt.Errorf("open cgroups: %w: no cgroup2 mount (layout %s)", ErrUnsupportedLayout, m.Layout)
 	}
-	d := &V2{tree: newTree(fs, m.Unified), layout: m.Layout, partial: m.UnifiedPartial, nsDelegate: m.NSDelegate}
-	return d, nil
+	return &V2{tree: newTree(fs, m.Unified), layout: m.Layout, partial: m.UnifiedPartial}, nil
 }
 
 // Layout implements Driver.
 func (d *V2) Layout() Layout { return d.layout }
-
-// Partial says that the hierarchy's root, as this process sees it, is an ordinary group:
-// in a cgroup namespace (a container). Groups outside are not seen, and what "/" says is
-// not about the whole machine.
-func (d *V2) Partial() bool { return d.partial }
 
 // Dir returns the directory of a group, for the interfaces that take one: perf events
 // per cgroup, pressure files. It does not look whether the group is there.

@@ -152,38 +152,10 @@ func TestV2FixtureLimits(t *testing.T) {
 	}
 }
 
-func TestV2FixtureMemory(t *testing.T) {
-	for dir, current := range map[string]uint64{fixture61: 7655424, fixture612: 8884224} {
-		d := v2Driver(t, hostfs.NewRoot(dir))
-		if got, err := d.ReadMemoryCurrent("/batch/job-2"); err != nil || got != current {
-			t.Errorf("%s: memory.current = %d, %v", dir, got, err)
-		}
-		for bound, want := range map[MemoryBound]uint64{MemoryMin: 0, MemoryLow: 0, MemoryHigh: 8 * mib, MemoryMax: 64 * mib, SwapMax: NoBound} {
-			if got, err := d.ReadMemoryBound("/batch/job-2", bound); err != nil || got != want {
-				t.Errorf("%s: %s = %d, %v", dir, bound, got, err)
-			}
-		}
-		if got, err := d.ReadSwapCurrent("/batch/job-2"); err != nil || got != 0 {
-			t.Errorf("%s: swap = %d, %v", dir, got, err)
-		}
-		e, err := d.ReadMemoryEvents("/batch")
-		if err != nil || !e.HasOOMGroupKill || (e.High > 0) != (dir == fixture612) {
-			t.Errorf("%s: events = %+v, %v", dir, e, err)
-		}
-		if local, err := d.ReadMemoryEventsLocal("/batch"); err != nil || local.High != 0 {
-			t.Errorf("%s: local events = %+v, %v", dir, local, err)
-		}
-		s, err := d.ReadMemoryStat("/batch/job-2")
-		if err != nil || s.PageFaults == 0 || s.AnonBytes < mib {
-			t.Errorf("%s: memory.stat = %+v, %v", dir, s, err)
-		}
-	}
-}
-
 func TestV2AbsentFilesAreNamed(t *testing.T) {
 	dir, groups := copyV2(t)
 	d := v2Driver(t, hostfs.NewRoot(dir))
-	for _, name := range []string{"batch/cpu.max.burst", "batch/cpu.idle", "batch/memory.events.local", "batch/cgroup.type"} {
+	for _, name := range []string{"batch/cpu.max.burst", "batch/cpu.idle", "batch/cgroup.type"} {
 		must(t, os.Remove(filepath.Join(groups, name)))
 	}
 	if got, err := d.ReadCPUMax("/batch"); err != nil || got != (CPUMax{40000, 100000, 0}) {
@@ -195,7 +167,7 @@ func TestV2AbsentFilesAreNamed(t *testing.T) {
 		t.Errorf("WriteCPUMax with burst on a kernel without: %v", err)
 	}
 	for name, err := range map[string]error{
-		"idle": second(d.ReadIdle("/batch")), "local events": second(d.ReadMemoryEventsLocal("/batch")), "type": second(d.ReadType("/batch")),
+		"idle": second(d.ReadIdle("/batch")), "type": second(d.ReadType("/batch")),
 	} {
 		if !errors.Is(err, ErrUnsupported) || errors.Is(err, ErrVanished) || errors.Is(err, ErrNoController) {
 			t.Errorf("%s: %v", name, err)
@@ -236,7 +208,7 @@ func TestV2MalformedFilesAreNamed(t *testing.T) {
 	dir, groups := copyV2(t)
 	d := v2Driver(t, hostfs.NewRoot(dir))
 	for _, name := range []string{"cpu.stat", "job-1/cgroup.procs", "cpu.max", "cpu.weight", "cpu.idle", "cgroup.events", "cgroup.type",
-		"cpuset.cpus.partition", "memory.high", "memory.current", "memory.events", "memory.stat"} {
+		"cpuset.cpus.partition"} {
 		must(t, os.WriteFile(filepath.Join(groups, "batch", name), []byte("What? Why?\n"), 0o644))
 	}
 	g, err := d.Open("/batch")
@@ -245,8 +217,7 @@ func TestV2MalformedFilesAreNamed(t *testing.T) {
 	for name, err := range map[string]error{
 		"usage": second(g.UsageNsec()), "throttling": second(g.Throttling()), "procs": second(g.Procs(nil)), "limit": second(d.ReadCPUMax("/batch")),
 		"shares": second(d.ReadShares("/batch")), "idle": second(d.ReadIdle("/batch")), "freezer": second(d.ReadFreezer("/batch")),
-		"type": second(d.ReadType("/batch")), "partition": second(d.ReadPartition("/batch")), "bound": second(d.ReadMemoryBound("/batch", MemoryHigh)),
-		"current": second(d.ReadMemoryCurrent("/batch")), "events": second(d.ReadMemoryEvents("/batch")), "stat": second(d.ReadMemoryStat("/batch")),
+		"type": second(d.ReadType("/batch")), "partition": second(d.ReadPartition("/batch")),
 		"time": second(d.ReadCPUTime("/batch")),
 	} {
 		if !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "/batch") {
@@ -343,7 +314,7 @@ func TestOpenUnifiedBesideV1(t *testing.T) {
 	m, err := Discover(fsys)
 	must(t, err)
 	d, err := OpenUnified(fsys, m)
-	if err != nil || d.Layout() != LayoutHybrid || d.Partial() {
+	if err != nil || d.Layout() != LayoutHybrid || d.partial {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	if got, err := d.Dir("/a/b"); err != nil || got != "/sys/fs/cgroup/unified/a/b" {

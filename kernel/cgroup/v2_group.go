@@ -3,8 +3,6 @@ package cgroup
 import (
 	"errors"
 	"fmt"
-
-	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // v2Group is an open group of a v2 host: one descriptor of cpu.stat gives CPU time and
@@ -40,7 +38,7 @@ func (g *v2Group) open(path string) error {
 // UsageNsec implements Group.
 func (g *v2Group) UsageNsec() (uint64, error) {
 	var err error
-	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
+	if g.buf, err = g.anchor.ReadRecord(g.buf); err != nil {
 		return 0, g.wrap("read cpu.stat of", g.id.Path, err)
 	}
 	t, err := parseCPUTime(g.buf)
@@ -52,7 +50,7 @@ func (g *v2Group) UsageNsec() (uint64, error) {
 
 // UsageAndStat implements Group.
 func (g *v2Group) UsageAndStat() (usageNsec uint64, own CPUStat, err error) {
-	if g.buf, err = hostfs.ReadRecord(g.anchor, g.buf); err != nil {
+	if g.buf, err = g.anchor.ReadRecord(g.buf); err != nil {
 		return 0, CPUStat{}, g.wrap("read cpu.stat of", g.id.Path, err)
 	}
 	if own, usageNsec, err = parseUsageAndThrottling(g.buf); err != nil {

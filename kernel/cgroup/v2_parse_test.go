@@ -3,7 +3,6 @@ package cgroup
 import (
 	"errors"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -244,91 +243,6 @@ func FuzzParsePartition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		if p, err := parsePartition(line); err == nil && p.String() != line {
 			t.Errorf("%q: %+v", line, p)
-		}
-	})
-}
-
-func TestParseBound(t *testing.T) {
-	runParser(t, parseBound, []parserCase[uint64]{
-		{"none", "max\n", NoBound, true}, {"some", "1073741824\n", 1 << 30, true}, {"zero", "0\n", 0, true},
-		{"negative", "-1\n", 0, false}, {"words", "1G\n", 0, false}, {"empty", "", 0, false},
-		{"no number of a kernel", "18446744073709551615\n", 0, false},
-	})
-}
-
-func FuzzParseBound(f *testing.F) { fuzzParser(f, parseBound, "max\n", "4096\n") }
-
-func TestParseMemoryEvents(t *testing.T) {
-	full := "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n"
-	want := MemoryEvents{Low: 1, High: 2, Max: 3, OOM: 4, OOMKill: 5}
-	group := want
-	group.OOMGroupKill, group.HasOOMGroupKill = 6, true
-	runParser(t, parseMemoryEvents, []parserCase[MemoryEvents]{
-		{"before 5.17", full, want, true},
-		{"6.12", full + "oom_group_kill 6\n", group, true},
-		{"with a line to come", full + "sock_throttled 9\n", want, true},
-		{"missing", "low 1\nhigh 2\nmax 3\noom 4\n", MemoryEvents{}, false},
-		{"twice for one missing", "low 1\nlow 1\nhigh 2\nmax 3\noom 4\n", MemoryEvents{}, false},
-		{"no number", "low x\nhigh 2\nmax 3\noom 4\noom_kill 5\n", MemoryEvents{}, false},
-		{"empty", "", MemoryEvents{}, false},
-	})
-}
-
-func FuzzParseMemoryEvents(f *testing.F) {
-	fuzzParser(f, parseMemoryEvents, "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6\n")
-}
-
-func TestParseMemoryStat(t *testing.T) {
-	for _, dir := range []string{fixture61, fixture612} {
-		data, err := os.ReadFile(dir + "/sys/fs/cgroup/batch/job-2/memory.stat")
-		must(t, err)
-		s, err := parseMemoryStat(data)
-		must(t, err)
-		for line := range strings.Lines(string(data)) {
-			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-			got, ok := s.Figure(name)
-			if want, err := parseUint([]byte(value)); err != nil || !ok || got != want {
-				t.Errorf("%s: %s = %d, %v", dir, name, got, ok)
-			}
-		}
-		// One line less of those that are fields is malformed, of the others it is absent.
-		cut := func(name string) []byte {
-			return []byte(strings.ReplaceAll("\n"+string(data), "\n"+name+" ", "\n"+"other_"+name+" "))
-		}
-		if _, err := parseMemoryStat(cut("anon")); !errors.Is(err, ErrMalformed) {
-			t.Errorf("without anon: %v", err)
-		}
-		s, err = parseMemoryStat(cut("pgsteal"))
-		if _, ok := s.Figure("pgsteal"); err != nil || ok {
-			t.Errorf("without pgsteal: %v, %v", ok, err)
-		}
-	}
-	for _, text := range []string{"", "anon x\n", "anon\n", "anon -1\n", "anon 1 2\n", " 1\n"} {
-		if s, err := parseMemoryStat([]byte(text)); !errors.Is(err, ErrMalformed) || s != nil {
-			t.Errorf("%q: %+v, %v", text, s, err)
-		}
-	}
-}
-
-func FuzzParseMemoryStat(f *testing.F) {
-	for _, dir := range []string{fixture61, fixture612} {
-		data, err := os.ReadFile(dir + "/sys/fs/cgroup/batch/job-2/memory.stat")
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(data)
-	}
-	f.Add([]byte("anon 1\nfile 2\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := parseMemoryStat(data)
-		if (s == nil) != (err != nil) || (err != nil && !errors.Is(err, ErrMalformed)) {
-			t.Fatalf("%v beside %v", s, err)
-		}
-		if s == nil {
-			return
-		}
-		if v, ok := s.Figure("anon"); !ok || v != s.AnonBytes {
-			t.Errorf("anon %d and %d", v, s.AnonBytes)
 		}
 	})
 }

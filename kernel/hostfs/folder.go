@@ -23,7 +23,8 @@ type Folder interface {
 
 // FileAt is an open file that is read in pieces. Errors are errnos in a *fs.PathError.
 type FileAt interface {
-	OffsetReader
+	// Pread is one pread(2) into p at offset off: it may be short, and is 0 at the end.
+	Pread(p []byte, off int64) (int, error)
 	io.Closer
 }
 
@@ -32,13 +33,6 @@ type FileAt interface {
 type FolderOpener interface {
 	// OpenFolder opens a directory.
 	OpenFolder(path string) (Folder, error)
-}
-
-// Renamer is implemented by an FS that renames directories: resctrl moves monitoring
-// groups so. Without it a driver has the descriptors of OpenDir.
-type Renamer interface {
-	// Rename is rename(2).
-	Rename(from, to string) error
 }
 
 // OpenFolder opens a directory.

@@ -53,6 +53,12 @@ type File interface {
 	// small; it needs one byte more than the file holds, to see the end. On an
 	// error it returns buf[:0], possibly grown.
 	ReadAll(buf []byte) ([]byte, error)
+	// ReadRecord is ReadAll for a file that the kernel makes as one record (a seq_file
+	// with a show function and no iterator: cpu.stat, cpuacct.usage): it hands such a
+	// file out whole, so a read that leaves room in the buffer was the last one, and the
+	// read that would see the end is saved. A file with an iterator (cgroup.procs) is
+	// handed out in pieces, and must be read with ReadAll.
+	ReadRecord(buf []byte) ([]byte, error)
 	// Close closes the file. A second Close is an error, and harmless.
 	Close() error
 }
@@ -63,10 +69,12 @@ type DirEntry struct {
 	IsDir bool // a directory itself; a symbolic link to one is not
 }
 
-// DirMaker is implemented by an FS that can make and remove directories.
+// DirMaker is implemented by an FS that can make, rename and remove directories.
 type DirMaker interface {
 	// Mkdir makes one directory with permissions perm; an existing one is EEXIST.
 	Mkdir(path string, perm uint32) error
+	// Rename is rename(2): resctrl moves monitoring groups so.
+	Rename(from, to string) error
 	// Rmdir removes one directory.
 	Rmdir(path string) error
 }
@@ -86,32 +94,6 @@ type LinkCounter interface {
 	// and the number of subdirectories; some (btrfs, overlayfs) say 1 for every
 	// directory. So 2 means that there is none, and any other number nothing.
 	Links(path string) (uint64, error)
-}
-
-// RecordReader is implemented by a File that can save the read which sees the end.
-type RecordReader interface {
-	// ReadRecord is ReadAll for a file that the kernel makes as one record (a
-	// seq_file with a show function and no iterator: cpu.stat, cpuacct.usage): it
-	// hands such a file out whole, so a read that leaves room in the buffer was the
-	// last one. A file with an iterator (cgroup.procs) is handed out in pieces, and
-	// must be read with ReadAll.
-	ReadRecord(buf []byte) ([]byte, error)
-}
-
-// OffsetReader is implemented by a File that is a table to be read at an offset
-// (/proc/PID/pagemap).
-type OffsetReader interface {
-	// Pread is one pread(2) into p at offset off: it may be short, and is 0 at the end.
-	Pread(p []byte, off int64) (int, error)
-}
-
-// ReadRecord reads a one-record file with ReadRecord where the File has it, and with
-// ReadAll otherwise.
-func ReadRecord(f File, buf []byte) ([]byte, error) {
-	if r, ok := f.(RecordReader); ok {
-		return r.ReadRecord(buf)
-	}
-	return f.ReadAll(buf)
 }
 
 // Unescape undoes the escapes of the kernel's seq_path, which many files of /proc use

@@ -150,6 +150,17 @@ func (r *Root) Mkdir(path string, perm uint32) error {
 	return nil
 }
 
+// Rename renames a directory; see DirMaker.
+func (r *Root) Rename(from, to string) error {
+	if !validPath(from) || !validPath(to) {
+		return &fs.PathError{Op: "rename", Path: from, Err: ErrBadPath}
+	}
+	if err := unix.Rename(r.dir+from, r.dir+to); err != nil {
+		return &fs.PathError{Op: "rename", Path: from, Err: err}
+	}
+	return nil
+}
+
 // Rmdir removes one directory; see DirMaker.
 func (r *Root) Rmdir(path string) error {
 	if !validPath(path) {
@@ -212,7 +223,7 @@ func (f *rootFile) ReadAll(buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// ReadRecord reads a file of one record; see RecordReader.
+// ReadRecord reads a file of one record; see File.
 func (f *rootFile) ReadRecord(buf []byte) ([]byte, error) {
 	if f.fd < 0 {
 		return buf[:0], &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
@@ -222,21 +233,6 @@ func (f *rootFile) ReadRecord(buf []byte) ([]byte, error) {
 		return buf, &fs.PathError{Op: "read", Path: f.path, Err: err}
 	}
 	return buf, nil
-}
-
-// Pread reads at an offset; see OffsetReader.
-func (f *rootFile) Pread(p []byte, off int64) (int, error) {
-	if f.fd < 0 {
-		return 0, &fs.PathError{Op: "read", Path: f.path, Err: fs.ErrClosed}
-	}
-	n, err := unix.Pread(f.fd, p, off)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Pread(f.fd, p, off)
-	}
-	if err != nil {
-		return 0, &fs.PathError{Op: "read", Path: f.path, Err: err}
-	}
-	return n, nil
 }
 
 // Wait polls for what kernfs signals with POLLPRI; see ChangeWaiter.

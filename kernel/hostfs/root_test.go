@@ -248,14 +248,14 @@ func TestReadRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadRecord(f, bytes.Repeat([]byte{'z'}, size))
+		got, err := f.ReadRecord(bytes.Repeat([]byte{'z'}, size))
 		if err != nil || string(got) != "cpu 1 2 3\n" {
 			t.Errorf("%d bytes: %q, %v", size, got, err)
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadRecord(f, nil); !errors.Is(err, fs.ErrClosed) {
+		if _, err := f.ReadRecord(nil); !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 	}
@@ -280,29 +280,20 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-func TestPread(t *testing.T) {
+func TestRename(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/table", []byte("0123456789"), 0o600); err != nil {
+	root := NewRoot(dir)
+	if err := errors.Join(root.Mkdir("/a", 0o700), root.Mkdir("/b", 0o700), root.Rename("/a", "/b/a")); err != nil {
 		t.Fatal(err)
 	}
-	f, err := NewRoot(dir).Open("/table")
-	if err != nil {
-		t.Fatal(err)
+	if _, err := os.Stat(dir + "/b/a"); err != nil {
+		t.Error(err)
 	}
-	table, ok := f.(OffsetReader)
-	if !ok {
-		t.Fatal("a file of the root is no OffsetReader")
+	var pe *fs.PathError
+	if err := root.Rename("/a", "/c"); !errors.Is(err, fs.ErrNotExist) || !errors.As(err, &pe) || pe.Path != "/a" {
+		t.Errorf("what is not there: %v", err)
 	}
-	buf := make([]byte, 4)
-	for off, want := range map[int64]string{0: "0123", 8: "89", 10: "", 100: ""} {
-		if n, err := table.Pread(buf, off); err != nil || string(buf[:n]) != want {
-			t.Errorf("at %d: %q, %v; want %q", off, buf[:n], err, want)
-		}
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := table.Pread(buf, 0); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("a closed file: %v", err)
+	if err := root.Rename("/b", "/../b"); !errors.Is(err, ErrBadPath) {
+		t.Errorf("out of the root: %v", err)
 	}
 }

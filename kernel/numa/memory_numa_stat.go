@@ -194,7 +194,7 @@ func openNumaStat(root hostfs.FS, dir string) (numaStatFile, error) {
 
 func (f *numaStatFile) read() ([]byte, error) {
 	var err error
-	if f.buf, err = hostfs.ReadRecord(f.file, f.buf); err != nil {
+	if f.buf, err = f.file.ReadRecord(f.buf); err != nil {
 		if errors.Is(err, unix.ENODEV) {
 			return nil, fmt.Errorf("read memory by node: %w: %w", ErrVanished, err)
 		}

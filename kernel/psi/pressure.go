@@ -120,7 +120,7 @@ func open(fs hostfs.FS, path string, wrap wrapFunc) (*Reader, error) {
 // Totals reads the totals. It does not allocate.
 func (r *Reader) Totals() (Totals, error) {
 	var err error
-	if r.buf, err = hostfs.ReadRecord(r.file, r.buf); err != nil {
+	if r.buf, err = r.file.ReadRecord(r.buf); err != nil {
 		return Totals{}, r.wrap("read", err)
 	}
 	t, err := parseTotals(r.buf)

@@ -376,37 +376,3 @@ func keepDAMON(t *testing.T, s *DAMONSession) {
 		keep(t, names...)
 	}
 }
-
-// Physical memory can be watched too, the whole machine's.
-func TestDAMONPhysical(t *testing.T) {
-	h, d := damon(t)
-	if d == nil {
-		return
-	}
-	ram, err := SystemRAM(h.fs)
-	if err != nil || len(ram) == 0 {
-		t.Fatalf("SystemRAM = %v, %v", ram, err)
-	}
-	keep(t, iomemPath)
-	s, err := d.Start(background(t), Claim{Mark: NewMark(3), Kdamonds: 1}, quick, []DAMONTarget{{Physical: ram}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	var total uint64
-	eventually(t, "some physical memory is idle", func() bool {
-		list, err := s.Regions(background(t), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		total = 0
-		for _, r := range list {
-			total += r.End - r.Start
-		}
-		return total > 256*mib
-	})
-	t.Logf("idle: %d MiB", total/mib)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-}

@@ -136,7 +136,7 @@ func (a *DAMONAges) Ages(ctx context.Context, group string, durations []time.Dur
 	}
 	watched := 0
 	for i, t := range a.session.targets {
-		if t.PID == 0 || !slices.Contains(procs, t.PID) {
+		if !slices.Contains(procs, t.PID) {
 			continue
 		}
 		err := a.addProcess(ctx, i, durations, &out)

@@ -56,18 +56,12 @@ type Range struct {
 	Start, End uint64
 }
 
-// DAMONTarget is what one kdamond watches: the memory of a process, or, with PID 0, ranges
-// of physical memory (see SystemRAM).
-//
-// Of a process it watches the ranges of virtual memory that are at least half in memory
-// when it starts ("fvaddr"). DAMON's own choice ("vaddr", all mappings but two large gaps)
+// DAMONTarget is what one kdamond watches: the memory of a process, in the ranges of virtual
+// memory that are at least half in memory when it starts ("fvaddr"). DAMON's own choice ("vaddr", all mappings but two large gaps)
 // cannot be used: it samples pages by chance, and programs that reserve address space, as
 // Go's and Java's do, have gigabytes of holes a region. Seen on 6.12: 8 MiB in use all the
 // time, in one region with 23 GiB reserved, were told as idle, and "fvaddr" told them right.
-type DAMONTarget struct {
-	PID      int32
-	Physical []Range
-}
+type DAMONTarget struct{ PID int32 }
 
 // DAMONSession is DAMON at work for us. Its methods are safe for concurrent use; commands
 // to the kernel go one at a time.
@@ -124,12 +118,9 @@ func (d *DAMON) free() error {
 // find finds what is to be watched.
 func (s *DAMONSession) find(ctx context.Context) error {
 	for _, t := range s.targets {
-		ranges := t.Physical
-		if t.PID != 0 {
-			var err error
-			if ranges, err = denseRanges(ctx, s.d.fs, t.PID, s.maxRanges()); err != nil {
-				return err
-			}
+		ranges, err := denseRanges(ctx, s.d.fs, t.PID, s.maxRanges())
+		if err != nil {
+			return err
 		}
 		s.ranges = append(s.ranges, ranges)
 	}
@@ -144,7 +135,7 @@ func (s *DAMONSession) maxRanges() int { return int(s.config.MaxRegions / 2) }
 // already keep their ages (Linux 6.11; before, they may begin anew). It waits for the
 // kdamond: up to two aggregation intervals.
 func (s *DAMONSession) Refresh(ctx context.Context, target int) error {
-	if target < 0 || target >= len(s.targets) || s.targets[target].PID == 0 {
+	if target < 0 || target >= len(s.targets) {
 		return fmt.Errorf("refresh DAMON's ranges: %w: target %d of %d", ErrBadAsk, target, len(s.targets))
 	}
 	ranges, err := denseRanges(ctx, s.d.fs, s.targets[target].PID, s.maxRanges())
@@ -204,12 +195,8 @@ func (s *DAMONSession) mark(i int) error {
 func (s *DAMONSession) setUp(i int) error {
 	usec := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
 	at := instance(i) + "/contexts/0"
-	operations := "fvaddr"
-	if s.targets[i].PID == 0 {
-		operations = "paddr"
-	}
 	list := [][2]string{
-		{at + "/operations", operations},
+		{at + "/operations", "fvaddr"},
 		{at + "/monitoring_attrs/intervals/sample_us", usec(s.config.Sample)},
 		{at + "/monitoring_attrs/intervals/aggr_us", usec(s.config.Aggregate)},
 		{at + "/monitoring_attrs/intervals/update_us", usec(s.config.Update)},

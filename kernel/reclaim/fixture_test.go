@@ -130,10 +130,6 @@ func TestCapturedGenerations(t *testing.T) {
 func TestCapturedProcess(t *testing.T) {
 	for _, tree := range []string{guest61, guest612} {
 		root := hostfs.NewRoot(tree)
-		r, err := ReadReferences(root, 4711)
-		if err != nil || r.AnonymousBytes < 24*mib || r.IdleBytes() < 10*mib {
-			t.Errorf("%s: %+v, %v", tree, r, err)
-		}
 		list, err := readMappings(root, 4711)
 		var rss uint64
 		for _, m := range list {
@@ -142,10 +138,6 @@ func TestCapturedProcess(t *testing.T) {
 		if err != nil || rss < 24*mib || rss > 64*mib {
 			t.Errorf("%s: %d bytes in %d mappings, %v", tree, rss, len(list), err)
 		}
-	}
-	ram, err := SystemRAM(hostfs.NewRoot(guest612))
-	if err != nil || len(ram) < 2 {
-		t.Errorf("%x, %v", ram, err)
 	}
 }
 

@@ -86,25 +86,9 @@ func FuzzFigure(f *testing.F) {
 	})
 }
 
-func FuzzParseIomem(f *testing.F) {
-	seeds(f, "proc/iomem", "0-0 : System RAM\n")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := parseIomem(data)
-		for _, r := range list {
-			if err != nil || r.End <= r.Start {
-				t.Errorf("%x, %v", list, err)
-			}
-		}
-	})
-}
-
-func FuzzParseProcessMemory(f *testing.F) {
-	seeds(f, "proc/4711/smaps_rollup", "Rss: 1 kB\nReferenced: 2 kB\nAnonymous: 3 kB\n")
+func FuzzParseSmaps(f *testing.F) {
 	seeds(f, "proc/4711/smaps", "1000-2000 r\nRss: 1 kB\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if r, err := parseReferences(data); err == nil && r.IdleBytes() > r.RssBytes {
-			t.Errorf("%+v", r)
-		}
 		list, err := parseSmaps(data)
 		for i, m := range list {
 			if err != nil || m.End < m.Start || m.rssBytes == 0 || i > 0 && m.Start < list[i-1].End {

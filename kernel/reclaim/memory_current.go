@@ -85,7 +85,7 @@ func (mt *Meter) Current() (uint64, error) {
 // Stat reads memory.stat into s. It does not allocate. On an error s is not to be used.
 func (mt *Meter) Stat(s *Stat) error {
 	var err error
-	if mt.buf, err = hostfs.ReadRecord(mt.stat, mt.buf); err != nil {
+	if mt.buf, err = mt.stat.ReadRecord(mt.buf); err != nil {
 		return mt.dir.wrap("read", "memory.stat", err)
 	}
 	if mt.dir.m.v2 {
@@ -118,7 +118,7 @@ func (mt *Meter) optional(f hostfs.File, name string) (Gauge, error) {
 
 func (mt *Meter) number(f hostfs.File, name string) (uint64, error) {
 	var err error
-	if mt.buf, err = hostfs.ReadRecord(f, mt.buf); err != nil {
+	if mt.buf, err = f.ReadRecord(mt.buf); err != nil {
 		return 0, mt.dir.wrap("read", name, err)
 	}
 	n, err := parseUint(mt.buf)

@@ -20,12 +20,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -57,26 +57,25 @@ func (r resident) dense(of Range) bool { return 2*r.bytes() >= of.End-of.Start }
 
 // pagemap is a process's, open for reading.
 type pagemap struct {
-	path  string
-	file  hostfs.File
-	table hostfs.OffsetReader
-	left  uint64 // pages that may still be looked at
-	buf   []byte
+	path string
+	file hostfs.FileAt
+	left uint64 // pages that may still be looked at
+	buf  []byte
 }
 
 // openPagemap opens the file for reading at offsets.
 func openPagemap(fsys hostfs.FS, pid int32) (*pagemap, error) {
 	p := &pagemap{path: "/proc/" + strconv.Itoa(int(pid)) + "/pagemap", left: maxPagemapPages, buf: make([]byte, pagemapChunk)}
-	var err error
-	if p.file, err = fsys.Open(p.path); err != nil {
+	dir, err := hostfs.OpenFolder(fsys, filepath.Dir(p.path))
+	if err == nil {
+		p.file, err = dir.OpenAt("pagemap")
+		err = errors.Join(err, dir.Close())
+	}
+	if err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 			err = fmt.Errorf("%w: the process has ended: %w", ErrNotWatching, err)
 		}
 		return nil, err
-	}
-	var ok bool
-	if p.table, ok = p.file.(hostfs.OffsetReader); !ok {
-		return nil, errors.Join(fmt.Errorf("open %s: %w: this file access reads at no offset", p.path, cgroup.ErrUnsupported), p.close())
 	}
 	return p, nil
 }
@@ -96,7 +95,7 @@ func (p *pagemap) count(ctx context.Context, r Range) (resident, error) {
 			return resident{}, fmt.Errorf("read %s: %w", p.path, err)
 		}
 		want := min((last-at)*pagemapEntry, uint64(len(p.buf)))
-		n, err := p.table.Pread(p.buf[:want], int64(at*pagemapEntry))
+		n, err := p.file.Pread(p.buf[:want], int64(at*pagemapEntry))
 		switch {
 		case err != nil:
 			return resident{}, err

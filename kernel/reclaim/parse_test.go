@@ -135,27 +135,6 @@ func TestFigure(t *testing.T) {
 		"Zswap: 7\n", "Zswap: x kB\n", "Zswap: \n")
 }
 
-func TestParseIomem(t *testing.T) {
-	list, err := parseIomem([]byte("00001000-0009fbff : System RAM\n  00002000-00002fff : System RAM\n000a0000-000fffff : Reserved\n100000000-17fffffff : System RAM\n"))
-	if want := []Range{{0x1000, 0x9fc00}, {0x100000000, 0x180000000}}; err != nil || cmp.Diff(want, list) != "" {
-		t.Errorf("%x, %v", list, err)
-	}
-	malformed(t, func(data []byte) error { _, err := parseIomem(data); return err }, "", "0-0 : System RAM\n", "x-1 : System RAM\n",
-		"2-1 : System RAM\n", "12 : System RAM\n", "0-ffffffffffffffff : System RAM\n")
-}
-
-func TestParseReferences(t *testing.T) {
-	r, err := parseReferences([]byte("00400000-7ffd1b5f2000 ---p 00000000 00:00 0 [rollup]\nRss:               66012 kB\nReferenced:         4096 kB\nAnonymous:        64780 kB\n"))
-	if want := (References{66012 << 10, 4096 << 10, 64780 << 10}); err != nil || r != want || r.IdleBytes() != (66012-4096)<<10 {
-		t.Errorf("%+v, %v", r, err)
-	}
-	if n := (References{RssBytes: 1, ReferencedBytes: 2}).IdleBytes(); n != 0 {
-		t.Errorf("more used than there is: %d idle", n)
-	}
-	malformed(t, func(data []byte) error { _, err := parseReferences(data); return err }, "", "Rss: 1 kB\nReferenced: 1 kB\n",
-		"Rss: 1\nReferenced: 1 kB\nAnonymous: 1 kB\n", "Rss: x kB\nReferenced: 1 kB\nAnonymous: 1 kB\n", "Rss: 1 kB\nRss: 1 kB\nReferenced: 1 kB\nAnonymous: 1 kB\n")
-}
-
 func TestParseSmaps(t *testing.T) {
 	list, err := parseSmaps([]byte("1000-3000 rw-p 00000000 00:00 0 \nSize: 8 kB\nRss:                   4 kB\nVmFlags: rd wr\n" +
 		"3000-9000 ---p 00000000 00:00 0 \nRss:                   0 kB\n9000-a000 r--s 00000000 08:01 77 /a b: c\nRss: 4 kB\nTHPeligible:    0\n"))

@@ -1,11 +1,11 @@
 // Package reclaim reads how much memory groups hold and how long it has lain idle, and
 // takes idle memory back in bounded steps.
 //
-// Four kernel interfaces answer "how long idle", none of them everywhere: the
-// multi-generational LRU (lru_gen.go), DAMON (damon.go), the accessed bits of one process
-// (clear_refs.go), and idle page tracking, which no kernel that this project was run on
-// has built, and which is left alone. Ages (ages.go) asks what there is, in order, and
-// says who answered. Two take memory back: memory.reclaim (memory_reclaim.go) and the
+// Two kernel interfaces answer "how long idle", neither of them everywhere: the
+// multi-generational LRU (lru_gen.go) and DAMON (damon.go). Ages (ages.go) asks what there
+// is, in order, and says who answered. Two more are left alone: idle page tracking, which no
+// kernel that this project was run on has built, and /proc/PID/clear_refs, which makes
+// whatever reclaim comes next find all pages of the process unused, the hot ones too. Two take memory back: memory.reclaim (memory_reclaim.go) and the
 // eviction command of the multi-generational LRU (lru_gen_evict.go).
 //
 // Groups are named by their path below the memory controller's hierarchy, as in package

@@ -255,7 +255,7 @@ func (m *Monitor) read(dom *monDomain) (Monitored, error) {
 			continue
 		}
 		var err error
-		m.buf, err = hostfs.ReadRecord(f, m.buf)
+		m.buf, err = f.ReadRecord(m.buf)
 		if gone(err) {
 			return Monitored{Domain: dom.id}, dom.close()
 		}

@@ -1,10 +1,7 @@
 package resctrl
 
 import (
-	"errors"
 	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -18,6 +15,10 @@ func (d *Driver) MoveMonGroup(id Identity, to Name) (Identity, error) {
 	if !id.Name.IsMon() || to.IsMon() {
 		return id, fmt.Errorf("move %s to %s: %w", id.Name, to, ErrBadName)
 	}
+	maker, ok := d.fs.(hostfs.DirMaker)
+	if !ok {
+		return id, fmt.Errorf("move %s to %s: %w: this file access renames no directories", id.Name, to, ErrUnsupported)
+	}
 	err := d.locked(toChange, func() error {
 		if err := d.verifyOurs(id); err != nil {
 			return fmt.Errorf("move monitoring group: %w", err)
@@ -28,27 +29,10 @@ func (d *Driver) MoveMonGroup(id Identity, to Name) (Identity, error) {
 			}
 		}
 		path := d.path(id.Name)
-		return d.change(clears, "rename", path, "", func() error { return d.rename(id.Name, to) })
+		return d.change(clears, "rename", path, "", func() error { return maker.Rename(path, d.path(moved.Name)) })
 	})
 	if err != nil {
 		return id, err
 	}
 	return moved, nil
-}
-
-// rename calls renameat(2) on the two mon_groups directories.
-func (d *Driver) rename(n, to Name) error {
-	if r, ok := d.fs.(hostfs.Renamer); ok {
-		return r.Rename(d.path(n), d.path(Name{Ctrl: to.Ctrl, Mon: n.Mon}))
-	}
-	from, closeFrom, err := d.fs.OpenDir(d.path(n.Parent()) + "/" + monGroupsDir)
-	if err != nil {
-		return err
-	}
-	target, closeTarget, err := d.fs.OpenDir(d.path(to) + "/" + monGroupsDir)
-	if err != nil {
-		return errors.Join(err, closeFrom())
-	}
-	err = unix.Renameat(from, n.Mon, target, n.Mon)
-	return errors.Join(err, closeFrom(), closeTarget())
 }

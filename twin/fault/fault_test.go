@@ -86,7 +86,7 @@ func TestReadsAreSpoiled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, read := range []func([]byte) ([]byte, error){open.ReadAll, open.(hostfs.RecordReader).ReadRecord} {
+			for _, read := range []func([]byte) ([]byte, error){open.ReadAll, open.ReadRecord} {
 				if got, err := read(nil); !errors.Is(err, tc.err) || string(got) != tc.want {
 					t.Errorf("open file: %q, %v; expected %q, %v", got, err, tc.want, tc.err)
 				}

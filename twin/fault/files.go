@@ -146,13 +146,8 @@ type file struct {
 // ReadAll reads the file; see hostfs.File.
 func (f *file) ReadAll(buf []byte) ([]byte, error) { return f.read(buf, f.inner.ReadAll) }
 
-// ReadRecord reads a file of one record; see hostfs.RecordReader.
-func (f *file) ReadRecord(buf []byte) ([]byte, error) {
-	if r, ok := f.inner.(hostfs.RecordReader); ok {
-		return f.read(buf, r.ReadRecord)
-	}
-	return f.read(buf, f.inner.ReadAll)
-}
+// ReadRecord reads a file of one record; see hostfs.File.
+func (f *file) ReadRecord(buf []byte) ([]byte, error) { return f.read(buf, f.inner.ReadRecord) }
 
 func (f *file) read(buf []byte, inner func([]byte) ([]byte, error)) ([]byte, error) {
 	r, err := f.o.before(Read, "read", f.path)

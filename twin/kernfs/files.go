@@ -10,10 +10,9 @@ import (
 )
 
 var (
-	_ hostfs.FS           = (*Kernel)(nil)
-	_ hostfs.DirMaker     = (*Kernel)(nil)
-	_ hostfs.LinkCounter  = (*Kernel)(nil)
-	_ hostfs.RecordReader = (*file)(nil)
+	_ hostfs.FS          = (*Kernel)(nil)
+	_ hostfs.DirMaker    = (*Kernel)(nil)
+	_ hostfs.LinkCounter = (*Kernel)(nil)
 )
 
 // Open implements hostfs.FS.
@@ -234,7 +233,7 @@ func (f *file) ReadAll(buf []byte) ([]byte, error) {
 	return append(buf[:0], f.list...), nil
 }
 
-// ReadRecord implements hostfs.RecordReader.
+// ReadRecord implements hostfs.File.
 func (f *file) ReadRecord(buf []byte) ([]byte, error) { return f.ReadAll(buf) }
 
 // Wait implements hostfs.ChangeWaiter. The time is the caller's own: nothing but a call

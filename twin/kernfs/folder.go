@@ -12,7 +12,6 @@ import (
 
 var (
 	_ hostfs.FolderOpener = (*Kernel)(nil)
-	_ hostfs.Renamer      = (*Kernel)(nil)
 )
 
 // folder is an open directory.
@@ -123,7 +122,7 @@ type fileAt struct {
 	closed bool
 }
 
-// Pread implements hostfs.OffsetReader.
+// Pread implements hostfs.FileAt.
 func (f *fileAt) Pread(buf []byte, off int64) (int, error) {
 	f.k.mu.Lock()
 	defer f.k.mu.Unlock()
@@ -160,7 +159,7 @@ func (f *fileAt) Close() error {
 	return nil
 }
 
-// Rename implements hostfs.Renamer: only resctrl has directories that can be renamed.
+// Rename implements hostfs.DirMaker: only resctrl has directories that can be renamed.
 func (k *Kernel) Rename(from, to string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -66,7 +66,6 @@ func Conform(t *testing.T, b Bed) {
 		{"V2HalfEnabled", testV2HalfEnabled},
 		{"V2ThrottlingCountsOn", testV2ThrottlingCountsOn},
 		{"V2SubtreeControl", testV2SubtreeControl},
-		{"V2MemoryBounds", testV2MemoryBounds},
 		{"V2PressureSwitchedOff", testV2PressureSwitchedOff},
 		{"V2PressureGone", testV2PressureGone},
 		{"SystemPressure", testSystemPressure},

@@ -2,7 +2,6 @@ package cgrouptest
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,8 +160,6 @@ func testV2HalfEnabled(t *testing.T, b Bed) {
 		{leaf, top, cgroup.CPU, func(p string) error { return d.WriteIdle(p, true) }},
 		{leaf, mid, cgroup.CPUSet, func(p string) error { return second(d.ReadCPUs(p)) }},
 		{leaf, mid, cgroup.CPUSet, func(p string) error { return d.WriteMems(p, "0") }},
-		{leaf, mid, cgroup.Memory, func(p string) error { return second(d.ReadMemoryCurrent(p)) }},
-		{leaf, mid, cgroup.Memory, func(p string) error { return d.WriteMemoryBound(p, cgroup.MemoryHigh, 1<<20) }},
 		{leaf, top, cgroup.CPU, func(p string) error { return d.Enable(p, cgroup.CPU) }},
 	} {
 		err := c.do(c.path)
@@ -363,30 +360,4 @@ func testV2LesserQuotaBinds(t *testing.T, b Bed) {
 		must(t, err)
 		return th.NrThrottledAround >= 3 && th.Own.NrThrottled == 0
 	})
-}
-
-func testV2MemoryBounds(t *testing.T, b Bed) {
-	d := v2Driver(t, b, cgroup.Memory)
-	top := ownGroup(t, b, d, "bounds")
-	page := uint64(os.Getpagesize())
-	for bound, want := range map[cgroup.MemoryBound]uint64{cgroup.MemoryMin: 0, cgroup.MemoryLow: 0, cgroup.MemoryHigh: cgroup.NoBound, cgroup.MemoryMax: cgroup.NoBound, cgroup.SwapMax: cgroup.NoBound} {
-		if got, err := d.ReadMemoryBound(top, bound); err != nil || got != want {
-			t.Errorf("a new group's %s = %d, %v", bound, got, err)
-		}
-		// What is no whole page is cut.
-		for _, value := range []uint64{16 << 20, 16<<20 + page - 1, cgroup.NoBound, 0} {
-			must(t, d.WriteMemoryBound(top, bound, value))
-			want := value
-			if value != cgroup.NoBound {
-				want = value / page * page
-			}
-			if got, err := d.ReadMemoryBound(top, bound); err != nil || got != want {
-				t.Errorf("%s = %d reads %d, %v; want %d", bound, value, got, err, want)
-			}
-		}
-		must(t, d.WriteMemoryBound(top, bound, want))
-	}
-	if err := write(t, b, d, top, "memory.high", "much"); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("nonsense: %v", err)
-	}
 }
