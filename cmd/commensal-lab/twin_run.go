@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/agent/config"
-	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/lab/report"
 	scenariolab "github.com/commensal-io/commensal/lab/scenario"
 	"github.com/commensal-io/commensal/scenarios"

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/probe"
 	"github.com/commensal-io/commensal/model"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/cmd/cli"
 )
 
 // version is set by the build.

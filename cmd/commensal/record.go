@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/commensal-io/commensal/internal/cli"
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputrace"
 	"github.com/commensal-io/commensal/kernel/hostfs"

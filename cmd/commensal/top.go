@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/agent"
-	"github.com/commensal-io/commensal/internal/cli"
-	"github.com/commensal-io/commensal/internal/top"
+	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/cmd/commensal/top"
 )
 
 const topLong = `Show the tasks, what is held and why, live: a screen over the one of the shell, which comes back at the end.

@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 		return m.Run()
 	}
 	binary = filepath.Join(dir, "commensal")
-	cmd := exec.Command("go", "build", "-o", binary, "../../cmd/commensal")
+	cmd := exec.Command("go", "build", "-o", binary, "..")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		panic(string(out))
