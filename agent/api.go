@@ -80,7 +80,7 @@ func (a *Agent) serve(ctx context.Context) (*servers, error) {
 
 func (a *Agent) run(s *http.Server, l net.Listener) {
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		a.log.Error("server stopped", "listen", l.Addr().String(), "error", err)
+		a.log.Error("a server of the agent has stopped: it answers no more", "listen", l.Addr().String(), "error", err)
 	}
 }
 
@@ -103,7 +103,7 @@ func (a *Agent) listen() (net.Listener, error) {
 	}
 	g, err := user.LookupGroup(a.cfg.Agent.SocketGroup)
 	if err != nil {
-		a.log.Info("operators' socket is for root alone", "group", a.cfg.Agent.SocketGroup, "why", err)
+		a.log.Info("only root can use the operators' socket: its group is not known here", "group", a.cfg.Agent.SocketGroup, "why", err)
 		return l, nil
 	}
 	gid, err := strconv.Atoi(g.Gid)
@@ -114,7 +114,7 @@ func (a *Agent) listen() (net.Listener, error) {
 		err = os.Chmod(path, 0o660)
 	}
 	if err != nil {
-		a.log.Warn("operators' socket is for root alone", "group", a.cfg.Agent.SocketGroup, "why", err)
+		a.log.Warn("only root can use the operators' socket: it could not be given to its group", "group", a.cfg.Agent.SocketGroup, "why", err)
 	}
 	return l, nil
 }

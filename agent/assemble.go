@@ -142,7 +142,7 @@ func (c *Core) open(d *Deps) error {
 		c.Warnings = append(c.Warnings, "this machine counts no reference cycles: CPI is of core cycles, in which a neighbour that takes turbo away is not seen")
 	}
 	for _, m := range host.Missing() {
-		c.log.Info("this machine does not give everything", "missing", m)
+		c.log.Info("not to be had on this machine; the rest goes on", "missing", m)
 	}
 	c.Host, c.closing = host, func() error { return errors.Join(host.Close(), j.Close()) }
 	return nil

@@ -164,7 +164,7 @@ func TestGuardianIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "another guardian is there", func() bool {
-		return strings.Contains(p.text(), "starting another") && p.guardian() != first && len(b.processes()) == 2
+		return strings.Contains(p.text(), "another is started") && p.guardian() != first && len(b.processes()) == 2
 	})
 	if maps.Equal(found, b.knobs()) {
 		t.Fatal("nothing is held: the test proves nothing")

@@ -71,10 +71,10 @@ func (g *guardian) check() {
 	default:
 		return
 	}
-	g.log.Warn("the guardian is gone: starting another", "pid", g.cmd.Process.Pid)
+	g.log.Warn("the guardian process, which undoes what the agent did should the agent crash, has ended: another is started", "pid", g.cmd.Process.Pid)
 	g.pipe.Close() //nolint:errcheck // nobody reads it
 	if err := g.start(); err != nil {
-		g.log.Error("no guardian: after a crash only the next start restores", "error", err)
+		g.log.Error("no guardian process could be started: after a crash of the agent its limits stay until it is started again", "error", err)
 	}
 }
 
@@ -148,6 +148,21 @@ func restoreLocked(stateDir string) (node.Report, error) {
 	return linux.Restore(fs, JournalPath(stateDir), boot)
 }
 
+// restoreText says what became of a cgroup's setting.
+func restoreText(k node.RestoreKind) string {
+	switch k {
+	case node.Restored:
+		return "the value found before the agent changed it was put back"
+	case node.AsFound:
+		return "the value found before the agent changed it was there already"
+	case node.LeftForeign:
+		return "somebody else has written another value: it was left alone"
+	case node.LeftGone:
+		return "the cgroup that the agent had changed is gone"
+	}
+	return "the kernel refused to put the value back that was found: the agent's own may still be in force"
+}
+
 // LogReport says what a restore did, and nothing when there was nothing to do.
 func LogReport(log *slog.Logger, rep *node.Report) {
 	for _, it := range rep.Items {
@@ -155,12 +170,12 @@ func LogReport(log *slog.Logger, rep *node.Report) {
 		if it.Kind == node.NotRestored || it.Kind == node.LeftForeign {
 			level = slog.LevelWarn
 		}
-		log.Log(nil, level, "restore", "cgroup", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found, "error", it.Error) //nolint:staticcheck // no context here
+		log.Log(nil, level, restoreText(it.Kind), "cgroup", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found, "error", it.Error) //nolint:staticcheck // no context here
 	}
 	if rep.Rebooted {
-		log.Info("restore: the journal is of an earlier boot; the kernel has forgotten it all")
+		log.Info("nothing to put back: the journal is of an earlier boot, and a boot ends every setting")
 	}
 	if rep.Unreadable != "" {
-		log.Error("restore: part of the journal could not be read, so something may have been left behind", "why", rep.Unreadable)
+		log.Error("part of the journal could not be read: some setting of the agent may still be in force", "why", rep.Unreadable)
 	}
 }

@@ -53,8 +53,8 @@ var (
 // table is the checksum's; Castagnoli has instructions of its own on servers.
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// openFrame appends a frame with room for its head and returns where the payload
-// begins; closeFrame fills the head in.
+// openFrame appends a frame's kind, with room for its head before it, and returns where the
+// frame begins. The payload is appended to that; closeFrame then fills the head in.
 func openFrame(b []byte, kind byte) ([]byte, int) {
 	at := len(b)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, kind)

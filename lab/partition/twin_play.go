@@ -79,8 +79,8 @@ func twinConfig(sockets string) (*config.Config, error) {
 	return &c, nil
 }
 
-// divine places everybody as who knows the load of the second that begins: what can be
-// expected of any partition, however good its eyes. LC grows on both sockets.
+// divine places everybody with the load of the coming second known beforehand, which no
+// agent knows: the bound on what any partition can reach. LC grows on both sockets.
 func (r *twinRun) divine(cpus, spare float64) error {
 	config := r.mach.Config()
 	cores := config.Sockets * config.CoresPerSocket

@@ -243,7 +243,7 @@ func TestCounterBudget(t *testing.T) {
 	want("another one to protect", paths[2], victim)
 	b.files(4096)
 	want("room for all", paths[0], paths[1], paths[2], victim)
-	if n := strings.Count(b.logs.String(), "hardware counters again"); n != 1 {
+	if n := strings.Count(b.logs.String(), "hardware counters can be used again"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, b.logs.String())
 	}
 	b.files(reserved)

@@ -228,7 +228,7 @@ func TestNoController(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.observe(model.WindowStart)
-	if why := b.lacks(path, LackLimit); why != "" || !strings.Contains(b.logs.String(), "CPU limit again") {
+	if why := b.lacks(path, LackLimit); why != "" || !strings.Contains(b.logs.String(), "CPU limit can be used again") {
 		t.Errorf("enabled: %q\n%s", why, b.logs.String())
 	}
 	b.apply(model.Hold, path, cpus(0.1), model.Applied)

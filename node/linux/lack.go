@@ -73,7 +73,7 @@ func (h *Host) tell(what, then string, of func(*watched) *lack) {
 			tasks += fmt.Sprintf(" and %d more", n)
 		}
 		if why == "" {
-			h.opt.Log.Info(what+" again", slog.String("tasks", tasks))
+			h.opt.Log.Info(what+" can be used again", slog.String("tasks", tasks))
 			continue
 		}
 		h.opt.Log.Warn("no "+what+": "+then, slog.String("tasks", tasks), slog.String("why", why))

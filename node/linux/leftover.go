@@ -46,7 +46,7 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 func (h *Host) tellLeftovers(items []node.Restoration) {
 	for i := range items {
 		if it := &items[i]; it.Kind != node.NotRestored {
-			h.opt.Log.Warn("a limit that nobody held was still there", "path", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found)
+			h.opt.Log.Warn("a limit of ours that no decision holds any more was still in force", "path", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found)
 		}
 	}
 }

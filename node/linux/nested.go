@@ -30,22 +30,22 @@ func (n *nested) tell(log *slog.Logger, list []match.Match, classOf func(task st
 	fresh := 0
 	for i := range list {
 		m := &list[i]
-		then := "a task contains no other task"
+		then := "its use counts as that task's"
 		if (m.Rule.Class == model.LC || m.Rule.Eligible) && classOf(m.Inside) == model.BE {
 			shield[m.Inside] = m.Path
-			then = "and the task is not held back while it does"
+			then = "and that task is not held back as long as the service is in it"
 		}
 		now[m.Path] = true
 		if n.told[m.Path] {
 			continue
 		}
 		if fresh++; fresh <= maxNames {
-			log.Warn("no task: it lies inside one, "+then,
+			log.Warn("this cgroup matches a rule but lies inside a task: it is not a task of its own, "+then,
 				slog.String("path", m.Path), slog.String("rule", m.Rule.String()), slog.String("task", m.Inside))
 		}
 	}
 	if fresh > maxNames {
-		log.Warn(fmt.Sprintf("no tasks: %d more lie inside tasks of other rules", fresh-maxNames))
+		log.Warn(fmt.Sprintf("%d more cgroups match a rule but lie inside tasks of other rules: they are not tasks of their own", fresh-maxNames))
 	}
 	n.told, n.shield = now, shield
 }

@@ -170,7 +170,7 @@ func (h *Host) forget(snap *model.Snapshot) {
 			continue
 		}
 		if err := w.close(); err != nil {
-			h.opt.Log.Debug("closing a task that is gone", "path", w.task.Path, "error", err)
+			h.opt.Log.Debug("could not close the files of a task that has ended", "path", w.task.Path, "error", err)
 		}
 		if h.knobs != nil {
 			for kind := range model.NumKnobs {

@@ -264,7 +264,7 @@ func TestHalfMadePlace(t *testing.T) {
 		b.apply(model.Set, path, b.on(one), model.Refused)
 	}
 	b.observe(0)
-	if n := strings.Count(b.logs.String(), "cannot be placed"); n != 2 || len(b.snap.Settings) > 0 {
+	if n := strings.Count(b.logs.String(), "cannot be kept to CPUs"); n != 2 || len(b.snap.Settings) > 0 {
 		t.Errorf("told %d times; listed again: %+v\n%s", n, b.snap.Settings, b.logs.String())
 	}
 	b.setList(empty, both)

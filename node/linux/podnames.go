@@ -22,9 +22,9 @@ func (h *Host) podNames() source.Names {
 	if why != h.nameless {
 		h.nameless = why
 		if why != "" {
-			h.opt.Log.Warn("no names of pods: rules that name some match nothing new", slog.String("why", fmt.Sprintf("list %s: %s", source.PodLogs, why)))
+			h.opt.Log.Warn("the names of pods cannot be read: until they can, rules that name pods match no new cgroups", slog.String("why", fmt.Sprintf("list %s: %s", source.PodLogs, why)))
 		} else {
-			h.opt.Log.Info("names of pods again")
+			h.opt.Log.Info("the names of pods can be read again")
 		}
 	}
 	entries := make([]string, 0, len(list))

@@ -79,13 +79,13 @@ func (h *Host) discover() error {
 			continue
 		}
 		if len(h.tasks) >= maxTasks {
-			h.opt.Log.Warn("too many tasks: the rest is not watched", "limit", maxTasks, "path", p)
+			h.opt.Log.Warn("more cgroups match the rules than can be watched: this one and those after it are not", "limit", maxTasks, "path", p)
 			break
 		}
 		g, err := h.cg.Open(p)
 		if err != nil {
 			if !errors.Is(err, cgroup.ErrVanished) {
-				h.opt.Log.Warn("task cannot be watched", "path", p, "error", err)
+				h.opt.Log.Warn("a cgroup that a rule matches cannot be watched", "path", p, "error", err)
 			}
 			continue
 		}
@@ -115,11 +115,11 @@ func (h *Host) provide() {
 			h.readSettings(w)
 		}
 	}
-	h.tell(LackLimit, "these tasks cannot be capped", func(w *watched) *lack { return &w.limit })
-	h.tell(LackPlace, "these tasks cannot be placed", func(w *watched) *lack { return &w.place })
+	h.tell(LackLimit, "these tasks' CPU cannot be limited", func(w *watched) *lack { return &w.limit })
+	h.tell(LackPlace, "these tasks cannot be kept to CPUs of their own", func(w *watched) *lack { return &w.place })
 	if h.perf != nil {
 		h.perf.provide(h.tasks)
-		h.tell(LackCounters, "these tasks have no CPI", func(w *watched) *lack { return &w.perf.lack })
+		h.tell(LackCounters, "no cycles per instruction are known of these tasks", func(w *watched) *lack { return &w.perf.lack })
 	}
 }
 

@@ -44,7 +44,7 @@ func (h *Host) lookAtCPUs() {
 	if err != nil {
 		if why := err.Error(); why != t.failed {
 			t.failed = why
-			h.opt.Log.Warn("the CPUs' topology is not known: tasks cannot be placed", "error", why)
+			h.opt.Log.Warn("which CPUs share a core is not known: no task can be kept to CPUs of its own", "error", why)
 		}
 		return
 	}

@@ -64,7 +64,7 @@ func TestTopologyOfTwoSockets(t *testing.T) {
 	cpuTree(t, dir, map[string]string{"online": "0-3", "cpu0/topology/core_id": "x"})
 	look(nil)
 	look(nil)
-	if n := strings.Count(log.String(), "topology is not known"); n != 1 {
+	if n := strings.Count(log.String(), "share a core is not known"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}
 	cpuTree(t, dir, map[string]string{"cpu0/topology/core_id": "0"})

@@ -249,7 +249,7 @@ func TestContainerInsideATask(t *testing.T) {
 					t.Fatalf("tasks: %+v", snap.Tasks)
 				}
 			}
-			if n := strings.Count(log.String(), "lies inside one"); n != round {
+			if n := strings.Count(log.String(), "lies inside a task"); n != round {
 				t.Errorf("told %d times in round %d:\n%s", n, round, log)
 			}
 			must(t, d.Rmdir(stray))
@@ -290,7 +290,7 @@ func TestServiceInsideABatchTask(t *testing.T) {
 		observe(t, h)
 		hold(model.Refused, found)
 		hold(model.Refused, found)
-		if n := strings.Count(log.String(), "is not held back while it does"); n != 1 {
+		if n := strings.Count(log.String(), "is not held back as long as"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, log)
 		}
 		must(t, k.Kill(pid))
@@ -339,7 +339,7 @@ func TestPodsByName(t *testing.T) {
 			t.Fatalf("without names: %+v", snap.Added)
 		}
 	}
-	if n := strings.Count(log.String(), "no names of pods"); n != 1 {
+	if n := strings.Count(log.String(), "names of pods cannot be read"); n != 1 {
 		t.Errorf("told %d times that there are no names:\n%s", n, log)
 	}
 	host.logs = []string{"batch_sort-x_1111"}

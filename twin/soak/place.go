@@ -137,8 +137,9 @@ func (w *world) plug(e *event) {
 	w.inj.Note(map[bool]string{false: "cpu-gone", true: "cpu-back"}[on], fmt.Sprintf("cpu%d", cpu))
 }
 
-// alike takes in that on v1, after the kernel struck CPUs, a group may say the same as the
-// one above, which is ours: nobody can tell that from a list that was copied from us.
+// alike: on v1 a CPU that goes offline is struck from every cpuset, and a group's own list
+// may become equal to the list that we wrote in the group above. Nobody can tell such a list
+// from a copy of ours, so from then on our values above are right in the group, too.
 func (v *witness) alike() {
 	if v.flat() {
 		return
