@@ -117,43 +117,6 @@ func writeTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestLists(t *testing.T) {
-	for text, want := range map[string][]int{
-		"0-3,5\n": {0, 1, 2, 3, 5}, "0": {0}, "": nil, "\n": nil, "7,0-1": {0, 1, 7}, "1,1,0-2": {0, 1, 2}, "5-5": {5}, "8190-8191": {8190, 8191},
-	} {
-		got, err := ParseList(text)
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("ParseList(%q) = %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{",", "1,", "-1", "1-", "3-1", "a", "1-2-3", "0x1", "1 2", "+1", "0-4294967295", "65536", "0-31:2/4", strings.Repeat("1,", 1<<19)} {
-		if got, err := ParseList(text); !errors.Is(err, ErrMalformed) || got != nil || len(err.Error()) > 200 {
-			t.Errorf("ParseList(%.20q) = %v, %v", text, got, err)
-		}
-	}
-	for want, ids := range map[string][]int{"0-3,5": {5, 3, 2, 1, 0, 1}, "": nil, "7": {7}, "0,2,4-5": {0, 2, 4, 5}} {
-		if got := FormatList(ids); got != want {
-			t.Errorf("FormatList(%v) = %q, want %q", ids, got, want)
-		}
-	}
-}
-
-func FuzzParseList(f *testing.F) {
-	for _, s := range []string{"0-3,5\n", "", "7,0-1", "0-65535", "1,,2", "3-1", "0-99999999999"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		ids, err := ParseList(s)
-		if err != nil {
-			return
-		}
-		again, err := ParseList(FormatList(ids))
-		if err != nil || !slices.Equal(again, ids) || !slices.IsSorted(ids) {
-			t.Errorf("%q: %v, again %v, %v", s, ids, again, err)
-		}
-	})
-}
-
 func FuzzParseSize(f *testing.F) {
 	for _, s := range []string{"32768K", "0K", "", "K", "1M", "99999999999999K"} {
 		f.Add(s)

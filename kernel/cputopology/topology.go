@@ -1,3 +1,5 @@
+// Package cputopology reads which CPUs are online and what they share: core, package,
+// NUMA node and last-level cache. Numbers are those that a cpus.Set can hold.
 package cputopology
 
 // /sys/devices/system/cpu: one folder a CPU.
@@ -27,8 +29,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
+
+// ErrMalformed is returned when a file does not read as its documentation says.
+var ErrMalformed = errors.New("malformed")
 
 const cpuDir = "/sys/devices/system/cpu"
 
@@ -216,8 +222,8 @@ func numbered(name, prefix string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	n, err := parseID(digits)
-	return n, err == nil
+	n, err := strconv.ParseUint(digits, 10, 31)
+	return int(n), err == nil
 }
 
 func readText(root hostfs.FS, path string) (string, error) {
@@ -249,11 +255,11 @@ func readList(root hostfs.FS, path string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := ParseList(text)
+	set, err := cpus.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrMalformed, err)
 	}
-	return ids, nil
+	return set.Members(), nil
 }
 
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }

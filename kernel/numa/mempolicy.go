@@ -140,7 +140,7 @@ func (p *Policy) setFlags(flags []byte) {
 	}
 }
 
-// parseList reads "0-1,4". It is cputopology.ParseList without its allocations; cut says
+// parseList reads "0-1,4". It is cpus.Parse for text that may be cut off; cut says
 // that the end may be missing, and an element that does not read is then left out.
 func (m *NodeMask) parseList(list []byte, cut bool) bool {
 	for more := true; more; {

@@ -22,7 +22,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/commensal-io/commensal/kernel/cputopology"
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -105,7 +105,7 @@ func (t *Topology) checkMemoryNode(id int) error {
 	case slices.Contains(t.Possible, id):
 		return fmt.Errorf("%w: node %d is offline", ErrNoNode, id)
 	}
-	return fmt.Errorf("%w: node %d (online: %s)", ErrNoNode, id, cputopology.FormatList(t.Online))
+	return fmt.Errorf("%w: node %d (online: %s)", ErrNoNode, id, cpus.Of(t.Online...))
 }
 
 func readNode(root hostfs.FS, id int, online []int) (Node, error) {
@@ -132,11 +132,11 @@ func readNodeList(root hostfs.FS, path string) ([]int, error) {
 	if err != nil {
 		return nil, wrapFile("read list", err, ErrUnsupported)
 	}
-	ids, err := cputopology.ParseList(string(data))
+	set, err := cpus.Parse(string(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrMalformed, err)
 	}
-	return ids, nil
+	return set.Members(), nil
 }
 
 // parseDistance reads one number for each online node. A node that came or went since

@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/commensal-io/commensal/kernel/cputopology"
+	"github.com/commensal-io/commensal/cpus"
 )
 
 const cpusListFile = "cpus_list"
@@ -28,26 +28,26 @@ func (d *Driver) CPUs(n Name) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read cpus: %w", d.explain(n, err))
 	}
-	cpus, err := cputopology.ParseList(string(data))
+	set, err := cpus.Parse(string(data))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", path, ErrMalformed, err)
 	}
-	return cpus, nil
+	return set.Members(), nil
 }
 
 // WriteCPUs gives one of our groups exactly these CPUs; none takes all from it. CPUs that
 // somebody else's group holds are not taken: ErrForeign. Those of a monitoring group must
 // be its control group's.
-func (d *Driver) WriteCPUs(id Identity, cpus []int) error {
+func (d *Driver) WriteCPUs(id Identity, want cpus.Set) error {
 	return d.locked(toChange, func() error {
 		if err := d.verifyOurs(id); err != nil {
 			return fmt.Errorf("write cpus: %w", err)
 		}
-		ids, err := d.identities()
+		groups, err := d.identities()
 		if err != nil {
 			return err
 		}
-		for _, other := range ids {
+		for _, other := range groups {
 			if other.Name.IsRoot() || d.ours(other.Name) {
 				continue
 			}
@@ -58,29 +58,28 @@ func (d *Driver) WriteCPUs(id Identity, cpus []int) error {
 			if err != nil {
 				return err
 			}
-			i := slices.IndexFunc(held, func(c int) bool { return slices.Contains(cpus, c) })
+			i := slices.IndexFunc(held, want.Has)
 			if i >= 0 && other.Name != id.Name.Parent() {
 				return fmt.Errorf("write cpus of %s: %w: CPU %d is %s's", id.Name, ErrForeign, held[i], other.Name)
 			}
 		}
 		path := d.path(id.Name) + "/" + cpusListFile
-		text := cputopology.FormatList(cpus) + "\n"
+		text := want.String() + "\n"
 		err = d.change(appends, "write", path, text, func() error { return d.fs.WriteFile(path, []byte(text)) })
 		if err != nil {
 			return err
 		}
-		return d.checkCPUs(id.Name, cpus, path, text)
+		return d.checkCPUs(id.Name, want, path, text)
 	})
 }
 
 // checkCPUs reads the CPUs back.
-func (d *Driver) checkCPUs(n Name, want []int, path, text string) error {
+func (d *Driver) checkCPUs(n Name, want cpus.Set, path, text string) error {
 	now, err := d.CPUs(n)
 	if err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
-	want = slices.Compact(slices.Sorted(slices.Values(want)))
-	if !slices.Equal(now, want) {
+	if cpus.Of(now...) != want {
 		return &Error{Op: "write", Path: path, Text: text, Kind: ErrReadBack}
 	}
 	return nil

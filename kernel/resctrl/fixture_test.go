@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/mountinfo"
 )
@@ -282,7 +283,7 @@ func TestRefusedBeforeTheKernel(t *testing.T) {
 		"mode of another's":          {d.WriteMode(theirs, Shareable), ErrForeign},
 		"mode locked":                {d.WriteMode(ours, PseudoLocked), unix.EINVAL},
 		"mode of a mon group":        {d.WriteMode(mon, Exclusive), unix.EINVAL},
-		"cpus of another's":          {d.WriteCPUs(theirs, nil), ErrForeign},
+		"cpus of another's":          {d.WriteCPUs(theirs, cpus.Set{}), ErrForeign},
 		"threads to another's":       {second(d.MoveThreads(theirs, nil)), ErrForeign},
 		"remove another's":           {second(d.Remove(theirs, true)), ErrForeign},
 		"remove the root group":      {second(d.Remove(root, true)), ErrForeign},
@@ -379,7 +380,7 @@ func TestLockOnATree(t *testing.T) {
 	if _, err := d.Groups(ListOptions{}); err != nil {
 		t.Error(err)
 	}
-	err = d.WriteCPUs(Identity{Name: Name{Ctrl: "commensal-be"}}, nil)
+	err = d.WriteCPUs(Identity{Name: Name{Ctrl: "commensal-be"}}, cpus.Set{})
 	wantError(t, "WriteCPUs beside a reader", err, "", ErrLocked)
 }
 

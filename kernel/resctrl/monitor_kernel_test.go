@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // TestKernelSocketOffline: a socket whose CPUs go offline takes its domain away, under the
@@ -23,7 +25,7 @@ func TestKernelSocketOffline(t *testing.T) {
 	want.Set(L3, 1, 0x3)
 	want.Set(MB, 1, 20)
 	must[Change](t)(d.WriteSchemata(be.Identity, want))
-	if err := d.WriteCPUs(be.Identity, []int{3}); err != nil {
+	if err := d.WriteCPUs(be.Identity, cpus.Of(3)); err != nil {
 		t.Fatal(err)
 	}
 	stale := must[Schemata](t)(d.ReadSchemata(be.Name))
@@ -54,7 +56,7 @@ func TestKernelSocketOffline(t *testing.T) {
 	if cpus := must[[]int](t)(d.CPUs(be.Name)); len(cpus) != 0 {
 		t.Errorf("cpus = %v", cpus)
 	}
-	wantError(t, "an offline CPU", d.WriteCPUs(be.Identity, []int{3}), `kernel says "Can only assign online CPUs"`, unix.EINVAL)
+	wantError(t, "an offline CPU", d.WriteCPUs(be.Identity, cpus.Of(3)), `kernel says "Can only assign online CPUs"`, unix.EINVAL)
 	want.Set(L3, 0, 0x7)
 	c, err := d.WriteSchemata(be.Identity, want)
 	if err != nil || c.Written != "L3:0=7\n" || !slices.Equal(c.Missing, []Ref{{L3, 1}, {MB, 1}}) {
@@ -124,7 +126,7 @@ func TestKernelLock(t *testing.T) {
 		"Remove":        func() error { _, err := d.Remove(be.Identity, true); return err },
 		"WriteSchemata": func() error { _, err := d.WriteSchemata(be.Identity, want); return err },
 		"MoveThreads":   func() error { _, err := d.MoveThreads(be.Identity, nil); return err },
-		"WriteCPUs":     func() error { return d.WriteCPUs(be.Identity, []int{1}) },
+		"WriteCPUs":     func() error { return d.WriteCPUs(be.Identity, cpus.Of(1)) },
 	} {
 		wantError(t, name, f(), who, ErrLocked, unix.EWOULDBLOCK)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	cpuset "github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
@@ -312,7 +313,7 @@ func (b *bed) twoCPUs() (one, two, both string) {
 	if len(online) < 2 {
 		b.t.Skip("one CPU: there is nowhere else to go")
 	}
-	return strconv.Itoa(online[0]), strconv.Itoa(online[1]), cputopology.FormatList(online[:2])
+	return strconv.Itoa(online[0]), strconv.Itoa(online[1]), cpuset.Of(online[:2]...).String()
 }
 
 // flat says whether cpusets below a task are their own business.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	cpuset "github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -80,26 +81,9 @@ func cpusOfMachine(fs hostfs.FS) func() (machineCPUs, error) {
 		if err != nil {
 			return m, err
 		}
-		m.online, err = cpuSet(online)
-		if err == nil {
-			m.possible, err = cpuSet(possible)
-		}
-		return m, err
+		m.online, m.possible = cpuset.Of(online...), cpuset.Of(possible...)
+		return m, nil
 	}
-}
-
-// errTooManyCPUs: a machine with more CPUs than a model.CPUSet holds.
-var errTooManyCPUs = fmt.Errorf("more than %d CPUs", model.MaxCPUs)
-
-func cpuSet(ids []int) (model.CPUSet, error) {
-	var s model.CPUSet
-	for _, id := range ids {
-		if id >= model.MaxCPUs {
-			return s, errTooManyCPUs
-		}
-		s.Add(id)
-	}
-	return s, nil
 }
 
 func (p *place) begin() {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
 )
@@ -156,11 +155,11 @@ func (h *Host) cpusOf(path string) int {
 	if err != nil {
 		return 0
 	}
-	ids, err := cputopology.ParseList(list)
+	set, err := model.ParseCPUSet(list)
 	if err != nil {
 		return 0
 	}
-	return len(ids)
+	return set.Len()
 }
 
 // hasNoLimit reports whether an error means that the cgroup is there and has no CPU limit,

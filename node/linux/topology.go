@@ -3,6 +3,7 @@ package linux
 import (
 	"slices"
 
+	cpuset "github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/model"
 )
@@ -60,18 +61,12 @@ func (t *topology) read(h *Host) error {
 	if err != nil {
 		return err
 	}
-	now := &model.Topology{CPUs: make([]model.CPU, 0, len(at.CPUs))}
-	if now.Possible, err = cpuSet(possible); err != nil {
-		return err
-	}
+	now := &model.Topology{CPUs: make([]model.CPU, 0, len(at.CPUs)), Possible: cpuset.Of(possible...)}
 	if t.cores == nil {
 		t.cores, t.caches = numbers{}, numbers{}
 	}
 	for i := range at.CPUs {
 		c := &at.CPUs[i]
-		if c.ID >= model.MaxCPUs {
-			return errTooManyCPUs
-		}
 		now.CPUs = append(now.CPUs, model.CPU{
 			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)),
 		})

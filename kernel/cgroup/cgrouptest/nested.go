@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/cputopology"
 )
 
 // severalCPUs returns the list of a group's CPUs, and the first of them alone.
@@ -16,12 +16,12 @@ func severalCPUs(t *testing.T, d cgroup.Driver, path string) (all, first string)
 	t.Helper()
 	all, err := d.ReadEffectiveCPUs(path)
 	must(t, err)
-	ids, err := cputopology.ParseList(all)
+	set, err := cpus.Parse(all)
 	must(t, err)
-	if len(ids) < 2 {
+	if set.Len() < 2 {
 		t.Skipf("only CPUs %q here", all)
 	}
-	return all, strconv.Itoa(ids[0])
+	return all, strconv.Itoa(set.Members()[0])
 }
 
 // testV1PlacesNest: a list lies within that of the group above and around those of the

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
 
@@ -379,14 +380,14 @@ func testStatus(t *testing.T, bed Bed) {
 	if !errors.As(err, &e) || e.Status != "" {
 		t.Errorf("mkdir of what is there: %v", err)
 	}
-	err = r.d.WriteCPUs(a.Identity, []int{9})
+	err = r.d.WriteCPUs(a.Identity, cpus.Of(9))
 	if !errors.As(err, &e) || e.Status == "" || strings.Contains(e.Status, "No task") {
 		t.Errorf("offline CPU: %v", err)
 	}
 	first := e.Status
 	// Now until the buffer is full: no later refusal may be explained by older words.
 	for range 40 {
-		err = r.d.WriteCPUs(a.Identity, []int{9})
+		err = r.d.WriteCPUs(a.Identity, cpus.Of(9))
 		if !errors.As(err, &e) || e.Status != first && e.Status != "" {
 			t.Fatalf("offline CPU: %v, want %q or nothing", err, first)
 		}
@@ -398,7 +399,7 @@ func testStatus(t *testing.T, bed Bed) {
 	if err := r.d.WriteMode(a.Identity, resctrl.Shareable); err != nil {
 		t.Error(err)
 	}
-	err = r.d.WriteCPUs(a.Identity, []int{9})
+	err = r.d.WriteCPUs(a.Identity, cpus.Of(9))
 	if !errors.As(err, &e) || e.Status != first {
 		t.Errorf("offline CPU: %v, want %q", err, first)
 	}

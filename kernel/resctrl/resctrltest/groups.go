@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
 
@@ -188,9 +189,9 @@ func testCPUs(t *testing.T, bed Bed) {
 	r := mounted(t, bed, resctrl.MountOptions{})
 	be := r.ctrl("be")
 	m := r.mon(be.Name, "m")
-	want := func(what string, cpus map[resctrl.Name][]int) {
+	want := func(what string, of map[resctrl.Name][]int) {
 		t.Helper()
-		for n, list := range cpus {
+		for n, list := range of {
 			if got := must[[]int](t)(r.d.CPUs(n)); !slices.Equal(got, list) {
 				t.Errorf("%s: %s has CPUs %v, want %v", what, n, got, list)
 			}
@@ -203,25 +204,25 @@ func testCPUs(t *testing.T, bed Bed) {
 		}
 	}
 	root := resctrl.Name{}
-	check(r.d.WriteCPUs(be.Identity, []int{3, 1, 3}))
-	check(r.d.WriteCPUs(m.Identity, []int{3}))
+	check(r.d.WriteCPUs(be.Identity, cpus.Of(3, 1, 3)))
+	check(r.d.WriteCPUs(m.Identity, cpus.Of(3)))
 	want("given", map[resctrl.Name][]int{be.Name: {1, 3}, m.Name: {3}, root: {0, 2}})
 	if got := r.get(path(be.Name, "cpus")); got != "a\n" {
 		t.Errorf("cpus = %q", got)
 	}
-	r.wantError("not the parent's", r.d.WriteCPUs(m.Identity, []int{0}), "Can only add CPUs to mongroup that belong to parent", unix.EINVAL)
-	r.wantError("no such CPU", r.d.WriteCPUs(be.Identity, []int{1, 2000}), "Bad CPU list/mask")
-	r.wantError("the root group", r.d.WriteCPUs(must[resctrl.Identity](t)(r.d.Root()), []int{0}), "", resctrl.ErrForeign)
+	r.wantError("not the parent's", r.d.WriteCPUs(m.Identity, cpus.Of(0)), "Can only add CPUs to mongroup that belong to parent", unix.EINVAL)
+	r.wantError("no such CPU", r.d.WriteCPUs(be.Identity, cpus.Of(1, 1000)), "Bad CPU list/mask")
+	r.wantError("the root group", r.d.WriteCPUs(must[resctrl.Identity](t)(r.d.Root()), cpus.Of(0)), "", resctrl.ErrForeign)
 	_, err := r.write(path(root, "cpus_list"), "0\n")
 	r.wantError("taken from the root group", err, "", unix.EINVAL)
 
 	theirs := r.stranger(resctrl.Name{Ctrl: "COS1"})
 	r.put(path(theirs.Name, "cpus"), "1\n")
-	r.wantError("their CPU", r.d.WriteCPUs(be.Identity, []int{0, 1}), "CPU 0 is /COS1's", resctrl.ErrForeign)
+	r.wantError("their CPU", r.d.WriteCPUs(be.Identity, cpus.Of(0, 1)), "CPU 0 is /COS1's", resctrl.ErrForeign)
 	// A write to the control group takes the monitoring group's.
-	check(r.d.WriteCPUs(be.Identity, []int{3}))
+	check(r.d.WriteCPUs(be.Identity, cpus.Of(3)))
 	want("fewer", map[resctrl.Name][]int{be.Name: {3}, m.Name: nil, root: {1, 2}, theirs.Name: {0}})
-	check(r.d.WriteCPUs(be.Identity, nil))
+	check(r.d.WriteCPUs(be.Identity, cpus.Set{}))
 	want("none", map[resctrl.Name][]int{be.Name: nil, root: {1, 2, 3}})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
@@ -110,7 +111,7 @@ func testVanish(t *testing.T, bed Bed) {
 	r.wantError("write", err, "", resctrl.ErrVanished)
 	_, err = r.d.MoveThreads(be.Identity, nil)
 	r.wantError("move", err, "", resctrl.ErrVanished)
-	r.wantError("cpus", r.d.WriteCPUs(be.Identity, nil), "", resctrl.ErrVanished)
+	r.wantError("cpus", r.d.WriteCPUs(be.Identity, cpus.Set{}), "", resctrl.ErrVanished)
 	r.wantError("mode", r.d.WriteMode(be.Identity, resctrl.Shareable), "", resctrl.ErrVanished)
 	if err := r.rmdir(path(again.Name, "")); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func testRename(t *testing.T, bed Bed) {
 		}
 		r.verify(to)
 		for _, id := range []resctrl.Identity{b.Identity, to} {
-			if err := r.d.WriteCPUs(id, []int{3}); err != nil {
+			if err := r.d.WriteCPUs(id, cpus.Of(3)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +172,7 @@ func testOffline(t *testing.T, bed Bed) {
 	want.Set(resctrl.L3, 1, 0x3)
 	want.Set(resctrl.MB, 1, 20)
 	must[resctrl.Change](t)(r.d.WriteSchemata(be.Identity, want))
-	if err := r.d.WriteCPUs(be.Identity, []int{3}); err != nil {
+	if err := r.d.WriteCPUs(be.Identity, cpus.Of(3)); err != nil {
 		t.Fatal(err)
 	}
 	socket := func(on bool) {
@@ -205,7 +206,7 @@ func testOffline(t *testing.T, bed Bed) {
 	if cpus := must[[]int](t)(r.d.CPUs(be.Name)); len(cpus) != 0 {
 		t.Errorf("cpus = %v", cpus)
 	}
-	r.wantError("an offline CPU", r.d.WriteCPUs(be.Identity, []int{3}), `kernel says "Can only assign online CPUs"`, unix.EINVAL)
+	r.wantError("an offline CPU", r.d.WriteCPUs(be.Identity, cpus.Of(3)), `kernel says "Can only assign online CPUs"`, unix.EINVAL)
 	r.refused(path(be.Name, "schemata"), "L3:0=1;1=1\n", "ok", unix.EINVAL)
 	want.Set(resctrl.L3, 0, 0x7)
 	missing := []resctrl.Ref{{Resource: resctrl.L3, Domain: 1}, {Resource: resctrl.MB, Domain: 1}}
