@@ -44,9 +44,10 @@ type Core struct {
 	snap     model.Snapshot
 	pulse    model.Pulse
 	in       engine.Input
-	results  []model.Result
+	results  []model.Result // that the next turn hands in
 	commands []model.Command
-	failing  string // the last error of Observe or of the record, to log changes only
+	attrs    []slog.Attr // of a line of the log
+	failing  string      // the last error of Observe or of the record, to log changes only
 	recent   []*model.Incident
 	told     told
 }
@@ -87,6 +88,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 		c.in.Knobs = c.Host.Knobs(c.in.Knobs)
 	}
 	c.in.Results, c.results = c.results, c.in.Results[:0]
+	c.in.Results = c.Host.Results(c.in.Results) // what came since
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
 	c.hear(t)
 	c.in.KillSwitch = c.killSwitch != nil && c.killSwitch()
@@ -98,7 +100,8 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 		}
 	}
 	c.in.Restored = nil // taken up
-	c.results = c.Host.Apply(out.Changes, c.results[:0])
+	c.Host.Apply(out.Changes)
+	c.results = c.Host.Results(c.results[:0])
 	c.report(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)
 	return out
@@ -136,7 +139,12 @@ func (c *Core) report(out *engine.Output) {
 		if d.Kind.Routine() {
 			level = slog.LevelDebug
 		}
-		c.log.Log(context.Background(), level, d.Kind.String(), "policy", d.Policy, "task", d.Path, "incident", d.Incident, "score", d.Score, "threshold", d.Threshold, "value", d.Value, "reason", d.Reason)
+		c.attrs = append(c.attrs[:0], slog.String("policy", d.Policy), slog.String("task", d.Path), slog.String("incident", d.Incident))
+		for _, f := range d.Facts {
+			c.attrs = append(c.attrs, slog.Float64(f.Name, f.Value))
+		}
+		c.attrs = append(c.attrs, slog.String("reason", d.Reason))
+		c.log.LogAttrs(context.Background(), level, d.Kind.String(), c.attrs...)
 	}
 	for _, inc := range out.Incidents {
 		c.keep(inc)

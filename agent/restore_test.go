@@ -129,7 +129,7 @@ func TestDamagedJournal(t *testing.T) {
 		return bytes.Contains(l, []byte(`"intent"`)) && bytes.Contains(l, []byte(one))
 	})
 	flipped := slices.Clone(lines)
-	flipped[at] = bytes.Replace(lines[at], []byte(`"found":{"quota_usec":-1`), []byte(`"found":{"quota_usec":-9`), 1)
+	flipped[at] = bytes.Replace(lines[at], []byte(`"quota_usec":-1`), []byte(`"quota_usec":-9`), 1)
 	if at < 0 || bytes.Equal(flipped[at], lines[at]) {
 		t.Fatalf("no such intent in the journal:\n%s", bytes.Join(lines, nil))
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
-	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
@@ -104,7 +103,7 @@ func (h *HeldStatus) Left(c *model.Claim) float64 { return float64(c.ExpiresNsec
 func (a *Agent) status() *Status {
 	s := a.core.Engine.State
 	st := &Status{
-		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Policies.Mode.String(), ModeNow: s.LastMode.String(), KillSwitch: s.Killed,
+		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Policies.Mode.String(), ModeNow: s.Policies[0].Mode.String(), KillSwitch: s.Killed,
 		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
 		Warnings: append([]string{}, a.core.Warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
 		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),
@@ -201,20 +200,8 @@ func (a *Agent) node(st *Status) {
 
 // policies says how far each policy may go, and what there is to know of it.
 func (a *Agent) policies(st *Status) {
-	e := a.core.Engine
-	st.Policies = []PolicyStatus{{Name: model.ByHardcap, Mode: e.Params.Mode, Now: e.State.LastMode}}
-	for _, m := range e.CPUModes() {
-		p := PolicyStatus{Name: m.Policy, Mode: m.Configured, Now: m.Now}
-		if s := &e.State.CPU.CPUSet; m.Policy == model.PolicyCPUSet && m.Configured != model.ModeOff {
-			p.Note = string(s.Status)
-			if s.Status == cpuset.Divided {
-				p.Note = fmt.Sprintf("LC %s, BE %s", s.LCCPUs, s.BECPUs)
-				if m.Now != model.ModeEnforce {
-					p.Note = "would be " + p.Note
-				}
-			}
-		}
-		st.Policies = append(st.Policies, p)
+	for _, m := range a.core.Engine.Modes() {
+		st.Policies = append(st.Policies, PolicyStatus{Name: m.Policy, Mode: m.Configured, Now: m.Now, Note: m.Note})
 	}
 }
 
@@ -253,7 +240,7 @@ func (a *Agent) lacking(st *Status) {
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
-		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task), State: k.State, Found: k.Found, Written: k.Written,
+		Knob: k.Kind, Path: a.core.Engine.State.Tasks.Name(k.Task()), State: k.State, Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
 	// Where what was found is no limit, and lower than the cap, it is not ours to change.

@@ -35,7 +35,7 @@ func statusAgent(t *testing.T) *Agent {
 	}
 	first := snap(1e9, 0)
 	first.Added = []model.Task{{Num: 1, Path: "/web", Class: model.LC}, {Num: 2, Path: "/batch", Class: model.BE}, {Num: 3, Path: "/cron"}}
-	first.Settings = []model.KnobReading{{Task: 2, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 50_000}), Outcome: model.OK}}
+	first.Settings = []model.KnobReading{{Target: model.OfTask(2), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 50_000}), Outcome: model.OK}}
 	a := &Agent{cfg: &cfg, core: &Core{Engine: e}, slo: &sloSources{}}
 	e.Step(&engine.Input{MonoNsec: 1e9, Snapshot: first})
 	e.Step(&engine.Input{MonoNsec: 11e9, Snapshot: snap(11e9, 40)})
@@ -86,9 +86,9 @@ func TestRaisedIsNotCapped(t *testing.T) {
 	half, whole := model.Bandwidth(model.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000}), model.Bandwidth(model.CPUMax{QuotaUsec: 100_000, PeriodUsec: 100_000})
 	e := a.core.Engine
 	e.State.Ledger.Knobs = []engine.Knob{
-		{Task: 1, State: engine.KnobHeld, Ours: true, AskedFor: model.Set, Found: half, Written: whole},
-		{Task: 2, State: engine.KnobHeld, Ours: true, AskedFor: model.Hold, Found: whole, Written: half},
-		{Task: 3, State: engine.KnobHeld, Ours: true, AskedFor: model.Release, Found: half, Written: whole}, // the release was refused
+		{Target: model.OfTask(1), State: engine.KnobHeld, Ours: true, AskedFor: model.Set, Found: half, Written: whole},
+		{Target: model.OfTask(2), State: engine.KnobHeld, Ours: true, AskedFor: model.Hold, Found: whole, Written: half},
+		{Target: model.OfTask(3), State: engine.KnobHeld, Ours: true, AskedFor: model.Release, Found: half, Written: whole}, // the release was refused
 	}
 	e.Params.CPU.CPUSetMode = model.ModeEnforce
 	e.Step(&engine.Input{MonoNsec: 12e9})

@@ -31,8 +31,8 @@ func soundHolds(w *storm, top int64, in *engine.Input, e *engine.Engine) error {
 		policy := false
 		for _, c := range k.Claims {
 			policy = policy || c.Owner == model.OwnerPolicy
-			if c.Owner == model.OwnerPolicy && w.cls[c.Task] != model.BE {
-				return fmt.Errorf("a policy claims %s task %d", w.cls[c.Task], c.Task)
+			if c.Owner == model.OwnerPolicy && w.cls[c.Task()] != model.BE {
+				return fmt.Errorf("a policy claims %s task %d", w.cls[c.Task()], c.Task())
 			}
 			if w.mono >= c.ExpiresNsec {
 				return fmt.Errorf("claim %d is past its time", c.ID)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -12,24 +13,24 @@ import (
 // alone for a cap's duration.
 func (e *Engine) command(in *Input, c *model.Command) {
 	s := e.State
-	d := model.Decision{Kind: model.DecideOperator, Task: c.Task, Value: c.Cap}
+	d := model.Decision{Kind: model.DecideOperator, Task: c.Task}
 	switch c.Kind {
 	case model.CommandCap:
-		t := s.Tasks.Get(c.Task)
-		if t == nil {
-			d.Reason = fmt.Sprintf("%s asked to cap a task that is gone", c.By)
-			break
+		d.Facts = []model.Fact{model.FactCap.Is(c.Cap)}
+		if d.Reason = e.notToHold(c); d.Reason == "" {
+			e.operatorClaims(in, c, model.Claim{
+				Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: c.Cap, ExpiresNsec: in.MonoNsec + c.DurationNsec,
+			})
+			d.Reason = fmt.Sprintf("%s caps it to %.3g CPU for %.0f s", c.By, c.Cap, float64(c.DurationNsec)/1e9)
 		}
-		if t.Class != model.BE { // the shell refuses it with an answer; nobody gets past here
-			d.Reason = fmt.Sprintf("%s asked to cap it, but %s is never held", c.By, t.Class)
-			break
+	case model.CommandReclaim:
+		d.Facts = []model.Fact{model.FactBytes.Is(float64(c.Bytes))}
+		if d.Reason = e.notToHold(c); d.Reason == "" {
+			e.operatorClaims(in, c, model.Claim{
+				Kind: model.ClaimRun, Value: model.Reclaim(c.Bytes), ExpiresNsec: in.MonoNsec + runNsec,
+			})
+			d.Reason = fmt.Sprintf("%s asks the kernel to reclaim %d bytes of it", c.By, c.Bytes)
 		}
-		s.Ledger.Clear(c.Task)
-		s.Ledger.Claim(model.Claim{
-			Task: c.Task, Cap: c.Cap, Owner: model.OwnerOperator, Reason: "capped by " + c.By,
-			MadeNsec: in.MonoNsec, ExpiresNsec: in.MonoNsec + c.DurationNsec, UsageAtClaim: e.usage(c.Task),
-		}, e.Params.Limits, s.BECPU)
-		d.Reason = fmt.Sprintf("%s caps it to %.3g CPU for %.0f s", c.By, c.Cap, float64(c.DurationNsec)/1e9)
 	case model.CommandUncap:
 		s.Ledger.Free(c.Task, in.MonoNsec+e.Params.Hardcap.DurationNsec)
 		d.Reason = fmt.Sprintf("%s frees it; policies leave it alone for %.0f s", c.By, float64(e.Params.Hardcap.DurationNsec)/1e9)
@@ -52,6 +53,29 @@ func (e *Engine) command(in *Input, c *model.Command) {
 	e.decide(in, d)
 }
 
+// runNsec is how long an operator's action may wait until it is begun.
+const runNsec = int64(60e9)
+
+// notToHold says why an operator may not hold a task back; the shell refuses it with an
+// answer, and nobody gets past here.
+func (e *Engine) notToHold(c *model.Command) string {
+	switch t := e.State.Tasks.Get(c.Task); {
+	case t == nil:
+		return fmt.Sprintf("%s asked to %s a task that is gone", c.By, c.Kind)
+	case t.Class != model.BE:
+		return fmt.Sprintf("%s asked to %s it, but %s is never held", c.By, c.Kind, t.Class)
+	}
+	return ""
+}
+
+// operatorClaims makes an operator's claim in place of all others on the knob.
+func (e *Engine) operatorClaims(in *Input, c *model.Command, claim model.Claim) {
+	claim.Target, claim.Owner, claim.MadeNsec = model.OfTask(c.Task), model.OwnerOperator, in.MonoNsec
+	claim.Reason, claim.UsageAtClaim = c.Kind+" by "+c.By, e.usage(c.Task)
+	e.State.Ledger.Clear(c.Task, claim.Value.Knob)
+	e.State.Ledger.Claim(claim, e.Params.Limits, e.State.BECPU)
+}
+
 func jobName(job string) string {
 	if job == "" {
 		return "(all jobs)"
@@ -61,10 +85,17 @@ func jobName(job string) string {
 
 // usage returns a task's CPU-sec/sec in the last window, 0 when unknown.
 func (e *Engine) usage(n model.TaskNum) float64 {
-	for i := range e.State.Tracks {
-		if t := &e.State.Tracks[i]; t.Num == n && t.CPU.Outcome == model.OK {
-			return t.CPU.V
-		}
+	if t := e.track(n); t != nil && t.CPU.Outcome == model.OK {
+		return t.CPU.V
 	}
 	return 0
+}
+
+// track returns what is remembered of a task, nil when it is not here.
+func (e *Engine) track(n model.TaskNum) *Track {
+	i, ok := slices.BinarySearchFunc(e.State.Tracks, n, func(t Track, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
+	if !ok {
+		return nil
+	}
+	return &e.State.Tracks[i]
 }

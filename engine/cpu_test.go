@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -43,9 +44,9 @@ func (w *cpuStorm) input() *engine.Input {
 			n := s.Added[i].Num
 			s.Added[i].Exclusive = s.Added[i].Class == model.LC && w.dice.IntN(4) == 0
 			w.settings[n] = model.CPUMax{QuotaUsec: []int64{-1, 100_000, 250_000}[w.dice.IntN(3)], PeriodUsec: 100_000}
-			s.Settings = append(s.Settings, model.KnobReading{Task: n, Value: model.Place(model.FullSet(16)), Outcome: model.OK})
+			s.Settings = append(s.Settings, model.KnobReading{Target: model.OfTask(n), Value: model.Place(model.FullSet(16)), Outcome: model.OK})
 			if s.Added[i].Class == model.LC {
-				s.Settings = append(s.Settings, model.KnobReading{Task: n, Value: model.Bandwidth(w.settings[n]), Outcome: model.OK})
+				s.Settings = append(s.Settings, model.KnobReading{Target: model.OfTask(n), Value: model.Bandwidth(w.settings[n]), Outcome: model.OK})
 			}
 		}
 	}
@@ -114,23 +115,23 @@ func TestStormOfTheCPU(t *testing.T) {
 
 func (w *cpuStorm) check(t *testing.T, seed uint64, c *model.Claim, cores map[int]model.Class) {
 	t.Helper()
-	class := w.cls[c.Task]
+	class := w.cls[c.Task()]
 	switch {
 	case w.mono >= c.ExpiresNsec:
 		t.Fatalf("seed %d at %d: claim %d is past its time", seed, w.seq, c.ID)
-	case c.Kind == model.ClaimPlace && (c.CPUs.Empty() || class == model.System):
-		t.Fatalf("seed %d at %d: %s task %d is to be on CPUs %q", seed, w.seq, class, c.Task, c.CPUs)
+	case c.Kind == model.ClaimPlace && (c.Value.CPUs.Empty() || class == model.System):
+		t.Fatalf("seed %d at %d: %s task %d is to be on CPUs %q", seed, w.seq, class, c.Task(), c.Value.CPUs)
 	case c.Kind == model.ClaimPlace:
-		for _, cpu := range c.CPUs.Members() {
+		for _, cpu := range c.Value.CPUs.Members() {
 			if other, ok := cores[cpu%8]; ok && other != class {
 				t.Fatalf("seed %d at %d: %s and %s share core %d", seed, w.seq, class, other, cpu%8)
 			}
 			cores[cpu%8] = class
 		}
-	case c.Kind == model.ClaimRaise && (class != model.LC || c.QuotaUsec != 0 && c.QuotaUsec < w.settings[c.Task].QuotaUsec):
-		t.Fatalf("seed %d at %d: %s task %d with %+v: %+v", seed, w.seq, class, c.Task, w.settings[c.Task], c)
+	case c.Kind == model.ClaimRaise && (class != model.LC || c.Value.QuotaUsec != 0 && c.Value.QuotaUsec < w.settings[c.Task()].QuotaUsec):
+		t.Fatalf("seed %d at %d: %s task %d with %+v: %+v", seed, w.seq, class, c.Task(), w.settings[c.Task()], c)
 	case c.Kind == model.ClaimCap && c.Owner == model.OwnerPolicy && class != model.BE:
-		t.Fatalf("seed %d at %d: a policy caps %s task %d", seed, w.seq, class, c.Task)
+		t.Fatalf("seed %d at %d: a policy caps %s task %d", seed, w.seq, class, c.Task())
 	}
 }
 
@@ -185,7 +186,7 @@ func TestResumeOfTheCPU(t *testing.T) {
 		for i := range 400 {
 			in := w.input()
 			if i == 3 || w.dice.IntN(30) == 0 {
-				twin = again(t, p, e)
+				twin = enginetest.Resumed(t, e)
 			}
 			out := e.Step(in)
 			w.due = append(w.due, out.Changes...)
@@ -201,22 +202,4 @@ func TestResumeOfTheCPU(t *testing.T) {
 			}
 		}
 	}
-}
-
-// again is an engine from another one's checkpoint.
-func again(t *testing.T, p engine.Params, e *engine.Engine) *engine.Engine {
-	t.Helper()
-	b, err := json.Marshal(e.State)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &engine.State{}
-	if err := json.Unmarshal(b, s); err != nil {
-		t.Fatal(err)
-	}
-	twin, err := engine.Resume(p, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return twin
 }

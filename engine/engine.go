@@ -5,8 +5,8 @@
 //
 // The order of a tick: tasks that came and went; what the host says of earlier writes;
 // what operators say; the kill switch; the window that closed, if one did (observe, judge
-// outliers, learn specs); hard caps; with a pulse the policies of the CPU: cpuset, cpu_pool,
-// burst (cpu.go); claims, expiry and arbitration.
+// outliers, learn specs); the policies (policies.go), whose wishes become claims (grant.go);
+// expiry and arbitration.
 package engine
 
 import (
@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
@@ -99,12 +100,14 @@ type State struct {
 	Hardcap hardcap.State       `json:"hardcap"`
 	Ledger  Ledger              `json:"ledger"`
 	CPU     CPUState            `json:"cpu"`
+	// Policies are the policies in the order in which they run, and Told what they said.
+	Policies []Standing `json:"policies"`
+	Told     tellings   `json:"told,omitempty"`
 	// ProtectOff lists jobs whose protection an operator turned off; "" stands for all.
-	ProtectOff []string   `json:"protect_off"`
-	Killed     bool       `json:"killed"`
-	BECPU      float64    `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
-	Node       NodeTrack  `json:"node"`
-	LastMode   model.Mode `json:"last_mode"`
+	ProtectOff []string  `json:"protect_off"`
+	Killed     bool      `json:"killed"`
+	BECPU      float64   `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
+	Node       NodeTrack `json:"node"`
 	// SLO is the last reading of each latency source, ordered by job.
 	SLO []model.Latency `json:"slo,omitempty"`
 }
@@ -115,9 +118,7 @@ type Engine struct {
 	State  *State
 
 	obs     model.Observation
-	victims []hardcap.Victim
-	policy  hardcap.Output
-	cpu     cpuScratch
+	scratch scratch
 	out     Output
 }
 
@@ -125,7 +126,20 @@ type Engine struct {
 func New(p Params) *Engine {
 	s := &State{History: antagonist.NewHistory(max(1, p.HistoryWindows))}
 	s.Specs.Platform = p.Platform
+	s.standings()
 	return &Engine{Params: p, State: s}
+}
+
+// standings gives each policy its entry: a checkpoint may be of a version that knew others.
+func (s *State) standings() {
+	list := make([]Standing, len(policyRows))
+	for i := range policyRows {
+		list[i].Policy = policyRows[i].name
+		if j := slices.IndexFunc(s.Policies, func(o Standing) bool { return o.Policy == policyRows[i].name }); j >= 0 {
+			list[i] = s.Policies[j]
+		}
+	}
+	s.Policies = list
 }
 
 // Resume returns an engine with the state of a checkpoint.
@@ -138,6 +152,10 @@ func Resume(p Params, s *State) (*Engine, error) {
 	}
 	if len(s.Tracks) != len(s.Tasks.Tasks) {
 		return nil, fmt.Errorf("checkpoint: %d tasks, %d tracks", len(s.Tasks.Tasks), len(s.Tracks))
+	}
+	s.standings()
+	if s.Hardcap.Claims == nil { // before records of version 3 they stood in the ledger alone
+		s.Hardcap.Claims = s.Ledger.claimsOf(model.PolicyHardcap)
 	}
 	return &Engine{Params: p, State: s}, nil
 }
@@ -157,44 +175,17 @@ func (e *Engine) Step(in *Input) *Output {
 		e.command(in, &in.Commands[i])
 	}
 	e.killSwitch(in)
-	e.victims = e.victims[:0]
-	pin := hardcap.Input{
-		NowNsec: in.MonoNsec, WallNsec: in.WallNsec, Mode: e.mode(in), Tasks: &e.State.Tasks,
-		History: e.State.History, Ledger: &e.State.Ledger,
-	}
-	if e.window(in, &pin) {
-		e.out.Observed = true
-	}
-	pin.Victims = e.victims
-	e.State.Hardcap.Step(&e.Params.Hardcap, &pin, &e.policy)
-	e.cpuPulse(in)
+	e.scratch.victims = e.scratch.victims[:0]
+	e.window(in)
+	e.policies(in)
 	e.settle(in)
 	return &e.out
-}
-
-// disarmed reports whether no policy may enforce: the kill switch is there, or an operator
-// turned protection off for all jobs.
-func (e *Engine) disarmed(in *Input) bool {
-	return in.KillSwitch || slices.Contains(e.State.ProtectOff, "")
-}
-
-// mode is how far the hard cap may go now: one that is disarmed observes.
-func (e *Engine) mode(in *Input) model.Mode {
-	m := e.Params.Mode
-	if m == model.ModeEnforce && e.disarmed(in) {
-		m = model.ModeObserve
-	}
-	if e.State.LastMode == model.ModeEnforce && m != model.ModeEnforce {
-		e.State.Ledger.DropPolicy(model.PolicyHardcap)
-	}
-	e.State.LastMode = m
-	return m
 }
 
 // tasks takes in who came and who went.
 func (e *Engine) tasks(in *Input) {
 	s := e.State
-	e.cpuSnapshot(in.Snapshot)
+	e.lookAtSnapshot(in.Snapshot)
 	for _, n := range in.Snapshot.Removed {
 		if !s.Tasks.Remove(n) {
 			continue
@@ -202,6 +193,7 @@ func (e *Engine) tasks(in *Input) {
 		s.Tracks = slices.DeleteFunc(s.Tracks, func(t Track) bool { return t.Num == n })
 		s.History.Forget(n)
 		s.Ledger.Gone(n, in.MonoNsec)
+		s.Told.forget(func(t *told) bool { return t.Task == n })
 	}
 	for _, t := range in.Snapshot.Added {
 		s.Tasks.Add(t)
@@ -213,9 +205,9 @@ func (e *Engine) tasks(in *Input) {
 	}
 	for _, k := range in.Snapshot.Settings {
 		if k.Outcome == model.OK {
-			s.Ledger.Bases.put(k.Task, k.Value)
+			s.Ledger.Bases.put(k.Target, k.Value)
 		} else {
-			s.Ledger.Bases.drop(k.Task, k.Value.Knob)
+			s.Ledger.Bases.drop(k.Target, k.Value.Knob)
 		}
 	}
 }
@@ -225,14 +217,14 @@ func (e *Engine) learn(in *Input) {
 	for i := range in.Results {
 		r := &in.Results[i]
 		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != model.DecideNothing {
-			e.decide(in, model.Decision{Kind: kind, Task: r.Task, Reason: reason})
+			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Reason: reason})
 		}
 		e.moved()
 	}
 	for i := range in.Knobs {
 		k := &in.Knobs[i]
 		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
-			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task, Reason: reason})
+			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Reason: reason})
 			e.moved()
 		}
 	}
@@ -256,14 +248,14 @@ func (e *Engine) killSwitch(in *Input) {
 	e.decide(in, model.Decision{Kind: model.DecideKill, Reason: reason})
 }
 
-// window closes a sampling window and judges it. It reports whether one closed.
-func (e *Engine) window(in *Input, pin *hardcap.Input) bool {
-	snap := in.Snapshot
+// window closes a sampling window and judges it.
+func (e *Engine) window(in *Input) {
+	snap, win := in.Snapshot, &e.scratch.view.Window
+	*win = policy.Window{}
 	if snap == nil {
-		return false
+		return
 	}
 	s := e.State
-	closed := false
 	if snap.Mark&model.WindowEnd != 0 && s.Prev != nil {
 		model.Observe(s.Prev, snap, &e.obs)
 		if e.Params.Spec.CoreCycles {
@@ -271,20 +263,19 @@ func (e *Engine) window(in *Input, pin *hardcap.Input) bool {
 		}
 		if e.obs.ElapsedNsec > 0 {
 			e.judge(in)
-			pin.NewWindow, pin.WindowNsec, pin.WindowStartNsec = true, e.obs.ElapsedNsec, s.Prev.MonoNsec
-			closed = true
+			*win = policy.Window{Closed: true, LengthNsec: e.obs.ElapsedNsec, StartNsec: s.Prev.MonoNsec}
+			e.out.Observed = true
 		}
 	}
 	if snap.Mark&model.WindowStart == 0 {
 		s.Prev = nil
-		return closed
+		return
 	}
 	if s.Prev == nil {
 		s.Prev = &model.Snapshot{}
 	}
 	tasks := append(s.Prev.Tasks[:0], snap.Tasks...)
 	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks}
-	return closed
 }
 
 // judge goes through the tasks of the window once: signal, verdict, history, spec.
@@ -310,7 +301,8 @@ func (e *Engine) judge(in *Input) {
 	h.End()
 	for _, sp := range s.Specs.Recalculate(e.Params.Spec, in.MonoNsec) {
 		e.decide(in, model.Decision{
-			Kind: model.DecideSpec, Path: sp.Job, Value: sp.Mean, Threshold: e.Params.Outlier.Threshold(sp),
+			Kind: model.DecideSpec, Path: sp.Job,
+			Facts:  []model.Fact{model.FactMean.Is(sp.Mean), model.FactThreshold.Is(e.Params.Outlier.Threshold(sp))},
 			Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g over %d samples of %d tasks", sp.Source, sp.Job, sp.Mean, sp.StdDev, sp.NumSamples, sp.Tasks),
 		})
 	}
@@ -356,7 +348,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	}
 	if task.Protected() && spec != nil {
 		n := tr.Flags.Recent(&e.Params.Outlier, in.MonoNsec)
-		e.victims = append(e.victims, hardcap.Victim{
+		e.scratch.victims = append(e.scratch.victims, policy.Victim{
 			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
 		})
@@ -376,7 +368,7 @@ func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *mo
 	}
 	tr.ExcusedNsec = in.MonoNsec
 	e.decide(in, model.Decision{
-		Kind: model.DecideOwnDoing, Task: task.Num, Value: raw.V, Threshold: tr.Limit,
+		Kind: model.DecideOwnDoing, Task: task.Num, Facts: []model.Fact{model.FactSignal.Is(raw.V), model.FactThreshold.Is(tr.Limit)},
 		Reason: fmt.Sprintf("%s %.3g, but it %s: no neighbour is accused", tr.Source, raw.V, tr.Verdict.Predicate()),
 	})
 }
@@ -396,32 +388,15 @@ func (e *Engine) source(o *model.TaskObservation) model.Source {
 	return last
 }
 
-// settle turns the policy's wishes into claims, and claims into changes.
+// settle ends claims whose time is over, and turns what is claimed into changes.
 func (e *Engine) settle(in *Input) {
 	s := e.State
-	e.out.Decisions = append(e.out.Decisions, e.policy.Decisions...)
-	for _, d := range e.policy.Drops {
-		if s.Ledger.Drop(d.Task, d.Incident) {
-			e.decide(in, model.Decision{Kind: model.DecideRelease, Task: d.Task, Incident: d.Incident, Reason: d.Reason})
-		}
-	}
-	for _, c := range e.policy.Claims {
-		if why := s.Ledger.Claim(c, e.Params.Limits, s.BECPU); why != "" {
-			e.decide(in, model.Decision{Kind: model.DecideLimit, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: why})
-		}
-	}
-	for _, n := range e.policy.ClearFlags {
-		for i := range s.Tracks {
-			if s.Tracks[i].Num == n {
-				s.Tracks[i].Flags.Clear()
-			}
-		}
-	}
 	exempt := len(s.Ledger.Exemptions)
 	for _, c := range s.Ledger.Expire(in.MonoNsec) {
-		e.decide(in, model.Decision{Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task, Incident: c.Incident, Value: c.Cap, Reason: "the " + c.Kind.String() + "'s time is over"})
+		e.decide(in, model.Decision{
+			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
+		})
 	}
-	e.out.Incidents = append(e.out.Incidents, e.policy.Changed...)
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
 	if len(e.out.Changes) > 0 || len(in.Commands) > 0 || len(s.Ledger.Exemptions) != exempt {
 		e.moved()

@@ -100,12 +100,12 @@ func (w *storm) input() *engine.Input {
 		case w.rng.IntN(3) == 0:
 			late = append(late, c)
 		case c.Kind != model.Disown:
-			in.Results = append(in.Results, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.ResultKind(max(0, w.rng.IntN(9)-5)), Now: c.Value, MonoNsec: w.mono, Error: "no"})
+			in.Results = append(in.Results, model.Result{Seq: c.Seq, Target: c.Target, Kind: model.ResultKind(max(0, w.rng.IntN(9)-5)), Now: c.Value, MonoNsec: w.mono, Error: "no"})
 		}
 	}
 	w.due = late
 	if w.rng.IntN(40) == 0 && w.next > 0 {
-		in.Knobs = append(in.Knobs, model.KnobReading{Task: model.TaskNum(w.rng.IntN(int(w.next))), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}), Outcome: model.OK})
+		in.Knobs = append(in.Knobs, model.KnobReading{Target: model.OfTask(model.TaskNum(w.rng.IntN(int(w.next)))), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}), Outcome: model.OK})
 	}
 	if w.rng.IntN(25) == 0 {
 		kinds := []string{model.CommandCap, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn, "?"}
@@ -175,8 +175,8 @@ func TestStorm(t *testing.T) {
 			held := 0
 			for _, k := range e.State.Ledger.Knobs {
 				for _, c := range k.Claims {
-					if c.Owner == model.OwnerPolicy && w.cls[c.Task] != model.BE {
-						t.Fatalf("seed %d tick %d: a policy claims %s task %d", seed, in.Seq, w.cls[c.Task], c.Task)
+					if c.Owner == model.OwnerPolicy && w.cls[c.Task()] != model.BE {
+						t.Fatalf("seed %d tick %d: a policy claims %s task %d", seed, in.Seq, w.cls[c.Task()], c.Task())
 					}
 					if w.mono >= c.ExpiresNsec {
 						t.Fatalf("seed %d tick %d: claim %d is past its time", seed, in.Seq, c.ID)

@@ -3,20 +3,9 @@ package engine
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
-)
-
-// Kernel bounds of CFS bandwidth (Documentation/scheduler/sched-bwc.rst): a quota of at
-// least 1 ms, a period of 1 ms to 1 s.
-const (
-	minQuotaUsec  = 1_000
-	maxPeriodUsec = 1_000_000
-	// mostCPUs is far above any machine; its quota is still one that the kernel takes
-	// (under 2^44 us), so that an absurd cap does not overflow into a tiny one.
-	mostCPUs = 1 << 20
 )
 
 const (
@@ -55,9 +44,9 @@ func (s *KnobState) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Knob is one kernel control of a task as the ledger sees it.
+// Knob is one kernel control as the ledger sees it.
 type Knob struct {
-	Task     model.TaskNum    `json:"task"`
+	model.Target
 	Kind     model.KnobKind   `json:"kind,omitempty"`
 	State    KnobState        `json:"state"`
 	Claims   []model.Claim    `json:"claims,omitempty"`
@@ -86,51 +75,38 @@ func (k *Knob) free() {
 
 // wish is what a knob's claims settle at.
 type wish struct {
-	kind  model.ChangeKind // Hold or Set
+	kind  model.ChangeKind // Hold, Set or Run
 	value model.Setting
 }
 
-// wanted settles a knob's claims (DESIGN.md, decision 5). Of caps an operator's word comes
-// first, then the smallest; the host takes the smaller of that and what it found. Without a
-// cap the greatest raise is in force, over what was found: without knowing that there is
-// none. Of places there is one.
+// wanted settles a knob's claims (docs/DESIGN.md, decision 5). Where a knob has one owner, or
+// is an action, the claim says it all. Of caps an operator's word comes first, then the
+// smallest; the host takes the smaller of that and what it found. Without a cap the raises are
+// put over what was found: as long as that is not known there is no raise.
 func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
-	best, raise, found := model.Claim{}, model.Claim{}, false
+	spec := k.Kind.Spec()
+	var least *model.Claim
+	raises := false
 	for i := range k.Claims {
-		c := &k.Claims[i]
-		switch {
+		switch c := &k.Claims[i]; {
 		case c.Kind == model.ClaimPlace:
-			return wish{model.Set, model.Place(c.CPUs)}, true
+			return wish{model.Set, c.Value}, true
+		case c.Kind == model.ClaimRun:
+			return wish{model.Run, c.Value}, true
 		case c.Kind == model.ClaimRaise:
-			raise.Kind = c.Kind
-			raise.QuotaUsec = max(raise.QuotaUsec, c.QuotaUsec)
-			raise.BurstUsec = max(raise.BurstUsec, c.BurstUsec)
-		case !found || c.Owner < best.Owner || (c.Owner == best.Owner && c.Cap < best.Cap):
-			best, found = *c, true
+			raises = true
+		case least == nil || c.Owner < least.Owner || (c.Owner == least.Owner && c.Cap < least.Cap):
+			least = c
 		}
 	}
-	if found {
-		return wish{model.Hold, model.Bandwidth(CapFor(best.Cap, periodNsec))}, true
+	if least != nil {
+		return wish{model.Hold, spec.Cap(least.Cap, periodNsec)}, true
 	}
-	base, known := l.base(k)
-	if raise.Kind != model.ClaimRaise || !known || base.QuotaUsec < 0 {
-		return wish{}, false
+	if base, known := l.base(k); raises && known {
+		v, ok := spec.Raise(base, k.Claims)
+		return wish{model.Set, v}, ok
 	}
-	return wish{model.Set, model.Bandwidth(raised(base.CPUMax, &raise))}, true
-}
-
-// raised puts a raise over what was found. A burst that the kernel's own bound (the quota)
-// allowed with the quota that was found is kept within it when the quota goes below.
-func raised(base model.CPUMax, c *model.Claim) model.CPUMax {
-	v := base
-	if c.QuotaUsec > 0 {
-		v.QuotaUsec = max(c.QuotaUsec, minQuotaUsec)
-	}
-	v.BurstUsec = max(v.BurstUsec, c.BurstUsec)
-	if v.BurstUsec <= base.QuotaUsec {
-		v.BurstUsec = min(v.BurstUsec, v.QuotaUsec)
-	}
-	return v
+	return wish{}, false
 }
 
 // base returns what a knob says without us.
@@ -138,31 +114,12 @@ func (l *Ledger) base(k *Knob) (model.Setting, bool) {
 	if k.Ours {
 		return k.Found, true
 	}
-	return l.Bases.get(k.Task, k.Kind)
-}
-
-// CapFor turns CPU-sec/sec into a quota and a period (CPI2 section 5: 25 ms in each
-// 250 ms window is 0.1). Where the quota would fall under the kernel's least, the
-// period is stretched, up to the kernel's greatest; a smaller cap than 1 ms a second
-// cannot be had and becomes that.
-func CapFor(cpus float64, periodNsec int64) model.CPUMax {
-	const least = float64(minQuotaUsec) / maxPeriodUsec
-	if !(cpus > least) { // NaN too
-		cpus = least
-	}
-	cpus = min(cpus, mostCPUs)
-	period := min(max(periodNsec/1000, minQuotaUsec), maxPeriodUsec)
-	quota := int64(math.Round(cpus * float64(period)))
-	if quota < minQuotaUsec {
-		quota = minQuotaUsec
-		period = min(int64(math.Round(minQuotaUsec/cpus)), maxPeriodUsec)
-	}
-	return model.CPUMax{QuotaUsec: quota, PeriodUsec: period}
+	return l.Bases.get(k.Target, k.Kind)
 }
 
 // Arbitrate emits the changes that bring the kernel to what the claims settle at: at
-// most one a knob a tick, none while one is on its way or backing off. Places that shrink
-// come first, so that a core is free before somebody else gets it.
+// most one a knob a tick, none while one is on its way or backing off. Where a kind's row says
+// so what shrinks comes first, so that a core is free before somebody else gets it.
 func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []model.Change {
 	idle := false
 	for i := range l.Knobs {
@@ -175,14 +132,12 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 		case k.Disown:
 			k.Disown = false
 			l.NextChange++
-			changes = append(changes, model.Change{Seq: l.NextChange, Task: k.Task, Kind: model.Disown, Value: model.Setting{Knob: k.Kind}})
+			changes = append(changes, model.Change{Seq: l.NextChange, Target: k.Target, Kind: model.Disown, Value: model.Ask(k.Kind)})
 		case k.State == KnobAsked || k.State == KnobVoid || nowNsec < k.RetryAt && !k.giveBack(any):
 		case any && (!k.Ours || k.Wanted != want.value):
-			l.ask(k, want.kind, want.value)
-			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: want.kind, Value: want.value})
+			changes = append(changes, l.ask(k, want.kind, want.value, nowNsec))
 		case !any && k.Ours:
-			l.ask(k, model.Release, model.Setting{Knob: k.Kind})
-			changes = append(changes, model.Change{Seq: k.Asked, Task: k.Task, Kind: model.Release, Value: model.Setting{Knob: k.Kind}})
+			changes = append(changes, l.ask(k, model.Release, model.Ask(k.Kind), nowNsec))
 		default:
 			idle = idle || k.idle(nowNsec)
 		}
@@ -200,51 +155,60 @@ func (k *Knob) idle(nowNsec int64) bool {
 	return len(k.Claims) == 0 && !k.Ours && !k.Disown && k.State == KnobIdle && (k.Failures == 0 || nowNsec-k.RetryAt >= maxRetryNsec)
 }
 
-// settled reports, without much work, that a place is as its one claim asks: on a node with a
-// partition that is nearly every knob at nearly every pulse.
+// settled reports, without much work, that a knob is as the one claim on it asks: on a node
+// with a partition that is nearly every knob at nearly every pulse.
 func (k *Knob) settled(nowNsec int64) bool {
-	return k.Kind == model.CPUPlace && k.State == KnobHeld && k.Ours && !k.Disown && len(k.Claims) == 1 &&
-		k.Claims[0].CPUs == k.Wanted.CPUs && nowNsec >= k.RetryAt
+	return k.State == KnobHeld && k.Ours && !k.Disown && len(k.Claims) == 1 && k.Claims[0].Kind == model.ClaimPlace &&
+		k.Claims[0].Value == k.Wanted && nowNsec >= k.RetryAt
 }
 
-// shrinkFirst orders changes of places: those that only take CPUs away before all others.
-// The order of the rest stays.
+// shrinkFirst orders changes: those that only take what others are waiting for before all
+// others. The order of the rest stays.
 func (l *Ledger) shrinkFirst(changes []model.Change) {
-	if !slices.ContainsFunc(changes, func(c model.Change) bool { return c.Value.Knob == model.CPUPlace }) {
+	if !slices.ContainsFunc(changes, func(c model.Change) bool { return c.Value.Knob.Spec().ShrinkFirst }) {
 		return
 	}
 	slices.SortStableFunc(changes, func(a, b model.Change) int { return cmp.Compare(l.gain(&a), l.gain(&b)) })
 }
 
-// gain is 0 for a change that takes CPUs away and adds none, 1 for every other.
+// gain is 0 for a change that takes and gives nothing, 1 for every other.
 func (l *Ledger) gain(c *model.Change) int {
-	k := l.knob(c.Task, c.Value.Knob)
-	if k == nil || c.Kind != model.Set || c.Value.Knob != model.CPUPlace {
+	k, spec := l.knob(c.Target, c.Value.Knob), c.Value.Knob.Spec()
+	if k == nil || c.Kind != model.Set || !spec.ShrinkFirst {
 		return 1
 	}
-	now := k.Written.CPUs
+	now := k.Written
 	if !k.Ours {
-		found, _ := l.Bases.get(k.Task, k.Kind)
-		now = found.CPUs // empty: not known, or all that the group above has
+		if now, _ = l.Bases.get(k.Target, k.Kind); now == model.Ask(k.Kind) {
+			return 0 // not known, or all that the group above has
+		}
 	}
-	if now.Empty() || c.Value.CPUs.Within(now) {
+	if spec.Within(c.Value, now) {
 		return 0
 	}
 	return 1
 }
 
-// giveBack reports whether a release is due of which no write was refused yet: that the
-// kernel took no other value is no reason to keep the one that stands, whose time is over.
+// giveBack reports whether a release is due that was not tried yet. Its time is over: that the
+// kernel refused other values before is no reason to wait with it.
 func (k *Knob) giveBack(claimed bool) bool {
 	return !claimed && k.Ours && k.AskedFor != model.Release
 }
 
-func (l *Ledger) ask(k *Knob, kind model.ChangeKind, want model.Setting) {
+func (l *Ledger) ask(k *Knob, kind model.ChangeKind, want model.Setting, nowNsec int64) model.Change {
 	l.NextChange++
 	if kind != k.AskedFor {
 		k.Failures = 0 // those were of something else
 	}
+	if kind == model.Run {
+		l.Runs = append(l.Runs, nowNsec)
+	}
 	k.Asked, k.AskedFor, k.State, k.Wanted = l.NextChange, kind, KnobAsked, want
+	c := model.Change{Seq: k.Asked, Target: k.Target, Kind: kind, Value: want}
+	if base, known := l.Bases.get(k.Target, k.Kind); known && kind == model.Set && !k.Ours {
+		c.Base = &base
+	}
+	return c
 }
 
 // Learn takes the host's answer in and returns what is worth telling, DecideNothing for
@@ -253,6 +217,9 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 	k := l.asked(r)
 	if k == nil {
 		return model.DecideNothing, ""
+	}
+	if k.AskedFor == model.Run && r.Kind != model.Vanished {
+		return l.ran(k, r)
 	}
 	switch r.Kind {
 	case model.Applied:
@@ -267,10 +234,14 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 		k.Failures, k.RetryAt, k.Why = 0, 0, ""
 		return model.DecideNothing, ""
 	case model.Vanished:
-		l.Gone(r.Task, nowNsec)
+		l.Gone(r.Task(), nowNsec)
 		return model.DecideGone, "the cgroup went away before the write"
 	case model.Foreign:
 		return model.DecideForeign, l.void(k, r.Now, nowNsec)
+	case model.Stale: // somebody wrote it since it was listed: asked for anew, with what stands there now
+		k.State, k.Wanted = KnobIdle, model.Ask(k.Kind)
+		l.Bases.put(k.Target, r.Now)
+		return model.DecideNothing, ""
 	}
 	return l.refused(k, r, nowNsec)
 }
@@ -279,18 +250,32 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 // of which kind it was.
 func (l *Ledger) asked(r *model.Result) *Knob {
 	for kind := range model.NumKnobs {
-		if k := l.knob(r.Task, kind); k != nil && k.State == KnobAsked && k.Asked == r.Seq {
+		if k := l.knob(r.Target, kind); k != nil && k.State == KnobAsked && k.Asked == r.Seq {
 			return k
 		}
 	}
 	return nil
 }
 
-// refused backs off, and tells once. A policy's cap that was refused is dropped: its policy
-// looks for another suspect. Raises and places stay, and are tried again until their policy
+// ran takes in what became of an action: it was asked for once, and nothing of it stands.
+func (l *Ledger) ran(k *Knob, r *model.Result) (kind model.DecisionKind, reason string) {
+	asked := k.Wanted
+	k.State, k.Wanted, k.Claims = KnobIdle, model.Ask(k.Kind), k.Claims[:0]
+	if r.Kind != model.Applied {
+		return model.DecideRefused, fmt.Sprintf("%s of %s was refused: %s", k.Kind, asked, r.Error)
+	}
+	reason = fmt.Sprintf("%s: %s of the %s that were asked for", k.Kind, r.Now, asked)
+	if r.Error != "" {
+		reason += ": " + r.Error
+	}
+	return model.DecideRan, reason
+}
+
+// refused backs off, and tells once. A claim of an incident that was refused is dropped: its
+// policy looks for another suspect. All others stay, and are tried again until their policy
 // wants something else.
 func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind model.DecisionKind, reason string) {
-	k.State, k.Wanted = KnobIdle, model.Setting{} // what was asked for is not in force: ask again
+	k.State, k.Wanted = KnobIdle, model.Ask(k.Kind) // what was asked for is not in force: ask again
 	if k.Ours {
 		k.State = KnobHeld
 	}
@@ -300,7 +285,7 @@ func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind model.De
 	k.Why = r.Error
 	for j := 0; j < len(k.Claims); {
 		c := k.Claims[j]
-		if c.Owner == model.OwnerPolicy && k.AskedFor == model.Hold {
+		if c.Owner == model.OwnerPolicy && c.Incident != "" {
 			l.failed(&c, "the write was refused: "+r.Error, nowNsec)
 			k.Claims = slices.Delete(k.Claims, j, j+1)
 			continue
@@ -315,7 +300,7 @@ func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind model.De
 
 // Compare looks at what a held knob says now.
 func (l *Ledger) Compare(r *model.KnobReading, nowNsec int64) (foreign bool, reason string) {
-	k := l.knob(r.Task, r.Value.Knob)
+	k := l.knob(r.Target, r.Value.Knob)
 	if k == nil || k.State != KnobHeld || !k.Ours || r.Outcome != model.OK || r.Value == k.Written {
 		return false, ""
 	}
@@ -328,7 +313,7 @@ func (l *Ledger) Compare(r *model.KnobReading, nowNsec int64) (foreign bool, rea
 func (l *Ledger) void(k *Knob, now model.Setting, nowNsec int64) string {
 	k.State, k.Ours = KnobVoid, false
 	k.Why = fmt.Sprintf("found %s where we had written %s", now, k.Written)
-	l.Bases.put(k.Task, now)
+	l.Bases.put(k.Target, now)
 	for i := range k.Claims {
 		l.failed(&k.Claims[i], "another program wrote the knob", nowNsec)
 	}

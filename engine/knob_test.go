@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // turn is one tick of a ledger whose host answers everything with one kind.
 func turn(l *Ledger, now int64, kind model.ResultKind) []model.Change {
 	changes := l.Arbitrate(now, 250e6, nil)
 	for _, c := range changes {
-		found, _ := l.Bases.get(c.Task, c.Value.Knob)
-		l.Learn(&model.Result{Seq: c.Seq, Task: c.Task, Kind: kind, Found: found, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+		found, _ := l.Bases.get(c.Target, c.Value.Knob)
+		l.Learn(&model.Result{Seq: c.Seq, Target: c.Target, Kind: kind, Found: found, Now: c.Value, MonoNsec: now, Error: "no"}, now)
 	}
 	return changes
 }
@@ -25,15 +26,18 @@ func cpus(list string) model.CPUSet {
 	return s
 }
 
-func raise(task model.TaskNum, policy string, quota, burst, until int64) model.Claim {
-	return model.Claim{Task: task, Kind: model.ClaimRaise, Policy: policy, QuotaUsec: quota, BurstUsec: burst, Owner: model.OwnerPolicy, ExpiresNsec: until}
+func raise(task model.TaskNum, name string, quota, burst, until int64) model.Claim {
+	return model.Claim{
+		Target: model.OfTask(task), Kind: model.ClaimRaise, Policy: name, Owner: model.OwnerPolicy, ExpiresNsec: until,
+		Value: model.Bandwidth(model.CPUMax{QuotaUsec: quota, BurstUsec: burst}),
+	}
 }
 
 // Raises of two policies settle at the greatest of each, over what was found, and a cap on
 // the same task goes before.
 func TestRaisesSettleAtTheGreatest(t *testing.T) {
 	var l Ledger
-	l.Bases.put(1, model.Bandwidth(model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}))
+	l.Bases.put(model.OfTask(1), model.Bandwidth(model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}))
 	l.Claim(raise(1, model.PolicyCPUPool, 300_000, 0, 9e18), Limits{}, 0)
 	l.Claim(raise(1, model.PolicyBurst, 0, 200_000, 9e18), Limits{}, 0)
 	got := turn(&l, 1, model.Applied)
@@ -41,33 +45,18 @@ func TestRaisesSettleAtTheGreatest(t *testing.T) {
 	if len(got) != 1 || got[0].Kind != model.Set || got[0].Value != want {
 		t.Fatalf("%+v, want a set of %v", got, want)
 	}
-	l.DropClaim(1, model.ClaimRaise, model.PolicyCPUPool)
+	l.DropPolicy(model.PolicyCPUPool)
 	want.QuotaUsec = 200_000
 	if got := turn(&l, 2, model.Applied); len(got) != 1 || got[0].Value != want {
 		t.Fatalf("without the pool: %+v, want %v", got, want)
 	}
-	l.Claim(model.Claim{Task: 1, Cap: 0.1, Owner: model.OwnerOperator, ExpiresNsec: 9e18}, Limits{}, 0)
+	l.Claim(model.Claim{Target: model.OfTask(1), Cap: 0.1, Owner: model.OwnerOperator, ExpiresNsec: 9e18}, Limits{}, 0)
 	if got := turn(&l, 3, model.Applied); len(got) != 1 || got[0].Kind != model.Hold || got[0].Value.QuotaUsec != 25_000 {
 		t.Fatalf("with a cap: %+v", got)
 	}
 	l.DropAll()
 	if got := turn(&l, 4, model.Applied); len(got) != 1 || got[0].Kind != model.Release {
 		t.Fatalf("at the end: %+v", got)
-	}
-}
-
-// A burst that was within the quota found stays within a quota that a policy lowers; one
-// that the kernel takes above its quota is left as it is.
-func TestBurstFollowsTheQuotaDown(t *testing.T) {
-	base := model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}
-	for _, c := range []struct{ quota, burst, want int64 }{
-		{0, 200_000, 200_000}, {100_000, 200_000, 100_000}, {100_000, 2_000_000, 2_000_000}, {400_000, 200_000, 200_000}, {10, 0, 0},
-	} {
-		claim := raise(1, "", c.quota, c.burst, 0)
-		got := raised(base, &claim)
-		if got.BurstUsec != c.want || got.QuotaUsec < minQuotaUsec {
-			t.Errorf("quota %d, burst %d: %+v, want burst %d", c.quota, c.burst, got, c.want)
-		}
 	}
 }
 
@@ -78,7 +67,7 @@ func TestNothingIsRaisedOverNothing(t *testing.T) {
 	if got := turn(&l, 1, model.Applied); len(got) != 0 {
 		t.Errorf("unknown: %+v", got)
 	}
-	l.Bases.put(1, model.Bandwidth(model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}))
+	l.Bases.put(model.OfTask(1), model.Bandwidth(model.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}))
 	if got := turn(&l, 2, model.Applied); len(got) != 0 {
 		t.Errorf("no quota: %+v", got)
 	}
@@ -92,10 +81,10 @@ func TestNothingIsRaisedOverNothing(t *testing.T) {
 func TestPlacesShrinkFirst(t *testing.T) {
 	var l Ledger
 	put := func(task model.TaskNum, list string) {
-		l.Claim(model.Claim{Task: task, Kind: model.ClaimPlace, CPUs: cpus(list), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0)
+		l.Claim(model.Claim{Target: model.OfTask(task), Kind: model.ClaimPlace, Value: model.Place(cpus(list)), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0)
 	}
 	for task := model.TaskNum(1); task <= 4; task++ {
-		l.Bases.put(task, model.Place(cpus("0-7")))
+		l.Bases.put(model.OfTask(task), model.Place(cpus("0-7")))
 	}
 	put(1, "0-3")
 	put(2, "4-7")
@@ -103,7 +92,7 @@ func TestPlacesShrinkFirst(t *testing.T) {
 	put(1, "0-5")
 	put(2, "6-7")
 	got := turn(&l, 2, model.Applied)
-	if len(got) != 2 || got[0].Task != 2 || got[1].Task != 1 {
+	if len(got) != 2 || got[0].Task() != 2 || got[1].Task() != 1 {
 		t.Errorf("%+v, want task 2 before task 1", got)
 	}
 	if v := l.Knobs[0].Written; v != model.Place(cpus("0-5")) {
@@ -115,9 +104,9 @@ func TestPlacesShrinkFirst(t *testing.T) {
 func TestRefusedPlaceIsTriedAgain(t *testing.T) {
 	var l Ledger
 	put := func(list string, now int64) {
-		l.Claim(model.Claim{Task: 1, Kind: model.ClaimPlace, CPUs: cpus(list), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: 9e18}, Limits{}, 0)
+		l.Claim(model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Value: model.Place(cpus(list)), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: 9e18}, Limits{}, 0)
 	}
-	l.Bases.put(1, model.Place(cpus("0-7")))
+	l.Bases.put(model.OfTask(1), model.Place(cpus("0-7")))
 	put("0-3", 0)
 	asked := 0
 	for now := int64(0); now < 60e9; now += 50e6 {
@@ -126,7 +115,7 @@ func TestRefusedPlaceIsTriedAgain(t *testing.T) {
 	if asked < 4 || asked > 7 {
 		t.Errorf("asked %d times in a minute", asked)
 	}
-	var v model.TaskView
+	var v policy.TaskView
 	if l.view(&model.Task{Num: 1}, &v); !v.Knobs[model.CPUPlace].Refused || v.Knobs[model.CPUPlace].Why != "no" || v.Knobs[model.CPUPlace].Now != v.Knobs[model.CPUPlace].Found {
 		t.Errorf("seen as %+v", v.Knobs[model.CPUPlace])
 	}
@@ -140,11 +129,11 @@ func TestRefusedPlaceIsTriedAgain(t *testing.T) {
 // task's bandwidth is not.
 func TestStrangersPlace(t *testing.T) {
 	var l Ledger
-	l.Bases.put(1, model.Place(cpus("0-7")))
-	l.Claim(model.Claim{Task: 1, Kind: model.ClaimPlace, CPUs: cpus("0-3"), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0)
-	l.Claim(model.Claim{Task: 1, Cap: 0.5, Owner: model.OwnerPolicy, Incident: "i", ExpiresNsec: 9e18}, Limits{MaxHeldTasks: 1}, 0)
+	l.Bases.put(model.OfTask(1), model.Place(cpus("0-7")))
+	l.Claim(model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Value: model.Place(cpus("0-3")), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0)
+	l.Claim(model.Claim{Target: model.OfTask(1), Cap: 0.5, Owner: model.OwnerPolicy, Incident: "i", ExpiresNsec: 9e18}, Limits{MaxHeldTasks: 1}, 0)
 	turn(&l, 1, model.Applied)
-	foreign, why := l.Compare(&model.KnobReading{Task: 1, Value: model.Place(cpus("2")), Outcome: model.OK}, 2)
+	foreign, why := l.Compare(&model.KnobReading{Target: model.OfTask(1), Value: model.Place(cpus("2")), Outcome: model.OK}, 2)
 	if !foreign || !strings.Contains(why, "found CPUs 2 where we had written CPUs 0-3") {
 		t.Errorf("%v %q", foreign, why)
 	}
@@ -154,15 +143,35 @@ func TestStrangersPlace(t *testing.T) {
 	if !l.Held(1) {
 		t.Error("the cap is gone too")
 	}
-	var v model.TaskView
+	var v policy.TaskView
 	if l.view(&model.Task{Num: 1}, &v); !v.Knobs[model.CPUPlace].Void || v.Knobs[model.CPUPlace].Now.CPUs != cpus("2") || !v.Knobs[model.CPUBandwidth].Ours {
 		t.Errorf("seen as %+v", v)
 	}
-	if why := l.Claim(model.Claim{Task: 1, Kind: model.ClaimPlace, CPUs: cpus("0"), Owner: model.OwnerPolicy}, Limits{}, 0); why == "" {
+	if why := l.Claim(model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Value: model.Place(cpus("0")), Owner: model.OwnerPolicy}, Limits{}, 0); why == "" {
 		t.Error("a void knob takes claims")
 	}
 	l.Free(1, 0)
-	if why := l.Claim(model.Claim{Task: 1, Kind: model.ClaimPlace, CPUs: cpus("0"), Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0); why != "" {
+	if why := l.Claim(model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Value: model.Place(cpus("0")), Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0); why != "" {
 		t.Errorf("freed, but %s", why)
+	}
+}
+
+// What somebody wrote since the knob was listed is not overwritten: the host says stale, and
+// the wish is put over what stands there now.
+func TestStaleBaseIsReadAgain(t *testing.T) {
+	var l Ledger
+	of := model.OfTask(1)
+	listed := model.Bandwidth(model.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000})
+	now := model.Bandwidth(model.CPUMax{QuotaUsec: 120_000, PeriodUsec: 100_000})
+	l.Bases.put(of, listed)
+	l.Claim(raise(1, model.PolicyBurst, 0, 40_000, 9e18), Limits{}, 0)
+	asked := l.Arbitrate(1, 250e6, nil)
+	if len(asked) != 1 || asked[0].Base == nil || *asked[0].Base != listed {
+		t.Fatalf("asked for %+v", asked)
+	}
+	l.Learn(&model.Result{Seq: asked[0].Seq, Target: of, Kind: model.Stale, Found: now, Now: now}, 2)
+	again := l.Arbitrate(2, 250e6, nil)
+	if len(again) != 1 || again[0].Value.QuotaUsec != 120_000 || again[0].Value.BurstUsec != 40_000 || *again[0].Base != now {
+		t.Errorf("after that %+v", again)
 	}
 }

@@ -6,27 +6,32 @@ import (
 	"sort"
 
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // The ledger settles claims and knows, for each knob, what was found, what we wrote and
-// whether that is still so (DESIGN.md, decision 5). A knob is a task's CFS bandwidth (quota,
-// period and burst together) or its CPUs, and with them those of its descendants, which the
-// host changes in the order that the kernel demands. This file has the claims, knob.go what
-// becomes of them in the kernel.
+// whether that is still so (docs/DESIGN.md, decision 5). A knob is a target and a kind, and
+// the kind's row (model.Knobs) says how claims on it settle; what belongs to it below the
+// target, as with groups below a task, the host changes in the order that the kernel demands.
+// This file has the claims, knob.go what becomes of them in the kernel.
 
 const (
 	failureNsec = int64(60e9) // how long a failed claim is remembered for its policy
 	maxFailures = 64          // bound on that memory
+
+	// Actions cost the node something even when they help: so many may be on their way at
+	// once, and so many be asked for in a minute.
+	maxRunning  = 2
+	maxRunsAMin = 30
 )
 
 // Failure is what became of a claim that could not be granted.
 type Failure struct {
-	Task     model.TaskNum `json:"task"`
-	Incident string        `json:"incident"`
-	Why      string        `json:"why"`
-	Gone     bool          `json:"gone"`
-	AtNsec   int64         `json:"at_nsec"`
+	model.Target
+	Incident string `json:"incident"`
+	Why      string `json:"why"`
+	Gone     bool   `json:"gone"`
+	AtNsec   int64  `json:"at_nsec"`
 }
 
 // Exemption keeps policies off a task that an operator freed.
@@ -37,12 +42,13 @@ type Exemption struct {
 
 // Ledger holds the knobs with claims or with something of ours in the kernel.
 type Ledger struct {
-	Knobs      []Knob      `json:"knobs"`           // ordered by task and kind
+	Knobs      []Knob      `json:"knobs"`           // ordered by target and kind
 	Bases      bases       `json:"bases,omitempty"` // of knobs that are not ours
 	Failures   []Failure   `json:"failures"`
 	Exemptions []Exemption `json:"exemptions"`
 	NextClaim  uint64      `json:"next_claim"`
 	NextChange uint64      `json:"next_change"`
+	Runs       []int64     `json:"runs,omitempty"` // when actions were asked for, of the last minute
 }
 
 // Limits bound how much may be held at once. The first task may always be held: the
@@ -54,86 +60,92 @@ type Limits struct {
 
 // find searches by index: a knob is large, and slices.BinarySearchFunc would copy each that
 // it looks at.
-func (l *Ledger) find(task model.TaskNum, kind model.KnobKind) (int, bool) {
+func (l *Ledger) find(of model.Target, kind model.KnobKind) (int, bool) {
 	i := sort.Search(len(l.Knobs), func(i int) bool {
 		k := &l.Knobs[i]
-		return k.Task > task || k.Task == task && k.Kind >= kind
+		return of.Before(k.Target) || k.Target == of && k.Kind >= kind
 	})
-	return i, i < len(l.Knobs) && l.Knobs[i].Task == task && l.Knobs[i].Kind == kind
+	return i, i < len(l.Knobs) && l.Knobs[i].Target == of && l.Knobs[i].Kind == kind
 }
 
-func (l *Ledger) knob(task model.TaskNum, kind model.KnobKind) *Knob {
-	if i, ok := l.find(task, kind); ok {
+func (l *Ledger) knob(of model.Target, kind model.KnobKind) *Knob {
+	if i, ok := l.find(of, kind); ok {
 		return &l.Knobs[i]
 	}
 	return nil
 }
 
-// of returns all knobs of a task.
-func (l *Ledger) of(task model.TaskNum) []Knob {
-	i, _ := l.find(task, 0)
+// claimsOf returns copies of all claims of a policy.
+func (l *Ledger) claimsOf(name string) []model.Claim {
+	var list []model.Claim
+	for i := range l.Knobs {
+		for _, c := range l.Knobs[i].Claims {
+			if c.Owner == model.OwnerPolicy && c.Policy == name {
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// of returns all knobs of a target.
+func (l *Ledger) of(t model.Target) []Knob {
+	i, _ := l.find(t, 0)
 	j := i
-	for j < len(l.Knobs) && l.Knobs[j].Task == task {
+	for j < len(l.Knobs) && l.Knobs[j].Target == t {
 		j++
 	}
 	return l.Knobs[i:j]
 }
 
-// Hold implements hardcap.Ledger.
-func (l *Ledger) Hold(task model.TaskNum, incident string) hardcap.Hold {
-	if k := l.knob(task, model.CPUBandwidth); k != nil {
-		for i := range k.Claims {
-			if c := &k.Claims[i]; c.Kind != model.ClaimCap || c.Policy != model.PolicyHardcap || c.Incident != incident {
-				continue
-			}
+// Hold implements policy.Ledger.
+func (l *Ledger) Hold(name string, c *model.Claim) policy.Hold {
+	if k := l.knob(c.Target, c.Value.Knob); k != nil {
+		if old := k.claimOf(name, c); old != nil {
 			if k.State == KnobHeld && k.Ours {
-				return hardcap.Hold{State: hardcap.HoldInForce, SinceNsec: max(k.Since, k.Claims[i].MadeNsec)}
+				return policy.Hold{State: policy.HoldInForce, SinceNsec: max(k.Since, old.MadeNsec)}
 			}
-			return hardcap.Hold{State: hardcap.HoldAsked}
+			return policy.Hold{State: policy.HoldAsked}
 		}
 	}
 	for i := range l.Failures {
-		if f := &l.Failures[i]; f.Task == task && f.Incident == incident {
+		if f := &l.Failures[i]; f.Target == c.Target && f.Incident == c.Incident {
 			if f.Gone {
-				return hardcap.Hold{State: hardcap.HoldGone, Why: f.Why}
+				return policy.Hold{State: policy.HoldGone, Why: f.Why}
 			}
-			return hardcap.Hold{State: hardcap.HoldFailed, Why: f.Why}
+			return policy.Hold{State: policy.HoldFailed, Why: f.Why}
 		}
 	}
-	return hardcap.Hold{State: hardcap.HoldNone}
+	return policy.Hold{State: policy.HoldNone}
 }
 
-// Held implements hardcap.Ledger.
+// Held implements policy.Ledger.
 func (l *Ledger) Held(task model.TaskNum) bool {
-	return capOf(l.knob(task, model.CPUBandwidth)) != nil
+	knobs := l.of(model.OfTask(task))
+	return slices.ContainsFunc(knobs, func(k Knob) bool { return capOf(&k) != nil })
 }
 
 // capOf returns the first cap that is claimed on a knob because of what its task does, nil
-// when there is none. BE that is parked for want of a core (policy/cpuset) is not meant.
+// when there is none. Claims that the limits do not count are not meant: an operator said
+// beforehand that the task may be held.
 func capOf(k *Knob) *model.Claim {
-	if k == nil {
-		return nil
-	}
 	for i := range k.Claims {
-		if c := &k.Claims[i]; c.Kind == model.ClaimCap && c.Policy != model.PolicyCPUSet {
+		if c := &k.Claims[i]; c.Kind == model.ClaimCap && !c.Uncounted {
 			return c
 		}
 	}
 	return nil
 }
 
-// Exempt implements hardcap.Ledger.
+// Exempt implements policy.Ledger.
 func (l *Ledger) Exempt(task model.TaskNum) bool {
 	return slices.ContainsFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
 }
 
-// claimOf returns the claim that a policy's new one, for the same incident, would renew.
-func (k *Knob) claimOf(c *model.Claim) *model.Claim {
-	if k == nil || c.Owner != model.OwnerPolicy {
-		return nil
-	}
+// claimOf returns a policy's claim that is the same wish as another, nil when there is none.
+func (k *Knob) claimOf(name string, c *model.Claim) *model.Claim {
 	for i := range k.Claims {
-		if o := &k.Claims[i]; o.Owner == c.Owner && o.Policy == c.Policy && o.Kind == c.Kind && o.Incident == c.Incident {
+		if o := &k.Claims[i]; o.Owner == model.OwnerPolicy && o.Policy == name && o.Is(c) {
 			return o
 		}
 	}
@@ -148,12 +160,19 @@ func granted(c *model.Claim) float64 {
 	return c.Cap
 }
 
-// Claim takes a claim in; a policy's claim on a knob that it has already for the same
-// incident renews that one. why is not empty when it is refused outright.
+// Claim takes a claim in; a policy's claim that is the same wish as one that stands takes that
+// one's place. why is not empty when it is refused outright.
 func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
-	k := l.knob(c.Task, c.Kind.Knob())
-	old := k.claimOf(&c)
+	k := l.knob(c.Target, c.Value.Knob)
+	var old *model.Claim
 	if c.Owner == model.OwnerPolicy {
+		if k != nil {
+			old = k.claimOf(c.Policy, &c)
+		}
+		if old != nil && sameWish(old, &c) {
+			old.ExpiresNsec = c.ExpiresNsec
+			return ""
+		}
 		if why = l.refuse(k, old, &c, lim, beCPU); why != "" {
 			if old == nil { // one that stands goes on standing
 				l.failed(&c, why, c.MadeNsec)
@@ -166,8 +185,8 @@ func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
 		return ""
 	}
 	if k == nil {
-		i, _ := l.find(c.Task, c.Kind.Knob())
-		l.Knobs = slices.Insert(l.Knobs, i, Knob{Task: c.Task, Kind: c.Kind.Knob()})
+		i, _ := l.find(c.Target, c.Value.Knob)
+		l.Knobs = slices.Insert(l.Knobs, i, Knob{Target: c.Target, Kind: c.Value.Knob})
 		k = &l.Knobs[i]
 	}
 	l.NextClaim++
@@ -176,19 +195,36 @@ func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
 	return ""
 }
 
+// sameWish reports whether a claim asks for nothing else than an older one, but perhaps longer
+// where it is renewed as a matter of course.
+func sameWish(old, c *model.Claim) bool {
+	return old.Value == c.Value && old.Cap == c.Cap && old.Reason == c.Reason && (c.HoldNsec > 0 || old.ExpiresNsec == c.ExpiresNsec)
+}
+
+// renewAll renews the claims of a policy that live on as long as they are wished for.
+func (l *Ledger) renewAll(name string, nowNsec int64) {
+	for i := range l.Knobs {
+		for j := range l.Knobs[i].Claims {
+			if c := &l.Knobs[i].Claims[j]; c.Owner == model.OwnerPolicy && c.Policy == name && c.HoldNsec > 0 {
+				c.ExpiresNsec = nowNsec + c.HoldNsec
+			}
+		}
+	}
+}
+
 // refuse says why a policy's claim cannot be granted. old is what it would renew.
 func (l *Ledger) refuse(k *Knob, old, c *model.Claim, lim Limits, beCPU float64) string {
 	switch {
 	case k != nil && k.State == KnobVoid:
 		return "another program owns this knob: " + k.Why
-	case l.Exempt(c.Task):
+	case l.Exempt(c.Task()):
 		return "an operator freed this task"
-	case c.Kind != model.ClaimCap:
+	case c.Kind == model.ClaimRun:
+		return l.overRuns(c.MadeNsec)
+	case c.Kind != model.ClaimCap || c.Uncounted:
 		return "" // waits where the kernel refused the last write
 	case k != nil && c.MadeNsec < k.RetryAt:
 		return "the kernel refused the last write: " + k.Why
-	case c.Policy == model.PolicyCPUSet:
-		return "" // BE is parked: an operator said that it need not keep a core
 	case old != nil && c.Cap >= granted(old):
 		return "" // takes no more than was granted
 	}
@@ -198,22 +234,21 @@ func (l *Ledger) refuse(k *Knob, old, c *model.Claim, lim Limits, beCPU float64)
 // renew puts a new claim in an old one's place. One that asks for something else than the
 // kernel refused is tried soon.
 func (k *Knob) renew(old, c *model.Claim) {
-	if c.QuotaUsec != old.QuotaUsec || c.BurstUsec != old.BurstUsec || c.CPUs != old.CPUs {
+	if c.Value != old.Value {
 		k.Failures = min(k.Failures, 1)
 		k.RetryAt = min(k.RetryAt, c.MadeNsec+firstRetryNsec)
 	}
 	if c.Kind == model.ClaimCap {
 		old.Least = min(granted(old), c.Cap)
 	}
-	old.Cap, old.QuotaUsec, old.BurstUsec, old.CPUs = c.Cap, c.QuotaUsec, c.BurstUsec, c.CPUs
-	old.ExpiresNsec, old.Reason = c.ExpiresNsec, c.Reason
+	old.Cap, old.Value, old.HoldNsec, old.ExpiresNsec, old.Reason = c.Cap, c.Value, c.HoldNsec, c.ExpiresNsec, c.Reason
 }
 
 // overLimit says why a policy's claim would pile up too much.
 func (l *Ledger) overLimit(c model.Claim, lim Limits, beCPU float64) string {
 	held, taken := 0, 0.0
 	for i := range l.Knobs {
-		if o := capOf(&l.Knobs[i]); o != nil && o.Task != c.Task {
+		if o := capOf(&l.Knobs[i]); o != nil && o.Target != c.Target {
 			held++
 			taken += max(0, o.UsageAtClaim-o.Cap)
 		}
@@ -233,11 +268,29 @@ func (l *Ledger) overLimit(c model.Claim, lim Limits, beCPU float64) string {
 	return ""
 }
 
-// failed remembers a cap that could not be granted, for the hard-cap policy to ask about.
-// The policies of the CPU see the knob itself.
+// overRuns says why one action more would be too much.
+func (l *Ledger) overRuns(nowNsec int64) string {
+	running := 0
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.Kind.Spec().Action && k.State == KnobAsked {
+			running++
+		}
+	}
+	l.Runs = slices.DeleteFunc(l.Runs, func(at int64) bool { return nowNsec-at >= int64(60e9) })
+	switch {
+	case running >= maxRunning:
+		return fmt.Sprintf("limit: %d actions are on their way", running)
+	case len(l.Runs) >= maxRunsAMin:
+		return fmt.Sprintf("limit: %d actions in the last minute", len(l.Runs))
+	}
+	return ""
+}
+
+// failed remembers a claim of an incident that could not be granted, for its policy to ask
+// about. Other policies see the knob itself.
 func (l *Ledger) failed(c *model.Claim, why string, nowNsec int64) {
-	if c.Kind == model.ClaimCap && c.Policy == model.PolicyHardcap {
-		l.fail(Failure{Task: c.Task, Incident: c.Incident, Why: why, AtNsec: nowNsec})
+	if c.Incident != "" {
+		l.fail(Failure{Target: c.Target, Incident: c.Incident, Why: why, AtNsec: nowNsec})
 	}
 }
 
@@ -248,20 +301,6 @@ func (l *Ledger) fail(f Failure) {
 	l.Failures = append(l.Failures, f)
 }
 
-// Drop removes the caps of an incident on a task.
-func (l *Ledger) Drop(task model.TaskNum, incident string) bool {
-	return l.drop(l.knob(task, model.CPUBandwidth), func(c *model.Claim) bool {
-		return c.Kind == model.ClaimCap && c.Incident == incident && c.Owner == model.OwnerPolicy
-	}) > 0
-}
-
-// DropClaim removes a policy's claim of a kind on a task.
-func (l *Ledger) DropClaim(task model.TaskNum, kind model.ClaimKind, policy string) bool {
-	return l.drop(l.knob(task, kind.Knob()), func(c *model.Claim) bool {
-		return c.Kind == kind && c.Policy == policy && c.Owner == model.OwnerPolicy
-	}) > 0
-}
-
 // DropPolicy removes every claim of a policy.
 func (l *Ledger) DropPolicy(policy string) {
 	for i := range l.Knobs {
@@ -269,13 +308,14 @@ func (l *Ledger) DropPolicy(policy string) {
 	}
 }
 
-func (l *Ledger) drop(k *Knob, which func(c *model.Claim) bool) int {
-	if k == nil {
-		return 0
+func (l *Ledger) drop(k *Knob, which func(c *model.Claim) bool) {
+	for i := 0; i < len(k.Claims); {
+		if which(&k.Claims[i]) {
+			k.Claims = slices.Delete(k.Claims, i, i+1)
+			continue
+		}
+		i++
 	}
-	n := len(k.Claims)
-	k.Claims = slices.DeleteFunc(k.Claims, func(c model.Claim) bool { return which(&c) })
-	return n - len(k.Claims)
 }
 
 // DropAll removes every claim.
@@ -288,7 +328,7 @@ func (l *Ledger) DropAll() {
 // Free is an operator's word on a task: every claim goes, void knobs are usable again, and
 // policies stay away until untilNsec.
 func (l *Ledger) Free(task model.TaskNum, untilNsec int64) {
-	knobs := l.of(task)
+	knobs := l.of(model.OfTask(task))
 	for i := range knobs {
 		knobs[i].free()
 	}
@@ -298,10 +338,10 @@ func (l *Ledger) Free(task model.TaskNum, untilNsec int64) {
 	}
 }
 
-// Clear makes room for an operator's cap on a task: the claims on its bandwidth go, and the
-// knob is usable again. Where it runs is left as it is.
-func (l *Ledger) Clear(task model.TaskNum) {
-	if k := l.knob(task, model.CPUBandwidth); k != nil {
+// Clear makes room for an operator's claim on a knob of a task: the claims on it go, and it is
+// usable again. The task's other knobs are left as they are.
+func (l *Ledger) Clear(task model.TaskNum, kind model.KnobKind) {
+	if k := l.knob(model.OfTask(task), kind); k != nil {
 		k.free()
 	}
 	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
@@ -309,16 +349,17 @@ func (l *Ledger) Clear(task model.TaskNum) {
 
 // Gone forgets a task whose cgroup vanished.
 func (l *Ledger) Gone(task model.TaskNum, nowNsec int64) {
+	of := model.OfTask(task)
 	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
-	l.Bases.forget(task)
-	for _, k := range l.of(task) {
+	l.Bases.forget(of)
+	for _, k := range l.of(of) {
 		for _, c := range k.Claims {
 			if c.Kind == model.ClaimCap {
-				l.fail(Failure{Task: task, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
+				l.fail(Failure{Target: of, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
 			}
 		}
 	}
-	l.Knobs = slices.DeleteFunc(l.Knobs, func(k Knob) bool { return k.Task == task })
+	l.Knobs = slices.DeleteFunc(l.Knobs, func(k Knob) bool { return k.Target == of })
 }
 
 // Expire drops claims whose time is over and returns them.

@@ -9,47 +9,6 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-func TestSection5_CapLevels(t *testing.T) {
-	const period = int64(250e6)
-	tests := []struct {
-		name   string
-		cpus   float64
-		period int64
-		want   model.CPUMax
-	}{
-		{"section 5: 25 ms in each 250 ms window", 0.1, period, model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000}},
-		{"section 5: best effort", 0.01, period, model.CPUMax{QuotaUsec: 2_500, PeriodUsec: 250_000}},
-		{"several CPUs", 3, period, model.CPUMax{QuotaUsec: 750_000, PeriodUsec: 250_000}},
-		{"the period is stretched under the least quota", 0.002, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 500_000}},
-		{"the least there is", 0.0001, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
-		{"zero", 0, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
-		{"negative", -1, period, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 1_000_000}},
-		{"a period too short", 0.5, 1, model.CPUMax{QuotaUsec: 1_000, PeriodUsec: 2_000}},
-		{"a period too long", 0.5, 1e12, model.CPUMax{QuotaUsec: 500_000, PeriodUsec: 1_000_000}},
-	}
-	for _, tt := range tests {
-		if got := CapFor(tt.cpus, tt.period); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
-		}
-	}
-}
-
-// Whatever is asked for, the kernel's bounds hold, and a huge cap never becomes a tiny one.
-func TestCapForAdversarial(t *testing.T) {
-	odd := []float64{0, 1e-300, 5e-324, 0.1, 1, 64, 1e5, 1e12, 1e300, math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN(), -5}
-	for _, c := range odd {
-		for _, p := range []int64{math.MinInt64, -1, 0, 1, 1e6, 250e6, 1e9, math.MaxInt64} {
-			m := CapFor(c, p)
-			if m.QuotaUsec < 1000 || m.PeriodUsec < 1000 || m.PeriodUsec > 1_000_000 || m.QuotaUsec >= 1<<44 || m.BurstUsec != 0 {
-				t.Errorf("CapFor(%v, %d) = %+v", c, p, m)
-			}
-			if c >= 1 && m.Ratio() < 0.99 {
-				t.Errorf("CapFor(%v, %d) holds to %v", c, p, m.Ratio())
-			}
-		}
-	}
-}
-
 // host is what stands behind a ledger in these tests.
 type host struct {
 	ours    map[knobKey]bool
@@ -106,7 +65,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 				fail("change %d after %d", c.Seq, last)
 			}
 			seq = max(seq, c.Seq)
-			key := knobKey{c.Task, c.Value.Knob}
+			key := knobKey{c.Task(), c.Value.Knob}
 			if seen[key] {
 				fail("two changes of %v in one tick", key)
 			}
@@ -125,19 +84,24 @@ func ledgerLife(t *testing.T, seed uint64) {
 		}
 	}
 	answer := func(c model.Change, kind model.ResultKind) {
-		key := knobKey{c.Task, c.Value.Knob}
+		key := knobKey{c.Task(), c.Value.Knob}
 		delete(h.pending, key)
 		if kind == model.Applied {
-			h.ours[key] = c.Kind != model.Release
+			h.ours[key] = c.Kind != model.Release && c.Kind != model.Run
 		}
 		if kind == model.Vanished {
-			h.gone(c.Task)
+			h.gone(c.Task())
 		}
 		if kind == model.Foreign {
 			h.ours[key] = false
 		}
-		found, _ := l.Bases.get(c.Task, c.Value.Knob)
-		l.Learn(&model.Result{Seq: c.Seq, Task: c.Task, Kind: kind, Found: found, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+		found, _ := l.Bases.get(c.Target, c.Value.Knob)
+		l.Learn(&model.Result{Seq: c.Seq, Target: c.Target, Kind: kind, Found: found, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+	}
+	drop := func(task model.TaskNum, kind model.KnobKind, which func(c *model.Claim) bool) {
+		if k := l.knob(model.OfTask(task), kind); k != nil {
+			l.drop(k, which)
+		}
 	}
 	for range 400 {
 		now += 1e9
@@ -149,18 +113,19 @@ func ledgerLife(t *testing.T, seed uint64) {
 			}
 		}
 		quota := 100_000 * int64(1+rng.IntN(4))
-		l.Bases.put(task, model.Bandwidth(model.CPUMax{QuotaUsec: quota, PeriodUsec: 100_000}))
-		switch rng.IntN(14) {
+		l.Bases.put(model.OfTask(task), model.Bandwidth(model.CPUMax{QuotaUsec: quota, PeriodUsec: 100_000}))
+		switch rng.IntN(15) {
 		case 0, 1, 2:
-			l.Claim(model.Claim{Task: task, Cap: rng.Float64(), Owner: model.OwnerPolicy, Incident: fmt.Sprint(rng.IntN(5)), MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9, UsageAtClaim: 4 * rng.Float64()}, lim, 4*rng.Float64())
+			l.Claim(model.Claim{Target: model.OfTask(task), Cap: rng.Float64(), Owner: model.OwnerPolicy, Incident: fmt.Sprint(rng.IntN(5)), MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9, UsageAtClaim: 4 * rng.Float64()}, lim, 4*rng.Float64())
 		case 3:
-			l.Claim(model.Claim{Task: task, Cap: rng.Float64(), Owner: model.OwnerOperator, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+			l.Claim(model.Claim{Target: model.OfTask(task), Cap: rng.Float64(), Owner: model.OwnerOperator, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
 		case 4:
-			l.Drop(task, fmt.Sprint(rng.IntN(5)))
+			incident := fmt.Sprint(rng.IntN(5))
+			drop(task, model.CPUBandwidth, func(c *model.Claim) bool { return c.Incident == incident })
 		case 5:
 			l.Free(task, now+int64(rng.IntN(10))*1e9)
 		case 6:
-			if foreign, _ := l.Compare(&model.KnobReading{Task: task, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 77}), Outcome: model.OK}, now); foreign {
+			if foreign, _ := l.Compare(&model.KnobReading{Target: model.OfTask(task), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 77}), Outcome: model.OK}, now); foreign {
 				if l.Held(task) {
 					fail("claims on task %d outlive a stranger's write", task)
 				}
@@ -171,14 +136,16 @@ func ledgerLife(t *testing.T, seed uint64) {
 				h.gone(task)
 			}
 		case 8, 9:
-			l.Claim(model.Claim{Task: task, Kind: model.ClaimPlace, CPUs: place(rng), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+			l.Claim(model.Claim{Target: model.OfTask(task), Kind: model.ClaimPlace, Value: model.Place(place(rng)), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
 		case 10, 11:
 			policy := []string{model.PolicyCPUPool, model.PolicyBurst}[rng.IntN(2)]
-			l.Claim(model.Claim{Task: task, Kind: model.ClaimRaise, QuotaUsec: 50_000 * int64(rng.IntN(20)), BurstUsec: rng.Int64N(100_000), Policy: policy, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9}, lim, 1)
+			l.Claim(model.Claim{Target: model.OfTask(task), Kind: model.ClaimRaise, Policy: policy, Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + int64(rng.IntN(20))*1e9, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 50_000 * int64(rng.IntN(20)), BurstUsec: rng.Int64N(100_000)})}, lim, 1)
 		case 12:
-			l.DropClaim(task, model.ClaimPlace, model.PolicyCPUSet)
+			drop(task, model.CPUPlace, func(c *model.Claim) bool { return c.Policy == model.PolicyCPUSet })
 		case 13:
 			l.DropPolicy(model.PolicyCPUPool)
+		case 14:
+			l.Claim(model.Claim{Target: model.OfTask(task), Kind: model.ClaimRun, Value: model.Reclaim(1 + rng.Int64N(1<<30)), Owner: model.OwnerPolicy, MadeNsec: now, ExpiresNsec: now + 30e9}, lim, 1)
 		}
 		l.Expire(now)
 		for i := range l.Knobs {
@@ -187,7 +154,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 					fail("claim %d is past its time", c.ID)
 				}
 			}
-			if a, b := &l.Knobs[max(0, i-1)], &l.Knobs[i]; i > 0 && (b.Task < a.Task || b.Task == a.Task && b.Kind <= a.Kind) {
+			if a, b := &l.Knobs[max(0, i-1)], &l.Knobs[i]; i > 0 && (b.Before(a.Target) || b.Target == a.Target && b.Kind <= a.Kind) {
 				fail("knobs are not in order")
 			}
 		}
@@ -222,12 +189,12 @@ func ledgerLife(t *testing.T, seed uint64) {
 func TestRefusalBacksOff(t *testing.T) {
 	for _, kind := range []model.ChangeKind{model.Hold, model.Release} {
 		var l Ledger
-		l.Claim(model.Claim{Task: 1, Cap: 0.1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
+		l.Claim(model.Claim{Target: model.OfTask(1), Cap: 0.1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
 		told, tries := 0, 0
 		for s := range int64(3600) {
 			now := s * 1e9
 			for _, c := range l.Arbitrate(now, 250e6, nil) {
-				r := model.Result{Seq: c.Seq, Task: 1, Kind: model.Refused, Error: "no", MonoNsec: now}
+				r := model.Result{Seq: c.Seq, Target: model.OfTask(1), Kind: model.Refused, Error: "no", MonoNsec: now}
 				if kind == model.Release && c.Kind == model.Hold {
 					r.Kind = model.Applied
 					l.DropAll()
@@ -250,11 +217,11 @@ func TestRefusalBacksOff(t *testing.T) {
 func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
 	var l Ledger
 	claim := func(c float64) {
-		l.Claim(model.Claim{Task: 1, Cap: c, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
+		l.Claim(model.Claim{Target: model.OfTask(1), Cap: c, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, Limits{}, 0)
 	}
 	step := func(now int64, kind model.ResultKind) (n int) {
 		for _, c := range l.Arbitrate(now, 250e6, nil) {
-			l.Learn(&model.Result{Seq: c.Seq, Task: 1, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+			l.Learn(&model.Result{Seq: c.Seq, Target: model.OfTask(1), Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
 			n++
 		}
 		return n
@@ -265,7 +232,7 @@ func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
 	if step(1e9, model.Refused) != 1 || step(1.5e9, model.Applied) != 0 {
 		t.Fatal("not asked once, then backed off")
 	}
-	if step(3e9, model.Applied) != 1 || l.Knobs[0].Written != model.Bandwidth(CapFor(0.1, 250e6)) {
+	if step(3e9, model.Applied) != 1 || l.Knobs[0].Written != model.Bandwidth(model.CapFor(0.1, 250e6)) {
 		t.Errorf("not asked again: %+v", l.Knobs[0])
 	}
 }
@@ -276,13 +243,13 @@ func TestRefusedCapDelaysNothingElse(t *testing.T) {
 		var l Ledger
 		ask := func(c float64) {
 			l.Free(1, 0)
-			l.Claim(model.Claim{Task: 1, Cap: c, Owner: model.OwnerOperator, ExpiresNsec: 100e9}, Limits{}, 0)
+			l.Claim(model.Claim{Target: model.OfTask(1), Cap: c, Owner: model.OwnerOperator, ExpiresNsec: 100e9}, Limits{}, 0)
 		}
 		step := func(now int64, kind model.ResultKind) []model.Change {
 			l.Expire(now)
 			cs := l.Arbitrate(now, 250e6, nil)
 			for _, c := range cs {
-				l.Learn(&model.Result{Seq: c.Seq, Task: 1, Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
+				l.Learn(&model.Result{Seq: c.Seq, Target: model.OfTask(1), Kind: kind, Now: c.Value, MonoNsec: now, Error: "no"}, now)
 			}
 			return cs
 		}
@@ -315,7 +282,7 @@ func TestRefusedCapDelaysNothingElse(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	claim := func(l *Ledger, task model.TaskNum, used float64, lim Limits) string {
-		return l.Claim(model.Claim{Task: task, Cap: 0.1, Owner: model.OwnerPolicy, Incident: "i", UsageAtClaim: used, ExpiresNsec: math.MaxInt64}, lim, 4)
+		return l.Claim(model.Claim{Target: model.OfTask(task), Cap: 0.1, Owner: model.OwnerPolicy, Incident: "i", UsageAtClaim: used, ExpiresNsec: math.MaxInt64}, lim, 4)
 	}
 	var l Ledger
 	lim := Limits{MaxHeldTasks: 2, MaxBETaken: 1}
@@ -325,7 +292,7 @@ func TestLimits(t *testing.T) {
 	if claim(&l, 2, 1, lim) != "" || claim(&l, 3, 1, lim) == "" {
 		t.Error("max_held_tasks")
 	}
-	if h := l.Hold(3, "i"); h.Why == "" {
+	if h := l.Hold("", &model.Claim{Target: model.OfTask(3), Incident: "i"}); h.Why == "" {
 		t.Errorf("a claim over the limit is not told to its policy: %+v", h)
 	}
 	l = Ledger{}

@@ -33,19 +33,21 @@ type Section struct {
 	Check func() (key, why string)
 }
 
-// Sections lists the policies with their parameters, in the order of the configuration.
+// Sections lists the policies with their parameters, in the order in which they run.
 func (p *Params) Sections() []Section {
-	c := &p.CPU
-	return []Section{
-		{Name: "hard_cap", Does: "CPI²: holds antagonists back", Mode: &p.Mode, Rows: p.hardcapRows(), Check: p.checkHardcap},
-		{Name: model.PolicyCPUSet, Does: "ByteDance: LC and BE cores apart", Mode: &c.CPUSetMode, Pace: c.CPUSet.Pace(), Rows: c.CPUSet.Rows(), Check: c.CPUSet.Check},
-		{Name: model.PolicyCPUPool, Does: "Alibaba §4.1: raises quotas while the pool has room", Mode: &c.CPUPoolMode, Pace: c.CPUPool.Pace(), Rows: c.CPUPool.Rows(), Check: fits},
-		{Name: model.PolicyBurst, Does: "Alibaba §4.1: lets LC save up quota", Mode: &c.BurstMode, Pace: c.Burst.Pace(), Rows: c.Burst.Rows(), Check: c.Burst.Check},
+	list := make([]Section, len(policyRows))
+	for i := range policyRows {
+		r := &policyRows[i]
+		list[i] = Section{Name: r.name, Does: r.does, Mode: r.mode(p), Pace: model.PaceWindow, Rows: r.rows(p), Check: func() (key, why string) { return "", "" }}
+		if r.pace != nil {
+			list[i].Pace = r.pace(p)
+		}
+		if r.check != nil {
+			list[i].Check = func() (key, why string) { return r.check(p) }
+		}
 	}
+	return list
 }
-
-// fits is the Check of parameters that do not touch each other.
-func fits() (key, why string) { return "", "" }
 
 // Pace is how often the policies have to look at the machine: as often as the most hurried.
 func (p *Params) Pace() model.Pace {
@@ -56,10 +58,10 @@ func (p *Params) Pace() model.Pace {
 	return pace
 }
 
-// TurnOff turns every policy off.
-func (p *Params) TurnOff() {
-	for _, s := range p.Sections() {
-		*s.Mode = model.ModeOff
+// SetModes puts every policy into a mode.
+func (p *Params) SetModes(m model.Mode) {
+	for i := range policyRows {
+		*policyRows[i].mode(p) = m
 	}
 }
 

@@ -21,9 +21,9 @@ func placedNode(t testing.TB, n int) (e *engine.Engine, next func() *engine.Inpu
 	}
 	first.Snapshot.Topology = top
 	for _, task := range first.Snapshot.Added {
-		first.Snapshot.Settings = append(first.Snapshot.Settings, model.KnobReading{Task: task.Num, Value: model.Place(model.FullSet(64)), Outcome: model.OK})
+		first.Snapshot.Settings = append(first.Snapshot.Settings, model.KnobReading{Target: model.OfTask(task.Num), Value: model.Place(model.FullSet(64)), Outcome: model.OK})
 		if task.Class == model.LC {
-			first.Snapshot.Settings = append(first.Snapshot.Settings, model.KnobReading{Task: task.Num, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}), Outcome: model.OK})
+			first.Snapshot.Settings = append(first.Snapshot.Settings, model.KnobReading{Target: model.OfTask(task.Num), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}), Outcome: model.OK})
 		}
 	}
 	e.Step(first)
@@ -58,7 +58,7 @@ func settle(e *engine.Engine, next func() *engine.Input, pulses int) {
 		out := e.Step(in)
 		results = nil
 		for _, c := range out.Changes {
-			results = append(results, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.Applied, Found: c.Value, Now: c.Value, MonoNsec: in.MonoNsec})
+			results = append(results, model.Result{Seq: c.Seq, Target: c.Target, Kind: model.Applied, Found: c.Value, Now: c.Value, MonoNsec: in.MonoNsec})
 		}
 		in.Results = nil
 	}

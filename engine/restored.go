@@ -54,14 +54,14 @@ func (e *Engine) restore(in *Input) {
 		if sp := s.Specs.Restore(k, in.MonoNsec, in.WallNsec); sp != nil {
 			age := time.Duration(max(0, in.WallNsec-k.WallNsec)).Round(time.Second)
 			e.decide(in, model.Decision{
-				Kind: model.DecideSpec, Path: sp.Job, Value: sp.Mean, Threshold: e.Params.Outlier.Threshold(sp),
+				Kind: model.DecideSpec, Path: sp.Job, Facts: []model.Fact{model.FactMean.Is(sp.Mean), model.FactThreshold.Is(e.Params.Outlier.Threshold(sp))},
 				Reason: fmt.Sprintf("%s of %s as it was learned before the agent was restarted, %s ago: %.4g +- %.2g", sp.Source, sp.Job, age, sp.Mean, sp.StdDev),
 			})
 		}
 	}
 	if b := r.BurstBound; b != nil && s.CPU.Burst.Bound.Restore(b, &e.Params.CPU.Burst) {
 		e.decide(in, model.Decision{
-			Kind: model.DecideBound, Policy: model.PolicyBurst, Value: b.K, Threshold: b.Bucket,
+			Kind: model.DecideBound, Policy: model.PolicyBurst, Facts: []model.Fact{model.FactBurst.Is(b.K), model.FactBurstAsked.Is(b.Bucket)},
 			Reason: fmt.Sprintf("the kernel takes a burst of %g times the quota, as was found out before the agent was restarted", b.K),
 		})
 	}

@@ -2,14 +2,11 @@ package engine_test
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -34,58 +31,14 @@ func TestScenarios(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			n := sc.build(t)
 			n.run(sc.until)
-			story := n.out.String()
-			got, rest := "# "+sc.about+"\n"+story, story
-			for _, w := range sc.want {
-				_, after, ok := strings.Cut(rest, w)
-				if !ok {
-					t.Errorf("missing, in order: %q", w)
-					break
-				}
-				rest = after
-			}
-			for _, w := range sc.never {
-				if strings.Contains(story, w) {
-					t.Errorf("must not be there: %q", w)
-				}
-			}
-			for _, w := range sc.once {
-				if c := strings.Count(story, w); c != 1 {
-					t.Errorf("%d times, not once: %q", c, w)
-				}
-			}
+			points := enginetest.Story{About: sc.about, Want: sc.want, Never: sc.never, Once: sc.once}
+			points.Check(t, sc.name, n.out.String(), *rewrite)
 			for _, task := range n.tasks {
-				if task.there && task.limit != noLimit && !contains(sc.leaves, task.Path) {
+				if task.there && task.limit != noLimit && !slices.Contains(sc.leaves, task.Path) {
 					t.Errorf("%s is left with %s", task.Path, limitText(task.limit))
 				}
 			}
-			golden(t, filepath.Join("testdata", sc.name+".txt"), got)
 		})
-	}
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *rewrite {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatalf("%v; run with -rewrite", err)
-	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
-		t.Errorf("%s differs (-golden +got); -rewrite when that is meant:\n%s\n%s", name, d, got)
 	}
 }
 

@@ -232,7 +232,7 @@ func (n *sim) tick() {
 	in.Snapshot = snap
 	for _, t := range n.tasks {
 		if t.found != nil {
-			in.Knobs = append(in.Knobs, model.KnobReading{Task: t.Num, Value: model.Bandwidth(t.limit), Outcome: model.OK})
+			in.Knobs = append(in.Knobs, model.KnobReading{Target: model.OfTask(t.Num), Value: model.Bandwidth(t.limit), Outcome: model.OK})
 		}
 	}
 	out := n.e.Step(in)
@@ -257,11 +257,11 @@ func (n *sim) run(until int) {
 func (n *sim) answer(c model.Change) {
 	var t *simTask
 	for _, x := range n.tasks {
-		if x.Num == c.Task {
+		if x.Num == c.Task() {
 			t = x
 		}
 	}
-	r := model.Result{Seq: c.Seq, Task: c.Task, MonoNsec: n.mono + 2e6, Found: model.Bandwidth(t.limit), Now: model.Bandwidth(t.limit)}
+	r := model.Result{Seq: c.Seq, Target: c.Target, MonoNsec: n.mono + 2e6, Found: model.Bandwidth(t.limit), Now: model.Bandwidth(t.limit)}
 	if t.found != nil {
 		r.Found = model.Bandwidth(*t.found)
 	}
@@ -319,11 +319,11 @@ func (n *sim) check() {
 	for i := range st.Ledger.Knobs {
 		k := &st.Ledger.Knobs[i]
 		for _, c := range k.Claims {
-			if task := st.Tasks.Get(c.Task); c.Owner == model.OwnerPolicy && (task == nil || task.Class != model.BE) {
-				n.t.Fatalf("second %d: a policy claims task %d, which is not BE", n.s, c.Task)
+			if task := st.Tasks.Get(c.Task()); c.Owner == model.OwnerPolicy && (task == nil || task.Class != model.BE) {
+				n.t.Fatalf("second %d: a policy claims task %d, which is not BE", n.s, c.Task())
 			}
 			if n.mono >= c.ExpiresNsec {
-				n.t.Fatalf("second %d: the claim on task %d is past its time", n.s, c.Task)
+				n.t.Fatalf("second %d: the claim on task %d is past its time", n.s, c.Task())
 			}
 		}
 	}

@@ -1,6 +1,6 @@
 package model
 
-// Owner says who made a claim; smaller is stronger (DESIGN.md, decision 5).
+// Owner says who made a claim; smaller is stronger (docs/DESIGN.md, decision 5).
 type Owner uint8
 
 // The owners.
@@ -24,18 +24,21 @@ func (o *Owner) UnmarshalText(b []byte) error {
 // ClaimKind says how a claim settles with others on its knob.
 type ClaimKind uint8
 
-// The kinds of claim (DESIGN.md, decision 5).
+// The kinds of claim (docs/DESIGN.md, decision 5).
 const (
-	// ClaimCap holds a task to Cap: the least of all caps, and of what was found, is in force.
+	// ClaimCap holds a target to Cap: the least of all caps, and of what was found, is in force.
 	ClaimCap ClaimKind = iota
-	// ClaimRaise lets a task have more than was found: the greatest QuotaUsec and the
-	// greatest BurstUsec of all raises are in force. A cap on the same task goes before.
+	// ClaimRaise lets a target have more than was found: the greatest of all raises is in
+	// force. A cap on the same knob goes before.
 	ClaimRaise
-	// ClaimPlace says where a task runs. One policy has it.
+	// ClaimPlace says what a knob is set to. One policy has it.
 	ClaimPlace
+	// ClaimRun asks for an action, once.
+	ClaimRun
+	NumClaimKinds
 )
 
-var claimNames = [...]string{"cap", "raise", "place"}
+var claimNames = [...]string{"cap", "raise", "place", "run"}
 
 func (k ClaimKind) String() string { return nameOf(claimNames[:], uint8(k)) }
 
@@ -47,43 +50,47 @@ func (k *ClaimKind) UnmarshalText(b []byte) error {
 	return parseName(claimNames[:], string(b), "claim", (*uint8)(k))
 }
 
-// Knob returns the kind of knob that such a claim is on.
-func (k ClaimKind) Knob() KnobKind {
-	if k == ClaimPlace {
-		return CPUPlace
-	}
-	return CPUBandwidth
-}
-
-// The names of policies, as they stand in claims, decisions and the configuration. The
-// hard-cap policy of CPI2 is "", which is older than the others.
+// The names of policies, as they stand in claims, decisions and the configuration.
 const (
-	PolicyHardcap = ""
+	PolicyHardcap = "hard_cap"
 	PolicyCPUSet  = "cpuset"
 	PolicyCPUPool = "cpu_pool"
 	PolicyBurst   = "burst"
 )
 
-// Claim is a wish for a knob until it expires.
+// Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,
+// kind and incident.
 type Claim struct {
-	ID     uint64    `json:"id"`
-	Task   TaskNum   `json:"task"`
+	ID uint64 `json:"id"`
+	Target
 	Kind   ClaimKind `json:"kind,omitempty"`
-	Policy string    `json:"policy,omitempty"`
-	Cap    float64   `json:"cap"` // CPU-sec/sec, of ClaimCap
-	// QuotaUsec is what the task may use in one period of what was found, and BurstUsec what
-	// it may save up, of ClaimRaise. 0: as found.
-	QuotaUsec    int64   `json:"quota_usec,omitempty"`
-	BurstUsec    int64   `json:"burst_usec,omitempty"`
-	CPUs         CPUSet  `json:"cpus,omitzero"` // of ClaimPlace
-	Owner        Owner   `json:"owner"`
-	Reason       string  `json:"reason"`
-	Incident     string  `json:"incident,omitempty"`
-	MadeNsec     int64   `json:"made_nsec"`    // monotonic
-	ExpiresNsec  int64   `json:"expires_nsec"` // monotonic
+	Policy string    `json:"policy,omitempty"` // "": an operator's
+	// Value.Knob is the knob. Of ClaimPlace and ClaimRun Value is what is written; of
+	// ClaimRaise what the target is to have at the least, 0 where it is as found.
+	Value Setting `json:"value"`
+	Cap   float64 `json:"cap"` // of ClaimCap: CPU-sec/sec, or the knob's own unit
+	Owner Owner   `json:"owner"`
+	// Uncounted: the limits on how much may be held do not count it, since an operator said
+	// beforehand that it may be held.
+	Uncounted bool   `json:"uncounted,omitempty"`
+	Reason    string `json:"reason"`
+	Incident  string `json:"incident,omitempty"`
+	MadeNsec  int64  `json:"made_nsec"` // monotonic
+	// ExpiresNsec is when it ends, on the monotonic clock. A policy may give HoldNsec in its
+	// place: the claim then stands for so long after the last step that wished for it.
+	ExpiresNsec  int64   `json:"expires_nsec"`
+	HoldNsec     int64   `json:"hold_nsec,omitempty"`
 	UsageAtClaim float64 `json:"usage_at_claim"`
 	// Least is the tightest cap that was granted to a claim that was renewed.
 	Least float64 `json:"least,omitempty"`
+	// Wished is the engine's mark of the set of wishes that last had the claim.
+	Wished uint64 `json:"-"`
+}
+
+// Is reports whether two claims of one policy are the same wish, of which the newer takes
+// the older one's place.
+func (c *Claim) Is(o *Claim) bool {
+	return c.Target == o.Target && c.Value.Knob == o.Value.Knob && c.Kind == o.Kind && c.Incident == o.Incident
 }
 
 // ChangeKind says what a change asks of the host.
@@ -95,9 +102,10 @@ const (
 	Release                   // put back what was found
 	Disown                    // forget the knob without writing: a stranger holds it
 	Set                       // journal what is found, then write Value
+	Run                       // do what Value says, once; nothing stands there afterwards
 )
 
-var changeNames = [...]string{"hold", "release", "disown", "set"}
+var changeNames = [...]string{"hold", "release", "disown", "set", "run"}
 
 func (k ChangeKind) String() string { return nameOf(changeNames[:], uint8(k)) }
 
@@ -112,10 +120,13 @@ func (k *ChangeKind) UnmarshalText(b []byte) error {
 // Change is one write that the ledger asks of the host. Value.Knob is the kind of knob also
 // where nothing else of Value counts.
 type Change struct {
-	Seq   uint64     `json:"seq"`
-	Task  TaskNum    `json:"task"`
+	Seq uint64 `json:"seq"`
+	Target
 	Kind  ChangeKind `json:"kind"`
 	Value Setting    `json:"value"`
+	// Base is what a Set assumes to stand there while nothing of ours does: what it raises, or
+	// cuts a place out of. nil: nothing is assumed.
+	Base *Setting `json:"base,omitempty"`
 }
 
 // ResultKind says what became of a change.
@@ -127,9 +138,10 @@ const (
 	Refused                    // the kernel or the journal said no; what remains of ours the host takes back
 	Foreign                    // a stranger's value stands there; it was left
 	Vanished                   // the task's cgroup is gone
+	Stale                      // something else than Base stands there, and nothing of ours did: nothing was written
 )
 
-var resultNames = [...]string{"applied", "refused", "foreign", "vanished"}
+var resultNames = [...]string{"applied", "refused", "foreign", "vanished", "stale"}
 
 func (k ResultKind) String() string { return nameOf(resultNames[:], uint8(k)) }
 
@@ -143,11 +155,11 @@ func (k *ResultKind) UnmarshalText(b []byte) error {
 
 // Result is what the host says of a change.
 type Result struct {
-	Seq   uint64     `json:"seq"`
-	Task  TaskNum    `json:"task"`
+	Seq uint64 `json:"seq"`
+	Target
 	Kind  ResultKind `json:"kind"`
 	Found Setting    `json:"found"` // what stood there before our first write
-	Now   Setting    `json:"now"`   // as read back after it
+	Now   Setting    `json:"now"`   // as read back after it; of an action what it did
 	// MonoNsec is when the write was read back.
 	MonoNsec int64  `json:"mono_nsec"`
 	Error    string `json:"error,omitempty"`
@@ -157,6 +169,7 @@ type Result struct {
 const (
 	CommandCap        = "cap"
 	CommandUncap      = "uncap"
+	CommandReclaim    = "reclaim"
 	CommandProtectOn  = "protect-on"
 	CommandProtectOff = "protect-off"
 )
@@ -169,5 +182,6 @@ type Command struct {
 	Job          string  `json:"job,omitempty"` // of protect; empty: all
 	Cap          float64 `json:"cap,omitempty"`
 	DurationNsec int64   `json:"duration_nsec,omitempty"`
+	Bytes        int64   `json:"bytes,omitempty"` // of reclaim
 	By           string  `json:"by"`
 }

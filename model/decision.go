@@ -30,6 +30,7 @@ const (
 	DecideOperator
 	DecideKill
 	DecideGone
+	DecideRan     // an action was done
 	DecideRelapse // recovered, then suffered again under the same cap
 
 	// Of the policies beyond the seed.
@@ -51,12 +52,11 @@ const (
 	NumDecisionKinds
 )
 
-// Who takes decisions that no policy takes. The hard cap has no name in a decision.
+// Who takes decisions that no policy takes.
 const (
 	ByDetection = "detection"
 	ByOperators = "operators"
 	ByKernel    = "kernel"
-	ByHardcap   = "hard_cap"
 )
 
 // decisionRow is what is known of a kind.
@@ -88,6 +88,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideOperator:  {name: "operator", by: ByOperators},
 	DecideKill:      {name: "kill-switch", by: ByOperators},
 	DecideGone:      {name: "gone"},
+	DecideRan:       {name: "ran", by: ByKernel},
 	DecideRelapse:   {name: "relapse"},
 
 	DecideGroup:  {name: "group"},
@@ -108,7 +109,7 @@ func (d *Decision) By() string {
 	if d.Kind.listed() && decisionKinds[d.Kind].by != "" {
 		return decisionKinds[d.Kind].by
 	}
-	return cmp.Or(d.Policy, ByHardcap)
+	return cmp.Or(d.Policy, PolicyHardcap) // records before version 3 do not name it
 }
 
 // TakenBy returns who takes decisions of a kind.
@@ -118,13 +119,9 @@ func (k DecisionKind) TakenBy() []string {
 	}
 	row := &decisionKinds[k]
 	if len(row.policies) == 0 {
-		return []string{cmp.Or(row.by, ByHardcap)}
+		return []string{cmp.Or(row.by, PolicyHardcap)}
 	}
-	list := slices.Clone(row.policies)
-	for i := range list {
-		list[i] = cmp.Or(list[i], ByHardcap)
-	}
-	return list
+	return slices.Clone(row.policies)
 }
 
 // DecisionKindNames returns the names of all kinds, in their order.

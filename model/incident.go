@@ -154,16 +154,14 @@ type Incident struct {
 // Decision is one thing that was decided, also when that was to do nothing. Its
 // fields are the evidence; Reason is the sentence for people.
 type Decision struct {
-	MonoNsec  int64        `json:"mono_nsec"`
-	WallNsec  int64        `json:"wall_nsec"`
-	Kind      DecisionKind `json:"kind"`
-	Policy    string       `json:"policy,omitempty"` // absent: the hard cap
-	Mode      string       `json:"mode,omitempty"`
-	Task      TaskNum      `json:"task"`
-	Path      string       `json:"path,omitempty"`
-	Incident  string       `json:"incident,omitempty"`
-	Score     float64      `json:"score,omitempty"`
-	Threshold float64      `json:"threshold,omitempty"`
-	Value     float64      `json:"value,omitempty"`
-	Reason    string       `json:"reason"`
+	MonoNsec int64        `json:"mono_nsec"`
+	WallNsec int64        `json:"wall_nsec"`
+	Kind     DecisionKind `json:"kind"`
+	Policy   string       `json:"policy,omitempty"` // absent: the engine, or an operator
+	Mode     string       `json:"mode,omitempty"`
+	Task     TaskNum      `json:"task"`
+	Path     string       `json:"path,omitempty"`
+	Incident string       `json:"incident,omitempty"`
+	Reason   string       `json:"reason"`
+	Facts    []Fact       `json:"facts,omitempty"`
 }

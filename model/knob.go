@@ -1,86 +1,248 @@
 package model
 
 import (
+	"encoding/json"
 	"fmt"
-	"math"
+	"slices"
+	"strconv"
 )
 
-// KnobKind names one kernel control of a task. A knob is a task and a kind.
+// Scope says of what there is one knob of a kind.
+type Scope uint8
+
+// The scopes.
+const (
+	ScopeTask Scope = iota // a task's cgroup, with those below it
+	ScopeCLOS              // a class of service: a control group of resctrl
+	ScopeNUMANode
+	ScopeNode // the whole machine
+)
+
+var scopeNames = [...]string{"task", "clos", "numa_node", "node"}
+
+func (s Scope) String() string { return nameOf(scopeNames[:], uint8(s)) }
+
+// MarshalText writes the scope's name.
+func (s Scope) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a scope's name.
+func (s *Scope) UnmarshalText(b []byte) error {
+	return parseName(scopeNames[:], string(b), "scope", (*uint8)(s))
+}
+
+// Target is what a knob belongs to. Num counts within the scope: a task's number, a class
+// of service, a NUMA node; 0 of ScopeNode.
+type Target struct {
+	Scope Scope   `json:"scope,omitempty"` // absent: a task
+	Num   TaskNum `json:"task"`            // named after the scope that records knew first
+}
+
+// OfTask is the target of a task's knob.
+func OfTask(n TaskNum) Target { return Target{Num: n} }
+
+// Task returns the task's number, 0 where the target is none.
+func (t Target) Task() TaskNum {
+	if t.Scope != ScopeTask {
+		return 0
+	}
+	return t.Num
+}
+
+// Before orders targets: by scope, then by number.
+func (t Target) Before(o Target) bool {
+	return t.Scope < o.Scope || t.Scope == o.Scope && t.Num < o.Num
+}
+
+// KnobKind names one kernel control. A knob is a target and a kind. What a kind is stands
+// in its row of Knobs: nobody else asks which kind it is, but for the driver that writes it
+// (node/linux), the simulated machine (twin) and the policy that it is for.
 type KnobKind uint8
 
 // The kinds of knob.
 const (
-	// CPUBandwidth is the CFS limit: quota, period and burst are one knob, because their
-	// bounds depend on each other (DESIGN.md, decision 5).
-	CPUBandwidth KnobKind = iota
-	// CPUPlace is the CPUs on which the task may run.
-	CPUPlace
+	CPUBandwidth  KnobKind = iota // cpu_max.go
+	CPUPlace                      // cpuset_cpus.go
+	MemoryReclaim                 // memory_reclaim.go
 	NumKnobs
 )
 
-var knobNames = [...]string{"cpu.max", "cpuset.cpus"}
+// Knobs is the one list of knobs, by kind.
+var Knobs = [NumKnobs]KnobSpec{
+	CPUBandwidth:  cpuMaxSpec,
+	CPUPlace:      cpusetSpec,
+	MemoryReclaim: memoryReclaimSpec,
+}
+
+// KnobSpec describes a kind of knob. What is nil or zero the kind does not have.
+type KnobSpec struct {
+	Name  string // of the kernel's file on cgroup v2
+	Scope Scope
+	// Holds says what a claim on it does, for people: "holds to", "runs on".
+	Holds string
+	// Takes lists, by kind of claim, the classes of task on which policies may have one.
+	Takes [NumClaimKinds][]Class
+
+	// Cap turns an amount, in CPU-sec/sec or in the knob's own unit, into what a cap writes.
+	// Within asks whether a value leaves no more than another: caps are only ever written
+	// where they leave less than what was found.
+	Cap    func(amount float64, periodNsec int64) Setting
+	Within func(a, b Setting) bool
+	// Raise puts the claims that let a task have more over what was found; ok is false where
+	// there is no limit to be raised.
+	Raise func(found Setting, claims []Claim) (v Setting, ok bool)
+	// ShrinkFirst: of several changes those that only take go first, so that nobody gets
+	// what another still has. A value that is not known takes, too.
+	ShrinkFirst bool
+
+	// Action: nothing stands there afterwards. A change happens once, and its result says how
+	// much of it did. What cannot be undone is not journalled.
+	Action bool
+	// Slow: the kernel may take seconds. It is done beside the loop, one of a target at a
+	// time, and the result comes when it is there.
+	Slow bool
+
+	// Between says whether a value can be what a crash in the midst of the writes from one
+	// value to another leaves behind. nil: only the two values themselves.
+	Between func(now, from, to Setting) bool
+	// Show describes a value to the letter, Brief as people speak of it; nil: as Show does.
+	Show, Brief func(Setting) string
+	// Raised describes what a raise asks for beside what was found.
+	Raised func(found, claimed Setting) string
+	// Encode and Decode are the value as JSON: what stands behind "value" in a record and in
+	// the journal.
+	Encode func(Setting) any
+	Decode func([]byte) (Setting, error)
+}
+
+// Standing ranges over the kinds of knob that have a value that stands, which are all but the
+// actions.
+func Standing(yield func(KnobKind) bool) {
+	for kind := range NumKnobs {
+		if !Knobs[kind].Action && !yield(kind) {
+			return
+		}
+	}
+}
+
+// Listed reports whether policies ask what the knob says of tasks of a class while nobody
+// holds it: to raise it, or to have it for their own.
+func (s *KnobSpec) Listed(c Class) bool {
+	return slices.Contains(s.Takes[ClaimRaise], c) || slices.Contains(s.Takes[ClaimPlace], c)
+}
+
+// Owned reports whether one policy sets the knob of many tasks alike.
+func (s *KnobSpec) Owned() bool { return len(s.Takes[ClaimPlace]) > 0 }
+
+// Spec returns the kind's row. A kind that there is none of is a broken invariant of ours.
+func (k KnobKind) Spec() *KnobSpec { return &Knobs[k] }
 
 // String returns the name of the kernel's file on cgroup v2.
-func (k KnobKind) String() string { return nameOf(knobNames[:], uint8(k)) }
+func (k KnobKind) String() string {
+	if k < NumKnobs {
+		return Knobs[k].Name
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(k))
+}
 
 // MarshalText writes the kind's name.
 func (k KnobKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
 // UnmarshalText reads a kind's name.
 func (k *KnobKind) UnmarshalText(b []byte) error {
-	return parseName(knobNames[:], string(b), "knob", (*uint8)(k))
-}
-
-// CPUMax is a CFS bandwidth limit as the kernel holds it: cpu.cfs_quota_us,
-// cpu.cfs_period_us and cpu.cfs_burst_us of cgroup v1, or cpu.max and cpu.max.burst of
-// v2. The three are one knob: their bounds depend on each other.
-type CPUMax struct {
-	QuotaUsec  int64 `json:"quota_usec"` // -1: no limit
-	PeriodUsec int64 `json:"period_usec"`
-	BurstUsec  int64 `json:"burst_usec"`
-}
-
-// Ratio returns the limit in CPU-sec/sec, +Inf when there is none.
-func (m CPUMax) Ratio() float64 {
-	if m.QuotaUsec < 0 || m.PeriodUsec <= 0 {
-		return math.Inf(1)
+	for kind := range NumKnobs {
+		if Knobs[kind].Name == string(b) {
+			*k = kind
+			return nil
+		}
 	}
-	return float64(m.QuotaUsec) / float64(m.PeriodUsec)
+	return fmt.Errorf("unknown knob %q", b)
 }
 
 // Setting is what one knob is set to. Knob says which of the others counts; the rest is
-// zero, so that settings can be compared.
+// zero, so that settings can be compared with ==.
 type Setting struct {
-	Knob   KnobKind `json:"knob,omitempty"` // absent: cpu.max
-	CPUMax          // of CPUBandwidth
-	// CPUs are those of CPUPlace as they were written: none, on cgroup v2, is what the group
-	// above has.
-	CPUs CPUSet `json:"cpus,omitzero"`
+	Knob KnobKind
+	CPUMax
+	CPUs CPUSet
+	// Amount is of knobs that are one number, in the unit of their kernel file.
+	Amount int64
 }
 
-// Bandwidth returns the setting of a CFS limit.
-func Bandwidth(v CPUMax) Setting { return Setting{CPUMax: v} }
-
-// Place returns the setting of a task's CPUs.
-func Place(cpus CPUSet) Setting { return Setting{Knob: CPUPlace, CPUs: cpus} }
+// Ask is the setting of a knob of which only the kind is known, or asked about.
+func Ask(kind KnobKind) Setting { return Setting{Knob: kind} }
 
 // String describes a setting for people.
 func (s Setting) String() string {
-	switch {
-	case s.Knob == CPUPlace && s.CPUs.Empty():
-		return "CPUs of the group above"
-	case s.Knob == CPUPlace:
-		return "CPUs " + s.CPUs.String()
-	case s.QuotaUsec < 0:
-		return fmt.Sprintf("no quota, period %d us, burst %d us", s.PeriodUsec, s.BurstUsec)
+	if s.Knob < NumKnobs {
+		return s.Knob.Spec().Show(s)
 	}
-	return fmt.Sprintf("quota %d us, period %d us, burst %d us", s.QuotaUsec, s.PeriodUsec, s.BurstUsec)
+	return s.Knob.String()
+}
+
+// Brief describes a setting as people speak of it.
+func (s Setting) Brief() string {
+	if s.Knob < NumKnobs && s.Knob.Spec().Brief != nil {
+		return s.Knob.Spec().Brief(s)
+	}
+	return s.String()
+}
+
+// settingJSON is a setting in a record. Records and journals before version 3 have the
+// fields of all kinds beside each other.
+type settingJSON struct {
+	Knob  KnobKind        `json:"knob"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// MarshalJSON writes {"knob": name, "value": what the kind's row encodes}.
+func (s Setting) MarshalJSON() ([]byte, error) {
+	value, err := json.Marshal(s.Knob.Spec().Encode(s))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(settingJSON{s.Knob, value})
+}
+
+// UnmarshalJSON reads a setting of any version.
+func (s *Setting) UnmarshalJSON(b []byte) error {
+	in := settingJSON{}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	if in.Value != nil {
+		v, err := in.Knob.Spec().Decode(in.Value)
+		if err == nil {
+			*s = v
+		}
+		return err
+	}
+	var old struct {
+		CPUMax
+		CPUs CPUSet `json:"cpus"`
+	}
+	if err := json.Unmarshal(b, &old); err != nil {
+		return err
+	}
+	*s = Setting{Knob: in.Knob, CPUMax: old.CPUMax, CPUs: old.CPUs}
+	return nil
 }
 
 // KnobReading is what a knob says now. That of a held knob differs from what we wrote when
 // a stranger wrote it. Value.Knob is the kind whatever the outcome.
 type KnobReading struct {
-	Task    TaskNum `json:"task"`
+	Target
 	Value   Setting `json:"value"`
 	Outcome Outcome `json:"outcome"`
+}
+
+// oneNumber encodes and decodes a setting that is one number.
+func oneNumber(kind KnobKind) (func(Setting) any, func([]byte) (Setting, error)) {
+	decode := func(b []byte) (Setting, error) {
+		n, err := strconv.ParseInt(string(b), 10, 64)
+		if err != nil {
+			return Ask(kind), fmt.Errorf("%s: %q is no number", kind, b)
+		}
+		return Setting{Knob: kind, Amount: n}, nil
+	}
+	return func(s Setting) any { return s.Amount }, decode
 }

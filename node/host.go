@@ -1,5 +1,5 @@
 // Package node is the typed seam between the agent and the machine it runs on. The
-// kernel stands behind it in node/linux; a simulated server will stand behind it too.
+// kernel stands behind it in node/linux, a simulated server in twin.
 package node
 
 import (
@@ -18,13 +18,23 @@ type Host interface {
 	Pulse(detail bool, p *model.Pulse)
 	// Knobs appends what the held knobs say now.
 	Knobs(dst []model.KnobReading) []model.KnobReading
-	// Apply carries the changes out, in order, and appends a result for each Hold and
-	// Release. The value found and the value intended are on disk before each write.
-	Apply(changes []model.Change, dst []model.Result) []model.Result
+	// Apply hands changes in, in their order. Before a value is written that found and that
+	// intended are on disk. What the kernel may take long for is done beside, and no call waits
+	// for it.
+	Apply(changes []model.Change)
+	// Results appends what became of changes, one result for each but the disowned, once it is
+	// known: of most with the next call, of slow ones some calls later.
+	Results(dst []model.Result) []model.Result
 	// Restore puts back everything that is still ours.
 	Restore() (Report, error)
 	// Close ends the observation and leaves what is held as it is.
 	Close() error
+}
+
+// Do applies changes and returns what is known of them at once.
+func Do(h Host, changes ...model.Change) []model.Result {
+	h.Apply(changes)
+	return h.Results(nil)
 }
 
 // Restoration is what became of one cgroup's knob.

@@ -147,7 +147,7 @@ func (w *world) input() *engine.Input {
 func (w *world) answer(out *engine.Output) {
 	for _, c := range out.Changes {
 		if c.Kind != model.Disown && w.rng.IntN(8) > 0 {
-			w.res = append(w.res, model.Result{Seq: c.Seq, Task: c.Task, Kind: model.ResultKind(max(0, w.rng.IntN(8)-4)), Now: c.Value, MonoNsec: w.mono, Error: "no"})
+			w.res = append(w.res, model.Result{Seq: c.Seq, Target: c.Target, Kind: model.ResultKind(max(0, w.rng.IntN(8)-4)), Now: c.Value, MonoNsec: w.mono, Error: "no"})
 		}
 	}
 }

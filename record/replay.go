@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/model"
 )
 
 // Difference is the first place at which a replay does not do as the record says.
@@ -57,13 +58,13 @@ func Run(path string) (*Replay, error) {
 
 func (res *Replay) segment(name string) error {
 	var e *engine.Engine
-	same := bytes.Equal
+	same, older := bytes.Equal, false
 	torn, err := ReadSegment(name, func(r *Reader) (err error) {
 		if e, err = engine.Resume(r.Header.Params, r.Checkpoint); err != nil {
 			return fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if r.Header.Version < Version {
-			same = saysNoOther
+			same, older = saysNoOther, true
 		}
 		return nil
 	}, func(t *Tick) bool {
@@ -74,7 +75,11 @@ func (res *Replay) segment(name string) error {
 		if out.Observed {
 			res.Windows++
 		}
-		if d := compare(&t.Output, out, same); d != nil {
+		then := &t.Output
+		if older {
+			then, out = withoutTold(then), withoutTold(out)
+		}
+		if d := compare(then, out, same); d != nil {
 			d.Segment, d.Seq, d.WallNsec = name, t.Input.Seq, t.Input.WallNsec
 			res.First = d
 		}
@@ -112,6 +117,16 @@ func compareList[T any](what string, want, got []T, same func(then, now []byte) 
 		}
 	}
 	return nil
+}
+
+// withoutTold leaves out the reasons that policies give once for leaving a task alone: when
+// they are given again is the engine's memory since version 3, and was the policies' before.
+func withoutTold(out *engine.Output) *engine.Output {
+	o := *out
+	o.Decisions = slices.DeleteFunc(slices.Clone(out.Decisions), func(d model.Decision) bool {
+		return d.Incident == "" && (d.Kind == model.DecideLeftAlone || d.Kind == model.DecideLimit || d.Kind == model.DecideRefused)
+	})
+	return &o
 }
 
 // saysNoOther compares what a record of an older version says with what is decided now: it

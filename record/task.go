@@ -86,7 +86,7 @@ type taskCollector struct {
 	path  string
 	st    TaskStory
 	seen  bool
-	modes []engine.CPUMode
+	modes []engine.PolicyMode
 	nums  []model.TaskNum // that the task had: its cgroup may have been made anew
 	by    map[string]*PolicyStory
 	parts map[string]*TaskPart
@@ -94,7 +94,7 @@ type taskCollector struct {
 
 func (c *taskCollector) begin(r *Reader) error {
 	c.nums = c.nums[:0] // another agent's, perhaps
-	c.modes = append([]engine.CPUMode{{Policy: model.ByHardcap, Configured: r.Header.Params.Mode}}, engine.New(r.Header.Params).CPUModes()...)
+	c.modes = engine.New(r.Header.Params).Modes()
 	c.st.Ended = true
 	if t := r.Checkpoint.Tasks.ByPath(c.path); t != nil {
 		c.meet(t)
@@ -125,7 +125,7 @@ func (c *taskCollector) visit(t *Tick) bool {
 		}
 	}
 	for i := range t.Input.Results {
-		if r := &t.Input.Results[i]; r.Kind == model.Applied && slices.Contains(c.nums, r.Task) {
+		if r := &t.Input.Results[i]; r.Kind == model.Applied && slices.Contains(c.nums, r.Task()) {
 			c.st.Writes = append(c.st.Writes[max(0, len(c.st.Writes)-maxWrites+1):], Write{t.Input.WallNsec, r.Found, r.Now})
 		}
 	}

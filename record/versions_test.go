@@ -30,6 +30,15 @@ func TestOlderVersionsReplay(t *testing.T) {
 	} {
 		name := "testdata/" + tt.file + Suffix
 		res, err := Run(name)
+		if tt.file == "v2/caps" {
+			// An operator freed a task that had a burst. Since version 3 the engine keeps what
+			// policies want, and asks again as soon as the task may be had; version 2 asked with the
+			// policy's next renewal, and what follows is another story.
+			if err != nil || res.First == nil || res.First.Seq != 117 || res.First.What != "changes" {
+				t.Fatalf("%s: %v %+v", tt.file, err, res)
+			}
+			continue
+		}
 		if err != nil || res.First != nil {
 			t.Fatalf("%s: %v %+v", tt.file, err, res)
 		}

@@ -130,7 +130,7 @@ func (s *scene) watch(t *testing.T, e *engine.Engine, seconds int, cast []neighb
 		s.play(t, e, 1)
 		o.writes += int(e.State.Ledger.NextChange - before)
 		for _, k := range s.host.Knobs(nil) {
-			held[k.Task] = true
+			held[k.Task()] = true
 		}
 		for i := range e.State.Tracks {
 			tr := &e.State.Tracks[i]
@@ -148,7 +148,7 @@ func (s *scene) watch(t *testing.T, e *engine.Engine, seconds int, cast []neighb
 		}
 		now := map[model.TaskNum]bool{}
 		for _, k := range s.host.Knobs(nil) {
-			now[k.Task] = true
+			now[k.Task()] = true
 		}
 		for i := range cast {
 			n := &cast[i]

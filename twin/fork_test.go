@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 )
 
 // A fork of a host is told of the same tasks and goes on alike; what is done to one does
@@ -13,8 +14,8 @@ import (
 func TestForkOfAHost(t *testing.T) {
 	s := newScene(t)
 	s.disturb(t)
-	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000})}
-	s.host.Apply([]model.Change{hold}, nil)
+	hold := model.Change{Seq: 1, Target: model.OfTask(s.antagonist), Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 25_000, PeriodUsec: 250_000})}
+	node.Do(s.host, hold)
 	f := s.host.Fork()
 	read := func(played bool) (a, b model.Snapshot) {
 		t.Helper()
@@ -36,7 +37,7 @@ func TestForkOfAHost(t *testing.T) {
 		}
 	}
 	hold.Kind = model.Release
-	if res := f.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now.QuotaUsec != -1 {
+	if res := node.Do(f, hold); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now.QuotaUsec != -1 {
 		t.Errorf("the fork releases: %+v", res)
 	}
 	if err := f.Stop(s.bystander); err != nil {

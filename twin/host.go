@@ -27,6 +27,8 @@ type Host struct {
 	online model.CPUSet // as it was told
 	// pmu says whether the machine has hardware counters.
 	pmu bool
+
+	results []model.Result // of changes, until they are asked for
 }
 
 // entry is a task, from its start on; gone ones stay, since numbers are not used again.

@@ -87,9 +87,9 @@ func (s *scene) play(t *testing.T, e *engine.Engine, seconds int) {
 			Results: s.results, Knobs: s.host.Knobs(nil),
 		}
 		out := e.Step(&in)
-		s.results = s.host.Apply(out.Changes, nil)
+		s.results = node.Do(s.host, out.Changes...)
 		for _, c := range out.Changes {
-			if c.Kind == model.Hold && c.Task != s.antagonist {
+			if c.Kind == model.Hold && c.Task() != s.antagonist {
 				s.heldOthers = true
 			}
 			s.held = s.held || c.Kind == model.Hold
@@ -150,8 +150,8 @@ func TestStranger(t *testing.T) {
 	if err := s.host.Observe(0, &snap); err != nil {
 		t.Fatal(err)
 	}
-	hold := model.Change{Seq: 1, Task: s.antagonist, Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 10_000, PeriodUsec: 100_000})}
-	if res := s.host.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now != hold.Value {
+	hold := model.Change{Seq: 1, Target: model.OfTask(s.antagonist), Kind: model.Hold, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 10_000, PeriodUsec: 100_000})}
+	if res := node.Do(s.host, hold); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now != hold.Value {
 		t.Fatalf("hold: %+v", res)
 	}
 	strange := model.Bandwidth(model.CPUMax{QuotaUsec: 70_000, PeriodUsec: 100_000})
@@ -159,7 +159,7 @@ func TestStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	hold.Kind = model.Release
-	if res := s.host.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Foreign || res[0].Now != strange {
+	if res := node.Do(s.host, hold); len(res) != 1 || res[0].Kind != model.Foreign || res[0].Now != strange {
 		t.Errorf("release over a stranger's value: %+v", res)
 	}
 	rep, err := s.host.Restore()
@@ -169,7 +169,7 @@ func TestStranger(t *testing.T) {
 	if err := s.host.Stop(s.antagonist); err != nil {
 		t.Fatal(err)
 	}
-	if res := s.host.Apply([]model.Change{hold}, nil); len(res) != 1 || res[0].Kind != model.Vanished {
+	if res := node.Do(s.host, hold); len(res) != 1 || res[0].Kind != model.Vanished {
 		t.Errorf("a task that is gone: %+v", res)
 	}
 }

@@ -12,45 +12,58 @@ import (
 func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			if e.knobs[kind].held && !e.gone {
-				dst = append(dst, model.KnobReading{Task: e.task.Num, Value: h.setting(e, kind), Outcome: model.OK})
+				dst = append(dst, model.KnobReading{Target: model.OfTask(e.task.Num), Value: h.setting(e, kind), Outcome: model.OK})
 			}
 		}
 	}
 	return dst
 }
 
+// wires are the knobs of the simulated machine, by kind: how one is read and written. A task
+// that lives has a value for each.
+var wires = [model.NumKnobs]struct {
+	get func(m *machine.Machine, num int) (model.Setting, error)
+	set func(m *machine.Machine, num int, v model.Setting) error
+}{
+	model.CPUBandwidth: {
+		func(m *machine.Machine, num int) (model.Setting, error) {
+			v, err := m.CPUMax(num)
+			return model.Bandwidth(model.CPUMax(v)), err
+		},
+		func(m *machine.Machine, num int, v model.Setting) error {
+			return m.SetCPUMax(num, machine.CPUMax(v.CPUMax))
+		},
+	},
+	model.CPUPlace: {
+		func(m *machine.Machine, num int) (model.Setting, error) {
+			cpus, err := m.CPUs(num)
+			return model.Place(cpus), err
+		},
+		func(m *machine.Machine, num int, v model.Setting) error { return m.SetCPUs(num, v.CPUs) },
+	},
+}
+
 // setting reads a knob of a task that lives.
 func (h *Host) setting(e *entry, kind model.KnobKind) model.Setting {
-	if kind == model.CPUPlace {
-		cpus, err := h.m.CPUs(e.num)
-		if err != nil {
-			panic("a task that lives has a place: " + err.Error())
-		}
-		return model.Place(cpus)
-	}
-	v, err := h.m.CPUMax(e.num)
+	v, err := wires[kind].get(h.m, e.num)
 	if err != nil {
-		panic("a task that lives has a limit: " + err.Error())
+		panic("a task that lives has a " + kind.String() + ": " + err.Error())
 	}
-	return model.Bandwidth(model.CPUMax(v))
+	return v
 }
 
 // set writes a knob.
-func (h *Host) set(e *entry, v model.Setting) error {
-	if v.Knob == model.CPUPlace {
-		return h.m.SetCPUs(e.num, v.CPUs)
-	}
-	return h.m.SetCPUMax(e.num, machine.CPUMax(v.CPUMax))
-}
+func (h *Host) set(e *entry, v model.Setting) error { return wires[v.Knob].set(h.m, e.num, v) }
 
 // Apply implements node.Host. The journal of a simulated machine is its own memory.
-func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result {
+func (h *Host) Apply(changes []model.Change) {
 	for i := range changes {
 		c := &changes[i]
-		res := model.Result{Seq: c.Seq, Task: c.Task, MonoNsec: h.m.NowNsec()}
-		e := h.find(c.Task)
+		none := model.Ask(c.Value.Knob)
+		res := model.Result{Seq: c.Seq, Target: c.Target, Found: none, Now: none, MonoNsec: h.m.NowNsec()}
+		e := h.find(c.Task())
 		switch {
 		case c.Kind == model.Disown:
 			if e != nil {
@@ -59,12 +72,19 @@ func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result 
 			continue
 		case e == nil:
 			res.Kind, res.Error = model.Vanished, "the task is gone"
-			res.Found.Knob, res.Now.Knob = c.Value.Knob, c.Value.Knob
+		case c.Kind == model.Run:
+			res.Kind, res.Error = model.Refused, "the simulated machine has no "+c.Value.Knob.String()
 		default:
 			h.change(e, c, &res)
 		}
-		dst = append(dst, res)
+		h.results = append(h.results, res)
 	}
+}
+
+// Results implements node.Host.
+func (h *Host) Results(dst []model.Result) []model.Result {
+	dst = append(dst, h.results...)
+	h.results = h.results[:0]
 	return dst
 }
 
@@ -78,11 +98,15 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 			return
 		}
 	}
+	if c.Base != nil && !k.held && now != *c.Base {
+		res.Kind = model.Stale
+		return
+	}
 	if c.Kind == model.Release && !k.held {
 		return // nothing of ours: as found
 	}
 	want := res.Found
-	if c.Kind == model.Set || c.Kind == model.Hold && tighter(&c.Value, &res.Found) {
+	if c.Kind == model.Set || c.Kind == model.Hold && !c.Value.Knob.Spec().Within(res.Found, c.Value) {
 		want = c.Value
 	}
 	if want != now { // a write of what stands there would refill a quota
@@ -98,11 +122,6 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 	res.Now = want
 }
 
-// tighter says whether a limit leaves less than another. Places have no order.
-func tighter(a, b *model.Setting) bool {
-	return a.Knob == model.CPUBandwidth && a.Ratio() < b.Ratio()
-}
-
 // write writes a knob as the agent does.
 func (h *Host) write(e *entry, v model.Setting) error {
 	if deny := e.knobs[v.Knob].deny; deny != "" {
@@ -116,7 +135,7 @@ func (h *Host) Restore() (node.Report, error) {
 	var rep node.Report
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			if e.knobs[kind].held && !e.gone {
 				rep.Items = append(rep.Items, h.restore(e, kind))
 			}

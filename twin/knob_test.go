@@ -76,7 +76,7 @@ func (p *pair) observe(t *testing.T) *model.Snapshot {
 // apply carries out one change and returns what became of it.
 func (p *pair) apply(t *testing.T, num model.TaskNum, kind model.ChangeKind, v model.Setting) model.Result {
 	t.Helper()
-	res := p.h.Apply([]model.Change{{Seq: 1, Task: num, Kind: kind, Value: v}}, nil)
+	res := node.Do(p.h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: kind, Value: v})
 	if len(res) != 1 {
 		t.Fatalf("%d results", len(res))
 	}
@@ -84,7 +84,7 @@ func (p *pair) apply(t *testing.T, num model.TaskNum, kind model.ChangeKind, v m
 }
 
 func reading(num model.TaskNum, v model.Setting) model.KnobReading {
-	return model.KnobReading{Task: num, Value: v, Outcome: model.OK}
+	return model.KnobReading{Target: model.OfTask(num), Value: v, Outcome: model.OK}
 }
 
 // The topology and the knobs that policies ask about are told first, and again only when

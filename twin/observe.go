@@ -56,14 +56,14 @@ func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
 // list appends the knobs of a task that policies ask about, where they say something else
 // than a snapshot said last.
 func (h *Host) list(e *entry, dst []model.KnobReading) []model.KnobReading {
-	for kind := range model.NumKnobs {
+	for kind := range model.Standing {
 		k := &e.knobs[kind]
-		if k.held || e.task.Class == model.System || kind == model.CPUBandwidth && e.task.Class != model.LC {
+		if k.held || !kind.Spec().Listed(e.task.Class) {
 			continue
 		}
 		if now := h.setting(e, kind); !k.known || now != k.listed {
 			k.known, k.listed = true, now
-			dst = append(dst, model.KnobReading{Task: e.task.Num, Value: now, Outcome: model.OK})
+			dst = append(dst, model.KnobReading{Target: model.OfTask(e.task.Num), Value: now, Outcome: model.OK})
 		}
 	}
 	return dst

@@ -140,9 +140,9 @@ func printReport(w io.Writer, rep *node.Report) error {
 		return err
 	}
 	for _, it := range rep.Items {
-		line := fmt.Sprintf("%-12s %s: %s", it.Kind, it.Path, settingText(it.Now))
+		line := fmt.Sprintf("%-12s %s: %s", it.Kind, it.Path, it.Now.Brief())
 		if it.Kind == node.LeftForeign {
-			line += fmt.Sprintf(" (not ours; we had found %s)", settingText(it.Found))
+			line += fmt.Sprintf(" (not ours; we had found %s)", it.Found.Brief())
 		}
 		if it.Error != "" {
 			line += ": " + it.Error

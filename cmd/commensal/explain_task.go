@@ -128,7 +128,7 @@ func printWrites(w io.Writer, list []record.Write) {
 		list = list[n:]
 	}
 	for _, x := range list {
-		fmt.Fprintf(w, "  %s  %s (found: %s)\n", clock(x.WallNsec), settingText(x.Now), settingText(x.Found))
+		fmt.Fprintf(w, "  %s  %s (found: %s)\n", clock(x.WallNsec), x.Now.Brief(), x.Found.Brief())
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -179,24 +178,11 @@ func valueText(v model.Value, format string) string {
 	return fmt.Sprintf(format, v.V)
 }
 
-// settingText describes what a knob is set to.
-func settingText(s model.Setting) string {
-	switch {
-	case s.Knob != model.CPUBandwidth:
-		return s.String()
-	case s.QuotaUsec < 0:
-		return "no limit"
-	case s.BurstUsec > 0:
-		return fmt.Sprintf("%.3g CPU (%d us in %d us, burst %d us)", s.Ratio(), s.QuotaUsec, s.PeriodUsec, s.BurstUsec)
-	}
-	return fmt.Sprintf("%.3g CPU (%d us in %d us)", s.Ratio(), s.QuotaUsec, s.PeriodUsec)
-}
-
 func printHeld(w io.Writer, st *agent.Status) {
 	printPlaces(w, st)
 	for i := range st.Held {
 		h := &st.Held[i]
-		if h.Knob == model.CPUPlace && h.State == engine.KnobHeld {
+		if h.Knob.Spec().Owned() && h.State == engine.KnobHeld {
 			continue // with the others that are there
 		}
 		text, in := h.State.String(), h.Cap > 0
@@ -208,7 +194,7 @@ func printHeld(w io.Writer, st *agent.Status) {
 		}
 		fmt.Fprintf(w, "\n%s: %s", h.Path, text)
 		if in {
-			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", settingText(h.Written), settingText(h.Found), h.Seconds)
+			fmt.Fprintf(w, " to %s, before: %s, %.0f s left", h.Written.Brief(), h.Found.Brief(), h.Seconds)
 		}
 		if h.Why != "" {
 			fmt.Fprintf(w, " (%s)", h.Why)
@@ -224,19 +210,14 @@ func printHeld(w io.Writer, st *agent.Status) {
 }
 
 // claimant says who made a claim.
-func claimant(c *model.Claim) string {
-	if c.Owner == model.OwnerOperator {
-		return c.Owner.String()
-	}
-	return c.Owner.String() + " " + cmp.Or(c.Policy, model.ByHardcap)
-}
+func claimant(c *model.Claim) string { return strings.TrimSpace(c.Owner.String() + " " + c.Policy) }
 
 // printPlaces prints where tasks are held, a line for all that have the same CPUs.
 func printPlaces(w io.Writer, st *agent.Status) {
 	tasks := map[string][]string{}
 	for i := range st.Held {
-		if h := &st.Held[i]; h.Knob == model.CPUPlace && h.State == engine.KnobHeld {
-			text := settingText(h.Written)
+		if h := &st.Held[i]; h.Knob.Spec().Owned() && h.State == engine.KnobHeld {
+			text := h.Written.Brief()
 			tasks[text] = append(tasks[text], h.Path)
 		}
 	}

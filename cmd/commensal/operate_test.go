@@ -14,7 +14,7 @@ func TestPrintHeld(t *testing.T) {
 	half, whole := model.Bandwidth(model.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000}), model.Bandwidth(model.CPUMax{QuotaUsec: 100_000, PeriodUsec: 100_000})
 	var b strings.Builder
 	printHeld(&b, &agent.Status{Held: []agent.HeldStatus{
-		{Path: "/batch", State: engine.KnobHeld, Cap: 0.5, Found: whole, Written: half, Seconds: 60, Claims: []model.Claim{{Owner: model.OwnerPolicy, Reason: "it hurts /web"}}},
+		{Path: "/batch", State: engine.KnobHeld, Cap: 0.5, Found: whole, Written: half, Seconds: 60, Claims: []model.Claim{{Owner: model.OwnerPolicy, Policy: model.PolicyHardcap, Reason: "it hurts /web"}}},
 		{Path: "/web", State: engine.KnobHeld, Quota: 1, Found: half, Written: whole, Seconds: 5, Claims: []model.Claim{{Kind: model.ClaimRaise, Owner: model.OwnerPolicy, Policy: model.PolicyCPUPool, Reason: "throttled"}}},
 		{Path: "/api", State: engine.KnobHeld, Quota: 0.5, Found: whole, Written: half, Seconds: 5},
 	}})

@@ -44,6 +44,7 @@ var rooms = []room{
 	{dir: "model", pure: true, uses: []string{"cpus"}},
 	{dir: "policy", pure: true, uses: []string{"model", "policy"}},
 	{dir: "engine", pure: true, uses: []string{"model", "policy"}},
+	{dir: "engine/enginetest", uses: []string{"model", "policy", "engine"}},
 	{dir: "record", uses: []string{"model", "policy", "engine"}},
 	{dir: "kernel", uses: []string{"cpus", "kernel"}},
 	{dir: "kernel/perf/perftest", uses: []string{"cpus", "kernel", "internal/testchild"}},

@@ -56,7 +56,7 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 		return nil, err
 	}
 	cfg, _ := config.Defaults(config.ProfileSingleNode)
-	cfg.Policies.TurnOff()
+	cfg.Policies.SetModes(model.ModeOff)
 	cfg.Policies.Mode, cfg.Sampling.Duration, cfg.Sampling.Frequency = model.ModeObserve, time.Second, time.Second
 	core, err := agent.Assemble(&cfg, agent.Deps{Host: host, Clock: host, Platform: "twin"})
 	if err != nil {

@@ -167,7 +167,7 @@ func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []mod
 	if !ok {
 		return nil, fmt.Errorf("cpi2: no profile %s", config.ProfileCPI2)
 	}
-	c.Policies.TurnOff()
+	c.Policies.SetModes(model.ModeOff)
 	c.Policies.Mode, c.Signals = mode, []string{model.SourceCPI.String()}
 	core, err := agent.Assemble(&c, agent.Deps{
 		Host: seat{s.host, s}, Clock: s.host, Platform: platform, State: state,

@@ -73,7 +73,7 @@ func readWrites(recordPath, service, batch string) (*writes, error) {
 			if r.Kind != model.Applied {
 				continue
 			}
-			switch paths[r.Task] {
+			switch paths[r.Task()] {
 			case service:
 				w.service = append(w.service, write{r.MonoNsec, r.Now})
 			case batch:

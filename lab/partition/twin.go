@@ -244,7 +244,7 @@ func (r *twinRun) placed() []write {
 	var list []write
 	for i := range r.applied {
 		a := &r.applied[i]
-		if a.Kind == model.Applied && a.Task == r.services[0].task && a.Now.Knob == model.CPUPlace {
+		if a.Kind == model.Applied && a.Task() == r.services[0].task && a.Now.Knob == model.CPUPlace {
 			list = append(list, write{a.MonoNsec, a.Now})
 		}
 	}

@@ -74,7 +74,7 @@ func twinConfig(sockets string) (*config.Config, error) {
 	if !ok {
 		return nil, fmt.Errorf("partition: no profile %s", config.ProfileSingleNode)
 	}
-	c.Policies.TurnOff()
+	c.Policies.SetModes(model.ModeOff)
 	c.Policies.CPU.CPUSetMode, c.Policies.CPU.CPUSet.Sockets = model.ModeEnforce, sockets
 	return &c, nil
 }

@@ -101,13 +101,13 @@ func (r *reader) result(res *model.Result) {
 	}
 	open := -1
 	for i := range r.t.Holds {
-		if h := &r.t.Holds[i]; h.Task == res.Task && h.Knob == c.Value.Knob && h.ToNsec == 0 {
+		if h := &r.t.Holds[i]; h.Task == res.Task() && h.Knob == c.Value.Knob && h.ToNsec == 0 {
 			open = i
 		}
 	}
 	switch {
 	case c.Kind == model.Hold && open < 0:
-		r.t.Holds = append(r.t.Holds, Hold{Task: res.Task, Path: r.t.Tasks[res.Task].Path, Knob: c.Value.Knob, FromNsec: res.MonoNsec})
+		r.t.Holds = append(r.t.Holds, Hold{Task: res.Task(), Path: r.t.Tasks[res.Task()].Path, Knob: c.Value.Knob, FromNsec: res.MonoNsec})
 	case c.Kind == model.Release && open >= 0:
 		r.t.Holds[open].ToNsec = res.MonoNsec
 	}
@@ -138,7 +138,7 @@ func (t *Trace) Threshold(job string) float64 {
 	limit := 0.0
 	for i := range t.Specs {
 		if t.Specs[i].Path == job {
-			limit = t.Specs[i].Threshold
+			limit, _ = t.Specs[i].Fact(model.FactThreshold)
 		}
 	}
 	return limit

@@ -18,14 +18,14 @@ func TestHoldsByKnob(t *testing.T) {
 		t := &record.Tick{}
 		t.Input.MonoNsec = at
 		for _, seq := range done {
-			t.Input.Results = append(t.Input.Results, model.Result{Seq: seq, Task: 7, Kind: model.Applied, MonoNsec: at})
+			t.Input.Results = append(t.Input.Results, model.Result{Seq: seq, Target: model.OfTask(7), Kind: model.Applied, MonoNsec: at})
 		}
 		t.Output.Changes = changes
 		r.visit(t)
 	}
-	tick(1, nil, model.Change{Seq: 1, Task: 7, Kind: model.Set, Value: place}, model.Change{Seq: 2, Task: 7, Kind: model.Hold, Value: limit})
-	tick(2, []uint64{1, 2}, model.Change{Seq: 3, Task: 7, Kind: model.Release, Value: model.Setting{Knob: model.CPUPlace}})
-	tick(3, []uint64{3}, model.Change{Seq: 4, Task: 7, Kind: model.Release, Value: model.Setting{Knob: model.CPUBandwidth}})
+	tick(1, nil, model.Change{Seq: 1, Target: model.OfTask(7), Kind: model.Set, Value: place}, model.Change{Seq: 2, Target: model.OfTask(7), Kind: model.Hold, Value: limit})
+	tick(2, []uint64{1, 2}, model.Change{Seq: 3, Target: model.OfTask(7), Kind: model.Release, Value: model.Ask(model.CPUPlace)})
+	tick(3, []uint64{3}, model.Change{Seq: 4, Target: model.OfTask(7), Kind: model.Release, Value: model.Ask(model.CPUBandwidth)})
 	tick(4, []uint64{4})
 	want := []Hold{{Task: 7, Knob: model.CPUBandwidth, FromNsec: 2, ToNsec: 4}}
 	if d := cmp.Diff(want, r.t.Holds); d != "" {

@@ -28,11 +28,11 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Version of the format that this package writes and the newest that it reads. 1 knew CPU
-// bandwidth alone: an entry that names no knob is of that, so that a journal of it is read
-// as it is. An agent of that version would take a cpuset's entry for a bandwidth limit of
-// zeros, and refuses this one's journals by their version.
-const Version = 2
+// Version of the format that this package writes and the newest that it reads. Since 3 a
+// setting is {"knob": name, "value": what the knob's row encodes}; before, the fields of CPU
+// bandwidth and of cpusets stood beside each other, and in 1, which knew bandwidth alone, no
+// knob was named. All are read; an older agent refuses a newer one's journal by its version.
+const Version = 3
 
 // maxBytes bounds what Open reads: far above what max_held_tasks can fill, far below
 // what would hurt.

@@ -182,7 +182,7 @@ func TestMalformed(t *testing.T) {
 		name, text string
 		want       error
 	}{
-		{"newer", line(`{"kind":"open","version":3,"boot":"b"}`), ErrNewer},
+		{"newer", line(`{"kind":"open","version":4,"boot":"b"}`), ErrNewer},
 		{"no header", line(`{"kind":"done","path":"/a","inode":1}`), ErrCorrupt},
 		{"unknown kind", open + line(`{"kind":"what"}`), ErrCorrupt},
 		{"intent without values", open + line(`{"kind":"intent","path":"/a"}`), ErrCorrupt},
@@ -200,7 +200,7 @@ func TestMalformed(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	if _, err := parse([]byte(tests[0].text)); !strings.Contains(err.Error(), "version 3, this one reads up to 2") {
+	if _, err := parse([]byte(tests[0].text)); !strings.Contains(err.Error(), "version 4, this one reads up to 3") {
 		t.Errorf("a newer version is refused without its name: %v", err)
 	}
 	if _, err := parse(make([]byte, maxBytes+1)); !errors.Is(err, ErrCorrupt) {

@@ -30,21 +30,16 @@ func (l *Limit) is(k Key) bool {
 }
 
 // Ours reports whether a value in the kernel can be ours: as read back, or one of the
-// states that a crash in the middle of the last compound write leaves behind. Of bandwidth,
-// between two limits the driver may lift the quota altogether for some microseconds, so
-// that no limit at all is one of those states too. Of CPUs, those of before and of after
-// together are one, since groups below may keep the old ones for a moment.
+// states that a crash in the middle of the last compound write leaves behind
+// (model.KnobSpec.Between).
 func (l *Limit) Ours(now model.Setting) bool {
 	if l.ReadBack != nil || now.Knob != l.Found.Knob {
 		return l.ReadBack != nil && now == *l.ReadBack
 	}
-	if now.Knob == model.CPUPlace {
-		return now == l.Before || now == l.Intended || now.CPUs == l.Before.CPUs.Or(l.Intended.CPUs)
+	if between := now.Knob.Spec().Between; between != nil {
+		return between(now, l.Before, l.Intended)
 	}
-	in := func(v, a, b int64) bool { return v == a || v == b }
-	return (now.QuotaUsec < 0 || in(now.QuotaUsec, l.Before.QuotaUsec, l.Intended.QuotaUsec)) &&
-		in(now.PeriodUsec, l.Before.PeriodUsec, l.Intended.PeriodUsec) &&
-		in(now.BurstUsec, l.Before.BurstUsec, l.Intended.BurstUsec)
+	return now == l.Before || now == l.Intended
 }
 
 // Note is what became of a limit after its write.

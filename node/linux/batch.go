@@ -12,7 +12,8 @@ import (
 
 // A batch is changes that are planned together, stand in the journal by one write and one
 // sync, and are then written in their order: to hand a core back takes as long as one sync
-// and the writes, however many tasks it concerns. One that fails holds no other up.
+// and the writes, however many tasks it concerns. A change that fails does not keep the others
+// from being made.
 
 // op is a change of a task's knob.
 type op struct {
@@ -67,15 +68,15 @@ func (k *Knobs) apply(ops []op, dst []model.Result) []model.Result {
 }
 
 func (k *Knobs) begin() {
-	for _, d := range k.kinds {
-		d.begin()
+	for kind := range model.Standing {
+		k.kinds[kind].begin()
 	}
 }
 
 // prepare plans a change. Nothing is written.
 func (k *Knobs) prepare(o op) *job {
 	j := &job{op: o, kind: o.change.Value.Knob}
-	j.res = model.Result{Seq: o.change.Seq, Task: o.task.Num, Found: model.Setting{Knob: j.kind}, Now: model.Setting{Knob: j.kind}}
+	j.res = model.Result{Seq: o.change.Seq, Target: o.change.Target, Found: model.Ask(j.kind), Now: model.Ask(j.kind)}
 	switch o.change.Kind {
 	case model.Disown:
 		k.letGo(o.task.Path, j.kind)
@@ -119,6 +120,9 @@ func (k *Knobs) prepareSet(j *job) error {
 		if !d.ours(own, now) {
 			return errForeign
 		}
+	}
+	if base := j.change.Base; base != nil && !j.journaled && now != *base {
+		return errStale
 	}
 	want, note, err := d.want(t.Path, j.change, j.res.Found)
 	if err != nil {
@@ -305,6 +309,8 @@ func (k *Knobs) failed(j *job) {
 	case errors.Is(j.err, errForeign):
 		j.res.Kind = model.Foreign
 		k.disown(j.task.Path, j.kind)
+	case errors.Is(j.err, errStale):
+		j.res.Kind = model.Stale
 	default:
 		j.res.Kind = model.Refused
 		if !j.journaled {

@@ -74,7 +74,7 @@ func TestBatch(t *testing.T) {
 	for i := range 100 {
 		path := fmt.Sprintf("/t%02d", (i*37)%100)
 		task := &model.Task{Num: model.TaskNum(i), Path: path, Inode: f.inodes[path]}
-		ops = append(ops, op{&model.Change{Seq: uint64(i), Task: task.Num, Kind: model.Set, Value: model.Place(list(t, "0-3"))}, task})
+		ops = append(ops, op{&model.Change{Seq: uint64(i), Target: model.OfTask(task.Num), Kind: model.Set, Value: model.Place(list(t, "0-3"))}, task})
 	}
 	f.before = func(_ int, path string) error {
 		order = append(order, path)
@@ -90,7 +90,7 @@ func TestBatch(t *testing.T) {
 	res := k.apply(ops, nil)
 	for i, r := range res {
 		want := map[string]model.ResultKind{"/t50": model.Refused, "/t51": model.Vanished}[ops[i].task.Path]
-		if r.Kind != want || r.Seq != uint64(i) || r.Task != model.TaskNum(i) || order[i] != ops[i].task.Path {
+		if r.Kind != want || r.Seq != uint64(i) || r.Task() != model.TaskNum(i) || order[i] != ops[i].task.Path {
 			t.Fatalf("%s: %+v, written %s", ops[i].task.Path, r, order[i])
 		}
 	}
@@ -100,9 +100,9 @@ func TestBatch(t *testing.T) {
 	}
 	f.before, d.syncs = nil, 0
 	twice := []op{
-		{&model.Change{Task: 1, Kind: model.Release, Value: model.Setting{Knob: model.CPUPlace}}, ops[1].task},
-		{&model.Change{Task: 2, Kind: model.Set, Value: model.Place(list(t, "1"))}, ops[2].task},
-		{&model.Change{Task: 1, Kind: model.Set, Value: model.Place(list(t, "5"))}, ops[1].task},
+		{&model.Change{Target: model.OfTask(1), Kind: model.Release, Value: model.Ask(model.CPUPlace)}, ops[1].task},
+		{&model.Change{Target: model.OfTask(2), Kind: model.Set, Value: model.Place(list(t, "1"))}, ops[2].task},
+		{&model.Change{Target: model.OfTask(1), Kind: model.Set, Value: model.Place(list(t, "5"))}, ops[1].task},
 	}
 	for _, r := range k.apply(twice, nil) {
 		if r.Kind != model.Applied {
@@ -148,7 +148,7 @@ func TestComparedInTurns(t *testing.T) {
 			t.Fatalf("%d compared", len(got))
 		}
 		for _, r := range got {
-			seen[r.Task]++
+			seen[r.Task()]++
 			if r.Outcome != model.OK || r.Value != model.Place(list(t, "0-3")) {
 				t.Fatalf("%+v", r)
 			}

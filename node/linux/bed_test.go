@@ -269,7 +269,7 @@ func (b *bed) setLimit(path string, v cgroup.CPUMax) {
 // apply carries out one change and fails unless it ends as expected.
 func (b *bed) apply(kind model.ChangeKind, path string, value model.Setting, want model.ResultKind) model.Result {
 	b.t.Helper()
-	res := b.h.Apply([]model.Change{{Seq: 1, Task: b.tasks[path].Num, Kind: kind, Value: value}}, nil)
+	res := node.Do(b.h, model.Change{Seq: 1, Target: model.OfTask(b.tasks[path].Num), Kind: kind, Value: value})
 	if len(res) != 1 || res[0].Kind != want {
 		b.t.Fatalf("%s of %s: %+v, want %s", kind, path, res, want)
 	}

@@ -98,6 +98,9 @@ func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *
 	}}
 }
 
+// errStale: something else stands there than the change assumes.
+var errStale = errors.New("another value stands there than was assumed")
+
 // errForeign: the value in the kernel is neither what we found nor what we wrote.
 var errForeign = errors.New("another program wrote this limit")
 
@@ -126,7 +129,7 @@ func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Sett
 		err = fmt.Errorf("%s was made anew: %w", path, cgroup.ErrVanished)
 	}
 	if err != nil {
-		return model.Setting{Knob: kind}, err
+		return model.Ask(kind), err
 	}
 	return d.read(path)
 }
@@ -198,7 +201,7 @@ func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobR
 	for range 2 { // the turn may pass the end
 		at := 0
 		for _, w := range tasks {
-			for kind := range model.NumKnobs {
+			for kind := range model.Standing {
 				h := k.held[heldKey{w.task.Path, kind}]
 				if h == nil || !h.journaled {
 					continue
@@ -217,7 +220,7 @@ func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobR
 
 // compareOne reads one held knob.
 func (k *Knobs) compareOne(t *model.Task, kind model.KnobKind, h *holding) model.KnobReading {
-	r := model.KnobReading{Task: t.Num, Outcome: model.OK, Value: model.Setting{Knob: kind}}
+	r := model.KnobReading{Target: model.OfTask(t.Num), Outcome: model.OK, Value: model.Ask(kind)}
 	l := k.j.Limit(t.Path, kind)
 	if l == nil {
 		r.Outcome = model.Unavailable

@@ -226,7 +226,7 @@ func (noPlaces) WriteCPUs(string, string) error           { return cgroup.ErrUns
 
 // one carries out one change.
 func (k *Knobs) one(t *model.Task, kind model.ChangeKind, v model.Setting) model.Result {
-	return k.apply([]op{{&model.Change{Task: t.Num, Kind: kind, Value: v}, t}}, nil)[0]
+	return k.apply([]op{{&model.Change{Target: model.OfTask(t.Num), Kind: kind, Value: v}, t}}, nil)[0]
 }
 
 func (k *Knobs) hold(t *model.Task, v model.Setting) model.Result { return k.one(t, model.Hold, v) }

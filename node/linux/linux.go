@@ -34,6 +34,7 @@ type Options struct {
 	Delay  taskstats.Source // stays the caller's to close
 	Opener CounterOpener
 	Clock  Clock
+	Beside func(work func()) // begins slow work; nil: in a goroutine
 }
 
 // Host implements node.Host on the running kernel.
@@ -54,6 +55,8 @@ type Host struct {
 	stats      []taskstats.Stats
 	again      []relisted
 	ops        []op
+	results    []model.Result // of changes, until they are asked for
+	beside     *beside
 	online     int
 	topology   topology
 	pulse      pulse
@@ -85,6 +88,7 @@ func Open(o Options) (*Host, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
 	h := &Host{opt: o, cg: cg, nextNum: 1} // task 0 is the whole node, in decisions
+	h.beside = newBeside(o.FS, m, o.Clock, o.Beside)
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
@@ -132,6 +136,7 @@ func (h *Host) CoreCycles() bool {
 
 // Close lets go of all descriptors and leaves what is held as it is.
 func (h *Host) Close() error {
+	h.beside.close()
 	errs := []error{h.stat.Close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
@@ -149,43 +154,49 @@ func (h *Host) Close() error {
 }
 
 // Apply implements node.Host.
-func (h *Host) Apply(changes []model.Change, dst []model.Result) []model.Result {
-	if h.knobs == nil {
-		for i := range changes {
-			dst = h.gone(&changes[i], dst)
-		}
-		return dst
-	}
+func (h *Host) Apply(changes []model.Change) {
 	h.ops, h.nested.spared = h.ops[:0], h.nested.spared[:0]
 	for i := range changes {
 		c := &changes[i]
-		if w := h.find(c.Task); w != nil {
+		switch w := h.find(c.Task()); {
+		case w == nil || h.knobs == nil:
+			h.gone(c)
+		case c.Kind == model.Run:
+			h.beside.start(*c, w.task)
+		default:
 			h.ops = append(h.ops, op{h.nested.spare(c, &w.task), &w.task})
-		} else {
-			dst = h.gone(c, dst)
 		}
 	}
-	from := len(dst)
-	dst = h.knobs.apply(h.ops, dst)
-	for i := from; i < len(dst); i++ {
-		r := &dst[i]
-		w := h.find(r.Task)
+	if h.knobs == nil {
+		return
+	}
+	from := len(h.results)
+	h.results = h.knobs.apply(h.ops, h.results)
+	for i := from; i < len(h.results); i++ {
+		r := &h.results[i]
+		w := h.find(r.Task())
 		if h.nested.answer(r, &w.task); r.Kind == model.Refused {
 			h.askLimit(w) // the controller may be gone
 		}
 	}
 	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec(), len(changes) > 0))
-	return dst
+}
+
+// Results implements node.Host.
+func (h *Host) Results(dst []model.Result) []model.Result {
+	dst = append(dst, h.results...)
+	h.results = h.results[:0]
+	return h.beside.take(dst)
 }
 
 // gone answers a change of a task that is not there.
-func (h *Host) gone(c *model.Change, dst []model.Result) []model.Result {
+func (h *Host) gone(c *model.Change) {
 	if c.Kind == model.Disown {
-		return dst
+		return
 	}
-	none := model.Setting{Knob: c.Value.Knob}
-	return append(dst, model.Result{
-		Seq: c.Seq, Task: c.Task, Kind: model.Vanished, Found: none, Now: none, Error: "the task is gone", MonoNsec: h.opt.Clock.MonoNsec(),
+	none := model.Ask(c.Value.Knob)
+	h.results = append(h.results, model.Result{
+		Seq: c.Seq, Target: c.Target, Kind: model.Vanished, Found: none, Now: none, Error: "the task is gone", MonoNsec: h.opt.Clock.MonoNsec(),
 	})
 }
 

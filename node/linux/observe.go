@@ -173,7 +173,7 @@ func (h *Host) forget(snap *model.Snapshot) {
 			h.opt.Log.Debug("could not close the files of a task that has ended", "path", w.task.Path, "error", err)
 		}
 		if h.knobs != nil {
-			for kind := range model.NumKnobs {
+			for kind := range model.Standing {
 				h.knobs.disown(w.task.Path, kind)
 			}
 		}

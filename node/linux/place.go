@@ -194,7 +194,7 @@ var (
 
 // want leaves out what is offline or not the group's to have.
 func (p *place) want(path string, c *model.Change, found model.Setting) (model.Setting, string, error) {
-	none := model.Setting{Knob: model.CPUPlace}
+	none := model.Ask(model.CPUPlace)
 	if err := p.look(); err != nil {
 		return none, "", err
 	}

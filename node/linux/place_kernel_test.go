@@ -17,7 +17,7 @@ import (
 
 // These tests place real tasks on the running kernel, on cgroup v1 and v2 alike.
 
-var releasePlace = model.Setting{Knob: model.CPUPlace}
+var releasePlace = model.Ask(model.CPUPlace)
 
 // placedTask makes a task with groups below it and returns what was found by path. On v1
 // the lists are both CPUs, both, the second; on v2 none but the last has one.
@@ -172,11 +172,11 @@ func TestRestorePlacesAndRaises(t *testing.T) {
 	b.open(false)
 	b.observe(0)
 	b.spin(task + "/a/x")
-	changes := []model.Change{{Seq: 1, Task: b.tasks[lc].Num, Kind: model.Set, Value: setting(limit(40_000, 100_000, 20_000))}}
+	changes := []model.Change{{Seq: 1, Target: model.OfTask(b.tasks[lc].Num), Kind: model.Set, Value: setting(limit(40_000, 100_000, 20_000))}}
 	for i, path := range []string{task, gone, foreign} {
-		changes = append(changes, model.Change{Seq: uint64(2 + i), Task: b.tasks[path].Num, Kind: model.Set, Value: b.on(one)})
+		changes = append(changes, model.Change{Seq: uint64(2 + i), Target: model.OfTask(b.tasks[path].Num), Kind: model.Set, Value: b.on(one)})
 	}
-	for _, r := range b.h.Apply(changes, nil) {
+	for _, r := range node.Do(b.h, changes...) {
 		if r.Kind != model.Applied {
 			t.Fatalf("%+v", r)
 		}
@@ -284,7 +284,7 @@ func TestHalfMadePlace(t *testing.T) {
 // setting returns what the last snapshot lists of a task's knob.
 func (b *bed) setting(path string, kind model.KnobKind) *model.KnobReading {
 	i := slices.IndexFunc(b.snap.Settings, func(r model.KnobReading) bool {
-		return r.Task == b.tasks[path].Num && r.Value.Knob == kind
+		return r.Task() == b.tasks[path].Num && r.Value.Knob == kind
 	})
 	if i < 0 {
 		return nil
@@ -335,7 +335,7 @@ func TestSettingsAreListedOnChange(t *testing.T) {
 	expect("released", b.on(one))
 	b.apply(model.Set, lc, setting(limit(30_000, 100_000, 0)), model.Applied)
 	expect("raised")
-	b.h.Apply([]model.Change{{Task: b.tasks[lc].Num, Kind: model.Disown}}, nil)
+	node.Do(b.h, model.Change{Target: model.OfTask(b.tasks[lc].Num), Kind: model.Disown})
 	expect("disowned", setting(limit(20_000, 100_000, 0)))
 }
 

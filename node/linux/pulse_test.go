@@ -8,6 +8,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,7 +146,7 @@ func BenchmarkHandBack(b *testing.B) {
 	bed.observe(0)
 	var changes []model.Change
 	for i := range paths {
-		changes = append(changes, model.Change{Seq: uint64(i), Task: bed.tasks[paths[i]].Num, Kind: model.Set})
+		changes = append(changes, model.Change{Seq: uint64(i), Target: model.OfTask(bed.tasks[paths[i]].Num), Kind: model.Set})
 	}
 	var res []model.Result
 	var freed, all, cpu time.Duration
@@ -156,7 +157,7 @@ func BenchmarkHandBack(b *testing.B) {
 			changes[i].Value = bed.on([]string{one, both}[(n+i/each)%2])
 		}
 		at, ran := MonotonicNsec(), cpuTime(b)
-		res = bed.h.Apply(changes, res[:0])
+		res = node.Do(bed.h, changes...)
 		for i := range res {
 			if res[i].Kind != model.Applied {
 				b.Fatalf("%+v", res[i])
@@ -182,7 +183,7 @@ func BenchmarkRaise(b *testing.B) {
 	bed.observe(0)
 	var changes []model.Change
 	for _, task := range bed.tasks {
-		changes = append(changes, model.Change{Task: task.Num, Kind: model.Set})
+		changes = append(changes, model.Change{Target: model.OfTask(task.Num), Kind: model.Set})
 	}
 	var res []model.Result
 	var cpu time.Duration
@@ -193,7 +194,7 @@ func BenchmarkRaise(b *testing.B) {
 			changes[i].Value = setting(limit(int64(30_000+1000*(n%10)), 100_000, 0))
 		}
 		ran := cpuTime(b)
-		res = bed.h.Apply(changes, res[:0])
+		res = node.Do(bed.h, changes...)
 		cpu += cpuTime(b) - ran
 		for i := range res {
 			if res[i].Kind != model.Applied {

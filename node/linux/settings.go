@@ -21,17 +21,12 @@ type listed struct {
 	fresh   bool // not in a snapshot yet
 }
 
-// asked says whether policies ask about a knob of a class of tasks.
-func asked(class model.Class, kind model.KnobKind) bool {
-	return class == model.LC || class == model.BE && kind == model.CPUPlace
-}
-
 // readSettings reads the knobs of a task that are asked about and that nobody holds. A held
 // one is listed again once it is let go.
 func (h *Host) readSettings(w *watched) {
 	for kind := range model.NumKnobs {
 		last := &w.listed[kind]
-		if !asked(w.task.Class, kind) {
+		if !kind.Spec().Listed(w.task.Class) {
 			continue
 		}
 		if h.knobs != nil && h.knobs.isHeld(w.task.Path, kind) {
@@ -44,7 +39,7 @@ func (h *Host) readSettings(w *watched) {
 		case errors.Is(err, cgroup.ErrVanished):
 			continue // the discovery says that it is gone
 		case err != nil:
-			now.value, now.outcome = model.Setting{Knob: kind}, model.Unavailable
+			now.value, now.outcome = model.Ask(kind), model.Unavailable
 		}
 		if kind == model.CPUPlace {
 			w.place.why = ""
@@ -99,7 +94,7 @@ func (w *watched) listSettings(dst []model.KnobReading) []model.KnobReading {
 	for kind := range w.listed {
 		if l := &w.listed[kind]; l.fresh {
 			l.fresh = false
-			dst = append(dst, model.KnobReading{Task: w.task.Num, Value: l.value, Outcome: l.outcome})
+			dst = append(dst, model.KnobReading{Target: model.OfTask(w.task.Num), Value: l.value, Outcome: l.outcome})
 		}
 	}
 	return dst

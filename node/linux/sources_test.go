@@ -6,6 +6,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/node/source"
 )
@@ -74,7 +75,7 @@ func TestPodsOnThisKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			hold := model.Bandwidth(model.CPUMax{QuotaUsec: 10_000, PeriodUsec: 100_000})
-			res := b.h.Apply([]model.Change{{Seq: 1, Task: task.Num, Kind: model.Hold, Value: hold}}, nil)
+			res := node.Do(b.h, model.Change{Seq: 1, Target: model.OfTask(task.Num), Kind: model.Hold, Value: hold})
 			if len(res) != 1 || res[0].Kind != model.Applied {
 				t.Fatalf("hold: %+v", res)
 			}

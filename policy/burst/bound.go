@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Bound is what the kernel takes.
@@ -36,10 +37,10 @@ const surePlenty = 2
 const mainlineK = 1
 
 // probe looks for the kernel's bound, with one task at a time.
-func (s *State) probe(p *Params, v *model.CPUView, w *model.Wishes) {
+func (s *State) probe(p *Params, v *policy.View, w *policy.Wishes) {
 	pr := &s.Bound.Probe
 	if !pr.Asking {
-		s.ask(p, v, w)
+		s.ask(p, v)
 		return
 	}
 	now := v.Pulse.MonoNsec
@@ -48,34 +49,35 @@ func (s *State) probe(p *Params, v *model.CPUView, w *model.Wishes) {
 		pr.Asking = false // it is gone: the next one
 		return
 	}
-	view := &v.Tasks[t.at]
-	k := &view.Knobs[model.CPUBandwidth]
+	k := &v.Tasks[t.at].Knobs[model.CPUBandwidth]
 	late := now-pr.SinceNsec >= p.ProbeNsec
-	asked := int64(pr.K * float64(t.Found.QuotaUsec))
 	switch {
-	case k.Void || view.Exempt:
-		s.pass(p, t, w, now)
+	case t.Closed:
+		s.pass(p, w, t, now)
 	case k.Pending:
-	case k.Ours && k.Now.BurstUsec >= asked:
-		s.conclude(p, v, w, t, pr.K)
+	case k.Ours && k.Now.BurstUsec >= pr.burstUsec(t):
+		s.conclude(p, w, t, pr.K)
 	case k.Refused && (!pr.Stale || late):
 		s.refused(p, v, w, t, k.Why)
 	case late && k.Ours && k.Now.BurstUsec > 0: // the kernel, or the ledger, took less than was asked for
-		s.conclude(p, v, w, t, float64(k.Now.BurstUsec)/float64(t.Found.QuotaUsec))
+		s.conclude(p, w, t, float64(k.Now.BurstUsec)/float64(t.Found.QuotaUsec))
 	case late: // not granted: a limit of ours, or another's claim
-		s.pass(p, t, w, now)
+		s.pass(p, w, t, now)
 	}
 }
 
+// burstUsec is the burst that is asked for of a task.
+func (pr *Probe) burstUsec(t *Task) int64 { return int64(pr.K * float64(t.Found.QuotaUsec)) }
+
 // pass turns to another task.
-func (s *State) pass(p *Params, t *Task, w *model.Wishes, nowNsec int64) {
-	t.drop(w, "the kernel's bound is sought elsewhere")
-	t.RetryNsec = nowNsec + p.RetryNsec
-	s.Bound.Probe.Asking = false
+func (s *State) pass(p *Params, w *policy.Wishes, t *Task, nowNsec int64) {
+	w.End(t.claim(), "the kernel's bound is sought elsewhere")
+	t.PassNsec = nowNsec + p.RetryNsec
+	s.Bound.Probe.Asking, s.moved = false, true
 }
 
 // ask picks a task and asks the kernel.
-func (s *State) ask(p *Params, v *model.CPUView, w *model.Wishes) {
+func (s *State) ask(p *Params, v *policy.View) {
 	pr, now := &s.Bound.Probe, v.Pulse.MonoNsec
 	pr.K = p.Bucket
 	if pr.Lowered {
@@ -83,44 +85,38 @@ func (s *State) ask(p *Params, v *model.CPUView, w *model.Wishes) {
 	}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		view := &v.Tasks[t.at]
-		k := &view.Knobs[model.CPUBandwidth]
-		burst := int64(pr.K * float64(t.Found.QuotaUsec))
-		if view.Exempt || k.Void || k.Pending || now < t.RetryNsec || t.Found.BurstUsec >= burst {
+		k := &v.Tasks[t.at].Knobs[model.CPUBandwidth]
+		if t.Closed || k.Pending || now < t.PassNsec || t.Found.BurstUsec >= pr.burstUsec(t) {
 			continue
 		}
-		pr.Asking, pr.Task, pr.SinceNsec, pr.Stale = true, t.Num, now, k.Refused
-		t.Why = fmt.Sprintf("to find out whether the kernel takes a burst of %g times the quota", pr.K)
-		t.MadeNsec = now
-		w.Claims = append(w.Claims, model.Claim{
-			Task: t.Num, Kind: model.ClaimRaise, BurstUsec: burst, Reason: t.Why, ExpiresNsec: v.NowNsec + p.HoldNsec,
-		})
+		pr.Asking, pr.Task, pr.SinceNsec, pr.Stale, s.moved = true, t.Num, now, k.Refused, true
 		return
 	}
 }
 
 // refused takes in that the kernel said no.
-func (s *State) refused(p *Params, v *model.CPUView, w *model.Wishes, t *Task, why string) {
+func (s *State) refused(p *Params, v *policy.View, w *policy.Wishes, t *Task, why string) {
 	pr := &s.Bound.Probe
-	t.drop(w, "the kernel refused it")
-	t.RetryNsec = v.Pulse.MonoNsec + p.ProbeNsec // the ledger backs off for a while too
-	pr.Asking, pr.Why = false, why
+	t.PassNsec = v.Pulse.MonoNsec + p.ProbeNsec // the ledger backs off for a while too
+	t.RestNsec = t.PassNsec
+	w.End(t.claim(), "the kernel refused it")
+	pr.Asking, pr.Why, s.moved = false, why, true
 	if !pr.Lowered && p.Bucket > mainlineK {
 		pr.Lowered = true
 		return
 	}
 	if pr.Refusals++; pr.Refusals >= min(surePlenty, len(s.Tasks)) {
-		s.conclude(p, v, w, t, 0)
+		s.conclude(p, w, t, 0)
 		return
 	}
-	t.RetryNsec = v.Pulse.MonoNsec + p.RetryNsec // so that the next one asked is another
+	t.PassNsec = v.Pulse.MonoNsec + p.RetryNsec // so that the next one asked is another
 }
 
 // conclude settles the bound, and says so.
-func (s *State) conclude(p *Params, v *model.CPUView, w *model.Wishes, t *Task, k float64) {
+func (s *State) conclude(p *Params, w *policy.Wishes, t *Task, k float64) {
 	why := s.Bound.Probe.Why
 	s.Bound = Bound{Known: true, K: min(k, p.Bucket)}
-	s.RenewNsec = 0 // all get theirs now
+	s.RenewNsec, s.moved = 0, true // all get theirs now
 	text := fmt.Sprintf("the kernel takes a burst of %g times the quota", s.Bound.K)
 	if s.Bound.K < p.Bucket {
 		text = fmt.Sprintf("asked for a burst of %g times the quota, the kernel takes %g", p.Bucket, s.Bound.K)
@@ -134,9 +130,13 @@ func (s *State) conclude(p *Params, v *model.CPUView, w *model.Wishes, t *Task, 
 			text += fmt.Sprintf("; the other %g are not carried: user_space is off", rest)
 		}
 	}
-	w.Decisions = append(w.Decisions, model.Decision{
-		Kind: model.DecideBound, Task: t.Num, Path: v.Tasks[t.at].Task.Path, Value: s.Bound.K, Threshold: p.Bucket, Reason: text,
+	w.Decide(model.Decision{
+		Kind: model.DecideBound, Task: t.Num, Reason: text,
+		Facts: []model.Fact{model.FactBurst.Is(s.Bound.K), model.FactBurstAsked.Is(p.Bucket)},
 	})
+	if t.InForce.BurstUsec > t.Found.BurstUsec { // the one that was asked has it already
+		s.given(w, t, t.InForce.BurstUsec)
+	}
 }
 
 func (s *State) task(num model.TaskNum) *Task {

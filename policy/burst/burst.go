@@ -64,10 +64,8 @@
 package burst
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Task is what the policy remembers of one shared LC task that has a quota.
@@ -93,23 +91,18 @@ type Task struct {
 	RaisedUsec int64 `json:"raised_usec,omitempty"` // 0: not raised
 	BaseUsec   int64 `json:"base_usec,omitempty"`   // the quota in force before the raise
 	RestNsec   int64 `json:"rest_nsec,omitempty"`   // not raised before then
-	MadeNsec   int64 `json:"made_nsec,omitempty"`   // when the claim was last made; 0: none stands
-	AskedUsec  int64 `json:"asked_usec,omitempty"`  // the quota of that claim
-	AskedNsec  int64 `json:"asked_nsec,omitempty"`  // when it was another one, or none, before
+	PassNsec   int64 `json:"pass_nsec,omitempty"`   // the kernel's bound is not sought with it before then
+	Closed     bool  `json:"closed,omitempty"`      // it is not ours to raise
 
-	RetryNsec int64  `json:"retry_nsec,omitempty"` // left alone until then: refused
-	Refusals  uint8  `json:"refusals,omitempty"`
-	Told      told   `json:"told,omitempty"`
-	Why       string `json:"why,omitempty"` // reason of the claim that stands
-
-	at int // index in CPUView.Tasks
+	at     int       // index in View.Tasks
+	closed [2]string // why it is not ours to raise: a word, and in full
 }
 
 // State is what the policy remembers. It is bounded by the number of tasks.
 type State struct {
 	Tasks []Task `json:"tasks"` // ordered by Num
 	Bound Bound  `json:"bound"`
-	// RenewNsec is when claims are renewed next.
+	// RenewNsec is when tasks are next looked at one by one.
 	RenewNsec int64 `json:"renew_nsec"`
 	// WatchNsec: until then tasks are looked at one by one at every pulse.
 	WatchNsec int64 `json:"watch_nsec"`
@@ -118,9 +111,9 @@ type State struct {
 	Writes     float64       `json:"writes"`
 	WritesNsec int64         `json:"writes_nsec"`
 	Turn       model.TaskNum `json:"turn,omitempty"` // who was raised last
-	Enforced   bool          `json:"enforced,omitempty"`
 
 	ready bool   // Tasks[].at holds
+	moved bool   // what is wished for may be other than in the step before
 	spare []Task // room for the next list
 }
 
@@ -135,49 +128,42 @@ func (s *State) Detail(p *Params, nowNsec int64) bool {
 }
 
 // Step advances the policy by one pulse.
-func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
-	if v.Changed || !s.ready {
-		s.meet(v, w)
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	s.moved = v.Changed || !s.ready
+	if s.moved {
+		s.meet(v)
 	}
-	if enforced := v.Mode == model.ModeEnforce; enforced != s.Enforced {
-		s.Enforced = enforced
-		s.forget(v, w)
-	}
-	pulse := v.Pulse
-	if pulse == nil || v.Mode == model.ModeOff {
-		return
-	}
-	now := pulse.MonoNsec
-	if v.Mode == model.ModeEnforce && !s.Bound.Known {
+	now := v.Pulse.MonoNsec
+	if v.Enforced() && !s.Bound.Known {
 		s.probe(p, v, w)
 	}
 	switch {
-	case pulse.Tasks != nil:
+	case v.Pulse.Tasks != nil:
 		s.look(p, v, w)
 	case s.Raised > 0:
 		s.lowerBlind(p, v, w)
 	}
-	if v.Mode == model.ModeEnforce && s.Bound.Known && (now >= s.RenewNsec || s.Raised > 0) {
-		s.renew(p, v, w)
-	}
-	if now >= s.RenewNsec && pulse.Tasks != nil {
+	if now >= s.RenewNsec && v.Pulse.Tasks != nil {
 		s.RenewNsec = now + p.IntervalNsec
+	}
+	if w.AsBefore = !s.moved; s.moved {
+		s.wish(p, v, w)
 	}
 }
 
 // look takes in a pulse with detail: levels, then who comes down, then who is raised.
-func (s *State) look(p *Params, v *model.CPUView, w *model.Wishes) {
+func (s *State) look(p *Params, v *policy.View, w *policy.Wishes) {
 	now, j, waiting := v.Pulse.MonoNsec, 0, false
 	s.WatchNsec = 0
 	carries := s.userSpace(p)
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		t.follow(p, s.Bound.K, v.Pulse.Find(t.Num, &j), now)
-		if v.Mode != model.ModeEnforce {
+		if !v.Enforced() {
 			t.would(p, v, w)
 			continue
 		}
-		if !carries {
+		if !carries || t.Closed {
 			continue
 		}
 		if t.RaisedUsec != 0 {
@@ -199,58 +185,46 @@ func (s *State) look(p *Params, v *model.CPUView, w *model.Wishes) {
 }
 
 // meet takes in which tasks there are, what they were found with and what is in force.
-func (s *State) meet(v *model.CPUView, w *model.Wishes) {
-	list, j := s.spare[:0], 0
+func (s *State) meet(v *policy.View) {
 	s.Raised = 0
-	for i := range v.Tasks {
-		view := &v.Tasks[i]
-		num := view.Task.Num
-		if j >= len(s.Tasks) || s.Tasks[j].Num != num {
-			j, _ = slices.BinarySearchFunc(s.Tasks, num, func(t Task, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
-		}
-		t := Task{Num: num}
-		if j < len(s.Tasks) && s.Tasks[j].Num == num {
-			t = s.Tasks[j]
-			j++
-		}
-		t.at = i
+	num := func(t *Task) model.TaskNum { return t.Num }
+	s.Tasks, s.spare = policy.Match(v, s.Tasks, s.spare, num, func(view *policy.TaskView, had *Task, at int) (Task, bool) {
 		k := &view.Knobs[model.CPUBandwidth]
 		if view.Task.Class != model.LC || view.Task.Exclusive || !k.Known || k.Found.QuotaUsec <= 0 || k.Found.PeriodUsec <= 0 {
-			t.drop(w, "it is no shared LC task with a quota any more")
-			continue
+			return Task{}, false
 		}
-		if found := k.Found.CPUMax; found != t.Found {
-			t.drop(w, "the limit that was found changed")
-			t = Task{Num: num, Found: found, InForce: found, PeakUsec: found.QuotaUsec, at: i}
+		found := k.Found.CPUMax
+		t := Task{Num: view.Task.Num, Found: found, InForce: found, PeakUsec: found.QuotaUsec}
+		if had != nil && had.Found == found {
+			t = *had
 		}
-		t.rebase(view)
+		t.at = at
+		t.rebase(v, view)
 		if t.RaisedUsec != 0 {
 			s.Raised++
 		}
-		list = append(list, t)
+		return t, true
+	})
+	if !v.Enforced() {
+		s.Bound.Probe = Probe{}
 	}
-	if !slices.IsSortedFunc(list, byNum) {
-		slices.SortFunc(list, byNum)
-	}
-	s.Tasks, s.spare, s.ready = list, s.Tasks, true
+	s.ready = true
 }
 
-func byNum(a, b Task) int { return cmp.Compare(a.Num, b.Num) }
-
-// rebase takes in what is in force.
-func (t *Task) rebase(view *model.TaskView) {
+// rebase takes in what is in force, and whether the task may be raised.
+func (t *Task) rebase(v *policy.View, view *policy.TaskView) {
 	k := &view.Knobs[model.CPUBandwidth]
 	if now := k.Now.CPUMax; now != t.InForce && now.PeriodUsec > 0 {
 		t.InForce = now
 		t.Writes++
 	}
 	t.PeakUsec = max(t.PeakUsec, t.inForceUsec())
-	if !k.Void {
-		t.Told &^= toldVoid
+	word, why := view.Closed(model.CPUBandwidth)
+	t.Closed = word != ""
+	if t.Closed || !v.Enforced() {
+		t.RaisedUsec, t.BaseUsec = 0, 0
 	}
-	if !view.Exempt {
-		t.Told &^= toldExempt
-	}
+	t.closed = [2]string{word, why}
 }
 
 // inForceUsec is the quota in force, in one found period.
@@ -262,14 +236,4 @@ func (t *Task) inForceUsec() int64 {
 		return t.InForce.QuotaUsec
 	}
 	return int64(t.InForce.Ratio() * float64(t.Found.PeriodUsec))
-}
-
-// forget lets go of everything when the mode changed. The kernel's bound stays.
-func (s *State) forget(v *model.CPUView, w *model.Wishes) {
-	for i := range s.Tasks {
-		t := &s.Tasks[i]
-		t.drop(w, "the policy is now in mode "+v.Mode.String())
-		t.Told, t.RetryNsec, t.Refusals, t.HotNsec, t.RestNsec = 0, 0, 0, 0, 0
-	}
-	s.Raised, s.WatchNsec, s.RenewNsec, s.Bound.Probe = 0, 0, 0, Probe{}
 }

@@ -1,19 +1,21 @@
-package burst
+package burst_test
 
 import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/burst"
 )
 
 // group is one cgroup with a CFS limit, as the kernel keeps it: what it may use now
 // (runtime) is filled up by the quota at each period's end, and at each write, up to
 // quota + burst. Microseconds throughout.
 type group struct {
-	task    model.Task
+	*enginetest.Task
 	found   model.CPUMax
-	now     model.CPUMax
+	bound   float64 // the kernel's: burst up to bound times the quota
 	runtime float64
 	phase   int64   // of its periods
 	width   float64 // CPUs that it can use at once
@@ -26,47 +28,55 @@ type group struct {
 
 	level   float64 // of the ideal bucket
 	least   float64 // its least
-	refused string
-	odd     bool // it takes nothing but what was found
-	ours    bool
-	claim   *model.Claim
-	written int // writes of the quota
+	odd     bool    // it takes nothing but what was found
+	written int     // writes of the quota
 }
 
-func newGroup(num model.TaskNum, quota, period int64) *group {
-	return &group{
-		task:  model.Task{Num: num, Path: "/lc", Class: model.LC},
-		found: model.CPUMax{QuotaUsec: quota, PeriodUsec: period}, now: model.CPUMax{QuotaUsec: quota, PeriodUsec: period},
+func newGroup(num int, quota, period int64) *group {
+	g := &group{
+		Task: enginetest.NewTask(num, model.LC).Quota(quota, period), found: model.CPUMax{QuotaUsec: quota, PeriodUsec: period},
 		runtime: float64(quota), width: math.Inf(1),
 	}
+	g.knob().Write = g.write
+	return g
 }
 
+// wide is a group that can use 16 CPUs at once.
+func wide(num int, quota, period int64) *group {
+	g := newGroup(num, quota, period)
+	g.width = 16
+	return g
+}
+
+func (g *group) knob() *enginetest.Knob { return &g.Knobs[model.CPUBandwidth] }
+func (g *group) now() model.CPUMax      { return g.knob().Value.CPUMax }
+
 // refill is __refill_cfs_bandwidth_runtime.
-func (g *group) refill() {
-	g.runtime = min(g.runtime+float64(g.now.QuotaUsec), float64(g.now.QuotaUsec+g.now.BurstUsec))
+func (g *group) refill(now model.CPUMax) {
+	g.runtime = min(g.runtime+float64(now.QuotaUsec), float64(now.QuotaUsec+now.BurstUsec))
 }
 
 // write is tg_set_cfs_bandwidth: quota and burst are two files, so two refills.
-func (g *group) write(to model.CPUMax, bound float64) bool {
-	if g.odd && to != g.found || float64(to.BurstUsec) > bound*float64(to.QuotaUsec) {
-		g.refused = "invalid argument"
-		return false
+func (g *group) write(v model.Setting) (refusal string) {
+	to, now := v.CPUMax, g.now()
+	if g.odd && to != g.found || float64(to.BurstUsec) > g.bound*float64(to.QuotaUsec) {
+		return "invalid argument"
 	}
-	if to.BurstUsec != g.now.BurstUsec {
-		g.now.BurstUsec = to.BurstUsec
-		g.refill()
+	if to.BurstUsec != now.BurstUsec {
+		now.BurstUsec = to.BurstUsec
+		g.refill(now)
 	}
-	if to.QuotaUsec != g.now.QuotaUsec {
-		g.now.QuotaUsec = to.QuotaUsec
-		g.refill()
+	if to.QuotaUsec != now.QuotaUsec {
+		g.refill(to)
 		g.written++
 	}
-	return true
+	return ""
 }
 
 // msec plays one millisecond in which so much is asked for, and follows the ideal bucket.
-func (g *group) msec(ms int64, asked float64, p *Params) float64 {
-	if (ms+g.phase)%(g.now.PeriodUsec/1000) == 0 {
+func (g *group) msec(ms int64, asked float64, p *burst.Params) float64 {
+	now := g.now()
+	if (ms+g.phase)%(now.PeriodUsec/1000) == 0 {
 		if g.ran {
 			g.periods++
 		}
@@ -74,7 +84,7 @@ func (g *group) msec(ms int64, asked float64, p *Params) float64 {
 			g.limited++
 		}
 		g.ran, g.dry = false, false
-		g.refill()
+		g.refill(now)
 	}
 	asked = min(asked, g.width*1000)
 	use := min(asked, g.runtime)
@@ -88,50 +98,49 @@ func (g *group) msec(ms int64, asked float64, p *Params) float64 {
 	return use
 }
 
-// host plays kernel, ledger and clock around the policy.
+// host is a node of such groups, with a clock of milliseconds.
 type host struct {
-	p      Params
-	s      State
-	v      model.CPUView
-	w      model.Wishes
-	bound  float64 // the kernel's: burst up to bound times the quota
+	*enginetest.Node
+	p      *burst.Params
+	s      *burst.State
 	groups []*group
 	ms     int64
-	said   []model.Decision
-	claims int
 	detail int // pulses with detail
 	pulses int
 	pulse  model.Pulse
+	spoil  func(*model.Pulse)
 }
 
-func newHost(p Params, bound float64, groups ...*group) *host {
-	h := &host{p: p, bound: bound, groups: groups, ms: 1000}
-	h.v.Mode, h.v.PoolCPUs, h.v.Changed = model.ModeEnforce, model.FullSet(64), true
-	h.v.Tasks = make([]model.TaskView, len(groups))
-	for i, g := range groups {
-		h.v.Tasks[i].Task = g.task
-		g.level = (p.Bucket + 1) * float64(g.found.QuotaUsec)
+func newHost(p burst.Params, bound float64, groups ...*group) *host {
+	h := &host{Node: enginetest.New(enginetest.Params(), enginetest.Flat(64)), groups: groups, ms: 1000}
+	for _, g := range groups {
+		g.bound, g.level = bound, (p.Bucket+1)*float64(g.found.QuotaUsec)
+		h.Add(g.Task)
 	}
+	h.p, h.s = &h.Engine.Params.CPU.Burst, &h.Engine.State.CPU.Burst
+	*h.p = p
+	h.mode(model.ModeEnforce)
+	h.Pulse = &h.pulse
 	return h
 }
 
-// look makes the view of now.
+func (h *host) mode(m model.Mode) { h.Engine.Params.CPU.BurstMode = m }
+
+// claim returns what the policy claims for a group, nil when that is nothing.
+func (h *host) claim(g *group) *model.Claim {
+	return h.Claim(model.PolicyBurst, g.Num, model.CPUBandwidth)
+}
+
+// look makes the pulse of now.
 func (h *host) look(detail bool) {
-	h.v.NowNsec = h.ms * 1e6
+	h.NowNsec = h.ms * 1e6
 	sum := 0.0
-	h.pulse = model.Pulse{MonoNsec: h.ms * 1e6, Tasks: h.pulse.Tasks[:0]}
-	for i, g := range h.groups {
-		k := model.KnobView{
-			Known: true, Found: model.Bandwidth(g.found), Now: model.Bandwidth(g.now), Ours: g.ours, Refused: g.refused != "", Why: g.refused,
-		}
-		if h.v.Tasks[i].Knobs[model.CPUBandwidth] != k {
-			h.v.Tasks[i].Knobs[model.CPUBandwidth] = k
-			h.v.Changed = true
-		}
+	h.pulse = model.Pulse{MonoNsec: h.NowNsec, Tasks: h.pulse.Tasks[:0]}
+	for _, g := range h.groups {
 		sum += g.used
 		if detail {
 			h.pulse.Tasks = append(h.pulse.Tasks, model.TaskPulse{
-				Num: g.task.Num, Usage: model.Read(uint64(g.used * 1000)), Periods: model.Read(g.periods), Throttled: model.Read(g.limited),
+				Num: g.Num, Usage: model.Read(uint64(g.used * 1000)), Periods: model.Read(g.periods), Throttled: model.Read(g.limited),
 			})
 		}
 	}
@@ -139,68 +148,20 @@ func (h *host) look(detail bool) {
 	if !detail {
 		h.pulse.Tasks = nil
 	}
-	h.v.Pulse = &h.pulse
+	if h.spoil != nil {
+		h.spoil(&h.pulse)
+	}
 }
 
-// step is one pulse. What it decides lands when land is called.
+// step is one pulse. What it decides lands when Land is called.
 func (h *host) step() {
-	detail := h.s.Detail(&h.p, h.ms*1e6)
+	detail := h.Engine.NeedsDetail(h.ms * 1e6)
 	h.pulses++
 	if detail {
 		h.detail++
 	}
 	h.look(detail)
-	h.w.Reset()
-	h.s.Step(&h.p, &h.v, &h.w)
-	h.v.Changed = false
-	h.said = append(h.said, h.w.Decisions...)
-	h.claims += len(h.w.Claims)
-	for _, d := range h.w.Drops {
-		if g := h.group(d.Task); g != nil {
-			g.claim = nil
-		}
-	}
-	for i := range h.w.Claims {
-		c := h.w.Claims[i]
-		if g := h.group(c.Task); g != nil {
-			g.claim = &c
-		}
-	}
-}
-
-func (h *host) group(num model.TaskNum) *group {
-	for _, g := range h.groups {
-		if g.task.Num == num {
-			return g
-		}
-	}
-	return nil
-}
-
-// land writes what the claims come to.
-func (h *host) land() {
-	for _, g := range h.groups {
-		if g.claim != nil && h.ms*1e6 >= g.claim.ExpiresNsec {
-			g.claim = nil
-		}
-		want := g.found
-		if g.claim != nil {
-			want.QuotaUsec = max(want.QuotaUsec, g.claim.QuotaUsec)
-			want.BurstUsec = max(want.BurstUsec, g.claim.BurstUsec)
-		}
-		if want == g.now {
-			g.ours = g.claim != nil
-			continue
-		}
-		if g.write(want, h.bound) {
-			g.ours, g.refused = g.claim != nil, ""
-		} else {
-			why := g.refused
-			g.claim, g.ours = nil, false
-			g.write(g.found, h.bound)
-			g.refused = why
-		}
-	}
+	h.Step()
 }
 
 // work is a task's demand in one millisecond.
@@ -211,21 +172,21 @@ func (h *host) run(msec int64, gap, delay func() int64, asks ...work) {
 	next, landing := h.ms+gap(), int64(-1)
 	for end := h.ms + msec; h.ms < end; h.ms++ {
 		if h.ms == landing {
-			h.land()
+			h.Land()
 		}
 		if h.ms >= next {
 			if landing > h.ms { // the pulse before has to be over
-				h.land()
+				h.Land()
 			}
 			h.step()
 			landing = h.ms + delay()
 			next = h.ms + max(gap(), landing-h.ms+1)
 			if landing == h.ms {
-				h.land()
+				h.Land()
 			}
 		}
 		for i, g := range h.groups {
-			g.msec(h.ms, asks[i%len(asks)](h.ms, g), &h.p)
+			g.msec(h.ms, asks[i%len(asks)](h.ms, g), h.p)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package burst
+package burst_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/burst"
 )
 
 // adversary asks for what hurts most. It knows the kernel's state and spends at random
@@ -18,9 +19,9 @@ func adversary(rng *rand.Rand) work {
 		if left--; left <= 0 {
 			mode, left = rng.IntN(6), 20+rng.Int64N(3000)
 		}
-		raised := g.now.QuotaUsec > g.found.QuotaUsec
-		changed := g.now.QuotaUsec != was
-		was = g.now.QuotaUsec
+		raised := g.now().QuotaUsec > g.found.QuotaUsec
+		changed := g.now().QuotaUsec != was
+		was = g.now().QuotaUsec
 		all := math.Inf(1)
 		switch mode {
 		case 0:
@@ -60,29 +61,29 @@ func oracle(h *host) work {
 		switch {
 		case ms < attack:
 			return all
-		case t.RaisedUsec == 0 || g.now.QuotaUsec == g.found.QuotaUsec:
-			if !t.hot(&h.p, ms*1e6) { // be seen
+		case t.RaisedUsec == 0 || g.now().QuotaUsec == g.found.QuotaUsec:
+			if !t.Hot(h.p, ms*1e6) { // be seen
 				return all
 			}
 			return 0 // hoard
 		}
 		q := float64(g.found.QuotaUsec)
-		reserve := t.reserve(&h.p, h.s.Bound.K, float64(t.RaisedUsec)/q)
-		full := g.runtime >= float64(g.now.QuotaUsec+g.now.BurstUsec)-1
+		reserve := t.Reserve(h.p, h.s.Bound.K, float64(t.RaisedUsec)/q)
+		full := g.runtime >= float64(g.now().QuotaUsec+g.now().BurstUsec)-1
 		if t.SeenNsec/1e6 == ms && t.Level < reserve+q/4 && full {
 			attack = ms + 400
 			return all
 		}
 		// What the kernel gives back before the next pulse may go.
-		if last := (ms+1+g.phase)%(g.now.PeriodUsec/1000) == 0; last {
-			return max(0, min(g.level-reserve-q/10, float64(g.now.QuotaUsec)))
+		if last := (ms+1+g.phase)%(g.now().PeriodUsec/1000) == 0; last {
+			return max(0, min(g.level-reserve-q/10, float64(g.now().QuotaUsec)))
 		}
 		return 0
 	}
 }
 
 // play lets an adversary at the policy and returns the greatest debt, in quotas.
-func play(p Params, bound float64, seed uint64, period int64) (debt float64, raises int) {
+func play(p burst.Params, bound float64, seed uint64, period int64) (debt float64, raises int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	g := newGroup(1, 2*period, period)
 	g.phase = rng.Int64N(period / 1000)
@@ -98,7 +99,7 @@ func play(p Params, bound float64, seed uint64, period int64) (debt float64, rai
 		ask = oracle(h)
 	}
 	h.run(120_000, gap, delay, ask)
-	return -g.least / float64(g.found.QuotaUsec), h.count(model.DecideRaise)
+	return -g.least / float64(g.found.QuotaUsec), h.Count(model.DecideRaise)
 }
 
 // The bound of the package comment holds whatever the task does; and it is no idle one: where
@@ -112,7 +113,7 @@ func TestWorstOverspend(t *testing.T) {
 	}{{1, 4, 100_000, 1.5}, {1, 0, 100_000, 0}, {0, 4, 100_000, 2.5}, {1, 4, 20_000, 0}, {0, 1, 250_000, 0}} {
 		t.Run(fmt.Sprintf("bound %g, overspend %g, period %d us", tc.bound, tc.over, tc.period), func(t *testing.T) {
 			t.Parallel()
-			p := Defaults()
+			p := burst.Defaults()
 			p.MaxOverspend, p.RestNsec, p.QuietNsec = tc.over, 200e6, 2e9
 			worst, raises := 0.0, 0
 			for seed := range uint64(40) {
@@ -134,7 +135,7 @@ func TestWorstOverspend(t *testing.T) {
 // Without the reserve the same adversaries break the bound: the test can fail.
 func TestWorstOverspendWithoutReserve(t *testing.T) {
 	t.Parallel()
-	p := Defaults()
+	p := burst.Defaults()
 	p.MaxOverspend, p.RestNsec, p.QuietNsec = 1e3, 200e6, 2e9
 	worst := 0.0
 	for seed := range uint64(20) {

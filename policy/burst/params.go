@@ -17,8 +17,8 @@ type Params struct {
 	HoldNsec int64 `json:"hold_nsec"`
 	// ProbeNsec is how long the kernel's answer is waited for when its bound is sought.
 	ProbeNsec int64 `json:"probe_nsec"`
-	// RetryNsec is for how long a task is left alone after the kernel refused what it takes
-	// of others; each further refusal doubles it, up to 16 times.
+	// RetryNsec is for how long a task is not raised after the kernel refused a raised quota, and
+	// not asked for the kernel's bound after it refused one that it takes of others.
 	RetryNsec int64 `json:"retry_nsec"`
 
 	// UserSpace carries in user space what the kernel's bucket is too small for.

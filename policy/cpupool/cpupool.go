@@ -49,10 +49,8 @@
 package cpupool
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Task is what the policy remembers of one shared LC task.
@@ -67,16 +65,13 @@ type Task struct {
 	Periods   model.Counter `json:"periods"`
 	Throttled model.Counter `json:"throttled"`
 
-	QuietNsec int64 `json:"quiet_nsec"`           // when it was last throttled, or stepped back
-	Waits     uint8 `json:"waits,omitempty"`      // how often a step back came too early
-	Stepped   bool  `json:"stepped,omitempty"`    // the last change was a step back
-	RetryNsec int64 `json:"retry_nsec,omitempty"` // left alone until then: refused
-	Refusals  uint8 `json:"refusals,omitempty"`
-	Told      told  `json:"told,omitempty"` // what was explained already
-	// Why is the reason of the claim that stands.
+	QuietNsec int64 `json:"quiet_nsec"`        // when it was last throttled, or stepped back
+	Waits     uint8 `json:"waits,omitempty"`   // how often a step back came too early
+	Stepped   bool  `json:"stepped,omitempty"` // the last change was a step back
+	// Why is the reason of the claim that stands, or of why it no longer does.
 	Why string `json:"why,omitempty"`
 
-	at int // index in CPUView.Tasks
+	at int // index in View.Tasks
 }
 
 // State is what the policy remembers. It is bounded by the number of tasks.
@@ -89,9 +84,9 @@ type State struct {
 	Period      meter       `json:"period"`
 	Early       meter       `json:"early"`
 	EarlyDone   bool        `json:"early_done,omitempty"` // quotas came down early in this period
-	Enforced    bool        `json:"enforced,omitempty"`   // the mode of the last step
 
 	ready bool   // Tasks[].at holds
+	moved bool   // what is wished for may be other than in the step before
 	spare []Task // room for the next list
 }
 
@@ -137,32 +132,60 @@ func (s *State) Detail(p *Params, nowNsec int64) bool {
 // not passed over for one that comes a whole period late.
 func slack(p *Params) int64 { return p.IntervalNsec / 50 }
 
-// Step advances the policy by one pulse. Without a pulse, or with one without detail, it
-// only follows the size of the pool.
-func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
-	if v.Changed || !s.ready {
-		s.meet(p, v, w)
+// Step advances the policy by one pulse. With one without detail it only follows the size of
+// the pool.
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	s.moved = v.Changed || !s.ready
+	if s.moved {
+		s.meet(v, w)
 	}
-	if enforced := v.Mode == model.ModeEnforce; enforced != s.Enforced {
-		s.Enforced = enforced
-		s.forget(v, w)
-	}
-	pulse := v.Pulse
-	if pulse == nil || v.Mode == model.ModeOff {
-		return
-	}
-	cpus := int64(v.PoolCPUs.Len())
+	pulse, cpus := v.Pulse, int64(v.PoolCPUs.Len())
 	s.Period.follow(pulse.MonoNsec, cpus)
 	if p.EarlyUtilisation > 0 {
 		s.early(p, v, w, cpus)
 	}
 	switch {
 	case pulse.Tasks == nil:
+		s.blind(p, pulse.MonoNsec)
 	case s.LastNsec == 0 || pulse.MonoNsec < s.LastNsec: // the first one
 		s.begin(pulse)
 	case pulse.MonoNsec >= s.LastNsec+p.IntervalNsec-slack(p):
 		s.period(p, v, w, cpus)
 		s.begin(pulse)
+	}
+	if w.AsBefore = !s.moved; s.moved {
+		s.wish(p, w)
+	}
+}
+
+// wish asks for the quotas that are not as they were found.
+func (s *State) wish(p *Params, w *policy.Wishes) {
+	for i := range s.Tasks {
+		if t := &s.Tasks[i]; t.WantUsec != 0 {
+			w.Claims = append(w.Claims, t.claim(p))
+		} else if t.Why != "" {
+			w.End(t.claim(p), t.Why)
+			t.Why = ""
+		}
+	}
+}
+
+// claim is the wish for a task's quota. Where BelowOriginal allows it, it is one for less than
+// was found.
+func (t *Task) claim(p *Params) model.Claim {
+	return model.Claim{
+		Target: model.OfTask(t.Num), Kind: model.ClaimRaise, Value: model.Bandwidth(model.CPUMax{QuotaUsec: t.WantUsec}),
+		Reason: t.Why, HoldNsec: p.HoldNsec,
+	}
+}
+
+// blind gives everything back when no task could be looked at for too long.
+func (s *State) blind(p *Params, nowNsec int64) {
+	if s.LastNsec == 0 || nowNsec-s.LastNsec < p.HoldNsec {
+		return
+	}
+	for i := range s.Tasks {
+		s.drop(&s.Tasks[i], "its use could not be followed")
 	}
 }
 
@@ -181,73 +204,52 @@ func (s *State) begin(pulse *model.Pulse) {
 	}
 }
 
-// meet takes in which tasks there are and what limits they were found with.
-func (s *State) meet(p *Params, v *model.CPUView, w *model.Wishes) {
-	list, j := s.spare[:0], 0
-	for i := range v.Tasks {
-		view := &v.Tasks[i]
-		num := view.Task.Num
-		if j >= len(s.Tasks) || s.Tasks[j].Num != num {
-			j, _ = slices.BinarySearchFunc(s.Tasks, num, func(t Task, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
+// meet takes in which tasks there are, what limits they were found with, and which of them are
+// not ours to raise.
+func (s *State) meet(v *policy.View, w *policy.Wishes) {
+	num := func(t *Task) model.TaskNum { return t.Num }
+	s.Tasks, s.spare = policy.Match(v, s.Tasks, s.spare, num, func(view *policy.TaskView, had *Task, at int) (Task, bool) {
+		t := Task{Num: view.Task.Num}
+		if had != nil {
+			t = *had
 		}
-		t := Task{Num: num}
-		if j < len(s.Tasks) && s.Tasks[j].Num == num {
-			t = s.Tasks[j]
-			j++
-		}
-		t.at = i
+		t.at = at
 		if view.Task.Class != model.LC || view.Task.Exclusive {
-			t.drop(w, "it is no shared LC task any more")
-			continue
+			return t, false
 		}
-		t.rebase(p, v, w)
-		list = append(list, t)
-	}
-	if !slices.IsSortedFunc(list, byNum) {
-		slices.SortFunc(list, byNum)
-	}
-	s.Tasks, s.spare, s.ready = list, s.Tasks, true
+		word, why := view.Closed(model.CPUBandwidth)
+		if word != "" && t.WantUsec != 0 {
+			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Num, Reason: why})
+		}
+		if word != "" || !v.Enforced() {
+			s.drop(&t, why)
+			t.Waits, t.Stepped = 0, false
+		}
+		s.rebase(&t, view, w)
+		return t, true
+	})
+	s.ready = true
 }
 
-func byNum(a, b Task) int { return cmp.Compare(a.Num, b.Num) }
-
 // rebase takes a limit that somebody changed for the new original.
-func (t *Task) rebase(p *Params, v *model.CPUView, w *model.Wishes) {
-	view := &v.Tasks[t.at]
+func (s *State) rebase(t *Task, view *policy.TaskView, w *policy.Wishes) {
 	k := &view.Knobs[model.CPUBandwidth]
 	quota, period := int64(0), int64(0)
 	if k.Known && k.Found.QuotaUsec > 0 && k.Found.PeriodUsec > 0 {
 		quota, period = k.Found.QuotaUsec, k.Found.PeriodUsec
 	}
-	if !k.Void {
-		t.Told &^= toldVoid
-	}
-	if !view.Exempt {
-		t.Told &^= toldExempt
-	}
 	if quota == t.OriginalUsec && period == t.PeriodUsec {
 		return
 	}
 	if t.WantUsec != 0 {
-		t.say(p, v, w, model.DecideLower, model.Value{}, "the limit that was found is another one now: starting from there")
-		t.drop(w, "the limit that was found changed")
+		w.Decide(model.Decision{Kind: model.DecideLower, Task: t.Num, Reason: "the limit that was found is another one now: starting from there"})
+		s.drop(t, "the limit that was found changed")
 	}
-	t.OriginalUsec, t.PeriodUsec = quota, period
-	t.Told, t.Waits, t.Stepped = 0, 0, false
-}
-
-// forget lets go of everything when the mode changed: what was raised is no longer, or was
-// never.
-func (s *State) forget(v *model.CPUView, w *model.Wishes) {
-	for i := range s.Tasks {
-		t := &s.Tasks[i]
-		t.drop(w, "the policy is now in mode "+v.Mode.String())
-		t.Told, t.Waits, t.Stepped, t.RetryNsec, t.Refusals = 0, 0, false, 0, 0
-	}
+	t.OriginalUsec, t.PeriodUsec, t.Waits, t.Stepped = quota, period, 0, false
 }
 
 // early brings raised quotas down between two periods.
-func (s *State) early(p *Params, v *model.CPUView, w *model.Wishes, cpus int64) {
+func (s *State) early(p *Params, v *policy.View, w *policy.Wishes, cpus int64) {
 	pulse := v.Pulse
 	if s.Early.FromNsec == 0 || pulse.MonoNsec < s.Early.FromNsec {
 		s.Early.start(pulse)
@@ -265,8 +267,7 @@ func (s *State) early(p *Params, v *model.CPUView, w *model.Wishes, cpus int64) 
 	for i := range s.Tasks {
 		if t := &s.Tasks[i]; t.WantUsec > t.OriginalUsec {
 			s.EarlyDone = true
-			t.halve(p, v, w, u, "between two periods")
-			t.claim(p, v, w, model.Value{})
+			s.halve(p, v, w, t, u, "between two periods")
 		}
 	}
 }

@@ -31,16 +31,13 @@ type Params struct {
 	EarlyNsec        int64   `json:"early_nsec"`
 	// HoldNsec is how long a claim stands that is not renewed; it is renewed each period.
 	HoldNsec int64 `json:"hold_nsec"`
-	// RetryNsec is for how long a task is left alone after the kernel refused its quota; each
-	// further refusal doubles it, up to 16 times.
-	RetryNsec int64 `json:"retry_nsec"`
 }
 
 // Defaults are the seed's values, and ours where it gives none.
 func Defaults() Params {
 	return Params{
 		IntervalNsec: 5e9, UtilisationHigh: 0.45, Increase: 0.25, Decrease: 0.5, MaxFactor: 4, BurstyBelow: 0.9,
-		FloorFactor: 0.5, GiveBackNsec: 600e9, EarlyNsec: 500e6, HoldNsec: 15e9, RetryNsec: 60e9,
+		FloorFactor: 0.5, GiveBackNsec: 600e9, EarlyNsec: 500e6, HoldNsec: 15e9,
 	}
 }
 

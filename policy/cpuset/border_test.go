@@ -1,10 +1,11 @@
-package cpuset
+package cpuset_test
 
 import (
 	"math/rand/v2"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cpuset"
 )
 
 // quiet returns a rig on which LC has used little for so long that BE has all it can get.
@@ -19,36 +20,36 @@ func quiet(t testing.TB, topo *model.Topology, want float64) *rig {
 func TestStepResponse(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		shape     shape
+		topology  *model.Topology
 		low, high float64
 	}{
-		{"two cores of one thread", shape{1, 1, 2, 1}, 0.1, 1.5},
-		{"four cores of one thread", shape{1, 1, 4, 1}, 0.3, 3},
-		{"one socket, siblings", shape{1, 1, 8, 2}, 0.8, 6},
-		{"two sockets, siblings", shape{2, 1, 16, 2}, 2, 20},
-		{"four sockets of two caches", shape{4, 2, 8, 2}, 5, 50},
-		{"many cores of one thread", shape{2, 1, 32, 1}, 4, 12},
+		{"two cores of one thread", cpuset.Machine(1, 1, 2, 1), 0.1, 1.5},
+		{"four cores of one thread", cpuset.Machine(1, 1, 4, 1), 0.3, 3},
+		{"one socket, siblings", cpuset.Machine(1, 1, 8, 2), 0.8, 6},
+		{"two sockets, siblings", cpuset.Machine(2, 1, 16, 2), 2, 20},
+		{"four sockets of two caches", cpuset.Machine(4, 2, 8, 2), 5, 50},
+		{"many cores of one thread", cpuset.Machine(2, 1, 32, 1), 4, 12},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := quiet(t, c.shape.topology(), c.low)
+			r := quiet(t, c.topology, c.low)
 			lc, be := r.cores()
-			if want := min(r.needs(c.low), len(r.s.Order)-r.s.FloorCores); lc < want || lc > r.needs(1.2*c.low)+1 {
+			if want := min(r.s.Size(r.p, c.low), len(r.s.Order)-r.s.FloorCores); lc < want || lc > r.s.Size(r.p, 1.2*c.low)+1 {
 				t.Fatalf("LC has %d cores, BE %d, while LC uses %g CPUs and needs %d", lc, be, c.low, want)
 			}
-			before := len(r.said)
+			before := len(r.Said)
 			r.step(50*msec, c.high)
 			after, _ := r.cores()
 			most := len(r.s.Order) - r.s.FloorCores
 			if after <= lc && lc < most {
 				t.Fatalf("LC has %d cores after the first pulse, %d before", after, lc)
 			}
-			if after > lc && len(r.said) == before {
+			if after > lc && len(r.Said) == before {
 				t.Fatal("nothing was said")
 			}
 			r.step(50*msec, c.high)
 			r.step(50*msec, c.high)
-			if after, _ = r.cores(); after < min(r.needs(c.high), most) {
-				t.Fatalf("LC has %d cores and needs %d", after, r.needs(c.high))
+			if after, _ = r.cores(); after < min(r.s.Size(r.p, c.high), most) {
+				t.Fatalf("LC has %d cores and needs %d", after, r.s.Size(r.p, c.high))
 			}
 		})
 	}
@@ -58,7 +59,7 @@ func TestStepResponse(t *testing.T) {
 // set is never full.
 func TestSmallStep(t *testing.T) {
 	for _, threads := range []int{1, 2} {
-		r := quiet(t, shape{1, 1, 32, threads}.topology(), 6)
+		r := quiet(t, cpuset.Machine(1, 1, 32, threads), 6)
 		lc, _ := r.cores()
 		for range 20 {
 			r.step(50*msec, 9)
@@ -67,7 +68,7 @@ func TestSmallStep(t *testing.T) {
 			}
 		}
 		after, _ := r.cores()
-		if least, most := r.s.least(&r.p, 9), r.needs(9); after < least || after > most || after <= lc {
+		if least, most := r.s.Least(r.p, 9), r.s.Size(r.p, 9); after < least || after > most || after <= lc {
 			t.Errorf("%d threads: LC went from %d to %d cores, and needs %d to %d", threads, lc, after, least, most)
 		}
 	}
@@ -101,7 +102,7 @@ func TestNoOscillation(t *testing.T) {
 		}{{0.05, 0}, {0.2, 24}, {0.6, 30}} {
 			for threads := 1; threads <= 2; threads++ {
 				rng := rand.New(rand.NewPCG(1, 2))
-				r := newRig(t, shape{1, 1, 32, threads}.topology(), pair()...)
+				r := newRig(t, cpuset.Machine(1, 1, 32, threads), pair()...)
 				settled := 0
 				for n := range minutes * 60 * 20 {
 					r.step(50*msec, draw(rng, mean, c.size, n))
@@ -123,7 +124,7 @@ func TestNoOscillation(t *testing.T) {
 // An alarm costs BE its cores for about a second. A load that stays is followed, and left again
 // in seconds.
 func TestShortAndLongRise(t *testing.T) {
-	r := quiet(t, shape{1, 1, 32, 2}.topology(), 4)
+	r := quiet(t, cpuset.Machine(1, 1, 32, 2), 4)
 	_, had := r.cores()
 	r.step(50*msec, 40)
 	if _, be := r.cores(); be != r.s.FloorCores {
@@ -141,8 +142,8 @@ func TestShortAndLongRise(t *testing.T) {
 	}
 
 	r.run(15*sec, 20)
-	if lc, _ := r.cores(); lc < r.needs(20) {
-		t.Errorf("LC has %d cores and needs %d", lc, r.needs(20))
+	if lc, _ := r.cores(); lc < r.s.Size(r.p, 20) {
+		t.Errorf("LC has %d cores and needs %d", lc, r.s.Size(r.p, 20))
 	}
 	r.run(sec, 4)
 	if _, be := r.cores(); be > had*3/4 {
@@ -158,7 +159,7 @@ func TestShortAndLongRise(t *testing.T) {
 // minute at most, and each time they come back in two or three moves.
 func TestAnyRhythm(t *testing.T) {
 	for _, period := range []int64{1, 2, 3, 5, 8, 12, 20, 30, 33, 45, 90} {
-		r := quiet(t, shape{1, 1, 32, 2}.topology(), 4)
+		r := quiet(t, cpuset.Machine(1, 1, 32, 2), 4)
 		n, settled, before, minutes := int64(0), 0, 0, 30
 		alarms, early := 0, 0
 		for range 35 * 60 / period {
@@ -166,8 +167,9 @@ func TestAnyRhythm(t *testing.T) {
 				settled, early = r.resizes, alarms
 			}
 			before = r.s.BE
-			r.step(50*msec, 20)
-			alarms += truth(r.s.BE < before)
+			if r.step(50*msec, 20); r.s.BE < before {
+				alarms++
+			}
 			r.run(period*sec-50*msec, 4)
 		}
 		moves, taken := r.resizes-settled, alarms-early
@@ -181,7 +183,7 @@ func TestAnyRhythm(t *testing.T) {
 // What cannot be read is not zero: BE gets nothing, and its floor after a while.
 func TestBlind(t *testing.T) {
 	for _, o := range []model.Outcome{model.Unavailable, model.Absent, model.GoneBackwards} {
-		r := quiet(t, shape{1, 1, 16, 2}.topology(), 2)
+		r := quiet(t, cpuset.Machine(1, 1, 16, 2), 2)
 		_, had := r.cores()
 		r.pulse.LCUsage = model.Counter{Outcome: o}
 		r.run(900*msec, 2)
@@ -192,10 +194,10 @@ func TestBlind(t *testing.T) {
 		if _, be := r.cores(); be != r.s.FloorCores {
 			t.Errorf("%s: BE has %d cores after 1.1 s without a load", o, be)
 		}
-		n := len(r.said)
+		n := len(r.Said)
 		r.run(60*sec, 2)
-		if len(r.said) != n {
-			t.Errorf("%s: said again: %+v", o, r.said[n:])
+		if len(r.Said) != n {
+			t.Errorf("%s: said again: %+v", o, r.Said[n:])
 		}
 		r.pulse.LCUsage = model.Read(0)
 		r.used = 0
@@ -213,7 +215,7 @@ func TestBlind(t *testing.T) {
 // A counter that goes back, pulses that are late, early, doubled or missing move nothing by
 // themselves.
 func TestOddPulses(t *testing.T) {
-	r := quiet(t, shape{1, 1, 16, 2}.topology(), 2)
+	r := quiet(t, cpuset.Machine(1, 1, 16, 2), 2)
 	lc, _ := r.cores()
 	same := func(what string) {
 		t.Helper()
@@ -232,11 +234,11 @@ func TestOddPulses(t *testing.T) {
 	same("the pulse after it")
 	r.tick()
 	same("the same pulse twice")
-	r.v.Pulse = nil
+	r.Pulse = nil
 	r.tick()
 	same("no pulse")
 	r.pulse.MonoNsec -= sec
-	r.v.Pulse = &r.pulse
+	r.Pulse = &r.pulse
 	r.tick()
 	same("a pulse of the past")
 	r.run(sec, 2)

@@ -8,6 +8,50 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
+// Machine is a topology of caches a socket, cores a cache and CPUs a core, numbered as Linux on
+// x86 does: the first CPU of every core, then the second.
+func Machine(sockets, llcs, cores, threads int) *model.Topology {
+	t := &model.Topology{}
+	all := sockets * llcs * cores
+	for th := range threads {
+		for c := range all {
+			t.CPUs = append(t.CPUs, model.CPU{ID: th*all + c, Core: c, Socket: c / (llcs * cores), LLC: c / cores})
+		}
+	}
+	t.Possible = t.Online()
+	return t
+}
+
+// Without takes CPUs offline.
+func Without(t *model.Topology, ids ...int) *model.Topology {
+	n := &model.Topology{Possible: t.Possible}
+	for _, c := range t.CPUs {
+		if !slices.Contains(ids, c.ID) {
+			n.CPUs = append(n.CPUs, c)
+		}
+	}
+	return n
+}
+
+// CPUs reads a list of CPUs.
+func CPUs(t testing.TB, list string) model.CPUSet {
+	t.Helper()
+	s, err := model.ParseCPUSet(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// What the tests on a node ask of the policy.
+
+// Size returns the cores that LC is given for a mean load, Least those under which it gets more.
+func (s *State) Size(p *Params, cpus float64) int  { return s.size(p, cpus) }
+func (s *State) Least(p *Params, cpus float64) int { return s.least(p, cpus) }
+
+// Parked reports whether BE has no core of its own.
+func (s *State) Parked() bool { return s.parked() }
+
 // perSocket counts BE's first n cores by socket.
 func perSocket(m *machine, order []int, n int) []int {
 	list := make([]int, m.sockets)
@@ -19,7 +63,7 @@ func perSocket(m *machine, order []int, n int) []int {
 }
 
 func TestOrderOfCores(t *testing.T) {
-	m := machineOf(shape{2, 2, 4, 2}.topology()) // 16 cores, caches of 4
+	m := machineOf(Machine(2, 2, 4, 2)) // 16 cores, caches of 4
 	spread := m.order(nil, nil, Spread)
 	for n := 2; n <= 16; n += 2 {
 		if got := perSocket(m, spread, n); got[0] != got[1] {
@@ -52,11 +96,11 @@ func TestOrderOfCores(t *testing.T) {
 }
 
 func TestUnevenMachine(t *testing.T) {
-	m := machineOf(without(shape{1, 1, 4, 2}.topology(), 1, 6, 2)) // core 1 has one CPU, core 2 none
+	m := machineOf(Without(Machine(1, 1, 4, 2), 1, 6, 2)) // core 1 has one CPU, core 2 none
 	if len(m.cores) != 3 || m.threads != 2 {
 		t.Fatalf("%d cores of at most %d CPUs", len(m.cores), m.threads)
 	}
-	if at, ok := m.find(1); !ok || m.cores[at].threads != 1 || m.cores[at].cpus != cpus(t, "5") {
+	if at, ok := m.find(1); !ok || m.cores[at].threads != 1 || m.cores[at].cpus != CPUs(t, "5") {
 		t.Errorf("core 1 is %+v", m.cores[at])
 	}
 	if _, ok := m.find(2); ok {
@@ -79,104 +123,6 @@ func TestUnevenMachine(t *testing.T) {
 	} {
 		if got := pl.need(c.load, c.wait, c.room); got != c.need {
 			t.Errorf("a load of %g, of which %g may wait, with room for %g times that needs %d cores, expected %d", c.load, c.wait, c.room, got, c.need)
-		}
-	}
-}
-
-func TestExclusive(t *testing.T) {
-	narrow := exclusive(1, 2, 0)
-	narrow.Knobs[model.CPUPlace].Found.CPUs = cpus(t, "0-1,16-17")
-	half := exclusive(1, 1, 0)
-	half.Knobs[model.CPUPlace].Found.CPUs = cpus(t, "0-15") // no core whole
-	void := exclusive(1, 2, 0)
-	void.Knobs[model.CPUPlace].Void = true
-	be, lc := task(8, model.BE), task(9, model.LC)
-	for _, c := range []struct {
-		name      string
-		tasks     []model.TaskView
-		want      []int // cores by exclusive task that has some
-		llcs      int   // caches that the first one's cores are of
-		uncounted int
-		said      int
-	}{
-		{"by rule", []model.TaskView{exclusive(1, 3, 0)}, []int{3}, 1, 0, 0},
-		{"by quota", []model.TaskView{exclusive(1, 0, 4.5)}, []int{3}, 1, 0, 0},
-		{"by quota that fits", []model.TaskView{exclusive(1, 0, 4)}, []int{2}, 1, 0, 0},
-		{"a whole cache", []model.TaskView{exclusive(1, 4, 0)}, []int{4}, 1, 0, 0},
-		{"a whole socket", []model.TaskView{exclusive(1, 8, 0)}, []int{8}, 2, 0, 0},
-		{"more than a socket", []model.TaskView{exclusive(1, 10, 0)}, []int{10}, 3, 0, 0},
-		{"no quota, no rule", []model.TaskView{exclusive(1, 0, 0)}, nil, 0, 1, 1},
-		{"too many", []model.TaskView{exclusive(1, 15, 0)}, nil, 0, 15, 1},
-		{"the second finds too few", []model.TaskView{exclusive(1, 8, 0), exclusive(2, 8, 0)}, []int{8}, 2, 8, 1},
-		{"within what was found", []model.TaskView{narrow}, []int{2}, 1, 0, 0},
-		{"no whole core in what was found", []model.TaskView{half}, nil, 0, 1, 1},
-		{"a stranger's", []model.TaskView{void}, nil, 0, 2, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, shape{2, 2, 4, 2}.topology(), append(slices.Clone(c.tasks), be, lc)...)
-			r.step(50*msec, 1)
-			var got []int
-			for _, o := range r.s.Exclusive {
-				got = append(got, len(o.Cores))
-			}
-			if !slices.Equal(got, c.want) || r.s.UncountedCores != c.uncounted {
-				t.Errorf("exclusive cores %v, uncounted %d, expected %v and %d", got, r.s.UncountedCores, c.want, c.uncounted)
-			}
-			if c.llcs > 0 {
-				m, llcs := machineOf(r.v.Topology), map[int]bool{}
-				for _, id := range r.s.Exclusive[0].Cores {
-					at, _ := m.find(id)
-					llcs[m.cores[at].llc] = true
-				}
-				if len(llcs) != c.llcs {
-					t.Errorf("cores %v are of %d caches, expected %d", r.s.Exclusive[0].Cores, len(llcs), c.llcs)
-				}
-			}
-			if got := r.heard(model.DecideLimit); got != c.said {
-				t.Errorf("%d limits were said, expected %d: %+v", got, c.said, r.said)
-			}
-			r.run(30*sec, 1)
-			r.v.Changed = true
-			n := len(r.said)
-			r.run(sec, 1)
-			if len(r.said) != n {
-				t.Errorf("said again: %+v", r.said[n:])
-			}
-		})
-	}
-}
-
-// An exclusive task's cores do not move while others come and go; a core that goes offline
-// is replaced by a near one.
-func TestExclusiveStays(t *testing.T) {
-	r := newRig(t, shape{2, 2, 4, 2}.topology(), exclusive(1, 2, 0), exclusive(2, 3, 0), task(8, model.BE), task(9, model.LC))
-	r.run(30*sec, 1)
-	first, second := slices.Clone(r.s.Exclusive[0].Cores), slices.Clone(r.s.Exclusive[1].Cores)
-	r.v.Tasks = append(r.v.Tasks, exclusive(10, 2, 0), task(11, model.BE))
-	r.v.Changed = true
-	r.run(5*sec, 20)
-	r.v.Tasks = slices.Delete(r.v.Tasks, 0, 1)
-	r.v.Changed = true
-	r.run(5*sec, 1)
-	if len(r.s.Exclusive) != 2 || !slices.Equal(r.s.Exclusive[0].Cores, second) {
-		t.Fatalf("task 2 had %v, the exclusive cores are %+v", second, r.s.Exclusive)
-	}
-	if slices.Contains(r.s.Order, second[0]) || !slices.Contains(r.s.Order, first[0]) {
-		t.Errorf("the free cores are %v", r.s.Order)
-	}
-	m := machineOf(r.v.Topology)
-	at, _ := m.find(second[0])
-	near := m.cores[at].socket
-	r.v.Topology = without(r.v.Topology, second[0], second[0]+16)
-	r.v.Changed = true
-	r.step(50*msec, 1)
-	now := r.s.Exclusive[0].Cores
-	if len(now) != 3 || slices.Contains(now, second[0]) || !slices.Contains(now, second[1]) || !slices.Contains(now, second[2]) {
-		t.Fatalf("the cores went from %v to %v", second, now)
-	}
-	for _, id := range now {
-		if at, _ = m.find(id); m.cores[at].socket != near {
-			t.Errorf("core %d is of another socket", id)
 		}
 	}
 }

@@ -42,6 +42,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Status is whether the machine is divided, and if not, why.
@@ -59,8 +60,7 @@ const (
 
 // State is the policy's memory.
 type State struct {
-	Mode   model.Mode `json:"mode"`
-	Status Status     `json:"status"`
+	Status Status `json:"status"`
 
 	// Order are the physical cores without those of exclusive tasks, in the order in which BE
 	// takes them; it has the first BE of them, and shared LC tasks have the rest. None while
@@ -86,26 +86,35 @@ type State struct {
 	Pace Pace `json:"pace"`
 
 	// Placed has one entry a task, in the view's order.
-	Placed    []Placed `json:"placed,omitempty"`
-	RenewNsec int64    `json:"renew_nsec"` // when claims are next looked through
+	Placed []Placed `json:"placed,omitempty"`
 
 	// plan is worked out from the above and the topology.
-	plan *plan
+	plan  *plan
+	spare []Placed // room for the next list
 }
 
 // Shared returns the CPUs on which shared LC tasks run, none where the policy does not say.
 func (s *State) Shared() model.CPUSet { return s.LCCPUs }
 
+// Note says in a few words how the machine is divided, or why it is not.
+func (s *State) Note(now model.Mode) string {
+	if s.Status != Divided {
+		return string(s.Status)
+	}
+	note := fmt.Sprintf("LC %s, BE %s", s.LCCPUs, s.BECPUs)
+	if now != model.ModeEnforce {
+		note = "would be " + note
+	}
+	return note
+}
+
 // Step takes one tick.
-func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
-	if v.Mode == model.ModeOff || v.Topology == nil || len(v.Topology.CPUs) == 0 {
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	w.AsBefore = true
+	if v.Topology == nil || len(v.Topology.CPUs) == 0 {
 		return
 	}
-	look := v.Changed || s.Mode != v.Mode || s.Status == Unknown || len(s.Placed) != len(v.Tasks)
-	if s.Mode != v.Mode {
-		s.forgetClaims()
-		s.Mode = v.Mode
-	}
+	look := v.Changed || s.Status == Unknown || len(s.Placed) != len(v.Tasks)
 	before, lcBefore := s.BECPUs, s.LCCPUs
 	if look {
 		s.replan(p, v, w)
@@ -125,18 +134,9 @@ func (s *State) Step(p *Params, v *model.CPUView, w *model.Wishes) {
 			s.sayMove(w, was, why)
 		}
 	}
-	if v.Mode != model.ModeEnforce {
-		return
-	}
-	if look || s.BECPUs != before || s.LCCPUs != lcBefore || v.NowNsec >= s.RenewNsec {
-		s.place(p, v, w, look, !before.Within(s.BECPUs))
-	}
-}
-
-// forgetClaims forgets what was claimed: the engine dropped it with the mode.
-func (s *State) forgetClaims() {
-	for i := range s.Placed {
-		s.Placed[i].CPUs, s.Placed[i].AtNsec, s.Placed[i].CapNsec = model.CPUSet{}, 0, 0
+	if look || s.BECPUs != before || s.LCCPUs != lcBefore {
+		w.AsBefore = false
+		s.place(p, v, w)
 	}
 }
 
@@ -155,19 +155,18 @@ func (s *State) setSides() {
 	}
 }
 
-// sayMove tells that the border moved. Value is BE's CPUs now, Threshold what LC used and
-// Score how full its set was, all of logical CPUs.
-func (s *State) sayMove(w *model.Wishes, was int, why moveReason) {
+// sayMove tells that the border moved.
+func (s *State) sayMove(w *policy.Wishes, was int, why moveReason) {
 	pl := s.plan
 	cores := len(pl.cores)
 	had, has := pl.threads[cores-was], pl.threads[cores-s.BE]
 	all := pl.threads[cores]
-	d := model.Decision{
-		Kind: model.DecideResize, Value: float64(all - has), Threshold: s.Load.Rate,
-	}
+	facts := []model.Fact{model.FactCPUs.Is(float64(all - has)), model.FactLoad.Is(s.Load.Rate)}
 	if had > 0 {
-		d.Score = s.Load.Rate / float64(had)
+		facts = append(facts, model.FactUtilisation.Is(s.Load.Rate/float64(had)))
 	}
-	d.Reason = fmt.Sprintf("%s: LC goes from %d to %d CPUs, BE from %d to %d", why.text(had, &s.Load), had, has, all-had, all-has)
-	w.Decisions = append(w.Decisions, d)
+	w.Decide(model.Decision{
+		Kind: model.DecideResize, Facts: facts,
+		Reason: fmt.Sprintf("%s: LC goes from %d to %d CPUs, BE from %d to %d", why.text(had, &s.Load), had, has, all-had, all-has),
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Own are the physical cores of one exclusive task. They do not move while it lives, unless
@@ -18,7 +19,7 @@ type Own struct {
 
 // wantedCores returns how many cores an exclusive task is to have: as many as its rule says,
 // else as many as its quota fills, 0 when that cannot be told.
-func wantedCores(t *model.TaskView, threads int) int {
+func wantedCores(t *policy.TaskView, threads int) int {
 	if t.Task.Cores > 0 {
 		return t.Task.Cores
 	}
@@ -32,7 +33,7 @@ func wantedCores(t *model.TaskView, threads int) int {
 // assign gives exclusive tasks their cores: those that have some first, then the others in
 // the view's order. Who gets none runs with the shared ones. It returns how many cores are
 // left to the others.
-func (s *State) assign(p *Params, m *machine, v *model.CPUView, w *model.Wishes) int {
+func (s *State) assign(p *Params, m *machine, v *policy.View, w *policy.Wishes) int {
 	old := s.living(v)
 	s.Exclusive, s.UncountedCores = nil, 0
 	free := newFree(m, old, s.Order[:s.BE])
@@ -64,14 +65,19 @@ func (s *State) assign(p *Params, m *machine, v *model.CPUView, w *model.Wishes)
 			cores, why := free.take(e.Side == sideLC, had, want, spare, t.Knobs[model.CPUPlace].Found.CPUs)
 			if why != "" {
 				s.UncountedCores += max(want, 1)
-				e.tell(w, toldShared, model.DecideLimit, float64(want), "it gets no cores of its own and runs with the shared tasks: "+why)
+				w.Once("shared", model.Decision{
+					Kind: model.DecideLimit, Task: t.Task.Num, Facts: []model.Fact{model.FactCores.Is(float64(want))},
+					Reason: "it gets no cores of its own and runs with the shared tasks: " + why,
+				})
 				continue
 			}
 			e.Side = sideOwn
-			e.Told &^= toldShared
 			keep(t.Task.Num, cores)
 			if !slices.Equal(cores, had) {
-				w.Decisions = append(w.Decisions, model.Decision{Kind: model.DecideResize, Task: t.Task.Num, Value: float64(len(cores)), Reason: fmt.Sprintf("it gets %d cores of its own: CPUs %s", len(cores), m.cpus(cores))})
+				w.Decide(model.Decision{
+					Kind: model.DecideResize, Task: t.Task.Num, Facts: []model.Fact{model.FactCores.Is(float64(len(cores)))},
+					Reason: fmt.Sprintf("it gets %d cores of its own: CPUs %s", len(cores), m.cpus(cores)),
+				})
 			}
 		}
 	}
@@ -83,7 +89,7 @@ func (s *State) assign(p *Params, m *machine, v *model.CPUView, w *model.Wishes)
 }
 
 // living returns what the exclusive tasks have that are still there and still exclusive.
-func (s *State) living(v *model.CPUView) []Own {
+func (s *State) living(v *policy.View) []Own {
 	var list []Own
 	for i := range v.Tasks {
 		t := &v.Tasks[i].Task

@@ -1,6 +1,9 @@
 package cpuset
 
-import "github.com/commensal-io/commensal/model"
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
 
 // Load follows the CPU time of all shared LC tasks from pulse to pulse.
 type Load struct {
@@ -29,7 +32,7 @@ type load struct {
 
 // measure takes a pulse in. A pulse that is missing, late or unreadable yields nothing by
 // itself; the next good one covers the time since the last good one.
-func (l *Load) measure(p *Params, v *model.CPUView) load {
+func (l *Load) measure(p *Params, v *policy.View) load {
 	if l.SeenNsec == 0 {
 		l.SeenNsec = v.NowNsec
 	}
@@ -66,7 +69,7 @@ func (l *Load) average(p *Params, spanNsec int64) {
 }
 
 // nobody is the load where there are no tasks to have one.
-func (l *Load) nobody(v *model.CPUView) load {
+func (l *Load) nobody(v *policy.View) load {
 	l.SeenNsec, l.Rate, l.Fast, l.Slow, l.Begun = v.NowNsec, 0, 0, 0, false
 	return load{known: true}
 }

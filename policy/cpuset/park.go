@@ -14,26 +14,11 @@ func (s *State) parked() bool {
 	return s.Status == Divided && s.BE == 0 && s.plan != nil && len(s.plan.cores) > 0
 }
 
-// park holds the tasks of BE while they are parked, and lets go of them after that.
-func (s *State) park(p *Params, v *model.CPUView, w *model.Wishes, look bool) {
-	parked := s.parked()
-	for i := range s.Placed {
-		e := &s.Placed[i]
-		if !parked || e.Side != sideBE {
-			if e.CapNsec != 0 {
-				e.CapNsec = 0
-				w.Drops = append(w.Drops, model.Drop{Task: e.Task, Kind: model.ClaimCap, Reason: "BE has a core of its own again"})
-			}
-			continue
-		}
-		k := &v.Tasks[i].Knobs[model.CPUBandwidth]
-		lost := look && !k.Ours && !k.Pending && !k.Refused && v.NowNsec > e.CapNsec
-		if e.CapNsec != 0 && v.NowNsec-e.CapNsec < p.ClaimNsec/4 && !lost {
-			continue
-		}
-		e.CapNsec = v.NowNsec
-		w.Claims = append(w.Claims, model.Claim{
-			Task: e.Task, Kind: model.ClaimCap, Cap: p.ParkCap, Reason: "LC needs every core, and BE is parked", ExpiresNsec: v.NowNsec + p.ClaimNsec,
-		})
+// park is the claim that holds a parked task of BE. An operator said with the floors that BE
+// may be held so, and the limits do not count it.
+func (s *State) park(p *Params, e *Placed) model.Claim {
+	return model.Claim{
+		Target: model.OfTask(e.Task), Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: p.ParkCap, Uncounted: true,
+		Reason: "LC needs every core, and BE is parked", HoldNsec: p.ClaimNsec,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // counts is who is on the node.
@@ -15,7 +16,7 @@ type counts struct {
 }
 
 // replan looks at everything anew: who is there, which cores there are, who has them.
-func (s *State) replan(p *Params, v *model.CPUView, w *model.Wishes) {
+func (s *State) replan(p *Params, v *policy.View, w *policy.Wishes) {
 	m := machineOf(v.Topology)
 	s.align(v)
 	n := s.survey(v, w)
@@ -50,7 +51,7 @@ func (s *State) replan(p *Params, v *model.CPUView, w *model.Wishes) {
 }
 
 // pinned returns the CPUs of the shared LC tasks that may not run everywhere.
-func (s *State) pinned(v *model.CPUView) model.CPUSet {
+func (s *State) pinned(v *policy.View) model.CPUSet {
 	online := v.Topology.Online()
 	var set model.CPUSet
 	for i := range v.Tasks {
@@ -67,7 +68,7 @@ func (s *State) pinned(v *model.CPUView) model.CPUSet {
 
 // divide sets the two sides up, or follows what changed. moved: LC tasks are pinned to other
 // cores than before.
-func (s *State) divide(p *Params, m *machine, nowNsec int64, w *model.Wishes, was Status, least int, moved bool) {
+func (s *State) divide(p *Params, m *machine, nowNsec int64, w *policy.Wishes, was Status, least int, moved bool) {
 	beHad, lcHad := s.BECPUs, s.LCCPUs
 	same := was == Divided && !moved && s.covers(m)
 	if !same {
@@ -98,8 +99,8 @@ func (s *State) divide(p *Params, m *machine, nowNsec int64, w *model.Wishes, wa
 	if was != Divided {
 		reason = "the machine is divided, and BE begins at its floor"
 	}
-	w.Decisions = append(w.Decisions, model.Decision{
-		Kind: model.DecideResize, Value: float64(s.BECPUs.Len()), Threshold: s.Load.Rate,
+	w.Decide(model.Decision{
+		Kind: model.DecideResize, Facts: []model.Fact{model.FactCPUs.Is(float64(s.BECPUs.Len())), model.FactLoad.Is(s.Load.Rate)},
 		Reason: fmt.Sprintf("%s: LC has CPUs %s, BE has %s", reason, named(s.LCCPUs), s.BECPUs),
 	})
 }
@@ -174,8 +175,8 @@ func (s *State) undivide(p *Params, m *machine) {
 }
 
 // sayUndivided tells why nobody is placed.
-func (s *State) sayUndivided(w *model.Wishes, cores int) {
-	d := model.Decision{Kind: model.DecideLeftAlone, Value: float64(cores)}
+func (s *State) sayUndivided(w *policy.Wishes, cores int) {
+	d := model.Decision{Kind: model.DecideLeftAlone, Facts: []model.Fact{model.FactCores.Is(float64(cores))}}
 	switch s.Status {
 	case NoLC:
 		d.Reason = "no LC task is here: nobody is placed"
@@ -190,5 +191,5 @@ func (s *State) sayUndivided(w *model.Wishes, cores int) {
 	if len(s.Exclusive) > 0 {
 		d.Reason += "; exclusive tasks keep their cores"
 	}
-	w.Decisions = append(w.Decisions, d)
+	w.Decide(d)
 }

@@ -1,12 +1,14 @@
-package cpuset
+package cpuset_test
 
 import (
-	"encoding/json"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cpuset"
 )
 
 var seed = flag.Uint64("seed", 0, "play one seed of TestRandom only")
@@ -14,8 +16,8 @@ var seed = flag.Uint64("seed", 0, "play one seed of TestRandom only")
 // TestRandom plays random lives: machines even and uneven, tasks that come and go, CPUs
 // that go offline and come back, loads that wander and jump, pulses that are missing,
 // strangers, refusals and operators. After each step everything that the package promises
-// must hold (rig.check), and a policy whose state is written out and read back before each
-// step must wish for the same.
+// must hold (rig.check), and an engine that is made anew from a checkpoint again and again must
+// do the same.
 func TestRandom(t *testing.T) {
 	first, last := uint64(1), uint64(150)
 	if *seed > 0 {
@@ -29,10 +31,7 @@ func TestRandom(t *testing.T) {
 		l := newLife(t, n)
 		for range 400 {
 			l.tick()
-			if t.Failed() {
-				t.Fatalf("seed %d; replay with: go test ./policy/cpuset -run TestRandom -seed %d", n, n)
-			}
-			if l.r.s.Status == Divided {
+			if l.r.s.Status == cpuset.Divided {
 				divided++
 			}
 		}
@@ -42,25 +41,23 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// life is one random life, with a second policy that forgets whatever a state does not say.
+// life is one random life.
 type life struct {
-	t    *testing.T
-	seed uint64
 	rng  *rand.Rand
 	r    *rig
 	full *model.Topology
 	next int
 	want float64
-	twin State
-	w    model.Wishes
 }
 
 func newLife(t *testing.T, n uint64) *life {
 	rng := rand.New(rand.NewPCG(n, 0))
-	s := shape{1 + rng.IntN(4), 1 + rng.IntN(2), 1 + rng.IntN(6), 1 + rng.IntN(2)}
-	l := &life{t: t, seed: n, rng: rng, full: s.topology()}
-	l.r = newRig(failer{t, n, s}, l.full)
-	l.r.p.Sockets = []string{Spread, Gather}[rng.IntN(2)]
+	l := &life{rng: rng, full: cpuset.Machine(1+rng.IntN(4), 1+rng.IntN(2), 1+rng.IntN(6), 1+rng.IntN(2))}
+	tb := failer{t, fmt.Sprintf("seed %d, %d CPUs; replay with: go test ./policy/cpuset -run TestRandom -seed %d", n, len(l.full.CPUs), n)}
+	l.r = newRig(tb, l.full)
+	l.r.Shadow(tb, 20)
+	l.r.Engine.Params.Hardcap.DurationNsec = 20 * sec
+	l.r.p.Sockets = []string{cpuset.Spread, cpuset.Gather}[rng.IntN(2)]
 	l.r.p.FloorCores, l.r.p.Wait, l.r.p.ReturnsPerMin = rng.IntN(3), 0.2*rng.Float64(), 1+rng.IntN(20)
 	l.r.p.FloorShare = 0.2 * rng.Float64()
 	if rng.IntN(4) == 0 {
@@ -72,22 +69,21 @@ func newLife(t *testing.T, n uint64) *life {
 	return l
 }
 
-// failer names the seed where the rig gives up.
+// failer says how to replay where the rig gives up.
 type failer struct {
 	testing.TB
-	seed  uint64
-	shape shape
+	replay string
 }
 
 func (f failer) Fatalf(format string, args ...any) {
 	f.Helper()
-	f.Logf("seed %d, %+v; replay with: go test ./policy/cpuset -run TestRandom -seed %d", f.seed, f.shape, f.seed)
+	f.Log(f.replay)
 	f.TB.Fatalf(format, args...)
 }
 
 func (l *life) newcomer() {
 	l.next++
-	var v model.TaskView
+	var v *enginetest.Task
 	switch l.rng.IntN(8) {
 	case 0:
 		v = task(l.next, model.System)
@@ -98,67 +94,68 @@ func (l *life) newcomer() {
 	default:
 		v = task(l.next, model.LC)
 	}
-	place := &v.Knobs[model.CPUPlace]
 	if l.rng.IntN(4) == 0 {
-		for i := range l.full.CPUs {
-			if l.rng.IntN(2) == 0 {
-				place.Found.CPUs.Add(l.full.CPUs[i].ID)
-			}
+		v.CPUs(l.some())
+	}
+	v.Knobs[model.CPUPlace].Unreadable = l.rng.IntN(20) == 0
+	l.r.Add(v)
+}
+
+// some draws a set of CPUs.
+func (l *life) some() (set model.CPUSet) {
+	for i := range l.full.CPUs {
+		if l.rng.IntN(2) == 0 {
+			set.Add(l.full.CPUs[i].ID)
 		}
 	}
-	place.Known = l.rng.IntN(20) > 0
-	l.r.v.Tasks = append(l.r.v.Tasks, v)
-	l.r.v.Changed = true
+	return set
 }
 
 // event lets something happen.
 func (l *life) event() {
-	v := &l.r.v
-	at := -1
-	if len(v.Tasks) > 0 {
-		at = l.rng.IntN(len(v.Tasks))
+	if k := l.rng.IntN(12); len(l.r.Tasks) > 0 && k < 5 {
+		l.happen(k, l.r.Tasks[l.rng.IntN(len(l.r.Tasks))])
+		return
 	}
-	switch k := l.rng.IntN(12); {
-	case k == 0:
+	switch l.rng.IntN(6) {
+	case 0:
 		l.newcomer()
-	case k == 1 && at >= 0:
-		delete(l.r.claims, v.Tasks[at].Task.Num)
-		delete(l.r.caps, v.Tasks[at].Task.Num)
-		v.Tasks = append(v.Tasks[:at:at], v.Tasks[at+1:]...)
-	case k == 2:
+	case 1:
 		var off []int
 		for i := range l.full.CPUs {
 			if l.rng.IntN(6) == 0 && len(off)+1 < len(l.full.CPUs) {
 				off = append(off, l.full.CPUs[i].ID)
 			}
 		}
-		v.Topology = without(l.full, off...)
-	case k == 3:
-		v.Topology = l.full
-	case k == 4 && at >= 0:
-		v.Tasks[at].Exempt = !v.Tasks[at].Exempt
-	case k == 5 && at >= 0:
-		k := &v.Tasks[at].Knobs[model.CPUPlace]
-		k.Void, k.Ours = !k.Void, false
-		delete(l.r.claims, v.Tasks[at].Task.Num)
-	case k == 6 && at >= 0:
-		k := &v.Tasks[at].Knobs[model.CPUPlace]
-		k.Refused, k.Why = !k.Refused, "no space left on device"
-	case k == 7:
-		v.Mode = []model.Mode{model.ModeEnforce, model.ModeObserve}[l.rng.IntN(2)]
-		clear(l.r.claims)
-		clear(l.r.caps)
-		for i := range v.Tasks {
-			v.Tasks[i].Knobs[model.CPUPlace].Ours = false
-			v.Tasks[i].Knobs[model.CPUBandwidth].Ours = false
-		}
-	case k == 8:
+		l.r.Plug(cpuset.Without(l.full, off...))
+	case 2:
+		l.r.Plug(l.full)
+	case 3:
+		l.r.mode([]model.Mode{model.ModeEnforce, model.ModeObserve}[l.rng.IntN(2)])
+	case 4:
 		l.r.pulse.LCUsage.Outcome = model.Outcome(l.rng.IntN(4))
 	default:
 		l.r.pulse.LCUsage.Outcome = model.OK
-		v.Mode = model.ModeEnforce
+		l.r.mode(model.ModeEnforce)
 	}
-	v.Changed = true
+}
+
+// happen lets something happen to a task.
+func (l *life) happen(what int, t *enginetest.Task) {
+	switch k := &t.Knobs[model.CPUPlace]; what {
+	case 0:
+		l.r.Remove(t.Num)
+	case 1, 2: // also how a stranger's knob becomes ours again
+		l.r.Tell(model.Command{Kind: model.CommandUncap, Task: t.Num})
+	case 3:
+		l.r.Stranger(t.Num, model.Place(l.some()))
+	case 4:
+		if k.Write != nil {
+			k.Write = nil
+		} else {
+			t.Refuse(model.CPUPlace, "no space left on device")
+		}
+	}
 }
 
 func (l *life) tick() {
@@ -168,8 +165,6 @@ func (l *life) tick() {
 	if l.rng.IntN(10) == 0 {
 		l.want = l.rng.Float64() * l.rng.Float64() * 1.5 * float64(len(l.full.CPUs))
 	}
-	seen := l.r.v
-	tasks := append([]model.TaskView{}, l.r.v.Tasks...)
 	dt := 50 * msec
 	switch l.rng.IntN(12) {
 	case 0:
@@ -178,19 +173,4 @@ func (l *life) tick() {
 		dt = l.rng.Int64N(20) * msec
 	}
 	l.r.step(dt, max(0, l.want*(1+0.2*l.rng.NormFloat64())))
-	// The twin sees what the policy saw, not what came of it.
-	seen.NowNsec, seen.Pulse, seen.Tasks = l.r.v.NowNsec, l.r.v.Pulse, tasks
-	b, err := json.Marshal(&l.twin)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.twin = State{}
-	if err := json.Unmarshal(b, &l.twin); err != nil {
-		l.t.Fatal(err)
-	}
-	l.w.Reset()
-	l.twin.Step(&l.r.p, &seen, &l.w)
-	if !sameWishes(&l.w, &l.r.w) {
-		l.t.Errorf("the policy wishes\n%+v\nafter a checkpoint\n%+v", l.r.w, l.w)
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
@@ -25,7 +26,7 @@ const heldAlready = "held already"
 
 // analyse runs at most one correlation a second (section 4.2), for the incident that
 // has waited longest.
-func (s *State) analyse(p *Params, in *Input, out *Output) {
+func (s *State) analyse(p *Params, in *policy.View, out *policy.Wishes) {
 	if s.LastAnalysis != 0 && in.NowNsec-s.LastAnalysis < p.AnalysisEveryNsec {
 		return
 	}
@@ -41,7 +42,7 @@ func (s *State) analyse(p *Params, in *Input, out *Output) {
 }
 
 // attempt analyses one incident and acts on the result.
-func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	inc.Fresh = false
 	ap := &p.Antagonist[inc.Source]
 	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
@@ -49,7 +50,7 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	pick := s.choose(p, ap, in, inc, &r)
 	if who := s.elsewhere(inc); who != "" && (p.Groups.Enabled || p.Confirm.Enabled) {
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold,
+			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
 			Reason: fmt.Sprintf("waits: a suspect is on trial for the sake of %s, which may help here too", who),
 		})
 		return
@@ -68,7 +69,7 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 		return
 	}
 	chosen := s.analysis.Scores[pick]
-	task := in.Tasks.Get(chosen.Num)
+	task := in.Table.Get(chosen.Num)
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
 	s.before(p, in, inc, &r)
@@ -84,22 +85,19 @@ func (s *State) attempt(p *Params, in *Input, out *Output, inc *Incident) {
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
 		s.renewKept(p, in, out, inc)
-		out.Claims = append(out.Claims, model.Claim{
-			Task: num, Cap: limit, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
-			MadeNsec: in.NowNsec, ExpiresNsec: in.NowNsec + p.DurationNsec, UsageAtClaim: chosen.Usage,
-		})
+		s.want(inc.claim(num, limit, chosen.Usage, in.NowNsec+p.DurationNsec, reason))
 	} else {
 		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
 		inc.round().Verdict = "observed only: nothing was written"
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideCap, Task: num, Score: chosen.Value, Threshold: r.Threshold, Value: limit, Reason: reason,
+		Kind: model.DecideCap, Task: num, Facts: []model.Fact{model.FactCorrelation.Is(chosen.Value), model.FactAsked.Is(r.Threshold), model.FactCap.Is(limit)}, Reason: reason,
 	})
 }
 
 // nobody is the case in which no suspect may be held: search on, or give up.
-func (s *State) nobody(p *Params, in *Input, out *Output, inc *Incident, r model.Round) {
+func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	inc.SearchLeft--
 	why := "no suspect reaches the correlation that is asked for"
 	if len(r.Suspects) > 0 {
@@ -107,7 +105,7 @@ func (s *State) nobody(p *Params, in *Input, out *Output, inc *Incident, r model
 		why = fmt.Sprintf("nobody may be held: the top suspect %s scores %.2f (%.2f asked for): %s", top.Path, top.Score, r.Threshold, top.Verdict)
 	}
 	if inc.SearchLeft > 0 {
-		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold, Reason: why})
+		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)}, Reason: why})
 		return
 	}
 	r.Verdict = "nobody was held"
@@ -117,7 +115,7 @@ func (s *State) nobody(p *Params, in *Input, out *Output, inc *Incident, r model
 }
 
 // choose fills in the round's suspects and returns the index of the one to hold, or -1.
-func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Incident, r *model.Round) int {
+func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, r *model.Round) int {
 	a := &s.analysis
 	needed, byMargin := ap.Needed(a)
 	r.Threshold, r.Steady = needed, a.Steady
@@ -138,7 +136,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Inciden
 			untouchable = max(untouchable, sc.Value)
 		}
 		if may {
-			isCritical := in.Tasks.Get(sc.Num).Importance == model.Critical
+			isCritical := in.Table.Get(sc.Num).Importance == model.Critical
 			switch {
 			case pick >= 0:
 				sus.Verdict = "over the threshold, behind the one that was chosen"
@@ -164,15 +162,15 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *Input, inc *Inciden
 }
 
 // weigh says what stands for or against one suspect; may means that it can be held.
-func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antagonist.Score, needed float64) (model.Suspect, bool) {
-	sus := model.Suspect{Task: sc.Num, Path: in.Tasks.Name(sc.Num), Score: sc.Value, Usage: sc.Usage}
+func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc *antagonist.Score, needed float64) (model.Suspect, bool) {
+	sus := model.Suspect{Task: sc.Num, Path: in.Table.Name(sc.Num), Score: sc.Value, Usage: sc.Usage}
 	switch sc.Num {
 	case model.NumUnmanaged:
 		sus.Kind = model.SuspectUnmanaged
 	case model.NumSteal:
 		sus.Kind = model.SuspectSteal
 	}
-	task := in.Tasks.Get(sc.Num)
+	task := in.Table.Get(sc.Num)
 	if task != nil {
 		sus.Job, sus.Class = task.Job, task.Class
 	}
@@ -202,7 +200,7 @@ func (s *State) weigh(ap *antagonist.Params, in *Input, inc *Incident, sc *antag
 }
 
 // reportLeftAlone records a top suspect that may not be held.
-func (s *State) reportLeftAlone(in *Input, out *Output, inc *Incident, r *model.Round) {
+func (s *State) reportLeftAlone(in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round) {
 	if len(r.Suspects) == 0 {
 		return
 	}
@@ -211,8 +209,8 @@ func (s *State) reportLeftAlone(in *Input, out *Output, inc *Incident, r *model.
 		return
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Score: top.Score, Threshold: r.Threshold,
-		Value: top.Usage, Reason: top.Verdict,
+		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Facts: []model.Fact{model.FactCorrelation.Is(top.Score), model.FactAsked.Is(r.Threshold), model.FactUsage.Is(top.Usage)},
+		Reason: top.Verdict,
 	})
 }
 

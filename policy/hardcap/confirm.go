@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
@@ -61,20 +62,20 @@ func (s *State) inVain(victim model.TaskNum) int {
 
 // nudge holds the prime suspect for a moment where the evidence is split. It reports
 // whether that is what this analysis led to, or waits for.
-func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, inc *Incident, r *model.Round, pick int) bool {
+func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, pick int) bool {
 	prime, split := s.split(p, ap, in, inc, r.Threshold, pick)
 	if prime < 0 || in.Mode != model.ModeEnforce || !s.mayNudge(p, in, inc) {
 		return false
 	}
 	sc := s.analysis.Scores[prime]
-	task := in.Tasks.Get(sc.Num)
-	if v := findVictim(in.Victims, inc.Victim); v == nil || v.Signal <= v.Threshold || in.History.RecentUsage(sc.Num, 1) < sc.Usage/2 {
+	task := in.Table.Get(sc.Num)
+	if v := findVictim(in.Window.Victims, inc.Victim); v == nil || v.Signal <= v.Threshold || in.History.RecentUsage(sc.Num, 1) < sc.Usage/2 {
 		inc.SearchLeft--
 		if inc.SearchLeft <= 0 {
 			return false
 		}
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideSearch, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold,
+			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
 			Reason: fmt.Sprintf("%s; waits for a moment in which %s runs and the victim suffers", undecided(split), task.Path),
 		})
 		return true
@@ -93,7 +94,7 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, 
 	inc.Rounds = append(inc.Rounds, *r)
 	inc.State = model.Holding
 	s.NudgedAt = append(s.NudgedAt, in.NowNsec)
-	period := max(in.History.PeriodNsec(), in.WindowNsec)
+	period := max(in.History.PeriodNsec(), in.Window.LengthNsec)
 	expires := in.NowNsec + min(p.DurationNsec, int64(p.Confirm.Windows+nudgeSlack)*period)
 	reason := fmt.Sprintf("score %.2f of %.2f asked for, and %s: holds %s to %.3g CPU for %d windows, to see whether %s recovers",
 		sc.Value, r.Threshold, undecided(split), heldNames(r), r.Cap, p.Confirm.Windows, inc.VictimPath)
@@ -103,15 +104,15 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *Input, out *Output, 
 		if h.task == num {
 			usage = sc.Usage // also where the suspect is past the list that is kept
 		}
-		out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, usage, expires, reason))
+		s.want(inc.claim(h.task, h.floor, usage, expires, reason))
 	}
-	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Score: sc.Value, Threshold: r.Threshold, Value: r.Cap, Reason: reason})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Facts: []model.Fact{model.FactCorrelation.Is(sc.Value), model.FactAsked.Is(r.Threshold), model.FactCap.Is(r.Cap)}, Reason: reason})
 	return true
 }
 
 // nudgeSiblings adds those to a nudge that go with its suspect: held alone it would be refuted
 // by what they do.
-func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *Input, inc *Incident, r *model.Round, prime int) {
+func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, r *model.Round, prime int) {
 	others := s.siblings(p, ap, in, inc, prime, r.Threshold-p.Confirm.Margin)
 	if len(others) == 0 {
 		return
@@ -119,7 +120,7 @@ func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *Input, inc *
 	sc := &s.analysis.Scores[prime]
 	first := antagonist.GroupMember{Num: sc.Num, Score: sc.Value, Usage: sc.Usage}
 	for _, m := range append([]antagonist.GroupMember{first}, others...) {
-		task := in.Tasks.Get(m.Num)
+		task := in.Table.Get(m.Num)
 		r.Members = append(r.Members, memberOf(in, task, &m, p.nudgeCap(task, m.Usage)))
 	}
 }
@@ -138,7 +139,7 @@ func (p *Params) nudgeCap(t *model.Task, usage float64) float64 {
 }
 
 // mayNudge reports whether the bounds leave room for another nudge.
-func (s *State) mayNudge(p *Params, in *Input, inc *Incident) bool {
+func (s *State) mayNudge(p *Params, in *policy.View, inc *Incident) bool {
 	s.NudgedAt = slices.DeleteFunc(s.NudgedAt, func(at int64) bool { return in.NowNsec-at >= hourNsec })
 	n := 0
 	for i := range inc.Rounds {
@@ -152,7 +153,7 @@ func (s *State) mayNudge(p *Params, in *Input, inc *Incident) bool {
 // split finds the suspects among whom the passive evidence cannot decide, and returns the
 // one that used most CPU among them, which the score does not look at. prime is -1 when
 // the evidence is clear, or when there is none.
-func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident, needed float64, pick int) (prime, among int) {
+func (s *State) split(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, needed float64, pick int) (prime, among int) {
 	prime = -1
 	var like []int
 	top, untouchable := -2.0, -2.0
@@ -166,7 +167,7 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident
 		if sus.Kind != model.SuspectTask && sc.Value >= least && sc.Usage >= leastUntouchable {
 			untouchable = max(untouchable, sc.Value)
 		}
-		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Tasks.Get(sc.Num).Importance == model.Critical) {
+		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Table.Get(sc.Num).Importance == model.Critical) {
 			continue
 		}
 		top = max(top, sc.Value)
@@ -186,11 +187,11 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *Input, inc *Incident
 }
 
 // distinct counts suspects; those that go with the prime one are one with it.
-func (s *State) distinct(p *Params, in *Input, like []int, prime int) int {
+func (s *State) distinct(p *Params, in *policy.View, like []int, prime int) int {
 	n := 0
 	for _, i := range like {
 		a, b := s.analysis.Scores[prime].Num, s.analysis.Scores[i].Num
-		if i == prime || !p.Groups.Enabled || in.Tasks.Get(a).Job != in.Tasks.Get(b).Job || !in.History.Alike(a, b) {
+		if i == prime || !p.Groups.Enabled || in.Table.Get(a).Job != in.Table.Get(b).Job || !in.History.Alike(a, b) {
 			n++
 		}
 	}
@@ -206,9 +207,9 @@ func (s *State) likelier(a, b *antagonist.Score) bool {
 }
 
 // judgeNudge looks at the victim during a nudge, and decides at its end.
-func (s *State) judgeNudge(p *Params, in *Input, out *Output, inc *Incident, v *Victim, h Hold) {
+func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim, h policy.Hold) {
 	r := inc.round()
-	if h.State == HoldNone {
+	if h.State == policy.HoldNone {
 		s.endNudge(in, out, inc, "ended without enough evidence of the victim", false)
 		return
 	}
@@ -217,7 +218,7 @@ func (s *State) judgeNudge(p *Params, in *Input, out *Output, inc *Incident, v *
 	}
 	inc.judge(r, v)
 	if r.WindowsJudged < p.Confirm.Windows {
-		out.change(inc)
+		change(out, inc)
 		return
 	}
 	drop := fmt.Sprintf("%s of %s went from %.3g to %.3g", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter)
@@ -243,7 +244,7 @@ func (s *State) leastDrop(p *Params) float64 {
 
 // rivalPaused names a suspect of like score that used less than half of its usual CPU while
 // the nudge lasted, "" when there is none.
-func (s *State) rivalPaused(p *Params, in *Input, r *model.Round) string {
+func (s *State) rivalPaused(p *Params, in *policy.View, r *model.Round) string {
 	for i := range r.Suspects {
 		o := &r.Suspects[i]
 		if slices.Contains(heldIn(r), o.Task) || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastUntouchable || o.Score < r.Threshold-p.Confirm.Margin {
@@ -257,7 +258,7 @@ func (s *State) rivalPaused(p *Params, in *Input, r *model.Round) string {
 }
 
 // account counts what a nudge took.
-func (s *State) account(in *Input, r *model.Round) {
+func (s *State) account(in *policy.View, r *model.Round) {
 	r.HeldNsec = max(0, in.NowNsec-r.AppliedNsec)
 	for _, h := range holdsOf(r) {
 		r.LostCPUSec += max(0, h.usage-h.floor) * float64(r.HeldNsec) / 1e9
@@ -267,25 +268,25 @@ func (s *State) account(in *Input, r *model.Round) {
 }
 
 // endNudge lets a nudged suspect go. A refuted one is left out from now on.
-func (s *State) endNudge(in *Input, out *Output, inc *Incident, why string, refuted bool) {
+func (s *State) endNudge(in *policy.View, out *policy.Wishes, inc *Incident, why string, refuted bool) {
 	r := inc.round()
 	s.account(in, r)
 	r.Verdict = why
-	inc.dropRound(out, r, "the nudge is over")
+	s.dropRound(out, inc, r, "the nudge is over")
 	if refuted {
 		inc.Excluded = append(inc.Excluded, heldIn(r)...)
 	}
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, max(1, inc.SearchLeft)
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideRefute, Task: *r.Chosen, Path: heldNames(r), Value: r.SignalAfter, Threshold: inc.Threshold,
+		Kind: model.DecideRefute, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactSignal.Is(r.SignalAfter), model.FactThreshold.Is(inc.Threshold)},
 		Reason: fmt.Sprintf("%s; held for %.3g s, %.3g CPU-seconds lost", why, float64(r.HeldNsec)/1e9, r.LostCPUSec),
 	})
 }
 
 // confirm turns a nudge into a cap.
-func (s *State) confirm(p *Params, in *Input, out *Output, inc *Incident, drop string) {
+func (s *State) confirm(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, drop string) {
 	r := inc.round()
-	task := in.Tasks.Get(*r.Chosen)
+	task := in.Table.Get(*r.Chosen)
 	if task == nil { // it left meanwhile: what the victim does now is judged as after a cap
 		r.Confirmed = true
 		return
@@ -300,16 +301,16 @@ func (s *State) confirm(p *Params, in *Input, out *Output, inc *Incident, drop s
 	r.Confirmed, r.Cap = true, p.capOf(task)
 	r.AppliedNsec = in.NowNsec
 	for i := range r.Members {
-		if t := in.Tasks.Get(r.Members[i].Task); t != nil {
+		if t := in.Table.Get(r.Members[i].Task); t != nil {
 			r.Members[i].Cap = p.capOf(t)
 		}
 	}
 	for _, h := range holdsOf(r) {
-		if in.Tasks.Get(h.task) == nil {
+		if in.Table.Get(h.task) == nil {
 			continue
 		}
 		reason := fmt.Sprintf("confirmed: %s; holds %s to %.3g CPU", drop, h.path, h.floor)
-		out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, reason))
-		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Value: h.floor, Threshold: r.Threshold, Reason: reason})
+		s.want(inc.claim(h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, reason))
+		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Facts: []model.Fact{model.FactCap.Is(h.floor), model.FactAsked.Is(r.Threshold)}, Reason: reason})
 	}
 }

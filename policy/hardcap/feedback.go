@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Caps that follow the victim (Params.Feedback; section 9: "dynamically adjusting").
@@ -71,7 +72,7 @@ func (s *State) firstLevel(p *Params, inc *Incident, floor, peak float64) float6
 
 // tightenMild goes from a mild first cap to the seed's when the victim does not recover. It
 // reports whether it did.
-func (s *State) tightenMild(p *Params, in *Input, out *Output, inc *Incident) bool {
+func (s *State) tightenMild(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) bool {
 	r := inc.round()
 	if r.Level == 0 || inc.GoodInRow > 0 || r.WindowsJudged < p.Feedback.TightenAfter {
 		return false
@@ -84,13 +85,13 @@ func (s *State) tightenMild(p *Params, in *Input, out *Output, inc *Incident) bo
 }
 
 // follow moves the level after the victim. It reports whether a bad window is its own doing.
-func (s *State) follow(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+func (s *State) follow(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) bool {
 	r, f := inc.round(), s.loose(p, inc)
 	held := inForce(in, inc)
 	if len(held) == 0 {
 		return false
 	}
-	if in.WindowStartNsec < f.ChangedNsec-in.WindowNsec/windowSlack {
+	if in.Window.StartNsec < f.ChangedNsec-in.Window.LengthNsec/windowSlack {
 		return true // the window began before the last change
 	}
 	switch {
@@ -123,14 +124,14 @@ func (s *State) loose(p *Params, inc *Incident) *Loose {
 }
 
 // settleLoose starts the judgement of the present level afresh.
-func (s *State) settleLoose(in *Input, inc *Incident) {
+func (s *State) settleLoose(in *policy.View, inc *Incident) {
 	if f := inc.Loose; f != nil {
 		f.GoodRow, f.BadRow, f.ChangedNsec = 0, 0, in.NowNsec
 	}
 }
 
 // allowed is the signal that the victim may have.
-func allowed(p *Params, v *Victim) float64 {
+func allowed(p *Params, v *policy.Victim) float64 {
 	k := p.Feedback.AllowedSigmas
 	if k == 0 {
 		return v.Threshold
@@ -143,7 +144,7 @@ func allowed(p *Params, v *Victim) float64 {
 }
 
 // presses reports whether any of the held tasks used its cap in the last window.
-func presses(in *Input, r *model.Round, held []holdOf) bool {
+func presses(in *policy.View, r *model.Round, held []holdOf) bool {
 	for _, h := range held {
 		if in.History.RecentUsage(h.task, 1) >= pressing*loosened(h.floor, h.peak, r.Level) {
 			return true
@@ -153,7 +154,7 @@ func presses(in *Input, r *model.Round, held []holdOf) bool {
 }
 
 // tighten goes back to the last good level, or where that has failed to half of it.
-func (s *State) tighten(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) tighten(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	r, f := inc.round(), inc.Loose
 	why := fmt.Sprintf("%s suffers at this level", inc.VictimPath)
 	if f.Complaint && f.BadRow < p.Feedback.TightenAfter {
@@ -171,12 +172,12 @@ func (s *State) tighten(p *Params, in *Input, out *Output, inc *Incident) {
 	f.Fails++
 	f.By = max(f.By/2, p.Feedback.Step/(1<<maxHalved))
 	if s.step(p, in, out, inc, next, why) {
-		out.ClearFlags = append(out.ClearFlags, inc.Victim)
+		out.Forgiven = append(out.Forgiven, inc.Victim)
 	}
 }
 
 // loosen takes the next step, or gives everything back where there is none left.
-func (s *State) loosen(p *Params, in *Input, out *Output, inc *Incident, held []holdOf) {
+func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, held []holdOf) {
 	r, f := inc.round(), inc.Loose
 	f.Good = max(f.Good, r.Level)
 	if f.Wait > 0 {
@@ -201,15 +202,15 @@ func (s *State) loosen(p *Params, in *Input, out *Output, inc *Incident, held []
 	}
 	why := fmt.Sprintf("loosened step by step without %s suffering: given back", inc.VictimPath)
 	for _, h := range held {
-		out.Drops = append(out.Drops, Drop{Task: h.task, Incident: inc.ID, Reason: why})
+		s.letGo(out, h.task, inc.ID, why)
 	}
 	inc.WatchUntil = in.NowNsec
 	r.Verdict += "; " + why
-	s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: *r.Chosen, Path: heldNames(r), Value: 1, Reason: why})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactLevel.Is(1)}, Reason: why})
 }
 
 // step renews every claim of the incident at a level. It reports whether it could.
-func (s *State) step(p *Params, in *Input, out *Output, inc *Incident, level float64, why string) bool {
+func (s *State) step(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, level float64, why string) bool {
 	r, f := inc.round(), s.loose(p, inc)
 	until := min(in.NowNsec+p.DurationNsec, f.StartNsec+p.Feedback.MaxDurationNsec)
 	held := inForce(in, inc)
@@ -226,8 +227,8 @@ func (s *State) step(p *Params, in *Input, out *Output, inc *Incident, level flo
 	for _, h := range held {
 		limit := loosened(h.floor, h.peak, level)
 		reason := fmt.Sprintf("%s: %s to %.3g CPU of the %.3g it used at most", why, word, limit, h.peak)
-		out.Claims = append(out.Claims, inc.claim(in, h.task, limit, h.usage, until, reason))
-		s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: h.task, Path: h.path, Value: limit, Reason: reason})
+		s.want(inc.claim(h.task, limit, h.usage, until, reason))
+		s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: h.task, Path: h.path, Facts: []model.Fact{model.FactCap.Is(limit), model.FactLevel.Is(level)}, Reason: reason})
 	}
 	if level != r.Level {
 		r.Steps++
@@ -243,7 +244,7 @@ func (s *State) step(p *Params, in *Input, out *Output, inc *Incident, level flo
 const renewShare = 3
 
 // keepAlive renews a hold that would end while the held tasks press against it.
-func (s *State) keepAlive(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) keepAlive(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	r, f := inc.round(), s.loose(p, inc)
 	if inc.WatchUntil-in.NowNsec > p.DurationNsec/renewShare || f.StartNsec+p.Feedback.MaxDurationNsec <= inc.WatchUntil {
 		return

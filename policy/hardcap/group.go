@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
@@ -29,7 +30,7 @@ const sureSigmas = 2
 
 // holdGroup looks for a group and asks for it. It reports whether there is one. pick is the
 // single suspect that the seed's rule would hold, or -1: a group must contain it.
-func (s *State) holdGroup(p *Params, ap *antagonist.Params, in *Input, out *Output, inc *Incident, r *model.Round, pick int) bool {
+func (s *State) holdGroup(p *Params, ap *antagonist.Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, pick int) bool {
 	rivals := s.candidates(ap, in, inc, pick)
 	g := antagonist.GroupParams{
 		MaxMembers: p.Groups.MaxMembers, Explained: p.Groups.Explained, Gain: p.Groups.Gain,
@@ -52,7 +53,7 @@ func (s *State) holdGroup(p *Params, ap *antagonist.Params, in *Input, out *Outp
 
 // candidates gathers who may be a member of a group, and returns the rivals. Who is held
 // already is among them: what it explains needs no other explanation.
-func (s *State) candidates(ap *antagonist.Params, in *Input, inc *Incident, pick int) (rivals []antagonist.Candidate) {
+func (s *State) candidates(ap *antagonist.Params, in *policy.View, inc *Incident, pick int) (rivals []antagonist.Candidate) {
 	s.may = s.may[:0]
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
@@ -63,7 +64,7 @@ func (s *State) candidates(ap *antagonist.Params, in *Input, inc *Incident, pick
 			if sc.Usage >= leastUntouchable {
 				rivals = append(rivals, c)
 			}
-		case c.Held, may && (i == pick || !s.tested(sc.Num, false)) && (i == pick || in.Tasks.Get(sc.Num).Importance != model.Critical):
+		case c.Held, may && (i == pick || !s.tested(sc.Num, false)) && (i == pick || in.Table.Get(sc.Num).Importance != model.Critical):
 			s.may = append(s.may, c)
 		}
 	}
@@ -83,11 +84,11 @@ func (s *State) elsewhere(inc *Incident) string {
 }
 
 // askForGroup makes the round of a group that was found.
-func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r model.Round) {
+func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	r.GroupScore, r.Explained = s.group.Score, s.group.Explained
 	beside := ""
 	for _, m := range s.group.Members {
-		task := in.Tasks.Get(m.Num)
+		task := in.Table.Get(m.Num)
 		if m.Held {
 			beside += " beside " + task.Path + " (held already)"
 			continue
@@ -119,7 +120,7 @@ func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r 
 		found = fmt.Sprintf("tasks of one job that move as one, score %.2f of %.2f asked for", r.GroupScore, r.Threshold)
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideGroup, Task: inc.Victim, Score: r.GroupScore, Threshold: r.Threshold, Value: r.Explained,
+		Kind: model.DecideGroup, Task: inc.Victim, Facts: []model.Fact{model.FactCorrelation.Is(r.GroupScore), model.FactAsked.Is(r.Threshold), model.FactExplained.Is(r.Explained)},
 		Reason: fmt.Sprintf("%s%s: %s", heldNames(&r), beside, found),
 	})
 	for i := range r.Members {
@@ -138,37 +139,37 @@ func (s *State) askForGroup(p *Params, in *Input, out *Output, inc *Incident, r 
 		}
 		reason := fmt.Sprintf("%s; %s %s to %.3g CPU for the sake of %s", of, does, m.Path, limit, inc.VictimPath)
 		if in.Mode == model.ModeEnforce {
-			out.Claims = append(out.Claims, inc.claim(in, m.Task, limit, m.Usage, in.NowNsec+p.DurationNsec, reason))
+			s.want(inc.claim(m.Task, limit, m.Usage, in.NowNsec+p.DurationNsec, reason))
 		}
-		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Score: m.Score, Threshold: r.Threshold, Value: limit, Reason: reason})
+		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: []model.Fact{model.FactCorrelation.Is(m.Score), model.FactAsked.Is(r.Threshold), model.FactCap.Is(limit)}, Reason: reason})
 	}
 }
 
-func (inc *Incident) claim(in *Input, task model.TaskNum, limit, usage float64, expires int64, reason string) model.Claim {
+func (inc *Incident) claim(task model.TaskNum, limit, usage float64, expires int64, reason string) model.Claim {
 	return model.Claim{
-		Task: task, Cap: limit, Owner: model.OwnerPolicy, Incident: inc.ID, Reason: reason,
-		MadeNsec: in.NowNsec, ExpiresNsec: expires, UsageAtClaim: usage,
+		Target: model.OfTask(task), Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: limit,
+		Incident: inc.ID, Reason: reason, ExpiresNsec: expires, UsageAtClaim: usage,
 	}
 }
 
 // standing is what the ledger says of a round's claims: of a group's together, what stands
 // of it.
-func standing(in *Input, inc *Incident, r *model.Round) Hold {
+func standing(in *policy.View, inc *Incident, r *model.Round) policy.Hold {
 	if len(r.Members) == 0 {
-		return in.Ledger.Hold(*r.Chosen, inc.ID)
+		return inc.hold(in, *r.Chosen)
 	}
-	var all Hold
-	gone, failed := Hold{}, Hold{}
+	var all policy.Hold
+	gone, failed := policy.Hold{}, policy.Hold{}
 	for i := range r.Members {
-		h := in.Ledger.Hold(r.Members[i].Task, inc.ID)
+		h := inc.hold(in, r.Members[i].Task)
 		switch h.State {
-		case HoldAsked:
+		case policy.HoldAsked:
 			return h
-		case HoldInForce:
-			all = Hold{State: HoldInForce, SinceNsec: max(all.SinceNsec, h.SinceNsec)}
-		case HoldGone:
+		case policy.HoldInForce:
+			all = policy.Hold{State: policy.HoldInForce, SinceNsec: max(all.SinceNsec, h.SinceNsec)}
+		case policy.HoldGone:
 			gone = h
-		case HoldFailed:
+		case policy.HoldFailed:
 			failed = h
 			if r.Members[i].Verdict == "" {
 				r.Members[i].Verdict = h.Why
@@ -176,9 +177,9 @@ func standing(in *Input, inc *Incident, r *model.Round) Hold {
 		}
 	}
 	switch {
-	case all.State == HoldInForce:
+	case all.State == policy.HoldInForce:
 		return all
-	case gone.State != HoldNone:
+	case gone.State != policy.HoldNone:
 		return gone
 	}
 	return failed
@@ -223,9 +224,9 @@ func are(r *model.Round) string {
 }
 
 // dropRound gives a round's claims back.
-func (inc *Incident) dropRound(out *Output, r *model.Round, why string) {
+func (s *State) dropRound(out *policy.Wishes, inc *Incident, r *model.Round, why string) {
 	for _, n := range heldIn(r) {
-		out.Drops = append(out.Drops, Drop{Task: n, Incident: inc.ID, Reason: why})
+		s.letGo(out, n, inc.ID, why)
 	}
 }
 
@@ -241,7 +242,7 @@ func (inc *Incident) spent() int {
 }
 
 // before notes how the victim fared before a hold, for those who judge its effect.
-func (s *State) before(p *Params, in *Input, inc *Incident, r *model.Round) {
+func (s *State) before(p *Params, in *policy.View, inc *Incident, r *model.Round) {
 	if p.Feedback.Enabled {
 		r.Peak = in.History.PeakUsage(*r.Chosen)
 	}
@@ -253,7 +254,7 @@ func (s *State) before(p *Params, in *Input, inc *Incident, r *model.Round) {
 // keep decides on a cap under which the victim did not recover: one that took a significant
 // part of its distress away is kept, and another suspect is sought. It reports whether that
 // is so.
-func (s *State) keep(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+func (s *State) keep(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) bool {
 	r := inc.round()
 	kept := len(heldIn(r))
 	for i := range inc.Rounds {
@@ -266,7 +267,7 @@ func (s *State) keep(p *Params, in *Input, out *Output, inc *Incident, v *Victim
 	}
 	r.Kept, r.Verdict = true, "helped, but not enough: kept"
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Value: r.SignalAfter, Threshold: v.Threshold,
+		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactSignal.Is(r.SignalAfter), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("mean %s of %s fell from %.3g to %.3g, which is not enough: kept, and the next one is sought", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter),
 	})
 	return true
@@ -285,15 +286,15 @@ func (inc *Incident) helpedBy(r *model.Round, share, sigmas float64, windowsBefo
 }
 
 // renewKept lets caps that helped in part last as long as the one that is added to them.
-func (s *State) renewKept(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) renewKept(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	for i := range inc.Rounds {
 		r := &inc.Rounds[i]
 		if !r.Kept {
 			continue
 		}
 		for _, h := range holdsOf(r) {
-			if in.Ledger.Hold(h.task, inc.ID).State == HoldInForce {
-				out.Claims = append(out.Claims, inc.claim(in, h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, "it helped in part: held together with the next one"))
+			if inc.hold(in, h.task).State == policy.HoldInForce {
+				s.want(inc.claim(h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, "it helped in part: held together with the next one"))
 			}
 		}
 	}
@@ -328,11 +329,11 @@ type holdOf struct {
 }
 
 // inForce lists what an incident holds now, of all its rounds.
-func inForce(in *Input, inc *Incident) []holdOf {
+func inForce(in *policy.View, inc *Incident) []holdOf {
 	var list []holdOf
 	for i := range inc.Rounds {
 		for _, h := range holdsOf(&inc.Rounds[i]) {
-			if in.Ledger.Hold(h.task, inc.ID).State != HoldInForce {
+			if inc.hold(in, h.task).State != policy.HoldInForce {
 				continue
 			}
 			list = slices.DeleteFunc(list, func(o holdOf) bool { return o.task == h.task })

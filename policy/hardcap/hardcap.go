@@ -39,6 +39,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
@@ -63,77 +64,6 @@ type Params struct {
 	Groups   Groups   `json:"groups"`
 	Feedback Feedback `json:"feedback"`
 	Confirm  Confirm  `json:"confirm"`
-}
-
-// HoldState is what the ledger says of a claim of this policy.
-type HoldState uint8
-
-// The states of a claim.
-const (
-	HoldNone    HoldState = iota // no such claim (expired, dropped, never made)
-	HoldAsked                    // not yet answered by the kernel
-	HoldInForce                  // written and read back
-	HoldFailed                   // refused, foreign, or over a limit; Why says which
-	HoldGone                     // the task's cgroup vanished
-)
-
-// Hold is one claim's standing.
-type Hold struct {
-	State     HoldState
-	SinceNsec int64 // in force since
-	Why       string
-}
-
-// Ledger is what the policy may ask of the ledger.
-type Ledger interface {
-	// Hold returns the standing of this policy's claim on a task for an incident.
-	Hold(task model.TaskNum, incident string) Hold
-	// Held reports whether anybody's cap is in force on a task.
-	Held(task model.TaskNum) bool
-	// Exempt reports whether an operator freed the task from this policy.
-	Exempt(task model.TaskNum) bool
-}
-
-// Victim is one protected task as the last window shows it.
-type Victim struct {
-	Num        model.TaskNum
-	Source     model.Source
-	Verdict    outlier.Verdict
-	Signal     float64
-	Threshold  float64
-	Spec       *model.Spec
-	Violations int
-	Anomalous  bool
-	Protected  bool // false: an operator turned protection off for its job
-}
-
-// Input is everything a step may look at.
-type Input struct {
-	NowNsec, WallNsec int64
-	Mode              model.Mode
-	NewWindow         bool
-	WindowStartNsec   int64 // of the window just closed
-	WindowNsec        int64
-	Victims           []Victim // ordered by Num; filled when NewWindow
-	Tasks             *model.TaskTable
-	History           *antagonist.History
-	Ledger            Ledger
-}
-
-// Output is what a step wishes for. It is reused from step to step.
-type Output struct {
-	Claims     []model.Claim // new claims; the ledger numbers them
-	Drops      []Drop
-	Decisions  []model.Decision
-	Changed    []*model.Incident // incidents that are new or changed
-	ClearFlags []model.TaskNum   // victims whose violations count afresh
-}
-
-// Drop gives a claim back before it expires.
-type Drop struct {
-	Task     model.TaskNum
-	Incident string
-	Reason   string
 }
 
 // Incident is an incident with what the policy needs to remember beside the record.
@@ -165,6 +95,9 @@ type State struct {
 	Incidents    []Incident `json:"incidents"` // open or watched, in order of opening
 	Peace        []Peace    `json:"peace"`
 	LastAnalysis int64      `json:"last_analysis"`
+	// Claims are the caps that are wanted: what is asked for or in force.
+	Claims []model.Claim `json:"claims,omitempty"`
+	moved  bool          // Claims are other than in the step before
 
 	Tested  []Tested  `json:"tested,omitempty"`  // what trials and nudges have shown
 	Refuted []Refuted `json:"refuted,omitempty"` // nudges in vain
@@ -179,27 +112,57 @@ type State struct {
 }
 
 // Step advances every incident by one tick.
-func (s *State) Step(p *Params, in *Input, out *Output) {
-	out.Claims, out.Drops = out.Claims[:0], out.Drops[:0]
-	out.Decisions, out.Changed, out.ClearFlags = out.Decisions[:0], out.Changed[:0], out.ClearFlags[:0]
+func (s *State) Step(p *Params, in *policy.View, out *policy.Wishes) {
+	// What ended by itself, was refused, or an operator took away is not asked for again.
+	s.moved = false
+	s.Claims = slices.DeleteFunc(s.Claims, func(c model.Claim) bool {
+		h := in.Ledger.Hold(model.PolicyHardcap, &c).State
+		return h != policy.HoldAsked && h != policy.HoldInForce
+	})
 	if len(s.Incidents) > 0 {
 		s.advance(p, in, out)
 	}
 	if in.Mode != model.ModeOff {
-		if in.NewWindow {
+		if in.Window.Closed {
 			s.open(p, in, out)
 		}
 		s.analyse(p, in, out)
 	}
 	s.sweep(in)
+	if out.AsBefore = !s.moved; s.moved {
+		out.Claims = append(out.Claims, s.Claims...)
+	}
+}
+
+// want asks for a cap, or for another one in place of that of the same task and incident.
+func (s *State) want(c model.Claim) {
+	s.moved = true
+	if i := slices.IndexFunc(s.Claims, func(o model.Claim) bool { return o.Is(&c) }); i >= 0 {
+		s.Claims[i] = c
+		return
+	}
+	s.Claims = append(s.Claims, c)
+}
+
+// letGo gives the cap of a task back, if there is one for the incident.
+func (s *State) letGo(out *policy.Wishes, task model.TaskNum, incident, why string) {
+	s.moved = true
+	c := model.Claim{Target: model.OfTask(task), Incident: incident}
+	s.Claims = slices.DeleteFunc(s.Claims, func(o model.Claim) bool { return o.Is(&c) })
+	out.End(c, why)
+}
+
+// hold returns where the incident's cap of a task stands.
+func (inc *Incident) hold(in *policy.View, task model.TaskNum) policy.Hold {
+	return in.Ledger.Hold(model.PolicyHardcap, &model.Claim{Target: model.OfTask(task), Incident: inc.ID})
 }
 
 // advance moves the incidents that exist.
-func (s *State) advance(p *Params, in *Input, out *Output) {
+func (s *State) advance(p *Params, in *policy.View, out *policy.Wishes) {
 	for i := range s.Incidents {
 		inc := &s.Incidents[i]
 		switch {
-		case in.Tasks.Get(inc.Victim) == nil:
+		case in.Table.Get(inc.Victim) == nil:
 			s.end(in, out, inc, model.VictimGone, "the victim's cgroup is gone")
 			continue
 		case inc.State.Open() && (in.Mode != model.ModeEnforce && inc.State != model.Searching):
@@ -209,18 +172,18 @@ func (s *State) advance(p *Params, in *Input, out *Output) {
 			inc.WatchUntil = 0 // its cap was given back with the mode: nothing left to watch
 			continue
 		}
-		v := findVictim(in.Victims, inc.Victim)
-		if in.NewWindow && v != nil && !v.Protected {
+		v := findVictim(in.Window.Victims, inc.Victim)
+		if in.Window.Closed && v != nil && !v.Protected {
 			s.end(in, out, inc, model.Dropped, "protection was turned off for its job")
 			continue
 		}
-		if in.NewWindow && v != nil && v.Verdict == outlier.Outlier {
+		if in.Window.Closed && v != nil && v.Verdict == outlier.Outlier {
 			inc.LastSignal = v.Signal
 		}
 		switch inc.State {
 		case model.Searching:
-			inc.Fresh = inc.Fresh || (in.NewWindow && v != nil && v.Verdict.Evidence())
-			if in.NewWindow && v != nil && v.Violations == 0 {
+			inc.Fresh = inc.Fresh || (in.Window.Closed && v != nil && v.Verdict.Evidence())
+			if in.Window.Closed && v != nil && v.Violations == 0 {
 				// A cap of an earlier round that helped stays until its time is over.
 				s.close(in, out, inc, model.Dropped, "the victim recovered by itself before anybody was held")
 			}
@@ -235,14 +198,14 @@ func (s *State) advance(p *Params, in *Input, out *Output) {
 }
 
 // open starts an incident for every victim that suffers and has none.
-func (s *State) open(p *Params, in *Input, out *Output) {
-	for i := range in.Victims {
-		v := &in.Victims[i]
+func (s *State) open(p *Params, in *policy.View, out *policy.Wishes) {
+	for i := range in.Window.Victims {
+		v := &in.Window.Victims[i]
 		if !v.Anomalous || !v.Protected || v.Verdict != outlier.Outlier || s.busy(v.Num, in.NowNsec) {
 			continue
 		}
 		s.NextID++
-		task := in.Tasks.Get(v.Num)
+		task := in.Table.Get(v.Num)
 		s.Incidents = append(s.Incidents, Incident{
 			Incident: model.Incident{
 				ID: fmt.Sprintf("i%s-%d", p.IDPrefix, s.NextID), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
@@ -253,7 +216,7 @@ func (s *State) open(p *Params, in *Input, out *Output) {
 		})
 		inc := &s.Incidents[len(s.Incidents)-1]
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideAnomaly, Task: v.Num, Value: v.Signal, Threshold: v.Threshold,
+			Kind: model.DecideAnomaly, Task: v.Num, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 			Reason: fmt.Sprintf("%s %.3g is above %.3g; %d violations in the window", v.Source, v.Signal, v.Threshold, v.Violations),
 		})
 	}
@@ -278,25 +241,25 @@ func (s *State) busy(victim model.TaskNum, nowNsec int64) bool {
 func (s *State) Wake() { s.Peace = s.Peace[:0] }
 
 // say records a decision of an incident and marks the incident as changed.
-func (s *State) say(in *Input, out *Output, inc *Incident, d model.Decision) {
-	d.MonoNsec, d.WallNsec, d.Mode = in.NowNsec, in.WallNsec, in.Mode.String()
+func (s *State) say(in *policy.View, out *policy.Wishes, inc *Incident, d model.Decision) {
 	d.Incident = inc.ID
 	if d.Path == "" {
-		d.Path = in.Tasks.Name(d.Task)
+		d.Path = in.Table.Name(d.Task)
 	}
 	out.Decisions = append(out.Decisions, d)
-	out.change(inc)
+	change(out, inc)
 }
 
-func (o *Output) change(inc *Incident) {
-	for _, c := range o.Changed {
+// change marks an incident as changed.
+func change(out *policy.Wishes, inc *Incident) {
+	for _, c := range out.Incidents {
 		if c.ID == inc.ID {
 			*c = snapshotOf(inc)
 			return
 		}
 	}
 	c := snapshotOf(inc)
-	o.Changed = append(o.Changed, &c)
+	out.Incidents = append(out.Incidents, &c)
 }
 
 // snapshotOf copies an incident so that a reader may keep it.
@@ -312,13 +275,13 @@ func snapshotOf(inc *Incident) model.Incident {
 
 // giveBack drops the claims of every round: beside the present one a cap that helped
 // before a relapse may still be in force.
-func (s *State) giveBack(out *Output, inc *Incident, why string) {
+func (s *State) giveBack(out *policy.Wishes, inc *Incident, why string) {
 	for i := range inc.Rounds {
 		r := &inc.Rounds[i]
 		if r.Chosen == nil {
 			continue
 		}
-		inc.dropRound(out, r, why)
+		s.dropRound(out, inc, r, why)
 		if r.Verdict == "" {
 			r.Verdict = why
 		}
@@ -326,13 +289,13 @@ func (s *State) giveBack(out *Output, inc *Incident, why string) {
 }
 
 // end closes an incident and gives its claims back.
-func (s *State) end(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
+func (s *State) end(in *policy.View, out *policy.Wishes, inc *Incident, st model.IncidentState, why string) {
 	s.giveBack(out, inc, why)
 	s.close(in, out, inc, st, why)
 }
 
 // close closes an incident.
-func (s *State) close(in *Input, out *Output, inc *Incident, st model.IncidentState, why string) {
+func (s *State) close(in *policy.View, out *policy.Wishes, inc *Incident, st model.IncidentState, why string) {
 	inc.State, inc.ClosedNsec, inc.WatchUntil = st, in.NowNsec, 0
 	if inc.Evidence == "" {
 		inc.Evidence = why
@@ -345,7 +308,7 @@ func (s *State) close(in *Input, out *Output, inc *Incident, st model.IncidentSt
 }
 
 // cannotFix ends an incident for which nothing more can be done.
-func (s *State) cannotFix(p *Params, in *Input, out *Output, inc *Incident, why string) {
+func (s *State) cannotFix(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, why string) {
 	inc.State, inc.ClosedNsec, inc.Evidence = model.CannotFix, in.NowNsec, why
 	for i := range inc.Rounds {
 		if r := &inc.Rounds[i]; r.ChosenPath != "" {
@@ -354,7 +317,7 @@ func (s *State) cannotFix(p *Params, in *Input, out *Output, inc *Incident, why 
 	}
 	s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideCannotFix, Task: inc.Victim, Value: inc.LastSignal, Threshold: inc.Threshold, Reason: why,
+		Kind: model.DecideCannotFix, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)}, Reason: why,
 	})
 }
 
@@ -369,7 +332,7 @@ func (s *State) leaveInPeace(victim model.TaskNum, untilNsec int64) {
 }
 
 // sweep forgets what is over.
-func (s *State) sweep(in *Input) {
+func (s *State) sweep(in *policy.View) {
 	kept := s.Incidents[:0]
 	for _, inc := range s.Incidents {
 		if inc.State.Open() || (inc.State == model.Recovered && in.NowNsec < inc.WatchUntil) {
@@ -379,16 +342,16 @@ func (s *State) sweep(in *Input) {
 	s.Incidents = kept
 	peace := s.Peace[:0]
 	for _, p := range s.Peace {
-		if in.NowNsec < p.UntilNsec && in.Tasks.Get(p.Victim) != nil {
+		if in.NowNsec < p.UntilNsec && in.Table.Get(p.Victim) != nil {
 			peace = append(peace, p)
 		}
 	}
 	s.Peace = peace
 	s.Tested = slices.DeleteFunc(s.Tested, func(c Tested) bool {
-		return in.NowNsec >= c.UntilNsec || in.Tasks.Get(c.Task) == nil
+		return in.NowNsec >= c.UntilNsec || in.Table.Get(c.Task) == nil
 	})
 	s.Refuted = slices.DeleteFunc(s.Refuted, func(c Refuted) bool {
-		return in.NowNsec >= c.UntilNsec || in.Tasks.Get(c.Victim) == nil
+		return in.NowNsec >= c.UntilNsec || in.Table.Get(c.Victim) == nil
 	})
 }
 
@@ -400,7 +363,7 @@ func (inc *Incident) round() *model.Round {
 	return &inc.Rounds[len(inc.Rounds)-1]
 }
 
-func findVictim(vs []Victim, n model.TaskNum) *Victim {
+func findVictim(vs []policy.Victim, n model.TaskNum) *policy.Victim {
 	for i := range vs {
 		if vs[i].Num == n {
 			return &vs[i]

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
@@ -16,19 +17,19 @@ import (
 
 // siblings gathers the suspects that go with one, the largest first. They must score least
 // themselves.
-func (s *State) siblings(p *Params, ap *antagonist.Params, in *Input, inc *Incident, pick int, least float64) []antagonist.GroupMember {
+func (s *State) siblings(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, pick int, least float64) []antagonist.GroupMember {
 	if pick < 0 || !p.Groups.Enabled || p.Groups.MaxMembers < 2 {
 		return nil
 	}
 	first := s.analysis.Scores[pick]
-	task := in.Tasks.Get(first.Num)
+	task := in.Table.Get(first.Num)
 	if task.Job == "" || task.Importance == model.Critical {
 		return nil
 	}
 	var list []antagonist.GroupMember
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
-		o := in.Tasks.Get(sc.Num)
+		o := in.Table.Get(sc.Num)
 		if i == pick || o == nil || o.Job != task.Job || o.Importance == model.Critical || s.tested(sc.Num, false) {
 			continue
 		}
@@ -41,7 +42,7 @@ func (s *State) siblings(p *Params, ap *antagonist.Params, in *Input, inc *Incid
 }
 
 // holdSiblings holds a suspect together with its siblings. It reports whether it has any.
-func (s *State) holdSiblings(p *Params, ap *antagonist.Params, in *Input, out *Output, inc *Incident, r *model.Round, pick int) bool {
+func (s *State) holdSiblings(p *Params, ap *antagonist.Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, pick int) bool {
 	others := s.siblings(p, ap, in, inc, pick, r.Threshold)
 	if len(others) == 0 {
 		return false
@@ -55,7 +56,7 @@ func (s *State) holdSiblings(p *Params, ap *antagonist.Params, in *Input, out *O
 }
 
 // memberOf is what a round notes of one task of a group.
-func memberOf(in *Input, task *model.Task, m *antagonist.GroupMember, limit float64) model.Member {
+func memberOf(in *policy.View, task *model.Task, m *antagonist.GroupMember, limit float64) model.Member {
 	return model.Member{
 		Task: m.Num, Path: task.Path, Score: m.Score, Usage: m.Usage, Gain: m.Gain, Cap: limit, Alike: m.Alike,
 		Peak: in.History.PeakUsage(m.Num),

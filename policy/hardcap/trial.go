@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
@@ -41,7 +42,7 @@ type Tested struct {
 // may hold an innocent all the same.
 const testedFactor = 5
 
-func (s *State) noteTested(p *Params, in *Input, task model.TaskNum, guilty bool) {
+func (s *State) noteTested(p *Params, in *policy.View, task model.TaskNum, guilty bool) {
 	t := Tested{task, guilty, in.NowNsec + testedFactor*p.DurationNsec}
 	for i := range s.Tested {
 		if s.Tested[i].Task == task {
@@ -58,7 +59,7 @@ func (s *State) tested(task model.TaskNum, guilty bool) bool {
 
 // tend looks after a recovered victim's caps: trials first, then feedback. It reports
 // whether a bad window has its explanation there, and is no relapse.
-func (s *State) tend(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+func (s *State) tend(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) bool {
 	if p.Feedback.Enabled {
 		s.keepAlive(p, in, out, inc)
 	}
@@ -72,7 +73,7 @@ func (s *State) tend(p *Params, in *Input, out *Output, inc *Incident, v *Victim
 }
 
 // startTrial releases the member that explains least, as long as another task is held.
-func (s *State) startTrial(p *Params, in *Input, out *Output, inc *Incident) bool {
+func (s *State) startTrial(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) bool {
 	if in.NowNsec+int64(p.Groups.ProbeWindows)*in.History.PeriodNsec() > inc.WatchUntil || len(inForce(in, inc)) < 2 {
 		return false
 	}
@@ -80,7 +81,7 @@ func (s *State) startTrial(p *Params, in *Input, out *Output, inc *Incident) boo
 	for i := range inc.Rounds {
 		for k := range inc.Rounds[i].Members {
 			m := &inc.Rounds[i].Members[k]
-			if m.Needed || m.Released || in.Ledger.Hold(m.Task, inc.ID).State != HoldInForce {
+			if m.Needed || m.Released || inc.hold(in, m.Task).State != policy.HoldInForce {
 				continue
 			}
 			if t.Round < 0 || m.Gain <= inc.Rounds[t.Round].Members[t.Member].Gain {
@@ -93,7 +94,7 @@ func (s *State) startTrial(p *Params, in *Input, out *Output, inc *Incident) boo
 	}
 	m := &inc.Rounds[t.Round].Members[t.Member]
 	inc.Trial = &t
-	out.Drops = append(out.Drops, Drop{Task: m.Task, Incident: inc.ID, Reason: "released on trial"})
+	s.letGo(out, m.Task, inc.ID, "released on trial")
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideTrial, Task: m.Task, Path: m.Path,
 		Reason: fmt.Sprintf("is released on trial: does %s stay well without it?", inc.VictimPath),
@@ -102,7 +103,7 @@ func (s *State) startTrial(p *Params, in *Input, out *Output, inc *Incident) boo
 }
 
 // trial judges a window under a trial.
-func (s *State) trial(p *Params, in *Input, out *Output, inc *Incident, v *Victim) bool {
+func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) bool {
 	t := inc.Trial
 	if t.Round >= len(inc.Rounds) || t.Member >= len(inc.Rounds[t.Round].Members) {
 		inc.Trial = nil
@@ -110,13 +111,13 @@ func (s *State) trial(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 	}
 	m := &inc.Rounds[t.Round].Members[t.Member]
 	switch {
-	case in.Tasks.Get(m.Task) == nil:
+	case in.Table.Get(m.Task) == nil:
 		inc.Trial, m.Released, m.Verdict = nil, true, "the task went away"
 		return true
 	case in.Ledger.Held(m.Task):
 		inc.Trial, m.Released, m.Verdict = nil, true, "given back on trial, and held for another victim"
 		return true
-	case in.WindowStartNsec < t.SinceNsec-in.WindowNsec/windowSlack:
+	case in.Window.StartNsec < t.SinceNsec-in.Window.LengthNsec/windowSlack:
 		return true
 	case in.History.RecentUsage(m.Task, 1) < max(m.Usage/2, m.Peak*ranShare):
 		return v.Verdict == outlier.Good // it hardly ran: whatever happens is not its doing
@@ -135,22 +136,22 @@ func (s *State) trial(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 			s.noteTested(p, in, rest[0].task, true) // it is what keeps the victim well
 		}
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideRelease, Task: m.Task, Path: m.Path, Value: v.Signal, Threshold: v.Threshold,
+			Kind: model.DecideRelease, Task: m.Task, Path: m.Path, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 			Reason: fmt.Sprintf("%s stayed well for %d windows in which it ran freely: given back", inc.VictimPath, t.Good),
 		})
 	default:
-		out.change(inc)
+		change(out, inc)
 	}
 	return true
 }
 
 // holdAgain ends a trial under which the victim suffered.
-func (s *State) holdAgain(p *Params, in *Input, out *Output, inc *Incident, m *model.Member, v *Victim) {
+func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, m *model.Member, v *policy.Victim) {
 	inc.Trial, m.Needed, m.Verdict = nil, true, "needed: the victim suffered without it"
 	s.noteTested(p, in, m.Task, true)
 	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
-	out.Claims = append(out.Claims, inc.claim(in, m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))
-	out.ClearFlags = append(out.ClearFlags, inc.Victim)
-	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Value: m.Cap, Threshold: v.Threshold, Reason: reason})
+	s.want(inc.claim(m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))
+	out.Forgiven = append(out.Forgiven, inc.Victim)
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: []model.Fact{model.FactCap.Is(m.Cap), model.FactThreshold.Is(v.Threshold)}, Reason: reason})
 	s.settleLoose(in, inc)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
@@ -13,22 +14,22 @@ import (
 const windowSlack = 10 // a tenth
 
 // awaitHold waits for the kernel's answer to the cap.
-func (s *State) awaitHold(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	r := inc.round()
 	h := standing(in, inc, r)
 	switch h.State {
-	case HoldAsked:
+	case policy.HoldAsked:
 		return
-	case HoldInForce:
+	case policy.HoldInForce:
 		r.AppliedNsec = h.SinceNsec
 		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
-		out.change(inc)
-	case HoldGone:
+		change(out, inc)
+	case policy.HoldGone:
 		// The suspect left by itself, which is as good as a cap: see whether that helped.
 		r.AppliedNsec = in.NowNsec
 		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
 		r.Verdict = "the suspect's cgroup went away"
-		out.change(inc)
+		change(out, inc)
 	default:
 		why := h.Why
 		if why == "" {
@@ -39,15 +40,15 @@ func (s *State) awaitHold(p *Params, in *Input, out *Output, inc *Incident) {
 }
 
 // judged reports whether the window that just closed lies after the cap.
-func judged(in *Input, r *model.Round) bool {
-	return in.NewWindow && in.WindowStartNsec >= r.AppliedNsec-in.WindowNsec/windowSlack
+func judged(in *policy.View, r *model.Round) bool {
+	return in.Window.Closed && in.Window.StartNsec >= r.AppliedNsec-in.Window.LengthNsec/windowSlack
 }
 
 // verify watches the victim after the cap.
-func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Victim) {
+func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	h := standing(in, inc, r)
-	if h.State == HoldFailed {
+	if h.State == policy.HoldFailed {
 		s.nextRound(p, in, out, inc, h.Why)
 		return
 	}
@@ -55,7 +56,7 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 		s.judgeNudge(p, in, out, inc, v, h)
 		return
 	}
-	if h.State == HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
+	if h.State == policy.HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
 		r.Verdict = "the cap expired before it could be judged"
 		s.cannotFix(p, in, out, inc, "the cap expired before the victim gave enough evidence to judge it")
 		return
@@ -70,9 +71,9 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 		inc.WatchUntil = r.AppliedNsec + p.DurationNsec
 		inc.HurtSum, inc.HurtN = 0, 0
 		r.Verdict = "the victim recovered"
-		out.ClearFlags = append(out.ClearFlags, inc.Victim)
+		out.Forgiven = append(out.Forgiven, inc.Victim)
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideVerified, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
+			Kind: model.DecideVerified, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s held", inc.Source, inc.GoodInRow, heldNames(r)),
 		})
 	case s.tightenMild(p, in, out, inc):
@@ -82,12 +83,12 @@ func (s *State) verify(p *Params, in *Input, out *Output, inc *Incident, v *Vict
 		s.takeBack(in, out, inc, v)
 		s.nextRound(p, in, out, inc, "the victim did not recover")
 	default:
-		out.change(inc)
+		change(out, inc)
 	}
 }
 
 // judge takes a window in that was measured under the cap.
-func (inc *Incident) judge(r *model.Round, v *Victim) {
+func (inc *Incident) judge(r *model.Round, v *policy.Victim) {
 	inc.SignalSum += v.Signal
 	r.WindowsJudged++
 	r.SignalAfter = inc.SignalSum / float64(r.WindowsJudged)
@@ -100,7 +101,7 @@ func (inc *Incident) judge(r *model.Round, v *Victim) {
 
 // watch looks after a recovered victim until the cap ends. The recovery may have been a
 // coincidence: then the victim suffers again, as much as before.
-func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victim) {
+func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
 		return
@@ -120,7 +121,7 @@ func (s *State) watch(p *Params, in *Input, out *Output, inc *Incident, v *Victi
 	inc.Trial, inc.Loose = nil, nil
 	inc.Signal, inc.Violations, inc.SearchLeft, inc.Fresh = v.Signal, v.Violations, p.SearchWindows, true
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideRelapse, Task: inc.Victim, Value: v.Signal, Threshold: v.Threshold,
+		Kind: model.DecideRelapse, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("suffers again while %s %s held", heldNames(r), are(r)),
 	})
 	if helped(p, inc, r) {
@@ -151,27 +152,27 @@ func helped(p *Params, inc *Incident, r *model.Round) bool {
 }
 
 // takeBack gives a cap back that did not help.
-func (s *State) takeBack(in *Input, out *Output, inc *Incident, v *Victim) {
+func (s *State) takeBack(in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
-	inc.dropRound(out, r, "it did not help the victim")
+	s.dropRound(out, inc, r, "it did not help the victim")
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Value: v.Signal, Threshold: v.Threshold,
+		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("holding it did not bring %s of %s under its threshold", inc.Source, inc.VictimPath),
 	})
 }
 
 // nextRound closes the round with a verdict and searches on without its suspect.
-func (s *State) nextRound(p *Params, in *Input, out *Output, inc *Incident, verdict string) {
+func (s *State) nextRound(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, verdict string) {
 	r := inc.round()
 	r.Verdict = verdict
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	s.exclude(p, in, out, inc)
-	out.change(inc)
+	change(out, inc)
 }
 
 // exclude drops the held suspect out of the next round, or ends the incident when the
 // rounds are used up.
-func (s *State) exclude(p *Params, in *Input, out *Output, inc *Incident) {
+func (s *State) exclude(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	inc.Excluded = append(inc.Excluded, heldIn(inc.round())...)
 	if n := inc.spent(); n >= p.MaxRounds {
 		s.cannotFix(p, in, out, inc, fmt.Sprintf("%d suspects were held one after the other and the victim still suffers", n))

@@ -43,7 +43,7 @@ func (w *watched) observe(t *testing.T) *model.Snapshot {
 
 func (w *watched) apply(t *testing.T, kind model.ChangeKind, path string, want model.ResultKind) model.Result {
 	t.Helper()
-	res := w.h.Apply([]model.Change{{Seq: 1, Task: w.nums[path], Kind: kind, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 100_000})}}, nil)
+	res := node.Do(w.h, model.Change{Seq: 1, Target: model.OfTask(w.nums[path]), Kind: kind, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5000, PeriodUsec: 100_000})})
 	if len(res) != 1 || res[0].Kind != want {
 		t.Fatalf("%s of %s: %+v, want %s", kind, path, res, want)
 	}

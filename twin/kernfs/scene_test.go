@@ -193,9 +193,9 @@ func (s *stage) play(t *testing.T, e *engine.Engine, seconds int) {
 			Results: s.results, Knobs: s.host.Knobs(nil),
 		}
 		out := e.Step(&in)
-		s.results = s.host.Apply(out.Changes, nil)
+		s.results = node.Do(s.host, out.Changes...)
 		for i, c := range out.Changes {
-			d := decision{Second: s.second, Kind: c.Kind, Path: s.paths[c.Task], Value: c.Value}
+			d := decision{Second: s.second, Kind: c.Kind, Path: s.paths[c.Task()], Value: c.Value}
 			if i < len(s.results) {
 				d.Result = s.results[i].Kind
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/node/match"
@@ -197,7 +198,7 @@ func podLife(t *testing.T, k *kernfs.Kernel, d cgroup.Driver, pod, box string) {
 	found, err := d.ReadCPUMax(pod)
 	must(t, err)
 	hold := model.Bandwidth(model.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000})
-	res := h.Apply([]model.Change{{Seq: 1, Task: num, Kind: model.Hold, Value: hold}}, nil)
+	res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Hold, Value: hold})
 	if len(res) != 1 || res[0].Kind != model.Applied {
 		t.Fatalf("hold: %+v\n%s", res, log)
 	}
@@ -210,7 +211,7 @@ func podLife(t *testing.T, k *kernfs.Kernel, d cgroup.Driver, pod, box string) {
 	if snap := observe(t, h); len(snap.Added)+len(snap.Removed) != 0 {
 		t.Errorf("a container was replaced: %+v, %v", snap.Added, snap.Removed)
 	}
-	res = h.Apply([]model.Change{{Seq: 2, Task: num, Kind: model.Release, Value: hold}}, nil)
+	res = node.Do(h, model.Change{Seq: 2, Target: model.OfTask(num), Kind: model.Release, Value: hold})
 	if len(res) != 1 || res[0].Kind != model.Applied {
 		t.Fatalf("release: %+v\n%s", res, log)
 	}
@@ -276,7 +277,7 @@ func TestServiceInsideABatchTask(t *testing.T) {
 			t.Helper()
 			seq++
 			value := model.Bandwidth(model.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000})
-			res := h.Apply([]model.Change{{Seq: seq, Task: num, Kind: model.Hold, Value: value}}, nil)
+			res := node.Do(h, model.Change{Seq: seq, Target: model.OfTask(num), Kind: model.Hold, Value: value})
 			if len(res) != 1 || res[0].Kind != want || res[0].Seq != seq {
 				t.Fatalf("hold: %+v, want %s\n%s", res, want, log)
 			}

@@ -26,7 +26,7 @@ func (r *runner) startAgent() error {
 	if warm := int64(r.plan.warmUp()); r.m.NowNsec() < warm {
 		asked := core.Engine.Params
 		off := asked
-		off.TurnOff()
+		off.SetModes(model.ModeOff)
 		core.Change(off)
 		r.agenda.note(warm, orderEvent, func() error { core.Change(asked); return nil })
 	}

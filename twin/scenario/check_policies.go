@@ -22,7 +22,7 @@ func (p *Plan) checkPolicies(o Options) error {
 	if !ok {
 		return p.doc.Errorf("policies.profile", "is %q; expected one of %s", short(pol.Profile), strings.Join(config.Profiles(), ", "))
 	}
-	c.Policies.TurnOff() // a scenario that is about them says so
+	c.Policies.SetModes(model.ModeOff) // a scenario that is about them says so
 	var mode model.Mode
 	if mode.UnmarshalText([]byte(pol.Mode)) != nil {
 		return p.doc.Errorf("policies.mode", "is %q; expected off, observe or enforce", short(pol.Mode))

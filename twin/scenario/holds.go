@@ -17,13 +17,13 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 	asked := map[uint64]model.Change{}
 	for _, c := range changes {
 		asked[c.Seq] = c
-		if i, ok := r.byNum[c.Task]; ok && c.Kind == model.Disown && r.players[i].heldOn == c.Value.Knob {
+		if i, ok := r.byNum[c.Task()]; ok && c.Kind == model.Disown && r.players[i].heldOn == c.Value.Knob {
 			r.release(i)
 		}
 	}
 	for k := range results {
 		res := &results[k]
-		i, ok := r.byNum[res.Task]
+		i, ok := r.byNum[res.Task()]
 		if !ok {
 			continue
 		}
@@ -151,7 +151,7 @@ func (r *runner) stopAgent(how func() (node.Report, error)) error {
 func (r *runner) asFound() (ok bool, who string) {
 	for i := range r.players {
 		pl := &r.players[i]
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			if !pl.alive {
 				continue
 			}

@@ -61,7 +61,7 @@ func (p *Plan) Play(bed NewBed) (*Run, error) { return p.play(bed, p.config) }
 // PlayOff plays the plan with all policies off: what the others are compared with.
 func (p *Plan) PlayOff(bed NewBed) (*Run, error) {
 	c := p.config
-	c.Policies.TurnOff()
+	c.Policies.SetModes(model.ModeOff)
 	return p.play(bed, c)
 }
 
@@ -276,7 +276,7 @@ func (r *runner) start(i int) error {
 			return err
 		}
 	}
-	for kind := range model.NumKnobs {
+	for kind := range model.Standing {
 		if err := r.find(i, kind); err != nil {
 			return err
 		}

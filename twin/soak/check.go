@@ -156,7 +156,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	s := l.Engine.State
 	for i := range out.Changes {
 		c := &out.Changes[i]
-		if t := s.Tasks.Get(c.Task); c.Kind == model.Hold && t != nil && t.Class != model.BE {
+		if t := s.Tasks.Get(c.Task()); c.Kind == model.Hold && t != nil && t.Class != model.BE {
 			w.fail(checkLC, fmt.Sprintf("%s task %s is to be held", t.Class, t.Path))
 		}
 	}
@@ -175,11 +175,11 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	}
 	for i := range s.Ledger.Knobs {
 		if k := &s.Ledger.Knobs[i]; l.offTurns > 2 && len(k.Claims) > 0 {
-			w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch there is a claim on %s", l.offTurns, s.Tasks.Name(k.Task)))
+			w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch there is a claim on %s", l.offTurns, s.Tasks.Name(k.Task())))
 		}
 	}
 	for _, g := range w.witness.list {
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			w.checkLoose(l, g, kind)
 		}
 	}
@@ -194,7 +194,7 @@ func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) b
 		return false
 	}
 	for i := range s.Ledger.Knobs {
-		if k := &s.Ledger.Knobs[i]; k.Task == t.Num && k.Kind == kind {
+		if k := &s.Ledger.Knobs[i]; k.Task() == t.Num && k.Kind == kind {
 			return slices.ContainsFunc(k.Claims, func(c model.Claim) bool { return now < c.ExpiresNsec })
 		}
 	}
@@ -261,7 +261,7 @@ func (w *world) diskFaults() bool {
 func (w *world) checkStopped(err error) {
 	w.res.Checks++
 	for _, g := range w.witness.list {
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			if err == nil && w.witness.ours(g, kind) && w.room(g, kind) {
 				w.fail(checkRestored, fmt.Sprintf("after a clean end %s has %s; rightful: %v", g.path, g.knobs[kind].now, g.knobs[kind].rightful))
 			}
@@ -301,7 +301,7 @@ func (w *world) finish() {
 // checkEnd looks at what is left behind.
 func (w *world) checkEnd() {
 	for _, g := range w.witness.list {
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			w.res.Checks++
 			k := &g.knobs[kind]
 			if now, err := w.witness.read(g.path, kind); err == nil {

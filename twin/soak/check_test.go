@@ -45,18 +45,22 @@ func (b *brokenHost) Knobs(dst []model.KnobReading) []model.KnobReading {
 	return dst
 }
 
-func (b *brokenHost) Apply(changes []model.Change, dst []model.Result) []model.Result {
+func (b *brokenHost) Apply(changes []model.Change) {
 	if b.apply != nil {
 		changes = b.apply(changes)
 	}
-	dst = b.Host.Apply(changes, dst)
+	b.Host.Apply(changes)
+	if b.step != nil {
+		b.step()
+	}
+}
+
+func (b *brokenHost) Results(dst []model.Result) []model.Result {
+	dst = b.Host.Results(dst)
 	for i := range dst {
 		if b.result != nil {
 			b.result(&dst[i])
 		}
-	}
-	if b.step != nil {
-		b.step()
 	}
 	return dst
 }
@@ -122,7 +126,7 @@ func TestCheckersFire(t *testing.T) {
 			b.apply = func(cs []model.Change) []model.Change {
 				cs = slices.Clone(cs)
 				for i := range cs {
-					t := w.life.Engine.State.Tasks.Get(cs[i].Task)
+					t := w.life.Engine.State.Tasks.Get(cs[i].Task())
 					if t != nil && t.Class == model.BE && cs[i].Kind == model.Set && cs[i].Value.Knob == model.CPUPlace {
 						cs[i].Value.CPUs = w.witness.possible()
 					}
@@ -191,7 +195,7 @@ func TestCheckersFire(t *testing.T) {
 			b.step = func() {
 				s := w.life.Engine.State
 				if w.killSwitch && len(s.Tasks.Tasks) > 0 {
-					s.Ledger.Claim(model.Claim{Task: s.Tasks.Tasks[0].Num, Cap: 1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
+					s.Ledger.Claim(model.Claim{Target: model.OfTask(s.Tasks.Tasks[0].Num), Cap: 1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
 				}
 			}
 		}},
@@ -205,7 +209,7 @@ func TestCheckersFire(t *testing.T) {
 		}},
 		{checkFinite, "a decision holds NaN", func(w *world, b *brokenHost) {
 			w.mutate.out = func(out *engine.Output) {
-				out.Decisions = append(out.Decisions, model.Decision{Score: math.NaN()})
+				out.Decisions = append(out.Decisions, model.Decision{Kind: model.DecideCap, Facts: []model.Fact{model.FactCorrelation.Is(math.NaN())}})
 			}
 		}},
 		{checkReplay, "the engine's memory changes between two turns", func(w *world, b *brokenHost) {

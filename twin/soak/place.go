@@ -194,7 +194,7 @@ func (w *world) checkApart(l *life) {
 		if k.State == engine.KnobAsked || k.Failures > 0 {
 			return
 		}
-		t := s.Tasks.Get(k.Task)
+		t := s.Tasks.Get(k.Task())
 		g := (*watchedGroup)(nil)
 		if t != nil {
 			g = w.witness.group(t.Path)

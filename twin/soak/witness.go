@@ -112,7 +112,7 @@ func (v *witness) look() error {
 		if g.inode, err = v.cg.Inode(p); err != nil {
 			return err
 		}
-		for kind := range model.NumKnobs {
+		for kind := range model.Standing {
 			now, err := v.read(p, kind)
 			if errors.Is(err, cgroup.ErrNoController) {
 				continue
@@ -155,7 +155,7 @@ func (p *plan) taskOf(path string) (string, model.Class) {
 
 // groupOf returns the group of a kernel file, the file's name, and of which knob it is part.
 func (v *witness) groupOf(file string) (group, name string, kind model.KnobKind) {
-	for kind := range model.NumKnobs {
+	for kind := range model.Standing {
 		rest, ok := strings.CutPrefix(file, v.mounts[kind]+"/")
 		i := strings.LastIndexByte(rest, '/')
 		if !ok || i < 0 {

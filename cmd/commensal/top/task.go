@@ -218,7 +218,7 @@ func state(r *row) (string, Style) {
 // cpus says where a task is placed by us.
 func cpus(r *row) (string, Style) {
 	for _, h := range r.held {
-		if h.Knob == model.CPUPlace && h.State != engine.KnobIdle {
+		if h.Knob.Spec().Owned() && h.State != engine.KnobIdle {
 			return h.Written.CPUs.String(), Held
 		}
 	}
@@ -250,7 +250,7 @@ func claimText(h *agent.HeldStatus, c *model.Claim) string {
 	text := ""
 	switch {
 	case c.Kind == model.ClaimRaise:
-		text = raiseText(h, c)
+		text = "raise" + h.Knob.Spec().Raised(h.Found, c.Value)
 	case h.Found.QuotaUsec >= 0 && h.Found.PeriodUsec > 0:
 		text = fmt.Sprintf("cap %.3g CPU, found %.3g", c.Cap, h.Found.Ratio())
 	default:
@@ -263,25 +263,9 @@ func claimText(h *agent.HeldStatus, c *model.Claim) string {
 	if c.Owner == model.OwnerOperator {
 		who = "operator"
 	}
-	if who == "" {
-		who = "hard_cap"
-	}
 	text += fmt.Sprintf(", %.0f s left, by %s: %s", max(0, h.Left(c)), who, c.Reason)
 	if c.Incident != "" {
 		text += " [" + c.Incident + "]"
-	}
-	return text
-}
-
-// raiseText says what is in force beside what was found.
-func raiseText(h *agent.HeldStatus, c *model.Claim) string {
-	text := "raise"
-	if c.QuotaUsec > 0 {
-		to := model.CPUMax{QuotaUsec: c.QuotaUsec, PeriodUsec: h.Found.PeriodUsec}
-		text += fmt.Sprintf(" quota %.3g to %.3g CPU", h.Found.Ratio(), to.Ratio())
-	}
-	if c.BurstUsec > 0 {
-		text += fmt.Sprintf(" burst %g to %g ms", float64(h.Found.BurstUsec)/1e3, float64(c.BurstUsec)/1e3)
 	}
 	return text
 }

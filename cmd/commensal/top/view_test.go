@@ -72,9 +72,9 @@ func sample() *agent.Status {
 	st.Tasks[0].Source, st.Tasks[0].Exclusive = model.SourceCPI, true
 	st.Held = []agent.HeldStatus{
 		{Path: "/batch/räuber-日本語", State: engine.KnobHeld, Cap: 0.1, NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
-			Claims: []model.Claim{{Cap: 0.1, ExpiresNsec: at + 42e9, Reason: "correlation 0.46 with /services/web", Incident: "t1-2", Owner: model.OwnerPolicy}}},
+			Claims: []model.Claim{{Cap: 0.1, ExpiresNsec: at + 42e9, Reason: "correlation 0.46 with /services/web", Incident: "t1-2", Policy: model.PolicyHardcap, Owner: model.OwnerPolicy}}},
 		{Path: "/services/api", State: engine.KnobHeld, NowNsec: at, Found: model.Bandwidth(model.CPUMax{QuotaUsec: 200000, PeriodUsec: 100000}),
-			Claims: []model.Claim{{Kind: model.ClaimRaise, Policy: "cpu_pool", QuotaUsec: 240000, BurstUsec: 240000, ExpiresNsec: at + 12e9, Reason: "throttled in 12 % of its periods", Owner: model.OwnerPolicy}}},
+			Claims: []model.Claim{{Kind: model.ClaimRaise, Policy: "cpu_pool", ExpiresNsec: at + 12e9, Reason: "throttled in 12 % of its periods", Owner: model.OwnerPolicy, Value: model.Bandwidth(model.CPUMax{QuotaUsec: 240000, BurstUsec: 240000})}}},
 		{Path: "/services/api", Knob: model.CPUPlace, State: engine.KnobHeld, NowNsec: at, Written: model.Place(set("0-3")),
 			Claims: []model.Claim{{Kind: model.ClaimPlace, Policy: "cpuset", Owner: model.OwnerPolicy}}},
 		{Path: "/batch/evil\x1b[2J\x07", State: engine.KnobVoid, Why: "found no quota where we had written quota 10000 us"},

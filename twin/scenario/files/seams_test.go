@@ -67,6 +67,8 @@ func (b watchedBed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error)
 type witness struct {
 	node.Host
 	now    func() int64
+	asked  []model.Change
+	nsec   int64 // when they were
 	paths  map[model.TaskNum]string
 	writes []write
 }
@@ -79,12 +81,17 @@ func (w *witness) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	return err
 }
 
-func (w *witness) Apply(changes []model.Change, dst []model.Result) []model.Result {
+func (w *witness) Apply(changes []model.Change) {
+	w.asked, w.nsec = append(w.asked[:0], changes...), w.now()
+	w.Host.Apply(changes)
+}
+
+func (w *witness) Results(dst []model.Result) []model.Result {
 	had := len(dst)
-	dst = w.Host.Apply(changes, dst)
-	for i := range changes {
-		c := &changes[i]
-		n := write{nsec: w.now(), path: w.paths[c.Task], kind: c.Kind, value: c.Value}
+	dst = w.Host.Results(dst)
+	for i := range w.asked {
+		c := &w.asked[i]
+		n := write{nsec: w.nsec, path: w.paths[c.Task()], kind: c.Kind, value: c.Value}
 		for _, r := range dst[had:] {
 			if r.Seq == c.Seq {
 				n.result, n.found, n.now = r.Kind, r.Found, r.Now
@@ -95,6 +102,7 @@ func (w *witness) Apply(changes []model.Change, dst []model.Result) []model.Resu
 		}
 		w.writes = append(w.writes, n)
 	}
+	w.asked = w.asked[:0]
 	return dst
 }
 
@@ -149,7 +157,7 @@ func sameDecision(a, b *model.Decision) bool {
 		return false
 	}
 	return a.MonoNsec == b.MonoNsec && a.WallNsec == b.WallNsec && a.Kind == b.Kind && a.Mode == b.Mode && a.Path == b.Path &&
-		a.Incident == b.Incident && near(a.Score, b.Score) && near(a.Threshold, b.Threshold) && near(a.Value, b.Value)
+		a.Incident == b.Incident && slices.EqualFunc(a.Facts, b.Facts, func(x, y model.Fact) bool { return x.Name == y.Name && near(x.Value, y.Value) })
 }
 
 // sameFigures compares what was measured of a task. A limit that is written anew as it

@@ -1,0 +1,283 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/cpupool"
+	"github.com/commensal-io/commensal/policy/cpuset"
+)
+
+// CPUParams are what the configuration says to the policies of the CPU.
+type CPUParams struct {
+	CPUSetMode  model.Mode     `json:"cpuset_mode"`
+	CPUSet      cpuset.Params  `json:"cpuset"`
+	CPUPoolMode model.Mode     `json:"cpu_pool_mode"`
+	CPUPool     cpupool.Params `json:"cpu_pool"`
+	BurstMode   model.Mode     `json:"burst_mode"`
+	Burst       burst.Params   `json:"burst"`
+}
+
+// CPUState is what the engine remembers for the policies of the CPU.
+type CPUState struct {
+	Topology *model.Topology `json:"topology,omitempty"`
+	CPUSet   cpuset.State    `json:"cpuset"`
+	CPUPool  cpupool.State   `json:"cpu_pool"`
+	Burst    burst.State     `json:"burst"`
+	// Changed: something that the policies see is new since the last pulse.
+	Changed bool `json:"changed"`
+}
+
+// row is one policy: all that the engine, and whoever configures it, knows of it.
+type row struct {
+	name string // of the policy and of its section in the configuration
+	does string // in a few words, with the paper that it is from
+	// always: it takes a step at every tick, in every mode, since what it began goes on. The
+	// others take one when a pulse came, unless they are off.
+	always bool
+	mode   func(*Params) *model.Mode
+	step   func(*Params, *State, *policy.View, *policy.Wishes)
+
+	pace  func(*Params) model.Pace              // at which it looks when it enforces; nil: at windows
+	rows  func(*Params) []model.Param           // its parameters
+	check func(*Params) (key, why string)       // finds parameters that do not fit each other; nil: all do
+	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
+	// detail says whether a pulse at a time should tell of each LC task. nil: never.
+	detail func(p *Params, s *State, nowNsec int64) bool
+}
+
+// policyRows is the one list of policies, in the order in which they run: the later ones of the
+// CPU go by the place that the partition gives the pool.
+var policyRows = [...]row{
+	{
+		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", always: true,
+		mode:  func(p *Params) *model.Mode { return &p.Mode },
+		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.Hardcap.Step(&p.Hardcap, v, w) },
+		rows:  (*Params).hardcapRows,
+		check: (*Params).checkHardcap,
+	},
+	{
+		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart",
+		mode:  func(p *Params) *model.Mode { return &p.CPU.CPUSetMode },
+		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUSet.Step(&p.CPU.CPUSet, v, w) },
+		pace:  func(p *Params) model.Pace { return p.CPU.CPUSet.Pace() },
+		rows:  func(p *Params) []model.Param { return p.CPU.CPUSet.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.CPUSet.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.CPUSet.Note(now) },
+	},
+	{
+		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room",
+		mode: func(p *Params) *model.Mode { return &p.CPU.CPUPoolMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUPool.Step(&p.CPU.CPUPool, v, w) },
+		pace: func(p *Params) model.Pace { return p.CPU.CPUPool.Pace() },
+		rows: func(p *Params) []model.Param { return p.CPU.CPUPool.Rows() },
+		detail: func(p *Params, s *State, nowNsec int64) bool {
+			return s.CPU.CPUPool.Detail(&p.CPU.CPUPool, nowNsec)
+		},
+	},
+	{
+		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota",
+		mode:   func(p *Params) *model.Mode { return &p.CPU.BurstMode },
+		step:   func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Burst.Step(&p.CPU.Burst, v, w) },
+		pace:   func(p *Params) model.Pace { return p.CPU.Burst.Pace() },
+		rows:   func(p *Params) []model.Param { return p.CPU.Burst.Rows() },
+		check:  func(p *Params) (key, why string) { return p.CPU.Burst.Check() },
+		detail: func(p *Params, s *State, nowNsec int64) bool { return s.CPU.Burst.Detail(&p.CPU.Burst, nowNsec) },
+	},
+}
+
+// Standing is what the engine remembers of a policy beside the policy's own state.
+type Standing struct {
+	Policy string     `json:"policy"`
+	Mode   model.Mode `json:"mode"` // how far it could go in the step before
+	// HoldNsec is the shortest life of its claims that are to be renewed, 0 without one, and
+	// RenewNsec when that is due.
+	HoldNsec  int64 `json:"hold_nsec,omitempty"`
+	RenewNsec int64 `json:"renew_nsec,omitempty"`
+	// WishedNsec is when its wishes were last other than "as before".
+	WishedNsec int64 `json:"wished_nsec,omitempty"`
+}
+
+// scratch is what the engine works out anew, and room that it uses again.
+type scratch struct {
+	view    policy.View
+	wishes  policy.Wishes
+	victims []policy.Victim
+	fresh   bool   // view.Tasks is as the ledger is
+	step    uint64 // counts sets of wishes
+}
+
+// Policies returns the names of all policies in the order in which they run.
+func Policies() []string {
+	names := make([]string, len(policyRows))
+	for i := range policyRows {
+		names[i] = policyRows[i].name
+	}
+	return names
+}
+
+// NeedsPulse reports whether any policy goes by pulses.
+func (p *Params) NeedsPulse() bool {
+	return slices.ContainsFunc(policyRows[:], func(r row) bool { return !r.always && *r.mode(p) != model.ModeOff })
+}
+
+// PolicyMode is how far one policy may go.
+type PolicyMode struct {
+	Policy          string
+	Configured, Now model.Mode
+	Note            string // where it stands, "" where there is nothing to say
+}
+
+// Modes returns how far the policies may go, in the order in which they run.
+func (e *Engine) Modes() []PolicyMode {
+	list := make([]PolicyMode, len(policyRows))
+	for i := range policyRows {
+		r := &policyRows[i]
+		list[i] = PolicyMode{Policy: r.name, Configured: *r.mode(&e.Params), Now: e.State.Policies[i].Mode}
+		if r.note != nil && list[i].Configured != model.ModeOff {
+			list[i].Note = r.note(e.State, list[i].Now)
+		}
+	}
+	return list
+}
+
+// NeedsDetail reports whether a pulse at a time should tell of each LC task: a period of the
+// pool is over, or somebody bursts.
+func (e *Engine) NeedsDetail(nowNsec int64) bool {
+	return slices.ContainsFunc(policyRows[:], func(r row) bool {
+		return r.detail != nil && *r.mode(&e.Params) != model.ModeOff && r.detail(&e.Params, e.State, nowNsec)
+	})
+}
+
+// PoolCPUs returns the CPUs on which shared LC tasks run, as the policies last saw it: none
+// before the first pulse.
+func (e *Engine) PoolCPUs() model.CPUSet { return e.scratch.view.PoolCPUs }
+
+// lookAtSnapshot takes in what a snapshot says of the CPUs and their knobs.
+func (e *Engine) lookAtSnapshot(snap *model.Snapshot) {
+	if snap.Topology != nil {
+		t := *snap.Topology
+		t.CPUs = slices.Clone(t.CPUs)
+		e.State.CPU.Topology = &t
+	}
+	if snap.Topology != nil || len(snap.Added) > 0 || len(snap.Removed) > 0 || len(snap.Settings) > 0 {
+		e.moved()
+	}
+}
+
+// disarmed reports whether no policy may enforce: the kill switch is there, or an operator
+// turned protection off for all.
+func (e *Engine) disarmed(in *Input) bool {
+	return in.KillSwitch || slices.Contains(e.State.ProtectOff, "")
+}
+
+// moved notes that the policies will see something new.
+func (e *Engine) moved() { e.State.CPU.Changed, e.scratch.fresh = true, false }
+
+// policies lets each policy take its step.
+func (e *Engine) policies(in *Input) {
+	for i := range policyRows {
+		e.mode(in, i)
+	}
+	if in.Pulse != nil {
+		e.lookAround()
+	}
+	v := &e.scratch.view
+	v.NowNsec, v.WallNsec, v.Pulse = in.MonoNsec, in.WallNsec, in.Pulse
+	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
+	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
+	for i := range policyRows {
+		r, mode := &policyRows[i], e.State.Policies[i].Mode
+		if r.always || in.Pulse != nil && mode != model.ModeOff {
+			e.scratch.wishes.Reset()
+			v.Mode = mode
+			r.step(&e.Params, e.State, v, &e.scratch.wishes)
+			e.grant(in, i)
+		}
+	}
+	if in.Pulse != nil {
+		e.State.CPU.Changed = false
+	}
+}
+
+// mode works out how far a policy may go now. One that may no longer enforce gives back what
+// it has; one whose mode changed looks at everything anew, and says everything anew.
+func (e *Engine) mode(in *Input, i int) {
+	m, s := *policyRows[i].mode(&e.Params), &e.State.Policies[i]
+	if m == model.ModeEnforce && e.disarmed(in) {
+		m = model.ModeObserve
+	}
+	if m == s.Mode {
+		return
+	}
+	if s.Mode == model.ModeEnforce {
+		e.State.Ledger.DropPolicy(s.Policy)
+	}
+	s.Mode = m
+	e.State.Told.forget(func(t *told) bool { return t.Policy == s.Policy })
+	e.moved()
+}
+
+// lookAround brings the view of tasks and their knobs up to date.
+func (e *Engine) lookAround() {
+	if e.scratch.fresh {
+		return
+	}
+	s, v := e.State, &e.scratch.view
+	e.scratch.fresh = true
+	v.Tasks = slices.Grow(v.Tasks[:0], len(s.Tasks.Tasks))[:len(s.Tasks.Tasks)]
+	for i := range v.Tasks {
+		s.Ledger.view(&s.Tasks.Tasks[i], &v.Tasks[i])
+	}
+	v.PoolCPUs = e.poolCPUs()
+}
+
+// poolCPUs returns the CPUs of shared LC tasks: those that the partition has placed them on,
+// all that are online as long as one of them is not placed.
+func (e *Engine) poolCPUs() model.CPUSet {
+	if e.State.CPU.Topology == nil {
+		return model.CPUSet{}
+	}
+	online, pool := e.State.CPU.Topology.Online(), model.CPUSet{}
+	for i := range e.scratch.view.Tasks {
+		t := &e.scratch.view.Tasks[i]
+		if t.Task.Class != model.LC || t.Task.Exclusive {
+			continue
+		}
+		if !t.Knobs[model.CPUPlace].Ours {
+			return online
+		}
+		pool = pool.Or(t.Knobs[model.CPUPlace].Now.CPUs)
+	}
+	if pool = pool.And(online); pool.Empty() {
+		return online
+	}
+	return pool
+}
+
+// view fills in what the policies see of a task.
+func (l *Ledger) view(t *model.Task, v *policy.TaskView) {
+	v.Task, v.Exempt = *t, l.Exempt(t.Num)
+	of := model.OfTask(t.Num)
+	for kind := range model.NumKnobs {
+		kv := &v.Knobs[kind]
+		*kv = policy.KnobView{}
+		if kind.Spec().Scope != model.ScopeTask {
+			continue
+		}
+		kv.Found, kv.Known = l.Bases.get(of, kind)
+		if k := l.knob(of, kind); k != nil {
+			if k.Ours {
+				kv.Found, kv.Known = k.Found, true
+			}
+			kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
+			kv.Refused, kv.Why = k.Failures > 0, k.Why
+			kv.Now = k.Written
+		}
+		if !kv.Ours {
+			kv.Now = kv.Found
+		}
+	}
+}

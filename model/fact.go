@@ -1,0 +1,77 @@
+package model
+
+// Fact is one number that a decision rests on. A name means the same in every policy.
+type Fact struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit,omitempty"` // "": a share, a score, or the unit of the signal
+}
+
+// FactKind is one name with its unit.
+type FactKind uint8
+
+// The kinds of fact.
+const (
+	FactCorrelation FactKind = iota
+	FactAsked
+	FactExplained
+	FactSignal
+	FactThreshold
+	FactMean
+	FactCap
+	FactUsage
+	FactLimit
+	FactUtilisation
+	FactHigh
+	FactLoad
+	FactCPUs
+	FactCores
+	FactSavings
+	FactBurst
+	FactBurstAsked
+	FactLevel
+	FactBytes
+	NumFacts
+)
+
+// FactSpec describes a kind of fact.
+type FactSpec struct{ Name, Unit, Means string }
+
+// FactSpecs is the one list of facts, by kind.
+var FactSpecs = [NumFacts]FactSpec{
+	FactCorrelation: {"correlation", "", "antagonist correlation of the suspect, -1 to 1 (CPI² §4.2)"},
+	FactAsked:       {"correlation_asked", "", "the correlation that was asked for"},
+	FactExplained:   {"explained", "", "share of the victim's variance that a group explains"},
+	FactSignal:      {"signal", "", "the victim's signal, in the unit of its source"},
+	FactThreshold:   {"signal_threshold", "", "the signal above which a window is an outlier"},
+	FactMean:        {"signal_mean", "", "mean of a spec"},
+	FactCap:         {"cap", "cpu", "CPU-sec/sec that a held task may use"},
+	FactUsage:       {"usage", "cpu", "CPU-sec/sec that a task used"},
+	FactLimit:       {"limit", "cpu", "quota over period, CPU-sec/sec"},
+	FactUtilisation: {"utilisation", "", "share of the CPUs of a pool, or of LC's side, in use"},
+	FactHigh:        {"utilisation_high", "", "utilisation above which a pool is busy (Alibaba §4.1: U_H)"},
+	FactLoad:        {"lc_load", "cpu", "CPU-sec/sec of shared LC tasks"},
+	FactCPUs:        {"cpus", "cpus", "logical CPUs"},
+	FactCores:       {"cores", "cores", "physical cores"},
+	FactSavings:     {"savings", "quotas", "what a task has saved up, in quotas"},
+	FactBurst:       {"burst", "quotas", "the burst that the kernel takes, in quotas"},
+	FactBurstAsked:  {"burst_asked", "quotas", "the burst that was asked for, in quotas"},
+	FactLevel:       {"level", "", "how far a cap is loosened: 0 as tight as it gets, 1 not at all"},
+	FactBytes:       {"bytes", "bytes", "of memory"},
+}
+
+// Is returns the fact with a value.
+func (k FactKind) Is(v float64) Fact { return Fact{FactSpecs[k].Name, v, FactSpecs[k].Unit} }
+
+// String returns the fact's name.
+func (k FactKind) String() string { return FactSpecs[k].Name }
+
+// Fact returns the value of a fact, and whether the decision has it.
+func (d *Decision) Fact(k FactKind) (float64, bool) {
+	for i := range d.Facts {
+		if d.Facts[i].Name == FactSpecs[k].Name {
+			return d.Facts[i].Value, true
+		}
+	}
+	return 0, false
+}

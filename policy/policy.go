@@ -1,0 +1,193 @@
+// Package policy is the seam between the engine and the algorithms below this folder. A
+// policy sees one View and returns its Wishes: the whole set of what it wants, each time.
+// What follows from that is the engine's work, the same for all: it claims what is new,
+// renews what stands, gives back what is no longer wanted, waits where the kernel refused,
+// lets go of everything when the mode changes, and says each reason once.
+//
+// A policy is pure: equal views after equal views lead to equal wishes.
+package policy
+
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// KnobView is what the ledger and the host know of one knob.
+type KnobView struct {
+	Known bool          // Found was read
+	Found model.Setting // what stands there without us
+	Now   model.Setting // in force: Found, or what we wrote
+	Ours  bool          // Now is what we wrote
+	// Pending: a change is on its way, and the next step knows what became of it.
+	Pending bool
+	// Void: a stranger wrote it, and claims are void until an operator says otherwise.
+	Void bool
+	// Refused: the kernel said no to the last claim, and nothing was written since. Why says
+	// what it said. The claim is tried again by itself, later and later.
+	Refused bool
+	Why     string
+}
+
+// TaskView is one task with its knobs.
+type TaskView struct {
+	Task  model.Task
+	Knobs [model.NumKnobs]KnobView
+	// Exempt: an operator freed the task, and policies leave it alone for a while.
+	Exempt bool
+}
+
+// Closed says why no policy may have the task's knob at present, and a word for the reason,
+// by which it is told once. "" means that it may be had.
+func (t *TaskView) Closed(kind model.KnobKind) (word, why string) {
+	switch k := &t.Knobs[kind]; {
+	case t.Exempt:
+		return "exempt", "an operator freed this task"
+	case k.Void:
+		return "void", "another program sets it: " + k.Why
+	}
+	return "", ""
+}
+
+// Victim is one protected task as the last window shows it.
+type Victim struct {
+	Num        model.TaskNum
+	Source     model.Source
+	Verdict    outlier.Verdict
+	Signal     float64
+	Threshold  float64
+	Spec       *model.Spec
+	Violations int
+	Anomalous  bool
+	Protected  bool // false: an operator turned protection off for its job
+}
+
+// Window is the sampling window that closed at this tick, if one did.
+type Window struct {
+	Closed                bool
+	StartNsec, LengthNsec int64
+	Victims               []Victim // ordered by Num
+}
+
+// HoldState is where a claim of a policy stands.
+type HoldState uint8
+
+// The states of a claim.
+const (
+	HoldNone    HoldState = iota // no such claim: its time is over, it was dropped, or never made
+	HoldAsked                    // not yet answered by the kernel
+	HoldInForce                  // written and read back
+	HoldFailed                   // refused, a stranger's, or over a limit; Why says which
+	HoldGone                     // what the knob belongs to is not there any more
+)
+
+// Hold is where one claim stands.
+type Hold struct {
+	State     HoldState
+	SinceNsec int64 // in force since
+	Why       string
+}
+
+// Ledger is what policies may ask of the ledger beside the knobs in the view.
+type Ledger interface {
+	// Hold returns where a policy's claim stands: the one with this knob, kind and incident.
+	Hold(policy string, c *model.Claim) Hold
+	// Held reports whether anybody's cap is claimed on a task.
+	Held(task model.TaskNum) bool
+	// Exempt reports whether an operator freed a task.
+	Exempt(task model.TaskNum) bool
+}
+
+// View is everything that a policy may look at in one step.
+type View struct {
+	NowNsec, WallNsec int64
+	Mode              model.Mode
+	Topology          *model.Topology // nil: not known (yet)
+	Pulse             *model.Pulse    // nil: this tick has none
+	Window            Window
+	Tasks             []TaskView // ordered by number
+	Table             *model.TaskTable
+	History           *antagonist.History
+	Ledger            Ledger
+	// Changed: Mode, Topology, or anything in Tasks is other than in the step before. It is
+	// always set in the first step, so that a policy may keep what it worked out until it is
+	// set; then it must wish anew.
+	Changed bool
+	// PoolCPUs are the CPUs on which shared LC tasks run now: those that the partition gives
+	// them, all online ones without it. Cores of exclusive tasks are not among them.
+	PoolCPUs model.CPUSet
+}
+
+// Enforced reports whether what is wished for will be done.
+func (v *View) Enforced() bool { return v.Mode == model.ModeEnforce }
+
+// End says why a claim is no longer wished for.
+type End struct {
+	Claim  model.Claim // Target, Value.Knob, Kind and Incident say which
+	Reason string
+}
+
+// Note is a decision that is said once, and again only when it was not noted for a while.
+type Note struct {
+	Word     string // what tells the reasons of one policy for one task apart
+	Decision model.Decision
+}
+
+// Wishes is what a policy wants. It is reused from step to step.
+type Wishes struct {
+	// Claims is the whole set, unless AsBefore is set: then what stands goes on standing. The
+	// engine fills in ID, Owner, Policy and MadeNsec.
+	Claims   []model.Claim
+	AsBefore bool
+	// Ends are reasons for claims of the last set that are not in this one, and Why is the
+	// reason for those that have none of their own.
+	Ends []End
+	Why  string
+	// Decisions are said as they are, Notes once. The engine fills in policy, mode and times.
+	Decisions []model.Decision
+	Notes     []Note
+	// Incidents are new or changed. Forgiven are victims whose violations count afresh.
+	Incidents []*model.Incident
+	Forgiven  []model.TaskNum
+}
+
+// Reset empties the lists and keeps their room.
+func (w *Wishes) Reset() {
+	*w = Wishes{
+		Claims: w.Claims[:0], Ends: w.Ends[:0], Decisions: w.Decisions[:0], Notes: w.Notes[:0],
+		Incidents: w.Incidents[:0], Forgiven: w.Forgiven[:0],
+	}
+}
+
+// Decide adds a decision.
+func (w *Wishes) Decide(d model.Decision) { w.Decisions = append(w.Decisions, d) }
+
+// Once adds a decision that is said once.
+func (w *Wishes) Once(word string, d model.Decision) {
+	w.Notes = append(w.Notes, Note{word, d})
+}
+
+// End says why a claim is no longer wished for.
+func (w *Wishes) End(c model.Claim, reason string) { w.Ends = append(w.Ends, End{c, reason}) }
+
+// Match brings a policy's memory of tasks in line with those in the view: one entry for
+// each task that of keeps, ordered by task, with the memory that it had. list must be ordered
+// by num; spare is room for the next list, and is returned as list's old room.
+func Match[T any](v *View, list, spare []T, num func(*T) model.TaskNum, of func(task *TaskView, had *T, at int) (T, bool)) (matched, old []T) {
+	matched = spare[:0]
+	j := 0
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		for j < len(list) && num(&list[j]) < t.Task.Num {
+			j++
+		}
+		var had *T
+		if j < len(list) && num(&list[j]) == t.Task.Num {
+			had = &list[j]
+		}
+		if entry, keep := of(t, had, i); keep {
+			matched = append(matched, entry)
+		}
+	}
+	return matched, list
+}
