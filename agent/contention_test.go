@@ -122,7 +122,7 @@ func (s *cpiScene) assign(group string) {
 	}
 }
 
-// configureCPI is the seed's profile with windows that a test has the time for.
+// configureCPI is CPI²'s profile with windows that a test has the time for.
 func (s *cpiScene) configureCPI() {
 	s.t.Helper()
 	text := fmt.Sprintf(`version: 1

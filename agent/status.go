@@ -45,7 +45,7 @@ type NodeStatus struct {
 	Pool PoolStatus `json:"pool"`
 }
 
-// PoolStatus is the CPU pool of shared LC tasks (seed 001, section 4.1).
+// PoolStatus is the CPU pool of shared LC tasks (Alibaba §4.1).
 type PoolStatus struct {
 	Utilisation model.Value  `json:"utilisation"` // U, 0..1
 	Limit       float64      `json:"limit"`       // above which quotas are halved

@@ -10,7 +10,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// beyondSets are the combinations of the switches beyond the seed.
+// beyondSets are the combinations of the switches beyond CPI².
 func beyondSets(t *testing.T) map[string]engine.Params {
 	t.Helper()
 	sets := map[string]engine.Params{}
@@ -80,7 +80,7 @@ func boundedState(w *storm, e *engine.Engine) error {
 	return nil
 }
 
-// The policies beyond the seed stay sound in any world, in every combination: nobody who is
+// The policies beyond CPI² stay sound in any world, in every combination: nobody who is
 // not BE is claimed, no limit is passed, nothing outlives its time, the memory is bounded,
 // nothing is NaN, and a checkpoint at any tick leads to the same future.
 func TestStormBeyondTheSeed(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Table 2 of the seed, as the engine gets it under the profile that bears the seed's name.
+// Table 2 of CPI², as the engine gets it under the profile that bears CPI²'s name.
 func TestTable2(t *testing.T) {
 	c, ok := config.Defaults(config.ProfileCPI2)
 	if !ok {

@@ -70,7 +70,7 @@ func (p *Params) SetModes(m model.Mode) {
 func (p *Params) hardcapRows() []model.Param {
 	period := []model.Param{{
 		Key: "hard_capping_period", At: model.Nsec(&p.CapPeriodNsec), Least: 1e6, Most: 1e9, Unit: "the kernel's bounds",
-		Why: "CPI² section 5: 25 ms in each 250 ms",
+		Why: "CPI² §5: 25 ms in each 250 ms",
 	}}
 	rows := model.Below("cpi2", p.Spec.Rows(), p.Outlier.Rows(), p.Hardcap.Rows(), period)
 	for src := range model.NumSources {

@@ -7,7 +7,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// with returns the single-node parameters with some of the policies beyond the seed on.
+// with returns the single-node parameters with some of the policies beyond CPI² on.
 func with(t *testing.T, groups, feedback, confirm bool) engine.Params {
 	t.Helper()
 	p := singleNode(t)
@@ -152,7 +152,7 @@ func beyondScenarios() []scenario {
 func groupScenarios() []scenario {
 	return []scenario{{
 		name: "group-off", until: 260,
-		about: "three tasks hurt the service together; by the seed's rule one is held and helps, then nobody reaches the threshold",
+		about: "three tasks hurt the service together; by CPI²'s rule one is held and helps, then nobody reaches the threshold",
 		build: func(t *testing.T) *sim { return crowd(t, singleNode(t)) },
 		want:  []string{"hold /c/1", "cannot-fix", "cannot-fix", "cannot-fix"},
 		never: []string{"group  ", "hold /a/1", "hold /b/1"},
@@ -178,10 +178,10 @@ func groupScenarios() []scenario {
 		leaves: []string{"/grind/1"},
 	}, {
 		name: "turns-off", until: 200,
-		about: "two tasks take turns: by the seed's rule one after the other is held and given back, then an innocent",
+		about: "two tasks take turns: by CPI²'s rule one after the other is held and given back, then an innocent",
 		build: func(t *testing.T) *sim {
 			p := singleNode(t)
-			p.Hardcap.Antagonist[model.SourceCPI].Steady = 0 // the seed has no margin
+			p.Hardcap.Antagonist[model.SourceCPI].Steady = 0 // CPI² has no margin
 			return turns(t, p)
 		},
 		want: []string{"hold /tick/1", "taken-back  /tick/1", "hold /tock/1", "taken-back  /tock/1", "cannot-fix", "hold /report/1"},
@@ -200,10 +200,10 @@ func groupScenarios() []scenario {
 		never: []string{"taken-back", "cannot-fix", "hold /report/1"},
 	}, {
 		name: "siblings-off", until: 160,
-		about: "three tasks of one job hurt the service together; by the seed's rule one after the other is held and given back",
+		about: "three tasks of one job hurt the service together; by CPI²'s rule one after the other is held and given back",
 		build: func(t *testing.T) *sim {
 			p := singleNode(t)
-			p.Hardcap.Antagonist[model.SourceCPI].Steady = 0 // the seed has no margin
+			p.Hardcap.Antagonist[model.SourceCPI].Steady = 0 // CPI² has no margin
 			return pack(t, p)
 		},
 		want:   []string{"hold /pack/3", "taken-back  /pack/3", "hold /pack/1", "taken-back  /pack/1", "hold /pack/2"},

@@ -7,7 +7,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// seedScenarios are the cases of CPI2 section 6.1 and those in which nobody is to blame.
+// seedScenarios are the cases of CPI² §6.1 and those in which nobody is to blame.
 func seedScenarios() []scenario {
 	return []scenario{{
 		name: "case-1", until: 130,

@@ -174,7 +174,7 @@ const (
 	CommandProtectOff = "protect-off"
 )
 
-// Command is what an operator said (CPI2 section 5: "hard-cap suspects, and turn CPI
+// Command is what an operator said (CPI² §5: "hard-cap suspects, and turn CPI
 // protection on or off").
 type Command struct {
 	Kind         string  `json:"kind"`

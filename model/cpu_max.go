@@ -109,7 +109,7 @@ func raised(found Setting, claims []Claim) (Setting, bool) {
 	return v, found.QuotaUsec >= 0
 }
 
-// CapFor turns CPU-sec/sec into a quota and a period (CPI2 section 5: 25 ms in each
+// CapFor turns CPU-sec/sec into a quota and a period (CPI² §5: 25 ms in each
 // 250 ms window is 0.1). Where the quota would fall under the kernel's least, the
 // period is stretched, up to the kernel's greatest; a smaller cap than 1 ms a second
 // cannot be had and becomes that.

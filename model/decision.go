@@ -33,7 +33,7 @@ const (
 	DecideRan     // an action was done
 	DecideRelapse // recovered, then suffered again under the same cap
 
-	// Of the policies beyond the seed.
+	// Of the policies beyond CPI².
 
 	DecideGroup  // several suspects are held together
 	DecideTrial  // a member of a group is released, to see whether it is needed

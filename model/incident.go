@@ -29,7 +29,7 @@ type Suspect struct {
 	Path  string      `json:"path"`
 	Job   string      `json:"job,omitempty"`
 	Class Class       `json:"class"`
-	// Score is the antagonist correlation of CPI2 section 4.2, in [-1, 1].
+	// Score is the antagonist correlation of CPI² §4.2, in [-1, 1].
 	Score float64 `json:"score"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
 	Usage float64 `json:"usage"`
@@ -54,7 +54,7 @@ type Round struct {
 	WindowsJudged int       `json:"windows_judged"`
 	Verdict       string    `json:"verdict"` // what became of it
 
-	// What follows is there only where a policy beyond the seed is on.
+	// What follows is there only where a policy beyond CPI² is on.
 
 	// Steady is what a suspect scores that used the same CPU all the time.
 	Steady float64 `json:"steady,omitempty"`

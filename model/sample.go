@@ -14,7 +14,7 @@ type NodeSample struct {
 	C    [NumNodeCounters]Counter
 }
 
-// WindowMark says where in the sampling window a snapshot stands (CPI2 section 3.1:
+// WindowMark says where in the sampling window a snapshot stands (CPI² §3.1:
 // a 10 second period once a minute).
 type WindowMark uint8
 

@@ -52,7 +52,7 @@ type SignalRow struct {
 	Correlation, Bound, MinSuspectCPU, Margin float64
 }
 
-// CPI2 table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
+// CPI² table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
 var signals = [NumSources]SignalRow{
 	SourceCPI: {
 		Name: "cpi", Short: "cpi", Title: "CPI", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
@@ -142,7 +142,7 @@ func (m *Measures) UnmarshalJSON(b []byte) error {
 // a supervisor that does nothing.
 const minCoverage = 0.5
 
-// cpi is reference cycles per instruction (CPI2 section 3.1: "CPU_CLK_UNHALTED.REF divided by
+// cpi is reference cycles per instruction (CPI² §3.1: "CPU_CLK_UNHALTED.REF divided by
 // INSTRUCTIONS_RETIRED"). The reference clock does not slow down with the core's, so that a
 // neighbour that takes turbo away is seen.
 func cpi(p, c *TaskSample, _ int64) Value { return c.ratio(p, CountRefCycles, CountInstructions) }

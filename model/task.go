@@ -28,7 +28,7 @@ func (c *Class) UnmarshalText(b []byte) error {
 // Importance orders BE jobs: how hard a cap they take and who is held back first.
 type Importance uint8
 
-// The levels. CPI2 section 5 caps low-importance ("best effort") batch jobs at 0.01
+// The levels. CPI² §5 caps low-importance ("best effort") batch jobs at 0.01
 // CPU-sec/sec and other job types at 0.1.
 const (
 	Batch      Importance = iota // capped at the quota of "other job types"
@@ -68,10 +68,10 @@ type Task struct {
 	Class      Class      `json:"class"`
 	Importance Importance `json:"importance"`
 	Production bool       `json:"production"`
-	// Eligible marks a task that is protected although it is not LC (CPI2 section 5:
+	// Eligible marks a task that is protected although it is not LC (CPI² §5:
 	// "explicitly marked as eligible").
 	Eligible bool `json:"eligible"`
-	// Exclusive marks an LC task that keeps physical cores of its own (seed 001, section
+	// Exclusive marks an LC task that keeps physical cores of its own (Alibaba, section
 	// 4.1); all other LC tasks are of the shared pool. Cores is how many, 0: as many as its
 	// quota comes to.
 	Exclusive bool `json:"exclusive,omitempty"`

@@ -15,7 +15,7 @@ type Tenant struct {
 	Sensitivity float64 // share of its CPI that one unit of pressure adds
 	Appetite    float64 // units of pressure on the others while it is on one CPU
 	// Spread is the standard deviation of its CPI alone, as a share of it: a service's
-	// work is never the same twice (CPI2 figure 5: about 4 %).
+	// work is never the same twice (CPI² figure 5: about 4 %).
 	Spread float64
 }
 

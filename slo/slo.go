@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The seed's own figures (BALM section III-B). Three seconds of one probe every 20 ms
+// BALM's own figures (BALM §III-B). Three seconds of one probe every 20 ms
 // are 150 samples: enough for a p99, never for a p99.9.
 const (
 	DefaultInterval = 20 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
-// The policies beyond the seed on the simulated machine's physics: each scene is played with
+// The policies beyond CPI² on the simulated machine's physics: each scene is played with
 // the switch off and on, from the same seed, and what differs is the point.
 
 // neighbour is a BE task of a scene.
@@ -243,7 +243,7 @@ func TestConfirmOnTheTwin(t *testing.T) {
 }
 
 // A stream that never pauses, before services whose own CPI varies as a fleet's does. Against
-// the seed's cap held equally long, the cap that follows the victims leaves it several times
+// CPI²'s cap held equally long, the cap that follows the victims leaves it several times
 // the work, while they suffer little more.
 func TestFeedbackOnTheTwin(t *testing.T) {
 	cast := func() []neighbour {

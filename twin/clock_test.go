@@ -11,7 +11,7 @@ import (
 
 // A neighbour that only computes wakes the other cores of the socket and takes turbo away:
 // the service gets less done in its time. Reference cycles per instruction say so, core
-// cycles do not (CPI2 section 3.1 has the reference clock).
+// cycles do not (CPI² §3.1 has the reference clock).
 func TestCPIIsOfTheReferenceClock(t *testing.T) {
 	c := machine.Skylake()
 	c.Sockets, c.ThreadsPerCore = 1, 1

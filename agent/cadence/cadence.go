@@ -36,7 +36,7 @@ type Schedule struct {
 	tick, duration, frequency, pulse int64
 }
 
-// New returns the schedule of a pace (CPI2 section 3.1: windows of 10 seconds, one a
+// New returns the schedule of a pace (CPI² §3.1: windows of 10 seconds, one a
 // minute).
 func New(p Pace) Schedule {
 	return Schedule{

@@ -7,7 +7,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// TestScheduleSeed: CPI2 section 3.1, a 10 second period once a minute, with a tick a
+// TestScheduleSeed: CPI² §3.1, a 10 second period once a minute, with a tick a
 // second in between.
 func TestScheduleSeed(t *testing.T) {
 	s := New(Pace{Duration: 10 * time.Second, Frequency: time.Minute})

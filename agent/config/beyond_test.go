@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-// Every profile has the policies beyond the seed off, and one line turns each on.
+// Every profile has the policies beyond CPI² off, and one line turns each on.
 func TestBeyondTheSeedIsOff(t *testing.T) {
 	for _, name := range Profiles() {
 		c, _ := Defaults(name)
@@ -12,7 +12,7 @@ func TestBeyondTheSeedIsOff(t *testing.T) {
 		}
 		for i := range h.Antagonist {
 			if h.Antagonist[i].Steady != 0 && name == ProfileCPI2 {
-				t.Errorf("profile %s: a margin over a steady suspect, which the seed has not", name)
+				t.Errorf("profile %s: a margin over a steady suspect, which CPI² has not", name)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ type Config struct {
 	Record   Record
 }
 
-// Sampling says how tasks are measured (CPI² section 3.1).
+// Sampling says how tasks are measured (CPI² §3.1).
 type Sampling struct {
 	Collection  string        // of samples: by task
 	Duration    time.Duration // of a window

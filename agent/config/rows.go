@@ -57,7 +57,7 @@ func (s *Sampling) rows() []model.Param {
 		{Key: "sampling_duration", At: &s.Duration, Least: 100e6, Most: model.Unbounded, Why: "CPI² table 2: 10 seconds"},
 		{Key: "sampling_frequency", At: &s.Frequency, Least: 100e6, Most: model.Unbounded, Unit: "not below sampling_duration", Why: "CPI² table 2: every 1 minute"},
 		{Key: "aggregation_granularity", At: &s.Aggregation, Words: []string{aggregation}, Why: "CPI² table 2: job x CPU type"},
-		{Key: "correlation_window", At: &s.Correlation, Least: 100e6, Most: model.Unbounded, Unit: "1 to 3600 windows", Why: "CPI² section 4.2: 10 minutes"},
+		{Key: "correlation_window", At: &s.Correlation, Least: 100e6, Most: model.Unbounded, Unit: "1 to 3600 windows", Why: "CPI² §4.2: 10 minutes"},
 	}
 }
 

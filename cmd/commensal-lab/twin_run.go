@@ -70,7 +70,7 @@ func twinRunCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
-// extras are the policies beyond the seed that --policies can switch on.
+// extras are the policies beyond CPI² that --policies can switch on.
 func extras() []string { return []string{"groups", "feedback", "confirm"} }
 
 func (o *twinRun) options(seeded bool) (scenario.Options, error) {

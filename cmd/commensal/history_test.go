@@ -9,7 +9,7 @@ import (
 	"github.com/commensal-io/commensal/record"
 )
 
-// What the policies beyond the seed did is told: the members of a group with what became of
+// What the policies beyond CPI² did is told: the members of a group with what became of
 // each, what a nudge took, how far caps were loosened.
 func TestExplainBeyondTheSeed(t *testing.T) {
 	num := model.TaskNum(2)

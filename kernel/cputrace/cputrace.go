@@ -1,5 +1,5 @@
 // Package cputrace records the CPU use of a cgroup by the millisecond. What it records is
-// for the choice of a bucket (seed 001, section 4.1, "Parameter tuning"): a quota throttles
+// for the choice of a bucket (Alibaba §4.1, "Parameter tuning"): a quota throttles
 // within a period of 100 ms, so a recording by the second says nothing about it.
 //
 // The kernel's counters do not step by the millisecond. It charges CPU time when it takes a

@@ -9,8 +9,8 @@ import (
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
-// suspects is the number that the seed gives with its own figure: "about 100 µs"
-// (CPI2 section 4.2).
+// suspects is the number that CPI² gives with its own figure: "about 100 µs"
+// (CPI² §4.2).
 const suspects = 50
 
 // Analysis is the time of one antagonist analysis.

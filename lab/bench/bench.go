@@ -70,7 +70,7 @@ type Size struct {
 	FloorWallMsec Spread  `json:"floor_wall_ms"`
 	// DiscoveryMsec is the median of the cycles that also listed the cgroups (CPU).
 	DiscoveryMsec float64 `json:"discovery_cycle_cpu_ms"`
-	// IdleMsec is a turn without a reading, of which the seed's cadence has one a second.
+	// IdleMsec is a turn without a reading, of which CPI²'s cadence has one a second.
 	IdleMsec float64 `json:"idle_turn_cpu_ms"`
 	// CorePercent is all that the cycles took, of one core, at one cycle a second.
 	CorePercent float64 `json:"core_percent_at_1s"`

@@ -10,7 +10,7 @@ import (
 	"github.com/commensal-io/commensal/lab/report"
 )
 
-// The goals. Those on cost are the project's own; the seed gives "less than 0.1 % of total
+// The goals. Those on cost are the project's own; CPI² gives "less than 0.1 % of total
 // machine CPU" for collection (section 3.1) and about 100 µs for an analysis (4.2).
 const (
 	goalRatio       = 2
@@ -138,7 +138,7 @@ func (r *Result) agentTable() report.Table {
 
 func (r *Result) analysisTable() report.Table {
 	t := report.Table{
-		Title:   "One antagonist analysis (the seed: about 100 µs)",
+		Title:   "One antagonist analysis (CPI²: about 100 µs)",
 		Columns: []report.Column{report.Figures("suspects", ""), report.Figures("samples", ""), report.Figures("median", "µs"), report.Figures("p90", "µs"), report.Figures("allocations", "")},
 	}
 	for _, a := range r.Analyses {

@@ -1,4 +1,4 @@
-// Package burst is the trace-driven simulation by which seed 001 (section 4.1, "Parameter
+// Package burst is the trace-driven simulation by which Alibaba (section 4.1, "Parameter
 // tuning", figure 14) chose the bucket of the burstable CFS controller: how much of its
 // unused quota may an application carry over, so that its bursts are not throttled, and
 // what does that do to the utilisation of the CPU pool that all share?
@@ -9,7 +9,7 @@
 // not used is kept up to the bucket. The pool has as many CPUs as all quotas together; when
 // more is asked for in a millisecond, everybody gets the same share of it.
 //
-// What the seed leaves open, and how it is here: how bursty the applications are (Source:
+// What Alibaba leaves open, and how it is here: how bursty the applications are (Source:
 // drawn, or a recorded trace), and how wide (four times their quota). Left out: the kernel's
 // slices of 5 ms a CPU, by which real throttling is a little earlier.
 package burst
@@ -21,20 +21,20 @@ import (
 
 // Params of the simulation.
 type Params struct {
-	Applications int     // 20 in the seed
+	Applications int     // 20 in Alibaba
 	PeriodMsec   int     // cfs_period_us: 100 ms
 	QuotaMsec    float64 // cfs_quota_us of each, CPU time a period
 	Width        float64 // CPUs that an application can use at once
 	PoolCPUs     float64 // 0: as many as all quotas together
 	Seconds      int
 	// SpreadShare is the relative standard deviation of the applications' utilisation:
-	// 0.25 in the seed.
+	// 0.25 in Alibaba.
 	SpreadShare float64
 	Source      Source
 	Seed        uint64
 }
 
-// Defaults are the seed's values, with a quota of two CPUs.
+// Defaults are Alibaba's values, with a quota of two CPUs.
 func Defaults() Params {
 	return Params{
 		Applications: 20, PeriodMsec: 100, QuotaMsec: 200, Width: 8, Seconds: 300, SpreadShare: 0.25, Source: Drawn{}, Seed: 1,

@@ -31,7 +31,7 @@ var (
 	gridU = []float64{0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60}
 )
 
-// seedRise is by how much U_max rose at most in the seed between no bucket and k = 10,
+// seedRise is by how much U_max rose at most in Alibaba between no bucket and k = 10,
 // within utilisations of 35 to 55 %.
 const seedRise, seedFrom, seedTo = 0.038, 0.35, 0.55
 
@@ -81,7 +81,7 @@ func (r *Result) note() {
 	}
 }
 
-// tuned is the utilisation under which the seed keeps a pool (section 4.1).
+// tuned is the utilisation under which Alibaba keeps a pool (section 4.1).
 const tuned = 0.45
 
 func (r *Result) at(u, k int) *Point { return &r.Points[u*len(gridK)+k] }
@@ -110,7 +110,7 @@ func (r *Result) recommend() {
 
 func (r *Result) choose(k int) {
 	r.Recommended = gridK[k]
-	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's at utilisations of %.0f to %.0f %%; U_max rises by %.1f points at most (the seed: %.1f)",
+	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's at utilisations of %.0f to %.0f %%; U_max rises by %.1f points at most (Alibaba: %.1f)",
 		(nearBest-1)*100, seedFrom*100, seedTo*100, r.rise(k)*100, seedRise*100)
 }
 

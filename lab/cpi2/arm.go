@@ -16,7 +16,7 @@ import (
 type Arm struct {
 	Name string `json:"name"`
 	What string `json:"what"`
-	// Mutate sets the engine's parameters; nil: the seed's own.
+	// Mutate sets the engine's parameters; nil: CPI²'s own.
 	Mutate func(*engine.Params) `json:"-"`
 	// Observe: nothing is held. Largest: the engine only looks, and the largest BE task
 	// is held for five minutes whenever it finds an anomaly.
@@ -42,7 +42,7 @@ func Arms() []Arm {
 			h := &p.Hardcap
 			h.RecoveredWindows, h.VerifyWindows, h.RetryAfterNsec = never, never, 0
 		}},
-		{Name: "ours", What: "the seed's rule: 0.35, verified, taken back, tried again"},
+		{Name: "ours", What: "CPI²'s rule: 0.35, verified, taken back, tried again"},
 		{Name: "ours + margin", What: "... and a score above that of a suspect that used the same CPU all the time", Mutate: with(margin)},
 		{Name: "ours + groups", What: "... and sets that explain the victim together", Mutate: with(groups)},
 		{Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
@@ -91,7 +91,7 @@ type ArmTrial struct {
 	NamedAfter float64 `json:"named_after"`
 }
 
-// armCap is one cap, judged as the seed judges.
+// armCap is one cap, judged as CPI² judges.
 type armCap struct {
 	Incident    string  `json:"incident"`
 	Suspect     string  `json:"suspect"`

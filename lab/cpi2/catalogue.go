@@ -15,8 +15,8 @@ import (
 type role uint8
 
 const (
-	production    role = iota // LC, many like tasks: the seed's production band
-	nonProduction             // LC too, but less uniform: the seed's other band
+	production    role = iota // LC, many like tasks: CPI²'s production band
+	nonProduction             // LC too, but less uniform: CPI²'s other band
 	tenant                    // batch that minds its own business
 	aggressor                 // batch that may hurt, by how much is drawn
 )

@@ -32,7 +32,7 @@ func correlationOf(t float64) func(*engine.Params) {
 	return func(p *engine.Params) { p.Hardcap.Antagonist[model.SourceCPI].Threshold = t }
 }
 
-// sweep is a detector for each threshold. The seed's own is one of them.
+// sweep is a detector for each threshold. CPI²'s own is one of them.
 func sweep() []detector {
 	var list []detector
 	for _, t := range thresholds() {
@@ -70,7 +70,7 @@ func firstPick(inc *model.Incident) (named, bool) {
 	return named{}, false
 }
 
-// seedDetector is the index in the sweep of the seed's own threshold.
+// seedDetector is the index in the sweep of CPI²'s own threshold.
 func seedDetector() int { return detectorOf(seedThreshold) }
 
 func detectorOf(threshold float64) int {

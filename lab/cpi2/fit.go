@@ -25,7 +25,7 @@ type Fit struct {
 	KS float64 `json:"ks"`
 }
 
-// gev is the generalised extreme value distribution of figure 7, in the seed's order and
+// gev is the generalised extreme value distribution of figure 7, in CPI²'s order and
 // sign: location, scale, shape; a negative shape bounds it above. (scipy's c is -shape.)
 type gev struct{ mu, sigma, xi float64 }
 

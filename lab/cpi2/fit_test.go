@@ -7,7 +7,7 @@ import (
 )
 
 // sample is what scipy made of genextreme.ppf((i+0.5)/200, 0.0534, 1.73, 0.133) rounded to
-// three digits: 200 values of the seed's own GEV(1.73, 0.133, -0.0534).
+// three digits: 200 values of CPI²'s own GEV(1.73, 0.133, -0.0534).
 func gevSample() []float64 {
 	const mu, sigma, xi = 1.73, 0.133, -0.0534
 	s := make([]float64, 200)

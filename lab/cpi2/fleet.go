@@ -61,7 +61,7 @@ func jobOf(m *mix, path string) string {
 }
 
 // learnFleet plays machines on which things happen as often as they do, and calculates
-// the specs with the policy's own code. The seed asks for 100 samples of each of at least
+// the specs with the policy's own code. CPI² asks for 100 samples of each of at least
 // 5 tasks; here a machine is played for less than that, so that minSamples is lower.
 func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) (*fleet, error) {
 	const settle = 3 // minutes until caches and queues are as they will be
@@ -89,7 +89,7 @@ func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 }
 
 // eventsPerDay is how often something happens on a machine (a day of 1440 minutes). It is
-// fitted to the seed's one figure for it: identifications at an average rate of 0.37 a
+// fitted to CPI²'s one figure for it: identifications at an average rate of 0.37 a
 // machine-day, a task that is named counted once. On six development seeds (1000 to 1005)
 // 225 events led to 29 such tasks, 0.13 an event, and 135 machines without an event to none in
 // an hour each. What the rate came to elsewhere is printed.

@@ -16,7 +16,7 @@ import (
 // Pair is a scatter of two figures and its correlation.
 type Pair struct {
 	Name string    `json:"name"`
-	Seed string    `json:"seed"` // what the seed has
+	Seed string    `json:"seed"` // what CPI² has
 	R    float64   `json:"r"`
 	X    []float64 `json:"x"`
 	Y    []float64 `json:"y"`
@@ -93,7 +93,7 @@ func (s *server) startTransactions(c *catalogue) (model.TaskNum, error) {
 	return s.host.Start(model.Task{Path: "/transactions/0", Job: "transactions", Class: model.LC}, cfg)
 }
 
-// neighbour lets an aggressor come or go, so that there is something to see: in the seed
+// neighbour lets an aggressor come or go, so that there is something to see: in CPI²
 // the rates vary by a tenth or two.
 func (s *server) neighbour(c *catalogue, rng *rand.Rand, k int) {
 	path := fmt.Sprintf("/visitor/%d", k)
@@ -123,7 +123,7 @@ func (s *server) counters(n model.TaskNum) (machine.Counters, error) {
 	return s.host.Machine().Counters(phys)
 }
 
-// normalised divides by the least value, as the seed's figures do.
+// normalised divides by the least value, as CPI²'s figures do.
 func normalised(v []float64) []float64 {
 	least := math.Inf(1)
 	for _, x := range v {
@@ -148,7 +148,7 @@ type Diurnal struct {
 }
 
 // diurnalSwing is how far a service's load goes up and down over the day: between 0.7 and
-// 1.3 times its mean. Seed 003 does not say; nor does it for the batch work, which is kept.
+// 1.3 times its mean. CPI² does not say; nor does it for the batch work, which is kept.
 const diurnalSwing = 0.3
 
 // diurnalLoad is the load at a time of the day.

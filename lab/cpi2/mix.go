@@ -58,9 +58,9 @@ type mix struct {
 }
 
 // serverConfig is the machine that all mixes run on: the cores and the cache of one socket
-// of machine.Skylake, with the memory of the seed's time. Two sockets of 2010 with 24
+// of machine.Skylake, with the memory of CPI²'s time. Two sockets of 2010 with 24
 // threads in all streamed some 40 GB/s, 1.65 a thread, and here are 32 threads; a socket
-// of 2017 has twice that a thread, and its tenants hurt each other less than the seed's.
+// of 2017 has twice that a thread, and its tenants hurt each other less than CPI²'s.
 // Steps are ten times as long as the physics' own: nothing here is judged on less than
 // 10 s, and TestStepLength holds the difference.
 func serverConfig() machine.Config {
@@ -72,7 +72,7 @@ func serverConfig() machine.Config {
 
 const minuteNsec = int64(60e9)
 
-// fewest and most tenants: the seed's own cases have 28 to 57, figure 1 goes from a few to
+// fewest and most tenants: CPI²'s own cases have 28 to 57, figure 1 goes from a few to
 // a hundred.
 const fewestTenants, mostTenants = 10, 60
 
@@ -213,7 +213,7 @@ func (c *catalogue) group(rng *rand.Rand, m *mix) {
 }
 
 // surge plans an LC tenant's load at 3 to 10 times for 10 to 25 minutes. It has the
-// threads for it: the seed provisions for peaks.
+// threads for it: CPI² provisions for peaks.
 func (m *mix) surge(rng *rand.Rand, s *start) {
 	m.plan = slices.DeleteFunc(m.plan, func(a action) bool { return a.rate == s.task.Path && a.atNsec >= m.atNsec })
 	for i := range m.plan {

@@ -10,13 +10,13 @@ import (
 	"github.com/commensal-io/commensal/lab/stat"
 )
 
-// WriteText writes the tables, each with the seed's figures beside ours.
+// WriteText writes the tables, each with CPI²'s figures beside ours.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
 // Report is the evaluation as a page or as text.
 func (r *Result) Report() report.Report {
 	rep := report.Report{
-		Title: "CPI2 on the twin: the evaluation of seed 003",
+		Title: "CPI2 on the twin: the evaluation of CPI²",
 		Summary: []string{
 			fmt.Sprintf("%d machines were drawn on which something happens; %d of them had an anomaly that was worth a trial. Specs came from %d other machines, rates of identification from %.1f unconditioned machine-days.",
 				len(r.Plays), len(r.trials()), r.Sizes.FleetMachines, r.Base.MachineDays),
@@ -95,7 +95,7 @@ func (r *Result) sectionMetric() report.Section {
 			report.Cells("coefficient of variation", "about 4 %", percent(d.CoV, 1)),
 			report.Cells("least, greatest", "", stat.Text(d.Minimum, 2)+", "+stat.Text(d.Maximum, 2)),
 		},
-		Notes: []string{"The twin's swing comes from contention among tenants whose load follows the day; it has no change of the instruction mix, to which the seed ascribes its own."},
+		Notes: []string{"The twin's swing comes from contention among tenants whose load follows the day; it has no change of the instruction mix, to which CPI² ascribes its own."},
 	}
 	x := make([]float64, len(d.CPI))
 	for i := range x {
@@ -171,7 +171,7 @@ func (r *Result) sectionBase() report.Section {
 			report.Cells("protected tasks a machine", "", stat.Text(b.Protected, 1)),
 			report.Cells("utilisation", "", percent(b.Utilisation, 0)),
 		},
-		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to the seed's 0.37 on other seeds than this, and to nothing else. A group counts with each of its members.", b.EventsPerDay)},
+		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to CPI²'s 0.37 on other seeds than this, and to nothing else. A group counts with each of its members.", b.EventsPerDay)},
 	}
 	var corr, load, cpi, idle []float64
 	for _, a := range r.anomalies() {

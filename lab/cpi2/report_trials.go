@@ -162,7 +162,7 @@ func (r *Result) sectionTruth() report.Section {
 // sectionArms compares the closed loops.
 func (r *Result) sectionArms() report.Section {
 	caps := report.Table{
-		Title:   "All caps, each judged on its own victim as the seed judges",
+		Title:   "All caps, each judged on its own victim as CPI² judges",
 		Columns: report.Heads("arm", "production: caps", "true positive", "false positive", "relative CPI", "precision", "non-production: true", "false", "relative CPI"),
 		Notes:   []string{"A cap that was taken back after a few windows is judged on these. A nudge is no cap unless it was confirmed; a group is one cap.", "Precision: of the tasks that were held, those that hurt the victim of the trial, alone or as one of a group."},
 	}
@@ -203,7 +203,7 @@ func (r *Result) accusations() report.Table {
 		Title:   "Accusations: of the caps of a suspect for a victim the first",
 		Columns: report.Heads("arm", "production", "true positive", "false positive", "relative CPI", "precision", "well while held", "nudges a trial", "of them in vain"),
 		Notes: []string{
-			"The seed's rule caps for five minutes and accuses again; a hold that follows the victim is renewed and counts once. Here both count once.",
+			"CPI²'s rule caps for five minutes and accuses again; a hold that follows the victim is renewed and counts once. Here both count once.",
 			"Well while held: of all victims' windows under a cap, for as long as it lasted, those under the victim's threshold, which is what a loosened cap is for.",
 		},
 	}
@@ -223,7 +223,7 @@ func (r *Result) goalsTable() report.Table {
 	return g
 }
 
-// armsByCause says where an arm's caps go wrong: for the seed's rule and the last arm.
+// armsByCause says where an arm's caps go wrong: for CPI²'s rule and the last arm.
 func (r *Result) armsByCause() report.Table {
 	t := report.Table{
 		Title:   "By what happened on the machine, both bands",

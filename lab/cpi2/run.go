@@ -26,7 +26,7 @@ type Options struct {
 	sizes *sizes // of tests
 }
 
-// Case is one of the seed's case studies: its figure and ours.
+// Case is one of CPI²'s case studies: its figure and ours.
 type Case struct {
 	Name   string `json:"name"`
 	Seed   string `json:"seed"`
@@ -200,7 +200,7 @@ type Base struct {
 	MachineDays  float64 `json:"machine_days"`
 	EventsPerDay float64 `json:"events_per_day"` // drawn; see eventsPerDay
 	Anomalies    int     `json:"anomalies"`
-	// Identifications are tasks that were named by the seed's rule, each once on its
+	// Identifications are tasks that were named by CPI²'s rule, each once on its
 	// machine; Reports is how often, for all victims and again after each peace.
 	Identifications int     `json:"identifications"`
 	Reports         int     `json:"reports"`

@@ -18,7 +18,7 @@ import (
 // platform is the CPU type of all machines here, for the specs.
 const platform = "twin-skylake"
 
-// windowSeconds is CPI2 table 2: 10 seconds, once a minute.
+// windowSeconds is CPI² table 2: 10 seconds, once a minute.
 const windowSeconds = 10
 
 // server is a mix that is being played.
@@ -132,7 +132,7 @@ const requiredCPU = 0.25
 // utilisation is the share of the machine's CPUs that was busy in the last window.
 func (s *server) utilisation() float64 { return s.obs.Busy.V / float64(s.obs.CPUs) }
 
-// hold caps a task by hand, as the seed's authors did; 0 frees it.
+// hold caps a task by hand, as CPI²'s authors did; 0 frees it.
 func (s *server) hold(n model.TaskNum, cpu float64) error {
 	phys, err := s.host.Physical(n)
 	if err != nil {
@@ -160,7 +160,7 @@ func (v seat) Observe(_ model.WindowMark, snap *model.Snapshot) error {
 	return nil
 }
 
-// agent returns an agent with the seed's own values that looks at the server or acts on it. It
+// agent returns an agent with CPI²'s own values that looks at the server or acts on it. It
 // goes on where a state left off, or, without one, knows the specs that the fleet sent.
 func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []model.Spec, state *engine.State) (*agent.Loop, error) {
 	c, ok := config.Defaults(config.ProfileCPI2)

@@ -6,7 +6,7 @@ import (
 	"github.com/commensal-io/commensal/lab/stat"
 )
 
-// band is the seed's split of its workload.
+// band is CPI²'s split of its workload.
 type band uint8
 
 const (
@@ -136,7 +136,7 @@ func (r *Result) summarise() {
 type ArmSummary struct {
 	Arm    string          `json:"arm"`
 	Trials int             `json:"trials"`
-	Bands  [numBands]Rates `json:"bands"` // of all its caps, judged as the seed judges
+	Bands  [numBands]Rates `json:"bands"` // of all its caps, judged as CPI² judges
 	// Kept are the production rates of the caps that were not taken back.
 	Kept Rates `json:"production_kept"`
 	// Accused are the rates of accusations: of the caps of a suspect for a victim the first, so
@@ -257,7 +257,7 @@ func (r *Result) anomalies() []Anomaly {
 	return list
 }
 
-// bySigmas is figure 16b: production trials at the seed's threshold by the increase in CPI.
+// bySigmas is figure 16b: production trials at CPI²'s threshold by the increase in CPI.
 func (r *Result) bySigmas(low, high float64) Rates {
 	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
 		return t.Production && t.increase() >= low && t.increase() < high

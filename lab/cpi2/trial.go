@@ -11,7 +11,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// outcome is the seed's judgement of a cap (section 7.2).
+// outcome is CPI²'s judgement of a cap (section 7.2).
 type outcome uint8
 
 const (
@@ -55,7 +55,7 @@ type capTrial struct {
 	RelativeCPI float64 `json:"relative_cpi"`
 	RelativeL3  float64 `json:"relative_l3_mpki"`
 	// Untouched is the CPI of the same minutes on the same machine without the cap, and
-	// Placebo what the seed's judge would have said of that.
+	// Placebo what CPI²'s judge would have said of that.
 	Untouched float64 `json:"untouched"`
 	Placebo   outcome `json:"placebo"`
 	// Antagonist is the truth: this one is among those that hurt.
@@ -120,7 +120,7 @@ type bench struct {
 type Play struct {
 	Seed  uint64 `json:"seed"`
 	Cause cause  `json:"cause"`
-	// Anomalies are all that were declared on it, with what the seed's rule made of them.
+	// Anomalies are all that were declared on it, with what CPI²'s rule made of them.
 	Anomalies []Anomaly `json:"anomalies"`
 	// Trial is of the worst of them, nil when there is none worth a trial: nobody named at
 	// the lowest threshold, and the victim within 3 sigma.
@@ -132,7 +132,7 @@ type Anomaly struct {
 	Production  bool    `json:"production"`
 	Degradation float64 `json:"degradation"` // CPI over the spec's mean
 	Utilisation float64 `json:"utilisation"`
-	Identified  bool    `json:"identified"` // by the seed's rule
+	Identified  bool    `json:"identified"` // by CPI²'s rule
 	Score       float64 `json:"score"`      // of the one who was identified
 }
 
@@ -423,7 +423,7 @@ func meanWindow(ws []window) (cpi, mpki float64) {
 	return cpi / n, mpki / n
 }
 
-// observe plays a machine with one engine that looks on with the seed's own rule, and
+// observe plays a machine with one engine that looks on with CPI²'s own rule, and
 // tells of its incidents.
 func (r *run) observe(minutes int, told func(*model.Incident)) error {
 	var err error

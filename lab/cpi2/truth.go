@@ -17,12 +17,12 @@ type harm struct {
 	Antagonist bool    `json:"antagonist"`
 }
 
-// truthCap is the CPU that a task gets in the counterfactual: the seed's harshest cap.
+// truthCap is the CPU that a task gets in the counterfactual: CPI²'s harshest cap.
 const truthCap = 0.01
 
 // truth replays the minutes in which the anomaly arose once for each BE task, and once for
 // all that came together. An antagonist is who cost the victim more than cpi_stddev:
-// the margin of the seed's own judge.
+// the margin of CPI²'s own judge.
 func (r *run) truth() error {
 	t, from, minutes := r.trial, r.from, truthMinutes
 	factual, err := from.fork().capped(nil, minutes, t.victim)

@@ -32,7 +32,7 @@ func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
 			}, Charts: []report.Chart{r.overview(t, victim), r.closeUp(t, victim)}},
 			{Title: "Who was named", Tables: []report.Table{named}},
 			{Title: "The cast", Tables: []report.Table{cast}},
-			{Title: "The profile", Text: []string{"Windows, floors and counts are shortened from the seed's so that a person can wait for the result."}, Tables: []report.Table{profile}},
+			{Title: "The profile", Text: []string{"Windows, floors and counts are shortened from CPI²'s so that a person can wait for the result."}, Tables: []report.Table{profile}},
 			{Title: "Replay", Text: []string{o.Replay + "."}},
 		},
 	}
@@ -108,11 +108,11 @@ func (r *run) castTable() report.Table {
 	return t
 }
 
-// profileTable shows the single-node profile beside the seed's own values.
+// profileTable shows the single-node profile beside CPI²'s own values.
 func profileTable() report.Table {
 	seed, _ := config.Defaults(config.ProfileCPI2)
 	here, _ := config.Defaults(config.ProfileSingleNode)
-	t := report.Table{Title: "The single-node profile, where it differs", Columns: report.Heads("parameter", "cpi2 (the seed)", "single-node")}
+	t := report.Table{Title: "The single-node profile, where it differs", Columns: report.Heads("parameter", "cpi2 (CPI²)", "single-node")}
 	rows := here.Rows()
 	for i, row := range seed.Rows() {
 		if a, b := row.Text(), rows[i].Text(); a != b {
@@ -122,10 +122,10 @@ func profileTable() report.Table {
 	return t
 }
 
-// overview is figure 8(b) of the seed over the whole run.
+// overview is figure 8(b) of CPI² over the whole run.
 func (r *run) overview(t *trace.Trace, victim model.TaskNum) report.Chart {
 	c := r.chart(t, victim, 0, math.Inf(1))
-	c.Title, c.Subtitle = "The whole run", "after CPI2 figure 8(b): the victim's signal and its suspects' CPU usage"
+	c.Title, c.Subtitle = "The whole run", "after CPI² figure 8(b): the victim's signal and its suspects' CPU usage"
 	for i := range r.blocks {
 		b := &r.blocks[i]
 		role := report.ControlOff
@@ -155,7 +155,7 @@ func (r *run) closeUp(t *trace.Trace, victim model.TaskNum) report.Chart {
 		}
 	}
 	c := r.chart(t, victim, from, to)
-	c.Title, c.Subtitle = "The first cap", "after CPI2 figure 9: the hard-capped time is shaded"
+	c.Title, c.Subtitle = "The first cap", "after CPI² figure 9: the hard-capped time is shaded"
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 const (
 	baseLargest = "largest BE when the victim suffers"
 	basePeer    = "correlation 0.15, no verification"
-	baseSeed    = "the seed's formula at 0.35 on slowdown"
+	baseSeed    = "CPI²'s formula at 0.35 on slowdown"
 )
 
 // judge says what the agent did in a round.

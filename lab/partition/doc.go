@@ -1,7 +1,7 @@
 // Package partition is `commensal-lab run partition`: a latency-critical service whose load
 // swings tenfold, beside batch work that takes what it can get. Five arms are compared:
 // (a) no batch work, (b) batch work without control, (c) with cpu.idle, (d) with
-// cpu.shares 2, and (e) with the cpuset partition of seed 000, by the agent.
+// cpu.shares 2, and (e) with the cpuset partition of ByteDance, by the agent.
 //
 // On this host the service is a process of the lab's own with real threads under an open
 // loop, and the agent is the real binary: what is judged is how soon a core is handed

@@ -104,7 +104,7 @@ func sampleSuspects() Table {
 			{{Text: "/lab/system/log-shipper"}, {Text: "system"}, {Text: "0.07"}, {Text: "0.12"}, {Text: "0.12"}, {Text: "left alone: below 0.35", Emphasis: Muted}},
 			{{Text: "CPU of no task"}, {Text: "–"}, {Text: "absent", Emphasis: Muted}, {Text: "0.03"}, {Text: "0.02"}, {Text: "cannot be capped", Emphasis: Muted}},
 		},
-		Notes: []string{"Correlation as in CPI2, section 4.2, over 10 windows of 6 s; threshold 0.35."},
+		Notes: []string{"Correlation as in CPI² §4.2, over 10 windows of 6 s; threshold 0.35."},
 	}
 }
 

@@ -94,7 +94,7 @@ func castOf(run *scenario.Run) cast {
 // maxVictims bounds the charts of victims, maxSuspects the lines below each.
 const maxVictims, maxSuspects = 3, 6
 
-// victimCharts are figures 8(b) and 9 of the seed for each victim.
+// victimCharts are figures 8(b) and 9 of CPI² for each victim.
 func victimCharts(run *scenario.Run) []report.Chart {
 	c := castOf(run)
 	suspects, shades := suspectPanel(run, &c)
@@ -112,7 +112,7 @@ func victimCharts(run *scenario.Run) []report.Chart {
 		}
 		y, label := t.Of(source), source.Row().Title+" of "+name
 		chart := report.Chart{
-			Title: name, Subtitle: "after CPI2 figures 8(b) and 9", YLabel: label, Lower: suspects, Shades: shades,
+			Title: name, Subtitle: "after CPI² figures 8(b) and 9", YLabel: label, Lower: suspects, Shades: shades,
 			Series: []report.Series{{Name: name, Role: report.Victim, X: floats(run.Series.AtSec), Y: floats(y)}},
 		}
 		if limit, ok := run.Thresholds[figuresOf(run, name).Job]; ok {

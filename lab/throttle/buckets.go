@@ -133,7 +133,7 @@ func (b *hostLab) playBuckets(ctx context.Context) (list []Bucket, err error) {
 	return list, nil
 }
 
-// seedK is the bucket that the seed settled on.
+// seedK is the bucket that Alibaba settled on.
 const seedK = 10
 
 func (b *hostLab) bucketsTime(step time.Duration) time.Duration {

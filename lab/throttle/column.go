@@ -26,7 +26,7 @@ func (c Column) burst() bool { return c == BurstOnly || c == All }
 func (c Column) pool() bool  { return c == AIMDOnly || c == All }
 
 const (
-	// windowTime is the seed's: the policy's step, and the window of "U < 45 %".
+	// windowTime is Alibaba's: the policy's step, and the window of "U < 45 %".
 	windowTime = 5 * time.Second
 	// momentPeriods is over how many periods short-term utilisation is taken (section
 	// 4.1, U_max).
@@ -164,7 +164,7 @@ func utilisations(readings []Reading, cpus float64, length time.Duration) []floa
 type Summary struct {
 	Column Column `json:"column"`
 	// ThrottledInstances is the share of instances that a quota stopped in a window of 5 s:
-	// the seed's measure, 73.4 % before and 0.12 % after. EverThrottled is the share that it
+	// Alibaba's measure, 73.4 % before and 0.12 % after. EverThrottled is the share that it
 	// stopped at any time in a block, which is stricter the longer a block is.
 	ThrottledInstances stat.Interval `json:"throttled_instances"`
 	EverThrottled      stat.Interval `json:"ever_throttled"`

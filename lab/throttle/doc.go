@@ -1,6 +1,6 @@
 // Package throttle is `commensal-lab run throttle`: what CFS quotas do to services whose
 // load comes in bursts of milliseconds, and what the shared CPU pool and the burstable quota
-// of seed 001 (section 4.1) make of it. It prints figures 12, 13 and 15 and the surge of
+// of Alibaba (section 4.1) make of it. It prints figures 12, 13 and 15 and the surge of
 // section 5.3.
 //
 // On this host the services are real processes in real cgroups with real quotas: about
@@ -12,5 +12,5 @@
 // because a shared host is noisy, and intervals are over the turns.
 //
 // On the twin the same four columns run on 160 instances of a machine of 64 cores, on the
-// mainline kernel and on the seed's, which takes a burst of ten times the quota.
+// mainline kernel and on Alibaba's, which takes a burst of ten times the quota.
 package throttle

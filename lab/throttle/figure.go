@@ -99,6 +99,6 @@ func (r *Result) Plots() map[string]report.Chart {
 	if charts := r.Twin.Surge.Charts(); len(charts) > 0 {
 		plots["cpu-pool.svg"] = charts[0]
 	}
-	plots["burst.svg"] = PeakChart("Figure 13b on the twin, the seed's kernel", r.Twin.Buckets)
+	plots["burst.svg"] = PeakChart("Figure 13b on the twin, Alibaba's kernel", r.Twin.Buckets)
 	return plots
 }

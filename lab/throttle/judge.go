@@ -7,14 +7,14 @@ import (
 	"github.com/commensal-io/commensal/lab/stat"
 )
 
-// The goals: the seed's figures, or what section 4.1 asks for.
+// The goals: Alibaba's figures, or what section 4.1 asks for.
 const (
 	goalBefore    = 0.50 // instances throttled by the kernel's default: more than that
 	goalAfter     = 0.01 // and with everything: less
 	goalReduction = 0.10 // of the burstiest five's mean response time
 	goalU         = 0.45 // U_H
 	// goalSurge is how many of the throttled instances of a surge may be left with the pool:
-	// the seed's 1.74 % of 25.85 %, rounded up.
+	// Alibaba's 1.74 % of 25.85 %, rounded up.
 	goalSurge = 0.10
 )
 

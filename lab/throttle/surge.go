@@ -76,7 +76,7 @@ func surgeArms() []struct {
 	}{
 		{"pool off", machine.Mainline, Default},
 		{"pool on, mainline kernel", machine.Mainline, All},
-		{"pool on, the seed's kernel", machine.AnyBurst, All},
+		{"pool on, Alibaba's kernel", machine.AnyBurst, All},
 	}
 }
 

@@ -15,7 +15,7 @@ func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 // Report is the run as text or as a page.
 func (r *Result) Report() report.Report {
 	rep := report.Report{
-		Title: "Throttling: CFS quotas, the shared pool and burst (seed 001, sections 4.1 and 5.3)",
+		Title: "Throttling: CFS quotas, the shared pool and burst (Alibaba §4.1 and 5.3)",
 		Summary: []string{
 			"Bursty latency-critical services, far below their quotas on average, under open-loop load; the same requests in every column.",
 		},
@@ -163,13 +163,13 @@ func (t *Twin) sections() []report.Section {
 		k := &t.Kernels[i]
 		table := columnsTable(fmt.Sprintf("Figure 15 on the twin, %d instances on %.0f cores, %s kernel", t.Load.Instances, t.Load.PoolCPUs, k.Kernel), k.Columns)
 		if i == 0 {
-			table.Notes = []string{"mainline: a burst of at most the quota. any-burst: the seed's kernel, a burst of ten times the quota."}
+			table.Notes = []string{"mainline: a burst of at most the quota. any-burst: Alibaba's kernel, a burst of ten times the quota."}
 		}
 		list = append(list, report.Section{Title: "The twin, " + k.Kernel + " kernel", Tables: []report.Table{table, useTable(k.Columns)}})
 	}
 	list = append(list, report.Section{
-		Title: "Bucket sizes on the twin", Tables: bucketTables("Figure 13 on the twin, the seed's kernel", t.Buckets),
-		Charts: []report.Chart{PeakChart("Figure 13b on the twin, the seed's kernel", t.Buckets)},
+		Title: "Bucket sizes on the twin", Tables: bucketTables("Figure 13 on the twin, Alibaba's kernel", t.Buckets),
+		Charts: []report.Chart{PeakChart("Figure 13b on the twin, Alibaba's kernel", t.Buckets)},
 	})
 	if t.Surge != nil {
 		list = append(list, t.Surge.section())
@@ -183,7 +183,7 @@ func (s *Surge) section() report.Section {
 		Columns: report.Heads("", "throttled before|%", "during|%", "peak|%", "U before: mean p95 p99 max|%", "U during: mean p95 p99 max|%"),
 		Notes: []string{
 			"Throttled: share of instances in a window of 5 s. Seed: 10 % on an ordinary day and 25.85 % in the surge without the pool, 1.74 % with it, U below 45 % on all machines.",
-			"How many are throttled on an ordinary day was chosen to be about the seed's; what the surge makes of it was not.",
+			"How many are throttled on an ordinary day was chosen to be about Alibaba's; what the surge makes of it was not.",
 		},
 	}
 	for i := range s.Arms {

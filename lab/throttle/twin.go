@@ -212,7 +212,7 @@ func (o *Options) twinTimes() twinTimes {
 	return twinTimes{rounds: 3, lead: 180 * time.Second, measure: 60 * time.Second, bucket: 120 * time.Second, machines: 20}
 }
 
-// kernels are the profiles: the seed's takes any burst.
+// kernels are the profiles: Alibaba's takes any burst.
 func kernels() []machine.Kernel { return []machine.Kernel{machine.Mainline, machine.AnyBurst} }
 
 // playTwin plays the simulated part.

@@ -20,10 +20,10 @@ func twinRates() []float64 {
 	return list
 }
 
-// twinKs are bucket sizes that the seed's kernel takes.
+// twinKs are bucket sizes that Alibaba's kernel takes.
 func twinKs() []float64 { return []float64{0, 0.5, 1, 2, 3, 4, 6, 8, 10} }
 
-// twinBuckets is figure 13 on the seed's kernel: each point is a machine of its own.
+// twinBuckets is figure 13 on Alibaba's kernel: each point is a machine of its own.
 func twinBuckets(ctx context.Context, o *Options, length time.Duration) ([]Bucket, error) {
 	ks, rates := twinKs(), twinRates()
 	points, err := parallel.Map(ctx, o.Workers, len(ks)*len(rates), func(i int) (bucketPoint, error) {
@@ -35,7 +35,7 @@ func twinBuckets(ctx context.Context, o *Options, length time.Duration) ([]Bucke
 	list := make([]Bucket, len(ks))
 	for i := range list {
 		b := &list[i]
-		b.K, b.How = ks[i], "the seed's kernel"
+		b.K, b.How = ks[i], "Alibaba's kernel"
 		for _, p := range points[i*len(rates) : (i+1)*len(rates)] {
 			b.Steps = append(b.Steps, p.step)
 			b.Periods, b.Throttled = b.Periods+p.periods, b.Throttled+p.throttled

@@ -19,7 +19,7 @@ func small() Workload {
 	return w
 }
 
-// A short run on the twin meets the goals, on the seed's kernel within a minute; and what
+// A short run on the twin meets the goals, on Alibaba's kernel within a minute; and what
 // comes out does not depend on the workers.
 func TestTwinMeetsGoals(t *testing.T) {
 	load, times := small(), twinTimes{rounds: 2, lead: 20 * time.Second, measure: 20 * time.Second}
@@ -46,7 +46,7 @@ func TestTwinMeetsGoals(t *testing.T) {
 		}
 	}
 	if b := list[1]; b.BurstK != seedK {
-		t.Errorf("the seed's kernel has a burst of %g quotas in force", b.BurstK)
+		t.Errorf("Alibaba's kernel has a burst of %g quotas in force", b.BurstK)
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 // tuning" describe it: each uses far less than its quota on average, and most have spikes
 // of at most 100 ms from time to time.
 type Workload struct {
-	Instances int     `json:"instances"` // 20 in the seed
+	Instances int     `json:"instances"` // 20 in Alibaba
 	Steady    int     `json:"steady"`    // of them without spikes: insensitive, and shared all the same
 	PoolCPUs  float64 `json:"pool_cpus"` // all quotas together
 	// Utilisation is of the pool, on average; an instance's own is drawn around it with a
-	// relative deviation of Spread (0.25 in the seed).
+	// relative deviation of Spread (0.25 in Alibaba).
 	Utilisation float64 `json:"utilisation"`
 	Spread      float64 `json:"spread"`
 	Threads     int     `json:"threads"` // of each: how wide a spike can be
@@ -90,7 +90,7 @@ const (
 	// deviation of the logarithm of its size.
 	spikeWithin, spikeDeviation = 20 * time.Millisecond, 0.15
 	// spikeMost bounds a spike in multiples of the instance's mean: a garbage collection or
-	// a hot spot in the code takes about as long each time, and the seed's spikes last no
+	// a hot spot in the code takes about as long each time, and Alibaba's spikes last no
 	// more than 100 ms.
 	spikeMost = 1.5
 	// steadyPart is how much smaller the requests of a steady instance are, all of one size:

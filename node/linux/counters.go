@@ -15,7 +15,7 @@ import (
 )
 
 // events are the counters of one task, in one group so that their ratios are of the same
-// instants (CPI2 section 3.1). The two that every PMU has come first; of the others the
+// instants (CPI² §3.1). The two that every PMU has come first; of the others the
 // last are left out where the machine refuses them, or has no room for all at once.
 var events = [...]event{
 	{perf.Cycles, model.CountCycles}, {perf.Instructions, model.CountInstructions},

@@ -1,4 +1,4 @@
-// Package antagonist finds out who makes a victim suffer (CPI2 section 4.2).
+// Package antagonist finds out who makes a victim suffer (CPI² §4.2).
 //
 // Intuition. The usage of a true antagonist is high when the victim's signal is bad and
 // low when it is good; that of a bystander does not care. Nobody is disturbed to find
@@ -23,7 +23,7 @@
 //   - A bounded ratio: c_i counts at most Bound times the threshold. What a window
 //     accuses with then stays in proportion to what another acquits with: the same
 //     innocent scores 0.03 at a bound of 2, and a perfect antagonist 0.5. Rejected: the
-//     logarithm of the ratio, which leaves the seed's formula for no better ranking.
+//     logarithm of the ratio, which leaves CPI²'s formula for no better ranking.
 //   - A least usage, MinSuspectCPU, in the bad windows: who did not run did not do it.
 //     A shell that wakes up when the machine is busy correlates perfectly.
 //   - A margin over the median suspect: when everybody correlates, the signal follows
@@ -37,7 +37,7 @@
 // members take turns. Verification by capping is the answer to the first (and, where it is
 // turned on, confirmation); group.go is one to the second.
 //
-// A margin over a steady suspect (Steady; 0 in the seed) answers a weakness of the bare
+// A margin over a steady suspect (Steady; 0 in CPI²) answers a weakness of the bare
 // threshold: once the victim has suffered for most of the window, a task that uses the same
 // CPU all the time scores nearly as much as the culprit, and is held when that one cannot be.
 package antagonist

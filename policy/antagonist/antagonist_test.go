@@ -10,7 +10,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// formula is the dumb twin: CPI2 section 4.2, transcribed line by line.
+// formula is the dumb twin: CPI² §4.2, transcribed line by line.
 func formula(c, u []float64, threshold float64) float64 {
 	sum := 0.0
 	for i := range u {
@@ -299,7 +299,7 @@ func TestCorrelateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// CPI2 section 4.2: "A single correlation-analysis typically takes about 100 us".
+// CPI² §4.2: "A single correlation-analysis typically takes about 100 us".
 func BenchmarkCorrelate(b *testing.B) {
 	for _, windows := range []int{10, 120, 600} {
 		b.Run(fmt.Sprintf("windows=%d/suspects=50", windows), func(b *testing.B) {

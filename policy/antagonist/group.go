@@ -11,7 +11,7 @@ import (
 // Groups: several tasks that hurt a victim together (the admitted limit of section 4.2: "a
 // set of tasks that took turns filling the cache").
 //
-// Why not the seed's score. A suspect's score is the mean of what each window earns,
+// Why not CPI²'s score. A suspect's score is the mean of what each window earns,
 // weighted with its usage. The score of a summed usage is therefore the mean of the
 // members' scores, weighted with their usage: it never exceeds the best member's. No set
 // can pass a threshold that each of its members misses, however it is chosen. What tells a
@@ -40,7 +40,7 @@ import (
 // Then the set as a whole: it must explain a share of the victim's variance (Explained),
 // each member must add a share (Gain) also when it is taken out of the final set, and its
 // pressure, the sum above with each member's usage counted from its least, must reach a
-// correlation by the seed's own formula (Threshold). The threshold may be lower than a
+// correlation by CPI²'s own formula (Threshold). The threshold may be lower than a
 // single suspect's, since it is no longer the only evidence.
 
 // GroupParams are the parameters of the search for groups.
@@ -417,7 +417,7 @@ func (o *Group) judge(g *GroupParams, explaining, all, like []int) {
 	slices.SortStableFunc(o.Members, func(a, b GroupMember) int { return cmp.Compare(b.Gain, a.Gain) })
 }
 
-// pressureScore is the seed's correlation of the group's pressure, each member's usage
+// pressureScore is CPI²'s correlation of the group's pressure, each member's usage
 // counted from its least.
 func (o *Group) pressureScore(set []int, b []float64) float64 {
 	sum, earned := 0.0, 0.0

@@ -95,7 +95,7 @@ func TestGroupOfThree(t *testing.T) {
 	}
 }
 
-// Why not the seed's score: that of a summed usage lies between the members' scores.
+// Why not CPI²'s score: that of a summed usage lies between the members' scores.
 func TestSummedUsageScoresBetween(t *testing.T) {
 	signal, usages := world(2, 120, 3, 3, 0.15, 0.02)
 	sum := make([]float64, len(signal))

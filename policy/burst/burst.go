@@ -1,14 +1,14 @@
 // Package burst lets latency-critical tasks carry unused quota over from one CFS period to
-// the next (seed 001, section 4.1, "Burstable CFS controller"): a token bucket of k times
+// the next (Alibaba §4.1, "Burstable CFS controller"): a token bucket of k times
 // the quota, in the kernel as far as the kernel has room for it, and in user space beyond.
 //
 // Intuition. A service that uses a fifth of its quota for two seconds has paid for a spike
 // of ten quotas. The kernel keeps what was not used, up to cpu.cfs_burst_us (v1) or
 // cpu.max.burst (v2), and lets the task use it when its quota is gone. Nobody's average use
-// rises above the quota by it. The seed chose k = 10 by simulation (figure 14).
+// rises above the quota by it. Alibaba chose k = 10 by simulation (figure 14).
 //
 // What the kernel's bound is. Mainline refuses a burst above the quota (EINVAL), so that k
-// is at most 1; kernels before 5.14 have none; the seed's own takes 10 times the quota. None
+// is at most 1; kernels before 5.14 have none; Alibaba's own takes 10 times the quota. None
 // of them says so. One task is asked for k times its quota; when that is refused, for
 // once; when that is refused to two tasks, or to the only one, there is no burst. The answer
 // is told (DecideBound) and remembered (bound.go).

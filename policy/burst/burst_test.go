@@ -11,7 +11,7 @@ import (
 
 func idle(int64, *group) float64 { return 0 }
 
-// The three kinds of kernel: the seed's own, mainline since 5.14, and older ones.
+// The three kinds of kernel: Alibaba's own, mainline since 5.14, and older ones.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -83,7 +83,7 @@ func bursty(t *testing.T, p burst.Params, bound float64, off bool) (float64, *ho
 }
 
 // What the policy is for: fewer throttled periods, and nearly as few with mainline's bound as
-// with the seed's kernel.
+// with Alibaba's kernel.
 func TestFewerThrottledPeriods(t *testing.T) {
 	t.Parallel()
 	none, h := bursty(t, burst.Defaults(), 1, true)

@@ -45,7 +45,7 @@ type Params struct {
 	MaxWritesPerSec float64 `json:"max_writes_per_sec"`
 }
 
-// Defaults are the seed's values, and ours where it gives none.
+// Defaults are Alibaba's values, and ours where it gives none.
 func Defaults() Params {
 	return Params{
 		Bucket: 10, IntervalNsec: 5e9, HoldNsec: 15e9, ProbeNsec: 2e9, RetryNsec: 60e9,

@@ -1,5 +1,5 @@
 // Package cpupool shares the CPUs that latency-critical services leave idle among them
-// (seed 001, section 4.1, "Shared CPU pool"): it raises the CFS quotas of tasks that ran out
+// (Alibaba §4.1, "Shared CPU pool"): it raises the CFS quotas of tasks that ran out
 // of theirs for a moment, and brings them down when the CPUs that they share get busy.
 //
 // Intuition. A quota is set from use that was averaged over seconds; the work comes in spikes
@@ -8,7 +8,7 @@
 // too and whose size nobody tells, and AIMD solves it: take a little more each time that you
 // ran short, and half of it all when there is a jam. The jam is here the utilisation U of the
 // CPUs of the pool: above 45 % the two threads of a core begin to slow each other down
-// (the seed's footnote 6).
+// (Alibaba's footnote 6).
 //
 // Each period of 5 s, for each shared LC task with a quota Q and an original quota O:
 //
@@ -22,7 +22,7 @@
 // raise is gone after log2(MaxFactor) periods of jam. BelowOriginal reads the sentence to its
 // letter, with a floor.
 //
-// What the seed leaves open, and how it is here:
+// What Alibaba leaves open, and how it is here:
 //
 //   - The step a. A quarter of the original: twice the quota after 20 s, the greatest after a
 //     minute, which is the time that a flash crowd takes (section 5.3). One step of all tasks
@@ -31,7 +31,7 @@
 //     proportion to the task's own limit.
 //   - A task that uses all of its quota all the time is throttled too. More would put its
 //     average above its original limit, and the next period would halve it again, for ever.
-//     The seed wants the average below the original, so a task that is already at it
+//     Alibaba wants the average below the original, so a task that is already at it
 //     (BurstyBelow) is not raised, and is told to need a larger limit.
 //   - What becomes of a raise that is no longer needed. Throttling follows the tide of a day
 //     (figure 12b), and a machine should be found as it was. So a quota that was not

@@ -41,7 +41,7 @@ func TestPeriod(t *testing.T) {
 		{"average above the original: half", 600_000, 2.1, 0.30, 9, nil, 10, 300_000, model.DecideLower},
 		{"average at the original: not above it", 600_000, 2.0, 0.30, 0, nil, 10, 600_000, model.DecideNothing},
 		{"throttled all the time: not bursty", 0, 1.95, 0.30, 50, nil, 10, original, model.DecideLeftAlone},
-		{"the same, by the letter of the seed", 0, 1.95, 0.30, 50, func(p *cpupool.Params) { p.BurstyBelow = 1 }, 10, 250_000, model.DecideRaise},
+		{"the same, by the letter of Alibaba", 0, 1.95, 0.30, 50, func(p *cpupool.Params) { p.BurstyBelow = 1 }, 10, 250_000, model.DecideRaise},
 		{"raised as far as MaxFactor allows", 775_000, 0.5, 0.30, 1, nil, 10, 800_000, model.DecideRaise},
 		{"and no further", 800_000, 0.5, 0.30, 1, nil, 10, 800_000, model.DecideLeftAlone},
 		{"a quota above the pool's CPUs is useless", 275_000, 0.5, 0.30, 1, nil, 3, 300_000, model.DecideRaise},
@@ -122,7 +122,7 @@ func TestCountersMissing(t *testing.T) {
 	}
 }
 
-// pool plays 20 bursty services, about the seed's number, on as many CPUs as their quotas
+// pool plays 20 bursty services, about Alibaba's number, on as many CPUs as their quotas
 // come to.
 func pool(p cpupool.Params, seed uint64, mean, often float64) *server {
 	rng := rand.New(rand.NewPCG(seed, 1))

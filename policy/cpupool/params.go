@@ -33,7 +33,7 @@ type Params struct {
 	HoldNsec int64 `json:"hold_nsec"`
 }
 
-// Defaults are the seed's values, and ours where it gives none.
+// Defaults are Alibaba's values, and ours where it gives none.
 func Defaults() Params {
 	return Params{
 		IntervalNsec: 5e9, UtilisationHigh: 0.45, Increase: 0.25, Decrease: 0.5, MaxFactor: 4, BurstyBelow: 0.9,

@@ -1,8 +1,8 @@
 // Package cpuset keeps latency-critical and best-effort tasks on CPUs of their own, after
-// seed 000 ("Cluster Level Co-location"): "all the online workloads run within a cpuset and
+// ByteDance ("Cluster Level Co-location"): "all the online workloads run within a cpuset and
 // offline workloads in another cpuset. They do not share logical or physical CPU cores",
 // and the border between the two follows "the CPU load of all the online workloads".
-// Exclusive LC tasks (seed 001, section 4.1) keep whole physical cores besides.
+// Exclusive LC tasks (Alibaba §4.1) keep whole physical cores besides.
 //
 // Intuition. A border is moved. LC's work comes in requests, and how many of them are there at
 // once varies: LC's side is so large that few of them find all of its CPUs busy, by Erlang's

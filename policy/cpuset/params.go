@@ -68,7 +68,7 @@ func (p *Params) Rows() []model.Param {
 	return []model.Param{
 		{Key: "floor_cores", At: &p.FloorCores, Most: 4096, Soak: [2]float64{1, 2}, Unit: "cores", Why: "physical cores that BE keeps whatever LC needs"},
 		{Key: "floor_share", At: &p.FloorShare, Most: 0.9, Soak: [2]float64{0, 0.3}, Unit: "of the cores", Why: "the same as a share of those online; the greater holds"},
-		{Key: "park_cap", At: &p.ParkCap, Least: 0.001, Most: 1024, Unit: "CPU-sec/sec; the kernel's least is 1 ms in 1 s", Why: "what each BE task may use while BE has no core (CPI² section 5: the least hard cap); only with both floors at 0"},
+		{Key: "park_cap", At: &p.ParkCap, Least: 0.001, Most: 1024, Unit: "CPU-sec/sec; the kernel's least is 1 ms in 1 s", Why: "what each BE task may use while BE has no core (CPI² §5: the least hard cap); only with both floors at 0"},
 		{Key: "wait", At: &p.Wait, Least: 1e-6, Most: 0.5, Soak: [2]float64{0.001, 0.2}, Unit: "a share of LC's requests", Why: "LC gets the CPUs with which so few of its requests wait (Erlang C)"},
 		{Key: "target_siblings", At: &p.TargetSiblings, Least: 0.05, Most: 1, Unit: "a utilisation", Why: "Alibaba §4.1: 45 %, where a core has several threads"},
 		{Key: "full_utilisation", At: &p.FullUtilisation, Least: 0.05, Most: 1, Unit: "a utilisation, not below target_siblings", Why: "of LC's CPUs in one pulse; above it LC gets all but the floor at once"},

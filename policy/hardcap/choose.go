@@ -9,7 +9,7 @@ import (
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
-// maxSuspects is how many suspects a round keeps: the seed's longest list (case 4) has
+// maxSuspects is how many suspects a round keeps: CPI²'s longest list (case 4) has
 // nine.
 const maxSuspects = 10
 
@@ -18,7 +18,7 @@ const maxSuspects = 10
 const leastUntouchable = 0.05
 
 // clearlyBetter is by how much a suspect that nobody can hold must beat the best BE
-// suspect before holding the latter makes no sense. The seed's own lists of like
+// suspect before holding the latter makes no sense. CPI²'s own lists of like
 // suspects (figures 8a, 11a) lie within 0.1 of their neighbours.
 const clearlyBetter = 0.1
 

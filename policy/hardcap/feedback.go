@@ -9,15 +9,15 @@ import (
 
 // Caps that follow the victim (Params.Feedback; section 9: "dynamically adjusting").
 //
-// Intuition. The seed's cap takes nearly all of a task's CPU, whatever the victim needs.
-// Here a cap begins as the seed's and is loosened step by step while the victim is well,
+// Intuition. CPI²'s cap takes nearly all of a task's CPU, whatever the victim needs.
+// Here a cap begins as CPI²'s and is loosened step by step while the victim is well,
 // until the victim is not, and then tightened to the last level that was good. The level
-// is one number for all that an incident holds: 0 is the seed's cap, 1 the greatest usage.
+// is one number for all that an incident holds: 0 is CPI²'s cap, 1 the greatest usage.
 // It is linear in CPU, because that is what the work lost is linear in.
 //
 //   - Additive increase: two good windows are weak evidence, and the victim pays for a step
 //     too far. After a failure back to the last good level, at once; where that level fails
-//     too, half of it, and then the seed's cap.
+//     too, half of it, and then CPI²'s cap.
 //   - No oscillation: a failed level is not tried again for RetryWindows, twice as long after
 //     each failure, and the steps become smaller. At most one change in LoosenAfter windows.
 //   - A window says something in favour of a level only if the held task presses against
@@ -61,7 +61,7 @@ func loosened(floor, peak, level float64) float64 {
 	return floor + level*max(0, peak-floor)
 }
 
-// firstLevel is 0, the seed's cap, or a milder one where the victim suffers but little.
+// firstLevel is 0, CPI²'s cap, or a milder one where the victim suffers but little.
 func (s *State) firstLevel(p *Params, inc *Incident, floor, peak float64) float64 {
 	f := &p.Feedback
 	if !f.Enabled || f.MildExcess <= 0 || inc.LastSignal > inc.Threshold*(1+f.MildExcess) || mildShare*peak <= floor {
@@ -70,7 +70,7 @@ func (s *State) firstLevel(p *Params, inc *Incident, floor, peak float64) float6
 	return (mildShare*peak - floor) / (peak - floor)
 }
 
-// tightenMild goes from a mild first cap to the seed's when the victim does not recover. It
+// tightenMild goes from a mild first cap to CPI²'s when the victim does not recover. It
 // reports whether it did.
 func (s *State) tightenMild(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) bool {
 	r := inc.round()

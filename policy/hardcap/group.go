@@ -29,7 +29,7 @@ import (
 const sureSigmas = 2
 
 // holdGroup looks for a group and asks for it. It reports whether there is one. pick is the
-// single suspect that the seed's rule would hold, or -1: a group must contain it.
+// single suspect that CPI²'s rule would hold, or -1: a group must contain it.
 func (s *State) holdGroup(p *Params, ap *antagonist.Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, pick int) bool {
 	rivals := s.candidates(ap, in, inc, pick)
 	g := antagonist.GroupParams{

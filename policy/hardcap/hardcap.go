@@ -1,8 +1,8 @@
-// Package hardcap deals with antagonists (CPI2 section 5): it picks the suspect to hold
+// Package hardcap deals with antagonists (CPI² §5): it picks the suspect to hold
 // back, asks for a cap on its CPU, verifies that the victim recovered, and tries the
 // next suspect when it did not.
 //
-// Intuition. Capping is the seed's way of asking "was it you?". The answer is the
+// Intuition. Capping is CPI²'s way of asking "was it you?". The answer is the
 // victim's signal afterwards: under its outlier threshold for two windows in a row means
 // recovered; anything else means the pick was poor, the cap is taken back and the suspect
 // is left out of the next round. The rounds are few, because each wrong one costs an
@@ -25,7 +25,7 @@
 //   - Nothing can be done (case 4): CannotFix, with what was tried and why it failed; the
 //     victim is left in peace for RetryAfter, so that a hopeless case does not flood.
 //
-// Three policies go beyond the seed, each with its own switch (params.go) and file: groups of
+// Three policies go beyond CPI², each with its own switch (params.go) and file: groups of
 // suspects (group.go, trial.go), caps that follow the victim (feedback.go), and nudges that
 // settle split evidence (confirm.go). While one of the first and the last is on, incidents
 // wait for each other's verification: what one tries may cure the others' victims too.
@@ -60,7 +60,7 @@ type Params struct {
 	IDPrefix string `json:"id_prefix"`
 	// Correlation parameters by signal source.
 	Antagonist [model.NumSources]antagonist.Params `json:"antagonist"`
-	// Beyond the seed, each with its own switch.
+	// Beyond CPI², each with its own switch.
 	Groups   Groups   `json:"groups"`
 	Feedback Feedback `json:"feedback"`
 	Confirm  Confirm  `json:"confirm"`

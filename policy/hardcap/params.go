@@ -8,11 +8,11 @@ import (
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
-// The three policies that go beyond the seed. Each is off unless its switch says otherwise,
-// and what is off leaves the seed's behaviour as it is to the byte.
+// The three policies that go beyond CPI². Each is off unless its switch says otherwise,
+// and what is off leaves CPI²'s behaviour as it is to the byte.
 
 // Groups are the parameters of antagonists that hurt a victim together (section 4.2 names
-// them as what the seed cannot find). How a group is told from chance is argued in
+// them as what CPI² cannot find). How a group is told from chance is argued in
 // policy/antagonist, group.go.
 type Groups struct {
 	Enabled    bool `json:"enabled"`
@@ -65,7 +65,7 @@ type Confirm struct {
 	Margin float64 `json:"margin"`
 	// Windows is for how many judged windows a suspect is nudged.
 	Windows int `json:"windows"`
-	// UsageShare is the share of its usage that a nudged suspect keeps; 0: the seed's quota.
+	// UsageShare is the share of its usage that a nudged suspect keeps; 0: CPI²'s quota.
 	UsageShare float64 `json:"usage_share"`
 	// Drop is the share of the victim's excess that must go away, and Sigmas the least size of
 	// that in standard errors of its spec.
@@ -96,9 +96,9 @@ func (p *Params) Rows() []model.Param {
 	const quota = "CPU-sec/sec; the kernel's least is 1 ms in 1 s"
 	return []model.Param{
 		{Key: "hard_capping_quota", At: &p.Quota, Least: 0.001, Most: 1024, Unit: quota, Why: "CPI² table 2: 0.1 CPU-sec/sec; for batch and critical"},
-		{Key: "hard_capping_quota_best_effort", At: &p.QuotaBestEffort, Least: 0.001, Most: 1024, Unit: quota, Why: "CPI² section 5: 0.01 CPU-sec/sec for best-effort"},
+		{Key: "hard_capping_quota_best_effort", At: &p.QuotaBestEffort, Least: 0.001, Most: 1024, Unit: quota, Why: "CPI² §5: 0.01 CPU-sec/sec for best-effort"},
 		{Key: "hard_capping_duration", At: model.Nsec(&p.DurationNsec), Most: model.Unbounded, Soak: [2]float64{5e9, 60e9}, Unit: "not below recovered_windows", Why: "CPI² table 2: 5 mins"},
-		{Key: "analysis_every", At: model.Nsec(&p.AnalysisEveryNsec), Most: model.Unbounded, Soak: [2]float64{0, 2e9}, Why: "CPI² section 4.2: at most one attempt each second"},
+		{Key: "analysis_every", At: model.Nsec(&p.AnalysisEveryNsec), Most: model.Unbounded, Soak: [2]float64{0, 2e9}, Why: "CPI² §4.2: at most one attempt each second"},
 		{Key: "recovered_windows", At: &p.RecoveredWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 3}, Unit: "windows", Why: "windows in a row under the threshold that mean recovered"},
 		{Key: "verify_windows", At: &p.VerifyWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{2, 8}, Unit: "windows, not below recovered_windows", Why: "windows judged before a cap that does not help is taken back"},
 		{Key: "search_windows", At: &p.SearchWindows, Least: 1, Most: model.Unbounded, Soak: [2]float64{2, 10}, Unit: "analyses", Why: "analyses before a search for the antagonist gives up"},

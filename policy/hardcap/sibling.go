@@ -11,7 +11,7 @@ import (
 
 // Siblings (Params.Groups): tasks of the suspect's own job that move as it does. A suspect's
 // score does not look at its size, so that each member of a job whose tasks came together
-// scores as the whole job would, and the seed's rule holds one of them; the others go on, the
+// scores as the whole job would, and CPI²'s rule holds one of them; the others go on, the
 // victim does not recover, and the right suspect is let go as if it were wrong. So they are
 // held, or nudged, as one. Which of them are needed is found out by releasing them on trial.
 

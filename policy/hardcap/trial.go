@@ -38,7 +38,7 @@ type Tested struct {
 	UntilNsec int64         `json:"until_nsec"`
 }
 
-// testedFactor: so many durations of a cap an experiment is remembered. The seed's own rule
+// testedFactor: so many durations of a cap an experiment is remembered. CPI²'s own rule
 // may hold an innocent all the same.
 const testedFactor = 5
 

@@ -1,12 +1,12 @@
 // Package localspec learns, on one node, what a signal of a job looks like when
-// nothing is wrong (CPI2 section 3.1, "CPI data aggregation").
+// nothing is wrong (CPI² §3.1, "CPI data aggregation").
 //
 // Intuition. A job's signal is stable enough on one platform that its mean and
-// standard deviation predict the next window. The seed calculates both over thousands
+// standard deviation predict the next window. CPI² calculates both over thousands
 // of tasks every 24 hours, weighs the previous day by about 0.9 and manages nothing
 // with fewer than 5 tasks or 100 samples a task. One node sees few tasks, so the
 // numbers are parameters and the `single-node` profile lowers them; the arithmetic is
-// the seed's.
+// CPI²'s.
 //
 // What is different on one node, and why. In a fleet the windows in which a task
 // suffers are a small share of the sample; here they may be most of it. Once a spec

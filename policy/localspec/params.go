@@ -11,9 +11,9 @@ func Defaults() Params {
 func (p *Params) Rows() []model.Param {
 	return []model.Param{
 		{Key: "predicted_cpi_recalculated", At: model.Nsec(&p.RecalculateNsec), Most: model.Unbounded, Soak: [2]float64{60e9, 3600e9}, Unit: "not below sampling_frequency", Why: "CPI² table 2: every 24 hours (goal: 1 hour)"},
-		{Key: "age_weight", At: &p.AgeWeight, Most: 0.999, Unit: "a weight below 1", Why: "CPI² section 3.1: about 0.9"},
-		{Key: "min_tasks", At: &p.MinTasks, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 2}, Unit: "tasks", Why: "CPI² section 3.1: not with fewer than 5 tasks"},
-		{Key: "min_samples_per_task", At: &p.MinSamplesPerTask, Least: 2, Most: model.Unbounded, Soak: [2]float64{5, 30}, Unit: "samples; one has no deviation", Why: "CPI² section 3.1: nor fewer than 100 samples per task"},
+		{Key: "age_weight", At: &p.AgeWeight, Most: 0.999, Unit: "a weight below 1", Why: "CPI² §3.1: about 0.9"},
+		{Key: "min_tasks", At: &p.MinTasks, Least: 1, Most: model.Unbounded, Soak: [2]float64{1, 2}, Unit: "tasks", Why: "CPI² §3.1: not with fewer than 5 tasks"},
+		{Key: "min_samples_per_task", At: &p.MinSamplesPerTask, Least: 2, Most: model.Unbounded, Soak: [2]float64{5, 30}, Unit: "samples; one has no deviation", Why: "CPI² §3.1: nor fewer than 100 samples per task"},
 		{Key: "recalculate_on_doubling", At: &p.OnDoubling, Why: "also when the sample has doubled and at most 5 % were outliers"},
 	}
 }

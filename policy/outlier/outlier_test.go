@@ -9,7 +9,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// table2 has the seed's own values.
+// table2 has CPI²'s own values.
 var table2 = Params{RequiredCPUUsage: 0.25, Sigmas: 2, Violations: 3, WindowNsec: 300e9, MinRise: [model.NumSources]float64{model.SourceSlowdown: 0.5}}
 
 func TestSection41_TwoSigma(t *testing.T) {

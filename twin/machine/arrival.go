@@ -7,7 +7,7 @@ import (
 
 // Bursts is how requests come that do not come evenly: a share of them in bursts, within
 // which, and outside of which, they are Poisson (an interrupted Poisson process over a
-// steady one). Seed 001, section 4.1: "tiny CPU load spikes, each lasting no more than 100
+// steady one). Alibaba §4.1: "tiny CPU load spikes, each lasting no more than 100
 // milliseconds", of services that use far less than their quota in most periods. Bursts of
 // milliseconds want a Config.StepNsec of 1 ms.
 //

@@ -14,7 +14,7 @@ type Kernel uint8
 const (
 	// Mainline is Linux since 5.14: a burst of at most the quota; any burst without a quota.
 	Mainline Kernel = iota
-	// AnyBurst is the kernel of seed 001 (Alibaba's, whose patches of January 2021 were posted
+	// AnyBurst is the kernel of Alibaba (Alibaba's, whose patches of January 2021 were posted
 	// to linux-kernel): a burst of any size.
 	AnyBurst
 	// NoBurst is Linux before 5.14.

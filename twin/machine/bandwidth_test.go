@@ -191,7 +191,7 @@ func TestQueueingOnFewCPUs(t *testing.T) {
 	}
 }
 
-// Seed 001, footnote 6: below 45 % utilisation siblings hardly meet, because whoever wakes
+// Alibaba, footnote 6: below 45 % utilisation siblings hardly meet, because whoever wakes
 // takes a core that is wholly idle; above, they do. A sibling that another cpuset keeps
 // busy is met whatever the own utilisation is.
 func TestSiblingsMeetAbove45(t *testing.T) {

@@ -80,8 +80,8 @@ func watch(t *testing.T, m *machine.Machine, tasks int, seconds int64) figures {
 	return f
 }
 
-// Seed 001, section 4.1: spikes throttle services that use far less than their quota, and
-// the bucket ends that: with mainline's bound by half, with the seed's ten quotas wholly.
+// Alibaba §4.1: spikes throttle services that use far less than their quota, and
+// the bucket ends that: with mainline's bound by half, with Alibaba's ten quotas wholly.
 func TestBurstyServices(t *testing.T) {
 	play := func(burst int64) figures {
 		c := machine.Skylake()

@@ -29,7 +29,7 @@ type TaskConfig struct {
 	// WriteShare is the share of writes in its memory traffic.
 	WriteShare float64
 	// Spread is the relative standard deviation of its CPI from one piece of work to the
-	// next, and SpreadNsec how long work stays alike (CPI2 figure 5: about 4 %).
+	// next, and SpreadNsec how long work stays alike (CPI² figure 5: about 4 %).
 	Spread     float64
 	SpreadNsec int64
 

@@ -136,7 +136,7 @@ type SLO struct {
 	Every    time.Duration `yaml:"every"`
 }
 
-// OnCap is what a task does about being capped (CPI2 section 6.2).
+// OnCap is what a task does about being capped (CPI² §6.2).
 type OnCap struct {
 	Do    string        `yaml:"do"`    // lame-duck or quit
 	After int           `yaml:"after"` // of which cap on; 1 when not written

@@ -251,7 +251,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // Scenarios decide the same through both seams: when, what, on whom, with which value and
 // for what reason; so do what was written and what came of it, and the incidents.
 //
-//	case-2  caps in the seed's windows, verification, 41 tasks in groups of one group
+//	case-2  caps in CPI²'s windows, verification, 41 tasks in groups of one group
 //	case-5  rounds against several, who is taken back
 //	faults  a stranger, refusals, lost counters, CPUs that go, restart, kill switch, operator
 //	group   sets of antagonists
