@@ -26,6 +26,7 @@ type Request struct {
 	Job      string  `json:"job,omitempty"`
 	Cap      float64 `json:"cap,omitempty"`
 	Duration float64 `json:"duration_seconds,omitempty"`
+	Bytes    int64   `json:"bytes,omitempty"` // of reclaim
 }
 
 // Answer is the agent's reply to a Request.

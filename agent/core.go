@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
@@ -166,10 +167,10 @@ func (c *Core) keep(inc *model.Incident) {
 
 // Take checks an operator's request and queues its command for the next turn.
 func (c *Core) Take(req Request, by string) Answer {
-	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, By: by}
+	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, Bytes: req.Bytes, By: by}
 	tasks := &c.Engine.State.Tasks
 	switch req.Kind {
-	case model.CommandCap, model.CommandUncap:
+	case model.CommandCap, model.CommandUncap, model.CommandReclaim:
 		t := tasks.ByPath(req.Task)
 		if t == nil {
 			return Answer{Error: fmt.Sprintf("no task %q; `commensal status` lists the tasks", req.Task)}
@@ -183,6 +184,12 @@ func (c *Core) Take(req Request, by string) Answer {
 		}
 		if t.Class != model.BE {
 			return Answer{Error: fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)}
+		}
+		if req.Kind == model.CommandReclaim {
+			if req.Bytes < 1 || req.Bytes > reclaim.MaxAskBytes {
+				return Answer{Error: fmt.Sprintf("%d bytes; expected 1 to %d", req.Bytes, int64(reclaim.MaxAskBytes))}
+			}
+			break
 		}
 		if req.Cap < 0.001 || req.Cap > 1024 {
 			return Answer{Error: fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)}

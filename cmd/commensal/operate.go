@@ -63,6 +63,22 @@ func capCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
+func reclaimCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	var mib int64
+	cmd := &cobra.Command{
+		Use: "reclaim TASK", Short: "Ask the kernel to take idle memory back from a task, once (cgroup v2)", Args: cobra.ExactArgs(1),
+		Long: "Ask the kernel to reclaim memory from a best-effort task (memory.reclaim), the coldest first. What the task\nneeds comes back when it touches it, so there is nothing to undo. It runs beside the agent's loop; what came\nof it is a decision `ran` or `refused`, in the log and in `commensal explain TASK`.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := agent.Request{Kind: model.CommandReclaim, Task: args[0], Bytes: mib << 20}
+			return t.send(cmd, p, req, fmt.Sprintf("the kernel is asked for %d MiB of %s", mib, args[0]))
+		},
+	}
+	t.flags(cmd)
+	cmd.Flags().Int64Var(&mib, "mib", 64, "how much, in MiB")
+	return cmd
+}
+
 func uncapCommand(p *cli.Printer) *cobra.Command {
 	var t target
 	cmd := &cobra.Command{

@@ -1,0 +1,88 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// sleeper is an action that takes the kernel long.
+type sleeper struct {
+	takes time.Duration
+	does  int64
+	err   error
+}
+
+func (s sleeper) run(ctx context.Context, _ model.Task, ask model.Setting) (model.Setting, error) {
+	select {
+	case <-time.After(s.takes):
+		return model.Setting{Knob: ask.Knob, Amount: s.does}, s.err
+	case <-ctx.Done():
+		return model.Ask(ask.Knob), ctx.Err()
+	}
+}
+
+// A knob that blocks for two seconds makes no pulse late: pulses of 50 ms come to their time
+// while it does, and its result with the first one after it.
+func TestSlowWorkDelaysNoPulse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pulse = 50 * time.Millisecond
+		b := newBeside(nil, nil, RealClock{}, nil)
+		b.actions[model.MemoryReclaim] = sleeper{takes: 2 * time.Second, does: 5 << 20}
+		began, cameAt := time.Now(), time.Duration(0)
+		b.start(model.Change{Seq: 7, Target: model.OfTask(3), Kind: model.Run, Value: model.Reclaim(8 << 20)}, model.Task{Num: 3})
+		for n := 1; n <= 60; n++ {
+			time.Sleep(pulse)
+			synctest.Wait()
+			got := b.take(nil)
+			if late := time.Since(began) - time.Duration(n)*pulse; late != 0 {
+				t.Fatalf("pulse %d is %s late", n, late)
+			}
+			if len(got) == 0 {
+				continue
+			}
+			cameAt = time.Since(began)
+			if len(got) != 1 || got[0].Seq != 7 || got[0].Task() != 3 || got[0].Kind != model.Applied || got[0].Now.Amount != 5<<20 {
+				t.Fatalf("%+v", got)
+			}
+		}
+		if cameAt != 2*time.Second {
+			t.Errorf("the result came after %s", cameAt)
+		}
+		b.close()
+	})
+}
+
+// Closing ends what is under way, what did nothing is refused, and what did a part counts.
+func TestBesideEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeside(nil, nil, RealClock{}, nil)
+		ask := model.Change{Seq: 1, Kind: model.Run, Value: model.Reclaim(1)}
+		b.actions[model.MemoryReclaim] = sleeper{takes: time.Hour}
+		b.start(ask, model.Task{})
+		began := time.Now()
+		b.close()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("closed after %s", d)
+		}
+		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error == "" {
+			t.Errorf("what was ended: %+v", got)
+		}
+		b = newBeside(nil, nil, RealClock{}, func(work func()) { work() })
+		b.actions[model.MemoryReclaim] = sleeper{does: 9, err: errors.New("less than asked for")}
+		b.start(ask, model.Task{})
+		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 9 || got[0].Error == "" {
+			t.Errorf("a part: %+v", got)
+		}
+		ask.Value = model.Ask(model.CPUPlace)
+		b.start(ask, model.Task{})
+		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Refused {
+			t.Errorf("no driver: %+v", got)
+		}
+		b.close()
+	})
+}
