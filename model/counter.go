@@ -30,6 +30,7 @@ const (
 	CountRefCycles
 	CountInstructions
 	CountLLCMisses
+	CountCPUStall
 	NumTaskCounters
 )
 
@@ -45,6 +46,7 @@ var taskCounters = [NumTaskCounters]CounterRow{
 	CountRefCycles:    {Name: "ref_cycles", Unit: "cycles", From: "perf: PERF_COUNT_HW_REF_CPU_CYCLES, which tick at one rate whatever the core's clock does", Optional: true},
 	CountInstructions: {Name: "instructions", Unit: "instructions", From: "perf: PERF_COUNT_HW_INSTRUCTIONS", Optional: true},
 	CountLLCMisses:    {Name: "llc_misses", Unit: "misses", From: "perf: PERF_COUNT_HW_CACHE_MISSES", Optional: true},
+	CountCPUStall:     {Name: "cpu_stall", Unit: "ns", From: "cpu.pressure of the cgroup (v2): time in which a thread of it waited for a CPU, the some line", Optional: true},
 }
 
 // TaskCounters describes the counters of a task, by number.

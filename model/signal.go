@@ -13,6 +13,7 @@ type Source uint8
 const (
 	SourceCPI Source = iota
 	SourceSlowdown
+	SourcePressure
 	NumSources
 )
 
@@ -63,6 +64,13 @@ var signals = [NumSources]SignalRow{
 		Column: "DELAY", Suffix: "x", Times: 1, Derive: slowdown,
 		Waits: true, Rest: 1, MinRise: 0.5, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15,
 		Section: "slowdown", Calibrated: "calibrated for slowdown, see docs/FIRST-LIGHT.md", Explained: "slowdown is (cpu + run-queue delay) / cpu",
+	},
+	// The parameters are slowdown's, but for the rise: a tenth of the time. None was calibrated.
+	SourcePressure: {
+		Name: "pressure", Short: "psi", Title: "CPU pressure", Definition: "cpu.pressure some / time, without the task's own queueing",
+		Column: "PSI", Suffix: "%", Times: 100, Derive: pressure,
+		Waits: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
+		Section: "pressure", Calibrated: "as for slowdown; not calibrated", Explained: "pressure is the share of time in which a thread waited for a CPU (cgroup v2)",
 	},
 }
 
@@ -165,4 +173,14 @@ func slowdown(p, c *TaskSample, _ int64) Value {
 		return Missing(Unavailable)
 	}
 	return Known(1 + float64(delay)/float64(run)) // their sum could overflow
+}
+
+// pressure is the share of the window in which at least one thread of the task waited for a
+// CPU (PSI, "some").
+func pressure(p, c *TaskSample, elapsed int64) Value {
+	stalled, oc := c.grown(p, CountCPUStall)
+	if oc != OK {
+		return Missing(oc)
+	}
+	return Known(min(1, float64(stalled)/float64(elapsed))) // the two clocks are not read at one instant
 }

@@ -46,6 +46,9 @@ func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
 	s := model.TaskSample{Num: e.task.Num}
 	s.C[model.CountUsage], s.C[model.CountThrottled] = model.Read(k.UsageNsec), model.Read(k.Throttled)
 	s.C[model.CountRun], s.C[model.CountDelay] = model.Read(k.UsageNsec), model.Read(k.DelayNsec)
+	if stalls, err := h.m.Pressure(e.num); err == nil {
+		s.C[model.CountCPUStall] = model.Read(stalls.CPUSome)
+	}
 	if h.pmu && !e.lost {
 		s.C[model.CountCycles], s.C[model.CountRefCycles] = model.Read(k.Cycles), model.Read(k.RefCycles)
 		s.C[model.CountInstructions], s.C[model.CountLLCMisses] = model.Read(k.Instructions), model.Read(k.LLCMisses)

@@ -48,6 +48,8 @@ type Host struct {
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
 
+	groups string // where groups with pressure files are; "": nowhere
+
 	tasks      []*watched // ordered by number
 	nextNum    model.TaskNum
 	discovered int64 // monotonic; 0: never
@@ -99,6 +101,7 @@ func Open(o Options) (*Host, error) {
 		h.lacks("exact CPU time of the whole node (ticks are used)", err)
 	}
 	h.openDelay()
+	h.openPressure(m)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)

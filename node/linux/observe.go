@@ -70,6 +70,7 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if h.perf != nil {
 		h.perf.observe(w, snap.Mark, &s)
 	}
+	w.stall.observe(&s)
 	w.members.growth(s.C[model.CountUsage])
 	if w.members.doubt {
 		w.list()

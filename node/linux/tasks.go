@@ -18,6 +18,7 @@ type watched struct {
 	task  model.Task
 	group cgroup.Group
 	perf  taskCounters
+	stall pressure
 	limit lack // why the task cannot be capped; of BE tasks only
 	place lack // why the task cannot be placed
 
@@ -41,6 +42,7 @@ type watched struct {
 
 func (w *watched) close() error {
 	w.perf.drop("")
+	w.stall.close()
 	return w.group.Close()
 }
 
@@ -110,6 +112,7 @@ func (h *Host) provide() {
 		if w.limit.why != "" {
 			h.askLimit(w)
 		}
+		w.stall.open(h, w.task.Path)
 		if !h.opt.CapsOnly {
 			h.readSettings(w)
 		}
