@@ -1,0 +1,20 @@
+package record
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// The document has every fact, with its unit and its meaning.
+func TestDocumentNamesTheFacts(t *testing.T) {
+	text, err := os.ReadFile("../docs/RECORD.md")
+	must(t, err)
+	for _, f := range model.FactSpecs {
+		if row := "| `" + f.Name + "` | " + f.Unit + " | " + f.Means + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("docs/RECORD.md lacks %s", row)
+		}
+	}
+}
