@@ -46,6 +46,9 @@ type row struct {
 	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
 	// detail says whether a pulse at a time should tell of each LC task. nil: never.
 	detail func(p *Params, s *State, nowNsec int64) bool
+	// rests says that the policy has nothing to do soon but what pulses with detail are for, so
+	// that the others may come slower. nil: never.
+	rests func(p *Params, s *State) bool
 }
 
 // policyRows is the one list of policies, in the order in which they run: the later ones of the
@@ -66,6 +69,7 @@ var policyRows = [...]row{
 		rows:  func(p *Params) []model.Param { return p.CPU.CPUSet.Rows() },
 		check: func(p *Params) (key, why string) { return p.CPU.CPUSet.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.CPUSet.Note(now) },
+		rests: func(_ *Params, s *State) bool { return s.CPU.CPUSet.Rests() },
 	},
 	{
 		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room",
@@ -76,6 +80,7 @@ var policyRows = [...]row{
 		detail: func(p *Params, s *State, nowNsec int64) bool {
 			return s.CPU.CPUPool.Detail(&p.CPU.CPUPool, nowNsec)
 		},
+		rests: func(p *Params, _ *State) bool { return p.CPU.CPUPool.EarlyUtilisation == 0 },
 	},
 	{
 		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota",
@@ -85,6 +90,7 @@ var policyRows = [...]row{
 		rows:   func(p *Params) []model.Param { return p.CPU.Burst.Rows() },
 		check:  func(p *Params) (key, why string) { return p.CPU.Burst.Check() },
 		detail: func(p *Params, s *State, nowNsec int64) bool { return s.CPU.Burst.Detail(&p.CPU.Burst, nowNsec) },
+		rests:  func(*Params, *State) bool { return true },
 	},
 }
 
@@ -106,6 +112,7 @@ type scratch struct {
 	wishes  policy.Wishes
 	victims []policy.Victim
 	fresh   bool   // view.Tasks is as the ledger is
+	pulsed  int64  // when the last pulse was, monotonic; 0: not yet
 	step    uint64 // counts sets of wishes
 }
 
@@ -149,6 +156,19 @@ func (e *Engine) NeedsDetail(nowNsec int64) bool {
 	return slices.ContainsFunc(policyRows[:], func(r row) bool {
 		return r.detail != nil && *r.mode(&e.Params) != model.ModeOff && r.detail(&e.Params, e.State, nowNsec)
 	})
+}
+
+// restNsec is how far apart pulses are at least while all policies rest: of those 50 ms apart
+// the fourth is taken, also when it comes a little early.
+const restNsec = 175e6
+
+// PulseDue reports whether a pulse at a time is worth its cost. While there is nothing that a
+// policy could do with it, five a second are enough to see that this is over.
+func (e *Engine) PulseDue(nowNsec int64) bool {
+	return e.State.CPU.Changed || nowNsec-e.scratch.pulsed >= restNsec || e.NeedsDetail(nowNsec) ||
+		slices.ContainsFunc(policyRows[:], func(r row) bool {
+			return !r.always && *r.mode(&e.Params) != model.ModeOff && (r.rests == nil || !r.rests(&e.Params, e.State))
+		})
 }
 
 // PoolCPUs returns the CPUs on which shared LC tasks run, as the policies last saw it: none
@@ -198,7 +218,7 @@ func (e *Engine) policies(in *Input) {
 		}
 	}
 	if in.Pulse != nil {
-		e.State.CPU.Changed = false
+		e.State.CPU.Changed, e.scratch.pulsed = false, in.MonoNsec
 	}
 }
 

@@ -108,6 +108,10 @@ func (s *State) Note(now model.Mode) string {
 	return note
 }
 
+// Rests reports that LC can get nothing more however much it needs: BE has its floor, or
+// nobody is placed. The other way there is time.
+func (s *State) Rests() bool { return s.Status != Divided || s.BE <= s.FloorCores }
+
 // Step takes one tick.
 func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	w.AsBefore = true
