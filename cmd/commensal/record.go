@@ -47,6 +47,7 @@ func recordCommand(p *cli.Printer) *cobra.Command {
 			return recordTrace(ctx, p, cmd.ErrOrStderr(), task, out, d)
 		},
 	}
+	cmd.AddCommand(exportCommand(p))
 	f := cmd.Flags()
 	f.StringVar(&task, "cpu-trace", "", "the cgroup's path")
 	f.DurationVar(&d, "for", time.Minute, "how long, at most "+cputrace.MaxDuration.String())
