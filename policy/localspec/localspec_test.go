@@ -165,7 +165,7 @@ func TestOrderedAndMarshals(t *testing.T) {
 			}
 		}
 		for k := 1; k < len(s.Entries); k++ {
-			if compareKeys(s.Entries[k-1].Key, s.Entries[k].Key) >= 0 {
+			if compareKeys(&s.Entries[k-1].Key, &s.Entries[k].Key) >= 0 {
 				t.Fatal("keys are out of order")
 			}
 		}
