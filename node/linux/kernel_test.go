@@ -215,7 +215,7 @@ func TestNoController(t *testing.T) {
 		t.Errorf("lacks: %q, want the group that does not hand the controller down", why)
 	}
 	log := b.logs.String()
-	if strings.Count(log, "cannot be capped") != 1 || !strings.Contains(log, path) {
+	if strings.Count(log, "cannot be limited") != 1 || !strings.Contains(log, path) {
 		t.Errorf("the log names it once and no more:\n%s", log)
 	}
 	if r := b.apply(model.Hold, path, cpus(0.1), model.Refused); !strings.Contains(r.Error, "cpu") {
