@@ -144,7 +144,12 @@ func (c *Core) report(out *engine.Output) {
 		if d.Kind.Routine() {
 			level = slog.LevelDebug
 		}
-		c.attrs = append(c.attrs[:0], slog.String("policy", d.Policy), slog.String("task", d.Path), slog.String("incident", d.Incident))
+		c.attrs = append(c.attrs[:0], slog.String("policy", d.By()))
+		for _, a := range [...]slog.Attr{slog.String("task", d.Path), slog.String("incident", d.Incident)} {
+			if a.Value.String() != "" {
+				c.attrs = append(c.attrs, a)
+			}
+		}
 		for _, f := range d.Facts {
 			c.attrs = append(c.attrs, slog.Float64(f.Name, f.Value))
 		}
