@@ -71,15 +71,15 @@ func (e *Engine) grant(in *Input, i int) {
 			t.Flags.Clear()
 		}
 	}
-	if p.Mode != model.ModeEnforce {
+	switch {
+	case p.Mode != model.ModeEnforce:
 		return
-	}
-	if !w.AsBefore {
+	case !w.AsBefore:
 		e.endOthers(in, p, w)
 		e.claim(in, p, w)
-	} else if p.HoldNsec == 0 || in.MonoNsec < p.RenewNsec {
+	case p.HoldNsec == 0 || in.MonoNsec < p.RenewNsec:
 		return
-	} else {
+	default:
 		e.State.Ledger.renewAll(p.Policy, in.MonoNsec)
 	}
 	p.RenewNsec = in.MonoNsec + p.HoldNsec/renewShare

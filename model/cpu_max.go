@@ -26,7 +26,7 @@ type CPUMax struct {
 }
 
 var cpuMaxSpec = KnobSpec{
-	Name: "cpu.max", Holds: "held to",
+	Name:  "cpu.max",
 	Takes: [NumClaimKinds][]Class{ClaimCap: {BE}, ClaimRaise: {LC}},
 	Cap:   func(cpus float64, periodNsec int64) Setting { return Bandwidth(CapFor(cpus, periodNsec)) },
 	Within: func(a, b Setting) bool {

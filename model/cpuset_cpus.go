@@ -5,7 +5,7 @@ import "encoding/json"
 // cpusetSpec is the CPUs on which a task may run, as they were written: none, on cgroup v2,
 // is what the group above has.
 var cpusetSpec = KnobSpec{
-	Name: "cpuset.cpus", Holds: "placed on",
+	Name:        "cpuset.cpus",
 	Takes:       [NumClaimKinds][]Class{ClaimPlace: {LC, BE}},
 	ShrinkFirst: true,
 	Within: func(a, b Setting) bool {

@@ -77,8 +77,6 @@ var Knobs = [NumKnobs]KnobSpec{
 type KnobSpec struct {
 	Name  string // of the kernel's file on cgroup v2
 	Scope Scope
-	// Holds says what a claim on it does, for people: "holds to", "runs on".
-	Holds string
 	// Takes lists, by kind of claim, the classes of task on which policies may have one.
 	Takes [NumClaimKinds][]Class
 
@@ -95,11 +93,9 @@ type KnobSpec struct {
 	ShrinkFirst bool
 
 	// Action: nothing stands there afterwards. A change happens once, and its result says how
-	// much of it did. What cannot be undone is not journalled.
+	// much of it did. What cannot be undone is not journalled. It is done beside the loop, since
+	// the kernel may take seconds.
 	Action bool
-	// Slow: the kernel may take seconds. It is done beside the loop, one of a target at a
-	// time, and the result comes when it is there.
-	Slow bool
 
 	// Between says whether a value can be what a crash in the midst of the writes from one
 	// value to another leaves behind. nil: only the two values themselves.

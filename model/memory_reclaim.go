@@ -7,7 +7,7 @@ import "fmt"
 // be undone. Reclaim may write to a disk and wait for it.
 var memoryReclaimSpec = func() KnobSpec {
 	s := KnobSpec{
-		Name: "memory.reclaim", Holds: "reclaimed from", Action: true, Slow: true,
+		Name: "memory.reclaim", Action: true,
 		Takes: [NumClaimKinds][]Class{ClaimRun: {BE}},
 		Show:  func(s Setting) string { return fmt.Sprintf("%d bytes", s.Amount) },
 	}
