@@ -1,0 +1,304 @@
+package schedwait
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// object is bpf/schedwait.bpf.c as `make bpf` built it.
+//
+//go:embed schedwait.bpf.o
+var object []byte
+
+// Why a source cannot be opened.
+var (
+	// ErrNotSupported: the kernel has no BPF, no BTF, or not the fields that the programs follow.
+	ErrNotSupported = errors.New("not supported by this kernel")
+	// ErrPermission: CAP_BPF and CAP_PERFMON are missing, or the kernel is locked down.
+	ErrPermission = errors.New("needs CAP_BPF and CAP_PERFMON, and a kernel that is not locked down")
+	// ErrTooMany: more groups than the source was opened for.
+	ErrTooMany = errors.New("no room for so many groups")
+)
+
+// Options are the sizes of a source. Zero values are the defaults.
+type Options struct {
+	// V2: cgroups are those of the v2 hierarchy, else those of the v1 hierarchy with the cpu controller.
+	V2 bool
+	// Groups bounds the managed cgroups, 1024.
+	Groups int
+	// Watched bounds those of them whose waits are measured, 256; 1.6 KiB each.
+	Watched int
+	// Threads bounds the threads of watched groups, 16384; 80 bytes each.
+	Threads int
+	// Rows bounds who is blamed by whom, 8192.
+	Rows int
+
+	trace bool // of the test that holds the accounting to a trace
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range [...]struct {
+		size  *int
+		value int
+	}{{&o.Groups, 1024}, {&o.Watched, 256}, {&o.Threads, 16384}, {&o.Rows, 8192}} {
+		if *d.size <= 0 {
+			*d.size = d.value
+		}
+	}
+}
+
+// Group is a cgroup that is somebody: what lies below it, unless it is a group of its own, counts as it.
+type Group struct {
+	// Cgroup is the inode number of its directory, in the hierarchy that Options name.
+	Cgroup uint64
+	// Task is the caller's number of it, from 0; Reading gives it back.
+	Task int
+	// Watched: its waits are measured.
+	Watched bool
+}
+
+// Source measures who makes whom wait. Not for concurrent use.
+type Source struct {
+	opt     Options
+	coll    *ebpf.Collection
+	links   []link.Link
+	epoch   uint64
+	gen     uint64
+	groups  map[uint64]Group // by cgroup
+	slots   map[int]uint32   // of watched tasks
+	free    []uint32
+	maps    tables
+	seen    map[rowKey]*seenRow
+	last    map[uint32]waits
+	tallied tally
+	buffers buffers
+}
+
+// tables are the programs' maps.
+type tables struct {
+	Groups   *ebpf.Map `ebpf:"groups"`
+	Cache    *ebpf.Map `ebpf:"cache"`
+	CPUs     *ebpf.Map `ebpf:"cpus"`
+	Threads  *ebpf.Map `ebpf:"threads"`
+	Rows     *ebpf.Map `ebpf:"rows"`
+	Waits    *ebpf.Map `ebpf:"waits"`
+	Longest  *ebpf.Map `ebpf:"longest"`
+	Controls *ebpf.Map `ebpf:"controls"`
+	Tallies  *ebpf.Map `ebpf:"tallies"`
+	Trace    *ebpf.Map `ebpf:"trace"`
+}
+
+// Open loads the programs and attaches them, switched off. Errors wrap ErrNotSupported or ErrPermission where they
+// apply; what the verifier says of the programs is neither, and comes with its last line.
+func Open(opt Options) (*Source, error) {
+	opt.setDefaults()
+	s := &Source{opt: opt, groups: map[uint64]Group{}, slots: map[int]uint32{}, seen: map[rowKey]*seenRow{}, last: map[uint32]waits{}}
+	for slot := opt.Watched; slot >= 1; slot-- {
+		s.free = append(s.free, uint32(slot))
+	}
+	if err := s.load(); err != nil {
+		return nil, errors.Join(fmt.Errorf("schedwait: %w", sorted(err)), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Source) load() error {
+	if err := rlimit.RemoveMemlock(); err != nil { // kernels before 5.11 account maps to it; nothing is done on others
+		return err
+	}
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("possible CPUs: %w", err)
+	}
+	for name, n := range map[string]int{
+		"groups": s.opt.Groups, "cache": 16 * s.opt.Groups, "cpus": cpus, "tallies": cpus, "threads": s.opt.Threads,
+		"rows": s.opt.Rows, "waits": s.opt.Watched + 1, "longest": s.opt.Watched + 1,
+	} {
+		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	set := map[string]bool{"on_v2": s.opt.V2, "tracing": s.opt.trace}
+	if s.opt.trace {
+		spec.Maps["trace"].MaxEntries = 64 << 20
+	}
+	for name, on := range set {
+		value := uint32(0)
+		if on {
+			value = 1
+		}
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("variable %s: %w", name, err)
+		}
+	}
+	if s.coll, err = ebpf.NewCollection(spec); err != nil {
+		return err
+	}
+	if err := s.coll.Assign(&s.maps); err != nil {
+		return err
+	}
+	for _, p := range s.coll.Programs {
+		l, err := link.AttachTracing(link.TracingOptions{Program: p})
+		if err != nil {
+			return fmt.Errorf("attach: %w", err)
+		}
+		s.links = append(s.links, l)
+	}
+	return nil
+}
+
+// sorted gives an error of loading one of this package's names.
+func sorted(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier):
+		return err
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("%w: %w", ErrPermission, err)
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, btf.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("%w: %w", ErrNotSupported, err)
+	}
+	return err
+}
+
+// Close detaches and frees everything. The kernel does the same when the process ends.
+func (s *Source) Close() error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.Close())
+	}
+	s.links = nil
+	if s.coll != nil {
+		s.coll.Close()
+		s.maps.close()
+	}
+	return errors.Join(errs...)
+}
+
+func (m *tables) close() {
+	for _, m := range [...]*ebpf.Map{m.Groups, m.Cache, m.CPUs, m.Threads, m.Rows, m.Waits, m.Longest, m.Controls, m.Tallies, m.Trace} {
+		_ = m.Close() // nil is none
+	}
+}
+
+// SetGroups makes these the managed groups. A cgroup that was one keeps what was counted.
+func (s *Source) SetGroups(groups []Group) error {
+	if len(groups) > s.opt.Groups {
+		return fmt.Errorf("schedwait: %d groups, opened for %d: %w", len(groups), s.opt.Groups, ErrTooMany)
+	}
+	changed := len(groups) != len(s.groups)
+	now, watched := make(map[uint64]Group, len(groups)), map[int]bool{}
+	for _, g := range groups {
+		now[g.Cgroup] = g
+		watched[g.Task] = watched[g.Task] || g.Watched
+		changed = changed || s.groups[g.Cgroup] != g
+	}
+	if !changed {
+		return nil
+	}
+	var freed []uint32
+	for task, slot := range s.slots {
+		if !watched[task] {
+			delete(s.slots, task)
+			freed = append(freed, slot)
+		}
+	}
+	s.free = append(s.free, freed...)
+	for id := range s.groups {
+		if _, ok := now[id]; !ok {
+			if err := s.maps.Groups.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("schedwait: %w", err)
+			}
+		}
+	}
+	for id, g := range now {
+		value := group{Party: uint32(firstTask + g.Task)}
+		if g.Watched {
+			slot, err := s.watch(g.Task)
+			if err != nil {
+				return err
+			}
+			value.Slot = slot
+		}
+		if err := s.maps.Groups.Put(id, value); err != nil {
+			return fmt.Errorf("schedwait: %w", err)
+		}
+	}
+	s.groups = now
+	s.gen++
+	if err := s.control(); err != nil {
+		return err
+	}
+	for _, slot := range freed { // from here on nothing is counted for who had it
+		s.clear(slot)
+	}
+	return nil
+}
+
+// watch gives a task a slot, and the row to which is charged what finds no other.
+func (s *Source) watch(task int) (uint32, error) {
+	if slot, ok := s.slots[task]; ok {
+		return slot, nil
+	}
+	if len(s.free) == 0 {
+		return 0, fmt.Errorf("schedwait: opened for %d watched tasks: %w", s.opt.Watched, ErrTooMany)
+	}
+	slot := s.free[len(s.free)-1]
+	if err := s.maps.Rows.Put(rowKey{Slot: slot, Party: uint32(Unknown)}, row{}); err != nil {
+		return 0, fmt.Errorf("schedwait: %w", err)
+	}
+	s.free = s.free[:len(s.free)-1]
+	s.slots[task] = slot
+	return slot, nil
+}
+
+// clear forgets what was counted in a slot.
+func (s *Source) clear(slot uint32) {
+	delete(s.last, slot)
+	_ = s.maps.Waits.Put(slot, waits{})
+	_ = s.maps.Longest.Put(slot, uint64(0))
+	for k := range s.seen {
+		if k.Slot != slot {
+			continue
+		}
+		delete(s.seen, k)
+		if Party(k.Party) == Unknown {
+			_ = s.maps.Rows.Put(k, row{}) // it stays: whoever has the slot next may need it
+			continue
+		}
+		_ = s.maps.Rows.Delete(k) // gone already is as good
+	}
+}
+
+// Start begins to measure: nothing from before counts, waits that had begun included.
+func (s *Source) Start() error {
+	s.epoch++
+	return s.control()
+}
+
+// Stop ends it. What was counted stays.
+func (s *Source) Stop() error {
+	at := s.epoch
+	s.epoch = 0
+	err := s.control()
+	s.epoch = at
+	return err
+}
+
+func (s *Source) control() error {
+	if err := s.maps.Controls.Put(uint32(0), control{Epoch: s.epoch, Generation: s.gen}); err != nil {
+		return fmt.Errorf("schedwait: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package schedwait
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/commensal-io/commensal/internal/rigtest"
+)
+
+// Who keeps the CPUs busy is named, and not the bystander, whatever their weights; each reading has its own window.
+func TestNamesWhoRuns(t *testing.T) {
+	for _, weight := range []int{100, 1, 800} {
+		t.Run(fmt.Sprintf("weight %d", weight), func(t *testing.T) {
+			b := newBed(t)
+			s := b.open(Options{})
+			lc, antagonist, bystander := b.group("lc"), b.group("antagonist"), b.group("bystander")
+			b.weigh(antagonist, weight)
+			b.start(lc, "nap 2 200us 2ms")
+			loud, quiet := b.start(antagonist, "spin 4"), b.start(bystander, "nap 1 100us 50ms")
+			must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 7, Watched: true}, {Cgroup: b.id(antagonist), Task: 8}, {Cgroup: b.id(bystander), Task: 9}}))
+			must(t, s.Start())
+			var r Reading
+			must(t, s.Read(&r, monotonic()))
+			loud0, _ := used(t, loud.PID())
+			quiet0, _ := used(t, quiet.PID())
+			time.Sleep(time.Second)
+			must(t, s.Read(&r, monotonic()))
+			loud1, _ := used(t, loud.PID())
+			quiet1, _ := used(t, quiet.PID())
+			w := taskOf(t, &r, 7)
+			of := func(task int) int64 { return sum(w, func(p Party) bool { return p == TaskParty(task) }) }
+			// The least weight beside a busy host runs next to nothing, and then delays nobody.
+			if ran := (loud1 - loud0) / max(quiet1-quiet0, 1); ran >= 20 && (of(8) < 3*of(9) || of(8) == 0) {
+				t.Errorf("the antagonist is charged with %d ns, the bystander with %d: %+v", of(8), of(9), w.Shares)
+			}
+			if first := w.Shares[0].Nsec; w.Count[AfterWakeup] == 0 || w.LongestNsec == 0 || first > w.Nsec[0]+w.Nsec[1] {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
+
+// A CPU that nobody else wants makes nobody wait for another.
+func TestOwnThreads(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{})
+	lc := b.group("lc")
+	b.start(lc, "spin 8")
+	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
+	must(t, s.Start())
+	time.Sleep(time.Second)
+	var r Reading
+	must(t, s.Read(&r, monotonic()))
+	w := taskOf(t, &r, 0)
+	own := sum(w, func(p Party) bool { return p == TaskParty(0) })
+	tasks := sum(w, func(p Party) bool { return p >= firstTask })
+	if own != tasks || own < 500e6 {
+		t.Errorf("eight threads that burn are charged with %d ns, all tasks with %d: %+v", own, tasks, w.Shares)
+	}
+}
+
+// With too little room what was measured is still whole, and what was not is counted.
+func TestTooLittleRoom(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		o    Options
+		lost func(Lost) int64
+	}{
+		{"threads", Options{Threads: 2}, func(l Lost) int64 { return l.Waits }},
+		{"rows", Options{Rows: 2}, func(l Lost) int64 { return l.Rows }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBed(t)
+			s := b.open(test.o)
+			lc, be := b.group("lc"), b.group("be")
+			b.start(lc, "nap 6 300us 500us")
+			b.start(be, "spin 2")
+			must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}, {Cgroup: b.id(be), Task: 1}}))
+			must(t, s.Start())
+			time.Sleep(500 * time.Millisecond)
+			must(t, s.Stop())
+			time.Sleep(50 * time.Millisecond)
+			var r Reading
+			must(t, s.Read(&r, monotonic()))
+			w := taskOf(t, &r, 0)
+			if test.lost(r.Lost) == 0 {
+				t.Errorf("lost nothing: %+v", r.Lost)
+			}
+			if all, want := sum(w, func(Party) bool { return true }), w.Nsec[0]+w.Nsec[1]; all != want || want == 0 {
+				t.Errorf("charged %d ns of %d that were waited: %+v", all, want, w.Shares)
+			}
+		})
+	}
+}
+
+// A source takes no more than it was opened for, and says so; what goes makes room.
+func TestGroupsThatDoNotFit(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{Groups: 3, Watched: 1})
+	one, two := Group{Cgroup: 1001, Task: 1, Watched: true}, Group{Cgroup: 1002, Task: 2, Watched: true}
+	must(t, s.SetGroups([]Group{one}))
+	if err := s.SetGroups([]Group{one, two}); !errors.Is(err, ErrTooMany) {
+		t.Errorf("a second watched task: %v, want ErrTooMany", err)
+	}
+	must(t, s.SetGroups([]Group{two}))
+	if err := s.SetGroups(make([]Group, 4)); !errors.Is(err, ErrTooMany) {
+		t.Errorf("four groups: %v, want ErrTooMany", err)
+	}
+	var r Reading
+	must(t, s.Read(&r, monotonic()))
+	if len(r.Tasks) != 1 || r.Tasks[0].Task != 2 {
+		t.Errorf("%+v, want task 2 alone", r.Tasks)
+	}
+}
+
+// What a task waited before it had the slot is not its successor's.
+func TestSlotUsedAgain(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{Watched: 1})
+	lc, idle := b.group("lc"), b.group("idle")
+	b.start(lc, "nap 6 300us 500us")
+	must(t, s.Start())
+	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
+	time.Sleep(300 * time.Millisecond)
+	var r Reading
+	must(t, s.Read(&r, monotonic()))
+	if w := taskOf(t, &r, 0); w.Count[AfterWakeup] == 0 {
+		t.Errorf("no waits: %+v", w)
+	}
+	must(t, s.SetGroups([]Group{{Cgroup: b.id(idle), Task: 1, Watched: true}}))
+	time.Sleep(300 * time.Millisecond)
+	must(t, s.Read(&r, monotonic()))
+	if w := taskOf(t, &r, 1); w.Count[AfterWakeup]+w.Count[AfterPreemption] > int64(w.Open)+6 {
+		t.Errorf("an empty group waited: %+v", w)
+	}
+}
+
+// A thread that waits while nobody measures is not counted when somebody does again.
+func TestBetweenMeasurements(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{})
+	lc := b.group("lc")
+	b.start(lc, "nap 4 1ms 1ms")
+	b.start(b.group("be"), "spin 4")
+	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
+	must(t, s.Start())
+	time.Sleep(200 * time.Millisecond)
+	must(t, s.Stop())
+	var r Reading
+	time.Sleep(50 * time.Millisecond)
+	must(t, s.Read(&r, monotonic()))
+	time.Sleep(time.Second)
+	must(t, s.Read(&r, monotonic()))
+	if w := taskOf(t, &r, 0); w.Count[0]+w.Count[1] != 0 || r.Switches != 0 {
+		t.Errorf("switched off: %+v, %d switches", w, r.Switches)
+	}
+	began := monotonic()
+	must(t, s.Start())
+	for {
+		time.Sleep(200 * time.Millisecond)
+		now := monotonic()
+		must(t, s.Read(&r, now))
+		w := taskOf(t, &r, 0)
+		if w.LongestNsec > now-began {
+			t.Fatalf("a wait from before was counted: %+v", w)
+		}
+		if w.Count[0]+w.Count[1] > 0 {
+			return
+		}
+		if now-began > 20e9 {
+			t.Fatalf("switched on again, nothing is counted: %+v", w)
+		}
+	}
+}
+
+//go:embed bpf
+var sources embed.FS
+
+// The object is of the sources beside it.
+func TestBuiltFromTheseSources(t *testing.T) {
+	sum := sha256.New()
+	for _, name := range []string{"bpf/kernel.h", "bpf/schedwait.bpf.c"} {
+		b, err := sources.ReadFile(name)
+		must(t, err)
+		sum.Write(b)
+	}
+	want, err := sources.ReadFile("bpf/built-from")
+	must(t, err)
+	if got := hex.EncodeToString(sum.Sum(nil)); got != strings.TrimSpace(string(want)) {
+		t.Errorf("the sources are %s, the object was built from %s: run `make bpf`", got, want)
+	}
+}
+
+// What the verifier refuses is told with its reason, and is no lack of the kernel.
+func TestVerifierRefuses(t *testing.T) {
+	b := newBed(t)
+	b.open(Options{}).Close() //nolint:errcheck // only whether there is BPF
+	err := sorted(fmt.Errorf("program: %w", &ebpf.VerifierError{Log: []string{"R0 invalid mem access", "processed 10 insns"}, Cause: os.ErrPermission}))
+	if errors.Is(err, ErrPermission) || errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "R0 invalid mem access") {
+		t.Errorf("%v", err)
+	}
+}
+
+// CPUs that go and come lose no wait.
+func TestHotplug(t *testing.T) {
+	rigtest.Only(t, "takes CPUs offline")
+	b := newBed(t)
+	s := b.open(Options{})
+	lc := b.group("lc")
+	b.start(lc, "nap 8 500us 1ms")
+	b.start(b.group("be"), "spin 4")
+	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
+	must(t, s.Start())
+	for range 3 {
+		for _, on := range []string{"0", "1"} {
+			must(t, os.WriteFile("/sys/devices/system/cpu/cpu3/online", []byte(on), 0))
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	must(t, s.Stop())
+	time.Sleep(100 * time.Millisecond)
+	var r Reading
+	must(t, s.Read(&r, monotonic()))
+	w := taskOf(t, &r, 0)
+	if all, want := sum(w, func(Party) bool { return true }), w.Nsec[0]+w.Nsec[1]; all != want || want == 0 {
+		t.Errorf("charged %d ns of %d that were waited: %+v", all, want, w.Shares)
+	}
+}
+
+// The lengths' classes join without a gap, and the programs' class of a length is the one that begins at or below it.
+func TestBuckets(t *testing.T) {
+	for i := range Buckets - 4 {
+		if BucketNsec(i) >= BucketNsec(i+1) {
+			t.Errorf("class %d begins at %d ns, the next at %d", i, BucketNsec(i), BucketNsec(i+1))
+		}
+		if got := bucketOf(uint64(BucketNsec(i))); got != i {
+			t.Errorf("%d ns is in class %d, want %d", BucketNsec(i), got, i)
+		}
+		if got := bucketOf(uint64(BucketNsec(i+1) - 1)); got != i {
+			t.Errorf("%d ns is in class %d, want %d", BucketNsec(i+1)-1, got, i)
+		}
+	}
+	var d Distribution
+	for i := range 100 {
+		d[bucketOf(uint64(i+1)*1e6)]++
+	}
+	for q, want := range map[float64]int64{0.5: 50e6, 0.99: 99e6, 1: 100e6} {
+		if got := d.Quantile(q); got < want || float64(got) > 1.26*float64(want) {
+			t.Errorf("quantile %g: %d ns, want %d to a quarter more", q, got, want)
+		}
+	}
+	if got := (&Distribution{}).Quantile(0.99); got != 0 {
+		t.Errorf("of nothing: %d", got)
+	}
+}
