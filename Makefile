@@ -24,6 +24,9 @@ LDFLAGS := -X main.version=$(VERSION)
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI         := .tools/golangci-lint-$(GOLANGCI_VERSION)
 
+VULNCHECK_VERSION := v1.9.0
+VULNCHECK         := .tools/govulncheck-$(VULNCHECK_VERSION)
+
 # What a developer may set: ARGS of the demo, PKG and TESTFLAGS of tests, times.
 ARGS      ?=
 PKG       ?= ./...
@@ -31,7 +34,9 @@ TESTFLAGS ?=
 FUZZTIME  ?= 5s
 BENCHTIME ?= 1s
 FORCE     ?=
-SEEDS     ?= 1..2000
+# Seeds that nobody has played: they begin with the minute in which they are drawn.
+DRAWN     := $(shell date -u +%y%m%d%H%M)
+SEEDS     ?= $(DRAWN)0000..$(DRAWN)1999
 
 # Code that touches no kernel state, which other tests on the machine could disturb.
 PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/glob/... ./node/source/... ./node/match/... ./agent/config/...
@@ -42,15 +47,15 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race docs rig rig-test clean-rig soak fuzz bench microbench install uninstall clean
+.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-systemd clean-rig soak reliability fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
-		while IFS=$$'\t' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+		while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 build: ## Build bin/commensal and bin/commensal-lab
 	@go=$$(scripts/setup build)
-	"$$go" build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal ./cmd/commensal-lab
+	"$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal ./cmd/commensal-lab
 	echo "bin/commensal bin/commensal-lab ($(VERSION))"
 
 demo: ## Show interference found and held back on this machine (as root); ARGS="..." go to commensal-lab demo
@@ -66,7 +71,7 @@ demo: ## Show interference found and held back on this machine (as root); ARGS="
 # each other's interference: load, cgroups and a scheduler delay that neither made.
 # -count=1: what the kernel says is no input that Go's test cache knows of.
 # Fuzz targets run on their seeds here; `make fuzz` goes on from them.
-test: lint ## Vet, lint and test; what CI runs. As root, or the kernel's tests skip
+test: lint supply ## Vet, lint and test; what CI runs. As root, or the kernel's tests skip
 	@go=$$(scripts/setup test)
 	"$$go" test -p 1 -count=1 $(TESTFLAGS) $(PKG)
 
@@ -75,6 +80,20 @@ lint: $(GOLANGCI) ## Vet and lint
 	export PATH="$$(dirname "$$go"):$$PATH"
 	"$$go" vet $(PKG)
 	$(GOLANGCI) run $(PKG)
+
+# go.sum has the checksum of every module; a finding of govulncheck is a failure.
+supply: $(VULNCHECK) ## Verify the modules, look for known vulnerabilities in what the programs call
+	@go=$$(scripts/setup test)
+	export PATH="$$(dirname "$$go"):$$PATH"
+	"$$go" mod verify
+	scripts/vulncheck $(VULNCHECK) ./cmd/...
+
+$(VULNCHECK):
+	@go=$$(scripts/setup test)
+	mkdir -p .tools/new
+	GOBIN="$(CURDIR)/.tools/new" "$$go" install golang.org/x/vuln/cmd/govulncheck@$(VULNCHECK_VERSION) \
+		2> >(grep -v '^go: downloading' >&2)
+	mv .tools/new/govulncheck $@
 
 # Built from source with the project's own Go: a linter built with an older one refuses
 # newer code. About three minutes on two cores, once.
@@ -97,6 +116,24 @@ test-race: ## Test the pure packages under the race detector (needs a C compiler
 docs: ## Write the tables of parameters in docs/ anew, from the policies' own descriptions
 	@"$$(scripts/setup build)" test ./agent/config -run TestDocs -update
 
+# What clang makes is committed, so that nobody needs it to build or to test; a test fails when
+# the sources are others than those it was made from.
+SCHEDWAIT := kernel/schedwait
+bpf: ## Build the BPF programs in kernel/schedwait anew (installs clang)
+	@scripts/setup bpf >/dev/null
+	clang -O2 -g -target bpf -mcpu=v3 -Wall -Werror -c $(SCHEDWAIT)/bpf/schedwait.bpf.c -o $(SCHEDWAIT)/schedwait.bpf.o
+	llvm-strip -g $(SCHEDWAIT)/schedwait.bpf.o
+	cat $(SCHEDWAIT)/bpf/kernel.h $(SCHEDWAIT)/bpf/schedwait.bpf.c | sha256sum | cut -d ' ' -f 1 >$(SCHEDWAIT)/bpf/built-from
+
+notice: ## Write cmd/commensal/NOTICE anew: the licenses of what the agent's binary links
+	@"$$(scripts/setup build)" test ./internal/repository -run TestNotice -update
+
+sbom: build ## Write bin/commensal.cdx.json: which modules are in bin/commensal (CycloneDX)
+	@bin/commensal licenses --sbom >bin/commensal.cdx.json
+
+reproducible: ## Build the programs twice, in two folders with empty caches, and compare them
+	@scripts/reproducible
+
 rig: ## Fetch kernels and build the emulator for rig-test (as root; once, some minutes)
 	@rig/prepare $(MACHINE) $(KERNELS)
 
@@ -111,18 +148,33 @@ rig-test: ## Test on a real kernel under emulation: KERNEL=6.1|6.12 MACHINE=rdt|
 		RIG_LIVE=$(KERNEL) "$$go" test -count=1 -run Live ./rig
 	fi
 
+rig-exec: ## Run SCRIPT in a guest, with ARGS="-file /in/guest=here"; without SCRIPT: a shell (KERNEL=, MACHINE=)
+	@go=$$(scripts/setup build)
+	rig/prepare $(MACHINE) $(KERNEL)
+	"$$go" build -o .rig/rig ./rig/cmd/rig
+	.rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -exec '$(or $(SCRIPT),-)' $(ARGS)
+
+rig-systemd: ## Test the service under the distribution's systemd in a guest: KERNEL=, PLAY="stop kill_agent" (docs/RIG.md)
+	@go=$$(scripts/setup build)
+	rig/prepare $(MACHINE) $(KERNEL) systemd
+	RIG_SYSTEMD=$(KERNEL) RIG_PLAY='$(PLAY)' "$$go" test -count=1 -v -timeout 1h -run TestSystemd ./rig
+
 clean-rig: ## Remove what the rig fetched, built and wrote (.rig)
 	@rm -rf .rig
 
-soak: build ## Run the agent on simulated machines with faults, by seed: SEEDS=1..2000 ARGS=... (docs/TWIN.md)
-	@exec bin/commensal-lab twin soak --seeds $(SEEDS) $(ARGS)
+soak: build ## Run the agent on simulated machines with faults, by seed; SEEDS=A..B: those, else new ones; ARGS=... (docs/TWIN.md)
+	@echo "seeds $(SEEDS)"
+	exec bin/commensal-lab twin soak --seeds $(SEEDS) $(ARGS)
+
+reliability: build ## One fault after the other, until all is put back: on the twin, and with real agents on this host (as root)
+	@exec bin/commensal-lab run reliability --into docs/RELIABILITY.md $(ARGS)
 
 fuzz: ## Run every fuzz test for FUZZTIME (5s)
 	@go=$$(scripts/setup build)
 	grep -rl --include='*_test.go' --exclude-dir='.[!.]*' '^func Fuzz' . | sort | while read -r file; do
 		sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file" | while read -r name; do
 			echo "$$(dirname "$$file") $$name"
-			"$$go" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null
+			"$$go" test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 50x "$$(dirname "$$file")" </dev/null
 		done
 	done
 
@@ -161,7 +213,7 @@ uninstall: ## Stop the service, restore every limit, remove what install put (FO
 		if [ -d /run/systemd/system ] && [ -e '$(UNITDIR)/commensal.service' ]; then
 			systemctl disable --now commensal.service
 		fi
-		if [ -x '$(PREFIX)/bin/commensal' ] && ! '$(PREFIX)/bin/commensal' restore --state-dir /var/lib/commensal; then
+		if [ -x '$(PREFIX)/bin/commensal' ] && ! '$(PREFIX)/bin/commensal' restore; then
 			echo "restore failed: limits of ours may still be in force" >&2
 			[ -n '$(FORCE)' ] || { echo "nothing was removed; put that right, or run make uninstall FORCE=1" >&2; exit 5; }
 		fi

@@ -33,6 +33,7 @@ type Deps struct {
 	Disk    journal.Disk
 	Delay   taskstats.Source // stays the caller's to close
 	Opener  linux.CounterOpener
+	Waits   linux.WaitSource // stays the caller's to close; nil: nobody measures who makes whom wait
 	// Boot and Platform are read from FS where they are "".
 	Boot     string
 	Platform string // CPU type, of which specs are
@@ -42,7 +43,7 @@ type Deps struct {
 	// KillSwitch reports whether everything is to be released; nil: never.
 	KillSwitch func() bool
 	// Record makes what keeps a record under a header; nil: nothing is recorded.
-	Record   func(h record.Header) (Recorder, error)
+	Record   func(h record.Header) Recorder
 	IDPrefix string // begins the names of incidents
 
 	// Wrap puts something between the core and its host; nil: nothing.
@@ -92,9 +93,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 		c.Host = d.Wrap(c.Host)
 	}
 	if d.Record != nil {
-		if c.record, err = d.Record(record.Header{Boot: d.Boot, Profile: cfg.Profile, Params: c.Engine.Params}); err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
+		c.record = d.Record(record.Header{Boot: d.Boot, Profile: cfg.Profile, Params: c.Engine.Params})
 	}
 	return c, nil
 }
@@ -133,7 +132,7 @@ func (c *Core) open(d *Deps) error {
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
 		Places: p.CPU.CPUSetMode != model.ModeOff, CapsOnly: !p.NeedsPulse(), Log: c.log,
-		Delay: d.Delay, Opener: d.Opener, Clock: c.Clock,
+		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Clock: c.Clock,
 	})
 	if err != nil {
 		return errors.Join(err, j.Close())

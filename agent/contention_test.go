@@ -145,11 +145,13 @@ tasks:
   - {match: %[1]s/be-*, job: batch, class: BE, importance: best-effort}
 agent:
   state_dir: %[2]s/state
+  run_dir: %[2]s/run
   socket: %[2]s/agent.sock
   socket_group: no-such-group
   kill_switch: %[2]s/off
   metrics_listen: ""
   discover_every: 200ms
+  waits: false # to read the kernel's BTF takes an emulated CPU seconds
 `, s.root, s.dir)
 	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)

@@ -83,8 +83,10 @@ func TestUnprivilegedAgent(t *testing.T) {
 	if r.code != 4 || !strings.Contains(r.err, "CAP_DAC_OVERRIDE") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("exit %d: %s", r.code, r.err)
 	}
-	if _, err := os.Stat(b.dir + "/state"); !os.IsNotExist(err) {
-		t.Errorf("it left a state directory behind (%v)", err)
+	for _, dir := range []string{"/state", "/run"} {
+		if _, err := os.Stat(b.dir + dir); !os.IsNotExist(err) {
+			t.Errorf("it left %s behind (%v)", dir, err)
+		}
 	}
 }
 
@@ -123,9 +125,10 @@ func TestCommands(t *testing.T) {
 		command{2, []string{"status", "--no-such-flag"}, "error", "--no-such-flag"},
 		command{2, []string{"cap"}, "error", ""},
 		command{0, on("restore"), "items", ""}, // no agent ever ran here
+		command{2, []string{"restore", "--config", bad}, "items", bad + ":2:"},
 		command{5, on("status"), "error", "no agent"},
 		command{5, on("cap", be), "error", "no agent"},
-		command{5, []string{"guardian", "--state-dir", b.dir}, "error", "started by the agent"},
+		command{5, []string{"guardian", "--run-dir", b.dir}, "error", "started by the agent"},
 	)
 	p := b.agent()
 	check(
@@ -164,9 +167,9 @@ func TestCommands(t *testing.T) {
 func (b *bed) document(code int, key, says string, args ...string) {
 	b.t.Helper()
 	if !rigtest.Inside() {
-		if r := b.run(args...); r.code != code || !strings.Contains(r.err, says) {
-			b.t.Errorf("%v: exit %d, expected %d and %q in: %s", args, r.code, code, says, r.err)
-		} else if code != 0 && strings.Count(r.err, "\n") != 1 {
+		if r := b.run(args...); r.code != code || !strings.Contains(r.err+r.out, says) {
+			b.t.Errorf("%v: exit %d, expected %d and %q in: %s%s", args, r.code, code, says, r.out, r.err)
+		} else if key == "error" && strings.Count(r.err, "\n") != 1 {
 			b.t.Errorf("%v: an error is one line, this is:\n%s", args, r.err)
 		}
 	}
@@ -189,7 +192,7 @@ func (b *bed) document(code int, key, says string, args ...string) {
 }
 
 // brokenRecord: a record that a crash cut off replays up to there; one with a flipped
-// byte is refused.
+// byte, also in a length, does so too, is named and is a failure.
 func (b *bed) brokenRecord(rec string) {
 	b.t.Helper()
 	files, err := os.ReadDir(rec)
@@ -209,11 +212,12 @@ func (b *bed) brokenRecord(rec string) {
 	}
 	write(text[:len(text)-3])
 	b.document(0, "torn", "", "replay", rec)
-	flipped := bytes.Clone(text)
-	// Within a frame: the byte of a length would make the rest look cut off.
-	flipped[bytes.Index(text, []byte(`"tasks"`))] ^= 0x10
-	write(flipped)
-	b.document(2, "error", name, "replay", rec)
+	for _, at := range []int{len("commensal-record\n") + 1, bytes.Index(text, []byte(`"tasks"`))} {
+		flipped := bytes.Clone(text)
+		flipped[at] ^= 0x10
+		write(flipped)
+		b.document(2, "damaged", name, "replay", rec)
+	}
 }
 
 // TestMetrics compares the names, types, help texts and labels of /metrics with a golden

@@ -17,17 +17,7 @@ import (
 	"github.com/commensal-io/commensal/node/linux"
 )
 
-// Recorder keeps what was read and decided; *record.Writer is the real one.
-type Recorder interface {
-	// Due reports whether the next Tick needs a Begin before it.
-	Due() bool
-	// Begin starts a segment with the engine's state as it is.
-	Begin(s *engine.State, wallNsec int64) error
-	// Tick appends one turn.
-	Tick(in *engine.Input, out *engine.Output) error
-}
-
-// Core is the agent without its process: one turn observes, steps, records and applies.
+// Core is the agent without its process: one turn observes, steps, applies and records.
 // Assemble makes one. It is not safe for concurrent use.
 type Core struct {
 	Host     node.Host
@@ -49,13 +39,10 @@ type Core struct {
 	results  []model.Result // that the next turn hands in
 	commands []model.Command
 	attrs    []slog.Attr // of a line of the log
-	failing  string      // the last error of Observe or of the record, to log changes only
+	outages  []outage
 	recent   []*model.Incident
 	told     told
 }
-
-// Failing returns the last error of a reading or of the record, "" when there was none.
-func (c *Core) Failing() string { return c.failing }
 
 // Last returns the input of the last turn, and what became of the changes that it led to,
 // which is part of the next one's. Both are good until then.
@@ -64,7 +51,7 @@ func (c *Core) Last() (in *engine.Input, results []model.Result) { return &c.in,
 // GoOnWith hands what an earlier run had learned to the next turn.
 func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
 
-// Turn takes one turn: observe, step, record, apply, report. The output is good until the
+// Turn takes one turn: observe, step, apply, record, report. The output is good until the
 // next. A turn for a pulse that nobody needs is passed over.
 func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	begin := c.Clock.MonoNsec()
@@ -76,8 +63,9 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	c.in.WallNsec = c.Clock.WallNsec()
 	if t.Mark != 0 {
 		if err := c.Host.Observe(t.Mark, &c.snap); err != nil {
-			c.fail("the machine cannot be observed", err)
+			c.fail(failObserve, err)
 		} else {
+			c.well(failObserve)
 			c.in.Snapshot = &c.snap
 		}
 	}
@@ -97,39 +85,17 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
 	c.hear(t)
 	c.in.KillSwitch = c.killSwitch != nil && c.killSwitch()
-	c.checkpoint()
-	out := c.Engine.Step(&c.in)
-	if c.record != nil {
-		if err := c.record.Tick(&c.in, out); err != nil {
-			c.fail("the record cannot be written", err)
-		}
+	if c.in.Seq == 1 {
+		c.beginRecord()
 	}
+	out := c.Engine.Step(&c.in)
+	c.Host.Apply(out.Changes) // first of all: somebody may wait for a CPU
+	c.recordTurn(out)
 	c.in.Restored = nil // taken up
-	c.Host.Apply(out.Changes)
 	c.results = c.Host.Results(c.results[:0])
 	c.report(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)
 	return out
-}
-
-// checkpoint begins a new segment of the record when one is due.
-func (c *Core) checkpoint() {
-	if c.record == nil || !c.record.Due() {
-		return
-	}
-	if err := c.record.Begin(c.Engine.State, c.in.WallNsec); err != nil {
-		c.fail("the record cannot be written", err)
-	}
-}
-
-// fail logs an error when it is another one than before: a full disk would otherwise
-// fill the log as well.
-func (c *Core) fail(what string, err error) {
-	c.counts.failures++
-	if text := what + ": " + err.Error(); text != c.failing {
-		c.failing = text
-		c.log.Error(what, "error", err)
-	}
 }
 
 // maxRecent bounds the incidents that are kept for `status`; the record has them all.
@@ -194,6 +160,9 @@ func (c *Core) Take(req Request, by string) Answer {
 		if t.Class != model.BE {
 			return Answer{Error: fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)}
 		}
+		if why := c.Engine.State.Ledger.Shielded(t.Num); why != "" {
+			return Answer{Error: fmt.Sprintf("%s cannot be held: %s", req.Task, why)}
+		}
 		if req.Kind == model.CommandReclaim {
 			if req.Bytes < 1 || req.Bytes > reclaim.MaxAskBytes {
 				return Answer{Error: fmt.Sprintf("%d bytes; expected 1 to %d", req.Bytes, int64(reclaim.MaxAskBytes))}
@@ -235,27 +204,16 @@ func (c *Core) Restore() error {
 // what could not be put back. It returns also what people should be warned of. The caller
 // holds the journal's lock.
 func Recover(r linux.Restoring, log *slog.Logger) (j *journal.Journal, warnings []string, err error) {
-	rep, err := r.Run()
+	j, rep, err := r.Open()
 	if err != nil {
 		return nil, nil, err
 	}
 	LogReport(log, &rep)
-	disk := r.Disk
-	if disk == nil {
-		disk = journal.RealDisk()
-	}
-	var left []journal.Limit
 	if rep.Unreadable != "" {
 		warnings = append(warnings, "an earlier journal could not be read completely: "+rep.Unreadable)
 	}
 	if n := rep.Count(node.NotRestored); n > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d limits of an earlier run could not be put back; see the log", n))
-		c, err := journal.ReadOn(disk, r.Journal)
-		if err != nil {
-			return nil, warnings, err
-		}
-		left = c.Limits
 	}
-	j, err = journal.ContinueOn(disk, r.Journal, r.Boot, left)
-	return j, warnings, err
+	return j, warnings, nil
 }

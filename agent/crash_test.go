@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +155,12 @@ func TestGuardianIsReplaced(t *testing.T) {
 	p := b.agent()
 	b.hold(tasks[0], "0.05", "10m")
 	first := p.guardian()
+	eventually(t, "the guardian ignores SIGTERM", func() bool { // it may have only just started
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", first))
+		_, mask, _ := strings.Cut(string(status), "SigIgn:\t")
+		ignored, _ := strconv.ParseUint(strings.SplitN(mask, "\n", 2)[0], 16, 64)
+		return ignored&(1<<(unix.SIGTERM-1)) != 0
+	})
 	if err := unix.Kill(first, unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +203,7 @@ func TestStopRestores(t *testing.T) {
 	b := newBed(t, "stop", settings{})
 	tasks := b.tree()
 	found := b.knobs()
-	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP} {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
 		p := b.agent()
 		for _, task := range tasks {
 			b.hold(task, "0.03", "10m")
@@ -211,7 +219,7 @@ func TestStopRestores(t *testing.T) {
 	}
 }
 
-// TestSecondAgent: one agent a state directory, also against `restore`; after a crash
+// TestSecondAgent: one agent a run directory, also against `restore`; after a crash
 // the same directory works again.
 func TestSecondAgent(t *testing.T) {
 	t.Parallel()

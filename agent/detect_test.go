@@ -124,7 +124,7 @@ func (s *scene) observe(t *testing.T) {
 	if held := s.status().Held; len(held) > 0 {
 		t.Errorf("held in observe mode: %+v", held)
 	}
-	journal, err := os.ReadFile(agent.JournalPath(s.dir + "/state"))
+	journal, err := os.ReadFile(agent.JournalPath(s.dir + "/run"))
 	if err != nil || strings.Count(string(journal), "\n") != 1 {
 		t.Errorf("the journal of an agent that wrote nothing (%v):\n%s", err, journal)
 	}

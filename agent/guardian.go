@@ -2,180 +2,140 @@ package agent
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/kernel/hostfs"
-	"github.com/commensal-io/commensal/kernel/procstat"
-	"github.com/commensal-io/commensal/node"
-	"github.com/commensal-io/commensal/node/linux"
 )
-
-// guardianFD is where the guardian finds the pipe that closes with the agent.
-const guardianFD = 3
-
-// restoreWait is how long a restorer waits for the journal's lock: far longer than a
-// dying agent holds it.
-const restoreWait = 10 * time.Second
 
 // startWait is how long a starting agent waits for the agent's lock: a `restore` that
 // only looks whether somebody holds it must not keep the agent from starting.
 const startWait = 200 * time.Millisecond
 
-// guardian is the child that puts everything back when the agent is gone, however it
-// went (DESIGN.md, decision 6). It sleeps on a pipe that the kernel closes with us.
+// anotherAfter is how long the agent waits before it starts another guardian.
+const anotherAfter = time.Second
+
+// guardian is the agent's side of the child that puts everything back when the agent is gone or
+// hangs (DESIGN.md, decisions 6 and 17). The two share a pipe: the loop writes a byte into it at
+// each turn, and the kernel closes it with the agent.
 type guardian struct {
-	stateDir string
-	log      *slog.Logger
-	pipe     *os.File
-	cmd      *exec.Cmd
-	exited   chan struct{}
+	runDir  string
+	silence time.Duration
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	pipe    int // the write end, which never blocks; -1: no guardian runs
+	leaving bool
+	left    chan struct{} // closed when the last guardian is gone
 }
 
-// start starts the guardian: this very binary under another name.
+// silenceFor is how long the loop may be silent: far longer than a turn takes on a machine that
+// is overloaded, and 20 pulses. Turns are a second apart at most, however long the windows are:
+// none waits for a window.
+func silenceFor(pulse time.Duration) time.Duration { return max(5*time.Second, 20*pulse) }
+
+// start starts the first guardian, and another one whenever it ends.
 func (g *guardian) start() error {
-	r, w, err := os.Pipe()
+	g.pipe, g.left = -1, make(chan struct{})
+	cmd, err := g.launch(false)
 	if err != nil {
-		return fmt.Errorf("guardian: %w", err)
+		return err
 	}
-	defer r.Close() //nolint:errcheck // the child has its own
-	cmd, done := exec.Command("/proc/self/exe", "guardian", "--state-dir", g.stateDir), make(chan struct{})
-	cmd.ExtraFiles = []*os.File{r}
-	cmd.Stderr = os.Stderr
-	// A session of its own: a terminal's Ctrl-C must not reach it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		w.Close() //nolint:errcheck // the first error counts
-		return fmt.Errorf("guardian: %w", err)
-	}
-	g.cmd, g.pipe, g.exited = cmd, w, done
-	go func() {
-		_ = cmd.Wait() // its exit status is in its own log
-		close(done)
-	}()
+	go g.keep(cmd)
 	return nil
 }
 
-// check starts a new guardian when the old one is gone.
-func (g *guardian) check() {
-	select {
-	case <-g.exited:
-	default:
-		return
+// launch starts a guardian, again where there was one: this very binary under another name.
+func (g *guardian) launch(again bool) (*exec.Cmd, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("guardian: %w", os.NewSyscallError("pipe2", err))
 	}
-	g.log.Warn("the guardian process, which undoes what the agent did should the agent crash, has ended: another is started", "pid", g.cmd.Process.Pid)
-	g.pipe.Close() //nolint:errcheck // nobody reads it
-	if err := g.start(); err != nil {
-		g.log.Error("no guardian process could be started: after a crash of the agent its limits stay until it is started again", "error", err)
+	r := os.NewFile(uintptr(p[0]), "guardian's end")
+	defer r.Close() //nolint:errcheck // the child has its own
+	cmd := exec.Command("/proc/self/exe", "guardian", "--run-dir", g.runDir, "--agent", strconv.Itoa(os.Getpid()), "--silence", g.silence.String())
+	cmd.ExtraFiles = []*os.File{r}
+	cmd.Stderr = os.Stderr
+	// Only the agent speaks for the service.
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "WATCHDOG_")
+	}), "GOMAXPROCS="+strconv.Itoa(runtime.GOMAXPROCS(0)))
+	// A session of its own: a terminal's Ctrl-C must not reach it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		unix.Close(p[1]) //nolint:errcheck // the first error counts
+		return nil, fmt.Errorf("guardian: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.leaving {
+		unix.Close(p[1]) //nolint:errcheck // tells it to go
+		return cmd, nil
+	}
+	if g.pipe = p[1]; again {
+		_, _ = unix.Write(p[1], []byte{'.'}) // it counts from here on: the loop moved until now
+	}
+	return cmd, nil
+}
+
+// keep waits for guardians to end and starts the next, beside the loop: to start a program
+// may need a disk.
+func (g *guardian) keep(cmd *exec.Cmd) {
+	defer close(g.left)
+	for told := false; ; {
+		if cmd != nil {
+			_ = cmd.Wait() // its exit status is in its own log
+			if g.close(false) {
+				return
+			}
+			g.log.Warn("the guardian process, which undoes what the agent did should the agent crash or hang, has ended: another is started", "pid", cmd.Process.Pid)
+		}
+		time.Sleep(anotherAfter)
+		var err error
+		if cmd, err = g.launch(true); err != nil && !told {
+			g.log.Error("no guardian process could be started: after a crash of the agent its limits stay until it is started again; it is tried each second", "error", err)
+		}
+		if told = err != nil; told && g.close(false) {
+			return
+		}
+	}
+}
+
+// close closes the pipe, for good if the agent is leaving, and reports whether it is.
+func (g *guardian) close(leaving bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaving = g.leaving || leaving
+	if g.pipe >= 0 {
+		unix.Close(g.pipe) //nolint:errcheck // this is the signal, or nobody reads it
+		g.pipe = -1
+	}
+	return g.leaving
+}
+
+// beat tells the guardian that the loop moves. It never blocks: to a guardian that has stopped
+// reading nothing can be told.
+func (g *guardian) beat() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pipe >= 0 {
+		_, _ = unix.Write(g.pipe, []byte{'.'}) // a full pipe says enough; of one that is closed keep hears
 	}
 }
 
 // stop lets the guardian go after a clean restore.
 func (g *guardian) stop() {
-	g.pipe.Close() //nolint:errcheck // this is the signal
+	g.close(true)
 	select {
-	case <-g.exited:
+	case <-g.left:
 	case <-time.After(restoreWait):
-	}
-}
-
-// Guard is the guardian's whole life: wait until the agent is gone, restore, leave.
-func Guard(stateDir string, log *slog.Logger) error {
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// Best effort: without CAP_SYS_RESOURCE the score cannot be lowered.
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(-900)), 0o600)
-	pipe := os.NewFile(guardianFD, "agent")
-	if pipe == nil {
-		return fmt.Errorf("guardian: descriptor %d is not open; it is started by the agent", guardianFD)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(guardianFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return fmt.Errorf("guardian: descriptor %d is no pipe; it is started by the agent", guardianFD)
-	}
-	if _, err := io.Copy(io.Discard, pipe); err != nil {
-		return fmt.Errorf("guardian: %w", err)
-	}
-	// A next agent may hold the agent's lock already; whoever has the journal's lock first
-	// restores, and the other finds nothing to do.
-	rep, err := restoreInTurn(stateDir)
-	if err != nil {
-		return err
-	}
-	LogReport(log.With("by", "guardian"), &rep)
-	return nil
-}
-
-// RestoreNow puts back what a dead agent left; ErrRunning, at once, while one is running.
-func RestoreNow(stateDir string) (node.Report, error) {
-	if _, err := os.Stat(stateDir); os.IsNotExist(err) {
-		return node.Report{}, nil // no agent ever ran here
-	}
-	l, err := lock(stateDir, agentLock, 0)
-	if err != nil {
-		return node.Report{}, err
-	}
-	if err := l.Close(); err != nil {
-		return node.Report{}, fmt.Errorf("restore: %w", err)
-	}
-	return restoreInTurn(stateDir)
-}
-
-// restoreInTurn takes the journal's lock and puts back what is outstanding.
-func restoreInTurn(stateDir string) (node.Report, error) {
-	l, err := lock(stateDir, journalLock, restoreWait)
-	if err != nil {
-		return node.Report{}, err
-	}
-	defer l.Close() //nolint:errcheck // closing is unlocking
-	return restoreLocked(stateDir)
-}
-
-// restoreLocked is restoreInTurn for whoever holds the lock already.
-func restoreLocked(stateDir string) (node.Report, error) {
-	fs := hostfs.NewRoot("/")
-	boot, err := procstat.ReadBootID(fs)
-	if err != nil {
-		return node.Report{}, fmt.Errorf("restore: %w", err)
-	}
-	return linux.Restore(fs, JournalPath(stateDir), boot)
-}
-
-// restoreText says what became of a cgroup's setting.
-func restoreText(k node.RestoreKind) string {
-	switch k {
-	case node.Restored:
-		return "the value found before the agent changed it was put back"
-	case node.AsFound:
-		return "the value found before the agent changed it was there already"
-	case node.LeftForeign:
-		return "somebody else has written another value: it was left alone"
-	case node.LeftGone:
-		return "the cgroup that the agent had changed is gone"
-	}
-	return "the kernel refused to put the value back that was found: the agent's own may still be in force"
-}
-
-// LogReport says what a restore did, and nothing when there was nothing to do.
-func LogReport(log *slog.Logger, rep *node.Report) {
-	for _, it := range rep.Items {
-		level := slog.LevelInfo
-		if it.Kind == node.NotRestored || it.Kind == node.LeftForeign {
-			level = slog.LevelWarn
-		}
-		log.Log(nil, level, restoreText(it.Kind), "cgroup", it.Path, "outcome", string(it.Kind), "now", it.Now, "found", it.Found, "error", it.Error) //nolint:staticcheck // no context here
-	}
-	if rep.Rebooted {
-		log.Info("nothing to put back: the journal is of an earlier boot, and a boot ends every setting")
-	}
-	if rep.Unreadable != "" {
-		log.Error("part of the journal could not be read: some setting of the agent may still be in force", "why", rep.Unreadable)
 	}
 }

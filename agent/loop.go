@@ -23,11 +23,11 @@ func NewLoop(c *Core) *Loop {
 // Due returns when the next turn is; the first one is at once.
 func (l *Loop) Due() int64 { return l.origin + l.at }
 
-// Next takes the turn that is due. Turns that were missed are not made up. The output is good
-// until the next one.
+// Next takes the turn that is due. What was missed meanwhile is made up for as
+// cadence.Schedule.After says. The output is good until the next one.
 func (l *Loop) Next() *engine.Output {
 	out := l.Turn(l.turn)
-	l.at, l.turn = l.schedule.Next(max(l.at, l.Clock.MonoNsec()-l.origin))
+	l.at, l.turn = l.schedule.After(l.at, l.Clock.MonoNsec()-l.origin)
 	return out
 }
 

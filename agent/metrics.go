@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/slo"
 )
 
@@ -20,6 +22,7 @@ type counts struct {
 	cycles    uint64
 	cycleSum  time.Duration
 	failures  uint64
+	lost      uint64 // turns that the record lacks
 	decisions map[decided]uint64
 }
 
@@ -46,8 +49,8 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 
 // The descriptions of the series; base units, names as Prometheus asks.
 type descriptions struct {
-	up, warnings, windows, cycles, cycleSeconds, failures, decisions *prometheus.Desc
-	cpu, signal, threshold, held, slo                                *prometheus.Desc
+	up, warnings, windows, cycles, cycleSeconds, failures, lost, delays, decisions *prometheus.Desc
+	cpu, signal, threshold, held, slo                                              *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -61,6 +64,8 @@ func describe() descriptions {
 		cycles:       d("agent_cycles_total", "Turns of the agent's loop."),
 		cycleSeconds: d("agent_cycle_seconds_total", "Wall time spent in those turns."),
 		failures:     d("agent_failures_total", "Turns in which the machine could not be read or the record not be written."),
+		lost:         d("record_lost_ticks_total", "Turns that are not in the record, since its disk was full, too slow or gone."),
+		delays:       d("delay_failures_total", "Readings in which the scheduler delay could not be read: without it no slowdown is known."),
 		decisions:    d("decisions_total", "Decisions by who took them, a policy or detection, operators and the kernel, and by kind.", "policy", "kind"),
 		cpu:          d("task_cpu_cores", "CPU usage in the last window, CPU-seconds per second.", "task", "job", "class"),
 		signal:       d("task_signal_ratio", "The task's signal in the last window.", "task", "job", "source"),
@@ -81,7 +86,7 @@ type collector struct {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
-		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo,
+		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo,
 	} {
 		ch <- desc
 	}
@@ -93,6 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	var st *Status
 	var n counts
+	delays := uint64(0)
 	decisions := map[decided]uint64{}
 	for k := model.DecideNothing + 1; k < model.NumDecisionKinds; k++ {
 		for _, by := range k.TakenBy() {
@@ -102,15 +108,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if err := c.agent.ask(ctx, func() {
 		st, n = c.agent.status(), c.agent.core.counts
 		maps.Copy(decisions, n.decisions)
+		if h, ok := c.agent.core.Host.(*linux.Host); ok {
+			delays = h.DelayFailures()
+		}
 	}); err != nil {
 		ch <- prometheus.NewInvalidMetric(c.desc.up, err)
 		return
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+		ch <- metric(d, prometheus.GaugeValue, v, labels)
 	}
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+		ch <- metric(d, prometheus.CounterValue, v, labels)
 	}
 	for _, p := range st.Policies {
 		enforcing := 0.0
@@ -124,10 +133,21 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.desc.cycles, float64(n.cycles))
 	count(c.desc.cycleSeconds, n.cycleSum.Seconds())
 	count(c.desc.failures, float64(n.failures))
+	count(c.desc.lost, float64(n.lost))
+	count(c.desc.delays, float64(delays))
 	for d, v := range decisions {
 		count(c.desc.decisions, float64(v), d.by, d.kind.String())
 	}
 	c.tasks(st, gauge)
+}
+
+// metric makes a series whose labels Prometheus takes, whatever a cgroup or a job is called:
+// one that it does not take would fail every scrape.
+func metric(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) prometheus.Metric {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+	}
+	return prometheus.MustNewConstMetric(d, t, v, labels...)
 }
 
 func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, labels ...string)) {

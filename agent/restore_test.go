@@ -100,7 +100,7 @@ func (b *bed) crashed(tasks ...string) (lines [][]byte, left map[string]cgroup.C
 		b.hold(task, "0.04", "10m")
 	}
 	p.killBoth()
-	text, err := os.ReadFile(agent.JournalPath(b.dir + "/state"))
+	text, err := os.ReadFile(agent.JournalPath(b.dir + "/run"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestDamagedJournal(t *testing.T) {
 		{"first line gone", lines[1:], 1, "line 1", oneLeft, true},
 		{"torn line at the end", append(slices.Clone(lines), []byte(`12345678 {"kind":"int`)), 0, "", found, false},
 		{"last line cut off", append(slices.Clone(lines[:len(lines)-1]), last[:len(last)/2]), 0, "", found, false},
-		{"newer version", append([][]byte{newer}, lines[1:]...), 5, "newer version", left, false},
+		{"newer version", append([][]byte{newer}, lines[1:]...), 5, "that version's `commensal restore`", left, false},
 	} {
 		for _, path := range []string{one, two} {
 			b.write(path, left[path])
@@ -163,7 +163,7 @@ func TestDamagedJournal(t *testing.T) {
 // restoreFrom runs restore on a journal and checks what it says and does.
 func (b *bed) restoreFrom(name string, text []byte, code int, names string, want map[string]cgroup.CPUMax, kept bool) {
 	b.t.Helper()
-	path := agent.JournalPath(b.dir + "/state")
+	path := agent.JournalPath(b.dir + "/run")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (b *bed) restoreFrom(name string, text []byte, code int, names string, want
 		b.t.Errorf("%s: expected %q and the file's name in: %s", name, names, said)
 	}
 	b.same(name, want)
-	asides, _ := filepath.Glob(path + ".corrupt-*")
+	asides, _ := filepath.Glob(path + ".corrupt*")
 	if kept != (len(asides) == 1) {
 		b.t.Fatalf("%s: kept beside: %v", name, asides)
 	}
@@ -212,8 +212,8 @@ func TestRebootedJournal(t *testing.T) {
 	b := newBed(t, "reboot", settings{})
 	task := b.group("be-0", unlimited)
 	_, left := b.crashed(task)
-	path := agent.JournalPath(b.dir + "/state")
-	before := func() {
+	path := agent.JournalPath(b.dir + "/run")
+	before := func(boot string) {
 		t.Helper()
 		inode, err := b.cg.Inode(task)
 		if err != nil {
@@ -224,7 +224,7 @@ func TestRebootedJournal(t *testing.T) {
 			Task: task, Path: task, Inode: inode, Found: model.Bandwidth(model.CPUMax(unlimited)),
 			Before: model.Bandwidth(model.CPUMax(unlimited)), Intended: v, ReadBack: &v,
 		}}
-		j, err := journal.Continue(path, "00000000-0000-0000-0000-000000000000", limits)
+		j, err := journal.Continue(path, boot, limits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,12 +232,13 @@ func TestRebootedJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before()
+	const other = "00000000-0000-0000-0000-000000000000"
+	before(other)
 	if r := b.must(0, "restore"); !strings.Contains(r.out, "earlier boot") {
 		t.Errorf("restore says: %s", r.out)
 	}
 	b.same("restore", left)
-	before()
+	before(other)
 	p := b.agent()
 	b.same("agent", left)
 	time.Sleep(500 * time.Millisecond)
@@ -249,12 +250,63 @@ func TestRebootedJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before()
+	before(string(bytes.TrimSpace(boot)))
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := bytes.Cut(text, []byte("\n"))
-	head := line(fmt.Sprintf(`{"kind":"open","version":1,"boot":%q}`, bytes.TrimSpace(boot)))
-	b.restoreFrom("this boot", append(head, rest...), 0, "", map[string]cgroup.CPUMax{task: unlimited}, false)
+	b.restoreFrom("this boot", text, 0, "", map[string]cgroup.CPUMax{task: unlimited}, false)
+}
+
+// TestOldJournal: older versions had journal and locks in the state directory. What is left there
+// is put back by `restore` and by the next start, which takes the files away; beside such an agent
+// that runs neither does anything.
+func TestOldJournal(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "old", settings{})
+	task := b.group("be-0", unlimited)
+	found := b.knobs()
+	old := agent.JournalPath(b.dir + "/state")
+	leave := func() (left map[string]cgroup.CPUMax) {
+		t.Helper()
+		_, left = b.crashed(task)
+		if err := os.Rename(agent.JournalPath(b.dir+"/run"), old); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(b.dir + "/run"); err != nil {
+			t.Fatal(err)
+		}
+		return left
+	}
+	left := leave()
+	running, err := os.Create(b.dir + "/state/agent.lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(running.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"agent", "restore"} {
+		if r := b.must(5, command); !strings.Contains(r.err, "another agent is running") {
+			t.Errorf("%s beside an agent of an older version says: %s", command, r.err)
+		}
+	}
+	b.same("beside an agent of an older version", left)
+	if err := running.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.must(0, "restore")
+	b.same("after restore", found)
+	leave()
+	p := b.agent()
+	b.same("after the next start", found)
+	for _, name := range []string{"journal", "journal.lock", "agent.lock"} {
+		if _, err := os.Stat(b.dir + "/state/" + name); !os.IsNotExist(err) {
+			t.Errorf("%s is still in the state directory (%v)", name, err)
+		}
+	}
+	if st := b.status(); len(st.Warnings) > 0 {
+		t.Errorf("the agent warns: %v", st.Warnings)
+	}
+	p.stop(unix.SIGTERM)
 }

@@ -71,7 +71,7 @@ type TaskStatus struct {
 	// Raw are all signals as they were measured, the task's own queueing included.
 	Raw model.Measures `json:"raw"`
 	// Throttled is the share of the CFS periods that passed in which a quota on the task's
-	// path, or below it, stopped it; at most 1. Where its period is not known it is taken to
+	// path, or of an LC or eligible task below it, stopped it; at most 1. Where its period is not known it is taken to
 	// be the kernel's default.
 	Throttled model.Value `json:"throttled"`
 	// Lacks says what the task does without, and why: "hardware counters: ...".
@@ -108,9 +108,7 @@ func (a *Agent) status() *Status {
 		Warnings: append([]string{}, a.core.Warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
 		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),
 	}
-	if a.core.failing != "" {
-		st.Warnings = append(st.Warnings, a.core.failing)
-	}
+	st.Warnings = append(st.Warnings, a.core.failing()...)
 	for i := range s.Tracks {
 		st.Tasks = append(st.Tasks, a.task(&s.Tasks.Tasks[i], &s.Tracks[i]))
 	}
@@ -208,12 +206,13 @@ func (a *Agent) policies(st *Status) {
 // maxNames bounds the names in a warning; each task says itself what it lacks.
 const maxNames = 8
 
-// lacking says of each task what it does without, and warns once a reason.
+// lacking says of the machine and of each task what they do without, and warns once a reason.
 func (a *Agent) lacking(st *Status) {
 	h, ok := a.core.Host.(*linux.Host)
 	if !ok {
 		return
 	}
+	st.Warnings = h.Warnings(st.Warnings)
 	names := map[string][]string{}
 	var order []string
 	for _, l := range h.Lacks(nil) {

@@ -64,6 +64,8 @@ func (e *Engine) notToHold(c *model.Command) string {
 		return fmt.Sprintf("%s asked to %s a task that is gone", c.By, c.Kind)
 	case t.Class != model.BE:
 		return fmt.Sprintf("%s asked to %s it, but %s is never held", c.By, c.Kind, t.Class)
+	case e.State.Ledger.Shielded(c.Task) != "":
+		return fmt.Sprintf("%s asked to %s it, but %s", c.By, c.Kind, e.State.Ledger.Shielded(c.Task))
 	}
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
@@ -202,4 +203,35 @@ func TestResumeOfTheCPU(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A BE task into which a service is put is let go in the same step, in kernel and ledger, and
+// nobody can hold it as long as the service is in it: no operator either, whatever he frees.
+func TestShieldedTaskIsNeverHeld(t *testing.T) {
+	n := enginetest.New(enginetest.Params(), enginetest.Flat(4), enginetest.NewTask(1, model.BE))
+	k := &n.Task(1).Knobs[model.CPUBandwidth]
+	found := k.Value
+	hold := func(want bool) {
+		t.Helper()
+		n.Tell(model.Command{Kind: model.CommandCap, Task: 1, Cap: 0.1, DurationNsec: 600 * enginetest.Sec})
+		n.Beat(enginetest.Sec)
+		if n.Beat(enginetest.Sec); k.Ours != want || n.Engine.State.Ledger.Held(1) != want {
+			t.Fatalf("held in the kernel: %v, in the ledger: %v; expected %v", k.Ours, n.Engine.State.Ledger.Held(1), want)
+		}
+	}
+	hold(true)
+	n.Snapshot().Shields = []model.Shield{{Task: 1, Why: "/t1/web, which is not to be held back, lies inside"}}
+	out := n.Beat(enginetest.Sec)
+	if k.Ours || k.Value != found || len(out.Changes) != 1 || out.Changes[0].Kind != model.Release {
+		t.Fatalf("%+v; the knob says %s", out.Changes, k.Value)
+	}
+	hold(false)
+	n.Tell(model.Command{Kind: model.CommandUncap, Task: 1})
+	n.Beat(1000 * enginetest.Sec)
+	hold(false)
+	if last := n.Said[len(n.Said)-1]; !strings.Contains(last.Reason, "/t1/web") {
+		t.Errorf("the operator is told %+v", last)
+	}
+	n.Snapshot().Shields = []model.Shield{{Task: 1}}
+	hold(true)
 }

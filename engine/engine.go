@@ -187,9 +187,12 @@ func (e *Engine) tasks(in *Input) {
 	s := e.State
 	e.lookAtSnapshot(in.Snapshot)
 	for _, n := range in.Snapshot.Removed {
-		if !s.Tasks.Remove(n) {
+		t := s.Tasks.Get(n)
+		if t == nil {
 			continue
 		}
+		s.Specs.Forget(e.Params.Spec, t)
+		s.Tasks.Remove(n)
 		s.Tracks = slices.DeleteFunc(s.Tracks, func(t Track) bool { return t.Num == n })
 		s.History.Forget(n)
 		s.Ledger.Gone(n, in.MonoNsec)
@@ -201,6 +204,12 @@ func (e *Engine) tasks(in *Input) {
 		i, ok := slices.BinarySearchFunc(s.Tracks, t.Num, func(a Track, n model.TaskNum) int { return int(int64(a.Num) - int64(n)) })
 		if !ok {
 			s.Tracks = slices.Insert(s.Tracks, i, Track{Num: t.Num})
+		}
+	}
+	for _, sh := range in.Snapshot.Shields {
+		s.Ledger.shield(sh, in.MonoNsec)
+		if d := (model.Decision{Kind: model.DecideLeftAlone, Task: sh.Task, Reason: sh.Why}); sh.Why != "" {
+			e.decide(in, d)
 		}
 	}
 	for _, k := range in.Snapshot.Settings {
@@ -377,7 +386,7 @@ func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *mo
 // machines have: the last that may be used.
 func (e *Engine) source(o *model.TaskObservation) model.Source {
 	last := model.Source(0)
-	for src := range model.NumSources {
+	for _, src := range model.Sources() {
 		if !e.Params.Sources[src] {
 			continue
 		}

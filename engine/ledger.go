@@ -34,10 +34,12 @@ type Failure struct {
 	AtNsec   int64  `json:"at_nsec"`
 }
 
-// Exemption keeps policies off a task that an operator freed.
+// Exemption keeps policies off a task that an operator freed, or everybody off one that holds
+// something which is never held back.
 type Exemption struct {
 	Task      model.TaskNum `json:"task"`
-	UntilNsec int64         `json:"until_nsec"`
+	UntilNsec int64         `json:"until_nsec"`       // of an operator's
+	Shield    string        `json:"shield,omitempty"` // why it cannot be held; "": an operator freed it
 }
 
 // Ledger holds the knobs with claims or with something of ours in the kernel.
@@ -137,9 +139,47 @@ func capOf(k *Knob) *model.Claim {
 	return nil
 }
 
-// Exempt implements policy.Ledger.
-func (l *Ledger) Exempt(task model.TaskNum) bool {
-	return slices.ContainsFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
+// Exempt implements policy.Ledger. What cannot be held at all goes before what an operator said.
+func (l *Ledger) Exempt(task model.TaskNum) (why string) {
+	for i := range l.Exemptions {
+		if e := &l.Exemptions[i]; e.Task == task {
+			if e.Shield != "" {
+				return e.Shield
+			}
+			why = "an operator freed it"
+		}
+	}
+	return why
+}
+
+// Shielded says why a task cannot be held, whoever asks; "" when it can.
+func (l *Ledger) Shielded(task model.TaskNum) string {
+	i := slices.IndexFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task && e.Shield != "" })
+	if i < 0 {
+		return ""
+	}
+	return l.Exemptions[i].Shield
+}
+
+// shield takes in whether a task can be held. All claims on one that cannot end.
+func (l *Ledger) shield(s model.Shield, nowNsec int64) {
+	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == s.Task && e.Shield != "" })
+	if s.Why == "" {
+		return
+	}
+	l.Exemptions = append(l.Exemptions, Exemption{Task: s.Task, Shield: s.Why})
+	knobs := l.of(model.OfTask(s.Task))
+	for i := range knobs {
+		for j := range knobs[i].Claims {
+			l.failed(&knobs[i].Claims[j], s.Why, nowNsec)
+		}
+		knobs[i].Claims = knobs[i].Claims[:0]
+	}
+}
+
+// unexempt ends what an operator's word exempted.
+func (l *Ledger) unexempt(over func(e *Exemption) bool) {
+	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Shield == "" && over(&e) })
 }
 
 // claimOf returns a policy's claim that is the same wish as another, nil when there is none.
@@ -217,8 +257,8 @@ func (l *Ledger) refuse(k *Knob, old, c *model.Claim, lim Limits, beCPU float64)
 	switch {
 	case k != nil && k.State == KnobVoid:
 		return "another program owns this knob: " + k.Why
-	case l.Exempt(c.Task()):
-		return "an operator freed this task"
+	case l.Exempt(c.Task()) != "":
+		return l.Exempt(c.Task())
 	case c.Kind == model.ClaimRun:
 		return l.overRuns(c.MadeNsec)
 	case c.Kind != model.ClaimCap || c.Uncounted:
@@ -332,9 +372,9 @@ func (l *Ledger) Free(task model.TaskNum, untilNsec int64) {
 	for i := range knobs {
 		knobs[i].free()
 	}
-	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
+	l.unexempt(func(e *Exemption) bool { return e.Task == task })
 	if untilNsec > 0 {
-		l.Exemptions = append(l.Exemptions, Exemption{task, untilNsec})
+		l.Exemptions = append(l.Exemptions, Exemption{Task: task, UntilNsec: untilNsec})
 	}
 }
 
@@ -344,7 +384,7 @@ func (l *Ledger) Clear(task model.TaskNum, kind model.KnobKind) {
 	if k := l.knob(model.OfTask(task), kind); k != nil {
 		k.free()
 	}
-	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
+	l.unexempt(func(e *Exemption) bool { return e.Task == task })
 }
 
 // Gone forgets a task whose cgroup vanished.
@@ -376,7 +416,7 @@ func (l *Ledger) Expire(nowNsec int64) []model.Claim {
 			j++
 		}
 	}
-	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return nowNsec >= e.UntilNsec })
+	l.unexempt(func(e *Exemption) bool { return nowNsec >= e.UntilNsec })
 	l.Failures = slices.DeleteFunc(l.Failures, func(f Failure) bool { return nowNsec-f.AtNsec >= failureNsec })
 	return over
 }

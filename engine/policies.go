@@ -182,7 +182,7 @@ func (e *Engine) lookAtSnapshot(snap *model.Snapshot) {
 		t.CPUs = slices.Clone(t.CPUs)
 		e.State.CPU.Topology = &t
 	}
-	if snap.Topology != nil || len(snap.Added) > 0 || len(snap.Removed) > 0 || len(snap.Settings) > 0 {
+	if snap.Topology != nil || len(snap.Added) > 0 || len(snap.Removed) > 0 || len(snap.Settings) > 0 || len(snap.Shields) > 0 {
 		e.moved()
 	}
 }
@@ -208,6 +208,7 @@ func (e *Engine) policies(in *Input) {
 	v.NowNsec, v.WallNsec, v.Pulse = in.MonoNsec, in.WallNsec, in.Pulse
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
+	v.Window.Waiting = e.obs.Waiting
 	for i := range policyRows {
 		r, mode := &policyRows[i], e.State.Policies[i].Mode
 		if r.always || in.Pulse != nil && mode != model.ModeOff {

@@ -311,6 +311,13 @@ func limitText(m model.CPUMax) string {
 
 // check holds on every tick of every scenario.
 func (n *sim) check() {
+	for _, e := range n.e.State.Specs.Entries {
+		for _, num := range e.Tasks {
+			if n.e.State.Tasks.Get(num) == nil {
+				n.t.Fatalf("s %d: the spec of %s remembers task %d, which has ended", n.s, e.Key.Job, num)
+			}
+		}
+	}
 	n.t.Helper()
 	st := n.e.State
 	if _, err := json.Marshal(st); err != nil {

@@ -31,6 +31,9 @@ const (
 	CountInstructions
 	CountLLCMisses
 	CountCPUStall
+	CountWaited
+	CountWaitedForeign
+	CountWaitP99
 	NumTaskCounters
 )
 
@@ -47,6 +50,11 @@ var taskCounters = [NumTaskCounters]CounterRow{
 	CountInstructions: {Name: "instructions", Unit: "instructions", From: "perf: PERF_COUNT_HW_INSTRUCTIONS", Optional: true},
 	CountLLCMisses:    {Name: "llc_misses", Unit: "misses", From: "perf: PERF_COUNT_HW_CACHE_MISSES", Optional: true},
 	CountCPUStall:     {Name: "cpu_stall", Unit: "ns", From: "cpu.pressure of the cgroup (v2): time in which a thread of it waited for a CPU, the some line", Optional: true},
+	// From the scheduler's events (docs/WAITS.md), of LC tasks, since the agent began to measure them.
+	CountWaited:        {Name: "waited", Unit: "ns", From: "BPF at sched_switch and sched_wakeup: time in which threads could have run and did not, over all threads", Optional: true},
+	CountWaitedForeign: {Name: "waited_foreign", Unit: "ns", From: "of it, while another than the task itself had the CPU", Optional: true},
+	// No count: of the time since the reading before.
+	CountWaitP99: {Name: "wait_p99", Unit: "ns", From: "99 of 100 waits after a wake-up were shorter", Optional: true},
 }
 
 // TaskCounters describes the counters of a task, by number.

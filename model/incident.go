@@ -29,8 +29,11 @@ type Suspect struct {
 	Path  string      `json:"path"`
 	Job   string      `json:"job,omitempty"`
 	Class Class       `json:"class"`
-	// Score is the antagonist correlation of CPI² §4.2, in [-1, 1].
+	// Score is the antagonist correlation of CPI² §4.2, in [-1, 1]; in a round by blame the share
+	// of the victim's waiting that it is charged with.
 	Score float64 `json:"score"`
+	// Correlation stands beside a Score that is a share of the victim's waiting.
+	Correlation float64 `json:"correlation,omitempty"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
 	Usage float64 `json:"usage"`
 	// Verdict says why it was chosen or passed over.
@@ -56,6 +59,13 @@ type Round struct {
 
 	// What follows is there only where a policy beyond CPI² is on.
 
+	// ByBlame: scores are shares of what the victim waited for others more than usual, by who had
+	// the CPU meanwhile; else they are correlations.
+	ByBlame bool `json:"by_blame,omitempty"`
+	// WaitedNsec and UsualNsec are for how long the victim's threads waited for others, in a
+	// second of bad windows and of good ones; with ByBlame.
+	WaitedNsec float64 `json:"waited_ns,omitempty"`
+	UsualNsec  float64 `json:"usual_ns,omitempty"`
 	// Steady is what a suspect scores that used the same CPU all the time.
 	Steady float64 `json:"steady,omitempty"`
 	// Members are the tasks of a group, the weightiest first; Chosen is one of them.

@@ -7,7 +7,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	elapsed := cur.MonoNsec - prev.MonoNsec
 	*out = Observation{
 		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
-		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0],
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting,
 	}
 	if elapsed <= 0 {
 		return
@@ -57,6 +57,7 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	if o.MPKI.Outcome == OK {
 		o.MPKI.V *= 1000
 	}
+	o.Foreign = c.ratio(p, CountWaitedForeign, CountWaited)
 	for i := range signals {
 		o.Raw[i] = signals[i].Derive(p, c, elapsed)
 	}
@@ -76,7 +77,15 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 // Two spinners of one task on one CPU wait half their time, but cpus - cpu is zero
 // there, so nothing is charged to others. cpus is the number of CPUs that the task may
 // use; 0 means all of the node's. What this does not see: affinity set per thread.
+//
+// Where the scheduler's events tell who had the CPU, signals that are made of them (SignalRow.
+// Charged) take that share instead.
 func (o *TaskObservation) Discount(node *Observation, cpus int) {
+	for i := range signals {
+		if row := &signals[i]; row.Charged && o.Raw[i].Outcome == OK {
+			o.Signals[i] = Known(row.Rest + (o.Raw[i].V-row.Rest)*min(1, o.Foreign.V))
+		}
+	}
 	if o.CPU.Outcome != OK || node.Busy.Outcome != OK {
 		return
 	}
@@ -89,7 +98,7 @@ func (o *TaskObservation) Discount(node *Observation, cpus int) {
 	}
 	own := o.CPU.V / (o.CPU.V + others)
 	for i := range signals {
-		if row := &signals[i]; row.Waits && o.Raw[i].Outcome == OK {
+		if row := &signals[i]; row.Waits && !row.Charged && o.Raw[i].Outcome == OK {
 			o.Signals[i] = Known(row.Rest + (o.Raw[i].V-row.Rest)*(1-own))
 		}
 	}

@@ -205,3 +205,38 @@ func TestTaskTable(t *testing.T) {
 		t.Errorf("%+v", tt)
 	}
 }
+
+// Of the waits that the scheduler's events tell of, exactly the others' share stays; of the rest it is a guess by CPU time.
+func TestDiscountOfMeasuredWaits(t *testing.T) {
+	counts := func(waited, foreign, p99 uint64) (s TaskSample) {
+		s.Num = 1
+		s.C[CountUsage], s.C[CountWaited], s.C[CountWaitedForeign], s.C[CountWaitP99] = Read(0), Read(waited), Read(foreign), Read(p99)
+		return s
+	}
+	for _, tt := range []struct {
+		name           string
+		before, now    TaskSample
+		raw, signal    float64
+		outcomeMissing bool
+	}{
+		{"a quarter was its own", counts(0, 0, 0), counts(40e6, 30e6, 8e6), 8, 6, false},
+		{"all was its own", counts(100, 50, 3e6), counts(40e6, 50, 8e6), 8, 0, false},
+		{"nobody waited", counts(40e6, 30e6, 8e6), counts(40e6, 30e6, 0), 0, 0, false},
+		{"not measured", TaskSample{Num: 1}, TaskSample{Num: 1}, 0, 0, true},
+	} {
+		var o Observation
+		Observe(&Snapshot{Tasks: []TaskSample{tt.before}}, &Snapshot{MonoNsec: 1e9, Tasks: []TaskSample{tt.now}}, &o)
+		task := &o.Tasks[0]
+		task.Discount(&o, 0)
+		got := task.Signals[SourceWait]
+		if tt.outcomeMissing {
+			if got.Outcome == OK {
+				t.Errorf("%s: %+v", tt.name, got)
+			}
+			continue
+		}
+		if task.Raw[SourceWait].V != tt.raw || got.Outcome != OK || got.V != tt.signal {
+			t.Errorf("%s: raw %+v, signal %+v, want %g and %g", tt.name, task.Raw[SourceWait], got, tt.raw, tt.signal)
+		}
+	}
+}

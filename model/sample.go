@@ -38,7 +38,19 @@ type Snapshot struct {
 	// something else than when they were last listed: bandwidth of LC tasks, CPUs of LC and BE
 	// tasks. What the list says of a knob holds until it lists it again.
 	Settings []KnobReading `json:"settings,omitempty"`
-	Tasks    []TaskSample  `json:"tasks"` // ordered by Num
+	// Shields are BE tasks of which it changed whether something lies inside them that is never
+	// to be held back.
+	Shields []Shield     `json:"shields,omitempty"`
+	Tasks   []TaskSample `json:"tasks"` // ordered by Num
+	// Waiting is of the LC tasks whose threads waited since the snapshot before, ordered by Num,
+	// where the machine can tell.
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// Shield says why a BE task cannot be held: to hold it would be to hold what lies inside it.
+type Shield struct {
+	Task TaskNum `json:"task"`
+	Why  string  `json:"why,omitempty"` // "": it can be held again
 }
 
 // TaskObservation is what one window says of one task.
@@ -55,6 +67,8 @@ type TaskObservation struct {
 	// Raw are the signals as they were measured; in Signals the task's own queueing is
 	// discounted (Discount).
 	Raw, Signals Measures
+	// Foreign is the share of the task's waiting in which another had the CPU.
+	Foreign Value
 	// CoreCPI is core cycles per instruction. Where CPI rises and this does not, the core's clock
 	// fell.
 	CoreCPI Value
@@ -73,6 +87,7 @@ type Observation struct {
 	Unmanaged   Value // Busy - Managed, not below 0
 	Steal       Value // CPU-sec/sec
 	Tasks       []TaskObservation
+	Waiting     []Waiting // the closing snapshot's own
 
 	none TaskSample // what a task that is new was before
 }

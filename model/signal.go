@@ -9,11 +9,12 @@ import (
 // sources are never compared.
 type Source uint8
 
-// The sources, in order of preference.
+// The sources. Records number them: a new one goes to the end, and into preference.
 const (
 	SourceCPI Source = iota
 	SourceSlowdown
 	SourcePressure
+	SourceWait
 	NumSources
 )
 
@@ -39,6 +40,8 @@ type SignalRow struct {
 	// window in which its own quota throttled the task is no evidence against anybody, and of
 	// the rest the part that it queued behind itself is discounted (Discount).
 	Waits bool
+	// Charged: of its waits it is measured, and no guess, which were for the task itself.
+	Charged bool
 	// Rest is its value when nothing disturbs the task.
 	Rest float64
 	// Section is where its parameters stand in the configuration, and Calibrated where the
@@ -72,12 +75,25 @@ var signals = [NumSources]SignalRow{
 		Waits: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "pressure", Calibrated: "as for slowdown; not calibrated", Explained: "pressure is the share of time in which a thread waited for a CPU (cgroup v2)",
 	},
+	// The parameters are slowdown's, but for the rise: a millisecond. None was calibrated.
+	SourceWait: {
+		Name: "wait", Short: "wait", Title: "waiting (p99)", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
+		Times: 1, Derive: wait,
+		Waits: true, Charged: true, MinRise: 1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
+		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
+	},
 }
+
+// preference is the order in which signals are used.
+var preference = [NumSources]Source{SourceCPI, SourceWait, SourceSlowdown, SourcePressure}
+
+// Sources returns all signals, in order of preference.
+func Sources() []Source { return preference[:] }
 
 // Row describes the signal.
 func (s Source) Row() *SignalRow { return &signals[s] }
 
-// SourceNames returns the names of all signals, in order of preference.
+// SourceNames returns the names of all signals.
 func SourceNames() []string {
 	names := make([]string, NumSources)
 	for i := range signals {
@@ -183,4 +199,19 @@ func pressure(p, c *TaskSample, elapsed int64) Value {
 		return Missing(oc)
 	}
 	return Known(min(1, float64(stalled)/float64(elapsed))) // the two clocks are not read at one instant
+}
+
+// wait is the p99 of the reading's own waits, in milliseconds. Observation.Discount leaves of it what others caused.
+func wait(p, c *TaskSample, _ int64) Value {
+	waited, oc := c.grown(p, CountWaited)
+	if oc != OK {
+		return Missing(oc)
+	}
+	if waited == 0 {
+		return Known(0)
+	}
+	if c.C[CountWaitP99].Outcome != OK {
+		return Missing(c.C[CountWaitP99].Outcome)
+	}
+	return Known(float64(c.C[CountWaitP99].Value) / 1e6)
 }

@@ -33,16 +33,17 @@ type KnobView struct {
 type TaskView struct {
 	Task  model.Task
 	Knobs [model.NumKnobs]KnobView
-	// Exempt: an operator freed the task, and policies leave it alone for a while.
-	Exempt bool
+	// Exempt says why policies leave the task alone: an operator freed it, for a while, or
+	// something lies inside that is never held back. "" when they do not.
+	Exempt string
 }
 
 // Closed says why no policy may have the task's knob at present, and a word for the reason,
 // by which it is told once. "" means that it may be had.
 func (t *TaskView) Closed(kind model.KnobKind) (word, why string) {
 	switch k := &t.Knobs[kind]; {
-	case t.Exempt:
-		return "exempt", "an operator freed this task"
+	case t.Exempt != "":
+		return "exempt", t.Exempt
 	case k.Void:
 		return "void", "another program sets it: " + k.Why
 	}
@@ -66,7 +67,8 @@ type Victim struct {
 type Window struct {
 	Closed                bool
 	StartNsec, LengthNsec int64
-	Victims               []Victim // ordered by Num
+	Victims               []Victim        // ordered by Num
+	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 }
 
 // HoldState is where a claim of a policy stands.
@@ -94,8 +96,8 @@ type Ledger interface {
 	Hold(policy string, c *model.Claim) Hold
 	// Held reports whether anybody's cap is claimed on a task.
 	Held(task model.TaskNum) bool
-	// Exempt reports whether an operator freed a task.
-	Exempt(task model.TaskNum) bool
+	// Exempt says why policies leave a task alone (TaskView); "" when they do not.
+	Exempt(task model.TaskNum) string
 }
 
 // View is everything that a policy may look at in one step.

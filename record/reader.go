@@ -32,6 +32,7 @@ type Reader struct {
 	coder coder
 	buf   []byte
 	frame int
+	tasks map[model.TaskNum]bool // that there are
 }
 
 // NewReader reads a segment's header and checkpoint.
@@ -57,8 +58,33 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if d.Header.Version < 3 {
 		d.Header.Params.Spec.CoreCycles = true // CPI was of core cycles
 	}
+	if n := d.Header.Params.HistoryWindows; n < 0 || n > maxWindows {
+		return nil, d.at(fmt.Errorf("%w: a history of %d windows; there are at most %d", ErrCorrupt, n, maxWindows))
+	}
 	d.Checkpoint = &engine.State{}
-	return d, d.expect(frameCheckpoint, d.Checkpoint)
+	if err := d.expect(frameCheckpoint, d.Checkpoint); err != nil {
+		return d, err
+	}
+	d.tasks = map[model.TaskNum]bool{}
+	return d, d.meet(d.Checkpoint.Tasks.Tasks)
+}
+
+// What an engine reserves for a record is no more than what an agent would have for itself: each
+// task costs 16 bytes a window of its history, whether anything was written of it or not.
+const (
+	maxWindows = 3600 // as the configuration allows
+	maxHistory = 16 << 20
+)
+
+// meet counts the tasks that came.
+func (d *Reader) meet(came []model.Task) error {
+	for i := range came {
+		d.tasks[came[i].Num] = true
+	}
+	if n, windows := len(d.tasks), d.Header.Params.HistoryWindows; n*max(1, windows) > maxHistory {
+		return d.at(fmt.Errorf("%w: %d tasks with a history of %d windows", ErrCorrupt, n, windows))
+	}
+	return nil
 }
 
 // expect reads a frame of one kind as JSON.
@@ -81,7 +107,7 @@ func (d *Reader) expect(kind byte, v any) error {
 // next returns the next frame; the payload is good until the one after.
 func (d *Reader) next() (byte, []byte, error) {
 	d.frame++
-	kind, payload, buf, err := readFrame(d.r, d.buf)
+	kind, payload, buf, err := readFrame(d.r, d.buf, d.Header.Version >= 4)
 	d.buf = buf
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = d.at(err)
@@ -104,6 +130,14 @@ func (d *Reader) Next(t *Tick) error {
 	output, err := d.coder.decode(payload, &t.Input, &t.snap, &t.pulse)
 	if err != nil {
 		return d.at(err)
+	}
+	if s := t.Input.Snapshot; s != nil {
+		for _, n := range s.Removed {
+			delete(d.tasks, n)
+		}
+		if err := d.meet(s.Added); err != nil {
+			return err
+		}
 	}
 	t.Output = engine.Output{}
 	if !output {
@@ -140,8 +174,18 @@ func ReadSegment(name string, begin func(r *Reader) error, visit func(t *Tick) b
 		return false, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	r, err := NewReader(f)
-	if err == nil {
+	var r *Reader
+	defer func() {
+		// Somebody's state may verify and still be such as no engine has: indices, times, orders.
+		if p := recover(); p != nil {
+			frame := 0
+			if r != nil {
+				frame = r.frame
+			}
+			torn, err = false, fmt.Errorf("%w: nothing can be made of frame %d: %v", ErrCorrupt, frame, p)
+		}
+	}()
+	if r, err = NewReader(f); err == nil {
 		err = begin(r)
 	}
 	var t Tick

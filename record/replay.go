@@ -23,72 +23,60 @@ type Difference struct {
 
 // Replay is the outcome of recomputing a record.
 type Replay struct {
-	Segments  int         `json:"segments"`
+	Reading
 	Ticks     int         `json:"ticks"`
 	Windows   int         `json:"windows"`
 	Decisions int         `json:"decisions"`
 	Changes   int         `json:"changes"`
 	First     *Difference `json:"first_difference,omitempty"`
-	// Torn names segments whose last frame was cut off.
-	Torn []string `json:"torn,omitempty"`
+
+	e       *engine.Engine
+	segment string
+	same    func(then, now []byte) bool
+	older   bool // than version 3
 }
 
 // Run recomputes every decision of a record, a folder or one segment, and stops at the
 // first difference.
 func Run(path string) (*Replay, error) {
-	files, err := Segments(path)
-	if err != nil {
+	res := &Replay{}
+	var err error
+	if res.Reading, err = Read(path, res.begin, res.tick); err != nil {
 		return nil, err
 	}
-	if len(files) == 0 {
+	if res.Segments == 0 {
 		return nil, fmt.Errorf("record: %s holds no segments (*%s)", path, Suffix)
-	}
-	res := &Replay{}
-	for _, f := range files {
-		if err := res.segment(f); err != nil {
-			return res, fmt.Errorf("%s: %w", f, err)
-		}
-		res.Segments++
-		if res.First != nil {
-			break
-		}
 	}
 	return res, nil
 }
 
-func (res *Replay) segment(name string) error {
-	var e *engine.Engine
-	same, older := bytes.Equal, false
-	torn, err := ReadSegment(name, func(r *Reader) (err error) {
-		if e, err = engine.Resume(r.Header.Params, r.Checkpoint); err != nil {
-			return fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
-		if r.Header.Version < Version {
-			same, older = saysNoOther, true
-		}
-		return nil
-	}, func(t *Tick) bool {
-		out := e.Step(&t.Input)
-		res.Ticks++
-		res.Decisions += len(out.Decisions)
-		res.Changes += len(out.Changes)
-		if out.Observed {
-			res.Windows++
-		}
-		then := &t.Output
-		if older {
-			then, out = withoutTold(then), withoutTold(out)
-		}
-		if d := compare(then, out, same); d != nil {
-			d.Segment, d.Seq, d.WallNsec = name, t.Input.Seq, t.Input.WallNsec
-			res.First = d
-		}
-		return res.First == nil
-	})
-	if torn {
-		res.Torn = append(res.Torn, name)
+func (res *Replay) begin(name string, r *Reader) (err error) {
+	if res.e, err = engine.Resume(r.Header.Params, r.Checkpoint); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return err
+	res.segment, res.same, res.older = name, bytes.Equal, false
+	if r.Header.Version < 3 {
+		res.same, res.older = saysNoOther, true
+	}
+	return nil
+}
+
+func (res *Replay) tick(t *Tick) bool {
+	out := res.e.Step(&t.Input)
+	res.Ticks++
+	res.Decisions += len(out.Decisions)
+	res.Changes += len(out.Changes)
+	if out.Observed {
+		res.Windows++
+	}
+	then := &t.Output
+	if res.older {
+		then, out = withoutTold(then), withoutTold(out)
+	}
+	if res.First = compare(then, out, res.same); res.First != nil {
+		res.First.Segment, res.First.Seq, res.First.WallNsec = res.segment, t.Input.Seq, t.Input.WallNsec
+	}
+	return res.First == nil
 }
 
 // compare returns the first difference between two outputs; same says whether what was

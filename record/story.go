@@ -12,6 +12,7 @@ var ErrNoIncident = errors.New("no such incident")
 
 // Story is all that a record says of one incident.
 type Story struct {
+	Reading
 	Incident  *model.Incident  `json:"incident"` // as it stood last
 	Decisions []model.Decision `json:"decisions"`
 }
@@ -19,7 +20,8 @@ type Story struct {
 // Find collects an incident's story from a record, a folder or one segment.
 func Find(path, id string) (*Story, error) {
 	st := &Story{}
-	err := Walk(path, func(t *Tick) {
+	var err error
+	st.Reading, err = Read(path, nil, func(t *Tick) bool {
 		for _, inc := range t.Output.Incidents {
 			if inc.ID == id {
 				st.Incident = inc
@@ -30,31 +32,13 @@ func Find(path, id string) (*Story, error) {
 				st.Decisions = append(st.Decisions, t.Output.Decisions[i])
 			}
 		}
+		return true
 	})
 	if err != nil {
 		return nil, err
 	}
 	if st.Incident == nil {
-		return nil, fmt.Errorf("%w: %q is not in %s; `commensal status` lists the latest", ErrNoIncident, id, path)
+		return nil, fmt.Errorf("%w: %q is not in %s; `commensal status` lists the latest%s", ErrNoIncident, id, path, st.lacks())
 	}
 	return st, nil
-}
-
-// Walk reads every tick of a record in order. A segment whose last frame was cut off is
-// read up to there.
-func Walk(path string, visit func(t *Tick)) error {
-	files, err := Segments(path)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		_, err := ReadSegment(f, func(*Reader) error { return nil }, func(t *Tick) bool {
-			visit(t)
-			return true
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-	}
-	return nil
 }

@@ -16,6 +16,7 @@ var ErrNoTask = errors.New("no such task")
 
 // TaskStory is what a record says was done to one task, and why.
 type TaskStory struct {
+	Reading
 	Task model.Task `json:"task"` // as it was last
 	// FromNsec and UntilNsec are the wall times that the story covers.
 	FromNsec  int64 `json:"from_wall_nsec"`
@@ -65,18 +66,13 @@ const (
 // FindTask collects what a record, a folder or one segment says of a task. Only the last part
 // of the record counts, which ends with its last tick; 0 stands for all of it.
 func FindTask(path, task string, since time.Duration) (*TaskStory, error) {
-	files, err := Segments(path)
-	if err != nil {
+	c := &taskCollector{path: task, by: map[string]*PolicyStory{}, parts: map[string]*TaskPart{}}
+	var err error
+	if c.st.Reading, err = Read(path, c.begin, c.visit); err != nil {
 		return nil, err
 	}
-	c := &taskCollector{path: task, by: map[string]*PolicyStory{}, parts: map[string]*TaskPart{}}
-	for _, f := range files {
-		if _, err := ReadSegment(f, c.begin, c.visit); err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-	}
 	if !c.seen {
-		return nil, fmt.Errorf("%w: %q is not in %s; `commensal status` lists the tasks", ErrNoTask, task, path)
+		return nil, fmt.Errorf("%w: %q is not in %s; `commensal status` lists the tasks%s", ErrNoTask, task, path, c.st.lacks())
 	}
 	return c.story(since), nil
 }
@@ -92,7 +88,7 @@ type taskCollector struct {
 	parts map[string]*TaskPart
 }
 
-func (c *taskCollector) begin(r *Reader) error {
+func (c *taskCollector) begin(_ string, r *Reader) error {
 	c.nums = c.nums[:0] // another agent's, perhaps
 	c.modes = engine.New(r.Header.Params).Modes()
 	c.st.Ended = true

@@ -15,7 +15,7 @@ import (
 )
 
 // testdata/v1 and v2 were written by the last builds that wrote those versions: random is
-// newWorld(7) for 120 ticks; caps and places are of simulated nodes (soak seeds 11 and 3). What was read stays what it was, and the decisions come out
+// newWorld(7) for 120 ticks; caps and places are of simulated nodes (soak seeds 11 and 3; of version 3 for a minute and a half). What was read stays what it was, and the decisions come out
 // again.
 func TestOlderVersionsReplay(t *testing.T) {
 	for _, tt := range []struct {
@@ -27,6 +27,8 @@ func TestOlderVersionsReplay(t *testing.T) {
 		{"v2/random", 2, 120, 104, 32, "46f2c0f013269392"},
 		{"v2/caps", 2, 310, 60, 47, "b26970142cb966ad"},
 		{"v2/places", 2, 550, 53, 26, "d92e87ecd26b4d08"},
+		{"v3/random", 3, 120, 96, 30, "63533bb1b0f719da"},
+		{"v3/places", 3, 435, 59, 13, "17dba8c9e851667e"},
 	} {
 		name := "testdata/" + tt.file + Suffix
 		res, err := Run(name)
@@ -73,12 +75,7 @@ func TestReaderGoesByName(t *testing.T) {
 	head := Header{Version: Version, Params: quick(), TaskCounters: names, NodeCounters: []Column{{"steal", "ns"}, {"busy", "ns"}}}
 	snap := []byte{byte(model.WindowStart)}
 	var b []byte
-	frame := func(kind byte, p string) {
-		var at int
-		b, at = openFrame(b, kind)
-		b = append(b, p...)
-		closeFrame(b, at)
-	}
+	frame := func(kind byte, p string) { b = appendFrame(b, kind, []byte(p)) }
 	b = append(b, magic...)
 	frame(frameHeader, asText(t, head))
 	frame(frameCheckpoint, asText(t, engine.New(quick()).State))

@@ -1,22 +1,40 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
+	"io"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 )
 
 // segments is into how many pieces max_bytes is cut: when it is reached one piece of
-// the oldest history goes.
+// the oldest history goes. A segment's checkpoint is not counted in its piece, for one that is
+// larger than a piece would be due anew at every tick.
 const segments = 8
+
+// checkpointShare is the part of max_bytes that one checkpoint may take: a quarter leaves room
+// for two whole segments, the one that is written and the one before.
+const checkpointShare = 4
+
+// After a failure the next segment is begun a second later, and each time twice as much later: a
+// segment costs a checkpoint, and on a full disk all the names that its folder still takes.
+const (
+	minRetryNsec = 1e9
+	maxRetryNsec = 300e9
+)
+
+// Sentinels of a writer.
+var (
+	// ErrSlow: more waits to be written than is kept in memory.
+	ErrSlow = errors.New("the disk is too slow")
+	// ErrCheckpoint: the engine's state is too large for the record.
+	ErrCheckpoint = errors.New("checkpoint is too large")
+	errNoSegment  = errors.New("record: no segment was begun")
+)
 
 // Header says who wrote a segment and with which parameters.
 type Header struct {
@@ -37,84 +55,87 @@ type outputFrame struct {
 	*engine.Output
 }
 
-// Writer appends to the newest segment and drops the oldest. It is not safe for
-// concurrent use.
+// Writer writes a record: it encodes, decides when a segment ends, and hands bytes to the disk.
+// It is not safe for concurrent use.
+//
+// After whatever goes wrong the segment is over, so that no reader takes what follows for what
+// it is not. Ticks are lost until a new one was begun, with a checkpoint of its own.
 type Writer struct {
-	dir      string
 	maxBytes int64
 	header   Header
-	file     *os.File
-	written  int64
+	disk     disk
 	coder    coder
-	buf      []byte
+	buf      []byte // frames that wait to be handed on
+
+	ticks   uint64 // in buf
+	open    bool
+	bytes   int64 // of the segment's ticks
+	trouble error // what went wrong last; nil once all that was handed on is written
+	lost    uint64
+
+	failedNsec, delayNsec int64 // when something went wrong last, and how long to wait from then
 }
 
-// NewWriter makes a writer for a folder, which is made when it is absent.
-func NewWriter(dir string, maxBytes int64, h Header) (*Writer, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
+// NewWriter makes a writer for a folder of at most maxBytes, which is made when it is absent.
+// It writes at once, and whoever calls waits for the disk.
+func NewWriter(dir string, maxBytes int64, h Header) *Writer {
 	h.Version = Version
 	h.TaskCounters, h.NodeCounters = columnsOf(model.TaskCounters()), columnsOf(model.NodeCounters())
-	return &Writer{dir: dir, maxBytes: maxBytes, header: h}, nil
+	return &Writer{maxBytes: maxBytes, header: h, disk: &folder{dir: dir, maxBytes: maxBytes, create: createFile}}
 }
+
+// On makes segments' files with create, in place of the system's own: for disks that are
+// simulated. It is called before anything is written.
+func (w *Writer) On(create func(name string) (io.WriteCloser, error)) {
+	w.disk.(*folder).create = create
+}
+
+// Lost returns how many ticks are in no segment.
+func (w *Writer) Lost() uint64 { return w.lost + w.disk.state().lost }
 
 // Due reports whether the next tick must begin a new segment, for which Begin wants the
 // engine's state as it is before that tick.
-func (w *Writer) Due() bool { return w.file == nil || w.written >= w.maxBytes/segments }
+func (w *Writer) Due(monoNsec int64) bool {
+	if w.open && w.bytes < w.maxBytes/segments || !w.open && monoNsec-w.failedNsec < w.delayNsec {
+		return false
+	}
+	return !w.disk.state().waits // a checkpoint may be large: nothing may wait before it
+}
 
-// Begin starts a segment with a checkpoint.
-func (w *Writer) Begin(s *engine.State, wallNsec int64) error {
-	if err := w.Close(); err != nil {
-		return err
+// Begin starts a segment with a checkpoint. The error is what is wrong, as long as it is.
+func (w *Writer) Begin(s *engine.State, monoNsec, wallNsec int64) error {
+	if err := w.flush(); err != nil {
+		return w.fail(err, monoNsec)
 	}
 	h := w.header
 	h.WallNsec = wallNsec
-	name, err := w.nextName(wallNsec)
+	b, err := opening(&h, s)
+	if limit := min(w.maxBytes/checkpointShare, maxFrame); err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%w: it has %d bytes, and at most %d fit in a record of max_bytes %d", ErrCheckpoint, len(b), limit, w.maxBytes)
+	}
+	if err == nil {
+		w.open, w.bytes, w.coder = true, 0, coder{}
+		err = w.disk.put(piece{frames: b, begin: true, wallNsec: wallNsec})
+	}
 	if err != nil {
-		return err
+		return w.fail(err, monoNsec)
 	}
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
-	if err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	w.file, w.written, w.coder = f, 0, coder{}
-	b := append(w.buf[:0], magic...)
-	for _, part := range []struct {
-		kind byte
-		v    any
-	}{{frameHeader, &h}, {frameCheckpoint, s}} {
-		j, err := json.Marshal(part.v)
-		if err != nil {
-			return fmt.Errorf("record: %w", err)
-		}
-		var at int
-		b, at = openFrame(b, part.kind)
-		b = append(b, j...)
-		closeFrame(b, at)
-	}
-	if err := w.write(b); err != nil {
-		return err
-	}
-	w.buf = nil // a checkpoint is far larger than a tick: let it go
-	return w.prune()
+	return w.look(monoNsec)
 }
 
-// nextName names a segment after the wall clock, and behind every other segment even
-// when that clock was set back: names are the segments' order.
-func (w *Writer) nextName(wallNsec int64) (string, error) {
-	files, err := Segments(w.dir)
+// opening is what a segment begins with.
+func opening(h *Header, s *engine.State) ([]byte, error) {
+	head, err := json.Marshal(h)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("record: header: %w", err)
 	}
-	at := max(0, wallNsec)
-	if len(files) > 0 {
-		last, _ := strings.CutSuffix(filepath.Base(files[len(files)-1]), Suffix)
-		if n, err := strconv.ParseInt(last, 10, 64); err == nil {
-			at = max(at, n+1)
-		}
+	state, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("record: checkpoint: %w", err)
 	}
-	return filepath.Join(w.dir, fmt.Sprintf("%019d%s", at, Suffix)), nil
+	b := make([]byte, 0, len(magic)+len(head)+len(state)+2*longHeadBytes+2)
+	b = appendFrame(append(b, magic...), frameHeader, head)
+	return appendFrame(b, frameCheckpoint, state), nil
 }
 
 // heldBytes is how much of pulses that led to nothing waits for the next tick that matters.
@@ -122,29 +143,41 @@ const heldBytes = 8 << 10
 
 // Tick appends one tick and what it led to, in one write. Pulses that led to nothing are
 // written with the next reading or decision, about a second later: twenty writes a second
-// would be a good part of what pulses cost. A crash loses those that wait.
+// would be a good part of what pulses cost. A crash loses those that wait. The error is what
+// is wrong, as long as it is.
 func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
-	if w.file == nil {
-		return errors.New("record: no segment was begun")
-	}
-	b, at := openFrame(w.buf, frameTick)
-	output := len(out.Changes) > 0 || len(out.Decisions) > 0 || len(out.Incidents) > 0
-	b, err := w.coder.encode(b, in, output)
-	if err != nil {
-		return err // w.buf still ends with the frame before
-	}
-	closeFrame(b, at)
 	if in.Params != nil {
 		w.header.Params.Take(in.Params) // those of the next segment
 	}
+	err := w.look(in.MonoNsec)
+	if !w.open {
+		w.lost++
+		return cmp.Or(err, errNoSegment)
+	}
+	w.ticks++
+	if err := w.add(in, out); err != nil {
+		return w.fail(err, in.MonoNsec)
+	}
+	return err
+}
+
+// add encodes a tick, and hands on what waits where something came of it.
+func (w *Writer) add(in *engine.Input, out *engine.Output) error {
+	var said []byte
+	var err error
+	output := len(out.Changes) > 0 || len(out.Decisions) > 0 || len(out.Incidents) > 0
 	if output {
-		j, err := json.Marshal(outputFrame{in.Seq, out})
-		if err != nil {
-			return fmt.Errorf("record: %w", err)
+		if said, err = json.Marshal(outputFrame{in.Seq, out}); err != nil {
+			return fmt.Errorf("record: output: %w", err)
 		}
-		b, at = openFrame(b, frameOutput)
-		b = append(b, j...)
-		closeFrame(b, at)
+	}
+	b, at := openFrame(w.buf, frameTick)
+	if b, err = w.coder.encode(b, in, output); err != nil {
+		return err
+	}
+	closeFrame(b, at, frameTick)
+	if output {
+		b = appendFrame(b, frameOutput, said)
 	}
 	w.buf = b
 	if !output && in.Snapshot == nil && in.Pulse != nil && len(b) < heldBytes {
@@ -153,87 +186,46 @@ func (w *Writer) Tick(in *engine.Input, out *engine.Output) error {
 	return w.flush()
 }
 
-// flush writes the frames that wait.
+// flush hands on the frames that wait.
 func (w *Writer) flush() error {
-	b := w.buf
-	w.buf = w.buf[:0]
-	if len(b) == 0 {
+	if len(w.buf) == 0 {
 		return nil
 	}
-	return w.write(b)
-}
-
-// write writes whole frames. After a failure the segment may end inside a frame, and what
-// came behind it could not be read: the next tick begins a new one.
-func (w *Writer) write(b []byte) error {
-	n, err := w.file.Write(b)
-	w.written += int64(n)
-	if err != nil {
-		w.file.Close() //nolint:errcheck // the first error counts
-		w.file = nil
-		return fmt.Errorf("record: %w", err)
-	}
-	return nil
-}
-
-// prune drops the oldest segments until the rest fits with room for one more.
-func (w *Writer) prune() error {
-	files, err := Segments(w.dir)
-	if err != nil {
+	if err := w.disk.put(piece{frames: w.buf, ticks: w.ticks}); err != nil {
 		return err
 	}
-	total := w.maxBytes / segments
-	for i := len(files) - 1; i >= 0; i-- {
-		st, err := os.Stat(files[i])
-		if err != nil {
-			continue // gone already
-		}
-		total += st.Size()
-		if total > w.maxBytes && files[i] != w.file.Name() {
-			if err := os.Remove(files[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("record: %w", err)
-			}
-		}
-	}
+	w.bytes += int64(len(w.buf))
+	w.buf, w.ticks = w.buf[:0], 0
 	return nil
 }
 
-// Close closes the segment.
+// look asks what became of what was handed on, and returns what is wrong.
+func (w *Writer) look(monoNsec int64) error {
+	st := w.disk.state()
+	switch {
+	case !w.open:
+	case st.err != nil:
+		return w.fail(st.err, monoNsec)
+	case !st.waits:
+		w.trouble = nil
+	}
+	return w.trouble
+}
+
+// fail ends the segment. A failure soon after the one before doubles the wait.
+func (w *Writer) fail(err error, monoNsec int64) error {
+	if w.delayNsec > 0 && monoNsec-w.failedNsec > 2*maxRetryNsec {
+		w.delayNsec = 0
+	}
+	w.lost += w.ticks
+	w.open, w.buf, w.ticks, w.trouble = false, w.buf[:0], 0, err
+	w.failedNsec, w.delayNsec = monoNsec, min(max(2*w.delayNsec, minRetryNsec), maxRetryNsec)
+	return err
+}
+
+// Close writes what waits and closes the segment.
 func (w *Writer) Close() error {
-	if w.file == nil {
-		return nil
-	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	err := w.file.Close()
-	w.file = nil
-	if err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	return nil
-}
-
-// Segments lists the segments of a folder, oldest first; a path that is a file is the
-// only segment.
-func Segments(path string) ([]string, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	if !st.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, fmt.Errorf("record: %w", err)
-	}
-	var files []string
-	for _, e := range entries {
-		if !e.IsDir() && strings.HasSuffix(e.Name(), Suffix) {
-			files = append(files, filepath.Join(path, e.Name()))
-		}
-	}
-	slices.Sort(files)
-	return files, nil
+	err := w.flush()
+	w.open = false
+	return errors.Join(err, w.disk.close())
 }

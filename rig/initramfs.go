@@ -45,7 +45,7 @@ func (i *Initramfs) Write(name string) (err error) {
 }
 
 func (i *Initramfs) write(a *archive) error {
-	for _, dir := range []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/mnt"} {
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/mnt", "/var/lock", "/var/log", "/var/tmp"} {
 		if err := a.mkdir(dir); err != nil {
 			return err
 		}
@@ -115,7 +115,12 @@ func (a *archive) copyFile(at, from string) error {
 	return a.file(at, data, cpio.FileMode(info.Mode().Perm()))
 }
 
+// copyAny copies a file or a tree; a link that was named itself is followed.
 func (a *archive) copyAny(at, from string) error {
+	from, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -72,6 +72,7 @@ func TestInitramfs(t *testing.T) {
 		os.Chmod(in("tree/b"), 0o640),
 		os.Mkdir(in("tree/hollow"), 0o700),
 		os.Symlink("../sub/none", in("tree/sub/link")),
+		os.Symlink("init", in("alias")), // as a checkout shares what is large with another
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestInitramfs(t *testing.T) {
 	}
 	i := &Initramfs{
 		Init:    in("init"),
-		Files:   map[string]string{"/src/pkg/testdata": in("tree"), "/bin/x": in("init"), "/proc/y": in("init")},
+		Files:   map[string]string{"/src/pkg/testdata": in("tree"), "/bin/x": in("alias"), "/proc/y": in("init")},
 		Modules: []Module{{Name: "jbd2", Data: []byte("first")}, {Name: "ext4", Data: []byte("then")}},
 		Plan:    plan,
 	}
@@ -113,7 +114,7 @@ func TestInitramfs(t *testing.T) {
 		},
 	}
 	for _, name := range []string{
-		"proc", "sys", "dev", "tmp", "run", "mnt", "rig", "rig/modules", "bin", "src", "src/pkg", "src/pkg/testdata",
+		"proc", "sys", "dev", "tmp", "run", "mnt", "var", "var/lock", "var/log", "var/tmp", "rig", "rig/modules", "bin", "src", "src/pkg", "src/pkg/testdata",
 		"src/pkg/testdata/sub", "src/pkg/testdata/hollow",
 	} {
 		want[name] = entry{Kind: cpio.TypeDir, Perm: 0o755}

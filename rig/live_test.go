@@ -52,6 +52,36 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// A script of one's own: with files, its output, its exit code and what it leaves in /out.
+func TestLiveExec(t *testing.T) {
+	which := os.Getenv(liveEnv)
+	if which == "" || which == "1" {
+		t.Skipf("it starts a real guest: %s=6.12 go test ./rig -run Live, after make rig", liveEnv)
+	}
+	data := t.TempDir()
+	writeFile(t, filepath.Join(data, "tree", "file"), "of the host\n")
+	writeFile(t, filepath.Join(data, "script"), `cat /data/tree/file
+ls -d /var/lock /var/log /run
+echo kept >/out/kept
+exit 3
+`)
+	var out strings.Builder
+	err := Exec(t.Context(), Options{
+		Repo: "..", Go: goCommand(t), Series: which, Machine: RDT, Files: map[string]string{"/data": data},
+	}, filepath.Join(data, "script"), &out)
+	var ended *ExitError
+	if !errors.As(err, &ended) || ended.Code != 3 {
+		t.Errorf("got %v, want exit code 3", err)
+	}
+	if want := "of the host\n/run\n/var/lock\n/var/log\n"; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("it said %q, want %q", out.String(), want)
+	}
+	kept, err := os.ReadFile(filepath.Join("..", artefacts, "results", which, execName, "out", "kept"))
+	if err != nil || string(kept) != "kept\n" {
+		t.Errorf("it kept %q, %v", kept, err)
+	}
+}
+
 // shell is a step of a plan.
 func shell(name string, sec int, script string) wire.Step {
 	return wire.Step{Name: name, Dir: "/mnt", Argv: []string{"/bin/sh", "-c", script}, TimeoutSec: sec}

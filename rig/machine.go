@@ -3,6 +3,7 @@ package rig
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,11 @@ type Boot struct {
 	Exact bool
 	// Table is the file shared with the patched emulator.
 	Table string
+	// Disk is an image for the guest's disk, which it may change; "": an empty one is made.
+	Disk string
+	// Terminal has the console's output as it comes, and the process's own input goes to
+	// the console; nil: neither.
+	Terminal io.Writer
 	// Silence is how long the guest may give no sign of life, PowerOff how long it may
 	// take to end after its last message; 0: as long as a busy host needs.
 	Silence, PowerOff time.Duration
@@ -60,22 +66,35 @@ func (m Machine) emulator(dir string) (string, error) {
 
 // prepareDisks makes the guest's disk, with an empty ext4, and its swap device.
 func (b *Boot) prepareDisks() error {
-	for _, name := range []string{"disk", "swap"} {
-		path := filepath.Join(b.Dir, name)
+	for _, path := range []string{b.disk(), filepath.Join(b.Dir, "swap")} {
+		if path == b.Disk {
+			continue
+		}
 		// Made anew, so that nothing of an earlier boot is in it.
 		if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, nil, 0o600), os.Truncate(path, diskMiB<<20)); err != nil {
 			return err
 		}
 	}
+	if b.Disk != "" {
+		return nil
+	}
 	mke2fs, err := findMke2fs()
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command(mke2fs, "-q", "-t", "ext4", "-F", filepath.Join(b.Dir, "disk")).CombinedOutput()
+	out, err := exec.Command(mke2fs, "-q", "-t", "ext4", "-F", b.disk()).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
+}
+
+// disk is the file of the guest's disk.
+func (b *Boot) disk() string {
+	if b.Disk != "" {
+		return b.Disk
+	}
+	return filepath.Join(b.Dir, "disk")
 }
 
 // findMke2fs also looks where the PATH of a user who is not root does not lead.
@@ -118,9 +137,9 @@ func (b *Boot) command(qemu, port string) *exec.Cmd {
 		"-append", "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic cgroup_no_v1=all psi=1 nmi_watchdog=0 no_timer_check",
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 	}
-	for i, name := range []string{"disk", "swap"} {
+	for i, path := range []string{b.disk(), filepath.Join(b.Dir, "swap")} {
 		args = append(args,
-			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", optionValue(filepath.Join(b.Dir, name)), i),
+			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", optionValue(path), i),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
 	}
 	if b.Exact {

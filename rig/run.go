@@ -68,9 +68,14 @@ func Run(ctx context.Context, dir string, b *Boot, limit time.Duration, console 
 
 	cmd := b.command(qemu, port.Addr().String())
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	var out io.Reader
+	if out, err = cmd.StdoutPipe(); err != nil {
 		return err
+	}
+	if b.Terminal != nil {
+		// Of a group that is not the terminal's nobody may read from it.
+		cmd.SysProcAttr.Setpgid, cmd.Stdin = false, os.Stdin
+		out = io.TeeReader(out, b.Terminal)
 	}
 	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
@@ -131,9 +136,10 @@ func (g *guest) follow(ctx context.Context, limit time.Duration, lines <-chan st
 		if reason == nil && !g.done {
 			reason = err
 		}
-		// With what it may have started, which could keep both ends open. It fails
-		// only when all of them have ended already.
+		// With what it may have started, which could keep both ends open. They fail
+		// only when all have ended already, or where it has no group of its own.
 		_ = unix.Kill(-g.cmd.Process.Pid, unix.SIGKILL)
+		_ = g.cmd.Process.Kill()
 	}
 	cancelled := ctx.Done()
 	for lines != nil || messages != nil {

@@ -297,6 +297,29 @@ func TestDisksAreMadeAnew(t *testing.T) {
 	}
 }
 
+// A disk that the caller brings stays what it is: a second boot finds what the first left.
+func TestDiskIsKept(t *testing.T) {
+	standIns(t)
+	t.Setenv(mke2fsEnv, "it was called")
+	b := boot(t)
+	b.Disk = filepath.Join(t.TempDir(), "of,mine")
+	writeFile(t, b.Disk, "an earlier boot.")
+	if err := b.prepareDisks(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(b.Disk)
+	if err != nil || string(data) != "an earlier boot." {
+		t.Errorf("the disk is %q, %v", data, err)
+	}
+	if _, err := os.Stat(filepath.Join(b.Dir, "swap")); err != nil {
+		t.Error(err)
+	}
+	line := strings.Join(b.command("qemu", "/p").Args, " ")
+	if !strings.Contains(line, "file="+optionValue(b.Disk)+",if=none,id=d0") || strings.Contains(line, "/disk,") {
+		t.Errorf("the guest's disk is another: %s", line)
+	}
+}
+
 func TestReadLines(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	var got []string

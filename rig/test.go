@@ -25,6 +25,8 @@ type Options struct {
 	Machine Machine
 	Seed    uint64 // of what the emulated hardware leaves to chance
 	Select  Selection
+	// Files are what Exec takes into the guest: a path there to a file or folder here.
+	Files map[string]string
 }
 
 // ErrFailed: a test failed, or did not run.
@@ -255,10 +257,11 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 	if len(units) == 0 {
 		return 0, nil
 	}
-	boot, err := t.boot(s, units, plan)
+	boot, err := t.boot(s.Name, t.builder.files(units), plan)
 	if err != nil {
 		return 0, err
 	}
+	boot.Exact = s.Exact
 	log, err := newResults(filepath.Join(t.dir, "results", t.Series, s.Name), t.out, t.Select.Verbose)
 	if err != nil {
 		return 0, err
@@ -270,7 +273,7 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 	log.judge = func(pkg string, raw []byte, end *wire.Message) *Result {
 		return judge(t.Go, t.kernel, t.Machine, pkg, expected[pkg], raw, end, t.skips)
 	}
-	err = t.run(ctx, s, boot, limit, log)
+	err = t.run(ctx, s, boot, limit, log.console, log.take)
 	if cancelled := ctx.Err(); cancelled != nil {
 		return 0, errors.Join(cancelled, log.close())
 	}
@@ -288,9 +291,9 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 	return len(units), log.close()
 }
 
-// boot writes the stage's initramfs.
-func (t *tester) boot(s *Stage, units []Unit, plan wire.Plan) (*Boot, error) {
-	dir := filepath.Join(t.dir, "boot", s.Name)
+// boot writes the initramfs of a boot.
+func (t *tester) boot(name string, files map[string]string, plan wire.Plan) (*Boot, error) {
+	dir := filepath.Join(t.dir, "boot", name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -300,19 +303,19 @@ func (t *tester) boot(s *Stage, units []Unit, plan wire.Plan) (*Boot, error) {
 	}
 	initramfs := &Initramfs{
 		Init:    filepath.Join(t.builder.Dir, "bin", "guest"),
-		Files:   t.builder.files(units),
+		Files:   files,
 		Modules: modules,
 		Plan:    plan,
 	}
 	b := &Boot{
-		Machine: t.Machine, Kernel: t.kernel, Exact: s.Exact,
+		Machine: t.Machine, Kernel: t.kernel,
 		Initramfs: filepath.Join(dir, "initramfs"), Dir: dir, Table: filepath.Join(dir, "table"),
 	}
 	return b, initramfs.Write(b.Initramfs)
 }
 
 // run starts the guest, beside it what answers for its hardware.
-func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration, log *results) error {
+func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration, console func(string), each func(wire.Message)) error {
 	table, err := CreateTable(b.Table)
 	if err != nil {
 		return err
@@ -324,7 +327,7 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 		}
 	}
 	if !s.Contention {
-		return Run(ctx, t.dir, b, limit, log.console, log.take)
+		return Run(ctx, t.dir, b, limit, console, each)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	answering := make(chan error, 1)
@@ -336,7 +339,7 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 		}
 		answering <- err
 	}()
-	err = Run(ctx, t.dir, b, limit, log.console, log.take)
+	err = Run(ctx, t.dir, b, limit, console, each)
 	stop(nil)
 	// When the rule failed first, Run ended for its error.
 	if failed := <-answering; failed != nil && !errors.Is(err, failed) {

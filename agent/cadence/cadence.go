@@ -45,7 +45,29 @@ func New(p Pace) Schedule {
 	}
 }
 
-// Next returns the first turn after a time. Turns that were missed are not made up.
+// After returns the turn after the one that was due at a time, seen from now. A turn that lasted
+// past the next one does not swallow it: edges of windows and comparisons that are overdue by
+// less than a second are taken at once, all in one turn. Missed pulses are not made up for, nor
+// is what a longer pause missed.
+func (s Schedule) After(last, now int64) (at int64, t Turn) {
+	if now-last >= TickEvery.Nanoseconds() {
+		return s.Next(now)
+	}
+	var overdue Turn
+	since := last
+	for at, t = s.Next(last); at <= now; at, t = s.Next(at) {
+		overdue.Mark |= t.Mark
+		overdue.Compare = overdue.Compare || t.Compare
+		overdue.Pulse = overdue.Pulse || t.Pulse
+		since = at
+	}
+	if overdue.Compare {
+		return since, overdue
+	}
+	return at, t
+}
+
+// Next returns the first turn after a time.
 func (s Schedule) Next(after int64) (at int64, t Turn) {
 	start := s.multiple(after, s.frequency, 0)
 	end := s.multiple(after, s.frequency, s.duration)

@@ -53,6 +53,45 @@ func TestScheduleBackToBack(t *testing.T) {
 	}
 }
 
+// TestAfter: pulses of 111 ms end a little after each second begins when a turn takes some milliseconds. What is due at the
+// second is not lost by that.
+func TestAfter(t *testing.T) {
+	s := New(Pace{Duration: time.Second, Frequency: time.Second, Pulse: 111 * time.Millisecond})
+	const took = 5e6
+	marks, compares, turns := 0, 0, 0
+	for at, turn := int64(0), First(); at < 60e9; turns++ {
+		if turn.Mark&model.WindowEnd != 0 {
+			marks++
+		}
+		if turn.Compare {
+			compares++
+		}
+		next, then := s.After(at, at+took)
+		if next <= at {
+			t.Fatalf("after %d comes %d", at, next)
+		}
+		at, turn = next, then
+	}
+	if marks != 59 || compares != 60 || turns > 610 {
+		t.Errorf("in a minute %d windows, %d comparisons, %d turns", marks, compares, turns)
+	}
+	for _, tt := range []struct {
+		name      string
+		last, now int64
+		at        int64
+		turn      Turn
+	}{
+		{"the second began meanwhile", 999e6, 1002e6, 1000e6, Turn{Mark: model.WindowStart | model.WindowEnd, Compare: true}},
+		{"so did a pulse", 999e6, 1115e6, 1110e6, Turn{Mark: model.WindowStart | model.WindowEnd, Compare: true, Pulse: true}},
+		{"pulses alone are not made up for", 111e6, 400e6, 444e6, Turn{Pulse: true}},
+		{"nor what a pause missed", 999e6, 5_500e6, 5_550e6, Turn{Pulse: true}},
+	} {
+		if at, turn := s.After(tt.last, tt.now); at != tt.at || turn != tt.turn {
+			t.Errorf("%s: at %d, %+v; want %d, %+v", tt.name, at, turn, tt.at, tt.turn)
+		}
+	}
+}
+
 // TestSchedulePulses: fast readings between the seconds; knobs are compared once a second all
 // the same.
 func TestSchedulePulses(t *testing.T) {

@@ -51,12 +51,14 @@ type SLO struct {
 // Agent says where the agent lives.
 type Agent struct {
 	StateDir      string
+	RunDir        string
 	Socket        string
 	SocketGroup   string
 	KillSwitch    string
 	MetricsListen string
 	DiscoverEvery time.Duration
 	Pulse         time.Duration
+	Waits         bool
 }
 
 // Record bounds the record of samples and decisions.
@@ -99,6 +101,7 @@ hard_cap:
   groups: {probe_windows: 6}
   confirm: {windows: 2}
   feedback: {max_duration: 10m}
+  blame: {enabled: true} # where the kernel can tell who ran while a service waited
 `
 
 // defaultSignals are those that nobody has to ask for.
@@ -121,8 +124,8 @@ func Defaults(profile string) (Config, bool) {
 		},
 		Policies: engine.Defaults(),
 		Agent: Agent{
-			StateDir: "/var/lib/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
-			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond,
+			StateDir: "/var/lib/commensal", RunDir: "/run/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
+			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
 		},
 		Record: Record{Enabled: true, MaxBytes: 256 << 20},
 	}

@@ -37,9 +37,8 @@ func draftOf(t *testing.T, paths []string, names source.Names) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tasks, _ := compiled.Select(paths, names)
 	found := map[string]int{}
-	for _, m := range tasks {
+	for _, m := range compiled.Select(paths, match.Host{Names: names}).Tasks {
 		found[m.Rule.String()]++
 	}
 	for _, r := range rules {

@@ -125,7 +125,7 @@ func (c *Config) checkAgent() []check {
 	a := &c.Agent
 	var checks []check
 	for _, p := range []struct{ key, path string }{
-		{"agent.state_dir", a.StateDir}, {"agent.socket", a.Socket}, {"agent.kill_switch", a.KillSwitch},
+		{"agent.state_dir", a.StateDir}, {"agent.run_dir", a.RunDir}, {"agent.socket", a.Socket}, {"agent.kill_switch", a.KillSwitch},
 	} {
 		checks = append(checks, check{p.key, filepath.IsAbs(p.path), fmt.Sprintf("is %q; expected an absolute path", p.path)})
 	}

@@ -18,6 +18,7 @@ type Task struct {
 	Slice     string     `yaml:"slice,omitempty"`     // of unit: the slice that it lies directly in
 	Container *Container `yaml:"container,omitempty"` // containers that are in no pod
 	Pods      *Pods      `yaml:"pods,omitempty"`      // the pods of a Kubernetes node
+	Delegated bool       `yaml:"delegated,omitempty"` // of container and pods: also below groups that are not root's
 
 	Job        string `yaml:"job"`
 	Class      string `yaml:"class"`      // LC, BE or system
@@ -96,6 +97,7 @@ func (c *Config) checkWay(i int) []check {
 	return []check{
 		{at, len(ways) > 0, "does not say which cgroups it means; expected match, unit, container or pods"},
 		{at, len(ways) <= 1, fmt.Sprintf("a rule says in one way which cgroups it means; here are %s", strings.Join(ways, " and "))},
+		{fmt.Sprintf("tasks[%d].delegated", i), !t.Delegated || t.Container != nil || t.Pods != nil, "trusts the names of containers and pods, and goes with container or pods"},
 		{fmt.Sprintf("tasks[%d].slice", i), t.Slice == "" || t.Unit != "", "says where a unit is, and goes with unit"},
 	}
 }
@@ -115,7 +117,7 @@ func (c *Config) Rules() []match.Rule {
 	for i := range c.Tasks {
 		t := &c.Tasks[i]
 		rules[i] = match.Rule{
-			Glob: t.Match, Unit: t.unit(), Containers: t.containers(), Pods: t.pods(),
+			Glob: t.Match, Unit: t.unit(), Containers: t.containers(), Pods: t.pods(), Delegated: t.Delegated,
 			Job: t.Job, Production: t.Production, Eligible: t.Eligible, Exclusive: t.Exclusive, Cores: t.Cores,
 		}
 		_ = rules[i].Class.UnmarshalText([]byte(t.Class)) // checked by Validate

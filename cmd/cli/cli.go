@@ -48,10 +48,11 @@ type Printer struct {
 	Out  io.Writer
 }
 
-// Print writes one result: v as a JSON document, or what text writes.
+// Print writes one result: v as a JSON document, or what text writes, cleaned.
 func (p *Printer) Print(v any, text func(w io.Writer) error) error {
 	if !p.JSON {
-		return text(p.Out)
+		c := &cleaner{w: p.Out}
+		return errors.Join(text(c), c.close())
 	}
 	enc := json.NewEncoder(p.Out)
 	enc.SetIndent("", "  ")
@@ -97,7 +98,7 @@ func Execute(root *cobra.Command, p *Printer) int {
 	if p.JSON || slices.Contains(os.Args[1:], "--json") {
 		_ = json.NewEncoder(p.Out).Encode(map[string]any{"error": err.Error(), "exit_code": code})
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", root.Name(), err)
+	fmt.Fprintf(&cleaner{w: os.Stderr}, "%s: %v\n", root.Name(), err)
 	return code
 }
 

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
@@ -18,7 +21,7 @@ import (
 // usedBy says which policy goes by a signal, or uses a remedy. Of what is not here no policy
 // of this version makes use, whatever the machine has.
 var usedBy = map[string]string{
-	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalPSI: "detection", probe.SignalSLO: "reports",
+	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalPSI: "detection", probe.SignalSLO: "reports", probe.SignalWaits: "detection",
 	probe.RemedyPool: model.PolicyCPUPool, probe.RemedyBurst: model.PolicyBurst, probe.RemedyCap: "hard_cap", probe.RemedyCpuset: model.PolicyCPUSet,
 }
 
@@ -51,6 +54,9 @@ func prospect(ctx context.Context, path string) *prospects {
 		p.Config += fmt.Sprintf(", %d tasks here", n)
 		p.Warning = c.NoSpec(jobs)
 	}
+	if why := onDisk(c.Agent.RunDir); why != "" {
+		p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if st, err := agent.NewClient(c.Agent.Socket).Brief(ctx); err == nil {
@@ -66,6 +72,23 @@ func prospect(ctx context.Context, path string) *prospects {
 	return p
 }
 
+// onDisk says what is wrong with a run directory that is not in memory; "": nothing, or
+// nobody can tell.
+func onDisk(dir string) string {
+	var st unix.Statfs_t
+	for at := dir; ; at = filepath.Dir(at) { // what is not there yet will be on its parent's file system
+		if err := unix.Statfs(at, &st); err == nil {
+			break
+		} else if !errors.Is(err, os.ErrNotExist) || at == filepath.Dir(at) {
+			return ""
+		}
+	}
+	if st.Type == unix.TMPFS_MAGIC || st.Type == unix.RAMFS_MAGIC {
+		return ""
+	}
+	return fmt.Sprintf("agent.run_dir %s is not on a tmpfs: on a disk that is full, slow or read-only the agent could neither hold nor note what it released", dir)
+}
+
 // jobsHere counts the tasks of each job on this host; nil when that cannot be told.
 func jobsHere(c *config.Config) map[string]int {
 	m := &matching{}
@@ -73,8 +96,8 @@ func jobsHere(c *config.Config) map[string]int {
 	if err != nil {
 		return nil
 	}
-	names, _ := m.names("") // of this host, of which none is no error
-	if m.fill(c, paths, names) != nil {
+	m.host.Names, _ = m.names("") // of this host, of which none is no error
+	if m.fill(c, paths) != nil {
 		return nil
 	}
 	jobs := map[string]int{}

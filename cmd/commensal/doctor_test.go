@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -151,6 +152,20 @@ func TestDoctorLive(t *testing.T) {
 	}
 	if out, code := doctor(t, "--capture", dir); code != cli.CodeBadInput || out != "" {
 		t.Errorf("into a folder that is not empty: exit code %d, %q", code, out)
+	}
+}
+
+// TestOnDisk: a run directory on a tmpfs, there or not yet, is as it should be; one elsewhere is not.
+func TestOnDisk(t *testing.T) {
+	if why := onDisk("/proc/self/none/run"); !strings.Contains(why, "/proc/self/none/run is not on a tmpfs") {
+		t.Errorf("on proc: %q", why)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
+		t.Skip("no tmpfs in /dev/shm")
+	}
+	if why := onDisk("/dev/shm/none/run"); why != "" {
+		t.Errorf("on a tmpfs: %q", why)
 	}
 }
 

@@ -17,6 +17,7 @@ const toldTask = 10
 
 // printTaskStory tells what each policy did to a task.
 func printTaskStory(w io.Writer, st *record.TaskStory) error {
+	printReading(w, &record.Reading{Damaged: st.Damaged}, "read")
 	t := &st.Task
 	fmt.Fprintf(w, "%s (job %s, %s), from %s to %s\n", t.Path, t.Job, classText(t), clock(st.FromNsec), clock(st.UntilNsec))
 	if st.Ended {

@@ -20,6 +20,10 @@ import (
 func replayCommand(p *cli.Printer) *cobra.Command {
 	return &cobra.Command{
 		Use: "replay RECORD", Short: "Recompute every decision of a record; exit 1 at the first difference", Args: cobra.ExactArgs(1),
+		Long: `Recompute every decision of a record, a folder or one segment. Each segment stands alone: one that is
+damaged is named and read as far as it is good, and the others are replayed.
+
+Exit codes: 0 it replays exactly; 1 at the first difference; 2 no record, or a segment that is damaged; 4 it may not be read.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			res, err := record.Run(args[0])
 			if err != nil {
@@ -28,8 +32,11 @@ func replayCommand(p *cli.Printer) *cobra.Command {
 			if err := p.Print(res, func(w io.Writer) error { return printReplay(w, res) }); err != nil {
 				return err
 			}
-			if res.First != nil {
+			switch {
+			case res.First != nil:
 				return cli.Fail(cli.CodeFailed, &cli.Told{})
+			case len(res.Damaged) > 0:
+				return cli.Fail(cli.CodeBadInput, &cli.Told{})
 			}
 			return nil
 		},
@@ -45,12 +52,14 @@ func recordError(err error) error {
 }
 
 func printReplay(w io.Writer, r *record.Replay) error {
-	for _, t := range r.Torn {
-		fmt.Fprintf(w, "%s ends inside a frame, as after a crash; everything before it was replayed\n", t)
-	}
+	printReading(w, &r.Reading, "replayed")
 	fmt.Fprintf(w, "%d segments, %d ticks, %d windows, %d decisions, %d changes recomputed\n", r.Segments, r.Ticks, r.Windows, r.Decisions, r.Changes)
 	if r.First == nil {
-		_, err := fmt.Fprintln(w, "no difference: the record replays exactly")
+		text := "no difference: the record replays exactly"
+		if len(r.Damaged) > 0 {
+			text = "no difference in what could be read"
+		}
+		_, err := fmt.Fprintln(w, text)
 		return err
 	}
 	d := r.First
@@ -63,6 +72,16 @@ func printReplay(w io.Writer, r *record.Replay) error {
 	_, err := fmt.Fprintf(w, "FIRST DIFFERENCE at tick %d (%s), %s %d, in %s\n  recorded: %s\n  replayed: %s\n",
 		d.Seq, time.Unix(0, d.WallNsec).Format(time.DateTime), d.What, d.Index, d.Segment, or(d.Recorded), or(d.Replayed))
 	return err
+}
+
+// printReading names the segments that were not read to their end; did is what was done with the rest.
+func printReading(w io.Writer, r *record.Reading, did string) {
+	for _, t := range r.Torn {
+		fmt.Fprintf(w, "%s ends inside a frame, as after a crash; everything before it was %s\n", t, did)
+	}
+	for _, d := range r.Damaged {
+		fmt.Fprintf(w, "DAMAGED %s: %s; what came before it was %s, and the other segments\n", d.Segment, d.Error, did)
+	}
 }
 
 const explainLong = `Of an incident: who was suspected, with which scores, what was done and what followed.
@@ -109,6 +128,7 @@ func explainCommand(p *cli.Printer) *cobra.Command {
 }
 
 func printStory(w io.Writer, st *record.Story) error {
+	printReading(w, &record.Reading{Damaged: st.Damaged}, "read")
 	inc := st.Incident
 	at := func(mono int64) string { return fmt.Sprintf("+%.1f s", float64(mono-inc.OpenedNsec)/1e9) }
 	fmt.Fprintf(w, "incident %s: %s\n\n", inc.ID, inc.State)
@@ -134,6 +154,11 @@ func printStory(w io.Writer, st *record.Story) error {
 }
 
 func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
+	if r.ByBlame {
+		printBlame(w, n, r, at)
+		printHold(w, r, at)
+		return
+	}
 	fmt.Fprintf(w, "\nround %d at %s: %d suspects, score asked for %.2f", n, at(r.MonoNsec), r.Considered, r.Threshold)
 	if r.Margin > 0 {
 		fmt.Fprintf(w, " (median %.2f + margin %.2f)", r.Median, r.Margin)
@@ -151,6 +176,27 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s\t%s\t%s\n", s.Score, s.Usage, s.Path, class, s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
+	printHold(w, r, at)
+}
+
+// printBlame shows a round that goes by who had the CPU while the victim waited.
+func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
+	fmt.Fprintf(w, "\nround %d at %s: its threads waited %.3g ms a second for others, usually %.3g ms; of what is more than usual (%.0f %% asked for):\n",
+		n, at(r.MonoNsec), r.WaitedNsec/1e6, r.UsualNsec/1e6, 100*r.Threshold)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  BLAME\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
+	for _, s := range r.Suspects {
+		class := s.Class.String()
+		if s.Kind != model.SuspectTask {
+			class = "-"
+		}
+		fmt.Fprintf(tw, "  %.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, s.Correlation, s.Usage, s.Path, class, s.Verdict)
+	}
+	_ = tw.Flush() // the writer's error shows at the end
+}
+
+// printHold shows who was held in a round, and what became of it.
+func printHold(w io.Writer, r *model.Round, at func(int64) string) {
 	if r.Chosen == nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -27,7 +28,17 @@ type matching struct {
 	Cgroups int           `json:"cgroups"`
 	Tasks   []matched     `json:"tasks"`
 	Nested  []matched     `json:"nested"` // claimed, and inside another rule's task
+	Refused []refused     `json:"refused"`
 	Rules   []matchedRule `json:"rules"`
+	Warning string        `json:"warning,omitempty"` // what of the host could not be listed
+
+	host match.Host
+}
+
+// refused is a cgroup that a rule claims and that is no task.
+type refused struct {
+	Path string `json:"path"`
+	Why  string `json:"why"`
 }
 
 // matched is one cgroup and what it would be.
@@ -39,6 +50,7 @@ type matched struct {
 	Is     *source.Identity `json:"is,omitempty"` // what its path tells
 	Pod    *source.PodName  `json:"pod,omitempty"`
 	Inside string           `json:"inside,omitempty"`
+	Vital  string           `json:"vital,omitempty"` // the cgroup of the agent or of PID 1 that it is or contains
 }
 
 // matchedRule is one rule and how much it claims.
@@ -61,8 +73,8 @@ host as it is now, or in a list of another host's cgroups.
 It reads cgroup directories' names and nothing else. Rules match by the path of the cpu
 controller's hierarchy (cgroup v1) or of the one there is (v2).
 
-Exit codes: 0 some cgroup is a task; 1 one that a rule claims lies inside a task of
-another rule, so that it is none; 2 bad input; 3 no rule claims anything; 5 the cgroups
+Exit codes: 0 some cgroup is a task; 1 one that a rule claims is none (it lies inside a
+task of another rule, or nobody vouches for its name), or would hold the agent or PID 1; 2 bad input; 3 no rule claims anything; 5 the cgroups
 cannot be listed.`
 
 func matchCommand(p *cli.Printer) *cobra.Command {
@@ -79,18 +91,17 @@ func matchCommand(p *cli.Printer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			names, err := m.names(pods)
-			if err != nil {
+			if m.host.Names, err = m.names(pods); err != nil {
 				return err
 			}
-			if err := m.fill(c, paths, names); err != nil {
+			if err := m.fill(c, paths); err != nil {
 				return err
 			}
 			if err := p.Print(m, m.print); err != nil {
 				return err
 			}
 			switch {
-			case len(m.Nested) > 0:
+			case len(m.Nested)+len(m.Refused) > 0 || slices.ContainsFunc(m.Tasks, func(t matched) bool { return t.Vital != "" }):
 				return cli.Fail(cli.CodeFailed, &cli.Told{})
 			case len(m.Tasks) == 0:
 				return cli.Fail(cli.CodeUnknown, &cli.Told{})
@@ -165,28 +176,56 @@ func (m *matching) listHost() ([]string, error) {
 		return nil, err
 	}
 	m.Layout = mounts.Layout.String()
-	return driver.List()
+	m.host.RootOwned = func(path string) bool {
+		uid, err := driver.Owner(path)
+		return err == nil && uid == 0
+	}
+	if m.host.Vital, err = cgroup.ReadPaths(fs, mounts.Layout, "1"); err != nil {
+		m.Warning = err.Error()
+	}
+	paths, err := driver.List()
+	var partial *cgroup.PartialError
+	if errors.As(err, &partial) {
+		m.Warning, err = err.Error(), nil
+	}
+	return paths, err
 }
 
+// What the cgroups of the agent and of PID 1 are called where systemd runs them, here or on
+// the host of a list.
+const (
+	agentUnit = "/commensal.service"
+	systemd   = "/init.scope"
+)
+
 // fill judges the cgroups by the rules.
-func (m *matching) fill(c *config.Config, paths []string, names source.Names) error {
+func (m *matching) fill(c *config.Config, paths []string) error {
+	names := m.host.Names
 	rules := c.Rules()
 	compiled, err := match.Compile(rules)
 	if err != nil {
 		return cli.Fail(cli.CodeBadInput, err)
 	}
 	m.Cgroups = len(paths)
-	m.Tasks, m.Nested = []matched{}, []matched{}
+	m.Tasks, m.Nested, m.Refused = []matched{}, []matched{}, []refused{}
+	for _, p := range paths {
+		if strings.HasSuffix(p, agentUnit) || p == systemd {
+			m.host.Vital = append(m.host.Vital, p)
+		}
+	}
 	m.Rules = make([]matchedRule, len(rules))
 	for i := range rules {
 		m.Rules[i] = matchedRule{Rule: i, Names: rules[i].String()}
 	}
-	tasks, nested := compiled.Select(paths, names)
-	for _, t := range tasks {
+	sel := compiled.Select(paths, m.host)
+	for _, t := range sel.Tasks {
 		m.Tasks = append(m.Tasks, matchedOf(&t, names))
 		m.Rules[t.Index].Tasks++
 	}
-	for _, t := range nested {
+	for _, r := range sel.Refused {
+		m.Refused = append(m.Refused, refused{r.Path, r.Why})
+	}
+	for _, t := range sel.Nested {
 		m.Nested = append(m.Nested, matchedOf(&t, names))
 		m.Rules[t.Index].Note = "what it names lies inside tasks of other rules"
 	}
@@ -204,7 +243,7 @@ func (m *matching) fill(c *config.Config, paths []string, names source.Names) er
 }
 
 func matchedOf(t *match.Match, names source.Names) matched {
-	m := matched{Path: t.Path, Rule: t.Index, Job: t.Rule.Job, Class: t.Rule.Class, Inside: t.Inside}
+	m := matched{Path: t.Path, Rule: t.Index, Job: t.Rule.Job, Class: t.Rule.Class, Inside: t.Inside, Vital: t.Vital}
 	if id, ok := source.Identify(t.Path); ok {
 		m.Is = &id
 		if n, ok := names[id.Pod]; ok {
@@ -235,6 +274,14 @@ func (m *matching) print(w io.Writer) error {
 	for _, t := range m.Nested {
 		fmt.Fprintf(w, "NO TASK: %s (tasks[%d], job %s) lies inside the task %s\n", t.Path, t.Rule, t.Job, t.Inside)
 	}
+	for _, t := range m.Tasks {
+		if t.Vital != "" {
+			fmt.Fprintf(w, "SYSTEM: %s: the agent or PID 1 runs in it (%s), so it is never held\n", t.Path, t.Vital)
+		}
+	}
+	for _, r := range m.Refused {
+		fmt.Fprintf(w, "NO TASK: %s: %s\n", r.Path, r.Why)
+	}
 	for _, r := range m.Rules {
 		if r.Tasks > 0 {
 			continue
@@ -244,6 +291,9 @@ func (m *matching) print(w io.Writer) error {
 			line += ": " + r.Note
 		}
 		fmt.Fprintln(w, line)
+	}
+	if m.Warning != "" {
+		fmt.Fprintln(w, m.Warning)
 	}
 	_, err := fmt.Fprintf(w, "%d of %d cgroups of %s (cgroup %s) are tasks\n", len(m.Tasks), m.Cgroups, m.Tree, m.Layout)
 	return err

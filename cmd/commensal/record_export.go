@@ -19,7 +19,8 @@ func exportCommand(p *cli.Printer) *cobra.Command {
 		Long: `Write a record, a folder or one segment, as tables that other programs read: what was
 measured of each task and of the node, what was decided and by which facts, and incidents as
 they stood last. Both formats have the same tables and columns; docs/RECORD.md is the schema.
-Files that are there already are not written over.`,
+Files that are there already are not written over. A segment that is damaged is named, and
+exported as far as it is good; the exit code is 2 then.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if lines == columns {
 				return cli.Fail(cli.CodeBadInput, errors.New("expected one of --jsonl and --parquet"))
@@ -32,15 +33,17 @@ Files that are there already are not written over.`,
 			if err != nil {
 				return recordError(err)
 			}
-			return p.Print(res, func(w io.Writer) error {
+			err = p.Print(res, func(w io.Writer) error {
 				for _, t := range export.Tables() {
 					fmt.Fprintf(w, "%s/%s.%s: %d rows\n", res.Dir, t.Name, res.Format, res.Rows[t.Name])
 				}
-				for _, t := range res.Torn {
-					fmt.Fprintf(w, "%s ends inside a frame, as after a crash; everything before it was exported\n", t)
-				}
+				printReading(w, &res.Reading, "exported")
 				return nil
 			})
+			if err == nil && len(res.Damaged) > 0 {
+				err = cli.Fail(cli.CodeBadInput, &cli.Told{})
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()

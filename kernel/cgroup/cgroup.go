@@ -27,6 +27,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -41,8 +42,10 @@ var (
 	ErrUnsupported = errors.New("not supported by this kernel")
 	// ErrUnsupportedLayout: no driver for the way this host mounts its cgroups.
 	ErrUnsupportedLayout = errors.New("unsupported cgroup layout")
-	// ErrTooManyGroups: a walk met more groups than maxGroups and stopped.
+	// ErrTooManyGroups: a walk left groups out because of maxGroups, maxWidth or maxDepth.
 	ErrTooManyGroups = errors.New("too many cgroups")
+	// ErrTooManyProcs: a group holds more thread groups than maxProcs, which are not listed.
+	ErrTooManyProcs = errors.New("too many processes")
 	// ErrInnerGroup: a v2 group that hands controllers to its children takes no processes.
 	ErrInnerGroup = errors.New("cgroup hands controllers to its children and takes no processes")
 	// ErrOutsideNamespace: a process or group outside of our cgroup namespace was named.
@@ -51,10 +54,54 @@ var (
 	ErrRootGroup = errors.New("the root cgroup is never written")
 )
 
-// maxGroups bounds a walk. The memory controller numbers its groups with 16 bits, and
-// hosts that keep a group in one hierarchy keep it in all, so a longer list means a fault
-// (or someone who leaks groups), not a big host.
-const maxGroups = 65536
+// Bounds of a walk.
+const (
+	// maxGroups bounds the list. The memory controller numbers its groups with 16 bits, and
+	// hosts that keep a group in one hierarchy keep it in all, so a longer list means a fault
+	// (or someone who leaks groups), not a big host.
+	maxGroups = 65536
+	// maxWidth bounds what one group holds, so that one leak does not use up the list: a
+	// quarter of it, and more than the tasks of any host.
+	maxWidth = maxGroups / 4
+	// maxDepth bounds nesting. Containers in containers in pods are some fifteen deep.
+	maxDepth = 32
+)
+
+// PartialError says that a list of groups lacks what some of them hold, which could not be
+// listed or is beyond the bounds of a walk. The list is good for all others.
+type PartialError struct {
+	Skipped int    // groups that were not looked into
+	Path    string // of the first of them
+	Err     error  // why
+}
+
+func (e *PartialError) Error() string {
+	path := e.Path
+	if len(path) > 200 { // some are 4 KiB long
+		path = path[:200] + "..."
+	}
+	why := e.Err
+	var pe *fs.PathError
+	if errors.As(why, &pe) {
+		why = pe.Err // without the path once more
+	}
+	if e.Skipped == 1 {
+		return fmt.Sprintf("what cgroup %q holds is not listed: %v", path, why)
+	}
+	return fmt.Sprintf("what %d cgroups hold is not listed, of which one is %q: %v", e.Skipped, path, why)
+}
+
+// Unwrap returns why the first was left out.
+func (e *PartialError) Unwrap() error { return e.Err }
+
+// add notes one more group that was not looked into; e may be nil.
+func (e *PartialError) add(path string, err error) *PartialError {
+	if e == nil {
+		e = &PartialError{Path: path, Err: err}
+	}
+	e.Skipped++
+	return e
+}
 
 // Identity tells one group from another that is later made at the same path.
 type Identity struct {
@@ -71,6 +118,9 @@ type Throttling struct {
 	// own path or below stopped tasks of it, so that the window's scheduler delay
 	// says nothing about neighbours. Groups made since the last Refresh are missing.
 	NrThrottledAround uint64
+	// NotFollowed: descendants are too many to be counted (64). Whoever used OpenAlone knows
+	// that they are not.
+	NotFollowed bool
 }
 
 // Driver gives access to the groups of one host, whatever the version. It is safe for
@@ -79,17 +129,25 @@ type Driver interface {
 	// Layout returns the layout that the driver was opened on.
 	Layout() Layout
 	// List returns the paths of all groups that the cpu controller knows, sorted,
-	// without the root. Groups that vanish during the walk are left out.
+	// without the root. Groups that vanish during the walk are left out. With a
+	// *PartialError the list is good for all groups but those that it speaks of.
 	List() ([]string, error)
 	// Open opens a group for repeated reading. It takes 2 descriptors (1 on v2) and
-	// one more for each descendant and each ancestor below the root.
+	// one more for each ancestor below the root and each descendant, of which 64 at most are
+	// followed.
 	Open(path string) (Group, error)
+	// OpenAlone is Open without the descendants' descriptors: NrThrottledAround is of the
+	// group and those above it.
+	OpenAlone(path string) (Group, error)
 	// OpenRootUsage opens the CPU time of the whole machine. On v2 it is as coarse as
 	// /proc/stat.
 	OpenRootUsage() (RootUsage, error)
 	// Inode returns the inode number of the group's cpu directory.
 	Inode(path string) (uint64, error)
-	// Descendants returns the paths of all groups below path, sorted.
+	// Owner returns the user id that the group's directory belongs to.
+	Owner(path string) (uint32, error)
+	// Descendants returns the paths of all groups below path, sorted, without those that
+	// cannot be listed: on v1 the kernel itself refuses a limit that is less than theirs.
 	Descendants(path string) ([]string, error)
 
 	Limiter
@@ -149,7 +207,7 @@ type Placer interface {
 	// the cpuset controller. ErrUnsupported: the group has none there (v1).
 	PlaceInode(path string) (uint64, error)
 	// PlacesBelow returns the paths of all groups below path in the hierarchy of the
-	// cpuset controller, sorted.
+	// cpuset controller, sorted, without those that cannot be listed (Descendants).
 	PlacesBelow(path string) ([]string, error)
 	// OpenCPUs opens the list of ReadCPUs for repeated reading. It takes a descriptor.
 	OpenCPUs(path string) (CPUList, error)
@@ -219,7 +277,8 @@ type Group interface {
 	// Procs appends to dst[:0] the thread-group ids with a thread in the group or
 	// its descendants, sorted, each once. It does not allocate when dst is large
 	// enough. Ids are those of the caller's pid namespace; tasks outside it are
-	// missing (v1) or 0 (v2).
+	// missing (v1) or 0 (v2). Of a group that holds too many it is an error that wraps
+	// ErrTooManyProcs, or ErrTooManyGroups.
 	Procs(dst []int32) ([]int32, error)
 	// Refresh lists the descendants anew, opens those that are new and lets go of
 	// those that are gone.
@@ -229,19 +288,19 @@ type Group interface {
 }
 
 // Open returns the driver for the layout that Discover found: *V1 or *V2.
-func Open(fs hostfs.FS, m *Mounts) (Driver, error) {
+func Open(fsys hostfs.FS, m *Mounts) (Driver, error) {
 	switch m.Layout {
 	case LayoutV1, LayoutHybrid:
-		return openV1(fs, m), nil
+		return openV1(fsys, m), nil
 	case LayoutV2:
-		return openV2(fs, m)
+		return openV2(fsys, m)
 	default:
 		return nil, fmt.Errorf("open cgroups: %w: %s", ErrUnsupportedLayout, m.Layout)
 	}
 }
 
-func openV1(fs hostfs.FS, m *Mounts) *V1 {
-	d := &V1{fs: fs, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: newTree(fs, m.V1[CPU])}
+func openV1(fsys hostfs.FS, m *Mounts) *V1 {
+	d := &V1{fs: fsys, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: newTree(fsys, m.V1[CPU])}
 	for c, dir := range m.V1 {
 		d.mounts[c] = dir
 	}

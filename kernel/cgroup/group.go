@@ -12,8 +12,20 @@ import (
 // cgroup.procs 8 bytes a process; the buffer grows to what it meets and stays so.
 const readBuffer = 4096
 
+// Bounds of what one group makes us read and keep open. Who may make groups inside of one (a
+// container with root in it, systemd in a container, a user's own manager) makes as many
+// as he likes.
+const (
+	// maxFollowed is how many descendants have a descriptor of their cpu.stat. A pod has ten.
+	maxFollowed = 64
+	// maxInside is how many descendants are asked for their processes, at ten microseconds each.
+	maxInside = 1024
+	// maxProcs is how many thread groups are listed. Programs of a server have some hundred.
+	maxProcs = 4096
+)
+
 // group is what the open groups of v1 and v2 have in common: a descriptor of cpu.stat
-// for the group itself, each descendant and each ancestor.
+// for the group itself, each ancestor and, unless it is opened alone, each descendant.
 //
 // The anchor is what binds it to its directory: files that must be opened by path are
 // believed only if the anchor still reads afterwards.
@@ -25,7 +37,9 @@ type group struct {
 	id     Identity
 	anchor hostfs.File // fails with ENODEV once the directory is gone
 	own    member
-	below  []member // descendants, sorted by path
+	below  []member // descendants, sorted by path; none when there are more than maxInside
+	alone  bool     // opened by OpenAlone
+	inside int      // how many descendants there are
 	above  []member // ancestors below the root: they cannot go while the group lives
 	// retired is the last nr_throttled of descendants that are gone, and of counts
 	// that began anew.
@@ -39,7 +53,7 @@ type member struct {
 	path      string
 	procs     string // absolute path of its cgroup.procs
 	inode     uint64
-	stat      hostfs.File // nil on a v1 kernel without CFS bandwidth
+	stat      hostfs.File // nil when it is not followed, and on a v1 kernel without CFS bandwidth
 	throttled uint64      // nr_throttled as last read
 }
 
@@ -134,6 +148,7 @@ func (g *group) Throttling() (Throttling, error) {
 		}
 	}
 	t.NrThrottledAround += own.NrThrottled + g.retired
+	t.NotFollowed = !g.alone && g.inside > maxFollowed
 	return t, nil
 }
 
@@ -165,7 +180,10 @@ func (g *group) Procs(dst []int32) ([]int32, error) {
 	if err != nil {
 		return dst[:0], g.wrap("read cgroup.procs of", g.id.Path, err)
 	}
-	for i := range g.below {
+	if g.inside > maxInside {
+		return dst[:0], fmt.Errorf("list the processes of cgroup %s: %w: more than %d in it", g.id.Path, ErrTooManyGroups, maxInside)
+	}
+	for i := 0; i < len(g.below) && len(dst) <= maxProcs; i++ {
 		more, err := g.appendProcs(dst, g.below[i].procs)
 		if err != nil {
 			if isGone(err) || isThreaded(err) {
@@ -177,6 +195,10 @@ func (g *group) Procs(dst []int32) ([]int32, error) {
 	}
 	if err := g.alive(); err != nil {
 		return dst[:0], err
+	}
+	if len(dst) > maxProcs {
+		g.buf = make([]byte, 0, readBuffer) // it has the size of the whole list
+		return nil, fmt.Errorf("list the processes of cgroup %s: %w: more than %d", g.id.Path, ErrTooManyProcs, maxProcs)
 	}
 	slices.Sort(dst)
 	return slices.Compact(dst), nil
@@ -200,15 +222,20 @@ func (g *group) alive() error {
 }
 
 // Refresh implements Group. A descendant that cannot be opened is reported and left out;
-// the others are refreshed all the same.
+// the others are refreshed all the same. Where there are too many, none is followed.
 func (g *group) Refresh() error {
 	if err := g.alive(); err != nil {
 		return err
 	}
-	paths, at, err := g.t.descendants(g.id.Path)
+	paths, _, at, err := g.t.descendants(g.id.Path)
 	if err != nil {
 		return g.wrap("list", at, err)
 	}
+	g.inside = len(paths)
+	if g.inside > maxInside {
+		paths = nil
+	}
+	follow := !g.alone && g.inside <= maxFollowed
 	var failed error
 	old, kept := g.below, make([]member, 0, len(paths))
 	for _, path := range paths { // both lists are sorted
@@ -216,16 +243,11 @@ func (g *group) Refresh() error {
 			failed = errors.Join(failed, g.retire(&old[0]))
 			old = old[1:]
 		}
+		var known *member
 		if len(old) > 0 && old[0].path == path {
-			known := &old[0]
-			old = old[1:]
-			if inode, err := g.t.inode(path); err == nil && inode == known.inode {
-				kept = append(kept, *known)
-				continue
-			}
-			failed = errors.Join(failed, g.retire(known)) // replaced, or gone by now
+			known, old = &old[0], old[1:]
 		}
-		m, err := g.openMember(path)
+		m, err := g.renew(path, known, follow)
 		if err == nil {
 			kept = append(kept, m)
 		} else if !errors.Is(err, ErrVanished) {
@@ -238,6 +260,43 @@ func (g *group) Refresh() error {
 	g.below = kept
 	return failed
 }
+
+// refreshFirst is the first Refresh. What a descendant refuses is no reason not to open the
+// group that it lies in: the next Refresh tries it again.
+func (g *group) refreshFirst() error {
+	if err := g.Refresh(); errors.Is(err, ErrVanished) {
+		return err
+	}
+	return nil
+}
+
+// renew returns the descendant at a path: the one that is known (may be nil) if it is the
+// same, followed or not.
+func (g *group) renew(path string, known *member, follow bool) (member, error) {
+	if known != nil && follow == known.followed() {
+		if !follow {
+			return *known, nil
+		}
+		if inode, err := g.t.inode(path); err == nil && inode == known.inode {
+			return *known, nil
+		}
+	}
+	var failed error
+	if known != nil {
+		failed = g.retire(known) // replaced, gone by now, or not to be followed any more
+	}
+	m := member{path: path, procs: fileBelow(g.t.top, path, "cgroup.procs")}
+	if follow {
+		var err error
+		if m, err = g.openMember(path); err != nil {
+			return m, errors.Join(failed, err)
+		}
+	}
+	return m, failed
+}
+
+// followed says whether a member was opened.
+func (m *member) followed() bool { return m.inode != 0 }
 
 // retire keeps a gone descendant's last count in the sum and closes it.
 func (g *group) retire(m *member) error {

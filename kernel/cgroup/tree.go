@@ -71,42 +71,46 @@ func (t tree) inode(path string) (uint64, error) {
 }
 
 // descendants lists the groups below path, sorted. Its errors are still to be wrapped,
-// with the path that they come with.
-func (t tree) descendants(path string) (found []string, at string, err error) {
+// with the path that they come with; partial says what the list lacks, nil when nothing.
+func (t tree) descendants(path string) (found []string, partial *PartialError, at string, err error) {
 	if err := checkPath(path); err != nil {
-		return nil, path, err
+		return nil, nil, path, err
 	}
 	if t.known != nil {
 		t.known.mu.Lock()
 		defer t.known.mu.Unlock()
-		found, at, err = t.below(path)
+		found, partial, at, err = t.below(path)
 		if !errors.Is(err, errMoved) {
-			return found, at, err
+			return found, partial, at, err
 		}
 		clear(t.known.dirs)
 	}
 	return t.below(path)
 }
 
-// below walks once. errMoved: not all that was known was so.
-func (t tree) below(path string) (found []string, at string, err error) {
+// below walks once, those near the root first, so that what a bound cuts off is deep down.
+// errMoved: not all that was known was so.
+func (t tree) below(path string) (found []string, partial *PartialError, at string, err error) {
 	if t.known != nil {
 		t.known.walk++
 	}
 	todo, recalled := []string{path}, []bool{false}
 	for i := 0; i < len(todo); i++ {
 		names, known, err := t.subdirs(todo[i])
-		if err != nil {
-			if i > 0 && isGone(err) {
-				if recalled[i] {
-					return nil, todo[i], errMoved
-				}
-				continue // it was there a moment ago
+		switch {
+		case err == nil:
+		case i == 0:
+			return nil, nil, todo[i], err
+		case isGone(err):
+			if recalled[i] {
+				return nil, nil, todo[i], errMoved
 			}
-			return nil, todo[i], err
+			continue // it was there a moment ago
+		default:
+			partial = partial.add(todo[i], err)
 		}
-		if len(todo)+len(names) > maxGroups+1 {
-			return nil, path, fmt.Errorf("%w: more than %d", ErrTooManyGroups, maxGroups)
+		if why := tooMuch(todo[i], len(names), len(todo)); why != nil {
+			partial, names = partial.add(todo[i], why), nil
 		}
 		for _, name := range names {
 			todo, recalled = append(todo, join(todo[i], name)), append(recalled, known)
@@ -119,11 +123,27 @@ func (t tree) below(path string) (found []string, at string, err error) {
 	// the list meets ErrVanished anyway.
 	found = todo[1:]
 	slices.Sort(found)
-	return found, path, nil
+	return found, partial, path, nil
+}
+
+// tooMuch returns why a walk leaves out what a group holds, nil when it does not.
+func tooMuch(path string, holds, listed int) error {
+	switch {
+	case holds == 0:
+		return nil
+	case strings.Count(path, "/") >= maxDepth:
+		return fmt.Errorf("%w: nested more than %d deep", ErrTooManyGroups, maxDepth)
+	case holds > maxWidth:
+		return fmt.Errorf("%w: more than %d in one", ErrTooManyGroups, maxWidth)
+	case listed+holds > maxGroups+1:
+		return fmt.Errorf("%w: more than %d", ErrTooManyGroups, maxGroups)
+	}
+	return nil
 }
 
 // subdirs returns the names of a group's subdirectories, and whether they were known. Most
-// groups have none, which their links say.
+// groups have none, which their links say. Where listing fails for a moment, names are those
+// of the last time.
 func (t tree) subdirs(path string) (names []string, known bool, err error) {
 	dir, links := fileBelow(t.top, path, ""), uint64(0)
 	if lc, ok := t.fs.(hostfs.LinkCounter); ok {
@@ -140,7 +160,7 @@ func (t tree) subdirs(path string) (names []string, known bool, err error) {
 	}
 	entries, err := t.fs.ReadDir(dir)
 	if err != nil {
-		return nil, false, err
+		return t.lastKnown(path), false, err
 	}
 	for _, e := range entries {
 		if e.IsDir {
@@ -151,6 +171,19 @@ func (t tree) subdirs(path string) (names []string, known bool, err error) {
 		t.known.dirs[path] = listing{links, names, t.known.walk}
 	}
 	return names, false, nil
+}
+
+// lastKnown returns what a group held when it was last listed.
+func (t tree) lastKnown(path string) []string {
+	if t.known == nil {
+		return nil
+	}
+	l, ok := t.known.dirs[path]
+	if ok {
+		l.walk = t.known.walk
+		t.known.dirs[path] = l
+	}
+	return l.subdirs
 }
 
 // wrap gives a failed operation its sentinel. ENODEV is a descriptor whose group was
@@ -173,22 +206,30 @@ func (t tree) wrap(op, path string, err error) error {
 // whyAbsent tells a group that is gone (ErrVanished) from a file that it never had
 // (ErrUnsupported). To look whether its directory is there is not enough: it may
 // have been removed and made again since. So the file counts as never there only if it
-// is still missing between two looks at one and the same directory.
+// is still missing between two looks at one and the same directory. Where a look itself
+// fails, as for want of memory, nothing is known (nil).
 func (t tree) whyAbsent(path string, err error) error {
 	before, statErr := t.inode(path)
 	if statErr != nil {
-		return ErrVanished
+		return vanishedIf(isGone(statErr))
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
-		if _, statErr := t.fs.Inode(pe.Path); statErr == nil {
-			return ErrVanished
+		if _, statErr := t.fs.Inode(pe.Path); !isGone(statErr) {
+			return vanishedIf(statErr == nil)
 		}
 	}
 	if after, statErr := t.inode(path); statErr != nil || after != before {
-		return ErrVanished
+		return vanishedIf(statErr == nil || isGone(statErr))
 	}
 	return ErrUnsupported
+}
+
+func vanishedIf(is bool) error {
+	if is {
+		return ErrVanished
+	}
+	return nil
 }
 
 // isAbsent says whether err means that there was nothing to open at a path.

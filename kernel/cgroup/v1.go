@@ -20,7 +20,16 @@ type V1 struct {
 func (d *V1) Layout() Layout { return d.layout }
 
 // List implements Driver.
-func (d *V1) List() ([]string, error) { return d.Descendants("/") }
+func (d *V1) List() ([]string, error) {
+	found, partial, at, err := d.cpu.descendants("/")
+	switch {
+	case err != nil:
+		return nil, d.wrap("list", at, err)
+	case partial != nil:
+		return found, partial
+	}
+	return found, nil
+}
 
 // Inode implements Driver.
 func (d *V1) Inode(path string) (uint64, error) {
@@ -33,7 +42,7 @@ func (d *V1) Inode(path string) (uint64, error) {
 
 // Descendants implements Driver.
 func (d *V1) Descendants(path string) ([]string, error) {
-	found, at, err := d.cpu.descendants(path)
+	found, _, at, err := d.cpu.descendants(path)
 	if err != nil {
 		return nil, d.wrap("list", at, err)
 	}

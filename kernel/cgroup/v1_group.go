@@ -16,8 +16,13 @@ type v1Group struct {
 }
 
 // Open implements Driver.
-func (d *V1) Open(path string) (Group, error) {
-	g := &v1Group{d: d, group: group{t: d.cpu, wrap: d.wrap, parse: parseCPUStat}}
+func (d *V1) Open(path string) (Group, error) { return d.openGroup(path, false) }
+
+// OpenAlone implements Driver.
+func (d *V1) OpenAlone(path string) (Group, error) { return d.openGroup(path, true) }
+
+func (d *V1) openGroup(path string, alone bool) (Group, error) {
+	g := &v1Group{d: d, group: group{t: d.cpu, wrap: d.wrap, parse: parseCPUStat, alone: alone}}
 	if err := g.open(path); err != nil {
 		return nil, err
 	}
@@ -40,7 +45,10 @@ func (g *v1Group) openRest() error {
 	if err := g.openAbove(); err != nil {
 		return err
 	}
-	return g.Refresh()
+	if err := g.openUsage(); err != nil {
+		return err
+	}
+	return g.refreshFirst()
 }
 
 // UsageNsec implements Group.

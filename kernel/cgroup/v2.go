@@ -50,7 +50,16 @@ func (d *V2) Layout() Layout { return d.layout }
 func (d *V2) Dir(path string) (string, error) { return d.file(path, "") }
 
 // List implements Driver. On v2 these are all groups, with and without the cpu controller.
-func (d *V2) List() ([]string, error) { return d.Descendants("/") }
+func (d *V2) List() ([]string, error) {
+	found, partial, at, err := d.descendants("/")
+	switch {
+	case err != nil:
+		return nil, d.wrap("list", at, err)
+	case partial != nil:
+		return found, partial
+	}
+	return found, nil
+}
 
 // Inode implements Driver.
 func (d *V2) Inode(path string) (uint64, error) {
@@ -63,7 +72,7 @@ func (d *V2) Inode(path string) (uint64, error) {
 
 // Descendants implements Driver.
 func (d *V2) Descendants(path string) ([]string, error) {
-	found, at, err := d.descendants(path)
+	found, _, at, err := d.descendants(path)
 	if err != nil {
 		return nil, d.wrap("list", at, err)
 	}

@@ -10,14 +10,19 @@ import (
 type v2Group struct{ group }
 
 // Open implements Driver.
-func (d *V2) Open(path string) (Group, error) {
-	g := &v2Group{group{t: d.tree, wrap: d.wrap, parse: parseThrottling}}
+func (d *V2) Open(path string) (Group, error) { return d.openGroup(path, false) }
+
+// OpenAlone implements Driver.
+func (d *V2) OpenAlone(path string) (Group, error) { return d.openGroup(path, true) }
+
+func (d *V2) openGroup(path string, alone bool) (Group, error) {
+	g := &v2Group{group{t: d.tree, wrap: d.wrap, parse: parseThrottling, alone: alone}}
 	if err := g.open(path); err != nil {
 		return nil, err
 	}
 	err := g.openAbove()
 	if err == nil {
-		err = g.Refresh()
+		err = g.refreshFirst()
 	}
 	if err != nil {
 		return nil, errors.Join(err, g.Close())

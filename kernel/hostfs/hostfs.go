@@ -96,6 +96,14 @@ type LinkCounter interface {
 	Links(path string) (uint64, error)
 }
 
+// MountIdentifier is implemented by an FS that can tell one mount from a later one at the
+// same place.
+type MountIdentifier interface {
+	// MountID returns the id of the mount that path is on, which no other mount has until
+	// the next boot; 0 where the kernel has none (before Linux 6.8).
+	MountID(path string) (uint64, error)
+}
+
 // Unescape undoes the escapes of the kernel's seq_path, which many files of /proc use
 // for paths: "\040" is a blank. A backslash that three octal digits do not follow stands
 // for itself.

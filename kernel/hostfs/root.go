@@ -27,7 +27,8 @@ const (
 // follows them (sysfs is full of them), so Root is no sandbox: it keeps drivers from
 // leaving the tree by mistake, and does not confine a hostile tree.
 type Root struct {
-	dir string // without a trailing slash; "" for the live host
+	dir   string // without a trailing slash; "" for the live host
+	spare spare
 }
 
 // NewRoot returns the files below dir; "/" is the live host. The directory is not
@@ -45,7 +46,7 @@ func (r *Root) Open(path string) (File, error) {
 
 // ReadFile reads a whole file; see FS. It does not allocate when buf is large enough.
 func (r *Root) ReadFile(path string, buf []byte) ([]byte, error) {
-	fd, err := r.open(path, unix.O_RDONLY)
+	fd, err := r.openShortly(path, unix.O_RDONLY)
 	if err != nil {
 		return buf[:0], err
 	}
@@ -65,7 +66,7 @@ func (r *Root) WriteFile(path string, data []byte) error {
 	if len(data) == 0 {
 		return &fs.PathError{Op: "write", Path: path, Err: unix.EINVAL}
 	}
-	fd, err := r.open(path, unix.O_WRONLY)
+	fd, err := r.openShortly(path, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
@@ -92,6 +93,10 @@ func (r *Root) ReadDir(path string) ([]DirEntry, error) {
 		return nil, &fs.PathError{Op: "readdir", Path: path, Err: ErrBadPath}
 	}
 	list, err := os.ReadDir(r.dir + path)
+	if isFull(err) && r.Lend() {
+		list, err = os.ReadDir(r.dir + path)
+	}
+	r.refill()
 	if err != nil {
 		return nil, rooted(err, path)
 	}
@@ -112,6 +117,25 @@ func (r *Root) Inode(path string) (uint64, error) {
 func (r *Root) Links(path string) (uint64, error) {
 	st, err := r.stat(path)
 	return uint64(st.Nlink), err //nolint:unconvert // 32 bits on some architectures
+}
+
+// MountID returns a mount's id; see MountIdentifier.
+func (r *Root) MountID(path string) (uint64, error) {
+	if !validPath(path) {
+		return 0, &fs.PathError{Op: "statx", Path: path, Err: ErrBadPath}
+	}
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, r.dir+path, 0, unix.STATX_MNT_ID_UNIQUE, &st)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Statx(unix.AT_FDCWD, r.dir+path, 0, unix.STATX_MNT_ID_UNIQUE, &st)
+	}
+	if err != nil {
+		return 0, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	if st.Mask&unix.STATX_MNT_ID_UNIQUE == 0 {
+		return 0, nil
+	}
+	return st.Mnt_id, nil
 }
 
 func (r *Root) stat(path string) (unix.Stat_t, error) {

@@ -297,3 +297,25 @@ func TestRename(t *testing.T) {
 		t.Errorf("out of the root: %v", err)
 	}
 }
+
+// Two mounts at one place have two ids, where the kernel has any.
+func TestMountID(t *testing.T) {
+	r := NewRoot("/")
+	proc, err := r.MountID("/proc/self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := r.MountID("/proc/version")
+	if err != nil || again != proc {
+		t.Errorf("two files of one mount: %d and %d, %v", proc, again, err)
+	}
+	if other, err := r.MountID("/sys"); err != nil || proc != 0 && other == proc {
+		t.Errorf("two mounts have the id %d, %v", other, err)
+	}
+	if _, err := r.MountID("/no/such/file"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such file: %v", err)
+	}
+	if _, err := r.MountID("relative"); !errors.Is(err, ErrBadPath) {
+		t.Errorf("a relative path: %v", err)
+	}
+}

@@ -12,6 +12,7 @@ const (
 	SignalRunDelay = "run-delay slowdown"
 	SignalPSI      = "psi stall"
 	SignalSLO      = "slo latency"
+	SignalWaits    = "scheduler waits" // who makes whom wait for a CPU
 )
 
 // Remedies, the ladder from the mildest.
@@ -55,6 +56,7 @@ var signalRecipes = []recipe{
 	{SignalMPKI, []need{{PerfLLCMisses}, {PerfInstructions}, {PerfPerCgroup}}, nil},
 	{SignalRunDelay, []need{{Taskstats, ThreadSchedstat}}, always("no evidence while a task's own quota throttles it")},
 	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
+	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}}, nil},
 	{SignalSLO, nil, always("told by the service itself")},
 }
 

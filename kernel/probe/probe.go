@@ -83,6 +83,7 @@ const (
 	CapSysAdmin      = "CAP_SYS_ADMIN"
 	CapNetAdmin      = "CAP_NET_ADMIN"
 	CapPerfmon       = "CAP_PERFMON"
+	CapBPF           = "CAP_BPF"
 	CapSysNice       = "CAP_SYS_NICE"
 	CapSysPtrace     = "CAP_SYS_PTRACE"
 	CapSysResource   = "CAP_SYS_RESOURCE"

@@ -54,7 +54,8 @@ var capabilities = []struct {
 }{
 	{CapSysAdmin, unix.CAP_SYS_ADMIN, nil, "page frame numbers are hidden, so that huge pages are moved one by one"},
 	{CapNetAdmin, unix.CAP_NET_ADMIN, []string{SignalRunDelay}, "taskstats refuses, schedstat files serve instead"},
-	{CapPerfmon, unix.CAP_PERFMON, []string{SignalCPI, SignalMPKI}, "perf counters of others are refused (CAP_SYS_ADMIN serves too)"},
+	{CapBPF, unix.CAP_BPF, []string{SignalWaits}, "BPF programs are refused (CAP_SYS_ADMIN serves too)"},
+	{CapPerfmon, unix.CAP_PERFMON, []string{SignalCPI, SignalMPKI, SignalWaits}, "perf counters of others are refused (CAP_SYS_ADMIN serves too)"},
 	{CapSysNice, unix.CAP_SYS_NICE, nil, "no real-time priority"},
 	{CapSysPtrace, unix.CAP_SYS_PTRACE, []string{RemedyMigration}, "pages of other users' processes can neither be looked at nor moved"},
 	{CapSysResource, unix.CAP_SYS_RESOURCE, nil,

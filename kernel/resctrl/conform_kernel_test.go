@@ -3,7 +3,9 @@ package resctrl_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,10 +61,36 @@ func (guest) Spin(t testing.TB, cpu int) int32 {
 	}
 }
 
-// Idle is a process of sleeping threads.
+// Idle is a process of stopped threads: Go's runtime would start others while a test looks.
 func (guest) Idle(t testing.TB, threads int) int32 {
 	t.Helper()
-	return resctrl.Spawn(t, fmt.Sprint("idle ", threads))
+	pid := resctrl.Spawn(t, fmt.Sprint("idle ", threads))
+	if err := unix.Kill(int(pid), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); !stopped(t, pid); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d does not stop", pid)
+		}
+	}
+	return pid
+}
+
+// stopped says whether all of a process's threads are: then none starts another.
+func stopped(t testing.TB, pid int32) bool {
+	t.Helper()
+	list, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(list) == 0 {
+		t.Fatalf("no threads of process %d: %v", pid, err)
+	}
+	for _, name := range list {
+		data, err := os.ReadFile(name)
+		_, rest, _ := strings.Cut(string(data), ") ")
+		if err != nil || !strings.HasPrefix(rest, "T ") {
+			return false
+		}
+	}
+	return true
 }
 
 func (guest) Online(t testing.TB, cpu int, on bool) {

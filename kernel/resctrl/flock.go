@@ -2,7 +2,7 @@ package resctrl
 
 // The lock that the kernel document asks for ("Locking"): whoever reads from several
 // files holds flock(2) on the root of the file system shared, whoever changes it
-// exclusive. pqos and goresctrl's users do so; the kernel enforces nothing.
+// exclusive. pqos does so (goresctrl v0.14 does not); the kernel enforces nothing.
 //
 // Who holds it stands in /proc/locks: number, kind, how, access, pid, device (hexadecimal
 // major and minor, inode), range. A second line of the same number with "->" is a waiter.
@@ -28,7 +28,9 @@ import (
 const (
 	locksPath = "/proc/locks"
 
-	// The lock is polled: a blocking flock cannot be bounded without signals.
+	// The lock is polled: a blocking flock cannot be bounded without signals. Polling is
+	// not fair: against a process that takes the lock again and again a reader may wait
+	// in vain. It is told so (ErrLocked, with the holder), and asks again in its next turn.
 	firstPoll = time.Millisecond
 	maxPoll   = 50 * time.Millisecond
 )
@@ -93,9 +95,26 @@ func (d *Driver) sameMount() error {
 		return err
 	}
 	if now.Options != d.at.Options {
-		return fmt.Errorf("%s: %w: %q, was %q", d.at.Point, ErrRemounted, now.Options, d.at.Options)
+		return fmt.Errorf("%s: %w: with %q, was %q", d.at.Point, ErrRemounted, now.Options, d.at.Options)
+	}
+	id, err := mountID(d.fs, d.at.Point)
+	if err != nil {
+		return d.explainRoot(err)
+	}
+	if id != d.mount {
+		return fmt.Errorf("%s: %w: mount %d, was %d", d.at.Point, ErrRemounted, id, d.mount)
 	}
 	return nil
+}
+
+// mountID returns an id that no other mount of this boot has, 0 where it cannot be had.
+// The ids of mountinfo are no such: the next mount is given one that is free again.
+func mountID(fsys hostfs.FS, point string) (uint64, error) {
+	m, ok := fsys.(hostfs.MountIdentifier)
+	if !ok {
+		return 0, nil
+	}
+	return m.MountID(point)
 }
 
 // holders names who may hold the lock, for people.

@@ -41,6 +41,9 @@ func TestKernelDiscover(t *testing.T) {
 	}
 	_, err = d.Info()
 	wantError(t, "Info with other options", err, `"cdp", was ""`, ErrRemounted)
+	if newest() {
+		testMountedAnew(t)
+	}
 	if at, err := Discover(root); err != nil || at.Options != (MountOptions{CDP: true}) {
 		t.Errorf("Discover = %+v, %v", at, err)
 	}
@@ -59,6 +62,31 @@ func TestKernelDiscover(t *testing.T) {
 		if err := Mount(DefaultPoint, MountOptions{}); err != nil {
 			t.Fatal(err) // for the unmount at the end
 		}
+	}
+}
+
+// testMountedAnew: where another mount with the same options took the place of the one
+// that was opened, a stranger's group has the name and the inode of ours.
+func testMountedAnew(t *testing.T) {
+	d := openLive(t)
+	ours := ctrlGroup(t, d, "s")
+	if err := Unmount(DefaultPoint); err != nil {
+		t.Fatal(err)
+	}
+	if err := Mount(DefaultPoint, d.at.Options); err != nil {
+		t.Fatal(err)
+	}
+	theirs := stranger(t, d, ours.Name)
+	if theirs != ours.Identity {
+		t.Errorf("the new group is %+v, was %+v: this kernel goes on numbering, and the check is not needed", theirs, ours.Identity)
+	}
+	before := get(t, d.path(ours.Name)+"/schemata")
+	var want Schemata
+	want.Set(MB, 0, 50)
+	_, err := d.WriteSchemata(ours.Identity, want)
+	wantError(t, "WriteSchemata in another mount", err, "mount ", ErrRemounted)
+	if now := get(t, d.path(ours.Name)+"/schemata"); now != before {
+		t.Errorf("a stranger's group was written: %q, was %q", now, before)
 	}
 }
 

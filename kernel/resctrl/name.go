@@ -127,7 +127,8 @@ func tool(n Name) string {
 	switch {
 	case strings.HasPrefix(last, "cadvisor-"):
 		return "cAdvisor"
-	case digits != last && digits != "" && strings.Trim(digits, "0123456789") == "":
+	case digits != last && digits != "" && strings.Trim(digits, "0123456789") == "",
+		n.IsMon() && strings.HasPrefix(last, "pqos-"): // pqos-PID-N, while it monitors
 		return "pqos (intel-cmt-cat)"
 	case strings.HasPrefix(last, "goresctrl."), strings.HasPrefix(last, "rdt_"):
 		return "goresctrl (containerd, CRI-O or an NRI plugin)"

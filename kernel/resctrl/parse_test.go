@@ -301,6 +301,7 @@ func TestName(t *testing.T) {
 	}
 	for n, want := range map[Name]string{
 		{Ctrl: "COS3"}: "pqos (intel-cmt-cat)", {Ctrl: "COSMOS"}: "", {Ctrl: "COS"}: "", {Mon: "cadvisor-x"}: "cAdvisor",
+		{Mon: "pqos-4711-0"}: "pqos (intel-cmt-cat)", {Ctrl: "a", Mon: "pqos-4711-1"}: "pqos (intel-cmt-cat)", {Ctrl: "pqos-4711-0"}: "",
 		{Ctrl: strings.Repeat("0a", 32)}: "a container runtime (the name is a container's id)", {Ctrl: "goresctrl.gold"}: "goresctrl (containerd, CRI-O or an NRI plugin)",
 	} {
 		if got := tool(n); got != want {

@@ -12,7 +12,11 @@
 //     The root group is read, and gets its tasks and CPUs back; it is never written
 //     otherwise.
 //   - A thread that somebody else put into a group stays there.
-//   - Before it makes a group it counts what is left, and leaves a reserve to others.
+//   - Before it makes a group it counts what is left, and leaves a reserve to others. No
+//     reserve is enough for pqos with its OS interface: it wants to make every control
+//     group itself (COS1 to the last), and fails, monitoring included, where one of them is
+//     another's; the attempt takes those that were left. So control groups are nothing to
+//     make where pqos -I is in use; monitoring groups do not disturb it.
 //   - It takes the lock that the kernel document asks for (flock.go), shared for what is
 //     read from several files, exclusive for changes, and waits for it a bounded time.
 //   - It writes a group's schemata in one write, only what differs, and reads it back: the
@@ -24,7 +28,10 @@
 // to Remove the group: its tasks and CPUs fall to the root group (those of a monitoring
 // group to its control group), which is where they came from, because a thread is taken
 // from no other place. Remove is idempotent. Identities are worth as long as the mount:
-// unmounting removes all groups, and a new mount numbers its inodes from the start.
+// unmounting removes all groups, and a new mount may number its inodes from the start. The
+// driver tells a new mount by its options and, since Linux 6.8, by its id. Kernels that
+// have no such id and number from the start (none is known; 6.1 goes on numbering) would
+// hide a new mount with the same options.
 package resctrl
 
 import (
@@ -45,9 +52,9 @@ var (
 	ErrUnsupported = errors.New("not supported by this kernel or CPU")
 	// ErrNotMounted: the kernel has resctrl, and it is not mounted (any more).
 	ErrNotMounted = errors.New("resctrl is not mounted")
-	// ErrRemounted: resctrl was mounted anew with other options since Open: numbers
-	// may mean something else now.
-	ErrRemounted = errors.New("resctrl was mounted anew with other options")
+	// ErrRemounted: resctrl was mounted anew since Open: all groups went with the old
+	// mount, and inodes and options may mean something else now.
+	ErrRemounted = errors.New("resctrl was mounted anew")
 	// ErrMalformed: a kernel file does not read as its documentation says.
 	ErrMalformed = errors.New("malformed")
 	// ErrBadName: a group's name is not one that the driver would give.
@@ -135,10 +142,11 @@ func DefaultOptions() Options {
 // Driver reads and writes one mounted resctrl. It is safe for concurrent use: changes
 // take turns.
 type Driver struct {
-	fs   hostfs.FS
-	at   MountInfo
-	opt  Options
-	turn sync.RWMutex // within the process; the lock on the file system keeps others out
+	fs    hostfs.FS
+	at    MountInfo
+	mount uint64 // its mount's id, 0 where the kernel tells none
+	opt   Options
+	turn  sync.RWMutex // within the process; the lock on the file system keeps others out
 
 	limboMu sync.Mutex
 	limbo   limbo
@@ -158,6 +166,10 @@ func Open(fsys hostfs.FS, at MountInfo, o Options) (*Driver, error) {
 	d := &Driver{fs: fsys, at: at, opt: o}
 	if _, err := fsys.Inode(at.Point + statusFile); err != nil {
 		return nil, fmt.Errorf("open resctrl: %w", d.explainRoot(err))
+	}
+	var err error
+	if d.mount, err = mountID(fsys, at.Point); err != nil {
+		return nil, fmt.Errorf("open resctrl: %w", err)
 	}
 	return d, nil
 }
@@ -204,10 +216,23 @@ func (d *Driver) explain(n Name, err error) error {
 	if err := d.explainRoot(err); errors.Is(err, ErrNotMounted) {
 		return err
 	}
-	if _, e := d.fs.Inode(d.path(n)); gone(e) {
-		return fmt.Errorf("%w: %w", ErrVanished, err)
+	if d.lacks(n, err) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
-	return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	return fmt.Errorf("%w: %w", ErrVanished, err)
+}
+
+// lacks says whether the group that is there now has no file of the name that err is of.
+// One that has it was made anew after err, and the group that was meant is gone.
+func (d *Driver) lacks(n Name, err error) bool {
+	before, e1 := d.fs.Inode(d.path(n))
+	var file *fs.PathError
+	if !errors.As(err, &file) {
+		return e1 == nil
+	}
+	_, missing := d.fs.Inode(file.Path)
+	after, e2 := d.fs.Inode(d.path(n))
+	return e1 == nil && e2 == nil && before == after && gone(missing)
 }
 
 // explainRoot adds to the errno of a file outside groups that resctrl is not mounted.

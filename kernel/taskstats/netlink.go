@@ -20,6 +20,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -60,6 +61,7 @@ type Netlink struct {
 	iovecs   []unix.Iovec
 	vector   []mmsghdr
 	answered []bool
+	odd      error // why the last odd answer about a single thread group was not taken
 
 	syscalls uint64 // sends and receives so far, for the benchmark
 }
@@ -156,17 +158,23 @@ func (n *Netlink) Close() error {
 }
 
 // Query asks the kernel about each thread group. Gone is ESRCH; Unavailable is a zombie of a single thread, a
-// process that never ran, or a reply that was lost twice. It does not allocate unless it fails.
+// process that never ran, a reply that was lost twice, or one that makes no sense. Only where no reply makes
+// sense it is an error. It does not allocate unless something is odd.
 func (n *Netlink) Query(tgids []int32, out []Stats) error {
 	if len(out) < len(tgids) {
 		return fmt.Errorf("taskstats: query: %d results for %d: %w", len(out), len(tgids), ErrShortOutput)
 	}
+	n.odd = nil
+	answers := out[:len(tgids)]
 	for len(tgids) > 0 {
 		size := min(batchSize, len(tgids))
 		if err := n.queryBatch(tgids[:size], out[:size]); err != nil {
 			return fmt.Errorf("taskstats: query: %w", err)
 		}
 		tgids, out = tgids[size:], out[size:]
+	}
+	if n.odd != nil && !slices.ContainsFunc(answers, func(s Stats) bool { return s.Status != Unavailable }) {
+		return fmt.Errorf("taskstats: query: %w", n.odd)
 	}
 	return nil
 }
@@ -253,29 +261,40 @@ func putHeaders(r []byte, family uint16, seq uint32, cmd, version uint8) {
 
 // take reads the i-th datagram received: for each message that answers one of the requests numbered from first it
 // fills out, and it returns how many were answered. Other messages are replies of an earlier query that timed out.
+// What makes no sense answers its request as Unavailable: one odd reply is no reason to have none.
 func (n *Netlink) take(i int, first uint32, tgids []int32, out []Stats, answered []bool) (int, error) {
-	if n.vector[i].hdr.Flags&unix.MSG_TRUNC != 0 {
-		return 0, fmt.Errorf("a reply is longer than %d bytes: %w", replySize, ErrNotSupported)
-	}
 	taken := 0
 	for rest := n.replies[i*replySize:][:min(n.vector[i].len, replySize)]; len(rest) > 0; {
-		var m message
-		var err error
-		if m, rest, err = nextMessage(rest); err != nil {
-			return taken, err
+		m, after, err := nextMessage(rest)
+		if n.vector[i].hdr.Flags&unix.MSG_TRUNC != 0 {
+			err = fmt.Errorf("a reply is longer than %d bytes: %w", replySize, ErrNotSupported)
 		}
-		at := m.seq - first // wraps to a large number for what came before
+		if err != nil && len(rest) < nlHeader {
+			n.odd = err
+			return taken, nil
+		}
+		at := binary.NativeEndian.Uint32(rest[8:]) - first // wraps to a large number for what came before
+		rest = after
 		if at >= uint32(len(tgids)) || answered[at] {
 			continue
 		}
-		if out[at], err = n.answer(m, tgids[at]); err != nil {
+		if err == nil {
+			out[at], err = n.answer(m, tgids[at])
+		}
+		switch {
+		case errors.Is(err, errSource):
 			return taken, err
+		case err != nil:
+			out[at], n.odd = Stats{Status: Unavailable}, err
 		}
 		answered[at] = true
 		taken++
 	}
 	return taken, nil
 }
+
+// errSource: an answer that any question would get.
+var errSource = errors.New("no answers from this source")
 
 // answer turns the message that answers for one thread group into its Stats.
 func (n *Netlink) answer(m message, tgid int32) (Stats, error) {
@@ -289,7 +308,7 @@ func (n *Netlink) answer(m message, tgid int32) (Stats, error) {
 	case n.family:
 		id, s, err := parseReply(m.payload)
 		if errors.Is(err, errLayout) {
-			return Stats{}, fmt.Errorf("%w: %w", ErrNotSupported, err)
+			return Stats{}, fmt.Errorf("%w: %w: %w", errSource, ErrNotSupported, err)
 		}
 		if err != nil {
 			return Stats{}, err
@@ -311,9 +330,9 @@ func statsOfErrno(errno unix.Errno) (Stats, error) {
 	case unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN, 0:
 		return Stats{Status: Unavailable}, nil
 	case unix.EPERM, unix.EACCES:
-		return Stats{}, fmt.Errorf("needs CAP_NET_ADMIN in the first user namespace: %w: %w", ErrPermission, errno)
+		return Stats{}, fmt.Errorf("%w: needs CAP_NET_ADMIN in the first user namespace: %w: %w", errSource, ErrPermission, errno)
 	case unix.ENOENT, unix.EOPNOTSUPP:
-		return Stats{}, fmt.Errorf("%w: %w", ErrNotSupported, errno)
+		return Stats{}, fmt.Errorf("%w: %w: %w", errSource, ErrNotSupported, errno)
 	default:
 		return Stats{}, fmt.Errorf("kernel refused: %w", errno)
 	}

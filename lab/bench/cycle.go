@@ -32,11 +32,10 @@ func newCycle(cfg *config.Config, dir string) (*cycle, error) {
 	var err error
 	c.core, err = agent.Assemble(cfg, agent.Deps{
 		FS: c.fs, Journal: filepath.Join(dir, "journal"), Platform: "bench", KillSwitch: agent.KillSwitch(cfg),
-		Record: func(h record.Header) (agent.Recorder, error) {
+		Record: func(h record.Header) agent.Recorder {
 			h.Program = "bench"
-			var err error
-			c.rec, err = record.NewWriter(filepath.Join(dir, "record"), cfg.Record.MaxBytes, h)
-			return c.rec, err
+			c.rec = record.NewWriter(filepath.Join(dir, "record"), cfg.Record.MaxBytes, h)
+			return c.rec
 		},
 	})
 	return c, err

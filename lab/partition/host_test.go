@@ -81,7 +81,7 @@ func nothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := cg.List()
-	if err != nil {
+	if err != nil && list == nil {
 		t.Fatal(err)
 	}
 	for _, g := range list {

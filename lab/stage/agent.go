@@ -37,7 +37,7 @@ func AgentConfig() *config.Config {
 }
 
 // StartAgent starts the agent with a configuration and waits until its loop runs. name parts it
-// from other agents of the stage; state, socket and kill switch are put on the stage.
+// from other agents of the stage; its folders, socket and kill switch are put on the stage.
 func (s *Stage) StartAgent(ctx context.Context, binary, name string, cfg *config.Config) (*Agent, error) {
 	a := &Agent{dir: filepath.Join(s.Dir, name), Config: filepath.Join(s.Dir, name+".yaml")}
 	binary, err := filepath.Abs(binary) // programs of a stage run in its folder
@@ -45,7 +45,7 @@ func (s *Stage) StartAgent(ctx context.Context, binary, name string, cfg *config
 		return nil, fmt.Errorf("stage: %w", err)
 	}
 	c := *cfg
-	c.Agent.StateDir, c.Agent.Socket, c.Agent.KillSwitch = a.dir, a.dir+".sock", a.dir+".off"
+	c.Agent.StateDir, c.Agent.RunDir, c.Agent.Socket, c.Agent.KillSwitch = a.dir, a.dir+".run", a.dir+".sock", a.dir+".off"
 	text, err := c.Print()
 	if err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
@@ -53,7 +53,7 @@ func (s *Stage) StartAgent(ctx context.Context, binary, name string, cfg *config
 	if err := os.WriteFile(a.Config, text, 0o600); err != nil {
 		return nil, fmt.Errorf("stage: %w", err)
 	}
-	if a.Proc, err = s.Start("", name, binary, "agent", "--config", a.Config); err != nil {
+	if a.Proc, err = s.Start("", name, binary, "agent", "--config", a.Config, "--beside-another"); err != nil {
 		return nil, err
 	}
 	a.wait = restoreWait

@@ -81,7 +81,7 @@ func Open(log io.Writer) (*Stage, error) {
 // sweepDead removes the stages of runs that are no more.
 func (s *Stage) sweepDead() error {
 	groups, err := s.cg.List()
-	if err != nil {
+	if err != nil && groups == nil {
 		return fmt.Errorf("stage: %w", err)
 	}
 	for _, g := range groups {

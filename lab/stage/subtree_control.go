@@ -135,7 +135,7 @@ func (c *controller) restore() error {
 // who has it do what it would not do by itself.
 func (c *controller) user() (string, error) {
 	groups, err := c.cg.List()
-	if err != nil {
+	if err != nil && groups == nil {
 		return "", err
 	}
 	user := ""

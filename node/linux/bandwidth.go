@@ -72,6 +72,13 @@ func (b *bandwidth) inode(path string) (uint64, error) {
 	return b.cg.Inode(path)
 }
 
+func (b *bandwidth) groups() ([]string, error) {
+	if b.flat {
+		return nil, nil
+	}
+	return b.cg.Descendants("/")
+}
+
 func (b *bandwidth) read(path string) (model.Setting, error) {
 	v, _, ok := readKept(&b.kept, path, cgroup.CPUMaxReader.Read)
 	var err error

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
@@ -10,10 +11,12 @@ import (
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// A batch is changes that are planned together, stand in the journal by one write and one
-// sync, and are then written in their order: to hand a core back takes as long as one sync
-// and the writes, however many tasks it concerns. A change that fails does not keep the others
-// from being made.
+// A batch is changes that are planned together, stand in the journal by one append, and are
+// then written in their order. A change that fails does not keep the others from being made.
+//
+// Where the journal cannot be written nothing new is taken. What gives something back goes
+// ahead: the journal knew what was found before the first write, and a crash in the midst
+// leaves, at worst, a list of CPUs that was to be grown further.
 
 // op is a change of a task's knob.
 type op struct {
@@ -70,6 +73,7 @@ func (k *Knobs) apply(ops []op, dst []model.Result) []model.Result {
 func (k *Knobs) begin() {
 	for kind := range model.Standing {
 		k.kinds[kind].begin()
+		k.paths[kind] = nil
 	}
 }
 
@@ -144,7 +148,10 @@ func (k *Knobs) prepareSet(j *job) error {
 
 // ready orders a plan.
 func (k *Knobs) ready(j *job) {
-	j.steps = k.kinds[j.kind].order(j.plan)
+	j.steps = slices.DeleteFunc(k.kinds[j.kind].order(j.plan), func(s step) bool {
+		l := &j.plan[s.limit]
+		return s.value == l.Before && l.Before == l.Intended // it is noted, and stands already
+	})
 	j.errs = make([]error, len(j.plan))
 	j.at = make([]model.Setting, len(j.plan))
 	for i := range j.plan {
@@ -161,7 +168,11 @@ func (k *Knobs) carryOut(jobs []*job) {
 	if len(all) > 0 {
 		if err := k.j.Intent(all); err != nil {
 			for _, j := range jobs {
-				j.refuse(err)
+				if j.back || j.grows() {
+					k.j.Assume(j.plan)
+				} else {
+					j.refuse(err)
+				}
 			}
 		}
 	}
@@ -171,29 +182,36 @@ func (k *Knobs) carryOut(jobs []*job) {
 		j.res.MonoNsec = k.clock.MonoNsec()
 		if j.back {
 			j.settle()
+			j.keepBelow()
 		}
 		notes = append(notes, j.notes...)
 	}
-	err := k.j.Note(notes)
+	k.j.Note(notes)
 	for _, j := range jobs {
-		if j.back {
-			j.forgotten(err)
-		}
 		k.finish(j)
 	}
 }
 
+// grows says whether a change only gives CPUs to a service from which some were taken. The
+// groups below follow it.
+func (j *job) grows() bool {
+	return j.journaled && j.kind == model.CPUPlace && j.task.Class == model.LC &&
+		!slices.ContainsFunc(j.plan, func(l journal.Limit) bool {
+			return l.Path == j.task.Path && !l.Before.CPUs.Within(l.Intended.CPUs)
+		})
+}
+
 // refuse gives a job up before its first write.
 func (j *job) refuse(err error) {
-	if len(j.plan) == 0 {
-		return
+	if len(j.plan) > 0 {
+		j.kept, j.err = true, err
 	}
-	j.kept = true
-	if !j.back {
-		j.err = err
-	}
-	for i := range j.errs {
-		j.errs[i] = err
+}
+
+// giveBack notes limits of which some part of ours is taken back, on file where that can be.
+func (k *Knobs) giveBack(limits []journal.Limit) {
+	if k.j.Intent(limits) != nil {
+		k.j.Assume(limits)
 	}
 }
 
@@ -218,8 +236,8 @@ func (k *Knobs) carry(j *job) {
 	}
 }
 
-// take carries one step out. It looks first: since the plan was made a sync went by. That
-// the group is still the one that is meant is looked at after the write, as the plan did.
+// take carries one step out. It looks first: since the plan was made others were carried
+// out. That the group is still the one that is meant is looked at after the write, as the plan did.
 func (k *Knobs) take(j *job, s step) error {
 	d, l := k.kinds[j.kind], &j.plan[s.limit]
 	now, err := d.read(l.Path)
@@ -267,15 +285,13 @@ func (k *Knobs) unmix(l *journal.Limit, now model.Setting) {
 		return
 	}
 	mixed := journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: want}
-	if k.j.Intent([]journal.Limit{mixed}) != nil || d.write(l.Path, now, want) != nil {
-		return // and restore finds it in the journal
+	k.giveBack([]journal.Limit{mixed})
+	if d.write(l.Path, now, want) == nil { // else restore finds it in the journal
+		k.j.Done(l.Key())
 	}
-	_ = k.j.Done(l.Key()) // not written down: the next restore looks at it again
 }
 
-// finish turns what became of a job into its result. Whether what was read back could be
-// noted does not count: the intent is on disk, and by it what stands there is known for
-// ours.
+// finish turns what became of a job into its result.
 func (k *Knobs) finish(j *job) {
 	if j.back {
 		if j.change != nil && j.change.Kind == model.Release {
@@ -340,10 +356,10 @@ func (k *Knobs) takeBack(j *job) {
 			back.plan = append(back.plan, l)
 		}
 	}
-	if len(back.plan) > 0 && k.j.Intent(back.plan) != nil {
-		return
+	if len(back.plan) > 0 {
+		k.giveBack(back.plan)
 	}
 	k.ready(back)
 	k.carry(back)
-	_ = k.j.Note(back.notes) // as in finish
+	k.j.Note(back.notes)
 }

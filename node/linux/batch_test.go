@@ -9,32 +9,93 @@ import (
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// A full disk: a place that cannot be journaled is not written, and one that could stands
-// although what was read back could not be noted.
-func TestPlaceOnAFullDisk(t *testing.T) {
+// A disk that fails: a place that cannot be journaled is not written, and one that could stands
+// although what was read back could not be noted. From then on nothing new is taken, and
+// whatever undoes us, or gives a service CPUs, goes ahead.
+func TestPlaceOnAStuckDisk(t *testing.T) {
+	for _, how := range []string{"release", "give and take", "end", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			f := newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "2-3"})
+			b := newPlaceBench(t, f)
+			b.task.Class = model.LC
+			d := &stuckDisk{Disk: journal.RealDisk()}
+			j, err := journal.ContinueOn(d, b.path, "boot-1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.k = b.knobs(j)
+			d.writes, d.stuckAt = 0, 1
+			b.one(model.Set, "0-1", model.Refused)
+			if b.writes > 0 {
+				t.Error("it was written without the journal")
+			}
+			d.writes, d.stuckAt = 0, 2
+			b.one(model.Set, "0-1", model.Applied)
+			d.stuck = true
+			b.one(model.Set, "0", model.Refused)
+			b.one(model.Set, "1-2", model.Refused)
+			switch how {
+			case "release":
+				b.one(model.Release, "", model.Applied)
+			case "give and take":
+				b.one(model.Set, "0-3", model.Applied)
+				b.one(model.Set, "0-5", model.Applied)
+				b.one(model.Set, "0-4", model.Refused)
+				d.stuck = false
+				b.one(model.Set, "0-4", model.Applied)
+				d.stuck = true
+				b.one(model.Set, "0-5", model.Applied)
+				if items := b.k.putBackAll(); len(items) != 2 {
+					t.Errorf("%+v", items)
+				}
+			case "end":
+				b.k.putBackAll()
+			case "crash": // whoever comes after cannot write either
+				c, err := journal.ReadOn(d, b.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if j, err = journal.ContinueOn(d, b.path, "boot-1", c.Limits); err == nil {
+					t.Fatal("the disk is well")
+				}
+				b.k = b.knobs(j)
+				b.k.putBackAll()
+			}
+			b.are("put back", map[string]string{"/t": "0-7", "/t/a": "2-3"})
+			d.stuck = false
+			if err := b.k.j.Tend(); err != nil {
+				t.Error(err)
+			}
+			if c, err := journal.Read(b.path); err != nil || len(c.Limits) > 0 {
+				t.Errorf("once the disk is well: %+v, %v", c, err)
+			}
+		})
+	}
+}
+
+// What of a batch task is not to be taken away goes the same way, and no batch task is given
+// CPUs that its service could not be moved from.
+func TestBatchTaskOnAStuckDisk(t *testing.T) {
 	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7"}))
+	b.task.Class = model.BE
 	d := &stuckDisk{Disk: journal.RealDisk()}
 	j, err := journal.ContinueOn(d, b.path, "boot-1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.k = b.knobs(j)
-	d.syncs, d.stuckAt = 0, 1
-	b.one(model.Set, "0-1", model.Refused)
-	if b.writes > 0 {
-		t.Error("it was written without the journal")
-	}
-	d.syncs, d.stuckAt = 0, 2
-	b.one(model.Set, "0-1", model.Applied)
-	d.stuckAt = 0
+	b.one(model.Set, "6-7", model.Applied)
+	d.stuck = true
+	b.one(model.Set, "5-7", model.Refused)
 	b.one(model.Release, "", model.Applied)
 	b.are("released", map[string]string{"/t": "0-7"})
 }
 
-// stuckDisk counts what is synced, and refuses one of it.
+// stuckDisk counts what is written, and refuses one of it, or everything.
 type stuckDisk struct {
 	journal.Disk
-	syncs, stuckAt int
+	writes, stuckAt int
+	stuck           bool
 }
 
 type stuckFile struct {
@@ -42,16 +103,33 @@ type stuckFile struct {
 	d *stuckDisk
 }
 
+func (d *stuckDisk) Rename(from, to string) error {
+	if d.stuck {
+		return errDisk
+	}
+	return d.Disk.Rename(from, to)
+}
+
 func (d *stuckDisk) Create(path string) (journal.File, error) {
+	if d.stuck {
+		return nil, errDisk
+	}
 	f, err := d.Disk.Create(path)
 	return &stuckFile{f, d}, err
 }
 
-func (f *stuckFile) Sync() error {
-	if f.d.syncs++; f.d.syncs == f.d.stuckAt {
+func (f *stuckFile) WriteAt(b []byte, off int64) (int, error) {
+	if f.d.writes++; f.d.writes == f.d.stuckAt || f.d.stuck {
+		return 0, errDisk
+	}
+	return f.File.WriteAt(b, off)
+}
+
+func (f *stuckFile) Truncate(size int64) error {
+	if f.d.stuck {
 		return errDisk
 	}
-	return nil
+	return f.File.Truncate(size)
 }
 
 // A batch is one entry in the journal before its writes and one after, in the order of its
@@ -86,7 +164,7 @@ func TestBatch(t *testing.T) {
 		}
 		return nil
 	}
-	d.syncs = 0
+	d.writes = 0
 	res := k.apply(ops, nil)
 	for i, r := range res {
 		want := map[string]model.ResultKind{"/t50": model.Refused, "/t51": model.Vanished}[ops[i].task.Path]
@@ -95,10 +173,10 @@ func TestBatch(t *testing.T) {
 		}
 	}
 	// The two that failed are looked after by themselves.
-	if d.syncs > 6 {
-		t.Errorf("%d syncs", d.syncs)
+	if d.writes > 6 {
+		t.Errorf("%d appends", d.writes)
 	}
-	f.before, d.syncs = nil, 0
+	f.before, d.writes = nil, 0
 	twice := []op{
 		{&model.Change{Target: model.OfTask(1), Kind: model.Release, Value: model.Ask(model.CPUPlace)}, ops[1].task},
 		{&model.Change{Target: model.OfTask(2), Kind: model.Set, Value: model.Place(list(t, "1"))}, ops[2].task},
@@ -109,8 +187,8 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := f.lists[ops[1].task.Path].String(); got != "5" || d.syncs != 4 {
-		t.Errorf("released and set again: %s, %d syncs", got, d.syncs)
+	if got := f.lists[ops[1].task.Path].String(); got != "5" || d.writes != 4 {
+		t.Errorf("released and set again: %s, %d appends", got, d.writes)
 	}
 }
 

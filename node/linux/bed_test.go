@@ -62,6 +62,7 @@ const boot = "test-boot"
 // bed is a folder of real cgroups with a Host that watches it: LC tasks /victim*,
 // exclusive ones /own*, BE tasks /be-*.
 type bed struct {
+	waits   WaitSource // nil: none
 	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
@@ -154,7 +155,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

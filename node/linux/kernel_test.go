@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -266,5 +267,51 @@ func TestControllerGoesWhileHeld(t *testing.T) {
 		if v := b.limit(path); v != free {
 			t.Errorf("the kernel kept %s of %s", v, path)
 		}
+	}
+}
+
+// On v1 a group can be renamed, in each hierarchy by itself, with our limit and our list in it.
+// Both are put back under the new name, when the task is found to be gone, and after a crash.
+func TestKernelRename(t *testing.T) {
+	for _, how := range []string{"gone", "released", "ended", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			b := newBed(t, "rename-"+how)
+			if b.flat() {
+				t.Skip("cgroup v2 renames no groups")
+			}
+			task, name := b.mkdir("be-0"), b.root+"/other"
+			found, list := b.limit(task), b.list(task)
+			one, _, _ := b.twoCPUs()
+			b.open(false)
+			b.observe(0)
+			b.apply(model.Hold, task, cpus(0.1), model.Applied)
+			b.apply(model.Set, task, b.on(one), model.Applied)
+			for _, top := range b.mounts.V1 {
+				if err := os.Rename(top+task, top+name); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err) // several controllers may have one hierarchy
+				}
+			}
+			t.Cleanup(func() { b.rmdir(name) })
+			if b.limit(name) == found || b.list(name) == list {
+				t.Fatal("nothing of ours is in the renamed group: the test proves nothing")
+			}
+			switch how {
+			case "gone":
+				b.h.discovered = 0
+				b.observe(0)
+			case "released": // before anybody looked
+				b.apply(model.Release, task, releasePlace, model.Applied)
+				b.apply(model.Release, task, model.Ask(model.CPUBandwidth), model.Applied)
+			case "ended":
+				if rep, err := b.h.Restore(); err != nil || !rep.Complete() {
+					t.Errorf("%+v, %v", rep, err)
+				}
+			case "crash":
+				b.restart()
+			}
+			if b.limit(name) != found || b.list(name) != list {
+				t.Errorf("the renamed group has %s and CPUs %s; found were %s and %s", b.limit(name), b.list(name), found, list)
+			}
+		})
 	}
 }

@@ -26,6 +26,8 @@ type knob interface {
 	// inode tells a cgroup from one that is made anew at its path, in the hierarchy that
 	// has the knob.
 	inode(path string) (uint64, error)
+	// groups lists all groups that have the knob, where they can be renamed.
+	groups() ([]string, error)
 	read(path string) (model.Setting, error)
 	// write brings a setting from what it was a moment ago to another.
 	write(path string, from, to model.Setting) error
@@ -69,8 +71,10 @@ type Knobs struct {
 
 	// held has the knobs whose hold the caller was told of and has not ended.
 	held     map[heldKey]*holding
+	paths    [model.NumKnobs]map[uint64]string // by inode, of this batch
 	leftover leftover
-	next     int // where the next comparison begins
+	tended   int64 // when the journal was last looked after
+	next     int   // where the next comparison begins
 }
 
 // identifier tells a task's cgroup from one that is made anew at its path.
@@ -132,6 +136,29 @@ func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Sett
 		return model.Ask(kind), err
 	}
 	return d.read(path)
+}
+
+// follow finds the group of a limit, which has another path than the journal knows, under the
+// one that it has now: cgroups of v1 can be renamed.
+func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) bool {
+	d := k.kinds[kind]
+	if k.paths[kind] == nil {
+		k.paths[kind] = map[uint64]string{}
+		list, _ := d.groups() // where it fails the group counts as gone
+		for _, path := range list {
+			if inode, err := d.inode(path); err == nil {
+				k.paths[kind][inode] = path
+			}
+		}
+	}
+	path := k.paths[kind][l.Inode]
+	if path == "" || path == l.Path {
+		return false
+	}
+	was := l.Key()
+	l.Path = path
+	k.j.Move(was, *l)
+	return true
 }
 
 // limits returns what the journal holds of a task's knob. What it could not yet forget of
@@ -240,9 +267,8 @@ func (k *Knobs) compareOne(t *model.Task, kind model.KnobKind, h *holding) model
 		r.Outcome = model.Unavailable
 	case k.kinds[kind].ours(l, v):
 		// The kernel's own doing. Whoever comes after us is to know it for ours, too.
-		if k.j.Wrote(l.Path, l.Inode, v) == nil {
-			h.now = v
-		}
+		k.j.Wrote(l.Path, l.Inode, v)
+		h.now = v
 		r.Value = h.told
 	}
 	return r

@@ -103,7 +103,7 @@ func (b *bench) restoreFromEveryCut(found map[string]cgroup.CPUMax, size int64, 
 	return n
 }
 
-// stride is 1 near the ends of a range, and larger in its middle: every restore syncs, and a
+// stride is 1 near the ends of a range, and larger in its middle: a
 // cut inside a line is a cut inside a line.
 func stride(at, first, last int) int {
 	if at-first < 2 || last-at < 4 {
@@ -169,7 +169,7 @@ func (b *bench) crashingRestore(n int) (done bool) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // every entry was synced
+	defer j.Close() //nolint:errcheck // the test is over
 	b.before = func(i int, _ string) error {
 		if i == n {
 			panic(crash{})

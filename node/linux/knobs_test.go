@@ -61,7 +61,7 @@ func (f *tree) ReadCPUMax(path string) (cgroup.CPUMax, error) {
 func (f *tree) Descendants(path string) ([]string, error) {
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(f.limits)) {
-		if strings.HasPrefix(p, path+"/") {
+		if strings.HasPrefix(p, strings.TrimSuffix(path, "/")+"/") {
 			out = append(out, p)
 		}
 	}

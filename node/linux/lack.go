@@ -13,6 +13,8 @@ const (
 	LackCounters = "hardware counters" // no CPI
 	LackLimit    = "CPU limit"         // cannot be capped
 	LackPlace    = "cpuset"            // cannot be placed
+	LackDelay    = "scheduler delay"   // no slowdown, at times
+	LackNested   = "throttling inside" // of groups in the task; its own and that above count
 )
 
 // Lack is something that one task does without, and why.
@@ -29,14 +31,13 @@ func (h *Host) Lacks(dst []Lack) []Lack {
 		if w.gone {
 			continue
 		}
-		if why := w.perf.lack.why; why != "" {
-			dst = append(dst, Lack{w.task.Num, w.task.Path, LackCounters, why})
-		}
-		if why := w.limit.why; why != "" {
-			dst = append(dst, Lack{w.task.Num, w.task.Path, LackLimit, why})
-		}
-		if why := w.place.why; why != "" {
-			dst = append(dst, Lack{w.task.Num, w.task.Path, LackPlace, why})
+		for _, l := range [...]struct {
+			what string
+			lack *lack
+		}{{LackCounters, &w.perf.lack}, {LackLimit, &w.limit}, {LackPlace, &w.place}, {LackNested, &w.inner}, {LackDelay, &w.unread}} {
+			if l.lack.why != "" {
+				dst = append(dst, Lack{w.task.Num, w.task.Path, l.what, l.lack.why})
+			}
 		}
 	}
 	return dst

@@ -3,9 +3,8 @@ package linux
 import "github.com/commensal-io/commensal/node"
 
 // leftover is when limits that nobody holds are tried again. Such limits are what an
-// earlier agent could not put back, and holds that were refused after they had taken
-// effect in part: by the kernel, or because the journal's disk was full. The ledger knows
-// nothing of them, for to it a refused hold holds nothing; without another try they would
+// earlier agent could not put back, and holds that the kernel refused after they had taken
+// effect in part. The ledger knows nothing of them, for to it a refused hold holds nothing; without another try they would
 // stand until the agent ends.
 type leftover struct {
 	at     int64 // monotonic; not before
@@ -40,6 +39,23 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 	r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
 	r.at = nowNsec + r.wait
 	return k.restore(todo)
+}
+
+// tendNsec is how often the journal is looked after: a write to a file that somebody removed
+// is lost for whoever comes after us.
+const tendNsec = int64(1e9)
+
+// tendJournal makes the journal again where it is gone, and writes what could not be written.
+func (h *Host) tendJournal(nowNsec int64) {
+	if k := h.knobs; nowNsec >= k.tended && nowNsec-k.tended < tendNsec {
+		return
+	}
+	h.knobs.tended = nowNsec
+	why := ""
+	if err := h.knobs.j.Tend(); err != nil {
+		why = err.Error()
+	}
+	h.outages.set(h.opt.Log, "the journal cannot be written: until it can, nothing new is held, and what is held can be put back", why)
 }
 
 // tellLeftovers logs what became of limits that nobody held; not what was refused again.

@@ -3,10 +3,12 @@ package linux
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
 )
 
@@ -81,7 +83,7 @@ func TestLeftByAnEarlierAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close() //nolint:errcheck // every entry was synced
+	defer j.Close() //nolint:errcheck // the test is over
 	b.k = b.knobs(j)
 	b.k.putBackLeftovers(1e9, true)
 	b.asFound(found)
@@ -152,5 +154,62 @@ func TestStrangerInTheMidst(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStrangerPutsItBack: what was found stands there at the release, and we had written
+// something else: that is a stranger's word like any other, and the ledger hears of it.
+func TestStrangerPutsItBack(t *testing.T) {
+	found := shapes["limit, burst"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	b.limits["/t"] = found["/t"]
+	r := b.k.release(b.task)
+	b.expect(r, model.Foreign)
+	if r.Now != setting(found["/t"]) {
+		t.Errorf("now %s", r.Now)
+	}
+	b.asFound(found)
+	// At the end it is as found, whoever wrote it; and so it is where our write did not take.
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	b.limits["/t"] = found["/t"]
+	if items := b.k.putBackAll(); len(items) != 1 || items[0].Kind != node.AsFound {
+		t.Errorf("%+v", items)
+	}
+	b.k.letGo("/t", model.CPUBandwidth)
+	b.expect(b.k.hold(b.task, setting(found["/t"])), model.Applied)
+	b.expect(b.k.release(b.task), model.Applied)
+}
+
+// TestRenamed: a group of v1 that is renamed keeps our limit, and whoever puts things back
+// finds it under its new name: when it is released, when its task is gone, after a crash.
+func TestRenamed(t *testing.T) {
+	found := shapes["nested"]
+	for _, how := range []string{"released", "gone", "crash"} {
+		b := newBench(t, newTree(t, found))
+		b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+		want := map[string]cgroup.CPUMax{}
+		for path, v := range found {
+			to := strings.Replace(path, "/t", "/was-t", 1)
+			want[to] = v
+			if to != path {
+				b.limits[to], b.inodes[to] = b.limits[path], b.inodes[path]
+				delete(b.limits, path)
+				delete(b.inodes, path)
+			}
+		}
+		switch how {
+		case "released":
+			b.expect(b.k.release(b.task), model.Applied)
+		case "gone":
+			b.k.disown("/t", model.CPUBandwidth)
+		case "crash":
+			b.restoreTwice(want, how)
+			continue
+		}
+		b.asFound(want)
+		if c, err := journal.Read(b.path); err != nil || len(c.Limits) > 0 {
+			t.Errorf("%s: %+v, %v", how, c, err)
+		}
 	}
 }

@@ -34,6 +34,7 @@ type Options struct {
 	Delay  taskstats.Source // stays the caller's to close
 	Opener CounterOpener
 	Clock  Clock
+	Waits  WaitSource        // stays the caller's to close; nil: nobody measures who makes whom wait
 	Beside func(work func()) // begins slow work; nil: in a goroutine
 }
 
@@ -48,6 +49,8 @@ type Host struct {
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
 
+	waits waits // who makes whom wait
+
 	groups string // where groups with pressure files are; "": nowhere
 
 	tasks      []*watched // ordered by number
@@ -55,7 +58,9 @@ type Host struct {
 	discovered int64 // monotonic; 0: never
 	pids       []int32
 	stats      []taskstats.Stats
-	again      []relisted
+	asked      []*watched // whose members are asked about
+	again      []*watched // once more in one reading
+	delays     delays
 	ops        []op
 	results    []model.Result // of changes, until they are asked for
 	beside     *beside
@@ -64,7 +69,7 @@ type Host struct {
 	pulse      pulse
 	missing    []string
 	nested     nested
-	nameless   string // why pods have no names
+	outages    outages
 }
 
 var _ node.Host = (*Host)(nil)
@@ -89,7 +94,7 @@ func Open(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
-	h := &Host{opt: o, cg: cg, nextNum: 1} // task 0 is the whole node, in decisions
+	h := &Host{opt: o, cg: cg, nextNum: 1, waits: waits{source: o.Waits}} // task 0 is the whole node, in decisions
 	h.beside = newBeside(o.FS, m, o.Clock, o.Beside)
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
@@ -116,9 +121,10 @@ func (h *Host) openDelay() {
 		h.delay = h.opt.Delay
 		return
 	}
-	n, err := taskstats.DialTaskstats()
+	dial := func() (taskstats.Source, error) { return taskstats.DialTaskstats() }
+	n, err := dial()
 	if err == nil {
-		h.delay = n
+		h.delay, h.delays.dial = n, dial
 		return
 	}
 	h.lacks("taskstats (thread schedstat is used)", err)
@@ -158,7 +164,7 @@ func (h *Host) Close() error {
 
 // Apply implements node.Host.
 func (h *Host) Apply(changes []model.Change) {
-	h.ops, h.nested.spared = h.ops[:0], h.nested.spared[:0]
+	h.ops = h.ops[:0]
 	for i := range changes {
 		c := &changes[i]
 		switch w := h.find(c.Task()); {
@@ -167,7 +173,7 @@ func (h *Host) Apply(changes []model.Change) {
 		case c.Kind == model.Run:
 			h.beside.start(*c, w.task)
 		default:
-			h.ops = append(h.ops, op{h.nested.spare(c, &w.task), &w.task})
+			h.ops = append(h.ops, op{c, &w.task})
 		}
 	}
 	if h.knobs == nil {
@@ -176,13 +182,13 @@ func (h *Host) Apply(changes []model.Change) {
 	from := len(h.results)
 	h.results = h.knobs.apply(h.ops, h.results)
 	for i := from; i < len(h.results); i++ {
-		r := &h.results[i]
-		w := h.find(r.Task())
-		if h.nested.answer(r, &w.task); r.Kind == model.Refused {
-			h.askLimit(w) // the controller may be gone
+		if r := &h.results[i]; r.Kind == model.Refused {
+			h.askLimit(h.find(r.Task())) // the controller may be gone
 		}
 	}
-	h.tellLeftovers(h.knobs.putBackLeftovers(h.opt.Clock.MonoNsec(), len(changes) > 0))
+	now := h.opt.Clock.MonoNsec()
+	h.tellLeftovers(h.knobs.putBackLeftovers(now, len(changes) > 0))
+	h.tendJournal(now)
 }
 
 // Results implements node.Host.

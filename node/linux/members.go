@@ -63,13 +63,14 @@ func (m *membership) explains(ranNsec uint64) bool {
 }
 
 // list lists the cgroup's thread groups.
-func (w *watched) list() {
+func (w *watched) list() error {
 	ids, err := w.group.Procs(w.members.ids[:0])
 	w.members.ids, w.members.known = ids, err == nil
 	if err != nil {
 		w.members.ids = ids[:0]
 	}
 	w.members.listed = true
+	return err
 }
 
 // check compares what the members ran since the last reading with what the cgroup used,

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -71,14 +72,13 @@ func newMembersBench(t *testing.T, members ...int32) *membersBench {
 		k.run[id] = 0
 	}
 	w := &watched{group: k, members: membership{doubt: true}}
-	return &membersBench{t, k, &Host{tasks: []*watched{w}, delay: k}, w}
+	return &membersBench{t, k, &Host{tasks: []*watched{w}, delay: k, opt: Options{Clock: RealClock{}, Log: slog.New(slog.DiscardHandler)}}, w}
 }
 
 // read takes one reading and returns it with how often the cgroup was listed for it.
 func (b *membersBench) read() (model.TaskSample, int) {
 	before := b.k.lists
 	var snap model.Snapshot
-	b.h.pids = b.h.pids[:0]
 	b.h.observeTask(b.w, &snap)
 	b.h.observeDelay(&snap)
 	return snap.Tasks[0], b.k.lists - before

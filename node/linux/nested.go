@@ -3,7 +3,6 @@ package linux
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
@@ -14,25 +13,32 @@ import (
 // the person who wrote the rules must hear of it.
 //
 // A BE task with something inside that a rule calls LC is never confined: to hold it back
-// would be to hold back the service. It stays a task, and a suspect that can be named.
+// would be to hold back the service. It stays a task, and a suspect that can be named; snapshots
+// tell the engine (model.Shield), which ends what was held before the service came.
 type nested struct {
 	told   map[string]bool
-	shield map[string]string // BE task: what lies inside
-	spared []uint64          // changes of the present batch that were turned into a release
+	shield map[string]string // task: why it cannot be held
 }
 
 // tell notes what a discovery found, and logs what is new, a line a cgroup up to a bound.
-func (n *nested) tell(log *slog.Logger, list []match.Match, classOf func(task string) model.Class) {
-	if len(list) == 0 && len(n.told) == 0 {
-		return
+func (n *nested) tell(log *slog.Logger, sel *match.Selection) {
+	classOf := map[string]model.Class{} // of tasks, where one holds another
+	now, shield := make(map[string]bool, len(sel.Nested)), map[string]string{}
+	for i := range sel.Tasks {
+		m := &sel.Tasks[i]
+		if len(sel.Nested) > 0 {
+			classOf[m.Path] = m.Rule.Class
+		}
+		if m.Vital != "" { // it may be watched since before the agent or PID 1 came
+			shield[m.Path] = "the agent or PID 1 runs in " + m.Vital
+		}
 	}
-	now, shield := make(map[string]bool, len(list)), map[string]string{}
 	fresh := 0
-	for i := range list {
-		m := &list[i]
+	for i := range sel.Nested {
+		m := &sel.Nested[i]
 		then := "its use counts as that task's"
-		if (m.Rule.Class == model.LC || m.Rule.Eligible) && classOf(m.Inside) == model.BE {
-			shield[m.Inside] = m.Path
+		if (m.Rule.Class == model.LC || m.Rule.Eligible) && classOf[m.Inside] == model.BE {
+			shield[m.Inside] = m.Path + ", which is not to be held back, lies inside"
 			then = "and that task is not held back as long as the service is in it"
 		}
 		now[m.Path] = true
@@ -50,23 +56,12 @@ func (n *nested) tell(log *slog.Logger, list []match.Match, classOf func(task st
 	n.told, n.shield = now, shield
 }
 
-// spare returns a change, or in place of one that would confine a service the release of
-// what was held before the service came.
-func (n *nested) spare(c *model.Change, t *model.Task) *model.Change {
-	if t.Class != model.BE || n.shield[t.Path] == "" || c.Kind != model.Hold && c.Kind != model.Set {
-		return c
+// list appends of which tasks it changed whether they can be held.
+func (n *nested) list(w *watched, dst []model.Shield) []model.Shield {
+	why := n.shield[w.task.Path]
+	if w.task.Class != model.BE || why == w.shield {
+		return dst
 	}
-	n.spared = append(n.spared, c.Seq)
-	release := *c
-	release.Kind = model.Release
-	return &release
-}
-
-// answer makes the result of a release that stood in for another change a refusal.
-func (n *nested) answer(r *model.Result, t *model.Task) {
-	if len(n.spared) == 0 || r.Kind != model.Applied || !slices.Contains(n.spared, r.Seq) {
-		return
-	}
-	r.Kind = model.Refused
-	r.Error = fmt.Sprintf("%s, which a rule protects, lies inside", n.shield[t.Path])
+	w.shield = why
+	return append(dst, model.Shield{Task: w.task.Num, Why: why})
 }

@@ -2,12 +2,12 @@ package linux
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
 )
 
 // Observe implements node.Host. In steady state it makes a fixed number of system calls
@@ -16,22 +16,20 @@ import (
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	now := h.opt.Clock.MonoNsec()
 	*snap = model.Snapshot{
-		Mark: mark, Added: snap.Added[:0], Removed: snap.Removed[:0], Settings: snap.Settings[:0], Tasks: snap.Tasks[:0],
+		Mark: mark, Added: snap.Added[:0], Removed: snap.Removed[:0], Settings: snap.Settings[:0], Shields: snap.Shields[:0], Tasks: snap.Tasks[:0],
 	}
 	if h.discovered == 0 || now-h.discovered >= h.opt.DiscoverEvery.Nanoseconds() {
-		if err := h.discover(); err != nil {
-			return fmt.Errorf("node: discover tasks: %w", err)
-		}
+		h.discover()
 		h.discovered = now
 	}
 	snap.Topology, h.topology.now = h.topology.now, nil
 	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
 	h.observeNode(&snap.Node)
-	h.pids = h.pids[:0]
 	for _, w := range h.tasks {
 		h.observeTask(w, snap)
 	}
 	h.observeDelay(snap)
+	h.observeWaits(snap)
 	h.forget(snap)
 	return nil
 }
@@ -50,7 +48,7 @@ func (h *Host) observeNode(n *model.NodeSample) {
 	}
 }
 
-// observeTask reads one task's counters and appends the thread groups to ask about.
+// observeTask reads one task's counters.
 func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if w.gone {
 		return
@@ -66,97 +64,23 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	}
 	if th, err := w.group.Throttling(); err == nil {
 		s.C[model.CountThrottled] = model.Read(th.NrThrottledAround)
+		if w.inner.why = ""; th.NotFollowed {
+			w.inner.why = "more groups are inside than are followed"
+		}
 	}
 	if h.perf != nil {
 		h.perf.observe(w, snap.Mark, &s)
 	}
 	w.stall.observe(&s)
 	w.members.growth(s.C[model.CountUsage])
-	if w.members.doubt {
-		w.list()
-	}
-	if w.members.known {
-		setDelay(&s, model.Read(0), model.Read(0)) // filled in by observeDelay
-	}
-	h.pids = append(h.pids, w.members.ids...)
+	w.sample = len(snap.Tasks)
 	if !w.announced {
 		w.announced = true
 		snap.Added = append(snap.Added, w.task)
 	}
 	snap.Settings = w.listSettings(snap.Settings)
+	snap.Shields = h.nested.list(w, snap.Shields)
 	snap.Tasks = append(snap.Tasks, s)
-}
-
-// observeDelay asks about all thread groups at once and shares the answers out. Tasks
-// whose list of members did not account for their usage are listed, and asked about
-// again together.
-func (h *Host) observeDelay(snap *model.Snapshot) {
-	stats, err := h.query(h.pids)
-	h.again = h.again[:0]
-	at, i := 0, 0
-	for _, w := range h.tasks {
-		if w.gone {
-			continue
-		}
-		s := &snap.Tasks[i]
-		i++
-		n := len(w.members.ids)
-		switch {
-		case err != nil:
-			setDelay(s, model.Counter{}, model.Counter{})
-		case s.C[model.CountRun].Outcome == model.OK:
-			if w.check(stats[at:at+n]) && !w.members.listed {
-				h.again = append(h.again, relisted{w, s})
-				break
-			}
-			w.follow(stats[at : at+n])
-			setDelay(s, model.Read(w.runNsec), model.Read(w.delayNsec))
-		}
-		at += n
-	}
-	if len(h.again) > 0 {
-		h.observeAgain()
-	}
-}
-
-func setDelay(s *model.TaskSample, run, delay model.Counter) {
-	s.C[model.CountRun], s.C[model.CountDelay] = run, delay
-}
-
-// relisted is a task that is listed and asked about a second time in one reading.
-type relisted struct {
-	task   *watched
-	sample *model.TaskSample
-}
-
-// observeAgain lists the tasks in doubt and asks about what they hold.
-func (h *Host) observeAgain() {
-	h.pids = h.pids[:0]
-	for _, r := range h.again {
-		r.task.list()
-		h.pids = append(h.pids, r.task.members.ids...)
-	}
-	stats, err := h.query(h.pids)
-	at := 0
-	for _, r := range h.again {
-		w, n := r.task, len(r.task.members.ids)
-		if err != nil || !w.members.known {
-			setDelay(r.sample, model.Counter{}, model.Counter{})
-		} else {
-			w.follow(stats[at : at+n])
-			setDelay(r.sample, model.Read(w.runNsec), model.Read(w.delayNsec))
-		}
-		at += n
-	}
-}
-
-// query asks about thread groups; the answer is good until the next query.
-func (h *Host) query(ids []int32) ([]taskstats.Stats, error) {
-	if cap(h.stats) < len(ids) {
-		h.stats = make([]taskstats.Stats, len(ids)+len(ids)/2)
-	}
-	stats := h.stats[:len(ids)]
-	return stats, h.delay.Query(ids, stats)
 }
 
 // forget lets go of tasks whose cgroup is gone and tells the engine.
@@ -165,6 +89,7 @@ func (h *Host) forget(snap *model.Snapshot) {
 		return
 	}
 	kept := h.tasks[:0]
+	var left []journal.Limit
 	for _, w := range h.tasks {
 		if !w.gone {
 			kept = append(kept, w)
@@ -175,7 +100,8 @@ func (h *Host) forget(snap *model.Snapshot) {
 		}
 		if h.knobs != nil {
 			for kind := range model.Standing {
-				h.knobs.disown(w.task.Path, kind)
+				h.knobs.letGo(w.task.Path, kind)
+				left = append(left, h.knobs.j.Of(w.task.Path, kind)...)
 			}
 		}
 		if w.announced {
@@ -184,5 +110,9 @@ func (h *Host) forget(snap *model.Snapshot) {
 	}
 	clear(h.tasks[len(kept):])
 	h.tasks = kept
+	if len(left) > 0 {
+		items := h.knobs.restore(left) // one of them may have another path now
+		h.tellLeftovers(slices.DeleteFunc(items, func(it node.Restoration) bool { return it.Kind == node.LeftGone }))
+	}
 	h.discovered = 0 // its path may have been made anew: look at once
 }

@@ -44,9 +44,8 @@ type partitioner interface {
 // new one when that is nothing, or when its list was the task's. Runtimes copy the list of
 // the group above into one that they make, so a group that comes while the task is held
 // starts out with ours; it is met at the next write, or when the task is put back, and
-// then has what it would have copied without us. (One that says the same for another
-// reason, as when the kernel struck CPUs that went offline from both lists, cannot be told
-// from it.)
+// then has what it would have copied without us. (One that came with a list of its own and
+// says the same before it was ever met cannot be told from it.)
 //
 // On v1 the kernel strikes a CPU that goes offline from every list, and does not give it
 // back when it is online again. Such a list is still ours. On v2 a list that was empty,
@@ -113,6 +112,13 @@ func (p *place) inode(path string) (uint64, error) {
 		return inode, nil
 	}
 	return p.cg.PlaceInode(path)
+}
+
+func (p *place) groups() ([]string, error) {
+	if p.flat {
+		return nil, nil
+	}
+	return p.cg.PlacesBelow("/")
 }
 
 func (p *place) read(path string) (model.Setting, error) {
@@ -272,10 +278,10 @@ func (p *place) below(own *journal.Limit, limits []journal.Limit) ([]journal.Lim
 		}
 		g.want = fits(g.found, up.found, up.want)
 		groups[path] = g
-		// A list that is the same by itself is noted, too: else it would be taken for one that
-		// was copied from ours (met).
-		same := l == nil && g.want == up.want && g.found != up.found
-		if g.want != g.now || same {
+		// A list of its own is noted when it is first seen, also where nothing is to be written:
+		// once both read alike, as when the kernel struck CPUs that went offline, it would be
+		// taken for one that was copied from ours (met).
+		if first := l == nil && g.found != up.found; first || g.want != g.now {
 			plan = append(plan, journal.Limit{
 				Task: own.Task, Path: path, Inode: ino, Found: model.Place(g.found), Before: cur, Intended: model.Place(g.want),
 			})

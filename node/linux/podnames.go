@@ -2,7 +2,6 @@ package linux
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/commensal-io/commensal/node/source"
 )
@@ -17,16 +16,9 @@ func (h *Host) podNames() source.Names {
 	list, err := h.opt.FS.ReadDir(source.PodLogs)
 	why := ""
 	if err != nil {
-		why = err.Error()
+		why = fmt.Sprintf("list %s: %v", source.PodLogs, err)
 	}
-	if why != h.nameless {
-		h.nameless = why
-		if why != "" {
-			h.opt.Log.Warn("the names of pods cannot be read: until they can, rules that name pods match no new cgroups", slog.String("why", fmt.Sprintf("list %s: %s", source.PodLogs, why)))
-		} else {
-			h.opt.Log.Info("the names of pods can be read again")
-		}
-	}
+	h.outages.set(h.opt.Log, "the names of pods cannot be read: until they can, rules that name pods match no new cgroups", why)
 	entries := make([]string, 0, len(list))
 	for _, e := range list {
 		entries = append(entries, e.Name)

@@ -42,8 +42,13 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 	limits = append(limits, d.met(limits)...)
 	for i := range limits {
 		l := &limits[i]
+		d.drop(l.Path) // an open file would not tell of a group that has another path now
 		it := node.Restoration{Path: l.Path, Found: l.Found}
 		now, err := k.read(j.kind, l.Path, l.Inode)
+		if errors.Is(err, cgroup.ErrVanished) && k.follow(j.kind, l) {
+			now, err = k.read(j.kind, l.Path, l.Inode)
+			it.Path = l.Path
+		}
 		it.Now = now
 		switch {
 		case errors.Is(err, cgroup.ErrVanished):
@@ -56,6 +61,10 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 			it.Kind, it.Error = node.NotRestored, err.Error()
 		case now == l.Found:
 			it.Kind = node.AsFound
+			if j.change != nil && l.Path == j.task.Path && !d.ours(l, now) {
+				// We had written something else: a stranger's word, which stands as any of his.
+				it.Kind = node.LeftForeign
+			}
 		case d.ours(l, now):
 			// From here on the limit is on its way from now to what was found.
 			j.plan = append(j.plan, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: l.Found})
@@ -110,16 +119,18 @@ func (j *job) settle() {
 	}
 }
 
-// forgotten says of what could not be forgotten in the journal that it is to be tried again.
-func (j *job) forgotten(err error) {
-	if err == nil {
+// keepBelow keeps, of a place, the groups below one that could not be put back: that their list is
+// as it was found is forgotten only with it. Else one that has the same list by itself would be
+// taken, at the next try, for one that was copied from ours (met).
+func (j *job) keepBelow() {
+	if j.kind != model.CPUPlace {
 		return
 	}
-	for i := range j.items {
-		if it := &j.items[i]; it.Kind != node.NotRestored {
-			it.Kind, it.Error = node.NotRestored, err.Error()
-		}
-	}
+	j.notes = slices.DeleteFunc(j.notes, func(n journal.Note) bool {
+		return slices.ContainsFunc(j.items, func(it node.Restoration) bool {
+			return it.Kind == node.NotRestored && below(it.Path, n.Path)
+		})
+	})
 }
 
 // released turns a restore into the result of a release.

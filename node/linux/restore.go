@@ -3,7 +3,6 @@ package linux
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -18,7 +17,7 @@ type Restoring struct {
 	Boot    string // of the kernel that runs
 
 	Disk  journal.Disk // nil: the machine's own files
-	Clock Clock        // nil: the machine's own; it names a corrupt journal that is kept
+	Clock Clock        // nil: the machine's own
 }
 
 // Restore is Run on the machine's own files and clock.
@@ -27,13 +26,29 @@ func Restore(fs hostfs.FS, path, boot string) (node.Report, error) {
 }
 
 // Run puts back what a journal says is outstanding, where it is still ours. It is
-// what the guardian, the `restore` command and the next start of the agent do; doing it
-// twice does no harm. The caller holds the journal's lock.
+// what the guardian and the `restore` command do; doing it twice does no harm. The caller
+// holds the journal's lock.
 //
-// A corrupt journal is kept beside the new one under a name that ends in .corrupt-TIME,
-// what it still says is put back, and the report says what could not be read. A newer
-// version's journal is an error and nothing is touched.
+// It needs to read the journal and not to write it: where that cannot be, the file stays as
+// it is, and whoever restores next finds everything as found.
+//
+// A corrupt journal is kept, where that can be, beside the new one under a name that ends in
+// .corrupt, what it still says is put back, and the report says what could not be read. A
+// newer version's journal is an error and nothing is touched.
 func (r Restoring) Run() (node.Report, error) {
+	j, rep, err := r.open(false)
+	if j != nil {
+		_ = j.Close() // nothing is held back in it
+	}
+	return rep, err
+}
+
+// Open is what an agent starts with: Run, and a journal that goes on with what could not be
+// put back. Whether that journal can be written Tend says.
+func (r Restoring) Open() (*journal.Journal, node.Report, error) { return r.open(true) }
+
+// open restores. Unless the journal is to be kept there is none when nothing is to be done.
+func (r Restoring) open(keep bool) (*journal.Journal, node.Report, error) {
 	if r.Disk == nil {
 		r.Disk = journal.RealDisk()
 	}
@@ -41,41 +56,49 @@ func (r Restoring) Run() (node.Report, error) {
 		r.Clock = RealClock{}
 	}
 	var rep node.Report
+	limits, err := r.read(&rep)
+	if err != nil {
+		return nil, rep, fmt.Errorf("restore: %w", err)
+	}
+	if !keep && len(limits) == 0 && rep.Unreadable == "" {
+		return nil, rep, nil
+	}
+	// What cannot be written is in memory, and Tend tries again.
+	j, _ := journal.ContinueOn(r.Disk, r.Journal, r.Boot, limits)
+	if len(limits) == 0 {
+		return j, rep, nil
+	}
+	cg, err := openGroups(r.FS)
+	if err != nil {
+		return nil, rep, errors.Join(fmt.Errorf("restore: %w", err), j.Close())
+	}
+	rep.Items = newKnobs(cg, r.FS, r.Clock, j).putBackAll()
+	return j, rep, nil
+}
+
+func openGroups(fs hostfs.FS) (cgroup.Driver, error) {
+	m, err := cgroup.Discover(fs)
+	if err != nil {
+		return nil, err
+	}
+	return cgroup.Open(fs, m)
+}
+
+// read returns what the journal says of this boot, and notes the rest in a report.
+func (r Restoring) read(rep *node.Report) ([]journal.Limit, error) {
 	c, err := journal.ReadOn(r.Disk, r.Journal)
 	switch {
 	case errors.Is(err, journal.ErrCorrupt):
-		rep.Unreadable = err.Error()
-		aside := fmt.Sprintf("%s.corrupt-%s", r.Journal, time.Unix(0, r.Clock.WallNsec()).UTC().Format("20060102T150405.000"))
-		if err := r.Disk.Link(r.Journal, aside); err != nil {
-			return rep, fmt.Errorf("restore: keep the corrupt journal: %w", err)
+		if aside, kept := journal.KeepCorrupt(r.Disk, r.Journal); kept == nil {
+			err = fmt.Errorf("%w; kept as %s", err, aside)
 		}
-		rep.Unreadable += "; kept as " + aside
+		rep.Unreadable = err.Error()
 	case err != nil:
-		return rep, fmt.Errorf("restore: %w", err)
+		return nil, err
 	}
 	if c.Boot != "" && c.Boot != r.Boot {
 		rep.Rebooted = true
-		c.Limits = nil
+		return nil, nil
 	}
-	if len(c.Limits) == 0 && rep.Unreadable == "" {
-		return rep, nil
-	}
-	j, err := journal.ContinueOn(r.Disk, r.Journal, r.Boot, c.Limits)
-	if err != nil {
-		return rep, fmt.Errorf("restore: %w", err)
-	}
-	defer j.Close() //nolint:errcheck // every entry was synced
-	if len(c.Limits) == 0 {
-		return rep, nil
-	}
-	m, err := cgroup.Discover(r.FS)
-	if err != nil {
-		return rep, fmt.Errorf("restore: %w", err)
-	}
-	cg, err := cgroup.Open(r.FS, m)
-	if err != nil {
-		return rep, fmt.Errorf("restore: %w", err)
-	}
-	rep.Items = newKnobs(cg, r.FS, r.Clock, j).putBackAll()
-	return rep, nil
+	return c.Limits, nil
 }

@@ -3,7 +3,10 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
@@ -21,9 +24,19 @@ type watched struct {
 	stall pressure
 	limit lack // why the task cannot be capped; of BE tasks only
 	place lack // why the task cannot be placed
+	inner lack // why throttling of the groups inside is not seen; of LC and eligible tasks only
 
-	listed [model.NumKnobs]listed
-	pulse  model.Counter // usage at the last pulse
+	sample int // of the snapshot that is being taken
+
+	unread      lack  // why its delay could not be read
+	unreadSince int64 // monotonic, when that was the last time
+	listFrom    int64 // monotonic; before, its processes are not listed
+
+	listed                [model.NumKnobs]listed
+	pulse                 model.Counter // usage at the last pulse
+	waited, waitedForeign uint64        // for a CPU, since it is measured, in nanoseconds
+	cpuInode              uint64        // of its directory in the hierarchy with the cpu controller; 0: not yet asked
+	shield                string        // why it cannot be held, as it was last told
 
 	// members are the thread groups that the cgroup held when it was last listed, by id;
 	// membership (members.go) says when that is done again.
@@ -56,12 +69,9 @@ func (h *Host) find(n model.TaskNum) *watched {
 	return h.tasks[i]
 }
 
-// discover lists the cgroups, opens those that became tasks and refreshes the rest.
-func (h *Host) discover() error {
-	paths, err := h.cg.List()
-	if err != nil {
-		return err
-	}
+// discover looks after the tasks that are watched, lists the cgroups and opens those that
+// became tasks. Where they cannot be listed, what is watched goes on.
+func (h *Host) discover() {
 	h.lookAtCPUs()
 	for _, w := range h.tasks {
 		if err := w.group.Refresh(); errors.Is(err, cgroup.ErrVanished) {
@@ -69,38 +79,123 @@ func (h *Host) discover() error {
 		}
 		w.members.doubt = true
 	}
-	tasks, nested := h.opt.Rules.Select(paths, h.podNames())
-	h.nested.tell(h.opt.Log, nested, func(task string) model.Class {
-		i := slices.IndexFunc(tasks, func(m match.Match) bool { return m.Path == task })
-		return tasks[i].Rule.Class
-	})
-	for i := range tasks {
-		p, rule := tasks[i].Path, tasks[i].Rule
-		if h.watching(p) {
+	paths, err := h.cg.List()
+	why, partial := "", (*cgroup.PartialError)(nil)
+	if err != nil {
+		why = err.Error()
+	}
+	h.outages.set(h.opt.Log, "not all cgroups can be listed: tasks in those that cannot are not found, the others are looked after", why)
+	if err == nil || errors.As(err, &partial) {
+		h.adopt(paths)
+	}
+	h.provide()
+}
+
+// adopt opens those cgroups that became tasks.
+func (h *Host) adopt(paths []string) {
+	sel := h.opt.Rules.Select(paths, match.Host{Names: h.podNames(), Vital: h.vital(), RootOwned: h.rootOwned()})
+	h.nested.tell(h.opt.Log, &sel)
+	h.tellSelected(&sel)
+	watching := make(map[string]bool, len(h.tasks)) // the cgroup that is now at a path
+	for _, w := range h.tasks {
+		if !w.gone {
+			watching[w.task.Path] = true
+		}
+	}
+	unwatched := map[string][]string{} // by why
+	for i := range sel.Tasks {
+		p, rule := sel.Tasks[i].Path, sel.Tasks[i].Rule
+		if watching[p] {
 			continue
 		}
 		if len(h.tasks) >= maxTasks {
-			h.opt.Log.Warn("more cgroups match the rules than can be watched: this one and those after it are not", "limit", maxTasks, "path", p)
-			break
-		}
-		g, err := h.cg.Open(p)
-		if err != nil {
-			if !errors.Is(err, cgroup.ErrVanished) {
-				h.opt.Log.Warn("a cgroup that a rule matches cannot be watched", "path", p, "error", err)
-			}
+			why := fmt.Sprintf("more cgroups match the rules than the %d that can be watched", maxTasks)
+			unwatched[why] = append(unwatched[why], p)
 			continue
 		}
-		w := &watched{group: g, task: model.Task{
-			Num: h.nextNum, Path: p, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
-			Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
-			Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(p),
-		}}
-		h.askLimit(w)
-		h.nextNum++
-		h.tasks = append(h.tasks, w)
+		if err := h.watch(p, rule); err != nil && !errors.Is(err, cgroup.ErrVanished) {
+			why := cause(err)
+			unwatched[why] = append(unwatched[why], p)
+		}
 	}
-	h.provide()
+	h.outages.setAll(h.opt.Log, "cgroups that a rule matches cannot be watched", unwatched)
+}
+
+// watch opens a task's cgroup and has it watched.
+func (h *Host) watch(path string, rule *match.Rule) error {
+	open := h.cg.OpenAlone
+	if rule.Class == model.LC || rule.Eligible {
+		open = h.cg.Open // its throttling is asked about, also of groups inside
+	}
+	g, err := open(path)
+	if err != nil {
+		return err
+	}
+	w := &watched{group: g, task: model.Task{
+		Num: h.nextNum, Path: path, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
+		Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
+		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path),
+	}}
+	h.askLimit(w)
+	h.nextNum++
+	h.tasks = append(h.tasks, w)
 	return nil
+}
+
+// vital returns the cgroups of the agent and of PID 1, which are never held.
+func (h *Host) vital() []string {
+	var paths []string
+	why := ""
+	for _, process := range [...]string{"self", "1"} {
+		list, err := cgroup.ReadPaths(h.opt.FS, h.cg.Layout(), process)
+		switch {
+		case err == nil:
+			paths = append(paths, list...)
+		case !errors.Is(err, fs.ErrNotExist): // a simulated kernel has no such processes
+			why = err.Error()
+		}
+	}
+	h.outages.set(h.opt.Log, "the cgroups of the agent and of PID 1 are not known, and so not kept from being held", why)
+	return paths
+}
+
+// rootOwned returns what says whether a cgroup is root's. It remembers, for one discovery.
+func (h *Host) rootOwned() func(path string) bool {
+	known := map[string]bool{}
+	return func(path string) bool {
+		yes, ok := known[path]
+		if !ok {
+			uid, err := h.cg.Owner(path)
+			yes = err == nil && uid == 0
+			known[path] = yes
+		}
+		return yes
+	}
+}
+
+// tellSelected says which cgroups are no tasks, or not of their rule's class.
+func (h *Host) tellSelected(sel *match.Selection) {
+	refused, system := map[string][]string{}, map[string][]string{}
+	for _, r := range sel.Refused {
+		refused[r.Why] = append(refused[r.Why], r.Path)
+	}
+	for i := range sel.Tasks {
+		if m := &sel.Tasks[i]; m.Vital != "" {
+			system["never held"] = append(system["never held"], m.Path)
+		}
+	}
+	h.outages.setAll(h.opt.Log, "cgroups that a rule matches are no tasks", refused)
+	h.outages.setAll(h.opt.Log, "the agent or PID 1 runs in tasks, which are of class system whatever their rule says", system)
+}
+
+// cause returns an error's last cause in words that are the same for all cgroups.
+func cause(err error) string {
+	for _, known := range [...]error{unix.EMFILE, unix.ENFILE, unix.ENAMETOOLONG, unix.ENOMEM, unix.EIO, unix.EACCES, cgroup.ErrUnsupported} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return err.Error()
 }
 
 // provide looks after what single tasks may lack, and says for whom that changed.
@@ -118,6 +213,8 @@ func (h *Host) provide() {
 		}
 	}
 	h.tell(LackLimit, "these tasks' CPU cannot be limited", func(w *watched) *lack { return &w.limit })
+	h.provideDelay()
+	h.tell(LackNested, "when quotas inside these tasks stop them, neighbours may be blamed", func(w *watched) *lack { return &w.inner })
 	h.tell(LackPlace, "these tasks cannot be kept to CPUs of their own", func(w *watched) *lack { return &w.place })
 	if h.perf != nil {
 		h.perf.provide(h.tasks)
@@ -145,11 +242,6 @@ func (h *Host) askLimit(w *watched) {
 	default:
 		w.limit.why = "this kernel has no CPU bandwidth limits"
 	}
-}
-
-// watching reports whether the cgroup that is now at a path is watched already.
-func (h *Host) watching(path string) bool {
-	return slices.ContainsFunc(h.tasks, func(w *watched) bool { return w.task.Path == path && !w.gone })
 }
 
 // cpusOf returns how many CPUs a task may use, 0 when that is not known.

@@ -38,6 +38,9 @@ type Rule struct {
 	Importance model.Importance
 	Production bool
 	Eligible   bool
+	// Delegated: Containers and Pods count also below a group that somebody else than root
+	// owns, who could give any group such a name.
+	Delegated bool
 	// Exclusive: an LC task that keeps physical cores of its own; Cores is how many, 0: as
 	// many as its quota comes to.
 	Exclusive bool
@@ -90,6 +93,8 @@ func (e *RuleError) Unwrap() error { return e.Err }
 type Rules struct {
 	rules  []Rule
 	claims []claim
+	// Some rule is of units, or of containers and pods: else no path is taken apart for them.
+	units, identify bool
 }
 
 // claim is a rule, ready to match.
@@ -117,6 +122,7 @@ func Compile(rules []Rule) (*Rules, error) {
 			}
 		}
 		r.claims = append(r.claims, c)
+		r.units, r.identify = r.units || c.Unit != nil, r.identify || c.Containers != nil || c.Pods != nil
 	}
 	return r, nil
 }
@@ -203,8 +209,15 @@ func (r *Rules) find(path string, names source.Names) int {
 		return -1
 	}
 	parts := strings.Split(path[1:], "/")
-	id, known := source.Identify(path)
-	name, slice, isUnit := source.UnitOf(path)
+	var id source.Identity
+	var name, slice string
+	var known, isUnit bool
+	if r.identify {
+		id, known = source.Identify(path)
+	}
+	if r.units {
+		name, slice, isUnit = source.UnitOf(path)
+	}
 	return slices.IndexFunc(r.claims, func(c claim) bool {
 		switch {
 		case c.Unit != nil:
@@ -227,41 +240,4 @@ func (r *Rules) NeedNames() bool {
 // all reports whether each component matches its pattern.
 func all(patterns, parts []string) bool {
 	return slices.EqualFunc(patterns, parts, glob.Match)
-}
-
-// Match is a cgroup that a rule claims.
-type Match struct {
-	Path   string
-	Index  int // of the rule
-	Rule   *Rule
-	Inside string // path of the task that it lies in; "": it is a task itself
-}
-
-// Select says which of a host's cgroups are tasks, and which would be if they did not lie
-// inside one that is. Both are in the order of their paths. What one and the same rule
-// claims inside its own task is not worth telling: the outermost is meant. names are of
-// pods, for rules that need them.
-func (r *Rules) Select(paths []string, names source.Names) (tasks, nested []Match) {
-	sorted := slices.Sorted(slices.Values(paths)) // a cgroup comes before what lies in it
-	taken := map[string]int{}
-	for _, p := range sorted {
-		i := r.find(p, names)
-		if i < 0 {
-			continue
-		}
-		m := Match{Path: p, Index: i, Rule: &r.rules[i]}
-		for k := strings.LastIndexByte(p, '/'); k > 0 && m.Inside == ""; k = strings.LastIndexByte(p[:k], '/') {
-			if _, ok := taken[p[:k]]; ok {
-				m.Inside = p[:k]
-			}
-		}
-		switch {
-		case m.Inside == "":
-			taken[p] = i
-			tasks = append(tasks, m)
-		case taken[m.Inside] != i:
-			nested = append(nested, m)
-		}
-	}
-	return tasks, nested
 }

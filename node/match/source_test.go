@@ -171,11 +171,11 @@ func TestSelect(t *testing.T) {
 	wantNested := []string{stray + " boxes in /batch.slice", "/batch.slice/nginx.service web in /batch.slice"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		tasks, nested := r.Select(paths, nil)
-		if diff := cmp.Diff(wantTasks, show(tasks)); diff != "" {
+		sel := r.Select(paths, Host{})
+		if diff := cmp.Diff(wantTasks, show(sel.Tasks)); diff != "" {
 			t.Fatalf("tasks (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff(wantNested, show(nested)); diff != "" {
+		if diff := cmp.Diff(wantNested, show(sel.Nested)); diff != "" {
 			t.Fatalf("nested (-want +got):\n%s", diff)
 		}
 		rng.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
@@ -185,12 +185,12 @@ func TestSelect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tasks, nested := wild.Select(paths, nil); len(tasks) != 1 || tasks[0].Path != "/batch.slice" || len(nested) != 0 {
-		t.Errorf("slices in slices: %v, %v", show(tasks), show(nested))
+	if s := wild.Select(paths, Host{}); len(s.Tasks) != 1 || s.Tasks[0].Path != "/batch.slice" || len(s.Nested) != 0 {
+		t.Errorf("slices in slices: %v, %v", show(s.Tasks), show(s.Nested))
 	}
 	// A cgroup that is made inside a task takes nothing away from it, whatever came first.
-	if tasks, nested := r.Select([]string{"/batch.slice"}, nil); len(tasks) != 1 || len(nested) != 0 {
-		t.Errorf("half a tree: %v, %v", tasks, nested)
+	if s := r.Select([]string{"/batch.slice"}, Host{}); len(s.Tasks) != 1 || len(s.Nested) != 0 {
+		t.Errorf("half a tree: %+v", s)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestNestedUsually(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if _, nested := r.Select(paths, nil); len(nested) > 0 {
+			if nested := r.Select(paths, Host{}).Nested; len(nested) > 0 {
 				t.Errorf("%s and %s: %s in %s", &all[j], &all[i], nested[0].Path, nested[0].Inside)
 			}
 		}
@@ -342,7 +342,7 @@ func BenchmarkSelect(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if tasks, _ := r.Select(paths, nil); len(tasks) != 250 {
+		if tasks := r.Select(paths, Host{}).Tasks; len(tasks) != 250 {
 			b.Fatal(len(tasks))
 		}
 	}

@@ -81,7 +81,7 @@ func TestStory(t *testing.T) {
 			"a surge comes", "raise       /t1: it bursts", "-> set cpu.max of /t1: applied",
 			"and goes", "lower       /t1: no burst for 5.0 s", "-> set cpu.max of /t1: applied, now quota 200000 us, period 100000 us, burst 200000 us",
 			"a stranger", "foreign     /t1", "left-alone  /t1: another program sets it",
-			"an operator", "left-alone  /t1: an operator freed this task", "-> set cpu.max of /t1: applied, now quota 300000 us, period 100000 us, burst 300000 us",
+			"an operator", "left-alone  /t1: an operator freed it", "-> set cpu.max of /t1: applied, now quota 300000 us, period 100000 us, burst 300000 us",
 			"refuses", "lower       /t1: the kernel refused the raised quota: invalid argument",
 			"and takes it", "raise       /t1: it bursts", "-> set cpu.max of /t1: applied",
 			"mode observe", "-> release cpu.max of /t1: applied, now quota 300000 us, period 100000 us, burst 0 us",

@@ -81,7 +81,7 @@ func TestStory(t *testing.T) {
 			"and goes", "raise       /t1",
 			"the service is quiet", "lower       /t1: not throttled for 20 s", "-> release cpu.max of /t1: applied, now quota 200000 us",
 			"a stranger", "foreign     /t1", "left-alone  /t1: another program sets it",
-			"an operator", "left-alone  /t1: an operator freed this task", "(original 330000)", "-> set cpu.max of /t1: applied, now quota 412500 us",
+			"an operator", "left-alone  /t1: an operator freed it", "(original 330000)", "-> set cpu.max of /t1: applied, now quota 412500 us",
 			"refuses", "refused     /t1", "and takes it", "-> set cpu.max of /t1: applied",
 			"mode observe", "-> release cpu.max of /t1: applied, now quota 330000 us",
 		},

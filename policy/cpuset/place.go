@@ -49,7 +49,7 @@ func (s *State) survey(v *policy.View, w *policy.Wishes) counts {
 			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: e.Task, Reason: why + consequence(t.Task.Class)})
 		}
 		e.Known = true
-		mayPlace := k.Known && !k.Void && !t.Exempt
+		mayPlace := k.Known && !k.Void && t.Exempt == ""
 		if t.Task.Class == model.LC {
 			n.lc++
 			if mayPlace {
@@ -72,8 +72,8 @@ func (s *State) survey(v *policy.View, w *policy.Wishes) counts {
 func unusable(t *policy.TaskView) (word, why string) {
 	k := &t.Knobs[model.CPUPlace]
 	switch {
-	case t.Exempt:
-		return "exempt", "an operator freed it"
+	case t.Exempt != "":
+		return "exempt", t.Exempt
 	case k.Void:
 		return "void", "another program sets its CPUs"
 	case k.Refused && !k.Ours:

@@ -26,6 +26,9 @@ func TestPlacing(t *testing.T) {
 		return func(r *rig) { r.Stranger(3, model.Place(cpuset.CPUs(t, list))) }
 	}
 	free := func(r *rig) { r.Tell(model.Command{Kind: model.CommandUncap, Task: 3}) }
+	service := func(r *rig) {
+		r.Snapshot().Shields = []model.Shield{{Task: 3, Why: "/t3/web, which is not to be held back, lies inside"}}
+	}
 	for _, c := range []struct {
 		name   string
 		topo   *model.Topology
@@ -48,6 +51,8 @@ func TestPlacing(t *testing.T) {
 		{"BE found where LC is", topo, append(pair(), narrowed(t, third(model.BE), "0-1")), nil, cpuset.Divided, "0-2", "3", "-", "may run on CPUs 0-1 only"},
 		{"BE that a stranger places", topo, append(pair(), third(model.BE)), stranger("0-3"), cpuset.Divided, "0-2", "3", "-", "another program sets its CPUs; it is left where it is, and may run on LC's cores"},
 		{"BE that an operator freed", topo, append(pair(), third(model.BE)), free, cpuset.Divided, "0-2", "3", "-", "an operator freed it"},
+		{"BE that a service came into", topo, append(pair(), third(model.BE)), service, cpuset.Divided, "0-2", "3", "-", "lies inside; it is left where it is"},
+		{"no BE but one with a service in it", topo, []*enginetest.Task{task(1, model.LC), third(model.BE)}, service, cpuset.Unconfinable, "-", "-", "-", "LC is not confined either"},
 		{"BE that the kernel refuses", topo, append(pair(), refused()), nil, cpuset.Divided, "0-2", "3", "3", "the kernel refused its CPUs: invalid argument"},
 		{"no BE but a stranger's", topo, []*enginetest.Task{task(1, model.LC), third(model.BE)}, stranger("0-3"), cpuset.Unconfinable, "-", "-", "-", "LC is not confined either"},
 		{"no BE but a refused one", topo, []*enginetest.Task{task(1, model.LC), refused()}, nil, cpuset.Unconfinable, "-", "-", "3", "LC is not confined either"},
@@ -70,6 +75,9 @@ func TestPlacing(t *testing.T) {
 			for num, want := range map[model.TaskNum]string{1: c.lc, 2: c.be, 3: c.third} {
 				if got := r.place(num); got != want {
 					t.Errorf("task %d is placed on %s, expected %s", num, got, want)
+				}
+				if task := r.Task(num); task != nil && want == "-" && task.Knobs[model.CPUPlace].Ours {
+					t.Errorf("task %d is let go, and still on CPUs of ours", num)
 				}
 			}
 			if !slices.ContainsFunc(r.Said, func(d model.Decision) bool { return strings.Contains(d.Reason, c.said) }) {

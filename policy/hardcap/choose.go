@@ -47,6 +47,10 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	ap := &p.Antagonist[inc.Source]
 	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
 	r := model.Round{MonoNsec: in.NowNsec, SignalBefore: inc.LastSignal, Considered: len(s.analysis.Scores), Median: s.analysis.Median}
+	if s.blame(p, in, inc, &r) {
+		s.accuse(p, in, out, inc, &r)
+		return
+	}
 	pick := s.choose(p, ap, in, inc, &r)
 	if who := s.elsewhere(inc); who != "" && (p.Groups.Enabled || p.Confirm.Enabled) {
 		s.say(in, out, inc, model.Decision{
@@ -69,19 +73,24 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		return
 	}
 	chosen := s.analysis.Scores[pick]
+	s.take(p, in, out, inc, &r, chosen, fmt.Sprintf("score %.2f of %.2f asked for", chosen.Value, r.Threshold))
+}
+
+// take holds one suspect, or notes that it would be held.
+func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, chosen antagonist.Score, because string) {
 	task := in.Table.Get(chosen.Num)
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
-	s.before(p, in, inc, &r)
+	s.before(p, in, inc, r)
 	r.Level = s.firstLevel(p, inc, r.Cap, r.Peak)
-	inc.Rounds = append(inc.Rounds, r)
-	s.reportLeftAlone(in, out, inc, &r)
+	inc.Rounds = append(inc.Rounds, *r)
+	s.reportLeftAlone(in, out, inc, r)
 	does := "holds"
 	if in.Mode != model.ModeEnforce {
 		does = "would hold"
 	}
 	limit := loosened(r.Cap, r.Peak, r.Level)
-	reason := fmt.Sprintf("score %.2f of %.2f asked for; %s %s to %.3g CPU for the sake of %s", chosen.Value, r.Threshold, does, task.Path, limit, inc.VictimPath)
+	reason := fmt.Sprintf("%s; %s %s to %.3g CPU for the sake of %s", because, does, task.Path, limit, inc.VictimPath)
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
 		s.renewKept(p, in, out, inc)
@@ -91,15 +100,24 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		inc.round().Verdict = "observed only: nothing was written"
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
-	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideCap, Task: num, Facts: []model.Fact{model.FactCorrelation.Is(chosen.Value), model.FactAsked.Is(r.Threshold), model.FactCap.Is(limit)}, Reason: reason,
-	})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: num, Facts: append(evidence(r, chosen.Value), model.FactCap.Is(limit)), Reason: reason})
+}
+
+// evidence is what a suspect's score was and what is asked for.
+func evidence(r *model.Round, score float64) []model.Fact {
+	if r.ByBlame {
+		return []model.Fact{model.FactBlame.Is(score), model.FactBlameAsked.Is(r.Threshold)}
+	}
+	return []model.Fact{model.FactCorrelation.Is(score), model.FactAsked.Is(r.Threshold)}
 }
 
 // nobody is the case in which no suspect may be held: search on, or give up.
 func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	inc.SearchLeft--
 	why := "no suspect reaches the correlation that is asked for"
+	if r.ByBlame {
+		why = "nobody had the CPU for as much of the victim's waiting as is asked for"
+	}
 	if len(r.Suspects) > 0 {
 		top := r.Suspects[0]
 		why = fmt.Sprintf("nobody may be held: the top suspect %s scores %.2f (%.2f asked for): %s", top.Path, top.Score, r.Threshold, top.Verdict)
@@ -126,7 +144,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 	for i := range a.Scores {
 		sc := &a.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, needed)
-		if may && sc.Value < untouchable-clearlyBetter {
+		if may && !r.ByBlame && sc.Value < untouchable-clearlyBetter {
 			sus.Verdict, may = "a suspect that nobody can hold explains the victim clearly better", false
 		}
 		if sus.Verdict == heldAlready {
@@ -189,8 +207,8 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 		sus.Verdict = fmt.Sprintf("left alone: %s is never held", task.Class)
 	case slices.Contains(inc.Excluded, sc.Num):
 		sus.Verdict = "tried in an earlier round"
-	case in.Ledger.Exempt(sc.Num):
-		sus.Verdict = "left alone: an operator freed it"
+	case in.Ledger.Exempt(sc.Num) != "":
+		sus.Verdict = "left alone: " + in.Ledger.Exempt(sc.Num)
 	case in.Ledger.Held(sc.Num):
 		sus.Verdict = heldAlready
 	default:
@@ -209,7 +227,7 @@ func (s *State) reportLeftAlone(in *policy.View, out *policy.Wishes, inc *Incide
 		return
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Facts: []model.Fact{model.FactCorrelation.Is(top.Score), model.FactAsked.Is(r.Threshold), model.FactUsage.Is(top.Usage)},
+		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Facts: append(evidence(r, top.Score), model.FactUsage.Is(top.Usage)),
 		Reason: top.Verdict,
 	})
 }

@@ -64,6 +64,7 @@ type Params struct {
 	Groups   Groups   `json:"groups"`
 	Feedback Feedback `json:"feedback"`
 	Confirm  Confirm  `json:"confirm"`
+	Blame    Blame    `json:"blame"`
 }
 
 // Incident is an incident with what the policy needs to remember beside the record.
@@ -106,9 +107,12 @@ type State struct {
 	NudgedNsec int64   `json:"nudged_nsec,omitempty"` // time that suspects were nudged, in all
 	NudgedLost float64 `json:"nudged_lost,omitempty"` // CPU-seconds that they lost by it
 
-	analysis antagonist.Analysis // scratch
-	group    antagonist.Group
-	may      []antagonist.Candidate
+	Waiters []Waiter `json:"waiters,omitempty"` // who ran while victims waited
+
+	analysis   antagonist.Analysis // scratch
+	correlated []antagonist.Score  // of it, where blame took its place
+	group      antagonist.Group
+	may        []antagonist.Candidate
 }
 
 // Step advances every incident by one tick.
@@ -124,6 +128,7 @@ func (s *State) Step(p *Params, in *policy.View, out *policy.Wishes) {
 	}
 	if in.Mode != model.ModeOff {
 		if in.Window.Closed {
+			s.remember(p, in)
 			s.open(p, in, out)
 		}
 		s.analyse(p, in, out)

@@ -95,8 +95,11 @@ type Entry struct {
 	History Moments         `json:"history"` // age-weighted, before it
 	Tasks   []model.TaskNum `json:"tasks"`   // contributors since the last calculation, ordered
 	Samples []int           `json:"samples"` // of each contributor
-	Clamped int             `json:"clamped"` // samples since the last calculation that were held at the threshold
-	Spec    *model.Spec     `json:"spec,omitempty"`
+	// Contributors since then whose tasks have ended, and how many of them with enough samples.
+	Ended       int         `json:"ended,omitempty"`
+	EndedRobust int         `json:"ended_robust,omitempty"`
+	Clamped     int         `json:"clamped"` // samples since the last calculation that were held at the threshold
+	Spec        *model.Spec `json:"spec,omitempty"`
 }
 
 // maxClamped is the share of outliers up to which a doubled sample is taken: the 2 sigma
@@ -112,7 +115,8 @@ func (e *Entry) due(p Params, monoNsec int64) bool {
 	return p.OnDoubling && e.Recent.N >= float64(e.Spec.NumSamples) && float64(e.Clamped) <= maxClamped*e.Recent.N
 }
 
-// State is the learner: it grows with the jobs on the node and with nothing else.
+// State is the learner: it grows with the jobs and the living tasks on the node and with
+// nothing else.
 type State struct {
 	Platform string  `json:"platform"`
 	Entries  []Entry `json:"entries"` // ordered by key
@@ -149,10 +153,35 @@ func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold floa
 	}
 	j, ok := slices.BinarySearch(e.Tasks, task.Num)
 	if !ok {
+		if len(e.Tasks) >= maxContributors {
+			return
+		}
 		e.Tasks = slices.Insert(e.Tasks, j, task.Num)
 		e.Samples = slices.Insert(e.Samples, j, 0)
 	}
 	e.Samples[j]++
+}
+
+// maxContributors bounds the tasks of an entry that are told apart: as many as a host
+// watches. Samples of more count, and the tasks do not.
+const maxContributors = 10_000
+
+// Forget folds a task that has ended away: what counts of it from then on is whether its
+// samples were enough. A job of short-lived tasks may not have a spec for months.
+func (s *State) Forget(p Params, task *model.Task) {
+	i, _ := s.find(Key{Job: task.Job})
+	for ; i < len(s.Entries) && s.Entries[i].Key.Job == task.Job; i++ {
+		e := &s.Entries[i]
+		j, ok := slices.BinarySearch(e.Tasks, task.Num)
+		if !ok {
+			continue
+		}
+		e.Ended++
+		if e.Samples[j] >= p.MinSamplesPerTask {
+			e.EndedRobust++
+		}
+		e.Tasks, e.Samples = slices.Delete(e.Tasks, j, j+1), slices.Delete(e.Samples, j, j+1)
+	}
 }
 
 // Teach takes a spec in that was learned elsewhere: by a fleet, or before a restart. It holds
@@ -193,11 +222,11 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		all.merge(e.History, p.AgeWeight)
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
-			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks), UsageMean: all.UsageMean,
+			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
 			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec,
 		}
 		e.History, e.Recent = all, Moments{}
-		e.Tasks, e.Samples, e.Clamped = e.Tasks[:0], e.Samples[:0], 0
+		e.Tasks, e.Samples, e.Clamped, e.Ended, e.EndedRobust = e.Tasks[:0], e.Samples[:0], 0, 0, 0
 		changed = append(changed, e.Spec)
 	}
 	return changed
@@ -206,7 +235,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 // robust asks for enough tasks with enough samples each. A task with few samples does
 // not count and does no harm.
 func (e *Entry) robust(p Params) bool {
-	enough := 0
+	enough := e.EndedRobust
 	for _, n := range e.Samples {
 		if n >= p.MinSamplesPerTask {
 			enough++

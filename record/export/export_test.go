@@ -29,9 +29,8 @@ func renewed(t *testing.T) string {
 	var w *record.Writer
 	_, err := record.ReadSegment("../testdata/v2/caps.crec", func(r *record.Reader) (err error) {
 		if e, err = engine.Resume(r.Header.Params, r.Checkpoint); err == nil {
-			if w, err = record.NewWriter(dir, 1<<30, r.Header); err == nil {
-				err = w.Begin(e.State, r.Header.WallNsec)
-			}
+			w = record.NewWriter(dir, 1<<30, r.Header)
+			err = w.Begin(e.State, 0, r.Header.WallNsec)
 		}
 		return err
 	}, func(tick *record.Tick) bool {

@@ -3,7 +3,6 @@
 package export
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -94,7 +93,7 @@ type source struct {
 	err   error
 }
 
-func (s *source) begin(r *record.Reader) error {
+func (s *source) begin(_ string, r *record.Reader) error {
 	if s.boot = r.Header.Boot; s.boot == "" {
 		s.boot = "unknown"
 	}
@@ -199,28 +198,21 @@ type Result struct {
 	Dir    string         `json:"dir"`
 	Format string         `json:"format"`
 	Rows   map[string]int `json:"rows"` // by table
-	Torn   []string       `json:"torn,omitempty"`
+	record.Reading
 }
 
 // run exports a record, a folder or one segment, to a sink.
 func run(path string, to sink) (res *Result, err error) {
-	files, err := record.Segments(path)
-	if err != nil {
-		return nil, err
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%s holds no segments (*%s)", path, record.Suffix)
-	}
 	res = &Result{Rows: map[string]int{}}
 	s := &source{to: to, tasks: map[model.TaskNum]model.Task{}, last: map[string]*model.Incident{}}
-	for _, name := range files {
-		torn, err := record.ReadSegment(name, s.begin, s.tick)
-		if err := cmp.Or(s.err, err); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if torn {
-			res.Torn = append(res.Torn, name)
-		}
+	if res.Reading, err = record.Read(path, s.begin, s.tick); err != nil {
+		return nil, err
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	if res.Segments == 0 {
+		return nil, fmt.Errorf("%s holds no segments (*%s)", path, record.Suffix)
 	}
 	if err := s.end(); err != nil {
 		return nil, err

@@ -46,12 +46,13 @@ func mountAll() error {
 
 // prepare makes the machine what steps are promised (docs/RIG.md).
 func prepare(plan *wire.Plan) error {
-	for _, name := range plan.Modules {
-		if err := loadModule(name); err != nil {
-			return err
-		}
-	}
 	if err := os.MkdirAll(outDir, 0o755); err != nil {
+		return err
+	}
+	if plan.Root != "" {
+		return nil // handOver and the system's own init have done it
+	}
+	if err := loadModules(plan); err != nil {
 		return err
 	}
 	if plan.Disk != "" {
@@ -75,6 +76,15 @@ func prepare(plan *wire.Plan) error {
 func installBusybox() error {
 	if out, err := exec.Command("/bin/busybox", "--install", "-s", "/bin").CombinedOutput(); err != nil {
 		return fmt.Errorf("install busybox: %w: %s", err, out)
+	}
+	return nil
+}
+
+func loadModules(plan *wire.Plan) error {
+	for _, name := range plan.Modules {
+		if err := loadModule(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -42,6 +42,13 @@ func first() {
 	if err := openConsole(); err != nil {
 		fmt.Println("guest:", err)
 	}
+	plan, err := readPlan()
+	if err == nil && plan.Root != "" {
+		err = handOver(plan)
+	}
+	if err != nil {
+		fmt.Println("guest:", err)
+	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
 	cmd := exec.Command("/proc/self/exe", worker)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -51,9 +58,25 @@ func first() {
 		reapUntil(cmd.Process.Pid)
 	}
 	unix.Sync()
-	// The last process must not return: the kernel would panic.
+	powerOff()
+}
+
+// powerOff does not return: where the first process does, the kernel panics.
+func powerOff() {
 	fmt.Println("guest: power off:", unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 	select {}
+}
+
+func readPlan() (*wire.Plan, error) {
+	data, err := os.ReadFile(wire.PlanPath)
+	if err != nil {
+		return nil, err
+	}
+	plan := new(wire.Plan)
+	if err := json.Unmarshal(data, plan); err != nil {
+		return nil, fmt.Errorf("%s: %w", wire.PlanPath, err)
+	}
+	return plan, nil
 }
 
 func reapUntil(pid int) {
@@ -85,13 +108,9 @@ func openConsole() error {
 
 // work carries out the plan.
 func work() error {
-	data, err := os.ReadFile(wire.PlanPath)
+	plan, err := readPlan()
 	if err != nil {
 		return err
-	}
-	var plan wire.Plan
-	if err := json.Unmarshal(data, &plan); err != nil {
-		return fmt.Errorf("%s: %w", wire.PlanPath, err)
 	}
 	out, err := openPort(wire.Port)
 	if err != nil {
@@ -99,17 +118,20 @@ func work() error {
 	}
 	defer out.close()
 	go out.beat()
-	if err := prepare(&plan); err != nil {
+	if err := prepare(plan); err != nil {
 		out.send(wire.Message{Kind: wire.Fault, Text: err.Error()})
 		return err
 	}
 	for i := range plan.Steps {
-		run(out, &plan, &plan.Steps[i])
+		run(out, plan, &plan.Steps[i])
 	}
 	if err := sendFiles(out); err != nil {
 		out.send(wire.Message{Kind: wire.Fault, Text: err.Error()})
 		return err
 	}
 	out.send(wire.Message{Kind: wire.Done, Text: kernelComplaints()})
+	if plan.Root != "" {
+		powerOff()
+	}
 	return nil
 }

@@ -29,7 +29,10 @@ const settle = 2 * time.Second
 // run runs one step and reports it, with what it left behind.
 func run(out *port, plan *wire.Plan, step *wire.Step) {
 	out.send(wire.Message{Kind: wire.Start, Step: step.Name})
-	groups := listGroups()
+	var groups []string
+	if plan.Root == "" {
+		groups = listGroups()
+	}
 	began := time.Now()
 	end := wire.Message{Kind: wire.End, Step: step.Name}
 	err := execute(out, plan, step, &end)
@@ -42,7 +45,9 @@ func run(out *port, plan *wire.Plan, step *wire.Step) {
 		end.Exit = -1
 		out.send(wire.Message{Kind: wire.Line, Step: step.Name, Text: "guest: " + err.Error()})
 	}
-	end.Text = strings.Join(append(leftProcesses(), leftMounts(groups)...), "\n")
+	if plan.Root == "" {
+		end.Text = strings.Join(append(leftProcesses(), leftMounts(groups)...), "\n")
+	}
 	fmt.Printf("%s: exit %d after %.1f s\n", step.Name, end.Exit, end.Sec)
 	out.send(end)
 }
@@ -51,6 +56,9 @@ func execute(out *port, plan *wire.Plan, step *wire.Step, end *wire.Message) err
 	cmd := exec.Command(step.Argv[0], step.Argv[1:]...)
 	cmd.Dir = step.Dir
 	cmd.Env = append([]string{"PATH=/rig/bin:/bin", "HOME=/", "TMPDIR=/tmp"}, plan.Env...)
+	if step.Console {
+		return onConsole(cmd)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A pipe of our own: with cmd.StdoutPipe, Wait would wait for every grandchild
 	// that keeps it open.
@@ -85,6 +93,19 @@ func execute(out *port, plan *wire.Plan, step *wire.Step, end *wire.Message) err
 	case <-time.After(settle): // something that it left holds the pipe
 	}
 	return err
+}
+
+// onConsole runs a step for a person at the console, for as long as she likes.
+func onConsole(cmd *exec.Cmd) error {
+	// Not /dev/console, which gives nobody a controlling terminal.
+	tty, err := os.OpenFile("/dev/ttyS0", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer tty.Close() //nolint:errcheck // the end of its only user
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	return cmd.Run()
 }
 
 func sendLines(out *port, step string, r io.Reader) {

@@ -16,8 +16,12 @@ const BeatEvery = 2
 type Plan struct {
 	Modules []string // kernel modules, in the order to load them
 	Disk    string   // ext4 device, mounted at /mnt; "" for none
-	Env     []string // of every step
-	Steps   []Step
+	// Root is an ext4 device with a system of its own, whose init becomes the guest's and
+	// runs the steps as a unit; "" for none. What the steps leave is not looked for then,
+	// and the machine is switched off at the end without writing out what its disk caches.
+	Root  string
+	Env   []string // of every step
+	Steps []Step
 }
 
 // Step is one program, run to its end before the next one starts.
@@ -25,7 +29,8 @@ type Step struct {
 	Name       string // of messages, unique within the plan
 	Dir        string
 	Argv       []string
-	TimeoutSec int // then it is killed
+	TimeoutSec int  // then it is killed
+	Console    bool // it talks to the console, and not to the host
 }
 
 // Kind says what a Message is.

@@ -12,15 +12,15 @@ import (
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// Memory is a journal's disk in memory. It outlives the agents that write it, as a disk
-// does; it does not forget what was not synced, because a killed process's writes are the
-// kernel's already.
+// Memory is a journal's disk in memory. It outlives the agents that write it: a killed
+// process's writes are the kernel's already.
 type Memory struct {
-	files map[string]*inode
-	limit int64
+	files   map[string]*inode
+	limit   int64
+	changes uint64
 }
 
-// inode is a file under any number of names.
+// inode is a file, with a name or without.
 type inode struct{ data []byte }
 
 // maxDisk bounds a file, so that one that grows without end fails a run and not the machine.
@@ -38,6 +38,13 @@ func (m *Memory) Size(path string) int64 {
 	}
 	return 0
 }
+
+// CompactBytes implements journal.Small: so small that a run of minutes gets there.
+func (m *Memory) CompactBytes() int64 { return 1 << 10 }
+
+// Changes returns how often the disk was changed: as long as it stays the same what was read
+// once is still true.
+func (m *Memory) Changes() uint64 { return m.changes }
 
 // Names returns the names of all files, sorted.
 func (m *Memory) Names() []string {
@@ -66,6 +73,7 @@ func (m *Memory) Create(path string) (journal.File, error) {
 		m.files[path] = f
 	}
 	f.data = nil
+	m.changes++
 	return &memoryFile{disk: m, inode: f, path: path}, nil
 }
 
@@ -77,24 +85,19 @@ func (m *Memory) Rename(from, to string) error {
 	}
 	delete(m.files, from)
 	m.files[to] = f
+	m.changes++
 	return nil
 }
 
-// Link implements journal.Disk.
-func (m *Memory) Link(from, to string) error {
-	f := m.files[from]
-	switch {
-	case f == nil:
-		return &fs.PathError{Op: "link", Path: from, Err: unix.ENOENT}
-	case m.files[to] != nil:
-		return &fs.PathError{Op: "link", Path: to, Err: unix.EEXIST}
+// Remove implements journal.Disk.
+func (m *Memory) Remove(path string) error {
+	if m.files[path] == nil {
+		return &fs.PathError{Op: "remove", Path: path, Err: unix.ENOENT}
 	}
-	m.files[to] = f
+	delete(m.files, path)
+	m.changes++
 	return nil
 }
-
-// SyncDir implements journal.Disk.
-func (m *Memory) SyncDir(string) error { return nil }
 
 // memoryFile is an open file of a Memory.
 type memoryFile struct {
@@ -107,6 +110,7 @@ func (f *memoryFile) WriteAt(b []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(b)) > f.disk.limit {
 		return 0, &fs.PathError{Op: "write", Path: f.path, Err: unix.EFBIG}
 	}
+	f.disk.changes++
 	if n := int(off) + len(b); n > len(f.inode.data) {
 		f.inode.data = append(f.inode.data, make([]byte, n-len(f.inode.data))...)
 	}
@@ -117,6 +121,7 @@ func (f *memoryFile) Truncate(size int64) error {
 	if size < 0 || size > f.disk.limit {
 		return &fs.PathError{Op: "truncate", Path: f.path, Err: unix.EINVAL}
 	}
+	f.disk.changes++
 	if n := int(size); n <= len(f.inode.data) {
 		f.inode.data = f.inode.data[:n]
 	} else {
@@ -125,7 +130,7 @@ func (f *memoryFile) Truncate(size int64) error {
 	return nil
 }
 
-func (f *memoryFile) Sync() error { return nil }
+func (f *memoryFile) Named(path string) bool { return f.disk.files[path] == f.inode }
 
 func (f *memoryFile) Close() error { return nil }
 
@@ -140,6 +145,14 @@ var _ journal.Disk = (*Disk)(nil)
 
 // Disk wraps a disk for this life.
 func (o *Owner) Disk(inner journal.Disk) *Disk { return &Disk{inner: inner, o: o} }
+
+// CompactBytes implements journal.Small, where the inner disk does.
+func (d *Disk) CompactBytes() int64 {
+	if s, ok := d.inner.(journal.Small); ok {
+		return s.CompactBytes()
+	}
+	return 0
+}
 
 // change makes a call that changes the disk; half does a part of it.
 func (o *Owner) change(call, path string, whole func() error, half func()) error {
@@ -205,14 +218,9 @@ func (d *Disk) Rename(from, to string) error {
 	return d.o.change("rename", to, func() error { return d.inner.Rename(from, to) }, func() {})
 }
 
-// Link implements journal.Disk.
-func (d *Disk) Link(from, to string) error {
-	return d.o.change("link", to, func() error { return d.inner.Link(from, to) }, func() {})
-}
-
-// SyncDir implements journal.Disk.
-func (d *Disk) SyncDir(dir string) error {
-	return d.o.change("syncdir", dir, func() error { return d.inner.SyncDir(dir) }, func() {})
+// Remove implements journal.Disk.
+func (d *Disk) Remove(path string) error {
+	return d.o.change("remove", path, func() error { return d.inner.Remove(path) }, func() {})
 }
 
 // diskFile is an open file of a Disk.
@@ -236,9 +244,7 @@ func (f *diskFile) Truncate(size int64) error {
 	return f.o.change("truncate", f.path, func() error { return f.inner.Truncate(size) }, func() {})
 }
 
-func (f *diskFile) Sync() error {
-	return f.o.change("sync", f.path, f.inner.Sync, func() {})
-}
+func (f *diskFile) Named(path string) bool { return f.inner.Named(path) }
 
 func (f *diskFile) Close() error {
 	if f.o.Killed() {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -208,8 +209,15 @@ func (o *Owner) Check(op Op, path string) error {
 	return err
 }
 
-// Calm ends all faults: no rule holds any more, and nobody is killed.
-func (i *Injector) Calm() { i.rules, i.killAt = nil, 0 }
+// Add adds a rule.
+func (i *Injector) Add(r Rule) { i.rules, i.met = append(i.rules, r), append(i.met, 0) }
+
+// Calm ends all faults but those of some calls: no other rule holds any more, and nobody is
+// killed.
+func (i *Injector) Calm(but Op) {
+	i.rules = slices.DeleteFunc(slices.Clone(i.rules), func(r Rule) bool { return r.Ops&^but != 0 || r.Ops == 0 })
+	i.met, i.killAt = make([]int, len(i.rules)), 0
+}
 
 // Stranger writes a kernel file as another program would.
 func (i *Injector) Stranger(path, text string) error {

@@ -29,6 +29,9 @@ func (o *Owner) before(op Op, call, path string) (*Rule, error) {
 		return nil, &fs.PathError{Op: call, Path: path, Err: ErrKilled}
 	}
 	r := o.i.draw(op, path)
+	if o.Killed() { // while it waited
+		return nil, &fs.PathError{Op: call, Path: path, Err: ErrKilled}
+	}
 	err := fails(r, call, path)
 	if err != nil {
 		o.i.notice(&Event{Who: o.name, Op: op, Path: path, Fault: o.i.hit(r), Err: err})

@@ -159,7 +159,8 @@ func (f *fileAt) Close() error {
 	return nil
 }
 
-// Rename implements hostfs.DirMaker: only resctrl has directories that can be renamed.
+// Rename implements hostfs.DirMaker: directories of resctrl and groups of cgroup v1 can be
+// renamed, the latter where they are.
 func (k *Kernel) Rename(from, to string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -172,10 +173,10 @@ func (k *Kernel) Rename(from, to string) error {
 	switch {
 	case err != nil:
 		return err
-	case k.resctrl == nil || !k.resctrl.has(n):
-		err = unix.EPERM
-	default:
+	case k.resctrl != nil && k.resctrl.has(n):
 		err = k.resctrl.rename(n, in, name)
+	default:
+		err = k.renameGroup(n, in, name)
 	}
 	if err != nil {
 		return &fs.PathError{Op: "rename", Path: from, Err: err}

@@ -173,6 +173,30 @@ func (k *Kernel) rmdirGroup(g *group) error {
 	return nil
 }
 
+// renameGroup is the kernel's cgroup1_rename: v1 alone has it, and only within the group above.
+// The directory stays the one that it was.
+func (k *Kernel) renameGroup(n, in *node, name string) error {
+	g := k.groupOf(n)
+	switch {
+	case g == nil || g.up == nil || g.h.v2:
+		return unix.EPERM
+	case g.up.dir != in:
+		return unix.EIO
+	case strings.Contains(name, "\n"):
+		return unix.EINVAL
+	case in.children[name] != nil:
+		return unix.EEXIST
+	}
+	delete(in.children, n.name)
+	delete(g.up.kids, n.name)
+	n.name = name
+	in.children[name], g.up.kids[name] = n, g
+	g.each(func(g *group) {
+		g.path = strings.TrimSuffix(g.up.path, "/") + "/" + g.dir.name
+	})
+	return nil
+}
+
 // each calls f for a group and those below it, in the order of their names.
 func (g *group) each(f func(*group)) {
 	f(g)

@@ -101,9 +101,9 @@ func TestSourcesInTrees(t *testing.T) {
 					t.Errorf("%s: exclusive %v, %d cores", task.Path, task.Exclusive, task.Cores)
 				}
 			}
-			tasks, nested := rules.Select(tree.Paths, nil)
+			sel := rules.Select(tree.Paths, match.Host{})
 			var want []string
-			for _, m := range tasks {
+			for _, m := range sel.Tasks {
 				want = append(want, m.Path+" "+m.Rule.Job)
 			}
 			slices.Sort(got)
@@ -112,7 +112,7 @@ func TestSourcesInTrees(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			observe(t, h)
-			for _, m := range nested {
+			for _, m := range sel.Nested {
 				if n := strings.Count(log.String(), m.Path+" "); n != 1 {
 					t.Errorf("%s, inside %s, was told %d times:\n%s", m.Path, m.Inside, n, log)
 				}
@@ -259,8 +259,8 @@ func TestContainerInsideATask(t *testing.T) {
 	})
 }
 
-// A BE slice into which somebody put a service is let go when the service is found in it,
-// and not held again until it is gone.
+// Of a BE slice into which somebody put a service the snapshot says that it cannot be held, when
+// the service is found in it, and that it can again, when it is gone.
 func TestServiceInsideABatchTask(t *testing.T) {
 	each(t, func(t *testing.T, k *kernfs.Kernel, d cgroup.Driver) {
 		h, log := openSources(t, k, sourceRules)
@@ -270,34 +270,24 @@ func TestServiceInsideABatchTask(t *testing.T) {
 			t.Fatalf("tasks: %+v", snap.Added)
 		}
 		num := snap.Added[0].Num
-		found, err := d.ReadCPUMax("/batch.slice")
-		must(t, err)
-		seq := uint64(0)
-		hold := func(want model.ResultKind, limit cgroup.CPUMax) {
-			t.Helper()
-			seq++
-			value := model.Bandwidth(model.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000})
-			res := node.Do(h, model.Change{Seq: seq, Target: model.OfTask(num), Kind: model.Hold, Value: value})
-			if len(res) != 1 || res[0].Kind != want || res[0].Seq != seq {
-				t.Fatalf("hold: %+v, want %s\n%s", res, want, log)
-			}
-			if now, err := d.ReadCPUMax("/batch.slice"); err != nil || now != limit {
-				t.Fatalf("limit %+v, %v; want %+v", now, err, limit)
-			}
+		if len(snap.Shields) > 0 {
+			t.Errorf("nothing lies inside: %+v", snap.Shields)
 		}
-		held := cgroup.CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000}
-		hold(model.Applied, held)
 		pid := started(t, k, "/batch.slice/nginx.service", cores(1))
-		observe(t, h)
-		hold(model.Refused, found)
-		hold(model.Refused, found)
+		if s := observe(t, h).Shields; len(s) != 1 || s[0].Task != num || !strings.Contains(s[0].Why, "/batch.slice/nginx.service") {
+			t.Errorf("a service lies inside: %+v", s)
+		}
+		if s := observe(t, h).Shields; len(s) > 0 {
+			t.Errorf("told again: %+v", s)
+		}
 		if n := strings.Count(log.String(), "is not held back as long as"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, log)
 		}
 		must(t, k.Kill(pid))
 		must(t, d.Rmdir("/batch.slice/nginx.service"))
-		observe(t, h)
-		hold(model.Applied, held)
+		if s := observe(t, h).Shields; len(s) != 1 || s[0] != (model.Shield{Task: num}) {
+			t.Errorf("it is gone: %+v", s)
+		}
 	})
 }
 

@@ -158,16 +158,23 @@ func TestCheckersFire(t *testing.T) {
 				return node.Report{}, nil
 			}
 		}},
-		{checkStorm, "a claim is written again and again", func(w *world, b *brokenHost) {
+		{checkRestored, "the last restore fails, and does nothing", func(w *world, b *brokenHost) {
+			b.restore = func() (node.Report, error) {
+				w.mutate.noGuardian = true
+				return node.Report{}, errors.New("no reason")
+			}
+		}},
+		{checkRestored, "guardians do nothing", func(w *world, _ *brokenHost) {
+			w.mutate.guard = func() (node.Report, error) { return node.Report{}, nil }
+		}},
+		{checkStorm, "a claim is written at each turn", func(w *world, b *brokenHost) {
 			b.step = func() {
 				if held := w.heldGroups(model.CPUBandwidth); len(held) > 0 {
-					for range 20 {
-						name := "/cpu.max.burst"
-						if w.plan.layout != cgroup.LayoutV2 {
-							name = "/cpu.cfs_burst_us"
-						}
-						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+held[0].path+name, []byte("0"))
+					name := "/cpu.max.burst"
+					if w.plan.layout != cgroup.LayoutV2 {
+						name = "/cpu.cfs_burst_us"
 					}
+					_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+held[0].path+name, []byte("0"))
 				}
 			}
 		}},
@@ -175,6 +182,16 @@ func TestCheckersFire(t *testing.T) {
 			b.knobs = func(dst []model.KnobReading) []model.KnobReading {
 				for i := range dst {
 					dst[i].Value.QuotaUsec = 777_000
+				}
+				return dst
+			}
+		}},
+		{checkMadeUp, "readings are wrong once a stranger was there: his one write is reported again and again", func(w *world, b *brokenHost) {
+			b.knobs = func(dst []model.KnobReading) []model.KnobReading {
+				for i := range dst {
+					if w.inj.Counts()["foreign"] > 3 {
+						dst[i].Value.QuotaUsec = 777_000
+					}
 				}
 				return dst
 			}
@@ -199,6 +216,17 @@ func TestCheckersFire(t *testing.T) {
 					s.Ledger.Claim(model.Claim{Target: model.OfTask(s.Tasks.Tasks[0].Num), Cap: 1, Owner: model.OwnerOperator, ExpiresNsec: math.MaxInt64}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
 				}
 			}
+		}},
+		{checkSwitch, "the ledger is empty, and the kernel is not", func(w *world, b *brokenHost) {
+			b.apply = func(cs []model.Change) []model.Change {
+				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return w.killSwitch && c.Kind == model.Release })
+			}
+		}},
+		{checkFinite, "the engine remembers NaN", func(w *world, b *brokenHost) {
+			b.step = func() { w.life.Engine.State.BECPU = math.NaN() }
+		}},
+		{checkDoor, "an answer is cut off", func(w *world, _ *brokenHost) {
+			w.mutate.answer = func(a *answer) { a.Truncate(a.Len() / 2) }
 		}},
 		{checkBounded, "victims in peace pile up", func(w *world, b *brokenHost) {
 			b.step = func() {

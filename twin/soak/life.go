@@ -2,6 +2,8 @@ package soak
 
 import (
 	"errors"
+	"io"
+	"os"
 	"strconv"
 
 	"github.com/commensal-io/commensal/agent"
@@ -18,8 +20,9 @@ import (
 type life struct {
 	*agent.Loop
 	owner    *fault.Owner
-	rec      *recorder
+	rec      *record.Writer
 	begun    int64  // when it started
+	beat     int64  // when it had its last turn
 	guarded  bool   // its guardian lives
 	death    *event // that is under way, nil for none
 	offTurns int    // turns since the kill switch was put there
@@ -59,24 +62,24 @@ func (w *world) start() {
 }
 
 func (w *world) open(l *life) error {
-	w.res.Restores++
+	w.restores()
 	c := &w.plan.config
 	r := w.restoring(l.owner)
 	core, err := agent.Assemble(c, agent.Deps{
 		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
 		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
-		Record: func(h record.Header) (agent.Recorder, error) {
+		Record: func(h record.Header) agent.Recorder {
 			h.Program = "soak"
-			rec, err := record.NewWriter(w.records, c.Record.MaxBytes, h)
-			l.rec = &recorder{Writer: rec, o: l.owner}
-			return l.rec, err
+			l.rec = record.NewWriter(w.records, c.Record.MaxBytes, h)
+			l.rec.On(func(name string) (io.WriteCloser, error) { return createOn(l.owner, name) })
+			return l.rec
 		},
 	})
 	if err != nil {
 		return err
 	}
-	l.Loop, l.begun = agent.NewLoop(core), w.now()
+	l.Loop, l.begun, l.beat = agent.NewLoop(core), w.now(), w.now()
 	return nil
 }
 
@@ -96,6 +99,7 @@ func (w *world) turnBy(turn func() *engine.Output) {
 	out := turn()
 	w.turning = false
 	w.res.Turns++
+	l.beat = w.now()
 	if l.owner.Killed() {
 		w.die()
 		return
@@ -104,7 +108,16 @@ func (w *world) turnBy(turn func() *engine.Output) {
 		w.mutate.out(out)
 	}
 	w.count(out)
+	w.witness.storm.decided(out, l.pathOf, w.now())
 	w.checkTurn(l, out)
+}
+
+// pathOf names a task, also one that this very turn took away.
+func (l *life) pathOf(n model.TaskNum) string {
+	if t := l.Engine.State.Tasks.Get(n); t != nil {
+		return t.Path
+	}
+	return ""
 }
 
 // count sums up what a turn led to.
@@ -150,6 +163,7 @@ func (w *world) die() {
 	w.startAt = w.now() + e.nsec
 	// Its descriptors are the kernel's to close, and the record's file is on a real disk.
 	_ = l.rec.Close()
+	w.witness.ended()
 	if !l.guarded {
 		return
 	}
@@ -161,16 +175,31 @@ func (w *world) die() {
 	w.guard(killAt)
 }
 
+// restores counts that somebody is about to put things back.
+func (w *world) restores() {
+	w.res.Restores++
+	w.witness.storm.restoring(w.now())
+}
+
 // guard is a guardian's deed, perhaps cut off at a write.
 func (w *world) guard(killAt uint64) {
 	if w.mutate.noGuardian {
 		return
 	}
 	o := w.inj.Begin("guardian", killAt)
-	w.res.Restores++
+	w.restores()
+	w.witness.ended()
+	since := w.now()
 	w.turning = true
-	rep, err := w.restoring(o).Run()
+	run := w.restoring(o).Run
+	if w.mutate.guard != nil {
+		run = w.mutate.guard
+	}
+	rep, err := run()
 	w.turning = false
+	if !o.Killed() {
+		w.checkGuarded(since, err)
+	}
 	// What a guardian could not do the next start does.
 	if err == nil {
 		w.res.Restored += rep.Count(node.Restored)
@@ -186,7 +215,8 @@ func (w *world) stop(e *event) {
 		return
 	}
 	w.inj.Note("stop", "")
-	w.res.Restores++
+	w.restores()
+	since := w.now()
 	w.turning = true
 	err := l.Restore()
 	w.turning = false
@@ -194,7 +224,7 @@ func (w *world) stop(e *event) {
 		w.die()
 		return
 	}
-	w.checkStopped(err)
+	w.checkStopped(since, err)
 	w.life = nil
 	w.startAt = w.now() + e.nsec
 	_ = errors.Join(l.Close(), l.rec.Close()) // reading only; the record is checked at the end
@@ -202,27 +232,28 @@ func (w *world) stop(e *event) {
 	w.guard(0)
 }
 
-// recorder is the record on a disk that may refuse it.
-type recorder struct {
-	*record.Writer
+// recordFile is a file of the record on a disk that may refuse it: whole, or in the midst of
+// a write.
+type recordFile struct {
+	*os.File
 	o *fault.Owner
 }
 
-// Begin implements agent.Recorder.
-func (r *recorder) Begin(s *engine.State, wallNsec int64) error {
-	if err := r.o.Check(fault.Append, recordName); err != nil {
-		return err
+func createOn(o *fault.Owner, name string) (io.WriteCloser, error) {
+	if err := o.Check(fault.Append, recordName); err != nil {
+		return nil, err
 	}
-	return r.Writer.Begin(s, wallNsec)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	return &recordFile{f, o}, err
 }
 
-// Tick implements agent.Recorder. After a write that fails the writer begins a new
-// segment; here the old one ends without half a frame.
-func (r *recorder) Tick(in *engine.Input, out *engine.Output) error {
-	if err := r.o.Check(fault.Append, recordName); err != nil {
-		return errors.Join(err, r.Close())
+// Write implements io.Writer.
+func (f *recordFile) Write(b []byte) (int, error) {
+	if err := f.o.Check(fault.Append, recordName); err != nil {
+		n, _ := f.File.Write(b[:len(b)/2])
+		return n, err
 	}
-	return r.Writer.Tick(in, out)
+	return f.File.Write(b)
 }
 
 // mutations break the agent on purpose, for the tests of the checkers.
@@ -230,6 +261,8 @@ type mutations struct {
 	host       func(w *world, h node.Host) node.Host
 	disk       func(journal.Disk) journal.Disk
 	out        func(out *engine.Output)
+	guard      func() (node.Report, error) // what guardians do instead
+	answer     func(a *answer)             // of a socket
 	noGuardian bool
 }
 

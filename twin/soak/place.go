@@ -20,10 +20,11 @@ func (v *witness) flat() bool { return v.w.plan.layout == cgroup.LayoutV2 }
 // possible are all CPUs of the machine.
 func (v *witness) possible() model.CPUSet { return model.FullSet(v.w.plan.machine.CPUs()) }
 
-// stands reports whether a list may stand where another is rightful. On v1 the kernel
-// strikes CPUs that go offline, and who puts a list back cannot give what is offline, or
-// what the group above has not any more. On v2 a list cannot be emptied while somebody
-// lives there, and all CPUs come to the same.
+// stands reports whether a list may stand where another is rightful. On v1 the kernel takes
+// no list that names CPUs which are offline now, or which the group above has not: who puts a
+// list back leaves them out. (What it struck from a list that stood rightfully is taken in by
+// unplug; what had to be left out at a write, by settled.) On v2 a list cannot be emptied
+// while somebody lives there, and all CPUs come to the same.
 func (v *witness) stands(g *watchedGroup, rightful, now model.CPUSet) bool {
 	if now == rightful {
 		return true
@@ -31,21 +32,19 @@ func (v *witness) stands(g *watchedGroup, rightful, now model.CPUSet) bool {
 	if v.flat() {
 		return rightful.Empty() && now == v.possible()
 	}
-	if now.Within(rightful) && rightful.Without(now).Within(v.gone) {
+	online := v.w.k.Machine().Online()
+	if now == rightful.And(online) && !now.Empty() {
 		return true
 	}
 	above, err := v.read(parentOf(g.path), model.CPUPlace)
 	if err != nil {
 		return false
 	}
-	room := above.CPUs
-	near := func(cpus model.CPUSet) bool {
-		return now.Within(cpus) && cpus.Without(now).Within(v.gone)
+	room := above.CPUs.And(online)
+	if got := rightful.And(room); !got.Empty() {
+		return now == got
 	}
-	if got := rightful.And(room); !got.Empty() && near(got) {
-		return true
-	}
-	return rightful.And(room).Without(v.gone).Empty() && near(room)
+	return now == room // nothing of it is left: the kernel put its processes where the group above is
 }
 
 // settled takes in that a list was put back as far as there was room for it: who comes
@@ -59,8 +58,31 @@ func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
 	}
 }
 
-// struck reports whether a list is what a journal's limit says less CPUs that went offline.
-func (v *witness) struck(l *journal.Limit, now model.CPUSet) bool {
+// unplug takes a CPU away or gives one back. From lists of v1 the kernel strikes those that
+// go: where a list stood rightfully what is left is as rightful, also when the CPUs are back.
+func (v *witness) unplug(change func() error) error {
+	was := make([]bool, len(v.list))
+	for i, g := range v.list {
+		was[i] = !v.ours(g, model.CPUPlace)
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	for i, g := range v.list {
+		k := &g.knobs[model.CPUPlace]
+		now, err := v.read(g.path, model.CPUPlace)
+		if err != nil || now == k.now {
+			continue
+		}
+		if k.now = now; was[i] && !slices.Contains(k.rightful, now) {
+			k.rightful = append(k.rightful, now)
+		}
+	}
+	return nil
+}
+
+// lost reports whether a list is what a journal's limit says less CPUs that went offline.
+func (v *witness) lost(l *journal.Limit, now model.CPUSet) bool {
 	of := []model.CPUSet{l.Before.CPUs, l.Intended.CPUs, l.Before.CPUs.Or(l.Intended.CPUs)}
 	if l.ReadBack != nil {
 		of = []model.CPUSet{l.ReadBack.CPUs}
@@ -124,41 +146,11 @@ func (w *world) plug(e *event) {
 		w.unplugged = w.now()
 		w.witness.gone.Add(cpu)
 	}
-	if err := w.k.SetOnline(cpu, on); err != nil {
+	if err := w.witness.unplug(func() error { return w.k.SetOnline(cpu, on) }); err != nil {
 		w.fail("simulation", err.Error())
 		return
 	}
-	for _, g := range w.witness.list { // on v1 the kernel wrote their lists
-		if now, err := w.witness.read(g.path, model.CPUPlace); err == nil {
-			g.knobs[model.CPUPlace].now = now
-		}
-	}
-	w.witness.alike()
 	w.inj.Note(map[bool]string{false: "cpu-gone", true: "cpu-back"}[on], fmt.Sprintf("cpu%d", cpu))
-}
-
-// alike: on v1 a CPU that goes offline is struck from every cpuset, and a group's own list
-// may become equal to the list that we wrote in the group above. Nobody can tell such a list
-// from a copy of ours, so from then on our values above are right in the group, too.
-func (v *witness) alike() {
-	if v.flat() {
-		return
-	}
-	for _, g := range v.list {
-		up := v.group(parentOf(g.path))
-		if up == nil {
-			continue
-		}
-		k, above := &g.knobs[model.CPUPlace], &up.knobs[model.CPUPlace]
-		if k.now != above.now || slices.Contains(above.rightful, above.now) {
-			continue
-		}
-		for _, r := range above.rightful {
-			if !slices.Contains(k.rightful, r) {
-				k.rightful = append(k.rightful, r)
-			}
-		}
-	}
 }
 
 // placeNew gives a group that is being made a list of its own.
@@ -191,15 +183,12 @@ func (w *world) checkApart(l *life) {
 		if k.Kind != model.CPUPlace {
 			continue
 		}
-		if k.State == engine.KnobAsked || k.Failures > 0 {
-			return
-		}
 		t := s.Tasks.Get(k.Task())
 		g := (*watchedGroup)(nil)
 		if t != nil {
 			g = w.witness.group(t.Path)
 		}
-		if g == nil || k.State != engine.KnobHeld || !k.Ours || g.knobs[k.Kind].now != k.Written {
+		if g == nil || k.State != engine.KnobHeld || k.Failures > 0 || !k.Ours || g.knobs[k.Kind].now != k.Written {
 			continue
 		}
 		held[bit(t.Class == model.BE)] = append(held[bit(t.Class == model.BE)], g)

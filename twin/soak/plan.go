@@ -55,6 +55,7 @@ const (
 	leave              // the task's groups are removed
 	remake             // they are removed and made again at once
 	childLeave         // one group inside a task goes
+	renames            // its group gets another name (v1)
 	stranger           // somebody writes a limit
 	strangerPlace      // or a group's CPUs
 	replug             // a CPU goes offline, or comes back
@@ -62,6 +63,7 @@ const (
 	switchOn           // the kill-switch file appears
 	switchOff
 	stall     // the agent does not run for a while
+	reboot    // everything ends, and begins again
 	stop      // it ends cleanly, and starts again
 	kill      // SIGKILL at the n-th write from here, or now
 	guardDies // the guardian is killed, and the agent starts another at its next turn
@@ -74,7 +76,7 @@ type event struct {
 	task int    // index of tasks
 	pick uint64 // draws what else there is to choose
 	n    uint64 // of kill: writes from here; 0: now
-	nsec int64  // of stall: how long; of kill and stop: until the next start
+	nsec int64  // of stall: how long; of kill, stop and reboot: until the next start
 	both bool   // of kill: the guardian goes too
 }
 
@@ -309,6 +311,9 @@ func (p *plan) drawEvents(r source, end int64) {
 		add(r.between(0, 1), arrive, nil)
 		add(r.between(0, 1), childLeave, nil)
 	}
+	if r.chance(0.3) {
+		add(r.between(0, 1), renames, nil)
+	}
 	if r.chance(0.6) {
 		add(r.between(0, 4), stranger, nil)
 		add(r.between(0, 4), strangerPlace, nil)
@@ -323,6 +328,9 @@ func (p *plan) drawEvents(r source, end int64) {
 	}
 	if r.chance(0.3) {
 		add(0.5, stall, func(e *event) { e.nsec = r.seconds(1.5, 20) })
+	}
+	if r.chance(0.2) {
+		add(0.3, reboot, func(e *event) { e.nsec = r.seconds(1, 10) })
 	}
 	if p.mayDie {
 		add(r.between(0.2, 3), kill, func(e *event) {

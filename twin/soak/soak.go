@@ -29,7 +29,8 @@ type Options struct {
 	// Dir is where records are written while a run lasts; "": the system's temporary one.
 	Dir string
 
-	mutate mutations // of tests: a checker must be able to fail
+	mutate mutations     // of tests: a checker must be able to fail
+	only   func(p *plan) // of rounds: what is played of a plan
 }
 
 // Failure is the first thing that a checker found.
@@ -57,7 +58,8 @@ type Result struct {
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
-	Checks    int            `json:"checks"` // looks that checkers took
+	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
+	Checks    int            `json:"checks"`   // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`
 }
 
@@ -88,20 +90,25 @@ func Run(seed uint64, o Options) (res *Result, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("soak: seed %d: %w", seed, err)
 	}
-	w.play()
+	w.guarded(w.play)
 	return w.result(), nil
 }
 
 // maxMinutes bounds a run: a day.
 const maxMinutes = 24 * 60
 
-// play plays the run to its end or to the first failure.
-func (w *world) play() {
+// guarded plays, and takes a panic for what a checker found.
+func (w *world) guarded(play func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.fail("no panic", fmt.Sprintf("%v\n%s", p, debug.Stack()))
+			w.fail(checkPanic, fmt.Sprintf("%v\n%s", p, debug.Stack()))
 		}
 	}()
+	play()
+}
+
+// play plays the run to its end or to the first failure.
+func (w *world) play() {
 	for w.failure == nil && w.now() < w.end {
 		w.next()
 	}

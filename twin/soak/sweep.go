@@ -29,6 +29,8 @@ type Summary struct {
 	Raises    int            `json:"raises"`
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
+	Renewals  int            `json:"renewals"`
+	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
 	// Failures are the runs in which a checker found something, by seed, at most
 	// maxFailures of them.
@@ -91,6 +93,8 @@ func (s *Summary) add(r *Result) {
 	s.Raises += r.Raises
 	s.Places += r.Places
 	s.Writes += r.Writes
+	s.Renewals += r.Renewals
+	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
 	if r.Failure == nil {
 		return
@@ -123,6 +127,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("raises asked for", s.Raises)
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
+	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {
 		row("  "+name, s.Faults[name])

@@ -36,6 +36,9 @@ func (p *plan) drawFaults(r source, end int64) {
 		seconds := float64(end) / 1e9
 		rule.From = r.seconds(0, seconds)
 		rule.To = rule.From + r.seconds(1, pick[float64](r, 5, 30, 120))
+		if rule.Ops == fault.Append && r.chance(0.4) {
+			rule.To = 0 // a disk that is full, or read-only, to the end
+		}
 		p.rules = append(p.rules, rule)
 	}
 }
@@ -67,13 +70,15 @@ func (p *plan) drawRule(r source) fault.Rule {
 		fault.Rule{Ops: fault.Read, Path: "/cgroup.procs", Share: seldom, Kind: pick(r, fault.Short, fault.Fail), Errno: readError},
 		fault.Rule{Ops: fault.Read, Share: seldom, Kind: fault.Slow, Nsec: r.seconds(0.01, 0.5)},
 		fault.Rule{Ops: fault.Write, Share: often, Kind: fault.Slow, Nsec: r.seconds(0.02, 3)},
+		fault.Rule{Ops: pick(r, fault.Read, fault.Write, fault.List, fault.Append), Share: seldom, Max: r.count(1, 3), Kind: fault.Slow, Nsec: r.seconds(2, 30)},
+		fault.Rule{Ops: fault.Open | fault.Write, Share: often, Kind: fault.Fail, Errno: unix.EMFILE},
 		fault.Rule{Ops: fault.List, Share: often, Kind: pick(r, fault.Short, fault.Fail), Errno: readError},
 		fault.Rule{Ops: fault.Identify, Share: seldom, Kind: fault.Fail, Errno: readError},
 		fault.Rule{Ops: fault.Open, Share: often, Kind: fault.Fail, Errno: pick(r, unix.EMFILE, unix.EACCES, unix.EIO)},
 		fault.Rule{Ops: fault.Query, Share: often, Kind: pick(r, fault.Fail, fault.FailAfter, fault.Back, fault.Jump), Errno: unix.ENOBUFS},
 		fault.Rule{Ops: fault.Query, Share: often, Kind: fault.Vanish},
 		fault.Rule{Ops: fault.Count, Share: often, Kind: pick(r, fault.Fail, fault.Back, fault.Jump), Errno: pick(r, unix.ENODEV, unix.EMFILE, unix.EIO, unix.EBUSY)},
-		fault.Rule{Ops: fault.Append, Path: journalPath, Share: often, Kind: fault.Fail, Errno: pick(r, unix.ENOSPC, unix.EIO)},
+		fault.Rule{Ops: fault.Append, Path: journalPath, Share: often, Kind: fault.Fail, Errno: pick(r, unix.ENOSPC, unix.EROFS, unix.EIO)},
 		fault.Rule{Ops: fault.Append, Path: journalPath, Share: often, Kind: pick(r, fault.Short, fault.FailAfter), Errno: unix.EIO},
 		fault.Rule{Ops: fault.Append, Path: recordName, Share: often, Kind: fault.Fail, Errno: unix.ENOSPC},
 	)

@@ -2,7 +2,6 @@ package soak
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -41,6 +40,8 @@ type watchedKnob struct {
 	mixed bool
 	// wild: a stranger wrote it while we held it, and no operator spoke since.
 	wild bool
+	// unnoted: it was given CPUs back while the journal's disk took no note of it.
+	unnoted bool
 	// loose is for how many turns something of ours stands here that no claim asks for.
 	loose  int
 	writes []int64 // when we tried to write here, in the last minute
@@ -75,9 +76,13 @@ type witness struct {
 	list   []*watchedGroup
 	gone   model.CPUSet // CPUs that were ever offline
 
-	strangers map[string]int // writes of theirs that changed something, by task
+	renamed map[string]model.Class // tasks' groups under other names than the plan's
+	from    map[string]string      // the names that these had
 
-	appends []int64 // when we added to the journal, in the last minute
+	// strangers counts writes of theirs that changed what was held, since the last report.
+	strangers map[taskKnob]int
+	storm     storm
+	refused   int64 // when the journal's disk last refused something
 }
 
 // group returns a group that lives, nil for none.
@@ -122,7 +127,7 @@ func (v *witness) look() error {
 			}
 			g.knobs[kind] = watchedKnob{kind: kind, now: now, rightful: v.inherited(p, now)}
 		}
-		g.task, g.class = v.w.plan.taskOf(p)
+		g.task, g.class = v.taskOf(p)
 		v.list = append(v.list, g)
 	}
 	return nil
@@ -151,6 +156,16 @@ func (p *plan) taskOf(path string) (string, model.Class) {
 		}
 	}
 	return "", model.System
+}
+
+// taskOf is the plan's, or says it of a group that has another name now.
+func (v *witness) taskOf(path string) (string, model.Class) {
+	for to, class := range v.renamed {
+		if within(path, to) {
+			return to, class
+		}
+	}
+	return v.w.plan.taskOf(path)
 }
 
 // groupOf returns the group of a kernel file, the file's name, and of which knob it is part.
@@ -216,7 +231,11 @@ func (v *witness) strange(g *watchedGroup, before model.Setting) {
 	if k.now == before {
 		return // he wrote what was there
 	}
-	v.strangers[g.task]++
+	if l := v.limitOf(g, k.kind); l != nil {
+		v.strangers[taskKnob{l.Task, k.kind}]++
+	} else if v.w.turning {
+		v.strangers[taskKnob{g.task, k.kind}]++
+	}
 	wasOurs := !v.isRightful(g, before)
 	switch {
 	case v.w.turning:
@@ -224,6 +243,11 @@ func (v *witness) strange(g *watchedGroup, before model.Setting) {
 		k.mixed = true
 	case v.mistakable(g, k):
 		k.rightful = append(k.rightful, k.now)
+		if l := v.limitOf(g, k.kind); v.w.diskFaults() && !slices.Contains(k.rightful, l.Found) {
+			// The agent may have given this up long ago, on a disk that did not take it. To who
+			// restores from that file his value is ours: nothing tells them apart.
+			k.rightful = append(k.rightful, l.Found)
+		}
 	default:
 		k.rightful, k.mixed = []model.Setting{k.now}, false
 		k.wild = k.wild || wasOurs && v.w.life != nil
@@ -239,15 +263,29 @@ const maxRightful = 32
 // mistakable reports whether the journal holds a limit of which the setting that stands now
 // may be ours: written and not yet looked at, or the very same.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
-	c, _ := journal.ReadOn(v.w.disk, journalPath)
-	l := v.limitOf(c.Limits, g, k.kind)
-	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.struck(l, k.now.CPUs))
+	l := v.limitOf(g, k.kind)
+	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.lost(l, k.now.CPUs))
 }
 
-// limitOf finds what a journal has of a group's knob, nil for nothing.
-func (v *witness) limitOf(limits []journal.Limit, g *watchedGroup, kind model.KnobKind) *journal.Limit {
-	for i := range limits {
-		if l := &limits[i]; l.Path == g.path && l.Inode == v.inodeOf(g, kind) && l.Found.Knob == kind {
+// journal returns what stands in the journal. It is read again when its disk has changed.
+func (w *world) journal() (*journal.Contents, error) {
+	r := &w.read
+	if at := w.disk.Changes(); r.c == nil || r.at != at {
+		r.at = at
+		r.c, r.err = journal.ReadOn(w.disk, journalPath)
+	}
+	return r.c, r.err
+}
+
+// limitOf finds what the journal has of a group's knob, nil for nothing.
+func (v *witness) limitOf(g *watchedGroup, kind model.KnobKind) *journal.Limit {
+	c, _ := v.w.journal()
+	was := g.path // under the name that it had before
+	if from, ok := v.from[g.task]; ok {
+		was = from + g.path[len(g.task):]
+	}
+	for i := range c.Limits {
+		if l := &c.Limits[i]; (l.Path == g.path || l.Path == was) && l.Inode == v.inodeOf(g, kind) && l.Found.Knob == kind {
 			return l
 		}
 	}
@@ -263,24 +301,36 @@ func (v *witness) inodeOf(g *watchedGroup, kind model.KnobKind) uint64 {
 	return ino
 }
 
+// ended takes in that an agent is gone, and with it what the journal's disk did not take.
+func (v *witness) ended() {
+	for _, g := range v.list {
+		k := &g.knobs[model.CPUPlace]
+		if l := v.limitOf(g, k.kind); k.unnoted && v.ours(g, k.kind) && (l == nil || !l.Ours(k.now)) {
+			k.rightful = append(k.rightful, k.now)
+		}
+		k.unnoted = false
+	}
+}
+
 // disturbed is told of everything that is not as it should be.
 func (v *witness) disturbed(w *world, e *fault.Event) {
 	if e.Op == fault.Append && strings.HasPrefix(e.Path, journalPath) {
-		since := w.now() - minuteNsec
-		most := maxAppends + 10*(w.plan.mostWrites()-maxWrites)
-		if len(v.appends) > most {
-			v.appends = slices.DeleteFunc(v.appends, func(at int64) bool { return at < since })
+		v.storm.appends = append(v.storm.appends, w.now())
+		if e.Err != nil {
+			v.refused = w.now()
 		}
-		if v.appends = append(v.appends, w.now()); len(v.appends) > most+1 {
-			w.fail(checkStorm, fmt.Sprintf("%d additions to the journal in a minute", len(v.appends)))
+		if e.Data == "rename" && e.Err == nil && w.life != nil && w.turning {
+			w.res.Renewals++
 		}
 	}
 	if e.Who == strangerName || e.Fault == "" && e.Err == nil {
 		return
 	}
 	at, _, _ := v.groupOf(e.Path)
+	// Without these no group is found, and no list of CPUs known for what the kernel takes.
+	all := e.Path == "/proc/self/mountinfo" || strings.HasPrefix(e.Path, "/sys/devices/system/cpu/")
 	for _, g := range v.list {
-		if g.task == "" || !strings.HasPrefix(e.Path, journalPath) && (at == "" || !within(at, g.task) && !within(g.task, at)) {
+		if g.task == "" || !all && (at == "" || !within(at, g.task) && !within(g.task, at)) {
 			continue
 		}
 		if w.now()-g.lastTrouble > 2*(g.lastTrouble-g.firstTrouble)+4*slackNsec {

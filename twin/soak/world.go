@@ -11,8 +11,8 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
-	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/kernfs"
@@ -23,6 +23,8 @@ import (
 type world struct {
 	plan    *plan
 	k       *kernfs.Kernel
+	machine *machine.Machine
+	booted  uint64 // how often it was booted again
 	disk    *fault.Memory
 	inj     *fault.Injector
 	clock   *fault.Clock
@@ -31,6 +33,11 @@ type world struct {
 	records string // folder of the agents' records
 	dir     string
 	mutate  mutations
+	read    struct { // of the journal
+		at  uint64
+		c   *journal.Contents
+		err error
+	}
 
 	end        int64
 	upcoming   int // of plan.events
@@ -58,6 +65,9 @@ const (
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	end := int64(o.Minutes*60e9) / stepNsec * stepNsec
 	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
+	if o.only != nil {
+		o.only(p)
+	}
 	if key, why := p.config.Validate(); why != "" {
 		return nil, fmt.Errorf("drew an impossible configuration: %s %s", key, why)
 	}
@@ -66,21 +76,19 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		return nil, err
 	}
 	w := &world{
-		plan: p, disk: fault.NewMemory(), records: filepath.Join(dir, "record"), dir: dir, mutate: o.mutate, end: end,
+		machine: m,
+		plan:    p, disk: fault.NewMemory(), records: filepath.Join(dir, "record"), dir: dir, mutate: o.mutate, end: end,
 		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
 	}
-	if w.k, err = kernfs.New(m, kernfs.Options{Layout: p.layout, PMU: p.pmu}); err != nil {
+	if err := w.boots(); err != nil {
 		return nil, err
 	}
-	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
-		return nil, err
-	}
-	w.clock = fault.NewClock(w.k.NowNsec, w.k.WallNsec, p.steps)
+	w.clock = fault.NewClock(w.now, func() int64 { return w.k.WallNsec() }, p.steps)
 	w.inj = fault.New(fault.World{
-		Now: w.k.NowNsec, Pass: w.pass, Notice: w.notice,
+		Now: w.now, Pass: w.pass, Notice: w.notice,
 		Write: func(path, s string) error { return w.k.WriteFile(path, []byte(s)) },
 	}, p.rules, rand.New(rand.NewPCG(seed, streamFaults)))
-	return w, w.watch(w.k)
+	return w, nil
 }
 
 // watch gives the run its witness.
@@ -93,7 +101,7 @@ func (w *world) watch(fs hostfs.FS) error {
 	if err != nil {
 		return err
 	}
-	v := &witness{w: w, cg: cg, strangers: map[string]int{}}
+	v := &witness{w: w, cg: cg, strangers: map[taskKnob]int{}, renamed: map[string]model.Class{}, from: map[string]string{}, storm: storm{changes: map[taskKnob][]int64{}}}
 	w.witness = v
 	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet} {
 		v.mounts[kind] = mounts.Unified
@@ -106,9 +114,15 @@ func (w *world) watch(fs hostfs.FS) error {
 
 func (w *world) now() int64 { return w.k.NowNsec() }
 
-// pass lets a time pass, in whole steps of the physics, at least one.
+// pass lets a time pass, in whole steps of the physics, at least one. Where it passes in a call
+// of the agent its guardian may lose its patience; then the call ends with the agent.
 func (w *world) pass(nsec int64) {
 	steps := max(1, (nsec+stepNsec-1)/stepNsec)
+	if at, ok := w.watched(); ok && w.turning && w.now()+steps*stepNsec > at {
+		w.k.Advance(max(0, at-w.now()+stepNsec-1) / stepNsec * stepNsec)
+		w.hung()
+		return
+	}
 	w.k.Advance(steps * stepNsec)
 }
 
@@ -121,7 +135,11 @@ func (w *world) next() {
 	if w.life == nil {
 		at = min(at, w.startAt)
 	} else {
-		at = min(at, max(w.life.Due(), w.stallUntil))
+		turn := max(w.life.Due(), w.stallUntil)
+		if end, ok := w.watched(); ok {
+			turn = min(turn, end)
+		}
+		at = min(at, turn)
 	}
 	if at > w.now() {
 		w.pass(at - w.now())
@@ -135,6 +153,10 @@ func (w *world) next() {
 	}
 	if w.life == nil {
 		w.start()
+		return
+	}
+	if w.now() < w.stallUntil {
+		w.hung()
 		return
 	}
 	w.turn()
@@ -155,6 +177,8 @@ func (w *world) do(e *event) {
 		if len(t.below) > 0 {
 			w.remove(t.below[e.pick%uint64(len(t.below))].path)
 		}
+	case renames:
+		w.rename(e)
 	case stranger:
 		w.strangerWrites(e)
 	case strangerPlace:
@@ -174,6 +198,8 @@ func (w *world) do(e *event) {
 		w.inj.Note("stall", "")
 	case kill:
 		w.mark(e)
+	case reboot:
+		w.reboot(e)
 	case stop:
 		w.stop(e)
 	case guardDies:
@@ -312,8 +338,7 @@ func (w *world) operator(e *event) {
 	default:
 		req.Job = pick(r, "", "web0", "web1", "nobody")
 	}
-	ans := w.life.Take(req, "operator")
-	if ans.Error != "" {
+	if !w.ask(req) {
 		return
 	}
 	w.log.add(fmt.Sprintf("%9.3f operator %+v", float64(w.now())/1e9, req))

@@ -6,27 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// clean makes a name safe to print: what a terminal would obey (a cgroup's name may hold
-// escape sequences) or cannot show becomes "?", and so does all that is no ASCII where the
-// terminal does not take UTF-8.
-func clean(s string, wide bool) string {
-	plain := true
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			plain = false
-		}
-	}
-	if plain {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) || (r > '~' && !wide) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 // doubleWidth are the runes that take two columns: what Unicode (UAX 11) calls wide and
 // full-width, in blocks. A terminal that thinks otherwise shows a column out of line.
 var doubleWidth = [...][2]rune{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -73,7 +74,7 @@ func (v *View) batch() Frame {
 	c.Offset, c.Rows, c.Columns = 0, unbounded, unbounded
 	path := len("TASK")
 	for i := range c.Status.Tasks {
-		path = max(path, width(clean(c.Status.Tasks[i].Path, c.UTF8)))
+		path = max(path, width(cli.Clean(c.Status.Tasks[i].Path, c.UTF8)))
 	}
 	_, left := visible(unbounded)
 	lines := c.head()
@@ -87,7 +88,7 @@ func (v *View) batch() Frame {
 func (v *View) waiting() []Line {
 	lines := []Line{{{"commensal top  ", Bold}, {v.Now.Format(time.TimeOnly), Plain}}}
 	if v.Lost != "" {
-		lines = append(lines, Line{{"NO AGENT: " + clean(v.Lost, v.UTF8), Bad}}, Line{{"it is tried again; q quits", Plain}})
+		lines = append(lines, Line{{"NO AGENT: " + cli.Clean(v.Lost, v.UTF8), Bad}}, Line{{"it is tried again; q quits", Plain}})
 	}
 	return lines
 }
@@ -124,7 +125,7 @@ func (v *View) head() []Line {
 	st := v.Status
 	lines := []Line{{
 		{"commensal ", Bold},
-		{fmt.Sprintf("%s %s  %s  up %s", clean(st.Version, v.UTF8), st.Profile, v.Now.Format(time.TimeOnly), uptime(v.Now.Sub(st.StartedAt))), Plain},
+		{fmt.Sprintf("%s %s  %s  up %s", cli.Clean(st.Version, v.UTF8), st.Profile, v.Now.Format(time.TimeOnly), uptime(v.Now.Sub(st.StartedAt))), Plain},
 	}}
 	lines = append(lines, v.alerts()...)
 	lines = append(lines, v.load())
@@ -174,7 +175,7 @@ func (v *View) alerts() []Line {
 	}
 	lines := make([]Line, len(list))
 	for i, text := range list {
-		lines[i] = Line{{clean(text, v.UTF8), Bad}}
+		lines[i] = Line{{cli.Clean(text, v.UTF8), Bad}}
 	}
 	return lines
 }
@@ -227,7 +228,7 @@ func (v *View) policies() []Line {
 	}
 	lines := []Line{{{strings.Join(parts, "  "), Plain}}}
 	if len(notes) > 0 {
-		lines = append(lines, Line{{clean(strings.Join(notes, "  "), v.UTF8), Plain}})
+		lines = append(lines, Line{{cli.Clean(strings.Join(notes, "  "), v.UTF8), Plain}})
 	}
 	return lines
 }
@@ -269,7 +270,7 @@ func (v *View) claims(r *row) []Line {
 	const first, second = "  - ", "    "
 	var lines []Line
 	for _, text := range r.claims() {
-		text = clean(text, v.UTF8)
+		text = cli.Clean(text, v.UTF8)
 		room := v.Columns - len(first)
 		if width(text) <= room || v.Rows < rowsOfIncidents {
 			lines = append(lines, Line{{first, Plain}, {text, Held}})
@@ -286,7 +287,7 @@ func (v *View) claims(r *row) []Line {
 }
 
 func (v *View) task(r *row, columns []column, path int) Line {
-	line := Line{{pad(elide(clean(r.Path, v.UTF8), path), path, false), Plain}}
+	line := Line{{pad(elide(cli.Clean(r.Path, v.UTF8), path), path, false), Plain}}
 	for _, c := range columns {
 		text, style := c.cell(r)
 		text = shorten(text, c.width)
@@ -312,7 +313,7 @@ func (v *View) incidents(most int) []Line {
 		if inc.State.Open() {
 			style = Plain
 		}
-		lines = append(lines, Line{{clean(incidentText(inc, v.Columns), v.UTF8), style}})
+		lines = append(lines, Line{{cli.Clean(incidentText(inc, v.Columns), v.UTF8), style}})
 	}
 	return lines
 }

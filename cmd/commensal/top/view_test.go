@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/outlier"
@@ -201,7 +202,7 @@ func FuzzText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, n int) {
 		n %= 300
 		for _, utf8 := range []bool{true, false} {
-			c := clean(s, utf8)
+			c := cli.Clean(s, utf8)
 			for _, got := range []string{elide(c, n), shorten(c, n), cut(c, max(n, 0)), cutFront(c, max(n, 0))} {
 				if width(got) > max(n, 0) {
 					t.Errorf("%q is wider than %d", got, n)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/perf"
 )
 
@@ -38,6 +39,7 @@ func NeedHardware(t testing.TB, events []perf.Event) {
 	t.Helper()
 	for _, e := range events {
 		if err := perf.Supported(e); err != nil {
+			rigtest.NeedRDT(t)
 			t.Skipf("this machine counts no %v: %v", e, err)
 		}
 	}

@@ -1,0 +1,131 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/kernel/schedwait"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/match"
+)
+
+// fakeWaits measures what a test says.
+type fakeWaits struct {
+	groups []schedwait.Group
+	tasks  []schedwait.Waits
+	lost   schedwait.Lost
+	err    error
+	starts int
+	stops  int
+	rate   int64 // switches a reading
+}
+
+func (f *fakeWaits) SetGroups(groups []schedwait.Group) error {
+	f.groups = slices.Clone(groups)
+	return nil
+}
+func (f *fakeWaits) Start() error { f.starts++; return nil }
+func (f *fakeWaits) Stop() error  { f.stops++; return nil }
+func (f *fakeWaits) Close() error { return nil }
+func (f *fakeWaits) Read(r *schedwait.Reading, _ int64) error {
+	r.Tasks, r.Lost, r.Switches = f.tasks, f.lost, f.rate
+	return f.err
+}
+
+// What is measured reaches the snapshot under the tasks' numbers; a source that fails costs the snapshot nothing else,
+// and is told once.
+func TestWaitsReachTheSnapshot(t *testing.T) {
+	b := newBed(t, "waits")
+	f := &fakeWaits{}
+	b.waits = f
+	b.mkdir("lc")
+	b.mkdir("be")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}, {Glob: b.root + "/be", Job: "be", Class: model.BE}})
+	b.observe(model.WindowStart)
+	lc, be := b.tasks[b.root+"/lc"].Num, b.tasks[b.root+"/be"].Num
+	if len(f.groups) != 2 || f.starts != 1 {
+		t.Fatalf("groups %+v, started %d times", f.groups, f.starts)
+	}
+	for _, g := range f.groups {
+		inode, err := b.cg.Inode(map[int]string{int(lc): b.root + "/lc", int(be): b.root + "/be"}[g.Task])
+		if err != nil || g.Cgroup != inode || g.Watched != (g.Task == int(lc)) {
+			t.Errorf("%+v, the group's inode is %d, %v", g, inode, err)
+		}
+	}
+	w := schedwait.Waits{Task: int(lc), Count: [2]int64{3, 1}, Nsec: [2]int64{30e6, 10e6}, LongestNsec: 9e6}
+	w.Shares = []schedwait.Share{{Party: schedwait.TaskParty(int(be)), Nsec: 25e6}, {Party: schedwait.Throttled, Nsec: 10e6}, {Party: schedwait.Kernel, Nsec: 5e6, PID: 1}}
+	f.tasks = []schedwait.Waits{w}
+	b.observe(model.WindowEnd | model.WindowStart)
+	got := b.snap.Waiting
+	if len(got) != 1 || got[0].Num != lc || got[0].Nsec != 40e6 || got[0].Waits != 4 || got[0].Foreign() != 30e6 {
+		t.Fatalf("%+v", got)
+	}
+	if s := got[0].Shares; s[0] != (model.WaitShare{Party: model.WaitTask, Task: be, Nsec: 25e6}) || s[1].Party != model.WaitThrottled || s[2].Process == "" {
+		t.Errorf("%+v", s)
+	}
+	if c := b.sample(b.root + "/lc").C; c[model.CountWaited] != model.Read(40e6) || c[model.CountWaitedForeign] != model.Read(30e6) {
+		t.Errorf("counters %+v", c)
+	}
+	b.observe(model.WindowEnd | model.WindowStart)
+	if c := b.sample(b.root + "/lc").C; c[model.CountWaited] != model.Read(80e6) {
+		t.Errorf("after another reading: %+v", c)
+	}
+	f.err = errors.New("map is gone")
+	for range 3 {
+		b.observe(model.WindowEnd | model.WindowStart)
+		if len(b.snap.Waiting) != 0 || len(b.snap.Tasks) != 2 {
+			t.Errorf("with an error: %+v", b.snap)
+		}
+	}
+	if n := strings.Count(b.logs.String(), "map is gone"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	f.err, f.lost = nil, schedwait.Lost{Waits: 3}
+	b.observe(model.WindowEnd | model.WindowStart)
+	if text := b.logs.String(); !strings.Contains(text, "this is over") || !strings.Contains(text, "not all waits") {
+		t.Error(fmt.Sprintln("neither the end of the outage nor what was lost is told:", text))
+	}
+}
+
+// Between windows nothing is measured; where it would cost more than it may, only some windows are, and that is told.
+func TestWaitsWithinTheirBudget(t *testing.T) {
+	b := newBed(t, "budget")
+	f := &fakeWaits{}
+	b.waits = f
+	b.mkdir("lc")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.observe(model.WindowStart)
+	f.tasks = []schedwait.Waits{{Task: int(b.tasks[b.root+"/lc"].Num), Nsec: [2]int64{1e6, 0}}}
+	for range 3 {
+		b.observe(model.WindowEnd)
+		if len(b.snap.Waiting) != 1 || f.starts != f.stops {
+			t.Fatalf("at a window's end: %+v, %d starts, %d stops", b.snap.Waiting, f.starts, f.stops)
+		}
+		b.observe(model.WindowStart)
+		if len(b.snap.Waiting) != 0 || f.starts != f.stops+1 {
+			t.Fatalf("at a window's start: %+v, %d starts, %d stops", b.snap.Waiting, f.starts, f.stops)
+		}
+	}
+	b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+	f.rate = int64(2.5 * waitsBudget / nsecPerSwitch * 1e9 * float64(b.h.online)) // a second of it takes two and a half times what it may
+	var measured []bool
+	for range 7 {
+		b.observe(model.WindowEnd | model.WindowStart)
+		measured = append(measured, len(b.snap.Waiting) == 1)
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+	}
+	if want := []bool{true, false, false, true, false, false, true}; !slices.Equal(measured, want) {
+		t.Errorf("measured windows: %v, want %v", measured, want)
+	}
+	f.rate = 10
+	for range 4 {
+		b.observe(model.WindowEnd | model.WindowStart)
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+	}
+	if text := b.logs.String(); len(b.snap.Waiting) != 1 || strings.Count(text, "in some windows only") != 2 || !strings.Contains(text, "this is over: who makes services wait for a CPU is measured in some windows only") {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,200 @@
+package hardcap
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Blame is evidence by who had the CPU while the victim's threads waited for it. Where the
+// signal is time spent waiting and the machine can tell who ran meanwhile, it takes the place
+// of correlation, which needs contrast that a steady neighbour never gives, and which a
+// bystander with the antagonist's rhythm has as well.
+//
+// A suspect's score is its share of the victim's waiting for others in bad windows, beyond
+// what it had in good ones. Scores add up to 1, so that a margin over other suspects means
+// nothing here: to hold one of two equal antagonists takes away half of the harm.
+type Blame struct {
+	Enabled bool    `json:"enabled"`
+	Share   float64 `json:"share"`   // asked for of a suspect's score
+	Windows int     `json:"windows"` // windows with evidence that are remembered of a victim
+	Bad     int     `json:"bad"`     // of them bad, before blame counts
+}
+
+// Rows describes the parameters that the configuration sets.
+func (b *Blame) Rows() []model.Param {
+	return []model.Param{
+		{Key: "enabled", At: &b.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI²: who ran while the victim waited, where the machine can tell"},
+		{Key: "share", At: &b.Share, Least: 0.01, Most: 1, Unit: "a share", Why: "of the victim's waiting for others that a suspect must be charged with"},
+		{Key: "windows", At: &b.Windows, Least: 2, Most: 600, Soak: [2]float64{2, 30}, Unit: "windows", Why: "windows that are remembered of a victim"},
+		{Key: "bad_windows", At: &b.Bad, Least: 1, Most: recentBad, Soak: [2]float64{1, 5}, Unit: "windows, at most windows", Why: "bad ones among them before blame counts"},
+	}
+}
+
+// Charged is what one suspect, or all that nobody can hold, is charged with.
+type Charged struct {
+	Num  model.TaskNum `json:"num"`
+	Nsec float64       `json:"ns"` // a second
+}
+
+// Waited is how one victim waited for others in one window.
+type Waited struct {
+	Bad     bool      `json:"bad"`
+	Charged []Charged `json:"charged"` // ordered by Num
+}
+
+// Waiter is a victim with its latest windows, oldest first.
+type Waiter struct {
+	Num     model.TaskNum `json:"num"`
+	Windows []Waited      `json:"windows"`
+}
+
+// remember notes the window that closed, for each victim whose waiting was measured.
+func (s *State) remember(p *Params, in *policy.View) {
+	s.Waiters = slices.DeleteFunc(s.Waiters, func(w Waiter) bool { return in.Table.Get(w.Num) == nil })
+	if !p.Blame.Enabled || in.Window.LengthNsec <= 0 {
+		return
+	}
+	for i := range in.Window.Waiting {
+		w := &in.Window.Waiting[i]
+		v := findVictim(in.Window.Victims, w.Num)
+		if v == nil || !v.Source.Row().Waits || !v.Verdict.Evidence() {
+			continue
+		}
+		of := s.waiter(w.Num)
+		if of == nil {
+			s.Waiters = append(s.Waiters, Waiter{Num: w.Num})
+			of = &s.Waiters[len(s.Waiters)-1]
+		}
+		if n := len(of.Windows) - p.Blame.Windows + 1; n > 0 {
+			of.Windows = slices.Delete(of.Windows, 0, n)
+		}
+		of.Windows = append(of.Windows, Waited{v.Verdict == outlier.Outlier, charged(w, float64(in.Window.LengthNsec)/1e9)})
+	}
+}
+
+func (s *State) waiter(victim model.TaskNum) *Waiter {
+	i := slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Num == victim })
+	if i < 0 {
+		return nil
+	}
+	return &s.Waiters[i]
+}
+
+// charged sums up what each suspect is charged with.
+func charged(w *model.Waiting, seconds float64) []Charged {
+	var list []Charged
+	for i := range w.Shares {
+		x := &w.Shares[i]
+		num, suspect := x.Suspect()
+		if !suspect || !x.Foreign(w.Num) {
+			continue
+		}
+		list = add(list, num, float64(x.Nsec)/seconds)
+	}
+	return list
+}
+
+func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
+	i, ok := slices.BinarySearchFunc(list, num, func(c Charged, n model.TaskNum) int { return cmp.Compare(c.Num, n) })
+	if !ok {
+		list = slices.Insert(list, i, Charged{Num: num})
+	}
+	list[i].Nsec += nsec
+	return list
+}
+
+// recentBad is how many of the latest bad windows count: who hurt the victim before them may
+// have stopped since.
+const recentBad = 5
+
+// sides sums up a victim's windows: the latest bad ones, and all good ones. The figures are
+// means, in nanoseconds a second.
+func (w *Waiter) sides() (bad, good []Charged, nBad int) {
+	nGood := 0
+	for i := range slices.Backward(w.Windows) {
+		of := &w.Windows[i]
+		switch {
+		case !of.Bad:
+			nGood++
+			for _, c := range of.Charged {
+				good = add(good, c.Num, c.Nsec)
+			}
+		case nBad < recentBad:
+			nBad++
+			for _, c := range of.Charged {
+				bad = add(bad, c.Num, c.Nsec)
+			}
+		}
+	}
+	for i := range bad {
+		bad[i].Nsec /= float64(nBad)
+	}
+	for i := range good {
+		good[i].Nsec /= float64(nGood)
+	}
+	return bad, good, nBad
+}
+
+// blame replaces the scores of an analysis by what suspects are charged with. It reports
+// whether there is enough to go by. The correlations that it replaces are kept in s.correlated.
+func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round) bool {
+	s.correlated = s.correlated[:0]
+	of := s.waiter(inc.Victim)
+	if !p.Blame.Enabled || !inc.Source.Row().Waits || of == nil {
+		return false
+	}
+	bad, good, n := of.sides()
+	if n < min(p.Blame.Bad, recentBad) {
+		return false
+	}
+	total, waited, usual := 0.0, 0.0, 0.0
+	for _, c := range good {
+		usual += c.Nsec
+	}
+	for i := range bad {
+		c := &bad[i]
+		waited += c.Nsec
+		if k, ok := slices.BinarySearchFunc(good, c.Num, func(g Charged, n model.TaskNum) int { return cmp.Compare(g.Num, n) }); ok {
+			c.Nsec = max(0, c.Nsec-good[k].Nsec)
+		}
+		total += c.Nsec
+	}
+	if total <= 0 {
+		return false
+	}
+	r.ByBlame, r.WaitedNsec, r.UsualNsec = true, waited, usual
+	s.correlated = append(s.correlated, s.analysis.Scores...)
+	s.analysis.Scores, s.analysis.Median, s.analysis.Steady = s.analysis.Scores[:0], 0, 0
+	for _, c := range bad {
+		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: c.Num, Value: c.Nsec / total, Usage: in.History.RecentUsage(c.Num, n)})
+	}
+	slices.SortStableFunc(s.analysis.Scores, func(a, b antagonist.Score) int { return cmp.Compare(b.Value, a.Value) })
+	return true
+}
+
+// accuse is the round of an analysis that goes by blame: each suspect with its share, and its
+// correlation beside it.
+func (s *State) accuse(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round) {
+	by := antagonist.Params{Threshold: p.Blame.Share}
+	r.Median, r.Considered = 0, len(s.analysis.Scores)
+	pick := s.choose(p, &by, in, inc, r)
+	for i := range r.Suspects {
+		sus := &r.Suspects[i]
+		if k := slices.IndexFunc(s.correlated, func(c antagonist.Score) bool { return c.Num == sus.Task }); k >= 0 {
+			sus.Correlation = s.correlated[k].Value
+		}
+	}
+	if pick < 0 {
+		s.nobody(p, in, out, inc, *r)
+		return
+	}
+	chosen := s.analysis.Scores[pick]
+	s.take(p, in, out, inc, r, chosen, fmt.Sprintf("had the CPU for %.0f %% of what %s waits for others more than usual (%.0f %% asked for)",
+		100*chosen.Value, inc.VictimPath, 100*p.Blame.Share))
+}

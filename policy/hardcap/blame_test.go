@@ -1,0 +1,212 @@
+package hardcap_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine/enginetest"
+	"github.com/commensal-io/commensal/model"
+)
+
+// queue is a node without hardware counters: a service (task 1) that waits for a CPU from second 40 on, and who
+// else runs. Each second is a window.
+type queue struct {
+	*enginetest.Node
+	second int
+	counts [4]model.TaskSample
+	busy   float64
+	// used says how much CPU a task uses in a second, given its cap; waits who is charged how much of the service's
+	// waiting then, in milliseconds. unmeasured: nobody can tell.
+	used       func(second, task int, limit float64) float64
+	waits      func(second int) map[model.TaskNum]float64
+	unmeasured bool
+}
+
+func newQueue(t *testing.T, used func(second, task int, limit float64) float64, waits func(second int) map[model.TaskNum]float64) *queue {
+	t.Helper()
+	c, _ := config.Defaults(config.ProfileSingleNode)
+	c.Policies.Mode = model.ModeEnforce
+	n := enginetest.New(c.Params("test"), nil, enginetest.NewTask(1, model.LC), enginetest.NewTask(2, model.BE), enginetest.NewTask(3, model.BE), enginetest.NewTask(4, model.BE))
+	return &queue{Node: n, used: used, waits: waits}
+}
+
+func (q *queue) limit(num model.TaskNum) float64 {
+	if r := q.Task(num).Knobs[model.CPUBandwidth].Value.Ratio(); r > 0 {
+		return r
+	}
+	return 16
+}
+
+func (q *queue) tick() {
+	s := q.Snapshot()
+	s.Mark, s.Node.CPUs = model.WindowStart|model.WindowEnd, 16
+	delay, waiting := 0.02*float64(q.second%3), model.Waiting{Num: 1, Waits: 100}
+	for num, ms := range q.waits(q.second) {
+		share := model.WaitShare{Party: model.WaitTask, Task: num}
+		switch num {
+		case model.NumUnmanaged:
+			share = model.WaitShare{Party: model.WaitUnmanaged, Process: "cc1"}
+		default:
+			// Who is capped runs less, and so delays less.
+			if u := q.used(q.second, int(num), 16); u > 0 {
+				ms *= min(1, q.used(q.second, int(num), q.limit(num))/u)
+			}
+		}
+		share.Nsec = int64(ms * 1e6)
+		waiting.Nsec += share.Nsec
+		waiting.Shares = append(waiting.Shares, share)
+		if num != 1 {
+			delay += ms / 1000
+		}
+	}
+	if !q.unmeasured {
+		s.Waiting = []model.Waiting{waiting}
+	}
+	for i := range q.counts {
+		c := &q.counts[i]
+		c.Num = model.TaskNum(i + 1)
+		add := func(which model.TaskCounter, by float64) { c.C[which] = model.Read(c.C[which].Value + uint64(by)) }
+		u := q.used(q.second, i+1, q.limit(c.Num))
+		add(model.CountUsage, u*1e9)
+		add(model.CountThrottled, 0)
+		add(model.CountRun, u*1e9)
+		d := 0.0
+		if i == 0 {
+			d = delay * 1e9
+		}
+		add(model.CountDelay, d)
+		q.busy += u
+		s.Tasks = append(s.Tasks, *c)
+	}
+	q.busy += 4 // of nobody's
+	s.Node.C[model.CountBusy], s.Node.C[model.CountSteal] = model.Read(uint64(q.busy*1e9)), model.Read(0)
+	q.Beat(enginetest.Sec)
+	q.second++
+}
+
+// held plays until a second and returns which tasks were ever chosen, in order.
+func (q *queue) held(until int) (tasks []model.TaskNum) {
+	for q.second < until {
+		q.tick()
+	}
+	for i := range q.Said {
+		if d := &q.Said[i]; d.Kind == model.DecideCap {
+			tasks = append(tasks, d.Task)
+		}
+	}
+	return tasks
+}
+
+func (q *queue) says(kind model.DecisionKind, text string) bool {
+	for i := range q.Said {
+		if d := &q.Said[i]; d.Kind == kind && strings.Contains(d.Reason, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// from40 is CPU used from second 40 on, by task, bounded by its cap.
+func from40(list ...float64) func(second, task int, limit float64) float64 {
+	return func(second, task int, limit float64) float64 {
+		if task == 1 {
+			return 1
+		}
+		if second < 40 {
+			return 0
+		}
+		return min(limit, list[task-2])
+	}
+}
+
+func sometimes(shares map[model.TaskNum]float64) func(int) map[model.TaskNum]float64 {
+	return func(second int) map[model.TaskNum]float64 {
+		if second < 40 {
+			return map[model.TaskNum]float64{1: 5}
+		}
+		return shares
+	}
+}
+
+// A bystander uses three times the CPU, elsewhere, in the antagonist's very rhythm. Correlation cannot tell them apart; who ran while the
+// service waited can.
+func TestBlameTellsApart(t *testing.T) {
+	t.Parallel()
+	shares := map[model.TaskNum]float64{1: 20, 2: 10, 3: 900}
+	q := newQueue(t, from40(3, 1, 0), sometimes(shares))
+	if got := q.held(70); len(got) != 1 || got[0] != 3 {
+		q.Dump(t)
+		t.Fatalf("held %v, want task 3 alone", got)
+	}
+	if !q.says(model.DecideCap, "had the CPU for 99 % of what /t1 waits for others more than usual") || q.Count(model.DecideVerified) != 1 {
+		q.Dump(t)
+		t.Error("the decision does not say why, or the service did not recover")
+	}
+	blind := newQueue(t, from40(3, 1, 0), sometimes(shares))
+	blind.unmeasured = true
+	if got := blind.held(70); len(got) > 0 && got[0] == 3 {
+		t.Errorf("correlation holds %v at once: the scene shows nothing", got)
+	}
+}
+
+// An antagonist that was there before anybody looked gives no contrast: the service is bad in all windows.
+func TestBlameNeedsNoContrast(t *testing.T) {
+	t.Parallel()
+	always := func(_, task int, limit float64) float64 { return min(limit, []float64{1, 0.5, 2, 0.5}[task-1]) }
+	q := newQueue(t, always, func(second int) map[model.TaskNum]float64 {
+		if second < 40 {
+			return map[model.TaskNum]float64{3: 40} // on other CPUs until then
+		}
+		return map[model.TaskNum]float64{3: 800, 2: 40}
+	})
+	if got := q.held(70); len(got) != 1 || got[0] != 3 {
+		q.Dump(t)
+		t.Fatalf("held %v, want task 3 alone", got)
+	}
+}
+
+// What nobody may hold has its share and is named; the task that is charged with enough of the rest is held all the same.
+func TestBlameOfTheUnmanaged(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, from40(0.3, 1, 0), sometimes(map[model.TaskNum]float64{model.NumUnmanaged: 700, 3: 300, 2: 10}))
+	got := q.held(60)
+	if len(got) == 0 || got[0] != 3 {
+		q.Dump(t)
+		t.Fatalf("held %v, want task 3 first", got)
+	}
+	if !q.says(model.DecideLeftAlone, "no task of ours used this CPU") {
+		q.Dump(t)
+		t.Error("the unmanaged share is not told")
+	}
+	few := newQueue(t, from40(0.3, 1, 0), sometimes(map[model.TaskNum]float64{model.NumUnmanaged: 900, 3: 60, 2: 10}))
+	if got := few.held(60); len(got) != 0 {
+		few.Dump(t)
+		t.Errorf("held %v for a share below what is asked for", got)
+	}
+}
+
+// Equal antagonists are held one after the other, until the service is well.
+func TestBlameOfEquals(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, from40(1, 1, 1), sometimes(map[model.TaskNum]float64{2: 300, 3: 310, 4: 290}))
+	got := q.held(120)
+	seen := map[model.TaskNum]bool{}
+	for _, num := range got {
+		seen[num] = true
+	}
+	if len(seen) != 3 {
+		q.Dump(t)
+		t.Errorf("held %v, want all three", got)
+	}
+}
+
+// A service that waits for its own threads has nobody to blame.
+func TestBlameOfItself(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, from40(3, 3, 0), sometimes(map[model.TaskNum]float64{1: 900}))
+	if got := q.held(80); len(got) != 0 {
+		q.Dump(t)
+		t.Errorf("held %v", got)
+	}
+}
