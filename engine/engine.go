@@ -312,7 +312,7 @@ func (e *Engine) judge(in *Input) {
 		e.decide(in, model.Decision{
 			Kind: model.DecideSpec, Path: sp.Job,
 			Facts:  []model.Fact{model.FactMean.Is(sp.Mean), model.FactThreshold.Is(e.Params.Outlier.Threshold(sp))},
-			Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g over %d samples of %d tasks", sp.Source, sp.Job, sp.Mean, sp.StdDev, sp.NumSamples, sp.Tasks),
+			Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g %s", sp.Source, sp.Job, sp.Mean, sp.StdDev, sp.Origin()),
 		})
 	}
 }
@@ -335,7 +335,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		tr.Limit = limit
 	}
 	if outlier.Usable(&e.Params.Outlier, src, o) {
-		s.Specs.Add(task, src, o.Signals[src].V, o.CPU.V, limit)
+		s.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
 	}
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)

@@ -30,7 +30,7 @@ func TestToldSpecs(t *testing.T) {
 		t.Errorf("%+v", out.Decisions)
 	}
 	// What is learned here is weighed against all samples of the fleet.
-	e.State.Specs.Add(&model.Task{Num: 1, Job: "web"}, model.SourceCPI, 4, 1, 9)
+	e.State.Specs.Add(e.Params.Spec, &model.Task{Num: 1, Job: "web"}, model.SourceCPI, 4, 1, 9)
 	local := p.Spec
 	local.MinSamplesPerTask, local.RecalculateNsec, local.AgeWeight = 1, 1, 1
 	got := e.State.Specs.Recalculate(local, 9e9)

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // Spec is the predicted distribution of a signal for a job on a platform (CPI2
 // section 3.1, "CPI spec"). It also acts as the prediction of normal behaviour.
 type Spec struct {
@@ -13,4 +15,20 @@ type Spec struct {
 	Mean       float64 `json:"mean"`
 	StdDev     float64 `json:"stddev"`
 	MonoNsec   int64   `json:"mono_nsec"` // when it was calculated
+	// LeftOut is how many windows were left out as noise, and Refuted the mean of the spec
+	// before, which was learned in noise; 0: it was not.
+	LeftOut int64   `json:"left_out,omitempty"`
+	Refuted float64 `json:"refuted,omitempty"`
+}
+
+// Origin says from what it was calculated, for people.
+func (s *Spec) Origin() string {
+	text := fmt.Sprintf("over %d samples of %d tasks", s.NumSamples, s.Tasks)
+	if s.LeftOut > 0 {
+		text += fmt.Sprintf("; %d more were noise", s.LeftOut)
+	}
+	if s.Refuted != 0 {
+		text += fmt.Sprintf("; learned anew, because these lie far below the spec before (%.4g), which was learned in noise", s.Refuted)
+	}
+	return text
 }

@@ -78,7 +78,7 @@ func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 		for _, r := range part {
 			r.task += model.TaskNum(i * 1000)
 			f.readings = append(f.readings, r)
-			learner.Add(&model.Task{Num: r.task, Job: r.job}, model.SourceCPI, r.cpi, r.cpu, math.Inf(1))
+			learner.Add(localspec.Params{}, &model.Task{Num: r.task, Job: r.job}, model.SourceCPI, r.cpi, r.cpu, math.Inf(1))
 		}
 	}
 	lp := localspec.Params{RecalculateNsec: 1, AgeWeight: 0.9, MinTasks: 5, MinSamplesPerTask: 10}

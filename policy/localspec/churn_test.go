@@ -16,7 +16,7 @@ func TestShortLivedTasksLeaveNothingBehind(t *testing.T) {
 	for num := range model.TaskNum(1_000_000) {
 		task := &model.Task{Num: num + 1, Job: "web"}
 		for src := range model.Source(2) {
-			s.Add(task, src, 1, 1, inf)
+			s.Add(Params{}, task, src, 1, 1, inf)
 		}
 		s.Forget(p, task)
 		if s.Recalculate(p, 0) != nil {
@@ -49,8 +49,8 @@ func TestForgettingChangesNoSpec(t *testing.T) {
 		}
 		for _, task := range alive {
 			if src, v := model.Source(rng.IntN(2)), rng.Float64(); rng.IntN(2) == 0 {
-				forgets.Add(task, src, v, v, 0.99)
-				keeps.Add(task, src, v, v, 0.99)
+				forgets.Add(Params{}, task, src, v, v, 0.99)
+				keeps.Add(Params{}, task, src, v, v, 0.99)
 			}
 		}
 		if len(alive) > 0 && rng.IntN(8) == 0 {
@@ -77,7 +77,7 @@ func TestForgettingChangesNoSpec(t *testing.T) {
 func TestContributorsAreBounded(t *testing.T) {
 	var s State
 	for num := range model.TaskNum(maxContributors + 100) {
-		s.Add(&model.Task{Num: num + 1, Job: "web"}, model.SourceCPI, 1, 1, inf)
+		s.Add(Params{}, &model.Task{Num: num + 1, Job: "web"}, model.SourceCPI, 1, 1, inf)
 	}
 	if e := &s.Entries[0]; len(e.Tasks) != maxContributors || e.Recent.N != maxContributors+100 {
 		t.Errorf("%d contributors, %v samples", len(e.Tasks), e.Recent.N)

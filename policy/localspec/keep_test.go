@@ -16,7 +16,7 @@ func TestKeepAndRestore(t *testing.T) {
 	task := &model.Task{Num: 1, Job: "web"}
 	feed := func(s *State, from int) {
 		for i := range 8 {
-			s.Add(task, model.SourceSlowdown, 1+float64((from+i)%5)/10, 0.5, math.Inf(1))
+			s.Add(p, task, model.SourceSlowdown, 1+float64((from+i)%5)/10, 0.5, math.Inf(1))
 		}
 	}
 	a := &State{Platform: "cpu"}

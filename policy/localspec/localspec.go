@@ -16,7 +16,8 @@
 // within a few calculations. Rejected: leaving such samples out, because a job that
 // changed would then be an outlier for ever.
 //
-// The first spec is published as soon as it is robust (section 4.1), not after a day.
+// The first spec is published as soon as there are samples enough (section 4.1), not after a day;
+// few.go says how it is made to stand noise, and how one that did not is found out.
 package localspec
 
 import (
@@ -40,6 +41,9 @@ type Params struct {
 	// samples may have caught a busy moment; without this it stands until the next
 	// regular calculation.
 	OnDoubling bool `json:"on_doubling"`
+	// RobustFirst: a first spec is one that few noisy windows do not move, and one that was
+	// learned in noise is learned anew (few.go).
+	RobustFirst bool `json:"robust_first,omitempty"`
 	// CoreCycles: CPI is of core cycles here (model.Source.Definition).
 	CoreCycles bool `json:"core_cycles,omitempty"`
 }
@@ -96,23 +100,33 @@ type Entry struct {
 	Tasks   []model.TaskNum `json:"tasks"`   // contributors since the last calculation, ordered
 	Samples []int           `json:"samples"` // of each contributor
 	// Contributors since then whose tasks have ended, and how many of them with enough samples.
-	Ended       int         `json:"ended,omitempty"`
-	EndedRobust int         `json:"ended_robust,omitempty"`
-	Clamped     int         `json:"clamped"` // samples since the last calculation that were held at the threshold
-	Spec        *model.Spec `json:"spec,omitempty"`
+	Ended       int `json:"ended,omitempty"`
+	EndedRobust int `json:"ended_robust,omitempty"`
+	Clamped     int `json:"clamped"` // samples since the last calculation that were held at the threshold
+	// Few are the values since the last calculation, as measured, while the spec is young.
+	Few  []float64   `json:"few,omitempty"`
+	Spec *model.Spec `json:"spec,omitempty"`
 }
 
 // maxClamped is the share of outliers up to which a doubled sample is taken: the 2 sigma
 // point leaves about 5 % above it when nothing is wrong (section 4.1). With more, the
-// victim suffered meanwhile, and the spec waits for its regular time.
-const maxClamped = 0.05
+// victim suffered meanwhile, and the spec waits for its regular time. A robust first spec fits
+// the bulk: of a skewed signal it leaves up to twice as many above.
+const (
+	maxClamped       = 0.05
+	maxClampedRobust = 0.1
+)
 
 // due reports whether a spec is to be calculated anew.
 func (e *Entry) due(p Params, monoNsec int64) bool {
 	if e.Spec == nil || monoNsec-e.Spec.MonoNsec >= p.RecalculateNsec {
 		return true
 	}
-	return p.OnDoubling && e.Recent.N >= float64(e.Spec.NumSamples) && float64(e.Clamped) <= maxClamped*e.Recent.N
+	most := maxClamped
+	if p.RobustFirst {
+		most = maxClampedRobust
+	}
+	return p.OnDoubling && e.Recent.N >= float64(e.Spec.NumSamples) && float64(e.Clamped) <= most*e.Recent.N
 }
 
 // State is the learner: it grows with the jobs and the living tasks on the node and with
@@ -140,7 +154,7 @@ func (s *State) find(k Key) (int, bool) {
 
 // Add takes one window of one task in. threshold is the outlier threshold under the
 // present spec, at which larger values are held; pass +Inf when there is none.
-func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold float64) {
+func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, threshold float64) {
 	k := Key{task.Job, src}
 	i, ok := s.find(k)
 	if !ok {
@@ -150,6 +164,9 @@ func (s *State) Add(task *model.Task, src model.Source, v, usage, threshold floa
 	e.Recent.add(min(v, threshold), usage)
 	if v > threshold {
 		e.Clamped++
+	}
+	if p.RobustFirst {
+		e.keepFew(v)
 	}
 	j, ok := slices.BinarySearch(e.Tasks, task.Num)
 	if !ok {
@@ -215,18 +232,30 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 	var changed []*model.Spec
 	for i := range s.Entries {
 		e := &s.Entries[i]
-		if !e.due(p, monoNsec) || !e.robust(p) {
+		if !e.robust(p) {
 			continue
 		}
-		all := e.Recent
-		all.merge(e.History, p.AgeWeight)
+		all, leftOut, was := e.Recent, 0, 0.0
+		few, out, refuted := e.anew()
+		switch {
+		case refuted:
+			few.UsageMean = e.Recent.UsageMean
+			all, leftOut, was = few, out, e.Spec.Mean
+		case !e.due(p, monoNsec):
+			continue
+		case e.Spec == nil && len(e.Few) >= min(maxFew, int(e.Recent.N)):
+			all, leftOut = ofFew(e.Few)
+			all.UsageMean = e.Recent.UsageMean
+		default:
+			all.merge(e.History, p.AgeWeight)
+		}
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
-			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec,
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, LeftOut: int64(leftOut), Refuted: was,
 		}
 		e.History, e.Recent = all, Moments{}
-		e.Tasks, e.Samples, e.Clamped, e.Ended, e.EndedRobust = e.Tasks[:0], e.Samples[:0], 0, 0, 0
+		e.Tasks, e.Samples, e.Few, e.Clamped, e.Ended, e.EndedRobust = e.Tasks[:0], e.Samples[:0], e.Few[:0], 0, 0, 0
 		changed = append(changed, e.Spec)
 	}
 	return changed

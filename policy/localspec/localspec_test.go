@@ -70,7 +70,7 @@ func TestMergeOfNothing(t *testing.T) {
 
 func feed(s *State, num model.TaskNum, n int, v, limit float64) {
 	for range n {
-		s.Add(&model.Task{Num: num, Job: "web"}, model.SourceCPI, v, 1, limit)
+		s.Add(Params{}, &model.Task{Num: num, Job: "web"}, model.SourceCPI, v, 1, limit)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestOrderedAndMarshals(t *testing.T) {
 	odd := []float64{0, 1, 5e-324, 1.8e19, 1e30}
 	for i := range 2000 {
 		task := model.Task{Num: model.TaskNum(rng.IntN(20)), Job: string(rune('a' + rng.IntN(6)))}
-		s.Add(&task, model.Source(rng.IntN(2)), odd[rng.IntN(len(odd))], odd[rng.IntN(len(odd))], inf)
+		s.Add(Params{}, &task, model.Source(rng.IntN(2)), odd[rng.IntN(len(odd))], odd[rng.IntN(len(odd))], inf)
 		for _, sp := range s.Recalculate(p, int64(i)) {
 			if math.IsNaN(sp.StdDev) || sp.StdDev < 0 || math.IsInf(sp.StdDev, 0) || math.IsNaN(sp.Mean) {
 				t.Fatalf("%+v", sp)
@@ -179,10 +179,10 @@ func TestNothingDueDoesNotAllocate(t *testing.T) {
 	p := Params{RecalculateNsec: 1e18, AgeWeight: 0.9, MinTasks: 1, MinSamplesPerTask: 1}
 	var s State
 	task := &model.Task{Num: 1, Job: "web"}
-	s.Add(task, model.SourceCPI, 1, 1, inf)
+	s.Add(Params{}, task, model.SourceCPI, 1, 1, inf)
 	s.Recalculate(p, 0)
-	s.Add(task, model.SourceCPI, 1, 1, inf)
-	if n := testing.AllocsPerRun(100, func() { s.Add(task, model.SourceCPI, 1, 1, inf); s.Recalculate(p, 1) }); n != 0 {
+	s.Add(Params{}, task, model.SourceCPI, 1, 1, inf)
+	if n := testing.AllocsPerRun(100, func() { s.Add(Params{}, task, model.SourceCPI, 1, 1, inf); s.Recalculate(p, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
