@@ -45,3 +45,22 @@ func BenchmarkAdvance(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkWatch plays the same server with nobody's waits measured, and with those of all services.
+func BenchmarkWatch(b *testing.B) {
+	for _, size := range []struct{ cores, tasks int }{{16, 10}, {64, 50}, {64, 100}} {
+		for _, watched := range []bool{false, true} {
+			b.Run(fmt.Sprintf("cores=%d/tasks=%d/watched=%t", size.cores, size.tasks, watched), func(b *testing.B) {
+				m := server(b, size.cores, size.tasks)
+				for i := 0; i < size.tasks; i += 2 {
+					must(b, m.Watch(i, watched))
+				}
+				m.Advance(1e9)
+				b.ReportAllocs()
+				for b.Loop() {
+					m.Advance(1e9)
+				}
+			})
+		}
+	}
+}

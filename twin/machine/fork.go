@@ -47,7 +47,7 @@ func (m *Machine) Fork() *Machine {
 	f.mem = slices.Clone(m.mem)
 	f.monitor = m.monitor.fork()
 	f.placement = m.placement.fork()
-	f.flows, f.fillers, f.throttled = nil, nil, nil // scratch
+	f.flows, f.fillers, f.throttled, f.ran = nil, nil, nil, nil // scratch
 	return &f
 }
 
@@ -62,6 +62,7 @@ func (t *Task) fork() *Task {
 	for s := range f.perf {
 		f.perf[s].ways = slices.Clone(t.perf[s].ways)
 	}
+	f.waits = t.waits.fork()
 	f.queue.waiting = slices.Clone(t.queue.waiting)
 	f.queue.free = slices.Clone(t.queue.free)
 	f.queue.serving = slices.Clone(t.queue.serving)

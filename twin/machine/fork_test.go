@@ -22,6 +22,7 @@ func forkable(t *testing.T) *Machine {
 	}
 	check(m.SetCLOS(1, 1))
 	check(m.SetWays(1, 0, 0b11))
+	check(m.Watch(2, true))
 	check(m.SetMBA(1, 1, 30))
 	check(m.SetCPUMax(1, CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000, BurstUsec: 5_000}))
 	check(m.SetCPUMax(2, CPUMax{QuotaUsec: 1_000, PeriodUsec: 100_000})) // so that requests wait
@@ -107,7 +108,7 @@ func TestForkSharesNothing(t *testing.T) {
 // which a fork begins without.
 var sharedOnPurpose = map[string]bool{
 	"Machine.cfg.Turbo": true, "Machine.live.cfg": true, "Machine.live.phase.cur": true,
-	"Machine.flows": true, "Machine.fillers": true, "Machine.throttled": true,
+	"Machine.flows": true, "Machine.fillers": true, "Machine.throttled": true, "Machine.ran": true,
 	// The same tasks once more, in another order.
 	"Machine.tasks": true,
 	// hdrhistogram's own Export and Import copy; TestForkEvolvesAlike compares what they say.

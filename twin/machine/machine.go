@@ -156,6 +156,7 @@ type Machine struct {
 	flows     []flow              // scratch
 	fillers   []filler            // scratch
 	throttled []*Task             // scratch: those with an MBA level, on the socket at hand
+	ran       []ran               // scratch: of each atom
 	hz        [maxSockets]float64 // clock of each socket's cores
 	online    model.CPUSet
 	busyNsec  float64
@@ -217,6 +218,7 @@ func (m *Machine) step() {
 	for _, t := range m.live {
 		m.spend(t, dt)
 	}
+	m.chargeAll(dt)
 	m.now += dt
 	m.movePages()
 }

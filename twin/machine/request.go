@@ -58,6 +58,7 @@ type queue struct {
 	fresh   []int64 // latencies that taken has not taken in
 	ask     float64 // CPU time that the step's work would take, ns
 	own     float64 // how long threads waited for each other in the step, ns
+	part    float64 // of what requests waited for a thread, how much threads did
 }
 
 // serving is what a thread works on beyond the present step.
@@ -65,6 +66,7 @@ type serving struct {
 	open bool
 	came int64
 	more float64 // that the request takes beside its CPU time, ns
+	busy float64 // what it takes in all but for waiting for a CPU, ns
 }
 
 func (q *queue) init(c *TaskConfig) {
@@ -144,11 +146,12 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 			q.free[i] = paced(begin, end, f-begin, pace)
 			if s := &q.serving[i]; s.open && q.free[i] <= end {
 				s.open = false
-				q.done(t, s.came, q.free[i]+s.more)
+				q.done(t, s.came, q.free[i]+s.more, s.busy)
 			}
 		}
 	}
-	slower := t.late + t.mem.blocked/(1-t.mem.blocked)
+	faults := t.mem.blocked / (1 - t.mem.blocked)
+	slower := t.late + faults
 	for pace > 1e-6 && q.head < len(q.waiting) {
 		r := q.waiting[q.head]
 		thread := q.first(t.may)
@@ -159,13 +162,14 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 		q.head++
 		q.own += start - max(float64(r.came), begin)
 		service := r.instructions / t.ips * 1e9 // of CPU time
+		busy := (1 - q.part) * (start - float64(r.came))
 		used += min(service, pace*(end-start))
 		q.free[thread] = paced(start, end, service, pace)
 		if q.free[thread] > end {
-			q.serving[thread] = serving{open: true, came: r.came, more: service * slower}
+			q.serving[thread] = serving{open: true, came: r.came, more: service * slower, busy: busy + service*(1+faults)}
 			continue
 		}
-		q.done(t, r.came, q.free[thread]+service/pace*slower)
+		q.done(t, r.came, q.free[thread]+service/pace*slower, busy+service+service/pace*faults)
 	}
 	q.behind(t.may, begin, end)
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {
@@ -182,12 +186,21 @@ func (q *queue) behind(cpus int, begin, end float64) {
 	for i := q.head; i < len(q.waiting) && q.own < most; i++ {
 		q.own += end - max(float64(q.waiting[i].came), begin)
 	}
+	q.part = 1
+	if q.own > most {
+		q.part = most / q.own
+	} else if most <= 0 {
+		q.part = 0
+	}
 	q.own = min(q.own, most)
 }
 
-// done counts a request that is answered.
-func (q *queue) done(t *Task, came int64, at float64) {
+// done counts a request that is answered. All but busy of its time its thread waited for a CPU.
+func (q *queue) done(t *Task, came int64, at, busy float64) {
 	t.count.requests++
+	if t.waits != nil {
+		t.waits.woken(at - float64(came) - busy)
+	}
 	q.fresh = append(q.fresh, int64(max(minLatencyNsec, min(maxLatencyNsec, at-float64(came)))))
 	if len(q.fresh) >= freshLatencies {
 		q.tally()

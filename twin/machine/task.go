@@ -157,7 +157,8 @@ type Task struct {
 	cpus  model.CPUSet // that it is restricted to; none: no restriction
 	mem   pageState
 	stall pressure
-	queue queue // of open-loop requests
+	queue queue  // of open-loop requests
+	waits *Waits // nil: nobody asks for them
 
 	filling [maxCurve]float64 // of its curve
 }
