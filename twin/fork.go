@@ -9,5 +9,7 @@ func (h *Host) Fork() *Host {
 	f.m = h.m.Fork()
 	f.tasks = slices.Clone(h.tasks)
 	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
+	f.waits.owner = slices.Clone(h.waits.owner)
+	f.waits.taken.Charged = nil
 	return &f
 }

@@ -28,6 +28,7 @@ type Host struct {
 	// pmu says whether the machine has hardware counters.
 	pmu bool
 
+	waits   waited
 	results []model.Result // of changes, until they are asked for
 }
 
@@ -39,7 +40,11 @@ type entry struct {
 	lost  bool   // its hardware counters cannot be read
 	known bool   // an Observe told of it
 	usage uint64 // CPU time when pulsed was last brought up to date
-	knobs [model.NumKnobs]knob
+	// hidden: no rule of the agent's speaks of it. What it uses is nobody's.
+	hidden bool
+	// waited is for how long its threads waited for a CPU in windows, and of that for others, ns.
+	waited, waitedForeign uint64
+	knobs                 [model.NumKnobs]knob
 }
 
 // knob is what is kept of one knob of a task.
@@ -68,6 +73,15 @@ func (h *Host) WallNsec() int64 { return EpochNsec + h.m.NowNsec() }
 
 // Start starts a task. Num, Inode and CPUs of t are set.
 func (h *Host) Start(t model.Task, cfg machine.TaskConfig) (model.TaskNum, error) {
+	return h.start(t, cfg, false)
+}
+
+// StartUnmanaged starts what no rule of the agent's speaks of: the agent is not told of it.
+func (h *Host) StartUnmanaged(t model.Task, cfg machine.TaskConfig) (model.TaskNum, error) {
+	return h.start(t, cfg, true)
+}
+
+func (h *Host) start(t model.Task, cfg machine.TaskConfig, hidden bool) (model.TaskNum, error) {
 	num, err := h.m.Add(cfg)
 	if err != nil {
 		return 0, err
@@ -79,8 +93,11 @@ func (h *Host) Start(t model.Task, cfg machine.TaskConfig) (model.TaskNum, error
 		c := h.m.Config()
 		t.CPUs = c.CPUs()
 	}
-	h.tasks = append(h.tasks, entry{task: t, num: num})
-	h.added = append(h.added, t)
+	h.tasks = append(h.tasks, entry{task: t, num: num, hidden: hidden})
+	if !hidden {
+		h.waits.own(num, t.Num)
+		h.added = append(h.added, t)
+	}
 	return t.Num, nil
 }
 
@@ -100,7 +117,9 @@ func (h *Host) Stop(num model.TaskNum) error {
 	h.follow(e, k.UsageNsec)
 	h.over += k.UsageNsec
 	e.gone = true
-	h.removed = append(h.removed, num)
+	if !e.hidden {
+		h.removed = append(h.removed, num)
+	}
 	return nil
 }
 
@@ -157,9 +176,11 @@ func (h *Host) Refuse(num model.TaskNum, kind model.KnobKind, text string) error
 func (h *Host) Reopen() {
 	h.added, h.removed, h.told = nil, nil, false
 	h.pulsed.lc, h.pulsed.be = 0, 0
+	h.switchWaits(false)
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		if e.gone {
+		e.waited, e.waitedForeign = 0, 0
+		if e.gone || e.hidden {
 			continue
 		}
 		h.added = append(h.added, e.task)

@@ -7,7 +7,7 @@ import (
 
 // Observe implements node.Host.
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
-	tasks, settings, online := snap.Tasks[:0], snap.Settings[:0], h.m.Online()
+	tasks, settings, waiting, online := snap.Tasks[:0], snap.Settings[:0], snap.Waiting[:0], h.m.Online()
 	*snap = model.Snapshot{
 		MonoNsec: h.m.NowNsec(), WallNsec: h.WallNsec(), Mark: mark,
 		Added: h.added, Removed: h.removed,
@@ -19,8 +19,8 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		h.told, h.online = true, online
 		snap.Topology = topology(h.m)
 	}
-	// Everything that runs is a task: the sum of what they say leaves nothing over, where
-	// the machine's own figure would leave a rounding that passes for unmanaged CPU.
+	// The sum of what all say leaves nothing over, where the machine's own figure would leave a
+	// rounding that passes for unmanaged CPU.
 	busy := h.over
 	for i := range h.tasks {
 		e := &h.tasks[i]
@@ -32,11 +32,26 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 			return err
 		}
 		busy += k.UsageNsec
+		if e.hidden {
+			continue
+		}
 		if !e.known {
 			e.known, e.usage = true, k.UsageNsec
 		}
-		tasks = append(tasks, h.sample(e, &k))
+		s := h.sample(e, &k)
+		if mark&model.WindowEnd != 0 {
+			if w, ok := h.observeWaits(e, &s); ok {
+				waiting = append(waiting, w)
+			}
+		}
+		tasks = append(tasks, s)
 		settings = h.list(e, settings)
+	}
+	if mark&model.WindowEnd != 0 {
+		snap.Waiting = waiting
+	}
+	if mark != 0 {
+		h.switchWaits(mark&model.WindowStart != 0)
 	}
 	snap.Tasks, snap.Settings, node.C[model.CountBusy] = tasks, settings, model.Read(busy)
 	return nil

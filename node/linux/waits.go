@@ -2,6 +2,7 @@ package linux
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -106,7 +107,9 @@ func (h *Host) measureWaits(mark model.WindowMark) (measured bool, err error) {
 	}
 	if w.on && mark&model.WindowEnd != 0 {
 		if err := w.source.Read(&w.reading, now); err != nil {
-			return false, err
+			// What comes next would be of this window too.
+			w.on = false
+			return false, errors.Join(err, w.source.Stop())
 		}
 		measured = true
 		w.skip = h.waitsToSkip(now - w.since)
@@ -117,9 +120,13 @@ func (h *Host) measureWaits(mark model.WindowMark) (measured bool, err error) {
 	case w.on && !goOn:
 		err, w.on = w.source.Stop(), false
 	case !w.on && goOn:
-		if err = w.source.Start(); err == nil {
-			w.on, w.since = true, now
-			err = w.source.Read(&w.reading, now) // what was before is nobody's
+		if err = w.source.Start(); err != nil {
+			break
+		}
+		w.on, w.since = true, now
+		if err = w.source.Read(&w.reading, now); err != nil { // what was before is nobody's
+			w.on = false
+			err = errors.Join(err, w.source.Stop())
 		}
 	}
 	if mark&model.WindowStart != 0 && w.skip > 0 {

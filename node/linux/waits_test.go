@@ -85,6 +85,10 @@ func TestWaitsReachTheSnapshot(t *testing.T) {
 	}
 	f.err, f.lost = nil, schedwait.Lost{Waits: 3}
 	b.observe(model.WindowEnd | model.WindowStart)
+	if len(b.snap.Waiting) != 0 || f.starts != f.stops+1 {
+		t.Errorf("the first reading after an error, of windows that nobody read: %+v, %d starts, %d stops", b.snap.Waiting, f.starts, f.stops)
+	}
+	b.observe(model.WindowEnd | model.WindowStart)
 	if text := b.logs.String(); !strings.Contains(text, "this is over") || !strings.Contains(text, "not all waits") {
 		t.Error(fmt.Sprintln("neither the end of the outage nor what was lost is told:", text))
 	}

@@ -36,10 +36,11 @@ const (
 	Query                   // taskstats
 	Count                   // hardware counters: open, read, switch
 	Append                  // the journal's disk: write, sync, truncate, rename
+	Trace                   // waits for a CPU: open, groups, start, stop, read
 	anyOp    = Op(1<<16 - 1)
 )
 
-var opNames = [...]string{"open", "read", "write", "list", "identify", "query", "count", "append"}
+var opNames = [...]string{"open", "read", "write", "list", "identify", "query", "count", "append", "trace"}
 
 // String names the calls, "read|write".
 func (o Op) String() string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/perf"
+	"github.com/commensal-io/commensal/kernel/schedwait"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
@@ -345,6 +346,65 @@ func TestCounters(t *testing.T) {
 		if err := c.Read(out); !errors.Is(err, tc.err) || out[0].EstimateRaw != tc.want {
 			t.Errorf("%s: %+v, %v; expected %d, %v", &tc.rule, out[0], err, tc.want, tc.err)
 		}
+	}
+}
+
+// tracer says that a task waited for two others.
+type tracer struct{}
+
+func (tracer) SetGroups([]schedwait.Group) error { return nil }
+func (tracer) Start() error                      { return nil }
+func (tracer) Stop() error                       { return nil }
+func (tracer) Close() error                      { return nil }
+func (tracer) Read(r *schedwait.Reading, _ int64) error {
+	*r = schedwait.Reading{Switches: 7, Tasks: []schedwait.Waits{{Task: 1, Nsec: [2]int64{100, 0}, Shares: []schedwait.Share{
+		{Party: schedwait.TaskParty(2), Nsec: 70}, {Party: schedwait.TaskParty(3), Nsec: 30},
+	}}}}
+	return nil
+}
+
+func TestWaits(t *testing.T) {
+	for _, tc := range []struct {
+		rule                 Rule
+		err                  error
+		switches, rows, last int64
+	}{
+		{Rule{Kind: Fail, Errno: unix.EIO}, unix.EIO, 0, 0, 0},
+		{Rule{Kind: Jump}, nil, 7 + manySwitches, 0, 30},
+		{Rule{Kind: Short}, nil, 7, 1, 30},
+		{Rule{Kind: Fail, Path: "waits stop", Errno: unix.EIO}, nil, 7, 0, 30},
+	} {
+		tc.rule.Ops, tc.rule.Share, tc.rule.From = Trace, 1, 10
+		b := newBench(t, tc.rule)
+		s, err := b.i.Begin("agent", 0).Waits(func() linux.WaitSource { return tracer{} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.now = 10
+		var r schedwait.Reading
+		if err := s.Read(&r, 0); !errors.Is(err, tc.err) || r.Switches != tc.switches || r.Lost.Rows != tc.rows {
+			t.Errorf("%s: %+v, %v", &tc.rule, r, err)
+		}
+		if tc.err != nil {
+			continue
+		}
+		shares := r.Tasks[0].Shares
+		last, sum := shares[len(shares)-1], int64(0)
+		for _, x := range shares {
+			sum += x.Nsec
+		}
+		if sum != 100 || last.Nsec != tc.last || (last.Party == schedwait.Unknown) != (tc.rule.Kind == Short) {
+			t.Errorf("%s: %+v", &tc.rule, shares)
+		}
+	}
+	b := newBench(t, Rule{Ops: Trace, Path: "waits open", Share: 1, Kind: Fail, Errno: unix.EPERM})
+	o := b.i.Begin("agent", 0)
+	if _, err := o.Waits(func() linux.WaitSource { t.Error("opened"); return nil }); !errors.Is(err, unix.EPERM) {
+		t.Error(err)
+	}
+	o.Kill()
+	if err := (&Waits{inner: tracer{}, o: o}).Start(); !errors.Is(err, ErrKilled) {
+		t.Error(err)
 	}
 }
 

@@ -59,6 +59,7 @@ type Kernel struct {
 	lastPID int32
 
 	resctrl *resctrlFS // nil: the machine has none
+	waits   *waits     // nil: nobody measures them
 	locks   flocks
 	shares  []float64 // scratch
 }

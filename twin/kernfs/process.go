@@ -211,6 +211,7 @@ func (k *Kernel) kill(g *group) {
 
 // end ends a process.
 func (k *Kernel) end(p *process) {
+	k.foldWaits()
 	now := k.used(p)
 	k.unbind(p)
 	for _, g := range p.in {
@@ -245,6 +246,10 @@ func (k *Kernel) move(p *process, to *group) error {
 	}
 	if err := k.mayAttach(p, to); err != nil {
 		return err
+	}
+	if to.has(cgroup.CPU) {
+		k.foldWaits()
+		defer k.watchWaits()
 	}
 	now := k.used(p)
 	from.leave(p, now)

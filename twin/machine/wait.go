@@ -45,6 +45,15 @@ func (m *Machine) Watch(num int, on bool) error {
 	return nil
 }
 
+// Name is what a task is called, "" when it is gone.
+func (m *Machine) Name(num int) string {
+	t, err := m.task(num)
+	if err != nil {
+		return ""
+	}
+	return t.cfg.Name
+}
+
 // TakeWaits adds to w how a task that is watched waited since it was last asked, or watched.
 func (m *Machine) TakeWaits(num int, w *Waits) error {
 	t, err := m.task(num)
@@ -179,12 +188,30 @@ func (m *Machine) charge(i int, step float64) {
 func (w *Waits) woken(nsec float64) {
 	nsec = max(0, nsec)
 	w.Wakeups++
-	w.Lengths[classOf(nsec)]++
+	w.Lengths[ClassOf(nsec)]++
 	w.LongestNsec = max(w.LongestNsec, nsec)
 }
 
-// classOf is the class of a length, as kernel/schedwait has them.
-func classOf(nsec float64) int {
+// Quantile returns below what length a share q of the waits after a wake-up is, to a quarter; 0
+// without any.
+func (w *Waits) Quantile(q float64) int64 {
+	if w.Wakeups == 0 {
+		return 0
+	}
+	i, sum := 0, uint64(0)
+	for ; i < WaitClasses-1; i++ {
+		if sum += w.Lengths[i]; sum > 0 && float64(sum) >= q*float64(w.Wakeups) {
+			break
+		}
+	}
+	if i++; i < 4 {
+		return int64(i) << 10
+	}
+	return int64(4+i%4) << (i/4 - 1) << 10
+}
+
+// ClassOf is the class of a length, as kernel/schedwait has them.
+func ClassOf(nsec float64) int {
 	v := uint64(math.Min(nsec, 1<<62)) >> 10
 	switch {
 	case v >= 1<<24:

@@ -175,9 +175,9 @@ func TestWaitsOfAService(t *testing.T) {
 	if all < 1e9 || w.Charged[web] < 0.999*all {
 		t.Errorf("beside nobody: %.0f of %.0f ns are its own", w.Charged[web], all)
 	}
-	quiet := quantile(&w, 0.99)
-	if w.Wakeups < 13_000 || quiet <= 0 || quiet > w.LongestNsec {
-		t.Errorf("%d waits, p99 %.0f, the longest %.0f", w.Wakeups, quiet, w.LongestNsec)
+	quiet := w.Quantile(0.99)
+	if w.Wakeups < 13_000 || quiet <= 0 || float64(quiet) > w.LongestNsec {
+		t.Errorf("%d waits, p99 %d, the longest %.0f", w.Wakeups, quiet, w.LongestNsec)
 	}
 	must(t, m.SetCPUs(other, cfg.CPUs))
 	m.Advance(20e9)
@@ -185,19 +185,7 @@ func TestWaitsOfAService(t *testing.T) {
 	if share := w.Charged[other] / all; share < 0.55 || share > 0.85 {
 		t.Errorf("with another on half of its CPUs: it is charged with %.2f", share)
 	}
-	if loud := quantile(&w, 0.99); loud < 2*quiet {
-		t.Errorf("p99 of waits %.0f beside nobody, %.0f beside another", quiet, loud)
+	if loud := w.Quantile(0.99); loud < 2*quiet {
+		t.Errorf("p99 of waits %d beside nobody, %d beside another", quiet, loud)
 	}
-}
-
-// quantile is below what length a share of the waits is, to a quarter.
-func quantile(w *Waits, q float64) float64 {
-	sum := 0.0
-	for i, n := range w.Lengths {
-		if sum += float64(n); sum >= q*float64(w.Wakeups) {
-			e := i/4 + 1
-			return float64(int64(4+i%4)<<(e-2)<<10) * 1.25
-		}
-	}
-	return math.Inf(1)
 }

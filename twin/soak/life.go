@@ -66,7 +66,8 @@ func (w *world) open(l *life) error {
 	c := &w.plan.config
 	r := w.restoring(l.owner)
 	core, err := agent.Assemble(c, agent.Deps{
-		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
+		Waits: w.waitsOf(l.owner),
+		FS:    r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
 		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {
@@ -81,6 +82,18 @@ func (w *world) open(l *life) error {
 	}
 	l.Loop, l.begun, l.beat = agent.NewLoop(core), w.now(), w.now()
 	return nil
+}
+
+// waitsOf is what measures who makes whom wait, nil where it cannot be had.
+func (w *world) waitsOf(o *fault.Owner) linux.WaitSource {
+	if !w.plan.config.Agent.Waits {
+		return nil
+	}
+	s, err := o.Waits(w.k.Waits)
+	if err != nil {
+		return nil // and no *fault.Waits that is nil
+	}
+	return s
 }
 
 // turn takes one turn of the loop and lets the checkers look.

@@ -84,6 +84,25 @@ func (p *plan) drawRule(r source) fault.Rule {
 	)
 }
 
+// drawWaitFaults draws windows in which who makes whom wait is not measured, or not all of it. It
+// draws from a stream of its own, as it came after the others.
+func (p *plan) drawWaitFaults(r source, end int64) {
+	if !r.chance(0.4) {
+		return
+	}
+	for range r.count(1, 3) {
+		rule := pick(r,
+			fault.Rule{Path: "waits open", Share: 0.5, Kind: fault.Fail, Errno: unix.EPERM},
+			fault.Rule{Share: pick(r, 0.05, 0.3, 1), Kind: fault.Fail, Errno: pick(r, unix.ENOMEM, unix.EIO, unix.EINTR)},
+			fault.Rule{Path: "waits read", Share: pick(r, 0.05, 0.3, 1), Kind: pick(r, fault.Fail, fault.Short), Errno: unix.ENOENT},
+			fault.Rule{Path: "waits read", Share: pick(r, 0.05, 0.3), Kind: fault.Jump},
+		)
+		rule.Ops, rule.From = fault.Trace, r.seconds(0, float64(end)/1e9)
+		rule.To = rule.From + r.seconds(1, pick[float64](r, 5, 30, 120))
+		p.rules = append(p.rules, rule)
+	}
+}
+
 // strangerTexts are what strangers write into a limit's file.
 func (p *plan) strangerTexts() []string {
 	if p.layout == cgroup.LayoutV2 {

@@ -60,11 +60,15 @@ type world struct {
 const (
 	streamPlan   = 0x706c616e
 	streamFaults = 0x6661756c
+	streamWaits  = 0x77616974
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	end := int64(o.Minutes*60e9) / stepNsec * stepNsec
 	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
+	if !o.Calm {
+		p.drawWaitFaults(source{rand.New(rand.NewPCG(seed, streamWaits))}, end)
+	}
 	if o.only != nil {
 		o.only(p)
 	}

@@ -114,6 +114,9 @@ func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
 	r := b.restoring()
 	d.FS, d.Journal, d.Disk, d.Boot, d.Clock = r.FS, r.Journal, r.Disk, r.Boot, r.Clock
 	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
+	if c.Agent.Waits {
+		d.Waits = b.k.Waits()
+	}
 	return agent.Assemble(&c, d)
 }
 
