@@ -243,7 +243,7 @@ func (a *Agent) held(k *engine.Knob) HeldStatus {
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
 	// Where what was found is no limit, and lower than the cap, it is not ours to change.
-	if k.Ours && k.Kind.Spec().Cap != nil && k.Written.QuotaUsec >= 0 {
+	if k.Ours && k.Kind.Spec().CPUs != nil && k.Written.QuotaUsec >= 0 {
 		if now := k.Written.Ratio(); k.AskedFor == model.Set || now > k.Found.Ratio() {
 			h.Quota = now
 		} else {

@@ -286,12 +286,16 @@ func (k *Knob) renew(old, c *model.Claim) {
 
 // overLimit says why a policy's claim would pile up too much.
 func (l *Ledger) overLimit(c model.Claim, lim Limits, beCPU float64) string {
-	held, taken := 0, 0.0
-	for i := range l.Knobs {
-		if o := capOf(&l.Knobs[i]); o != nil && o.Target != c.Target {
-			held++
-			taken += max(0, o.UsageAtClaim-o.Cap)
+	held, taken, last := 0, 0.0, c.Target
+	for i := range l.Knobs { // those of one target follow each other
+		o := capOf(&l.Knobs[i])
+		if o == nil || o.Target == c.Target {
+			continue
 		}
+		if o.Target != last {
+			held, last = held+1, o.Target
+		}
+		taken += takes(o)
 	}
 	if held == 0 {
 		return ""
@@ -300,12 +304,20 @@ func (l *Ledger) overLimit(c model.Claim, lim Limits, beCPU float64) string {
 		return fmt.Sprintf("limit: %d tasks are held already (limits.max_held_tasks)", held)
 	}
 	if total := beCPU + taken; total > 0 {
-		share := (taken + max(0, c.UsageAtClaim-c.Cap)) / total
+		share := (taken + takes(&c)) / total
 		if share > lim.MaxBETaken {
 			return fmt.Sprintf("limit: %.0f %% of the node's BE CPU would be held back, %.0f %% allowed (limits.max_be_cpu_taken)", 100*share, 100*lim.MaxBETaken)
 		}
 	}
 	return ""
+}
+
+// takes is the CPU that a cap takes from its task. A demotion takes what others want, if any.
+func takes(c *model.Claim) float64 {
+	if c.Value.Knob.Spec().CPUs == nil {
+		return 0
+	}
+	return max(0, c.UsageAtClaim-c.Cap)
 }
 
 // overRuns says why one action more would be too much.

@@ -7,17 +7,18 @@ import (
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
+	"github.com/commensal-io/commensal/policy/demote"
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
-// Defaults returns what the policies take where nobody says otherwise. Each only observes.
+// Defaults returns what the policies take where nobody says otherwise. Each only observes; demote is off.
 func Defaults() Params {
 	return Params{
 		CapPeriodNsec: 250e6, Outlier: outlier.Defaults(), Spec: localspec.Defaults(), Hardcap: hardcap.Defaults(),
 		Limits: Limits{MaxHeldTasks: 4, MaxBETaken: 0.8},
-		CPU:    CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults()},
+		CPU:    CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), DemoteMode: model.ModeOff, Demote: demote.Defaults()},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
+	"github.com/commensal-io/commensal/policy/demote"
 )
 
 // CPUParams are what the configuration says to the policies of the CPU.
@@ -18,6 +19,8 @@ type CPUParams struct {
 	CPUPool     cpupool.Params `json:"cpu_pool"`
 	BurstMode   model.Mode     `json:"burst_mode"`
 	Burst       burst.Params   `json:"burst"`
+	DemoteMode  model.Mode     `json:"demote_mode"`
+	Demote      demote.Params  `json:"demote"`
 }
 
 // CPUState is what the engine remembers for the policies of the CPU.
@@ -26,6 +29,7 @@ type CPUState struct {
 	CPUSet   cpuset.State    `json:"cpuset"`
 	CPUPool  cpupool.State   `json:"cpu_pool"`
 	Burst    burst.State     `json:"burst"`
+	Demote   demote.State    `json:"demote,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -91,6 +95,15 @@ var policyRows = [...]row{
 		check:  func(p *Params) (key, why string) { return p.CPU.Burst.Check() },
 		detail: func(p *Params, s *State, nowNsec int64) bool { return s.CPU.Burst.Detail(&p.CPU.Burst, nowNsec) },
 		rests:  func(*Params, *State) bool { return true },
+	},
+	{
+		name: model.PolicyDemote, does: "BE gives way to everybody, from the start",
+		mode:  func(p *Params) *model.Mode { return &p.CPU.DemoteMode },
+		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Demote.Step(&p.CPU.Demote, v, w) },
+		pace:  func(*Params) model.Pace { return model.PaceTick },
+		rows:  func(p *Params) []model.Param { return p.CPU.Demote.Rows() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Demote.Note(now) },
+		rests: func(*Params, *State) bool { return true },
 	},
 }
 

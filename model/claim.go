@@ -56,6 +56,7 @@ const (
 	PolicyCPUSet  = "cpuset"
 	PolicyCPUPool = "cpu_pool"
 	PolicyBurst   = "burst"
+	PolicyDemote  = "demote"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

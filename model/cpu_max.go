@@ -32,6 +32,7 @@ var cpuMaxSpec = KnobSpec{
 	Within: func(a, b Setting) bool {
 		return a.Ratio() <= b.Ratio()
 	},
+	CPUs:  func(s Setting) float64 { return s.Ratio() },
 	Raise: raised, Between: betweenCPUMax, Show: showCPUMax, Brief: briefCPUMax, Raised: raisedText,
 	Encode: func(s Setting) any { return s.CPUMax },
 	Decode: func(b []byte) (Setting, error) {

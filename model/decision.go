@@ -42,12 +42,13 @@ const (
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
 
-	// Of the policies of the CPU: cpuset, cpu_pool, burst.
+	// Of the policies of the CPU: cpuset, cpu_pool, burst, demote.
 
 	DecideResize // the border between LC and BE cores moved
 	DecideRaise  // a quota was raised, or a burst given
 	DecideLower  // a raised quota came down
 	DecideBound  // what the kernel allows was found out
+	DecideDemote // a task gives way to all others
 
 	NumDecisionKinds
 )
@@ -76,9 +77,9 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}},
 	DecideCap:       {name: "cap"},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst}},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}},
 	DecideVerified:  {name: "verified"},
 	DecideTakenBack: {name: "taken-back"},
 	DecideCannotFix: {name: "cannot-fix"},
@@ -102,6 +103,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
 	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
+	DecideDemote: {name: "demote", policies: []string{PolicyDemote}},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

@@ -63,6 +63,7 @@ const (
 	CPUBandwidth  KnobKind = iota // cpu_max.go
 	CPUPlace                      // cpuset_cpus.go
 	MemoryReclaim                 // memory_reclaim.go
+	CPUWeight                     // cpu_weight.go
 	NumKnobs
 )
 
@@ -71,6 +72,7 @@ var Knobs = [NumKnobs]KnobSpec{
 	CPUBandwidth:  cpuMaxSpec,
 	CPUPlace:      cpusetSpec,
 	MemoryReclaim: memoryReclaimSpec,
+	CPUWeight:     cpuWeightSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.
@@ -85,6 +87,9 @@ type KnobSpec struct {
 	// where they leave less than what was found.
 	Cap    func(amount float64, periodNsec int64) Setting
 	Within func(a, b Setting) bool
+	// CPUs is what a value lets a target use, in CPU-sec/sec, +Inf when it is no limit. nil: the
+	// amount of a cap is in another unit, and takes a target no CPU that can be counted.
+	CPUs func(Setting) float64
 	// Raise puts the claims that let a task have more over what was found; ok is false where
 	// there is no limit to be raised.
 	Raise func(found Setting, claims []Claim) (v Setting, ok bool)

@@ -43,6 +43,21 @@ var wires = [model.NumKnobs]struct {
 		},
 		func(m *machine.Machine, num int, v model.Setting) error { return m.SetCPUs(num, v.CPUs) },
 	},
+	model.CPUWeight: {
+		func(m *machine.Machine, num int) (model.Setting, error) {
+			shares, idle, err := m.Weight(num)
+			if idle {
+				shares = model.WeightIdle
+			}
+			return model.Weight(shares), err
+		},
+		func(m *machine.Machine, num int, v model.Setting) error {
+			if v.Amount == model.WeightIdle {
+				return m.SetIdle(num, true)
+			}
+			return errors.Join(m.SetIdle(num, false), m.SetShares(num, v.Amount))
+		},
+	},
 }
 
 // setting reads a knob of a task that lives.
@@ -108,6 +123,9 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 	want := res.Found
 	if c.Kind == model.Set || c.Kind == model.Hold && !c.Value.Knob.Spec().Within(res.Found, c.Value) {
 		want = c.Value
+	}
+	if want == model.Weight(model.WeightIdle) && h.m.Config().Kernel == machine.NoBurst {
+		want.Amount = model.WeightLeast // a kernel that old has no cpu.idle
 	}
 	if want != now { // a write of what stands there would refill a quota
 		if err := h.write(e, want); err != nil {

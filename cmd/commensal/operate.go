@@ -201,7 +201,7 @@ func printHeld(w io.Writer, st *agent.Status) {
 		if h.Knob.Spec().Owned() && h.State == engine.KnobHeld {
 			continue // with the others that are there
 		}
-		text, in := h.State.String(), h.Cap > 0
+		text, in := h.State.String(), h.Cap > 0 || h.State == engine.KnobHeld && h.Knob.Spec().CPUs == nil
 		if h.Quota > 0 {
 			text, in = "lowered", true
 			if h.Quota >= h.Found.Ratio() {

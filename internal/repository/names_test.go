@@ -24,7 +24,7 @@ var namers = map[string]string{
 // TestNobodyElseAsksForAName looks for comparisons and switch cases with a kind of knob or a
 // name of a policy.
 func TestNobodyElseAsksForAName(t *testing.T) {
-	names := []string{"CPUBandwidth", "CPUPlace", "MemoryReclaim", "PolicyHardcap", "PolicyCPUSet", "PolicyCPUPool", "PolicyBurst"}
+	names := []string{"CPUBandwidth", "CPUPlace", "MemoryReclaim", "CPUWeight", "PolicyHardcap", "PolicyCPUSet", "PolicyCPUPool", "PolicyBurst", "PolicyDemote"}
 	isName := func(e ast.Expr) bool {
 		sel, ok := e.(*ast.SelectorExpr)
 		if !ok {

@@ -55,6 +55,9 @@ func (d *V2) WriteShares(path string, shares uint64) error {
 	return d.WriteWeight(path, sharesToWeight(shares))
 }
 
+// RoundShares returns what shares read back as once V2's WriteShares wrote them.
+func RoundShares(shares uint64) uint64 { return weightToShares(sharesToWeight(shares)) }
+
 func weightToShares(weight uint64) uint64 {
 	if weight == 0 {
 		return idleShares

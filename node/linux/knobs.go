@@ -12,7 +12,7 @@ import (
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// knob is what one kind of knob is made of (bandwidth.go, place.go). What is common to all
+// knob is what one kind of knob is made of (bandwidth.go, place.go, weight.go). What is common to all
 // is the ledger's side: what is held, what is put back, the journal before each write.
 //
 // A knob of a task is its own setting together with those of the groups below it that must
@@ -99,6 +99,7 @@ func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *
 	return &Knobs{cg: cg, clock: clock, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: cg, flat: flat},
 		model.CPUPlace:     &place{cg: cg, flat: flat, cpus: cpusOfMachine(fs)},
+		model.CPUWeight:    &weight{cg: cg, flat: flat},
 	}}
 }
 
@@ -119,7 +120,7 @@ func (k *Knobs) identify(t *model.Task, kind model.KnobKind) (uint64, error) {
 	if err == nil && inode != t.Inode {
 		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
 	}
-	if err != nil || kind == model.CPUBandwidth {
+	if err != nil || kind != model.CPUPlace {
 		return inode, err
 	}
 	return k.kinds[kind].inode(t.Path)

@@ -44,8 +44,10 @@ func (k *Kernel) addV1CPU(g *group) {
 		}
 		return k.setShares(g, v)
 	})
-	k.addFile(g.dir, "cpu.idle", always(func(buf []byte) []byte { return flag(buf, b.idle) }),
-		func(data []byte) error { return k.setIdle(g, data) })
+	if k.kernel() != machine.NoBurst { // bursts came with Linux 5.14, cpu.idle with 5.15
+		k.addFile(g.dir, "cpu.idle", always(func(buf []byte) []byte { return flag(buf, b.idle) }),
+			func(data []byte) error { return k.setIdle(g, data) })
+	}
 	k.addFile(g.dir, "cpu.stat", always(func(buf []byte) []byte {
 		t := k.throttled(g)
 		buf = number(append(buf, "nr_periods "...), t.periods)

@@ -76,8 +76,10 @@ func (k *Kernel) addV2CPU(g *group) {
 		}
 		return k.setShares(g, (v*defaultShares+50)/100)
 	})
-	k.addFile(g.dir, "cpu.idle", always(func(buf []byte) []byte { return flag(buf, g.bandwidth.idle) }),
-		func(data []byte) error { return k.setIdle(g, data) })
+	if k.kernel() != machine.NoBurst { // as on v1
+		k.addFile(g.dir, "cpu.idle", always(func(buf []byte) []byte { return flag(buf, g.bandwidth.idle) }),
+			func(data []byte) error { return k.setIdle(g, data) })
+	}
 }
 
 // weightOf is cpu.weight; of an idle group the least, as since Linux 6.12.

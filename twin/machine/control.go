@@ -19,6 +19,15 @@ func (m *Machine) SetShares(num int, shares int64) error {
 	return nil
 }
 
+// Weight returns a task's cpu.shares, and whether it is SCHED_IDLE, which then goes before.
+func (m *Machine) Weight(num int) (shares int64, idle bool, err error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, false, err
+	}
+	return int64(t.shares), t.idle, nil
+}
+
 // SetIdle makes a task SCHED_IDLE, or normal again.
 func (m *Machine) SetIdle(num int, idle bool) error {
 	t, err := m.task(num)

@@ -18,6 +18,8 @@ type atom struct {
 	load    float64 // CPUs in use
 	busy    float64 // share of the time in which the sibling of a CPU in use works
 	wait    float64 // for a CPU per unit of run time, of threads that come and go
+	idle    float64 // CPUs that SCHED_IDLE tasks use, and the wait of those that push them aside
+	first   float64
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -34,7 +36,7 @@ type placement struct {
 func (m *Machine) schedule(dt int64) {
 	p := &m.placement
 	for a := range p.atoms {
-		p.atoms[a].load = 0
+		p.atoms[a].load, p.atoms[a].idle = 0, 0
 	}
 	for _, t := range m.live {
 		t.given, t.wait = 0, t.limit.allow(t.want, dt)
@@ -47,8 +49,16 @@ func (m *Machine) schedule(dt int64) {
 			break
 		}
 	}
+	for i, t := range m.live {
+		for _, a := range p.of[i] {
+			if t.idle {
+				p.atoms[a].idle += t.share[a]
+			}
+		}
+	}
 	for a := range p.atoms {
 		at := &p.atoms[a]
+		at.first = queueing(max(0, at.load-at.idle)/at.cpus, at.cpus)
 		at.wait, at.busy = queueing(at.load/at.cpus, at.cpus), 0
 		for b, part := range at.sibling {
 			at.busy += part * p.siblingLoad(a, b)
@@ -59,9 +69,14 @@ func (m *Machine) schedule(dt int64) {
 		for _, a := range p.of[i] {
 			at := &p.atoms[a]
 			t.on[at.socket] += t.share[a]
-			if t.cfg.Requests != nil && at.load > 0 {
-				others := (at.load - t.share[a]) / at.load
-				collisions += t.share[a] * others * at.wait
+			if t.cfg.Requests != nil && t.share[a] > 0 {
+				// A task that is woken takes the CPU from a SCHED_IDLE one at once.
+				load, wait := at.load, at.wait
+				if !t.idle {
+					load, wait = at.load-at.idle, at.first
+				}
+				others := (load - t.share[a]) / load
+				collisions += t.share[a] * others * wait
 			}
 		}
 		t.late = 0

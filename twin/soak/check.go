@@ -47,7 +47,7 @@ const (
 // Checks lists what every run is watched for.
 func Checks() []Check {
 	return []Check{
-		{checkKnown, "every write is to a CPU limit or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
+		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
 		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
 		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
 		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},
@@ -381,7 +381,7 @@ func (w *world) checkEnd() {
 // room reports whether the groups above and below leave room for what should stand in a
 // group; on v2 they always do. What of a list has no room is left out (stands).
 func (w *world) room(g *watchedGroup, kind model.KnobKind) bool {
-	if w.plan.layout == cgroup.LayoutV2 || kind == model.CPUPlace {
+	if w.plan.layout == cgroup.LayoutV2 || kind != model.CPUBandwidth {
 		return true
 	}
 	fits := func(v model.Setting) bool {

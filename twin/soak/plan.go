@@ -58,6 +58,7 @@ const (
 	renames            // its group gets another name (v1)
 	stranger           // somebody writes a limit
 	strangerPlace      // or a group's CPUs
+	strangerWeight     // or a group's weight
 	replug             // a CPU goes offline, or comes back
 	operate            // an operator speaks
 	switchOn           // the kill-switch file appears
@@ -317,6 +318,7 @@ func (p *plan) drawEvents(r source, end int64) {
 	if r.chance(0.6) {
 		add(r.between(0, 4), stranger, nil)
 		add(r.between(0, 4), strangerPlace, nil)
+		add(2, strangerWeight, nil)
 	}
 	if r.chance(0.3) {
 		add(r.between(0.2, 4), replug, nil)

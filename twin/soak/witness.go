@@ -55,6 +55,8 @@ func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
 		return slices.ContainsFunc(k.rightful, func(r model.Setting) bool { return v.stands(g, r.CPUs, now.CPUs) })
 	case !k.mixed:
 		return slices.Contains(k.rightful, now)
+	case k.kind == model.CPUWeight: // who is made normal again has the default for a moment
+		return slices.Contains(k.rightful, now) || now.Amount == model.WeightDefault
 	}
 	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
 	return any(func(r model.Setting) bool { return r.QuotaUsec == now.QuotaUsec }) &&
@@ -135,9 +137,17 @@ func (v *witness) look() error {
 
 // read reads a knob.
 func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) {
-	if kind == model.CPUBandwidth {
+	switch kind {
+	case model.CPUBandwidth:
 		now, err := v.cg.ReadCPUMax(path)
 		return model.Bandwidth(model.CPUMax(now)), err
+	case model.CPUWeight:
+		idle, err := v.cg.ReadIdle(path)
+		if err == nil && idle {
+			return model.Weight(model.WeightIdle), nil
+		}
+		shares, err := v.cg.ReadShares(path) // kernels before 5.15 have no cpu.idle
+		return model.Weight(int64(shares)), err
 	}
 	list, err := v.cg.ReadCPUs(path)
 	if err != nil {
@@ -191,6 +201,8 @@ func knobOf(name string) model.KnobKind {
 		return model.CPUBandwidth
 	case "cpuset.cpus":
 		return model.CPUPlace
+	case "cpu.weight", "cpu.shares", "cpu.idle":
+		return model.CPUWeight
 	}
 	return model.NumKnobs
 }
@@ -294,7 +306,7 @@ func (v *witness) limitOf(g *watchedGroup, kind model.KnobKind) *journal.Limit {
 
 // inodeOf returns the inode number of a group in the hierarchy of a knob.
 func (v *witness) inodeOf(g *watchedGroup, kind model.KnobKind) uint64 {
-	if kind == model.CPUBandwidth {
+	if kind != model.CPUPlace {
 		return g.inode
 	}
 	ino, _ := v.cg.PlaceInode(g.path) // one that is gone has none

@@ -107,7 +107,7 @@ func (w *world) watch(fs hostfs.FS) error {
 	}
 	v := &witness{w: w, cg: cg, strangers: map[taskKnob]int{}, renamed: map[string]model.Class{}, from: map[string]string{}, storm: storm{changes: map[taskKnob][]int64{}}}
 	w.witness = v
-	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet} {
+	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet, model.CPUWeight: cgroup.CPU} {
 		v.mounts[kind] = mounts.Unified
 		if mounts.Layout != cgroup.LayoutV2 {
 			v.mounts[kind] = mounts.V1[c]
@@ -187,6 +187,8 @@ func (w *world) do(e *event) {
 		w.strangerWrites(e)
 	case strangerPlace:
 		w.strangerPlaces(e)
+	case strangerWeight:
+		w.strangerWeighs(e)
 	case replug:
 		w.plug(e)
 	case operate:
@@ -301,6 +303,26 @@ func (w *world) strangerWrites(e *event) {
 	_ = w.inj.Stranger(w.witness.mounts[model.CPUBandwidth]+g.path+name, pick(r, w.plan.strangerTexts()...))
 }
 
+// strangerWeighs writes some group's weight, or makes it idle or normal, as another program would.
+func (w *world) strangerWeighs(e *event) {
+	list := w.witness.list
+	if len(list) == 0 {
+		return
+	}
+	r := source{rand.New(rand.NewPCG(e.pick, 5))}
+	g := list[r.IntN(len(list))]
+	if held := w.heldGroups(model.CPUWeight); len(held) > 0 && r.chance(0.6) {
+		g = held[r.IntN(len(held))]
+	}
+	name, text := "/cpu.idle", pick(r, "0", "1")
+	if r.chance(0.5) {
+		if name, text = "/cpu.weight", pick(r, "1", "50", "100", "300"); w.plan.layout != cgroup.LayoutV2 {
+			name, text = "/cpu.shares", pick(r, "2", "512", "1024", "3072")
+		}
+	}
+	_ = w.inj.Stranger(w.witness.mounts[model.CPUWeight]+g.path+name, text) // an idle group takes no weight
+}
+
 // strangerPlaces writes some group's CPUs as another program would.
 func (w *world) strangerPlaces(e *event) {
 	r := source{rand.New(rand.NewPCG(e.pick, 4))}
@@ -355,6 +377,7 @@ func (w *world) operator(e *event) {
 			if g.task == t.path {
 				g.knobs[model.CPUBandwidth].wild = false // the operator's word is stronger than the stranger's
 				g.knobs[model.CPUPlace].wild = false
+				g.knobs[model.CPUWeight].wild = false
 			}
 		}
 	}

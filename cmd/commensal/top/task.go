@@ -251,6 +251,8 @@ func claimText(h *agent.HeldStatus, c *model.Claim) string {
 	switch {
 	case c.Kind == model.ClaimRaise:
 		text = "raise" + h.Knob.Spec().Raised(h.Found, c.Value)
+	case h.Knob.Spec().CPUs == nil:
+		text = h.Knob.Spec().Cap(c.Cap, 0).Brief()
 	case h.Found.QuotaUsec >= 0 && h.Found.PeriodUsec > 0:
 		text = fmt.Sprintf("cap %.3g CPU, found %.3g", c.Cap, h.Found.Ratio())
 	default:

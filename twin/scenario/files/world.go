@@ -182,6 +182,13 @@ func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
 		}
 		cpus, err := model.ParseCPUSet(text)
 		return model.Place(cpus), err
+	case model.CPUWeight:
+		idle, err := b.world.ReadIdle(p)
+		if err == nil && idle {
+			return model.Weight(model.WeightIdle), nil
+		}
+		shares, err := b.world.ReadShares(p)
+		return model.Weight(int64(shares)), err
 	}
 	return model.Setting{}, fmt.Errorf("no knob %s in a simulated kernel", kind)
 }
