@@ -28,7 +28,7 @@ var cpuWeightSpec = KnobSpec{
 		if s.Amount == WeightIdle {
 			return "cpu.idle"
 		}
-		return fmt.Sprintf("weight %d of %d", s.Amount, WeightDefault)
+		return fmt.Sprintf("weight %d (default %d)", s.Amount, WeightDefault)
 	},
 	Encode: func(s Setting) any {
 		if s.Amount == WeightIdle {

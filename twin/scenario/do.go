@@ -79,12 +79,16 @@ func (r *runner) doKnob(e *Event) error {
 	case e.Shares != nil:
 		return r.each(Names{e.Shares.Task}, func(i int) error {
 			r.players[i].cfg.Shares = e.Shares.Shares
-			return r.live(i, func(int) error { return r.bed.SetShares(r.players[i].task.Path, e.Shares.Shares) })
+			return r.live(i, func(int) error {
+				return errors.Join(r.bed.SetShares(r.players[i].task.Path, e.Shares.Shares), r.find(i, model.CPUWeight))
+			})
 		})
 	case e.Idle != nil:
 		return r.each(Names{e.Idle.Task}, func(i int) error {
 			r.players[i].idle = e.Idle.Idle
-			return r.live(i, func(int) error { return r.bed.SetIdle(r.players[i].task.Path, e.Idle.Idle) })
+			return r.live(i, func(int) error {
+				return errors.Join(r.bed.SetIdle(r.players[i].task.Path, e.Idle.Idle), r.find(i, model.CPUWeight))
+			})
 		})
 	case e.CPUs != nil:
 		set, _ := model.ParseCPUSet(e.CPUs.CPUs) // checked

@@ -34,6 +34,7 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 		case res.Kind == model.Vanished, res.Kind == model.Foreign && same:
 			r.release(i)
 		case res.Kind != model.Applied:
+		case c.Kind == model.Hold && c.Value.Knob.Spec().CPUs == nil: // demoted: it is no cap
 		case c.Kind == model.Hold:
 			r.hold(i, c.Value.Knob)
 		case same:
