@@ -51,17 +51,17 @@ type deed uint8
 
 // The deeds.
 const (
-	arrive        deed = iota
-	leave              // the task's groups are removed
-	remake             // they are removed and made again at once
-	childLeave         // one group inside a task goes
-	renames            // its group gets another name (v1)
-	stranger           // somebody writes a limit
-	strangerPlace      // or a group's CPUs
-	strangerWeight     // or a group's weight
-	replug             // a CPU goes offline, or comes back
-	operate            // an operator speaks
-	switchOn           // the kill-switch file appears
+	arrive         deed = iota
+	leave               // the task's groups are removed
+	remake              // they are removed and made again at once
+	childLeave          // one group inside a task goes
+	renames             // its group gets another name (v1)
+	stranger            // somebody writes a limit
+	strangerPlace       // or a group's CPUs
+	strangerWeight      // or a group's weight
+	replug              // a CPU goes offline, or comes back
+	operate             // an operator speaks
+	switchOn            // the kill-switch file appears
 	switchOff
 	stall     // the agent does not run for a while
 	reboot    // everything ends, and begins again
