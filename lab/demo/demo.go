@@ -9,19 +9,25 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/scene"
 	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/outlier"
 )
 
 // The parts of a demo. Each block begins with a lead-in that is not counted, for every
 // way of control alike: the antagonist's next burst, detection and the cap fall into it.
 const (
 	learnTime = 24 * time.Second // bystanders only: the agent learns what is normal
-	quietTime = 16 * time.Second // bystanders only, measured
+	learnMost = 90 * time.Second // for so long it is waited for
+	quietTime = 16 * time.Second // bystanders only, measured, before the antagonist and after it
+	calmTime  = 4 * time.Second  // until the antagonist's last burst is over
 	blockTime = 24 * time.Second
 	leadIn    = 10 * time.Second
 )
@@ -30,6 +36,7 @@ const (
 // version of cgroups.
 const (
 	wayQuiet   = "quiet (bystanders only)"
+	wayAgain   = "quiet again, at the end"
 	wayNone    = "no control"
 	wayOurs    = "commensal"
 	wayShares  = "cpu.shares = 2"
@@ -53,6 +60,7 @@ type Options struct {
 	Seed   uint64
 	Agent  string // path of the agent's binary
 	Report string // path of the HTML report
+	Favour uint64 // how many times everybody else's weight the antagonist has; 0: once
 	Record string // folder to keep the agent's record in; "": it goes with the scene
 	Log    io.Writer
 }
@@ -81,7 +89,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	total := Length()
 	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
-	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, For: total + time.Minute, Log: o.Log})
+	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Favour: o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +100,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 
 func (r *run) play(ctx context.Context) (*Outcome, error) {
 	fmt.Fprintf(r.opt.Log, "memcached under %d requests/s; batch-1 to batch-%d are best-effort, one of them will hurt it\n", scene.Rate, len(r.scene.BE))
-	fmt.Fprintf(r.opt.Log, "learning what is normal (%.0f s) ...\n", learnTime.Seconds())
-	if err := stage.Sleep(ctx, learnTime); err != nil {
+	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.block(ctx, wayQuiet, 0, quietTime); err != nil {
@@ -107,7 +114,11 @@ func (r *run) play(ctx context.Context) (*Outcome, error) {
 			return nil, err
 		}
 	}
-	var err error
+	r.scene.Calm()
+	err := r.block(ctx, wayAgain, calmTime, calmTime+quietTime)
+	if err != nil {
+		return nil, err
+	}
 	if r.load, err = r.scene.FinishLoad(ctx); err != nil {
 		return nil, err
 	}
@@ -120,6 +131,51 @@ func (r *run) play(ctx context.Context) (*Outcome, error) {
 		}
 	}
 	return r.judge()
+}
+
+// learn waits until the agent knows what is normal for the service, and says what it waits for.
+func (r *run) learn(ctx context.Context) error {
+	fmt.Fprintf(r.opt.Log, "learning what is normal, for %.0f s at least ...\n", learnTime.Seconds())
+	said := ""
+	for began := time.Now(); ; {
+		if err := stage.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		st, err := r.scene.Status(ctx)
+		if err != nil {
+			return err
+		}
+		waits, known := learning(st, r.scene.Victim)
+		passed := time.Since(began)
+		switch {
+		case known && passed >= learnTime:
+			fmt.Fprintf(r.opt.Log, "  %s\n", waits)
+			return nil
+		case passed >= learnMost:
+			fmt.Fprintf(r.opt.Log, "  goes on without it: after %.0f s %s\n", passed.Seconds(), waits)
+			return nil
+		case waits != said && !known:
+			fmt.Fprintf(r.opt.Log, "  %s\n", waits)
+			said = waits
+		}
+	}
+}
+
+// learning says what the agent's knowledge of a service waits for, or what is known.
+func learning(st *agent.Status, victim string) (text string, known bool) {
+	i := slices.IndexFunc(st.Tasks, func(t agent.TaskStatus) bool { return t.Path == victim })
+	if i < 0 {
+		return "the agent has not found memcached yet", false
+	}
+	t := &st.Tasks[i]
+	if k := slices.IndexFunc(st.Specs, func(s *model.Spec) bool { return s.Job == t.Job && s.Source == t.Source }); k >= 0 {
+		s := st.Specs[k]
+		return fmt.Sprintf("normal for memcached: %s %.3g +- %.2g %s; above %.3g it suffers", s.Source, s.Mean, s.StdDev, s.Origin(), t.Threshold), true
+	}
+	if t.Verdict == outlier.NoSpec {
+		return fmt.Sprintf("waits for more windows of memcached's %s: a spec needs 20", t.Source), false
+	}
+	return fmt.Sprintf("waits for windows that say something: memcached's last one was %q", t.Verdict), false
 }
 
 // block plays one block under one way of control.

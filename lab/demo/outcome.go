@@ -2,9 +2,10 @@ package demo
 
 import (
 	"fmt"
-	"math"
+	"os"
+	"path/filepath"
 	"runtime"
-	"strings"
+	"slices"
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -16,31 +17,20 @@ import (
 	"github.com/commensal-io/commensal/record"
 )
 
-// What makes a run too noisy to judge, and what a pass asks for.
-const (
-	// leastHarm: without control the p99 must be at least so many times the quiet one, or
-	// there was no interference to protect from.
-	leastHarm = 2.0
-	// mostLateness: the load generator's own lateness as a share of the p99 it reports.
-	mostLateness = 0.25
-	// mostSteal: CPU that the hypervisor took, of all CPU.
-	mostSteal = 0.2
-	// wanted: with policies on, p99 must be below this share of the p99 without.
-	wanted = 0.5
-)
-
 // Row is one way of control in numbers; latencies in milliseconds over the counted
 // parts of its blocks.
 type Row struct {
-	Way      string  `json:"way"`
-	P50      float64 `json:"p50_ms"`
-	P99      float64 `json:"p99_ms"`
-	P999     float64 `json:"p999_ms"`
-	WholeP99 float64 `json:"p99_with_lead_in_ms"`
-	Lateness float64 `json:"client_lateness_p99_ms"`
-	Slowdown float64 `json:"slowdown_mean"`
-	BEWork   float64 `json:"be_cpu"`        // CPU-sec/sec of all BE tasks
-	Innocent float64 `json:"bystander_cpu"` // CPU-sec/sec of the bystanders
+	Way      string                    `json:"way"`
+	P50      float64                   `json:"p50_ms"`
+	P99      float64                   `json:"p99_ms"`
+	P999     float64                   `json:"p999_ms"`
+	WholeP99 float64                   `json:"p99_with_lead_in_ms"`
+	Lateness float64                   `json:"client_lateness_p99_ms"`
+	Slowdown float64                   `json:"slowdown_mean"`
+	BEWork   float64                   `json:"be_cpu"`        // CPU-sec/sec of all BE tasks
+	Innocent float64                   `json:"bystander_cpu"` // CPU-sec/sec of the bystanders
+	Waits    Waits                     `json:"waits"`
+	CPU      map[model.TaskNum]float64 `json:"cpu"` // CPU-sec/sec of each BE task
 }
 
 // HoldRow is one task that the agent held.
@@ -57,15 +47,17 @@ type HoldRow struct {
 
 // Outcome is the result of a demo.
 type Outcome struct {
-	Seed       uint64    `json:"seed"`
-	Antagonist string    `json:"antagonist"`
-	Rows       []Row     `json:"rows"`
-	Holds      []HoldRow `json:"holds"`
-	Verdict    string    `json:"verdict"` // passed, failed or could not tell
-	Why        string    `json:"why"`
-	Replay     string    `json:"replay"`
-	Report     string    `json:"report"`
-	Code       int       `json:"exit_code"`
+	Seed       uint64     `json:"seed"`
+	Antagonist string     `json:"antagonist"`
+	Rows       []Row      `json:"rows"`
+	Blame      []BlameRow `json:"blame"`
+	Nobody     string     `json:"nobody,omitempty"` // why nobody was held, in the agent's words
+	Holds      []HoldRow  `json:"holds"`
+	Verdict    string     `json:"verdict"` // passed, failed or could not tell
+	Why        string     `json:"why"`
+	Replay     string     `json:"replay"`
+	Report     string     `json:"report"`
+	Code       int        `json:"exit_code"`
 
 	outcome report.Outcome
 	page    report.Report
@@ -80,13 +72,17 @@ func (r *run) judge() (*Outcome, error) {
 	}
 	o := &Outcome{Seed: r.opt.Seed, Antagonist: r.scene.Antagonist, Report: r.opt.Report}
 	victim := taskAt(t, r.scene.Victim)
-	for _, way := range append([]string{wayQuiet}, r.order...) {
+	for _, way := range slices.Concat([]string{wayQuiet}, r.order, []string{wayAgain}) {
 		if o.find(way).Way == "" {
 			o.Rows = append(o.Rows, r.row(t, victim, way))
 		}
 	}
 	o.Holds = r.holds(t)
-	o.decide(stolen(t))
+	o.Blame = r.blame(t, o)
+	if len(o.Holds) == 0 {
+		o.Nobody = r.nobody(t, victim)
+	}
+	o.decide(stolen(t), runtime.NumCPU())
 	rep, err := record.Run(r.scene.RecordPath())
 	switch {
 	case err != nil:
@@ -132,8 +128,9 @@ func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
 	s := r.summary(way, counted)
 	row := Row{
 		Way: way, P50: ms(s.P50), P99: ms(s.P99), P999: ms(s.P999), Lateness: ms(s.Lateness.P99),
-		WholeP99: ms(r.summary(way, whole).P99),
+		WholeP99: ms(r.summary(way, whole).P99), CPU: map[model.TaskNum]float64{},
 	}
+	row.Waits = waits(t, victim, r.own(), ourPrograms(), func(w *trace.Window) bool { return r.inside(w, way) })
 	length, n := 0.0, 0
 	for i := range r.blocks {
 		b := &r.blocks[i]
@@ -148,6 +145,11 @@ func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
 			if w.MonoNsec <= b.FromNsec || w.MonoNsec > b.EndNsec {
 				continue
 			}
+			for k := range w.Tasks {
+				if o := &w.Tasks[k]; t.Tasks[o.Num].Class == model.BE {
+					row.CPU[o.Num] += o.CPU.V * w.Length
+				}
+			}
 			if task := w.Task(victim); task != nil && task.Raw[model.SourceSlowdown].Outcome == model.OK {
 				row.Slowdown += task.Signals[model.SourceSlowdown].V
 				n++
@@ -157,11 +159,36 @@ func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
 	if length > 0 {
 		row.BEWork /= length
 		row.Innocent /= length
+		for n := range row.CPU {
+			row.CPU[n] /= length
+		}
 	}
 	if n > 0 {
 		row.Slowdown /= float64(n)
 	}
 	return row
+}
+
+// inside reports whether a window lies in the counted part of a way's blocks.
+func (r *run) inside(w *trace.Window, way string) bool {
+	for i := range r.blocks {
+		if b := &r.blocks[i]; b.Way == way && w.MonoNsec > b.FromNsec && w.MonoNsec <= b.EndNsec {
+			return true
+		}
+	}
+	return false
+}
+
+// own is the CPU that the load generator and the agent use, CPU-sec/sec.
+func (r *run) own() float64 {
+	res := r.load.Result
+	return (res.CPU.Seconds() + r.scene.AgentCPU().Seconds()) / max(1, res.Length.Seconds())
+}
+
+// ourPrograms are the names by which the kernel knows them.
+func ourPrograms() []string {
+	self, _ := os.Executable()
+	return []string{filepath.Base(self), "commensal"}
 }
 
 // holds lists who was held, with the score that named it.
@@ -203,43 +230,6 @@ func (o *Outcome) find(way string) *Row {
 		}
 	}
 	return &Row{}
-}
-
-// decide says whether the demo passed: the antagonist, and no bystander, was held, and
-// p99 with policies on is below half of that without. It cannot tell when there was no
-// harm to prevent, or when the measurement itself was disturbed.
-func (o *Outcome) decide(stolen float64) {
-	quiet, none, ours := o.find(wayQuiet), o.find(wayNone), o.find(wayOurs)
-	var innocent []string
-	right := false
-	for _, h := range o.Holds {
-		if h.Antagonist {
-			right = true
-		} else {
-			innocent = append(innocent, h.Task)
-		}
-	}
-	ratio := math.Inf(1)
-	if none.P99 > 0 {
-		ratio = ours.P99 / none.P99
-	}
-	verdict := func(out report.Outcome, format string, args ...any) { o.conclude(out, fmt.Sprintf(format, args...)) }
-	switch {
-	case len(innocent) > 0:
-		verdict(report.Fail, "a bystander was held: %s", strings.Join(innocent, ", "))
-	case none.P99 < leastHarm*quiet.P99:
-		verdict(report.CouldNotTell, "the host was too noisy, or had CPU to spare: p99 without control is %.1f ms against %.1f ms without the antagonist", none.P99, quiet.P99)
-	case none.Lateness > mostLateness*none.P99 || ours.Lateness > mostLateness*max(ours.P99, 1):
-		verdict(report.CouldNotTell, "the load generator itself was late by %.1f ms (p99)", max(none.Lateness, ours.Lateness))
-	case stolen > mostSteal:
-		verdict(report.CouldNotTell, "the hypervisor took %.0f %% of all CPU", 100*stolen)
-	case !right:
-		verdict(report.Fail, "the antagonist %s was not held", o.Antagonist)
-	case ratio >= wanted:
-		verdict(report.Fail, "p99 with policies on is %.1f ms, not below half of %.1f ms without", ours.P99, none.P99)
-	default:
-		verdict(report.Pass, "the antagonist %s, and nobody else, was held; p99 fell from %.1f to %.1f ms (%.0f %%)", o.Antagonist, none.P99, ours.P99, 100*ratio)
-	}
 }
 
 // conclude notes the outcome, and why.

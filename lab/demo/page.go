@@ -18,8 +18,8 @@ import (
 
 // page fills the report and the tables that the terminal shows.
 func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
-	ways, named, profile, cast := o.waysTable(r.order), o.namedTable(), profileTable(), r.castTable()
-	o.tables = []report.Table{profile, cast, ways, named}
+	ways, named, blame, profile, cast := o.waysTable(r.order), o.namedTable(), o.blameTable(), profileTable(), r.castTable()
+	o.tables = []report.Table{profile, cast, ways, blame, named}
 	o.page = report.Report{
 		Title:   "Commensal: first light",
 		Summary: []string{"One latency-critical service, six honest batch jobs and one noisy neighbour on this host: who was named, what that changed for the service's clients, and what it cost the batch work."},
@@ -28,8 +28,9 @@ func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
 		Sections: []report.Section{
 			{Title: "What the clients saw", Tables: []report.Table{ways}},
 			{Title: "The victim and its suspects", Text: []string{
-				"Above: the victim's slowdown, (cpu + run-queue delay) / cpu, with its outlier threshold. Below: the CPU that each best-effort task used. Times in which a task was capped are shaded.",
+				"Above: the signal by which the victim was judged, with its outlier threshold. Below: the CPU that each best-effort task used. Times in which a task was capped are shaded.",
 			}, Charts: []report.Chart{r.overview(t, victim), r.closeUp(t, victim)}},
+			{Title: "Who made memcached wait", Tables: []report.Table{blame}},
 			{Title: "Who was named", Tables: []report.Table{named}},
 			{Title: "The cast", Tables: []report.Table{cast}},
 			{Title: "The profile", Text: []string{"Windows, floors and counts are shortened from CPI²'s so that a person can wait for the result."}, Tables: []report.Table{profile}},
@@ -50,16 +51,16 @@ func (o *Outcome) WriteText(w io.Writer) error {
 func (o *Outcome) waysTable(order []string) report.Table {
 	t := report.Table{
 		Title:   "Latency of the victim and work of the others, by way of control",
-		Columns: report.Heads("control", "p50|ms", "p99|ms", "p99.9|ms", "p99 with lead-in|ms", "client late p99|ms", "slowdown", "BE work|CPU", "bystanders|CPU"),
+		Columns: report.Heads("control", "p50|ms", "p99|ms", "p99.9|ms", "p99 with lead-in|ms", "client late p99|ms", "waits for others|ms/s", "BE work|CPU", "bystanders|CPU"),
 		Notes: []string{
-			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike.",
-				blockTime.Seconds(), strings.Join(order, ", "), leadIn.Seconds()),
-			"Latency is measured from the time a request was meant to be sent. BE work is CPU-seconds per second of all seven BE tasks.",
+			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike. Before and after: %.0f s without the antagonist.",
+				blockTime.Seconds(), strings.Join(order, ", "), leadIn.Seconds(), quietTime.Seconds()),
+			"Latency is measured from the time a request was meant to be sent. Waits: for how long another had the CPU while a thread of memcached waited, over its threads. BE work is CPU-seconds per second of all seven BE tasks.",
 		},
 	}
 	for _, row := range o.Rows {
 		cells := []report.Cell{{Text: row.Way}, report.Some("%.2f", row.P50), report.Some("%.2f", row.P99), report.Some("%.2f", row.P999), report.Some("%.2f", row.WholeP99),
-			report.Some("%.2f", row.Lateness), report.Some("%.2f", row.Slowdown), report.Some("%.2f", row.BEWork), report.Some("%.2f", row.Innocent)}
+			report.Some("%.2f", row.Lateness), waitCell(&row.Waits), report.Some("%.2f", row.BEWork), report.Some("%.2f", row.Innocent)}
 		if row.Way == wayOurs {
 			cells[2].Emphasis = report.Bad
 			if row.P99 < wanted*o.find(wayNone).P99 {
@@ -67,6 +68,49 @@ func (o *Outcome) waysTable(order []string) report.Table {
 			}
 		}
 		t.Rows = append(t.Rows, cells)
+	}
+	return t
+}
+
+func waitCell(w *Waits) report.Cell {
+	if w.Seconds == 0 {
+		return report.Cell{Text: "-"}
+	}
+	return report.Some("%.0f", w.Foreign)
+}
+
+// blameTable says of every BE task, and of what is outside of all rules, how much of the victim's waiting was
+// its doing, held or not.
+func (o *Outcome) blameTable() report.Table {
+	none, ours := o.find(wayNone), o.find(wayOurs)
+	t := report.Table{
+		Title: "Who had the CPU while memcached waited for others",
+		Columns: []report.Column{{Name: "who"}, {Name: "is"}, report.Figures("no control", "%"), report.Figures("commensal", "%"), report.Figures("uses", "CPU"),
+			report.Figures("score", ""), report.Figures("asked for", ""), {Name: "what the agent made of it"}},
+		Notes: []string{
+			"Shares of the waiting, from the scheduler's own events. A score is the best in any analysis: the share of what memcached waited for others more than usual.",
+			"Other programs are what no rule covers; steal is another guest's; soft interrupts are packets, mostly memcached's own. None of them can be held.",
+			"Of the time of unmanaged programs, which is one figure, as much is taken for the load generator's and the agent's as of their CPU time.",
+		},
+	}
+	for i := range o.Blame {
+		b := &o.Blame[i]
+		is := report.Cell{Text: "a bystander"}
+		if b.Antagonist {
+			is = report.Cell{Text: "the antagonist", Emphasis: report.Bad}
+		}
+		score, asked := report.Cell{Text: "-"}, report.Cell{Text: "-"}
+		if b.Weighed {
+			score, asked = report.Some("%.2f", b.Score), report.Some("%.2f", b.Asked)
+		}
+		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(b.Task)}, is, {Text: percent(&none.Waits, none.Waits.Foreign*b.None)},
+			{Text: percent(&ours.Waits, ours.Waits.Foreign*b.Ours)}, report.Some("%.2f", b.CPU), score, asked, {Text: b.Verdict}})
+	}
+	for _, e := range elsewhere(&none.Waits, &ours.Waits) {
+		t.Rows = append(t.Rows, report.Cells(e[0], "no task", e[1], e[2], "-", "-", "-", ""))
+	}
+	if none.Waits.Seconds == 0 {
+		t.Notes = append(t.Notes, "This kernel does not say who delays whom (commensal doctor says what it lacks): no shares.")
 	}
 	return t
 }
@@ -87,7 +131,7 @@ func (o *Outcome) namedTable() report.Table {
 			report.Some("%.2f", h.Score), report.Some("%.2f", h.Asked), report.Some("%.0f", h.For), {Text: h.Verdict}})
 	}
 	if len(o.Holds) == 0 {
-		t.Rows = append(t.Rows, []report.Cell{{Text: "nobody was held"}})
+		t.Rows = append(t.Rows, []report.Cell{{Text: "nobody was held: " + o.Nobody}})
 	}
 	return t
 }
@@ -95,7 +139,7 @@ func (o *Outcome) namedTable() report.Table {
 func (r *run) castTable() report.Table {
 	t := report.Table{
 		Title: "The cast", Columns: []report.Column{{Name: "task"}, {Name: "class"}, {Name: "what it does"}},
-		Notes: []string{"Weights follow the CPU that each task would request: cpu.shares of 1024 for memcached, 512 for a bystander, 8192 for the antagonist (cpu.weight of 100, 50 and 800 on cgroup v2)."},
+		Notes: []string{r.weights()},
 	}
 	t.Rows = append(t.Rows, report.Cells("memcached", "LC", fmt.Sprintf("serves %d requests/s", scene.Rate)))
 	for i, p := range r.scene.BE {
@@ -106,6 +150,14 @@ func (r *run) castTable() report.Table {
 		t.Rows = append(t.Rows, report.Cells(filepath.Base(p), class, r.scene.Rhythms[i]))
 	}
 	return t
+}
+
+// weights says what entitles whom to CPU.
+func (r *run) weights() string {
+	if r.opt.Favour > 1 {
+		return fmt.Sprintf("The antagonist has %d times the weight of everybody else.", r.opt.Favour)
+	}
+	return "Everybody has the same weight: the kernel's default."
 }
 
 // profileTable shows the single-node profile beside CPI²'s own values.
@@ -159,6 +211,9 @@ func (r *run) closeUp(t *trace.Trace, victim model.TaskNum) report.Chart {
 	return c
 }
 
+// leastDrawn is what a signal is drawn at that is 0: the axis is logarithmic.
+const leastDrawn = 0.01
+
 // chart draws the victim above its suspects between two times.
 func (r *run) chart(t *trace.Trace, victim model.TaskNum, from, to float64) report.Chart {
 	cut := func(x, y []float64) ([]float64, []float64) {
@@ -170,15 +225,19 @@ func (r *run) chart(t *trace.Trace, victim model.TaskNum, from, to float64) repo
 		}
 		return cx, cy
 	}
-	x, slowdown, _ := t.Slowdown(victim, r.load.StartNsec, math.NaN())
-	vx, vy := cut(x, slowdown)
-	c := report.Chart{YLabel: "slowdown of memcached", LogY: true, Series: []report.Series{{Name: "memcached", Role: report.Victim, X: vx, Y: vy}}}
-	if limit := t.Threshold("memcached"); limit > 0 {
+	src, limit := t.Spec("memcached")
+	x, signal, _ := t.Signal(victim, src, r.load.StartNsec, math.NaN())
+	for i, v := range signal {
+		signal[i] = max(v, leastDrawn)
+	}
+	vx, vy := cut(x, signal)
+	c := report.Chart{YLabel: src.Row().Title + " of memcached", LogY: true, Series: []report.Series{{Name: "memcached", Role: report.Victim, X: vx, Y: vy}}}
+	if limit > 0 {
 		c.Threshold, c.ThresholdLabel = &limit, "outlier threshold"
 	}
 	c.Lower = &report.Panel{YLabel: "CPU usage (CPU-sec/sec)"}
 	for _, p := range r.scene.BE {
-		x, _, cpu := t.Slowdown(taskAt(t, p), r.load.StartNsec, math.NaN())
+		x, _, cpu := t.Signal(taskAt(t, p), src, r.load.StartNsec, math.NaN())
 		cx, cy := cut(x, cpu)
 		role := report.Bystander
 		if p == r.scene.Antagonist {
@@ -211,5 +270,5 @@ func (o *Outcome) Chart() (report.Chart, bool) {
 
 // Length is how long a demo takes, without its setting up.
 func Length() time.Duration {
-	return learnTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + largestWindow
+	return learnTime + quietTime + calmTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + largestWindow
 }

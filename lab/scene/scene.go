@@ -31,21 +31,15 @@ import (
 // beTasks is the number of BE tasks: six bystanders and the antagonist.
 const beTasks = 7
 
-// Weights follow the CPU that was requested, as container runtimes set them: half a CPU
-// for each bystander, one for the victim (the kernel's default of 1024), eight for the
-// antagonist. Such a batch job is the usual noisy neighbour: it is entitled to what it
-// takes, and nothing in its weight says that it hurts.
-const (
-	bystanderShares  = 512
-	antagonistShares = 8192
-)
+// weight is what every task of the play has: the kernel's default, as where nobody sets any.
+const weight = 1024
 
 // Shares returns the weight of a BE task, as cpu.shares of cgroup v1 counts it.
 func (s *Scene) Shares(path string) uint64 {
 	if path == s.Antagonist {
-		return antagonistShares
+		return weight * max(1, s.opt.Favour)
 	}
-	return bystanderShares
+	return weight
 }
 
 // Rate is the victim's load in requests per second: memcached then uses 0.05 to 0.1 CPU.
@@ -57,6 +51,8 @@ type Options struct {
 	Agent string // path of the agent's binary
 	Rates []load.RateStep
 	For   time.Duration // of the load
+	// Favour is how many times everybody else's weight the antagonist has; 0: once.
+	Favour uint64
 	// Outside puts the antagonist where no rule of the agent looks.
 	Outside bool
 	Log     io.Writer // what the stage has to say
@@ -70,12 +66,12 @@ type Scene struct {
 	// Antagonist is the path of the task that will be started as the antagonist.
 	Antagonist string
 	Rhythms    []string // what each BE task does, for people
-	StartNsec  int64    // monotonic, when the load began
 
 	opt     Options
 	rng     *rand.Rand
 	agent   *stage.Agent
 	load    *stage.Proc
+	hurting *stage.Proc // the antagonist, while it runs
 	loadOut bytes.Buffer
 	burst   string // the antagonist's shell loop
 }
@@ -212,6 +208,8 @@ func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 func (s *Scene) config(addr string) *config.Config {
 	c := stage.AgentConfig()
 	c.Policies.Mode = model.ModeEnforce
+	// At equal weights the harm is few, long waits: a mean of delays hardly moves.
+	c.Signals = append([]string{model.SourceWait.String()}, c.Signals...)
 	c.Tasks = []config.Task{{Match: s.Victim, Job: "memcached", Class: "LC", Production: true}}
 	for _, p := range s.BE {
 		if s.opt.Outside && p == s.Antagonist {
@@ -241,7 +239,11 @@ func (s *Scene) startLoad(addr string) error {
 	if err != nil {
 		return fmt.Errorf("scene: %w", err)
 	}
-	cmd := exec.Command("/proc/self/exe", "load", "--json", "--address", addr, "--rate", strconv.Itoa(Rate),
+	self, err := os.Executable() // by its own name, for who reads who ran
+	if err != nil {
+		return fmt.Errorf("scene: %w", err)
+	}
+	cmd := exec.Command(self, "load", "--json", "--address", addr, "--rate", strconv.Itoa(Rate),
 		"--for", s.opt.For.String(), "--seed", strconv.FormatUint(s.opt.Seed, 10), "--steps", string(b))
 	cmd.Stdout, cmd.Stderr = &s.loadOut, os.Stderr
 	s.load, err = s.Stage.StartCmd(cmd, "load")
@@ -249,10 +251,16 @@ func (s *Scene) startLoad(addr string) error {
 }
 
 // Provoke starts the antagonist.
-func (s *Scene) Provoke() error {
-	_, err := s.Stage.Start(s.Antagonist, filepath.Base(s.Antagonist), "sh", "-c", s.burst)
+func (s *Scene) Provoke() (err error) {
+	s.hurting, err = s.Stage.Start(s.Antagonist, filepath.Base(s.Antagonist), "sh", "-c", s.burst)
 	return err
 }
+
+// Calm ends the antagonist.
+func (s *Scene) Calm() { s.hurting.Stop() }
+
+// Status is what the agent says of itself.
+func (s *Scene) Status(ctx context.Context) (*agent.Status, error) { return s.agent.Client.Status(ctx) }
 
 // LoadOutput is what the load's process prints with --json.
 type LoadOutput struct {
@@ -277,6 +285,9 @@ func (s *Scene) FinishLoad(ctx context.Context) (*LoadOutput, error) {
 
 // FinishAgent ends the agent, which puts everything back, and leaves its record.
 func (s *Scene) FinishAgent() error { return s.agent.Finish() }
+
+// AgentCPU is what the agent used, after its end.
+func (s *Scene) AgentCPU() time.Duration { return s.agent.CPU() }
 
 // Now is the clock of the record and of the load.
 func Now() int64 { return linux.MonotonicNsec() }

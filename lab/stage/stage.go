@@ -162,6 +162,14 @@ func (s *Stage) StartCmd(cmd *exec.Cmd, name string) (*Proc, error) {
 // Pid returns the process id.
 func (p *Proc) Pid() int { return p.cmd.Process.Pid }
 
+// CPU is what the program used in all; 0 until it has ended.
+func (p *Proc) CPU() time.Duration {
+	if !p.Ended() || p.cmd.ProcessState == nil {
+		return 0
+	}
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
 // Wait waits for the program's end. An error has the last that the program said.
 func (p *Proc) Wait(ctx context.Context) error {
 	select {

@@ -4,6 +4,9 @@
 package trace
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/record"
 )
@@ -16,6 +19,7 @@ type Window struct {
 	Unmanaged model.Value
 	Steal     model.Value
 	Tasks     []model.TaskObservation // ordered by number
+	Waiting   []model.Waiting         // who had the CPU while LC tasks waited; none where nobody can tell
 }
 
 // Task returns a task's part of the window, nil when it has none.
@@ -119,6 +123,7 @@ func (r *reader) window(s *model.Snapshot) {
 		model.Observe(r.prev, s, &r.obs)
 		w := Window{
 			MonoNsec: s.MonoNsec, Length: float64(r.obs.ElapsedNsec) / 1e9, Busy: r.obs.Busy, Unmanaged: r.obs.Unmanaged, Steal: r.obs.Steal,
+			Waiting: model.CloneWaiting(nil, s.Waiting),
 		}
 		for i := range r.obs.Tasks {
 			o := r.obs.Tasks[i]
@@ -133,33 +138,36 @@ func (r *reader) window(s *model.Snapshot) {
 	}
 }
 
-// Threshold returns the outlier threshold of a job's spec as it stood last, 0 for none.
-func (t *Trace) Threshold(job string) float64 {
-	limit := 0.0
+// Spec returns of which signal a job's spec was that was published last, and its outlier threshold; 0: none.
+func (t *Trace) Spec(job string) (src model.Source, limit float64) {
 	for i := range t.Specs {
-		if t.Specs[i].Path == job {
-			limit, _ = t.Specs[i].Fact(model.FactThreshold)
+		if d := &t.Specs[i]; d.Path == job {
+			name, _, _ := strings.Cut(d.Reason, " ")
+			if k := slices.Index(model.SourceNames(), name); k >= 0 {
+				src = model.Source(k)
+				limit, _ = d.Fact(model.FactThreshold)
+			}
 		}
 	}
-	return limit
+	return src, limit
 }
 
-// Slowdown returns a task's time series of slowdown and usage, seconds since startNsec;
+// Signal returns a task's time series of a signal and of its CPU usage, seconds since startNsec;
 // nan stands for a window without the value.
-func (t *Trace) Slowdown(n model.TaskNum, startNsec int64, nan float64) (x, slowdown, cpu []float64) {
+func (t *Trace) Signal(n model.TaskNum, src model.Source, startNsec int64, nan float64) (x, signal, cpu []float64) {
 	for i := range t.Windows {
 		w := &t.Windows[i]
 		x = append(x, float64(w.MonoNsec-startNsec)/1e9)
 		sv, cv := nan, nan
 		if o := w.Task(n); o != nil {
-			if v := o.Signals[model.SourceSlowdown]; v.Outcome == model.OK {
+			if v := o.Signals[src]; v.Outcome == model.OK {
 				sv = v.V
 			}
 			if o.CPU.Outcome == model.OK {
 				cv = o.CPU.V
 			}
 		}
-		slowdown, cpu = append(slowdown, sv), append(cpu, cv)
+		signal, cpu = append(signal, sv), append(cpu, cv)
 	}
-	return x, slowdown, cpu
+	return x, signal, cpu
 }

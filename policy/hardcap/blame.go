@@ -24,6 +24,10 @@ type Blame struct {
 	Share   float64 `json:"share"`   // asked for of a suspect's score
 	Windows int     `json:"windows"` // windows with evidence that are remembered of a victim
 	Bad     int     `json:"bad"`     // of them bad, before blame counts
+	// Lasting: a suspect's score is the lesser of its share with and without the bad window in which it is
+	// charged most (a jackknife), so that no single window makes a culprit: batch work comes in
+	// bursts of less than a window, and three windows make an incident.
+	Lasting bool `json:"lasting,omitempty"`
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -33,6 +37,7 @@ func (b *Blame) Rows() []model.Param {
 		{Key: "share", At: &b.Share, Least: 0.01, Most: 1, Unit: "a share", Why: "of the victim's waiting for others that a suspect must be charged with"},
 		{Key: "windows", At: &b.Windows, Least: 2, Most: 600, Soak: [2]float64{2, 30}, Unit: "windows", Why: "windows that are remembered of a victim"},
 		{Key: "bad_windows", At: &b.Bad, Least: 1, Most: recentBad, Soak: [2]float64{1, 5}, Unit: "windows, at most windows", Why: "bad ones among them before blame counts"},
+		{Key: "lasting", At: &b.Lasting, Why: "no single window makes a culprit: it must reach the share without its worst one too"},
 	}
 }
 
@@ -101,7 +106,7 @@ func charged(w *model.Waiting, seconds float64) []Charged {
 }
 
 func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
-	i, ok := slices.BinarySearchFunc(list, num, func(c Charged, n model.TaskNum) int { return cmp.Compare(c.Num, n) })
+	i, ok := find(list, num)
 	if !ok {
 		list = slices.Insert(list, i, Charged{Num: num})
 	}
@@ -113,10 +118,10 @@ func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
 // have stopped since.
 const recentBad = 5
 
-// sides sums up a victim's windows: the latest bad ones, and all good ones. The figures are
-// means, in nanoseconds a second.
-func (w *Waiter) sides() (bad, good []Charged, nBad int) {
-	nGood := 0
+// sides sums up a victim's windows: the latest bad ones but for the one at skip (-1: none), and all good
+// ones. The figures are means, in nanoseconds a second.
+func (w *Waiter) sides(skip int) (bad, good []Charged, nBad int) {
+	nGood, seen := 0, 0
 	for i := range slices.Backward(w.Windows) {
 		of := &w.Windows[i]
 		switch {
@@ -125,7 +130,10 @@ func (w *Waiter) sides() (bad, good []Charged, nBad int) {
 			for _, c := range of.Charged {
 				good = add(good, c.Num, c.Nsec)
 			}
-		case nBad < recentBad:
+		case seen < recentBad:
+			if seen++; i == skip {
+				continue
+			}
 			nBad++
 			for _, c := range of.Charged {
 				bad = add(bad, c.Num, c.Nsec)
@@ -141,6 +149,43 @@ func (w *Waiter) sides() (bad, good []Charged, nBad int) {
 	return bad, good, nBad
 }
 
+// excess leaves of what suspects are charged with in bad windows what goes beyond good ones, and adds up:
+// the excess, and all that was waited before.
+func excess(bad, good []Charged) (total, waited float64) {
+	for i := range bad {
+		c := &bad[i]
+		waited += c.Nsec
+		if k, ok := find(good, c.Num); ok {
+			c.Nsec = max(0, c.Nsec-good[k].Nsec)
+		}
+		total += c.Nsec
+	}
+	return total, waited
+}
+
+func find(list []Charged, num model.TaskNum) (int, bool) {
+	return slices.BinarySearchFunc(list, num, func(c Charged, n model.TaskNum) int { return cmp.Compare(c.Num, n) })
+}
+
+// lasting is a suspect's share of the excess without the bad window in which it is charged most.
+func (w *Waiter) lasting(num model.TaskNum) float64 {
+	worst, most, seen := -1, -1.0, 0
+	for i := range slices.Backward(w.Windows) {
+		if of := &w.Windows[i]; of.Bad && seen < recentBad {
+			seen++
+			if k, ok := find(of.Charged, num); ok && of.Charged[k].Nsec > most {
+				worst, most = i, of.Charged[k].Nsec
+			}
+		}
+	}
+	bad, good, _ := w.sides(worst)
+	total, _ := excess(bad, good)
+	if k, ok := find(bad, num); ok && total > 0 {
+		return bad[k].Nsec / total
+	}
+	return 0
+}
+
 // blame replaces the scores of an analysis by what suspects are charged with. It reports
 // whether there is enough to go by. The correlations that it replaces are kept in s.correlated.
 func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round) bool {
@@ -149,22 +194,15 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	if !p.Blame.Enabled || !inc.Source.Row().Waits || of == nil {
 		return false
 	}
-	bad, good, n := of.sides()
+	bad, good, n := of.sides(-1)
 	if n < min(p.Blame.Bad, recentBad) {
 		return false
 	}
-	total, waited, usual := 0.0, 0.0, 0.0
+	usual := 0.0
 	for _, c := range good {
 		usual += c.Nsec
 	}
-	for i := range bad {
-		c := &bad[i]
-		waited += c.Nsec
-		if k, ok := slices.BinarySearchFunc(good, c.Num, func(g Charged, n model.TaskNum) int { return cmp.Compare(g.Num, n) }); ok {
-			c.Nsec = max(0, c.Nsec-good[k].Nsec)
-		}
-		total += c.Nsec
-	}
+	total, waited := excess(bad, good)
 	if total <= 0 {
 		return false
 	}
@@ -172,7 +210,11 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	s.correlated = append(s.correlated, s.analysis.Scores...)
 	s.analysis.Scores, s.analysis.Median, s.analysis.Steady = s.analysis.Scores[:0], 0, 0
 	for _, c := range bad {
-		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: c.Num, Value: c.Nsec / total, Usage: in.History.RecentUsage(c.Num, n)})
+		score := c.Nsec / total
+		if p.Blame.Lasting && n > 2 {
+			score = min(score, of.lasting(c.Num))
+		}
+		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: c.Num, Value: score, Usage: in.History.RecentUsage(c.Num, n)})
 	}
 	slices.SortStableFunc(s.analysis.Scores, func(a, b antagonist.Score) int { return cmp.Compare(b.Value, a.Value) })
 	return true

@@ -201,6 +201,31 @@ func TestBlameOfEquals(t *testing.T) {
 	}
 }
 
+// A bystander whose one burst fell into the first of three bad windows had half of all the waiting in
+// them, and nothing in the others: the one that lasts is held, alone.
+func TestBlameOfOneBurst(t *testing.T) {
+	t.Parallel()
+	waits := func(second int) map[model.TaskNum]float64 {
+		switch {
+		case second < 40:
+			return map[model.TaskNum]float64{1: 5}
+		case second == 40:
+			return map[model.TaskNum]float64{2: 1700, model.NumUnmanaged: 100}
+		}
+		return map[model.TaskNum]float64{3: 300, model.NumUnmanaged: 700}
+	}
+	q := newQueue(t, from40(1, 1, 0), waits)
+	if got := q.held(46); len(got) != 1 || got[0] != 3 {
+		q.Dump(t)
+		t.Errorf("held %v, want task 3 alone", got)
+	}
+	rash := newQueue(t, from40(1, 1, 0), waits)
+	rash.Engine.Params.Hardcap.Blame.Lasting = false
+	if got := rash.held(46); len(got) == 0 || got[0] != 2 {
+		t.Errorf("without the rule %v is held: the scene shows nothing", got)
+	}
+}
+
 // A service that waits for its own threads has nobody to blame.
 func TestBlameOfItself(t *testing.T) {
 	t.Parallel()
