@@ -178,6 +178,7 @@ func (e *Engine) Step(in *Input) *Output {
 	e.scratch.victims = e.scratch.victims[:0]
 	e.window(in)
 	e.policies(in)
+	e.doubt(in)
 	e.settle(in)
 	return &e.out
 }
@@ -309,11 +310,7 @@ func (e *Engine) judge(in *Input) {
 	h.Put(model.NumSteal, e.obs.Steal.V, antagonist.NoEvidence)
 	h.End()
 	for _, sp := range s.Specs.Recalculate(e.Params.Spec, in.MonoNsec) {
-		e.decide(in, model.Decision{
-			Kind: model.DecideSpec, Path: sp.Job,
-			Facts:  []model.Fact{model.FactMean.Is(sp.Mean), model.FactThreshold.Is(e.Params.Outlier.Threshold(sp))},
-			Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g %s", sp.Source, sp.Job, sp.Mean, sp.StdDev, sp.Origin()),
-		})
+		e.spec(in, sp, sp.Origin())
 	}
 }
 
@@ -336,6 +333,9 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	}
 	if outlier.Usable(&e.Params.Outlier, src, o) {
 		s.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
+		if spec == nil && e.Params.Spec.Alone {
+			e.charge(task, src)
+		}
 	}
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
@@ -362,6 +362,45 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
 		})
 	}
+}
+
+// charge tells the learner which best-effort task delayed a task most in the window.
+func (e *Engine) charge(task *model.Task, src model.Source) {
+	i := slices.IndexFunc(e.obs.Waiting, func(w model.Waiting) bool { return w.Num == task.Num })
+	if i < 0 || !src.Row().Waits {
+		return
+	}
+	w, most, by := &e.obs.Waiting[i], int64(0), (*model.Task)(nil)
+	for k := range w.Shares {
+		x := &w.Shares[k]
+		if t := e.State.Tasks.Get(x.Task); x.Party == model.WaitTask && t != nil && t.Class == model.BE && x.Nsec > most {
+			most, by = x.Nsec, t
+		}
+	}
+	if by != nil {
+		e.State.Specs.Charge(e.Params.Spec, task, src, localspec.Beside{Path: by.Path, Share: float64(most) / float64(w.Foreign())})
+	}
+}
+
+// doubt takes back that a spec leaves a neighbour out when an incident that it led to could not be fixed.
+func (e *Engine) doubt(in *Input) {
+	for _, inc := range e.out.Incidents {
+		if inc.State != model.CannotFix || inc.Spec.Without == "" {
+			continue
+		}
+		if sp := e.State.Specs.Doubt(inc.VictimJob, inc.Source, in.MonoNsec); sp != nil {
+			e.spec(in, sp, fmt.Sprintf("as measured beside %s, for holding it did not help", inc.Spec.Without))
+		}
+	}
+}
+
+// spec tells of a spec that is new.
+func (e *Engine) spec(in *Input, sp *model.Spec, origin string) {
+	e.decide(in, model.Decision{
+		Kind: model.DecideSpec, Path: sp.Job,
+		Facts:  []model.Fact{model.FactMean.Is(sp.Mean), model.FactThreshold.Is(e.Params.Outlier.Threshold(sp))},
+		Reason: fmt.Sprintf("%s of %s: %.4g +- %.2g %s", sp.Source, sp.Job, sp.Mean, sp.StdDev, origin),
+	})
 }
 
 // excuse says, at most once in the outlier window, that a protected task is in distress

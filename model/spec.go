@@ -19,6 +19,8 @@ type Spec struct {
 	// before, which was learned in noise; 0: it was not.
 	LeftOut int64   `json:"left_out,omitempty"`
 	Refuted float64 `json:"refuted,omitempty"`
+	// Without is the best-effort task whose part of the waiting was taken out; "": none was.
+	Without string `json:"without,omitempty"`
 }
 
 // Origin says from what it was calculated, for people.
@@ -26,6 +28,9 @@ func (s *Spec) Origin() string {
 	text := fmt.Sprintf("over %d samples of %d tasks", s.NumSamples, s.Tasks)
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("; %d more were noise", s.LeftOut)
+	}
+	if s.Without != "" {
+		text += fmt.Sprintf(", without what %s had of the waiting: most of it, all the while", s.Without)
 	}
 	if s.Refuted != 0 {
 		text += fmt.Sprintf("; learned anew, because these lie far below the spec before (%.4g), which was learned in noise", s.Refuted)

@@ -95,6 +95,7 @@ hard_cap:
     min_samples_per_task: 20
     recalculate_on_doubling: true
     robust_first_spec: true # of 20 windows, two noisy ones would be the spec
+    first_spec_alone: true # it may begin beside the antagonist
     verify_windows: 6
     margin_over_steady: 0.05 # windows of a second: a steady bystander passes a bare 0.35 in a long distress
     search_windows: 8

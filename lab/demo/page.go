@@ -131,7 +131,8 @@ func (o *Outcome) namedTable() report.Table {
 			report.Some("%.2f", h.Score), report.Some("%.2f", h.Asked), report.Some("%.0f", h.For), {Text: h.Verdict}})
 	}
 	if len(o.Holds) == 0 {
-		t.Rows = append(t.Rows, []report.Cell{{Text: "nobody was held: " + o.Nobody}})
+		t.Rows = append(t.Rows, []report.Cell{{Text: "nobody"}})
+		t.Notes = []string{"Why nobody: " + o.Nobody + "."}
 	}
 	return t
 }

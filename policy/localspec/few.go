@@ -104,6 +104,9 @@ func (e *Entry) anew() (m Moments, leftOut int, refuted bool) {
 		return m, 0, false
 	}
 	m, leftOut = ofFew(e.Few)
-	far := max(heldSigmas*math.Sqrt(m.M2/m.N), farSigmas*e.Spec.StdDev)
-	return m, leftOut, m.Mean+far < e.Spec.Mean
+	return m, leftOut, m.farBelow(e.Spec.Mean, e.Spec.StdDev)
+}
+
+func (m *Moments) farBelow(mean, stddev float64) bool {
+	return m.Mean+max(heldSigmas*math.Sqrt(m.M2/m.N), farSigmas*stddev) < mean
 }

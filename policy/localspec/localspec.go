@@ -44,6 +44,8 @@ type Params struct {
 	// RobustFirst: a first spec is one that few noisy windows do not move, and one that was
 	// learned in noise is learned anew (few.go).
 	RobustFirst bool `json:"robust_first,omitempty"`
+	// Alone: a first spec leaves out what a single best-effort task did to the job all the while (alone.go).
+	Alone bool `json:"alone,omitempty"`
 	// CoreCycles: CPI is of core cycles here (model.Source.Definition).
 	CoreCycles bool `json:"core_cycles,omitempty"`
 }
@@ -104,8 +106,12 @@ type Entry struct {
 	EndedRobust int `json:"ended_robust,omitempty"`
 	Clamped     int `json:"clamped"` // samples since the last calculation that were held at the threshold
 	// Few are the values since the last calculation, as measured, while the spec is young.
-	Few  []float64   `json:"few,omitempty"`
-	Spec *model.Spec `json:"spec,omitempty"`
+	Few []float64 `json:"few,omitempty"`
+	// Beside says of each of Few, before the first spec, which neighbour delayed the job most.
+	Beside []Beside `json:"beside,omitempty"`
+	// Measured is the first spec with its neighbour, while the published one is without; else nil.
+	Measured *Moments    `json:"measured,omitempty"`
+	Spec     *model.Spec `json:"spec,omitempty"`
 }
 
 // maxClamped is the share of outliers up to which a doubled sample is taken: the 2 sigma
@@ -235,7 +241,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		if !e.robust(p) {
 			continue
 		}
-		all, leftOut, was := e.Recent, 0, 0.0
+		all, leftOut, was, without := e.Recent, 0, 0.0, ""
 		few, out, refuted := e.anew()
 		switch {
 		case refuted:
@@ -244,7 +250,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		case !e.due(p, monoNsec):
 			continue
 		case e.Spec == nil && len(e.Few) >= min(maxFew, int(e.Recent.N)):
-			all, leftOut = ofFew(e.Few)
+			all, leftOut, without = e.first(p)
 			all.UsageMean = e.Recent.UsageMean
 		default:
 			all.merge(e.History, p.AgeWeight)
@@ -252,9 +258,12 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
-			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, LeftOut: int64(leftOut), Refuted: was,
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, LeftOut: int64(leftOut), Refuted: was, Without: without,
 		}
-		e.History, e.Recent = all, Moments{}
+		e.History, e.Recent, e.Beside = all, Moments{}, nil
+		if without == "" {
+			e.Measured = nil
+		}
 		e.Tasks, e.Samples, e.Few, e.Clamped, e.Ended, e.EndedRobust = e.Tasks[:0], e.Samples[:0], e.Few[:0], 0, 0, 0
 		changed = append(changed, e.Spec)
 	}

@@ -16,5 +16,6 @@ func (p *Params) Rows() []model.Param {
 		{Key: "min_samples_per_task", At: &p.MinSamplesPerTask, Least: 2, Most: model.Unbounded, Soak: [2]float64{5, 30}, Unit: "samples; one has no deviation", Why: "CPI² §3.1: nor fewer than 100 samples per task"},
 		{Key: "recalculate_on_doubling", At: &p.OnDoubling, Why: "also when the sample has doubled and at most 5 % were outliers"},
 		{Key: "robust_first_spec", At: &p.RobustFirst, Why: "beyond CPI²: few noisy windows do not move a first spec, and one that was learned in noise is learned anew"},
+		{Key: "first_spec_alone", At: &p.Alone, Why: "beyond CPI²: without the one best-effort task that had most of the blame while it was learned"},
 	}
 }
