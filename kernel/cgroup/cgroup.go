@@ -94,6 +94,22 @@ func (e *PartialError) Error() string {
 // Unwrap returns why the first was left out.
 func (e *PartialError) Unwrap() error { return e.Err }
 
+// Listed passes over that a list lacks what some groups hold.
+func Listed(groups []string, err error) ([]string, error) {
+	if _, ok := errors.AsType[*PartialError](err); ok {
+		return groups, nil
+	}
+	return groups, err
+}
+
+// orNil returns nil as an error that is nil.
+func (e *PartialError) orNil() error {
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
 // add notes one more group that was not looked into; e may be nil.
 func (e *PartialError) add(path string, err error) *PartialError {
 	if e == nil {
@@ -146,8 +162,8 @@ type Driver interface {
 	Inode(path string) (uint64, error)
 	// Owner returns the user id that the group's directory belongs to.
 	Owner(path string) (uint32, error)
-	// Descendants returns the paths of all groups below path, sorted, without those that
-	// cannot be listed: on v1 the kernel itself refuses a limit that is less than theirs.
+	// Descendants returns the paths of all groups below path, sorted. With a *PartialError
+	// the list is good for all groups but those that it speaks of.
 	Descendants(path string) ([]string, error)
 
 	Limiter
@@ -207,7 +223,7 @@ type Placer interface {
 	// the cpuset controller. ErrUnsupported: the group has none there (v1).
 	PlaceInode(path string) (uint64, error)
 	// PlacesBelow returns the paths of all groups below path in the hierarchy of the
-	// cpuset controller, sorted, without those that cannot be listed (Descendants).
+	// cpuset controller, sorted; with a *PartialError as Descendants.
 	PlacesBelow(path string) ([]string, error)
 	// OpenCPUs opens the list of ReadCPUs for repeated reading. It takes a descriptor.
 	OpenCPUs(path string) (CPUList, error)

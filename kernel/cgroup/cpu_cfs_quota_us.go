@@ -200,7 +200,7 @@ func (d *V1) roomFor(path string, v CPUMax) (ratioRoom, error) {
 			return room, fmt.Errorf("%s exceeds %s of its ancestor %s: %w", v, m, up, unix.EINVAL)
 		}
 	}
-	below, err := d.Descendants(path)
+	below, err := Listed(d.Descendants(path)) // the kernel itself refuses a limit that is less than one of theirs
 	if err != nil {
 		return room, err
 	}

@@ -70,11 +70,11 @@ func (d *V1) PlacesBelow(path string) ([]string, error) {
 	if !ok {
 		return nil, fmt.Errorf("list cpusets below cgroup %s: %w: no v1 hierarchy with controller %s", path, ErrUnsupported, CPUSet)
 	}
-	found, _, at, err := tree{fs: d.fs, top: top}.descendants(path)
+	found, partial, at, err := tree{fs: d.fs, top: top}.descendants(path)
 	if err != nil {
 		return nil, d.wrap("list cpusets below", at, err)
 	}
-	return found, nil
+	return found, partial.orNil()
 }
 
 // OpenCPUs implements Driver.

@@ -42,11 +42,11 @@ func (d *V1) Inode(path string) (uint64, error) {
 
 // Descendants implements Driver.
 func (d *V1) Descendants(path string) ([]string, error) {
-	found, _, at, err := d.cpu.descendants(path)
+	found, partial, at, err := d.cpu.descendants(path)
 	if err != nil {
 		return nil, d.wrap("list", at, err)
 	}
-	return found, nil
+	return found, partial.orNil()
 }
 
 // Procs returns the thread-group ids of the group itself as the kernel lists them,

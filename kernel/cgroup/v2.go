@@ -72,11 +72,11 @@ func (d *V2) Inode(path string) (uint64, error) {
 
 // Descendants implements Driver.
 func (d *V2) Descendants(path string) ([]string, error) {
-	found, _, at, err := d.descendants(path)
+	found, partial, at, err := d.descendants(path)
 	if err != nil {
 		return nil, d.wrap("list", at, err)
 	}
-	return found, nil
+	return found, partial.orNil()
 }
 
 // Procs implements Driver. A threaded group lists no processes: ErrThreaded.

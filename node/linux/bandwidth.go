@@ -141,7 +141,7 @@ func (b *bandwidth) below(own *journal.Limit, limits []journal.Limit) ([]journal
 	if b.flat && !raises && !slices.ContainsFunc(limits, func(l journal.Limit) bool { return l.Path != own.Path }) {
 		return nil, nil
 	}
-	paths, err := b.cg.Descendants(own.Path)
+	paths, err := cgroup.Listed(b.cg.Descendants(own.Path))
 	if err != nil {
 		return nil, err
 	}

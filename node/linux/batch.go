@@ -108,6 +108,9 @@ func (k *Knobs) prepareRelease(j *job) {
 // prepareSet plans to bring a task's knob to a value.
 func (k *Knobs) prepareSet(j *job) error {
 	d, t := k.kinds[j.kind], j.task
+	if k.refused[heldKey{t.Path, j.kind}] {
+		return errForeign // which lets go of the knob, and forgets this
+	}
 	inode, err := k.identify(t, j.kind)
 	if err != nil {
 		return err
@@ -309,6 +312,7 @@ func (k *Knobs) finish(j *job) {
 		return
 	}
 	j.res.Kind = model.Applied
+	delete(k.refused, heldKey{j.task.Path, j.kind})
 	k.kinds[j.kind].keep(j.task.Path)
 	k.held[heldKey{j.task.Path, j.kind}] = &holding{
 		told: j.res.Now, now: j.res.Now, journaled: j.journaled || len(j.plan) > 0,
@@ -331,7 +335,10 @@ func (k *Knobs) failed(j *job) {
 		j.res.Kind = model.Refused
 		if !j.journaled {
 			// Nothing of ours may remain of a hold that was refused.
-			k.restore(k.j.Of(j.task.Path, j.kind))
+			if of := k.j.Of(j.task.Path, j.kind); len(of) > 0 {
+				k.refused[heldKey{j.task.Path, j.kind}] = false
+				k.restoreRefused(of)
+			}
 			return
 		}
 		if !j.kept {

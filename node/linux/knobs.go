@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
@@ -70,7 +71,10 @@ type Knobs struct {
 	kinds [model.NumKnobs]knob
 
 	// held has the knobs whose hold the caller was told of and has not ended.
-	held     map[heldKey]*holding
+	held map[heldKey]*holding
+	// refused has the knobs whose hold was refused after it had taken effect in part. True: since
+	// then somebody else wrote there, which is told to who next asks something of them.
+	refused  map[heldKey]bool
 	paths    [model.NumKnobs]map[uint64]string // by inode, of this batch
 	leftover leftover
 	tended   int64 // when the journal was last looked after
@@ -96,7 +100,7 @@ type holding struct {
 
 func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *Knobs {
 	flat := cg.Layout() == cgroup.LayoutV2
-	return &Knobs{cg: cg, clock: clock, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: cg, clock: clock, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: cg, flat: flat},
 		model.CPUPlace:     &place{cg: cg, flat: flat, cpus: cpusOfMachine(fs)},
 		model.CPUWeight:    &weight{cg: cg, flat: flat},
@@ -140,26 +144,49 @@ func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Sett
 }
 
 // follow finds the group of a limit, which has another path than the journal knows, under the
-// one that it has now: cgroups of v1 can be renamed.
-func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) bool {
-	d := k.kinds[kind]
+// one that it has now: cgroups of v1 can be renamed. Where not all groups could be looked at, the
+// group cannot be said to be gone.
+func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (moved bool, err error) {
 	if k.paths[kind] == nil {
-		k.paths[kind] = map[uint64]string{}
-		list, _ := d.groups() // where it fails the group counts as gone
-		for _, path := range list {
-			if inode, err := d.inode(path); err == nil {
-				k.paths[kind][inode] = path
-			}
+		if k.paths[kind], err = inodes(k.kinds[kind]); err != nil {
+			k.paths[kind] = nil
+			return false, err
 		}
 	}
 	path := k.paths[kind][l.Inode]
 	if path == "" || path == l.Path {
-		return false
+		return false, nil
 	}
 	was := l.Key()
+	// Under its new name the group is another task, which is to know what was found in it.
+	if top, ok := strings.CutSuffix(path, strings.TrimPrefix(l.Path, l.Task)); ok {
+		l.Task = top
+	}
 	l.Path = path
 	k.j.Move(was, *l)
-	return true
+	return true, nil
+}
+
+// inodes returns the paths of all groups by inode number.
+func inodes(d knob) (map[uint64]string, error) {
+	list, err := d.groups()
+	if errors.Is(err, cgroup.ErrTooManyGroups) {
+		list, err = cgroup.Listed(list, err) // beyond what is ever looked at: it would say so for good
+	}
+	if err != nil {
+		return nil, err
+	}
+	paths := make(map[uint64]string, len(list))
+	for _, path := range list {
+		inode, err := d.inode(path)
+		switch {
+		case err == nil:
+			paths[inode] = path
+		case !errors.Is(err, cgroup.ErrVanished):
+			return nil, err
+		}
+	}
+	return paths, nil
 }
 
 // limits returns what the journal holds of a task's knob. What it could not yet forget of
@@ -196,6 +223,7 @@ func (k *Knobs) disown(task string, kind model.KnobKind) {
 // letGo ends a hold that the caller was told of.
 func (k *Knobs) letGo(task string, kind model.KnobKind) {
 	delete(k.held, heldKey{task, kind})
+	delete(k.refused, heldKey{task, kind})
 	k.kinds[kind].drop(task)
 }
 

@@ -32,6 +32,8 @@ type tree struct {
 	writes int
 	before func(n int, path string) error // called before each write of a file; may panic
 	after  func(n int)
+	// unlisted is why groups cannot be listed.
+	unlisted error
 }
 
 func newTree(t *testing.T, limits map[string]cgroup.CPUMax) *tree {
@@ -59,6 +61,9 @@ func (f *tree) ReadCPUMax(path string) (cgroup.CPUMax, error) {
 }
 
 func (f *tree) Descendants(path string) ([]string, error) {
+	if f.unlisted != nil {
+		return nil, f.unlisted
+	}
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(f.limits)) {
 		if strings.HasPrefix(p, strings.TrimSuffix(path, "/")+"/") {
@@ -208,7 +213,7 @@ func newBench(t *testing.T, f *tree) *bench {
 
 // knobs are those of a tree, of v1.
 func (f *tree) knobs(j *journal.Journal) *Knobs {
-	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: f},
 		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
 	}}

@@ -1,6 +1,11 @@
 package linux
 
-import "github.com/commensal-io/commensal/node"
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
 
 // leftover is when limits that nobody holds are tried again. Such limits are what an
 // earlier agent could not put back, and holds that the kernel refused after they had taken
@@ -38,7 +43,24 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 	}
 	r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
 	r.at = nowNsec + r.wait
-	return k.restore(todo)
+	return k.restoreRefused(todo)
+}
+
+// restoreRefused puts limits back, and notes which of a refused hold a stranger wrote meanwhile.
+func (k *Knobs) restoreRefused(limits []journal.Limit) []node.Restoration {
+	items := k.restore(limits)
+	for i := range items {
+		it := &items[i]
+		l := slices.IndexFunc(limits, func(l journal.Limit) bool { return l.Path == it.Path && l.Found.Knob == it.Found.Knob })
+		if l < 0 || it.Kind != node.LeftForeign {
+			continue
+		}
+		key := heldKey{limits[l].Task, it.Found.Knob}
+		if _, ok := k.refused[key]; ok {
+			k.refused[key] = true
+		}
+	}
+	return items
 }
 
 // tendNsec is how often the journal is looked after: a write to a file that somebody removed

@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -188,16 +189,7 @@ func TestRenamed(t *testing.T) {
 	for _, how := range []string{"released", "gone", "crash"} {
 		b := newBench(t, newTree(t, found))
 		b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
-		want := map[string]cgroup.CPUMax{}
-		for path, v := range found {
-			to := strings.Replace(path, "/t", "/was-t", 1)
-			want[to] = v
-			if to != path {
-				b.limits[to], b.inodes[to] = b.limits[path], b.inodes[path]
-				delete(b.limits, path)
-				delete(b.inodes, path)
-			}
-		}
+		want := b.rename(found)
 		switch how {
 		case "released":
 			b.expect(b.k.release(b.task), model.Applied)
@@ -212,4 +204,85 @@ func TestRenamed(t *testing.T) {
 			t.Errorf("%s: %+v, %v", how, c, err)
 		}
 	}
+}
+
+// rename gives the task's groups the names that are returned, with the limits that were found.
+func (b *bench) rename(found map[string]cgroup.CPUMax) (want map[string]cgroup.CPUMax) {
+	want = map[string]cgroup.CPUMax{}
+	for path, v := range found {
+		to := strings.Replace(path, "/t", "/was-t", 1)
+		want[to] = v
+		if to != path {
+			b.limits[to], b.inodes[to] = b.limits[path], b.inodes[path]
+			delete(b.limits, path)
+			delete(b.inodes, path)
+		}
+	}
+	return want
+}
+
+// TestRenamedUnlisted: a group that has another name now is not gone because no list of groups
+// could be had.
+func TestRenamedUnlisted(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+	want := b.rename(found)
+	for _, b.unlisted = range []error{errDisk, &cgroup.PartialError{Err: errDisk}} {
+		if items := b.k.putBackAll(); len(items) == 0 || slices.ContainsFunc(items, func(it node.Restoration) bool { return it.Kind != node.NotRestored }) {
+			t.Errorf("%v: %+v", b.unlisted, items)
+		}
+	}
+	b.unlisted = nil
+	b.k.putBackAll()
+	b.asFound(want)
+}
+
+// TestRenamedStuck: what was found in a group that could not be put back is known when the group
+// comes as another task, under another name.
+func TestRenamedStuck(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+	want := b.rename(found)
+	b.before = func(int, string) error { return errDisk }
+	b.k.disown("/t", model.CPUBandwidth)
+	b.before = nil
+	b.task.Path = "/was-t"
+	r := b.k.hold(b.task, cpus(0.02))
+	b.expect(r, model.Applied)
+	if r.Found != setting(found["/t"]) {
+		t.Errorf("found %s; expected %s", r.Found, found["/t"])
+	}
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(want)
+}
+
+// TestStrangerAtLeftover: somebody writes where a refused hold had left a part of ours. He stands,
+// and the next hold says so; the one after it is another's to ask for.
+func TestStrangerAtLeftover(t *testing.T) {
+	b := newBench(t, newTree(t, shapes["nested"]))
+	b.before = func(n int, _ string) error {
+		if n >= 2 {
+			return errDisk
+		}
+		return nil
+	}
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Refused)
+	b.before = nil
+	if len(b.k.j.Outstanding()) == 0 {
+		t.Fatal("nothing is left over: the test proves nothing")
+	}
+	for path := range b.limits {
+		if path != "/" {
+			b.limits[path] = limit(800_000, 100_000, 0)
+		}
+	}
+	his := maps.Clone(b.limits)
+	b.k.putBackLeftovers(1e9, true)
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Foreign)
+	b.asFound(his)
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(his)
 }

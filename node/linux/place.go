@@ -250,7 +250,7 @@ func (p *place) below(own *journal.Limit, limits []journal.Limit) ([]journal.Lim
 	if p.flat {
 		return nil, nil
 	}
-	paths, err := p.cg.PlacesBelow(own.Path)
+	paths, err := cgroup.Listed(p.cg.PlacesBelow(own.Path))
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +384,7 @@ func (p *place) met(limits []journal.Limit) []journal.Limit {
 
 // metBelow lists the groups below a task that copied a list of ours.
 func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) []journal.Limit {
-	paths, err := p.cg.PlacesBelow(own.Path)
+	paths, err := cgroup.Listed(p.cg.PlacesBelow(own.Path))
 	if err != nil || len(paths) == 0 {
 		return nil
 	}

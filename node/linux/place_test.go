@@ -146,7 +146,7 @@ func (f *cpusets) unplug(cpus model.CPUSet) {
 }
 
 func (f *cpusets) knobs(j *journal.Journal) *Knobs {
-	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{},
 		model.CPUPlace: &place{cg: f, flat: f.flat, cpus: func() (machineCPUs, error) {
 			return machineCPUs{f.online, f.possible}, nil

@@ -45,9 +45,15 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 		d.drop(l.Path) // an open file would not tell of a group that has another path now
 		it := node.Restoration{Path: l.Path, Found: l.Found}
 		now, err := k.read(j.kind, l.Path, l.Inode)
-		if errors.Is(err, cgroup.ErrVanished) && k.follow(j.kind, l) {
-			now, err = k.read(j.kind, l.Path, l.Inode)
-			it.Path = l.Path
+		if errors.Is(err, cgroup.ErrVanished) {
+			moved, lost := k.follow(j.kind, l)
+			switch {
+			case lost != nil:
+				err = lost
+			case moved:
+				now, err = k.read(j.kind, l.Path, l.Inode)
+				it.Path = l.Path
+			}
 		}
 		it.Now = now
 		switch {

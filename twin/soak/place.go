@@ -55,7 +55,22 @@ func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
 	}
 	if up := v.group(parentOf(g.path)); up == nil || !v.ours(up, k.kind) {
 		k.rightful = append(k.rightful, k.now)
+		for _, o := range v.list { // those below were put back before the one above shrank
+			if o != g && within(o.path, g.path) {
+				v.settled(o, &o.knobs[k.kind])
+			}
+		}
 	}
+}
+
+// copied reports whether who copies the list of a group copies one of ours: also of a group that
+// itself copied it, which stands rightfully as long as it is bounded by the one above.
+func (v *witness) copied(g *watchedGroup) bool {
+	if v.ours(g, model.CPUPlace) {
+		return true
+	}
+	up := v.group(parentOf(g.path))
+	return up != nil && up.knobs[model.CPUPlace].now == g.knobs[model.CPUPlace].now && v.copied(up)
 }
 
 // unplug takes a CPU away or gives one back. From lists of v1 the kernel strikes those that
@@ -102,7 +117,7 @@ func parentOf(path string) string {
 // group above, while that was ours, has what it would have had without us.
 func (v *witness) inherited(path string, now model.Setting) []model.Setting {
 	up := v.group(parentOf(path))
-	if now.Knob == model.CPUPlace && !v.flat() && up != nil && up.knobs[now.Knob].now == now && v.ours(up, now.Knob) {
+	if now.Knob == model.CPUPlace && !v.flat() && up != nil && up.knobs[now.Knob].now == now && v.copied(up) {
 		list := slices.Clone(up.knobs[now.Knob].rightful)
 		if v.w.plan.cpusOf(path) == now.CPUs {
 			list = append(list, now) // it is its own: nobody can tell

@@ -23,9 +23,11 @@ type plan struct {
 	tasks   []taskPlan
 	config  config.Config
 	rules   []fault.Rule
-	steps   []fault.Step
-	events  []event // by time
-	mayDie  bool    // the agent is killed now and then
+	// renaming: groups get other names (v1)
+	renaming bool
+	steps    []fault.Step
+	events   []event // by time
+	mayDie   bool    // the agent is killed now and then
 }
 
 // taskPlan is one cgroup task.
@@ -314,6 +316,7 @@ func (p *plan) drawEvents(r source, end int64) {
 	}
 	if r.chance(0.3) {
 		add(r.between(0, 1), renames, nil)
+		p.renaming = true
 	}
 	if r.chance(0.6) {
 		add(r.between(0, 4), stranger, nil)
