@@ -175,3 +175,24 @@ func TestStaleBaseIsReadAgain(t *testing.T) {
 		t.Errorf("after that %+v", again)
 	}
 }
+
+// A quota that was decided over another limit is not put over the one that stands there now:
+func TestQuotaOverAnother(t *testing.T) {
+	for _, now := range []model.CPUMax{{QuotaUsec: 50_000, PeriodUsec: 100_000}, {QuotaUsec: 60_000, PeriodUsec: 250_000}} {
+		var l Ledger
+		of, listed := model.OfTask(1), model.Bandwidth(model.CPUMax{QuotaUsec: 30_000, PeriodUsec: 250_000})
+		l.Bases.put(of, listed)
+		c := raise(1, model.PolicyCPUPool, 42_307, 0, 9e18)
+		c.Over = listed
+		l.Claim(c, Limits{}, 0)
+		if asked := l.Arbitrate(1, 250e6, nil); len(asked) != 1 || asked[0].Value.QuotaUsec != 42_307 {
+			t.Fatalf("asked for %+v", asked)
+		}
+		l.Learn(&model.Result{Seq: 1, Target: of, Kind: model.Stale, Found: model.Bandwidth(now), Now: model.Bandwidth(now)}, 2)
+		for _, c := range l.Arbitrate(2, 250e6, nil) {
+			if c.Value != model.Bandwidth(now) {
+				t.Errorf("over %v asked for %v", now, c.Value)
+			}
+		}
+	}
+}

@@ -69,6 +69,9 @@ type Claim struct {
 	// Value.Knob is the knob. Of ClaimPlace and ClaimRun Value is what is written; of
 	// ClaimRaise what the target is to have at the least, 0 where it is as found.
 	Value Setting `json:"value"`
+	// Over is, of a ClaimRaise, the quota and period that its quota was decided over, if it
+	// matters: over others it asks for nothing.
+	Over  Setting `json:"over,omitzero"`
 	Cap   float64 `json:"cap"` // of ClaimCap: CPU-sec/sec, or the knob's own unit
 	Owner Owner   `json:"owner"`
 	// Uncounted: the limits on how much may be held do not count it, since an operator said

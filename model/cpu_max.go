@@ -95,8 +95,13 @@ func betweenCPUMax(now, from, to Setting) bool {
 func raised(found Setting, claims []Claim) (Setting, bool) {
 	quota, burst := int64(0), int64(0)
 	for i := range claims {
-		if c := &claims[i]; c.Kind == ClaimRaise {
-			quota, burst = max(quota, c.Value.QuotaUsec), max(burst, c.Value.BurstUsec)
+		c := &claims[i]
+		if c.Kind != ClaimRaise {
+			continue
+		}
+		burst = max(burst, c.Value.BurstUsec)
+		if c.Over.PeriodUsec == 0 || c.Over.QuotaUsec == found.QuotaUsec && c.Over.PeriodUsec == found.PeriodUsec {
+			quota = max(quota, c.Value.QuotaUsec)
 		}
 	}
 	v := found

@@ -281,16 +281,31 @@ func (b *bandwidth) ours(l *journal.Limit, now model.Setting) bool { return l.Ou
 
 func (b *bandwidth) took(l *journal.Limit, now model.Setting) bool { return now == l.Intended }
 
+// others goes by files: on v1 quota, period and burst have one each, on v2 the burst has. A file
+// that says what we wrote was written by nobody since, as far as anybody can tell. A burst that
+// is more than the quota is none that Linux takes (kernel/sched/core.c, tg_set_cfs_bandwidth).
 func (b *bandwidth) others(l *journal.Limit, now model.Setting) model.Setting {
 	want := now
-	for _, part := range []struct{ want, ours, found *int64 }{
-		{&want.QuotaUsec, &l.Intended.QuotaUsec, &l.Found.QuotaUsec},
-		{&want.PeriodUsec, &l.Intended.PeriodUsec, &l.Found.PeriodUsec},
-		{&want.BurstUsec, &l.Intended.BurstUsec, &l.Found.BurstUsec},
-	} {
-		if *part.want == *part.ours {
-			*part.want = *part.found
+	left := []model.Setting{l.Before, l.Intended} // what we may have left there
+	if l.ReadBack != nil {
+		left = []model.Setting{*l.ReadBack}
+	}
+	quota, period, burst := false, false, false
+	for _, ours := range left {
+		q, p := now.QuotaUsec == ours.QuotaUsec, now.PeriodUsec == ours.PeriodUsec
+		if b.flat {
+			q, p = q && p, q && p
 		}
+		quota, period, burst = quota || q, period || p, burst || now.BurstUsec == ours.BurstUsec
+	}
+	if quota {
+		want.QuotaUsec = l.Found.QuotaUsec
+	}
+	if period {
+		want.PeriodUsec = l.Found.PeriodUsec
+	}
+	if burst && (want.QuotaUsec < 0 || l.Found.BurstUsec <= want.QuotaUsec) {
+		want.BurstUsec = l.Found.BurstUsec
 	}
 	return want
 }

@@ -40,8 +40,10 @@ type job struct {
 	back  bool               // a restore: each limit by itself, whatever becomes of the others
 	short []string           // of a restore: what each limit of the plan is short of
 	items []node.Restoration // of a restore: what was settled without a write
-	err   error
-	kept  bool // nothing was written
+	// foreign has the groups in which another program wrote, and only the rest is put back.
+	foreign []string
+	err     error
+	kept    bool // nothing was written
 }
 
 // apply carries changes out and appends a result for each but the disowned.
@@ -279,15 +281,14 @@ func (k *Knobs) take(j *job, s step) error {
 
 // unmix takes back our part of a limit that another program wrote in the midst of our
 // writes, which are several: his quota may now stand with our period, or our quota with
-// his. What is his stays, and the rest becomes as it was found. Where that fails the whole
-// is put back as if it were ours.
+// his. What is his stays, and the rest becomes as it was found; where that fails, later.
 func (k *Knobs) unmix(l *journal.Limit, now model.Setting) {
 	d := k.kinds[now.Knob]
 	want := d.others(l, now)
 	if want == now {
 		return
 	}
-	mixed := journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: want}
+	mixed := journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: want, Before: now, Intended: want}
 	k.giveBack([]journal.Limit{mixed})
 	if d.write(l.Path, now, want) == nil { // else restore finds it in the journal
 		k.j.Done(l.Key())

@@ -44,8 +44,8 @@ type knob interface {
 	ours(l *journal.Limit, now model.Setting) bool
 	// took says whether the kernel reads back what was intended.
 	took(l *journal.Limit, now model.Setting) bool
-	// others is what remains of a setting that another program wrote in the midst of our
-	// write when our part of it is taken out.
+	// others is what would stand had we never been here, where another program wrote some of the
+	// files of a setting that is ours: what it wrote stands, and the rest is as it was found.
 	others(l *journal.Limit, now model.Setting) model.Setting
 	// met lists groups below that came while limits were in force and took them over.
 	met(limits []journal.Limit) []journal.Limit

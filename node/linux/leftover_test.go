@@ -275,7 +275,7 @@ func TestStrangerAtLeftover(t *testing.T) {
 	}
 	for path := range b.limits {
 		if path != "/" {
-			b.limits[path] = limit(800_000, 100_000, 0)
+			b.limits[path] = limit(800_000, 100_000, 700)
 		}
 	}
 	his := maps.Clone(b.limits)
@@ -285,4 +285,45 @@ func TestStrangerAtLeftover(t *testing.T) {
 	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
 	b.expect(b.k.release(b.task), model.Applied)
 	b.asFound(his)
+}
+
+// TestStrangerWritesAPart: another program writes one file of a held limit, as systemd writes
+// cpu.max at daemon-reload. What it wrote stands, and the other files are as they were found;
+// also when we die in the midst of that.
+func TestStrangerWritesAPart(t *testing.T) {
+	found := limit(200_000, 100_000, 50_000)
+	for name, tc := range map[string]struct {
+		flat  bool
+		write func(v *cgroup.CPUMax)
+		want  cgroup.CPUMax
+	}{
+		"v2 cpu.max":               {true, func(v *cgroup.CPUMax) { v.QuotaUsec, v.PeriodUsec = 300_000, 100_000 }, limit(300_000, 100_000, 50_000)},
+		"v2 our period":            {true, func(v *cgroup.CPUMax) { v.QuotaUsec = 300_000 }, limit(300_000, 250_000, 50_000)},
+		"v2 cpu.max.burst":         {true, func(v *cgroup.CPUMax) { v.BurstUsec = 1_000 }, limit(200_000, 100_000, 1_000)},
+		"v1 quota":                 {false, func(v *cgroup.CPUMax) { v.QuotaUsec = 300_000 }, limit(300_000, 100_000, 50_000)},
+		"v1 period":                {false, func(v *cgroup.CPUMax) { v.PeriodUsec = 40_000 }, limit(200_000, 40_000, 50_000)},
+		"too little for the burst": {true, func(v *cgroup.CPUMax) { v.QuotaUsec, v.PeriodUsec = 30_000, 100_000 }, limit(30_000, 100_000, 0)},
+	} {
+		for _, crash := range []bool{false, true} {
+			b := newBench(t, newTree(t, map[string]cgroup.CPUMax{"/t": found}))
+			b.k.kinds[model.CPUBandwidth].(*bandwidth).flat = tc.flat
+			b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+			v := b.limits["/t"]
+			tc.write(&v)
+			b.limits["/t"] = v
+			if crash {
+				b.before = func(int, string) error { return errDisk }
+				b.k.putBackAll()
+				b.before = nil
+			}
+			for _, it := range b.k.putBackAll() {
+				if it.Kind == node.NotRestored || it.Kind == node.LeftGone {
+					t.Errorf("%s: %+v", name, it)
+				}
+			}
+			if now := b.limits["/t"]; now != tc.want || len(b.k.j.Outstanding()) > 0 {
+				t.Errorf("%s, crash %t: %s; expected %s; outstanding %+v", name, crash, now, tc.want, b.k.j.Outstanding())
+			}
+		}
+	}
 }

@@ -79,6 +79,12 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 			it.Kind = node.AsFound
 		default:
 			it.Kind = node.LeftForeign
+			if his := d.others(l, now); his != now {
+				// From here on it is as if he had written it all.
+				j.plan = append(j.plan, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: his, Before: now, Intended: his})
+				j.foreign = append(j.foreign, l.Path)
+				continue
+			}
 		}
 		j.settled(it, l)
 	}
@@ -111,6 +117,9 @@ func (j *job) settle() {
 	for i := range j.plan {
 		l, err := &j.plan[i], j.errs[i]
 		it := node.Restoration{Path: l.Path, Found: l.Found, Now: j.at[i], Kind: node.Restored}
+		if slices.Contains(j.foreign, l.Path) {
+			it.Kind = node.LeftForeign // but for what was ours of it
+		}
 		switch {
 		case err == nil:
 			it.Error = j.short[i]

@@ -175,6 +175,7 @@ func (s *State) wish(p *Params, w *policy.Wishes) {
 func (t *Task) claim(p *Params) model.Claim {
 	return model.Claim{
 		Target: model.OfTask(t.Num), Kind: model.ClaimRaise, Value: model.Bandwidth(model.CPUMax{QuotaUsec: t.WantUsec}),
+		Over:   model.Bandwidth(model.CPUMax{QuotaUsec: t.OriginalUsec, PeriodUsec: t.PeriodUsec}),
 		Reason: t.Why, HoldNsec: p.HoldNsec,
 	}
 }

@@ -54,7 +54,7 @@ func Checks() []Check {
 		{checkJournal, "when a value of ours reaches the kernel, the journal on disk says what was found and what is meant, for this very group", "that the file outlives its writer: the simulated one does"},
 		{checkReadable, "a journal can be read completely, unless its disk had faults", "journals of other versions"},
 		{checkStorm, fmt.Sprintf("in any minute a knob of a group is tried to be written at most %d times (a place %d times) for each change of its task's that was decided and each restore, and %d times that; the journal likewise, %d calls for each turn with changes", perChange[model.CPUBandwidth], perChange[model.CPUPlace], retries, perBatch), "how many changes would have been enough"},
-		{checkStranger, "a knob that a stranger wrote while it was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it: they cannot be told from us"},
+		{checkStranger, "a file of a knob that a stranger wrote while the knob was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it: they cannot be told from us"},
 		{checkMadeUp, "a foreign write is reported only of a task of which another program has written a knob that was held, since the last report of that knob", "that each one is reported"},
 		{checkExpiry, "while an agent runs nothing of ours stands in the kernel that no claim asks for, but for a few turns, or as long again as faults hindered its release", "while no agent runs and its guardian is dead; that claims are made for good reasons"},
 		{checkSwitch, fmt.Sprintf("two turns after the kill-switch file appeared no claim is left, after %d nothing of ours stands in the kernel where no fault hindered its release, and no claim is made while the file is there", slackTurns), "the file itself: what the agent is told is simulated"},
@@ -85,7 +85,7 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 	switch {
 	case g.class == model.System:
 		w.fail(checkKnown, fmt.Sprintf("%s wrote %s, which is part of no LC or BE task", e.Who, e.Path))
-	case k.wild && e.Took && k.now != before:
+	case e.Took && k.now != before && slices.Contains(k.wild, filepath.Base(e.Path)):
 		w.fail(checkStranger, fmt.Sprintf("%s wrote %q to %s; a stranger had left %s there", e.Who, e.Data, e.Path, before))
 	case e.Took && g.class == model.LC && k.kind == model.CPUBandwidth:
 		v.notBelow(w, g, e)

@@ -199,7 +199,7 @@ func TestCheckersFire(t *testing.T) {
 		{checkStranger, "a stranger's limit is written over", func(w *world, b *brokenHost) {
 			b.step = func() {
 				for _, g := range w.witness.list {
-					if g.knobs[model.CPUBandwidth].wild {
+					if len(g.knobs[model.CPUBandwidth].wild) > 0 {
 						name, text := "/cpu.max", "70000 100000"
 						if w.plan.layout != cgroup.LayoutV2 {
 							name, text = "/cpu.cfs_quota_us", "70000"

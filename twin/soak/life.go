@@ -55,7 +55,7 @@ func (w *world) start() {
 	}
 	for _, g := range w.witness.list {
 		for k := range g.knobs {
-			g.knobs[k].wild = false // a new agent remembers nothing
+			g.knobs[k].wild = nil // a new agent remembers nothing
 		}
 	}
 	w.life = l

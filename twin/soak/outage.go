@@ -116,7 +116,7 @@ func (w *world) rename(e *event) {
 		}
 		g.path, g.task = to+g.path[len(t.path):], to
 		for kind := range model.Standing {
-			g.knobs[kind].wild = false // to the agent it is a new task, of which it knows no stranger
+			g.knobs[kind].wild = nil // to the agent it is a new task, of which it knows no stranger
 		}
 		// Until the agent lists the groups again, at the first window after that is due, it
 		// cannot know.

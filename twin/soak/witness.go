@@ -38,8 +38,8 @@ type watchedKnob struct {
 	// mixed: a stranger wrote in the midst of our writes. Then what stands may be partly
 	// his and partly what was found.
 	mixed bool
-	// wild: a stranger wrote it while we held it, and no operator spoke since.
-	wild bool
+	// wild are the files that a stranger wrote while we held it; none once an operator spoke.
+	wild []string
 	// unnoted: it was given CPUs back while the journal's disk took no note of it.
 	unnoted bool
 	// loose is for how many turns something of ours stands here that no claim asks for.
@@ -209,7 +209,7 @@ func knobOf(name string) model.KnobKind {
 
 // wrote is told of every write to a kernel file, ours or a stranger's.
 func (v *witness) wrote(w *world, e *fault.Event) {
-	path, _, kind := v.groupOf(e.Path)
+	path, name, kind := v.groupOf(e.Path)
 	g := v.group(path)
 	if g == nil || kind == model.NumKnobs {
 		if e.Who != strangerName && e.Took {
@@ -224,7 +224,7 @@ func (v *witness) wrote(w *world, e *fault.Event) {
 	}
 	if e.Who == strangerName {
 		if e.Took {
-			v.strange(g, before)
+			v.strange(g, name, before)
 		}
 		return
 	}
@@ -236,9 +236,28 @@ func (v *witness) wrote(w *world, e *fault.Event) {
 // strangerName is who writes in package fault's events when it is not us.
 const strangerName = "stranger"
 
-// strange takes a stranger's write in. What he left may stand, and what stood before may
-// not, unless nobody could have told his write from ours.
-func (v *witness) strange(g *watchedGroup, before model.Setting) {
+// withoutUs is what would stand had a stranger written a file where another setting was rightful
+// and nothing of ours. A burst above his quota would not: then any may.
+func withoutUs(rightful model.Setting, file string, now model.Setting) model.Setting {
+	want := now
+	if now.Knob != model.CPUBandwidth {
+		return want
+	}
+	if file != "cpu.max" && file != "cpu.cfs_quota_us" {
+		want.QuotaUsec = rightful.QuotaUsec
+	}
+	if file != "cpu.max" && file != "cpu.cfs_period_us" {
+		want.PeriodUsec = rightful.PeriodUsec
+	}
+	if file != "cpu.max.burst" && file != "cpu.cfs_burst_us" && (want.QuotaUsec < 0 || rightful.BurstUsec <= want.QuotaUsec) {
+		want.BurstUsec = rightful.BurstUsec
+	}
+	return want
+}
+
+// strange takes a stranger's write in. What would stand without us may stand, and what stood
+// before may not, unless nobody could have told his write from ours.
+func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 	k := &g.knobs[before.Knob]
 	if k.now == before {
 		return // he wrote what was there
@@ -249,20 +268,31 @@ func (v *witness) strange(g *watchedGroup, before model.Setting) {
 		v.strangers[taskKnob{g.task, k.kind}]++
 	}
 	wasOurs := !v.isRightful(g, before)
+	his := []model.Setting{k.now}
+	if wasOurs {
+		his = his[:0]
+		for _, r := range k.rightful {
+			if r = withoutUs(r, file, k.now); !slices.Contains(his, r) {
+				his = append(his, r)
+			}
+		}
+	}
 	switch {
 	case v.w.turning:
 		k.rightful = append(k.rightful, k.now)
 		k.mixed = true
 	case v.mistakable(g, k):
-		k.rightful = append(k.rightful, k.now)
+		k.rightful = append(append(k.rightful, his...), k.now)
 		if l := v.limitOf(g, k.kind); v.w.diskFaults() && !slices.Contains(k.rightful, l.Found) {
 			// The agent may have given this up long ago, on a disk that did not take it. To who
 			// restores from that file his value is ours: nothing tells them apart.
 			k.rightful = append(k.rightful, l.Found)
 		}
 	default:
-		k.rightful, k.mixed = []model.Setting{k.now}, false
-		k.wild = k.wild || wasOurs && v.w.life != nil
+		k.rightful, k.mixed = his, k.mixed && wasOurs
+		if wasOurs && v.w.life != nil {
+			k.wild = append(k.wild, file)
+		}
 	}
 	// Whoever has been here often has written everything.
 	if n := len(k.rightful); n > maxRightful {

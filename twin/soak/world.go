@@ -375,9 +375,9 @@ func (w *world) operator(e *event) {
 	if req.Task != "" {
 		for _, g := range w.witness.list {
 			if g.task == t.path {
-				g.knobs[model.CPUBandwidth].wild = false // the operator's word is stronger than the stranger's
-				g.knobs[model.CPUPlace].wild = false
-				g.knobs[model.CPUWeight].wild = false
+				for kind := range model.Standing {
+					g.knobs[kind].wild = nil // the operator's word is stronger than the stranger's
+				}
 			}
 		}
 	}
