@@ -216,6 +216,7 @@ func (f *tree) knobs(j *journal.Journal) *Knobs {
 	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: f},
 		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
+		model.CPUWeight:    &weight{},
 	}}
 }
 
