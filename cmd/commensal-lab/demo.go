@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -11,18 +13,44 @@ import (
 
 func demoExperiment() experiment {
 	var page, record string
-	var favour uint64
+	var favour weight
 	return experiment{
 		name: "demo", short: "First light on this host: name the noisy neighbour, hold it back, verify, put everything back",
 		long: "Run memcached under load beside six bystanders and one bursty antagonist, with the agent's policies off and\non in turn and against simple baselines. Exit 0 when the antagonist, and nobody else, was held and p99 fell\nbelow half; 1 when not; 3 when what else the host does hides it (docs/FIRST-LIGHT.md has the rules).",
 		host: true, seed: "chooses rhythms and which task is the antagonist", svg: "also write the picture of the first cap here",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
-			cmd.Flags().Uint64Var(&favour, "antagonist-weight", 1, "how many times everybody else's weight the antagonist has; 8 was the scene before")
+			weightFlag(cmd, &favour)
 			cmd.Flags().StringVar(&record, "record", "", "folder to keep the agent's record in, for explain and replay")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
-			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Favour: favour, Log: os.Stderr})
+			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Favour: uint64(favour), Log: os.Stderr})
 		},
 	}
+}
+
+// weight is how many times everybody else's weight a scene's antagonist has.
+type weight uint64
+
+// mostWeight times the default is the greatest weight that cgroups take.
+const mostWeight = 100
+
+func (w *weight) String() string { return strconv.FormatUint(uint64(*w), 10) }
+
+// Type is what a flag's help calls it.
+func (w *weight) Type() string { return "times" }
+
+// Set takes a flag's text.
+func (w *weight) Set(text string) error {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n < 1 || n > mostWeight {
+		return fmt.Errorf("expected 1 to %d", mostWeight)
+	}
+	*w = weight(n)
+	return nil
+}
+
+func weightFlag(cmd *cobra.Command, w *weight) {
+	*w = 1
+	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has; 8 was the scene before")
 }

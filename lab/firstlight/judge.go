@@ -91,10 +91,12 @@ func lost(t *trace.Trace, h *trace.Hold, end int64) float64 {
 func baselines(r *Round, path string, event int64) error {
 	for name, change := range map[string]func(p *engine.Params){
 		basePeer: func(p *engine.Params) {
+			correlateSlowdown(p)
 			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
 			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.15, 0, 0, 0, 0
 		},
 		baseSeed: func(p *engine.Params) {
+			correlateSlowdown(p)
 			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
 			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.35, 0, 0, 0, 0
 		},
@@ -108,6 +110,13 @@ func baselines(r *Round, path string, event int64) error {
 	s, err := largest(path, r.Antagonist, event)
 	r.Baselines[baseLargest] = s
 	return err
+}
+
+// correlateSlowdown leaves what the paper has, on the one signal that every machine has: no blame, no other
+// signal, and specs by its formula.
+func correlateSlowdown(p *engine.Params) {
+	p.Hardcap.Blame.Enabled, p.Spec.RobustFirst, p.Spec.Alone = false, false, false
+	p.Sources = [model.NumSources]bool{model.SourceSlowdown: true}
 }
 
 // eachSegment hands the ticks of a record to a fresh engine with changed parameters, in
