@@ -26,7 +26,8 @@ type Blame struct {
 	Bad     int     `json:"bad"`     // of them bad, before blame counts
 	// Lasting: a suspect's score is the lesser of its share with and without the bad window in which it is
 	// charged most (a jackknife), so that no single window makes a culprit: batch work comes in
-	// bursts of less than a window, and three windows make an incident.
+	// bursts of less than a window, and three windows make an incident. Where nobody who can be held had
+	// most of it, two windows are left out: what little the tasks had is then mostly chance.
 	Lasting bool `json:"lasting,omitempty"`
 }
 
@@ -118,9 +119,8 @@ func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
 // have stopped since.
 const recentBad = 5
 
-// sides sums up a victim's windows: the latest bad ones but for the one at skip (-1: none), and all good
-// ones. The figures are means, in nanoseconds a second.
-func (w *Waiter) sides(skip int) (bad, good []Charged, nBad int) {
+// sides sums up a victim's windows: the latest bad ones but for those at skip, and all good ones. The figures are means, in nanoseconds a second.
+func (w *Waiter) sides(skip ...int) (bad, good []Charged, nBad int) {
 	nGood, seen := 0, 0
 	for i := range slices.Backward(w.Windows) {
 		of := &w.Windows[i]
@@ -131,7 +131,7 @@ func (w *Waiter) sides(skip int) (bad, good []Charged, nBad int) {
 				good = add(good, c.Num, c.Nsec)
 			}
 		case seen < recentBad:
-			if seen++; i == skip {
+			if seen++; slices.Contains(skip, i) {
 				continue
 			}
 			nBad++
@@ -167,23 +167,43 @@ func find(list []Charged, num model.TaskNum) (int, bool) {
 	return slices.BinarySearchFunc(list, num, func(c Charged, n model.TaskNum) int { return cmp.Compare(c.Num, n) })
 }
 
-// lasting is a suspect's share of the excess without the bad window in which it is charged most.
-func (w *Waiter) lasting(num model.TaskNum) float64 {
-	worst, most, seen := -1, -1.0, 0
+// lasting is a suspect's share of the excess without the so many bad windows in which it is charged most.
+func (w *Waiter) lasting(num model.TaskNum, without int) float64 {
+	type charge struct {
+		at   int
+		nsec float64
+	}
+	list := make([]charge, 0, recentBad)
 	for i := range slices.Backward(w.Windows) {
-		if of := &w.Windows[i]; of.Bad && seen < recentBad {
-			seen++
-			if k, ok := find(of.Charged, num); ok && of.Charged[k].Nsec > most {
-				worst, most = i, of.Charged[k].Nsec
+		if of := &w.Windows[i]; of.Bad && len(list) < recentBad {
+			c := charge{at: i}
+			if k, ok := find(of.Charged, num); ok {
+				c.nsec = of.Charged[k].Nsec
 			}
+			list = append(list, c)
 		}
 	}
-	bad, good, _ := w.sides(worst)
+	slices.SortStableFunc(list, func(a, b charge) int { return cmp.Compare(b.nsec, a.nsec) })
+	skip := make([]int, 0, recentBad)
+	for _, c := range list[:min(without, len(list))] {
+		skip = append(skip, c.at)
+	}
+	bad, good, _ := w.sides(skip...)
 	total, _ := excess(bad, good)
 	if k, ok := find(bad, num); ok && total > 0 {
 		return bad[k].Nsec / total
 	}
 	return 0
+}
+
+// untouchable is the share of the excess that is nobody's who can be held.
+func untouchable(in *policy.View, bad []Charged, total float64) (share float64) {
+	for _, c := range bad {
+		if t := in.Table.Get(c.Num); t == nil || t.Class != model.BE {
+			share += c.Nsec / total
+		}
+	}
+	return share
 }
 
 // blame replaces the scores of an analysis by what suspects are charged with. It reports
@@ -194,7 +214,7 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	if !p.Blame.Enabled || !inc.Source.Row().Waits || of == nil {
 		return false
 	}
-	bad, good, n := of.sides(-1)
+	bad, good, n := of.sides()
 	if n < min(p.Blame.Bad, recentBad) {
 		return false
 	}
@@ -209,10 +229,14 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	r.ByBlame, r.WaitedNsec, r.UsualNsec = true, waited, usual
 	s.correlated = append(s.correlated, s.analysis.Scores...)
 	s.analysis.Scores, s.analysis.Median, s.analysis.Steady = s.analysis.Scores[:0], 0, 0
+	without := 1
+	if untouchable(in, bad, total) > 0.5 {
+		without = 2
+	}
 	for _, c := range bad {
 		score := c.Nsec / total
 		if p.Blame.Lasting && n > 2 {
-			score = min(score, of.lasting(c.Num))
+			score = min(score, of.lasting(c.Num, without))
 		}
 		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: c.Num, Value: score, Usage: in.History.RecentUsage(c.Num, n)})
 	}

@@ -226,6 +226,28 @@ func TestBlameOfOneBurst(t *testing.T) {
 	}
 }
 
+// Beside a compiler that nobody can hold, bystanders take turns in what is left: two bursts of one in three bad windows are chance.
+func TestBlameBesideACompiler(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, from40(1, 1, 1), func(second int) map[model.TaskNum]float64 {
+		if second < 40 {
+			return map[model.TaskNum]float64{1: 5}
+		}
+		shares := map[model.TaskNum]float64{model.NumUnmanaged: 1000}
+		// Each has two windows of five, the second following the first.
+		for k, num := range []model.TaskNum{2, 3} {
+			if p := (second + 2*k) % 5; p < 2 {
+				shares[num] = 1000
+			}
+		}
+		return shares
+	})
+	if got := q.held(100); len(got) != 0 {
+		q.Dump(t)
+		t.Errorf("held %v", got)
+	}
+}
+
 // A service that waits for its own threads has nobody to blame.
 func TestBlameOfItself(t *testing.T) {
 	t.Parallel()
