@@ -144,6 +144,7 @@ func stormOnce(t *testing.T, name string, p engine.Params, seed uint64, kinds ma
 // With every switch off the parameters of what is off change nothing.
 func TestOffIsOff(t *testing.T) {
 	p, q := singleNode(t), singleNode(t)
+	p.Hardcap.Demote.Enabled, q.Hardcap.Demote.Enabled, q.Hardcap.Demote.CapShare = false, false, 0.1
 	q.Hardcap.Groups.MaxMembers, q.Hardcap.Feedback.Step, q.Hardcap.Confirm.Margin = 99, 7, 5
 	w, a, b := newStorm(1), engine.New(p), engine.New(q)
 	for i := range 400 {
@@ -154,7 +155,7 @@ func TestOffIsOff(t *testing.T) {
 		if !bytes.Equal(x, y) {
 			t.Fatalf("tick %d:\n%s\n%s", i, x, y)
 		}
-		for _, word := range []string{"members", "nudge", "level", "mean_before", "steps", "peak"} {
+		for _, word := range []string{"members", "nudge", "level", "mean_before", "steps", "peak", "demoted", "uncapped"} {
 			if bytes.Contains(x, []byte(`"`+word+`"`)) {
 				t.Fatalf("tick %d: %q in the output", i, word)
 			}

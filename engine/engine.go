@@ -351,7 +351,11 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	if o.CPU.Outcome == model.OK {
 		cpu = o.CPU.V
 	}
-	s.History.PutAt(j, cpu, signal)
+	used := cpu
+	if task.Class == model.BE && src.Row().Waits && s.Ledger.yields(task.Num) {
+		used = 0 // nobody waited for what it used: to count it would clear it of what it does otherwise
+	}
+	s.History.PutAt(j, used, signal)
 	if task.Class == model.BE {
 		s.BECPU += cpu
 	}

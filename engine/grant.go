@@ -146,9 +146,11 @@ func (e *Engine) claim(in *Input, p *Standing, w *policy.Wishes) {
 		// A claim that waits for something shows in the view: void, exempt or refused. One that
 		// an incident needs now fails, and its policy looks for another way.
 		if why != "" && c.Incident != "" {
-			e.decideFor(in, p, model.Decision{
-				Kind: model.DecideLimit, Task: c.Task(), Incident: c.Incident, Reason: why, Facts: []model.Fact{model.FactCap.Is(c.Cap)},
-			})
+			d := model.Decision{Kind: model.DecideLimit, Task: c.Task(), Incident: c.Incident, Reason: why}
+			if c.Value.Knob.Spec().CPUs != nil {
+				d.Facts = []model.Fact{model.FactCap.Is(c.Cap)}
+			}
+			e.decideFor(in, p, d)
 		}
 	}
 }

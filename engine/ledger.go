@@ -28,10 +28,11 @@ const (
 // Failure is what became of a claim that could not be granted.
 type Failure struct {
 	model.Target
-	Incident string `json:"incident"`
-	Why      string `json:"why"`
-	Gone     bool   `json:"gone"`
-	AtNsec   int64  `json:"at_nsec"`
+	Kind     model.KnobKind `json:"kind,omitempty"`
+	Incident string         `json:"incident"`
+	Why      string         `json:"why"`
+	Gone     bool           `json:"gone"`
+	AtNsec   int64          `json:"at_nsec"`
 }
 
 // Exemption keeps policies off a task that an operator freed, or everybody off one that holds
@@ -111,7 +112,7 @@ func (l *Ledger) Hold(name string, c *model.Claim) policy.Hold {
 		}
 	}
 	for i := range l.Failures {
-		if f := &l.Failures[i]; f.Target == c.Target && f.Incident == c.Incident {
+		if f := &l.Failures[i]; f.Target == c.Target && f.Kind == c.Value.Knob && f.Incident == c.Incident {
 			if f.Gone {
 				return policy.Hold{State: policy.HoldGone, Why: f.Why}
 			}
@@ -124,7 +125,19 @@ func (l *Ledger) Hold(name string, c *model.Claim) policy.Hold {
 // Held implements policy.Ledger.
 func (l *Ledger) Held(task model.TaskNum) bool {
 	knobs := l.of(model.OfTask(task))
-	return slices.ContainsFunc(knobs, func(k Knob) bool { return capOf(&k) != nil })
+	return slices.ContainsFunc(knobs, func(k Knob) bool { return k.Kind.Spec().CPUs != nil && capOf(&k) != nil })
+}
+
+// Ours implements policy.Ledger.
+func (l *Ledger) Ours(task model.TaskNum, kind model.KnobKind) bool {
+	k := l.knob(model.OfTask(task), kind)
+	return k != nil && k.Ours
+}
+
+// yields reports whether a task is demoted for an incident's sake, and not capped.
+func (l *Ledger) yields(task model.TaskNum) bool {
+	k := l.knob(model.OfTask(task), model.CPUWeight)
+	return k != nil && k.Ours && capOf(k) != nil && !l.Ours(task, model.CPUBandwidth)
 }
 
 // capOf returns the first cap that is claimed on a knob because of what its task does, nil
@@ -342,7 +355,7 @@ func (l *Ledger) overRuns(nowNsec int64) string {
 // about. Other policies see the knob itself.
 func (l *Ledger) failed(c *model.Claim, why string, nowNsec int64) {
 	if c.Incident != "" {
-		l.fail(Failure{Target: c.Target, Incident: c.Incident, Why: why, AtNsec: nowNsec})
+		l.fail(Failure{Target: c.Target, Kind: c.Value.Knob, Incident: c.Incident, Why: why, AtNsec: nowNsec})
 	}
 }
 
@@ -407,7 +420,7 @@ func (l *Ledger) Gone(task model.TaskNum, nowNsec int64) {
 	for _, k := range l.of(of) {
 		for _, c := range k.Claims {
 			if c.Kind == model.ClaimCap {
-				l.fail(Failure{Target: of, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
+				l.fail(Failure{Target: of, Kind: k.Kind, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
 			}
 		}
 	}

@@ -78,7 +78,7 @@ func (p *Params) hardcapRows() []model.Param {
 		rows = append(rows, model.Below(src.Row().Section, p.signalRows(src))...)
 	}
 	h := &p.Hardcap
-	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()), model.Below("blame", h.Blame.Rows()))
+	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()), model.Below("blame", h.Blame.Rows()), model.Below("demote", h.Demote.Rows()))
 }
 
 // signalRows are the parameters that a signal has of its own.

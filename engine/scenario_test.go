@@ -22,7 +22,7 @@ type scenario struct {
 	want  []string // in this order
 	never []string
 	once  []string // exactly once
-	// leaves names tasks whose limit may differ at the end from what it was.
+	// leaves names tasks whose limit or weight may differ at the end from what it was.
 	leaves []string
 }
 
@@ -34,6 +34,9 @@ func TestScenarios(t *testing.T) {
 			points := enginetest.Story{About: sc.about, Want: sc.want, Never: sc.never, Once: sc.once}
 			points.Check(t, sc.name, n.out.String(), *rewrite)
 			for _, task := range n.tasks {
+				if task.there && task.weight != 0 && !slices.Contains(sc.leaves, task.Path) {
+					t.Errorf("%s is left idle", task.Path)
+				}
 				if task.there && task.limit != noLimit && !slices.Contains(sc.leaves, task.Path) {
 					t.Errorf("%s is left with %s", task.Path, limitText(task.limit))
 				}
@@ -53,8 +56,16 @@ func shop(t *testing.T, p engine.Params, grinder func(int) float64) *sim {
 	)
 }
 
+// waiting is the shop where the harm is waiting, of which the grinder does a part also while it
+// gives way.
+func waiting(t *testing.T, p engine.Params, grinder func(int) float64, spite float64) *sim {
+	n := shop(t, p, grinder)
+	n.slowdown, n.task("/grind/1").spite = true, spite
+	return n
+}
+
 func scenarios() []scenario {
-	return append(append(findingScenarios(), seedScenarios()...), append(append(operatorScenarios(), faultScenarios()...), beyondScenarios()...)...)
+	return append(ladderScenarios(), append(append(findingScenarios(), seedScenarios()...), append(append(operatorScenarios(), faultScenarios()...), beyondScenarios()...)...)...)
 }
 
 func findingScenarios() []scenario {
@@ -158,9 +169,9 @@ func findingScenarios() []scenario {
 		name: "slowdown", until: 130,
 		about: "without hardware counters the run-queue delay tells the same story",
 		build: func(t *testing.T) *sim {
-			n := shop(t, singleNode(t), between(40, 75, 3, 0))
-			n.slowdown = true
-			return n
+			p := singleNode(t)
+			p.Hardcap.Demote.Enabled = false
+			return waiting(t, p, between(40, 75, 3, 0), 0)
 		},
 		want: []string{"spec        web", "slowdown of web", "hold /grind/1", "verified", "release /grind/1"},
 	}}

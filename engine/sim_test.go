@@ -43,7 +43,10 @@ type simTask struct {
 	from, until int // seconds of its life; until 0: for ever
 	limit       model.CPUMax
 	found       *model.CPUMax // set while we hold it
+	weight      int64         // 0: 1024
+	spite       float64       // what is left of the harm that it does once it gives way to everybody
 	refuse      string        // the kernel's answer to a hold, "" to take it
+	refuseIdle  string        // the same for a demotion
 	refuseLoose string        // the same for a release
 	there       bool
 	used        float64 // in the present second
@@ -61,6 +64,7 @@ type sim struct {
 	unmanaged, steal func(s int) float64
 	hurtUnmanaged    float64 // rise of LC tasks per unmanaged CPU-sec/sec
 	hurtSteal        float64
+	pulses           bool // each second has one
 	slowdown         bool // no hardware counters: only run and delay
 
 	s       int
@@ -162,7 +166,7 @@ func (n *sim) live(snap *model.Snapshot) {
 			snap.Added = append(snap.Added, t.Task)
 		case !alive && t.there:
 			snap.Removed = append(snap.Removed, t.Num)
-			t.found = nil
+			t.found, t.weight = nil, 0
 		}
 		t.there, t.used = alive, 0
 		if alive {
@@ -195,7 +199,11 @@ func (n *sim) count(t *simTask) {
 		rise = 0
 	}
 	for _, o := range n.tasks {
-		rise += t.hurt[o.Path] * max(0, o.used-max(harmless, o.free))
+		harm := t.hurt[o.Path] * max(0, o.used-max(harmless, o.free))
+		if o.weight == model.WeightIdle {
+			harm *= o.spite
+		}
+		rise += harm
 	}
 	if t.self != nil {
 		rise += t.self(n.s)
@@ -230,9 +238,17 @@ func (n *sim) tick() {
 	snap := &model.Snapshot{MonoNsec: n.mono, WallNsec: in.WallNsec, Mark: model.WindowStart | model.WindowEnd}
 	n.live(snap)
 	in.Snapshot = snap
+	if n.pulses {
+		in.Pulse = &model.Pulse{MonoNsec: n.mono}
+	}
 	for _, t := range n.tasks {
 		if t.found != nil {
 			in.Knobs = append(in.Knobs, model.KnobReading{Target: model.OfTask(t.Num), Value: model.Bandwidth(t.limit), Outcome: model.OK})
+		}
+	}
+	for _, t := range n.tasks {
+		if t.weight != 0 {
+			in.Knobs = append(in.Knobs, model.KnobReading{Target: model.OfTask(t.Num), Value: model.Weight(t.weight), Outcome: model.OK})
 		}
 	}
 	out := n.e.Step(in)
@@ -260,6 +276,10 @@ func (n *sim) answer(c model.Change) {
 		if x.Num == c.Task() {
 			t = x
 		}
+	}
+	if c.Value.Knob == model.CPUWeight {
+		n.weigh(t, c)
+		return
 	}
 	r := model.Result{Seq: c.Seq, Target: c.Target, MonoNsec: n.mono + 2e6, Found: model.Bandwidth(t.limit), Now: model.Bandwidth(t.limit)}
 	if t.found != nil {
@@ -300,6 +320,27 @@ func (n *sim) answer(c model.Change) {
 	}
 	n.printf("        -> %s: %s, %s\n", what, r.Kind, limitText(t.limit))
 	n.results = append(n.results, r)
+}
+
+// weigh is answer for a task's weight.
+func (n *sim) weigh(t *simTask, c model.Change) {
+	found := model.Weight(model.WeightDefault)
+	r := model.Result{Seq: c.Seq, Target: c.Target, MonoNsec: n.mono + 2e6, Found: found, Now: found}
+	switch {
+	case !t.there:
+		r.Kind, r.Error = model.Vanished, "no such cgroup"
+	case c.Kind == model.Hold && t.refuseIdle != "":
+		r.Kind, r.Error = model.Refused, t.refuseIdle
+	case c.Kind == model.Hold:
+		n.holds++
+		t.weight, r.Now = c.Value.Amount, c.Value
+	default:
+		t.weight = 0
+	}
+	n.printf("        -> %s %s of %s: %s, %s\n", c.Kind, c.Value.Knob, t.Path, r.Kind, r.Now)
+	if c.Kind != model.Disown {
+		n.results = append(n.results, r)
+	}
 }
 
 func limitText(m model.CPUMax) string {

@@ -48,7 +48,7 @@ const (
 	DecideRaise  // a quota was raised, or a burst given
 	DecideLower  // a raised quota came down
 	DecideBound  // what the kernel allows was found out
-	DecideDemote // a task gives way to all others
+	DecideDemote // a task gives way to all others; also of the hard cap
 
 	NumDecisionKinds
 )
@@ -103,7 +103,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
 	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
-	DecideDemote: {name: "demote", policies: []string{PolicyDemote}},
+	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

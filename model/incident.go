@@ -68,6 +68,10 @@ type Round struct {
 	UsualNsec  float64 `json:"usual_ns,omitempty"`
 	// Steady is what a suspect scores that used the same CPU all the time.
 	Steady float64 `json:"steady,omitempty"`
+	// Demoted: who was chosen gives way to everybody (cpu.idle). Uncapped: that is all so far,
+	// or again.
+	Demoted  bool `json:"demoted,omitempty"`
+	Uncapped bool `json:"uncapped,omitempty"`
 	// Members are the tasks of a group, the weightiest first; Chosen is one of them.
 	Members []Member `json:"members,omitempty"`
 	// GroupScore is the correlation of the group's pressure, Explained the share of the

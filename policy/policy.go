@@ -94,8 +94,11 @@ type Hold struct {
 type Ledger interface {
 	// Hold returns where a policy's claim stands: the one with this knob, kind and incident.
 	Hold(policy string, c *model.Claim) Hold
-	// Held reports whether anybody's cap is claimed on a task.
+	// Held reports whether anybody's cap on its CPU is claimed on a task. Who only gives way to
+	// others may be capped yet.
 	Held(task model.TaskNum) bool
+	// Ours reports whether something of ours stands in a knob of a task.
+	Ours(task model.TaskNum, kind model.KnobKind) bool
 	// Exempt says why policies leave a task alone (TaskView); "" when they do not.
 	Exempt(task model.TaskNum) string
 }

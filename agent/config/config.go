@@ -103,6 +103,7 @@ hard_cap:
   groups: {probe_windows: 6}
   confirm: {windows: 2}
   feedback: {max_duration: 10m}
+  demote: {enabled: true, duration: 10m}
   blame: {enabled: true} # where the kernel can tell who ran while a service waited
 `
 

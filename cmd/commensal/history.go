@@ -204,14 +204,20 @@ func printHold(w io.Writer, r *model.Round, at func(int64) string) {
 		printMembers(w, r, at)
 		return
 	}
-	did := "held"
+	did, would := "held", "hold"
+	if r.Uncapped {
+		did, would = "demoted", "demote"
+	}
 	if r.Nudge {
 		did = "nudged"
 	}
 	if r.AppliedNsec == 0 {
-		did = "chose to hold" // in observe mode, or before the kernel answered
+		did = "chose to " + would // in observe mode, or before the kernel answered
 	}
-	fmt.Fprintf(w, "  %s %s to %.3g CPU", did, r.ChosenPath, r.Cap)
+	fmt.Fprintf(w, "  %s %s", did, r.ChosenPath)
+	if !r.Uncapped {
+		fmt.Fprintf(w, " to %.3g CPU", r.Cap)
+	}
 	if r.AppliedNsec > 0 {
 		fmt.Fprintf(w, " from %s", at(r.AppliedNsec))
 	}

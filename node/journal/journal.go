@@ -24,6 +24,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -159,6 +160,18 @@ func (j *Journal) stands(k Key) []*entry {
 	return es
 }
 
+// standsFirst orders what is owed: an append may end anywhere, and what moved is to stand
+// under its new name before it goes under the old one.
+func (j *Journal) standsFirst(a, b Key) int {
+	rank := func(k Key) int {
+		if j.limits.get(k) == nil {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.compare(b))
+}
+
 // errFull: what is appended could not be read again.
 var errFull = fmt.Errorf("more than %d bytes are outstanding", maxBytes/2)
 
@@ -178,7 +191,7 @@ func (j *Journal) write(es []*entry) (err error) {
 		}
 	}
 	j.buf.Reset()
-	for _, k := range slices.SortedFunc(maps.Keys(j.owed), Key.compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(j.owed), j.standsFirst) {
 		if err := add(&j.buf, j.stands(k)...); err != nil {
 			return err
 		}

@@ -560,3 +560,39 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A limit that moved to another path is in the file wherever an append of that ends: under the old
+// name, the new one or both.
+func TestMovedAndCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Create(path, "boot-1")
+	must(t, err)
+	a, b := lim("/a", "/a", 1, 5000), lim("/a", "/a", 1, 0)
+	b.Found, b.Before, b.Intended = model.Weight(1024), model.Weight(1024), model.Weight(model.WeightIdle)
+	must(t, j.Intent([]Limit{a, b}))
+	before, err := os.ReadFile(path)
+	must(t, err)
+	for _, l := range []Limit{a, b} {
+		was := l.Key()
+		l.Path = "/was-a"
+		j.Move(was, l)
+	}
+	must(t, j.Intent([]Limit{lim("/c", "/c", 3, 3000)}))
+	must(t, j.Close())
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	for cut := len(before); cut <= len(whole); cut++ {
+		must(t, os.WriteFile(path, whole[:cut], 0o600))
+		c, err := Read(path)
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+		kinds := map[model.KnobKind]bool{}
+		for _, l := range c.Limits {
+			kinds[l.Found.Knob] = kinds[l.Found.Knob] || l.Inode == 1
+		}
+		if !kinds[model.CPUBandwidth] || !kinds[model.CPUWeight] {
+			t.Fatalf("cut at byte %d of %d: %+v", cut, len(whole), c.Limits)
+		}
+	}
+}

@@ -26,6 +26,7 @@ type queue struct {
 func newQueue(t *testing.T, used func(second, task int, limit float64) float64, waits func(second int) map[model.TaskNum]float64) *queue {
 	t.Helper()
 	c, _ := config.Defaults(config.ProfileSingleNode)
+	c.Policies.Hardcap.Demote.Enabled = false // whom it holds is the matter here
 	c.Policies.Mode = model.ModeEnforce
 	n := enginetest.New(c.Params("test"), nil, enginetest.NewTask(1, model.LC), enginetest.NewTask(2, model.BE), enginetest.NewTask(3, model.BE), enginetest.NewTask(4, model.BE))
 	return &queue{Node: n, used: used, waits: waits}

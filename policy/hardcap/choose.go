@@ -82,25 +82,26 @@ func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
 	s.before(p, in, inc, r)
-	r.Level = s.firstLevel(p, inc, r.Cap, r.Peak)
+	s.firstRung(p, in, inc, r)
 	inc.Rounds = append(inc.Rounds, *r)
 	s.reportLeftAlone(in, out, inc, r)
-	does := "holds"
-	if in.Mode != model.ModeEnforce {
-		does = "would hold"
-	}
 	limit := loosened(r.Cap, r.Peak, r.Level)
-	reason := fmt.Sprintf("%s; %s %s to %.3g CPU for the sake of %s", because, does, task.Path, limit, inc.VictimPath)
+	kind, doing := does(in, r, task.Path, limit)
+	reason := fmt.Sprintf("%s; %s for the sake of %s", because, doing, inc.VictimPath)
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
 		s.renewKept(p, in, out, inc)
-		s.want(inc.claim(num, limit, chosen.Usage, in.NowNsec+p.DurationNsec, reason))
+		s.ask(p, in, inc, r, num, limit, chosen.Usage, reason)
 	} else {
 		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
 		inc.round().Verdict = "observed only: nothing was written"
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
-	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: num, Facts: append(evidence(r, chosen.Value), model.FactCap.Is(limit)), Reason: reason})
+	facts := evidence(r, chosen.Value)
+	if !r.Uncapped {
+		facts = append(facts, model.FactCap.Is(limit))
+	}
+	s.say(in, out, inc, model.Decision{Kind: kind, Task: num, Facts: facts, Reason: reason})
 }
 
 // evidence is what a suspect's score was and what is asked for.
@@ -113,6 +114,10 @@ func evidence(r *model.Round, score float64) []model.Fact {
 
 // nobody is the case in which no suspect may be held: search on, or give up.
 func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
+	if last := inc.round(); last != nil && last.Uncapped && inc.State == model.Searching && standing(in, inc, last).State == policy.HoldInForce {
+		s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
+		return
+	}
 	inc.SearchLeft--
 	why := "no suspect reaches the correlation that is asked for"
 	if r.ByBlame {

@@ -202,9 +202,11 @@ func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	}
 	why := fmt.Sprintf("loosened step by step without %s suffering: given back", inc.VictimPath)
 	for _, h := range held {
-		s.letGo(out, h.task, inc.ID, why)
+		s.giveUp(out, h.task, inc.ID, why, model.CPUBandwidth)
 	}
-	inc.WatchUntil = in.NowNsec
+	if !r.Demoted { // else stepBack follows
+		inc.WatchUntil = in.NowNsec
+	}
 	r.Verdict += "; " + why
 	s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactLevel.Is(1)}, Reason: why})
 }

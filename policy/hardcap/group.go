@@ -103,14 +103,12 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 	num := r.Members[0].Task
 	r.Chosen, r.ChosenPath, r.Cap = &num, r.Members[0].Path, r.Members[0].Cap
 	s.before(p, in, inc, &r)
-	r.Level = s.firstLevel(p, inc, r.Cap, r.Members[0].Peak)
+	s.firstRung(p, in, inc, &r)
 	inc.Rounds = append(inc.Rounds, r)
-	does := "holds"
 	if in.Mode == model.ModeEnforce {
 		inc.State = model.Holding
 		s.renewKept(p, in, out, inc)
 	} else {
-		does = "would hold"
 		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
 		inc.round().Verdict = "observed only: nothing was written"
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
@@ -137,11 +135,16 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		if len(s.group.Members) == 1 {
 			of = "it was found guilty a while ago"
 		}
-		reason := fmt.Sprintf("%s; %s %s to %.3g CPU for the sake of %s", of, does, m.Path, limit, inc.VictimPath)
+		kind, doing := does(in, &r, m.Path, limit)
+		reason := fmt.Sprintf("%s; %s for the sake of %s", of, doing, inc.VictimPath)
 		if in.Mode == model.ModeEnforce {
-			s.want(inc.claim(m.Task, limit, m.Usage, in.NowNsec+p.DurationNsec, reason))
+			s.ask(p, in, inc, &r, m.Task, limit, m.Usage, reason)
 		}
-		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: []model.Fact{model.FactCorrelation.Is(m.Score), model.FactAsked.Is(r.Threshold), model.FactCap.Is(limit)}, Reason: reason})
+		facts := []model.Fact{model.FactCorrelation.Is(m.Score), model.FactAsked.Is(r.Threshold)}
+		if !r.Uncapped {
+			facts = append(facts, model.FactCap.Is(limit))
+		}
+		s.say(in, out, inc, model.Decision{Kind: kind, Task: m.Task, Facts: facts, Reason: reason})
 	}
 }
 
@@ -155,13 +158,17 @@ func (inc *Incident) claim(task model.TaskNum, limit, usage float64, expires int
 // standing is what the ledger says of a round's claims: of a group's together, what stands
 // of it.
 func standing(in *policy.View, inc *Incident, r *model.Round) policy.Hold {
+	hold := inc.hold
+	if r.Uncapped {
+		hold = inc.demoted
+	}
 	if len(r.Members) == 0 {
-		return inc.hold(in, *r.Chosen)
+		return hold(in, *r.Chosen)
 	}
 	var all policy.Hold
 	gone, failed := policy.Hold{}, policy.Hold{}
 	for i := range r.Members {
-		h := inc.hold(in, r.Members[i].Task)
+		h := hold(in, r.Members[i].Task)
 		switch h.State {
 		case policy.HoldAsked:
 			return h
@@ -243,7 +250,7 @@ func (inc *Incident) spent() int {
 
 // before notes how the victim fared before a hold, for those who judge its effect.
 func (s *State) before(p *Params, in *policy.View, inc *Incident, r *model.Round) {
-	if p.Feedback.Enabled {
+	if p.Feedback.Enabled || p.Demote.Enabled {
 		r.Peak = in.History.PeakUsage(*r.Chosen)
 	}
 	if p.Groups.Enabled || p.Confirm.Enabled {

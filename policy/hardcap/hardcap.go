@@ -65,6 +65,7 @@ type Params struct {
 	Feedback Feedback `json:"feedback"`
 	Confirm  Confirm  `json:"confirm"`
 	Blame    Blame    `json:"blame"`
+	Demote   Demote   `json:"demote"`
 }
 
 // Incident is an incident with what the policy needs to remember beside the record.
@@ -149,15 +150,22 @@ func (s *State) want(c model.Claim) {
 	s.Claims = append(s.Claims, c)
 }
 
-// letGo gives the cap of a task back, if there is one for the incident.
+// letGo gives what is held of a task back, if that is anything for the incident.
 func (s *State) letGo(out *policy.Wishes, task model.TaskNum, incident, why string) {
-	s.moved = true
-	c := model.Claim{Target: model.OfTask(task), Incident: incident}
-	s.Claims = slices.DeleteFunc(s.Claims, func(o model.Claim) bool { return o.Is(&c) })
-	out.End(c, why)
+	s.giveUp(out, task, incident, why, model.CPUBandwidth, model.CPUWeight)
 }
 
-// hold returns where the incident's cap of a task stands.
+// giveUp gives one knob or both back.
+func (s *State) giveUp(out *policy.Wishes, task model.TaskNum, incident, why string, knobs ...model.KnobKind) {
+	s.moved = true
+	for _, kind := range knobs {
+		c := model.Claim{Target: model.OfTask(task), Value: model.Ask(kind), Incident: incident}
+		s.Claims = slices.DeleteFunc(s.Claims, func(o model.Claim) bool { return o.Is(&c) })
+		out.End(c, why)
+	}
+}
+
+// hold returns where the incident's cap on a task's CPU stands.
 func (inc *Incident) hold(in *policy.View, task model.TaskNum) policy.Hold {
 	return in.Ledger.Hold(model.PolicyHardcap, &model.Claim{Target: model.OfTask(task), Incident: inc.ID})
 }
@@ -316,7 +324,11 @@ func (s *State) close(in *policy.View, out *policy.Wishes, inc *Incident, st mod
 func (s *State) cannotFix(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, why string) {
 	inc.State, inc.ClosedNsec, inc.Evidence = model.CannotFix, in.NowNsec, why
 	for i := range inc.Rounds {
-		if r := &inc.Rounds[i]; r.ChosenPath != "" {
+		r := &inc.Rounds[i]
+		if r.Demoted && !r.Kept {
+			s.dropRound(out, inc, r, why)
+		}
+		if r.ChosenPath != "" {
 			inc.Tried = append(inc.Tried, fmt.Sprintf("%s: %s", r.ChosenPath, r.Verdict))
 		}
 	}

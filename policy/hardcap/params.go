@@ -85,6 +85,7 @@ func Defaults() Params {
 		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
 		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
 		Blame:    Blame{Share: 0.2, Windows: 30, Bad: 3, Lasting: true},
+		Demote:   Demote{Windows: 2, CapShare: 0.5, DurationNsec: 1800e9},
 	}
 	for src := range p.Antagonist {
 		p.Antagonist[src] = antagonist.Defaults(model.Source(src))
@@ -157,6 +158,8 @@ func (p *Params) Check() (key, why string) {
 		return "cpi2.verify_windows", fmt.Sprintf("is %d; expected at least recovered_windows, %d", p.VerifyWindows, p.RecoveredWindows)
 	case p.Blame.Bad > p.Blame.Windows:
 		return "blame.bad_windows", fmt.Sprintf("is %d; expected at most %d, the windows that are remembered", p.Blame.Bad, p.Blame.Windows)
+	case p.Demote.DurationNsec < p.DurationNsec:
+		return "demote.duration", fmt.Sprintf("is %s; expected at least %s, the cpi2.hard_capping_duration", time.Duration(p.Demote.DurationNsec), time.Duration(p.DurationNsec))
 	case p.Feedback.MaxDurationNsec < p.DurationNsec:
 		return "feedback.max_duration", fmt.Sprintf("is %s; expected at least %s, the cpi2.hard_capping_duration", time.Duration(p.Feedback.MaxDurationNsec), time.Duration(p.DurationNsec))
 	}

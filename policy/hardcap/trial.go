@@ -151,6 +151,9 @@ func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *I
 	s.noteTested(p, in, m.Task, true)
 	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
 	s.want(inc.claim(m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))
+	if r := inc.round(); r.Demoted {
+		s.want(inc.demotion(m.Task, inc.WatchUntil, reason))
+	}
 	out.Forgiven = append(out.Forgiven, inc.Victim)
 	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: []model.Fact{model.FactCap.Is(m.Cap), model.FactThreshold.Is(v.Threshold)}, Reason: reason})
 	s.settleLoose(in, inc)

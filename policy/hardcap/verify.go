@@ -35,6 +35,10 @@ func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *I
 		if why == "" {
 			why = "the cap was not granted"
 		}
+		if r.Uncapped {
+			s.capToo(p, in, out, inc, "it cannot be demoted: "+why)
+			return
+		}
 		s.nextRound(p, in, out, inc, why)
 	}
 }
@@ -48,6 +52,10 @@ func judged(in *policy.View, r *model.Round) bool {
 func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	h := standing(in, inc, r)
+	if h.State == policy.HoldFailed && r.Uncapped {
+		s.capToo(p, in, out, inc, "it is not demoted any more: "+h.Why)
+		return
+	}
 	if h.State == policy.HoldFailed {
 		s.nextRound(p, in, out, inc, h.Why)
 		return
@@ -69,13 +77,16 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	case inc.GoodInRow >= p.RecoveredWindows:
 		inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
 		inc.WatchUntil = r.AppliedNsec + p.DurationNsec
+		s.outlives(inc)
 		inc.HurtSum, inc.HurtN = 0, 0
 		r.Verdict = "the victim recovered"
 		out.Forgiven = append(out.Forgiven, inc.Victim)
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideVerified, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
-			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s held", inc.Source, inc.GoodInRow, heldNames(r)),
+			Reason: fmt.Sprintf("%s is back under its threshold for %d windows in a row with %s %s", inc.Source, inc.GoodInRow, heldNames(r), how(r)),
 		})
+	case r.Uncapped:
+		s.tryDemotion(p, in, out, inc, v)
 	case s.tightenMild(p, in, out, inc):
 	case r.WindowsJudged >= p.VerifyWindows && p.Groups.Enabled && s.keep(p, in, out, inc, v):
 		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
@@ -103,6 +114,7 @@ func (inc *Incident) judge(r *model.Round, v *policy.Victim) {
 // coincidence: then the victim suffers again, as much as before.
 func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
+	s.stepBack(in, out, inc)
 	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
 		return
 	}
@@ -122,8 +134,12 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	inc.Signal, inc.Violations, inc.SearchLeft, inc.Fresh = v.Signal, v.Violations, p.SearchWindows, true
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideRelapse, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
-		Reason: fmt.Sprintf("suffers again while %s %s held", heldNames(r), are(r)),
+		Reason: fmt.Sprintf("suffers again while %s %s %s", heldNames(r), are(r), how(r)),
 	})
+	if r.Uncapped {
+		r.Verdict = "helped at first" // where it is the one again, it is capped
+		return
+	}
 	if helped(p, inc, r) {
 		r.Verdict = "helped at first; somebody else hurts the victim now"
 		return
@@ -165,6 +181,9 @@ func (s *State) takeBack(in *policy.View, out *policy.Wishes, inc *Incident, v *
 func (s *State) nextRound(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, verdict string) {
 	r := inc.round()
 	r.Verdict = verdict
+	if r.Demoted {
+		s.dropRound(out, inc, r, verdict)
+	}
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	s.exclude(p, in, out, inc)
 	change(out, inc)
