@@ -11,6 +11,8 @@ import (
 type Kept struct {
 	Spec    model.Spec `json:"spec"` // without its time, which is that of a clock that ended
 	History Moments    `json:"history"`
+	// Measured is what takes the place of a spec without a neighbour when that is doubted; else nil.
+	Measured *Moments `json:"measured,omitempty"`
 	// WallNsec is when the spec was calculated, by the wall clock, in whole seconds.
 	WallNsec int64 `json:"wall_nsec"`
 }
@@ -24,7 +26,7 @@ func (s *State) Keep(monoNsec, wallNsec int64) []Kept {
 	var list []Kept
 	for i := range s.Entries {
 		if e := &s.Entries[i]; e.Spec != nil {
-			k := Kept{Spec: *e.Spec, History: e.History, WallNsec: wallNsec - (monoNsec - e.Spec.MonoNsec)}
+			k := Kept{Spec: *e.Spec, History: e.History, Measured: e.Measured, WallNsec: wallNsec - (monoNsec - e.Spec.MonoNsec)}
 			k.WallNsec -= k.WallNsec % int64(time.Second)
 			k.Spec.MonoNsec = 0
 			list = append(list, k)
@@ -51,6 +53,6 @@ func (s *State) Restore(k *Kept, monoNsec, wallNsec int64) *model.Spec {
 	}
 	spec := k.Spec
 	spec.MonoNsec = monoNsec - age
-	e.Spec, e.History = &spec, k.History
+	e.Spec, e.History, e.Measured = &spec, k.History, k.Measured
 	return e.Spec
 }
