@@ -101,7 +101,7 @@ func (o *Outcome) blameTable() report.Table {
 		}
 		score, asked := report.Cell{Text: "-"}, report.Cell{Text: "-"}
 		if b.Weighed {
-			score, asked = report.Some("%.2f", b.Score), report.Some("%.2f", b.Asked)
+			score, asked = report.Cell{Text: fmt.Sprintf("%.2f", b.Score)}, report.Cell{Text: fmt.Sprintf("%.2f", b.Asked)}
 		}
 		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(b.Task)}, is, {Text: percent(&none.Waits, none.Waits.Foreign*b.None)},
 			{Text: percent(&ours.Waits, ours.Waits.Foreign*b.Ours)}, report.Some("%.2f", b.CPU), score, asked, {Text: b.Verdict}})
