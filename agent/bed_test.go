@@ -242,6 +242,17 @@ func (b *bed) agent() *proc {
 	return p
 }
 
+// capped is a bed whose agent holds one task by an operator's word.
+func capped(t *testing.T, name string) (b *bed, p *proc, found map[string]cgroup.CPUMax) {
+	t.Helper()
+	b = newBed(t, name, settings{})
+	tasks := b.tree()
+	found = b.knobs()
+	p = b.agent()
+	b.hold(tasks[0], "0.05", "10m")
+	return b, p, found
+}
+
 // launch starts an agent.
 func (b *bed) launch() *proc {
 	b.t.Helper()

@@ -149,11 +149,7 @@ func TestKilledAgentAndGuardian(t *testing.T) {
 // the first would have done.
 func TestGuardianIsReplaced(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "guardian", settings{})
-	tasks := b.tree()
-	found := b.knobs()
-	p := b.agent()
-	b.hold(tasks[0], "0.05", "10m")
+	b, p, found := capped(t, "guardian")
 	first := p.guardian()
 	eventually(t, "the guardian ignores SIGTERM", func() bool { // it may have only just started
 		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", first))

@@ -74,11 +74,7 @@ func TestOneAgentAHost(t *testing.T) {
 // says what helps: --force ends the agent.
 func TestRestoreByForce(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "force", settings{})
-	tasks := b.tree()
-	found := b.knobs()
-	p := b.agent()
-	b.hold(tasks[0], "0.05", "10m")
+	b, p, found := capped(t, "force")
 	held := b.knobs()
 	guardian := p.guardian()
 	if err := unix.Kill(guardian, unix.SIGSTOP); err != nil {
@@ -103,11 +99,7 @@ func TestRestoreByForce(t *testing.T) {
 // beside them, and says that they are still there.
 func TestRestoreBeside(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "beside", settings{})
-	tasks := b.tree()
-	found := b.knobs()
-	p := b.agent()
-	b.hold(tasks[0], "0.05", "10m")
+	b, p, found := capped(t, "beside")
 	thaw := b.freezeV1(p.cmd.Process.Pid, p.guardian())
 	if r := b.must(1, "restore", "--force"); !strings.Contains(r.err, "does not die of SIGKILL: pid "+strconv.Itoa(p.cmd.Process.Pid)) || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("restore beside an agent that does not die says: %s", r.err)
@@ -126,11 +118,7 @@ func TestRestoreBeside(t *testing.T) {
 // next one makes it anew.
 func TestRunDirRemoved(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, "removed", settings{})
-	tasks := b.tree()
-	found := b.knobs()
-	p := b.agent()
-	b.hold(tasks[0], "0.05", "10m")
+	b, p, found := capped(t, "removed")
 	if err := os.RemoveAll(b.dir + "/run"); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +128,7 @@ func TestRunDirRemoved(t *testing.T) {
 	b.alone()
 	b.same("after the agent's end", found)
 	p = b.agent()
-	b.hold(tasks[0], "0.05", "10m")
+	b.hold(b.groups[0], "0.05", "10m")
 	p.stop(unix.SIGTERM)
 	b.same("after the next one", found)
 }
