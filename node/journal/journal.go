@@ -330,6 +330,17 @@ func (j *Journal) Limit(path string, knob model.KnobKind) *Limit {
 	return nil
 }
 
+// At returns the outstanding limit of a knob of the cgroup with an inode number, nil when there is
+// none. It is good until the journal changes.
+func (j *Journal) At(inode uint64, knob model.KnobKind) *Limit {
+	for i := range j.limits.list {
+		if l := &j.limits.list[i]; l.Found.Knob == knob && l.Inode == inode {
+			return l
+		}
+	}
+	return nil
+}
+
 // Has reports whether a limit is outstanding.
 func (j *Journal) Has(k Key) bool { return j.limits.get(k) != nil }
 

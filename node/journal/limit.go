@@ -47,6 +47,15 @@ func (l *Limit) Ours(now model.Setting) bool {
 	return now == l.Before || now == l.Intended
 }
 
+// Left returns the values that we may have left in the kernel, one of them, but for what stands
+// between two writes.
+func (l *Limit) Left() []model.Setting {
+	if l.ReadBack != nil {
+		return []model.Setting{*l.ReadBack}
+	}
+	return []model.Setting{l.Before, l.Intended}
+}
+
 // Note is what became of a limit after its write.
 type Note struct {
 	Key

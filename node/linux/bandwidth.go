@@ -286,12 +286,8 @@ func (b *bandwidth) took(l *journal.Limit, now model.Setting) bool { return now 
 // is more than the quota is none that Linux takes (kernel/sched/core.c, tg_set_cfs_bandwidth).
 func (b *bandwidth) others(l *journal.Limit, now model.Setting) model.Setting {
 	want := now
-	left := []model.Setting{l.Before, l.Intended} // what we may have left there
-	if l.ReadBack != nil {
-		left = []model.Setting{*l.ReadBack}
-	}
 	quota, period, burst := false, false, false
-	for _, ours := range left {
+	for _, ours := range l.Left() {
 		q, p := now.QuotaUsec == ours.QuotaUsec, now.PeriodUsec == ours.PeriodUsec
 		if b.flat {
 			q, p = q && p, q && p

@@ -192,6 +192,9 @@ func inodes(d knob) (map[uint64]string, error) {
 // limits returns what the journal holds of a task's knob. What it could not yet forget of
 // a cgroup that had the task's path before is tried again, and is none of it.
 func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) []journal.Limit {
+	if at := k.j.At(inode, kind); at != nil && at.Path != t.Path {
+		k.renamed(at.Task, at.Path, t.Path, kind)
+	}
 	all := k.j.Of(t.Path, kind)
 	stale := func(l journal.Limit) bool { return l.Path == t.Path && l.Inode != inode }
 	i := slices.IndexFunc(all, stale)
@@ -200,6 +203,18 @@ func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) []journ
 	}
 	k.restore(all[i : i+1])
 	return slices.DeleteFunc(all, stale)
+}
+
+// renamed moves the limits of a task whose group has another path now, with all below it.
+func (k *Knobs) renamed(task, from, to string, kind model.KnobKind) {
+	for _, l := range k.j.Of(task, kind) {
+		path := to + strings.TrimPrefix(l.Path, from)
+		if inode, err := k.kinds[kind].inode(path); err == nil && inode == l.Inode { // else it is of a new group at the old path
+			was := l.Key()
+			l.Task, l.Path = to, path
+			k.j.Move(was, l)
+		}
+	}
 }
 
 // limitAt finds the limit of the very cgroup that is meant: what the journal could not

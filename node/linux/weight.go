@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
@@ -119,8 +120,15 @@ func (w *weight) ours(l *journal.Limit, now model.Setting) bool { return l.Ours(
 
 func (w *weight) took(l *journal.Limit, now model.Setting) bool { return now == l.Intended }
 
-// others: whoever wrote either file in the midst of our write overwrote all of it.
-func (w *weight) others(_ *journal.Limit, now model.Setting) model.Setting { return now }
+// others: the default weight where we had made the group idle is what cpu.idle = 0 leaves, ours
+// that was cut off or another program's. Without us it would have found the weight untouched.
+func (w *weight) others(l *journal.Limit, now model.Setting) model.Setting {
+	idle := model.Weight(model.WeightIdle)
+	if now.Amount == model.WeightDefault && slices.Contains(l.Left(), idle) && l.Found != idle {
+		return l.Found
+	}
+	return now
+}
 
 func (w *weight) met([]journal.Limit) []journal.Limit { return nil }
 

@@ -240,8 +240,11 @@ const strangerName = "stranger"
 // and nothing of ours. A burst above his quota would not: then any may.
 func withoutUs(rightful model.Setting, file string, now model.Setting) model.Setting {
 	want := now
-	if now.Knob != model.CPUBandwidth {
-		return want
+	switch {
+	case now.Knob == model.CPUWeight && file == "cpu.idle" && now.Amount != model.WeightIdle && rightful.Amount != model.WeightIdle:
+		return rightful
+	case now.Knob != model.CPUBandwidth:
+		return now
 	}
 	if file != "cpu.max" && file != "cpu.cfs_quota_us" {
 		want.QuotaUsec = rightful.QuotaUsec
@@ -306,7 +309,8 @@ const maxRightful = 32
 // may be ours: written and not yet looked at, or the very same.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
-	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.lost(l, k.now.CPUs))
+	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.lost(l, k.now.CPUs) ||
+		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
 }
 
 // journal returns what stands in the journal. It is read again when its disk has changed.
