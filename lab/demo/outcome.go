@@ -37,6 +37,7 @@ type Row struct {
 type HoldRow struct {
 	Task       string  `json:"task"`
 	Antagonist bool    `json:"antagonist"`
+	By         string  `json:"by"` // the knob
 	At         float64 `json:"at_seconds"`
 	For        float64 `json:"for_seconds"`
 	Score      float64 `json:"score"`
@@ -195,21 +196,18 @@ func ourPrograms() []string {
 func (r *run) holds(t *trace.Trace) []HoldRow {
 	var rows []HoldRow
 	for _, h := range t.Holds {
-		row := HoldRow{Task: h.Path, Antagonist: h.Path == r.scene.Antagonist, At: r.seconds(h.FromNsec), Verdict: "no verdict"}
+		row := HoldRow{Task: h.Path, Antagonist: h.Path == r.scene.Antagonist, By: h.Knob.String(), At: r.seconds(h.FromNsec), Verdict: "no verdict"}
 		if h.ToNsec > 0 {
 			row.For = float64(h.ToNsec-h.FromNsec) / 1e9
 		}
-		for _, inc := range t.Incidents {
-			for i := range inc.Rounds {
-				rd := &inc.Rounds[i]
-				if rd.Chosen == nil || *rd.Chosen != h.Task || rd.AppliedNsec != h.FromNsec {
-					continue
-				}
-				row.Verdict, row.Asked = rd.Verdict, rd.Threshold
-				for _, s := range rd.Suspects {
-					if s.Task == h.Task {
-						row.Score = s.Score
-					}
+		if rd := roundOf(t, &h); rd != nil {
+			row.Asked = rd.Threshold
+			if rd.Verdict != "" {
+				row.Verdict = rd.Verdict
+			}
+			for _, s := range rd.Suspects {
+				if s.Task == h.Task {
+					row.Score = s.Score
 				}
 			}
 		}
@@ -221,6 +219,20 @@ func (r *run) holds(t *trace.Trace) []HoldRow {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// roundOf is the round that a hold belongs to: of those that chose the task, the first that was in force when
+// the hold began or later, for one that demotes first and caps then is in force from the last of it.
+func roundOf(t *trace.Trace, h *trace.Hold) (of *model.Round) {
+	for _, inc := range t.Incidents {
+		for i := range inc.Rounds {
+			rd := &inc.Rounds[i]
+			if rd.Chosen != nil && *rd.Chosen == h.Task && rd.AppliedNsec >= h.FromNsec && (of == nil || rd.AppliedNsec < of.AppliedNsec) {
+				of = rd
+			}
+		}
+	}
+	return of
 }
 
 func (o *Outcome) find(way string) *Row {

@@ -118,7 +118,7 @@ func (o *Outcome) blameTable() report.Table {
 func (o *Outcome) namedTable() report.Table {
 	t := report.Table{
 		Title: "Who was held",
-		Columns: []report.Column{{Name: "task"}, {Name: "is"}, report.Figures("at", "s"), report.Figures("to name", "s"),
+		Columns: []report.Column{{Name: "task"}, {Name: "is"}, {Name: "by"}, report.Figures("at", "s"), report.Figures("to name", "s"),
 			report.Figures("score", ""), report.Figures("asked for", ""), report.Figures("held", "s"), {Name: "what followed"}},
 		Notes: []string{"\"to name\" counts from the moment policies were switched on."},
 	}
@@ -127,7 +127,7 @@ func (o *Outcome) namedTable() report.Table {
 		if h.Antagonist {
 			is = report.Cell{Text: "the antagonist", Emphasis: report.Good}
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(h.Task)}, is, report.Some("%.0f", h.At), report.Some("%.1f", h.ToName),
+		t.Rows = append(t.Rows, []report.Cell{{Text: filepath.Base(h.Task)}, is, {Text: h.By}, report.Some("%.0f", h.At), report.Some("%.1f", h.ToName),
 			report.Some("%.2f", h.Score), report.Some("%.2f", h.Asked), report.Some("%.0f", h.For), {Text: h.Verdict}})
 	}
 	if len(o.Holds) == 0 {

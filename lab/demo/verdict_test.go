@@ -168,6 +168,22 @@ func TestWhyNobody(t *testing.T) {
 	}
 }
 
+// TestRoundOf: a round that demoted a task and capped it then explains both holds, and a later round neither.
+func TestRoundOf(t *testing.T) {
+	task := model.TaskNum(3)
+	tr := &trace.Trace{Incidents: []*model.Incident{{Rounds: []model.Round{
+		{Chosen: &task, AppliedNsec: 90, Threshold: 1}, {Chosen: &task, AppliedNsec: 20, Threshold: 2}, {AppliedNsec: 15},
+	}}}}
+	for from, want := range map[int64]float64{10: 2, 20: 2, 21: 1} {
+		if rd := roundOf(tr, &trace.Hold{Task: task, FromNsec: from}); rd == nil || rd.Threshold != want {
+			t.Errorf("hold at %d: %+v", from, rd)
+		}
+	}
+	if rd := roundOf(tr, &trace.Hold{Task: task, FromNsec: 91}); rd != nil {
+		t.Errorf("%+v", rd)
+	}
+}
+
 // TestLearning: while it learns the demo says what it waits for.
 func TestLearning(t *testing.T) {
 	st := &agent.Status{}

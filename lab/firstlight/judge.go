@@ -112,10 +112,10 @@ func baselines(r *Round, path string, event int64) error {
 	return err
 }
 
-// correlateSlowdown leaves what the paper has, on the one signal that every machine has: no blame, no other
+// correlateSlowdown leaves what the paper has, on the one signal that every machine has: no blame, no demotion, no other
 // signal, and specs by its formula.
 func correlateSlowdown(p *engine.Params) {
-	p.Hardcap.Blame.Enabled, p.Spec.RobustFirst, p.Spec.Alone = false, false, false
+	p.Hardcap.Blame.Enabled, p.Hardcap.Demote.Enabled, p.Spec.RobustFirst, p.Spec.Alone = false, false, false, false
 	p.Sources = [model.NumSources]bool{model.SourceSlowdown: true}
 }
 
