@@ -28,7 +28,7 @@ func (r *run) page(t *trace.Trace, o *Outcome, victim model.TaskNum) {
 		Sections: []report.Section{
 			{Title: "What the clients saw", Tables: []report.Table{ways}},
 			{Title: "The victim and its suspects", Text: []string{
-				"Above: the signal by which the victim was judged, with its outlier threshold. Below: the CPU that each best-effort task used. Times in which a task was capped are shaded.",
+				"Above: the signal by which the victim was judged, with its outlier threshold. Below: the CPU that each best-effort task used. Times in which a task was held are shaded.",
 			}, Charts: []report.Chart{r.overview(t, victim), r.closeUp(t, victim)}},
 			{Title: "Who made memcached wait", Tables: []report.Table{blame}},
 			{Title: "Who was named", Tables: []report.Table{named}},
@@ -53,7 +53,7 @@ func (o *Outcome) waysTable(order []string) report.Table {
 		Title:   "Latency of the victim and work of the others, by way of control",
 		Columns: report.Heads("control", "p50|ms", "p99|ms", "p99.9|ms", "p99 with lead-in|ms", "client late p99|ms", "waits for others|ms/s", "BE work|CPU", "bystanders|CPU"),
 		Notes: []string{
-			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the cap), left out for all alike. Before and after: %.0f s without the antagonist.",
+			fmt.Sprintf("Blocks of %.0f s in the order: %s. The first %.0f s of each are its lead-in (the next burst, detection, the hold), left out for all alike. Before and after: %.0f s without the antagonist.",
 				blockTime.Seconds(), strings.Join(order, ", "), leadIn.Seconds(), quietTime.Seconds()),
 			"Latency is measured from the time a request was meant to be sent. Waits: for how long another had the CPU while a thread of memcached waited, over its threads. BE work is CPU-seconds per second of all seven BE tasks.",
 		},
@@ -208,7 +208,7 @@ func (r *run) closeUp(t *trace.Trace, victim model.TaskNum) report.Chart {
 		}
 	}
 	c := r.chart(t, victim, from, to)
-	c.Title, c.Subtitle = "The first cap", "after CPI² figure 9: the hard-capped time is shaded"
+	c.Title, c.Subtitle = "The first hold", "after CPI² figure 9: the time in which a task was held is shaded"
 	return c
 }
 
@@ -247,7 +247,7 @@ func (r *run) chart(t *trace.Trace, victim model.TaskNum, from, to float64) repo
 		c.Lower.Series = append(c.Lower.Series, report.Series{Name: filepath.Base(p), Role: role, X: cx, Y: cy})
 	}
 	for _, h := range t.Holds {
-		s := report.Shade{From: r.seconds(h.FromNsec), To: math.Inf(1), Role: report.Capped, Label: filepath.Base(h.Path) + " capped"}
+		s := report.Shade{From: r.seconds(h.FromNsec), To: math.Inf(1), Role: report.Capped, Label: filepath.Base(h.Path) + " held"}
 		if h.ToNsec > 0 {
 			s.To = r.seconds(h.ToNsec)
 		}
