@@ -54,6 +54,7 @@ type settings struct {
 	metrics string // listen address; "": none
 	judge   bool   // windows are what the test is about
 	cpuset  bool   // LC and BE are kept on CPUs of their own
+	mildly  bool   // antagonists are demoted before they are capped
 }
 
 // newBed makes the folder, the directory and the configuration: an LC task /victim and
@@ -105,19 +106,21 @@ func (b *bed) configure(s settings) {
 	b.config = filepath.Join(b.dir, "config.yaml")
 	text := fmt.Sprintf(`version: 1
 profile: single-node
-mode: %[1]s
 signals: [slowdown]
-cpi2:
-  sampling_duration: %[6]s
-  sampling_frequency: %[6]s
-  outlier_threshold_2: {violations: 3, window: 2s}
-  correlation_window: 12s
-  analysis_every: 200ms
-  min_samples_per_task: 10
-  verify_windows: 12
-  search_windows: 20
-  hard_capping_duration: 6s
-  retry_after: 1s
+hard_cap:
+  mode: %[1]s
+  demote: {enabled: %[8]t, duration: 8s}
+  cpi2:
+    sampling_duration: %[6]s
+    sampling_frequency: %[6]s
+    outlier_threshold_2: {violations: 3, window: 2s}
+    correlation_window: 12s
+    analysis_every: 200ms
+    min_samples_per_task: 10
+    verify_windows: 12
+    search_windows: 20
+    hard_capping_duration: 6s
+    retry_after: 1s
 tasks:
   - {match: %[2]s/victim, job: victim, class: LC, production: true}
   - {match: %[2]s/be-*, job: batch, class: BE, importance: best-effort}
@@ -132,7 +135,7 @@ agent:
   waits: %[7]t
 record:
   max_bytes: 67108864
-`, s.mode, b.root, b.dir, s.group, s.metrics, window, !rigtest.Inside()) // to read the kernel's BTF takes an emulated CPU seconds at each start
+`, s.mode, b.root, b.dir, s.group, s.metrics, window, !rigtest.Inside(), s.mildly) // to read the kernel's BTF takes an emulated CPU seconds at each start
 	if s.cpuset {
 		text += "cpuset: {mode: enforce}\n"
 	}

@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,9 @@ func TestInterference(t *testing.T) {
 	b.configure(settings{mode: "enforce", judge: true})
 	t.Run("own quota", s.ownQuota)
 	t.Run("enforce", s.enforce)
+	b.t = t
+	b.configure(settings{mode: "enforce", judge: true, mildly: true})
+	t.Run("demote", s.demote)
 	b.t = t
 }
 
@@ -209,6 +214,53 @@ func (s *scene) enforce(t *testing.T) {
 		if !kinds[k] {
 			t.Errorf("no %q among the recorded decisions: %v", k, kinds)
 		}
+	}
+}
+
+// demote: the antagonist gives way before it is capped, the victim recovers, and in the end it has
+// the weight that it had.
+func (s *scene) demote(t *testing.T) {
+	s.t = t
+	if _, err := s.cg.ReadIdle(s.antagonist); errors.Is(err, cgroup.ErrUnsupported) {
+		t.Skip("this kernel has no cpu.idle")
+	}
+	idle := func(path string) bool {
+		t.Helper()
+		v, err := s.cg.ReadIdle(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	found, err := s.cg.ReadShares(s.antagonist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.learned()
+	s.start("burst", s.antagonist, 0)
+	defer s.quiet()
+	eventually(t, "the antagonist is demoted", func() bool { return idle(s.antagonist) })
+	var inc *model.Incident
+	eventually(t, "the victim's recovery is verified", func() bool {
+		if idle(s.victim) || idle(s.bystander) {
+			t.Fatal("not only the antagonist is demoted")
+		}
+		inc = s.incident(model.Recovered)
+		return inc != nil
+	})
+	if r := inc.Rounds[0]; r.ChosenPath != s.antagonist || !r.Demoted {
+		t.Errorf("round 1: %+v", r)
+	}
+	p.stop(unix.SIGTERM)
+	if now, err := s.cg.ReadShares(s.antagonist); err != nil || now != found || idle(s.antagonist) {
+		t.Errorf("left with a weight of %d, idle %t, %v; found was %d", now, idle(s.antagonist), err, found)
+	}
+	s.replays()
+	st := s.explain(inc.ID, s.antagonist, "demote")
+	if i := slices.IndexFunc(st.Decisions, func(d model.Decision) bool {
+		return d.Task == inc.Rounds[0].Suspects[0].Task && d.Kind == model.DecideDemote || d.Kind == model.DecideCap
+	}); i < 0 || st.Decisions[i].Kind != model.DecideDemote {
+		t.Errorf("it was not demoted first: %+v", st.Decisions)
 	}
 }
 
