@@ -222,19 +222,22 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 	return sus, false
 }
 
-// reportLeftAlone records a top suspect that may not be held.
+// reportLeftAlone records a top suspect that may not be held, and what else nobody can hold.
 func (s *State) reportLeftAlone(in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round) {
 	if len(r.Suspects) == 0 {
 		return
 	}
-	top := r.Suspects[0]
-	if top.Score < r.Threshold || (r.Chosen != nil && top.Task == *r.Chosen) {
-		return
+	for i := range r.Suspects {
+		of := &r.Suspects[i]
+		// By blame scores are parts of one whole: what nobody can hold explains the rest.
+		if of.Score < r.Threshold || i > 0 && (!r.ByBlame || of.Kind == model.SuspectTask) || r.Chosen != nil && of.Task == *r.Chosen {
+			continue
+		}
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideLeftAlone, Task: of.Task, Path: of.Path, Facts: append(evidence(r, of.Score), model.FactUsage.Is(of.Usage)),
+			Reason: of.Verdict,
+		})
 	}
-	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideLeftAlone, Task: top.Task, Path: top.Path, Facts: append(evidence(r, top.Score), model.FactUsage.Is(top.Usage)),
-		Reason: top.Verdict,
-	})
 }
 
 // capOf returns the cap for a task in CPU-sec/sec (section 5).

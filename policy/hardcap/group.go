@@ -114,11 +114,14 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
 	found := fmt.Sprintf("together %.0f %% of its ups and downs explained, score %.2f", 100*r.Explained, r.GroupScore)
-	if r.Explained == 0 {
+	switch {
+	case r.ByBlame:
+		found = fmt.Sprintf("together they had the CPU for %.0f %% of what %s waits for others more than usual", 100*r.GroupScore, inc.VictimPath)
+	case r.Explained == 0:
 		found = fmt.Sprintf("tasks of one job that move as one, score %.2f of %.2f asked for", r.GroupScore, r.Threshold)
 	}
 	s.say(in, out, inc, model.Decision{
-		Kind: model.DecideGroup, Task: inc.Victim, Facts: []model.Fact{model.FactCorrelation.Is(r.GroupScore), model.FactAsked.Is(r.Threshold), model.FactExplained.Is(r.Explained)},
+		Kind: model.DecideGroup, Task: inc.Victim, Facts: append(evidence(&r, r.GroupScore), model.FactExplained.Is(r.Explained)),
 		Reason: fmt.Sprintf("%s%s: %s", heldNames(&r), beside, found),
 	})
 	for i := range r.Members {
@@ -126,6 +129,8 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		limit := loosened(m.Cap, m.Peak, r.Level)
 		adds := fmt.Sprintf("adds %.0f %%", 100*m.Gain)
 		switch {
+		case r.ByBlame:
+			adds = fmt.Sprintf("had the CPU for %.0f %%", 100*m.Score)
 		case m.Alike:
 			adds = "moves as another member does"
 		case r.Explained == 0:
@@ -140,7 +145,7 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		if in.Mode == model.ModeEnforce {
 			s.ask(p, in, inc, &r, m.Task, limit, m.Usage, reason)
 		}
-		facts := []model.Fact{model.FactCorrelation.Is(m.Score), model.FactAsked.Is(r.Threshold)}
+		facts := evidence(&r, m.Score)
 		if !r.Uncapped {
 			facts = append(facts, model.FactCap.Is(limit))
 		}
@@ -253,7 +258,7 @@ func (s *State) before(p *Params, in *policy.View, inc *Incident, r *model.Round
 	if p.Feedback.Enabled || p.Demote.Enabled {
 		r.Peak = in.History.PeakUsage(*r.Chosen)
 	}
-	if p.Groups.Enabled || p.Confirm.Enabled {
+	if p.Groups.Enabled || p.Confirm.Enabled || r.ByBlame {
 		r.MeanBefore = in.History.SinceOnset(inc.Victim, p.VerifyWindows, inc.Threshold)
 	}
 }

@@ -66,7 +66,7 @@ func (s *State) tend(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 	if inc.Trial != nil {
 		return s.trial(p, in, out, inc, v)
 	}
-	if p.Groups.Enabled && v.Verdict == outlier.Good && s.startTrial(p, in, out, inc) {
+	if inc.together(p) && v.Verdict == outlier.Good && s.startTrial(p, in, out, inc) {
 		return true
 	}
 	return p.Feedback.Enabled && s.follow(p, in, out, inc, v)

@@ -88,7 +88,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	case r.Uncapped:
 		s.tryDemotion(p, in, out, inc, v)
 	case s.tightenMild(p, in, out, inc):
-	case r.WindowsJudged >= p.VerifyWindows && p.Groups.Enabled && s.keep(p, in, out, inc, v):
+	case r.WindowsJudged >= p.VerifyWindows && inc.together(p) && s.keep(p, in, out, inc, v):
 		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	case r.WindowsJudged >= p.VerifyWindows:
 		s.takeBack(in, out, inc, v)
@@ -144,7 +144,7 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		r.Verdict = "helped at first; somebody else hurts the victim now"
 		return
 	}
-	if p.Groups.Enabled && s.keep(p, in, out, inc, v) {
+	if inc.together(p) && s.keep(p, in, out, inc, v) {
 		return
 	}
 	r.Verdict = "the recovery was a coincidence"

@@ -25,7 +25,8 @@ type Bed interface {
 	Seam() string
 	// Machine is the physics. Time passes only by its Advance.
 	Machine() *machine.Machine
-	// Start makes a task's cgroup, with the task in it, and returns its number on the machine.
+	// Start makes a task's cgroup, with the task in it, and returns its number on the machine. One
+	// without a job is none of the agent's.
 	Start(t model.Task, cfg machine.TaskConfig) (num int, err error)
 	// Stop ends a task and removes its cgroup.
 	Stop(path string) error
@@ -67,7 +68,11 @@ func Typed(p *Plan, seed uint64) (Bed, error) {
 
 // Start implements Bed.
 func (b *typed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
-	num, err := b.Host.Start(t, cfg)
+	start := b.Host.Start
+	if t.Job == "" {
+		start = b.StartUnmanaged
+	}
+	num, err := start(t, cfg)
 	if err != nil {
 		return 0, err
 	}

@@ -44,6 +44,9 @@ func (p *Plan) checkPolicies(o Options) error {
 	c.Policies.Mode = mode
 	for i := range p.actors {
 		t := &p.actors[i].task
+		if t.Job == "" {
+			continue
+		}
 		rule := config.Task{
 			Match: t.Path, Job: t.Job, Class: t.Class.String(), Production: t.Production, Eligible: t.Eligible,
 			Exclusive: t.Exclusive, Cores: t.Cores,
@@ -189,6 +192,11 @@ func (p *Plan) checkExpect() error {
 			}
 		}
 	}
+	for i := range x.Blame {
+		if err := p.checkBlame(fmt.Sprintf("expect.blame[%d]", i), &x.Blame[i]); err != nil {
+			return err
+		}
+	}
 	for i := range x.Figures {
 		if err := p.checkFigure(fmt.Sprintf("expect.figures[%d]", i), &x.Figures[i]); err != nil {
 			return err
@@ -223,13 +231,26 @@ func (p *Plan) checkFigure(at string, f *Figure) error {
 	if f.Over != "" && p.window(f.Over) < 0 {
 		return p.doc.Errorf(at+".over", "is %q; expected the name of a window under measure", short(f.Over))
 	}
-	if f.Above == nil && f.Below == nil {
+	return p.checkRange(at, &f.Range)
+}
+
+func (p *Plan) checkBlame(at string, b *BlameWant) error {
+	if b.Of != unmanaged {
+		if _, err := p.targets(at+".of", b.Of); err != nil {
+			return err
+		}
+	}
+	return p.checkRange(at, &b.Range)
+}
+
+func (p *Plan) checkRange(at string, g *Range) error {
+	if g.Above == nil && g.Below == nil {
 		return p.doc.Errorf(at, "bounds nothing; expected above, below or both")
 	}
 	for _, b := range []struct {
 		key   string
 		bound *float64
-	}{{".above", f.Above}, {".below", f.Below}} {
+	}{{".above", g.Above}, {".below", g.Below}} {
 		if b.bound != nil && math.IsNaN(*b.bound) {
 			return p.doc.Errorf(at+b.key, "is no number")
 		}

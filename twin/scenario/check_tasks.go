@@ -36,7 +36,9 @@ func (p *Plan) checkTasks() error {
 			return p.doc.Errorf(at+".class", "is %s, and job %q has class %s in line %d: a job is a set of like tasks",
 				t.Class, task.Job, s.Tasks[first].Class, p.doc.Line(fmt.Sprintf("tasks[%d]", first)))
 		}
-		jobs[task.Job] = i
+		if task.Job != "" {
+			jobs[task.Job] = i
+		}
 		cfg, err := p.physical(at, t)
 		if err != nil {
 			return err
@@ -76,17 +78,27 @@ func (p *Plan) checkNames(at string, i int) error {
 	if !pathForm.MatchString(t.Path) {
 		return p.doc.Errorf(at+".path", "is %q; expected a cgroup path such as /batch/%s", short(t.Path), t.Name)
 	}
-	if t.Job == "" {
+	if t.Job == "" && t.Class != classNone {
 		t.Job = t.Name
 	}
 	return nil
 }
 
+// classNone is of what no rule of the agent's speaks of: it has no job.
+const classNone = "none"
+
 // identity returns what the agent is told of a task.
 func (p *Plan) identity(at string, t *Task) (model.Task, error) {
 	task := model.Task{Path: t.Path, Job: t.Job, Eligible: t.Eligible}
+	if t.Class == classNone {
+		if t.Job != "" || t.Importance != "" || t.Eligible || t.Production != nil {
+			return task, p.doc.Errorf(at+".class", "is none: the agent is told nothing of it, so that it has no job, importance or production and is not eligible")
+		}
+		task.Class = model.System
+		return task, nil
+	}
 	if err := task.Class.UnmarshalText([]byte(t.Class)); err != nil {
-		return task, p.doc.Errorf(at+".class", "is %q; expected LC, BE or system", short(t.Class))
+		return task, p.doc.Errorf(at+".class", "is %q; expected LC, BE, system or none", short(t.Class))
 	}
 	if t.Importance != "" {
 		if task.Importance.UnmarshalText([]byte(t.Importance)) != nil {

@@ -119,6 +119,10 @@ func (r *runner) check(run *Run) []Check {
 		top, who := topScore(run.Incidents)
 		add(x.TopScore.holds(top), strings.TrimSpace(fmt.Sprintf("%.2f %s", top, who)), "top score %s", x.TopScore)
 	}
+	for _, b := range x.Blame {
+		top, rounds := r.topBlame(run.Incidents, b.Of)
+		add(rounds > 0 && b.holds(top), fmt.Sprintf("%.2f in %d rounds", top, rounds), "blame of %s %s", b.Of, b.String())
+	}
 	if x.RestoredLast {
 		add(run.AsFound, wordList(nonEmpty(run.NotAsFound), "all"), "every limit is as it was found")
 	}
@@ -210,11 +214,32 @@ func topScore(list []*model.Incident) (top float64, who string) {
 	return top, who
 }
 
+// unmanaged is what no task used, where an expectation names who is charged.
+const unmanaged = "unmanaged"
+
+// topBlame is the greatest share that one is charged with, over the rounds that go by blame.
+func (r *runner) topBlame(list []*model.Incident, of string) (top float64, rounds int) {
+	for _, inc := range list {
+		for i := range inc.Rounds {
+			if !inc.Rounds[i].ByBlame {
+				continue
+			}
+			rounds++
+			for _, s := range inc.Rounds[i].Suspects {
+				if is := s.Kind == model.SuspectTask; is && r.covered([]string{of}, r.nameOf(s.Path)) || s.Kind == model.SuspectUnmanaged && of == unmanaged {
+					top = max(top, s.Score)
+				}
+			}
+		}
+	}
+	return top, rounds
+}
+
 func (r *runner) checkDecision(run *Run, want *DecisionWant) Check {
 	var found *model.Decision
 	for i := range run.Decisions {
 		d := &run.Decisions[i]
-		if d.Kind.String() == want.Kind && (want.Task == "" || r.covered([]string{want.Task}, r.nameOf(d.Path))) {
+		if d.Kind.String() == want.Kind && (want.Task == "" || r.covered([]string{want.Task}, r.nameOf(d.Path))) && strings.Contains(d.Reason, want.Says) {
 			found = d
 			break
 		}
@@ -225,6 +250,9 @@ func (r *runner) checkDecision(run *Run, want *DecisionWant) Check {
 	}
 	if want.Task != "" {
 		c.What += " on " + want.Task
+	}
+	if want.Says != "" {
+		c.What += fmt.Sprintf(", saying %q", want.Says)
 	}
 	if found != nil {
 		c.Got = fmt.Sprintf("at %s", time.Duration(found.MonoNsec).Round(time.Second))

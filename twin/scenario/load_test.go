@@ -71,7 +71,7 @@ func TestBad(t *testing.T) {
 		{change("sockets: 2", "preset: epyc"), `f.yaml:4: machine.preset: is "epyc"; expected one of skylake`},
 		{change("sockets: 2", "llc: big"), `f.yaml:4: machine.llc: is "big"; expected a size such as 22MiB`},
 		{change("sockets: 2", "hz: .nan"), `f.yaml:4: machine.hz: is NaN`},
-		{change("class: LC", "class: lc"), `f.yaml:7: tasks[0].class: is "lc"; expected LC, BE or system`},
+		{change("class: LC", "class: lc"), `f.yaml:7: tasks[0].class: is "lc"; expected LC, BE, system or none`},
 		{change("cpi: 1", "cpi: .nan"), `f.yaml:8: tasks[0].cpi: CPI NaN is not in`},
 		{change("cpi: 1", "cpi: -1"), `f.yaml:8: tasks[0].cpi: `},
 		{change("    cpi: 1\n", ""), `tasks[0].cpi: is missing; expected a program`},

@@ -194,6 +194,7 @@ type Expect struct {
 	Recovered    *bool          `yaml:"recovered"`
 	Incidents    *Range         `yaml:"incidents"`
 	TopScore     *Range         `yaml:"top_score"`
+	Blame        []BlameWant    `yaml:"blame"`
 	TimeToName   time.Duration  `yaml:"time_to_name"`
 	Decisions    []DecisionWant `yaml:"decisions"`
 	Figures      []Figure       `yaml:"figures"`
@@ -212,6 +213,14 @@ type DecisionWant struct {
 	Kind  string `yaml:"kind"`
 	Task  string `yaml:"task"`
 	Never bool   `yaml:"never"`
+	Says  string `yaml:"says"` // part of the reason
+}
+
+// BlameWant bounds what share of its victims' waiting a task, or what no task used, is charged
+// with in rounds that go by blame.
+type BlameWant struct {
+	Of    string `yaml:"of"`
+	Range `yaml:",inline"`
 }
 
 // Figure is a bound on a figure of a task in a window, or on its ratio to that of

@@ -1,0 +1,178 @@
+package scenario_test
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/scenarios"
+	"github.com/commensal-io/commensal/twin/scenario"
+)
+
+var (
+	rewrite = flag.Bool("rewrite", false, "write the goldens anew")
+	table   = flag.String("table", "", "first..last: print who is held in the scenes of waiting on these seeds, as docs/WAITS.md has it")
+)
+
+// waitScenes are the scenes in which a service waits for a CPU.
+func waitScenes() []string {
+	return slices.DeleteFunc(scenarios.Names(), func(name string) bool { return !strings.HasPrefix(name, "wait-") })
+}
+
+// What is decided in the scenes of waiting, and what explain has to show of it: the decisions with
+// their reasons, and each round's suspects with their shares.
+func TestWaitScenes(t *testing.T) {
+	for _, name := range waitScenes() {
+		t.Run(name, func(t *testing.T) {
+			res, err := load(t, name, scenario.Options{}).PlayAll(scenario.Typed, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			tell(&text, &res.Runs[0])
+			golden := filepath.Join("testdata", "waits", name+".txt")
+			if *rewrite {
+				if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), text.String()); diff != "" {
+				t.Errorf("-want +got (go test -rewrite writes it anew):\n%s", diff)
+			}
+		})
+	}
+}
+
+func tell(w io.Writer, run *scenario.Run) {
+	for i := range run.Decisions {
+		d := &run.Decisions[i]
+		fmt.Fprintf(w, "%4.0f s  %-10s  %-10s  %s\n", float64(d.MonoNsec)/1e9, d.Kind, d.Path, d.Reason)
+	}
+	for _, inc := range run.Incidents {
+		fmt.Fprintf(w, "\n%s, %s of %s: %s\n", inc.ID, inc.Source, inc.VictimPath, inc.State)
+		for i := range inc.Rounds {
+			r := &inc.Rounds[i]
+			by := "correlation"
+			if r.ByBlame {
+				by = fmt.Sprintf("blame of %.0f ms a second, usually %.0f", r.WaitedNsec/1e6, r.UsualNsec/1e6)
+			}
+			fmt.Fprintf(w, "  round %d at %.0f s, by %s: %s\n", i+1, float64(r.MonoNsec)/1e9, by, r.Verdict)
+			for _, s := range r.Suspects {
+				name := s.Path
+				if s.Kind != model.SuspectTask {
+					name = s.Kind.String()
+				}
+				fmt.Fprintf(w, "    %.2f  %-14s %s\n", s.Score, name, s.Verdict)
+			}
+		}
+	}
+}
+
+// guilty are the tasks that hurt the service in a scene, and that may be held.
+var guilty = map[string][]string{
+	"wait-equal": {"hog"}, "wait-steady": {"hog"}, "wait-rhythm": {"hog"}, "wait-turns": {"one", "two"}, "wait-equals": {"crowd"}, "wait-slices": {"hog"}, "wait-beside": {"hog"}, "wait-first": {"hog"},
+}
+
+// TestWaitTable plays the scenes on seeds, with blame and without, and prints who was held.
+func TestWaitTable(t *testing.T) {
+	var first, last uint64
+	if _, err := fmt.Sscanf(*table, "%d..%d", &first, &last); err != nil {
+		t.Skip("asked for with -table FIRST..LAST")
+	}
+	fmt.Println("| scene | by | right | wrong | nobody | named after | slowdown |\n|---|---|---|---|---|---|---|")
+	for _, name := range waitScenes() {
+		for _, on := range []string{"true", "false"} {
+			var c counted
+			for seed := first; seed <= last; seed++ {
+				o := scenario.Options{Seed: &seed, Switches: []scenario.Setting{{Key: "hard_cap.blame.enabled", Value: on}}}
+				f, err := scenario.Parse(name+".yaml", []byte(vary(t, name, seed)), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := f.PlayAll(scenario.Typed, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.count(&res.Runs[0], guilty[name])
+			}
+			by := map[string]string{"true": "blame", "false": "correlation"}[on]
+			fmt.Printf("| `%s` | %s | %d | %d | %d | %s | %s |\n", name, by, c.right, c.wrong, c.nobody, median(c.after, "%.0f s"), median(c.slow, "%.2f"))
+		}
+	}
+}
+
+// vary draws a scene's figures anew: the service's load, the antagonists' threads and rhythm, and how
+// many bystanders there are and what they use. What the scene is about stays.
+func vary(t *testing.T, name string, seed uint64) string {
+	t.Helper()
+	b, ok := scenarios.Find(name)
+	if !ok {
+		t.Fatalf("no scenario %s", name)
+	}
+	r := rand.New(rand.NewPCG(seed, 0x76617279))
+	between := func(lo, hi float64) float64 { return lo + (hi-lo)*r.Float64() }
+	return strings.NewReplacer(
+		"rate: 250", fmt.Sprintf("rate: %.0f", between(120, 500)),
+		"threads: 8, program: compute", fmt.Sprintf("threads: %.0f, program: compute", between(4, 12)),
+		"count: 3", fmt.Sprintf("count: %.0f", between(1, 4)),
+		"cpus: 0.3}", fmt.Sprintf("cpus: %.2f}", between(0.05, 0.6)),
+		"for: 8s", fmt.Sprintf("for: %.0fs", between(3, 15)), "for: 6s", fmt.Sprintf("for: %.0fs", between(2, 12)),
+		"for: 2ms", fmt.Sprintf("for: %.0fms", between(1, 4)), "for: 6ms", fmt.Sprintf("for: %.0fms", between(3, 9)),
+	).Replace(string(b))
+}
+
+type counted struct {
+	right, wrong, nobody int
+	after, slow          []float64
+}
+
+// count takes a run in: wrong, somebody innocent was demoted or capped, whoever else was; right, only the guilty
+// were, or nobody where there is none; nobody, none of the guilty.
+func (c *counted) count(run *scenario.Run, guilty []string) {
+	w := &run.Windows[len(run.Windows)-1]
+	innocent, held := false, false
+	for i := range w.Tasks {
+		x := &w.Tasks[i]
+		if slices.ContainsFunc(run.Decisions, func(d model.Decision) bool {
+			return (d.Kind == model.DecideCap || d.Kind == model.DecideDemote) && d.Path == x.Path
+		}) {
+			is := slices.Contains(guilty, x.Entry)
+			held, innocent = held || is, innocent || !is
+		}
+		if x.Entry == "web" {
+			c.slow = append(c.slow, float64(x.Slowdown))
+		}
+	}
+	if len(run.Named) > 0 {
+		c.after = append(c.after, run.Named[0].AtSec-w.FromSec)
+	}
+	switch {
+	case innocent:
+		c.wrong++
+	case held == (len(guilty) > 0):
+		c.right++
+	default:
+		c.nobody++
+	}
+}
+
+func median(list []float64, format string) string {
+	if len(list) == 0 {
+		return "–"
+	}
+	slices.Sort(list)
+	return fmt.Sprintf(format, list[len(list)/2])
+}
