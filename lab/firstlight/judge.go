@@ -2,6 +2,7 @@ package firstlight
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/trace"
@@ -19,7 +20,12 @@ const (
 // judge says what the agent did in a round.
 func judge(r *Round, t *trace.Trace, event, end int64) {
 	s := Score{ToName: -1, ToRecover: -1}
-	for _, h := range t.Holds {
+	for i, h := range t.Holds {
+		if slices.ContainsFunc(t.Holds[:i], func(o trace.Hold) bool {
+			return o.Task == h.Task && o.Knob != h.Knob && (o.ToNsec == 0 || h.FromNsec < o.ToNsec)
+		}) {
+			continue // a cap on top of a demotion names nobody anew
+		}
 		right := r.Antagonist != "" && h.Path == r.Antagonist
 		s.add(h.Path, right, h.FromNsec, event)
 		if !right {
@@ -153,7 +159,7 @@ func detect(path string, change func(p *engine.Params), antagonist string, event
 	s := Score{ToName: -1, ToRecover: -1}
 	err := eachSegment(path, change, func(_ *engine.Engine, t *record.Tick, out *engine.Output) bool {
 		for i := range out.Decisions {
-			if d := &out.Decisions[i]; d.Kind == model.DecideCap {
+			if d := &out.Decisions[i]; d.Kind == model.DecideCap || d.Kind == model.DecideDemote {
 				s.add(d.Path, antagonist != "" && d.Path == antagonist, t.Input.MonoNsec, event)
 				return false
 			}
