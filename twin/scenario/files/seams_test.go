@@ -258,7 +258,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 //	memory  swap and page cache; nothing is decided
 //	no-pmu  run-queue slowdown
 //	numa    cpusets and pages
-//	wait-equals  who had the CPU; harm that is divided
+//	wait-*  who had the CPU
 //
 // What may differ is what the two seams cannot say alike: the order within a turn, the
 // words around a kernel's error, and figures by their last digits (precision). The agent
@@ -268,7 +268,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // task is the difference of two counters that the kernel rounds, so that it can be the top
 // suspect, with nothing to be held, where nobody explains the victim.
 func TestBothSeamsDecideTheSame(t *testing.T) {
-	for _, name := range []string{"case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "wait-equals"} {
+	for _, name := range []string{"case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if name != "memory" && (len(want.Decisions) == 0 || len(want.writes) == 0) {
