@@ -166,16 +166,16 @@ func (m *Machine) charge(i int, step float64) {
 		if t.cfg.Requests != nil && at.load > 0 {
 			foreign += given * (at.load - given) / at.load * at.wait * step
 		}
-		if others <= 1e-9*at.cpus {
+		if foreign <= 0 || others <= 1e-9*at.cpus {
 			own += foreign // a rounding's
 			continue
 		}
-		rate, by := foreign/others, m.ran[a].by
-		mine := w.Charged[t.num]
-		for num, cpus := range by[:len(w.Charged)] {
-			w.Charged[num] += rate * cpus
+		rate, to := foreign/others, w.Charged
+		by, mine := m.ran[a].by[:len(to)], to[t.num]
+		for num := range to {
+			to[num] += rate * by[num]
 		}
-		w.Charged[t.num] = mine
+		to[t.num] = mine
 	}
 	w.Charged[t.num] += own
 	if t.cfg.Work != nil && t.wait > 0 && t.given > 0 {
