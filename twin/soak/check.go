@@ -181,6 +181,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 			w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch there is a claim on %s", l.offTurns, s.Tasks.Name(k.Task())))
 		}
 	}
+	w.witness.forgotten()
 	for _, g := range w.witness.list {
 		for kind := range model.Standing {
 			if l.offTurns > slackTurns && !w.troubled(g) && w.witness.ours(g, kind) && w.room(g, kind) {

@@ -42,6 +42,7 @@ func (w *world) restoring(o *fault.Owner) linux.Restoring {
 func (w *world) start() {
 	w.born++
 	w.res.Lives++
+	w.witness.forgotten()
 	o := w.inj.Begin("agent", 0)
 	l := &life{owner: o, guarded: true}
 	w.turning = true

@@ -63,6 +63,16 @@ func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
 	}
 }
 
+// forgotten takes in where a list was as near to what was found as it could be, so that nothing
+// was written to put it back, and the journal knows of no other any more.
+func (v *witness) forgotten() {
+	for _, g := range v.list {
+		if k := &g.knobs[model.CPUPlace]; !slices.Contains(k.rightful, k.now) && v.limitOf(g, k.kind) == nil {
+			v.settled(g, k)
+		}
+	}
+}
+
 // copied reports whether who copies the list of a group copies one of ours: also of a group that
 // itself copied it, which stands rightfully as long as it is bounded by the one above.
 func (v *witness) copied(g *watchedGroup) bool {

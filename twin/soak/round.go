@@ -214,7 +214,7 @@ func (r *round) befall(pick uint64) {
 			r.do(&event{do: map[Fault]deed{GroupRemade: remake, GroupRenamed: renames}[r.fault], task: i, pick: pick})
 		}
 	case StrangerAt20Hz:
-		for end := r.now() + 3e9; r.now() < end; {
+		for end := r.now() + 3e9; r.now() < end && r.failure == nil; {
 			deed := strangerPlace
 			if r.draw.chance(0.5) {
 				deed = stranger

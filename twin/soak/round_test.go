@@ -2,6 +2,7 @@ package soak
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -21,7 +22,10 @@ func TestRounds(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r.Wrong > 0 || r.Failure != nil {
-					t.Errorf("seed %d: %d knobs are not as they should be: %+v", seed, r.Wrong, r.Failure)
+					t.Errorf("seed %d: %d knobs are not as they should be", seed, r.Wrong)
+					if r.Failure != nil {
+						t.Errorf("%s: %s\n%s", r.Failure.Check, r.Failure.What, strings.Join(r.Failure.Log, "\n"))
+					}
 				}
 				held, knobs, worst = held+bit(r.Held > 0), knobs+r.Knobs, max(worst, r.BackNsec)
 			}

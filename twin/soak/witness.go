@@ -38,6 +38,8 @@ type watchedKnob struct {
 	// mixed: a stranger wrote in the midst of our writes. Then what stands may be partly
 	// his and partly what was found.
 	mixed bool
+	// partly: a stranger wrote a part of it while the rest was ours.
+	partly bool
 	// wild are the files that a stranger wrote while we held it; none once an operator spoke.
 	wild []string
 	// unnoted: it was given CPUs back while the journal's disk took no note of it.
@@ -54,14 +56,24 @@ func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
 	case k.kind == model.CPUPlace:
 		return slices.ContainsFunc(k.rightful, func(r model.Setting) bool { return v.stands(g, r.CPUs, now.CPUs) })
 	case !k.mixed:
-		return slices.Contains(k.rightful, now)
+		return slices.ContainsFunc(k.rightful, func(r model.Setting) bool {
+			if k.noRoom(r, now) {
+				r.BurstUsec = now.BurstUsec
+			}
+			return r == now
+		})
 	case k.kind == model.CPUWeight: // who is made normal again has the default for a moment
 		return slices.Contains(k.rightful, now) || now.Amount == model.WeightDefault
 	}
 	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
 	return any(func(r model.Setting) bool { return r.QuotaUsec == now.QuotaUsec }) &&
 		any(func(r model.Setting) bool { return r.PeriodUsec == now.PeriodUsec }) &&
-		any(func(r model.Setting) bool { return r.BurstUsec == now.BurstUsec })
+		any(func(r model.Setting) bool { return r.BurstUsec == now.BurstUsec || k.noRoom(r, now) })
+}
+
+// noRoom says that a burst cannot be put back under the quota that a stranger wrote.
+func (k *watchedKnob) noRoom(rightful, now model.Setting) bool {
+	return k.partly && now.QuotaUsec >= 0 && rightful.BurstUsec > now.QuotaUsec
 }
 
 // ours reports whether what stands in a group is not rightful.
@@ -237,7 +249,7 @@ func (v *witness) wrote(w *world, e *fault.Event) {
 const strangerName = "stranger"
 
 // withoutUs is what would stand had a stranger written a file where another setting was rightful
-// and nothing of ours. A burst above his quota would not: then any may.
+// and nothing of ours, but for a burst above his quota (noRoom).
 func withoutUs(rightful model.Setting, file string, now model.Setting) model.Setting {
 	want := now
 	switch {
@@ -252,7 +264,7 @@ func withoutUs(rightful model.Setting, file string, now model.Setting) model.Set
 	if file != "cpu.max" && file != "cpu.cfs_period_us" {
 		want.PeriodUsec = rightful.PeriodUsec
 	}
-	if file != "cpu.max.burst" && file != "cpu.cfs_burst_us" && (want.QuotaUsec < 0 || rightful.BurstUsec <= want.QuotaUsec) {
+	if file != "cpu.max.burst" && file != "cpu.cfs_burst_us" {
 		want.BurstUsec = rightful.BurstUsec
 	}
 	return want
@@ -272,7 +284,7 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 	}
 	wasOurs := !v.isRightful(g, before)
 	his := []model.Setting{k.now}
-	if wasOurs {
+	if k.partly = wasOurs && k.kind == model.CPUBandwidth; wasOurs {
 		his = his[:0]
 		for _, r := range k.rightful {
 			if r = withoutUs(r, file, k.now); !slices.Contains(his, r) {
