@@ -16,12 +16,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/load"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
@@ -224,13 +226,31 @@ func (s *Scene) config(addr string) *config.Config {
 // RecordPath is the agent's record.
 func (s *Scene) RecordPath() string { return s.agent.RecordPath() }
 
-// Protect turns the agent's protection on or off.
+// backWait is how long the agent has to put everything back.
+const backWait = 10 * time.Second
+
+// Protect turns the agent's protection on, or off until nothing is held any more.
 func (s *Scene) Protect(ctx context.Context, on bool) error {
-	req := agent.Request{Kind: "protect-off"}
 	if on {
-		req.Kind = "protect-on"
+		return s.agent.Client.Command(ctx, agent.Request{Kind: "protect-on"})
 	}
-	return s.agent.Client.Command(ctx, req)
+	if err := s.agent.Client.Command(ctx, agent.Request{Kind: "protect-off"}); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(backWait); ; {
+		st, err := s.agent.Client.Status(ctx)
+		switch {
+		case err != nil:
+			return err
+		case !slices.ContainsFunc(st.Held, func(h agent.HeldStatus) bool { return h.State == engine.KnobAsked || h.State == engine.KnobHeld }):
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("scene: the agent still holds %s", st.Held[0].Path)
+		}
+		if err := stage.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // startLoad starts the load in a process of its own, which protects itself.
