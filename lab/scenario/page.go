@@ -36,7 +36,7 @@ func page(res *scenario.Result) report.Report {
 	run := &res.Runs[0]
 	p.Sections = append(p.Sections,
 		report.Section{Title: "Victims and suspects", Charts: victimCharts(run), Text: []string{
-			"Above: the signal of a latency-critical task, with its outlier threshold. Below: the CPU that the suspects used. Times under a cap are shaded."}},
+			"Above: the signal of a latency-critical task, with its outlier threshold. Below: the CPU that the suspects used. Times under a cap, and those in which a task was demoted, are shaded."}},
 		report.Section{Title: "Latency and the machine", Charts: []report.Chart{latencyChart(run), nodeChart(run)}},
 		report.Section{Title: "Figures", Tables: tablesOf(res)})
 	return p
@@ -147,6 +147,9 @@ func suspectPanel(run *scenario.Run, c *cast) (*report.Panel, []report.Shade) {
 	for i, t := range list {
 		for _, h := range t.Held {
 			shades = append(shades, report.Shade{From: h[0], To: h[1], Role: report.Capped, Label: t.Task + " capped"})
+		}
+		for _, h := range t.Demoted {
+			shades = append(shades, report.Shade{From: h[0], To: h[1], Role: report.Capped, Label: t.Task + " demoted"})
 		}
 		if i >= maxSuspects {
 			continue

@@ -17,8 +17,13 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 	asked := map[uint64]model.Change{}
 	for _, c := range changes {
 		asked[c.Seq] = c
-		if i, ok := r.byNum[c.Task()]; ok && c.Kind == model.Disown && r.players[i].heldOn == c.Value.Knob {
-			r.release(i)
+		if i, ok := r.byNum[c.Task()]; ok && c.Kind == model.Disown {
+			if r.players[i].heldOn == c.Value.Knob {
+				r.release(i)
+			}
+			if c.Value.Knob == model.CPUWeight {
+				r.demote(i, false)
+			}
 		}
 	}
 	for k := range results {
@@ -30,6 +35,9 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 		r.story.wrote(res)
 		c := asked[res.Seq]
 		same := r.players[i].heldOn == c.Value.Knob
+		if res.Kind == model.Vanished || c.Value.Knob == model.CPUWeight && (res.Kind == model.Applied || res.Kind == model.Foreign) {
+			r.demote(i, res.Kind == model.Applied && c.Kind == model.Hold)
+		}
 		switch {
 		case res.Kind == model.Vanished, res.Kind == model.Foreign && same:
 			r.release(i)
@@ -68,6 +76,18 @@ func (r *runner) hold(i int, knob model.KnobKind) {
 		r.story.say(r, fmt.Sprintf("%s quits under its cap", pl.name))
 		return r.stop(i)
 	})
+}
+
+// demote notes that a task gives way to everybody from now on, or does no more.
+func (r *runner) demote(i int, on bool) {
+	pl, now := &r.players[i], r.m.NowNsec()
+	switch {
+	case on && pl.yields < 0 && pl.alive:
+		pl.yields = now
+	case !on && pl.yields >= 0:
+		r.meters.series.demoted(i, pl.yields, now)
+		pl.yields = -1
+	}
 }
 
 // release notes the end of a cap.
@@ -144,6 +164,7 @@ func (r *runner) stopAgent(how func() (node.Report, error)) error {
 	}
 	for i := range r.players {
 		r.release(i)
+		r.demote(i, false)
 	}
 	return nil
 }

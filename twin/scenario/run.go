@@ -47,6 +47,7 @@ type player struct {
 
 	held   bool
 	heldOn model.KnobKind // with which knob, while it is held
+	yields int64          // since when it is demoted; -1: it is not
 	caps   int
 	spell  int     // counts changes that a timer must not undo
 	last   float64 // rate that was set by load
@@ -264,7 +265,7 @@ func (r *runner) start(i int) error {
 	if err != nil {
 		return err
 	}
-	pl.alive, pl.num, pl.since, pl.held = true, num, r.m.NowNsec(), false
+	pl.alive, pl.num, pl.since, pl.held, pl.yields = true, num, r.m.NowNsec(), false, -1
 	pl.lives = append(pl.lives, pl.since)
 	if pl.limit != noLimit {
 		if err := r.bed.Stranger(pl.task.Path, pl.limit); err != nil {

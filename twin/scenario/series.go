@@ -36,7 +36,9 @@ type TaskSeries struct {
 	CPU   []Number     `json:"cpu"` // CPU-sec/sec
 	P99Ms []Number     `json:"p99_ms,omitempty"`
 	Slow  []Number     `json:"slowdown"`
-	Held  [][2]float64 `json:"held_sec,omitempty"` // from, to
+	Held  [][2]float64 `json:"held_sec,omitempty"` // from, to of each cap
+	// Demoted is from when to when it gave way to everybody by the agent's doing.
+	Demoted [][2]float64 `json:"demoted_sec,omitempty"`
 }
 
 // series collects them.
@@ -138,6 +140,13 @@ func difference(now, before *machine.Counters) machine.Counters {
 		Periods: now.Periods - before.Periods, Throttled: now.Throttled - before.Throttled,
 		ThrottledNsec: now.ThrottledNsec - before.ThrottledNsec, WorkDone: now.WorkDone - before.WorkDone,
 		Requests: now.Requests - before.Requests,
+	}
+}
+
+// demoted notes a time in which a task gave way to everybody.
+func (s *series) demoted(i int, from, to int64) {
+	if k := s.index[i]; k >= 0 && len(s.out.Tasks[k].Demoted) < maxHolds {
+		s.out.Tasks[k].Demoted = append(s.out.Tasks[k].Demoted, [2]float64{float64(from) / 1e9, float64(to) / 1e9})
 	}
 }
 
