@@ -21,7 +21,7 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 			if r.players[i].heldOn == c.Value.Knob {
 				r.release(i)
 			}
-			if c.Value.Knob == model.CPUWeight {
+			if givesWay(c.Value.Knob) {
 				r.demote(i, false)
 			}
 		}
@@ -35,7 +35,7 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 		r.story.wrote(res)
 		c := asked[res.Seq]
 		same := r.players[i].heldOn == c.Value.Knob
-		if res.Kind == model.Vanished || c.Value.Knob == model.CPUWeight && (res.Kind == model.Applied || res.Kind == model.Foreign) {
+		if res.Kind == model.Vanished || givesWay(c.Value.Knob) && (res.Kind == model.Applied || res.Kind == model.Foreign) {
 			r.demote(i, res.Kind == model.Applied && c.Kind == model.Hold)
 		}
 		switch {
@@ -76,6 +76,12 @@ func (r *runner) hold(i int, knob model.KnobKind) {
 		r.story.say(r, fmt.Sprintf("%s quits under its cap", pl.name))
 		return r.stop(i)
 	})
+}
+
+// givesWay reports whether a hold on a kind of knob is no cap on CPU but a place behind others.
+func givesWay(kind model.KnobKind) bool {
+	spec := kind.Spec()
+	return spec.CPUs == nil && len(spec.Takes[model.ClaimCap]) > 0
 }
 
 // demote notes that a task gives way to everybody from now on, or does no more.
