@@ -146,16 +146,16 @@ func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Sett
 // follow finds the group of a limit, which has another path than the journal knows, under the
 // one that it has now: cgroups of v1 can be renamed. Where not all groups could be looked at, the
 // group cannot be said to be gone.
-func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (moved bool, err error) {
+func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (err error) {
 	if k.paths[kind] == nil {
 		if k.paths[kind], err = inodes(k.kinds[kind]); err != nil {
 			k.paths[kind] = nil
-			return false, err
+			return err
 		}
 	}
 	path := k.paths[kind][l.Inode]
 	if path == "" || path == l.Path {
-		return false, nil
+		return nil
 	}
 	was := l.Key()
 	// Under its new name the group is another task, which is to know what was found in it.
@@ -164,7 +164,7 @@ func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (moved bool, err e
 	}
 	l.Path = path
 	k.j.Move(was, *l)
-	return true, nil
+	return nil
 }
 
 // inodes returns the paths of all groups by inode number.

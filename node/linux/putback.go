@@ -39,21 +39,15 @@ func (k *Knobs) restore(limits []journal.Limit) []node.Restoration {
 func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 	j.back = true
 	d := k.kinds[j.kind]
+	limits = slices.Clone(limits)
+	lost := k.relocate(j.kind, limits) // before those below are looked for
 	limits = append(limits, d.met(limits)...)
 	for i := range limits {
 		l := &limits[i]
-		d.drop(l.Path) // an open file would not tell of a group that has another path now
 		it := node.Restoration{Path: l.Path, Found: l.Found}
 		now, err := k.read(j.kind, l.Path, l.Inode)
-		if errors.Is(err, cgroup.ErrVanished) {
-			moved, lost := k.follow(j.kind, l)
-			switch {
-			case lost != nil:
-				err = lost
-			case moved:
-				now, err = k.read(j.kind, l.Path, l.Inode)
-				it.Path = l.Path
-			}
+		if why := lost[l.Key()]; why != nil && errors.Is(err, cgroup.ErrVanished) {
+			err = why
 		}
 		it.Now = now
 		switch {
@@ -102,6 +96,27 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 	}
 	j.plan = kept
 	k.ready(j)
+}
+
+// relocate gives limits whose groups have other paths now those paths. It returns of which it
+// cannot be said whether they are gone.
+func (k *Knobs) relocate(kind model.KnobKind, limits []journal.Limit) (lost map[journal.Key]error) {
+	d := k.kinds[kind]
+	for i := range limits {
+		l := &limits[i]
+		d.drop(l.Path) // an open file would not tell of a group that has another path now
+		inode, err := d.inode(l.Path)
+		if err == nil && inode == l.Inode || err != nil && !errors.Is(err, cgroup.ErrVanished) {
+			continue
+		}
+		if err := k.follow(kind, l); err != nil {
+			if lost == nil {
+				lost = map[journal.Key]error{}
+			}
+			lost[l.Key()] = err
+		}
+	}
+	return lost
 }
 
 // settled notes what became of a limit, and that it is done unless it is to be tried again.

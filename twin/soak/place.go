@@ -70,6 +70,9 @@ func (v *witness) forgotten() {
 		if k := &g.knobs[model.CPUPlace]; !slices.Contains(k.rightful, k.now) && v.limitOf(g, k.kind) == nil {
 			v.settled(g, k)
 		}
+		if k := &g.knobs[model.CPUBandwidth]; k.partly && !slices.Contains(k.rightful, k.now) && v.limitOf(g, k.kind) == nil && v.isRightful(g, k.now) {
+			k.rightful = append(k.rightful, k.now) // for a burst there was no room
+		}
 	}
 }
 
