@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -269,10 +270,18 @@ func (b *bed) launch() *proc {
 		p.cmd.Stderr = b.stderr
 	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // Pdeathsig comes when the thread ends that started it
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		if started <- err; err == nil {
+			p.end <- p.cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		b.t.Fatal(err)
 	}
-	go func() { p.end <- p.cmd.Wait() }()
 	return p
 }
 
