@@ -82,12 +82,7 @@ func build(dir string) error {
 
 // openCgroups opens the driver that the tests make and read their groups with.
 func openCgroups() (cgroup.Driver, error) {
-	fs := hostfs.NewRoot("/")
-	m, err := cgroup.Discover(fs)
-	if err != nil {
-		return nil, err
-	}
-	return cgroup.Open(fs, m)
+	return cgroup.Find(hostfs.NewRoot("/"))
 }
 
 // sweepDead removes the folders of test runs that are no more.

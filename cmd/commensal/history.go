@@ -169,14 +169,18 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  SCORE\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
-		class := s.Class.String()
-		if s.Kind != model.SuspectTask {
-			class = "-"
-		}
-		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s\t%s\t%s\n", s.Score, s.Usage, s.Path, class, s.Verdict)
+		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s\t%s\t%s\n", s.Score, s.Usage, s.Path, classOf(&s), s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
 	printHold(w, r, at)
+}
+
+// classOf is a suspect's class, for those that are tasks.
+func classOf(s *model.Suspect) string {
+	if s.Kind != model.SuspectTask {
+		return "-"
+	}
+	return s.Class.String()
 }
 
 // printBlame shows a round that goes by who had the CPU while the victim waited.
@@ -186,11 +190,7 @@ func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  BLAME\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
-		class := s.Class.String()
-		if s.Kind != model.SuspectTask {
-			class = "-"
-		}
-		fmt.Fprintf(tw, "  %.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, s.Correlation, s.Usage, s.Path, class, s.Verdict)
+		fmt.Fprintf(tw, "  %.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
 }

@@ -143,7 +143,7 @@ func measureWaits(ctx context.Context, paths []string, length time.Duration) (*w
 // cgroupNames returns what finds a cgroup's path by the inode number of its directory.
 func cgroupNames(root string) func(id uint64) string {
 	paths := map[uint64]string{}
-	if d, err := openCgroups(); err == nil {
+	if d, err := cgroup.Find(hostfs.NewRoot("/")); err == nil {
 		list, _ := d.List() // what cannot be listed has no name
 		for _, path := range list {
 			var st unix.Stat_t
@@ -161,15 +161,6 @@ func cgroupNames(root string) func(id uint64) string {
 		}
 		return fmt.Sprintf("a cgroup that is gone (%d)", id)
 	}
-}
-
-func openCgroups() (cgroup.Driver, error) {
-	fs := hostfs.NewRoot("/")
-	m, err := cgroup.Discover(fs)
-	if err != nil {
-		return nil, err
-	}
-	return cgroup.Open(fs, m)
 }
 
 func reportWaits(paths []string, r *schedwait.Reading, seconds float64, nameOf func(uint64) string) *waitsReport {

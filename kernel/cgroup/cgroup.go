@@ -315,6 +315,15 @@ func Open(fsys hostfs.FS, m *Mounts) (Driver, error) {
 	}
 }
 
+// Find is Open for what Discover finds.
+func Find(fsys hostfs.FS) (Driver, error) {
+	m, err := Discover(fsys)
+	if err != nil {
+		return nil, err
+	}
+	return Open(fsys, m)
+}
+
 func openV1(fsys hostfs.FS, m *Mounts) *V1 {
 	d := &V1{fs: fsys, layout: m.Layout, mounts: make(map[Controller]string, len(m.V1)), cpu: newTree(fsys, m.V1[CPU])}
 	for c, dir := range m.V1 {

@@ -20,16 +20,7 @@ type V1 struct {
 func (d *V1) Layout() Layout { return d.layout }
 
 // List implements Driver.
-func (d *V1) List() ([]string, error) {
-	found, partial, at, err := d.cpu.descendants("/")
-	switch {
-	case err != nil:
-		return nil, d.wrap("list", at, err)
-	case partial != nil:
-		return found, partial
-	}
-	return found, nil
-}
+func (d *V1) List() ([]string, error) { return d.Descendants("/") }
 
 // Inode implements Driver.
 func (d *V1) Inode(path string) (uint64, error) {

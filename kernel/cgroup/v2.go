@@ -50,16 +50,7 @@ func (d *V2) Layout() Layout { return d.layout }
 func (d *V2) Dir(path string) (string, error) { return d.file(path, "") }
 
 // List implements Driver. On v2 these are all groups, with and without the cpu controller.
-func (d *V2) List() ([]string, error) {
-	found, partial, at, err := d.descendants("/")
-	switch {
-	case err != nil:
-		return nil, d.wrap("list", at, err)
-	case partial != nil:
-		return found, partial
-	}
-	return found, nil
-}
+func (d *V2) List() ([]string, error) { return d.Descendants("/") }
 
 // Inode implements Driver.
 func (d *V2) Inode(path string) (uint64, error) {

@@ -68,20 +68,12 @@ func (r Restoring) open(keep bool) (*journal.Journal, node.Report, error) {
 	if len(limits) == 0 {
 		return j, rep, nil
 	}
-	cg, err := openGroups(r.FS)
+	cg, err := cgroup.Find(r.FS)
 	if err != nil {
 		return nil, rep, errors.Join(fmt.Errorf("restore: %w", err), j.Close())
 	}
 	rep.Items = newKnobs(cg, r.FS, r.Clock, j).putBackAll()
 	return j, rep, nil
-}
-
-func openGroups(fs hostfs.FS) (cgroup.Driver, error) {
-	m, err := cgroup.Discover(fs)
-	if err != nil {
-		return nil, err
-	}
-	return cgroup.Open(fs, m)
 }
 
 // read returns what the journal says of this boot, and notes the rest in a report.

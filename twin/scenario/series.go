@@ -143,19 +143,27 @@ func difference(now, before *machine.Counters) machine.Counters {
 	}
 }
 
-// demoted notes a time in which a task gave way to everybody.
-func (s *series) demoted(i int, from, to int64) {
-	if k := s.index[i]; k >= 0 && len(s.out.Tasks[k].Demoted) < maxHolds {
-		s.out.Tasks[k].Demoted = append(s.out.Tasks[k].Demoted, [2]float64{float64(from) / 1e9, float64(to) / 1e9})
-	}
-}
-
 // maxHolds bounds the shaded times of a task.
 const maxHolds = 200
 
+// shaded adds a time to be shaded.
+func shaded(list [][2]float64, from, to int64) [][2]float64 {
+	if len(list) >= maxHolds {
+		return list
+	}
+	return append(list, [2]float64{float64(from) / 1e9, float64(to) / 1e9})
+}
+
 // held notes a time under a cap.
 func (s *series) held(i int, from, to int64) {
-	if k := s.index[i]; k >= 0 && len(s.out.Tasks[k].Held) < maxHolds {
-		s.out.Tasks[k].Held = append(s.out.Tasks[k].Held, [2]float64{float64(from) / 1e9, float64(to) / 1e9})
+	if k := s.index[i]; k >= 0 {
+		s.out.Tasks[k].Held = shaded(s.out.Tasks[k].Held, from, to)
+	}
+}
+
+// demoted notes a time in which a task gave way to everybody.
+func (s *series) demoted(i int, from, to int64) {
+	if k := s.index[i]; k >= 0 {
+		s.out.Tasks[k].Demoted = shaded(s.out.Tasks[k].Demoted, from, to)
 	}
 }

@@ -284,16 +284,25 @@ func (w *world) look() {
 	}
 }
 
-// strangerWrites writes some group's limit as another program would.
-func (w *world) strangerWrites(e *event) {
+// someGroup is the group whose knob a stranger writes, rather one that is held; nil without any.
+func (w *world) someGroup(r source, kind model.KnobKind) *watchedGroup {
 	list := w.witness.list
 	if len(list) == 0 {
-		return
+		return nil
 	}
-	r := source{rand.New(rand.NewPCG(e.pick, 1))}
 	g := list[r.IntN(len(list))]
-	if held := w.heldGroups(model.CPUBandwidth); len(held) > 0 && r.chance(0.6) {
+	if held := w.heldGroups(kind); len(held) > 0 && r.chance(0.6) {
 		g = held[r.IntN(len(held))]
+	}
+	return g
+}
+
+// strangerWrites writes some group's limit as another program would.
+func (w *world) strangerWrites(e *event) {
+	r := source{rand.New(rand.NewPCG(e.pick, 1))}
+	g := w.someGroup(r, model.CPUBandwidth)
+	if g == nil {
+		return
 	}
 	name := "/cpu.max"
 	if w.plan.layout != cgroup.LayoutV2 {
@@ -305,14 +314,10 @@ func (w *world) strangerWrites(e *event) {
 
 // strangerWeighs writes some group's weight, or makes it idle or normal, as another program would.
 func (w *world) strangerWeighs(e *event) {
-	list := w.witness.list
-	if len(list) == 0 {
-		return
-	}
 	r := source{rand.New(rand.NewPCG(e.pick, 5))}
-	g := list[r.IntN(len(list))]
-	if held := w.heldGroups(model.CPUWeight); len(held) > 0 && r.chance(0.6) {
-		g = held[r.IntN(len(held))]
+	g := w.someGroup(r, model.CPUWeight)
+	if g == nil {
+		return
 	}
 	name, text := "/cpu.idle", pick(r, "0", "1")
 	if r.chance(0.5) {
