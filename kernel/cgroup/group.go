@@ -223,9 +223,19 @@ func (g *group) alive() error {
 
 // Refresh implements Group. A descendant that cannot be opened is reported and left out;
 // the others are refreshed all the same. Where there are too many, none is followed.
+//
+// A group that is not at its path any more is gone from it: v1 lets it be renamed, and another one
+// be made at the path.
 func (g *group) Refresh() error {
 	if err := g.alive(); err != nil {
 		return err
+	}
+	inode, err := g.t.inode(g.id.Path)
+	switch {
+	case err != nil:
+		return g.wrap("identify", g.id.Path, err)
+	case inode != g.id.Inode:
+		return fmt.Errorf("identify cgroup %s: %w: another one is at its path", g.id.Path, ErrVanished)
 	}
 	paths, _, at, err := g.t.descendants(g.id.Path)
 	if err != nil {

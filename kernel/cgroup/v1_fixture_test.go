@@ -220,6 +220,32 @@ func TestAbsentFilesAreNamed(t *testing.T) {
 	}
 }
 
+// TestRenamedGroup: a group that has another name is gone from its path, also when another one
+// is there.
+func TestRenamedGroup(t *testing.T) {
+	dir := copyFixture(t)
+	d := fixtureDriver(t, hostfs.NewRoot(dir))
+	g, err := d.Open("/batch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = g.Close() }()
+	at := filepath.Join(dir, "sys/fs/cgroup/cpu/batch")
+	if err := os.Rename(at, at+"-old"); err != nil {
+		t.Fatal(err)
+	}
+	for _, anew := range []bool{false, true} {
+		if anew {
+			if err := os.CopyFS(at, os.DirFS(at+"-old")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.Refresh(); !errors.Is(err, ErrVanished) {
+			t.Errorf("made anew %t: Refresh says %v", anew, err)
+		}
+	}
+}
+
 // absentOnceFS answers the first opening of a file with ENOENT, as happens when a group
 // is removed and made again around that moment.
 type absentOnceFS struct {
