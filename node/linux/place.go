@@ -258,12 +258,20 @@ func (p *place) below(own *journal.Limit, limits []journal.Limit) ([]journal.Lim
 	var plan []journal.Limit
 	for _, path := range paths { // the group above comes before
 		up, ok := groups[parentOf(path)]
-		ino, err := p.cg.PlaceInode(path)
-		if !ok || err != nil {
-			continue // gone meanwhile, or below one that has no CPUs
+		if !ok {
+			continue // below one that is gone or has no CPUs
 		}
-		cur, err := p.read(path)
-		if err != nil || cur.CPUs.Empty() {
+		ino, err := p.cg.PlaceInode(path)
+		cur := model.Setting{}
+		if err == nil {
+			cur, err = p.read(path)
+		}
+		switch {
+		case errors.Is(err, cgroup.ErrVanished):
+			continue
+		case err != nil:
+			return nil, err // whether its list is its own could not be told any more once it had ours
+		case cur.CPUs.Empty():
 			continue // half made: it takes no process, and is within everything
 		}
 		g := placed{found: cur.CPUs, now: cur.CPUs}
@@ -433,7 +441,7 @@ func (p *place) nearest(plan []journal.Limit) []string {
 		if !ok {
 			var err error
 			if room, err = p.room(l.Path); err != nil {
-				continue // the write will say
+				room = l.Found.CPUs // the write will say, and those below are to have what it has then
 			}
 		}
 		room = room.And(p.now.online)

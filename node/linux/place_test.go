@@ -29,6 +29,7 @@ type cpusets struct {
 	flat             bool
 	writes           int
 	before           func(n int, path string) error // called before each write; may panic
+	unread           string                         // of this path no list can be read
 }
 
 func list(t testing.TB, text string) model.CPUSet {
@@ -70,6 +71,9 @@ func (f *cpusets) PlacesBelow(path string) ([]string, error) {
 }
 
 func (f *cpusets) ReadCPUs(path string) (string, error) {
+	if path == f.unread {
+		return "", errDisk
+	}
 	if path == "/" {
 		return f.online.String(), nil
 	}
@@ -430,5 +434,66 @@ func TestOwnListBelowIsKept(t *testing.T) {
 			b.one(model.Release, "", model.Applied)
 		}
 		b.are("put back", map[string]string{"/t": "0-1,4-7", "/t/a": "0-1", "/t/b": "0-1,4-7"})
+	}
+}
+
+// A list below that cannot be read is not passed over: once the one above it is ours it could be
+// taken for a copy of that.
+func TestUnreadBelow(t *testing.T) {
+	lists := map[string]string{"/t": "0-7", "/t/a": "0-1"}
+	b := newPlaceBench(t, newCPUSets(t, false, lists))
+	b.unread = "/t/a"
+	b.one(model.Set, "0-1", model.Refused)
+	b.are("a list below cannot be read", lists)
+	b.unread = ""
+	for _, to := range places {
+		b.one(model.Set, to, model.Applied)
+	}
+	b.one(model.Release, "", model.Applied)
+	b.are("released", lists)
+}
+
+// Where it cannot be told what the group above leaves room for, those below are put back with
+// their task all the same.
+func TestUnreadAbove(t *testing.T) {
+	lists := map[string]string{"/t": "0-7", "/t/a": "0-7", "/t/a/x": "4-5"}
+	b := newPlaceBench(t, newCPUSets(t, false, lists))
+	b.one(model.Set, "1", model.Applied)
+	b.unread = "/"
+	b.one(model.Release, "", model.Applied)
+	b.are("released", lists)
+}
+
+// What copied a list of ours below a group that has another name now is put back with it; a new
+// group at the old name is left alone.
+func TestCopiedBelowRenamed(t *testing.T) {
+	for _, held := range []bool{false, true} { // as another task, under the new name
+		b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "0-7"}))
+		b.one(model.Set, "1", model.Applied)
+		b.lists["/t/copied"], b.inodes["/t/copied"] = list(t, "1"), 300
+		b.rename("/t", "/was-t")
+		b.lists["/t"], b.inodes["/t"] = list(t, "1,3"), 301
+		b.lists["/t/a"], b.inodes["/t/a"] = list(t, "1"), 302
+		if held {
+			b.task.Path = "/was-t"
+			if r := b.one(model.Set, "2", model.Applied); r.Found != model.Place(list(t, "0-7")) {
+				t.Errorf("found %s", r.Found)
+			}
+			b.one(model.Release, "", model.Applied)
+		} else {
+			b.k.putBackAll()
+		}
+		b.are("put back", map[string]string{"/t": "1,3", "/t/a": "1", "/was-t": "0-7", "/was-t/a": "0-7", "/was-t/copied": "0-7"})
+	}
+}
+
+// rename gives a group another name.
+func (f *cpusets) rename(from, to string) {
+	for p := range maps.Clone(f.lists) {
+		if rest, ok := strings.CutPrefix(p, from); ok && (rest == "" || rest[0] == '/') {
+			f.lists[to+rest], f.inodes[to+rest] = f.lists[p], f.inodes[p]
+			delete(f.lists, p)
+			delete(f.inodes, p)
+		}
 	}
 }
