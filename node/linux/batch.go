@@ -90,16 +90,30 @@ func (k *Knobs) prepare(o op) *job {
 	case model.Release:
 		k.prepareRelease(j)
 	default:
-		j.err = k.prepareSet(j)
+		key := heldKey{o.task.Path, j.kind}
+		_, refused := k.refused[key]
+		if j.err = k.prepareSet(j); errors.Is(j.err, errForeign) && !refused && k.held[key] == nil {
+			// Nobody holds it: the caller was told of that stranger when it let go, or he came
+			// before our time. What could not be left to him then is now.
+			k.restore(k.j.Of(key.task, key.knob))
+			if j.err = k.prepareSet(j); errors.Is(j.err, errForeign) {
+				j.err = errNotLeft
+			}
+		}
 	}
 	return j
 }
+
+// errNotLeft: of a stranger's setting the caller knows.
+var errNotLeft = errors.New("another program's setting is not yet left to it")
 
 // prepareRelease plans to put a task's knob back.
 func (k *Knobs) prepareRelease(j *job) {
 	limits := k.j.Of(j.task.Path, j.kind)
 	if inode, err := k.identify(j.task, j.kind); err == nil {
-		limits = k.limits(j.task, j.kind, inode)
+		if of, err := k.limits(j.task, j.kind, inode); err == nil {
+			limits = of
+		}
 		if own := limitAt(limits, j.task.Path, inode); own != nil {
 			j.res.Found = own.Found
 		}
@@ -117,7 +131,10 @@ func (k *Knobs) prepareSet(j *job) error {
 	if err != nil {
 		return err
 	}
-	limits := k.limits(t, j.kind, inode)
+	limits, err := k.limits(t, j.kind, inode)
+	if err != nil {
+		return err
+	}
 	j.journaled = len(limits) > 0
 	now, err := d.read(t.Path)
 	if err != nil {

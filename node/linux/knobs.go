@@ -74,11 +74,13 @@ type Knobs struct {
 	held map[heldKey]*holding
 	// refused has the knobs whose hold was refused after it had taken effect in part. True: since
 	// then somebody else wrote there, which is told to who next asks something of them.
-	refused  map[heldKey]bool
-	paths    [model.NumKnobs]map[uint64]string // by inode, of this batch
-	leftover leftover
-	tended   int64 // when the journal was last looked after
-	next     int   // where the next comparison begins
+	refused map[heldKey]bool
+	paths   [model.NumKnobs]map[uint64]string // by inode, of this batch
+
+	leftovers map[heldKey]leftover
+	looked    int64 // when the journal was last gone through for leftovers
+	tended    int64 // when the journal was last looked after
+	next      int   // where the next comparison begins
 }
 
 // identifier tells a task's cgroup from one that is made anew at its path.
@@ -189,32 +191,30 @@ func inodes(d knob) (map[uint64]string, error) {
 	return paths, nil
 }
 
-// limits returns what the journal holds of a task's knob. What it could not yet forget of
-// a cgroup that had the task's path before is tried again, and is none of it.
-func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) []journal.Limit {
-	if at := k.j.At(inode, kind); at != nil && at.Path != t.Path {
-		k.renamed(at.Task, at.Path, t.Path, kind)
-	}
-	all := k.j.Of(t.Path, kind)
-	stale := func(l journal.Limit) bool { return l.Path == t.Path && l.Inode != inode }
-	i := slices.IndexFunc(all, stale)
-	if i < 0 {
-		return all
-	}
-	k.restore(all[i : i+1])
-	return slices.DeleteFunc(all, stale)
-}
+// errElsewhere: what was found in a group is not known to be this task's.
+var errElsewhere = errors.New("what we left here under another name is not yet put back")
 
-// renamed moves the limits of a task whose group has another path now, with all below it.
-func (k *Knobs) renamed(task, from, to string, kind model.KnobKind) {
-	for _, l := range k.j.Of(task, kind) {
-		path := to + strings.TrimPrefix(l.Path, from)
-		if inode, err := k.kinds[kind].inode(path); err == nil && inode == l.Inode { // else it is of a new group at the old path
-			was := l.Key()
-			l.Task, l.Path = to, path
-			k.j.Move(was, l)
+// limits returns what the journal holds of a task's knob. What it could not yet forget of
+// a cgroup that had the task's path before, or of this one when it was another task's, is put
+// back first, and is none of it.
+func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) ([]journal.Limit, error) {
+	elsewhere := func() *journal.Limit {
+		if at := k.j.At(inode, kind); at != nil && at.Task != t.Path {
+			return at
 		}
+		return nil
 	}
+	if at := elsewhere(); at != nil {
+		k.restore(k.j.Of(at.Task, kind)) // which follows it to the path that it has now
+	}
+	stale := func(l journal.Limit) bool { return l.Path == t.Path && l.Inode != inode }
+	if all := k.j.Of(t.Path, kind); slices.ContainsFunc(all, stale) {
+		k.restore(all)
+	}
+	if at := elsewhere(); at != nil {
+		return nil, fmt.Errorf("%s, found as %s: %w", t.Path, at.Path, errElsewhere)
+	}
+	return slices.DeleteFunc(k.j.Of(t.Path, kind), stale), nil
 }
 
 // limitAt finds the limit of the very cgroup that is meant: what the journal could not

@@ -32,8 +32,8 @@ type tree struct {
 	writes int
 	before func(n int, path string) error // called before each write of a file; may panic
 	after  func(n int)
-	// unlisted is why groups cannot be listed.
-	unlisted error
+	// unlisted is why groups cannot be listed, unread why limits cannot be read.
+	unlisted, unread error
 }
 
 func newTree(t *testing.T, limits map[string]cgroup.CPUMax) *tree {
@@ -53,6 +53,9 @@ func (f *tree) Inode(path string) (uint64, error) {
 }
 
 func (f *tree) ReadCPUMax(path string) (cgroup.CPUMax, error) {
+	if f.unread != nil {
+		return cgroup.CPUMax{}, f.unread
+	}
 	v, ok := f.limits[path]
 	if !ok {
 		return v, fmt.Errorf("%s: %w", path, cgroup.ErrVanished)

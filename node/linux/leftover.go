@@ -7,18 +7,19 @@ import (
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// leftover is when limits that nobody holds are tried again. Such limits are what an
+// leftover is when limits of a knob that nobody holds are tried again. Such limits are what an
 // earlier agent could not put back, and holds that the kernel refused after they had taken
 // effect in part. The ledger knows nothing of them, for to it a refused hold holds nothing; without another try they would
 // stand until the agent ends.
 type leftover struct {
-	at     int64 // monotonic; not before
-	wait   int64
-	looked int64 // when the journal was last gone through
+	at   int64 // monotonic; not before
+	wait int64
+	due  bool // now
 }
 
 // Each try is a write to a kernel that may refuse it again, and some entries in the
-// journal: the pause is doubled up to the most.
+// journal: the pause is doubled up to the most. Each knob of a task has its own: what the kernel
+// refuses one says nothing of another.
 const (
 	leftoverFirstNsec = int64(1e9)
 	leftoverMostNsec  = int64(300e9)
@@ -28,21 +29,30 @@ const (
 // nobody holds it. Without any it costs no call and no allocation. Between two changes the
 // journal is gone through once a second: at every pulse it would be all for nothing.
 func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration {
-	r := &k.leftover
-	if !changed && nowNsec >= r.looked && nowNsec-r.looked < leftoverFirstNsec {
+	if !changed && nowNsec >= k.looked && nowNsec-k.looked < leftoverFirstNsec {
 		return nil
 	}
+	k.looked = nowNsec
 	todo := k.j.Unheld(k.isHeld)
 	if len(todo) == 0 {
-		*r = leftover{looked: nowNsec}
+		clear(k.leftovers)
 		return nil
 	}
-	r.looked = nowNsec
-	if nowNsec < r.at {
-		return nil
-	}
-	r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
-	r.at = nowNsec + r.wait
+	known := map[heldKey]leftover{}
+	todo = slices.DeleteFunc(todo, func(l journal.Limit) bool {
+		key := heldKey{l.Task, l.Found.Knob}
+		r, met := known[key]
+		if !met {
+			r = k.leftovers[key]
+			if r.due = nowNsec >= r.at; r.due {
+				r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
+				r.at = nowNsec + r.wait
+			}
+			known[key] = r
+		}
+		return !r.due
+	})
+	k.leftovers = known
 	return k.restoreRefused(todo)
 }
 

@@ -50,6 +50,37 @@ func TestRefusedAndStuck(t *testing.T) {
 	}
 }
 
+// TestLeftoversWaitAlone: what the kernel refuses one task for long keeps no other waiting.
+func TestLeftoversWaitAlone(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	other := &model.Task{Num: 2, Path: "/u", Inode: b.inodes["/u"]}
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+	b.expect(b.k.hold(other, cpus(0.01)), model.Applied)
+	refused := "/t"
+	b.before = func(_ int, path string) error {
+		if strings.HasPrefix(path, refused) {
+			return errDisk
+		}
+		return nil
+	}
+	b.k.disown("/t", model.CPUBandwidth)
+	for at := int64(1e9); at <= 100e9; at += 1e9 {
+		b.k.putBackLeftovers(at, true)
+	}
+	refused = "/"
+	b.k.disown("/u", model.CPUBandwidth)
+	refused = "/t"
+	before := b.writes
+	b.k.putBackLeftovers(101e9, true)
+	if b.limits["/u"] != found["/u"] || b.writes > before+3 {
+		t.Errorf("/u is %s after %d writes; found was %s", b.limits["/u"], b.writes-before, found["/u"])
+	}
+	refused = "nothing"
+	b.k.putBackLeftovers(1000e9, true)
+	b.asFound(found)
+}
+
 // TestHeldIsNoLeftover: what the ledger holds, also while a change of it or its release is
 // refused, is left to the ledger.
 func TestHeldIsNoLeftover(t *testing.T) {
@@ -260,6 +291,47 @@ func TestRenamedStuck(t *testing.T) {
 		b.expect(b.k.release(b.task), model.Applied)
 		b.asFound(want)
 	}
+}
+
+// TestUnlistedIsNotTaken: what we left in a group under another name, and cannot find, is not taken
+// for what was found there.
+func TestUnlistedIsNotTaken(t *testing.T) {
+	found := shapes["nested"]
+	b := newBench(t, newTree(t, found))
+	b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+	want := b.rename(found)
+	held := maps.Clone(b.limits)
+	b.task.Path, b.unlisted = "/was-t", errDisk
+	b.expect(b.k.hold(b.task, cpus(0.02)), model.Refused)
+	if !maps.Equal(b.limits, held) {
+		t.Errorf("limits %v", b.limits)
+	}
+	b.unlisted = nil
+	b.expect(b.k.hold(b.task, cpus(0.02)), model.Applied)
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(want)
+}
+
+// TestStrangerIsToldOfOnce: of who wrote a limit the caller knows when it lets go. That his could not
+// be read just then does not make him another stranger at the next hold.
+func TestStrangerIsToldOfOnce(t *testing.T) {
+	b := newBench(t, newTree(t, map[string]cgroup.CPUMax{"/t": limit(200_000, 100_000, 0)}))
+	b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+	his := limit(50_000, 40_000, 700)
+	b.limits["/t"] = his
+	b.unread = errDisk
+	b.k.apply([]op{{&model.Change{Target: model.OfTask(b.task.Num), Kind: model.Disown, Value: model.Ask(model.CPUBandwidth)}, b.task}}, nil)
+	b.unread = nil
+	if len(b.k.j.Outstanding()) == 0 {
+		t.Fatal("nothing is left over: the test proves nothing")
+	}
+	r := b.k.hold(b.task, cpus(0.1))
+	b.expect(r, model.Applied)
+	if r.Found != setting(his) {
+		t.Errorf("found %s", r.Found)
+	}
+	b.expect(b.k.release(b.task), model.Applied)
+	b.asFound(map[string]cgroup.CPUMax{"/t": his})
 }
 
 // TestStrangerAtLeftover: somebody writes where a refused hold had left a part of ours. He stands,
