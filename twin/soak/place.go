@@ -63,15 +63,23 @@ func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
 	}
 }
 
-// forgotten takes in where a list was as near to what was found as it could be, so that nothing
-// was written to put it back, and the journal knows of no other any more.
+// forgotten takes in of which knobs the journal knows nothing any more, and what stands in them is
+// rightful: whoever holds them next finds that, and nothing else of what may have stood there
+// before. A list may have been as near to what was found as it could be, so that nothing was
+// written to put it back.
 func (v *witness) forgotten() {
 	for _, g := range v.list {
-		if k := &g.knobs[model.CPUPlace]; !slices.Contains(k.rightful, k.now) && v.limitOf(g, k.kind) == nil {
-			v.settled(g, k)
-		}
-		if k := &g.knobs[model.CPUBandwidth]; k.partly && !slices.Contains(k.rightful, k.now) && v.limitOf(g, k.kind) == nil && v.isRightful(g, k.now) {
-			k.rightful = append(k.rightful, k.now) // for a burst there was no room
+		for kind := range model.Standing {
+			k := &g.knobs[kind]
+			if len(k.rightful) == 0 || len(k.rightful) == 1 && k.rightful[0] == k.now || v.limitOf(g, kind) != nil {
+				continue
+			}
+			switch {
+			case kind == model.CPUPlace:
+				v.settled(g, k)
+			case v.isRightful(g, k.now):
+				k.rightful, k.mixed, k.partly = append(k.rightful[:0], k.now), false, false
+			}
 		}
 	}
 }
@@ -99,11 +107,15 @@ func (v *witness) unplug(change func() error) error {
 	for i, g := range v.list {
 		k := &g.knobs[model.CPUPlace]
 		now, err := v.read(g.path, model.CPUPlace)
-		if err != nil || now == k.now {
+		if err != nil {
 			continue
 		}
-		if k.now = now; was[i] && !slices.Contains(k.rightful, now) {
+		changed := now != k.now
+		if k.now = now; was[i] && changed && !slices.Contains(k.rightful, now) {
 			k.rightful = append(k.rightful, now)
+		}
+		if slices.Contains(k.rightful, now) && v.mistakable(g, k) {
+			v.mistaken(g, k)
 		}
 	}
 	return nil

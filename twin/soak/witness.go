@@ -298,11 +298,7 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		k.mixed = true
 	case v.mistakable(g, k):
 		k.rightful = append(append(k.rightful, his...), k.now)
-		if l := v.limitOf(g, k.kind); v.w.diskFaults() && !slices.Contains(k.rightful, l.Found) {
-			// The agent may have given this up long ago, on a disk that did not take it. To who
-			// restores from that file his value is ours: nothing tells them apart.
-			k.rightful = append(k.rightful, l.Found)
-		}
+		v.mistaken(g, k)
 	default:
 		k.rightful, k.mixed = his, k.mixed && wasOurs
 		if wasOurs && v.w.life != nil {
@@ -323,6 +319,17 @@ func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
 	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && v.lost(l, k.now.CPUs) ||
 		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
+}
+
+// mistaken takes in that what a stranger wrote over ours is what we left there: he wrote that himself,
+// or the kernel struck from his list what it would have struck from ours. While the journal speaks
+// of ours nobody has seen what he wrote before, or the disk did not take it, and whoever puts back
+// what the journal says was found cannot tell the two apart.
+func (v *witness) mistaken(g *watchedGroup, k *watchedKnob) {
+	if l := v.limitOf(g, k.kind); !slices.Contains(k.rightful, l.Found) {
+		k.rightful = append(k.rightful, l.Found)
+	}
+	k.wild = nil
 }
 
 // journal returns what stands in the journal. It is read again when its disk has changed.
