@@ -283,15 +283,18 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		v.strangers[taskKnob{g.task, k.kind}]++
 	}
 	wasOurs := !v.isRightful(g, before)
-	his := []model.Setting{k.now}
-	if k.partly = wasOurs && k.kind == model.CPUBandwidth; wasOurs {
-		his = his[:0]
-		for _, r := range k.rightful {
-			if r = withoutUs(r, file, k.now); !slices.Contains(his, r) {
-				his = append(his, r)
-			}
+	// What stood may be ours also where it reads as somebody's (mistaken).
+	mayBe := wasOurs || v.limitOf(g, k.kind) != nil
+	var his []model.Setting
+	for _, r := range k.rightful { // of what stood rightfully it is what stands now
+		if r = withoutUs(r, file, k.now); !slices.Contains(his, r) {
+			his = append(his, r)
 		}
 	}
+	if !wasOurs && !slices.Contains(his, k.now) {
+		his = append(his, k.now)
+	}
+	k.partly = mayBe && k.kind == model.CPUBandwidth
 	switch {
 	case v.w.turning:
 		k.rightful = append(k.rightful, k.now)
@@ -300,7 +303,7 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		k.rightful = append(append(k.rightful, his...), k.now)
 		v.mistaken(g, k)
 	default:
-		k.rightful, k.mixed = his, k.mixed && wasOurs
+		k.rightful, k.mixed = his, k.mixed && mayBe
 		if wasOurs && v.w.life != nil {
 			k.wild = append(k.wild, file)
 		}
