@@ -209,7 +209,10 @@ func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) ([]jour
 	}
 	stale := func(l journal.Limit) bool { return l.Path == t.Path && l.Inode != inode }
 	if all := k.j.Of(t.Path, kind); slices.ContainsFunc(all, stale) {
-		k.restore(all)
+		k.restore(slices.DeleteFunc(all, func(l journal.Limit) bool { // with those below it, which are not this one's
+			at, err := k.kinds[kind].inode(l.Path)
+			return err == nil && at == l.Inode
+		}))
 	}
 	if at := elsewhere(); at != nil {
 		return nil, fmt.Errorf("%s, found as %s: %w", t.Path, at.Path, errElsewhere)

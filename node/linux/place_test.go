@@ -30,6 +30,7 @@ type cpusets struct {
 	writes           int
 	before           func(n int, path string) error // called before each write; may panic
 	unread           string                         // of this path no list can be read
+	unlisted         bool                           // not all groups can be listed
 }
 
 func list(t testing.TB, text string) model.CPUSet {
@@ -61,6 +62,9 @@ func (f *cpusets) PlaceInode(path string) (uint64, error) {
 }
 
 func (f *cpusets) PlacesBelow(path string) ([]string, error) {
+	if f.unlisted && path == "/" {
+		return nil, errDisk
+	}
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(f.lists)) {
 		if strings.HasPrefix(p, strings.TrimSuffix(path, "/")+"/") {
@@ -485,6 +489,27 @@ func TestCopiedBelowRenamed(t *testing.T) {
 		}
 		b.are("put back", map[string]string{"/t": "1,3", "/t/a": "1", "/was-t": "0-7", "/was-t/a": "0-7", "/was-t/copied": "0-7"})
 	}
+}
+
+// What was held in the group that had the path before, and is not found now, is no reason to put
+// back what is held in the one that has it.
+func TestLostDoesNotDisturb(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "0-3"}))
+	b.one(model.Set, "1", model.Applied)
+	b.rename("/t", "/was-t")
+	b.k.letGo("/t", model.CPUPlace)
+	b.lists["/t"], b.inodes["/t"], b.task.Inode = list(t, "0-5"), 301, 301
+	b.lists["/t/a"], b.inodes["/t/a"] = list(t, "4-5"), 302
+	b.unlisted = true
+	b.one(model.Set, "4-5", model.Applied)
+	writes := b.writes
+	b.one(model.Set, "5", model.Applied)
+	if b.writes != writes+2 {
+		t.Errorf("%d writes for a list and the one below it", b.writes-writes)
+	}
+	b.unlisted = false
+	b.k.putBackAll()
+	b.are("put back", map[string]string{"/t": "0-5", "/t/a": "4-5", "/was-t": "0-7", "/was-t/a": "0-3"})
 }
 
 // rename gives a group another name.
