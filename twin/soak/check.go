@@ -121,7 +121,7 @@ func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
 func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before model.Setting) {
 	_, err := w.journal()
 	at := v.limitOf(g, k.kind)
-	if g.class == model.LC && k.kind == model.CPUPlace && v.refused == w.now() && before.CPUs.Within(k.now.CPUs) {
+	if g.class == model.LC && k.kind == model.CPUPlace && v.unwritten && before.CPUs.Within(k.now.CPUs) {
 		k.unnoted = true
 		return
 	}
@@ -134,11 +134,11 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before mo
 	// What is put back does not wait for the journal's disk: then it is on its way to what was found.
 	back := l
 	back.Before, back.Intended = l.Intended, l.Found
-	unsaid := v.refused == w.now() && v.onTheWay(&back, k.now)
+	unsaid := v.unwritten && v.onTheWay(&back, k.now)
 	if !k.mixed && !v.onTheWay(&l, k.now) && k.now != l.Found && !unsaid {
 		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal says from %s to %s", g.path, k.now, l.Before, l.Intended))
 	}
-	if v.refused == w.now() && !at.Ours(k.now) {
+	if v.unwritten && !at.Ours(k.now) {
 		return // who comes after us takes what stands for a stranger's, and leaves it
 	}
 	if !v.isRightful(g, l.Found) {

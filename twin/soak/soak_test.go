@@ -64,6 +64,7 @@ var mended = map[string][]uint64{
 	"a stranger was told of twice, or a guardian was taken for one":                             {26112300000468, 26112300001078},
 	"the witness: what a stranger once wrote stayed rightful when all was put back":             {26112219190498},
 	"the witness: his list was what the kernel, or he himself, made of ours before anybody saw": {26112219400171, 26112300001442, 26112300001467, 26112300002820},
+	"the witness: time passed between what the disk refused and the write that went ahead":      {26112300010456},
 }
 
 // TestMended plays the seeds that failed once.

@@ -97,6 +97,7 @@ type witness struct {
 	strangers map[taskKnob]int
 	storm     storm
 	refused   int64 // when the journal's disk last refused something
+	unwritten bool  // and it has taken no entry since
 }
 
 // group returns a group that lives, nil for none.
@@ -385,7 +386,9 @@ func (v *witness) disturbed(w *world, e *fault.Event) {
 	if e.Op == fault.Append && strings.HasPrefix(e.Path, journalPath) {
 		v.storm.appends = append(v.storm.appends, w.now())
 		if e.Err != nil {
-			v.refused = w.now()
+			v.refused, v.unwritten = w.now(), true
+		} else if e.Data == "append" {
+			v.unwritten = false
 		}
 		if e.Data == "rename" && e.Err == nil && w.life != nil && w.turning {
 			w.res.Renewals++
