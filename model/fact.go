@@ -60,7 +60,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactBurstAsked:  {"burst_asked", "quotas", "the burst that was asked for, in quotas"},
 	FactLevel:       {"level", "", "how far a cap is loosened: 0 as tight as it gets, 1 not at all"},
 	FactBytes:       {"bytes", "bytes", "of memory"},
-	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual in which the suspect had the CPU"},
+	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
 	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
 }
 

@@ -32,6 +32,10 @@ type Suspect struct {
 	// Score is the antagonist correlation of CPI² §4.2, in [-1, 1]; in a round by blame the share
 	// of the victim's waiting that it is charged with.
 	Score float64 `json:"score"`
+	// Ran and Room are what such a share is made of: for what share it had the CPU, and its share of what
+	// all used more than usual while all CPUs were in use.
+	Ran  float64 `json:"ran,omitempty"`
+	Room float64 `json:"room,omitempty"`
 	// Correlation stands beside a Score that is a share of the victim's waiting.
 	Correlation float64 `json:"correlation,omitempty"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.

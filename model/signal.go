@@ -75,11 +75,11 @@ var signals = [NumSources]SignalRow{
 		Waits: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "pressure", Calibrated: "as for slowdown; not calibrated", Explained: "pressure is the share of time in which a thread waited for a CPU (cgroup v2)",
 	},
-	// The parameters are slowdown's, but for the rise: a millisecond. None was calibrated.
+	// The parameters are slowdown's, but for the rise: docs/WAITS.md says what it is from.
 	SourceWait: {
 		Name: "wait", Short: "wait", Title: "waiting (p99)", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
 		Times: 1, Derive: wait,
-		Waits: true, Charged: true, MinRise: 1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
+		Waits: true, Charged: true, MinRise: 0.2, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
 	},
 }

@@ -52,5 +52,5 @@ func (w *weight) Set(text string) error {
 
 func weightFlag(cmd *cobra.Command, w *weight) {
 	*w = 8 // as a batch task that asks for eight CPUs, where weights follow requests
-	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has; with 1 the harm is small and is not found yet")
+	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has; 1: equal weights")
 }

@@ -188,9 +188,9 @@ func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	fmt.Fprintf(w, "\nround %d at %s: its threads waited %.3g ms a second for others, usually %.3g ms; of what is more than usual (%.0f %% asked for):\n",
 		n, at(r.MonoNsec), r.WaitedNsec/1e6, r.UsualNsec/1e6, 100*r.Threshold)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  BLAME\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
+	fmt.Fprintln(tw, "  BLAME\tRAN\tROOM\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
-		fmt.Fprintf(tw, "  %.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)
+		fmt.Fprintf(tw, "  %.0f %%\t%.0f %%\t%.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, 100*s.Ran, 100*s.Room, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
 }

@@ -88,7 +88,7 @@ func (o *Outcome) blameTable() report.Table {
 		Columns: []report.Column{{Name: "who"}, {Name: "is"}, report.Figures("no control", "%"), report.Figures("commensal", "%"), report.Figures("uses", "CPU"),
 			report.Figures("score", ""), report.Figures("asked for", ""), {Name: "what the agent made of it"}},
 		Notes: []string{
-			"Shares of the waiting, from the scheduler's own events. A score is the best in any analysis: the share of what memcached waited for others more than usual.",
+			"Shares of the waiting, from the scheduler's own events. A score is the best in any analysis: the share of what memcached waited for others more than usual that it answers for, by having had the CPU and by having taken the last free ones.",
 			"Other programs are what no rule covers; steal is another guest's; soft interrupts are packets, mostly memcached's own. None of them can be held.",
 			"Of the time of unmanaged programs, which is one figure, as much is taken for the load generator's and the agent's as of their CPU time.",
 		},

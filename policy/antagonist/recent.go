@@ -1,6 +1,10 @@
 package antagonist
 
-import "github.com/commensal-io/commensal/model"
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+)
 
 // What the last windows say of one task: for policies that judge an effect.
 
@@ -61,6 +65,26 @@ func (h *History) RecentUsage(num model.TaskNum, n int) float64 {
 		sum += h.Rows[i].Usage[h.back(j)]
 	}
 	return sum / float64(n)
+}
+
+// Slots are where the windows that ended at these times stand; those that are kept no more are left out.
+func (h *History) Slots(atNsec []int64) []int {
+	slots := make([]int, 0, len(atNsec))
+	for j := 0; j < h.Filled && len(slots) < len(atNsec); j++ {
+		if k := h.back(j); slices.Contains(atNsec, h.AtNsec[k]) {
+			slots = append(slots, k)
+		}
+	}
+	return slots
+}
+
+// Mean is the mean CPU-sec/sec over some slots.
+func (r *Row) Mean(slots []int) float64 {
+	sum := 0.0
+	for _, k := range slots {
+		sum += r.Usage[k]
+	}
+	return sum / float64(max(1, len(slots)))
 }
 
 // PeriodNsec is the time from one window's end to the next one's, 0 while there is but one.

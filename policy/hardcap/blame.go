@@ -17,7 +17,8 @@ import (
 // bystander with the antagonist's rhythm has as well.
 //
 // A suspect's score is its share of the victim's waiting for others in bad windows, beyond
-// what it had in good ones. Scores add up to 1, so that a margin over other suspects means
+// what it had in good ones; and where all CPUs are in use, in equal parts, its share of what all use
+// beyond that (room.go). Scores add up to 1, so that a margin over other suspects means
 // nothing here. Where no suspect has most of the waiting, those that have it together are held
 // together; caps that help in part are kept, and members of a set are given back on trial (group.go).
 type Blame struct {
@@ -51,6 +52,7 @@ type Charged struct {
 
 // Waited is how one victim waited for others in one window.
 type Waited struct {
+	AtNsec  int64     `json:"at_nsec"` // when it ended
 	Bad     bool      `json:"bad"`
 	Charged []Charged `json:"charged"` // ordered by Num
 }
@@ -81,7 +83,7 @@ func (s *State) remember(p *Params, in *policy.View) {
 		if n := len(of.Windows) - p.Blame.Windows + 1; n > 0 {
 			of.Windows = slices.Delete(of.Windows, 0, n)
 		}
-		of.Windows = append(of.Windows, Waited{v.Verdict == outlier.Outlier, charged(w, float64(in.Window.LengthNsec)/1e9)})
+		of.Windows = append(of.Windows, Waited{in.NowNsec, v.Verdict == outlier.Outlier, charged(w, float64(in.Window.LengthNsec)/1e9)})
 	}
 }
 
@@ -121,33 +123,34 @@ func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
 const recentBad = 5
 
 // sides sums up a victim's windows: the latest bad ones but for those at skip, and all good ones. The figures are means, in nanoseconds a second.
-func (w *Waiter) sides(skip ...int) (bad, good []Charged, nBad int) {
-	nGood, seen := 0, 0
+func (w *Waiter) sides(skip ...int) (bad, good side) {
+	seen := 0
 	for i := range slices.Backward(w.Windows) {
 		of := &w.Windows[i]
-		switch {
-		case !of.Bad:
-			nGood++
-			for _, c := range of.Charged {
-				good = add(good, c.Num, c.Nsec)
-			}
-		case seen < recentBad:
-			if seen++; slices.Contains(skip, i) {
+		to := &good
+		if of.Bad {
+			if seen++; seen > recentBad || slices.Contains(skip, i) {
 				continue
 			}
-			nBad++
-			for _, c := range of.Charged {
-				bad = add(bad, c.Num, c.Nsec)
-			}
+			to = &bad
+		}
+		to.at = append(to.at, of.AtNsec)
+		for _, c := range of.Charged {
+			to.charged = add(to.charged, c.Num, c.Nsec)
 		}
 	}
-	for i := range bad {
-		bad[i].Nsec /= float64(nBad)
+	for _, x := range []*side{&bad, &good} {
+		for i := range x.charged {
+			x.charged[i].Nsec /= float64(len(x.at))
+		}
 	}
-	for i := range good {
-		good[i].Nsec /= float64(nGood)
-	}
-	return bad, good, nBad
+	return bad, good
+}
+
+// side is what suspects are charged with in some windows, and when those ended.
+type side struct {
+	charged []Charged
+	at      []int64
 }
 
 // excess leaves of what suspects are charged with in bad windows what goes beyond good ones, and adds up:
@@ -168,8 +171,8 @@ func find(list []Charged, num model.TaskNum) (int, bool) {
 	return slices.BinarySearchFunc(list, num, func(c Charged, n model.TaskNum) int { return cmp.Compare(c.Num, n) })
 }
 
-// lasting is a suspect's share of the excess without the so many bad windows in which it is charged most.
-func (w *Waiter) lasting(num model.TaskNum, without int) float64 {
+// worst returns the so many bad windows in which a suspect is charged most.
+func (w *Waiter) worst(num model.TaskNum, many int) []int {
 	type charge struct {
 		at   int
 		nsec float64
@@ -186,22 +189,61 @@ func (w *Waiter) lasting(num model.TaskNum, without int) float64 {
 	}
 	slices.SortStableFunc(list, func(a, b charge) int { return cmp.Compare(b.nsec, a.nsec) })
 	skip := make([]int, 0, recentBad)
-	for _, c := range list[:min(without, len(list))] {
+	for _, c := range list[:min(many, len(list))] {
 		skip = append(skip, c.at)
 	}
-	bad, good, _ := w.sides(skip...)
-	total, _ := excess(bad, good)
-	if k, ok := find(bad, num); ok && total > 0 {
-		return bad[k].Nsec / total
-	}
-	return 0
+	return skip
 }
 
-// untouchable is the share of the excess that is nobody's who can be held.
-func untouchable(in *policy.View, bad []Charged, total float64) (share float64) {
-	for _, c := range bad {
-		if t := in.Table.Get(c.Num); t == nil || t.Class != model.BE {
-			share += c.Nsec / total
+// Answer is what one suspect answers for: shares of what the victim waited for others more than usual.
+type Answer struct {
+	Num   model.TaskNum
+	Share float64 // in all
+	Ran   float64 // it had the CPU
+	Room  float64 // of what all used more than usual (room.go)
+}
+
+// answers shares out what the victim waited for others more than usual, without the bad windows at skip.
+func (w *Waiter) answers(in *policy.View, skip ...int) (list []Answer, total, waited float64) {
+	bad, good := w.sides(skip...)
+	total, waited = excess(bad.charged, good.charged)
+	if total <= 0 {
+		return nil, total, waited
+	}
+	of := func(num model.TaskNum) *Answer {
+		i, ok := slices.BinarySearchFunc(list, num, func(a Answer, n model.TaskNum) int { return cmp.Compare(a.Num, n) })
+		if !ok {
+			list = slices.Insert(list, i, Answer{Num: num})
+		}
+		return &list[i]
+	}
+	for _, c := range bad.charged {
+		of(c.Num).Ran = c.Nsec / total
+	}
+	took, weight := roomTaken(in, w.Num, bad.at, good.at)
+	for _, c := range took {
+		of(c.Num).Room = c.Nsec
+	}
+	for i := range list {
+		list[i].Share = (1-weight)*list[i].Ran + weight*list[i].Room
+	}
+	return list, total, waited
+}
+
+func (s *State) answer(num model.TaskNum) Answer { return answerOf(s.answers, num) }
+
+func answerOf(list []Answer, num model.TaskNum) (a Answer) {
+	if i := slices.IndexFunc(list, func(a Answer) bool { return a.Num == num }); i >= 0 {
+		a = list[i]
+	}
+	return a
+}
+
+// untouchable is the share that is nobody's who can be held.
+func untouchable(in *policy.View, list []Answer) (share float64) {
+	for i := range list {
+		if t := in.Table.Get(list[i].Num); t == nil || t.Class != model.BE {
+			share += list[i].Share
 		}
 	}
 	return share
@@ -215,15 +257,16 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	if !p.Blame.Enabled || !inc.Source.Row().Waits || of == nil {
 		return false
 	}
-	bad, good, n := of.sides()
+	bad, good := of.sides()
+	n := len(bad.at)
 	if n < min(p.Blame.Bad, recentBad) {
 		return false
 	}
 	usual := 0.0
-	for _, c := range good {
+	for _, c := range good.charged {
 		usual += c.Nsec
 	}
-	total, waited := excess(bad, good)
+	answers, total, waited := of.answers(in)
 	if total <= 0 {
 		return false
 	}
@@ -231,15 +274,18 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	s.correlated = append(s.correlated, s.analysis.Scores...)
 	s.analysis.Scores, s.analysis.Median, s.analysis.Steady = s.analysis.Scores[:0], 0, 0
 	without := 1
-	if untouchable(in, bad, total) > 0.5 {
+	if untouchable(in, answers) > 0.5 {
 		without = 2
 	}
-	for _, c := range bad {
-		score := c.Nsec / total
+	s.answers = answers
+	for i := range answers {
+		a := &answers[i]
+		score := a.Share
 		if p.Blame.Lasting && n > 2 {
-			score = min(score, of.lasting(c.Num, without))
+			rest, _, _ := of.answers(in, of.worst(a.Num, without)...)
+			score = min(score, answerOf(rest, a.Num).Share)
 		}
-		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: c.Num, Value: score, Usage: in.History.RecentUsage(c.Num, n)})
+		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: a.Num, Value: score, Usage: in.History.RecentUsage(a.Num, n)})
 	}
 	slices.SortStableFunc(s.analysis.Scores, func(a, b antagonist.Score) int { return cmp.Compare(b.Value, a.Value) })
 	return true
@@ -252,26 +298,28 @@ const most = 0.5
 
 // alike: a suspect is held together with others when it is charged with so much of what the first of
 // all is, also of one that nobody can hold. A bystander, too, has its share where the CPUs are full:
-// with 0.5 some were held in six of 200 runs on seeds 1 to 20 (TestWaitTable in twin/scenario).
+// with 0.5 some were held in six of 200 runs on seeds 1 to 20 (TestWaitTable in twin/scenario). And it took at least half
+// as much of the room, where that says something.
 const alike = 0.75
 
-// divided gathers the suspects among whom the harm is divided, the first one first, until they have
-// most of it together. Each has at least half of the share that is asked for of one.
+// divided gathers the suspects among whom the harm is divided, the first one first, also when some of them have most
+// of it: who is left of those that are alike takes what the others leave. Each has at least half of the share that is asked for of one.
 func (s *State) divided(p *Params, in *policy.View, inc *Incident) (list []antagonist.GroupMember, sum float64) {
 	if len(s.analysis.Scores) == 0 {
 		return nil, 0
 	}
+	first := s.answer(s.analysis.Scores[0].Num)
 	by, least := antagonist.Params{}, max(p.Blame.Share/2, alike*s.analysis.Scores[0].Value)
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
-		if sum >= most || len(list) >= p.Groups.MaxMembers {
+		if len(list) >= p.Groups.MaxMembers {
 			break
 		}
 		sus, may := s.weigh(&by, in, inc, sc, least)
 		if sus.Verdict == heldAlready && inc.hold(in, sc.Num).State == policy.HoldInForce {
 			sum += sc.Value
 		}
-		if !may || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
+		if !may || s.answer(sc.Num).Room < first.Room/2 || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
 			continue
 		}
 		sum += sc.Value
@@ -295,6 +343,8 @@ func (s *State) accuse(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	pick := s.choose(p, &by, in, inc, r)
 	for i := range r.Suspects {
 		sus := &r.Suspects[i]
+		a := s.answer(sus.Task)
+		sus.Ran, sus.Room = a.Ran, a.Room
 		if k := slices.IndexFunc(s.correlated, func(c antagonist.Score) bool { return c.Num == sus.Task }); k >= 0 {
 			sus.Correlation = s.correlated[k].Value
 		}
@@ -312,6 +362,14 @@ func (s *State) accuse(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		return
 	}
 	chosen := s.analysis.Scores[pick]
-	s.take(p, in, out, inc, r, chosen, fmt.Sprintf("had the CPU for %.0f %% of what %s waits for others more than usual (%.0f %% asked for)",
-		100*chosen.Value, inc.VictimPath, 100*p.Blame.Share))
+	s.take(p, in, out, inc, r, chosen, fmt.Sprintf("%s (%.0f %% asked for)", s.answer(chosen.Num).why(chosen.Value, inc.VictimPath), 100*p.Blame.Share))
+}
+
+// why says what a suspect answers for.
+func (a Answer) why(score float64, victim string) string {
+	if a.Room == 0 {
+		return fmt.Sprintf("had the CPU for %.0f %% of what %s waits for others more than usual", 100*score, victim)
+	}
+	return fmt.Sprintf("answers for %.0f %% of what %s waits for others more than usual: had the CPU for %.0f %% of it, and used %.0f %% of what all use more than usual",
+		100*score, victim, 100*a.Ran, 100*a.Room)
 }

@@ -116,7 +116,7 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 	found := fmt.Sprintf("together %.0f %% of its ups and downs explained, score %.2f", 100*r.Explained, r.GroupScore)
 	switch {
 	case r.ByBlame:
-		found = fmt.Sprintf("together they had the CPU for %.0f %% of what %s waits for others more than usual", 100*r.GroupScore, inc.VictimPath)
+		found = fmt.Sprintf("together they answer for %.0f %% of what %s waits for others more than usual", 100*r.GroupScore, inc.VictimPath)
 	case r.Explained == 0:
 		found = fmt.Sprintf("tasks of one job that move as one, score %.2f of %.2f asked for", r.GroupScore, r.Threshold)
 	}

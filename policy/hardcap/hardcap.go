@@ -112,6 +112,7 @@ type State struct {
 
 	analysis   antagonist.Analysis // scratch
 	correlated []antagonist.Score  // of it, where blame took its place
+	answers    []Answer
 	group      antagonist.Group
 	may        []antagonist.Candidate
 }

@@ -84,7 +84,7 @@ func Defaults() Params {
 		Groups:   Groups{MaxMembers: 4, Explained: 0.5, Gain: 0.05, Chance: 0.02, Threshold: 0.2, HelpShare: 0.3, ProbeWindows: 2},
 		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
 		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
-		Blame:    Blame{Share: 0.2, Windows: 30, Bad: 3, Lasting: true},
+		Blame:    Blame{Share: 0.2, Windows: 120, Bad: 3, Lasting: true},
 		Demote:   Demote{Windows: 2, CapShare: 0.5, DurationNsec: 1800e9},
 	}
 	for src := range p.Antagonist {

@@ -21,6 +21,7 @@ import (
 var (
 	rewrite = flag.Bool("rewrite", false, "write the goldens anew")
 	table   = flag.String("table", "", "first..last: print who is held in the scenes of waiting on these seeds, as docs/WAITS.md has it")
+	tableBy = flag.String("table-blame", "true false", "of these: with blame, without")
 )
 
 // waitScenes are the scenes in which a service waits for a CPU.
@@ -94,7 +95,7 @@ func TestWaitTable(t *testing.T) {
 	}
 	fmt.Println("| scene | by | right | wrong | nobody | named after | slowdown |\n|---|---|---|---|---|---|---|")
 	for _, name := range waitScenes() {
-		for _, on := range []string{"true", "false"} {
+		for _, on := range strings.Fields(*tableBy) {
 			var c counted
 			for seed := first; seed <= last; seed++ {
 				o := scenario.Options{Seed: &seed, Switches: []scenario.Setting{{Key: "hard_cap.blame.enabled", Value: on}}}
