@@ -307,7 +307,7 @@ func (b *bandwidth) others(l *journal.Limit, now model.Setting) model.Setting {
 }
 
 // met implements knob: a limit is never taken over by a group that comes.
-func (b *bandwidth) met([]journal.Limit) []journal.Limit { return nil }
+func (b *bandwidth) met([]journal.Limit) ([]journal.Limit, map[string]error) { return nil, nil }
 
 func (b *bandwidth) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
 

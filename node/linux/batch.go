@@ -40,6 +40,8 @@ type job struct {
 	back  bool               // a restore: each limit by itself, whatever becomes of the others
 	short []string           // of a restore: what each limit of the plan is short of
 	items []node.Restoration // of a restore: what was settled without a write
+	// blind has the tasks of which not all groups below could be looked at, and why.
+	blind map[string]error
 	// foreign has the groups in which another program wrote, and only the rest is put back.
 	foreign []string
 	err     error

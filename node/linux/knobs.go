@@ -47,8 +47,9 @@ type knob interface {
 	// others is what would stand had we never been here, where another program wrote some of the
 	// files of a setting that is ours: what it wrote stands, and the rest is as it was found.
 	others(l *journal.Limit, now model.Setting) model.Setting
-	// met lists groups below that came while limits were in force and took them over.
-	met(limits []journal.Limit) []journal.Limit
+	// met lists groups below that came while limits were in force and took them over, and says
+	// of which tasks that could not be told.
+	met(limits []journal.Limit) (more []journal.Limit, blind map[string]error)
 	// nearest sets what can be written to put limits back, Found wherever it can be, and
 	// returns for each what it is short of, "" for nothing.
 	nearest(plan []journal.Limit) []string
@@ -171,10 +172,7 @@ func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (err error) {
 
 // inodes returns the paths of all groups by inode number.
 func inodes(d knob) (map[uint64]string, error) {
-	list, err := d.groups()
-	if errors.Is(err, cgroup.ErrTooManyGroups) {
-		list, err = cgroup.Listed(list, err) // beyond what is ever looked at: it would say so for good
-	}
+	list, err := lookedAt(d.groups())
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +187,15 @@ func inodes(d knob) (map[uint64]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+// lookedAt passes over that a list lacks what is beyond what is ever looked at: it would say so for
+// good.
+func lookedAt(groups []string, err error) ([]string, error) {
+	if errors.Is(err, cgroup.ErrTooManyGroups) {
+		return cgroup.Listed(groups, err)
+	}
+	return groups, err
 }
 
 // errElsewhere: what was found in a group is not known to be this task's.

@@ -371,11 +371,10 @@ func (p *place) took(l *journal.Limit, now model.Setting) bool {
 // others implements knob: a list is one write, and another one is all somebody else's.
 func (p *place) others(_ *journal.Limit, now model.Setting) model.Setting { return now }
 
-func (p *place) met(limits []journal.Limit) []journal.Limit {
+func (p *place) met(limits []journal.Limit) (more []journal.Limit, blind map[string]error) {
 	if p.flat {
-		return nil
+		return nil, nil
 	}
-	var more []journal.Limit
 	of := slices.Clone(limits)
 	slices.SortStableFunc(of, func(a, b journal.Limit) int { return cmp.Compare(a.Path, b.Path) })
 	seen := map[string]bool{}
@@ -385,44 +384,61 @@ func (p *place) met(limits []journal.Limit) []journal.Limit {
 			continue
 		}
 		seen[l.Task] = true
-		more = append(more, p.metBelow(l, limits)...)
+		below, err := p.metBelow(l, limits)
+		if more = append(more, below...); err == nil || errors.Is(err, cgroup.ErrVanished) {
+			continue
+		}
+		if blind == nil {
+			blind = map[string]error{}
+		}
+		blind[l.Task] = err
 	}
-	return more
+	return more, blind
 }
 
-// metBelow lists the groups below a task that copied a list of ours.
-func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) []journal.Limit {
-	paths, err := cgroup.Listed(p.cg.PlacesBelow(own.Path))
-	if err != nil || len(paths) == 0 {
-		return nil
+// metBelow lists the groups below a task that copied a list of ours: one that stands above them, or
+// stood there before that was put back.
+func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.Limit, error) {
+	paths, failed := lookedAt(p.cg.PlacesBelow(own.Path))
+	if len(paths) == 0 {
+		return nil, failed
 	}
-	type list struct{ found, now model.CPUSet }
+	type list struct {
+		found model.CPUSet
+		left  []model.Setting // by us
+	}
 	groups := map[string]list{}
 	look := func(l *journal.Limit) {
-		if now, err := p.read(l.Path); err == nil && p.ours(l, now) {
-			groups[l.Path] = list{l.Found.CPUs, now.CPUs}
+		if now, err := p.read(l.Path); err == nil && (now == l.Found || p.ours(l, now)) {
+			groups[l.Path] = list{l.Found.CPUs, append(l.Left(), now)}
 		}
 	}
 	look(own)
 	var more []journal.Limit
 	for _, path := range paths {
 		ino, err := p.cg.PlaceInode(path)
-		if err != nil {
-			continue
-		}
-		if l := limitAt(limits, path, ino); l != nil {
+		if l := limitAt(limits, path, ino); err == nil && l != nil {
 			look(l)
 			continue
 		}
+		cur := model.Ask(model.CPUPlace)
+		if err == nil {
+			cur, err = p.read(path)
+		}
+		if err != nil {
+			if !errors.Is(err, cgroup.ErrVanished) {
+				failed = err
+			}
+			continue
+		}
 		up, ok := groups[parentOf(path)]
-		cur, err := p.read(path)
-		if !ok || err != nil || cur.CPUs != up.now || cur.CPUs == up.found {
+		if !ok || !slices.Contains(up.left, cur) || cur.CPUs == up.found {
 			continue
 		}
 		groups[path] = up
 		more = append(more, journal.Limit{Task: own.Task, Path: path, Inode: ino, Found: model.Place(up.found), Before: cur, Intended: cur})
 	}
-	return more
+	return more, failed
 }
 
 // nearest leaves out, on v1, what the kernel would refuse a whole list for: CPUs that are

@@ -30,7 +30,7 @@ type cpusets struct {
 	writes           int
 	before           func(n int, path string) error // called before each write; may panic
 	unread           string                         // of this path no list can be read
-	unlisted         bool                           // not all groups can be listed
+	unlisted         string                         // below this path groups cannot be listed
 }
 
 func list(t testing.TB, text string) model.CPUSet {
@@ -62,7 +62,7 @@ func (f *cpusets) PlaceInode(path string) (uint64, error) {
 }
 
 func (f *cpusets) PlacesBelow(path string) ([]string, error) {
-	if f.unlisted && path == "/" {
+	if path == f.unlisted {
 		return nil, errDisk
 	}
 	var out []string
@@ -500,16 +500,47 @@ func TestLostDoesNotDisturb(t *testing.T) {
 	b.k.letGo("/t", model.CPUPlace)
 	b.lists["/t"], b.inodes["/t"], b.task.Inode = list(t, "0-5"), 301, 301
 	b.lists["/t/a"], b.inodes["/t/a"] = list(t, "4-5"), 302
-	b.unlisted = true
+	b.unlisted = "/"
 	b.one(model.Set, "4-5", model.Applied)
 	writes := b.writes
 	b.one(model.Set, "5", model.Applied)
 	if b.writes != writes+2 {
 		t.Errorf("%d writes for a list and the one below it", b.writes-writes)
 	}
-	b.unlisted = false
+	b.unlisted = ""
 	b.k.putBackAll()
 	b.are("put back", map[string]string{"/t": "0-5", "/t/a": "4-5", "/was-t": "0-7", "/was-t/a": "0-3"})
+}
+
+// What copied a list of ours is put back as soon as it can be found, also when the list that it was
+// copied from was put back before, by another process.
+func TestCopiedAndNotSeen(t *testing.T) {
+	for _, unseen := range []string{"unlisted", "unread"} {
+		for _, crash := range []bool{false, true} {
+			lists := map[string]string{"/t": "0-7", "/t/a": "0-7", "/t/own": "1-2"}
+			b := newPlaceBench(t, newCPUSets(t, false, lists))
+			b.one(model.Set, "1", model.Applied)
+			b.lists["/t/copied"], b.inodes["/t/copied"] = list(t, "1"), 300
+			if unseen == "unlisted" {
+				b.unlisted = "/t"
+			} else {
+				b.unread = "/t/copied"
+			}
+			b.one(model.Release, "", model.Refused)
+			if b.lists["/t"] != list(t, "0-7") || b.lists["/t/a"] != list(t, "0-7") {
+				t.Errorf("%s: %v", unseen, b.texts())
+			}
+			b.unlisted, b.unread = "", ""
+			if crash {
+				b.restoreAll()
+				b.k.j, _ = journal.Create(b.path, "boot-1")
+			} else {
+				b.one(model.Release, "", model.Applied)
+			}
+			lists["/t/copied"] = "0-7"
+			b.are(unseen, lists)
+		}
+	}
 }
 
 // rename gives a group another name.

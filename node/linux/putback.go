@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -41,7 +42,8 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 	d := k.kinds[j.kind]
 	limits = slices.Clone(limits)
 	lost := k.relocate(j.kind, limits) // before those below are looked for
-	limits = append(limits, d.met(limits)...)
+	more, blind := d.met(limits)
+	limits, j.blind = append(limits, more...), blind
 	for i := range limits {
 		l := &limits[i]
 		it := node.Restoration{Path: l.Path, Found: l.Found}
@@ -151,14 +153,21 @@ func (j *job) settle() {
 
 // keepBelow keeps, of a place, the groups below one that could not be put back: that their list is
 // as it was found is forgotten only with it. Else one that has the same list by itself would be
-// taken, at the next try, for one that was copied from ours (met).
+// taken, at the next try, for one that was copied from ours (met). And a task is not done with
+// while it cannot be told which groups below it copied ours.
 func (j *job) keepBelow() {
 	if j.kind != model.CPUPlace {
 		return
 	}
+	for i := range j.items {
+		it := &j.items[i]
+		if why := j.blind[it.Path]; why != nil && (it.Kind == node.Restored || it.Kind == node.AsFound) {
+			it.Kind, it.Error = node.NotRestored, fmt.Sprintf("groups in it could not be looked at: %v", why)
+		}
+	}
 	j.notes = slices.DeleteFunc(j.notes, func(n journal.Note) bool {
 		return slices.ContainsFunc(j.items, func(it node.Restoration) bool {
-			return it.Kind == node.NotRestored && below(it.Path, n.Path)
+			return it.Kind == node.NotRestored && (it.Path == n.Path || below(it.Path, n.Path))
 		})
 	})
 }

@@ -130,7 +130,7 @@ func (w *weight) others(l *journal.Limit, now model.Setting) model.Setting {
 	return now
 }
 
-func (w *weight) met([]journal.Limit) []journal.Limit { return nil }
+func (w *weight) met([]journal.Limit) ([]journal.Limit, map[string]error) { return nil, nil }
 
 func (w *weight) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
 
