@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,7 +52,7 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 // The descriptions of the series; base units, names as Prometheus asks.
 type descriptions struct {
 	up, warnings, windows, cycles, cycleSeconds, failures, lost, delays, decisions *prometheus.Desc
-	cpu, signal, threshold, held, slo                                              *prometheus.Desc
+	cpu, signal, threshold, held, slo, target, met                                 *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -72,6 +74,8 @@ func describe() descriptions {
 		threshold:    d("task_signal_threshold_ratio", "The outlier threshold of that signal.", "task", "job", "source"),
 		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second. A raised quota is none.", "task"),
 		slo:          d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
+		target:       d("slo_target_seconds", "Latency that the job promises, for the quantile.", "job", "quantile"),
+		met:          d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
 	}
 }
 
@@ -86,7 +90,7 @@ type collector struct {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
-		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo,
+		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
 	} {
 		ch <- desc
 	}
@@ -170,7 +174,21 @@ func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, 
 		}
 	}
 	for i := range st.SLO {
-		if s := &st.SLO[i]; s.State == slo.StateOK {
+		s := &st.SLO[i]
+		if s.Target > 0 {
+			gauge(c.desc.target, s.Target, s.Job, strconv.FormatFloat(s.Quantile, 'g', -1, 64))
+			for colour := slo.Grey; colour <= slo.Red; colour++ {
+				is := 0.0
+				if colour == s.Colour {
+					is = 1
+				}
+				gauge(c.desc.met, is, s.Job, colour.String())
+			}
+		}
+		if usual := []float64{0.5, 0.99, 0.999}; s.Figure != nil && !slices.Contains(usual, s.Quantile) {
+			gauge(c.desc.slo, *s.Figure, s.Job, strconv.FormatFloat(s.Quantile, 'g', -1, 64))
+		}
+		if s.State == slo.StateOK {
 			gauge(c.desc.slo, s.P50, s.Job, "0.5")
 			gauge(c.desc.slo, s.P99, s.Job, "0.99")
 			if s.P999 > 0 {

@@ -15,16 +15,35 @@ type Story struct {
 	Reading
 	Incident  *model.Incident  `json:"incident"` // as it stood last
 	Decisions []model.Decision `json:"decisions"`
+	// SLO is how the victim's job stood to its target, where it has one.
+	SLO *StorySLO `json:"slo,omitempty"`
+}
+
+// StorySLO is what a job's latency source said when an incident was opened, and when it last changed.
+type StorySLO struct {
+	Opened model.Latency `json:"opened"`
+	Last   model.Latency `json:"last"`
 }
 
 // Find collects an incident's story from a record, a folder or one segment.
 func Find(path, id string) (*Story, error) {
 	st := &Story{}
 	var err error
+	said := map[string]model.Latency{} // last, by job
 	st.Reading, err = Read(path, nil, func(t *Tick) bool {
+		for _, l := range t.Input.SLO {
+			said[l.Job] = l
+		}
 		for _, inc := range t.Output.Incidents {
-			if inc.ID == id {
-				st.Incident = inc
+			if inc.ID != id {
+				continue
+			}
+			st.Incident = inc
+			if l := said[inc.VictimJob]; l.Target > 0 {
+				if st.SLO == nil {
+					st.SLO = &StorySLO{Opened: l}
+				}
+				st.SLO.Last = l
 			}
 		}
 		for i := range t.Output.Decisions {

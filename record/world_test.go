@@ -131,7 +131,10 @@ func (w *world) input() *engine.Input {
 	case 1:
 		in.Specs = []model.Spec{{Job: "j1", Platform: []string{"cpu", "other"}[w.rng.IntN(2)], Source: model.Source(w.rng.IntN(2)), NumSamples: 9, Mean: 1, StdDev: w.rng.Float64()}}
 	case 2:
-		in.SLO = []model.Latency{{Job: fmt.Sprintf("j%d", w.rng.IntN(3)), P99: model.Known(w.rng.Float64()), Samples: 100}}
+		in.SLO = []model.Latency{{
+			Job: fmt.Sprintf("j%d", w.rng.IntN(3)), P99: model.Known(w.rng.Float64()), Samples: 100,
+			Target: 0.5, Quantile: 0.99, Figure: []model.Value{model.Known(w.rng.Float64()), model.Missing(model.Unavailable)}[w.rng.IntN(2)], State: "grey",
+		}}
 	}
 	return in
 }

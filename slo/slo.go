@@ -1,12 +1,14 @@
 // Package slo says how well a latency-critical service does, seen from where its
 // clients stand. A source measures one service (BALM section III: plug-ins that keep
-// the requests of the last three seconds and are polled every 20 ms); what the figures
-// mean for the service's objective is for policies to judge.
+// the requests of the last three seconds and are polled every 20 ms); an Objective says
+// what the figures mean for what the service has promised.
 package slo
 
 import (
 	"context"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 )
 
@@ -85,31 +87,36 @@ type Percentiles uint8
 // The members of the set. A percentile that leaves a share 1-q above it needs at least
 // 1/(1-q) samples; with fewer it would be the maximum under another name.
 const (
-	HasP50  Percentiles = 1 << iota // at least 2 samples
-	HasP99                          // at least 100 samples
-	HasP999                         // at least 1000 samples
+	HasP50   Percentiles = 1 << iota // at least 2 samples
+	HasP99                           // at least 100 samples
+	HasP999                          // at least 1000 samples
+	HasAsked                         // as many as the percentile that was asked for takes
 )
 
-const (
-	minSamplesP50  = 2
-	minSamplesP99  = 100
-	minSamplesP999 = 1000
-)
+// million: percentiles are in millionths, for whole numbers keep 0.99 of 100 at the 99th sample.
+const million = 1_000_000
+
+// share returns a quantile in millionths.
+func share(q float64) int { return int(math.Round(q * million)) }
+
+// MinSamples returns how many samples a quantile takes: with fewer it would be the greatest one.
+func MinSamples(q float64) int {
+	above := max(1, million-share(q))
+	return (million + above - 1) / above
+}
 
 // Has reports whether all of want may be used.
 func (p Percentiles) Has(want Percentiles) bool { return p&want == want }
 
-// validFor returns the percentiles that n samples support.
-func validFor(n int) Percentiles {
-	var p Percentiles
-	if n >= minSamplesP50 {
-		p |= HasP50
-	}
-	if n >= minSamplesP99 {
-		p |= HasP99
-	}
-	if n >= minSamplesP999 {
-		p |= HasP999
+// ValidFor returns the percentiles that n samples support; asked is the quantile that was asked for, 0: none.
+func ValidFor(n int, asked float64) (p Percentiles) {
+	for _, of := range [...]struct {
+		q   float64
+		bit Percentiles
+	}{{0.5, HasP50}, {0.99, HasP99}, {0.999, HasP999}, {asked, HasAsked}} {
+		if of.q > 0 && n >= MinSamples(of.q) {
+			p |= of.bit
+		}
 	}
 	return p
 }
@@ -119,10 +126,12 @@ type Reading struct {
 	// P50, P99 and P999 are nearest-rank percentiles of the latencies in the window.
 	// One that is not in Valid is zero and means nothing.
 	P50, P99, P999 time.Duration
-	Valid          Percentiles
+	// Asked is the percentile that the source was asked for: that of its service's objective.
+	Asked time.Duration
+	Valid Percentiles
 
 	Samples int // latencies in the window; those of Errors and of overdue requests count
-	Errors  int // of them, requests that timed out or were answered with an error
+	Errors  int // of them, requests that timed out or were answered with an error: these count as at least the timeout
 	Overdue int // of them, requests still unanswered that are already slower than the p99
 
 	// Lateness is the p99 of how late the source itself was with its requests in the
@@ -132,4 +141,17 @@ type Reading struct {
 
 	Window time.Duration // the window's length
 	Status Status
+}
+
+// maxReason bounds a reason: some of its words are the service's own.
+const maxReason = 200
+
+// Unavailable returns r without figures, and with the reason.
+func (r Reading) Unavailable(reason string) Reading {
+	if len(reason) > maxReason {
+		reason = reason[:maxReason] + "..."
+	}
+	r.Status = Status{State: StateUnavailable, Reason: strings.ToValidUTF8(reason, "?")}
+	r.Valid, r.P50, r.P99, r.P999, r.Asked = 0, 0, 0, 0, 0
+	return r
 }

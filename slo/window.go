@@ -24,6 +24,7 @@ type Window struct {
 	n      int
 	failed int
 	sorted []time.Duration // the n latencies, ascending
+	asked  float64         // a quantile; 0: none
 }
 
 type sample struct {
@@ -44,6 +45,9 @@ func NewWindow(length time.Duration, capacity int) *Window {
 		sorted: make([]time.Duration, 0, capacity),
 	}
 }
+
+// Ask says which quantile Fill gives beside the usual ones.
+func (w *Window) Ask(q float64) { w.asked = q }
 
 // Add enters a latency that became known at the given time; failed marks a request that
 // timed out or was refused. Times must not go back.
@@ -71,23 +75,20 @@ func (w *Window) Add(at time.Time, latency time.Duration, failed bool) {
 // Fill sets Status to StateOK or StateTooFew.
 func (w *Window) Fill(r *Reading, now time.Time, n int, age func(i int) time.Duration) {
 	w.expire(now)
-	known := w.percentile(990, nil, 0)
+	known := w.percentile(0.99, nil, 0)
 	over := sort.Search(n, func(i int) bool { return age(i) <= known })
 	r.Window = w.length
 	r.Samples = w.n + over
 	r.Errors = w.failed
 	r.Overdue = over
-	r.Valid = validFor(r.Samples)
-	r.P50, r.P99, r.P999 = 0, 0, 0
-	if r.Valid.Has(HasP50) {
-		r.P50 = w.percentile(500, age, over)
+	r.Valid = ValidFor(r.Samples, w.asked)
+	of := func(bit Percentiles, q float64) time.Duration {
+		if !r.Valid.Has(bit) {
+			return 0
+		}
+		return w.percentile(q, age, over)
 	}
-	if r.Valid.Has(HasP99) {
-		r.P99 = w.percentile(990, age, over)
-	}
-	if r.Valid.Has(HasP999) {
-		r.P999 = w.percentile(999, age, over)
-	}
+	r.P50, r.P99, r.P999, r.Asked = of(HasP50, 0.5), of(HasP99, 0.99), of(HasP999, 0.999), of(HasAsked, w.asked)
 	r.Status = Status{State: StateTooFew}
 	if r.Valid.Has(HasP50 | HasP99) {
 		r.Status.State = StateOK
@@ -96,14 +97,13 @@ func (w *Window) Fill(r *Reading, now time.Time, n int, age func(i int) time.Dur
 
 // percentile returns the nearest-rank percentile (the smallest value that at least the
 // share does not exceed) of the samples together with the n ages. It picks from the
-// two ordered lists without merging them. The share is in thousandths: whole numbers
-// keep 0.99 of 100 at the 99th sample.
-func (w *Window) percentile(permille int, age func(i int) time.Duration, n int) time.Duration {
+// two ordered lists without merging them.
+func (w *Window) percentile(q float64, age func(i int) time.Duration, n int) time.Duration {
 	total := w.n + n
 	if total == 0 {
 		return 0
 	}
-	rank := max((total*permille+999)/1000, 1)
+	rank := max((total*share(q)+million-1)/million, 1)
 	// Find how many of the rank smallest come from the samples: the largest i such that
 	// sorted[i-1] belongs before the age that would otherwise take its place.
 	i := max(0, rank-n) + sort.Search(min(rank, w.n)-max(0, rank-n), func(k int) bool {

@@ -39,15 +39,6 @@ type Sampling struct {
 	Correlation time.Duration // how far back antagonists are looked for
 }
 
-// SLO is a latency source of an LC job.
-type SLO struct {
-	Job     string        `yaml:"job"`
-	Kind    string        `yaml:"kind"`    // memcached
-	Address string        `yaml:"address"` // host:port, or unix:/path
-	Poll    time.Duration `yaml:"poll"`
-	Window  time.Duration `yaml:"window"`
-}
-
 // Agent says where the agent lives.
 type Agent struct {
 	StateDir      string

@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -131,23 +130,6 @@ func (c *Config) checkAgent() []check {
 	}
 	// The kernel's sockaddr_un holds 107 characters.
 	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})
-}
-
-func (c *Config) checkSLO() []check {
-	var checks []check
-	for i := range c.SLO {
-		s := &c.SLO[i]
-		k := func(name string) string { return fmt.Sprintf("slo[%d].%s", i, name) }
-		known := slices.ContainsFunc(c.Tasks, func(t Task) bool { return t.Job == s.Job })
-		checks = append(checks,
-			check{k("job"), known, fmt.Sprintf("is %q, which no rule under tasks names", s.Job)},
-			check{k("kind"), s.Kind == "memcached", fmt.Sprintf("is %q; expected memcached", s.Kind)},
-			check{k("address"), s.Address != "", "is missing; expected host:port or unix:/path"},
-			check{k("poll"), s.Poll == 0 || s.Poll >= time.Millisecond, "expected at least 1ms, or nothing for 20ms"},
-			check{k("window"), s.Window == 0 || s.Window >= 100*time.Millisecond, "expected at least 100ms, or nothing for 3s"},
-		)
-	}
-	return checks
 }
 
 func atLeast(key string, v, lo time.Duration) check {

@@ -21,7 +21,7 @@ import (
 // usedBy says which policy goes by a signal, or uses a remedy. Of what is not here no policy
 // of this version makes use, whatever the machine has.
 var usedBy = map[string]string{
-	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalPSI: "detection", probe.SignalSLO: "reports", probe.SignalWaits: "detection",
+	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalPSI: "detection", probe.SignalSLO: "detection", probe.SignalWaits: "detection",
 	probe.RemedyPool: model.PolicyCPUPool, probe.RemedyBurst: model.PolicyBurst, probe.RemedyCap: "hard_cap", probe.RemedyCpuset: model.PolicyCPUSet,
 }
 

@@ -135,6 +135,9 @@ func printStory(w io.Writer, st *record.Story) error {
 	fmt.Fprintf(w, "victim     %s (job %s)\n", inc.VictimPath, inc.VictimJob)
 	fmt.Fprintf(w, "opened     %s\n", time.Unix(0, inc.OpenedWall).Format(time.DateTime))
 	fmt.Fprintf(w, "signal     %s %.3g, threshold %.3g, %d violations in the window\n", inc.Source, inc.Signal, inc.Threshold, inc.Violations)
+	if st.SLO != nil {
+		fmt.Fprintf(w, "latency    when it opened %s; lastly %s\n", oneLine(st.SLO.Opened.Text()), oneLine(st.SLO.Last.Text()))
+	}
 	fmt.Fprintf(w, "spec       %.4g +- %.2g on %s, %s\n", inc.Spec.Mean, inc.Spec.StdDev, inc.Spec.Platform, inc.Spec.Origin())
 	for i := range inc.Rounds {
 		printRound(w, i+1, &inc.Rounds[i], at)

@@ -174,7 +174,11 @@ func printStatus(w io.Writer, st *agent.Status) error {
 	printIncidents(w, st)
 	for _, s := range st.SLO {
 		state := slo.Status{State: s.State, Reason: s.Reason}
-		fmt.Fprintf(w, "latency of %s: %s, p50 %.2f ms, p99 %.2f ms (probe's own lateness %.2f ms)\n", s.Job, state, s.P50*1e3, s.P99*1e3, s.Lateness*1e3)
+		target := ""
+		if s.Text != "" {
+			target = "; " + s.Text
+		}
+		fmt.Fprintf(w, "latency of %s: %s, p50 %.2f ms, p99 %.2f ms (probe's own lateness %.2f ms)%s\n", s.Job, oneLine(state.String()), s.P50*1e3, s.P99*1e3, s.Lateness*1e3, oneLine(target))
 	}
 	return nil
 }

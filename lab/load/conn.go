@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/slo/memcached"
+	"github.com/commensal-io/commensal/slo/probe"
 )
 
 // keyPrefix begins every key, so that the keys of a run are known in a server's dump.
@@ -243,7 +244,7 @@ func isKey(b []byte, key uint32) bool {
 }
 
 // dial opens a connection and waits for it at most dialTimeout.
-func dial(e memcached.Endpoint) (int, error) {
+func dial(e probe.Endpoint) (int, error) {
 	fd, inProgress, err := e.Dial()
 	if err != nil || !inProgress {
 		return fd, err
@@ -255,7 +256,7 @@ func dial(e memcached.Endpoint) (int, error) {
 	case n == 0:
 		err = errors.New("no answer in time")
 	default:
-		err = memcached.ConnectError(fd)
+		err = probe.ConnectError(fd)
 	}
 	if err != nil {
 		_ = unix.Close(fd)

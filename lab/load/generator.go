@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/commensal-io/commensal/slo/memcached"
+	"github.com/commensal-io/commensal/slo/probe"
 )
 
 // How often the run looks after itself: reports windows, opens connections again, notices
@@ -29,7 +29,7 @@ const leadIn = 5 * time.Millisecond
 // generator is a run in progress.
 type generator struct {
 	config   Config
-	endpoint memcached.Endpoint
+	endpoint probe.Endpoint
 	clock    clock
 	conns    []*conn
 	epoll    int
@@ -44,7 +44,7 @@ type generator struct {
 	nextRetry time.Duration
 }
 
-func newGenerator(ctx context.Context, c Config, e memcached.Endpoint) (*generator, error) {
+func newGenerator(ctx context.Context, c Config, e probe.Endpoint) (*generator, error) {
 	windows := int((c.Duration + c.Window - 1) / c.Window)
 	g := &generator{
 		config: c, endpoint: e, epoll: -1, wake: -1,

@@ -20,7 +20,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/commensal-io/commensal/slo/memcached"
+	"github.com/commensal-io/commensal/slo/probe"
 )
 
 // Config is one run. Zero KeyCount, ValueBytes, Connections, Window and Grace take the
@@ -83,17 +83,17 @@ var (
 	ErrBacklog = errors.New("load: too many requests are waiting")
 )
 
-func (c Config) withDefaults() (Config, memcached.Endpoint, error) {
+func (c Config) withDefaults() (Config, probe.Endpoint, error) {
 	c.Connections = orDefault(c.Connections, DefaultConnections)
 	c.KeyCount = orDefault(c.KeyCount, DefaultKeyCount)
 	c.ValueBytes = orDefault(c.ValueBytes, DefaultValueBytes)
 	c.Window = orDefault(c.Window, DefaultWindow)
 	c.Grace = orDefault(c.Grace, DefaultGrace)
-	endpoint, err := memcached.ParseEndpoint(c.Network, c.Address)
+	endpoint, err := probe.ParseEndpoint(c.Network, c.Address)
 	if err != nil {
 		return c, endpoint, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	bad := func(format string, args ...any) (Config, memcached.Endpoint, error) {
+	bad := func(format string, args ...any) (Config, probe.Endpoint, error) {
 		return c, endpoint, fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 	}
 	switch {

@@ -34,6 +34,14 @@ func renewed(t *testing.T) string {
 		}
 		return err
 	}, func(tick *record.Tick) bool {
+		switch tick.Input.Seq % 20 {
+		case 3:
+			tick.Input.SLO = []model.Latency{{
+				Job: "web", P50: model.Known(0.001), P99: model.Known(0.006), Target: 0.005, Quantile: 0.99, Figure: model.Known(0.006), State: "red", Samples: 150, Errors: 1, Lateness: 1e-4,
+			}}
+		case 9:
+			tick.Input.SLO = []model.Latency{{Job: "web", Target: 0.005, Quantile: 0.99, State: "grey", Why: "connection refused"}, {Job: "dns"}}
+		}
 		must(t, w.Tick(&tick.Input, e.Step(&tick.Input)))
 		return true
 	})
@@ -201,5 +209,23 @@ func TestDocumentNamesTheColumns(t *testing.T) {
 				t.Errorf("docs/RECORD.md says nothing of %s.%s", table.Name, c.Name)
 			}
 		}
+	}
+}
+
+// What latency sources said is a table: a figure that was not valid is none, and no zero.
+func TestLatencies(t *testing.T) {
+	recorded, dir := renewed(t), t.TempDir()
+	_, err := JSONL(recorded, dir)
+	must(t, err)
+	states := map[any]int{}
+	for _, row := range jsonRows(t, filepath.Join(dir, "latencies.jsonl")) {
+		states[row["state"]]++
+		want := map[any]any{"red": json.Number("0.006"), "grey": nil, nil: nil}[row["state"]]
+		if row["figure"] != want || row["state"] == "grey" && row["why"] != "connection refused" || row["state"] == nil && row["target"] != nil {
+			t.Fatal(row)
+		}
+	}
+	if states["red"] == 0 || states["grey"] == 0 || states[nil] == 0 {
+		t.Errorf("%v", states)
 	}
 }

@@ -42,6 +42,7 @@ const (
 	decisions
 	facts
 	incidents
+	latencies
 	numTables
 )
 
@@ -71,6 +72,9 @@ func Tables() []Table {
 			{"opened_nsec", Int, false}, {"opened_wall_nsec", Int, false}, {"closed_nsec", Int, true}, {"state", Text, false}, {"rounds", Int, false},
 			{"story", Text, false},
 		}},
+		{"latencies", with(Column{"job", Text, false}, Column{"state", Text, true}, Column{"target", Float, true}, Column{"quantile", Float, true}, Column{"figure", Float, true},
+			Column{"p50", Float, true}, Column{"p99", Float, true}, Column{"p999", Float, true}, Column{"samples", Int, false}, Column{"errors", Int, false},
+			Column{"lateness", Float, false}, Column{"why", Text, true})},
 	}
 }
 
@@ -119,9 +123,30 @@ func text(v string) any {
 	return v
 }
 
+// positive is a number, or none.
+func positive(v float64) any {
+	if v > 0 {
+		return v
+	}
+	return nil
+}
+
+// value is what was measured, or none.
+func value(v model.Value) any {
+	if v.Outcome != model.OK {
+		return nil
+	}
+	return v.V
+}
+
 func (s *source) tick(t *record.Tick) bool {
 	if snap := t.Input.Snapshot; snap != nil {
 		s.snapshot(t.Input.Seq, snap)
+	}
+	for i := range t.Input.SLO {
+		l := &t.Input.SLO[i]
+		s.put(latencies, s.boot, t.Input.Seq, t.Input.MonoNsec, t.Input.WallNsec, l.Job, text(l.State), positive(l.Target), positive(l.Quantile), value(l.Figure),
+			value(l.P50), value(l.P99), value(l.P999), int64(l.Samples), int64(l.Errors), l.Lateness, text(l.Why))
 	}
 	for i := range t.Output.Decisions {
 		d := &t.Output.Decisions[i]

@@ -1,7 +1,6 @@
 package memcached
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/slo"
+	"github.com/commensal-io/commensal/slo/probe"
 )
 
 // startMemcached runs a real server on a unix socket and returns its process. It is
@@ -46,7 +46,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 }
 
 // waitFor polls until ok says so, within a bound that only a broken source reaches.
-func waitFor(t *testing.T, s *Source, what string, ok func(slo.Reading) bool) slo.Reading {
+func waitFor(t *testing.T, s *probe.Source, what string, ok func(slo.Reading) bool) slo.Reading {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -65,9 +65,9 @@ func state(want slo.State) func(slo.Reading) bool {
 	return func(r slo.Reading) bool { return r.Status.State == want }
 }
 
-func startSource(t *testing.T, c Config) *Source {
+func startSource(t *testing.T, c probe.Config, network, address string, keys ...string) *probe.Source {
 	t.Helper()
-	s, err := New(c)
+	s, err := New(c, network, address, keys...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +85,7 @@ func startSource(t *testing.T, c Config) *Source {
 // The life of a server: not there, there, gone, back.
 func TestSourceFollowsServer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	s := startSource(t, Config{
-		Network: "unix", Address: socket,
-		Interval: 2 * time.Millisecond, Window: 500 * time.Millisecond, Timeout: 100 * time.Millisecond,
-	})
+	s := startSource(t, probe.Config{Interval: 2 * time.Millisecond, Window: 500 * time.Millisecond, Timeout: 100 * time.Millisecond}, "unix", socket)
 	r := waitFor(t, s, "unavailable with a reason", func(r slo.Reading) bool {
 		return r.Status.State == slo.StateUnavailable && strings.Contains(r.Status.Reason, "no such file")
 	})
@@ -115,10 +112,7 @@ func TestSourceFollowsServer(t *testing.T) {
 func TestSourceSeesHungServer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	server := startMemcached(t, socket)
-	s := startSource(t, Config{
-		Network: "unix", Address: socket,
-		Interval: 2 * time.Millisecond, Window: 500 * time.Millisecond, Timeout: 60 * time.Millisecond, MaxOutstanding: 8,
-	})
+	s := startSource(t, probe.Config{Interval: 2 * time.Millisecond, Window: 500 * time.Millisecond, Timeout: 60 * time.Millisecond, MaxOutstanding: 8}, "unix", socket)
 	waitFor(t, s, "ok", state(slo.StateOK))
 	if err := server.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -138,14 +132,13 @@ func TestSourceSeesHungServer(t *testing.T) {
 func TestProbeCommands(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	startMemcached(t, socket)
-	base := Config{Network: "unix", Address: socket, Interval: time.Millisecond, Window: 300 * time.Millisecond}
-	s := startSource(t, base)
+	base := probe.Config{Interval: time.Millisecond, Window: 300 * time.Millisecond}
+	s := startSource(t, base, "unix", socket)
 	waitFor(t, s, "ok", state(slo.StateOK))
 	if n := stat(t, socket, "cmd_get"); n != 0 {
 		t.Errorf("cmd_get is %d after probing by version", n)
 	}
-	base.Key = "commensal:probe"
-	byKey := startSource(t, base)
+	byKey := startSource(t, base, "unix", socket, "commensal:probe", "commensal:other")
 	r := waitFor(t, byKey, "ok", state(slo.StateOK))
 	if n := stat(t, socket, "get_misses"); n < r.Samples {
 		t.Errorf("get_misses is %d after %d probes by key", n, r.Samples)
@@ -217,14 +210,14 @@ func TestSourceRefusesOtherProtocol(t *testing.T) {
 			go func() { _, _ = conn.Read(make([]byte, 1<<16)); _ = conn.Close() }()
 		}
 	}()
-	s := startSource(t, Config{Network: "tcp", Address: l.Addr().String(), Interval: time.Millisecond})
+	s := startSource(t, probe.Config{Interval: time.Millisecond}, "tcp", l.Addr().String())
 	waitFor(t, s, "unavailable", func(r slo.Reading) bool {
 		return r.Status.State == slo.StateUnavailable && strings.Contains(r.Status.Reason, "-ERR unknown command")
 	})
 }
 
 func TestReadDoesNotAllocate(t *testing.T) {
-	s := startSource(t, Config{Network: "unix", Address: filepath.Join(t.TempDir(), "none")})
+	s := startSource(t, probe.Config{}, "unix", filepath.Join(t.TempDir(), "none"))
 	waitFor(t, s, "unavailable", state(slo.StateUnavailable))
 	if n := testing.AllocsPerRun(100, func() { s.Read(time.Now()) }); n > 0.5 {
 		// The loop itself allocates only when a connection fails.
@@ -232,70 +225,8 @@ func TestReadDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestLifecycle(t *testing.T) {
-	s, err := New(Config{Network: "unix", Address: "@nobody-listens-here"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := s.Read(time.Now()); r.Status.String() != "unavailable: not started" {
-		t.Error(r.Status)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := s.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(ctx); !errors.Is(err, ErrStarted) {
-		t.Error(err)
-	}
-	cancel()
-	<-s.done // the context ends it
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	s.interrupt() // a late wake-up must not write to a descriptor that is no longer ours
-	if r := s.Read(time.Now()); r.Status.State != slo.StateUnavailable {
-		t.Error(r.Status)
-	}
-	never, err := New(Config{Network: "unix", Address: "@x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := never.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := never.Start(t.Context()); !errors.Is(err, ErrStarted) {
-		t.Error(err)
-	}
-}
-
-func TestConfigIsRefused(t *testing.T) {
-	for name, c := range map[string]Config{
-		"network":     {Network: "udp", Address: "127.0.0.1:1"},
-		"name":        {Network: "tcp", Address: "localhost:11211"},
-		"no port":     {Network: "tcp", Address: "127.0.0.1"},
-		"port 0":      {Network: "tcp", Address: "127.0.0.1:0"},
-		"no path":     {Network: "unix"},
-		"long path":   {Network: "unix", Address: strings.Repeat("a", 108)},
-		"key":         {Network: "unix", Address: "@x", Key: "a b"},
-		"interval":    {Network: "unix", Address: "@x", Interval: time.Microsecond},
-		"window":      {Network: "unix", Address: "@x", Window: time.Millisecond},
-		"timeout":     {Network: "unix", Address: "@x", Timeout: time.Millisecond},
-		"outstanding": {Network: "unix", Address: "@x", MaxOutstanding: -1},
-	} {
-		if _, err := New(c); err == nil {
-			t.Errorf("%s: %+v was taken", name, c)
-		}
-	}
-	for _, a := range []string{"127.0.0.1:11211", "[::1]:11211", "127.8.8.8:1"} {
-		e, err := ParseEndpoint("tcp", a)
-		if err != nil || !e.Local() {
-			t.Errorf("%s: %v, local %v", a, err, e.Local())
-		}
-	}
-	if e, err := ParseEndpoint("tcp", "10.0.0.1:11211"); err != nil || e.Local() {
-		t.Errorf("10.0.0.1: %v, local %v", err, e.Local())
+func TestKeysAreChecked(t *testing.T) {
+	if _, err := New(probe.Config{}, "unix", "@x", "a", "a b"); err == nil {
+		t.Error("a key with a blank was taken")
 	}
 }

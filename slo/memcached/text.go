@@ -15,8 +15,9 @@ package memcached
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+
+	"github.com/commensal-io/commensal/slo/probe"
 )
 
 // Command is what was asked, and so decides which replies are proper.
@@ -52,7 +53,7 @@ type Reply struct {
 
 // ErrProtocol marks bytes that are no proper reply to the command. Nothing that follows
 // them can be matched to a request, so the connection must be given up.
-var ErrProtocol = errors.New("memcached: not a proper reply")
+var ErrProtocol = fmt.Errorf("memcached: %w", probe.ErrProtocol)
 
 // Limits on what a reply may claim: a key is at most 250 bytes by the protocol; a line
 // holds a key, two numbers and little else, or a reason in words; memcached's largest

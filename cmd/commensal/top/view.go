@@ -224,6 +224,10 @@ func (v *View) policies() []Line {
 		notes = append(notes, text)
 	}
 	for _, s := range v.Status.SLO {
+		if s.Text != "" {
+			notes = append(notes, s.Job+" "+s.Text)
+			continue
+		}
 		notes = append(notes, fmt.Sprintf("%s p99 %.3g ms (%s)", s.Job, s.P99*1e3, s.State))
 	}
 	lines := []Line{{{strings.Join(parts, "  "), Plain}}}

@@ -1,4 +1,4 @@
-package memcached
+package probe
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ type waiter struct {
 func newWaiter(wake int) (*waiter, error) {
 	w := &waiter{epoll: -1, timer: -1, watched: -1}
 	if err := w.open(wake); err != nil {
-		return nil, errors.Join(fmt.Errorf("memcached: %w", err), w.close())
+		return nil, errors.Join(fmt.Errorf("probe: %w", err), w.close())
 	}
 	return w, nil
 }

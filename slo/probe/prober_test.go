@@ -1,4 +1,4 @@
-package memcached
+package probe
 
 import (
 	"math/rand/v2"

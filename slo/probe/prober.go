@@ -1,4 +1,4 @@
-package memcached
+package probe
 
 import (
 	"time"
@@ -25,10 +25,11 @@ type prober struct {
 	maxOutstanding int
 
 	next     time.Time // when the next probe is due
-	queue    []time.Time
-	head, n  int // ring
-	inFlight int // of the n, from the head
-	skip     int // replies to come that belong to probes which timed out
+	queue    []due
+	head, n  int    // ring
+	made     uint64 // probes that fell due
+	inFlight int    // of the n, from the head
+	skip     int    // replies to come that belong to probes which timed out
 
 	latency  *slo.Window
 	lateness *slo.Window
@@ -39,17 +40,24 @@ type prober struct {
 	late slo.Reading               // scratch
 }
 
+// due is one probe: when it was due, and its number.
+type due struct {
+	at time.Time
+	id uint64
+}
+
 func newProber(c Config) *prober {
 	perWindow := int(c.Window/c.Interval) + 2
 	// What is due within a timeout, and one on each edge.
 	queued := int(c.Timeout/c.Interval) + 2
 	p := &prober{
 		interval: c.Interval, timeout: c.Timeout, maxOutstanding: c.MaxOutstanding,
-		queue: make([]time.Time, queued),
+		queue: make([]due, queued),
 		// After a stall up to a timeout's worth of answers arrives at once.
 		latency:  slo.NewWindow(c.Window, perWindow+queued),
 		lateness: slo.NewWindow(c.Window, perWindow+queued),
 	}
+	p.latency.Ask(c.Quantile)
 	p.age = func(i int) time.Duration { return p.asOf.Sub(p.at(i)) }
 	p.none = func(int) time.Duration { return 0 }
 	return p
@@ -59,10 +67,16 @@ func newProber(c Config) *prober {
 func (p *prober) begin(at time.Time) { p.next = at }
 
 // at returns when the i-th queued probe was due.
-func (p *prober) at(i int) time.Time { return p.queue[(p.head+i)%len(p.queue)] }
+func (p *prober) at(i int) time.Time { return p.probe(i).at }
 
-func (p *prober) pop() time.Time {
-	t := p.queue[p.head]
+func (p *prober) probe(i int) *due { return &p.queue[(p.head+i)%len(p.queue)] }
+
+// take removes the i-th queued probe and returns when it was due.
+func (p *prober) take(i int) time.Time {
+	t := p.at(i)
+	for ; i > 0; i-- {
+		*p.probe(i) = *p.probe(i - 1)
+	}
 	p.head = (p.head + 1) % len(p.queue)
 	p.n--
 	return t
@@ -76,7 +90,7 @@ func (p *prober) pop() time.Time {
 func (p *prober) advance(now time.Time) {
 	for p.n > 0 && now.Sub(p.at(0)) >= p.timeout {
 		wasSent := p.inFlight > 0
-		p.latency.Add(now, now.Sub(p.pop()), true)
+		p.latency.Add(now, now.Sub(p.take(0)), true)
 		if wasSent {
 			p.inFlight--
 			p.skip++
@@ -88,8 +102,9 @@ func (p *prober) advance(now time.Time) {
 	}
 	for !p.next.After(now) {
 		p.lateness.Add(now, now.Sub(p.next), false)
-		p.queue[(p.head+p.n)%len(p.queue)] = p.next
+		*p.probe(p.n) = due{p.next, p.made}
 		p.n++
+		p.made++
 		p.next = p.next.Add(p.interval)
 	}
 }
@@ -102,19 +117,40 @@ func (p *prober) wants() int {
 // sent notes that n more probes were handed to the connection.
 func (p *prober) sent(n int) { p.inFlight += n }
 
-// answered enters one reply; ok is false when the server refused. It returns false when
-// no reply was due: the server is out of step.
+// answered enters the reply that comes next on a connection that keeps the order; ok is false
+// when the server refused. It returns false when no reply was due: the server is out of step.
 func (p *prober) answered(now time.Time, ok bool) bool {
 	switch {
 	case p.skip > 0: // of a probe that already counted as timed out
 		p.skip--
 	case p.inFlight > 0:
-		p.inFlight--
-		p.latency.Add(now, now.Sub(p.pop()), !ok)
+		p.enter(0, now, ok)
 	default:
 		return false
 	}
 	return true
+}
+
+// finished enters the end of the probe with a number, where replies come in any order.
+func (p *prober) finished(id uint64, now time.Time, ok bool) {
+	for i := range p.inFlight {
+		if p.probe(i).id == id {
+			p.enter(i, now, ok)
+			return
+		}
+	}
+	p.skip-- // it had timed out
+}
+
+// enter makes a sample of the i-th probe. A refusal counts as late as a probe that times out: the
+// faster a server refuses, the better it would seem to do.
+func (p *prober) enter(i int, now time.Time, ok bool) {
+	p.inFlight--
+	latency := now.Sub(p.take(i))
+	if !ok {
+		latency = max(latency, p.timeout)
+	}
+	p.latency.Add(now, latency, !ok)
 }
 
 // disconnected notes that nothing in flight will be answered.

@@ -1,4 +1,4 @@
-package memcached
+package probe
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 )
 
 // ErrAddress marks an address that cannot be used as it is written.
-var ErrAddress = errors.New("memcached: bad address")
+var ErrAddress = errors.New("probe: bad address")
 
 // Endpoint is where a server listens: a unix socket or an IP address with a port. Names
 // are refused on purpose: looking one up may block for seconds, and a probe must not.
@@ -56,12 +56,12 @@ func (e Endpoint) Local() bool { return e.loopback }
 func (e Endpoint) Dial() (fd int, inProgress bool, err error) {
 	fd, err = unix.Socket(e.domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, false, fmt.Errorf("memcached: socket: %w", err)
+		return -1, false, fmt.Errorf("probe: socket: %w", err)
 	}
 	if e.domain != unix.AF_UNIX {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
 			_ = unix.Close(fd)
-			return -1, false, fmt.Errorf("memcached: set TCP_NODELAY: %w", err)
+			return -1, false, fmt.Errorf("probe: set TCP_NODELAY: %w", err)
 		}
 	}
 	err = unix.Connect(fd, e.sa)
@@ -70,7 +70,7 @@ func (e Endpoint) Dial() (fd int, inProgress bool, err error) {
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return -1, false, fmt.Errorf("memcached: connect: %w", err)
+		return -1, false, fmt.Errorf("probe: connect: %w", err)
 	}
 	return fd, false, nil
 }
@@ -79,10 +79,10 @@ func (e Endpoint) Dial() (fd int, inProgress bool, err error) {
 func ConnectError(fd int) error {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
-		return fmt.Errorf("memcached: read SO_ERROR: %w", err)
+		return fmt.Errorf("probe: read SO_ERROR: %w", err)
 	}
 	if errno != 0 {
-		return fmt.Errorf("memcached: connect: %w", unix.Errno(errno))
+		return fmt.Errorf("probe: connect: %w", unix.Errno(errno))
 	}
 	return nil
 }
