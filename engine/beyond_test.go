@@ -37,8 +37,12 @@ func soundHolds(w *storm, top int64, in *engine.Input, e *engine.Engine) error {
 			if w.mono >= c.ExpiresNsec {
 				return fmt.Errorf("claim %d is past its time", c.ID)
 			}
-			if c.Owner == model.OwnerPolicy && c.ExpiresNsec > top+e.Params.Hardcap.DurationNsec {
-				return fmt.Errorf("claim %d lasts longer than a cap may", c.ID)
+			most := e.Params.Hardcap.DurationNsec
+			if c.Value.Knob == model.CPUWeight { // a demotion has a time of its own
+				most = e.Params.Hardcap.Demote.DurationNsec
+			}
+			if c.Owner == model.OwnerPolicy && c.ExpiresNsec > top+most {
+				return fmt.Errorf("claim %d lasts longer than a hold may", c.ID)
 			}
 			if c.Owner == model.OwnerPolicy && !(c.Cap > 0) {
 				return fmt.Errorf("claim %d is for %v CPU", c.ID, c.Cap)

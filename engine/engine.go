@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -77,6 +78,8 @@ type Track struct {
 	// quotas throttled, in the last window. Nothing is decided by them here: people look at them.
 	Raw           model.Measures `json:"raw"`
 	ThrottledRate model.Value    `json:"throttled_rate"`
+	// FigureNsec is when the task's latency was last held against its job's target; 0: never.
+	FigureNsec int64 `json:"figure_nsec,omitempty"`
 	// Excused is when it was last said that the task's distress is its own doing.
 	ExcusedNsec int64 `json:"excused_nsec"`
 }
@@ -321,8 +324,11 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	s := e.State
 	tr, task := &s.Tracks[j], &s.Tasks.Tasks[j]
 	o.Discount(&e.obs, task.CPUs)
-	src := e.source(o)
-	spec := s.Specs.Lookup(task.Job, src)
+	src, spec := e.measure(in, o, tr, task)
+	if src.Row().Targeted != tr.Source.Row().Targeted { // what was seen before was another thing
+		tr.Flags.Clear()
+		s.History.Disregard(j)
+	}
 	tr.Source, tr.Signal, tr.CPU, tr.Limit = src, o.Signals[src], o.CPU, 0
 	tr.Raw, tr.ThrottledRate = o.Raw, o.ThrottledRate
 	tr.Verdict = outlier.Judge(&e.Params.Outlier, src, spec, o)
@@ -331,11 +337,12 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		limit = e.Params.Outlier.Threshold(spec)
 		tr.Limit = limit
 	}
-	if outlier.Usable(&e.Params.Outlier, src, o) {
-		s.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
-		if spec == nil && e.Params.Spec.Alone {
-			e.charge(task, src)
-		}
+	switch {
+	case !src.Row().Targeted:
+		e.study(task, o, src, spec)
+	case tr.Verdict == outlier.Good: // what is normal of another signal is best learned while the job keeps its promise
+		other := e.source(o)
+		e.study(task, o, other, s.Specs.Lookup(task.Job, other))
 	}
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
@@ -365,6 +372,21 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
 		})
+	}
+}
+
+// study gives the learner a window.
+func (e *Engine) study(task *model.Task, o *model.TaskObservation, src model.Source, spec *model.Spec) {
+	if !outlier.Usable(&e.Params.Outlier, src, o) {
+		return
+	}
+	limit := math.Inf(1)
+	if spec != nil {
+		limit = e.Params.Outlier.Threshold(spec)
+	}
+	e.State.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
+	if spec == nil && e.Params.Spec.Alone {
+		e.charge(task, src)
 	}
 }
 
@@ -423,6 +445,37 @@ func (e *Engine) excuse(in *Input, o *model.TaskObservation, tr *Track, task *mo
 		Kind: model.DecideOwnDoing, Task: task.Num, Facts: []model.Fact{model.FactSignal.Is(raw.V), model.FactThreshold.Is(tr.Limit)},
 		Reason: fmt.Sprintf("%s %.3g, but it %s: no neighbour is accused", tr.Source, raw.V, tr.Verdict.Predicate()),
 	})
+}
+
+// measure picks the signal by which a task is judged, and what is normal of it. A task of a job that has
+// a target is judged by its latency. While that has no valid figure it says nothing: whoever answers no
+// more is not well because it does not wait, either. Once that has lasted for the window of outliers, or
+// where there never was a figure, the task is judged as if there were no target.
+func (e *Engine) measure(in *Input, o *model.TaskObservation, tr *Track, task *model.Task) (model.Source, *model.Spec) {
+	if l := e.State.promise(task); l != nil {
+		told := *l
+		if !slices.ContainsFunc(in.SLO, func(n model.Latency) bool { return n.Job == l.Job }) {
+			told.Figure = model.Missing(model.Unavailable) // of an earlier window
+		}
+		src := told.Tell(o)
+		if told.Figure.Outcome == model.OK {
+			tr.FigureNsec = in.MonoNsec
+		}
+		if tr.FigureNsec != 0 && in.MonoNsec-tr.FigureNsec < e.Params.Outlier.WindowNsec {
+			return src, l.Spec(e.Params.Platform)
+		}
+	}
+	src := e.source(o)
+	return src, e.State.Specs.Lookup(task.Job, src)
+}
+
+// promise is the last reading of a protected task's job, where that has a target.
+func (s *State) promise(task *model.Task) *model.Latency {
+	i, ok := slices.BinarySearchFunc(s.SLO, task.Job, func(l model.Latency, job string) int { return strings.Compare(l.Job, job) })
+	if !ok || s.SLO[i].Target <= 0 || !task.Protected() {
+		return nil
+	}
+	return &s.SLO[i]
 }
 
 // source picks the best signal that the window has; where it has none, the one that most

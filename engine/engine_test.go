@@ -94,6 +94,13 @@ func (w *storm) input() *engine.Input {
 	if w.rng.IntN(20) > 0 {
 		in.Snapshot = w.snapshot()
 	}
+	if w.rng.IntN(3) > 0 {
+		l := model.Latency{Job: []string{"j1", "j2", "none"}[w.rng.IntN(3)], Target: []float64{0.005, 0.005, 0, 1e300, -1}[w.rng.IntN(5)], Quantile: 0.99}
+		if w.rng.IntN(4) > 0 {
+			l.Figure = model.Known([]float64{0.001, 0.02, 0, 1e300}[w.rng.IntN(4)])
+		}
+		in.SLO = append(in.SLO, l)
+	}
 	var late []model.Change
 	for _, c := range w.due {
 		switch {

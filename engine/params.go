@@ -85,8 +85,11 @@ func (p *Params) hardcapRows() []model.Param {
 func (p *Params) signalRows(src model.Source) []model.Param {
 	a, row := &p.Hardcap.Antagonist[src], src.Row()
 	rows := a.Rows(row.Calibrated)
-	if row.Waits {
+	switch {
+	case row.Waits:
 		rows = slices.Concat(p.Outlier.RowsOf(src), rows, a.BoundRows())
+	case row.Targeted:
+		rows = slices.Concat(rows, a.BoundRows())
 	}
 	return rows
 }

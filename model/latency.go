@@ -35,3 +35,16 @@ func (l *Latency) Text() string {
 	}
 	return fmt.Sprintf("%s: p%g %.4g ms, target %.4g ms", l.State, 100*l.Quantile, 1e3*l.Figure.V, 1e3*l.Target)
 }
+
+// Tell puts the figure among the signals of a task of the job, and returns which signal that is.
+func (l *Latency) Tell(o *TaskObservation) Source {
+	v := l.Figure
+	v.V *= 1e3
+	o.Raw[SourceLatency], o.Signals[SourceLatency] = v, v
+	return SourceLatency
+}
+
+// Spec is what the job promises, in the place of what could be learned.
+func (l *Latency) Spec(platform string) *Spec {
+	return &Spec{Job: l.Job, Platform: platform, Source: SourceLatency, Definition: SourceLatency.Definition(false), Mean: 1e3 * l.Target}
+}

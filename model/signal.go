@@ -15,6 +15,7 @@ const (
 	SourceSlowdown
 	SourcePressure
 	SourceWait
+	SourceLatency
 	NumSources
 )
 
@@ -42,6 +43,9 @@ type SignalRow struct {
 	Waits bool
 	// Charged: of its waits it is measured, and no guess, which were for the task itself.
 	Charged bool
+	// Targeted: its threshold is what the task's job promises, and no spec is learned; it is no counter's,
+	// but told by a latency source (Latency.Tell), and means the same however little the task runs.
+	Targeted bool
 	// Rest is its value when nothing disturbs the task.
 	Rest float64
 	// Section is where its parameters stand in the configuration, and Calibrated where the
@@ -82,10 +86,17 @@ var signals = [NumSources]SignalRow{
 		Waits: true, Charged: true, MinRise: 0.2, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
 	},
+	// The parameters are slowdown's. None was calibrated.
+	SourceLatency: {
+		Name: "latency", Short: "latency", Title: "latency in ms", Definition: "the quantile that the job's target is for, of what its latency source saw, in ms",
+		Times: 1, Derive: func(*TaskSample, *TaskSample, int64) Value { return Missing(Unavailable) },
+		Targeted: true, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
+		Section: "latency", Calibrated: "as for slowdown; not calibrated", Explained: "latency is used by itself wherever a job has a target under slo (docs/SLO.md)",
+	},
 }
 
 // preference is the order in which signals are used.
-var preference = [NumSources]Source{SourceCPI, SourceWait, SourceSlowdown, SourcePressure}
+var preference = [NumSources]Source{SourceLatency, SourceCPI, SourceWait, SourceSlowdown, SourcePressure}
 
 // Sources returns all signals, in order of preference.
 func Sources() []Source { return preference[:] }

@@ -25,6 +25,9 @@ type Spec struct {
 
 // Origin says from what it was calculated, for people.
 func (s *Spec) Origin() string {
+	if s.Source.Row().Targeted {
+		return "as its job promises"
+	}
 	text := fmt.Sprintf("over %d samples of %d tasks", s.NumSamples, s.Tasks)
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("; %d more were noise", s.LeftOut)

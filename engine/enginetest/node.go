@@ -98,9 +98,10 @@ func Flat(cpus int) *model.Topology {
 type Node struct {
 	Engine   *engine.Engine
 	NowNsec  int64
-	Pulse    *model.Pulse // of the next step; nil: none
-	Kill     bool         // the kill switch is there
-	Tasks    []*Task      // ordered by number
+	Pulse    *model.Pulse    // of the next step; nil: none
+	Kill     bool            // the kill switch is there
+	SLO      []model.Latency // that the next step is told
+	Tasks    []*Task         // ordered by number
 	Topology *model.Topology
 
 	Said   []model.Decision // everything that was decided
@@ -249,6 +250,7 @@ func (n *Node) Beat(dt int64) *engine.Output {
 func (n *Node) Step() *engine.Output {
 	in := &n.in
 	in.MonoNsec, in.WallNsec, in.Pulse, in.KillSwitch = n.NowNsec, n.NowNsec+wallNsec, n.Pulse, n.Kill
+	in.SLO, n.SLO = n.SLO, nil
 	if in.Snapshot != nil {
 		in.Snapshot.MonoNsec, in.Snapshot.WallNsec = in.MonoNsec, in.WallNsec
 	}

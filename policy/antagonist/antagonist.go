@@ -140,6 +140,13 @@ func (h *History) Forget(num model.TaskNum) {
 	}
 }
 
+// Disregard leaves a task's signal so far out of what is to come; i is its row's index.
+func (h *History) Disregard(i int) {
+	for k := range h.Rows[i].Signal {
+		h.Rows[i].Signal[k] = NoEvidence
+	}
+}
+
 // Begin opens the slot of a new window and clears it for every row.
 func (h *History) Begin(monoNsec int64) {
 	k := h.Next

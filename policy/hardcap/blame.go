@@ -21,6 +21,10 @@ import (
 // beyond that (room.go). Scores add up to 1, so that a margin over other suspects means
 // nothing here. Where no suspect has most of the waiting, those that have it together are held
 // together; caps that help in part are kept, and members of a set are given back on trial (group.go).
+//
+// Late answers may come of waiting or of something else. They do of waiting where the victim waits for
+// others at least twice as much as in good windows, and some wait lasted at least half of what the answers
+// took: then blame decides, else correlation.
 type Blame struct {
 	Enabled bool    `json:"enabled"`
 	Share   float64 `json:"share"`   // asked for of a suspect's score
@@ -72,7 +76,7 @@ func (s *State) remember(p *Params, in *policy.View) {
 	for i := range in.Window.Waiting {
 		w := &in.Window.Waiting[i]
 		v := findVictim(in.Window.Victims, w.Num)
-		if v == nil || !v.Source.Row().Waits || !v.Verdict.Evidence() {
+		if v == nil || !blamed(v.Source) || !v.Verdict.Evidence() {
 			continue
 		}
 		of := s.waiter(w.Num)
@@ -83,9 +87,16 @@ func (s *State) remember(p *Params, in *policy.View) {
 		if n := len(of.Windows) - p.Blame.Windows + 1; n > 0 {
 			of.Windows = slices.Delete(of.Windows, 0, n)
 		}
-		of.Windows = append(of.Windows, Waited{in.NowNsec, v.Verdict == outlier.Outlier, charged(w, float64(in.Window.LengthNsec)/1e9)})
+		now := Waited{AtNsec: in.NowNsec, Bad: v.Verdict == outlier.Outlier}
+		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= v.Signal*1e6/2 {
+			now.Charged = charged(w, float64(in.Window.LengthNsec)/1e9)
+		}
+		of.Windows = append(of.Windows, now)
 	}
 }
+
+// blamed reports whether harm by a signal may be waiting.
+func blamed(src model.Source) bool { return src.Row().Waits || src.Row().Targeted }
 
 func (s *State) waiter(victim model.TaskNum) *Waiter {
 	i := slices.IndexFunc(s.Waiters, func(w Waiter) bool { return w.Num == victim })
@@ -254,7 +265,7 @@ func untouchable(in *policy.View, list []Answer) (share float64) {
 func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round) bool {
 	s.correlated = s.correlated[:0]
 	of := s.waiter(inc.Victim)
-	if !p.Blame.Enabled || !inc.Source.Row().Waits || of == nil {
+	if !p.Blame.Enabled || !blamed(inc.Source) || of == nil {
 		return false
 	}
 	bad, good := of.sides()
@@ -267,7 +278,7 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 		usual += c.Nsec
 	}
 	answers, total, waited := of.answers(in)
-	if total <= 0 {
+	if total <= 0 || inc.Source.Row().Targeted && total < usual {
 		return false
 	}
 	r.ByBlame, r.WaitedNsec, r.UsualNsec = true, waited, usual

@@ -26,6 +26,10 @@ type queue struct {
 	used       func(second, task int, limit float64) float64
 	waits      func(second int) map[model.TaskNum]float64
 	unmeasured bool
+
+	slo       func(second int) model.Latency // nil: the service promises nothing
+	longest   float64                        // wait of a window, in milliseconds
+	throttled bool                           // the service, by its own quota
 }
 
 // newFullQueue is one on so many CPUs.
@@ -57,7 +61,7 @@ func (q *queue) limit(num model.TaskNum) float64 {
 func (q *queue) tick() {
 	s := q.Snapshot()
 	s.Mark, s.Node.CPUs = model.WindowStart|model.WindowEnd, q.cpus
-	delay, waiting := 0.02*float64(q.second%3), model.Waiting{Num: 1, Waits: 100}
+	delay, waiting := 0.02*float64(q.second%3), model.Waiting{Num: 1, Waits: 100, LongestNsec: int64(q.longest * 1e6)}
 	for num, ms := range q.waits(q.second) {
 		share := model.WaitShare{Party: model.WaitTask, Task: num}
 		switch num {
@@ -86,6 +90,9 @@ func (q *queue) tick() {
 		u := q.used(q.second, i+1, q.limit(c.Num))
 		add(model.CountUsage, u*1e9)
 		add(model.CountThrottled, 0)
+		if q.throttled && i == 0 {
+			add(model.CountThrottled, 3)
+		}
 		add(model.CountRun, u*1e9)
 		d := 0.0
 		if i == 0 {
@@ -94,6 +101,9 @@ func (q *queue) tick() {
 		add(model.CountDelay, d)
 		q.busy += u
 		s.Tasks = append(s.Tasks, *c)
+	}
+	if q.slo != nil {
+		q.SLO = []model.Latency{q.slo(q.second)}
 	}
 	if q.cpus == 16 {
 		q.busy += 4 // of nobody's

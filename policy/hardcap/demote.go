@@ -42,7 +42,7 @@ func (s *State) firstRung(p *Params, in *policy.View, inc *Incident, r *model.Ro
 	if len(r.Members) > 0 {
 		peak = r.Members[0].Peak
 	}
-	if !p.Demote.Enabled || !inc.Source.Row().Waits {
+	if !p.Demote.Enabled || !inc.Source.Row().Waits && !r.ByBlame {
 		r.Level = s.firstLevel(p, inc, r.Cap, peak)
 		return
 	}

@@ -191,6 +191,10 @@ func (s *State) advance(p *Params, in *policy.View, out *policy.Wishes) {
 			s.end(in, out, inc, model.Dropped, "protection was turned off for its job")
 			continue
 		}
+		if v != nil && v.Source.Row().Targeted != inc.Source.Row().Targeted {
+			s.end(in, out, inc, model.Dropped, fmt.Sprintf("the victim is judged by %s now, not by %s", v.Source, inc.Source))
+			continue
+		}
 		if in.Window.Closed && v != nil && v.Verdict == outlier.Outlier {
 			inc.LastSignal = v.Signal
 		}

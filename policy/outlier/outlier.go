@@ -19,6 +19,9 @@
 //   - Delay counts a task's own queueing. The signal comes with that discounted
 //     (model.TaskObservation.Discount); where only the raw value is above the threshold, the
 //     window is reported as self-queueing and accuses nobody.
+//
+// A signal that has a target (latency) is an outlier above it. The floor is not for it: requests that
+// are late are late however little CPU they take. Own throttling is: it makes requests late, too.
 package outlier
 
 import (
@@ -100,7 +103,7 @@ func Usable(p *Params, src model.Source, o *model.TaskObservation) bool {
 	if o.Signals[src].Outcome != model.OK || o.CPU.Outcome != model.OK {
 		return false
 	}
-	if o.CPU.V < p.RequiredCPUUsage {
+	if o.CPU.V < p.RequiredCPUUsage || src.Row().Targeted {
 		return false
 	}
 	return !src.Row().Waits || (o.ThrottledKnown && !o.Throttled)
@@ -108,15 +111,15 @@ func Usable(p *Params, src model.Source, o *model.TaskObservation) bool {
 
 // Judge says what a window means. spec may be nil.
 func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservation) Verdict {
-	if o.CPU.Outcome == model.OK && o.CPU.V < p.RequiredCPUUsage {
+	row := src.Row()
+	if o.CPU.Outcome == model.OK && o.CPU.V < p.RequiredCPUUsage && !row.Targeted {
 		return BelowFloor
 	}
 	if o.Signals[src].Outcome != model.OK || o.CPU.Outcome != model.OK {
 		return NoSignal
 	}
-	row := src.Row()
-	if row.Waits {
-		if !o.ThrottledKnown {
+	if row.Waits || row.Targeted {
+		if !o.ThrottledKnown && row.Waits {
 			return NoSignal // whether it throttled itself cannot be told
 		}
 		if o.Throttled {
