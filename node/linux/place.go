@@ -399,18 +399,26 @@ func (p *place) met(limits []journal.Limit) (more []journal.Limit, blind map[str
 // metBelow lists the groups below a task that copied a list of ours: one that stands above them, or
 // stood there before that was put back.
 func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.Limit, error) {
+	ino, err := p.cg.PlaceInode(own.Path)
+	if err != nil || ino != own.Inode { // a new group has copied nothing of ours
+		return nil, err
+	}
 	paths, failed := lookedAt(p.cg.PlacesBelow(own.Path))
 	if len(paths) == 0 {
 		return nil, failed
 	}
 	type list struct {
 		found model.CPUSet
-		left  []model.Setting // by us
+		ours  [2]model.Setting // what stands, and what stood before it
 	}
 	groups := map[string]list{}
 	look := func(l *journal.Limit) {
+		stood := l.Before
+		if l.ReadBack != nil {
+			stood = *l.ReadBack
+		}
 		if now, err := p.read(l.Path); err == nil && (now == l.Found || p.ours(l, now)) {
-			groups[l.Path] = list{l.Found.CPUs, append(l.Left(), now)}
+			groups[l.Path] = list{l.Found.CPUs, [2]model.Setting{now, stood}}
 		}
 	}
 	look(own)
@@ -432,7 +440,7 @@ func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.
 			continue
 		}
 		up, ok := groups[parentOf(path)]
-		if !ok || !slices.Contains(up.left, cur) || cur.CPUs == up.found {
+		if !ok || !slices.Contains(up.ours[:], cur) || cur.CPUs == up.found {
 			continue
 		}
 		groups[path] = up

@@ -512,6 +512,20 @@ func TestLostDoesNotDisturb(t *testing.T) {
 	b.are("put back", map[string]string{"/t": "0-5", "/t/a": "4-5", "/was-t": "0-7", "/was-t/a": "0-3"})
 }
 
+// What a new group at the path holds is no copy of what we had left in the one before it.
+func TestNewGroupHasNoCopies(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7"}))
+	b.one(model.Set, "1", model.Applied)
+	for _, now := range []string{"0-7", "1"} { // as it was found, or as we left the other
+		b.lists["/t"], b.inodes["/t"] = list(t, now), 301
+		b.lists["/t/own"], b.inodes["/t/own"] = list(t, "1"), 302
+		left := b.k.j.Outstanding()
+		b.k.putBackAll()
+		b.are(now, map[string]string{"/t": now, "/t/own": "1"})
+		b.k.j.Assume(left)
+	}
+}
+
 // What copied a list of ours is put back as soon as it can be found, also when the list that it was
 // copied from was put back before, by another process.
 func TestCopiedAndNotSeen(t *testing.T) {
