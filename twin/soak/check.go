@@ -131,9 +131,10 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before mo
 	}
 	l := *at
 	l.ReadBack = nil // not yet: this is the write
-	// What is put back does not wait for the journal's disk: then it is on its way to what was found.
+	// What is put back does not wait for the journal's disk: then it is on its way to what was found,
+	// from wherever it was when the agent died.
 	back := l
-	back.Before, back.Intended = l.Intended, l.Found
+	back.Before, back.Intended = before, l.Found
 	unsaid := v.unwritten && v.onTheWay(&back, k.now)
 	if !k.mixed && !v.onTheWay(&l, k.now) && k.now != l.Found && !unsaid {
 		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal says from %s to %s", g.path, k.now, l.Before, l.Intended))

@@ -62,9 +62,11 @@ var mended = map[string][]uint64{
 	"the pause after a refusal was one for all that was left over":                              {26112219400590, 26112300001979},
 	"a renamed group was not gone, once another one was at its path":                            {26112300000391},
 	"a stranger was told of twice, or a guardian was taken for one":                             {26112300000468, 26112300001078},
+	"a new group's own list was taken for a copy of what was held in the one before":            {26112300030160, 26112300030302, 26112300030304},
 	"the witness: what a stranger once wrote stayed rightful when all was put back":             {26112219190498},
-	"the witness: his list was what the kernel, or he himself, made of ours before anybody saw": {26112219400171, 26112300001442, 26112300001467, 26112300002820},
+	"the witness: his list was what the kernel, or he himself, made of ours before anybody saw": {26112219400171, 26112300001442, 26112300001467, 26112300002820, 26112300030249},
 	"the witness: time passed between what the disk refused and the write that went ahead":      {26112300010456},
+	"the witness: a guardian goes ahead from the midst of another's writes":                     {26112300020489},
 }
 
 // TestMended plays the seeds that failed once.
