@@ -20,7 +20,7 @@ func demoExperiment() experiment {
 		host: true, seed: "chooses rhythms and which task is the antagonist", svg: "also write the picture of the first cap here",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
-			weightFlag(cmd, &favour)
+			weightFlag(cmd, &favour, 1)
 			cmd.Flags().StringVar(&record, "record", "", "folder to keep the agent's record in, for explain and replay")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
@@ -50,7 +50,7 @@ func (w *weight) Set(text string) error {
 	return nil
 }
 
-func weightFlag(cmd *cobra.Command, w *weight) {
-	*w = 8 // as a batch task that asks for eight CPUs, where weights follow requests
-	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has; 1: equal weights")
+func weightFlag(cmd *cobra.Command, w *weight, usual weight) {
+	*w = usual
+	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has, as one that asks for as many CPUs has where weights follow requests; 1: equal weights")
 }

@@ -74,7 +74,7 @@ func firstLightExperiment() experiment {
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&rounds, "seeds", 20, "how many rounds")
 			cmd.Flags().Uint64Var(&first, "first-seed", 0, "the first round's seed")
-			weightFlag(cmd, &favour)
+			weightFlag(cmd, &favour, 8)
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			if rounds < 1 {

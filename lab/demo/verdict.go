@@ -26,8 +26,7 @@ const (
 	// mostOutside: of what the victim waited for others, what was outside of all rules: beyond
 	// half of it nobody whom the agent may hold is the cause.
 	mostOutside = 0.5
-	// mostCPU: CPU that programs outside used, of all CPUs, where it cannot be measured who delays
-	// whom.
+	// mostCPU: CPU that programs outside used, of all CPUs: it is room that nobody gives back, whoever is held.
 	mostCPU = 0.25
 	// asQuiet: a p99 within so many times the quiet one is as low as the host lets it be.
 	asQuiet = 1.5
@@ -115,11 +114,11 @@ func (o *Outcome) outside(format string, above float64) string {
 		who, 100*w.OutsideShare(), worst.Way, 100*w.share(w.Steal)))
 }
 
-// busy is the same by CPU time, where nobody can tell who delays whom.
+// busy is the same by CPU time: who takes the last free CPU delays memcached also where it has that CPU for itself.
 func (o *Outcome) busy(cpus int) string {
 	for _, way := range []string{wayQuiet, wayNone, wayOurs, wayAgain} {
-		if w := &o.find(way).Waits; w.Seconds == 0 && w.CPU > mostCPU*float64(cpus) {
-			return fmt.Sprintf("programs that no rule covers used %.1f of %d CPUs in %q, and who delays memcached cannot be measured here", w.CPU, cpus, way)
+		if w := &o.find(way).Waits; w.CPU > mostCPU*float64(cpus) {
+			return fmt.Sprintf("programs that no rule covers used %.1f of %d CPUs in %q", w.CPU, cpus, way)
 		}
 	}
 	return ""

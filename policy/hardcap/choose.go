@@ -19,7 +19,8 @@ const leastUntouchable = 0.05
 
 // clearlyBetter is by how much a suspect that nobody can hold must beat the best BE
 // suspect before holding the latter makes no sense. CPI²'s own lists of like
-// suspects (figures 8a, 11a) lie within 0.1 of their neighbours.
+// suspects (figures 8a, 11a) lie within 0.1 of their neighbours. By blame, whose scores are parts of one whole, a
+// suspect must answer for half as much as who cannot be held.
 const clearlyBetter = 0.1
 
 const heldAlready = "held already"
@@ -149,7 +150,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 	for i := range a.Scores {
 		sc := &a.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, needed)
-		if may && !r.ByBlame && sc.Value < untouchable-clearlyBetter {
+		if may && (r.ByBlame && sc.Value < untouchable/2 || !r.ByBlame && sc.Value < untouchable-clearlyBetter) {
 			sus.Verdict, may = "a suspect that nobody can hold explains the victim clearly better", false
 		}
 		if sus.Verdict == heldAlready {
