@@ -34,6 +34,7 @@ type tree struct {
 	after  func(n int)
 	// unlisted is why groups cannot be listed, unread why limits cannot be read.
 	unlisted, unread error
+	once             error // of the next look which group is at a path
 }
 
 func newTree(t *testing.T, limits map[string]cgroup.CPUMax) *tree {
@@ -45,6 +46,10 @@ func newTree(t *testing.T, limits map[string]cgroup.CPUMax) *tree {
 }
 
 func (f *tree) Inode(path string) (uint64, error) {
+	if err := f.once; err != nil {
+		f.once = nil
+		return 0, err
+	}
 	ino, ok := f.inodes[path]
 	if !ok {
 		return 0, fmt.Errorf("%s: %w", path, cgroup.ErrVanished)

@@ -265,6 +265,8 @@ func TestRenamedUnlisted(t *testing.T) {
 		}
 	}
 	b.unlisted = nil
+	b.once = errDisk // nor because it could not be told who is at the old one
+	b.k.putBackAll()
 	b.k.putBackAll()
 	b.asFound(want)
 }

@@ -108,10 +108,13 @@ func (k *Knobs) relocate(kind model.KnobKind, limits []journal.Limit) (lost map[
 		l := &limits[i]
 		d.drop(l.Path) // an open file would not tell of a group that has another path now
 		inode, err := d.inode(l.Path)
-		if err == nil && inode == l.Inode || err != nil && !errors.Is(err, cgroup.ErrVanished) {
+		if err == nil && inode == l.Inode {
 			continue
 		}
-		if err := k.follow(kind, l); err != nil {
+		if err == nil || errors.Is(err, cgroup.ErrVanished) {
+			err = k.follow(kind, l)
+		}
+		if err != nil {
 			if lost == nil {
 				lost = map[journal.Key]error{}
 			}
