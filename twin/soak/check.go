@@ -94,6 +94,9 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 	}
 	k.writes = append(k.writes, w.now())
 	if e.Took && v.ours(g, k.kind) {
+		if l := v.limitOf(g, k.kind); l != nil && !v.isRightful(g, l.Intended) {
+			k.taken = true
+		}
 		v.journaled(w, g, k, before)
 	}
 }

@@ -66,6 +66,8 @@ var mended = map[string][]uint64{
 	"the witness: what a stranger once wrote stayed rightful when all was put back":             {26112219190498},
 	"the witness: his list was what the kernel, or he himself, made of ours before anybody saw": {26112219400171, 26112300001442, 26112300001467, 26112300002820, 26112300030249},
 	"the witness: time passed between what the disk refused and the write that went ahead":      {26112300010456},
+	"a renamed group was taken for gone, where it could not be told who is at its old path":     {26112300040406},
+	"the witness: who writes over what an earlier agent left writes over nobody's hold":         {26112300040902},
 	"the witness: a guardian goes ahead from the midst of another's writes":                     {26112300020489},
 }
 
