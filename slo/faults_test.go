@@ -220,7 +220,7 @@ func TestNoFaultIsGreen(t *testing.T) {
 				await(false, "other than green with fault "+faultNames[f])
 				took, text := time.Since(began), ""
 				for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
-					c := slo.Grey
+					var c slo.Colour
 					if c, text = colour(); c == slo.Green {
 						t.Fatalf("%s: green again: %s", faultNames[f], text)
 					}

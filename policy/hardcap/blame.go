@@ -24,7 +24,7 @@ import (
 //
 // Late answers may come of waiting or of something else. They do of waiting where the victim waits for
 // others at least twice as much as in good windows, and some wait lasted at least half of what the answers
-// took: then blame decides, else correlation.
+// took, or half the window: then blame decides, else correlation.
 type Blame struct {
 	Enabled bool    `json:"enabled"`
 	Share   float64 `json:"share"`   // asked for of a suspect's score
@@ -88,7 +88,7 @@ func (s *State) remember(p *Params, in *policy.View) {
 			of.Windows = slices.Delete(of.Windows, 0, n)
 		}
 		now := Waited{AtNsec: in.NowNsec, Bad: v.Verdict == outlier.Outlier}
-		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= v.Signal*1e6/2 {
+		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= min(v.Signal*1e6, float64(in.Window.LengthNsec))/2 {
 			now.Charged = charged(w, float64(in.Window.LengthNsec)/1e9)
 		}
 		of.Windows = append(of.Windows, now)

@@ -1,3 +1,5 @@
+// Package probe asks a server again and again and keeps how long its answers took: the schedule, timeouts,
+// reconnection and figures that all latency sources share which ask and are answered.
 package probe
 
 import (

@@ -83,7 +83,9 @@ func TestRealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = big
-	await("refused for its size", func(r slo.Reading) bool { return r.Errors > 0 || strings.Contains(r.Status.Reason, "an answer of more than") })
+	await("refused for its size", func(r slo.Reading) bool {
+		return r.Errors > 0 || strings.Contains(r.Status.Reason, "an answer of more than")
+	})
 	_ = big.Close()
 }
 
