@@ -37,7 +37,7 @@ func (r *run) blame(t *trace.Trace, o *Outcome) []BlameRow {
 		}
 		for _, inc := range t.Incidents {
 			for i := range inc.Rounds {
-				row.weigh(&inc.Rounds[i], n)
+				row.weigh(&inc.Rounds[i], n, r.during(inc.Rounds[i].MonoNsec))
 			}
 		}
 		if held := slices.IndexFunc(o.Holds, func(h HoldRow) bool { return h.Task == path }); held >= 0 {
@@ -49,11 +49,14 @@ func (r *run) blame(t *trace.Trace, o *Outcome) []BlameRow {
 	return rows
 }
 
-// weigh takes in what one round of an incident said of the task.
-func (b *BlameRow) weigh(rd *model.Round, n model.TaskNum) {
+// weigh takes in what one round of an incident said of the task; on: policies were.
+func (b *BlameRow) weigh(rd *model.Round, n model.TaskNum, on bool) {
 	for i := range rd.Suspects {
 		if s := &rd.Suspects[i]; s.Task == n && (!b.Weighed || s.Score > b.Score) {
 			b.Weighed, b.Score, b.Asked, b.Verdict = true, s.Score, rd.Threshold, s.Verdict
+			if !on {
+				b.Verdict += ", with policies off"
+			}
 		}
 	}
 }
