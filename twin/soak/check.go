@@ -387,11 +387,9 @@ func (w *world) checkEnd() {
 }
 
 // room reports whether the groups above and below leave room for what should stand in a
-// group; on v2 they always do. What of a list has no room above is left out (stands); below, v1 refuses a list
-// that leaves out CPUs of a list there (cpuset.c, validate_change(): EBUSY), and one that is not ours is not for
-// us to write: the limit is kept, and tried again.
+// group; on v2 they always do. What of a list has no room is left out (stands).
 func (w *world) room(g *watchedGroup, kind model.KnobKind) bool {
-	if w.plan.layout == cgroup.LayoutV2 || kind != model.CPUBandwidth && kind != model.CPUPlace {
+	if w.plan.layout == cgroup.LayoutV2 || kind != model.CPUBandwidth {
 		return true
 	}
 	fits := func(v model.Setting) bool {
@@ -399,10 +397,6 @@ func (w *world) room(g *watchedGroup, kind model.KnobKind) bool {
 			now := &o.knobs[kind].now
 			above, below := len(o.path) < len(g.path) && within(g.path, o.path), within(o.path, g.path) && o != g
 			switch {
-			case kind == model.CPUPlace:
-				if below && !now.CPUs.Within(v.CPUs) && !w.witness.ours(o, kind) {
-					return false
-				}
 			case v.QuotaUsec < 0 || now.QuotaUsec < 0:
 			case above && v.Ratio() > now.Ratio(), below && now.Ratio() > v.Ratio():
 				return false
