@@ -133,35 +133,54 @@ func add(list []Charged, num model.TaskNum, nsec float64) []Charged {
 // have stopped since.
 const recentBad = 5
 
-// sides sums up a victim's windows: the latest bad ones but for those at skip, and all good ones. The figures are means, in nanoseconds a second.
-func (w *Waiter) sides(skip ...int) (bad, good side) {
-	seen := 0
-	for i := range slices.Backward(w.Windows) {
-		of := &w.Windows[i]
-		to := &good
-		if of.Bad {
-			if seen++; seen > recentBad || slices.Contains(skip, i) {
-				continue
-			}
-			to = &bad
-		}
-		to.at = append(to.at, of.AtNsec)
-		for _, c := range of.Charged {
-			to.charged = add(to.charged, c.Num, c.Nsec)
-		}
-	}
-	for _, x := range []*side{&bad, &good} {
-		for i := range x.charged {
-			x.charged[i].Nsec /= float64(len(x.at))
-		}
-	}
-	return bad, good
-}
-
 // side is what suspects are charged with in some windows, and when those ended.
 type side struct {
 	charged []Charged
 	at      []int64
+}
+
+func (s *side) add(of *Waited) {
+	s.at = append(s.at, of.AtNsec)
+	for _, c := range of.Charged {
+		s.charged = add(s.charged, c.Num, c.Nsec)
+	}
+}
+
+// mean leaves of the sums the means, in nanoseconds a second.
+func (s *side) mean() *side {
+	for i := range s.charged {
+		s.charged[i].Nsec /= float64(len(s.at))
+	}
+	return s
+}
+
+// good sums up all good windows of a victim.
+func (w *Waiter) good() *side {
+	s := &side{}
+	for i := range slices.Backward(w.Windows) {
+		if of := &w.Windows[i]; !of.Bad {
+			s.add(of)
+		}
+	}
+	return s.mean()
+}
+
+// bad sums up its latest bad windows but for those at skip.
+func (w *Waiter) bad(skip ...int) *side {
+	s, seen := &side{}, 0
+	for i := range slices.Backward(w.Windows) {
+		of := &w.Windows[i]
+		if !of.Bad {
+			continue
+		}
+		if seen++; seen > recentBad {
+			break
+		}
+		if !slices.Contains(skip, i) {
+			s.add(of)
+		}
+	}
+	return s.mean()
 }
 
 // excess leaves of what suspects are charged with in bad windows what goes beyond good ones, and adds up:
@@ -214,9 +233,9 @@ type Answer struct {
 	Room  float64 // of what all used more than usual (room.go)
 }
 
-// answers shares out what the victim waited for others more than usual, without the bad windows at skip.
-func (w *Waiter) answers(in *policy.View, skip ...int) (list []Answer, total, waited float64) {
-	bad, good := w.sides(skip...)
+// shareOut says who answers for what the victim waited for others more than usual in some bad windows, of which
+// only the excess is left.
+func shareOut(bad, good *side, room *room) (list []Answer, total, waited float64) {
 	total, waited = excess(bad.charged, good.charged)
 	if total <= 0 {
 		return nil, total, waited
@@ -231,9 +250,9 @@ func (w *Waiter) answers(in *policy.View, skip ...int) (list []Answer, total, wa
 	for _, c := range bad.charged {
 		of(c.Num).Ran = c.Nsec / total
 	}
-	took, weight := roomTaken(in, w.Num, bad.at, good.at)
-	for _, c := range took {
-		of(c.Num).Room = c.Nsec
+	took, weight := room.taken(bad.at)
+	for _, t := range took {
+		of(t.num).Room = t.share
 	}
 	for i := range list {
 		list[i].Share = (1-weight)*list[i].Ran + weight*list[i].Room
@@ -268,16 +287,17 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 	if !p.Blame.Enabled || !blamed(inc.Source) || of == nil {
 		return false
 	}
-	bad, good := of.sides()
+	bad := of.bad()
 	n := len(bad.at)
 	if n < min(p.Blame.Bad, recentBad) {
 		return false
 	}
-	usual := 0.0
+	good, usual := of.good(), 0.0
 	for _, c := range good.charged {
 		usual += c.Nsec
 	}
-	answers, total, waited := of.answers(in)
+	room := roomOf(in, of.Num, good.at)
+	answers, total, waited := shareOut(bad, good, room)
 	if total <= 0 || inc.Source.Row().Targeted && total < usual {
 		return false
 	}
@@ -293,7 +313,7 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round)
 		a := &answers[i]
 		score := a.Share
 		if p.Blame.Lasting && n > 2 {
-			rest, _, _ := of.answers(in, of.worst(a.Num, without)...)
+			rest, _, _ := shareOut(of.bad(of.worst(a.Num, without)...), good, room)
 			score = min(score, answerOf(rest, a.Num).Share)
 		}
 		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: a.Num, Value: score, Usage: in.History.RecentUsage(a.Num, n)})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
 // Who took the room. A thread waits for two reasons: somebody has its CPU, which the scheduler's
@@ -24,41 +25,76 @@ import (
 // leastTaken is the rise of what all use, as a share of all CPUs, from which on it tells who took the room.
 const leastTaken = 0.05
 
-// roomTaken returns the share of each but the victim of what all use in the bad windows beyond the good ones on CPUs on
-// which the victim may run, and what weight that has: at most a half, 0 where it says nothing.
-func roomTaken(in *policy.View, victim model.TaskNum, bad, good []int64) (list []Charged, weight float64) {
-	worse, better := in.History.Slots(bad), in.History.Slots(good)
-	if in.Topology == nil || len(worse) == 0 || len(better) == 0 {
-		return nil, 0
+// room is the CPUs on which a victim may run, and who uses how much of them in its good windows. nil: it is not known.
+type room struct {
+	victim  model.TaskNum
+	history *antagonist.History
+	cpus    float64
+	users   []user
+}
+
+// user is one of them: part of its usage falls on these CPUs, and usual is that part in good windows.
+type user struct {
+	row         *antagonist.Row
+	part, usual float64
+}
+
+// took is whose share of what all use more than usual.
+type took struct {
+	num   model.TaskNum
+	share float64
+}
+
+// roomOf looks who uses the room of a victim in the windows that ended at these times.
+func roomOf(in *policy.View, victim model.TaskNum, good []int64) *room {
+	slots := in.History.Slots(good)
+	if in.Topology == nil || len(slots) == 0 {
+		return nil
 	}
 	online := in.Topology.Online()
-	room := runsOn(in, victim, online)
-	cpus := float64(room.Len())
-	used, rise := 0.0, 0.0
+	of := runsOn(in, victim, online)
+	r := &room{victim: victim, history: in.History, cpus: float64(of.Len())}
 	for i := range in.History.Rows {
 		row := &in.History.Rows[i]
 		on := runsOn(in, row.Num, online)
-		both := on.And(room)
+		both := on.And(of)
 		if both.Empty() {
 			continue
 		}
 		part := float64(both.Len()) / float64(on.Len())
-		now := part * row.Mean(worse)
+		r.users = append(r.users, user{row, part, part * row.Mean(slots)})
+	}
+	return r
+}
+
+// taken returns the share of each but the victim of what all use in bad windows beyond the good ones, and what weight
+// that has: at most a half, 0 where it says nothing.
+func (r *room) taken(bad []int64) (list []took, weight float64) {
+	if r == nil {
+		return nil, 0
+	}
+	slots := r.history.Slots(bad)
+	if len(slots) == 0 {
+		return nil, 0
+	}
+	used, rise := 0.0, 0.0
+	for _, u := range r.users {
+		now := u.part * u.row.Mean(slots)
 		used += now
-		if more := now - part*row.Mean(better); more > 0 {
-			if rise += more; row.Num == victim {
+		if more := now - u.usual; more > 0 {
+			if rise += more; u.row.Num == r.victim {
 				continue // nobody's fault
 			}
-			list = append(list, Charged{row.Num, more})
+			list = append(list, took{u.row.Num, more})
 		}
 	}
-	if cpus < 1 || rise < leastTaken*cpus {
+	if r.cpus < 1 || rise < leastTaken*r.cpus {
 		return nil, 0
 	}
 	for i := range list {
-		list[i].Nsec /= rise
+		list[i].share /= rise
 	}
-	return list, math.Pow(min(1, used/cpus), cpus-1) / 2
+	return list, math.Pow(min(1, used/r.cpus), r.cpus-1) / 2
 }
 
 // runsOn returns on which CPUs one may run; none where it may not run on all, and it is not known on which.
