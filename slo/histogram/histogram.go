@@ -59,9 +59,7 @@ type Source struct {
 	scrapes []scrape // of the window, oldest first, and one before
 	reading slo.Reading
 
-	cancel context.CancelFunc // nil: not started
-	closed bool
-	done   chan struct{}
+	life slo.Life
 }
 
 var _ slo.Source = (*Source)(nil)
@@ -95,35 +93,15 @@ func New(c Config) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{config: c, client: client, url: base + "/" + strings.TrimPrefix(c.Path, "/"), reason: "not started", done: make(chan struct{})}
+	s := &Source{config: c, client: client, url: base + "/" + strings.TrimPrefix(c.Path, "/"), reason: "not started"}
 	return s, nil
 }
 
 // Start begins to scrape. See slo.Source.
-func (s *Source) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil || s.closed {
-		return errors.New("the source was already started or closed")
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
-	s.reason = "connecting"
-	go s.loop(ctx)
-	return nil
-}
+func (s *Source) Start(ctx context.Context) error { return s.life.Start(ctx, s.loop) }
 
 // Close ends it. See slo.Source.
-func (s *Source) Close() error {
-	s.mu.Lock()
-	cancel := s.cancel
-	s.closed = true
-	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-		<-s.done
-	}
-	return nil
-}
+func (s *Source) Close() error { return s.life.Close() }
 
 // Read returns the figures of the last scrape, as long as it is not old. See slo.Source.
 func (s *Source) Read(now time.Time) slo.Reading {
@@ -138,8 +116,14 @@ func (s *Source) Read(now time.Time) slo.Reading {
 	return s.reading
 }
 
+func (s *Source) setReason(reason string) {
+	s.mu.Lock()
+	s.reason = reason
+	s.mu.Unlock()
+}
+
 func (s *Source) loop(ctx context.Context) {
-	defer close(s.done)
+	s.setReason("connecting")
 	defer s.client.CloseIdleConnections()
 	tick := time.NewTicker(s.config.Interval)
 	defer tick.Stop()
@@ -158,9 +142,7 @@ func (s *Source) loop(ctx context.Context) {
 		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			s.mu.Lock()
-			s.reason = "closed"
-			s.mu.Unlock()
+			s.setReason("closed")
 			return
 		case <-tick.C:
 		}

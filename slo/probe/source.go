@@ -70,9 +70,6 @@ func setDefault(d *time.Duration, v time.Duration) {
 	}
 }
 
-// ErrStarted is returned by a second Start, and by one after Close.
-var ErrStarted = errors.New("the source was already started or closed")
-
 // driver is how probes reach the server.
 type driver interface {
 	// drive sends what is due and waits until the next probe is, or until there is something to do
@@ -120,7 +117,7 @@ func (s *Source) Start(ctx context.Context) error {
 	s.lifecycle.Lock()
 	defer s.lifecycle.Unlock()
 	if s.started || s.closed {
-		return ErrStarted
+		return slo.ErrStarted
 	}
 	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return fmt.Errorf("probe: pipe: %w", err)

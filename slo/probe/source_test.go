@@ -29,7 +29,7 @@ func TestLifecycle(t *testing.T) {
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(ctx); !errors.Is(err, ErrStarted) {
+	if err := s.Start(ctx); !errors.Is(err, slo.ErrStarted) {
 		t.Error(err)
 	}
 	cancel()
@@ -51,7 +51,7 @@ func TestLifecycle(t *testing.T) {
 	if err := never.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := never.Start(t.Context()); !errors.Is(err, ErrStarted) {
+	if err := never.Start(t.Context()); !errors.Is(err, slo.ErrStarted) {
 		t.Error(err)
 	}
 }

@@ -52,9 +52,7 @@ type Source struct {
 	window *slo.Window
 	reason string
 
-	cancel context.CancelFunc
-	closed bool
-	done   chan struct{}
+	life slo.Life
 }
 
 var _ slo.Source = (*Source)(nil)
@@ -70,7 +68,7 @@ func New(c Config) (*Source, error) {
 	if c.Timeout == 0 {
 		c.Timeout = time.Second
 	}
-	s := &Source{config: c, window: slo.NewWindow(c.Window, c.limit()), reason: "not started", done: make(chan struct{})}
+	s := &Source{config: c, window: slo.NewWindow(c.Window, c.limit()), reason: "not started"}
 	s.window.Ask(c.Quantile)
 	return s, nil
 }
@@ -79,29 +77,10 @@ func New(c Config) (*Source, error) {
 func (c *Config) limit() int { return int(math.Ceil(c.Window.Seconds() * maxRate)) }
 
 // Start runs the program. See slo.Source.
-func (s *Source) Start(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil || s.closed {
-		return errors.New("the source was already started or closed")
-	}
-	ctx, s.cancel = context.WithCancel(ctx)
-	go s.loop(ctx)
-	return nil
-}
+func (s *Source) Start(ctx context.Context) error { return s.life.Start(ctx, s.loop) }
 
 // Close ends the program with its group. See slo.Source.
-func (s *Source) Close() error {
-	s.mu.Lock()
-	cancel := s.cancel
-	s.closed = true
-	s.mu.Unlock()
-	if cancel != nil {
-		cancel()
-		<-s.done
-	}
-	return nil
-}
+func (s *Source) Close() error { return s.life.Close() }
 
 // Read returns the figures as of now. See slo.Source. A program that prints nothing has no figures
 // once its window is over.
@@ -125,7 +104,6 @@ func (s *Source) setReason(reason string) {
 func (s *Source) loop(ctx context.Context) {
 	// The kernel ends the program when the thread that started it ends: this one lives as long as we do.
 	runtime.LockOSThread()
-	defer close(s.done)
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
 		err := s.run(ctx)
