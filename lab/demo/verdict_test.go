@@ -89,6 +89,7 @@ func TestVerdict(t *testing.T) {
 		"not held, learned beside a compiler": {func(w *world) { w.holds, w.outside[0] = nil, 700 }, 3, `in "quiet (bystanders only)"`},
 		"held, no help, for a compiler ran":   {func(w *world) { w.ours, w.outside[2] = 25, 900 }, 3, `in "commensal"`},
 		"not held, nobody can tell, busy":     {func(w *world) { w.holds, w.blind, w.cpu = nil, true, 0.9 }, 3, "0.9 of 2 CPUs"},
+		"not held, and the room was taken":    {func(w *world) { w.holds, w.cpu = nil, 0.6 }, 3, "0.6 of 2 CPUs"},
 		"held, and as quiet as the host is":   {func(w *world) { w.quiet, w.none, w.ours = 10, 25, 14 }, 3, "as low as without it"},
 	} {
 		w := calm()
