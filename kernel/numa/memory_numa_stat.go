@@ -19,6 +19,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -35,85 +36,39 @@ type MemoryNumaStat struct {
 	UnevictableBytes, SlabReclaimableBytes, SlabUnreclaimableBytes                   Counts
 }
 
-// counter returns the field of a line, nil for one that is not read.
-func (s *MemoryNumaStat) counter(key []byte) *Counts {
-	switch string(key) {
-	case "anon":
-		return &s.AnonBytes
-	case "file":
-		return &s.FileBytes
-	case "kernel_stack":
-		return &s.KernelStackBytes
-	case "pagetables":
-		return &s.PagetablesBytes
-	case "sec_pagetables":
-		return &s.SecPagetablesBytes
-	case "shmem":
-		return &s.ShmemBytes
-	case "file_mapped":
-		return &s.FileMappedBytes
-	case "file_dirty":
-		return &s.FileDirtyBytes
-	case "file_writeback":
-		return &s.FileWritebackBytes
-	case "swapcached":
-		return &s.SwapcachedBytes
-	case "anon_thp":
-		return &s.AnonTHPBytes
-	case "file_thp":
-		return &s.FileTHPBytes
-	case "shmem_thp":
-		return &s.ShmemTHPBytes
-	}
-	return s.listCounter(key)
+// numaStatLines are the lines that are read, in the order of lines.
+var numaStatLines = [...]string{
+	"anon", "file", "kernel_stack", "pagetables", "sec_pagetables", "shmem", "file_mapped", "file_dirty", "file_writeback", "swapcached",
+	"anon_thp", "file_thp", "shmem_thp", "inactive_anon", "active_anon", "inactive_file", "active_file",
+	"unevictable", "slab_reclaimable", "slab_unreclaimable",
 }
 
-// listCounter is counter for what is counted by the lists and slabs that hold it.
-func (s *MemoryNumaStat) listCounter(key []byte) *Counts {
-	switch string(key) {
-	case "inactive_anon":
-		return &s.InactiveAnonBytes
-	case "active_anon":
-		return &s.ActiveAnonBytes
-	case "inactive_file":
-		return &s.InactiveFileBytes
-	case "active_file":
-		return &s.ActiveFileBytes
-	case "unevictable":
-		return &s.UnevictableBytes
-	case "slab_reclaimable":
-		return &s.SlabReclaimableBytes
-	case "slab_unreclaimable":
-		return &s.SlabUnreclaimableBytes
-	}
-	return nil
-}
-
-// clear empties every field and keeps its memory.
-func (s *MemoryNumaStat) clear() {
-	for _, c := range []*Counts{
+// lines returns the fields of numaStatLines.
+func (s *MemoryNumaStat) lines() [len(numaStatLines)]*Counts {
+	return [...]*Counts{
 		&s.AnonBytes, &s.FileBytes, &s.KernelStackBytes, &s.PagetablesBytes, &s.SecPagetablesBytes,
 		&s.ShmemBytes, &s.FileMappedBytes, &s.FileDirtyBytes, &s.FileWritebackBytes, &s.SwapcachedBytes,
 		&s.AnonTHPBytes, &s.FileTHPBytes, &s.ShmemTHPBytes,
 		&s.InactiveAnonBytes, &s.ActiveAnonBytes, &s.InactiveFileBytes, &s.ActiveFileBytes,
 		&s.UnevictableBytes, &s.SlabReclaimableBytes, &s.SlabUnreclaimableBytes,
-	} {
-		*c = (*c)[:0]
 	}
 }
 
 // parse reads the file into s, reusing its memory. anon and file must be there.
 func (s *MemoryNumaStat) parse(data []byte) error {
-	s.clear()
+	lines := s.lines()
+	for _, c := range lines {
+		*c = (*c)[:0]
+	}
 	for len(data) > 0 {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		key, rest, _ := bytes.Cut(line, []byte(" "))
-		dst := s.counter(key)
-		if dst == nil {
+		i := slices.Index(numaStatLines[:], string(key))
+		if i < 0 {
 			continue
 		}
-		if err := parseNodeCounts(dst, rest); err != nil {
+		if err := parseNodeCounts(lines[i], rest); err != nil {
 			return fmt.Errorf("memory.numa_stat: %s: %w", key, err)
 		}
 	}
@@ -141,45 +96,32 @@ func parseNodeCounts(dst *Counts, fields []byte) error {
 	return nil
 }
 
-// MemoryNumaStatReader reads one group's memory.numa_stat again and again through one
+// MemoryNumaStatReader reads one v2 group's memory.numa_stat again and again through one
 // descriptor. It is not safe for concurrent use.
-type MemoryNumaStatReader struct {
-	numaStatFile
-	stat MemoryNumaStat
-}
+type MemoryNumaStatReader = numaStatReader[MemoryNumaStat, *MemoryNumaStat]
 
 // OpenMemoryNumaStat opens the file of a v2 group by the group's directory within root
 // ("/sys/fs/cgroup/batch/job-7"). ErrUnsupported: the group has no such file (before
 // Linux 5.11, or without the memory controller).
 func OpenMemoryNumaStat(root hostfs.FS, dir string) (*MemoryNumaStatReader, error) {
-	f, err := openNumaStat(root, dir)
-	if err != nil {
-		return nil, err
-	}
-	return &MemoryNumaStatReader{numaStatFile: f}, nil
+	return openNumaStat[MemoryNumaStat](root, dir)
 }
 
-// Read reads the file. The result is the reader's and valid until the next call, which
-// does not allocate. ErrVanished: the group is gone.
-func (r *MemoryNumaStatReader) Read() (*MemoryNumaStat, error) {
-	data, err := r.read()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.stat.parse(data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.path, err)
-	}
-	return &r.stat, nil
-}
-
-// numaStatFile is an open memory.numa_stat of either version.
-type numaStatFile struct {
+// numaStatReader is an open memory.numa_stat of either version.
+type numaStatReader[T any, P interface {
+	*T
+	parse([]byte) error
+}] struct {
 	path string
 	file hostfs.File
 	buf  []byte
+	stat T
 }
 
-func openNumaStat(root hostfs.FS, dir string) (numaStatFile, error) {
+func openNumaStat[T any, P interface {
+	*T
+	parse([]byte) error
+}](root hostfs.FS, dir string) (*numaStatReader[T, P], error) {
 	path := dir + "/memory.numa_stat"
 	file, err := root.Open(path)
 	if err != nil {
@@ -187,21 +129,26 @@ func openNumaStat(root hostfs.FS, dir string) (numaStatFile, error) {
 		if _, gone := root.Inode(dir); gone != nil {
 			missing = ErrVanished
 		}
-		return numaStatFile{}, wrapFile("open memory by node", err, missing)
+		return nil, wrapFile("open memory by node", err, missing)
 	}
-	return numaStatFile{path: path, file: file, buf: make([]byte, 0, 4096)}, nil
+	return &numaStatReader[T, P]{path: path, file: file, buf: make([]byte, 0, 4096)}, nil
 }
 
-func (f *numaStatFile) read() ([]byte, error) {
+// Read reads the file. The result is the reader's and valid until the next call, which
+// does not allocate. ErrVanished: the group is gone.
+func (r *numaStatReader[T, P]) Read() (*T, error) {
 	var err error
-	if f.buf, err = f.file.ReadRecord(f.buf); err != nil {
+	if r.buf, err = r.file.ReadRecord(r.buf); err != nil {
 		if errors.Is(err, unix.ENODEV) {
 			return nil, fmt.Errorf("read memory by node: %w: %w", ErrVanished, err)
 		}
 		return nil, fmt.Errorf("read memory by node: %w", err)
 	}
-	return f.buf, nil
+	if err := P(&r.stat).parse(r.buf); err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.path, err)
+	}
+	return &r.stat, nil
 }
 
 // Close closes the file.
-func (f *numaStatFile) Close() error { return f.file.Close() }
+func (r *numaStatReader[T, P]) Close() error { return r.file.Close() }

@@ -83,32 +83,11 @@ func (s *MemoryNumaStatV1) parse(data []byte) error {
 	return nil
 }
 
-// MemoryNumaStatV1Reader reads one group's memory.numa_stat again and again through one
-// descriptor. It is not safe for concurrent use.
-type MemoryNumaStatV1Reader struct {
-	numaStatFile
-	stat MemoryNumaStatV1
-}
+// MemoryNumaStatV1Reader is MemoryNumaStatReader for v1.
+type MemoryNumaStatV1Reader = numaStatReader[MemoryNumaStatV1, *MemoryNumaStatV1]
 
 // OpenMemoryNumaStatV1 opens the file of a v1 group by the group's directory within root
 // ("/sys/fs/cgroup/memory/batch/job-7"). ErrUnsupported: the group has no such file.
 func OpenMemoryNumaStatV1(root hostfs.FS, dir string) (*MemoryNumaStatV1Reader, error) {
-	f, err := openNumaStat(root, dir)
-	if err != nil {
-		return nil, err
-	}
-	return &MemoryNumaStatV1Reader{numaStatFile: f}, nil
-}
-
-// Read reads the file. The result is the reader's and valid until the next call, which
-// does not allocate. ErrVanished: the group is gone.
-func (r *MemoryNumaStatV1Reader) Read() (*MemoryNumaStatV1, error) {
-	data, err := r.read()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.stat.parse(data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.path, err)
-	}
-	return &r.stat, nil
+	return openNumaStat[MemoryNumaStatV1](root, dir)
 }

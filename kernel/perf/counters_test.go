@@ -144,7 +144,7 @@ func TestTallyRebase(t *testing.T) {
 
 func TestEventsHaveNames(t *testing.T) {
 	for e := Cycles; e <= PageFaults; e++ {
-		if name, _, _, ok := e.attr(); !ok || name == "" || e.String() != name || e.Hardware() != (e <= LLCMisses) {
+		if name := events[e].name; name == "" || e.String() != name || e.Hardware() != (e <= LLCMisses) {
 			t.Errorf("event %d: %q, hardware %v", e, name, e.Hardware())
 		}
 	}

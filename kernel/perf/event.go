@@ -43,42 +43,33 @@ const (
 )
 
 // events in the order of the constants: name as perf(1) spells it, type and config of struct perf_event_attr.
-func (e Event) attr() (name string, kind uint32, config uint64, ok bool) {
-	switch e {
-	case Cycles:
-		return "cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES, true
-	case RefCycles:
-		return "ref-cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_REF_CPU_CYCLES, true
-	case Instructions:
-		return "instructions", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS, true
-	case LLCReferences:
-		return "cache-references", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_REFERENCES, true
-	case LLCMisses:
-		return "cache-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES, true
-	case TaskClock:
-		return "task-clock", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK, true
-	case ContextSwitches:
-		return "context-switches", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CONTEXT_SWITCHES, true
-	case CPUMigrations:
-		return "cpu-migrations", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_MIGRATIONS, true
-	case PageFaults:
-		return "page-faults", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS, true
-	}
-	return "", 0, 0, false
+var events = [...]struct {
+	name   string
+	kind   uint32
+	config uint64
+}{
+	Cycles:          {"cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES},
+	RefCycles:       {"ref-cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_REF_CPU_CYCLES},
+	Instructions:    {"instructions", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS},
+	LLCReferences:   {"cache-references", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_REFERENCES},
+	LLCMisses:       {"cache-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES},
+	TaskClock:       {"task-clock", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_TASK_CLOCK},
+	ContextSwitches: {"context-switches", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CONTEXT_SWITCHES},
+	CPUMigrations:   {"cpu-migrations", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_CPU_MIGRATIONS},
+	PageFaults:      {"page-faults", unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_PAGE_FAULTS},
 }
 
 // String returns the event's name as perf(1) spells it.
 func (e Event) String() string {
-	if name, _, _, ok := e.attr(); ok {
-		return name
+	if int(e) < len(events) {
+		return events[e].name
 	}
 	return fmt.Sprintf("event(%d)", uint8(e))
 }
 
 // Hardware says whether the event needs a performance monitoring unit.
 func (e Event) Hardware() bool {
-	_, kind, _, ok := e.attr()
-	return ok && kind == unix.PERF_TYPE_HARDWARE
+	return int(e) < len(events) && events[e].kind == unix.PERF_TYPE_HARDWARE
 }
 
 // Sentinels for what callers branch on.
@@ -102,11 +93,10 @@ const paranoidFile = "/proc/sys/kernel/perf_event_paranoid"
 
 // open opens one counter: perf_event_open(2).
 func open(e Event, pid, cpu, group, flags int, readFormat uint64, disabled bool) (int, error) {
-	_, kind, config, ok := e.attr()
-	if !ok {
+	if int(e) >= len(events) {
 		return -1, fmt.Errorf("perf: %v: %w", e, ErrNotSupported)
 	}
-	attr := unix.PerfEventAttr{Type: kind, Config: config, Read_format: readFormat}
+	attr := unix.PerfEventAttr{Type: events[e].kind, Config: events[e].config, Read_format: readFormat}
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	if disabled {
 		attr.Bits = unix.PerfBitDisabled

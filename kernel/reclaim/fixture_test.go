@@ -23,14 +23,14 @@ const (
 func TestCapturedStat(t *testing.T) {
 	for _, tree := range []string{guest61, guest612} {
 		var s Stat
-		if err := parseStat(read(t, tree+"/sys/fs/cgroup/meter/memory.stat"), &s); err != nil {
+		if err := parseStat(read(t, tree+"/sys/fs/cgroup/meter/memory.stat"), true, &s); err != nil {
 			t.Fatal(tree, err)
 		}
 		if s.Anon.Bytes < 16*mib || s.File.Bytes < 12*mib || s.Shmem != (Gauge{0, true}) || !s.SlabReclaimable.OK || !s.RefaultFile.OK ||
 			!s.PgScanDirect.OK || s.PgStealProactive.OK || s.Swap.OK || s.ZswpWb.OK != (tree == guest612) {
 			t.Errorf("%s: %+v", tree, s)
 		}
-		if err := parseStat(read(t, tree+"/sys/fs/cgroup/zswap/memory.stat"), &s); err != nil || s.Zswapped.Bytes < 8*mib || s.Zswap.Bytes >= s.Zswapped.Bytes {
+		if err := parseStat(read(t, tree+"/sys/fs/cgroup/zswap/memory.stat"), true, &s); err != nil || s.Zswapped.Bytes < 8*mib || s.Zswap.Bytes >= s.Zswapped.Bytes {
 			t.Errorf("%s, zswap: %+v, %v", tree, s, err)
 		}
 		events, err := parseSwapEvents(read(t, tree+"/sys/fs/cgroup/zram/memory.swap.events"))

@@ -32,17 +32,17 @@ func FuzzParseStat(f *testing.F) {
 	seeds(f, "sys/fs/cgroup/memory/*/memory.stat", "total_rss 1\ntotal_cache 2\n")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var a, b Stat
-		if err := parseStat(data, &a); err == nil && (!a.Anon.OK || !a.File.OK) {
+		if err := parseStat(data, true, &a); err == nil && (!a.Anon.OK || !a.File.OK) {
 			t.Errorf("accepted without anon or file: %+v", a)
 		}
 		// The same text gives the same, whatever was in the struct.
 		b = a
 		b.PgScan = Counter{5, true}
-		errA, errB := parseStat(data, &a), parseStat(data, &b)
+		errA, errB := parseStat(data, true, &a), parseStat(data, true, &b)
 		if (errA == nil) != (errB == nil) || errA == nil && a != b {
 			t.Errorf("%+v, %v; %+v, %v", a, errA, b, errB)
 		}
-		if err := parseStatV1(data, &a); err == nil && (!a.Anon.OK || a.PgSteal.OK) {
+		if err := parseStat(data, false, &a); err == nil && (!a.Anon.OK || a.PgSteal.OK) {
 			t.Errorf("v1: %+v", a)
 		}
 	})

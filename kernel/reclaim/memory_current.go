@@ -88,12 +88,7 @@ func (mt *Meter) Stat(s *Stat) error {
 	if mt.buf, err = mt.stat.ReadRecord(mt.buf); err != nil {
 		return mt.dir.wrap("read", "memory.stat", err)
 	}
-	if mt.dir.m.v2 {
-		err = parseStat(mt.buf, s)
-	} else {
-		err = parseStatV1(mt.buf, s)
-	}
-	if err != nil {
+	if err := parseStat(mt.buf, mt.dir.m.v2, s); err != nil {
 		return mt.dir.wrap("read", "memory.stat", err)
 	}
 	return nil

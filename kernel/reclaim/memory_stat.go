@@ -65,39 +65,24 @@ type Stat struct {
 	ZswpIn, ZswpOut, ZswpWb           Counter // pages to and from zswap; written from it to disk
 }
 
-// parseStat reads memory.stat of v2 into s. It does not allocate unless it fails.
-func parseStat(data []byte, s *Stat) error {
+// parseStat reads memory.stat into s. Of v1's lines those without "total_" leave out descendants,
+// and are passed over; the others are named as on v2, or nearly. It does not allocate unless it
+// fails. (A function as an argument would move the caller's Stat to the heap.)
+func parseStat(data []byte, v2 bool, s *Stat) error {
 	*s = Stat{}
-	err := eachFigure(data, s, true)
-	if err == nil && (!s.Anon.OK || !s.File.OK) {
-		err = fmt.Errorf("%w memory.stat: no line anon or file", cgroup.ErrMalformed)
-	}
-	return err
-}
-
-// parseStatV1 reads memory.stat of v1 into s. It does not allocate unless it fails.
-func parseStatV1(data []byte, s *Stat) error {
-	*s = Stat{}
-	err := eachFigure(data, s, false)
-	if err == nil && (!s.Anon.OK || !s.File.OK) {
-		err = fmt.Errorf("%w memory.stat: no line total_rss or total_cache", cgroup.ErrMalformed)
-	}
-	return err
-}
-
-// eachFigure stores the lines whose keys it knows. (A function as an argument would move
-// the caller's Stat to the heap.)
-func eachFigure(data []byte, s *Stat, v2 bool) error {
 	for len(data) > 0 {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		key, value, _ := bytes.Cut(line, []byte(" "))
-		var n *uint64
-		var ok *bool
-		if v2 {
-			n, ok = s.fieldV2(key)
-		} else {
-			n, ok = s.fieldV1(key)
+		if !v2 {
+			var total bool
+			if key, total = bytes.CutPrefix(key, []byte("total_")); !total {
+				continue
+			}
+		}
+		n, ok := s.figure(key)
+		if n == nil && v2 {
+			n, ok = s.counterV2(key)
 		}
 		if n == nil {
 			continue
@@ -108,18 +93,25 @@ func eachFigure(data []byte, s *Stat, v2 bool) error {
 		}
 		*n, *ok = v, true
 	}
-	return nil
+	switch {
+	case s.Anon.OK && s.File.OK:
+		return nil
+	case v2:
+		return fmt.Errorf("%w memory.stat: no line anon or file", cgroup.ErrMalformed)
+	}
+	return fmt.Errorf("%w memory.stat: no line total_rss or total_cache", cgroup.ErrMalformed)
 }
 
 func (g *Gauge) cell() (*uint64, *bool)   { return &g.Bytes, &g.OK }
 func (c *Counter) cell() (*uint64, *bool) { return &c.N, &c.OK }
 
-// fieldV2 returns where the figure of a key goes, nil for keys that nobody asked for.
-func (s *Stat) fieldV2(key []byte) (*uint64, *bool) {
+// figure returns where the figure of a key goes that both versions may have, nil for others. Of
+// two names the second is v1's.
+func (s *Stat) figure(key []byte) (*uint64, *bool) {
 	switch string(key) {
-	case "anon":
+	case "anon", "rss":
 		return s.Anon.cell()
-	case "file":
+	case "file", "cache":
 		return s.File.cell()
 	case "shmem":
 		return s.Shmem.cell()
@@ -127,14 +119,16 @@ func (s *Stat) fieldV2(key []byte) (*uint64, *bool) {
 		return s.Kernel.cell()
 	case "slab_reclaimable":
 		return s.SlabReclaimable.cell()
-	case "file_mapped":
+	case "file_mapped", "mapped_file":
 		return s.FileMapped.cell()
-	case "file_dirty":
+	case "file_dirty", "dirty":
 		return s.FileDirty.cell()
-	case "file_writeback":
+	case "file_writeback", "writeback":
 		return s.FileWriteback.cell()
 	case "swapcached":
 		return s.SwapCached.cell()
+	case "swap": // v1 alone
+		return s.Swap.cell()
 	case "zswap":
 		return s.Zswap.cell()
 	case "zswapped":
@@ -149,16 +143,21 @@ func (s *Stat) fieldV2(key []byte) (*uint64, *bool) {
 		return s.ActiveFile.cell()
 	case "unevictable":
 		return s.Unevictable.cell()
-	}
-	return s.counterV2(key)
-}
-
-func (s *Stat) counterV2(key []byte) (*uint64, *bool) {
-	switch string(key) {
-	case "workingset_refault_anon":
-		return s.RefaultAnon.cell()
+	case "pgmajfault":
+		return s.PgMajFault.cell()
+	case "pgfault":
+		return s.PgFault.cell()
 	case "workingset_refault_file":
 		return s.RefaultFile.cell()
+	case "workingset_refault_anon":
+		return s.RefaultAnon.cell()
+	}
+	return nil, nil
+}
+
+// counterV2 is figure for the counters of v2.
+func (s *Stat) counterV2(key []byte) (*uint64, *bool) {
+	switch string(key) {
 	case "workingset_activate_anon":
 		return s.ActivateAnon.cell()
 	case "workingset_activate_file":
@@ -183,57 +182,12 @@ func (s *Stat) counterV2(key []byte) (*uint64, *bool) {
 		return s.PgScanProactive.cell()
 	case "pgsteal_proactive":
 		return s.PgStealProactive.cell()
-	case "pgfault":
-		return s.PgFault.cell()
-	case "pgmajfault":
-		return s.PgMajFault.cell()
 	case "zswpin":
 		return s.ZswpIn.cell()
 	case "zswpout":
 		return s.ZswpOut.cell()
 	case "zswpwb":
 		return s.ZswpWb.cell()
-	}
-	return nil, nil
-}
-
-// fieldV1 is fieldV2 for v1's names. Its lines without "total_" leave out descendants.
-func (s *Stat) fieldV1(key []byte) (*uint64, *bool) {
-	switch string(key) {
-	case "total_rss":
-		return s.Anon.cell()
-	case "total_cache":
-		return s.File.cell()
-	case "total_shmem":
-		return s.Shmem.cell()
-	case "total_mapped_file":
-		return s.FileMapped.cell()
-	case "total_dirty":
-		return s.FileDirty.cell()
-	case "total_writeback":
-		return s.FileWriteback.cell()
-	case "total_swap":
-		return s.Swap.cell()
-	case "total_swapcached":
-		return s.SwapCached.cell()
-	case "total_inactive_anon":
-		return s.InactiveAnon.cell()
-	case "total_active_anon":
-		return s.ActiveAnon.cell()
-	case "total_inactive_file":
-		return s.InactiveFile.cell()
-	case "total_active_file":
-		return s.ActiveFile.cell()
-	case "total_unevictable":
-		return s.Unevictable.cell()
-	case "total_workingset_refault_anon":
-		return s.RefaultAnon.cell()
-	case "total_workingset_refault_file":
-		return s.RefaultFile.cell()
-	case "total_pgfault":
-		return s.PgFault.cell()
-	case "total_pgmajfault":
-		return s.PgMajFault.cell()
 	}
 	return nil, nil
 }

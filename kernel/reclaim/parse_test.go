@@ -28,7 +28,7 @@ func malformed(t *testing.T, parse func(data []byte) error, texts ...string) {
 func TestParseStat(t *testing.T) {
 	var s Stat
 	text := "anon 4096\nfile 8192\nfuture 1 2 3\nsock 5\npgsteal 7\nworkingset_refault_anon 0\nzswap 3\nzswapped 9\n"
-	if err := parseStat([]byte(text), &s); err != nil {
+	if err := parseStat([]byte(text), true, &s); err != nil {
 		t.Fatal(err)
 	}
 	want := Stat{Anon: Gauge{4096, true}, File: Gauge{8192, true}, Zswap: Gauge{3, true}, Zswapped: Gauge{9, true},
@@ -37,14 +37,14 @@ func TestParseStat(t *testing.T) {
 		t.Error(diff)
 	}
 	// What another reading left is not there any more.
-	if err := parseStat([]byte("anon 1\nfile 2\n"), &s); err != nil || s.PgSteal.OK || s.Zswap.OK {
+	if err := parseStat([]byte("anon 1\nfile 2\n"), true, &s); err != nil || s.PgSteal.OK || s.Zswap.OK {
 		t.Errorf("%+v, %v", s, err)
 	}
-	malformed(t, func(data []byte) error { return parseStat(data, &s) },
+	malformed(t, func(data []byte) error { return parseStat(data, true, &s) },
 		"", "\n", "anon 1\n", "file 1\n", "anon 1\nfile -2\n", "anon x\nfile 2\n", "anon 1\nfile 99999999999999999999\n", "anon\nfile 2\n",
 		"anon 1\nfile "+strings.Repeat("9", 1000))
-	malformed(t, func(data []byte) error { return parseStatV1(data, &s) }, "", "rss 1\ncache 2\n", "total_rss 1\ntotal_cache\n")
-	if err := parseStatV1([]byte("rss 1\ntotal_rss 4096\ntotal_cache 8192\ntotal_swap 5\n"), &s); err != nil ||
+	malformed(t, func(data []byte) error { return parseStat(data, false, &s) }, "", "rss 1\ncache 2\n", "total_rss 1\ntotal_cache\n")
+	if err := parseStat([]byte("rss 1\ntotal_rss 4096\ntotal_cache 8192\ntotal_swap 5\n"), false, &s); err != nil ||
 		s != (Stat{Anon: Gauge{4096, true}, File: Gauge{8192, true}, Swap: Gauge{5, true}}) {
 		t.Errorf("v1: %+v, %v", s, err)
 	}
