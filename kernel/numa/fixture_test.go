@@ -43,26 +43,12 @@ func TestFixtureTopology(t *testing.T) {
 
 func TestFixtureNode(t *testing.T) {
 	root := fixture("qemu-6.12")
-	w, err := ReadWeightedInterleave(root)
-	if diff := cmp.Diff(WeightedInterleave{Weights: Counts{{0, 1}, {1, 1}}}, w); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
-	w, err = ReadWeightedInterleave(fixture("epyc-6.18-hybrid"))
-	if diff := cmp.Diff(WeightedInterleave{Weights: Counts{{0, 1}}, HasAuto: true, Auto: true}, w); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
-	if _, err := ReadWeightedInterleave(fixture("qemu-6.1")); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("6.1: %v", err)
-	}
 	b, err := ReadBalancing(root)
 	if b != (Balancing{TowardCPUs: true}) || err != nil {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if _, err := ReadNodeMeminfo(root, 7); !errors.Is(err, ErrNoNode) {
 		t.Errorf("meminfo of a missing node: %v", err)
-	}
-	if _, err := ReadNodeNumastat(root, 7); !errors.Is(err, ErrNoNode) {
-		t.Errorf("numastat of a missing node: %v", err)
 	}
 	r := NewRoomReader(root)
 	if r.Pages(0, 0) != 0 {
@@ -77,9 +63,8 @@ func TestFixtureNode(t *testing.T) {
 func TestFixtureAbsent(t *testing.T) {
 	root := hostfs.NewRoot(t.TempDir())
 	_, topology := ReadTopology(root)
-	_, weights := ReadWeightedInterleave(root)
 	_, balancing := ReadBalancing(root)
-	for what, err := range map[string]error{"topology": topology, "weights": weights, "balancing": balancing, "zones": NewRoomReader(root).Refresh()} {
+	for what, err := range map[string]error{"topology": topology, "balancing": balancing, "zones": NewRoomReader(root).Refresh()} {
 		if !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -38,14 +38,6 @@ func FuzzNodeMeminfo(f *testing.F) {
 	})
 }
 
-func FuzzNodeNumastat(f *testing.F) {
-	addCaptured(f, "/sys/devices/system/node/node*/numastat")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		_, err := parseNodeNumastat(data)
-		malformed(t, err)
-	})
-}
-
 func FuzzDistance(f *testing.F) {
 	f.Add("10 21")
 	f.Add("21\t10\n")

@@ -55,9 +55,6 @@ func TestKernelNodes(t *testing.T) {
 	if _, err := ReadBalancing(root); err != nil && !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}
-	if w, err := ReadWeightedInterleave(root); err != nil && !errors.Is(err, ErrUnsupported) || err == nil && len(w.Weights) != len(top.MemoryNodes()) {
-		t.Errorf("%+v, %v", w, err)
-	}
 }
 
 // TestKernelQuery: present pages by node, holes and zero pages by outcome, and numa_maps

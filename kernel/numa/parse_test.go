@@ -134,21 +134,6 @@ func TestNodeFilesMalformed(t *testing.T) {
 			t.Errorf("meminfo with %q: changed %v, %v", c.text, bad != meminfo, err)
 		}
 	}
-	for _, bad := range []string{"", "numa_hit 1\n", "numa_hit x\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 0\nother_node 0\n"} {
-		if _, err := parseNodeNumastat([]byte(bad)); !errors.Is(err, ErrMalformed) {
-			t.Errorf("numastat %q: %v", bad, err)
-		}
-	}
-	const dir = "sys/kernel/mm/mempolicy/weighted_interleave/"
-	for name, text := range map[string]string{"node0": "0x1\n", "node1": "256\n", "nodex": "1\n", "node1024": "1\n", "auto": "maybe\n"} {
-		if _, err := ReadWeightedInterleave(writeTree(t, map[string]string{dir + name: text})); !errors.Is(err, ErrMalformed) {
-			t.Errorf("%s %q: %v", name, text, err)
-		}
-	}
-	w, err := ReadWeightedInterleave(writeTree(t, map[string]string{dir + "node3": "255\n", dir + "node0": "2", dir + "auto": "false\n"}))
-	if diff := cmp.Diff(WeightedInterleave{Weights: Counts{{0, 2}, {3, 255}}, HasAuto: true}, w); diff != "" || err != nil {
-		t.Error(diff, err)
-	}
 	for text, want := range map[string]Balancing{"0\n": {}, "1\n": {TowardCPUs: true}, "2\n": {Tiering: true}, "3\n": {TowardCPUs: true, Tiering: true}} {
 		got, err := ReadBalancing(writeTree(t, map[string]string{"proc/sys/kernel/numa_balancing": text}))
 		if got != want || err != nil {

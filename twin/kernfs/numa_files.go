@@ -25,9 +25,7 @@ func (k *Kernel) addNodes() {
 		}
 		return append(append(buf, s.String()...), '\n'), nil
 	}, nil)
-	weights := k.dir("/sys/kernel/mm/mempolicy/weighted_interleave")
 	for node := range k.sockets() {
-		k.addText(weights, fmt.Sprint("node", node), "1\n")
 		k.addNode(k.addDir(dir, fmt.Sprint("node", node)), node)
 	}
 	proc := k.dir("/proc")
@@ -71,11 +69,6 @@ func (k *Kernel) addNode(dir *node, node int) {
 	}
 	k.addText(dir, "distance", distance+"\n")
 	k.addFile(dir, "meminfo", func(buf []byte) ([]byte, error) { return k.showNodeMeminfo(buf, node), nil }, nil)
-	k.addFile(dir, "numastat", func(buf []byte) ([]byte, error) {
-		anon, file := k.usedPages()
-		hit := anon[node] + file[node] + k.reservedPages()
-		return fmt.Appendf(buf, "numa_hit %d\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node %d\nother_node 0\n", hit, hit), nil
-	}, nil)
 }
 
 func (k *Kernel) showNodeMeminfo(buf []byte, node int) []byte {
