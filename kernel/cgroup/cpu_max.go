@@ -122,6 +122,9 @@ func (e *CPUMaxError) Error() string {
 // Unwrap returns the cause.
 func (e *CPUMaxError) Unwrap() error { return e.Err }
 
+// OfBurst says that it was the burst that was refused.
+func (e *CPUMaxError) OfBurst() bool { return e.File == burstFile || e.File == maxBurstFile }
+
 // ReadCPUMax implements Driver. The two files are read one after the other.
 func (d *V2) ReadCPUMax(path string) (CPUMax, error) {
 	data, err := d.read(path, maxFile)

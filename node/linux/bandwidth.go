@@ -1,11 +1,15 @@
 package linux
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
@@ -90,6 +94,18 @@ func (b *bandwidth) read(path string) (model.Setting, error) {
 
 func (b *bandwidth) write(path string, from, to model.Setting) error {
 	return b.cg.ChangeCPUMax(path, cgroup.CPUMax(from.CPUMax), cgroup.CPUMax(to.CPUMax))
+}
+
+// noRoom says of a setting that its burst is more than its quota, which Linux does not take
+// (kernel/sched/core.c, tg_set_cfs_bandwidth; there are kernels that do): a burst that was found
+// under a quota that another program has written meanwhile. It is put back where his quota went
+// before it is given up, and else stays what it is.
+func noRoom(v model.Setting) bool { return v.QuotaUsec >= 0 && v.BurstUsec > v.QuotaUsec }
+
+// onlyBurst says of what failed, as a setting was put back, that it was a burst without room.
+func onlyBurst(err error, to model.Setting) bool {
+	var ce *cgroup.CPUMaxError
+	return noRoom(to) && errors.Is(err, unix.EINVAL) && errors.As(err, &ce) && ce.OfBurst()
 }
 
 // want brings a hold down to value, or to what was found when that is lower; a set value
@@ -273,17 +289,24 @@ func (b *bandwidth) order(plan []journal.Limit) []step {
 	return steps
 }
 
-func lowers(l *journal.Limit) bool { return l.Intended.Ratio() <= l.Before.Ratio() }
+func lowers(l *journal.Limit) bool {
+	return cmp.Or(cmp.Compare(l.Intended.Ratio(), l.Before.Ratio()), cmp.Compare(l.Intended.BurstUsec, l.Before.BurstUsec)) <= 0
+}
 
 func depth(path string) int { return strings.Count(path, "/") }
 
 func (b *bandwidth) ours(l *journal.Limit, now model.Setting) bool { return l.Ours(now) }
 
-func (b *bandwidth) took(l *journal.Limit, now model.Setting) bool { return now == l.Intended }
+func (b *bandwidth) took(l *journal.Limit, now model.Setting) bool {
+	want := l.Intended
+	if noRoom(want) {
+		want.BurstUsec = now.BurstUsec
+	}
+	return now == want
+}
 
 // others goes by files: on v1 quota, period and burst have one each, on v2 the burst has. A file
-// that says what we wrote was written by nobody since, as far as anybody can tell. A burst that
-// is more than the quota is none that Linux takes (kernel/sched/core.c, tg_set_cfs_bandwidth).
+// that says what we wrote was written by nobody since, as far as anybody can tell.
 func (b *bandwidth) others(l *journal.Limit, now model.Setting) model.Setting {
 	want := now
 	quota, period, burst := false, false, false
@@ -300,7 +323,7 @@ func (b *bandwidth) others(l *journal.Limit, now model.Setting) model.Setting {
 	if period {
 		want.PeriodUsec = l.Found.PeriodUsec
 	}
-	if burst && (want.QuotaUsec < 0 || l.Found.BurstUsec <= want.QuotaUsec) {
+	if burst {
 		want.BurstUsec = l.Found.BurstUsec
 	}
 	return want

@@ -252,11 +252,24 @@ func (k *Knobs) carry(j *job) {
 		if j.errs[i] = k.take(j, s); j.errs[i] == nil {
 			continue
 		}
-		if j.back || errors.Is(j.errs[i], cgroup.ErrVanished) && j.plan[i].Path != j.task.Path {
+		if j.back {
+			k.stays(j, i)
+			continue
+		}
+		if errors.Is(j.errs[i], cgroup.ErrVanished) && j.plan[i].Path != j.task.Path {
 			continue // a group below that went away needs no limit
 		}
 		j.err = j.errs[i]
 		return
+	}
+}
+
+// stays notes that a limit stands as it did before it was to be put back: then what another program
+// writes there, until it can be, is not taken for half of that.
+func (k *Knobs) stays(j *job, i int) {
+	l := &j.plan[i]
+	if now, err := k.read(j.kind, l.Path, l.Inode); err == nil && now == l.Before && !errors.Is(j.errs[i], errForeign) {
+		j.notes = append(j.notes, journal.Note{Key: l.Key(), ReadBack: &l.Before})
 	}
 }
 
@@ -272,7 +285,7 @@ func (k *Knobs) take(j *job, s step) error {
 	if err == nil {
 		err = d.write(l.Path, now, s.value)
 	}
-	if err != nil {
+	if err != nil && (!j.back || !onlyBurst(err, s.value)) {
 		return err
 	}
 	if now, err = k.read(j.kind, l.Path, l.Inode); err != nil {

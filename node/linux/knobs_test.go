@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -9,13 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 )
 
-// errInvalid stands for the kernel's EINVAL.
-var errInvalid = errors.New("invalid argument")
+// errInvalid is the kernel's no.
+var errInvalid error = unix.EINVAL
 
 // crash is what the fake panics with where a test ends the process.
 type crash struct{}
@@ -139,7 +140,7 @@ func (f *tree) ChangeCPUMax(path string, _, to cgroup.CPUMax) error {
 	quota := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec }
 	period := func(v *cgroup.CPUMax) { v.PeriodUsec = to.PeriodUsec }
 	burst := func(v *cgroup.CPUMax) { v.BurstUsec = to.BurstUsec }
-	if !f.legal(path, to) { // refused before anything is written
+	if !f.legal(path, limit(to.QuotaUsec, to.PeriodUsec, 0)) { // refused before anything is written
 		return fmt.Errorf("%s = %s: %w", path, to, errInvalid)
 	}
 	var steps []func(*cgroup.CPUMax)
@@ -162,12 +163,14 @@ func (f *tree) ChangeCPUMax(path string, _, to cgroup.CPUMax) error {
 		settle := func(v *cgroup.CPUMax) { v.QuotaUsec = to.QuotaUsec }
 		steps = append(steps, lift, period, settle)
 	}
-	if to.BurstUsec > from.BurstUsec {
-		steps = append(steps, burst)
-	}
 	for _, s := range steps {
 		if err := f.put(path, s); err != nil {
 			return err
+		}
+	}
+	if to.BurstUsec > from.BurstUsec {
+		if err := f.put(path, burst); err != nil {
+			return &cgroup.CPUMaxError{Path: path, File: "cpu.cfs_burst_us", Err: err}
 		}
 	}
 	return nil
@@ -418,6 +421,32 @@ func TestForeignWriterInTheWay(t *testing.T) {
 	b.limits["/t/a"] = found["/t/a"]
 	b.expect(b.k.release(b.task), model.Applied)
 	b.asFound(found)
+}
+
+// A stranger's quota that leaves no room for the period that was found, and none for the burst: once
+// he lifts it, both are back.
+func TestBurstUnderForeignQuota(t *testing.T) {
+	for _, lifted := range []bool{true, false} {
+		b := newBench(t, newTree(t, map[string]cgroup.CPUMax{"/t": limit(-1, 50_000, 60_000)}))
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+		b.limits["/t"] = limit(50_000, 250_000, 0)
+		noRoom := true
+		b.before = func(int, string) error {
+			if noRoom { // as an ancestor's quota would
+				return errInvalid
+			}
+			return nil
+		}
+		b.expect(b.k.release(b.task), model.Refused)
+		noRoom = false
+		want := limit(50_000, 50_000, 0) // the kernel takes no burst above a quota
+		if lifted {
+			b.limits["/t"] = limit(-1, 250_000, 0)
+			want = limit(-1, 50_000, 60_000)
+		}
+		b.expect(b.k.release(b.task), map[bool]model.ResultKind{true: model.Foreign, false: model.Applied}[lifted])
+		b.asFound(map[string]cgroup.CPUMax{"/t": want})
+	}
 }
 
 func TestVanished(t *testing.T) {

@@ -347,7 +347,7 @@ func (p *place) dropped(from, now model.CPUSet) bool {
 }
 
 func (p *place) ours(l *journal.Limit, now model.Setting) bool {
-	if l.Ours(now) || l.Intended.CPUs.Empty() && p.free(now) {
+	if l.Ours(now) || l.ReadBack == nil && l.Intended.CPUs.Empty() && p.free(now) {
 		return true
 	}
 	if !p.flat && now.CPUs.Empty() {
@@ -397,7 +397,7 @@ func (p *place) met(limits []journal.Limit) (more []journal.Limit, blind map[str
 }
 
 // metBelow lists the groups below a task that copied a list of ours: one that stands above them, or
-// stood there before that was put back.
+// stood there before that was put back or a stranger wrote another.
 func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.Limit, error) {
 	ino, err := p.cg.PlaceInode(own.Path)
 	if err != nil || ino != own.Inode { // a new group has copied nothing of ours
@@ -417,9 +417,14 @@ func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.
 		if l.ReadBack != nil {
 			stood = *l.ReadBack
 		}
-		if now, err := p.read(l.Path); err == nil && (now == l.Found || p.ours(l, now)) {
-			groups[l.Path] = list{l.Found.CPUs, [2]model.Setting{now, stood}}
+		now, err := p.read(l.Path)
+		if err != nil {
+			return
 		}
+		if now != l.Found && !p.ours(l, now) {
+			now = stood // what stands is a stranger's
+		}
+		groups[l.Path] = list{l.Found.CPUs, [2]model.Setting{now, stood}}
 	}
 	look(own)
 	var more []journal.Limit
@@ -451,7 +456,8 @@ func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.
 
 // nearest leaves out, on v1, what the kernel would refuse a whole list for: CPUs that are
 // offline or that the group above has not. A list of which nothing is left becomes the one
-// above, which is where the kernel put its processes.
+// above, which is where the kernel put its processes. And CPUs stay that were not found there, where
+// a group below has them by another program's word.
 func (p *place) nearest(plan []journal.Limit) []string {
 	short := make([]string, len(plan))
 	if p.flat || len(plan) == 0 || p.look() != nil {
@@ -479,10 +485,30 @@ func (p *place) nearest(plan []journal.Limit) []string {
 		if cpus != l.Found.CPUs {
 			short[i] = fmt.Sprintf("CPUs %s of what was found are offline or not of the group above", l.Found.CPUs.Without(cpus))
 		}
+		if !l.Before.CPUs.Within(cpus) {
+			if more := p.othersBelow(l.Path, plan).And(room).Without(cpus); !more.Empty() {
+				short[i] = fmt.Sprintf("CPUs %s stay, which another program has given to groups in it", more)
+				cpus = cpus.Or(more)
+			}
+		}
 		l.Intended = model.Place(cpus)
 		to[l.Path] = cpus
 	}
 	return short
+}
+
+// othersBelow returns the CPUs of groups below one that are not to be written themselves.
+func (p *place) othersBelow(path string, plan []journal.Limit) (all model.CPUSet) {
+	paths, _ := cgroup.Listed(p.cg.PlacesBelow(path)) // of what cannot be read the kernel will say no
+	for _, b := range paths {
+		if slices.ContainsFunc(plan, func(l journal.Limit) bool { return l.Path == b }) {
+			continue
+		}
+		if now, err := p.read(b); err == nil {
+			all = all.Or(now.CPUs)
+		}
+	}
+	return all
 }
 
 func (p *place) asFound(l *journal.Limit, now model.Setting) bool {

@@ -457,6 +457,16 @@ func TestUnreadBelow(t *testing.T) {
 	b.are("released", lists)
 }
 
+// What a stranger has given to a group below stays in the lists above it too, since v1 takes none
+// that lacks it; the rest is as it was found.
+func TestForeignListBelow(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-1", "/t/a": "0-1", "/t/a/x": "0-1", "/t/b": "1"}))
+	b.one(model.Set, "1,4-6", model.Applied)
+	b.lists["/t/a/x"] = list(t, "4-5")
+	b.one(model.Release, "", model.Foreign)
+	b.are("released", map[string]string{"/t": "0-1,4-5", "/t/a": "0-1,4-5", "/t/a/x": "4-5", "/t/b": "1"})
+}
+
 // Where it cannot be told what the group above leaves room for, those below are put back with
 // their task all the same.
 func TestUnreadAbove(t *testing.T) {

@@ -61,7 +61,7 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 			it.Kind, it.Error = node.LeftGone, err.Error()
 		case err != nil:
 			it.Kind, it.Error = node.NotRestored, err.Error()
-		case now == l.Found:
+		case now == l.Found || !d.ours(l, now) && d.asFound(l, now):
 			it.Kind = node.AsFound
 			if j.change != nil && l.Path == j.task.Path && !d.ours(l, now) {
 				// We had written something else: a stranger's word, which stands as any of his.
@@ -71,8 +71,6 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 			// From here on the limit is on its way from now to what was found.
 			j.plan = append(j.plan, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: l.Found})
 			continue
-		case d.asFound(l, now):
-			it.Kind = node.AsFound
 		default:
 			it.Kind = node.LeftForeign
 			if his := d.others(l, now); his != now {
@@ -169,7 +167,7 @@ func (j *job) keepBelow() {
 		}
 	}
 	j.notes = slices.DeleteFunc(j.notes, func(n journal.Note) bool {
-		return slices.ContainsFunc(j.items, func(it node.Restoration) bool {
+		return n.ReadBack == nil && slices.ContainsFunc(j.items, func(it node.Restoration) bool {
 			return it.Kind == node.NotRestored && (it.Path == n.Path || below(it.Path, n.Path))
 		})
 	})

@@ -41,10 +41,22 @@ func (v *witness) stands(g *watchedGroup, rightful, now model.CPUSet) bool {
 		return false
 	}
 	room := above.CPUs.And(online)
-	if got := rightful.And(room); !got.Empty() {
-		return now == got
+	got := rightful.And(room)
+	if got.Empty() {
+		got = room // nothing of it is left: the kernel put its processes where the group above is
 	}
-	return now == room // nothing of it is left: the kernel put its processes where the group above is
+	return now == got || now == got.Or(v.others(g).And(room))
+}
+
+// others are the CPUs of groups in one that stand there rightfully, as a stranger's word: v1 takes
+// no list that lacks them.
+func (v *witness) others(g *watchedGroup) (all model.CPUSet) {
+	for _, o := range v.list {
+		if o != g && within(o.path, g.path) && !v.ours(o, model.CPUPlace) {
+			all = all.Or(o.knobs[model.CPUPlace].now.CPUs)
+		}
+	}
+	return all
 }
 
 // settled takes in that a list was put back as far as there was room for it: who comes

@@ -68,6 +68,10 @@ var mended = map[string][]uint64{
 	"the witness: time passed between what the disk refused and the write that went ahead":      {26112300010456},
 	"a renamed group was taken for gone, where it could not be told who is at its old path":     {26112300040406},
 	"the witness: who writes over what an earlier agent left writes over nobody's hold":         {26112300040902},
+	"what had copied a list of ours was left so where a stranger wrote over that":               {26112330001391},
+	"a burst that was found was forgotten, where a stranger's quota left no room for it":        {26112300050261},
+	"the witness: what the kernel struck from a list while the journal's disk failed":           {26112300050109},
+	"a stranger's list was taken for what stands in for an empty one, which was never written":  {26112320001566},
 	"the witness: a guardian goes ahead from the midst of another's writes":                     {26112300020489},
 }
 

@@ -374,11 +374,17 @@ func (v *witness) inodeOf(g *watchedGroup, kind model.KnobKind) uint64 {
 	return ino
 }
 
-// ended takes in that an agent is gone, and with it what the journal's disk did not take.
+// ended takes in that an agent is gone, and with it what the journal's disk did not take: CPUs that
+// were given back, and that the kernel (v1) struck some from a list while they were offline, which
+// the agent saw. Where all of them are online again nothing in the kernel tells such a list from a
+// stranger's.
 func (v *witness) ended() {
+	online := v.w.k.Machine().Online()
 	for _, g := range v.list {
 		k := &g.knobs[model.CPUPlace]
-		if l := v.limitOf(g, k.kind); k.unnoted && v.ours(g, k.kind) && (l == nil || !l.Ours(k.now)) {
+		l := v.limitOf(g, k.kind)
+		struck := v.unwritten && l != nil && v.lost(l, k.now.CPUs) && l.ReadBack != nil && l.ReadBack.CPUs.Within(online)
+		if v.ours(g, k.kind) && (struck || k.unnoted) && (l == nil || !l.Ours(k.now)) {
 			k.rightful = append(k.rightful, k.now)
 		}
 		k.unnoted = false
@@ -408,9 +414,14 @@ func (v *witness) disturbed(w *world, e *fault.Event) {
 		if g.task == "" || !all && (at == "" || !within(at, g.task) && !within(g.task, at)) {
 			continue
 		}
-		if w.now()-g.lastTrouble > 2*(g.lastTrouble-g.firstTrouble)+4*slackNsec {
-			g.firstTrouble = w.now() // the stretch before is over
-		}
-		g.lastTrouble = w.now()
+		g.hindered(w.now())
 	}
+}
+
+// hindered notes that something is in the way of a release.
+func (g *watchedGroup) hindered(now int64) {
+	if now-g.lastTrouble > 2*(g.lastTrouble-g.firstTrouble)+4*slackNsec {
+		g.firstTrouble = now // the stretch before is over
+	}
+	g.lastTrouble = now
 }
