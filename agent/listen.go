@@ -61,7 +61,7 @@ func (a *Agent) serve(ctx context.Context) (servers, error) {
 			s.close()
 			return nil, fmt.Errorf("agent: metrics: %w", err)
 		}
-		metrics := a.newServer(ctx, a.metricsHandler())
+		metrics := a.newServer(ctx, a.metricsHandler(processMetrics()))
 		s = append(s, metrics)
 		go a.run(metrics, l)
 	}

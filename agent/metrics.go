@@ -198,11 +198,15 @@ func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, 
 	}
 }
 
-// metricsHandler serves /metrics, with the agent's own CPU time, memory and descriptors
-// from the process collector.
-func (a *Agent) metricsHandler() http.Handler {
+// processMetrics are the agent's own CPU time, memory and descriptors.
+func processMetrics() prometheus.Collector {
+	return collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "commensal"})
+}
+
+// metricsHandler serves /metrics, with what other collectors have to say.
+func (a *Agent) metricsHandler(others ...prometheus.Collector) http.Handler {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(&collector{agent: a, desc: describe()}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "commensal"}))
+	reg.MustRegister(append(others, &collector{agent: a, desc: describe()})...)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{MaxRequestsInFlight: 2}))
 	return mux

@@ -114,7 +114,7 @@ func TestRaisedIsNotCapped(t *testing.T) {
 		}
 	}()
 	w := httptest.NewRecorder()
-	a.metricsHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
+	a.metricsHandler(processMetrics()).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
 	text := w.Body.String()
 	for _, line := range []string{
 		`commensal_enforcing{policy="hard_cap"} 0`, `commensal_enforcing{policy="cpuset"} 1`, `commensal_enforcing{policy="burst"} 0`,

@@ -39,10 +39,7 @@ func (p *Params) Sections() []Section {
 	list := make([]Section, len(policyRows))
 	for i := range policyRows {
 		r := &policyRows[i]
-		list[i] = Section{Name: r.name, Does: r.does, Mode: r.mode(p), Pace: model.PaceWindow, Rows: r.rows(p), Check: func() (key, why string) { return "", "" }}
-		if r.pace != nil {
-			list[i].Pace = r.pace(p)
-		}
+		list[i] = Section{Name: r.name, Does: r.does, Mode: r.mode(p), Pace: r.paceOf(p), Rows: r.rows(p), Check: func() (key, why string) { return "", "" }}
 		if r.check != nil {
 			list[i].Check = func() (key, why string) { return r.check(p) }
 		}
@@ -50,11 +47,19 @@ func (p *Params) Sections() []Section {
 	return list
 }
 
+// paceOf is how often a policy that enforces has to look.
+func (r *row) paceOf(p *Params) model.Pace {
+	if r.pace == nil {
+		return model.PaceWindow
+	}
+	return r.pace(p)
+}
+
 // Pace is how often the policies have to look at the machine: as often as the most hurried.
 func (p *Params) Pace() model.Pace {
 	pace := model.PaceWindow
-	for _, s := range p.Sections() {
-		pace = max(pace, s.Mode.Pace(s.Pace))
+	for i := range policyRows {
+		pace = max(pace, policyRows[i].mode(p).Pace(policyRows[i].paceOf(p)))
 	}
 	return pace
 }

@@ -64,12 +64,13 @@ type check struct {
 // checked whether their policy is on or not: a switch must not turn a good file into a bad
 // one.
 func (c *Config) Validate() (key, why string) {
-	for _, row := range c.Rows() {
+	sections := c.Policies.Sections()
+	for _, row := range c.rowsWith(sections) {
 		if why := row.Check(); why != "" {
 			return row.Key, why
 		}
 	}
-	for _, s := range c.Policies.Sections() {
+	for _, s := range sections {
 		if key, why := s.Check(); why != "" {
 			return s.Name + "." + key, why
 		}

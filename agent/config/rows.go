@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 )
@@ -23,13 +24,16 @@ const (
 const hardCap = "hard_cap."
 
 // Rows lists every key of the file in its order. The rows point into c.
-func (c *Config) Rows() []model.Param {
-	rows := []model.Param{
+func (c *Config) Rows() []model.Param { return c.rowsWith(c.Policies.Sections()) }
+
+// rowsWith is Rows with the policies' sections, as they list them.
+func (c *Config) rowsWith(sections []engine.Section) []model.Param {
+	rows := append(make([]model.Param, 0, manyRows), []model.Param{
 		{Key: "version", At: &c.Version, Least: Version, Most: Version},
 		{Key: "profile", At: &c.Profile, Words: Profiles(), Why: "cpi2: the papers' own values; single-node: few tasks, short windows"},
 		{Key: "signals", At: &c.Signals, Why: explained()},
-	}
-	for _, s := range c.Policies.Sections() {
+	}...)
+	for _, s := range sections {
 		rows = append(rows, model.Param{Key: s.Name + ".mode", At: s.Mode, Why: s.Does + "; off, observe (record what would be done) or enforce"})
 		if s.Name+"." == hardCap {
 			rows = append(rows, model.Below(hardCap+"cpi2", c.Sampling.rows())...)
@@ -41,6 +45,9 @@ func (c *Config) Rows() []model.Param {
 	rows = append(rows, model.Below("agent", c.Agent.rows())...)
 	return append(rows, model.Below("record", c.Record.rows())...)
 }
+
+// manyRows is room for all keys there are.
+const manyRows = 192
 
 // explained says of each signal what it is and needs.
 func explained() string {

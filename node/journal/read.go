@@ -24,22 +24,42 @@ func Read(path string) (*Contents, error) { return ReadOn(RealDisk(), path) }
 
 // ReadOn is Read on a disk.
 func ReadOn(d Disk, path string) (*Contents, error) {
-	b, err := d.ReadFile(path, maxBytes+1)
+	return (&Reader{Disk: d, Path: path}).Read()
+}
+
+// Reader reads a journal that is looked at again and again: of one that has only grown since the
+// last time it parses what is new.
+type Reader struct {
+	Disk Disk
+	Path string
+
+	seen []byte   // whole lines, all of them good
+	last *parsing // what they say; nil: nothing is known
+}
+
+// Read is ReadOn. The contents are good until the next one.
+func (r *Reader) Read() (*Contents, error) {
+	b, err := r.Disk.ReadFile(r.Path, maxBytes+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Contents{}, nil
 	}
 	if err != nil {
-		return &Contents{}, fmt.Errorf("journal: read %s: %w", path, err)
+		return &Contents{}, fmt.Errorf("journal: read %s: %w", r.Path, err)
 	}
 	if len(b) == 0 {
 		// A journal takes its name when it has its first line: this is none of ours.
-		return &Contents{}, fmt.Errorf("%s: %w: it is empty", path, ErrCorrupt)
+		return &Contents{}, fmt.Errorf("%s: %w: it is empty", r.Path, ErrCorrupt)
 	}
-	c, err := parse(b)
+	if r.last == nil || !bytes.HasPrefix(b, r.seen) {
+		r.seen, r.last = nil, &parsing{}
+	}
+	c, err := r.last.take(b, len(r.seen))
+	r.seen = b[:bytes.LastIndexByte(b, '\n')+1]
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+		r.seen, r.last = nil, nil
+		return c, fmt.Errorf("%s: %w", r.Path, err)
 	}
-	return c, err
+	return c, nil
 }
 
 // KeepCorrupt copies a corrupt journal beside itself, in place of the one before it, and
@@ -61,32 +81,43 @@ func KeepCorrupt(d Disk, path string) (string, error) {
 }
 
 // parse reads the lines; of more than maxBytes those that fit.
-func parse(b []byte) (*Contents, error) {
-	c := &Contents{}
+func parse(b []byte) (*Contents, error) { return new(parsing).take(b, 0) }
+
+// parsing is what the lines say so far.
+type parsing struct {
+	c     Contents
+	t     table
+	lines int
+}
+
+// take reads a file's lines from a byte on, at which a line begins: those before it were taken.
+func (p *parsing) take(b []byte, from int) (*Contents, error) {
+	c := &p.c
+	c.Torn = false
 	if len(b) > maxBytes {
 		c.Bad = append(c.Bad, fmt.Sprintf("larger than %d bytes", maxBytes))
 		b = b[:bytes.LastIndexByte(b[:maxBytes], '\n')+1]
 	}
-	var t table
-	for n := 1; len(b) > 0; n++ {
+	for b = b[from:]; len(b) > 0; {
 		line, rest, whole := bytes.Cut(b, []byte{'\n'})
 		b = rest
 		if !whole {
 			c.Torn = true
 			break
 		}
+		p.lines++
 		e, err := parseLine(line)
 		if err == nil {
-			err = c.take(&t, e, n)
+			err = c.take(&p.t, e, p.lines)
 		}
 		if errors.Is(err, ErrNewer) {
 			return c, err
 		}
 		if err != nil {
-			c.Bad = append(c.Bad, fmt.Sprintf("line %d: %v", n, err))
+			c.Bad = append(c.Bad, fmt.Sprintf("line %d: %v", p.lines, err))
 		}
 	}
-	c.Limits = t.list
+	c.Limits = p.t.list
 	if n := len(c.Bad); n > 0 {
 		return c, fmt.Errorf("%w: %s", ErrCorrupt, strings.Join(c.Bad[:min(n, maxTold)], "; "))
 	}

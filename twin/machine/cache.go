@@ -113,6 +113,9 @@ func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 		filled += share
 	}
 	p.bytes = filled * m.cfg.wayBytes()
+	if t.on[s] <= 0 {
+		return // it executes nothing here: what an instruction would take, nobody asks
+	}
 	misses := t.cfg.Curve.At(p.bytes, t.cfg.APKI)
 	p.keeps = t.keeps(p.bytes, misses)
 	misses = min(t.cfg.APKI, misses*t.phase.misses())

@@ -1,7 +1,5 @@
 package machine
 
-import "math"
-
 // The clock of the cores. A core that is not halted runs at most at the clock of the turbo
 // table for as many cores of its socket as are at work (Intel SDM volume 3, "Turbo boost":
 // MSR_TURBO_RATIO_LIMIT); the reference clock, which PERF_COUNT_HW_REF_CPU_CYCLES counts and
@@ -29,7 +27,7 @@ func (m *Machine) turbo(s int) float64 {
 		working += t.on[s]
 	}
 	table := m.cfg.Turbo
-	at := math.Min(working, float64(m.cfg.CoresPerSocket)) - 1
+	at := min(working, float64(m.cfg.CoresPerSocket)) - 1
 	switch last := len(table) - 1; {
 	case at <= 0:
 		return table[0]

@@ -49,8 +49,10 @@ func (m *Machine) settle(dt int64) {
 		mem.latency, mem.bytes = meet(m.flows, mem.peak, &curve, mem.latency)
 	}
 	for _, t := range m.live {
-		for s := range t.perf {
-			t.perf[s].cpi = m.cpi(t, s)
+		for s, on := range t.on {
+			if on > 0 {
+				t.perf[s].cpi = m.cpi(t, s)
+			}
 		}
 		t.ips = m.speed(t)
 	}
@@ -63,6 +65,9 @@ type mix struct{ all, writes, crossed float64 }
 func (m *Machine) mixes() (nodes [maxSockets]mix) {
 	for _, t := range m.live {
 		for s := range t.perf {
+			if t.perf[s].insert <= 0 {
+				continue
+			}
 			b := t.perf[s].insert / (1 - t.cfg.WriteShare)
 			for n, share := range t.pages {
 				to := &nodes[n]
@@ -85,7 +90,7 @@ func (m *Machine) mix(n int, last *mix) {
 		mem.writes = last.writes / last.all
 	}
 	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
-	u := math.Min(last.crossed/m.cfg.LinkPeakBytes, 1.5)
+	u := min(last.crossed/m.cfg.LinkPeakBytes, 1.5)
 	// Half way in each step: traffic answers to the latency that it makes.
 	mem.link += 0.5 * (1 + 2*math.Pow(u, 4) - mem.link)
 }
@@ -146,12 +151,12 @@ func (m *Machine) cpi(t *Task, s int) float64 {
 
 // speed is a task's instructions per second on a CPU, where it runs now.
 func (m *Machine) speed(t *Task) float64 {
+	if t.given <= 0 {
+		return t.ips // as it last was
+	}
 	sum := 0.0
 	for s, on := range t.on {
 		sum += on * m.hz[s] / t.perf[s].cpi
-	}
-	if t.given <= 0 {
-		return t.ips // as it last was
 	}
 	return sum / t.given
 }

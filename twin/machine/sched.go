@@ -58,8 +58,10 @@ func (m *Machine) schedule(dt int64) {
 	}
 	for a := range p.atoms {
 		at := &p.atoms[a]
-		at.first = queueing(max(0, at.load-at.idle)/at.cpus, at.cpus)
 		at.wait, at.busy = queueing(at.load/at.cpus, at.cpus), 0
+		if at.first = at.wait; at.idle > 0 {
+			at.first = queueing(max(0, at.load-at.idle)/at.cpus, at.cpus)
+		}
 		for b, part := range at.sibling {
 			at.busy += part * p.siblingLoad(a, b)
 		}

@@ -298,7 +298,7 @@ func (t *Task) beginStep(now, dt int64) {
 	} else {
 		t.want = t.phase.wanted(t, now) * (1 - t.mem.blocked)
 	}
-	t.want = math.Min(t.want, float64(t.cfg.Threads))
+	t.want = min(t.want, float64(t.cfg.Threads))
 	if t.frozen {
 		t.want = 0
 	}

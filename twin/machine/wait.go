@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -212,7 +211,7 @@ func (w *Waits) Quantile(q float64) int64 {
 
 // ClassOf is the class of a length, as kernel/schedwait has them.
 func ClassOf(nsec float64) int {
-	v := uint64(math.Min(nsec, 1<<62)) >> 10
+	v := uint64(min(nsec, 1<<62)) >> 10
 	switch {
 	case v >= 1<<24:
 		return WaitClasses - 4

@@ -91,6 +91,10 @@ func (m *Machine) spend(t *Task, dt int64) {
 	}
 	for s := range t.perf {
 		p := &t.perf[s]
+		if t.on[s] <= 0 {
+			p.insert = 0
+			continue
+		}
 		rate := part * t.on[s] * m.hz[s] / p.cpi // instructions per second
 		n := rate * float64(dt) / 1e9
 		c.instructions += n

@@ -345,7 +345,7 @@ func (w *world) journal() (*journal.Contents, error) {
 	r := &w.read
 	if at := w.disk.Changes(); r.c == nil || r.at != at {
 		r.at = at
-		r.c, r.err = journal.ReadOn(w.disk, journalPath)
+		r.c, r.err = r.Read()
 	}
 	return r.c, r.err
 }
@@ -358,7 +358,7 @@ func (v *witness) limitOf(g *watchedGroup, kind model.KnobKind) *journal.Limit {
 		was = from + g.path[len(g.task):]
 	}
 	for i := range c.Limits {
-		if l := &c.Limits[i]; (l.Path == g.path || l.Path == was) && l.Inode == v.inodeOf(g, kind) && l.Found.Knob == kind {
+		if l := &c.Limits[i]; l.Found.Knob == kind && (l.Path == g.path || l.Path == was) && l.Inode == v.inodeOf(g, kind) {
 			return l
 		}
 	}

@@ -34,6 +34,7 @@ type world struct {
 	dir     string
 	mutate  mutations
 	read    struct { // of the journal
+		journal.Reader
 		at  uint64
 		c   *journal.Contents
 		err error
@@ -84,6 +85,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		plan:    p, disk: fault.NewMemory(), records: filepath.Join(dir, "record"), dir: dir, mutate: o.mutate, end: end,
 		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
 	}
+	w.read.Reader = journal.Reader{Disk: w.disk, Path: journalPath}
 	if err := w.boots(); err != nil {
 		return nil, err
 	}
