@@ -567,6 +567,19 @@ func TestCopiedAndNotSeen(t *testing.T) {
 	}
 }
 
+// What copied a list of ours is put back also where a stranger has written another over that since.
+func TestCopiedBelowForeign(t *testing.T) {
+	for _, his := range []string{"0-7", "1-7", "1-3"} {
+		b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/own": "2"}))
+		b.one(model.Set, "1-2", model.Applied)
+		b.lists["/t/copied"], b.inodes["/t/copied"] = list(t, "1-2"), 300
+		b.lists["/t"] = list(t, his)
+		b.one(model.Release, "", model.Foreign)
+		all := b.lists["/t"].String()
+		b.are(his, map[string]string{"/t": all, "/t/copied": all, "/t/own": "2"})
+	}
+}
+
 // rename gives a group another name.
 func (f *cpusets) rename(from, to string) {
 	for p := range maps.Clone(f.lists) {
