@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // machineFindings answers about NUMA and SMT.
@@ -23,46 +25,14 @@ func (p *prober) numa() Finding {
 		u.Gives = f.Gives
 		return u
 	}
-	n, err := countList(text)
+	nodes, err := cpus.Parse(text)
 	if err != nil {
 		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("%s: %s", file, oneLine(err.Error()))
 		return f
 	}
+	n := nodes.Len()
 	f.Answer, f.Why = yesNo(n > 1), fmt.Sprintf("%s: %s (nodes: %d)", file, oneLine(text), n)
 	return settled(f)
-}
-
-// maxList bounds the numbers in a list of CPUs or nodes; kernels are built for 8,192 CPUs and 1,024 nodes at most.
-const maxList = 1 << 16
-
-// countList counts the members of a list such as "0-3,8"; the empty list has none.
-func countList(text string) (int, error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return 0, nil
-	}
-	n := 0
-	for _, part := range strings.Split(text, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.ParseUint(first, 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("list %q: %w", text, err)
-		}
-		to, err := strconv.ParseUint(last, 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("list %q: %w", text, err)
-		}
-		if to < from {
-			return 0, fmt.Errorf("list %q: %s runs backwards", text, part)
-		}
-		if n += int(to-from) + 1; n > maxList {
-			return 0, fmt.Errorf("list of more than %d numbers", maxList)
-		}
-	}
-	return n, nil
 }
 
 // smt says whether sibling threads share cores: then an exclusive cpuset must take whole cores.

@@ -9,7 +9,8 @@ package probe
 import (
 	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/commensal-io/commensal/kernel/reclaim"
 )
 
 // memoryFindings answers about the means to find and move cold pages.
@@ -21,52 +22,30 @@ func (p *prober) memoryFindings() []Finding {
 func (p *prober) swap() Finding {
 	const file = "/proc/swaps"
 	f := Finding{Name: Swap, Gives: []string{RemedyReclaim}, Needs: "a swap device, or zram, for anonymous memory"}
-	text, err := p.read(file)
-	if err != nil {
+	if _, err := p.read(file); err != nil {
 		u := unread(Swap, err, "CONFIG_SWAP")
 		u.Gives = f.Gives
 		return u
 	}
-	areas, free, err := parseSwaps(text)
+	areas, err := reclaim.ReadSwaps(p.fs)
 	switch {
 	case err != nil:
-		f.Answer, f.Why = CouldNotTell, fmt.Sprintf("%s: %s", file, oneLine(err.Error()))
+		f.Answer, f.Why = CouldNotTell, oneLine(err.Error())
 		return f
-	case areas == 0:
+	case len(areas) == 0:
 		f.Answer, f.Why = No, file+": areas: 0"
 		if p.exists("/sys/block/zram0") {
 			f.Why += "; /sys/block/zram0 is there, and no swap"
 			f.Needs = "mkswap and swapon of /dev/zram0 (a size in /sys/block/zram0/disksize first), or another swap device"
 		}
 	default:
-		f.Answer, f.Why = yesNo(free > 0), fmt.Sprintf("%s: areas: %d, free: %d KiB", file, areas, free)
+		free := uint64(0)
+		for _, a := range areas {
+			free += a.FreeBytes()
+		}
+		f.Answer, f.Why = yesNo(free > 0), fmt.Sprintf("%s: areas: %d, free: %d KiB", file, len(areas), free>>10)
 	}
 	return settled(f)
-}
-
-// parseSwaps reads a heading and a line an area: name, type, size and used in KiB, priority.
-//
-//	Filename				Type		Size		Used		Priority
-//	/dev/zram0                              partition	65532		0		-2
-func parseSwaps(text string) (areas int, freeKiB uint64, err error) {
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 5 || f[0] == "Filename" {
-			continue
-		}
-		// A deleted file's name has a blank in it: count from the end.
-		size, err := strconv.ParseUint(f[len(f)-3], 10, 63)
-		if err != nil {
-			return 0, 0, fmt.Errorf("size of %q: %w", f[0], err)
-		}
-		used, err := strconv.ParseUint(f[len(f)-2], 10, 63)
-		if err != nil {
-			return 0, 0, fmt.Errorf("use of %q: %w", f[0], err)
-		}
-		areas++
-		freeKiB += size - min(used, size)
-	}
-	return areas, freeKiB, nil
 }
 
 // zswap compresses pages on their way to swap. Context only: without swap it does nothing.
