@@ -13,29 +13,17 @@ const (
 )
 
 // String returns the word for the role.
-func (r Role) String() string {
-	switch r {
-	case Victim:
-		return "victim"
-	case Antagonist:
-		return "antagonist"
-	case Bystander:
-		return "bystander"
-	}
-	return "other"
-}
+func (r Role) String() string { return entry(r, "other", "victim", "antagonist", "bystander") }
 
 // rank is the order of importance: 0 is named first and drawn last, on top.
-func (r Role) rank() int {
-	switch r {
-	case Victim:
-		return 0
-	case Antagonist:
-		return 1
-	case Bystander:
-		return 3
+func (r Role) rank() int { return entry(r, 2, 0, 1, 3) }
+
+// entry returns what one of several has in a list of all, the first one's for a number that none of them has.
+func entry[K ~int, T any](which K, list ...T) T {
+	if which < 0 || int(which) >= len(list) {
+		which = 0
 	}
-	return 2
+	return list[which]
 }
 
 // stroke is how a line is drawn. Text takes a darker shade of the line's colour,
@@ -90,17 +78,7 @@ const (
 )
 
 // String returns the words that stand for the role where a shade has no label.
-func (r ShadeRole) String() string {
-	switch r {
-	case ControlOn:
-		return "policies on"
-	case ControlOff:
-		return "policies off"
-	case Quiet:
-		return "quiet"
-	}
-	return "capped"
-}
+func (r ShadeRole) String() string { return entry(r, "capped", "policies on", "policies off", "quiet") }
 
 // wash is how a shaded time is drawn: a pale fill in the panels, a stronger tab
 // with the label above them. A cap is hatched too, so that it shows in grey and
@@ -110,13 +88,6 @@ type wash struct {
 }
 
 func washOf(role ShadeRole) wash {
-	switch role {
-	case ControlOn:
-		return wash{fill: "#edf3f9", tab: "#cfdfee"}
-	case ControlOff:
-		return wash{fill: "#fbf8ee", tab: "#efe7cb"}
-	case Quiet:
-		return wash{fill: "#f6f6f6", tab: "#e6e6e6"}
-	}
-	return wash{fill: "#fae3d4", tab: "#f3c4a5", hatch: "#ecbfa2"}
+	return entry(role, wash{fill: "#fae3d4", tab: "#f3c4a5", hatch: "#ecbfa2"}, wash{fill: "#edf3f9", tab: "#cfdfee"},
+		wash{fill: "#fbf8ee", tab: "#efe7cb"}, wash{fill: "#f6f6f6", tab: "#e6e6e6"})
 }

@@ -21,38 +21,14 @@ const (
 )
 
 // String returns the words for the outcome.
-func (o Outcome) String() string {
-	switch o {
-	case Pass:
-		return "Passed"
-	case Fail:
-		return "Failed"
-	}
-	return "Could not tell"
-}
+func (o Outcome) String() string { return entry(o, "Could not tell", "Passed", "Failed") }
 
 // Code is the exit code of a run with this outcome (docs/DESIGN.md, "Contracts"): 0 done, 1 the
 // run's own check failed, 3 could not tell.
-func (o Outcome) Code() int {
-	switch o {
-	case Pass:
-		return 0
-	case Fail:
-		return 1
-	}
-	return 3
-}
+func (o Outcome) Code() int { return entry(o, 3, 0, 1) }
 
 // class is the outcome's name in the page's style sheet.
-func (o Outcome) class() string {
-	switch o {
-	case Pass:
-		return "pass"
-	case Fail:
-		return "fail"
-	}
-	return "unknown"
-}
+func (o Outcome) class() string { return entry(o, "unknown", "pass", "fail") }
 
 // Verdict is the outcome and one or two sentences on why.
 type Verdict struct {

@@ -37,17 +37,7 @@ const (
 )
 
 // String returns the name of the emphasis, as the page's style sheet spells it.
-func (e Emphasis) String() string {
-	switch e {
-	case Good:
-		return "good"
-	case Bad:
-		return "bad"
-	case Muted:
-		return "muted"
-	}
-	return "plain"
-}
+func (e Emphasis) String() string { return entry(e, "plain", "good", "bad", "muted") }
 
 // Column is the head of one column. The unit belongs here and not in the cells.
 type Column struct {
