@@ -206,7 +206,7 @@ type Limiter interface {
 	WriteFreezer(path string, want FreezerState, within time.Duration) error
 }
 
-// Placer reads and writes where a group may run and allocate. Lists are the kernel's
+// Placer reads and writes where a group may run. Lists are the kernel's
 // list format ("0-3,8"), without the newline.
 type Placer interface {
 	// ReadCPUs returns the CPUs that were asked for; "" on v2 when none were.
@@ -215,10 +215,6 @@ type Placer interface {
 	ReadEffectiveCPUs(path string) (string, error)
 	// WriteCPUs sets the CPUs that the group asks for.
 	WriteCPUs(path, list string) error
-	// ReadMems returns the NUMA nodes that were asked for; "" on v2 when none were.
-	ReadMems(path string) (string, error)
-	// WriteMems sets the NUMA nodes that the group asks for.
-	WriteMems(path, list string) error
 	// PlaceInode returns the inode number of the group's directory in the hierarchy of
 	// the cpuset controller. ErrUnsupported: the group has none there (v1).
 	PlaceInode(path string) (uint64, error)

@@ -155,19 +155,6 @@ func parseStatLines(data []byte) (s CPUStat, t CPUTime, seen int, err error) {
 	return s, t, seen, nil
 }
 
-// ReadCPUTime returns the CPU time of a v2 group and its descendants, uncached.
-func (d *V2) ReadCPUTime(path string) (CPUTime, error) {
-	data, err := d.read(path, "cpu.stat")
-	if err != nil {
-		return CPUTime{}, err
-	}
-	t, err := parseCPUTime(data)
-	if err != nil {
-		return CPUTime{}, fmt.Errorf("read cpu.stat of cgroup %s: %w", path, err)
-	}
-	return t, nil
-}
-
 // v2RootUsage reads the true root group's cpu.stat.
 type v2RootUsage struct {
 	file hostfs.File

@@ -1,15 +1,13 @@
 package cgroup
 
-// cpuset.cpus, cpuset.mems and what comes of them: where a group may run and allocate.
+// cpuset.cpus and what comes of it: where a group may run.
 //
 // https://docs.kernel.org/admin-guide/cgroup-v1/cpusets.html
 // https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset
 //
 //	cpuset.cpus            0-3,8
-//	cpuset.mems            0
 //	cpuset.effective_cpus  0-3   v1: cpus that are online, within the parent's
 //	cpuset.cpus.effective  0-3   v2
-//	cpuset.mems.effective  0     v2
 //
 // Lists are the kernel's list format and are handed through as text without the newline.
 // A new group's are empty. On v1 such a group takes no process (ENOSPC); on v2 it has what
@@ -32,9 +30,6 @@ import (
 // ReadCPUs returns the group's cpuset.cpus.
 func (d *V1) ReadCPUs(path string) (string, error) { return d.readLine(path, "cpuset.cpus") }
 
-// ReadMems returns the group's cpuset.mems.
-func (d *V1) ReadMems(path string) (string, error) { return d.readLine(path, "cpuset.mems") }
-
 // ReadEffectiveCPUs returns the CPUs that the group's processes may in fact use.
 func (d *V1) ReadEffectiveCPUs(path string) (string, error) {
 	return d.readLine(path, "cpuset.effective_cpus")
@@ -44,11 +39,6 @@ func (d *V1) ReadEffectiveCPUs(path string) (string, error) {
 func (d *V1) WriteCPUs(path, list string) error {
 	// The newline makes an empty list a write at all.
 	return d.write(CPUSet, path, "cpuset.cpus", list+"\n")
-}
-
-// WriteMems sets the group's cpuset.mems.
-func (d *V1) WriteMems(path, list string) error {
-	return d.write(CPUSet, path, "cpuset.mems", list+"\n")
 }
 
 // PlaceInode implements Driver.
@@ -159,22 +149,10 @@ func (d *V2) OpenCPUs(path string) (CPUList, error) {
 // ReadCPUs implements Driver.
 func (d *V2) ReadCPUs(path string) (string, error) { return d.readLine(path, "cpuset.cpus") }
 
-// ReadMems implements Driver.
-func (d *V2) ReadMems(path string) (string, error) { return d.readLine(path, "cpuset.mems") }
-
 // ReadEffectiveCPUs implements Driver. A group without the cpuset controller uses what
 // the nearest group above with it does.
 func (d *V2) ReadEffectiveCPUs(path string) (string, error) {
-	return d.readEffective(path, "cpuset.cpus.effective")
-}
-
-// ReadEffectiveMems returns the NUMA nodes that the group's processes may in fact use, by
-// the same rule.
-func (d *V2) ReadEffectiveMems(path string) (string, error) {
-	return d.readEffective(path, "cpuset.mems.effective")
-}
-
-func (d *V2) readEffective(path, name string) (string, error) {
+	const name = "cpuset.cpus.effective"
 	list, err := d.readLine(path, name)
 	var absent *AbsentControllerError
 	if !errors.As(err, &absent) || absent.StopsAt == "" {
@@ -187,6 +165,3 @@ func (d *V2) readEffective(path, name string) (string, error) {
 // list outside the parent's is kept, and without effect. The kernel does not let the list
 // of a group with processes go back to empty (ENOSPC): every CPU is the nearest to it.
 func (d *V2) WriteCPUs(path, list string) error { return d.write(path, "cpuset.cpus", list+"\n") }
-
-// WriteMems implements Driver, by the same rules.
-func (d *V2) WriteMems(path, list string) error { return d.write(path, "cpuset.mems", list+"\n") }

@@ -29,7 +29,7 @@ func TestKernelV2Capture(t *testing.T) {
 	must(t, d.WriteShares("/batch", 10))
 	must(t, d.WriteIdle("/batch/job-1", true))
 	must(t, d.WriteCPUs("/batch", "2-3"))
-	must(t, d.WriteMems("/batch", "1"))
+	must(t, d.write("/batch", "cpuset.mems", "1\n"))
 	must(t, d.write("/batch/job-2", "cpuset.cpus.partition", string(PartitionRoot))) // stays invalid
 	start(t, d, "/plain/leaf", "burst 15ms")
 	start(t, d, "/batch/job-1", "burst 25ms")

@@ -85,8 +85,8 @@ func TestKernelV2Root(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if usage, err := d.ReadCPUTime("/"); err != nil || usage.UsageNsec == 0 || usage.UserNsec == 0 {
-		t.Errorf("CPU time = %+v, %v", usage, err)
+	if data, err := d.read("/", "cpu.stat"); err != nil || len(data) == 0 {
+		t.Errorf("cpu.stat = %q, %v", data, err)
 	}
 }
 

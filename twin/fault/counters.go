@@ -9,14 +9,12 @@ import (
 
 // Opener opens hardware counters with faults.
 type Opener struct {
-	inner linux.CounterOpener
-	o     *Owner
+	linux.CounterOpener
+	o *Owner
 }
 
-var _ linux.CounterOpener = (*Opener)(nil)
-
 // Opener wraps an opener of counters for this life.
-func (o *Owner) Opener(inner linux.CounterOpener) *Opener { return &Opener{inner: inner, o: o} }
+func (o *Owner) Opener(inner linux.CounterOpener) *Opener { return &Opener{inner, o} }
 
 // refused draws a fault for a call on counters.
 func (o *Owner) refused(call, path string) (*Rule, error) {
@@ -32,57 +30,46 @@ func (o *Owner) refused(call, path string) (*Rule, error) {
 	return r, err
 }
 
-// Supported asks about one event; see linux.CounterOpener.
-func (p *Opener) Supported(e perf.Event) error {
-	if _, err := p.o.refused("ask", ""); err != nil {
+// counted makes a call on counters that is not refused.
+func (o *Owner) counted(call, path string, inner func() error) error {
+	if _, err := o.refused(call, path); err != nil {
 		return err
 	}
-	return p.inner.Supported(e)
+	return inner()
+}
+
+// Supported asks about one event; see linux.CounterOpener.
+func (p *Opener) Supported(e perf.Event) error {
+	return p.o.counted("ask", "", func() error { return p.CounterOpener.Supported(e) })
 }
 
 // Fit asks about several events; see linux.CounterOpener.
 func (p *Opener) Fit(cpu int, events []perf.Event) error {
-	if _, err := p.o.refused("ask", ""); err != nil {
-		return err
-	}
-	return p.inner.Fit(cpu, events)
+	return p.o.counted("ask", "", func() error { return p.CounterOpener.Fit(cpu, events) })
 }
-
-// FileLimit is the inner opener's.
-func (p *Opener) FileLimit() (uint64, error) { return p.inner.FileLimit() }
 
 // OpenCgroup opens counters; see linux.CounterOpener.
 func (p *Opener) OpenCgroup(dir string, inode uint64, cpus []int, events []perf.Event) (linux.CgroupCounters, error) {
 	if _, err := p.o.refused("open", dir); err != nil {
 		return nil, err
 	}
-	c, err := p.inner.OpenCgroup(dir, inode, cpus, events)
+	c, err := p.CounterOpener.OpenCgroup(dir, inode, cpus, events)
 	if err != nil {
 		return nil, err
 	}
-	return &counters{inner: c, path: dir, o: p.o}, nil
+	return &counters{c, dir, p.o}, nil
 }
 
 // counters are one cgroup's, with faults.
 type counters struct {
-	inner linux.CgroupCounters
-	path  string
-	o     *Owner
+	linux.CgroupCounters
+	path string
+	o    *Owner
 }
 
-func (c *counters) Enable() error {
-	if _, err := c.o.refused("enable", c.path); err != nil {
-		return err
-	}
-	return c.inner.Enable()
-}
+func (c *counters) Enable() error { return c.o.counted("enable", c.path, c.CgroupCounters.Enable) }
 
-func (c *counters) Disable() error {
-	if _, err := c.o.refused("disable", c.path); err != nil {
-		return err
-	}
-	return c.inner.Disable()
-}
+func (c *counters) Disable() error { return c.o.counted("disable", c.path, c.CgroupCounters.Disable) }
 
 // Read reads the counts; Back and Jump befall all of them, as when counters are opened
 // anew or a virtual machine moves to another host.
@@ -91,7 +78,7 @@ func (c *counters) Read(out []perf.Count) error {
 	if err != nil {
 		return err
 	}
-	if err := c.inner.Read(out); err != nil || r == nil {
+	if err := c.CgroupCounters.Read(out); err != nil || r == nil {
 		return err
 	}
 	for i := range out {
@@ -108,5 +95,3 @@ func (c *counters) Read(out []perf.Count) error {
 	c.o.i.notice(&Event{Who: c.o.name, Op: Count, Path: c.path, Data: "read", Fault: c.o.i.hit(r)})
 	return nil
 }
-
-func (c *counters) Close() error { return c.inner.Close() }

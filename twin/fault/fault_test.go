@@ -403,7 +403,7 @@ func TestWaits(t *testing.T) {
 		t.Error(err)
 	}
 	o.Kill()
-	if err := (&Waits{inner: tracer{}, o: o}).Start(); !errors.Is(err, ErrKilled) {
+	if err := (&Waits{WaitSource: tracer{}, o: o}).Start(); !errors.Is(err, ErrKilled) {
 		t.Error(err)
 	}
 }

@@ -48,7 +48,7 @@ func (f *FS) Open(path string) (hostfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{inner: inner, path: path, o: f.o}, nil
+	return &file{inner, path, f.o}, nil
 }
 
 // ReadFile reads a whole file; see hostfs.FS.
@@ -141,16 +141,16 @@ func (f *FS) OpenDir(path string) (int, func() error, error) {
 
 // file is an open file with faults.
 type file struct {
-	inner hostfs.File
-	path  string
-	o     *Owner
+	hostfs.File // closed by the kernel where its owner is dead
+	path        string
+	o           *Owner
 }
 
 // ReadAll reads the file; see hostfs.File.
-func (f *file) ReadAll(buf []byte) ([]byte, error) { return f.read(buf, f.inner.ReadAll) }
+func (f *file) ReadAll(buf []byte) ([]byte, error) { return f.read(buf, f.File.ReadAll) }
 
 // ReadRecord reads a file of one record; see hostfs.File.
-func (f *file) ReadRecord(buf []byte) ([]byte, error) { return f.read(buf, f.inner.ReadRecord) }
+func (f *file) ReadRecord(buf []byte) ([]byte, error) { return f.read(buf, f.File.ReadRecord) }
 
 func (f *file) read(buf []byte, inner func([]byte) ([]byte, error)) ([]byte, error) {
 	r, err := f.o.before(Read, "read", f.path)
@@ -160,9 +160,6 @@ func (f *file) read(buf []byte, inner func([]byte) ([]byte, error)) ([]byte, err
 	buf, err = inner(buf)
 	return f.o.spoil(r, f.path, buf, err)
 }
-
-// Close closes the file. A dead caller's descriptors are closed by the kernel.
-func (f *file) Close() error { return f.inner.Close() }
 
 // spoil changes what was read.
 func (o *Owner) spoil(r *Rule, path string, b []byte, err error) ([]byte, error) {

@@ -9,11 +9,9 @@ import (
 
 // Waits is a source of waits with faults.
 type Waits struct {
-	inner linux.WaitSource
-	o     *Owner
+	linux.WaitSource
+	o *Owner
 }
-
-var _ linux.WaitSource = (*Waits)(nil)
 
 // Waits opens a source for this life. Fail fails any call, also this one, the path being "waits "
 // and the call's name; of a reading Short takes half of what is known of who ran, as when there is no
@@ -22,7 +20,7 @@ func (o *Owner) Waits(open func() linux.WaitSource) (*Waits, error) {
 	if _, err := o.trace("open"); err != nil {
 		return nil, err
 	}
-	return &Waits{inner: open(), o: o}, nil
+	return &Waits{open(), o}, nil
 }
 
 // trace draws a fault for a call.
@@ -39,29 +37,24 @@ func (o *Owner) trace(call string) (*Rule, error) {
 	return r, err
 }
 
-// SetGroups implements linux.WaitSource.
-func (w *Waits) SetGroups(groups []schedwait.Group) error {
-	if _, err := w.o.trace("groups"); err != nil {
+// traced makes a call that is not refused.
+func (o *Owner) traced(call string, inner func() error) error {
+	if _, err := o.trace(call); err != nil {
 		return err
 	}
-	return w.inner.SetGroups(groups)
+	return inner()
+}
+
+// SetGroups implements linux.WaitSource.
+func (w *Waits) SetGroups(groups []schedwait.Group) error {
+	return w.o.traced("groups", func() error { return w.WaitSource.SetGroups(groups) })
 }
 
 // Start implements linux.WaitSource.
-func (w *Waits) Start() error {
-	if _, err := w.o.trace("start"); err != nil {
-		return err
-	}
-	return w.inner.Start()
-}
+func (w *Waits) Start() error { return w.o.traced("start", w.WaitSource.Start) }
 
 // Stop implements linux.WaitSource.
-func (w *Waits) Stop() error {
-	if _, err := w.o.trace("stop"); err != nil {
-		return err
-	}
-	return w.inner.Stop()
-}
+func (w *Waits) Stop() error { return w.o.traced("stop", w.WaitSource.Stop) }
 
 // Read implements linux.WaitSource.
 func (w *Waits) Read(r *schedwait.Reading, monoNsec int64) error {
@@ -69,7 +62,7 @@ func (w *Waits) Read(r *schedwait.Reading, monoNsec int64) error {
 	if err != nil {
 		return err
 	}
-	if err := w.inner.Read(r, monoNsec); err != nil || rule == nil {
+	if err := w.WaitSource.Read(r, monoNsec); err != nil || rule == nil {
 		return err
 	}
 	switch rule.Kind {
@@ -102,6 +95,3 @@ func forget(t *schedwait.Waits, lost *schedwait.Lost) {
 		t.Shares = append(t.Shares, schedwait.Share{Party: schedwait.Unknown, Nsec: rest})
 	}
 }
-
-// Close closes the inner source.
-func (w *Waits) Close() error { return w.inner.Close() }

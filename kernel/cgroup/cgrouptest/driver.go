@@ -307,14 +307,7 @@ func testPlaces(t *testing.T, b Bed) {
 	if got, err := d.ReadCPUs(top); err != nil || (got == "") != (d.Layout() == cgroup.LayoutV2) {
 		t.Errorf("a new group asks for CPUs %q, %v", got, err)
 	}
-	if got, err := d.ReadMems(top); err != nil || (got == "") != (d.Layout() == cgroup.LayoutV2) {
-		t.Errorf("a new group asks for nodes %q, %v", got, err)
-	}
-	must(t, d.WriteMems(top, "0"))
 	must(t, d.WriteCPUs(top, "0"))
-	if got, err := d.ReadMems(top); err != nil || got != "0" {
-		t.Errorf("nodes = %q, %v", got, err)
-	}
 	if got, err := d.ReadCPUs(top); err != nil || got != "0" {
 		t.Errorf("CPUs = %q, %v", got, err)
 	}
@@ -344,7 +337,6 @@ func testRefusals(t *testing.T, b Bed) {
 		"idle":          func(p string) error { return d.WriteIdle(p, false) },
 		"freezer":       func(p string) error { return d.WriteFreezer(p, cgroup.Thawed, patience) },
 		"cpus":          func(p string) error { return d.WriteCPUs(p, "0") },
-		"mems":          func(p string) error { return d.WriteMems(p, "0") },
 		"rmdir":         d.Rmdir,
 		"open":          func(p string) error { _, err := d.Open(p); return err },
 		"read limit":    func(p string) error { _, err := d.ReadCPUMax(p); return err },
@@ -352,7 +344,6 @@ func testRefusals(t *testing.T, b Bed) {
 		"read idle":     func(p string) error { _, err := d.ReadIdle(p); return err },
 		"read freezer":  func(p string) error { _, err := d.ReadFreezer(p); return err },
 		"read cpus":     func(p string) error { _, err := d.ReadCPUs(p); return err },
-		"read mems":     func(p string) error { _, err := d.ReadMems(p); return err },
 		"effective":     func(p string) error { _, err := d.ReadEffectiveCPUs(p); return err },
 		"inode":         func(p string) error { _, err := d.Inode(p); return err },
 		"descendants":   func(p string) error { _, err := d.Descendants(p); return err },

@@ -159,7 +159,7 @@ func testV2HalfEnabled(t *testing.T, b Bed) {
 		{leaf, top, cgroup.CPU, func(p string) error { return d.WriteShares(p, 512) }},
 		{leaf, top, cgroup.CPU, func(p string) error { return d.WriteIdle(p, true) }},
 		{leaf, mid, cgroup.CPUSet, func(p string) error { return second(d.ReadCPUs(p)) }},
-		{leaf, mid, cgroup.CPUSet, func(p string) error { return d.WriteMems(p, "0") }},
+		{leaf, mid, cgroup.CPUSet, func(p string) error { return d.WriteCPUs(p, "0") }},
 		{leaf, top, cgroup.CPU, func(p string) error { return d.Enable(p, cgroup.CPU) }},
 	} {
 		err := c.do(c.path)
@@ -175,9 +175,6 @@ func testV2HalfEnabled(t *testing.T, b Bed) {
 	// Where the group may run is known all the same.
 	if got, err := d.ReadEffectiveCPUs(leaf); err != nil || got != "0" {
 		t.Errorf("effective CPUs = %q, %v; want those of %s", got, err, mid)
-	}
-	if got, err := d.ReadEffectiveMems(leaf); err != nil || got == "" {
-		t.Errorf("effective nodes = %q, %v", got, err)
 	}
 	start(t, b, d, leaf, "spin")
 	g := open(t, d, leaf)
