@@ -129,15 +129,6 @@ type scratch struct {
 	step    uint64 // counts sets of wishes
 }
 
-// Policies returns the names of all policies in the order in which they run.
-func Policies() []string {
-	names := make([]string, len(policyRows))
-	for i := range policyRows {
-		names[i] = policyRows[i].name
-	}
-	return names
-}
-
 // NeedsPulse reports whether any policy goes by pulses.
 func (p *Params) NeedsPulse() bool {
 	return slices.ContainsFunc(policyRows[:], func(r row) bool { return !r.always && *r.mode(p) != model.ModeOff })

@@ -59,12 +59,6 @@ func parseType(data []byte) (Type, error) {
 	return "", fmt.Errorf("%w cgroup.type %q", ErrMalformed, clip(data))
 }
 
-// MakeThreaded makes a group a member of its parent's threaded subtree. There is no way
-// back. For tests: Commensal makes no threaded groups, but meets those of others.
-func (d *V2) MakeThreaded(path string) error {
-	return d.write(path, "cgroup.type", string(Threaded))
-}
-
 // whyThreaded returns ErrThreaded with the group's type.
 func (d *V2) whyThreaded(path string) error {
 	t, err := d.ReadType(path)

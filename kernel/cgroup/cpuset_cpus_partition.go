@@ -16,7 +16,6 @@ package cgroup
 // partition becomes invalid when its CPUs go offline or its parent changes.
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -30,9 +29,6 @@ const (
 	PartitionRoot PartitionKind = "root"
 	Isolated      PartitionKind = "isolated" // since Linux 6.0
 )
-
-// ErrInvalidPartition: the kernel took the wish for a partition and cannot fulfil it.
-var ErrInvalidPartition = errors.New("partition is invalid")
 
 // Partition is what cpuset.cpus.partition reads.
 type Partition struct {
@@ -79,21 +75,4 @@ func parsePartition(line string) (Partition, error) {
 		return Partition{}, fmt.Errorf("%w cpuset.cpus.partition %q", ErrMalformed, clip([]byte(line)))
 	}
 	return p, nil
-}
-
-// WritePartition makes the group a member or the root of a partition, and reads back what
-// became of it: ErrInvalidPartition with the kernel's reason when it is without effect.
-// The wish then stands; who gives it up writes Member.
-func (d *V2) WritePartition(path string, kind PartitionKind) error {
-	if err := d.write(path, "cpuset.cpus.partition", string(kind)); err != nil {
-		return err
-	}
-	p, err := d.ReadPartition(path)
-	if err != nil {
-		return err
-	}
-	if p.Kind != kind || p.Invalid {
-		return fmt.Errorf("write cpuset.cpus.partition = %s of cgroup %s: %w: it reads %q", kind, path, ErrInvalidPartition, p)
-	}
-	return nil
 }

@@ -181,3 +181,29 @@ func allowed(t *testing.T, pid int32) unix.CPUSet {
 	must(t, unix.SchedGetaffinity(int(pid), &set))
 	return set
 }
+
+// ErrInvalidPartition: the kernel took the wish for a partition and cannot fulfil it.
+var ErrInvalidPartition = errors.New("partition is invalid")
+
+// WritePartition makes the group a member or the root of a partition, and reads back what
+// became of it: ErrInvalidPartition with the kernel's reason when it is without effect.
+// The wish then stands; who gives it up writes Member.
+func (d *V2) WritePartition(path string, kind PartitionKind) error {
+	if err := d.write(path, "cpuset.cpus.partition", string(kind)); err != nil {
+		return err
+	}
+	p, err := d.ReadPartition(path)
+	if err != nil {
+		return err
+	}
+	if p.Kind != kind || p.Invalid {
+		return fmt.Errorf("write cpuset.cpus.partition = %s of cgroup %s: %w: it reads %q", kind, path, ErrInvalidPartition, p)
+	}
+	return nil
+}
+
+// MakeThreaded makes a group a member of its parent's threaded subtree. There is no way
+// back.
+func (d *V2) MakeThreaded(path string) error {
+	return d.write(path, "cgroup.type", string(Threaded))
+}

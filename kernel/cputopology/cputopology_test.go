@@ -152,3 +152,15 @@ func TestKernel(t *testing.T) {
 	}
 	t.Logf("%+v", got.CPUs)
 }
+
+// Nodes returns the NUMA nodes that have online CPUs, ascending; none if unknown.
+func (t *Topology) Nodes() []int {
+	var nodes []int
+	for _, c := range t.CPUs {
+		if c.Node != Unknown {
+			nodes = append(nodes, c.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}

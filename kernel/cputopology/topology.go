@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -263,15 +262,3 @@ func readList(root hostfs.FS, path string) ([]int, error) {
 }
 
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-// Nodes returns the NUMA nodes that have online CPUs, ascending; none if unknown.
-func (t *Topology) Nodes() []int {
-	var nodes []int
-	for _, c := range t.CPUs {
-		if c.Node != Unknown {
-			nodes = append(nodes, c.Node)
-		}
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}

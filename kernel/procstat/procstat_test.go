@@ -225,3 +225,8 @@ func TestKernel(t *testing.T) {
 		t.Errorf("ReadPlatform = %q, %v", got, err)
 	}
 }
+
+// TotalTicks returns all time that passed on the CPUs that were online.
+func (c CPUTimes) TotalTicks() uint64 {
+	return c.BusyTicks() + c.IdleTicks + c.IowaitTicks + c.StealTicks
+}

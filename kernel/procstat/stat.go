@@ -62,11 +62,6 @@ func (c CPUTimes) BusyNsec() uint64 { return c.BusyTicks() * TickNsec }
 // StealNsec returns StealTicks in nanoseconds, in steps of TickNsec.
 func (c CPUTimes) StealNsec() uint64 { return c.StealTicks * TickNsec }
 
-// TotalTicks returns all time that passed on the CPUs that were online.
-func (c CPUTimes) TotalTicks() uint64 {
-	return c.BusyTicks() + c.IdleTicks + c.IowaitTicks + c.StealTicks
-}
-
 // Stat is what is read of /proc/stat.
 type Stat struct {
 	Total CPUTimes // over all CPUs, also those that went offline since boot

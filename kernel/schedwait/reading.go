@@ -3,7 +3,6 @@ package schedwait
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -301,17 +300,4 @@ func (s *Source) readTally(r *Reading) error {
 		Long: int64(sum.RingEnd - was.RingEnd), Strays: int64(sum.Stray - was.Stray),
 	}
 	return nil
-}
-
-// bucketOf is the programs' own class of a length; the test holds the two together.
-func bucketOf(nsec uint64) int {
-	v := nsec >> 10
-	switch {
-	case v >= 1<<24:
-		return Buckets - 4
-	case v < 4:
-		return int(v)
-	}
-	e := bits.Len64(v) - 1
-	return (e-1)*4 + int(v>>(e-2)&3)
 }

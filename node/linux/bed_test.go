@@ -370,3 +370,8 @@ func (b *bed) restart() node.Report {
 	}
 	return rep
 }
+
+// Restore is Run on the machine's own files and clock.
+func Restore(fs hostfs.FS, path, boot string) (node.Report, error) {
+	return Restoring{FS: fs, Journal: path, Boot: boot}.Run()
+}

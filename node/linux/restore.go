@@ -20,11 +20,6 @@ type Restoring struct {
 	Clock Clock        // nil: the machine's own
 }
 
-// Restore is Run on the machine's own files and clock.
-func Restore(fs hostfs.FS, path, boot string) (node.Report, error) {
-	return Restoring{FS: fs, Journal: path, Boot: boot}.Run()
-}
-
 // Run puts back what a journal says is outstanding, where it is still ours. It is
 // what the guardian and the `restore` command do; doing it twice does no harm. The caller
 // holds the journal's lock.

@@ -2,7 +2,6 @@ package fault
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -252,9 +251,6 @@ func (f *diskFile) Close() error {
 	}
 	return f.inner.Close()
 }
-
-// IsKilled reports whether an error comes from a life that is over.
-func IsKilled(err error) bool { return errors.Is(err, ErrKilled) }
 
 // String describes a disk for a failure's report.
 func (m *Memory) String() string {

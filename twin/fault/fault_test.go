@@ -164,7 +164,7 @@ func TestKill(t *testing.T) {
 			}
 			for k := uint64(1); k <= 3; k++ {
 				err := f.WriteFile("/quota", []byte{'0' + byte(k), '\n'})
-				if IsKilled(err) != (k >= n) || o.Killed() != (k >= n) {
+				if errors.Is(err, ErrKilled) != (k >= n) || o.Killed() != (k >= n) {
 					t.Fatalf("kill at %d, write %d: %v, killed %v", n, k, err, o.Killed())
 				}
 			}
@@ -176,17 +176,17 @@ func TestKill(t *testing.T) {
 				t.Fatalf("kill at %d: the kernel has %d", n, last)
 			}
 			took[last == n] = true
-			if _, err := open.ReadAll(nil); !IsKilled(err) {
+			if _, err := open.ReadAll(nil); !errors.Is(err, ErrKilled) {
 				t.Errorf("an open file after death: %v", err)
 			}
-			if err := o.Source(quiet{}).Query([]int32{1}, make([]taskstats.Stats, 1)); !IsKilled(err) {
+			if err := o.Source(quiet{}).Query([]int32{1}, make([]taskstats.Stats, 1)); !errors.Is(err, ErrKilled) {
 				t.Errorf("taskstats after death: %v", err)
 			}
 			next := b.i.Begin("agent", 0)
 			if err := next.FS(b.root).WriteFile("/quota", []byte("9\n")); err != nil {
 				t.Errorf("the next life: %v", err)
 			}
-			if _, err := f.ReadFile("/stat", nil); !IsKilled(err) {
+			if _, err := f.ReadFile("/stat", nil); !errors.Is(err, ErrKilled) {
 				t.Errorf("the dead one reads during the next life: %v", err)
 			}
 		}
@@ -214,7 +214,7 @@ func TestKillInJournal(t *testing.T) {
 					done++
 				}
 			}
-			if err != nil && !IsKilled(err) {
+			if err != nil && !errors.Is(err, ErrKilled) {
 				t.Fatal(err)
 			}
 			c, err := journal.ReadOn(disk, "/j")
