@@ -247,10 +247,12 @@ func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) b
 // checkLoose looks for what stands in a group without a claim.
 func (w *world) checkLoose(l *life, g *watchedGroup, kind model.KnobKind) {
 	k := &g.knobs[kind]
-	if w.witness.ours(g, kind) && !w.room(g, kind) {
+	stands := w.witness.ours(g, kind)
+	if stands && !w.room(g, kind) {
 		g.hindered(w.now()) // the kernel refuses it, and it is tried again after pauses that double
+		stands = false
 	}
-	if !w.witness.ours(g, kind) || !w.room(g, kind) || claimed(l.Engine.State, g, kind, w.now()) {
+	if !stands || claimed(l.Engine.State, g, kind, w.now()) {
 		k.loose = 0
 		return
 	}

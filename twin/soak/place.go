@@ -36,16 +36,29 @@ func (v *witness) stands(g *watchedGroup, rightful, now model.CPUSet) bool {
 	if now == rightful.And(online) && !now.Empty() {
 		return true
 	}
-	above, err := v.read(parentOf(g.path), model.CPUPlace)
-	if err != nil {
+	above, ok := v.above(g)
+	if !ok {
 		return false
 	}
-	room := above.CPUs.And(online)
+	room := above.And(online)
 	got := rightful.And(room)
 	if got.Empty() {
 		got = room // nothing of it is left: the kernel put its processes where the group above is
 	}
+	if !got.Within(now) || !now.Within(room) {
+		return false
+	}
 	return now == got || now == got.Or(v.others(g).And(room))
+}
+
+// above is the list of the group above; false when it is gone.
+func (v *witness) above(g *watchedGroup) (model.CPUSet, bool) {
+	path := parentOf(g.path)
+	if up := v.group(path); up != nil {
+		return up.knobs[model.CPUPlace].now.CPUs, true
+	}
+	s, err := v.read(path, model.CPUPlace)
+	return s.CPUs, err == nil
 }
 
 // others are the CPUs of groups in one that stand there rightfully, as a stranger's word: v1 takes
