@@ -34,6 +34,8 @@ type Deps struct {
 	Delay   taskstats.Source // stays the caller's to close
 	Opener  linux.CounterOpener
 	Waits   linux.WaitSource // stays the caller's to close; nil: nobody measures who makes whom wait
+	// SLO appends what latency sources say at the edge of a window; nil: there are none.
+	SLO func(dst []model.Latency) []model.Latency
 	// Boot and Platform are read from FS where they are "".
 	Boot     string
 	Platform string // CPU type, of which specs are
@@ -72,6 +74,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.told.slo = d.SLO
 	c.identify(&d)
 	params := cfg.Params(d.Platform)
 	params.Hardcap.IDPrefix = d.IDPrefix

@@ -68,7 +68,7 @@ func (s *sloSources) status() []SLOStatus {
 	now := time.Now()
 	for i, src := range s.sources {
 		r := src.Read(now)
-		l, colour := latency(&s.of[i], &r)
+		l, colour := Latency(&s.of[i], &r)
 		st := SLOStatus{
 			Job: l.Job, Kind: s.of[i].Kind, State: r.Status.State, Reason: r.Status.Reason, P50: r.P50.Seconds(), P99: r.P99.Seconds(), P999: r.P999.Seconds(),
 			Samples: r.Samples, Errors: r.Errors, Lateness: r.Lateness.Seconds(), Target: l.Target, Quantile: l.Quantile, Colour: colour, Text: l.Text(),
@@ -86,14 +86,14 @@ func (s *sloSources) read(dst []model.Latency) []model.Latency {
 	now := time.Now()
 	for i, src := range s.sources {
 		r := src.Read(now)
-		l, _ := latency(&s.of[i], &r)
+		l, _ := Latency(&s.of[i], &r)
 		dst = append(dst, l)
 	}
 	return dst
 }
 
-// latency is a reading as the engine is told it.
-func latency(c *config.SLO, r *slo.Reading) (model.Latency, slo.Colour) {
+// Latency is a source's reading as the engine is told it, and how the job stands to its target.
+func Latency(c *config.SLO, r *slo.Reading) (model.Latency, slo.Colour) {
 	of := func(p slo.Percentiles, v time.Duration) model.Value {
 		if r.Status.State == slo.StateUnavailable || !r.Valid.Has(p) {
 			return model.Missing(model.Unavailable)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
@@ -67,8 +68,8 @@ func (w *world) open(l *life) error {
 	c := &w.plan.config
 	r := w.restoring(l.owner)
 	core, err := agent.Assemble(c, agent.Deps{
-		Waits: w.waitsOf(l.owner),
-		FS:    r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
+		Waits: w.waitsOf(l.owner), SLO: w.latencies,
+		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
 		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {
@@ -139,6 +140,7 @@ func (w *world) count(out *engine.Output) {
 	for i := range out.Decisions {
 		if out.Decisions[i].Kind == model.DecideAnomaly {
 			w.res.Incidents++
+			w.res.Late += bit(strings.HasPrefix(out.Decisions[i].Reason, model.SourceLatency.String()+" "))
 		}
 	}
 	for i := range out.Changes {

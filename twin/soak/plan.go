@@ -25,6 +25,7 @@ type plan struct {
 	rules   []fault.Rule
 	// renaming: groups get other names (v1)
 	renaming bool
+	promises []*promise // latencies that jobs have promised
 	steps    []fault.Step
 	events   []event // by time
 	mayDie   bool    // the agent is killed now and then

@@ -54,6 +54,7 @@ type Result struct {
 	Restores  int            `json:"restores"` // by guardians, starts and clean ends
 	Restored  int            `json:"restored"` // limits that these put back
 	Incidents int            `json:"incidents"`
+	Late      int            `json:"late"`   // incidents of jobs that missed their target
 	Caps      int            `json:"caps"`   // changes to a tighter limit that the kernel has
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run

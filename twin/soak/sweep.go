@@ -25,6 +25,7 @@ type Summary struct {
 	Restores  int            `json:"restores"`
 	Restored  int            `json:"restored"`
 	Incidents int            `json:"incidents"`
+	Late      int            `json:"late"`
 	Caps      int            `json:"caps"`
 	Raises    int            `json:"raises"`
 	Places    int            `json:"places"`
@@ -89,6 +90,7 @@ func (s *Summary) add(r *Result) {
 	s.Restores += r.Restores
 	s.Restored += r.Restored
 	s.Incidents += r.Incidents
+	s.Late += r.Late
 	s.Caps += r.Caps
 	s.Raises += r.Raises
 	s.Places += r.Places
@@ -123,6 +125,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("kills", s.Kills)
 	row("restores", fmt.Sprintf("%d, which put %d limits back", s.Restores, s.Restored))
 	row("incidents", s.Incidents)
+	row("of missed targets", s.Late)
 	row("caps asked for", s.Caps)
 	row("raises asked for", s.Raises)
 	row("places asked for", s.Places)

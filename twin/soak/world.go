@@ -59,9 +59,10 @@ type world struct {
 // The streams that a seed feeds. Each draws by itself, so that a change to one leaves the
 // others as they were.
 const (
-	streamPlan   = 0x706c616e
-	streamFaults = 0x6661756c
-	streamWaits  = 0x77616974
+	streamPlan    = 0x706c616e
+	streamFaults  = 0x6661756c
+	streamWaits   = 0x77616974
+	streamLatency = 0x6c6174656e6379
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -69,6 +70,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
 	if !o.Calm {
 		p.drawWaitFaults(source{rand.New(rand.NewPCG(seed, streamWaits))}, end)
+		p.drawPromises(source{rand.New(rand.NewPCG(seed, streamLatency))})
 	}
 	if o.only != nil {
 		o.only(p)
