@@ -493,21 +493,6 @@ func (e *Engine) source(o *model.TaskObservation) model.Source {
 	return last
 }
 
-// settle ends claims whose time is over, and turns what is claimed into changes.
-func (e *Engine) settle(in *Input) {
-	s := e.State
-	exempt := len(s.Ledger.Exemptions)
-	for _, c := range s.Ledger.Expire(in.MonoNsec) {
-		e.decide(in, model.Decision{
-			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
-		})
-	}
-	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
-	if len(e.out.Changes) > 0 || len(in.Commands) > 0 || len(s.Ledger.Exemptions) != exempt {
-		e.moved()
-	}
-}
-
 // decide records a decision that is not part of an incident's own story.
 func (e *Engine) decide(in *Input, d model.Decision) {
 	d.MonoNsec, d.WallNsec = in.MonoNsec, in.WallNsec

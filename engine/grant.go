@@ -82,6 +82,7 @@ func (e *Engine) grant(in *Input, i int) {
 	default:
 		e.State.Ledger.renewAll(p.Policy, in.MonoNsec)
 	}
+	e.scratch.still = false
 	p.RenewNsec = in.MonoNsec + p.HoldNsec/renewShare
 }
 

@@ -127,6 +127,8 @@ type scratch struct {
 	fresh   bool   // view.Tasks is as the ledger is
 	pulsed  int64  // when the last pulse was, monotonic; 0: not yet
 	step    uint64 // counts sets of wishes
+	still   bool   // nothing was put to the ledger since it was last gone through ...
+	due     int64  // ... and until then nothing in it changes by itself
 }
 
 // NeedsPulse reports whether any policy goes by pulses.
@@ -198,7 +200,7 @@ func (e *Engine) disarmed(in *Input) bool {
 }
 
 // moved notes that the policies will see something new.
-func (e *Engine) moved() { e.State.CPU.Changed, e.scratch.fresh = true, false }
+func (e *Engine) moved() { e.State.CPU.Changed, e.scratch.fresh, e.scratch.still = true, false, false }
 
 // policies lets each policy take its step.
 func (e *Engine) policies(in *Input) {
