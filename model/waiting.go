@@ -60,6 +60,16 @@ func (w *Waiting) Foreign() (nsec int64) {
 	return nsec
 }
 
+// Own returns for how long the task's own threads had the CPU.
+func (w *Waiting) Own() (nsec int64) {
+	for i := range w.Shares {
+		if x := &w.Shares[i]; x.Party == WaitTask && x.Task == w.Num {
+			nsec += x.Nsec
+		}
+	}
+	return nsec
+}
+
 // Foreign reports whether a share of a task's waiting is another's doing.
 func (s *WaitShare) Foreign(of TaskNum) bool {
 	switch s.Party {

@@ -56,12 +56,12 @@ var rooms = []room{
 	{dir: "twin/player", uses: []string{"engine", "agent", "twin/machine"}},
 	{dir: "twin/kernfs", uses: []string{"model", "kernel", "node", "node/linux", "twin/machine"}},
 	{dir: "twin/fault", uses: []string{"model", "kernel", "node", "node/linux"}},
-	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml"}},
+	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "slo", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml"}},
 	{dir: "twin/scenario/files", uses: []string{
 		"model", "kernel", "node", "node/linux", "agent", "twin", "twin/machine", "twin/kernfs", "twin/fault", "twin/scenario",
 	}},
 	{dir: "twin/soak", uses: []string{
-		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "agent",
+		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent",
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/fault", "twin/scenario", "twin/soak",
 	}},
 	{dir: "slo", uses: []string{"slo"}},

@@ -87,6 +87,15 @@ func (r *Row) Mean(slots []int) float64 {
 	return sum / float64(max(1, len(slots)))
 }
 
+// MeanUsage is a task's mean CPU-sec/sec in the windows that ended at these times, 0 where none is kept.
+func (h *History) MeanUsage(num model.TaskNum, atNsec []int64) float64 {
+	i, ok := h.find(num)
+	if !ok {
+		return 0
+	}
+	return h.Rows[i].Mean(h.Slots(atNsec))
+}
+
 // PeriodNsec is the time from one window's end to the next one's, 0 while there is but one.
 func (h *History) PeriodNsec() int64 {
 	if h.Filled < 2 {

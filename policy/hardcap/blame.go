@@ -59,6 +59,8 @@ type Waited struct {
 	AtNsec  int64     `json:"at_nsec"` // when it ended
 	Bad     bool      `json:"bad"`
 	Charged []Charged `json:"charged"` // ordered by Num
+	// OwnNsec is for how long, a second, its threads waited for each other.
+	OwnNsec float64 `json:"own_ns,omitempty"`
 }
 
 // Waiter is a victim with its latest windows, oldest first.
@@ -89,7 +91,8 @@ func (s *State) remember(p *Params, in *policy.View) {
 		}
 		now := Waited{AtNsec: in.NowNsec, Bad: v.Verdict == outlier.Outlier}
 		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= min(v.Signal*1e6, float64(in.Window.LengthNsec))/2 {
-			now.Charged = charged(w, float64(in.Window.LengthNsec)/1e9)
+			seconds := float64(in.Window.LengthNsec) / 1e9
+			now.Charged, now.OwnNsec = charged(w, seconds), float64(w.Own())/seconds
 		}
 		of.Windows = append(of.Windows, now)
 	}
@@ -136,11 +139,13 @@ const recentBad = 5
 // side is what suspects are charged with in some windows, and when those ended.
 type side struct {
 	charged []Charged
+	own     float64 // for how long its threads waited for each other
 	at      []int64
 }
 
 func (s *side) add(of *Waited) {
 	s.at = append(s.at, of.AtNsec)
+	s.own += of.OwnNsec
 	for _, c := range of.Charged {
 		s.charged = add(s.charged, c.Num, c.Nsec)
 	}
@@ -151,6 +156,7 @@ func (s *side) mean() *side {
 	for i := range s.charged {
 		s.charged[i].Nsec /= float64(len(s.at))
 	}
+	s.own /= max(1, float64(len(s.at)))
 	return s
 }
 

@@ -48,6 +48,10 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	ap := &p.Antagonist[inc.Source]
 	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
 	r := model.Round{MonoNsec: in.NowNsec, SignalBefore: inc.LastSignal, Considered: len(s.analysis.Scores), Median: s.analysis.Median}
+	if why := s.ownLoad(in, inc); why != "" {
+		s.searchOn(p, in, out, inc, r, why)
+		return
+	}
 	if s.blame(p, in, inc, &r) {
 		s.accuse(p, in, out, inc, &r)
 		return
@@ -119,7 +123,6 @@ func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
 		return
 	}
-	inc.SearchLeft--
 	why := "no suspect reaches the correlation that is asked for"
 	if r.ByBlame {
 		why = "nobody had the CPU for as much of the victim's waiting as is asked for"
@@ -128,7 +131,12 @@ func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		top := r.Suspects[0]
 		why = fmt.Sprintf("nobody may be held: the top suspect %s scores %.2f (%.2f asked for): %s", top.Path, top.Score, r.Threshold, top.Verdict)
 	}
-	if inc.SearchLeft > 0 {
+	s.searchOn(p, in, out, inc, r, why)
+}
+
+// searchOn ends a search in which nobody may be held, or goes on with it at the next bad window.
+func (s *State) searchOn(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round, why string) {
+	if inc.SearchLeft--; inc.SearchLeft > 0 {
 		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)}, Reason: why})
 		return
 	}

@@ -13,7 +13,7 @@ import (
 // startAgent starts an agent: it remembers nothing of an earlier one but what a fleet tells it
 // anew. Until the warm-up is over all its policies are off.
 func (r *runner) startAgent() error {
-	d := agent.Deps{Platform: r.plan.Scenario.Machine.Platform, KillSwitch: func() bool { return r.kill }}
+	d := agent.Deps{Platform: r.plan.Scenario.Machine.Platform, KillSwitch: func() bool { return r.kill }, SLO: r.latencies}
 	if r.life > 0 {
 		d.IDPrefix = fmt.Sprintf("r%d", r.life)
 	}

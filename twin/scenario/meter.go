@@ -74,6 +74,7 @@ type gauge struct {
 	from      int64 // since when it is held; -1: it is not
 	slo       *hdrhistogram.Histogram
 	sloFrom   int64
+	source    source // what a latency source has seen
 	sloLost   uint64
 	point     *hdrhistogram.Histogram // of the series' present point
 	inWindows []*hdrhistogram.Histogram
@@ -241,6 +242,9 @@ func (r *runner) beatPlayer(i int, now, dt int64) {
 		}
 	}
 	r.judge(i, h, lost, now)
+	if o := r.plan.Scenario.Tasks[pl.entry].SLO; o != nil && o.Told {
+		g.source.see(h, lost, now, int64(o.Every))
+	}
 }
 
 // beatMemory measures a player's memory. One that does not fit is ended, as the kernel does

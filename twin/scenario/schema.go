@@ -134,6 +134,7 @@ type SLO struct {
 	Quantile float64       `yaml:"quantile"`
 	Latency  time.Duration `yaml:"latency"`
 	Every    time.Duration `yaml:"every"`
+	Told     bool          `yaml:"told"` // to the agent, as by a latency source with this target
 }
 
 // OnCap is what a task does about being capped (CPI² §6.2).

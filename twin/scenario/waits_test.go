@@ -24,15 +24,19 @@ var (
 	tableBy = flag.String("table-blame", "true false", "of these: with blame, without")
 )
 
-// waitScenes are the scenes in which a service waits for a CPU.
-func waitScenes() []string {
-	return slices.DeleteFunc(scenarios.Names(), func(name string) bool { return !strings.HasPrefix(name, "wait-") })
+// waitScenes are the scenes in which a service waits for a CPU, targetScenes those in which it has a
+// target for its latency.
+func waitScenes() []string   { return scenes("wait-") }
+func targetScenes() []string { return scenes("target-") }
+
+func scenes(prefix string) []string {
+	return slices.DeleteFunc(scenarios.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
 }
 
-// What is decided in the scenes of waiting, and what explain has to show of it: the decisions with
+// What is decided in the scenes of waiting and of targets, and what explain has to show of it: the decisions with
 // their reasons, and each round's suspects with their shares.
 func TestWaitScenes(t *testing.T) {
-	for _, name := range waitScenes() {
+	for _, name := range slices.Concat(waitScenes(), targetScenes()) {
 		t.Run(name, func(t *testing.T) {
 			res, err := load(t, name, scenario.Options{}).PlayAll(scenario.Typed, false)
 			if err != nil {
