@@ -38,6 +38,7 @@ type CPUState struct {
 type row struct {
 	name string // of the policy and of its section in the configuration
 	does string // in a few words, with the paper that it is from
+	uses string // the remedy that it is, as the probe of the machine names it; "": none of them
 	// always: it takes a step at every tick, in every mode, since what it began goes on. The
 	// others take one when a pulse came, unless they are off.
 	always bool
@@ -59,14 +60,14 @@ type row struct {
 // CPU go by the place that the partition gives the pool.
 var policyRows = [...]row{
 	{
-		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", always: true,
+		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", uses: "hard cap", always: true,
 		mode:  func(p *Params) *model.Mode { return &p.Mode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.Hardcap.Step(&p.Hardcap, v, w) },
 		rows:  (*Params).hardcapRows,
 		check: (*Params).checkHardcap,
 	},
 	{
-		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart",
+		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: "cpuset",
 		mode:  func(p *Params) *model.Mode { return &p.CPU.CPUSetMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUSet.Step(&p.CPU.CPUSet, v, w) },
 		pace:  func(p *Params) model.Pace { return p.CPU.CPUSet.Pace() },
@@ -76,7 +77,7 @@ var policyRows = [...]row{
 		rests: func(_ *Params, s *State) bool { return s.CPU.CPUSet.Rests() },
 	},
 	{
-		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room",
+		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: "cpu pool",
 		mode: func(p *Params) *model.Mode { return &p.CPU.CPUPoolMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUPool.Step(&p.CPU.CPUPool, v, w) },
 		pace: func(p *Params) model.Pace { return p.CPU.CPUPool.Pace() },
@@ -87,7 +88,7 @@ var policyRows = [...]row{
 		rests: func(p *Params, _ *State) bool { return p.CPU.CPUPool.EarlyUtilisation == 0 },
 	},
 	{
-		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota",
+		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota", uses: "burst",
 		mode:   func(p *Params) *model.Mode { return &p.CPU.BurstMode },
 		step:   func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Burst.Step(&p.CPU.Burst, v, w) },
 		pace:   func(p *Params) model.Pace { return p.CPU.Burst.Pace() },
@@ -129,6 +130,16 @@ type scratch struct {
 	step    uint64 // counts sets of wishes
 	still   bool   // nothing was put to the ledger since it was last gone through ...
 	due     int64  // ... and until then nothing in it changes by itself
+}
+
+// PolicyOf returns the policy that a remedy is, "" when none of this version is.
+func PolicyOf(remedy string) string {
+	for i := range policyRows {
+		if policyRows[i].uses == remedy {
+			return policyRows[i].name
+		}
+	}
+	return ""
 }
 
 // NeedsPulse reports whether any policy goes by pulses.

@@ -33,7 +33,7 @@ type ability struct {
 func abilities(list []probe.Ability) []ability {
 	out := make([]ability, len(list))
 	for i, a := range list {
-		out[i] = ability{a, usedBy[a.Name]}
+		out[i] = ability{a, usedBy(a.Name)}
 	}
 	return out
 }

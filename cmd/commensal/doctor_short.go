@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,15 +15,17 @@ import (
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/probe"
-	"github.com/commensal-io/commensal/model"
 )
 
-// usedBy says which policy goes by a signal, or uses a remedy. Of what is not here no policy
-// of this version makes use, whatever the machine has.
-var usedBy = map[string]string{
-	probe.SignalCPI: "detection", probe.SignalRunDelay: "detection", probe.SignalPSI: "detection", probe.SignalSLO: "detection", probe.SignalWaits: "detection",
-	probe.RemedyPool: model.PolicyCPUPool, probe.RemedyBurst: model.PolicyBurst, probe.RemedyCap: "hard_cap", probe.RemedyCpuset: model.PolicyCPUSet,
+// usedBy says which policy is a remedy, or that a signal is gone by; "" where this version makes
+// no use of either, whatever the machine has.
+func usedBy(name string) string {
+	if slices.Contains([]string{probe.SignalCPI, probe.SignalRunDelay, probe.SignalPSI, probe.SignalSLO, probe.SignalWaits}, name) {
+		return "detection"
+	}
+	return engine.PolicyOf(name)
 }
 
 // prospects is how far this host has come: is there a configuration, and does an agent run.
