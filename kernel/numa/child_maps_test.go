@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // mapAnon maps and touches the child's pages on the node that it was told.
@@ -30,7 +32,7 @@ func mapAnon(spec *childSpec) ([]byte, error) {
 	if err := unix.Madvise(mem, advice); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, err
 	}
-	mask := MaskOf(spec.Node)
+	mask := cpus.Of(spec.Node)
 	if err := mbind(mem, unix.MPOL_BIND, &mask); err != nil {
 		return nil, fmt.Errorf("mbind to node %d: %w", spec.Node, err)
 	}
@@ -118,7 +120,7 @@ func forkSleeper() (int, error) {
 }
 
 // mbind is mbind(2), which only a process itself can do: for tests.
-func mbind(mem []byte, mode int, nodes *NodeMask) error {
+func mbind(mem []byte, mode int, nodes *cpus.Set) error {
 	bits := uintptr(0)
 	if nodes != nil {
 		bits = maxNodes + 1

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -138,10 +139,10 @@ func mapPolicies() error {
 		return err
 	}
 	nodes := top.MemoryNodes()
-	all, last := MaskOf(nodes...), MaskOf(nodes[len(nodes)-1])
+	all, last := cpus.Of(nodes...), cpus.Of(nodes[len(nodes)-1])
 	for _, p := range []struct {
 		mode  int
-		nodes *NodeMask
+		nodes *cpus.Set
 	}{
 		{unix.MPOL_DEFAULT, nil}, {unix.MPOL_LOCAL, nil}, {unix.MPOL_PREFERRED, &last}, {unix.MPOL_PREFERRED_MANY, &all},
 		{unix.MPOL_BIND, &all}, {unix.MPOL_BIND | unix.MPOL_F_STATIC_NODES, &last}, {unix.MPOL_BIND | unix.MPOL_F_RELATIVE_NODES, &all},

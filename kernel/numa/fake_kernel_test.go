@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -143,7 +144,7 @@ func (k *fakeKernel) put(page uintptr, node int32) {
 	k.room -= min(max(k.room, 0), n)
 }
 
-func (k *fakeKernel) MigratePages(int32, *NodeMask, *NodeMask) (int, error) { return 0, unix.ENOSYS }
+func (k *fakeKernel) MigratePages(int32, *cpus.Set, *cpus.Set) (int, error) { return 0, unix.ENOSYS }
 
 // fakeNodes is the live machine, but for its nodes: those of the rig's.
 type fakeNodes struct {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -169,7 +170,7 @@ func TestKernelPinned(t *testing.T) {
 	}
 	defer func() { _ = unix.Munmap(mem) }()
 	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE)
-	mask := MaskOf(a)
+	mask := cpus.Of(a)
 	if err := mbind(mem, unix.MPOL_PREFERRED, &mask); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func TestKernelMigrateProcess(t *testing.T) {
 	_, a, b := twoNodes(t)
 	c := spawn(t, "", childSpec{Pages: 1000, Node: a})
 	for _, way := range [][2]int{{a, b}, {b, a}} {
-		left, err := MigrateProcess(Live{}, c.pid, MaskOf(way[0]), MaskOf(way[1]))
+		left, err := MigrateProcess(Live{}, c.pid, cpus.Of(way[0]), cpus.Of(way[1]))
 		// Pages that the program's file shares with the tests may stay; the region's may not.
 		if err != nil || left > 100 {
 			t.Errorf("%d to %d: %d left, %v", way[0], way[1], left, err)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
@@ -120,7 +121,7 @@ func TestKernelOneNode(t *testing.T) {
 	if counts, err := b.Move(c.pid); err != nil || counts[Moved] != 1000 {
 		t.Errorf("%v, %v", counts, err)
 	}
-	if left, err := MigrateProcess(Live{}, c.pid, MaskOf(node), MaskOf(node)); left != 0 || err != nil {
+	if left, err := MigrateProcess(Live{}, c.pid, cpus.Of(node), cpus.Of(node)); left != 0 || err != nil {
 		t.Errorf("%d, %v", left, err)
 	}
 	// All to one node: on a machine of one there is nothing to move.

@@ -21,6 +21,8 @@ package numa
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // PolicyMode is what a memory policy does.
@@ -60,7 +62,7 @@ func (m PolicyMode) String() string {
 // Policy is the memory policy of a mapping.
 type Policy struct {
 	Mode      PolicyMode
-	Nodes     NodeMask // empty for default, local and what is not known
+	Nodes     cpus.Set // empty for default, local and what is not known
 	Static    bool     // MPOL_F_STATIC_NODES: node numbers are the machine's
 	Relative  bool     // MPOL_F_RELATIVE_NODES: node numbers count within the cpuset
 	Balancing bool     // MPOL_F_NUMA_BALANCING, where the kernel says so
@@ -110,7 +112,7 @@ func cutPolicy(line []byte) (p Policy, rest []byte, err error) {
 	if text[0] != ':' {
 		return Policy{}, nil, fmt.Errorf("%w memory policy: %q", ErrMalformed, clip(line))
 	}
-	if !p.Nodes.parseList(text[1:], p.Truncated) {
+	if !parseNodes(&p.Nodes, text[1:], p.Truncated) {
 		return Policy{}, nil, fmt.Errorf("%w memory policy: nodes in %q", ErrMalformed, clip(line))
 	}
 	return p, rest, nil
@@ -140,9 +142,9 @@ func (p *Policy) setFlags(flags []byte) {
 	}
 }
 
-// parseList reads "0-1,4". It is cpus.Parse for text that may be cut off; cut says
+// parseNodes reads "0-1,4". It is cpus.Parse for text that may be cut off; cut says
 // that the end may be missing, and an element that does not read is then left out.
-func (m *NodeMask) parseList(list []byte, cut bool) bool {
+func parseNodes(dst *cpus.Set, list []byte, cut bool) bool {
 	for more := true; more; {
 		var part []byte
 		part, list, more = bytes.Cut(list, []byte(","))
@@ -156,7 +158,7 @@ func (m *NodeMask) parseList(list []byte, cut bool) bool {
 			return cut && !more
 		}
 		for n := first; n <= last; n++ {
-			m.Set(int(n))
+			dst.Add(int(n))
 		}
 	}
 	return true

@@ -14,17 +14,19 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // MigrateProcess moves the process's pages from the nodes in from to those in to, and
 // returns how many it could not move. The nth node of from is moved to the nth of to.
 // ErrNoNode: no node in to has memory and is allowed. ErrVanished, ErrPermission.
-func MigrateProcess(calls Calls, pid int32, from, to NodeMask) (left int, err error) {
+func MigrateProcess(calls Calls, pid int32, from, to cpus.Set) (left int, err error) {
 	left, err = calls.MigratePages(pid, &from, &to)
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		// Also a process that has no memory; which of the two it is, it does not say.
-		return 0, fmt.Errorf("migrate process %d to nodes %v: %w: %w", pid, to.Nodes(), ErrNoNode, err)
+		return 0, fmt.Errorf("migrate process %d to nodes %v: %w: %w", pid, to.Members(), ErrNoNode, err)
 	case err != nil:
 		return 0, wrapCall("migrate", pid, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // work is the process that is being brought to its shares.
@@ -52,7 +54,7 @@ type step struct {
 	*Report
 	pages uint64   // that may still be tried
 	sent  Counts   // to each target node
-	full  NodeMask // targets that refused a page
+	full  cpus.Set // targets that refused a page
 }
 
 // errHopeless: see hopeless.
@@ -388,7 +390,7 @@ func (m *Mover) flush(t *target, st *step) error {
 	t.RemainingPages = w.plan.remaining()
 	if errors.Is(err, ErrNodeFull) {
 		for _, u := range w.batch {
-			st.full.Set(w.plan.nodes[u.target].node)
+			st.full.Add(w.plan.nodes[u.target].node)
 		}
 		m.noteFull(st)
 		err = nil

@@ -124,46 +124,6 @@ func (c Counts) String() string {
 	return b.String()
 }
 
-// NodeMask is a set of nodes.
-type NodeMask [maxNodes / 64]uint64
-
-// MaskOf returns the set of the nodes given. Numbers out of range are left out.
-func MaskOf(nodes ...int) NodeMask {
-	var m NodeMask
-	for _, n := range nodes {
-		m.Set(n)
-	}
-	return m
-}
-
-// Set adds a node, and says whether its number is in range.
-func (m *NodeMask) Set(node int) bool {
-	if node < 0 || node >= maxNodes {
-		return false
-	}
-	m[node/64] |= 1 << (node % 64)
-	return true
-}
-
-// Has says whether the node is in the set.
-func (m *NodeMask) Has(node int) bool {
-	return node >= 0 && node < maxNodes && m[node/64]&(1<<(node%64)) != 0
-}
-
-// Empty says whether no node is in the set.
-func (m *NodeMask) Empty() bool { return *m == NodeMask{} }
-
-// Nodes returns the nodes in the set, ascending.
-func (m *NodeMask) Nodes() []int {
-	var nodes []int
-	for n := range maxNodes {
-		if m.Has(n) {
-			nodes = append(nodes, n)
-		}
-	}
-	return nodes
-}
-
 // wrapFile names what an error of a file of the machine means; missing is what its
 // absence does.
 func wrapFile(op string, err, missing error) error {

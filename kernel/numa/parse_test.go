@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
@@ -62,19 +63,6 @@ func TestCounts(t *testing.T) {
 	}
 	if n, ok := c.Get(1); !ok || n != 0 {
 		t.Error("a listed zero is no absence")
-	}
-}
-
-func TestNodeMask(t *testing.T) {
-	m := MaskOf(0, 63, 64, 1023, 1024, -1)
-	if got := m.Nodes(); !slices.Equal(got, []int{0, 63, 64, 1023}) {
-		t.Errorf("%v", got)
-	}
-	if m.Has(-1) || m.Has(1024) || m.Has(1) || m.Empty() {
-		t.Error("a node that was not set")
-	}
-	if none := MaskOf(); !none.Empty() {
-		t.Error("an empty mask has nodes")
 	}
 }
 
@@ -191,15 +179,15 @@ func TestPolicy(t *testing.T) {
 	for text, want := range map[string]Policy{
 		"default":                   {Mode: PolicyDefault},
 		"local":                     {Mode: PolicyLocal},
-		"prefer:1":                  {Mode: PolicyPrefer, Nodes: MaskOf(1)},
-		"prefer=static:3":           {Mode: PolicyPrefer, Nodes: MaskOf(3), Static: true},
-		"prefer (many):0-1,4":       {Mode: PolicyPreferMany, Nodes: MaskOf(0, 1, 4)},
-		"bind:0":                    {Mode: PolicyBind, Nodes: MaskOf(0)},
-		"bind=relative:0-2":         {Mode: PolicyBind, Nodes: MaskOf(0, 1, 2), Relative: true},
-		"bind=:0-1":                 {Mode: PolicyBind, Nodes: MaskOf(0, 1)},
-		"bind=static|balancing:0-1": {Mode: PolicyBind, Nodes: MaskOf(0, 1), Static: true, Balancing: true},
-		"interleave:0,1023":         {Mode: PolicyInterleave, Nodes: MaskOf(0, 1023)},
-		"weighted interleave:0-1":   {Mode: PolicyWeightedInterleave, Nodes: MaskOf(0, 1)},
+		"prefer:1":                  {Mode: PolicyPrefer, Nodes: cpus.Of(1)},
+		"prefer=static:3":           {Mode: PolicyPrefer, Nodes: cpus.Of(3), Static: true},
+		"prefer (many):0-1,4":       {Mode: PolicyPreferMany, Nodes: cpus.Of(0, 1, 4)},
+		"bind:0":                    {Mode: PolicyBind, Nodes: cpus.Of(0)},
+		"bind=relative:0-2":         {Mode: PolicyBind, Nodes: cpus.Of(0, 1, 2), Relative: true},
+		"bind=:0-1":                 {Mode: PolicyBind, Nodes: cpus.Of(0, 1)},
+		"bind=static|balancing:0-1": {Mode: PolicyBind, Nodes: cpus.Of(0, 1), Static: true, Balancing: true},
+		"interleave:0,1023":         {Mode: PolicyInterleave, Nodes: cpus.Of(0, 1023)},
+		"weighted interleave:0-1":   {Mode: PolicyWeightedInterleave, Nodes: cpus.Of(0, 1)},
 		"newpolicy:0-1":             {},
 		"defaulted":                 {},
 	} {
@@ -223,7 +211,7 @@ func TestPolicy(t *testing.T) {
 	full := "bind:0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,"[:policyBuffer-1]
 	p, rest, err := cutPolicy([]byte(full + " anon=1"))
 	if err != nil || !p.Truncated || !p.Nodes.Has(20) || string(rest) != "anon=1" {
-		t.Errorf("%+v, %q, %v", p.Nodes.Nodes(), rest, err)
+		t.Errorf("%+v, %q, %v", p.Nodes, rest, err)
 	}
 	if !p.Binds(99) || p.Binds(20) {
 		t.Error("a list cut short binds to what it names")
@@ -242,7 +230,7 @@ func TestNumaMapsLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Mapping{
-		Start: 0x7f00, Policy: Policy{Mode: PolicyBind, Nodes: MaskOf(1)}, File: []byte(`/a\040b\134\075.so`),
+		Start: 0x7f00, Policy: Policy{Mode: PolicyBind, Nodes: cpus.Of(1)}, File: []byte(`/a\040b\134\075.so`),
 		AnonPages: 3, DirtyPages: 2, SwapCachePages: 1, WritebackPages: 5, MapMax: 4, HasActive: true,
 		Pages: Counts{{0, 4}, {1, 5}}, UnitBytes: 4096,
 	}

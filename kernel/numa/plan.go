@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // Share is how large a part of a process's pages is to be on a node: Parts of the sum of
@@ -44,12 +46,13 @@ func SharesOf(pages Counts) []Share {
 // checkShares returns ErrBadShares unless each node is named once, in range, and the parts
 // have a sum above zero that does not overflow.
 func checkShares(shares []Share) error {
-	var seen NodeMask
+	var seen cpus.Set
 	var sum, carry uint64
 	for _, s := range shares {
-		if seen.Has(s.Node) || !seen.Set(s.Node) {
+		if s.Node < 0 || s.Node >= maxNodes || seen.Has(s.Node) {
 			return fmt.Errorf("%w: node %d", ErrBadShares, s.Node)
 		}
+		seen.Add(s.Node)
 		if sum, carry = bits.Add64(sum, s.Parts, 0); carry != 0 {
 			return fmt.Errorf("%w: they add up to more than 64 bits", ErrBadShares)
 		}

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/cpus"
 )
 
 // Calls are the kernel calls by which pages are found and moved. Live is the running
@@ -24,7 +26,7 @@ type Calls interface {
 	MovePages(pid int32, pages []uintptr, nodes, status []int32, flags int) (left int, err error)
 	// MigratePages is migrate_pages(2): it moves all of a process's pages from one set
 	// of nodes to another and returns how many it left.
-	MigratePages(pid int32, from, to *NodeMask) (left int, err error)
+	MigratePages(pid int32, from, to *cpus.Set) (left int, err error)
 }
 
 // Live makes the calls of the running kernel.
@@ -45,7 +47,7 @@ func (Live) MovePages(pid int32, pages []uintptr, nodes, status []int32, flags i
 }
 
 // MigratePages implements Calls. The kernel wants one more than the number of bits.
-func (Live) MigratePages(pid int32, from, to *NodeMask) (int, error) {
+func (Live) MigratePages(pid int32, from, to *cpus.Set) (int, error) {
 	left, _, errno := unix.Syscall6(unix.SYS_MIGRATE_PAGES, uintptr(pid), maxNodes+1,
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), 0, 0)
 	if errno != 0 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/numa"
+	"github.com/commensal-io/commensal/model"
 )
 
 const (
@@ -238,7 +239,7 @@ func (k *Kernel) mayMoveTo(p *process, node int) error {
 
 // MigratePages implements numa.Calls: the nth node of from goes to the nth of to, and to the
 // first again when to has fewer.
-func (c PageCalls) MigratePages(pid int32, from, to *numa.NodeMask) (int, error) {
+func (c PageCalls) MigratePages(pid int32, from, to *model.CPUSet) (int, error) {
 	c.k.mu.Lock()
 	defer c.k.mu.Unlock()
 	p := c.k.procs[pid]
@@ -246,7 +247,7 @@ func (c PageCalls) MigratePages(pid int32, from, to *numa.NodeMask) (int, error)
 		return 0, unix.ESRCH
 	}
 	var targets []int
-	for _, node := range to.Nodes() {
+	for _, node := range to.Members() {
 		if c.k.mayMoveTo(p, node) == nil {
 			targets = append(targets, node)
 		}
@@ -256,7 +257,7 @@ func (c PageCalls) MigratePages(pid int32, from, to *numa.NodeMask) (int, error)
 	}
 	s, room, left := c.k.space(p), c.k.room(), 0
 	onto := map[uint8]int{}
-	for i, node := range from.Nodes() {
+	for i, node := range from.Members() {
 		if node < len(s.count) {
 			onto[uint8(node)] = targets[i%len(targets)]
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
@@ -177,7 +178,7 @@ func TestNodeFills(t *testing.T) {
 	const pages = 200_000 // of 262144 a node
 	a := b.Spawn(t, "", pages, 0)
 	b.Spawn(t, "", pages, 1)
-	left, err := numa.MigrateProcess(b.k.PageCalls(), a.PID, numa.MaskOf(0), numa.MaskOf(1))
+	left, err := numa.MigrateProcess(b.k.PageCalls(), a.PID, cpus.Of(0), cpus.Of(1))
 	if err != nil || left < 100_000 || left >= pages {
 		t.Errorf("%d left, %v", left, err)
 	}

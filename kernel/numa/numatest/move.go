@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
 )
@@ -224,7 +225,7 @@ func testMigrate(r *rig) {
 	a, b := r.two()
 	p := r.bed.Spawn(r, "", 1000, a)
 	for _, way := range [][2]int{{a, b}, {b, a}} {
-		left, err := numa.MigrateProcess(r.bed.Calls(), p.PID, numa.MaskOf(way[0]), numa.MaskOf(way[1]))
+		left, err := numa.MigrateProcess(r.bed.Calls(), p.PID, cpus.Of(way[0]), cpus.Of(way[1]))
 		// Pages of its program may stay; those of its region may not.
 		if err != nil || left > 100 {
 			r.Errorf("%d to %d: %d left, %v", way[0], way[1], left, err)

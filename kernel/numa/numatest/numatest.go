@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
 )
@@ -223,7 +224,7 @@ func testMissingNode(r *rig) {
 	if _, err := batch.Move(p.PID); !errors.Is(err, numa.ErrNoNode) || !errors.Is(err, unix.ENODEV) {
 		r.Errorf("move_pages: %v", err)
 	}
-	if left, err := numa.MigrateProcess(r.bed.Calls(), p.PID, numa.MaskOf(first), numa.MaskOf(missing)); !errors.Is(err, numa.ErrNoNode) {
+	if left, err := numa.MigrateProcess(r.bed.Calls(), p.PID, cpus.Of(first), cpus.Of(missing)); !errors.Is(err, numa.ErrNoNode) {
 		r.Errorf("migrate_pages: %d, %v", left, err)
 	}
 	if err := r.mover(numa.MoverConfig{}).Start([]numa.Target{{PID: p.PID, Shares: []numa.Share{{Node: missing, Parts: 1}}}}); !errors.Is(err, numa.ErrNoNode) {
