@@ -47,14 +47,7 @@ func (d *V2) ReadControllers(path string) ([]Controller, error) {
 
 func (d *V2) readControllers(path, name string) ([]Controller, error) {
 	data, err := d.read(path, name)
-	if err != nil {
-		return nil, err
-	}
-	list, err := parseControllers(data)
-	if err != nil {
-		return nil, fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
-	}
-	return list, nil
+	return parsed(data, err, path, name, parseControllers)
 }
 
 // parseControllers reads names of small letters, digits and "_", a blank between them.

@@ -29,14 +29,7 @@ type Events struct {
 // ReadEvents returns a group's cgroup.events, uncached.
 func (d *V2) ReadEvents(path string) (Events, error) {
 	data, err := d.read(path, "cgroup.events")
-	if err != nil {
-		return Events{}, err
-	}
-	e, err := parseEvents(data)
-	if err != nil {
-		return Events{}, fmt.Errorf("read cgroup.events of %s: %w", path, err)
-	}
-	return e, nil
+	return parsed(data, err, path, "cgroup.events", parseEvents)
 }
 
 // parseEvents needs "populated" and passes over lines that it does not know.

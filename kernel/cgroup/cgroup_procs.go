@@ -27,6 +27,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// parseOwnProcs is parseProcs for one reading.
+func parseOwnProcs(data []byte) ([]int32, error) { return parseProcs(nil, data) }
+
 // parseProcs appends the ids in data to dst. It does not allocate when dst is large
 // enough, unless it fails.
 func parseProcs(dst []int32, data []byte) ([]int32, error) {

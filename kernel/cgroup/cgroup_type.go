@@ -41,14 +41,7 @@ func (d *V2) ReadType(path string) (Type, error) {
 		return Domain, nil
 	}
 	data, err := d.read(path, "cgroup.type")
-	if err != nil {
-		return "", err
-	}
-	t, err := parseType(data)
-	if err != nil {
-		return "", fmt.Errorf("read cgroup.type of %s: %w", path, err)
-	}
-	return t, nil
+	return parsed(data, err, path, "cgroup.type", parseType)
 }
 
 func parseType(data []byte) (Type, error) {

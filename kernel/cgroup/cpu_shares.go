@@ -16,14 +16,7 @@ import "fmt"
 // ReadShares returns the group's cpu.shares.
 func (d *V1) ReadShares(path string) (uint64, error) {
 	data, err := d.read(CPU, path, "cpu.shares")
-	if err != nil {
-		return 0, err
-	}
-	v, err := parseUint(data)
-	if err != nil {
-		return 0, fmt.Errorf("read cpu.shares of cgroup %s: %w", path, err)
-	}
-	return v, nil
+	return parsed(data, err, path, "cpu.shares", parseUint)
 }
 
 // WriteShares sets the group's cpu.shares.

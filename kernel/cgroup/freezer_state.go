@@ -38,14 +38,7 @@ const freezerPoll = time.Millisecond
 // ReadFreezer returns the group's freezer.state.
 func (d *V1) ReadFreezer(path string) (FreezerState, error) {
 	data, err := d.read(Freezer, path, "freezer.state")
-	if err != nil {
-		return "", err
-	}
-	s, err := parseFreezerState(data)
-	if err != nil {
-		return "", fmt.Errorf("read freezer.state of cgroup %s: %w", path, err)
-	}
-	return s, nil
+	return parsed(data, err, path, "freezer.state", parseFreezerState)
 }
 
 func parseFreezerState(data []byte) (FreezerState, error) {

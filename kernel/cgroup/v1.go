@@ -44,14 +44,7 @@ func (d *V1) Descendants(path string) ([]string, error) {
 // without its descendants'.
 func (d *V1) Procs(path string) ([]int32, error) {
 	data, err := d.read(CPU, path, "cgroup.procs")
-	if err != nil {
-		return nil, err
-	}
-	list, err := parseProcs(nil, data)
-	if err != nil {
-		return nil, fmt.Errorf("read cgroup.procs of %s: %w", path, err)
-	}
-	return list, nil
+	return parsed(data, err, path, "cgroup.procs", parseOwnProcs)
 }
 
 // file returns the absolute path of a group's file, or of its directory for name "".
@@ -78,16 +71,22 @@ func (d *V1) read(c Controller, path, name string) ([]byte, error) {
 	return data, nil
 }
 
-func (d *V1) readInt(c Controller, path, name string) (int64, error) {
-	data, err := d.read(c, path, name)
+// parsed makes something of a group's file, once it has been read.
+func parsed[T any](data []byte, err error, path, name string, parse func([]byte) (T, error)) (T, error) {
+	var none T
 	if err != nil {
-		return 0, err
+		return none, err
 	}
-	v, err := parseInt(data)
+	v, err := parse(data)
 	if err != nil {
-		return 0, fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
+		return none, fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
 	}
 	return v, nil
+}
+
+func (d *V1) readInt(c Controller, path, name string) (int64, error) {
+	data, err := d.read(c, path, name)
+	return parsed(data, err, path, name, parseInt)
 }
 
 func (d *V1) write(c Controller, path, name, value string) error {

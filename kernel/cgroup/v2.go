@@ -73,14 +73,7 @@ func (d *V2) Descendants(path string) ([]string, error) {
 // Procs implements Driver. A threaded group lists no processes: ErrThreaded.
 func (d *V2) Procs(path string) ([]int32, error) {
 	data, err := d.read(path, "cgroup.procs")
-	if err != nil {
-		return nil, err
-	}
-	list, err := parseProcs(nil, data)
-	if err != nil {
-		return nil, fmt.Errorf("read cgroup.procs of %s: %w", path, err)
-	}
-	return list, nil
+	return parsed(data, err, path, "cgroup.procs", parseOwnProcs)
 }
 
 func (d *V2) read(path, name string) ([]byte, error) {
@@ -97,14 +90,7 @@ func (d *V2) read(path, name string) ([]byte, error) {
 
 func (d *V2) readUint(path, name string) (uint64, error) {
 	data, err := d.read(path, name)
-	if err != nil {
-		return 0, err
-	}
-	v, err := parseUint(data)
-	if err != nil {
-		return 0, fmt.Errorf("read %s of cgroup %s: %w", name, path, err)
-	}
-	return v, nil
+	return parsed(data, err, path, name, parseUint)
 }
 
 func (d *V2) readLine(path, name string) (string, error) {

@@ -13,6 +13,7 @@ package hostfs
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -102,6 +103,21 @@ type MountIdentifier interface {
 	// MountID returns the id of the mount that path is on, which no other mount has until
 	// the next boot; 0 where the kernel has none (before Linux 6.8).
 	MountID(path string) (uint64, error)
+}
+
+// ReadAs reads a whole file and makes something of it. An error of the file begins with what
+// was done, one of the parser with the file's path.
+func ReadAs[T any](fs FS, what, path string, parse func([]byte) (T, error)) (T, error) {
+	var none T
+	data, err := fs.ReadFile(path, nil)
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", what, err)
+	}
+	v, err := parse(data)
+	if err != nil {
+		return none, fmt.Errorf("read %s: %w", path, err)
+	}
+	return v, nil
 }
 
 // Unescape undoes the escapes of the kernel's seq_path, which many files of /proc use

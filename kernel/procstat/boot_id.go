@@ -17,15 +17,7 @@ const bootIDPath = "/proc/sys/kernel/random/boot_id"
 
 // ReadBootID returns the boot id in the kernel's spelling (36 characters, lower case).
 func ReadBootID(fs hostfs.FS) (string, error) {
-	data, err := fs.ReadFile(bootIDPath, nil)
-	if err != nil {
-		return "", fmt.Errorf("read boot id: %w", err)
-	}
-	id, err := parseBootID(data)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", bootIDPath, err)
-	}
-	return id, nil
+	return hostfs.ReadAs(fs, "read boot id", bootIDPath, parseBootID)
 }
 
 // parseBootID checks the form: what is restored after a crash depends on this id, so a

@@ -17,15 +17,7 @@ const osreleasePath = "/proc/sys/kernel/osrelease"
 
 // ReadKernelRelease returns the kernel's release.
 func ReadKernelRelease(fs hostfs.FS) (string, error) {
-	data, err := fs.ReadFile(osreleasePath, nil)
-	if err != nil {
-		return "", fmt.Errorf("read kernel release: %w", err)
-	}
-	release, err := parseRelease(data)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", osreleasePath, err)
-	}
-	return release, nil
+	return hostfs.ReadAs(fs, "read kernel release", osreleasePath, parseRelease)
 }
 
 func parseRelease(data []byte) (string, error) {

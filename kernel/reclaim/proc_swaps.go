@@ -48,15 +48,7 @@ func (a SwapArea) Zram() string {
 // ReadSwaps reads the swap areas; a machine without swap has none. A kernel without swap
 // (CONFIG_SWAP) has no such file: an error that wraps fs.ErrNotExist.
 func ReadSwaps(fs hostfs.FS) ([]SwapArea, error) {
-	data, err := fs.ReadFile(swapsPath, nil)
-	if err != nil {
-		return nil, fmt.Errorf("read swap areas: %w", err)
-	}
-	list, err := parseSwaps(data)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", swapsPath, err)
-	}
-	return list, nil
+	return hostfs.ReadAs(fs, "read swap areas", swapsPath, parseSwaps)
 }
 
 func parseSwaps(data []byte) ([]SwapArea, error) {

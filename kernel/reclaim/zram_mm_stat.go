@@ -36,15 +36,7 @@ type Zram struct {
 // ReadZram reads a device ("zram0").
 func ReadZram(fs hostfs.FS, name string) (Zram, error) {
 	path := "/sys/block/" + name + "/mm_stat"
-	data, err := fs.ReadFile(path, nil)
-	if err != nil {
-		return Zram{}, fmt.Errorf("read compressed memory: %w", err)
-	}
-	z, err := parseZram(data)
-	if err != nil {
-		return Zram{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return z, nil
+	return hostfs.ReadAs(fs, "read compressed memory", path, parseZram)
 }
 
 // parseZram needs the eight columns that there have been since 4.19.
