@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -21,15 +22,7 @@ func (t *TaskTable) Get(n TaskNum) *Task {
 }
 
 func (t *TaskTable) find(n TaskNum) (int, bool) {
-	return slices.BinarySearchFunc(t.Tasks, n, func(a Task, n TaskNum) int {
-		switch {
-		case a.Num < n:
-			return -1
-		case a.Num > n:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(t.Tasks, n, func(a Task, n TaskNum) int { return cmp.Compare(a.Num, n) })
 }
 
 // ByPath returns the task at a cgroup path, nil when there is none.

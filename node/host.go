@@ -69,15 +69,7 @@ type Report struct {
 
 // Complete reports whether nothing of ours can be left behind.
 func (r *Report) Complete() bool {
-	if r.Unreadable != "" {
-		return false
-	}
-	for i := range r.Items {
-		if r.Items[i].Kind == NotRestored {
-			return false
-		}
-	}
-	return true
+	return r.Unreadable == "" && r.Count(NotRestored) == 0
 }
 
 // Count returns how many items are of a kind.

@@ -156,22 +156,12 @@ func zeros(c Counts) Counts {
 
 // index returns the index of a node, -1 when the plan has nothing on it.
 func (p *plan) index(node int) int {
-	for i := range p.nodes {
-		if p.nodes[i].node == node {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(p.nodes, func(n planNode) bool { return n.node == node })
 }
 
 // source returns the index of a node that has pages to give, -1 for any other.
 func (p *plan) source(node int) int {
-	for i := range p.nodes {
-		if p.nodes[i].node == node && p.nodes[i].out > 0 {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(p.nodes, func(n planNode) bool { return n.node == node && n.out > 0 })
 }
 
 // pass notes that a page of source i was come to.

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,15 +67,7 @@ func (s *DAMONSession) readRegions(target int) ([]Region, error) {
 		r.Idle = intervals(age, s.config.Aggregate)
 		list = append(list, r)
 	}
-	slices.SortFunc(list, func(a, b Region) int {
-		switch {
-		case a.Start < b.Start:
-			return -1
-		case a.Start > b.Start:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(list, func(a, b Region) int { return cmp.Compare(a.Start, b.Start) })
 	return list, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -146,12 +147,8 @@ func freshStatus(how command, before, after string, err error) string {
 // has, and the text is what it was before, then the text was cleared and the same was
 // said again: appending would have made it longer.
 func speaks(err error) bool {
-	for _, silent := range []error{fs.ErrExist, fs.ErrNotExist, fs.ErrPermission, unix.ENODEV, unix.EROFS} {
-		if errors.Is(err, silent) {
-			return false
-		}
-	}
-	return true
+	silent := []error{fs.ErrExist, fs.ErrNotExist, fs.ErrPermission, unix.ENODEV, unix.EROFS}
+	return !slices.ContainsFunc(silent, func(s error) bool { return errors.Is(err, s) })
 }
 
 // kind sorts a refusal into the sentinels.

@@ -308,12 +308,7 @@ func (r *run) summary(way string, from func(*Block) int64) load.Summary {
 	return r.load.Result.Over(func(w *load.Window) bool {
 		start := r.load.StartNsec + w.Start.Nanoseconds()
 		end := start + w.Length.Nanoseconds()
-		for i := range r.blocks {
-			if b := &r.blocks[i]; b.Way == way && start >= from(b) && end <= b.EndNsec {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(r.blocks, func(b Block) bool { return b.Way == way && start >= from(&b) && end <= b.EndNsec })
 	})
 }
 

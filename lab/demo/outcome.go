@@ -172,12 +172,7 @@ func (r *run) row(t *trace.Trace, victim model.TaskNum, way string) Row {
 
 // inside reports whether a window lies in the counted part of a way's blocks.
 func (r *run) inside(w *trace.Window, way string) bool {
-	for i := range r.blocks {
-		if b := &r.blocks[i]; b.Way == way && w.MonoNsec > b.FromNsec && w.MonoNsec <= b.EndNsec {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.blocks, func(b Block) bool { return b.Way == way && w.MonoNsec > b.FromNsec && w.MonoNsec <= b.EndNsec })
 }
 
 // own is the CPU that the load generator and the agent use, CPU-sec/sec.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/report"
@@ -213,12 +214,7 @@ const mostAlone = 100
 
 // busy says whether the host had too much else to do.
 func (h *HostResult) busy() bool {
-	for i := range h.Rows {
-		if r := &h.Rows[i]; r.Arm == ArmAlone && r.After99 > mostAlone {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.Rows, func(r HostRow) bool { return r.Arm == ArmAlone && r.After99 > mostAlone })
 }
 
 // goals of the twin's part: close to (a) for the services, close to (b) for the machine.

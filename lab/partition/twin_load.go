@@ -3,6 +3,7 @@ package partition
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/model"
@@ -68,12 +69,7 @@ const afterSeconds = int(afterStep / time.Second)
 
 // after says whether a second is among the five after a surge began.
 func (s *shape) after(second int) bool {
-	for _, at := range s.surges {
-		if second >= at && second < at+afterSeconds {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.surges, func(at int) bool { return second >= at && second < at+afterSeconds })
 }
 
 // server64 is a server with 64 cores on two sockets. The Skylake of the twin has half of

@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 )
@@ -285,13 +286,10 @@ func (s *sheet) placeTabs(shades []Shade) {
 // role in its row and so name the wrong time.
 func (s *sheet) otherTabUnder(i int, from, to float64) bool {
 	own := s.tabs[i]
-	for _, t := range s.tabs {
+	return slices.ContainsFunc(s.tabs, func(t tab) bool {
 		sameRow := (t.Role == Capped) == (own.Role == Capped)
-		if sameRow && (t.Role != own.Role || t.Label != own.Label) && t.left < to-1 && t.right > from+1 {
-			return true
-		}
-	}
-	return false
+		return sameRow && (t.Role != own.Role || t.Label != own.Label) && t.left < to-1 && t.right > from+1
+	})
 }
 
 // placeDown settles everything along y.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,15 +37,7 @@ func visible(s string) string {
 }
 
 func needsSpelling(s string) bool {
-	if !utf8.ValidString(s) {
-		return true
-	}
-	for _, r := range s {
-		if unicode.IsControl(r) || isDeceptive(r) {
-			return true
-		}
-	}
-	return false
+	return !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || isDeceptive(r) })
 }
 
 // isDeceptive holds for marks that nobody sees or that change the order or the
@@ -69,15 +62,7 @@ var wideRunes = [...][2]rune{
 }
 
 func isWide(r rune) bool {
-	if r < wideRunes[0][0] {
-		return false
-	}
-	for _, block := range wideRunes {
-		if r >= block[0] && r <= block[1] {
-			return true
-		}
-	}
-	return false
+	return r >= wideRunes[0][0] && slices.ContainsFunc(wideRunes[:], func(block [2]rune) bool { return r >= block[0] && r <= block[1] })
 }
 
 // columnWidth is the number of terminal columns that r takes: 0, 1 or 2.

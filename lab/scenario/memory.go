@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/twin/scenario"
@@ -9,12 +10,7 @@ import (
 
 // hasMemory says whether any task of a window has memory of its own.
 func hasMemory(w *scenario.WindowResult) bool {
-	for i := range w.Tasks {
-		if w.Tasks[i].Memory != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.Tasks, func(t scenario.TaskFigures) bool { return t.Memory != nil })
 }
 
 // memoryTable shows a window's memory, and who waited for it. Of a count of tasks memory is

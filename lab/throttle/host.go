@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -225,7 +226,7 @@ func (t *instances) putBack() error {
 func (b *hostLab) block(ctx context.Context, c Column, round int, seed uint64) (out *Block, readings []Reading, err error) {
 	list := b.load.Draw(seed, uint64(round))
 	length := b.times.lead + b.times.measure
-	t, err := b.start(fmt.Sprintf("pool-%d-%d", round, columnIndex(c)), list, plain(list), length)
+	t, err := b.start(fmt.Sprintf("pool-%d-%d", round, slices.Index(columns(), c)), list, plain(list), length)
 	defer func() { err = errors.Join(err, t.stop()) }()
 	if err != nil {
 		return nil, nil, err
@@ -274,15 +275,6 @@ func (t *instances) putBackUnless(err error) error {
 		return nil
 	}
 	return t.putBack()
-}
-
-func columnIndex(c Column) int {
-	for i, other := range columns() {
-		if other == c {
-			return i
-		}
-	}
-	return -1
 }
 
 // playHost plays all columns by turns.

@@ -114,13 +114,10 @@ func meetsAny(forms []form, parts []string) bool {
 // unitMeets reports whether a glob could match a unit's cgroup.
 func unitMeets(u *source.Unit, parts []string) bool {
 	if u.Slice != "" || strings.HasSuffix(u.Name, ".slice") && !strings.ContainsAny(u.Name, "*?") {
-		for _, p := range unitPlaces(u) {
+		return slices.ContainsFunc(unitPlaces(u), func(p []string) bool {
 			n := len(p) - 1
-			if n+1 == len(parts) && intersect(p[:n], parts[:n]) && (glob.Intersect(p[n], parts[n]) || glob.Intersect("_"+p[n], parts[n])) {
-				return true
-			}
-		}
-		return false
+			return n+1 == len(parts) && intersect(p[:n], parts[:n]) && (glob.Intersect(p[n], parts[n]) || glob.Intersect("_"+p[n], parts[n]))
+		})
 	}
 	above := ""
 	for _, p := range parts[:len(parts)-1] {

@@ -172,12 +172,7 @@ func scope(name string) (Identity, bool) {
 func isID(s string) bool { return len(s) == idLen && isHex(s) }
 
 func isHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }
 
 // isUID accepts what the kubelet may be given for a uid: it asks the API server's for

@@ -2,6 +2,7 @@ package kernfs
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -206,12 +207,7 @@ func (g *group) each(f func(*group)) {
 }
 
 func (g *group) sorted() []*group {
-	list := make([]*group, 0, len(g.kids))
-	for _, c := range g.kids {
-		list = append(list, c)
-	}
-	slices.SortFunc(list, func(a, b *group) int { return strings.Compare(a.path, b.path) })
-	return list
+	return slices.SortedFunc(maps.Values(g.kids), func(a, b *group) int { return strings.Compare(a.path, b.path) })
 }
 
 // populated says whether a process is in the group or below.

@@ -261,12 +261,7 @@ func (p *Plan) checkRange(at string, g *Range) error {
 // window returns the index of a window, -1 when there is none of that name. "" is the
 // only one.
 func (p *Plan) window(name string) int {
-	for i := range p.Scenario.Measure {
-		if p.Scenario.Measure[i].Name == name || name == "" && len(p.Scenario.Measure) == 1 {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(p.Scenario.Measure, func(w Window) bool { return w.Name == name || name == "" && len(p.Scenario.Measure) == 1 })
 }
 
 // Seconds of the warm-up, for the runner.

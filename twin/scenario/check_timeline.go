@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/model"
@@ -330,10 +331,5 @@ func (p *Plan) checkOperator(key string, e *Event) error {
 }
 
 func (p *Plan) hasJob(job string) bool {
-	for i := range p.Scenario.Tasks {
-		if p.Scenario.Tasks[i].Job == job {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Scenario.Tasks, func(t Task) bool { return t.Job == job })
 }
