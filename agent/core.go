@@ -145,7 +145,7 @@ func (c *Core) Take(req Request, by string) Answer {
 	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, Bytes: req.Bytes, By: by}
 	tasks := &c.Engine.State.Tasks
 	switch req.Kind {
-	case model.CommandCap, model.CommandUncap, model.CommandReclaim:
+	case model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandReclaim:
 		t := tasks.ByPath(req.Task)
 		if t == nil {
 			return Answer{Error: fmt.Sprintf("no task %q; `commensal status` lists the tasks", req.Task)}
@@ -169,7 +169,7 @@ func (c *Core) Take(req Request, by string) Answer {
 			}
 			break
 		}
-		if req.Cap < 0.001 || req.Cap > 1024 {
+		if req.Kind == model.CommandCap && (req.Cap < 0.001 || req.Cap > 1024) {
 			return Answer{Error: fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)}
 		}
 		if req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds() {

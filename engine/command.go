@@ -23,6 +23,13 @@ func (e *Engine) command(in *Input, c *model.Command) {
 			})
 			d.Reason = fmt.Sprintf("%s caps it to %.3g CPU for %.0f s", c.By, c.Cap, float64(c.DurationNsec)/1e9)
 		}
+	case model.CommandDemote:
+		if d.Reason = e.notToHold(c); d.Reason == "" {
+			e.operatorClaims(in, c, model.Claim{
+				Kind: model.ClaimCap, Value: model.Ask(model.CPUWeight), Cap: model.WeightIdle, ExpiresNsec: in.MonoNsec + c.DurationNsec,
+			})
+			d.Reason = fmt.Sprintf("%s demotes it for %.0f s: it runs when nobody else wants the CPU", c.By, float64(c.DurationNsec)/1e9)
+		}
 	case model.CommandReclaim:
 		d.Facts = []model.Fact{model.FactBytes.Is(float64(c.Bytes))}
 		if d.Reason = e.notToHold(c); d.Reason == "" {

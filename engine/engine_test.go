@@ -115,9 +115,9 @@ func (w *storm) input() *engine.Input {
 		in.Knobs = append(in.Knobs, model.KnobReading{Target: model.OfTask(model.TaskNum(w.rng.IntN(int(w.next)))), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}), Outcome: model.OK})
 	}
 	if w.rng.IntN(25) == 0 {
-		kinds := []string{model.CommandCap, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn, "?"}
+		kinds := []string{model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandProtectOff, model.CommandProtectOn, "?"}
 		caps := []float64{0.2, -1, 0, 1e300, 5e-324}
-		in.Commands = append(in.Commands, model.Command{Kind: kinds[w.rng.IntN(5)], Task: model.TaskNum(w.rng.IntN(12)), Job: []string{"", "j1"}[w.rng.IntN(2)],
+		in.Commands = append(in.Commands, model.Command{Kind: kinds[w.rng.IntN(len(kinds))], Task: model.TaskNum(w.rng.IntN(12)), Job: []string{"", "j1"}[w.rng.IntN(2)],
 			Cap: caps[w.rng.IntN(5)], DurationNsec: w.rng.Int64N(30e9), By: "ann"})
 	}
 	return in

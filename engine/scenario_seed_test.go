@@ -239,6 +239,19 @@ func operatorScenarios() []scenario {
 		want:  []string{"hold /report/1 50000/250000", "ann frees it", "release /report/1", "hold /report/1 1000/1000000", "the cap's time is over", "release /report/1", "LC is never held", "a task that is gone"},
 		never: []string{"hold /mail/1"},
 	}, {
+		name: "operator-demote", until: 60,
+		about: "an operator demotes a batch task for 20 s in observe mode and frees it early; then for 5 s until it expires; a service nobody demotes",
+		build: func(t *testing.T) *sim {
+			n := shop(t, singleNode(t), steady(0))
+			n.at[10] = command(model.Command{Kind: model.CommandDemote, Task: 3, DurationNsec: 20 * second})
+			n.at[15] = command(model.Command{Kind: model.CommandUncap, Task: 3})
+			n.at[30] = command(model.Command{Kind: model.CommandDemote, Task: 3, DurationNsec: 5 * second})
+			n.at[40] = command(model.Command{Kind: model.CommandDemote, Task: 2, DurationNsec: 5 * second})
+			return n
+		},
+		want:  []string{"cpu.weight of /report/1: applied, cpu.idle", "ann frees it", "release cpu.weight of /report/1", "cpu.idle", "time is over", "release cpu.weight of /report/1", "LC is never held"},
+		never: []string{"hold /mail/1"},
+	}, {
 		name: "operator-uncap", until: 150,
 		about: "an operator frees a held suspect: policies leave it alone for a cap's duration",
 		build: func(t *testing.T) *sim {

@@ -172,6 +172,7 @@ type Result struct {
 // Kind of a Command.
 const (
 	CommandCap        = "cap"
+	CommandDemote     = "demote"
 	CommandUncap      = "uncap"
 	CommandReclaim    = "reclaim"
 	CommandProtectOn  = "protect-on"

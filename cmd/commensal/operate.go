@@ -63,6 +63,22 @@ func capCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
+func demoteCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	var d time.Duration
+	cmd := &cobra.Command{
+		Use: "demote TASK", Short: "Let a task run only when nobody else wants the CPU, for a time", Args: cobra.ExactArgs(1),
+		Long: "Demote a task (a cgroup path from `commensal status`) for a time: cpu.idle, before Linux 5.15 the least weight. It\nkeeps all CPU time that nobody else wants. Like `cap` it stands in observe mode too; `uncap` ends it.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := agent.Request{Kind: model.CommandDemote, Task: args[0], Duration: d.Seconds()}
+			return t.send(cmd, p, req, fmt.Sprintf("%s is demoted for %s", args[0], d))
+		},
+	}
+	t.flags(cmd)
+	cmd.Flags().DurationVar(&d, "for", time.Duration(hardcap.Defaults().DurationNsec), "how long")
+	return cmd
+}
+
 func reclaimCommand(p *cli.Printer) *cobra.Command {
 	var t target
 	var mib int64

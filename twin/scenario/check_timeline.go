@@ -309,12 +309,12 @@ func (p *Plan) checkRestart(key string, e *Event) error {
 func (p *Plan) checkOperator(key string, e *Event) error {
 	o := e.Operator
 	switch o.Do {
-	case model.CommandCap:
-		if !(o.CPUs >= 0.001 && o.CPUs <= maxCPUs) {
+	case model.CommandCap, model.CommandDemote:
+		if o.Do == model.CommandCap && !(o.CPUs >= 0.001 && o.CPUs <= maxCPUs) {
 			return p.doc.Errorf(key+".cpus", "is %g; expected 0.001 to %d CPU-sec/sec", o.CPUs, maxCPUs)
 		}
 		if o.For <= 0 || o.For > maxDuration {
-			return p.doc.Errorf(key+".for", "is %s; expected how long the cap stands", o.For)
+			return p.doc.Errorf(key+".for", "is %s; expected how long it stands", o.For)
 		}
 		fallthrough
 	case model.CommandUncap:
@@ -326,8 +326,8 @@ func (p *Plan) checkOperator(key string, e *Event) error {
 		}
 		return nil
 	}
-	return p.doc.Errorf(key+".do", "is %q; expected %s, %s, %s or %s", short(o.Do),
-		model.CommandCap, model.CommandUncap, model.CommandProtectOn, model.CommandProtectOff)
+	return p.doc.Errorf(key+".do", "is %q; expected %s, %s, %s, %s or %s", short(o.Do),
+		model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandProtectOn, model.CommandProtectOff)
 }
 
 func (p *Plan) hasJob(job string) bool {

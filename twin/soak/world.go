@@ -368,6 +368,9 @@ func (w *world) operator(e *event) {
 	switch req.Kind {
 	case model.CommandCap:
 		req.Task, req.Cap, req.Duration = t.path, pick(r, 0.001, 0.01, 0.1, 0.5, 2, 64, -1), pick(r, 0.3, 2, 10, 40, 120)
+		if e.pick%8 == 0 {
+			req.Kind, req.Cap = model.CommandDemote, 0
+		}
 	case model.CommandUncap:
 		req.Task = t.path
 	default:
@@ -378,8 +381,8 @@ func (w *world) operator(e *event) {
 	}
 	w.log.add(fmt.Sprintf("%9.3f operator %+v", float64(w.now())/1e9, req))
 	w.inj.Note("operator", req.Task)
-	if req.Kind == model.CommandCap && t.class == model.LC {
-		w.fail("LC is never held", "an operator's cap on "+t.path+" was taken")
+	if req.Task != "" && req.Kind != model.CommandUncap && t.class == model.LC {
+		w.fail("LC is never held", "an operator's "+req.Kind+" of "+t.path+" was taken")
 	}
 	if req.Task != "" {
 		for _, g := range w.witness.list {
