@@ -106,9 +106,7 @@ func (c *taskCollector) meet(t *model.Task) {
 }
 
 func (c *taskCollector) visit(t *Tick) bool {
-	if c.st.FromNsec == 0 {
-		c.st.FromNsec = t.Input.WallNsec
-	}
+	c.st.FromNsec = cmp.Or(c.st.FromNsec, t.Input.WallNsec)
 	c.st.UntilNsec = t.Input.WallNsec
 	if s := t.Input.Snapshot; s != nil {
 		for i := range s.Added {

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -219,9 +220,7 @@ func (u *Unit) step(tests []string, run string) wire.Step {
 		pattern += "/" + sub
 	}
 	timeout := u.Timeout
-	if timeout == 0 {
-		timeout = unitTimeout
-	}
+	timeout = cmp.Or(timeout, unitTimeout)
 	dir := "/src/" + u.Package
 	return wire.Step{
 		Name: u.Package,

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,8 +150,6 @@ func (t *Task) pods() *source.Pods {
 	p := &source.Pods{
 		Namespace: t.Pods.Namespace, Name: t.Pods.Name, QoS: source.QoS(t.Pods.QoS), UID: t.Pods.UID, Level: source.Level(t.Pods.Level),
 	}
-	if p.Level == "" {
-		p.Level = source.Pod
-	}
+	p.Level = cmp.Or(p.Level, source.Pod)
 	return p
 }

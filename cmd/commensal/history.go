@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -257,9 +258,7 @@ func printMembers(w io.Writer, r *model.Round, at func(int64) string) {
 	for i := range r.Members {
 		m := &r.Members[i]
 		verdict := m.Verdict
-		if verdict == "" {
-			verdict = "not tried apart"
-		}
+		verdict = cmp.Or(verdict, "not tried apart")
 		if m.Alike {
 			verdict += "; moves as another member does"
 		}

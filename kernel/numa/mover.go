@@ -23,6 +23,7 @@ package numa
 // while it is surveyed.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,12 +196,8 @@ type target struct {
 func NewMover(root hostfs.FS, calls Calls, cfg MoverConfig) *Mover {
 	pageSize := uint64(os.Getpagesize())
 	windowPages := hugePages(root, pageSize)
-	if cfg.MaxPages == 0 {
-		cfg.MaxPages = DefaultMaxPages
-	}
-	if cfg.MaxScan == 0 {
-		cfg.MaxScan = DefaultMaxScan
-	}
+	cfg.MaxPages = cmp.Or(cfg.MaxPages, DefaultMaxPages)
+	cfg.MaxScan = cmp.Or(cfg.MaxScan, DefaultMaxScan)
 	cfg.MaxPages = max(cfg.MaxPages, uint64(windowPages))
 	m := &Mover{
 		root: root, cfg: cfg, scan: newScanner(calls, pageSize, windowPages), batch: NewBatch(calls, MaxBatch),

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,9 +170,7 @@ func (f *lruGroup) ages(durations []time.Duration, swap, blind bool) Ages {
 		}
 	}
 	if f.deadAnonPages+f.deadFilePages > 0 {
-		if a.Note == "" {
-			a.Note = "removed descendants' memory has no age"
-		}
+		a.Note = cmp.Or(a.Note, "removed descendants' memory has no age")
 		for j := range durations {
 			a.Anon[j].AtMostBytes += f.deadAnonPages * pageSize()
 			a.File[j].AtMostBytes += f.deadFilePages * pageSize()

@@ -27,6 +27,7 @@ package reclaim
 // grows meanwhile.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,9 +87,7 @@ type Ask struct {
 
 // check completes a request, or refuses it.
 func (a *Ask) check() error {
-	if a.StepBytes == 0 {
-		a.StepBytes = DefaultStepBytes
-	}
+	a.StepBytes = cmp.Or(a.StepBytes, DefaultStepBytes)
 	switch {
 	case a.Bytes == 0 || a.Bytes > MaxAskBytes:
 		return fmt.Errorf("%w: %d bytes, want 1 to %d", ErrBadAsk, a.Bytes, uint64(MaxAskBytes))

@@ -15,6 +15,7 @@
 package burst
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 )
@@ -171,9 +172,7 @@ func (a *application) work(ms int, share float64) float64 {
 	used := budget
 	for budget > 1e-12 && a.next < len(a.requests) && a.requests[a.next].AtMsec <= ms {
 		r := a.requests[a.next]
-		if a.left == 0 {
-			a.left = r.CPU
-		}
+		a.left = cmp.Or(a.left, r.CPU)
 		step := min(a.left, budget)
 		a.left -= step
 		budget -= step

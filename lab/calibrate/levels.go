@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/commensal-io/commensal/twin/machine"
@@ -82,9 +83,7 @@ func (x beside) play() (outcome, error) {
 	tasks := []int{lc}
 	if x.batch != "" {
 		threads := x.threads
-		if threads == 0 {
-			threads = 16
-		}
+		threads = cmp.Or(threads, 16)
 		be, class := b.add(find(x.batch, threads, 4))
 		tasks = append(tasks, be)
 		if x.ways != 0 {

@@ -1,6 +1,7 @@
 package firstlight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -68,9 +69,7 @@ func (s *Score) add(path string, right bool, at, event int64) {
 // times the hold's length, less what it used meanwhile.
 func lost(t *trace.Trace, h *trace.Hold, end int64) float64 {
 	to := h.ToNsec
-	if to == 0 {
-		to = end
-	}
+	to = cmp.Or(to, end)
 	before, n, during := 0.0, 0, 0.0
 	for i := range t.Windows {
 		w := &t.Windows[i]

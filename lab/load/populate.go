@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +27,7 @@ func Populate(ctx context.Context, c Config) error {
 	if c.RatePerSec == 0 && len(c.Rates) == 0 {
 		c.RatePerSec = 1 // does not matter here
 	}
-	if c.Duration == 0 {
-		c.Duration = time.Second
-	}
+	c.Duration = cmp.Or(c.Duration, time.Second)
 	c, _, err := c.withDefaults()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -66,7 +67,5 @@ func (s *doneStats) record(window int, latency time.Duration, o memcached.Outcom
 }
 
 func (s *doneStats) note(why string) {
-	if s.firstError == "" {
-		s.firstError = why
-	}
+	s.firstError = cmp.Or(s.firstError, why)
 }

@@ -6,6 +6,7 @@
 package histogram
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,18 +75,12 @@ type scrape struct {
 
 // New returns a source that has not yet begun.
 func New(c Config) (*Source, error) {
-	if c.Unit == 0 {
-		c.Unit = time.Second
-	}
-	if c.Interval == 0 {
-		c.Interval = DefaultInterval
-	}
+	c.Unit = cmp.Or(c.Unit, time.Second)
+	c.Interval = cmp.Or(c.Interval, DefaultInterval)
 	if c.Window == 0 {
 		c.Window = max(slo.DefaultWindow, 2*c.Interval)
 	}
-	if c.Path == "" {
-		c.Path = "/metrics"
-	}
+	c.Path = cmp.Or(c.Path, "/metrics")
 	if c.Metric == "" {
 		return nil, errors.New("which metric? expected the name of a histogram")
 	}

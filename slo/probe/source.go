@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,9 +49,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Interval, slo.DefaultInterval)
 	setDefault(&c.Window, slo.DefaultWindow)
 	setDefault(&c.Timeout, DefaultTimeout)
-	if c.MaxOutstanding == 0 {
-		c.MaxOutstanding = DefaultMaxOutstanding
-	}
+	c.MaxOutstanding = cmp.Or(c.MaxOutstanding, DefaultMaxOutstanding)
 	switch {
 	case c.Interval < minInterval:
 		return c, fmt.Errorf("interval %v: expected at least %v", c.Interval, minInterval)

@@ -4,6 +4,7 @@ package program
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,12 +63,8 @@ func New(c Config) (*Source, error) {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return nil, errors.New("which program? expected a command")
 	}
-	if c.Window == 0 {
-		c.Window = slo.DefaultWindow
-	}
-	if c.Timeout == 0 {
-		c.Timeout = time.Second
-	}
+	c.Window = cmp.Or(c.Window, slo.DefaultWindow)
+	c.Timeout = cmp.Or(c.Timeout, time.Second)
 	s := &Source{config: c, window: slo.NewWindow(c.Window, c.limit()), reason: "not started"}
 	s.window.Ask(c.Quantile)
 	return s, nil

@@ -2,6 +2,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -43,15 +44,9 @@ func New(c probe.Config, r Request) (*probe.Source, error) {
 
 // call returns the function that asks once.
 func (r Request) call(connections int) (ask func(context.Context) error, release func(), err error) {
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
-	if r.Status == 0 {
-		r.Status = http.StatusOK
-	}
-	if connections == 0 {
-		connections = probe.DefaultMaxOutstanding
-	}
+	r.Method = cmp.Or(r.Method, http.MethodGet)
+	r.Status = cmp.Or(r.Status, http.StatusOK)
+	connections = cmp.Or(connections, probe.DefaultMaxOutstanding)
 	client, base, err := Client(r.Address, r.Host, connections)
 	if err != nil {
 		return nil, nil, err

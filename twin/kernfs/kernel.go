@@ -9,6 +9,7 @@
 package kernfs
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -80,9 +81,7 @@ func New(m *machine.Machine, o Options) (*Kernel, error) {
 	if o.BootID == "" {
 		o.BootID = "c0ffee00-7319-4e5a-8000-000000000001"
 	}
-	if o.FileLimit == 0 {
-		o.FileLimit = 65536
-	}
+	o.FileLimit = cmp.Or(o.FileLimit, 65536)
 	k := &Kernel{m: m, opt: o, procs: map[int32]*process{}, lastPID: firstPID, inodes: 1}
 	k.root = &node{name: "/", ino: 1, children: map[string]*node{}}
 	k.mountCgroups()

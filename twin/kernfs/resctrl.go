@@ -20,6 +20,7 @@ package kernfs
 //   - Limbo is looked at when somebody asks, as if the worker had run each second.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -110,12 +111,8 @@ func (g *resctrlGroup) isMon() bool { return g.ctrl != g }
 // newResctrl returns the file system of a machine, not mounted.
 func newResctrl(k *Kernel, m *machine.Machine, o ResctrlOptions) (*resctrlFS, error) {
 	cfg := m.Config()
-	if o.CLOSIDs == 0 {
-		o.CLOSIDs = defCLOSIDs
-	}
-	if o.RMIDs == 0 {
-		o.RMIDs = 2 * cfg.CoresPerSocket * cfg.ThreadsPerCore
-	}
+	o.CLOSIDs = cmp.Or(o.CLOSIDs, defCLOSIDs)
+	o.RMIDs = cmp.Or(o.RMIDs, 2*cfg.CoresPerSocket*cfg.ThreadsPerCore)
 	full := uint32(1)<<cfg.LLCWays - 1
 	if o.ShareableBits == 0 && cfg.LLCWays > 2 {
 		o.ShareableBits = full &^ (full >> 2)

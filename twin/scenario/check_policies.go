@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -138,9 +139,7 @@ func (p *Plan) checkMeasure() error {
 	for i := range s.Measure {
 		w := &s.Measure[i]
 		at := fmt.Sprintf("measure[%d]", i)
-		if w.To == 0 {
-			w.To = s.Duration
-		}
+		w.To = cmp.Or(w.To, s.Duration)
 		if !nameForm.MatchString(w.Name) {
 			return p.doc.Errorf(at+".name", "is %q; expected letters, digits, - and _, a letter first", short(w.Name))
 		}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -72,9 +73,7 @@ func (p *Plan) checkNames(at string, i int) error {
 	} else if t.Count < 1 || t.Count > maxActors {
 		return p.doc.Errorf(at+".count", "is %d; expected 1 to %d", t.Count, maxActors)
 	}
-	if t.Path == "" {
-		t.Path = "/" + t.Name
-	}
+	t.Path = cmp.Or(t.Path, "/"+t.Name)
 	if !pathForm.MatchString(t.Path) {
 		return p.doc.Errorf(at+".path", "is %q; expected a cgroup path such as /batch/%s", short(t.Path), t.Name)
 	}
@@ -144,9 +143,7 @@ func (p *Plan) checkSLO(at string, t *Task) error {
 	if o == nil {
 		return nil
 	}
-	if o.Every == 0 {
-		o.Every = defaultSLOEvery
-	}
+	o.Every = cmp.Or(o.Every, defaultSLOEvery)
 	switch {
 	case t.Requests == nil:
 		return p.doc.Errorf(at+".slo", "only a task with requests has a latency")
@@ -175,9 +172,7 @@ func (p *Plan) checkOnCap(at string, t *Task) error {
 		return nil
 	}
 	at += ".on_cap"
-	if o.After == 0 {
-		o.After = 1
-	}
+	o.After = cmp.Or(o.After, 1)
 	switch {
 	case o.Do != doLameDuck && o.Do != doQuit:
 		return p.doc.Errorf(at+".do", "is %q; expected %s or %s", short(o.Do), doLameDuck, doQuit)
@@ -336,9 +331,7 @@ func (p *Plan) checkPages(key string, pages []float64) error {
 // limit returns a limit as the kernel has it.
 func (p *Plan) limit(key string, m *CPUMax) (model.CPUMax, error) {
 	period := m.Period
-	if period == 0 {
-		period = 100 * time.Millisecond
-	}
+	period = cmp.Or(period, 100*time.Millisecond)
 	switch {
 	case period < time.Millisecond || period > time.Second:
 		return model.CPUMax{}, p.doc.Errorf(key+".period", "is %s; expected 1ms to 1s, the kernel's bounds", period)

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -33,9 +34,7 @@ func (b *bed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
 		return 0, fmt.Errorf("%s: process %d is gone at once", t.Path, pid)
 	}
 	shares := cfg.Shares
-	if shares == 0 {
-		shares = defaultShares
-	}
+	shares = cmp.Or(shares, defaultShares)
 	b.alive[t.Path] = &resident{shares: shares, cpus: cfg.CPUs}
 	return num, b.weigh(t.Path)
 }
