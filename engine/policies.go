@@ -98,7 +98,7 @@ var policyRows = [...]row{
 		rests:  func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyDemote, does: "BE gives way to everybody, from the start",
+		name: model.PolicyDemote, does: "BE gives way to everybody, from the start", uses: "demote",
 		mode:  func(p *Params) *model.Mode { return &p.CPU.DemoteMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Demote.Step(&p.CPU.Demote, v, w) },
 		pace:  func(*Params) model.Pace { return model.PaceTick },

@@ -17,6 +17,7 @@ const (
 
 // Remedies, the ladder from the mildest.
 const (
+	RemedyDemote    = "demote"
 	RemedyWays      = "llc ways"
 	RemedyBandwidth = "memory bandwidth"
 	RemedyMigration = "page migration"
@@ -64,6 +65,7 @@ var signalRecipes = []recipe{
 // the user id and for no capability). Pages of other users' processes take the right to trace them. memory.high is no
 // need of reclaim: package reclaim says why it is not used for that.
 var remedyRecipes = []recipe{
+	{RemedyDemote, []need{{CPUIdle, CPUQuota}, {CgroupWritable}}, leastWeight},
 	{RemedyWays, []need{{Resctrl}, {ResctrlCAT}, {ResctrlRoom}, {RootUser}}, nil},
 	{RemedyBandwidth, []need{{Resctrl}, {ResctrlMBA}, {ResctrlRoom}, {RootUser}}, nil},
 	{RemedyMigration, []need{{NUMA}, {CapSysPtrace}}, nil},
@@ -74,6 +76,14 @@ var remedyRecipes = []recipe{
 	{RemedyReclaim, []need{{MemoryReclaim}, {CgroupWritable}}, fileOnlyWithoutSwap},
 	{RemedyFreeze, []need{{Freezer}, {CgroupWritable}}, nil},
 	{RemedyEvict, []need{{CapKill, CgroupKill}, {CapKill, CgroupWritable}}, nil},
+}
+
+// leastWeight: what has quotas has weights, too.
+func leastWeight(findings []Finding) string {
+	if Find(findings, CPUIdle).Answer == Yes {
+		return ""
+	}
+	return "by the least weight: there is no cpu.idle"
 }
 
 // lateWithoutSwap: pressure by anonymous memory shows when pages come back from swap, and not where there is none.

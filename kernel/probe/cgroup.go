@@ -119,7 +119,7 @@ func (p *prober) cgroupFindings() []Finding {
 		p.controlled(CPUBurst, controlFile{cgroup.CPU, "cpu.cfs_burst_us", "cpu.max.burst", "cpu.weight", version{5, 14}, bandwidthSign,
 			"Linux 5.14 with CONFIG_CFS_BANDWIDTH", "mainline bounds the burst by the quota: beyond it the kernel refuses"}, RemedyBurst),
 		p.controlled(CPUIdle, controlFile{cgroup.CPU, "cpu.idle", "cpu.idle", "cpu.weight", version{5, 15}, "",
-			"Linux 5.15", "yields to everything else, and holds back less than a quota does"}),
+			"Linux 5.15", "yields to everything else, and holds back less than a quota does"}, RemedyDemote),
 		p.controlled(Cpuset, controlFile{cgroup.CPUSet, "cpuset.cpus", "cpuset.cpus", "cpuset.cpus.effective", version{5, 0}, "",
 			"CONFIG_CPUSETS", "keeps a group on named CPUs"}, RemedyCpuset, RemedyPool),
 		p.freezer(),
