@@ -73,10 +73,6 @@ var stages = []Stage{
 		Units: []Unit{{Package: "kernel/perf", Timeout: 5 * time.Minute, Not: exactTests}},
 	},
 	{
-		Name:  "bpfcounters",
-		Units: []Unit{{Package: "kernel/bpfcounters", Timeout: 5 * time.Minute}},
-	},
-	{
 		Name:  "resctrl",
 		Units: []Unit{{Package: "kernel/resctrl", Timeout: 5 * time.Minute}},
 	},

@@ -12,7 +12,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
-func TestMain(m *testing.M) { testchild.Main(m, perftest.Roles(open)) }
+func TestMain(m *testing.M) { testchild.Main(m, Roles(open)) }
 
 // perCgroup is one set of perf events a cgroup, as a source of many.
 type perCgroup struct {
@@ -34,11 +34,11 @@ func (t cgroupTask) Close() error {
 	return t.Counters.Close()
 }
 
-func open(cpus []int, events []perf.Event) (perftest.Source, error) {
+func open(cpus []int, events []perf.Event) (Source, error) {
 	return &perCgroup{cpus: cpus, events: events, tasks: map[*perf.Counters]bool{}}, nil
 }
 
-func (s *perCgroup) Add(fd int) (perftest.Task, error) {
+func (s *perCgroup) Add(fd int) (Task, error) {
 	c, err := perf.OpenCgroup(fd, s.cpus, s.events)
 	if err != nil {
 		return nil, err
@@ -63,12 +63,12 @@ func (s *perCgroup) each(f func(*perf.Counters) error) error {
 	return all
 }
 
-func TestConformance(t *testing.T) { perftest.Conform(t, open) }
+func TestConformance(t *testing.T) { Conform(t, open) }
 
-func TestOpening(t *testing.T) { perftest.ConformOpening(t, open) }
+func TestOpening(t *testing.T) { ConformOpening(t, open) }
 
 func TestRig(t *testing.T) {
-	perftest.ConformRig(t, open, func(t testing.TB) {
+	ConformRig(t, open, func(t testing.TB) {
 		rigtest.Only(t, "counters of every CPU, CPUs, resctrl")
 		rigtest.NeedRDT(t)
 	})
@@ -78,11 +78,11 @@ func TestRig(t *testing.T) {
 func TestRigExact(t *testing.T) {
 	rigtest.Only(t, "counters of every CPU")
 	rigtest.NeedRDT(t)
-	perftest.ConformExact(t, open)
+	ConformExact(t, open)
 }
 
 func TestOpenRefusesOtherCPUs(t *testing.T) {
-	fd := perftest.Dir(t, perftest.Cgroup(t, "refuse"))
+	fd := Dir(t, Cgroup(t, "refuse"))
 	clock := []perf.Event{perf.TaskClock}
 	if _, err := perf.OpenCgroup(fd, nil, clock); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("no CPUs: %v, want EINVAL", err)
@@ -98,36 +98,36 @@ func TestOpenRefusesOtherCPUs(t *testing.T) {
 }
 
 func TestDescriptorsOfOneCgroup(t *testing.T) {
-	fd, cpus := perftest.Dir(t, perftest.Cgroup(t, "count")), perftest.Online(t)
-	before := perftest.Descriptors(t)
-	c, err := perf.OpenCgroup(fd, cpus, perftest.Software)
+	fd, cpus := Dir(t, Cgroup(t, "count")), perftest.Online(t)
+	before := Descriptors(t)
+	c, err := perf.OpenCgroup(fd, cpus, Software)
 	if err != nil {
 		t.Skipf("no counters per cgroup here: %v", err)
 	}
-	if got, want := perftest.Descriptors(t)-before, (len(perftest.Software)+1)*len(cpus)+1; got != want {
-		t.Errorf("%d descriptors for %d events on %d CPUs, want %d", got, len(perftest.Software), len(cpus), want)
+	if got, want := Descriptors(t)-before, (len(Software)+1)*len(cpus)+1; got != want {
+		t.Errorf("%d descriptors for %d events on %d CPUs, want %d", got, len(Software), len(cpus), want)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := perf.OpenCgroup(fd, append(cpus, 100_000), perftest.Software); err == nil {
+	if _, err := perf.OpenCgroup(fd, append(cpus, 100_000), Software); err == nil {
 		t.Error("opened on a CPU that does not exist")
 	}
-	if got := perftest.Descriptors(t); got != before {
+	if got := Descriptors(t); got != before {
 		t.Errorf("%d descriptors open after a close and a failed open, %d before", got, before)
 	}
 }
 
 func TestHardwareEventsAreNamed(t *testing.T) {
-	dir := perftest.Cgroup(t, "named")
-	for _, e := range perftest.Hardware {
+	dir := Cgroup(t, "named")
+	for _, e := range Hardware {
 		err := perf.Supported(e)
 		t.Logf("%v: %v", e, err)
 		if err != nil && !errors.Is(err, perf.ErrNotSupported) && !errors.Is(err, perf.ErrPermission) {
 			t.Errorf("%v: %v, want a named reason", e, err)
 		}
 		if errors.Is(err, perf.ErrNotSupported) { // the same event on a good cgroup must be refused for the same reason
-			if _, err := perf.OpenCgroup(perftest.Dir(t, dir), perftest.Online(t), []perf.Event{e}); !errors.Is(err, perf.ErrNotSupported) {
+			if _, err := perf.OpenCgroup(Dir(t, dir), perftest.Online(t), []perf.Event{e}); !errors.Is(err, perf.ErrNotSupported) {
 				t.Errorf("%v on a cgroup: %v, want ErrNotSupported", e, err)
 			}
 		}

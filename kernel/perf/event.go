@@ -8,8 +8,8 @@
 //
 // (two clocks a CPU because the kernel's own times are not to be trusted, see group.go, one of them only beside hardware
 // events; and one to watch whether the cgroup still exists): 4 events on 64 CPUs are 385, and 52 such tasks exhaust a
-// limit of 20,000. Whoever opens counters has to keep that account; see ErrTooManyFiles. kernel/bpfcounters counts
-// cgroups with events × CPUs descriptors in all (docs/COUNTERS.md has what either costs).
+// limit of 20,000. Whoever opens counters has to keep that account; see ErrTooManyFiles
+// (docs/COUNTERS.md has the figures, and what BPF would need instead).
 package perf
 
 import (

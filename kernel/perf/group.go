@@ -104,9 +104,6 @@ func (g *Group) sorted(e Event, err error) error {
 	return err
 }
 
-// FDs returns the events' descriptors in their order; they stay the group's.
-func (g *Group) FDs() []int { return g.fds }
-
 // Enable starts the group. The clock beside it starts last and stops first: without turns it shows no more than the
 // group's own, and nothing is scaled that was counted all the time.
 func (g *Group) Enable() error {

@@ -46,8 +46,7 @@ type Count struct {
 // Scaled returns the estimate for the whole enabled time, and whether it may be used.
 func (c Count) Scaled() (uint64, bool) { return c.EstimateRaw, c.Status == OK }
 
-// Tally makes Counts of the cumulative readings of a group on several CPUs. It is the one account for counters that
-// perf keeps (Counters) and for those that a BPF program keeps (kernel/bpfcounters).
+// Tally makes Counts of the cumulative readings of a group on several CPUs.
 //
 // A CPU on which the cgroup ran while its group waited for counters keeps its place: what it counts by the next reading is
 // scaled over the wait too. The place is given up when the reading as a whole was Unavailable, for the caller got no

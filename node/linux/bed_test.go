@@ -29,13 +29,14 @@ import (
 
 // TestMain lets this binary play the tasks, too.
 func TestMain(m *testing.M) {
-	roles := perftest.Roles(nil)
-	roles["forks"] = forks
-	roles["leaf"] = func(*testchild.Parent, []string) error {
-		time.Sleep(5 * time.Millisecond)
-		return nil
-	}
-	testchild.Main(m, roles)
+	testchild.Main(m, map[string]testchild.Role{
+		"hold":  perftest.Hold,
+		"forks": forks,
+		"leaf": func(*testchild.Parent, []string) error {
+			time.Sleep(5 * time.Millisecond)
+			return nil
+		},
+	})
 }
 
 // forks starts one process after the other, a few at a time, until it is killed, and half a

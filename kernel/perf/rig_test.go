@@ -1,4 +1,4 @@
-package perftest
+package perf_test
 
 import (
 	"bytes"
@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/perf"
+	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
 // ConformRig tests what changes the whole machine, or needs what the rig's machine has; only skips it elsewhere.
@@ -66,7 +66,7 @@ func testTurns(t *testing.T, open Open) {
 	const interval = "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms" // 4: too often for an emulator
 	Must(t, os.WriteFile(interval, []byte("20"), 0o644))
 	t.Cleanup(func() { _ = os.WriteFile(interval, []byte("4"), 0o644) })
-	for _, cpu := range Online(t) {
+	for _, cpu := range perftest.Online(t) {
 		for range 2 { // four general counters each: only one of them, or ours, fits at a time
 			g, err := perf.OpenCPU(cpu, []perf.Event{perf.LLCMisses, perf.LLCReferences, perf.LLCMisses, perf.LLCReferences})
 			Must(t, err)
@@ -85,37 +85,6 @@ func testTurns(t *testing.T, open Open) {
 	if !about(shared.EstimateRaw, uint64(truth), 0.15) {
 		t.Errorf("estimate %d, truth %.0f", shared.EstimateRaw, truth)
 	}
-}
-
-// hold is the child that takes every counter of every CPU, pinned, until it is ended: what a profiler left
-// running does.
-func hold(p *testchild.Parent, _ []string) error {
-	held := 0
-	for cpu := range 4096 {
-		if _, err := os.Stat(fmt.Sprintf("/sys/devices/system/cpu/cpu%d", cpu)); err != nil {
-			continue
-		}
-		for i := range 16 {
-			configs := []uint64{unix.PERF_COUNT_HW_INSTRUCTIONS, unix.PERF_COUNT_HW_REF_CPU_CYCLES, unix.PERF_COUNT_HW_CPU_CYCLES}
-			attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_HARDWARE, Config: unix.PERF_COUNT_HW_CPU_CYCLES, Bits: unix.PerfBitPinned}
-			if i < len(configs) {
-				attr.Config = configs[i]
-			}
-			attr.Size = uint32(unsafe.Sizeof(attr))
-			fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-			if err != nil {
-				return fmt.Errorf("cannot hold: %w", err)
-			}
-			if n, err := unix.Read(fd, make([]byte, 8)); err != nil || n == 0 { // in error: none is left
-				_ = unix.Close(fd)
-				continue
-			}
-			held++
-		}
-	}
-	p.Say("held %d", held)
-	p.Line()
-	return nil
 }
 
 func testHeld(t *testing.T, open Open) {
@@ -170,7 +139,7 @@ func plug(t testing.TB, cpu int, state string) {
 }
 
 func testHotplug(t *testing.T, open Open) {
-	cpus := Online(t)
+	cpus := perftest.Online(t)
 	cpu := cpus[len(cpus)-1]
 	t.Cleanup(func() { plug(t, cpu, "1") })
 	dir := Cgroup(t, "hotplug")

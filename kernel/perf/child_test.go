@@ -1,7 +1,4 @@
-// Package perftest tests sources of counters per cgroup on the running kernel: what kernel/perf and kernel/bpfcounters
-// both have to do, asked in the same words (Conform), and what such tests need: cgroups of their own and children that do
-// something in them.
-package perftest
+package perf_test
 
 import (
 	"errors"
@@ -16,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/testchild"
+	"github.com/commensal-io/commensal/kernel/perf/perftest"
 )
 
 // Roles are those of the tests' children, for TestMain; open is the source that is tested.
 func Roles(open Open) map[string]testchild.Role {
 	return map[string]testchild.Role{
 		"roam":  roam,
-		"hold":  hold,
+		"hold":  perftest.Hold,
 		"ping":  ping,
 		"pong":  pong,
 		"limit": func(_ *testchild.Parent, args []string) error { limit(open, args[0]); return nil },
@@ -94,21 +92,8 @@ func Cgroup(t testing.TB, name string) string {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { Remove(t, dir) })
+	t.Cleanup(func() { perftest.Remove(t, dir) })
 	return dir
-}
-
-// Remove removes a cgroup, which may be gone already. A process that was just reaped may still hold it.
-func Remove(t testing.TB, dir string) {
-	t.Helper()
-	for range 100 {
-		err := os.Remove(dir)
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%s could not be removed", dir)
 }
 
 // Dir opens a directory for the length of the test.
@@ -120,20 +105,6 @@ func Dir(t testing.TB, dir string) int {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	return int(f.Fd())
-}
-
-// Online lists the CPUs that are online.
-func Online(t testing.TB) []int {
-	t.Helper()
-	var cpus []int
-	for cpu := range 4096 {
-		dir := fmt.Sprintf("/sys/devices/system/cpu/cpu%d", cpu)
-		state, err := os.ReadFile(dir + "/online") // CPU 0 has none where it cannot be unplugged
-		if _, there := os.Stat(dir); there == nil && (err != nil || state[0] == '1') {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus
 }
 
 // UsageNsec reads the cgroup's CPU time from cpu.stat, an account independent of any counter.
