@@ -270,7 +270,7 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("ready before the first turn was taken: %+v", b.status().Tasks)
 	}
 	for range 4 {
-		if got := next(watchdog); got != "WATCHDOG=1" {
+		if got := next(patience()); got != "WATCHDOG=1" {
 			t.Fatalf("then: %s\n%s", got, p.text())
 		}
 	}
@@ -295,7 +295,7 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("a stopped agent says %s", got)
 	}
 	p.signal(unix.SIGCONT)
-	if got := next(watchdog); got != "WATCHDOG=1" {
+	if got := next(patience()); got != "WATCHDOG=1" {
 		t.Errorf("an agent that goes on says %s", got)
 	}
 	if err := unix.Kill(guardian, unix.SIGCONT); err != nil {

@@ -63,7 +63,7 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 			it.Kind, it.Error = node.NotRestored, err.Error()
 		case now == l.Found || !d.ours(l, now) && d.asFound(l, now):
 			it.Kind = node.AsFound
-			if j.change != nil && l.Path == j.task.Path && !d.ours(l, now) {
+			if j.change != nil && !d.ours(l, now) {
 				// We had written something else: a stranger's word, which stands as any of his.
 				it.Kind = node.LeftForeign
 			}

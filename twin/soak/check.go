@@ -93,6 +93,7 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 		w.fail(checkEmpty, fmt.Sprintf("%s wrote %q to %s", e.Who, e.Data, e.Path))
 	}
 	k.writes = append(k.writes, w.now())
+	k.unnoted = k.unnoted || e.Took && v.goesAhead(g, k, before)
 	if e.Took && v.ours(g, k.kind) {
 		if l := v.limitOf(g, k.kind); l != nil && !v.isRightful(g, l.Intended) {
 			k.taken = true
@@ -117,15 +118,10 @@ func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
 }
 
 // journaled makes sure that the journal speaks of what stands in a group.
-//
-// A service that is to have CPUs back has them also when the journal's disk refuses the note:
-// that it waits would be the worse harm. Who comes after a crash in between takes its list for
-// somebody else's and leaves it, which is more than it was to be left with (unnoted).
 func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before model.Setting) {
 	_, err := w.journal()
 	at := v.limitOf(g, k.kind)
-	if g.class == model.LC && k.kind == model.CPUPlace && v.unwritten && before.CPUs.Within(k.now.CPUs) {
-		k.unnoted = true
+	if v.goesAhead(g, k, before) {
 		return
 	}
 	if at == nil {
@@ -148,6 +144,14 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before mo
 	if !v.isRightful(g, l.Found) {
 		w.fail(checkJournal, fmt.Sprintf("%s: the journal would put back %s; rightful is %v", g.path, l.Found, k.rightful))
 	}
+}
+
+// goesAhead says of a write that it does not wait for the journal: a service that is to have CPUs back
+// has them also when the journal's disk refuses the note, since that it waits would be the worse harm. Who comes
+// after a crash in between takes its list for somebody else's and leaves it, which is more than it was to
+// be left with (unnoted).
+func (v *witness) goesAhead(g *watchedGroup, k *watchedKnob, before model.Setting) bool {
+	return g.class == model.LC && k.kind == model.CPUPlace && v.unwritten && before.CPUs.Within(k.now.CPUs)
 }
 
 // onTheWay reports whether a limit may stand while it is written from one to another. By

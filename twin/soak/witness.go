@@ -384,7 +384,7 @@ func (v *witness) ended() {
 		k := &g.knobs[model.CPUPlace]
 		l := v.limitOf(g, k.kind)
 		struck := v.unwritten && l != nil && v.lost(l, k.now.CPUs) && l.ReadBack != nil && l.ReadBack.CPUs.Within(online)
-		if v.ours(g, k.kind) && (struck || k.unnoted) && (l == nil || !l.Ours(k.now)) {
+		if (struck || k.unnoted) && !slices.Contains(k.rightful, k.now) && (l == nil || !l.Ours(k.now)) {
 			k.rightful = append(k.rightful, k.now)
 		}
 		k.unnoted = false

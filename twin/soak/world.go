@@ -1,12 +1,15 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -205,6 +208,11 @@ func (w *world) do(e *event) {
 	case stall:
 		w.stallUntil = w.now() + e.nsec
 		w.unplugged += e.nsec // nobody looks meanwhile
+		for _, g := range w.witness.list {
+			if w.troubled(g) { // nor tries again
+				g.firstTrouble, g.lastTrouble = g.firstTrouble+e.nsec, g.lastTrouble+e.nsec
+			}
+		}
 		w.inj.Note("stall", "")
 	case kill:
 		w.mark(e)
@@ -233,6 +241,11 @@ func (w *world) arrive(t *taskPlan) {
 			_, err = w.k.Start(path, *cfg)
 		} else {
 			err = cg.Mkdir(path)
+		}
+		if errors.Is(err, unix.ENOSPC) {
+			// On v1 a group without CPUs takes no process, nor do those in it: all of its list is offline.
+			w.inj.Note("failed-arrival", path)
+			return
 		}
 		if err != nil {
 			w.fail("simulation", fmt.Sprintf("cannot make %s: %v", path, err))
