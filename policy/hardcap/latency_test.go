@@ -104,6 +104,49 @@ func TestLatencyByCorrelation(t *testing.T) {
 	}
 }
 
+// A service whose threads wait for each other, while it has more to do, is late by its own load: a neighbour
+// that is busy at the same times is not accused. With as much to do as ever, or with more waiting for others, it is.
+func TestLatencyByOwnLoad(t *testing.T) {
+	t.Parallel()
+	busy := func(second int) bool { return second >= 40 && (second-40)%6 < 4 }
+	for name, c := range map[string]struct {
+		load, own, other float64
+		held             int
+	}{
+		"own load":         {3, 900, 10, 0},
+		"as much to do":    {1.1, 900, 10, 1}, // by correlation: as by who takes the cache
+		"waits for others": {3, 300, 900, 1},
+	} {
+		used := func(second, task int, limit float64) float64 {
+			switch {
+			case task == 1 && busy(second):
+				return c.load
+			case task == 1:
+				return 1
+			case task == 2 && busy(second):
+				return min(limit, 3)
+			}
+			return 0
+		}
+		q := newQueue(t, used, func(second int) map[model.TaskNum]float64 {
+			if busy(second) {
+				return map[model.TaskNum]float64{1: c.own, 2: c.other}
+			}
+			return map[model.TaskNum]float64{1: 50}
+		})
+		late(q, 15, func(second int) float64 {
+			if busy(second) {
+				return 20
+			}
+			return 1
+		})
+		if got := q.held(90); len(got) != c.held || c.held == 0 && !q.says(model.DecideSearch, "it is its own load") {
+			q.Dump(t)
+			t.Errorf("%s: held %v, want %d of task 2", name, got, c.held)
+		}
+	}
+}
+
 // While its source has no valid figure the service is neither well nor a victim: nobody is accused, and no hold is
 // verified. After the window of outliers it is judged by its waiting again, and the incident is over.
 func TestLatencyWithoutFigure(t *testing.T) {
