@@ -31,22 +31,29 @@ func TestNamesWhoRuns(t *testing.T) {
 			must(t, s.Start())
 			var r Reading
 			must(t, s.Read(&r, monotonic()))
-			loud0, _ := used(t, loud.PID())
-			quiet0, _ := used(t, quiet.PID())
-			time.Sleep(time.Second)
-			must(t, s.Read(&r, monotonic()))
-			loud1, _ := used(t, loud.PID())
-			quiet1, _ := used(t, quiet.PID())
-			w := taskOf(t, &r, 7)
-			of := func(task int) int64 { return sum(w, func(p Party) bool { return p == TaskParty(task) }) }
-			// The least weight beside a busy host runs next to nothing, and then delays nobody. A
-			// guest's virtual CPU stands still for long, whoever has it at that moment.
-			times := int64(3)
+			// A guest's virtual CPU stands still for long, whoever has it at that moment: one second of
+			// three has to be right there.
+			times, tries := int64(3), 1
 			if rigtest.Inside() {
-				times = 1
+				times, tries = 1, 3
 			}
-			if ran := (loud1 - loud0) / max(quiet1-quiet0, 1); ran >= 20 && (of(8) < times*of(9) || of(8) == 0) {
-				t.Errorf("the antagonist is charged with %d ns, the bystander with %d: %+v", of(8), of(9), w.Shares)
+			var w *Waits
+			for try := 1; ; try++ {
+				loud0, _ := used(t, loud.PID())
+				quiet0, _ := used(t, quiet.PID())
+				time.Sleep(time.Second)
+				must(t, s.Read(&r, monotonic()))
+				loud1, _ := used(t, loud.PID())
+				quiet1, _ := used(t, quiet.PID())
+				w = taskOf(t, &r, 7)
+				of := func(task int) int64 { return sum(w, func(p Party) bool { return p == TaskParty(task) }) }
+				// The least weight beside a busy host runs next to nothing, and then delays nobody.
+				if ran := (loud1 - loud0) / max(quiet1-quiet0, 1); ran < 20 || of(8) >= times*of(9) && of(8) > 0 {
+					break
+				}
+				if try == tries {
+					t.Fatalf("the antagonist is charged with %d ns, the bystander with %d: %+v", of(8), of(9), w.Shares)
+				}
 			}
 			if first := w.Shares[0].Nsec; w.Count[AfterWakeup] == 0 || w.LongestNsec == 0 || first > w.Nsec[0]+w.Nsec[1] {
 				t.Errorf("%+v", w)

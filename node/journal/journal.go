@@ -346,10 +346,10 @@ func (j *Journal) Has(k Key) bool { return j.limits.get(k) != nil }
 
 // Unheld returns the outstanding limits of knobs that are not among the held; nil, without
 // an allocation, when there are none.
-func (j *Journal) Unheld(held func(task string, knob model.KnobKind) bool) []Limit {
+func (j *Journal) Unheld(held func(l *Limit) bool) []Limit {
 	var out []Limit
 	for i := range j.limits.list {
-		if l := &j.limits.list[i]; !held(l.Task, l.Found.Knob) {
+		if l := &j.limits.list[i]; !held(l) {
 			out = append(out, *l)
 		}
 	}

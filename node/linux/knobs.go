@@ -79,9 +79,10 @@ type Knobs struct {
 	paths   [model.NumKnobs]map[uint64]string // by inode, of this batch
 
 	leftovers map[heldKey]leftover
-	looked    int64 // when the journal was last gone through for leftovers
-	tended    int64 // when the journal was last looked after
-	next      int   // where the next comparison begins
+	displaced map[heldKey]bool // limits of another group that was at a task's path are not put back
+	looked    int64            // when the journal was last gone through for leftovers
+	tended    int64            // when the journal was last looked after
+	next      int              // where the next comparison begins
 }
 
 // identifier tells a task's cgroup from one that is made anew at its path.
@@ -103,7 +104,7 @@ type holding struct {
 
 func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *Knobs {
 	flat := cg.Layout() == cgroup.LayoutV2
-	return &Knobs{cg: cg, clock: clock, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: cg, clock: clock, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, displaced: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: cg, flat: flat},
 		model.CPUPlace:     &place{cg: cg, flat: flat, cpus: cpusOfMachine(fs)},
 		model.CPUWeight:    &weight{cg: cg, flat: flat},
@@ -220,6 +221,9 @@ func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) ([]jour
 			at, err := k.kinds[kind].inode(l.Path)
 			return err == nil && at == l.Inode
 		}))
+		if slices.ContainsFunc(k.j.Of(t.Path, kind), stale) {
+			k.displaced[heldKey{t.Path, kind}] = true
+		}
 	}
 	if at := elsewhere(); at != nil {
 		return nil, fmt.Errorf("%s, found as %s: %w", t.Path, at.Path, errElsewhere)

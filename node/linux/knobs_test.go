@@ -224,7 +224,7 @@ func newBench(t *testing.T, f *tree) *bench {
 
 // knobs are those of a tree, of v1.
 func (f *tree) knobs(j *journal.Journal) *Knobs {
-	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, displaced: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{cg: f},
 		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
 		model.CPUWeight:    &weight{},

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/commensal-io/commensal/node"
@@ -33,7 +34,10 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 		return nil
 	}
 	k.looked = nowNsec
-	todo := k.j.Unheld(k.isHeld)
+	todo := k.j.Unheld(k.holds)
+	maps.DeleteFunc(k.displaced, func(key heldKey, _ bool) bool {
+		return !slices.ContainsFunc(todo, func(l journal.Limit) bool { return l.Task == key.task && l.Found.Knob == key.knob })
+	})
 	if len(todo) == 0 {
 		clear(k.leftovers)
 		return nil
@@ -54,6 +58,17 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 	})
 	k.leftovers = known
 	return k.restoreRefused(todo)
+}
+
+// holds says whether a limit belongs to a hold that stands: of a path at which another group was before,
+// and could not be put back, only what is of the group that is there now.
+func (k *Knobs) holds(l *journal.Limit) bool {
+	key := heldKey{l.Task, l.Found.Knob}
+	if k.held[key] == nil || !k.displaced[key] {
+		return k.held[key] != nil
+	}
+	inode, err := k.kinds[key.knob].inode(l.Path)
+	return err == nil && inode == l.Inode
 }
 
 // restoreRefused puts limits back, and notes which of a refused hold a stranger wrote meanwhile.

@@ -154,7 +154,7 @@ func (f *cpusets) unplug(cpus model.CPUSet) {
 }
 
 func (f *cpusets) knobs(j *journal.Journal) *Knobs {
-	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
+	return &Knobs{cg: f, clock: RealClock{}, j: j, held: map[heldKey]*holding{}, refused: map[heldKey]bool{}, displaced: map[heldKey]bool{}, kinds: [model.NumKnobs]knob{
 		model.CPUBandwidth: &bandwidth{},
 		model.CPUPlace: &place{cg: f, flat: f.flat, cpus: func() (machineCPUs, error) {
 			return machineCPUs{f.online, f.possible}, nil
@@ -517,7 +517,15 @@ func TestLostDoesNotDisturb(t *testing.T) {
 	if b.writes != writes+2 {
 		t.Errorf("%d writes for a list and the one below it", b.writes-writes)
 	}
+	b.k.putBackLeftovers(1<<40, true)
+	if b.lists["/was-t"] == list(t, "0-7") {
+		t.Error("it was found although nobody could list groups: the test proves nothing")
+	}
 	b.unlisted = ""
+	b.k.putBackLeftovers(1<<41, true)
+	if b.lists["/was-t"] != list(t, "0-7") || b.lists["/was-t/a"] != list(t, "0-3") || b.lists["/t"] != list(t, "5") {
+		t.Errorf("once groups can be listed: %v", b.texts())
+	}
 	b.k.putBackAll()
 	b.are("put back", map[string]string{"/t": "0-5", "/t/a": "4-5", "/was-t": "0-7", "/was-t/a": "0-3"})
 }
