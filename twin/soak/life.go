@@ -56,6 +56,7 @@ func (w *world) start() {
 		return
 	}
 	for _, g := range w.witness.list {
+		g.runsAgain(w.now())
 		for k := range g.knobs {
 			g.knobs[k].wild, g.knobs[k].taken = nil, false // a new agent remembers nothing, and holds nothing
 		}

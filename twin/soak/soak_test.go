@@ -73,6 +73,8 @@ var mended = map[string][]uint64{
 	"a stranger's word below a task was not heard where he wrote what had been found":                 {26112360005405},
 	"the witness: what could not be noted was in room that was ours":                                  {26112360000841},
 	"the simulation: a group of v1 whose CPUs are all offline takes no process":                       {26112360005839},
+	"the witness: who cannot list all groups cannot follow one that was renamed":                      {26112380000650},
+	"the witness: time that an agent was to be stopped for, and was not":                              {26112380001568},
 	"the witness: an agent that does not run cannot try again":                                        {26112360002248},
 	"a burst that was found was forgotten, where a stranger's quota left no room for it":              {26112300050261},
 	"the witness: what the kernel struck from a list while the journal's disk failed":                 {26112300050109},

@@ -409,7 +409,7 @@ func (v *witness) disturbed(w *world, e *fault.Event) {
 	}
 	at, _, _ := v.groupOf(e.Path)
 	// Without these no group is found, and no list of CPUs known for what the kernel takes.
-	all := e.Path == "/proc/self/mountinfo" || strings.HasPrefix(e.Path, "/sys/devices/system/cpu/")
+	all := e.Path == "/proc/self/mountinfo" || strings.HasPrefix(e.Path, "/sys/devices/system/cpu/") || slices.Contains(v.mounts[:], e.Path)
 	for _, g := range v.list {
 		if g.task == "" || !all && (at == "" || !within(at, g.task) && !within(g.task, at)) {
 			continue
@@ -423,5 +423,13 @@ func (g *watchedGroup) hindered(now int64) {
 	if now-g.lastTrouble > 2*(g.lastTrouble-g.firstTrouble)+4*slackNsec {
 		g.firstTrouble = now // the stretch before is over
 	}
-	g.lastTrouble = now
+	g.lastTrouble = max(now, g.lastTrouble)
+}
+
+// runsAgain takes in that an agent starts: what an earlier one that was stopped was to be given in
+// time (stall) ends with it.
+func (g *watchedGroup) runsAgain(now int64) {
+	if ahead := g.lastTrouble - now; ahead > 0 {
+		g.firstTrouble, g.lastTrouble = g.firstTrouble-ahead, now
+	}
 }
