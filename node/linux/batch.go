@@ -77,7 +77,7 @@ func (k *Knobs) apply(ops []op, dst []model.Result) []model.Result {
 func (k *Knobs) begin() {
 	for kind := range model.Standing {
 		k.kinds[kind].begin()
-		k.paths[kind] = nil
+		k.paths[kind] = paths{}
 	}
 }
 

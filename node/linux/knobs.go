@@ -76,7 +76,7 @@ type Knobs struct {
 	// refused has the knobs whose hold was refused after it had taken effect in part. True: since
 	// then somebody else wrote there, which is told to who next asks something of them.
 	refused map[heldKey]bool
-	paths   [model.NumKnobs]map[uint64]string // by inode, of this batch
+	paths   [model.NumKnobs]paths // of this batch
 
 	leftovers map[heldKey]leftover
 	displaced map[heldKey]bool // limits of another group that was at a task's path are not put back
@@ -88,6 +88,13 @@ type Knobs struct {
 // identifier tells a task's cgroup from one that is made anew at its path.
 type identifier interface {
 	Inode(path string) (uint64, error)
+}
+
+// paths are those of all groups by inode number, or why they could not be told: then that is so for all of
+// a batch, since a group that was followed while those above it were not would be put back within what they hold.
+type paths struct {
+	of  map[uint64]string
+	err error
 }
 
 type heldKey struct {
@@ -151,13 +158,14 @@ func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Sett
 // one that it has now: cgroups of v1 can be renamed. Where not all groups could be looked at, the
 // group cannot be said to be gone.
 func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (err error) {
-	if k.paths[kind] == nil {
-		if k.paths[kind], err = inodes(k.kinds[kind]); err != nil {
-			k.paths[kind] = nil
-			return err
-		}
+	p := &k.paths[kind]
+	if p.of == nil && p.err == nil {
+		p.of, p.err = inodes(k.kinds[kind])
 	}
-	path := k.paths[kind][l.Inode]
+	if p.err != nil {
+		return p.err
+	}
+	path := p.of[l.Inode]
 	if path == "" || path == l.Path {
 		return nil
 	}
