@@ -18,6 +18,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/record"
 )
@@ -102,6 +103,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 			return rec
 		}
 	}
+	deps.SLO = func(dst []model.Latency) []model.Latency { return a.slo.read(dst) }
 	if a.core, err = Assemble(a.cfg, deps); err != nil {
 		return err
 	}
@@ -133,7 +135,6 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer servers.close()
 	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
 	defer a.slo.close()
-	a.core.told.slo = a.slo.read
 	return a.loop(ctx, kept, func() bool { return stillThere(running) && stillThere(writing) })
 }
 

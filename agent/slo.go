@@ -83,6 +83,9 @@ func (s *sloSources) status() []SLOStatus {
 
 // read appends what each source says now.
 func (s *sloSources) read(dst []model.Latency) []model.Latency {
+	if s == nil {
+		return dst // not started
+	}
 	now := time.Now()
 	for i, src := range s.sources {
 		r := src.Read(now)

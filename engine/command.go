@@ -17,27 +17,18 @@ func (e *Engine) command(in *Input, c *model.Command) {
 	switch c.Kind {
 	case model.CommandCap:
 		d.Facts = []model.Fact{model.FactCap.Is(c.Cap)}
-		if d.Reason = e.notToHold(c); d.Reason == "" {
-			e.operatorClaims(in, c, model.Claim{
-				Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: c.Cap, ExpiresNsec: in.MonoNsec + c.DurationNsec,
-			})
-			d.Reason = fmt.Sprintf("%s caps it to %.3g CPU for %.0f s", c.By, c.Cap, float64(c.DurationNsec)/1e9)
-		}
+		d.Reason = e.operatorClaims(in, c, model.Claim{
+			Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: c.Cap, ExpiresNsec: in.MonoNsec + c.DurationNsec,
+		}, fmt.Sprintf("%s caps it to %.3g CPU for %.0f s", c.By, c.Cap, float64(c.DurationNsec)/1e9))
 	case model.CommandDemote:
-		if d.Reason = e.notToHold(c); d.Reason == "" {
-			e.operatorClaims(in, c, model.Claim{
-				Kind: model.ClaimCap, Value: model.Ask(model.CPUWeight), Cap: model.WeightIdle, ExpiresNsec: in.MonoNsec + c.DurationNsec,
-			})
-			d.Reason = fmt.Sprintf("%s demotes it for %.0f s: it runs when nobody else wants the CPU", c.By, float64(c.DurationNsec)/1e9)
-		}
+		d.Reason = e.operatorClaims(in, c, model.Claim{
+			Kind: model.ClaimCap, Value: model.Ask(model.CPUWeight), Cap: model.WeightIdle, ExpiresNsec: in.MonoNsec + c.DurationNsec,
+		}, fmt.Sprintf("%s demotes it for %.0f s: it runs when nobody else wants the CPU", c.By, float64(c.DurationNsec)/1e9))
 	case model.CommandReclaim:
 		d.Facts = []model.Fact{model.FactBytes.Is(float64(c.Bytes))}
-		if d.Reason = e.notToHold(c); d.Reason == "" {
-			e.operatorClaims(in, c, model.Claim{
-				Kind: model.ClaimRun, Value: model.Reclaim(c.Bytes), ExpiresNsec: in.MonoNsec + runNsec,
-			})
-			d.Reason = fmt.Sprintf("%s asks the kernel to reclaim %d bytes of it", c.By, c.Bytes)
-		}
+		d.Reason = e.operatorClaims(in, c, model.Claim{
+			Kind: model.ClaimRun, Value: model.Reclaim(c.Bytes), ExpiresNsec: in.MonoNsec + runNsec,
+		}, fmt.Sprintf("%s asks the kernel to reclaim %d bytes of it", c.By, c.Bytes))
 	case model.CommandUncap:
 		s.Ledger.Free(c.Task, in.MonoNsec+e.Params.Hardcap.DurationNsec)
 		d.Reason = fmt.Sprintf("%s frees it; policies leave it alone for %.0f s", c.By, float64(e.Params.Hardcap.DurationNsec)/1e9)
@@ -77,12 +68,17 @@ func (e *Engine) notToHold(c *model.Command) string {
 	return ""
 }
 
-// operatorClaims makes an operator's claim in place of all others on the knob.
-func (e *Engine) operatorClaims(in *Input, c *model.Command, claim model.Claim) {
+// operatorClaims makes an operator's claim in place of all others on the knob. It returns what is to be
+// said of it: why the task may not be held, else what is given.
+func (e *Engine) operatorClaims(in *Input, c *model.Command, claim model.Claim, said string) string {
+	if why := e.notToHold(c); why != "" {
+		return why
+	}
 	claim.Target, claim.Owner, claim.MadeNsec = model.OfTask(c.Task), model.OwnerOperator, in.MonoNsec
 	claim.Reason, claim.UsageAtClaim = c.Kind+" by "+c.By, e.usage(c.Task)
 	e.State.Ledger.Clear(c.Task, claim.Value.Knob)
 	e.State.Ledger.Claim(claim, e.Params.Limits, e.State.BECPU)
+	return said
 }
 
 func jobName(job string) string {

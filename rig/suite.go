@@ -215,8 +215,7 @@ func (u *Unit) step(tests []string, run string) wire.Step {
 	if _, sub, ok := strings.Cut(run, "/"); ok {
 		pattern += "/" + sub
 	}
-	timeout := u.Timeout
-	timeout = cmp.Or(timeout, unitTimeout)
+	timeout := cmp.Or(u.Timeout, unitTimeout)
 	dir := "/src/" + u.Package
 	return wire.Step{
 		Name: u.Package,

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,26 +48,20 @@ var sloKinds = []string{"memcached", "redis", "http", "prometheus", "program"}
 // Objective is what the job promises.
 func (s *SLO) Objective() slo.Objective {
 	o := slo.Objective{Target: s.Target, Quantile: s.Quantile, Yellow: s.Yellow, Green: s.Green}
-	or(&o.Quantile, 0.99)
-	or(&o.Yellow, slo.DefaultYellow)
-	or(&o.Green, slo.DefaultGreen)
+	o.Quantile = cmp.Or(o.Quantile, 0.99)
+	o.Yellow = cmp.Or(o.Yellow, slo.DefaultYellow)
+	o.Green = cmp.Or(o.Green, slo.DefaultGreen)
 	return o
 }
 
-func or[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
+// Patience is how long a probe waits for an answer, and what a request that fails counts as.
+func (s *SLO) Patience() time.Duration {
+	return cmp.Or(s.Timeout, max(probe.DefaultTimeout, 4*s.Target)) // what fails must lie beyond the target
 }
 
 // window returns poll, window and timeout as the kind takes them.
 func (s *SLO) window() (poll, window, timeout time.Duration) {
-	poll, window, timeout = s.Poll, s.Window, s.Timeout
-	or(&poll, slo.DefaultInterval)
-	or(&window, slo.DefaultWindow)
-	or(&timeout, max(probe.DefaultTimeout, 4*s.Target)) // what fails must lie beyond the target
-	return poll, window, timeout
+	return cmp.Or(s.Poll, slo.DefaultInterval), cmp.Or(s.Window, slo.DefaultWindow), s.Patience()
 }
 
 // Source makes the source, which then is still to be started.

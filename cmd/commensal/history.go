@@ -257,8 +257,7 @@ func printMembers(w io.Writer, r *model.Round, at func(int64) string) {
 	fmt.Fprintln(tw, "  MEMBER\tSCORE\tCPU\tCAP\tADDS\tVERDICT")
 	for i := range r.Members {
 		m := &r.Members[i]
-		verdict := m.Verdict
-		verdict = cmp.Or(verdict, "not tried apart")
+		verdict := cmp.Or(m.Verdict, "not tried apart")
 		if m.Alike {
 			verdict += "; moves as another member does"
 		}

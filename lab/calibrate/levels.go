@@ -82,8 +82,7 @@ func (x beside) play() (outcome, error) {
 	lc, lcClass := b.add(find(x.service, 4, 0))
 	tasks := []int{lc}
 	if x.batch != "" {
-		threads := x.threads
-		threads = cmp.Or(threads, 16)
+		threads := cmp.Or(x.threads, 16)
 		be, class := b.add(find(x.batch, threads, 4))
 		tasks = append(tasks, be)
 		if x.ways != 0 {

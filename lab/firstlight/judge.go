@@ -68,8 +68,7 @@ func (s *Score) add(path string, right bool, at, event int64) {
 // lost estimates what a held innocent could not do: its mean usage before the hold,
 // times the hold's length, less what it used meanwhile.
 func lost(t *trace.Trace, h *trace.Hold, end int64) float64 {
-	to := h.ToNsec
-	to = cmp.Or(to, end)
+	to := cmp.Or(h.ToNsec, end)
 	before, n, during := 0.0, 0, 0.0
 	for i := range t.Windows {
 		w := &t.Windows[i]

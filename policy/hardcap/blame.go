@@ -285,20 +285,30 @@ func untouchable(in *policy.View, list []Answer) (share float64) {
 	return share
 }
 
-// blame replaces the scores of an analysis by what suspects are charged with. It reports
-// whether there is enough to go by. The correlations that it replaces are kept in s.correlated.
-func (s *State) blame(p *Params, in *policy.View, inc *Incident, r *model.Round) bool {
-	s.correlated = s.correlated[:0]
+// waiting is how a victim waited, in its latest bad windows and in all good ones.
+type waiting struct {
+	of        *Waiter
+	bad, good *side
+}
+
+// waiting sums it up for an analysis; nil where the harm cannot be waiting, or none was measured.
+func (s *State) waiting(p *Params, inc *Incident) *waiting {
 	of := s.waiter(inc.Victim)
 	if !p.Blame.Enabled || !blamed(inc.Source) || of == nil {
+		return nil
+	}
+	return &waiting{of, of.bad(), of.good()}
+}
+
+// blame replaces the scores of an analysis by what suspects are charged with, and uses up what it is given. It reports
+// whether there is enough to go by. The correlations that it replaces are kept in s.correlated.
+func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *model.Round) bool {
+	s.correlated = s.correlated[:0]
+	if w == nil || len(w.bad.at) < min(p.Blame.Bad, recentBad) {
 		return false
 	}
-	bad := of.bad()
+	of, bad, good, usual := w.of, w.bad, w.good, 0.0
 	n := len(bad.at)
-	if n < min(p.Blame.Bad, recentBad) {
-		return false
-	}
-	good, usual := of.good(), 0.0
 	for _, c := range good.charged {
 		usual += c.Nsec
 	}

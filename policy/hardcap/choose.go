@@ -48,11 +48,12 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	ap := &p.Antagonist[inc.Source]
 	in.History.Correlate(ap, inc.Victim, inc.Threshold, &s.analysis)
 	r := model.Round{MonoNsec: in.NowNsec, SignalBefore: inc.LastSignal, Considered: len(s.analysis.Scores), Median: s.analysis.Median}
-	if why := s.ownLoad(in, inc); why != "" {
+	w := s.waiting(p, inc)
+	if why := w.ownLoad(in, inc); why != "" {
 		s.searchOn(p, in, out, inc, r, why)
 		return
 	}
-	if s.blame(p, in, inc, &r) {
+	if s.blame(p, in, inc, w, &r) {
 		s.accuse(p, in, out, inc, &r)
 		return
 	}

@@ -2,6 +2,7 @@ package hardcap
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/policy"
 )
@@ -15,14 +16,13 @@ const leastLoad = 1.5
 // nobody can tell: its threads wait for each other more than usual, which accounts for more than the
 // waiting for others does, while it uses clearly more CPU than while the target is met. A neighbour
 // that happens to be busy at such a time, as at any peak, is not accused by correlation.
-func (s *State) ownLoad(in *policy.View, inc *Incident) string {
-	of := s.waiter(inc.Victim)
-	if of == nil || !inc.Source.Row().Targeted {
+func (w *waiting) ownLoad(in *policy.View, inc *Incident) string {
+	if w == nil || !inc.Source.Row().Targeted {
 		return ""
 	}
-	bad, good := of.bad(), of.good()
+	bad, good := w.bad, w.good
 	now, usual := in.History.MeanUsage(inc.Victim, bad.at), in.History.MeanUsage(inc.Victim, good.at)
-	others, _ := excess(bad.charged, good.charged)
+	others, _ := excess(slices.Clone(bad.charged), good.charged) // which works in place, and blame needs them whole
 	if bad.own-good.own <= others || usual == 0 || now < leastLoad*usual {
 		return ""
 	}

@@ -330,8 +330,7 @@ func (p *Plan) checkPages(key string, pages []float64) error {
 
 // limit returns a limit as the kernel has it.
 func (p *Plan) limit(key string, m *CPUMax) (model.CPUMax, error) {
-	period := m.Period
-	period = cmp.Or(period, 100*time.Millisecond)
+	period := cmp.Or(m.Period, 100*time.Millisecond)
 	switch {
 	case period < time.Millisecond || period > time.Second:
 		return model.CPUMax{}, p.doc.Errorf(key+".period", "is %s; expected 1ms to 1s, the kernel's bounds", period)

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -29,17 +28,19 @@ func (s *source) see(h *hdrhistogram.Histogram, lost uint64, now, window int64) 
 	for old < len(s.beats) && now-s.beats[old].at >= window {
 		old++
 	}
-	s.beats = append(s.beats[old:], beat{now, hdrhistogram.Import(h.Export()), lost})
+	of := newHistogram()
+	of.Merge(h)
+	s.beats = append(s.beats[old:], beat{now, of, lost})
 }
 
 // latencies is what the sources say at the edge of a window: of all players of a job together.
 func (r *runner) latencies(dst []model.Latency) []model.Latency {
-	r.beat()
 	for e := range r.plan.Scenario.Tasks {
 		t := &r.plan.Scenario.Tasks[e]
 		if t.SLO == nil || !t.SLO.Told || slices.ContainsFunc(dst, func(l model.Latency) bool { return l.Job == t.Job }) {
 			continue
 		}
+		r.beat() // what ended since the last one
 		all, lost := newHistogram(), uint64(0)
 		for i := range r.players {
 			if o := &r.plan.Scenario.Tasks[r.players[i].entry]; o.Job != t.Job || !r.players[i].alive {
@@ -50,17 +51,18 @@ func (r *runner) latencies(dst []model.Latency) []model.Latency {
 				lost += b.lost
 			}
 		}
-		l, _ := agent.Latency(&config.SLO{Job: t.Job, Target: t.SLO.Latency, Quantile: t.SLO.Quantile}, reading(t.SLO, all, lost))
+		asked := config.SLO{Job: t.Job, Target: t.SLO.Latency, Quantile: t.SLO.Quantile, Window: t.SLO.Every}
+		l, _ := agent.Latency(&asked, reading(&asked, all, lost))
 		dst = append(dst, l)
 	}
 	return dst
 }
 
-// reading is a window of requests as a probe would tell it: those that were lost took longer than
-// any.
-func reading(o *SLO, h *hdrhistogram.Histogram, lost uint64) *slo.Reading {
+// reading is a window of requests as a probe would tell it: those that were lost took as long as it
+// waits.
+func reading(o *config.SLO, h *hdrhistogram.Histogram, lost uint64) *slo.Reading {
 	n := uint64(h.TotalCount()) + lost
-	r := &slo.Reading{Samples: int(n), Errors: int(lost), Window: o.Every, Status: slo.Status{State: slo.StateOK}}
+	r := &slo.Reading{Samples: int(n), Errors: int(lost), Window: o.Window, Status: slo.Status{State: slo.StateOK}}
 	if n < uint64(slo.MinSamples(o.Quantile)) {
 		r.Status.State = slo.StateTooFew
 		return r
@@ -68,7 +70,7 @@ func reading(o *SLO, h *hdrhistogram.Histogram, lost uint64) *slo.Reading {
 	at := func(q float64) time.Duration {
 		rank := q * float64(n)
 		if rank > float64(h.TotalCount()) {
-			return time.Duration(math.MaxInt64)
+			return o.Patience()
 		}
 		return time.Duration(h.ValueAtQuantile(100 * rank / float64(h.TotalCount())))
 	}

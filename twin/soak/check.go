@@ -93,12 +93,15 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 		w.fail(checkEmpty, fmt.Sprintf("%s wrote %q to %s", e.Who, e.Data, e.Path))
 	}
 	k.writes = append(k.writes, w.now())
-	k.unnoted = k.unnoted || e.Took && v.goesAhead(g, k, before)
+	ahead := e.Took && v.goesAhead(g, k, before)
+	k.unnoted = k.unnoted || ahead
 	if e.Took && v.ours(g, k.kind) {
 		if l := v.limitOf(g, k.kind); l != nil && !v.isRightful(g, l.Intended) {
 			k.taken = true
 		}
-		v.journaled(w, g, k, before)
+		if !ahead {
+			v.journaled(w, g, k, before)
+		}
 	}
 }
 
@@ -121,9 +124,6 @@ func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
 func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before model.Setting) {
 	_, err := w.journal()
 	at := v.limitOf(g, k.kind)
-	if v.goesAhead(g, k, before) {
-		return
-	}
 	if at == nil {
 		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal does not know of it (%v)", g.path, k.now, err))
 		return

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
@@ -141,7 +141,9 @@ func (w *world) count(out *engine.Output) {
 	for i := range out.Decisions {
 		if out.Decisions[i].Kind == model.DecideAnomaly {
 			w.res.Incidents++
-			w.res.Late += bit(strings.HasPrefix(out.Decisions[i].Reason, model.SourceLatency.String()+" "))
+			w.res.Late += bit(slices.ContainsFunc(out.Incidents, func(inc *model.Incident) bool {
+				return inc.ID == out.Decisions[i].Incident && inc.Source.Row().Targeted
+			}))
 		}
 	}
 	for i := range out.Changes {

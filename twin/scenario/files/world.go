@@ -33,8 +33,7 @@ func (b *bed) Start(t model.Task, cfg machine.TaskConfig) (int, error) {
 	if !ok {
 		return 0, fmt.Errorf("%s: process %d is gone at once", t.Path, pid)
 	}
-	shares := cfg.Shares
-	shares = cmp.Or(shares, defaultShares)
+	shares := cmp.Or(cfg.Shares, defaultShares)
 	b.alive[t.Path] = &resident{shares: shares, cpus: cfg.CPUs}
 	return num, b.weigh(t.Path)
 }
