@@ -127,6 +127,9 @@ func (k *Knobs) prepareRelease(j *job) {
 func (k *Knobs) prepareSet(j *job) error {
 	d, t := k.kinds[j.kind], j.task
 	if k.refused[heldKey{t.Path, j.kind}] {
+		if now, err := d.read(t.Path); err == nil {
+			j.res.Found, j.res.Now = now, now
+		}
 		return errForeign // which lets go of the knob, and forgets this
 	}
 	inode, err := k.identify(t, j.kind)
@@ -367,8 +370,9 @@ func (k *Knobs) failed(j *job) {
 	default:
 		j.res.Kind = model.Refused
 		if !j.journaled {
-			// Nothing of ours may remain of a hold that was refused.
-			if of := k.j.Of(j.task.Path, j.kind); len(of) > 0 {
+			// Nothing of ours may remain of a hold that was refused. What stands in the journal when it
+			// was not even planned is of an earlier one.
+			if of := k.j.Of(j.task.Path, j.kind); len(of) > 0 && len(j.plan) > 0 {
 				k.refused[heldKey{j.task.Path, j.kind}] = false
 				k.restoreRefused(of)
 			}

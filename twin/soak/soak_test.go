@@ -71,6 +71,7 @@ var mended = map[string][]uint64{
 	"what had copied a list of ours was left so where a stranger wrote over that":                     {26112330001391},
 	"what could not be put back of a renamed task was passed over while another at its path was held": {26112370003823},
 	"groups of a renamed task were followed to its new path, and the task itself was not":             {26112380002235},
+	"a hold that was not even planned made a stranger that was told of before a new one":              {26112390009089},
 	"a stranger's word below a task was not heard where he wrote what had been found":                 {26112360005405},
 	"the witness: what could not be noted was in room that was ours":                                  {26112360000841},
 	"the simulation: a group of v1 whose CPUs are all offline takes no process":                       {26112360005839},
