@@ -110,13 +110,14 @@ func (v *witness) forgotten() {
 }
 
 // copied reports whether who copies the list of a group copies one of ours: also of a group that
-// itself copied it, which stands rightfully as long as it is bounded by the one above.
+// itself copied it, or whose own list we cut to what we left the one above. Both stand rightfully as long
+// as they are bounded by it.
 func (v *witness) copied(g *watchedGroup) bool {
 	if v.ours(g, model.CPUPlace) {
 		return true
 	}
-	up := v.group(parentOf(g.path))
-	return up != nil && up.knobs[model.CPUPlace].now == g.knobs[model.CPUPlace].now && v.copied(up)
+	up, k := v.group(parentOf(g.path)), &g.knobs[model.CPUPlace]
+	return up != nil && (up.knobs[k.kind].now == k.now || !slices.Contains(k.rightful, k.now)) && v.copied(up)
 }
 
 // unplug takes a CPU away or gives one back. From lists of v1 the kernel strikes those that
