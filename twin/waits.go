@@ -70,7 +70,10 @@ func (h *Host) observeWaits(e *entry, s *model.TaskSample) (model.Waiting, bool)
 	s.C[model.CountWaited], s.C[model.CountWaitedForeign] = model.Read(e.waited), model.Read(e.waitedForeign)
 	s.C[model.CountWaitP99] = model.Read(uint64(w.P99Nsec))
 	slices.SortFunc(w.Shares, func(a, b model.WaitShare) int {
-		return cmp.Or(cmp.Compare(b.Nsec, a.Nsec), cmp.Compare(b.Party, a.Party), cmp.Compare(a.Task, b.Task))
+		if a.Nsec != b.Nsec {
+			return cmp.Compare(b.Nsec, a.Nsec)
+		}
+		return cmp.Or(cmp.Compare(b.Party, a.Party), cmp.Compare(a.Task, b.Task))
 	})
 	w.Shares = w.Shares[:min(len(w.Shares), maxShares)]
 	return w, w.Nsec > 0

@@ -51,20 +51,19 @@ func (m *Machine) fillCache(s int, dt int64) {
 			continue
 		}
 		replaced := 1 - math.Exp(-rate*seconds/wayBytes)
-		for left := same; left != 0; left &= left - 1 {
-			v := bits.TrailingZeros32(left)
-			rates[v], gone[v] = rate, replaced
-		}
-		for i := range m.fillers {
-			f := &m.fillers[i]
-			target := 0.0
-			if f.mask>>w&1 == 1 {
-				target = f.weight / weights
+		for left := same; left != 0; {
+			first := bits.TrailingZeros32(left)
+			n := bits.TrailingZeros32(^(left >> first)) // in a row
+			left &^= (1<<n - 1) << first
+			for v := first; v < first+n; v++ {
+				rates[v], gone[v] = rate, replaced
 			}
-			for left := same; left != 0; {
-				first := bits.TrailingZeros32(left)
-				n := bits.TrailingZeros32(^(left >> first)) // in a row
-				left &^= (1<<n - 1) << first
+			for i := range m.fillers {
+				f := &m.fillers[i]
+				target := 0.0
+				if f.mask>>w&1 == 1 {
+					target = f.weight / weights
+				}
 				ways := f.ways[first : first+n]
 				for v, share := range ways {
 					ways[v] = share + replaced*(target-share)

@@ -1,6 +1,9 @@
 package machine
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // memory is one node's.
 type memory struct {
@@ -36,11 +39,15 @@ func (m *Machine) settle(dt int64) {
 	mixes := m.mixes()
 	for n := range m.mem {
 		m.mix(n, &mixes[n])
-		m.flows = m.flows[:0]
+		m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Sockets)
 		for _, t := range m.live {
+			if t.pages[n] <= 0 {
+				continue
+			}
 			for s, on := range t.on {
-				if f, ok := m.flowOf(t, s, n, on); ok {
-					m.flows = append(m.flows, f)
+				if on > 0 && t.perf[s].mpki > 0 {
+					m.flows = m.flows[:len(m.flows)+1]
+					m.flow(&m.flows[len(m.flows)-1], t, s, n)
 				}
 			}
 		}
@@ -95,21 +102,17 @@ func (m *Machine) mix(n int, last *mix) {
 	mem.link += 0.5 * (1 + 2*math.Pow(u, 4) - mem.link)
 }
 
-// flowOf returns what a task on a socket asks of node n.
-func (m *Machine) flowOf(t *Task, s, n int, on float64) (flow, bool) {
-	mpki := t.perf[s].mpki
-	if on <= 0 || mpki <= 0 || t.pages[n] <= 0 {
-		return flow{}, false
-	}
-	c := &t.perf[s].cost
+// flow finds what a task on a socket asks of node n.
+func (m *Machine) flow(f *flow, t *Task, s, n int) {
+	mpki, c := t.perf[s].mpki, &t.perf[s].cost
 	node := t.pages[n] * m.cfg.MemLatencyNsec * m.hz[s] / 1e9 // cycles at idle latency
 	rest := m.waits(t, s) - node*m.mem[n].latency
-	return flow{
-		rate:  on * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
+	*f = flow{
+		rate:  t.on[s] * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
 		fixed: c.own + c.felt*rest, slope: c.felt * node,
 		floor: c.least * rest, floorSlope: c.least * node,
 		gate: c.gate,
-	}, true
+	}
 }
 
 // cost finds what an instruction takes, but for the gate, which is MBA's (mba.go).
@@ -185,17 +188,18 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 	const near, exact = 1.02, 1.0 / 4096
 	low, high := max(1, last/near), min(last*near, maxLatency)
 	atLow, atHigh := over(low), over(high)
+	beyond := atHigh // what over(high) is; atHigh is made less of below
 	// Of several meetings about the peak the one below it is meant.
 	if top := curve.latency[loadPoints-1]; high > top && low > 1 || atHigh > 0 && high < top {
 		if atTop := over(top); atTop <= 0 {
-			high, atHigh = top, atTop
+			high, atHigh, beyond = top, atTop, atTop
 			if low >= top {
 				low, atLow = top, atTop
 			}
 		}
 	}
 	for atLow <= 0 && low > 1 {
-		high, atHigh = low, atLow
+		high, atHigh, beyond = low, atLow, atLow
 		low = max(1, low/2)
 		atLow = over(low)
 	}
@@ -203,6 +207,7 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 		low, atLow = high, atHigh
 		high = min(2*high, maxLatency)
 		atHigh = over(high)
+		beyond = atHigh
 	}
 	for range 24 { // each halves the interval at least every other time
 		if high-low < exact*low || atHigh == 0 {
@@ -213,11 +218,11 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 		if v := over(mid); v > 0 {
 			low, atLow, atHigh = mid, v, atHigh/2
 		} else {
-			high, atHigh, atLow = mid, v, atLow/2
+			high, atHigh, atLow, beyond = mid, v, atLow/2, v
 		}
 	}
 	delivered := peak * curve.deliveredAt(high)
-	return high, min(over(high)+delivered, delivered)
+	return high, min(beyond+delivered, delivered)
 }
 
 // MemoryState is how a memory node fares.

@@ -115,7 +115,12 @@ func (q *queue) wanted(t *Task, now, dt int64) float64 {
 	begin, end := float64(now), float64(now+dt)
 	q.ask = 0
 	for _, f := range q.free {
-		q.ask += max(0, min(f, end)-begin)
+		if f > begin { // without min and max, which cost: this is asked of each thread in each step
+			if f > end {
+				f = end
+			}
+			q.ask += f - begin
+		}
 	}
 	// One that waits can use one thread, from when it came on: no more can be given to it.
 	begun, most := q.ask, float64(min(t.may, len(q.free)))*float64(dt)
@@ -155,12 +160,13 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 	for pace > 1e-6 && q.head < len(q.waiting) {
 		r := q.waiting[q.head]
 		thread := q.first(t.may)
-		start := max(max(float64(r.came), q.free[thread]), begin)
+		since := max(float64(r.came), begin)
+		start := max(since, q.free[thread])
 		if start >= end {
 			break
 		}
 		q.head++
-		q.own += start - max(float64(r.came), begin)
+		q.own += start - since
 		service := r.instructions / t.ips * 1e9 // of CPU time
 		busy := (1 - q.part) * (start - float64(r.came))
 		used += min(service, pace*(end-start))
@@ -229,10 +235,10 @@ func paced(start, end, need, pace float64) float64 {
 
 // first returns the thread that is free first, of as many as can run at a time.
 func (q *queue) first(cpus int) int {
-	best := 0
-	for i := 1; i < len(q.free) && i < cpus; i++ {
-		if q.free[i] < q.free[best] {
-			best = i
+	best, least := 0, math.Inf(1)
+	for i, f := range q.free[:max(1, min(cpus, len(q.free)))] {
+		if f < least {
+			best, least = i, f
 		}
 	}
 	return best
