@@ -7,12 +7,14 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
@@ -26,14 +28,16 @@ import (
 type Options struct {
 	Agent string    // path of the agent's binary
 	Quick bool      // a third of the time, and no middle size
+	Tasks int       // of the largest size; 0: 150
 	Log   io.Writer // progress
 }
 
 func (o *Options) sizes() []int {
+	most := cmp.Or(o.Tasks, goalTasks)
 	if o.Quick {
-		return []int{10, 150}
+		return []int{10, most}
 	}
-	return []int{10, 50, 150}
+	return slices.Compact([]int{10, min(50, most), min(goalTasks, most), most})
 }
 
 func (o *Options) turns() int {
@@ -181,15 +185,18 @@ func measure(ctx context.Context, o *Options, c *crowd) (*Size, error) {
 // both edges: every cycle closes one window and opens the next.
 var both = cadence.Turn{Mark: model.WindowStart | model.WindowEnd, Compare: true}
 
-// warm makes the buffers grow to what they meet.
+// warm makes the buffers grow to what they meet, and waits until every task is measured: a reading lists
+// so many processes and no more.
 func (r *run) warm(ctx context.Context) error {
-	for range 3 {
+	for i := 0; ; i++ {
 		r.cycle.turn(both)
 		if err := errors.Join(r.floor.read(), stage.Sleep(ctx, 300*time.Millisecond)); err != nil {
 			return err
 		}
+		if err := r.cycle.check(r.out.Tasks); i >= 2 && (err == nil || i == 30) {
+			return err
+		}
 	}
-	return r.cycle.check(r.out.Tasks)
 }
 
 // paced is the measurement in real time: each second one cycle and one floor, half a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
@@ -17,7 +18,8 @@ import (
 const taskCommand = "bench-task"
 
 // Each thread works for workTime every threadEvery, the threads one after the other: a
-// process wakes up ten times a second, and 150 of them take about a fifth of a CPU.
+// process wakes up ten times a second, and 150 of them take about a fifth of a CPU. More of them
+// wake up as much less often, so that all together take no more.
 const (
 	threads     = 8
 	workTime    = 100 * time.Microsecond
@@ -26,17 +28,22 @@ const (
 
 // Play is one task, when that is what a process's arguments say; it then ends with a signal.
 func Play(args []string) {
-	if len(args) != 1 || args[0] != taskCommand {
+	if len(args) != 2 || args[0] != taskCommand {
 		return
 	}
+	slower, err := strconv.Atoi(args[1])
+	if err != nil {
+		return
+	}
+	every := threadEvery * time.Duration(slower)
 	for i := range threads {
 		go func() {
 			runtime.LockOSThread()
-			time.Sleep(time.Duration(i) * threadEvery / threads)
+			time.Sleep(time.Duration(i) * every / threads)
 			for {
 				for end := time.Now().Add(workTime); time.Now().Before(end); {
 				}
-				time.Sleep(threadEvery - workTime)
+				time.Sleep(every - workTime)
 			}
 		}()
 	}
@@ -62,6 +69,7 @@ type crowd struct {
 
 // grow adds tasks until there are n.
 func (c *crowd) grow(ctx context.Context, n int) error {
+	slower := strconv.Itoa(max(1, n/goalTasks))
 	for i := len(c.groups); i < n; i++ {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -72,7 +80,7 @@ func (c *crowd) grow(ctx context.Context, n int) error {
 			return err
 		}
 		c.groups = append(c.groups, g)
-		if _, err := c.stage.Start(g, name, "/proc/self/exe", taskCommand); err != nil {
+		if _, err := c.stage.Start(g, name, "/proc/self/exe", taskCommand, slower); err != nil {
 			return err
 		}
 	}

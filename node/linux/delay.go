@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -39,6 +40,8 @@ type delays struct {
 	fellBack int64                            // monotonic, since when a source of second choice serves; 0: it does not
 	spent    time.Duration                    // of maxAsking, in this reading
 	done     int                              // thread groups that were listed, or asked about, in it
+	first    *watched                         // of its class, with which the next reading begins; nil: the first of all
+	late     *watched                         // the first in this reading for which there was no time
 }
 
 // over reports whether a reading has spent what it may on processes.
@@ -48,14 +51,16 @@ func (d *delays) over() bool { return d.spent >= maxAsking && d.done >= askAnywa
 func (h *Host) DelayFailures() uint64 { return h.delays.failures }
 
 // observeDelay lists the processes of tasks whose list is in doubt, asks about all thread
-// groups at once and shares the answers out, the protected first, as far as the time goes.
-// Tasks whose list of members did not account for their usage are listed, and asked about
+// groups at once and shares the answers out, the protected first, as far as the time goes. Who
+// had none begins the next reading, or who comes after it where it had begun this one. Tasks whose list of members did not account for their usage are listed, and asked about
 // again together.
 func (h *Host) observeDelay(snap *model.Snapshot) {
-	h.delays.spent, h.delays.done = 0, 0
+	h.delays.spent, h.delays.done, h.delays.late = 0, 0, nil
 	h.pids, h.asked, h.again = h.pids[:0], h.asked[:0], h.again[:0]
+	from := max(0, slices.Index(h.tasks, h.delays.first))
 	for _, first := range [...]bool{true, false} {
-		for _, w := range h.tasks {
+		for i := range h.tasks {
+			w := h.tasks[(from+i)%len(h.tasks)]
 			if !w.gone && w.task.Protected() == first {
 				h.ask(w)
 			}
@@ -67,6 +72,11 @@ func (h *Host) observeDelay(snap *model.Snapshot) {
 		h.ask(w)
 	}
 	h.share(snap, true)
+	if late := h.delays.late; late == nil || late != h.delays.first {
+		h.delays.first = late
+	} else {
+		h.delays.first = h.tasks[(from+1)%len(h.tasks)]
+	}
 }
 
 // ask notes that a task's members are asked about, if they are known.
@@ -136,6 +146,9 @@ func (h *Host) members(w *watched) bool {
 // noDelay notes that a task's delay is not known, and why.
 func (h *Host) noDelay(w *watched, err error) {
 	w.unread.why, w.unreadSince = err.Error(), h.opt.Clock.MonoNsec()
+	if errors.Is(err, errTooLong) && h.delays.late == nil {
+		h.delays.late = w
+	}
 	for _, known := range [...]error{cgroup.ErrTooManyProcs, cgroup.ErrTooManyGroups} {
 		if errors.Is(err, known) {
 			w.unread.why = known.Error() // the same for all tasks

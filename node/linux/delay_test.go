@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,41 @@ func TestProcessesWithoutEndHoldNothingUp(t *testing.T) {
 	k.now += listEvery.Nanoseconds()
 	if readDelay(h); many.lists-lists != 2 {
 		t.Errorf("listed %d times, a minute later", many.lists-lists)
+	}
+}
+
+// Where there is no time for all, each has its turn, also behind one that has too many for any reading.
+func TestEachTaskHasItsTurn(t *testing.T) {
+	h, k, _ := delayBench(20, 4000)
+	for i := range 30 {
+		g := &fakeKernel{}
+		for j := range 100 {
+			id := int32(1 + j + (i+2)*1_000_000)
+			g.members, k.run[id] = append(g.members, id), 1
+		}
+		path := fmt.Sprintf("/more-%d", i)
+		h.tasks = append(h.tasks, &watched{task: model.Task{Num: model.TaskNum(i + 3), Path: path, Class: model.BE}, group: g, members: membership{doubt: true}})
+	}
+	k.each = 50 * time.Microsecond
+	read := make([]int, len(h.tasks))
+	for range 60 {
+		var snap model.Snapshot
+		for _, w := range h.tasks {
+			w.members.doubt = true
+			h.observeTask(w, &snap)
+		}
+		h.observeDelay(&snap)
+		for i := range snap.Tasks {
+			if snap.Tasks[i].C[model.CountDelay].Outcome == model.OK {
+				read[i]++
+			}
+		}
+	}
+	if read[0] != 0 || read[1] != 60 {
+		t.Errorf("one of 4000 processes read %d times, the LC task %d of 60", read[0], read[1])
+	}
+	if least, most := slices.Min(read[2:]), slices.Max(read[2:]); least < 3 || most > 4*least {
+		t.Errorf("the others were read %v times", read[2:])
 	}
 }
 
