@@ -196,3 +196,33 @@ func TestASourceOfDelaysIsReplaced(t *testing.T) {
 		t.Errorf("%d warnings:\n%s", n, log)
 	}
 }
+
+// Of many tasks the lists of processes are doubted by turns; of few all at each discovery.
+func TestManyListsAreDoubtedByTurns(t *testing.T) {
+	for tasks, turns := range map[int]int{3: 1, doubtAtOnce: 1, doubtAtOnce + 1: 2, 1000: 4} {
+		h, _, _ := delayBench(1, 1)
+		h.tasks = h.tasks[:0]
+		for i := range tasks {
+			h.tasks = append(h.tasks, &watched{task: model.Task{Num: model.TaskNum(i + 1)}, group: &fakeKernel{}})
+		}
+		for turn := range turns {
+			before := doubted(h)
+			h.doubt()
+			if n := doubted(h) - before; n > doubtAtOnce || n < tasks/turns {
+				t.Errorf("%d tasks: discovery %d doubts %d", tasks, turn, n)
+			}
+		}
+		if n := doubted(h); n != tasks {
+			t.Errorf("%d tasks: %d are doubted after %d discoveries", tasks, n, turns)
+		}
+	}
+}
+
+func doubted(h *Host) (n int) {
+	for _, w := range h.tasks {
+		if w.members.doubt {
+			n++
+		}
+	}
+	return n
+}

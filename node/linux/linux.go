@@ -53,23 +53,24 @@ type Host struct {
 
 	groups string // where groups with pressure files are; "": nowhere
 
-	tasks      []*watched // ordered by number
-	nextNum    model.TaskNum
-	discovered int64 // monotonic; 0: never
-	pids       []int32
-	stats      []taskstats.Stats
-	asked      []*watched // whose members are asked about
-	again      []*watched // once more in one reading
-	delays     delays
-	ops        []op
-	results    []model.Result // of changes, until they are asked for
-	beside     *beside
-	online     int
-	topology   topology
-	pulse      pulse
-	missing    []string
-	nested     nested
-	outages    outages
+	tasks       []*watched // ordered by number
+	nextNum     model.TaskNum
+	discovered  int64 // monotonic; 0: never
+	discoveries int   // how many there were
+	pids        []int32
+	stats       []taskstats.Stats
+	asked       []*watched // whose members are asked about
+	again       []*watched // once more in one reading
+	delays      delays
+	ops         []op
+	results     []model.Result // of changes, until they are asked for
+	beside      *beside
+	online      int
+	topology    topology
+	pulse       pulse
+	missing     []string
+	nested      nested
+	outages     outages
 }
 
 var _ node.Host = (*Host)(nil)

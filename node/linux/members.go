@@ -23,7 +23,8 @@ import (
 // listed. A cgroup that made us doubt is listed outright at the next reading, so that one
 // with short-lived processes costs what it did when all were listed always, and not more.
 // What stays unseen is a newcomer that runs less than tolerance, until the next discovery
-// (agent.discover_every), which doubts every list.
+// (agent.discover_every), which doubts every list; with more than 256 tasks until the second one, with
+// more than 512 until the third, and so on.
 type membership struct {
 	ids    []int32 // by id
 	known  bool    // ids could be listed

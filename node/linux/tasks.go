@@ -69,6 +69,9 @@ func (h *Host) find(n model.TaskNum) *watched {
 	return h.tasks[i]
 }
 
+// doubtAtOnce is how many lists of processes a discovery doubts: of more they are doubted by turns.
+const doubtAtOnce = 256
+
 // discover looks after the tasks that are watched, lists the cgroups and opens those that
 // became tasks. Where they cannot be listed, what is watched goes on.
 func (h *Host) discover() {
@@ -77,8 +80,8 @@ func (h *Host) discover() {
 		if err := w.group.Refresh(); errors.Is(err, cgroup.ErrVanished) {
 			w.gone = true
 		}
-		w.members.doubt = true
 	}
+	h.doubt()
 	paths, err := h.cg.List()
 	why, partial := "", (*cgroup.PartialError)(nil)
 	if err != nil {
@@ -89,6 +92,15 @@ func (h *Host) discover() {
 		h.adopt(paths)
 	}
 	h.provide()
+}
+
+// doubt has the processes of tasks listed anew, of many by turns.
+func (h *Host) doubt() {
+	turns := (len(h.tasks)-1)/doubtAtOnce + 1
+	for i := h.discoveries % turns; i < len(h.tasks); i += turns {
+		h.tasks[i].members.doubt = true
+	}
+	h.discoveries++
 }
 
 // adopt opens those cgroups that became tasks.

@@ -72,7 +72,7 @@ var mended = map[string][]uint64{
 	"what could not be put back of a renamed task was passed over while another at its path was held":             {26112370003823},
 	"groups of a renamed task were followed to its new path, and the task itself was not":                         {26112380002235},
 	"a hold that was not even planned made a stranger that was told of before a new one":                          {26112390009089},
-	"the witness: who copies a list that we cut copies one of ours, also where it stands as far as there is room": {26112400001046},
+	"the witness: who copies a list that we cut copies one of ours, also where it stands as far as there is room": {26112400001046, 26112400007012},
 	"a stranger's word below a task was not heard where he wrote what had been found":                             {26112360005405},
 	"the witness: what could not be noted was in room that was ours":                                              {26112360000841},
 	"the simulation: a group of v1 whose CPUs are all offline takes no process":                                   {26112360005839},
