@@ -385,18 +385,24 @@ func (e *Engine) study(task *model.Task, o *model.TaskObservation, src model.Sou
 		limit = e.Params.Outlier.Threshold(spec)
 	}
 	e.State.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
+	i := -1
+	if src.Row().Waits {
+		i = slices.IndexFunc(e.obs.Waiting, func(w model.Waiting) bool { return w.Num == task.Num })
+	}
+	if i < 0 {
+		return
+	}
+	if w := &e.obs.Waiting[i]; src.Row().Charged && w.Waits > 0 {
+		e.State.Specs.Turn(task.Job, src, o.CPU.V*float64(e.obs.ElapsedNsec)/1e6/float64(w.Waits))
+	}
 	if spec == nil && e.Params.Spec.Alone {
-		e.charge(task, src)
+		e.charge(task, src, &e.obs.Waiting[i])
 	}
 }
 
 // charge tells the learner which best-effort task delayed a task most in the window.
-func (e *Engine) charge(task *model.Task, src model.Source) {
-	i := slices.IndexFunc(e.obs.Waiting, func(w model.Waiting) bool { return w.Num == task.Num })
-	if i < 0 || !src.Row().Waits {
-		return
-	}
-	w, most, by := &e.obs.Waiting[i], int64(0), (*model.Task)(nil)
+func (e *Engine) charge(task *model.Task, src model.Source, w *model.Waiting) {
+	most, by := int64(0), (*model.Task)(nil)
 	for k := range w.Shares {
 		x := &w.Shares[k]
 		if t := e.State.Tasks.Get(x.Task); x.Party == model.WaitTask && t != nil && t.Class == model.BE && x.Nsec > most {

@@ -15,6 +15,8 @@ type Spec struct {
 	Mean       float64 `json:"mean"`
 	StdDev     float64 `json:"stddev"`
 	MonoNsec   int64   `json:"mono_nsec"` // when it was calculated
+	// RunMean is how long the job runs between two waits for a CPU, in ms; of the signal wait alone.
+	RunMean float64 `json:"run_mean_ms,omitempty"`
 	// LeftOut is how many windows were left out as noise, and Refuted the mean of the spec
 	// before, which was learned in noise; 0: it was not.
 	LeftOut int64   `json:"left_out,omitempty"`

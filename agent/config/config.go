@@ -73,6 +73,7 @@ func Profiles() []string { return []string{ProfileCPI2, ProfileSingleNode} }
 // proportion.
 const singleNode = `
 profile: single-node
+signals: [cpi, wait, slowdown]
 hard_cap:
   cpi2:
     sampling_duration: 1s

@@ -210,8 +210,6 @@ func beName(i int) string { return fmt.Sprintf("batch-%d", i+1) }
 func (s *Scene) config(addr string) *config.Config {
 	c := stage.AgentConfig()
 	c.Policies.Mode = model.ModeEnforce
-	// At equal weights the harm is few, long waits: a mean of delays hardly moves.
-	c.Signals = append([]string{model.SourceWait.String()}, c.Signals...)
 	c.Tasks = []config.Task{{Match: s.Victim, Job: "memcached", Class: "LC", Production: true}}
 	for _, p := range s.BE {
 		if s.opt.Outside && p == s.Antagonist {

@@ -325,17 +325,36 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *
 		without = 2
 	}
 	s.answers = answers
+	remains := inc.remains(waited - usual)
 	for i := range answers {
 		a := &answers[i]
+		a.Share *= remains
 		score := a.Share
 		if p.Blame.Lasting && n > 2 {
 			rest, _, _ := shareOut(of.bad(of.worst(a.Num, without)...), good, room)
-			score = min(score, answerOf(rest, a.Num).Share)
+			score = min(score, remains*answerOf(rest, a.Num).Share)
 		}
 		s.analysis.Scores = append(s.analysis.Scores, antagonist.Score{Num: a.Num, Value: score, Usage: in.History.RecentUsage(a.Num, n)})
 	}
 	slices.SortStableFunc(s.analysis.Scores, func(a, b antagonist.Score) int { return cmp.Compare(b.Value, a.Value) })
 	return true
+}
+
+// remains is how much of the harm that an incident is about is left, where something is held that helped: who
+// answers for a fifth of the little that is left answers for less of it, and is not sought.
+func (inc *Incident) remains(excess float64) float64 {
+	helped, most := false, excess
+	for i := range inc.Rounds {
+		r := &inc.Rounds[i]
+		helped = helped || r.Kept
+		if r.ByBlame {
+			most = max(most, r.WaitedNsec-r.UsualNsec)
+		}
+	}
+	if !helped || most <= 0 {
+		return 1
+	}
+	return max(0, excess) / most
 }
 
 // most is the share of what the victim waits for others that a hold should take away: with one

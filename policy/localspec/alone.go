@@ -94,7 +94,7 @@ func (s *State) Doubt(job string, src model.Source, monoNsec int64) *model.Spec 
 	e := &s.Entries[i]
 	sp, m := *e.Spec, *e.Measured
 	sp.Mean, sp.StdDev, sp.NumSamples, sp.MonoNsec, sp.Without, sp.LeftOut = m.Mean, math.Sqrt(m.M2/m.N), int64(m.N), monoNsec, "", 0
-	m.UsageMean = sp.UsageMean
+	m.UsageMean, m.RunMean = sp.UsageMean, sp.RunMean
 	e.Spec, e.History, e.Recent, e.Measured, e.Few, e.Clamped = &sp, m, Moments{}, nil, e.Few[:0], 0
 	return e.Spec
 }

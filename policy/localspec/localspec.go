@@ -56,6 +56,7 @@ type Moments struct {
 	Mean      float64 `json:"mean"`
 	M2        float64 `json:"m2"`
 	UsageMean float64 `json:"usage_mean"`
+	RunMean   float64 `json:"run_mean_ms,omitempty"` // between two waits
 }
 
 // add takes one sample in (Welford).
@@ -78,6 +79,7 @@ func (m *Moments) merge(o Moments, w float64) {
 	m.M2 += o.M2*w + d*d*m.N*n/total
 	m.Mean += d * n / total
 	m.UsageMean += (o.UsageMean - m.UsageMean) * n / total
+	m.RunMean += (o.RunMean - m.RunMean) * n / total
 	m.N = total
 }
 
@@ -185,6 +187,14 @@ func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, thre
 	e.Samples[j]++
 }
 
+// Turn takes in how long a task ran between two waits in the window that was added last, in ms.
+func (s *State) Turn(job string, src model.Source, msec float64) {
+	if i, ok := s.find(Key{job, src}); ok {
+		m := &s.Entries[i].Recent
+		m.RunMean += (msec - m.RunMean) / m.N
+	}
+}
+
 // maxContributors bounds the tasks of an entry that are told apart: as many as a host
 // watches. Samples of more count, and the tasks do not.
 const maxContributors = 10_000
@@ -228,7 +238,7 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 	taught, n := *spec, float64(spec.NumSamples)
 	taught.Platform, taught.Definition, taught.MonoNsec = s.Platform, definition, monoNsec
 	e := &s.Entries[i]
-	e.Spec, e.History = &taught, Moments{N: n, Mean: spec.Mean, M2: spec.StdDev * spec.StdDev * n, UsageMean: spec.UsageMean}
+	e.Spec, e.History = &taught, Moments{N: n, Mean: spec.Mean, M2: spec.StdDev * spec.StdDev * n, UsageMean: spec.UsageMean, RunMean: spec.RunMean}
 	return nil
 }
 
@@ -245,20 +255,20 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		few, out, refuted := e.anew()
 		switch {
 		case refuted:
-			few.UsageMean = e.Recent.UsageMean
+			few.UsageMean, few.RunMean = e.Recent.UsageMean, e.Recent.RunMean
 			all, leftOut, was = few, out, e.Spec.Mean
 		case !e.due(p, monoNsec):
 			continue
 		case e.Spec == nil && len(e.Few) >= min(maxFew, int(e.Recent.N)):
 			all, leftOut, without = e.first(p)
-			all.UsageMean = e.Recent.UsageMean
+			all.UsageMean, all.RunMean = e.Recent.UsageMean, e.Recent.RunMean
 		default:
 			all.merge(e.History, p.AgeWeight)
 		}
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
-			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, LeftOut: int64(leftOut), Refuted: was, Without: without,
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without,
 		}
 		e.History, e.Recent, e.Beside = all, Moments{}, nil
 		if without == "" {

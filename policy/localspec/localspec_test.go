@@ -186,3 +186,30 @@ func TestNothingDueDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// What a job runs between two waits is learned as the mean of its windows, as long as its signal is.
+func TestTurn(t *testing.T) {
+	p := Params{AgeWeight: 0.5, MinTasks: 1, MinSamplesPerTask: 4, RecalculateNsec: 10}
+	s, task := State{}, &model.Task{Num: 1, Job: "web"}
+	s.Turn("web", model.SourceWait, 7) // nobody heard of it yet
+	for window, runs := range [][]float64{{1, 2, 3, 2}, {5, 5, 5, 5}} {
+		for _, msec := range runs {
+			s.Add(p, task, model.SourceWait, 0.3, 1, math.Inf(1))
+			s.Turn("web", model.SourceWait, msec)
+		}
+		s.Recalculate(p, int64(window+1)*10)
+		if got, want := s.Lookup("web", model.SourceWait).RunMean, []float64{2, 4}[window]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("after %d windows it runs %v ms between two waits, want %v", 4*(window+1), got, want)
+		}
+	}
+	robust := p
+	robust.RobustFirst = true
+	first := State{}
+	for i := range 20 {
+		first.Add(robust, task, model.SourceWait, 0.3+float64(i%3)/100, 1, math.Inf(1))
+		first.Turn("web", model.SourceWait, 2)
+	}
+	if first.Recalculate(robust, 1); first.Lookup("web", model.SourceWait).RunMean != 2 {
+		t.Error("a first spec from few windows does not have it")
+	}
+}

@@ -37,11 +37,14 @@ type Params struct {
 	// MinRise is the least distance of the threshold from the mean, by source, in the
 	// signal's own unit.
 	MinRise [model.NumSources]float64 `json:"min_rise"`
+	// MinRuns is the same in times of what the job runs between two waits, of signals that know it: who
+	// waits for less than its own work takes hardly feels it.
+	MinRuns [model.NumSources]float64 `json:"min_runs"`
 }
 
 // Threshold returns the abnormal value of a signal under its spec.
 func (p *Params) Threshold(s *model.Spec) float64 {
-	return s.Mean + max(p.Sigmas*s.StdDev, p.MinRise[s.Source])
+	return s.Mean + max(p.Sigmas*s.StdDev, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
 }
 
 // Verdict is what one window says of one task.

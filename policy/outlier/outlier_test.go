@@ -147,3 +147,25 @@ func TestVerdictNames(t *testing.T) {
 		}
 	}
 }
+
+// A job whose own work takes long hardly feels a rise that is much for one whose work is short.
+func TestRiseInRuns(t *testing.T) {
+	p := Params{Sigmas: 2}
+	p.MinRise[model.SourceWait], p.MinRuns[model.SourceWait] = 0.2, 3
+	for _, c := range []struct {
+		source             model.Source
+		mean, stddev, runs float64
+		want               float64
+	}{
+		{model.SourceWait, 0.3, 0.05, 0.05, 0.5}, // 3 x 0.05 is less than 0.2
+		{model.SourceWait, 0.3, 0.05, 1, 3.3},
+		{model.SourceWait, 0.3, 2, 1, 4.3},
+		{model.SourceWait, 0.3, 0.05, 0, 0.5},       // a spec from elsewhere does not know it
+		{model.SourceSlowdown, 0.3, 0.05, 100, 0.4}, // nor do other signals ask for it
+	} {
+		spec := model.Spec{Source: c.source, Mean: c.mean, StdDev: c.stddev, RunMean: c.runs}
+		if got := p.Threshold(&spec); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: threshold %v", c, got)
+		}
+	}
+}

@@ -6,7 +6,7 @@ import "github.com/commensal-io/commensal/model"
 func Defaults() Params {
 	p := Params{RequiredCPUUsage: 0.25, Sigmas: 2, Violations: 3, WindowNsec: 300e9}
 	for src := range model.NumSources {
-		p.MinRise[src] = src.Row().MinRise
+		p.MinRise[src], p.MinRuns[src] = src.Row().MinRise, src.Row().MinRuns
 	}
 	return p
 }
@@ -23,7 +23,11 @@ func (p *Params) Rows() []model.Param {
 
 // RowsOf describes the parameters of one signal.
 func (p *Params) RowsOf(src model.Source) []model.Param {
-	return []model.Param{
+	rows := []model.Param{
 		{Key: "min_rise", At: &p.MinRise[src], Most: 1000, Soak: [2]float64{0.05, 0.5}, Unit: "in units of the signal", Why: "least distance of the outlier threshold from the mean"},
 	}
+	if src.Row().Charged {
+		rows = append(rows, model.Param{Key: "min_runs", At: &p.MinRuns[src], Most: 1000, Soak: [2]float64{0, 4}, Unit: "times what the job runs between two waits", Why: "the same, for jobs whose own work takes long"})
+	}
+	return rows
 }

@@ -19,9 +19,10 @@ import (
 )
 
 var (
-	rewrite = flag.Bool("rewrite", false, "write the goldens anew")
-	table   = flag.String("table", "", "first..last: print who is held in the scenes of waiting on these seeds, as docs/WAITS.md has it")
-	tableBy = flag.String("table-blame", "true false", "of these: with blame, without")
+	rewrite  = flag.Bool("rewrite", false, "write the goldens anew")
+	table    = flag.String("table", "", "first..last: print who is held in the scenes of waiting on these seeds, as docs/WAITS.md has it")
+	tableSet = flag.String("table-set", "", "and with these settings, each as key=value")
+	tableBy  = flag.String("table-blame", "true false", "of these: with blame, without")
 )
 
 // waitScenes are the scenes in which a service waits for a CPU, targetScenes those in which it has a
@@ -103,6 +104,10 @@ func TestWaitTable(t *testing.T) {
 			var c counted
 			for seed := first; seed <= last; seed++ {
 				o := scenario.Options{Seed: &seed, Switches: []scenario.Setting{{Key: "hard_cap.blame.enabled", Value: on}}}
+				for _, set := range strings.Fields(*tableSet) {
+					key, value, _ := strings.Cut(set, "=")
+					o.Switches = append(o.Switches, scenario.Setting{Key: key, Value: value})
+				}
 				f, err := scenario.Parse(name+".yaml", []byte(vary(t, name, seed)), o)
 				if err != nil {
 					t.Fatal(err)

@@ -1,0 +1,31 @@
+package hardcap
+
+import (
+	"math"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Once something is held that helped, a suspect answers for its part of the whole harm, and not of what is left.
+func TestWhatRemains(t *testing.T) {
+	round := func(waited float64, kept bool) model.Round {
+		return model.Round{ByBlame: true, WaitedNsec: waited, UsualNsec: 40, Kept: kept}
+	}
+	for name, c := range map[string]struct {
+		rounds []model.Round
+		now    float64
+		want   float64
+	}{
+		"the first":                  {nil, 300, 1},
+		"nothing helped":             {[]model.Round{round(340, false)}, 60, 1},
+		"a fifth is left":            {[]model.Round{round(340, true)}, 60, 0.2},
+		"it is worse than at first":  {[]model.Round{round(340, true)}, 400, 1},
+		"it was worst in the second": {[]model.Round{round(340, true), round(640, false)}, 60, 0.1},
+		"less than usual":            {[]model.Round{round(340, true)}, -5, 0},
+	} {
+		if got := (&Incident{Incident: model.Incident{Rounds: c.rounds}}).remains(c.now); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
