@@ -52,8 +52,9 @@ func (h *Host) DelayFailures() uint64 { return h.delays.failures }
 
 // observeDelay lists the processes of tasks whose list is in doubt, asks about all thread
 // groups at once and shares the answers out, the protected first, as far as the time goes. Who
-// had none begins the next reading, or who comes after it where it had begun this one. Tasks whose list of members did not account for their usage are listed, and asked about
-// again together.
+// had none begins the next reading, or who comes after it where it had begun this one. Tasks
+// whose list of members did not account for their usage are listed, and asked about again
+// together.
 func (h *Host) observeDelay(snap *model.Snapshot) {
 	h.delays.spent, h.delays.done, h.delays.late = 0, 0, nil
 	h.pids, h.asked, h.again = h.pids[:0], h.asked[:0], h.again[:0]
