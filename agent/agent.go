@@ -186,7 +186,9 @@ func (a *Agent) loop(ctx context.Context, kept *keeper, locked func() bool) erro
 			return nil
 		case ask := <-a.asks:
 			ask()
-			l.Hear()
+			if l.Hear() != nil {
+				kept.look()
+			}
 		case <-timer.C:
 			l.Next()
 			kept.look()

@@ -35,7 +35,6 @@ type Core struct {
 	snap     model.Snapshot
 	pulse    model.Pulse
 	in       engine.Input
-	nothing  engine.Output  // of turns that are passed over
 	results  []model.Result // that the next turn hands in
 	commands []model.Command
 	attrs    []slog.Attr // of a line of the log
@@ -52,12 +51,9 @@ func (c *Core) Last() (in *engine.Input, results []model.Result) { return &c.in,
 func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
 
 // Turn takes one turn: observe, step, apply, record, report. The output is good until the
-// next. A turn for a pulse that nobody needs is passed over.
+// next.
 func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	begin := c.Clock.MonoNsec()
-	if t == (cadence.Turn{Pulse: true}) && len(c.results)+len(c.commands) == 0 && !c.Engine.PulseDue(begin) {
-		return &c.nothing
-	}
 	c.in.Seq++
 	c.in.Snapshot, c.in.Pulse = nil, nil
 	c.in.WallNsec = c.Clock.WallNsec()

@@ -113,3 +113,54 @@ func TestFullRunDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOnlyRunDirectory: on a run directory that became read-only, as a file system with
+// errors=remount-ro does, whoever puts limits back after the agent takes the lock and reads the journal all
+// the same. A new agent cannot work there, but what it finds is put back before it says so.
+func TestReadOnlyRunDirectory(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "readonly", settings{})
+	run := b.dir + "/run"
+	task := b.group("be-0", unlimited)
+	found := b.knobs()
+	for _, c := range []struct {
+		name string
+		undo func(p *proc)
+	}{
+		{"the guardian", func(p *proc) { p.kill() }},
+		{"commensal restore", func(p *proc) {
+			p.killBoth()
+			b.must(0, "restore")
+		}},
+		{"the next start", func(p *proc) {
+			p.killBoth()
+			b.launch()
+		}},
+	} {
+		p := b.agent()
+		b.hold(task, "0.04", "10m")
+		// A mount on top of it: the one that is there has files that are open for writing.
+		err := unix.Mount(run, run, "", unix.MS_BIND, "")
+		if errors.Is(err, unix.EPERM) {
+			t.Skip("not allowed to mount")
+		}
+		if err == nil {
+			t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
+			err = unix.Mount("", run, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := os.Create(run + "/x"); !errors.Is(err, unix.EROFS) {
+			f.Close() //nolint:errcheck // it should not be there
+			t.Fatalf("the run directory can be written: %v", err)
+		}
+		c.undo(p)
+		eventually(t, c.name+" undoes it", func() bool { return b.read(task) == found[task] })
+		b.killAgents()
+		if err := unix.Unmount(run, 0); err != nil {
+			t.Fatal(err)
+		}
+		b.same(c.name, found)
+	}
+}

@@ -15,8 +15,9 @@ import (
 type keeper struct {
 	core   *Core
 	writer *learned.Writer
-	mark   uint64 // of what was handed in last
-	atNsec int64  // when; 0: never
+	mark   uint64   // of what was handed in last ...
+	off    []string // ... and the jobs for which protection was off then
+	atNsec int64    // when; 0: never
 }
 
 // goOn hands what an earlier run had kept to the core's first turn, and starts to keep.
@@ -52,14 +53,15 @@ func (a *Agent) goOn(dir string) *keeper {
 	return &keeper{core: a.core, writer: learned.NewWriter(path, a.version, under, a.log), mark: a.core.Engine.KeepMark()}
 }
 
-// look hands in what is to be kept when it is another than before, at most once a minute.
+// look hands in what is to be kept when it is another than before: at most once a minute, but at once
+// what an operator said.
 func (k *keeper) look() {
-	now := k.core.in.MonoNsec
-	if k.atNsec != 0 && now-k.atNsec < learned.Every.Nanoseconds() {
+	now, off := k.core.in.MonoNsec, k.core.Engine.State.ProtectOff
+	if k.atNsec != 0 && now-k.atNsec < learned.Every.Nanoseconds() && slices.Equal(off, k.off) {
 		return
 	}
 	if mark := k.core.Engine.KeepMark(); mark != k.mark && k.writer.Offer(k.kept()) {
-		k.mark, k.atNsec = mark, now
+		k.mark, k.off, k.atNsec = mark, slices.Clone(off), now
 	}
 }
 

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,11 +25,12 @@ func TestRestartKeepsWhatIsKnown(t *testing.T) {
 	eventually(t, "the victim has a spec", func() bool { return len(b.status().Specs) > 0 })
 	b.must(0, "protect", "off", "victim")
 	b.must(0, "protect", "off")
-	p.stop(unix.SIGTERM)
-	file := learned.Path(b.dir + "/state")
-	if _, err := os.Stat(file); err != nil {
-		t.Fatal(err)
-	}
+	file, said := learned.Path(b.dir+"/state"), regexp.MustCompile(`"protect_off":\s*\[\s*"[a-z]*",\s*"[a-z]*"\s*\]`)
+	eventually(t, "what the operator said is kept", func() bool {
+		text, _ := os.ReadFile(file)
+		return said.Match(text)
+	})
+	p.killBoth() // it does not wait for the minute, nor for an orderly end
 
 	p = b.agent()
 	st := b.status()

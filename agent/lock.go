@@ -53,6 +53,9 @@ func (e *runningError) Is(target error) bool { return target == ErrRunning }
 func lock(dir, name string, wait time.Duration) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		f, err = os.Open(path) // whoever puts limits back needs the lock, and not to write
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

@@ -28,6 +28,7 @@ func (l *Loop) Due() int64 { return l.origin + l.at }
 func (l *Loop) Next() *engine.Output {
 	out := l.Turn(l.turn)
 	l.at, l.turn = l.schedule.After(l.at, l.Clock.MonoNsec()-l.origin)
+	l.rest()
 	return out
 }
 
@@ -37,5 +38,17 @@ func (l *Loop) Hear() *engine.Output {
 	if len(l.commands) == 0 {
 		return nil
 	}
-	return l.Turn(cadence.Turn{Compare: true})
+	out := l.Turn(cadence.Turn{Compare: true})
+	if now := l.Clock.MonoNsec() - l.origin; now < l.at { // pulses that were to be passed over may be due now
+		l.at, l.turn = l.schedule.Next(now)
+		l.rest()
+	}
+	return out
+}
+
+// rest passes over turns for nothing but pulses that nobody needs: the loop sleeps through them.
+func (l *Loop) rest() {
+	for l.turn == (cadence.Turn{Pulse: true}) && len(l.results)+len(l.commands) == 0 && !l.Engine.PulseDue(l.Due()) {
+		l.at, l.turn = l.schedule.Next(l.at)
+	}
 }

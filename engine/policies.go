@@ -175,14 +175,17 @@ func (e *Engine) NeedsDetail(nowNsec int64) bool {
 	})
 }
 
-// restNsec is how far apart pulses are at least while all policies rest: of those 50 ms apart
-// the fourth is taken, also when it comes a little early.
-const restNsec = 175e6
+// restNsec is how far apart pulses are at least while all policies rest: a second, as the readings
+// are where nothing else is configured, so that one pulse comes with each; also a little early.
+const restNsec = 975e6
 
-// PulseDue reports whether a pulse at a time is worth its cost. While there is nothing that a
-// policy could do with it, five a second are enough to see that this is over.
+// PulseDue reports whether a pulse at a time is worth its cost: not while nothing in the ledger is
+// due and no policy could do anything with it. Then one a second is enough to see that this is
+// over: nobody but BE waits for that, and the mean of LC's load that has to fall first goes over
+// seconds.
 func (e *Engine) PulseDue(nowNsec int64) bool {
-	return e.State.CPU.Changed || nowNsec-e.scratch.pulsed >= restNsec || e.NeedsDetail(nowNsec) ||
+	return e.State.CPU.Changed || !e.scratch.still || nowNsec >= e.scratch.due ||
+		nowNsec-e.scratch.pulsed >= restNsec || e.NeedsDetail(nowNsec) ||
 		slices.ContainsFunc(policyRows[:], func(r row) bool {
 			return !r.always && *r.mode(&e.Params) != model.ModeOff && (r.rests == nil || !r.rests(&e.Params, e.State))
 		})
@@ -218,9 +221,7 @@ func (e *Engine) policies(in *Input) {
 	for i := range policyRows {
 		e.mode(in, i)
 	}
-	if in.Pulse != nil {
-		e.lookAround()
-	}
+	e.lookAround()
 	v := &e.scratch.view
 	v.NowNsec, v.WallNsec, v.Pulse = in.MonoNsec, in.WallNsec, in.Pulse
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"time"
 
@@ -27,24 +28,25 @@ func (e *Engine) Keep(monoNsec, wallNsec int64) Restored {
 	}
 }
 
-// KeepMark is another number when Keep would return something else: it is cheap, and told
-// apart well enough for who asks again later.
+// KeepMark is another number when Keep would return something else, in this process.
 func (e *Engine) KeepMark() uint64 {
-	const prime = 1099511628211 // of FNV-1a
-	mark := uint64(len(e.State.ProtectOff)) + 1
+	var h maphash.Hash
+	h.SetSeed(keepSeed)
 	for _, job := range e.State.ProtectOff {
-		mark = mark*prime + uint64(len(job))
+		maphash.WriteComparable(&h, job)
 	}
 	for i := range e.State.Specs.Entries {
 		if sp := e.State.Specs.Entries[i].Spec; sp != nil {
-			mark = mark*prime + uint64(sp.MonoNsec)
+			maphash.WriteComparable(&h, [2]int64{int64(i), sp.MonoNsec})
 		}
 	}
-	if e.State.CPU.Burst.Bound.Known {
-		mark++
+	if b := &e.State.CPU.Burst.Bound; b.Known {
+		maphash.WriteComparable(&h, b.K)
 	}
-	return mark
+	return h.Sum64()
 }
+
+var keepSeed = maphash.MakeSeed()
 
 // restore takes up what an earlier run had.
 func (e *Engine) restore(in *Input) {

@@ -31,6 +31,10 @@ func TestKeptIsRestored(t *testing.T) {
 	if again.KeepMark() == mark {
 		t.Error("an engine that knows nothing has the mark of one that does")
 	}
+	e.State.ProtectOff[0] = "be" // as long as before
+	if e.KeepMark() == mark {
+		t.Error("protection is off for another job, and the mark is the same")
+	}
 	out := again.Step(&engine.Input{Seq: 1, MonoNsec: 1, WallNsec: last.WallNsec, Restored: &kept})
 	told := 0
 	for _, d := range out.Decisions {

@@ -46,6 +46,9 @@ func (l *Ledger) dueNsec(nowNsec int64) int64 {
 	}
 	for i := range l.Knobs {
 		k := &l.Knobs[i]
+		if k.State == KnobAsked {
+			return nowNsec // what becomes of it is heard at the next turn
+		}
 		for j := range k.Claims {
 			next(k.Claims[j].ExpiresNsec)
 		}

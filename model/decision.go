@@ -69,6 +69,8 @@ type decisionRow struct {
 	policies []string
 	// routine: such decisions are a policy's daily work, of which a log would be full.
 	routine bool
+	// acts: it is to do something, which observing leaves undone.
+	acts bool
 }
 
 // decisionKinds is the one list of the kinds.
@@ -78,8 +80,8 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
 	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}},
-	DecideCap:       {name: "cap"},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}},
+	DecideCap:       {name: "cap", acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}, acts: true},
 	DecideVerified:  {name: "verified"},
 	DecideTakenBack: {name: "taken-back"},
 	DecideCannotFix: {name: "cannot-fix"},
@@ -92,18 +94,18 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideRan:       {name: "ran", by: ByKernel},
 	DecideRelapse:   {name: "relapse"},
 
-	DecideGroup:  {name: "group"},
-	DecideTrial:  {name: "trial"},
+	DecideGroup:  {name: "group", acts: true},
+	DecideTrial:  {name: "trial", acts: true},
 	DecideKept:   {name: "kept"},
-	DecideNudge:  {name: "nudge"},
-	DecideStep:   {name: "step"},
+	DecideNudge:  {name: "nudge", acts: true},
+	DecideStep:   {name: "step", acts: true},
 	DecideRefute: {name: "refute"},
 
-	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true},
-	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
-	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true},
+	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true, acts: true},
+	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},
+	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
-	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}},
+	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.
@@ -113,6 +115,9 @@ func (d *Decision) By() string {
 	}
 	return cmp.Or(d.Policy, PolicyHardcap) // records before version 3 do not name it
 }
+
+// Acts reports whether a decision of the kind is to do something, which observing leaves undone.
+func (k DecisionKind) Acts() bool { return k.listed() && decisionKinds[k].acts }
 
 // TakenBy returns who takes decisions of a kind.
 func (k DecisionKind) TakenBy() []string {

@@ -58,6 +58,8 @@ type SignalRow struct {
 	MinRise float64
 	// MinRuns is the same in times of what the job runs between two waits.
 	MinRuns float64
+	// Sigmas is the same in standard deviations, where CPI²'s 2 are too few.
+	Sigmas float64
 	// What is asked of a suspect's correlation with it: package antagonist says what each is.
 	Correlation, Bound, MinSuspectCPU, Margin float64
 }
@@ -85,7 +87,7 @@ var signals = [NumSources]SignalRow{
 	SourceWait: {
 		Name: "wait", Short: "wait", Title: "waiting (p99)", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
 		Times: 1, Derive: wait,
-		Waits: true, Charged: true, MinRise: 0.2, MinRuns: 3, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
+		Waits: true, Charged: true, MinRise: 0.1, MinRuns: 3, Sigmas: 3, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
 	},
 	// The parameters are slowdown's. None was calibrated.

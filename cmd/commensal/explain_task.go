@@ -100,21 +100,11 @@ func printDecisions(w io.Writer, list []model.Decision) {
 			reason += fmt.Sprintf(" (%d times, this was the last)", n)
 		}
 		mode := ""
-		if d.Mode == model.ModeObserve.String() && acts(d.Kind) {
+		if d.Mode == model.ModeObserve.String() && d.Kind.Acts() {
 			mode = "(would)"
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", clock(d.WallNsec), d.Kind, mode, reason)
 	}
-}
-
-// acts reports whether a decision of a kind is to do something, which observing leaves undone.
-func acts(kind model.DecisionKind) bool {
-	switch kind {
-	case model.DecideCap, model.DecideRelease, model.DecideGroup, model.DecideTrial, model.DecideNudge, model.DecideStep, model.DecideResize,
-		model.DecideRaise, model.DecideLower:
-		return true
-	}
-	return false
 }
 
 // printWrites says what the kernel was told, the latest last.

@@ -100,7 +100,7 @@ func uncapCommand(p *cli.Printer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "uncap TASK", Short: "Free a task; policies leave it alone for a cap's duration", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.send(cmd, p, agent.Request{Kind: model.CommandUncap, Task: args[0]}, args[0]+" is free")
+			return t.send(cmd, p, agent.Request{Kind: model.CommandUncap, Task: args[0]}, args[0]+" is being freed")
 		},
 	}
 	t.flags(cmd)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,26 @@ func TestExampleConfig(t *testing.T) {
 	for _, class := range []string{"LC", "BE", "system"} {
 		if !classes[class] {
 			t.Errorf("no example rule of class %s", class)
+		}
+	}
+}
+
+// What the unit bounds, and how systemd ends it, is what docs/RELIABILITY.md promises.
+func TestUnit(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../deploy/commensal.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, want := range []string{
+		"Type=notify", "WatchdogSec=30s", "WatchdogSignal=SIGKILL", "Restart=always", "KillMode=process", "RuntimeDirectoryPreserve=yes",
+		"ExecStopPost=/usr/local/bin/commensal restore --config /etc/commensal/config.yaml",
+		"LimitNOFILE=65536", "TasksMax=512", "Environment=GOMAXPROCS=4",
+		"MemoryMax=512M", "MemorySwapMax=0", "Environment=GOMEMLIMIT=384MiB", "OOMPolicy=continue", "OOMScoreAdjust=-900",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("the unit does not say %s", want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 type countingFS struct {
 	*hostfs.Root
 	calls    uint64
-	listings uint64
+	listings uint64 // of folders, and looks whether they need it: a discovery does one or the other
 }
 
 var _ hostfs.FS = (*countingFS)(nil)
@@ -47,6 +47,7 @@ func (c *countingFS) Inode(path string) (uint64, error) {
 // Links implements hostfs.LinkCounter: one stat.
 func (c *countingFS) Links(path string) (uint64, error) {
 	c.calls++
+	c.listings++
 	return c.Root.Links(path)
 }
 

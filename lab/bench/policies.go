@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
@@ -76,10 +76,10 @@ func measurePolicies(ctx context.Context, o *Options, c *crowd) (p *Policies, er
 	return p, nil
 }
 
-// loop takes the agent's turns at the agent's times.
+// loop is the agent's, with what its turns cost.
 type loop struct {
+	*agent.Loop
 	cycle *cycle
-	plan  cadence.Schedule
 	msec  float64 // CPU time of the last second
 	turns int     // in it
 }
@@ -91,27 +91,30 @@ func newLoop(c *crowd, mode model.Mode) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	cy.turn(cadence.First())
-	return &loop{cycle: cy, plan: cadence.New(cfg.Pace())}, nil
+	l := &loop{Loop: agent.NewLoop(cy.core), cycle: cy}
+	l.Next() // the first turn is at once
+	return l, nil
 }
 
-// second plays one second of the schedule in real time.
+// second plays one second of real time. What was due in the second of the other loop is taken
+// first, and not counted.
 func (l *loop) second(ctx context.Context) error {
+	wait := func(until int64) error { return stage.Sleep(ctx, time.Duration(until-l.Clock.MonoNsec())) }
+	if l.Due() < l.Clock.MonoNsec() {
+		l.Next()
+	}
 	l.msec, l.turns = 0, 0
-	origin := time.Now()
-	for at := int64(0); at < int64(time.Second); {
-		next, turn := l.plan.Next(at)
-		if err := stage.Sleep(ctx, time.Until(origin.Add(time.Duration(next)))); err != nil {
+	end := l.Clock.MonoNsec() + int64(time.Second)
+	for ; l.Due() < end; l.turns++ {
+		if err := wait(l.Due()); err != nil {
 			return err
 		}
 		from := openloop.ThreadNsec()
-		l.cycle.turn(turn)
+		l.Next()
 		l.msec += float64(openloop.ThreadNsec()-from) / 1e6
-		l.turns++
-		at = next
 	}
 	if l.cycle.core.Failing() != "" {
 		return fmt.Errorf("bench: %s", l.cycle.core.Failing())
 	}
-	return nil
+	return wait(end)
 }

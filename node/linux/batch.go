@@ -152,7 +152,9 @@ func (k *Knobs) prepareSet(j *job) error {
 			return errForeign
 		}
 	}
-	if base := j.change.Base; base != nil && !j.journaled && now != *base {
+	// Found is what stands there, or what stood there before an earlier change that was left half done.
+	if base := j.change.Base; base != nil && j.res.Found != *base {
+		j.res.Now = j.res.Found
 		return errStale
 	}
 	want, note, err := d.want(t.Path, j.change, j.res.Found)

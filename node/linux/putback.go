@@ -154,16 +154,22 @@ func (j *job) settle() {
 
 // keepBelow keeps, of a place, the groups below one that could not be put back: that their list is
 // as it was found is forgotten only with it. Else one that has the same list by itself would be
-// taken, at the next try, for one that was copied from ours (met). And a task is not done with
-// while it cannot be told which groups below it copied ours.
+// taken, at the next try, for one that was copied from ours (met). And a list is not done with
+// while it cannot be told which groups below it copied ours, nor where it stays greater than it was
+// found for the sake of one below that is ours, and that can only not be put back now.
 func (j *job) keepBelow() {
 	if j.kind != model.CPUPlace {
 		return
 	}
 	for i := range j.items {
 		it := &j.items[i]
-		if why := j.blind[it.Path]; why != nil && (it.Kind == node.Restored || it.Kind == node.AsFound) {
+		if it.Kind != node.Restored && it.Kind != node.AsFound {
+			continue
+		}
+		if why := j.blind[it.Path]; why != nil {
 			it.Kind, it.Error = node.NotRestored, fmt.Sprintf("groups in it could not be looked at: %v", why)
+		} else if it.Error != "" && j.waitsBelow(it.Path) {
+			it.Kind = node.NotRestored
 		}
 	}
 	j.notes = slices.DeleteFunc(j.notes, func(n journal.Note) bool {
@@ -171,6 +177,11 @@ func (j *job) keepBelow() {
 			return it.Kind == node.NotRestored && (it.Path == n.Path || below(it.Path, n.Path))
 		})
 	})
+}
+
+// waitsBelow reports whether something below a group could not be put back.
+func (j *job) waitsBelow(path string) bool {
+	return slices.ContainsFunc(j.items, func(it node.Restoration) bool { return it.Kind == node.NotRestored && below(path, it.Path) })
 }
 
 // released turns a restore into the result of a release.

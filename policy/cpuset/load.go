@@ -68,7 +68,7 @@ func (l *Load) average(p *Params, spanNsec int64) {
 	l.Slow += (l.Rate - l.Slow) * span / (span + float64(p.FallNsec))
 }
 
-// nobody is the load where there are no tasks to have one.
+// nobody notes that there is no shared LC task: the load is 0, and that is known.
 func (l *Load) nobody(v *policy.View) load {
 	l.SeenNsec, l.Rate, l.Fast, l.Slow, l.Begun = v.NowNsec, 0, 0, 0, false
 	return load{known: true}

@@ -2,10 +2,10 @@ package cpuset
 
 // Pace bounds how often the border moves. What BE was given may be taken back in the next
 // pulse: that is how the border finds its place, and costs LC a pulse of waiting each time. A
-// load that makes it do so again and again is let have the cores instead: each return of
-// cores within returnSoonNsec of a gift costs one of a few tokens, which come back
-// evenly with time, and nothing is given while there is none. A hold that doubles with each
-// return was rejected: it made one return a minute as dear as ten.
+// load that makes it do so again and again keeps the cores: each return of cores within
+// returnSoonNsec of a gift costs one of a few tokens, which come back evenly with time, and
+// nothing is given while there is none. A pause that doubles with each return was rejected: it
+// made one return a minute as dear as ten.
 type Pace struct {
 	// Tokens are the returns that may still come, as of TokensNsec (0: not filled yet).
 	Tokens     float64 `json:"tokens"`

@@ -121,8 +121,11 @@ func evidence(r *model.Round, score float64) []model.Fact {
 // nobody is the case in which no suspect may be held: search on, or give up.
 func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	if last := inc.round(); last != nil && last.Uncapped && inc.State == model.Searching && standing(in, inc, last).State == policy.HoldInForce {
-		s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
-		return
+		if !s.stepsAside(p, in, inc) {
+			s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
+			return
+		}
+		s.keepDemoted(in, out, inc)
 	}
 	why := "no suspect reaches the correlation that is asked for"
 	if r.ByBlame {
@@ -137,7 +140,7 @@ func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 
 // searchOn ends a search in which nobody may be held, or goes on with it at the next bad window.
 func (s *State) searchOn(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round, why string) {
-	if inc.SearchLeft--; inc.SearchLeft > 0 {
+	if inc.SearchLeft--; inc.SearchLeft > 0 || s.leaveDemoted(p, in, inc) {
 		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)}, Reason: why})
 		return
 	}

@@ -2,6 +2,7 @@ package hardcap
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -108,7 +109,7 @@ func does(in *policy.View, r *model.Round, path string, limit float64) (model.De
 // capToo adds a cap where demotion is not enough, or cannot be had.
 func (s *State) capToo(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, why string) {
 	r := inc.round()
-	r.Uncapped, r.WindowsJudged, r.AppliedNsec = false, 0, 0
+	r.Uncapped, r.Kept, r.WindowsJudged, r.AppliedNsec = false, false, 0, 0
 	inc.State = model.Holding
 	for _, h := range holdsOf(r) {
 		limit := loosened(h.floor, h.peak, r.Level)
@@ -126,11 +127,75 @@ func (s *State) capToo(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 // tryDemotion judges a window in which the round's tasks are demoted and not capped.
 func (s *State) tryDemotion(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
-	if inc.GoodInRow == 0 && r.WindowsJudged >= p.Demote.Windows {
+	switch {
+	case inc.GoodInRow > 0 || r.WindowsJudged < p.Demote.Windows:
+		change(out, inc)
+	case !s.stepsAside(p, in, inc):
 		s.capToo(p, in, out, inc, fmt.Sprintf("%s of %s is %.3g while %s gives way to everybody, above %.3g", inc.Source, inc.VictimPath, v.Signal, heldNames(r), v.Threshold))
+	case r.WindowsJudged >= p.VerifyWindows:
+		s.keepDemoted(in, out, inc)
+		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
+	default:
+		change(out, inc)
+	}
+}
+
+// stepsAside reports whether a demotion did its part: at least half of what the victim waited for others
+// more than usual is gone, and for its bad windows the tasks answer less than is asked of a suspect. A cap
+// would take their work and help nobody.
+func (s *State) stepsAside(p *Params, in *policy.View, inc *Incident) bool {
+	r, of := inc.round(), s.waiter(inc.Victim)
+	harm := r.WaitedNsec - r.UsualNsec
+	if !r.ByBlame || of == nil || harm <= 0 {
+		return false
+	}
+	now, bad := &side{}, &side{}
+	for i := range slices.Backward(of.Windows) {
+		w := &of.Windows[i]
+		if w.AtNsec <= r.AppliedNsec {
+			break
+		}
+		if now.add(w); w.Bad && len(bad.at) < recentBad {
+			bad.add(w)
+		}
+	}
+	if len(bad.at) == 0 {
+		return false
+	}
+	left, _ := excess(now.mean().charged, of.good().charged)
+	bad.mean()
+	theirs := 0.0
+	for _, task := range heldIn(r) {
+		if k, ok := find(bad.charged, task); ok {
+			theirs += bad.charged[k].Nsec
+		}
+	}
+	return left <= harm/2 && theirs < p.Blame.Share*harm
+}
+
+// keepDemoted lets a demotion stand that did its part although the victim suffers.
+func (s *State) keepDemoted(in *policy.View, out *policy.Wishes, inc *Incident) {
+	r := inc.round()
+	if r.Kept {
 		return
 	}
-	change(out, inc)
+	r.Kept, r.Verdict = true, "helped, and is not capped for what is left"
+	s.say(in, out, inc, model.Decision{
+		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
+		Reason: fmt.Sprintf("%s gives way to everybody, and hardly answers for what %s still waits: not capped, and the next one is sought", heldNames(r), inc.VictimPath),
+	})
+}
+
+// leaveDemoted ends a search that found nobody else while a demotion stands that did its part: the victim
+// is watched until that ends. It reports whether that is so.
+func (s *State) leaveDemoted(p *Params, in *policy.View, inc *Incident) bool {
+	r := inc.round()
+	if r == nil || !r.Kept || !r.Uncapped || standing(in, inc, r).State != policy.HoldInForce {
+		return false
+	}
+	s.recovered(p, in, inc)
+	s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
+	return true
 }
 
 // outlives extends the watch over a recovered victim to the end of the demotions.

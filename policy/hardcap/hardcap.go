@@ -242,17 +242,12 @@ func (s *State) open(p *Params, in *policy.View, out *policy.Wishes) {
 
 // busy reports whether a victim has an incident already or is to be left in peace.
 func (s *State) busy(victim model.TaskNum, nowNsec int64) bool {
-	for i := range s.Incidents {
-		if s.Incidents[i].Victim == victim {
-			return true
-		}
-	}
-	for _, p := range s.Peace {
-		if p.Victim == victim && nowNsec < p.UntilNsec {
-			return true
-		}
-	}
-	return false
+	return s.peaceful(victim, nowNsec) || slices.ContainsFunc(s.Incidents, func(inc Incident) bool { return inc.Victim == victim })
+}
+
+// peaceful reports whether a victim is to be left in peace.
+func (s *State) peaceful(victim model.TaskNum, nowNsec int64) bool {
+	return slices.ContainsFunc(s.Peace, func(p Peace) bool { return p.Victim == victim && nowNsec < p.UntilNsec })
 }
 
 // Wake ends every victim's peace: protection was turned on, so look again now.

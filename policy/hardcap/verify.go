@@ -75,10 +75,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	inc.judge(r, v)
 	switch {
 	case inc.GoodInRow >= p.RecoveredWindows:
-		inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
-		inc.WatchUntil = r.AppliedNsec + p.DurationNsec
-		s.outlives(inc)
-		inc.HurtSum, inc.HurtN = 0, 0
+		s.recovered(p, in, inc)
 		r.Verdict = "the victim recovered"
 		out.Forgiven = append(out.Forgiven, inc.Victim)
 		s.say(in, out, inc, model.Decision{
@@ -96,6 +93,14 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	default:
 		change(out, inc)
 	}
+}
+
+// recovered closes an incident: the victim is watched until the hold ends.
+func (s *State) recovered(p *Params, in *policy.View, inc *Incident) {
+	inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
+	inc.WatchUntil = inc.round().AppliedNsec + p.DurationNsec
+	s.outlives(inc)
+	inc.HurtSum, inc.HurtN = 0, 0
 }
 
 // judge takes a window in that was measured under the cap.
@@ -126,7 +131,7 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	}
 	inc.HurtSum += v.Signal
 	inc.HurtN++
-	if !v.Anomalous {
+	if !v.Anomalous || s.peaceful(inc.Victim, in.NowNsec) {
 		return
 	}
 	inc.State, inc.ClosedNsec, inc.WatchUntil = model.Searching, 0, 0
@@ -137,7 +142,9 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		Reason: fmt.Sprintf("suffers again while %s %s %s", heldNames(r), are(r), how(r)),
 	})
 	if r.Uncapped {
-		r.Verdict = "helped at first" // where it is the one again, it is capped
+		if r.Verdict = "helped at first"; s.stepsAside(p, in, inc) { // else, where it is the one again, it is capped
+			s.keepDemoted(in, out, inc)
+		}
 		return
 	}
 	if helped(p, inc, r) {

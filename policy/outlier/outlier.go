@@ -40,11 +40,13 @@ type Params struct {
 	// MinRuns is the same in times of what the job runs between two waits, of signals that know it: who
 	// waits for less than its own work takes hardly feels it.
 	MinRuns [model.NumSources]float64 `json:"min_runs"`
+	// SignalSigmas is for signals that are noisier than CPI, where it is more than Sigmas.
+	SignalSigmas [model.NumSources]float64 `json:"signal_sigmas,omitzero"`
 }
 
 // Threshold returns the abnormal value of a signal under its spec.
 func (p *Params) Threshold(s *model.Spec) float64 {
-	return s.Mean + max(p.Sigmas*s.StdDev, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
+	return s.Mean + max(max(p.Sigmas, p.SignalSigmas[s.Source])*s.StdDev, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
 }
 
 // Verdict is what one window says of one task.

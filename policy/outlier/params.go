@@ -6,7 +6,8 @@ import "github.com/commensal-io/commensal/model"
 func Defaults() Params {
 	p := Params{RequiredCPUUsage: 0.25, Sigmas: 2, Violations: 3, WindowNsec: 300e9}
 	for src := range model.NumSources {
-		p.MinRise[src], p.MinRuns[src] = src.Row().MinRise, src.Row().MinRuns
+		of := src.Row()
+		p.MinRise[src], p.MinRuns[src], p.SignalSigmas[src] = of.MinRise, of.MinRuns, of.Sigmas
 	}
 	return p
 }
@@ -27,7 +28,9 @@ func (p *Params) RowsOf(src model.Source) []model.Param {
 		{Key: "min_rise", At: &p.MinRise[src], Most: 1000, Soak: [2]float64{0.05, 0.5}, Unit: "in units of the signal", Why: "least distance of the outlier threshold from the mean"},
 	}
 	if src.Row().Charged {
-		rows = append(rows, model.Param{Key: "min_runs", At: &p.MinRuns[src], Most: 1000, Soak: [2]float64{0, 4}, Unit: "times what the job runs between two waits", Why: "the same, for jobs whose own work takes long"})
+		rows = append(rows,
+			model.Param{Key: "min_runs", At: &p.MinRuns[src], Most: 1000, Soak: [2]float64{0, 4}, Unit: "times what the job runs between two waits", Why: "the same, for jobs whose own work takes long"},
+			model.Param{Key: "sigmas", At: &p.SignalSigmas[src], Most: 100, Soak: [2]float64{0, 3}, Unit: "standard deviations", Why: "the same, where it is more than outlier_threshold_1: a p99 goes by a few waits of a window"})
 	}
 	return rows
 }

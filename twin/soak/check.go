@@ -74,8 +74,9 @@ const (
 	slackTurns = 3
 	// slackNsec is what a retry may be late for its turn.
 	slackNsec = 6e9
-	// maxJournal is far above what a few dozen groups fill when none is put back.
-	maxJournal = 5 << 18 // it is written anew from 1 MiB on, at the next intent
+	// maxJournal is above what a few dozen groups fill when none is put back. It is written anew at
+	// the next intent once it is longer than 1 KiB (fault.Memory.CompactBytes) and than twice what is outstanding.
+	maxJournal = 1 << 17
 )
 
 // write is told of each attempt of ours to write a group's knob.

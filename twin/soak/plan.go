@@ -3,6 +3,7 @@ package soak
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -242,8 +243,12 @@ func (p *plan) drawConfig(r source) {
 	if !c.Tasks[1].Exclusive {
 		c.Tasks[1].Cores = 0
 	}
+	// Each parameter has a stream of its own, so that one that is new moves no other seed's draws.
+	of := r.Uint64()
 	for _, row := range c.Rows() {
-		drawRow(r, &c, &row)
+		name := fnv.New64a()
+		_, _ = name.Write([]byte(row.Key))
+		drawRow(source{rand.New(rand.NewPCG(of, name.Sum64()))}, &c, &row)
 	}
 	p.config = c
 }

@@ -199,7 +199,11 @@ func (v *witness) groupOf(file string) (group, name string, kind model.KnobKind)
 	for kind := range model.Standing {
 		rest, ok := strings.CutPrefix(file, v.mounts[kind]+"/")
 		i := strings.LastIndexByte(rest, '/')
-		if !ok || i < 0 {
+		if !ok {
+			continue
+		}
+		if i < 0 {
+			group = "/" + rest // the folder of a group at the top, by which those in it are found
 			continue
 		}
 		if name = rest[i+1:]; kind == knobOf(name) {
@@ -325,8 +329,15 @@ const maxRightful = 32
 // as the last of its CPUs went offline, is nobody's word: its processes were moved out of the group.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
-	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty()) ||
+	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs)) ||
 		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
+}
+
+// standsIn reports whether a list of all CPUs may be ours, standing in for an empty one, which the kernel (v2)
+// refuses where processes are. Who was killed between noting that an empty list is to come back and writing it
+// leaves a journal that says the same whether he wrote or not; the group has the same CPUs with either.
+func (v *witness) standsIn(l *journal.Limit, now model.CPUSet) bool {
+	return v.flat() && l.ReadBack == nil && l.Intended.CPUs.Empty() && now == v.possible()
 }
 
 // mistaken takes in that what a stranger wrote over ours is what we left there: he wrote that himself,
