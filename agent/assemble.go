@@ -134,7 +134,7 @@ func (c *Core) open(d *Deps) error {
 	p := &c.Engine.Params
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: p.CPU.CPUSetMode != model.ModeOff, CapsOnly: !p.NeedsPulse(), Log: c.log,
+		Places: p.CPU.CPUSetMode != model.ModeOff, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Clock: c.Clock,
 	})
 	if err != nil {

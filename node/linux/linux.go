@@ -27,7 +27,7 @@ type Options struct {
 	DiscoverEvery time.Duration
 	Counters      bool // open hardware counters where the machine has them
 	Places        bool // tasks may be placed: say which of them cannot be
-	CapsOnly      bool // no policy asks about knobs that are not held: do not read them
+	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
 	// What is no file. nil is the running kernel's; a simulated kernel has its own.
