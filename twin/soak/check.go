@@ -222,6 +222,13 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 		return
 	}
 	delete(w.witness.strangers, taskKnob{d.Path, found})
+	// The agent holds it no longer. Who writes over what is left of that writes over no hold, also
+	// where an operator has asked for a new one meanwhile that no write has brought yet.
+	for _, g := range w.witness.list {
+		if g.task == d.Path {
+			g.knobs[found].taken = false
+		}
+	}
 }
 
 // stateEvery is how many turns there are between two looks whether the engine's state can

@@ -42,8 +42,9 @@ type watchedKnob struct {
 	partly bool
 	// wild are the files that a stranger wrote while we held it; none once an operator spoke.
 	wild []string
-	// taken: this agent put something of ours here. What an earlier one left, and could not be put
-	// back, is nobody's hold: who writes over that is to the new agent as whoever wrote before it came.
+	// taken: this agent put something of ours here, and did not give it up to a stranger since. What an earlier
+	// one left, and could not be put back, is nobody's hold: who writes over that is to the new agent as whoever
+	// wrote before it came.
 	taken bool
 	// unnoted: it was given CPUs back while the journal's disk took no note of it.
 	unnoted bool
