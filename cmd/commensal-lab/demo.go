@@ -9,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/lab/demo"
+	"github.com/commensal-io/commensal/lab/scene"
 )
 
 func demoExperiment() experiment {
 	var page, record string
 	var favour weight
+	harm := string(scene.Fork)
 	return experiment{
 		name: "demo", short: "First light on this host: name the noisy neighbour, hold it back, verify, put everything back",
 		long: "Run memcached under load beside six bystanders and one bursty antagonist, with the agent's policies off and\non in turn and against simple baselines. Exit 0 when the antagonist, and nobody else, was held and p99 fell\nbelow half; 1 when not; 3 when what else the host does hides it (docs/FIRST-LIGHT.md has the rules).",
@@ -21,10 +23,11 @@ func demoExperiment() experiment {
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
 			weightFlag(cmd, &favour, 1)
+			cmd.Flags().StringVar(&harm, "antagonist", harm, fmt.Sprintf("what the antagonist does: one of %v", scene.Harms()))
 			cmd.Flags().StringVar(&record, "record", "", "folder to keep the agent's record in, for explain and replay")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
-			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Favour: uint64(favour), Log: os.Stderr})
+			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Harm: scene.Harm(harm), Favour: uint64(favour), Log: os.Stderr})
 		},
 	}
 }

@@ -107,7 +107,7 @@ func Run(ctx context.Context, o Options) ([]Round, error) {
 // play plays one round and judges it.
 func play(ctx context.Context, o Options, seed uint64) (*Round, error) {
 	kind := KindOf(seed)
-	opt := scene.Options{Seed: seed, Agent: o.Agent, Favour: o.Favour, For: learnTime + eventTime + time.Minute, Outside: kind == OutsideOurs, Log: o.Log}
+	opt := scene.Options{Seed: seed, Agent: o.Agent, Harm: scene.Spin, Favour: o.Favour, For: learnTime + eventTime + time.Minute, Outside: kind == OutsideOurs, Log: o.Log}
 	if kind == OwnSurge {
 		opt.Rates = []load.RateStep{{At: learnTime, RatePerSec: surgeRate}}
 	}

@@ -1,5 +1,5 @@
 // Package scene is the play that the labs of first light put on a stage: memcached under
-// open-loop load as the LC victim, six honest bystanders and one bursty antagonist as BE
+// open-loop load as the LC victim, six honest bystanders and one antagonist as BE
 // tasks of equal standing, and the agent beside them. A seed chooses the rhythms and
 // which of the seven BE tasks is the antagonist; its name does not tell.
 package scene
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -36,6 +37,25 @@ const beTasks = 7
 // weight is what every task of the play has: the kernel's default, as where nobody sets any.
 const weight = 1024
 
+// Harm is how an antagonist does its harm.
+type Harm string
+
+// The ways, all by stress-ng. At equal weights a kernel with EEVDF keeps threads that only calculate from
+// most of their harm on fast hosts, and hardly helps against who forks or sleeps all the time: each
+// newcomer begins a slice of its own. p99 at equal weights, seen on two CPUs: 0.3 to 0.6 ms without any of
+// them, 0.6 to 4 beside Spin, 6 to 13 beside Memory, 200 to 500 beside Fork.
+const (
+	Fork   Harm = "fork"   // starts processes all the time, as a build does
+	Memory Harm = "memory" // maps, writes and unmaps memory
+	Spin   Harm = "spin"   // calculates
+)
+
+// stressors are the arguments of stress-ng.
+var stressors = map[Harm]string{Fork: "--fork 4", Memory: "--vm 4 --vm-bytes 64m", Spin: "--cpu 4 --cpu-method int64"}
+
+// Harms lists the ways.
+func Harms() []Harm { return slices.Sorted(maps.Keys(stressors)) }
+
 // Shares returns the weight of a BE task, as cpu.shares of cgroup v1 counts it.
 func (s *Scene) Shares(path string) uint64 {
 	if path == s.Antagonist {
@@ -53,6 +73,7 @@ type Options struct {
 	Agent string // path of the agent's binary
 	Rates []load.RateStep
 	For   time.Duration // of the load
+	Harm  Harm          // of the antagonist
 	// Favour is how many times everybody else's weight the antagonist has; 0: once.
 	Favour uint64
 	// Outside puts the antagonist where no rule of the agent looks.
@@ -81,6 +102,9 @@ type Scene struct {
 // Open sets the stage: groups, memcached and bystanders run when it returns, the
 // antagonist does not yet. What was opened is closed again on an error.
 func Open(ctx context.Context, o Options) (*Scene, error) {
+	if stressors[o.Harm] == "" {
+		return nil, fmt.Errorf("scene: no antagonist does %q; expected one of %v", o.Harm, Harms())
+	}
 	st, err := stage.Open(o.Log)
 	if err != nil {
 		return nil, err
@@ -188,8 +212,9 @@ func (s *Scene) openBE() error {
 		s.BE = append(s.BE, path)
 		if i == antagonist {
 			on, off := 2+s.rng.IntN(3), pause(1, 2)
-			s.burst = fmt.Sprintf("while :; do stress-ng --cpu 4 --cpu-method int64 --timeout %d -q; sleep %s; done", on, off)
-			s.Rhythms = append(s.Rhythms, fmt.Sprintf("stress-ng --cpu 4 for %d s, then %s s of rest", on, off))
+			with := stressors[s.opt.Harm]
+			s.burst = fmt.Sprintf("while :; do stress-ng %s --timeout %d -q; sleep %s; done", with, on, off)
+			s.Rhythms = append(s.Rhythms, fmt.Sprintf("stress-ng %s for %d s, then %s s of rest", with, on, off))
 			continue
 		}
 		b := bystanders[order[0]]
