@@ -47,6 +47,16 @@ func (l *Limit) Ours(now model.Setting) bool {
 	return now == l.Before || now == l.Intended
 }
 
+// OnTheWayBack reports whether a value can be what a crash leaves behind in the midst of putting back
+// what stood as it was read back: of that the journal says nothing where the disk took no note.
+func (l *Limit) OnTheWayBack(now model.Setting) bool {
+	if l.ReadBack == nil {
+		return false
+	}
+	way := Limit{Found: l.Found, Before: *l.ReadBack, Intended: l.Found}
+	return way.Ours(now)
+}
+
 // Left returns the values that we may have left in the kernel, one of them, but for what stands
 // between two writes.
 func (l *Limit) Left() []model.Setting {

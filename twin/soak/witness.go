@@ -327,10 +327,12 @@ const maxRightful = 32
 
 // mistakable reports whether the journal holds a limit of which the setting that stands now
 // may be ours: written and not yet looked at, or the very same. A list of v1 that the kernel emptied,
-// as the last of its CPUs went offline, is nobody's word: its processes were moved out of the group.
+// as the last of its CPUs went offline, is nobody's word: its processes were moved out of the group. And
+// putting back goes ahead where the journal's disk takes no note of it: what a crash in the midst of that
+// leaves is ours, and reads the same as a stranger's who writes just that.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
-	return l != nil && (l.Ours(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs)) ||
+	return l != nil && (l.Ours(k.now) || l.OnTheWayBack(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs)) ||
 		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
 }
 
