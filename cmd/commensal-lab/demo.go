@@ -14,7 +14,7 @@ import (
 
 func demoExperiment() experiment {
 	var page, record string
-	var favour weight
+	favour := weight(1)
 	harm := string(scene.Fork)
 	return experiment{
 		name: "demo", short: "First light on this host: name the noisy neighbour, hold it back, verify, put everything back",
@@ -22,7 +22,7 @@ func demoExperiment() experiment {
 		host: true, seed: "chooses rhythms and which task is the antagonist", svg: "also write the picture of the first cap here",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
-			weightFlag(cmd, &favour, 1)
+			cmd.Flags().Var(&favour, "antagonist-weight", "how many times everybody else's weight the antagonist has, as one that asks for as many CPUs has where weights follow requests")
 			cmd.Flags().StringVar(&harm, "antagonist", harm, fmt.Sprintf("what the antagonist does: one of %v", scene.Harms()))
 			cmd.Flags().StringVar(&record, "record", "", "folder to keep the agent's record in, for explain and replay")
 		},
@@ -51,9 +51,4 @@ func (w *weight) Set(text string) error {
 	}
 	*w = weight(n)
 	return nil
-}
-
-func weightFlag(cmd *cobra.Command, w *weight, usual weight) {
-	*w = usual
-	cmd.Flags().Var(w, "antagonist-weight", "how many times everybody else's weight the antagonist has, as one that asks for as many CPUs has where weights follow requests; 1: equal weights")
 }

@@ -61,7 +61,7 @@ type Options struct {
 	Agent  string // path of the agent's binary
 	Report string // path of the HTML report
 	Harm   scene.Harm
-	Favour uint64 // how many times everybody else's weight the antagonist has; 0: once
+	Favour uint64 // how many times everybody else's weight the antagonist has
 	Record string // folder to keep the agent's record in; "": it goes with the scene
 	Log    io.Writer
 }
@@ -90,7 +90,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	total := Length()
 	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
-	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Harm: o.Harm, Favour: o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
+	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Harm: o.Harm, Weight: scene.Weight * o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -24,20 +24,39 @@ import (
 // Kind is what a round plays.
 type Kind string
 
-// The kinds. Only in a positive round may anybody be held, and only the antagonist.
+// The kinds. Only in one with an antagonist may anybody be held, and only the antagonist.
 const (
-	Positive     Kind = "antagonist"
+	EqualWeights Kind = "forks, equal weights"
+	LeastWeight  Kind = "forks, least weight"
+	EightTimes   Kind = "calculates, 8 x weight"
+	Steady       Kind = "forks, without rest"
+	Beside       Kind = "forks, unmanaged work beside"
+	OwnFault     Kind = "the victim's own fault" // its load triples, or its own quota throttles it, by turns
 	NoAntagonist Kind = "no antagonist"
-	OwnSurge     Kind = "victim's own surge"
-	OwnQuota     Kind = "victim throttled by its own quota"
-	OutsideOurs  Kind = "antagonist outside our cgroups"
+	Outside      Kind = "antagonist outside our cgroups"
 )
 
-// kinds is the programme: seven positive rounds in eleven, and each negative kind.
-var kinds = [...]Kind{Positive, Positive, NoAntagonist, Positive, OwnSurge, Positive, OwnQuota, Positive, OutsideOurs, Positive, Positive}
+// programme is what rounds play in turn: how the scene is set, and whether its antagonist is to be held.
+var programme = [...]struct {
+	kind Kind
+	held bool
+	set  scene.Options
+}{
+	{EqualWeights, true, scene.Options{Harm: scene.Fork}},
+	{LeastWeight, true, scene.Options{Harm: scene.Fork, Weight: 2}},
+	{EightTimes, true, scene.Options{Harm: scene.Spin, Weight: 8 * scene.Weight}},
+	{Steady, true, scene.Options{Harm: scene.Fork, Steady: true}},
+	{Beside, true, scene.Options{Harm: scene.Fork, Beside: true}},
+	{OwnFault, false, scene.Options{Harm: scene.Fork}},
+	{NoAntagonist, false, scene.Options{Harm: scene.Fork}},
+	{Outside, false, scene.Options{Harm: scene.Fork, Outside: true}},
+}
 
 // KindOf returns what the round of a seed plays.
-func KindOf(seed uint64) Kind { return kinds[seed%uint64(len(kinds))] }
+func KindOf(seed uint64) Kind { return programme[seed%uint64(len(programme))].kind }
+
+// surges says of a round of the victim's own fault which of the two it is.
+func surges(seed uint64) bool { return seed/uint64(len(programme))%2 == 0 }
 
 // The parts of a round.
 const (
@@ -54,7 +73,6 @@ const (
 type Options struct {
 	FirstSeed uint64
 	Rounds    int
-	Favour    uint64 // how many times everybody else's weight the antagonist has; 0: once
 	Agent     string
 	Keep      string // folder to keep the records in; "": none
 	Log       io.Writer
@@ -64,7 +82,7 @@ type Options struct {
 type Round struct {
 	Seed       uint64           `json:"seed"`
 	Kind       Kind             `json:"kind"`
-	Antagonist string           `json:"antagonist,omitempty"`
+	Antagonist string           `json:"antagonist,omitempty"` // who is to be held; "": nobody
 	Ours       Score            `json:"ours"`
 	Baselines  map[string]Score `json:"baselines"`
 	// Suffered: the victim was anomalous after the event began, so that there was
@@ -98,7 +116,7 @@ func Run(ctx context.Context, o Options) ([]Round, error) {
 		if err != nil {
 			return rounds, fmt.Errorf("first-light: seed %d: %w", seed, err)
 		}
-		fmt.Fprintf(o.Log, "seed %3d  %-34s named %v right %d wrong %d\n", seed, r.Kind, r.Ours.Named, r.Ours.Right, r.Ours.Wrong)
+		fmt.Fprintf(o.Log, "seed %3d  %-30s named %v right %d wrong %d\n", seed, r.Kind, r.Ours.Named, r.Ours.Right, r.Ours.Wrong)
 		rounds = append(rounds, *r)
 	}
 	return rounds, nil
@@ -106,20 +124,21 @@ func Run(ctx context.Context, o Options) ([]Round, error) {
 
 // play plays one round and judges it.
 func play(ctx context.Context, o Options, seed uint64) (*Round, error) {
-	kind := KindOf(seed)
-	opt := scene.Options{Seed: seed, Agent: o.Agent, Harm: scene.Spin, Favour: o.Favour, For: learnTime + eventTime + time.Minute, Outside: kind == OutsideOurs, Log: o.Log}
-	if kind == OwnSurge {
+	round := &programme[seed%uint64(len(programme))]
+	opt := round.set
+	opt.Seed, opt.Agent, opt.For, opt.Log = seed, o.Agent, learnTime+eventTime+time.Minute, o.Log
+	if round.kind == OwnFault && surges(seed) {
 		opt.Rates = []load.RateStep{{At: learnTime, RatePerSec: surgeRate}}
 	}
 	sc, err := scene.Open(ctx, opt)
 	if err != nil {
 		return nil, err
 	}
-	r, err := perform(ctx, sc, o, seed, kind)
+	r, err := perform(ctx, sc, o, seed)
 	return r, errors.Join(err, sc.Close())
 }
 
-func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind Kind) (*Round, error) {
+func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64) (*Round, error) {
 	if err := sc.Protect(ctx, true); err != nil {
 		return nil, err
 	}
@@ -127,7 +146,7 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind 
 		return nil, err
 	}
 	event := scene.Now()
-	if err := provoke(sc, kind); err != nil {
+	if err := provoke(sc, seed); err != nil {
 		return nil, err
 	}
 	if err := stage.Sleep(ctx, eventTime); err != nil {
@@ -151,8 +170,8 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind 
 	if err != nil {
 		return nil, err
 	}
-	r := &Round{Seed: seed, Kind: kind, Baselines: map[string]Score{}}
-	if kind == Positive {
+	r := &Round{Seed: seed, Kind: KindOf(seed), Baselines: map[string]Score{}}
+	if programme[seed%uint64(len(programme))].held {
 		r.Antagonist = sc.Antagonist
 	}
 	judge(r, t, event, end)
@@ -164,14 +183,14 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64, kind 
 }
 
 // provoke begins the event of a round.
-func provoke(sc *scene.Scene, kind Kind) error {
-	switch kind {
-	case Positive, OutsideOurs:
-		return sc.Provoke()
-	case OwnQuota:
+func provoke(sc *scene.Scene, seed uint64) error {
+	switch {
+	case KindOf(seed) == NoAntagonist || KindOf(seed) == OwnFault && surges(seed):
+		return nil // nothing happens, or the load has its own step
+	case KindOf(seed) == OwnFault:
 		return sc.Stage.Cgroups().WriteCPUMax(sc.Victim, cgroup.CPUMax{QuotaUsec: int64(tightCPU * 100_000), PeriodUsec: 100_000})
 	}
-	return nil // nothing happens, or the load has its own step
+	return sc.Provoke()
 }
 
 // latencies fills in what the clients saw.

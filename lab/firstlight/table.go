@@ -71,7 +71,7 @@ func summarise(name string, rounds []Round, of func(r *Round) Score) Summary {
 		s.Right += sc.Right
 		s.Wrong += sc.Wrong
 		s.Lost += sc.Lost
-		if r.Kind != Positive {
+		if r.Antagonist == "" {
 			s.Negatives++
 			if len(sc.Named) > 0 {
 				s.FalseIn++

@@ -25,29 +25,31 @@ func TestProportion(t *testing.T) {
 	}
 }
 
+// Every kind is played in eight rounds, and the victim's own fault is each of the two in turn.
 func TestKindsCoverEverything(t *testing.T) {
-	seen := map[Kind]int{}
-	for seed := range uint64(20) {
+	seen, held := map[Kind]int{}, 0
+	for seed := range uint64(len(programme)) {
 		seen[KindOf(seed)]++
-	}
-	for _, k := range []Kind{Positive, NoAntagonist, OwnSurge, OwnQuota, OutsideOurs} {
-		if seen[k] == 0 {
-			t.Errorf("twenty seeds play no round of kind %q", k)
+		if programme[seed].held {
+			held++
+		}
+		if KindOf(seed) == OwnFault && surges(seed) == surges(seed+uint64(len(programme))) {
+			t.Errorf("seeds %d and %d play the same fault", seed, seed+uint64(len(programme)))
 		}
 	}
-	if seen[Positive] < 10 {
-		t.Errorf("only %d of 20 rounds have an antagonist", seen[Positive])
+	if len(seen) != 8 || held != 5 {
+		t.Errorf("eight rounds play %d kinds, %d of them with somebody to hold", len(seen), held)
 	}
 }
 
 func TestSummarise(t *testing.T) {
 	none := Score{ToName: -1, ToRecover: -1}
 	rounds := []Round{
-		{Kind: Positive, Ours: Score{Named: []string{"a"}, Right: 1, ToName: 2, ToRecover: 5}},
-		{Kind: Positive, Ours: Score{Named: []string{"x", "a"}, Right: 1, Wrong: 1, ToName: 6, ToRecover: -1, Lost: 0.5}},
-		{Kind: Positive, Ours: none},
+		{Kind: EqualWeights, Antagonist: "a", Ours: Score{Named: []string{"a"}, Right: 1, ToName: 2, ToRecover: 5}},
+		{Kind: EqualWeights, Antagonist: "a", Ours: Score{Named: []string{"x", "a"}, Right: 1, Wrong: 1, ToName: 6, ToRecover: -1, Lost: 0.5}},
+		{Kind: EqualWeights, Antagonist: "a", Ours: none},
 		{Kind: NoAntagonist, Ours: Score{Named: []string{"x"}, Wrong: 1, ToName: -1, ToRecover: -1, Lost: 1}},
-		{Kind: OwnSurge, Ours: none},
+		{Kind: OwnFault, Ours: none},
 	}
 	s := Summarise(rounds)[0]
 	if s.Right != 2 || s.Wrong != 2 || s.Positives != 3 || s.Found != 2 || s.Negatives != 2 || s.FalseIn != 1 {

@@ -6,6 +6,7 @@ package scene
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,8 +35,9 @@ import (
 // beTasks is the number of BE tasks: six bystanders and the antagonist.
 const beTasks = 7
 
-// weight is what every task of the play has: the kernel's default, as where nobody sets any.
-const weight = 1024
+// Weight is what every task of the play has, as cpu.shares of cgroup v1 counts it: the kernel's default,
+// as where nobody sets any.
+const Weight = 1024
 
 // Harm is how an antagonist does its harm.
 type Harm string
@@ -56,12 +58,12 @@ var stressors = map[Harm]string{Fork: "--fork 4", Memory: "--vm 4 --vm-bytes 64m
 // Harms lists the ways.
 func Harms() []Harm { return slices.Sorted(maps.Keys(stressors)) }
 
-// Shares returns the weight of a BE task, as cpu.shares of cgroup v1 counts it.
+// Shares returns the weight of a BE task.
 func (s *Scene) Shares(path string) uint64 {
 	if path == s.Antagonist {
-		return weight * max(1, s.opt.Favour)
+		return cmp.Or(s.opt.Weight, Weight)
 	}
-	return weight
+	return Weight
 }
 
 // Rate is the victim's load in requests per second: memcached then uses 0.05 to 0.1 CPU.
@@ -73,12 +75,14 @@ type Options struct {
 	Agent string // path of the agent's binary
 	Rates []load.RateStep
 	For   time.Duration // of the load
-	Harm  Harm          // of the antagonist
-	// Favour is how many times everybody else's weight the antagonist has; 0: once.
-	Favour uint64
-	// Outside puts the antagonist where no rule of the agent looks.
-	Outside bool
-	Log     io.Writer // what the stage has to say
+	// Of the antagonist:
+	Harm    Harm
+	Weight  uint64 // 0: as everybody's
+	Steady  bool   // it does not rest
+	Outside bool   // it is where no rule of the agent looks
+	// Beside has honest work run there too, all the time, that uses about half a CPU.
+	Beside bool
+	Log    io.Writer // what the stage has to say
 }
 
 // Scene is a running play.
@@ -131,6 +135,15 @@ func (s *Scene) open(ctx context.Context) error {
 	}
 	if err := s.openBE(); err != nil {
 		return err
+	}
+	if s.opt.Beside {
+		path, err := s.Stage.Group("outside")
+		if err != nil {
+			return err
+		}
+		if _, err := s.Stage.Start(path, "outside", "sh", "-c", "while :; do head -c 100000000 /dev/zero | sha256sum >/dev/null; sleep 0.2; done"); err != nil {
+			return err
+		}
 	}
 	if err := waitFor(ctx, addr); err != nil {
 		return err
@@ -213,6 +226,11 @@ func (s *Scene) openBE() error {
 		if i == antagonist {
 			on, off := 2+s.rng.IntN(3), pause(1, 2)
 			with := stressors[s.opt.Harm]
+			if s.opt.Steady {
+				s.burst = fmt.Sprintf("exec stress-ng %s -q", with)
+				s.Rhythms = append(s.Rhythms, "stress-ng "+with)
+				continue
+			}
 			s.burst = fmt.Sprintf("while :; do stress-ng %s --timeout %d -q; sleep %s; done", with, on, off)
 			s.Rhythms = append(s.Rhythms, fmt.Sprintf("stress-ng %s for %d s, then %s s of rest", with, on, off))
 			continue
