@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-systemd clean-rig soak reliability fuzz bench microbench install uninstall clean
+.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -155,6 +155,14 @@ rig-exec: ## Run SCRIPT in a guest, with ARGS="-file /in/guest=here"; without SC
 	rig/prepare $(MACHINE) $(KERNEL)
 	"$$go" build -o .rig/rig ./rig/cmd/rig
 	.rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -exec '$(or $(SCRIPT),-)' $(ARGS)
+
+rig-demo: ## Play the demo in a guest with a real cgroup v2 kernel: KERNEL=, MACHINE=, ARGS="--seed 7"
+	@go=$$(scripts/setup build)
+	scripts/setup demo >/dev/null
+	rig/prepare $(MACHINE) $(KERNEL)
+	$(MAKE) build
+	"$$go" build -o .rig/rig ./rig/cmd/rig
+	exec rig/demo $(KERNEL) $(MACHINE) $(ARGS)
 
 rig-systemd: ## Test the service under the distribution's systemd in a guest: KERNEL=, PLAY="stop kill_agent" (docs/RIG.md)
 	@go=$$(scripts/setup build)

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,8 +15,12 @@ import (
 	"github.com/commensal-io/commensal/internal/rigtest"
 )
 
+// mostMemory is what the agent may ever have had resident: a quarter of what the unit allows it.
+const mostMemory = 128 << 10 // KiB
+
 // With few descriptors, a tenant that makes cgroups without end and strangers that hold
-// connections open, operators are answered, and what is held can be let go.
+// connections open, each with half a request, operators are answered, what is held can be let go, and
+// the agent's memory is bounded.
 func TestNobodyTakesTheDescriptors(t *testing.T) {
 	if rigtest.Inside() {
 		t.Skip("a thousand cgroups keep the agents of all tests busy, on an emulated CPU for minutes")
@@ -38,7 +43,8 @@ func TestNobodyTakesTheDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 300 {
+	half := []byte("GET /metrics HTTP/1.1\r\nX-Long: " + strings.Repeat("x", 8000))
+	for i := range 3000 {
 		path := b.dir + "/agent.sock"
 		if i%2 == 0 {
 			path = metrics[len("unix:"):]
@@ -47,7 +53,8 @@ func TestNobodyTakesTheDescriptors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close() //nolint:errcheck // nothing was written
+		defer c.Close()      //nolint:errcheck // nothing was written
+		_, _ = c.Write(half) // the agent may have closed it by now
 	}
 	eventually(t, "descriptors are used up", func() bool {
 		list, err := os.ReadDir("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/fd")
@@ -65,8 +72,27 @@ func TestNobodyTakesTheDescriptors(t *testing.T) {
 	}
 	eventually(t, "the kill switch releases", func() bool { return b.read(task) == found[task] })
 	b.must(0, "status")
+	if most := resident(t, p.cmd.Process.Pid); most > mostMemory {
+		t.Errorf("the agent had %d KiB resident, want %d at most", most, mostMemory)
+	} else {
+		t.Logf("the agent had %d KiB resident at most", most)
+	}
 	p.stop(unix.SIGTERM)
 	b.same("at the end", found)
+}
+
+// resident is the most that a process ever had in memory, in KiB.
+func resident(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
+		t.Fatalf("VmHWM: %v", err)
+	}
+	return kib
 }
 
 // An agent that somebody moves into a task which it holds lets that go, says so, and holds it
