@@ -43,6 +43,7 @@ const (
 	wayWeight  = "cpu.weight = 1"
 	wayIdle    = "cpu.idle"
 	wayLargest = "cap on the largest BE"
+	wayPSI     = "quotas by pressure (PSI)"
 )
 
 // order interleaves no control and ours, A B A B, before the baselines: while one of those
@@ -52,7 +53,7 @@ func order(layout cgroup.Layout) []string {
 	if layout == cgroup.LayoutV2 {
 		least = wayWeight
 	}
-	return []string{wayNone, wayOurs, wayNone, wayOurs, least, wayIdle, wayLargest}
+	return []string{wayNone, wayOurs, wayNone, wayOurs, least, wayIdle, wayLargest, wayPSI}
 }
 
 // Options of a demo.
@@ -230,6 +231,8 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 			})
 	case wayLargest:
 		return r.capLargest(ctx)
+	case wayPSI:
+		return r.throttle(ctx)
 	}
 	return none, nil
 }
