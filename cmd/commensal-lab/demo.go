@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/lab/demo"
 	"github.com/commensal-io/commensal/lab/scene"
 )
 
 func demoExperiment() experiment {
 	var page, record string
+	var rate int
 	favour := weight(1)
 	harm := string(scene.Fork)
 	return experiment{
@@ -22,12 +24,16 @@ func demoExperiment() experiment {
 		host: true, seed: "chooses rhythms and which task is the antagonist", svg: "also write the picture of the first cap here",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
+			cmd.Flags().IntVar(&rate, "rate", scene.Rate, "requests per second that memcached has to serve; fewer on a machine as slow as an emulated one")
 			cmd.Flags().Var(&favour, "antagonist-weight", "how many times everybody else's weight the antagonist has, as one that asks for as many CPUs has where weights follow requests")
 			cmd.Flags().StringVar(&harm, "antagonist", harm, fmt.Sprintf("what the antagonist does: one of %v", scene.Harms()))
 			cmd.Flags().StringVar(&record, "record", "", "folder to keep the agent's record in, for explain and replay")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
-			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Harm: scene.Harm(harm), Favour: uint64(favour), Log: os.Stderr})
+			if rate < 1 {
+				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--rate %d: expected at least 1", rate))
+			}
+			return demo.Run(ctx, demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Rate: rate, Harm: scene.Harm(harm), Favour: uint64(favour), Log: os.Stderr})
 		},
 	}
 }

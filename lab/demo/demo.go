@@ -61,6 +61,7 @@ type Options struct {
 	Seed   uint64
 	Agent  string // path of the agent's binary
 	Report string // path of the HTML report
+	Rate   int    // requests per second
 	Harm   scene.Harm
 	Favour uint64 // how many times everybody else's weight the antagonist has
 	Record string // folder to keep the agent's record in; "": it goes with the scene
@@ -91,7 +92,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	total := Length()
 	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
-	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Harm: o.Harm, Weight: scene.Weight * o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
+	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Rate: o.Rate, Harm: o.Harm, Weight: scene.Weight * o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 }
 
 func (r *run) play(ctx context.Context) (*Outcome, error) {
-	fmt.Fprintf(r.opt.Log, "memcached under %d requests/s; batch-1 to batch-%d are best-effort, one of them will hurt it\n", scene.Rate, len(r.scene.BE))
+	fmt.Fprintf(r.opt.Log, "memcached under %d requests/s; batch-1 to batch-%d are best-effort, one of them will hurt it\n", r.opt.Rate, len(r.scene.BE))
 	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}

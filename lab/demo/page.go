@@ -11,7 +11,6 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/report"
-	"github.com/commensal-io/commensal/lab/scene"
 	"github.com/commensal-io/commensal/lab/trace"
 	"github.com/commensal-io/commensal/model"
 )
@@ -142,7 +141,7 @@ func (r *run) castTable() report.Table {
 		Title: "The cast", Columns: []report.Column{{Name: "task"}, {Name: "class"}, {Name: "what it does"}},
 		Notes: []string{r.weights()},
 	}
-	t.Rows = append(t.Rows, report.Cells("memcached", "LC", fmt.Sprintf("serves %d requests/s", scene.Rate)))
+	t.Rows = append(t.Rows, report.Cells("memcached", "LC", fmt.Sprintf("serves %d requests/s", r.opt.Rate)))
 	for i, p := range r.scene.BE {
 		class := "BE"
 		if p == r.scene.Antagonist {

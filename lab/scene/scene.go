@@ -72,9 +72,10 @@ const Rate = 4000
 // Options say which play it is.
 type Options struct {
 	Seed  uint64
-	Agent string // path of the agent's binary
-	Rates []load.RateStep
-	For   time.Duration // of the load
+	Agent string          // path of the agent's binary
+	Rate  int             // of the victim's load in requests per second; 0: Rate
+	Rates []load.RateStep // its changes
+	For   time.Duration   // of the load
 	// Of the antagonist:
 	Harm    Harm
 	Weight  uint64 // 0: as everybody's
@@ -304,7 +305,7 @@ func (s *Scene) startLoad(addr string) error {
 	if err != nil {
 		return fmt.Errorf("scene: %w", err)
 	}
-	cmd := exec.Command(self, "load", "--json", "--address", addr, "--rate", strconv.Itoa(Rate),
+	cmd := exec.Command(self, "load", "--json", "--address", addr, "--rate", strconv.Itoa(cmp.Or(s.opt.Rate, Rate)),
 		"--for", s.opt.For.String(), "--seed", strconv.FormatUint(s.opt.Seed, 10), "--steps", string(b))
 	cmd.Stdout, cmd.Stderr = &s.loadOut, os.Stderr
 	s.load, err = s.Stage.StartCmd(cmd, "load")
