@@ -97,9 +97,6 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 	ahead := e.Took && v.goesAhead(g, k, before)
 	k.unnoted = k.unnoted || ahead
 	if e.Took && v.ours(g, k.kind) {
-		if l := v.limitOf(g, k.kind); l != nil && !v.isRightful(g, l.Intended) {
-			k.taken = true
-		}
 		if !ahead {
 			v.journaled(w, g, k, before)
 		}
@@ -222,13 +219,6 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 		return
 	}
 	delete(w.witness.strangers, taskKnob{d.Path, found})
-	// The agent holds it no longer. Who writes over what is left of that writes over no hold, also
-	// where an operator has asked for a new one meanwhile that no write has brought yet.
-	for _, g := range w.witness.list {
-		if g.task == d.Path {
-			g.knobs[found].taken = false
-		}
-	}
 }
 
 // stateEvery is how many turns there are between two looks whether the engine's state can
@@ -240,6 +230,17 @@ func (w *world) checkState(s *engine.State) {
 	if _, err := json.Marshal(s); err != nil {
 		w.fail(checkFinite, "the engine's state: "+err.Error())
 	}
+}
+
+// holds reports whether an agent takes a knob for held, or has asked for it. One whose write was refused, or
+// who was told of a stranger, holds nothing there, also where something of his is left until it can be put
+// back; nor does a new one hold what an earlier one left. Who writes over that writes over no hold: it is what
+// the next one begins from.
+func holds(s *engine.State, g *watchedGroup, kind model.KnobKind) bool {
+	t := s.Tasks.ByPath(g.task)
+	return t != nil && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
+		return k.Task() == t.Num && k.Kind == kind && (k.Ours || k.State == engine.KnobAsked)
+	})
 }
 
 // claimed reports whether a claim that is not over asks for what stands in a group.

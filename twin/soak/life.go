@@ -58,7 +58,7 @@ func (w *world) start() {
 	for _, g := range w.witness.list {
 		g.runsAgain(w.now())
 		for k := range g.knobs {
-			g.knobs[k].wild, g.knobs[k].taken = nil, false // a new agent remembers nothing, and holds nothing
+			g.knobs[k].wild = nil // a new agent remembers nothing, and holds nothing
 		}
 	}
 	w.life = l

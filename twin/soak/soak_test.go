@@ -82,7 +82,7 @@ var mended = map[string][]uint64{
 	"the witness: who cannot list all groups cannot follow one that was renamed":                                     {26112380000650},
 	"the witness: time that an agent was to be stopped for, and was not":                                             {26112380001568},
 	"lists that were on their way back, of which a full disk took no note, were taken for a stranger's":              {26112510009178},
-	"the witness: a stranger after the hold was given up, before an operator's new one took":                         {26112510001117},
+	"the witness: a stranger after the hold was given up or refused, before a new one took":                          {26112510001117, 26112530013422},
 	"the witness: an agent that does not run cannot try again":                                                       {26112360002248},
 	"a burst that was found was forgotten, where a stranger's quota left no room for it":                             {26112300050261},
 	"the witness: what the kernel struck from a list while the journal's disk failed":                                {26112300050109},

@@ -42,10 +42,6 @@ type watchedKnob struct {
 	partly bool
 	// wild are the files that a stranger wrote while we held it; none once an operator spoke.
 	wild []string
-	// taken: this agent put something of ours here, and did not give it up to a stranger since. What an earlier
-	// one left, and could not be put back, is nobody's hold: who writes over that is to the new agent as whoever
-	// wrote before it came.
-	taken bool
 	// unnoted: it was given CPUs back while the journal's disk took no note of it.
 	unnoted bool
 	// loose is for how many turns something of ours stands here that no claim asks for.
@@ -313,7 +309,7 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		v.mistaken(g, k)
 	default:
 		k.rightful, k.mixed = his, k.mixed && mayBe
-		if l := v.limitOf(g, k.kind); wasOurs && k.taken && v.w.life != nil && (l == nil || l.Task == g.task) { // else it is another task to come
+		if l := v.limitOf(g, k.kind); wasOurs && v.w.life != nil && holds(v.w.life.Engine.State, g, k.kind) && (l == nil || l.Task == g.task) { // else it is another task to come
 			k.wild = append(k.wild, file)
 		}
 	}
