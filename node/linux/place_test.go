@@ -421,7 +421,7 @@ func TestUnpluggedWhilePlaced(t *testing.T) {
 	lists := map[string]string{"/t": "0-7", "/t/a": "2-3", "/t/b": "0-7"}
 	b := newPlaceBench(t, newCPUSets(t, false, lists))
 	watched := []*watched{{task: *b.task}}
-	b.one(model.Set, "6-7", model.Applied)
+	b.one(model.Set, "2-5", model.Applied)
 	b.unplug(list(t, "3,5"))
 	b.k.begin()
 	if k := b.k.compare(watched, nil); len(k) != 1 || k[0].Outcome != model.OK || k[0].Value != model.Place(list(t, "2-5")) {
