@@ -85,6 +85,7 @@ type Round struct {
 	Antagonist string           `json:"antagonist,omitempty"` // who is to be held; "": nobody
 	Ours       Score            `json:"ours"`
 	Baselines  map[string]Score `json:"baselines"`
+	Asked      []Score          `json:"asked"` // at each share of the blame that could be asked for
 	// Suffered: the victim was anomalous after the event began, so that there was
 	// something to name.
 	Suffered  bool     `json:"suffered"`
@@ -176,6 +177,9 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64) (*Rou
 	}
 	judge(r, t, event, end)
 	if err := baselines(r, sc.RecordPath(), event); err != nil {
+		return nil, err
+	}
+	if err := sweep(r, sc.RecordPath(), event); err != nil {
 		return nil, err
 	}
 	latencies(r, t, out, event, end)

@@ -116,6 +116,22 @@ func baselines(r *Round, path string, event int64) error {
 	return err
 }
 
+// asked are the shares of the blame at which the agent's own way of naming is tried on the same samples, the
+// profile's own among them.
+var asked = [...]float64{0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8}
+
+// sweep names the first suspect at each share that could be asked for.
+func sweep(r *Round, path string, event int64) error {
+	for _, share := range asked {
+		s, err := detect(path, func(p *engine.Params) { p.Hardcap.Blame.Share = share }, r.Antagonist, event)
+		if err != nil {
+			return err
+		}
+		r.Asked = append(r.Asked, s)
+	}
+	return nil
+}
+
 // correlateSlowdown leaves what the paper has, on the one signal that every machine has: no blame, no demotion, no other
 // signal, and specs by its formula.
 func correlateSlowdown(p *engine.Params) {

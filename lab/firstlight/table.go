@@ -102,7 +102,7 @@ func median(v []float64) float64 {
 
 // WriteText prints the tables.
 func WriteText(w io.Writer, rounds []Round) error {
-	return report.WriteTables(w, roundsTable(rounds), detectorsTable(Summarise(rounds)))
+	return report.WriteTables(w, roundsTable(rounds), detectorsTable(Summarise(rounds)), askedTable(rounds))
 }
 
 func seconds(v float64) string {
@@ -128,6 +128,26 @@ func detectorsTable(list []Summary) report.Table {
 		}
 		t.Rows = append(t.Rows, report.Cells(s.Detector, fmt.Sprint(s.Right), fmt.Sprint(s.Wrong), s.Precision.text(), s.Recall.text(),
 			fmt.Sprintf("%d of %d", s.FalseIn, s.Negatives), seconds(s.ToName), seconds(s.ToRecover), lost))
+	}
+	return t
+}
+
+// askedTable is what naming by blame would have done at other thresholds: its operating curve.
+func askedTable(rounds []Round) report.Table {
+	t := report.Table{
+		Title:   "Share of the blame asked for",
+		Columns: report.Heads("asked for", "positive rounds found", "named wrongly there", "negative rounds with a name", "to name|s"),
+		Notes:   []string{"The first name in each round, from the same samples up to our first hold; nobody is held."},
+	}
+	for i, share := range asked {
+		s := summarise("", rounds, func(r *Round) Score {
+			if i < len(r.Asked) {
+				return r.Asked[i]
+			}
+			return Score{ToName: -1, ToRecover: -1}
+		})
+		t.Rows = append(t.Rows, report.Cells(fmt.Sprintf("%.2f", share), fmt.Sprintf("%d of %d", s.Found, s.Positives), fmt.Sprint(s.Wrong-s.FalseIn),
+			fmt.Sprintf("%d of %d", s.FalseIn, s.Negatives), seconds(s.ToName)))
 	}
 	return t
 }

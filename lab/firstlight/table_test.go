@@ -51,6 +51,8 @@ func TestSummarise(t *testing.T) {
 		{Kind: NoAntagonist, Ours: Score{Named: []string{"x"}, Wrong: 1, ToName: -1, ToRecover: -1, Lost: 1}},
 		{Kind: OwnFault, Ours: none},
 	}
+	rounds[0].Asked = []Score{{Named: []string{"a"}, Right: 1, ToName: 3}}
+	rounds[3].Asked = []Score{{Named: []string{"x"}, Wrong: 1, ToName: -1}}
 	s := Summarise(rounds)[0]
 	if s.Right != 2 || s.Wrong != 2 || s.Positives != 3 || s.Found != 2 || s.Negatives != 2 || s.FalseIn != 1 {
 		t.Errorf("counts %+v", s)
@@ -61,5 +63,8 @@ func TestSummarise(t *testing.T) {
 	var b strings.Builder
 	if err := WriteText(&b, rounds); err != nil || !strings.Contains(b.String(), "1 innocent") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+	if row := askedTable(rounds).Rows[0]; row[1].Text != "1 of 3" || row[2].Text != "0" || row[3].Text != "1 of 2" || row[4].Text != "3.0" {
+		t.Errorf("the row of a share: %+v", row)
 	}
 }
