@@ -286,6 +286,9 @@ func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobR
 			n++
 		}
 	}
+	if p, ok := k.kinds[model.CPUPlace].(*place); ok && n > 0 {
+		_ = p.look() // what the kernel (v1) struck from a list below a task can only be told by who saw which CPUs were offline
+	}
 	from, room := 0, n
 	if n > maxCompared {
 		from, room = k.next%n, maxCompared

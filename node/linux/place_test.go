@@ -457,6 +457,19 @@ func TestUnpluggedWhilePlaced(t *testing.T) {
 	b.one(model.Set, "4-6", model.Foreign)
 }
 
+// A CPU that was offline for a while is known to have been, also where nothing but lists below the task is noted.
+func TestUnpluggedForAWhile(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "2-4"}))
+	b.one(model.Set, "0-7", model.Applied)
+	b.unplug(list(t, "4"))
+	b.k.compare([]*watched{{task: *b.task}}, nil)
+	b.online.Add(4)
+	b.one(model.Set, "0-3", model.Applied)
+	b.one(model.Release, "", model.Applied)
+	// Of /t nothing was noted before the kernel struck it.
+	b.are("released", map[string]string{"/t": "0-3,5-7", "/t/a": "2-3"})
+}
+
 // A group below that has a list of its own keeps it, whatever the kernel strikes from the lists
 // around it, and whoever puts things back: once both read alike nobody could tell any more.
 func TestOwnListBelowIsKept(t *testing.T) {

@@ -210,7 +210,7 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 	found := model.NumKnobs
 	for kind := range model.Standing {
 		void := slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool { return k.Task() == d.Task && k.Kind == kind && k.State == engine.KnobVoid })
-		if w.witness.strangers[taskKnob{d.Path, kind}] > 0 && (found == model.NumKnobs || void) {
+		if _, wrote := w.witness.strangers[taskKnob{d.Path, kind}]; wrote && (found == model.NumKnobs || void) {
 			found = kind // or one that an operator freed in this very turn
 		}
 	}
@@ -218,7 +218,10 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 		w.fail(checkMadeUp, d.Path+": "+d.Reason)
 		return
 	}
-	delete(w.witness.strangers, taskKnob{d.Path, found})
+	// Who writes again while the turn is at its own writes is for the next one to report.
+	if w.witness.strangers[taskKnob{d.Path, found}] < w.began {
+		delete(w.witness.strangers, taskKnob{d.Path, found})
+	}
 }
 
 // stateEvery is how many turns there are between two looks whether the engine's state can

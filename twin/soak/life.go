@@ -111,7 +111,7 @@ func (w *world) turn() {
 // turnBy takes a turn in one of its ways.
 func (w *world) turnBy(turn func() *engine.Output) {
 	l := w.life
-	w.turning = true
+	w.turning, w.began = true, w.now()
 	out := turn()
 	w.turning = false
 	w.res.Turns++

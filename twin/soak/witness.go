@@ -93,8 +93,8 @@ type witness struct {
 	renamed map[string]model.Class // tasks' groups under other names than the plan's
 	from    map[string]string      // the names that these had
 
-	// strangers counts writes of theirs that changed what was held, since the last report.
-	strangers map[taskKnob]int
+	// strangers is when they last changed what was held, since the last report.
+	strangers map[taskKnob]int64
 	storm     storm
 	refused   int64 // when the journal's disk last refused something
 	unwritten bool  // and it has taken no entry since
@@ -283,9 +283,9 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		return // he wrote what was there
 	}
 	if l := v.limitOf(g, k.kind); l != nil {
-		v.strangers[taskKnob{l.Task, k.kind}]++
+		v.strangers[taskKnob{l.Task, k.kind}] = v.w.now()
 	} else if v.w.turning {
-		v.strangers[taskKnob{g.task, k.kind}]++
+		v.strangers[taskKnob{g.task, k.kind}] = v.w.now()
 	}
 	wasOurs := !v.isRightful(g, before)
 	// What stood may be ours also where it reads as somebody's (mistaken).

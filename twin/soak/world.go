@@ -53,6 +53,7 @@ type world struct {
 	stallUntil int64
 	unplugged  int64 // when a CPU went the last time
 	turning    bool  // the agent's code is running
+	began      int64 // when the agent's last turn did
 	log        trail
 	res        Result
 	failure    *Failure
@@ -112,7 +113,7 @@ func (w *world) watch(fs hostfs.FS) error {
 	if err != nil {
 		return err
 	}
-	v := &witness{w: w, cg: cg, strangers: map[taskKnob]int{}, renamed: map[string]model.Class{}, from: map[string]string{}, storm: storm{changes: map[taskKnob][]int64{}}}
+	v := &witness{w: w, cg: cg, strangers: map[taskKnob]int64{}, renamed: map[string]model.Class{}, from: map[string]string{}, storm: storm{changes: map[taskKnob][]int64{}}}
 	w.witness = v
 	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet, model.CPUWeight: cgroup.CPU} {
 		v.mounts[kind] = mounts.Unified
