@@ -208,7 +208,7 @@ func TestLearning(t *testing.T) {
 // TestLength: what is promised is what is played.
 func TestLength(t *testing.T) {
 	for _, l := range []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutNone} {
-		if n := len(order(l)); n != 7 {
+		if n := len(order(l)); n != 8 {
 			t.Errorf("%v: %d blocks", l, n)
 		}
 	}
