@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -177,6 +178,8 @@ func (j *job) keepBelow() {
 			return it.Kind == node.NotRestored && (it.Path == n.Path || below(it.Path, n.Path))
 		})
 	})
+	// An end in the midst of noting them forgets those above first.
+	slices.SortStableFunc(j.notes, func(a, b journal.Note) int { return cmp.Compare(depth(a.Path), depth(b.Path)) })
 }
 
 // waitsBelow reports whether something below a group could not be put back.
