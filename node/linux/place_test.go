@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -373,6 +374,44 @@ func TestCrashOnTheWayBackUnnoted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who puts lists back ends while it notes that it did: whichever of its notes the disk has, the next one
+// leaves every list as it was found.
+func TestCrashWhileNotingTheWayBack(t *testing.T) {
+	const other = "/other" // a task's that is still held: who holds nothing begins a new journal
+	for name, shape := range placeShapes {
+		for _, to := range append(places, "4-5") {
+			t.Run(name+" "+to, func(t *testing.T) {
+				for cut, notes := 0, 1; cut <= notes; cut++ {
+					lists := maps.Clone(shape.lists)
+					lists[other] = "0-7"
+					b := newPlaceBench(t, newCPUSets(t, shape.flat, lists))
+					b.one(model.Set, to, model.Applied)
+					all := model.Place(list(t, "0-7"))
+					if err := b.k.j.Intent([]journal.Limit{{Task: other, Path: other, Inode: b.inodes[other], Found: all, Before: all, Intended: all}}); err != nil {
+						t.Fatal(err)
+					}
+					b.one(model.Release, "", model.Applied)
+					want := b.texts()
+					text, err := os.ReadFile(b.path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					notes = bytes.Count(text, []byte(`{"kind":"done"`))
+					lines := bytes.SplitAfter(text, []byte("\n"))
+					lines = lines[:len(lines)-1-cut] // behind the last end of a line is nothing
+					if err := os.WriteFile(b.path, bytes.Join(lines, nil), 0o600); err != nil {
+						t.Fatal(err)
+					}
+					b.restoreAll()
+					if !maps.Equal(b.texts(), want) {
+						t.Fatalf("%d of %d notes: %v, want %v", notes-cut, notes, b.texts(), want)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -124,6 +124,23 @@ func TestRaiseStands(t *testing.T) {
 	}
 }
 
+// A raise is of the quota that it was decided over: over a greater one that a stranger wrote
+// meanwhile it asks for nothing.
+func TestRaiseIsOverWhatWasFound(t *testing.T) {
+	t.Parallel()
+	h := newHost(burst.Defaults(), 1, wide(1, 200_000, 100_000))
+	h.run(20_000, every(50), every(3), spikes(rand.New(rand.NewPCG(3, 3)), 500, 1_000_000, 4000))
+	c := h.claim(h.groups[0])
+	if c == nil || c.Value.QuotaUsec <= 200_000 {
+		h.Dump(t)
+		t.Fatalf("claim %+v", c)
+	}
+	his := model.Bandwidth(model.CPUMax{QuotaUsec: 1_200_000, PeriodUsec: 100_000})
+	if to, _ := model.CPUBandwidth.Spec().Raise(his, []model.Claim{*c}); to.QuotaUsec != his.QuotaUsec {
+		t.Errorf("%+v over %+v makes %+v", *c, his, to)
+	}
+}
+
 // Writes are bounded: per task by the rest between raises, for all by the budget.
 func TestWritesBounded(t *testing.T) {
 	t.Parallel()

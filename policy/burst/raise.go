@@ -36,6 +36,7 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 			w.Once(t.closed[0], t.decision(model.DecideLeftAlone, t.Found.QuotaUsec, t.closed[1]))
 			continue
 		case t.RaisedUsec != 0:
+			c.Over = model.Bandwidth(model.CPUMax{QuotaUsec: t.Found.QuotaUsec, PeriodUsec: t.Found.PeriodUsec})
 			c.HoldNsec, c.Reason = raisedHoldNsec, "it bursts, and saved more than the kernel's bucket holds"
 		case s.Bound.Known && t.InForce.BurstUsec < c.Value.BurstUsec: // it is yet to be written
 			s.given(w, t, c.Value.BurstUsec)
