@@ -307,6 +307,13 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 	case v.mistakable(g, k):
 		k.rightful = append(append(k.rightful, his...), k.now)
 		v.mistaken(g, k)
+	case k.kind == model.CPUPlace && before.CPUs.Empty() && v.limitOf(g, k.kind) == nil:
+		// Whoever makes a group on v1 makes it without a list and then copies the one above, and nobody
+		// can tell whether the same list is his own.
+		k.rightful, k.mixed = v.inherited(g.path, k.now), false
+		if !slices.Contains(k.rightful, k.now) {
+			k.rightful = append(k.rightful, k.now)
+		}
 	default:
 		k.rightful, k.mixed = his, k.mixed && mayBe
 		if l := v.limitOf(g, k.kind); wasOurs && v.w.life != nil && holds(v.w.life.Engine.State, g, k.kind) && (l == nil || l.Task == g.task) { // else it is another task to come
