@@ -119,10 +119,10 @@ func (w *world) rename(e *event) {
 			g.knobs[kind].wild = nil // to the agent it is a new task, of which it knows no stranger
 		}
 		// Until the agent lists the groups again, at the first window after that is due, it
-		// cannot know.
+		// cannot know; nor while it is stopped.
 		c := &w.plan.config
-		g.lastTrouble = w.now()
-		g.firstTrouble = w.now() - c.Agent.DiscoverEvery.Nanoseconds() - c.Sampling.Frequency.Nanoseconds()
+		g.lastTrouble = max(w.now(), w.stallUntil)
+		g.firstTrouble = g.lastTrouble - c.Agent.DiscoverEvery.Nanoseconds() - c.Sampling.Frequency.Nanoseconds()
 	}
 }
 
