@@ -239,6 +239,21 @@ func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) ([]jour
 	return slices.DeleteFunc(k.j.Of(t.Path, kind), stale), nil
 }
 
+// elsewhere finds, of groups that are about to be written for the first time, one of which the journal has what
+// was found under another name: of a task that was renamed only what lies below it may be left.
+func (k *Knobs) elsewhere(plan []journal.Limit) *journal.Limit {
+	left := k.j.Unheld(k.holds)
+	for i := range left {
+		was := &left[i]
+		if slices.ContainsFunc(plan, func(l journal.Limit) bool {
+			return l.Inode == was.Inode && l.Found.Knob == was.Found.Knob && l.Path != was.Path
+		}) {
+			return was
+		}
+	}
+	return nil
+}
+
 // limitAt finds the limit of the very cgroup that is meant: what the journal could not
 // yet forget of one that is gone is not that of a new one at its path.
 func limitAt(limits []journal.Limit, path string, inode uint64) *journal.Limit {

@@ -589,6 +589,36 @@ func TestCopiedBelowRenamed(t *testing.T) {
 	}
 }
 
+// Of a task that was renamed only what lies below it may be left to be put back: that, too, is found
+// under its new name before the task is held there, and is not taken for what was found.
+func TestLeftBelowRenamed(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "0-7"}))
+	b.one(model.Set, "1", model.Applied)
+	b.before = func(_ int, path string) error {
+		if path == "/t/a" {
+			return errDisk
+		}
+		return nil
+	}
+	b.one(model.Release, "", model.Refused)
+	if got, want := b.texts(), map[string]string{"/t": "0-7", "/t/a": "1"}; !maps.Equal(got, want) {
+		t.Fatalf("released in part: %v, want %v", got, want)
+	}
+	b.rename("/t", "/was-t")
+	b.task.Path, b.unlisted, b.before = "/was-t", "/", nil
+	b.k.disown("/t", model.CPUPlace)
+	if r := b.k.one(b.task, model.Set, model.Place(list(t, "2"))); r.Kind != model.Refused {
+		t.Errorf("groups cannot be listed: %+v", r)
+	}
+	b.unlisted = ""
+	b.one(model.Set, "2", model.Applied)
+	b.one(model.Release, "", model.Applied)
+	b.are("put back", map[string]string{"/was-t": "0-7", "/was-t/a": "0-7"})
+	if left := b.k.j.Outstanding(); len(left) > 0 {
+		t.Errorf("journal %+v", left)
+	}
+}
+
 // What was held in the group that had the path before, and is not found now, is no reason to put
 // back what is held in the one that has it.
 func TestLostDoesNotDisturb(t *testing.T) {
