@@ -111,9 +111,9 @@ func (v *witness) forgotten() {
 
 // copied reports whether who copies the list of a group copies one of ours: also of a group that
 // itself copied it, or whose own list we cut to what we left the one above. Both stand rightfully as long
-// as they are bounded by it.
+// as they are bounded by it. Where ours reads as what a stranger wrote before, nobody can tell which it is.
 func (v *witness) copied(g *watchedGroup) bool {
-	if v.ours(g, model.CPUPlace) {
+	if v.ours(g, model.CPUPlace) || v.mistakable(g, &g.knobs[model.CPUPlace]) {
 		return true
 	}
 	up, k := v.group(parentOf(g.path)), &g.knobs[model.CPUPlace]

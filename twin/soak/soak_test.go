@@ -88,6 +88,7 @@ var mended = map[string][]uint64{
 	"the witness: a stranger gave a group without a list the one that is held above it":                                  {26112560006880, 26112560008235},
 	"the witness: a group was renamed while the agent was stopped":                                                       {26112560011382},
 	"what was left below a renamed task was taken for what was found there":                                              {26112560016290},
+	"the witness: a group was made with the list of the one above, which was ours and had once been a stranger's":        {26112570005740},
 	"the witness: a stranger wrote again in the turn that reported his last word":                                        {26112540016059},
 	"the witness: a stranger after the hold was given up or refused, before a new one took":                              {26112510001117, 26112530013422},
 	"the witness: an agent that does not run cannot try again":                                                           {26112360002248},
