@@ -218,7 +218,7 @@ func (k *Knobs) carryOut(jobs []*job) {
 		j.res.MonoNsec = k.clock.MonoNsec()
 		if j.back {
 			j.settle()
-			j.keepBelow()
+			k.keepBelow(j)
 		}
 		notes = append(notes, j.notes...)
 	}

@@ -34,6 +34,7 @@ type cpusets struct {
 	unread           string                         // of this path no list can be read ...
 	unreadAt         int                            // ... or of its readings only that one
 	unlisted         string                         // below this path groups cannot be listed
+	unknown          string                         // a group that cannot be identified
 }
 
 func list(t testing.TB, text string) model.CPUSet {
@@ -58,6 +59,9 @@ func (f *cpusets) gone(path string) error { return fmt.Errorf("%s: %w", path, cg
 func (f *cpusets) Inode(path string) (uint64, error) { return f.PlaceInode(path) }
 
 func (f *cpusets) PlaceInode(path string) (uint64, error) {
+	if path == f.unknown {
+		return 0, errDisk
+	}
 	if ino, ok := f.inodes[path]; ok {
 		return ino, nil
 	}
@@ -617,6 +621,24 @@ func TestLeftBelowRenamed(t *testing.T) {
 	if left := b.k.j.Outstanding(); len(left) > 0 {
 		t.Errorf("journal %+v", left)
 	}
+}
+
+// A list below a renamed task that is found before the task itself is as near to what was found as that leaves room
+// for, and is not done with.
+func TestFoundBelowRenamedFirst(t *testing.T) {
+	b := newPlaceBench(t, newCPUSets(t, false, map[string]string{"/t": "0-7", "/t/a": "0-5"}))
+	b.one(model.Set, "1", model.Applied)
+	b.rename("/t", "/was-t")
+	b.unknown = "/t"
+	b.k.disown("/t", model.CPUPlace)
+	if got := b.texts()["/was-t"]; got != "1" {
+		t.Fatalf("/was-t is %s: the test proves nothing", got)
+	}
+	b.unknown = ""
+	for at := int64(1); at < 5; at++ {
+		b.k.putBackLeftovers(at<<40, true)
+	}
+	b.are("put back", map[string]string{"/was-t": "0-7", "/was-t/a": "0-5"})
 }
 
 // What was held in the group that had the path before, and is not found now, is no reason to put

@@ -157,8 +157,9 @@ func (j *job) settle() {
 // as it was found is forgotten only with it. Else one that has the same list by itself would be
 // taken, at the next try, for one that was copied from ours (met). And a list is not done with
 // while it cannot be told which groups below it copied ours, nor where it stays greater than it was
-// found for the sake of one below that is ours, and that can only not be put back now.
-func (j *job) keepBelow() {
+// found for the sake of one below that is ours, and that can only not be put back now, or smaller for one
+// above it.
+func (k *Knobs) keepBelow(j *job) {
 	if j.kind != model.CPUPlace {
 		return
 	}
@@ -169,7 +170,7 @@ func (j *job) keepBelow() {
 		}
 		if why := j.blind[it.Path]; why != nil {
 			it.Kind, it.Error = node.NotRestored, fmt.Sprintf("groups in it could not be looked at: %v", why)
-		} else if it.Error != "" && j.waitsBelow(it.Path) {
+		} else if it.Error != "" && (j.waitsBelow(it.Path) || k.waitsAbove(j, it.Path)) {
 			it.Kind = node.NotRestored
 		}
 	}
@@ -185,6 +186,22 @@ func (j *job) keepBelow() {
 // waitsBelow reports whether something below a group could not be put back.
 func (j *job) waitsBelow(path string) bool {
 	return slices.ContainsFunc(j.items, func(it node.Restoration) bool { return it.Kind == node.NotRestored && below(path, it.Path) })
+}
+
+// waitsAbove reports whether a group above is ours, is held by nobody, and is not put back yet: of a task that
+// was renamed it may have been found under its new name later than what lies below.
+func (k *Knobs) waitsAbove(j *job, path string) bool {
+	for up := parentOf(path); up != "/"; up = parentOf(up) {
+		inode, err := k.kinds[j.kind].inode(up)
+		if err != nil {
+			return true // it cannot be told
+		}
+		at := k.j.At(inode, j.kind)
+		if at != nil && !k.holds(at) && !slices.ContainsFunc(j.notes, func(n journal.Note) bool { return n.Key == at.Key() && n.ReadBack == nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // released turns a restore into the result of a release.

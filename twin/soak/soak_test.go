@@ -89,6 +89,7 @@ var mended = map[string][]uint64{
 	"the witness: a group was renamed while the agent was stopped":                                                       {26112560011382},
 	"what was left below a renamed task was taken for what was found there":                                              {26112560016290},
 	"the witness: a group was made with the list of the one above, which was ours and had once been a stranger's":        {26112570005740},
+	"a list below a renamed task was put back as far as there was room for it, before the task itself was found":         {26112570013859},
 	"the witness: a stranger wrote again in the turn that reported his last word":                                        {26112540016059},
 	"the witness: a stranger after the hold was given up or refused, before a new one took":                              {26112510001117, 26112530013422},
 	"the witness: an agent that does not run cannot try again":                                                           {26112360002248},
