@@ -19,6 +19,10 @@ func beyondSets(t *testing.T) map[string]engine.Params {
 		// The storm's single suspects are clear; with a higher threshold the evidence is split.
 		p.Hardcap.Antagonist[model.SourceCPI].Threshold = 0.5
 		sets[fmt.Sprintf("groups %t, feedback %t, confirm %t", i&1 != 0, i&2 != 0, i&4 != 0)] = p
+		if i >= 6 {
+			p.Hardcap.Confirm.Share, p.Hardcap.Confirm.Witnesses, p.Hardcap.Confirm.MaxPerIncident = 0.5, true, 4
+			sets[fmt.Sprintf("witnesses, groups %t", i&1 != 0)] = p
+		}
 	}
 	return sets
 }

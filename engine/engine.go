@@ -363,6 +363,9 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		used = 0 // nobody waited for what it used: to count it would clear it of what it does otherwise
 	}
 	s.History.PutAt(j, used, signal)
+	if o.Misses.Outcome == model.OK {
+		s.History.PutMisses(j, o.Misses.V)
+	}
 	if task.Class == model.BE {
 		s.BECPU += cpu
 	}

@@ -28,6 +28,16 @@ func crowd(t *testing.T, p engine.Params) *sim {
 	)
 }
 
+// town is three services that one task hurts a little, beside one that bursts at the same time.
+func town(t *testing.T, copying func(int) float64) *sim {
+	p := with(t, false, true, true)
+	p.Hardcap.Confirm.Share, p.Hardcap.Confirm.Witnesses, p.Hardcap.Confirm.MaxPerIncident = 0.5, true, 4
+	return newSim(t, p,
+		lc(1, "/web/1", steady(1)).hurtBy("/grind/1", 0.06), lc(2, "/shop/1", steady(1)).hurtBy("/grind/1", 0.05),
+		lc(3, "/mail/1", steady(1)).hurtBy("/grind/1", 0.04),
+		be(4, "/copy/1", model.Batch, copying), be(5, "/grind/1", model.Batch, between(40, 120, 3, 0.01)))
+}
+
 // turns is a service that two tasks hurt, one after the other, all the time.
 func turns(t *testing.T, p engine.Params) *sim {
 	return newSim(t, p,
@@ -97,6 +107,30 @@ func beyondScenarios() []scenario {
 		want:  []string{"nudge       /copy/1", "refute      /copy/1", "release /copy/1: applied, no limit", "hold /grind/1", "verified"},
 		never: []string{"taken-back", "cannot-fix"},
 		once:  []string{"hold /copy/1"},
+	}, {
+		name: "witnesses", until: 220,
+		about: "witnesses: three services suffer a little, by less than any score of 0.35 tells; the bystander that bursts at the same time is nudged, which helps none of them, then the grinder, which helps all",
+		build: func(t *testing.T) *sim {
+			return town(t, func(s int) float64 { return between(40, 120, 4, 0)(s) })
+		},
+		want:  []string{"nudge       /copy/1", "refute      /copy/1", "nudge       /grind/1", "hold /grind/1", "confirmed", "all 3 together fell by", "verified", "release /grind/1: applied, no limit"},
+		never: []string{"taken-back", "cannot-fix"},
+		once:  []string{"nudge       /copy/1"},
+	}, {
+		name: "witnesses-pause", until: 220,
+		about: "witnesses: the grinder pauses while the bystander is nudged: that all services do better proves nothing",
+		build: func(t *testing.T) *sim {
+			n := town(t, func(s int) float64 { return between(40, 120, 4, 0)(s) })
+			n.task("/grind/1").demand = func(s int) float64 {
+				if s >= 43 && s < 46 {
+					return 0
+				}
+				return between(40, 120, 3, 0.01)(s)
+			}
+			return n
+		},
+		want:  []string{"nudge       /copy/1", "but /grind/1 paused meanwhile: nothing is known", "hold /grind/1", "verified"},
+		never: []string{"cap         /copy/1", "taken-back"},
 	}, {
 		name: "confirm-pause", until: 140,
 		about: "confirm: the antagonist pauses while the bystander is nudged; that proves nothing, and both are tried again",

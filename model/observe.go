@@ -57,6 +57,9 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	if o.MPKI.Outcome == OK {
 		o.MPKI.V *= 1000
 	}
+	if o.Misses = rate(p.C[CountLLCMisses], c.C[CountLLCMisses], elapsed); o.Misses.Outcome == OK {
+		o.Misses.V *= 1e9
+	}
 	o.Foreign = c.ratio(p, CountWaitedForeign, CountWaited)
 	for i := range signals {
 		o.Raw[i] = signals[i].Derive(p, c, elapsed)

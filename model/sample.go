@@ -74,6 +74,8 @@ type TaskObservation struct {
 	CoreCPI Value
 	// MPKI is LLC misses per thousand instructions: evidence, not a detector.
 	MPKI Value
+	// Misses are LLC misses a second: what it takes of cache and memory from others.
+	Misses Value
 }
 
 // Observation is what one window says of the node.

@@ -1,10 +1,13 @@
 package config
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+)
 
-// Every profile has the policies beyond CPI² off, and one line turns each on.
+// The profiles cpi2 and single-node have the policies beyond CPI² off, and one line turns each on.
 func TestBeyondTheSeedIsOff(t *testing.T) {
-	for _, name := range Profiles() {
+	for _, name := range []string{ProfileCPI2, ProfileSingleNode} {
 		c, _ := Defaults(name)
 		h := c.Params("cpu").Hardcap
 		if h.Groups.Enabled || h.Feedback.Enabled || h.Confirm.Enabled {
@@ -23,5 +26,23 @@ func TestBeyondTheSeedIsOff(t *testing.T) {
 	h := c.Params("cpu").Hardcap
 	if !h.Groups.Enabled || !h.Feedback.Enabled || !h.Confirm.Enabled || h.Antagonist[0].Steady != 0.05 {
 		t.Errorf("not turned on: %+v", h)
+	}
+}
+
+// The profile relief measures as cpi2 does, and has them on.
+func TestRelief(t *testing.T) {
+	one, _ := Defaults(ProfileCPI2)
+	two, ok := Defaults(ProfileRelief)
+	if !ok || two.Profile != ProfileRelief || one.Sampling != two.Sampling {
+		t.Fatalf("%+v", two)
+	}
+	a, b := one.Params("cpu"), two.Params("cpu")
+	h := b.Hardcap
+	if !h.Groups.Enabled || !h.Feedback.Enabled || !h.Confirm.Enabled || !h.Confirm.Witnesses || h.Confirm.Share != 0.5 || h.Antagonist[0].Steady != 0.05 {
+		t.Errorf("%+v", h)
+	}
+	b.Hardcap = a.Hardcap
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("it differs in more than who is held:\n%+v\n%+v", a, b)
 	}
 }

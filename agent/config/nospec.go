@@ -31,8 +31,12 @@ func (c *Config) NoSpec(tasks map[string]int) string {
 		few = append(few[:shown], fmt.Sprintf("%d more", n))
 	}
 	text := fmt.Sprintf("nothing will ever be normal or not for jobs with so few tasks here: %s; hard_cap.cpi2.min_tasks asks for %d", strings.Join(few, ", "), atLeast)
-	if c.Profile == ProfileCPI2 {
-		text += ", as profile cpi2 has it, which holds where a file names no profile; `profile: single-node` is for one machine with few tasks"
+	const instead = "; `profile: single-node` is for one machine with few tasks"
+	switch c.Profile {
+	case ProfileCPI2:
+		text += ", as profile cpi2 has it, which holds where a file names no profile" + instead
+	case ProfileRelief:
+		text += ", as profile relief has it" + instead
 	}
 	return text
 }

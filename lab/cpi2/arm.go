@@ -21,6 +21,9 @@ type Arm struct {
 	// Observe: nothing is held. Largest: the engine only looks, and the largest BE task
 	// is held for five minutes whenever it finds an anomaly.
 	Observe, Largest bool `json:"-"`
+	// Oracle: those whom the counterfactual convicts are held from the minute of the anomaly on,
+	// which no detector can do: what can be had at all.
+	Oracle bool `json:"-"`
 	// Best: the combination that the goals are asked of. It was settled on other seeds than
 	// those that are reported, see docs/EVALUATION.md.
 	Best bool `json:"best,omitempty"`
@@ -36,6 +39,7 @@ const never = 1 << 30
 func Arms() []Arm {
 	return []Arm{
 		{Name: "no control", What: "nobody is held", Observe: true},
+		{Name: "oracle", What: "those who truly hurt the victim are held from the minute of the anomaly on, and nobody else", Oracle: true},
 		{Name: "largest BE", What: "the BE task that uses most CPU is held for 5 minutes", Largest: true},
 		{Name: "0.15 unverified", What: "what a peer ships: correlation 0.15, held for 5 minutes, no look at the victim", Mutate: func(p *engine.Params) {
 			correlationOf(0.15)(p)
@@ -48,6 +52,7 @@ func Arms() []Arm {
 		{Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
 		{Name: "ours + confirm", What: "... and a nudge first where the evidence is split", Mutate: with(confirm)},
 		{Best: true, Name: "ours + all", What: "... and all four", Mutate: with(margin, groups, feedback, confirm)},
+		{Name: "relief", What: "the profile relief: ... whoever could have done it is nudged, who takes most of the cache first, and all services are asked whether that helped", Mutate: with(margin, groups, feedback, confirm, witnesses)},
 	}
 }
 
@@ -64,6 +69,9 @@ func margin(h *hardcap.Params)   { h.Antagonist[model.SourceCPI].Steady = steady
 func groups(h *hardcap.Params)   { h.Groups.Enabled = true }
 func feedback(h *hardcap.Params) { h.Feedback.Enabled = true }
 func confirm(h *hardcap.Params)  { h.Confirm.Enabled = true }
+func witnesses(h *hardcap.Params) {
+	h.Confirm.Share, h.Confirm.Witnesses, h.Confirm.MaxPerIncident = 0.5, true, 4
+}
 
 // ArmTrial is what an arm did in one trial.
 type ArmTrial struct {
@@ -103,7 +111,7 @@ type armCap struct {
 	During      float64 `json:"during"`
 	Outcome     outcome `json:"outcome"`
 	RelativeCPI float64 `json:"relative_cpi"`
-	// Antagonist: it hurts the trial's victim, alone or in a group, whoever it was held for.
+	// Antagonist: it hurts a protected task that suffered, alone or in a group, whoever it was held for.
 	Antagonist bool `json:"antagonist"`
 	// Kept: it lasted its time, or to the end: it was not taken back for having been in vain.
 	Kept bool `json:"kept"`
@@ -157,7 +165,7 @@ func (r *run) playArms() error {
 }
 
 func (a *Arm) mode() model.Mode {
-	if a.Observe || a.Largest {
+	if a.Observe || a.Largest || a.Oracle {
 		return model.ModeObserve
 	}
 	return model.ModeEnforce
@@ -181,6 +189,11 @@ type loop struct {
 func (l *loop) play() error {
 	l.until, l.seen = map[string]int{}, map[string]bool{}
 	for k := range horizonMinutes {
+		if l.arm.Oracle {
+			if err := l.holdGuilty(); err != nil {
+				return err
+			}
+		}
 		if err := l.srv.minute(l.hear, l.w); err != nil {
 			return err
 		}
@@ -200,7 +213,7 @@ func (l *loop) play() error {
 
 // hear notes the rounds of incidents as caps.
 func (l *loop) hear(_ int, out *engine.Output) {
-	if l.arm.Observe {
+	if l.arm.Observe || l.arm.Oracle {
 		return
 	}
 	for i := range out.Decisions {
@@ -240,7 +253,7 @@ func (l *loop) note(inc *model.Incident, r *model.Round) {
 	for _, m := range r.Members {
 		c.members = append(c.members, m.Task)
 		c.Group++
-		c.Antagonist = c.Antagonist && l.run.guilty(m.Path)
+		c.Antagonist = c.Antagonist && l.run.hurts(m.Path)
 	}
 }
 
@@ -254,8 +267,8 @@ func (l *loop) add(inc *model.Incident, task model.TaskNum, path string, before 
 	if t := l.w.Engine.State.Tasks.Get(inc.Victim); t != nil {
 		c.Production = t.Production
 	}
-	c.Antagonist = l.run.guilty(path)
-	if c.Antagonist && l.res.NamedAfter < 0 {
+	c.Antagonist = l.run.hurts(path)
+	if l.run.guilty(path) && l.res.NamedAfter < 0 {
 		l.res.NamedAfter = float64(l.srv.host.Machine().NowNsec()-l.run.branch.srv.host.Machine().NowNsec())/1e9 - windowSeconds
 	}
 	l.caps = append(l.caps, c)
@@ -367,11 +380,7 @@ func (l *loop) holdLargest(k int) error {
 			continue
 		}
 		t := l.w.Engine.State.Tasks.Get(best.Num)
-		limit := 0.1
-		if t.Importance == model.BestEffort {
-			limit = 0.01
-		}
-		if err := l.srv.hold(best.Num, limit); err != nil {
+		if err := l.srv.hold(best.Num, capOf(t)); err != nil {
 			return err
 		}
 		l.until[t.Path] = k + capMinutes
@@ -379,6 +388,32 @@ func (l *loop) holdLargest(k int) error {
 	}
 	l.fresh = l.fresh[:0]
 	return nil
+}
+
+// holdGuilty holds those of them that there are, as CPI² §5 caps.
+func (l *loop) holdGuilty() error {
+	for i := range l.run.mix.plan {
+		p := l.run.mix.plan[i].start
+		if p == nil || p.task.Class != model.BE || !l.run.guilty(p.task.Path) {
+			continue
+		}
+		n, ok := l.srv.nums[p.task.Path]
+		if !ok || !l.srv.lives(n) {
+			continue
+		}
+		if err := l.srv.hold(n, capOf(&p.task)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// capOf is the cap of a task (CPI² §5).
+func capOf(t *model.Task) float64 {
+	if t.Importance == model.BestEffort {
+		return 0.01
+	}
+	return 0.1
 }
 
 // work notes what every BE task got done.
@@ -413,7 +448,7 @@ func (r *run) account(a, without *ArmTrial) {
 	for i, w := range without.Work {
 		full := w.done - before[w.path]
 		less := w.done - a.Work[i].done
-		if r.guilty(w.path) {
+		if r.hurts(w.path) {
 			antagonist += full
 			lostBy += less
 			continue
@@ -430,10 +465,14 @@ func (r *run) account(a, without *ArmTrial) {
 // guilty reports whether a BE task hurt the victim, alone or as one of a group.
 func (r *run) guilty(path string) bool {
 	t := r.trial
-	if t.hurtBy(path) {
-		return true
-	}
-	return t.GroupHarm > t.Spec.StdDev && slices.Contains(r.mix.actors, path)
+	return t.hurtBy(path) || t.GroupHarm > t.Spec.StdDev && slices.Contains(r.mix.actors, path)
+}
+
+// hurts reports whether a BE task hurt any protected task of the machine that suffered.
+func (r *run) hurts(path string) bool {
+	t := r.trial
+	return r.guilty(path) || t.GroupHurts && slices.Contains(r.mix.actors, path) ||
+		slices.ContainsFunc(t.Harm, func(h harm) bool { return h.Path == path && h.Anybody })
 }
 
 func eachWork(s *server, f func(path string, done float64)) error {

@@ -15,6 +15,12 @@ func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
 // Report is the evaluation as a page or as text.
 func (r *Result) Report() report.Report {
+	if len(r.Plays) == 0 {
+		return report.Report{
+			Title: "CPI2 on the twin: relief", Verdict: r.Verdict(), Sections: []report.Section{r.sectionRelief()},
+			Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", "cpi2, relief"}},
+		}
+	}
 	rep := report.Report{
 		Title: "CPI2 on the twin: the evaluation of CPI²",
 		Summary: []string{
@@ -28,6 +34,9 @@ func (r *Result) Report() report.Report {
 		},
 		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", "cpi2"}},
 	}
+	if len(r.Catalogues) > 0 {
+		rep.Sections = append(rep.Sections, r.sectionRelief())
+	}
 	if len(r.Cases) > 0 {
 		rep.Sections = append(rep.Sections, r.sectionCases())
 	}
@@ -36,6 +45,11 @@ func (r *Result) Report() report.Report {
 
 // Verdict says whether the best combination meets every goal.
 func (r *Result) Verdict() report.Verdict {
+	if len(r.Plays) == 0 {
+		v := report.Judge(r.reliefGoals())
+		v.Text = fmt.Sprintf("%q over %d catalogues: %s", reliefArm, len(r.Catalogues), v.Text)
+		return v
+	}
 	if len(r.Goals) == 0 {
 		return report.Verdict{Text: "No trial had a production victim."}
 	}

@@ -23,6 +23,9 @@ type Options struct {
 	// they are left out.
 	Cases []Case
 
+	// Relief: only that part is played.
+	Relief bool
+
 	sizes *sizes // of tests
 }
 
@@ -48,6 +51,9 @@ type sizes struct {
 	TierMachines  int `json:"tier_machines"`
 	TierMinutes   int `json:"tier_minutes"`
 	Trials        int `json:"trials"` // so many are enough; 0: all machines are played
+	// Catalogues that relief is judged over, and machines of each.
+	Catalogues        int `json:"catalogues"`
+	CatalogueMachines int `json:"catalogue_machines"`
 }
 
 func (o *Options) size() sizes {
@@ -55,28 +61,30 @@ func (o *Options) size() sizes {
 	case o.sizes != nil:
 		return *o.sizes
 	case o.Quick:
-		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60, 0}
+		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60, 0, 2, 20}
 	}
-	return sizes{100, 45, 1800, 180, 240, 3, 120, 24, 120, 40, 120, 420}
+	return sizes{100, 45, 1800, 180, 240, 3, 120, 24, 120, 40, 120, 420, 10, 60}
 }
 
 // Result is the whole evaluation.
 type Result struct {
-	Seed      uint64       `json:"seed"`
-	Quick     bool         `json:"quick"`
-	Sizes     sizes        `json:"sizes"`
-	Pairs     []Pair       `json:"metric_validity"`
-	Diurnal   Diurnal      `json:"diurnal"`
-	Specs     []model.Spec `json:"specs"`
-	CPI       Histogram    `json:"cpi_distribution"`
-	Fits      []Fit        `json:"fits"` // of figure 7, best first
-	Cases     []Case       `json:"cases,omitempty"`
-	Base      Base         `json:"base"`
-	Plays     []*Play      `json:"plays"`
-	Sweep     []SweepRow   `json:"sweep"`
-	Arms      []ArmSummary `json:"arms"`
-	Goals     []Goal       `json:"goals"`
-	ArmsKnown []Arm        `json:"arms_known"`
+	Seed    uint64       `json:"seed"`
+	Quick   bool         `json:"quick"`
+	Sizes   sizes        `json:"sizes"`
+	Pairs   []Pair       `json:"metric_validity"`
+	Diurnal Diurnal      `json:"diurnal"`
+	Specs   []model.Spec `json:"specs"`
+	CPI     Histogram    `json:"cpi_distribution"`
+	Fits    []Fit        `json:"fits"` // of figure 7, best first
+	Cases   []Case       `json:"cases,omitempty"`
+	Base    Base         `json:"base"`
+	Plays   []*Play      `json:"plays"`
+	Sweep   []SweepRow   `json:"sweep"`
+	Arms    []ArmSummary `json:"arms"`
+	Goals   []Goal       `json:"goals"`
+	// Catalogues are others than the one of the rest.
+	Catalogues []Catalogue `json:"catalogues"`
+	ArmsKnown  []Arm       `json:"arms_known"`
 }
 
 // Histogram is a distribution.
@@ -112,15 +120,21 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if l.cat, err = drawCatalogue(rand.New(rand.NewPCG(o.Seed, 0x63617461))); err != nil {
 		return nil, err
 	}
-	for _, part := range []struct {
+	type part struct {
 		name string
 		play func() error
-	}{
+	}
+	parts := []part{
 		{"specs from a fleet", l.playFleet},
 		{"figures 2 to 5", l.playMetric},
 		{"identifications a machine-day", l.playBase},
 		{"trials", l.playTrials},
-	} {
+		{"relief over catalogues", l.playRelief},
+	}
+	if o.Relief {
+		parts = parts[len(parts)-1:]
+	}
+	for _, part := range parts {
 		began := time.Now()
 		if err := part.play(); err != nil {
 			return nil, fmt.Errorf("%s: %w", part.name, err)
@@ -129,7 +143,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			fmt.Fprintf(o.Log, "%s: %.0f s\n", part.name, time.Since(began).Seconds())
 		}
 	}
-	l.res.summarise()
+	if !o.Relief {
+		l.res.summarise()
+	}
 	return l.res, nil
 }
 
@@ -193,6 +209,12 @@ func (l *lab) playTrials() error {
 		}
 	}
 	return nil
+}
+
+func (l *lab) playRelief() error {
+	var err error
+	l.res.Catalogues, err = Relief(l.ctx, firstCatalogue*l.o.Seed, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers)
+	return err
 }
 
 // Base is an unconditioned sample: machines on which things happen as often as they do.

@@ -70,11 +70,12 @@ type Trial struct {
 	Job          string     `json:"job"`
 	Victim       string     `json:"victim"`
 	Spec         model.Spec `json:"spec"`
-	CPI          float64    `json:"cpi"`           // when the anomaly was declared
-	Utilisation  float64    `json:"utilisation"`   // of the machine, then
-	AnomalyAfter float64    `json:"anomaly_after"` // seconds after the cause began; negative: before it
-	Harm         []harm     `json:"harm"`          // by BE task, most harmful first
-	GroupHarm    float64    `json:"group_harm"`    // of all that came together
+	CPI          float64    `json:"cpi"`                   // when the anomaly was declared
+	Utilisation  float64    `json:"utilisation"`           // of the machine, then
+	AnomalyAfter float64    `json:"anomaly_after"`         // seconds after the cause began; negative: before it
+	Harm         []harm     `json:"harm"`                  // by BE task, most harmful first
+	GroupHarm    float64    `json:"group_harm"`            // of all that came together
+	GroupHurts   bool       `json:"group_hurts,omitempty"` // they hurt another protected task that suffered
 	// Sweep has a trial for each threshold, nil where the detector named nobody.
 	Sweep []*capTrial `json:"sweep"`
 	Arms  []ArmTrial  `json:"arms"`
@@ -389,22 +390,27 @@ func zeroNaN(v float64) float64 {
 
 // capped plays minutes with tasks held from the moment on that they exist, and returns the
 // victim's windows.
-func (s *server) capped(limits map[string]float64, minutes int, victim model.TaskNum) ([]window, error) {
-	var out []window
+func (s *server) capped(limits map[string]float64, minutes int, victim model.TaskNum) (out []window, err error) {
+	err = s.under(limits, minutes, func(s *server) { out = append(out, s.windowOf(victim)) })
+	return out, err
+}
+
+// under is capped for whoever looks at other windows.
+func (s *server) under(limits map[string]float64, minutes int, look func(*server)) error {
 	for range minutes {
 		for path, cpu := range limits {
 			if n, ok := s.nums[path]; ok && s.lives(n) {
 				if err := s.hold(n, cpu); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
 		if err := s.minute(nil); err != nil {
-			return nil, err
+			return err
 		}
-		out = append(out, s.windowOf(victim))
+		look(s)
 	}
-	return out, nil
+	return nil
 }
 
 func (s *server) lives(n model.TaskNum) bool {

@@ -91,7 +91,7 @@ func TestAccusations(t *testing.T) {
 	}
 }
 
-func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20, 1} }
+func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20, 1, 2, 2} }
 
 func runTiny(t *testing.T, workers int) *Result {
 	t.Helper()

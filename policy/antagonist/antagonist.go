@@ -90,6 +90,8 @@ type Row struct {
 	Usage []float64     `json:"usage"` // CPU-sec/sec; 0 where unknown, which adds to neither sum
 	// Signal is the victim's signal; NoEvidence where the window says nothing.
 	Signal []float64 `json:"signal"`
+	// Misses are LLC misses a second, 0 where unknown; none where no window had any.
+	Misses []float64 `json:"misses,omitempty"`
 }
 
 // NoEvidence stands in Row.Signal for a window that may not be used. Signals are
@@ -154,6 +156,9 @@ func (h *History) Begin(monoNsec int64) {
 	for i := range h.Rows {
 		h.Rows[i].Usage[k] = 0
 		h.Rows[i].Signal[k] = NoEvidence
+		if len(h.Rows[i].Misses) > 0 {
+			h.Rows[i].Misses[k] = 0
+		}
 	}
 }
 
@@ -195,6 +200,7 @@ type Analysis struct {
 	Scores  []Score
 	Median  float64 // of the scores of the suspects that ran at all
 	Steady  float64 // what a suspect scores that used the same CPU in every window
+	Perfect float64 // what one scores that ran in the bad windows alone, in all of them alike
 	Windows int     // that counted
 	Bad     int     // of them above the threshold
 }
@@ -263,7 +269,10 @@ func (h *History) weights(p *Params, signal []float64, threshold float64, out *A
 	}
 	h.bad, h.good = bad[:nBad], good[:nGood]
 	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
-	if p.Steady > 0 && out.Windows > 0 {
+	if out.Bad > 0 {
+		out.Perfect = steady(h.bad, nil)
+	}
+	if out.Windows > 0 {
 		out.Steady = steady(h.bad, h.good)
 	}
 }
@@ -349,7 +358,7 @@ func (h *History) Check() error {
 		return fmt.Errorf("history: capacity %d, next %d, filled %d, %d times", h.Cap, h.Next, h.Filled, len(h.AtNsec))
 	}
 	for i := range h.Rows {
-		if r := &h.Rows[i]; len(r.Usage) != h.Cap || len(r.Signal) != h.Cap {
+		if r := &h.Rows[i]; len(r.Usage) != h.Cap || len(r.Signal) != h.Cap || len(r.Misses) != 0 && len(r.Misses) != h.Cap {
 			return fmt.Errorf("history: row of task %d has %d usages and %d signals, not %d", r.Num, len(r.Usage), len(r.Signal), h.Cap)
 		}
 		if i > 0 && h.Rows[i].Num <= h.Rows[i-1].Num {

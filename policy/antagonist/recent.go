@@ -30,6 +30,22 @@ func (h *History) RecentSignal(num model.TaskNum, n int, floor float64) (mean fl
 	return mean / float64(got), got
 }
 
+// MeanSignal is the mean of a victim's signals in n windows, those before the last skip ones, and how many of
+// these say something.
+func (h *History) MeanSignal(num model.TaskNum, skip, n int) (mean float64, got int) {
+	i, ok := h.find(num)
+	if !ok {
+		return 0, 0
+	}
+	for j := skip; j < min(h.Filled, skip+n); j++ {
+		if x := h.Rows[i].Signal[h.back(j)]; x != NoEvidence {
+			mean += x
+			got++
+		}
+	}
+	return mean / float64(max(1, got)), got
+}
+
 // SinceOnset is the mean of a victim's signal from the oldest bad one on among its last n,
 // good and bad ones: what it suffered lately, pauses included.
 func (h *History) SinceOnset(num model.TaskNum, n int, threshold float64) float64 {
@@ -65,6 +81,24 @@ func (h *History) RecentUsage(num model.TaskNum, n int) float64 {
 		sum += h.Rows[i].Usage[h.back(j)]
 	}
 	return sum / float64(n)
+}
+
+// Took is what a suspect used and how often it missed the LLC, a second, in the mean of n windows, those before the last
+// skip ones.
+func (h *History) Took(num model.TaskNum, skip, n int) (usage, misses float64) {
+	i, ok := h.find(num)
+	n = min(h.Filled, skip+n) - skip
+	if !ok || n < 1 {
+		return 0, 0
+	}
+	r := &h.Rows[i]
+	for j := skip; j < skip+n; j++ {
+		usage += r.Usage[h.back(j)]
+		if len(r.Misses) > 0 {
+			misses += r.Misses[h.back(j)]
+		}
+	}
+	return usage / float64(n), misses / float64(n)
 }
 
 // Slots are where the windows that ended at these times stand; those that are kept no more are left out.

@@ -68,6 +68,9 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	if p.Groups.Enabled && s.holdGroup(p, ap, in, out, inc, &r, pick) {
 		return
 	}
+	if p.Confirm.Enabled && p.Confirm.Witnesses && s.known(p, in, out, inc, &r) {
+		return
+	}
 	if p.Confirm.Enabled && s.nudge(p, ap, in, out, inc, &r, pick) {
 		return
 	}
@@ -154,7 +157,9 @@ func (s *State) searchOn(p *Params, in *policy.View, out *policy.Wishes, inc *In
 func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, r *model.Round) int {
 	a := &s.analysis
 	needed, byMargin := ap.Needed(a)
-	r.Threshold, r.Steady = needed, a.Steady
+	if r.Threshold = needed; ap.Steady > 0 {
+		r.Steady = a.Steady
+	}
 	if byMargin {
 		r.Margin = ap.Margin
 	}

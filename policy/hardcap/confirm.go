@@ -69,7 +69,8 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 	}
 	sc := s.analysis.Scores[prime]
 	task := in.Table.Get(sc.Num)
-	if v := findVictim(in.Window.Victims, inc.Victim); v == nil || v.Signal <= v.Threshold || in.History.RecentUsage(sc.Num, 1) < sc.Usage/2 {
+	// The window that closed last may have closed some ticks ago: at one analysis a second victims take turns.
+	if signal, n := in.History.MeanSignal(inc.Victim, 0, 1); n == 0 || signal <= inc.Threshold || in.History.RecentUsage(sc.Num, 1) < sc.Usage/2 {
 		inc.SearchLeft--
 		if inc.SearchLeft <= 0 {
 			return false
@@ -83,7 +84,7 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap, r.Nudge = &num, task.Path, p.nudgeCap(task, sc.Usage), true
 	r.MeanBefore, _ = in.History.RecentSignal(inc.Victim, badBefore, inc.Threshold)
-	s.nudgeSiblings(p, ap, in, inc, r, prime)
+	s.nudgeSiblings(p, ap, in, inc, r, prime, s.leastNudged(p, r.Threshold))
 	for i := range r.Suspects {
 		if slices.Contains(heldIn(r), r.Suspects[i].Task) {
 			r.Suspects[i].Verdict = "nudged: the evidence is split"
@@ -112,8 +113,8 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 
 // nudgeSiblings adds those to a nudge that go with its suspect: held alone it would be refuted
 // by what they do.
-func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, r *model.Round, prime int) {
-	others := s.siblings(p, ap, in, inc, prime, r.Threshold-p.Confirm.Margin)
+func (s *State) nudgeSiblings(p *Params, ap *antagonist.Params, in *policy.View, inc *Incident, r *model.Round, prime int, least float64) {
+	others := s.siblings(p, ap, in, inc, prime, least)
 	if len(others) == 0 {
 		return
 	}
@@ -157,7 +158,7 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *policy.View, inc *In
 	prime = -1
 	var like []int
 	top, untouchable := -2.0, -2.0
-	least := needed - p.Confirm.Margin
+	least := s.leastNudged(p, needed)
 	if pick >= 0 {
 		top = s.analysis.Scores[pick].Value
 	}
@@ -170,12 +171,15 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *policy.View, inc *In
 		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Table.Get(sc.Num).Importance == model.Critical) {
 			continue
 		}
+		if p.Confirm.Share > 0 && i != pick && sc.Usage < 2*p.nudgeCap(in.Table.Get(sc.Num), sc.Usage) {
+			continue // to hold it would change nothing
+		}
 		top = max(top, sc.Value)
 		if sc.Value < top-p.Confirm.Margin {
 			continue
 		}
 		like = append(like, i)
-		if prime < 0 || s.likelier(sc, &s.analysis.Scores[prime]) {
+		if prime < 0 || s.likelier(in, sc, &s.analysis.Scores[prime]) {
 			prime = i
 		}
 	}
@@ -198,10 +202,14 @@ func (s *State) distinct(p *Params, in *policy.View, like []int, prime int) int 
 	return n
 }
 
-// likelier ranks suspects of like score: who was found guilty before, then who used more.
-func (s *State) likelier(a, b *antagonist.Score) bool {
+// likelier ranks suspects of like score: who was found guilty before, then who took more of the cache and
+// the memory while the victim suffered, then, where that is not known, who used more CPU.
+func (s *State) likelier(in *policy.View, a, b *antagonist.Score) bool {
 	if ga, gb := s.tested(a.Num, true), s.tested(b.Num, true); ga != gb {
 		return ga
+	}
+	if ta, tb := in.History.Taken(a.Num), in.History.Taken(b.Num); ta != tb {
+		return ta > tb
 	}
 	return a.Usage > b.Usage
 }
@@ -222,12 +230,31 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 		return
 	}
 	drop := fmt.Sprintf("%s of %s went from %.3g to %.3g", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter)
+	sigmas, paused := p.Confirm.Sigmas, s.rivalPaused(p, in, r)
+	if p.Confirm.Witnesses {
+		if paused == "" {
+			paused = s.pausedToo(in, r)
+		}
+		z, asked := fellTogether(in, inc, r)
+		drop += fmt.Sprintf(", all %d together fell by %.1f standard errors", asked, z)
+		switch {
+		case z >= sureTogether && paused == "":
+			sigmas = 0
+			if len(r.Members) == 0 {
+				s.noteTested(p, in, *r.Chosen, true)
+			}
+		case asked > 0 && z < 1:
+			for _, n := range heldIn(r) {
+				s.clear(p, in, n)
+			}
+		}
+	}
 	switch {
-	case !inc.helpedBy(r, s.leastDrop(p), p.Confirm.Sigmas, badBefore):
+	case !inc.helpedBy(r, s.leastDrop(p), sigmas, badBefore):
 		s.Refuted = append(s.Refuted, Refuted{inc.Victim, *r.Chosen, in.NowNsec + testedFactor*p.DurationNsec})
 		s.endNudge(in, out, inc, drop+": refuted", true)
-	case s.rivalPaused(p, in, r) != "":
-		s.endNudge(in, out, inc, drop+", but "+s.rivalPaused(p, in, r)+" paused meanwhile: nothing is known", false)
+	case paused != "":
+		s.endNudge(in, out, inc, drop+", but "+paused+" paused meanwhile: nothing is known", false)
 	default:
 		s.confirm(p, in, out, inc, drop)
 	}

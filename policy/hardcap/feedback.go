@@ -94,10 +94,14 @@ func (s *State) follow(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	if in.Window.StartNsec < f.ChangedNsec-in.Window.LengthNsec/windowSlack {
 		return true // the window began before the last change
 	}
+	once, twice := inc.hurtsHelped(in)
+	f.Complaint = f.Complaint || twice
 	switch {
 	case v.Signal > allowed(p, v):
 		f.BadRow++
 		f.GoodRow = 0
+	case once:
+		f.GoodRow, f.BadRow = 0, 0
 	case presses(in, r, held):
 		f.GoodRow++
 		f.BadRow = 0
@@ -109,7 +113,7 @@ func (s *State) follow(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	case loose && (f.BadRow >= p.Feedback.TightenAfter || f.Complaint):
 		s.tighten(p, in, out, inc)
 	case f.GoodRow >= p.Feedback.LoosenAfter:
-		s.loosen(p, in, out, inc, held)
+		s.loosen(p, in, out, inc, v, held)
 	}
 	f.Complaint = false
 	return loose
@@ -177,7 +181,7 @@ func (s *State) tighten(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 }
 
 // loosen takes the next step, or gives everything back where there is none left.
-func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, held []holdOf) {
+func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim, held []holdOf) {
 	r, f := inc.round(), inc.Loose
 	f.Good = max(f.Good, r.Level)
 	if f.Wait > 0 {
@@ -195,6 +199,9 @@ func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		next = (r.Level + f.Bad) / 2
 	default:
 		f.Bad = 0 // too close to it, and it was long ago: times may have changed
+	}
+	if p.Confirm.Witnesses && inc.wouldSuffer(p, in, v, min(1, next)) {
+		return
 	}
 	if r.Level < 1 {
 		s.step(p, in, out, inc, min(1, next), fmt.Sprintf("%s is well at this level", inc.VictimPath))

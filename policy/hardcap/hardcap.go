@@ -83,6 +83,8 @@ type Incident struct {
 
 	Trial *Trial `json:"trial,omitempty"` // a member of a group that is released to see
 	Loose *Loose `json:"loose,omitempty"` // how far the caps are loosened
+	// Helped are other victims that were well again when this one was, in order.
+	Helped []model.TaskNum `json:"helped,omitempty"`
 }
 
 // Peace keeps a victim from being analysed again too soon.

@@ -63,6 +63,12 @@ type Confirm struct {
 	// Margin: the evidence is split when the runner-up scores within it of the prime
 	// suspect; a prime suspect that misses the threshold by no more than it is tried too.
 	Margin float64 `json:"margin"`
+	// Share: a suspect is tried that scores so much of the way from one that used the same CPU all the time
+	// to one that ran in the bad windows alone. How bad these are bounds every score, so that no
+	// threshold finds who hurts a mild victim. 0: by margin alone.
+	Share float64 `json:"share,omitempty"`
+	// Witnesses: the effect of a nudge is judged by all protected tasks together (witness.go).
+	Witnesses bool `json:"witnesses,omitempty"`
 	// Windows is for how many judged windows a suspect is nudged.
 	Windows int `json:"windows"`
 	// UsageShare is the share of its usage that a nudged suspect keeps; 0: CPI²'s quota.
@@ -142,6 +148,8 @@ func (c *Confirm) Rows() []model.Param {
 	return []model.Param{
 		{Key: "enabled", At: &c.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI² (section 4.2): a short nudge where the evidence is split"},
 		{Key: "margin", At: &c.Margin, Most: 1, Unit: "a correlation", Why: "of correlation, within which the evidence is split"},
+		{Key: "share", At: &c.Share, Most: 1, Unit: "a share", Why: "of the way from what a steady suspect scores to what the perfect one does, from where on one is tried; 0: by margin alone"},
+		{Key: "witnesses", At: &c.Witnesses, Soak: [2]float64{0.6, 0.4}, Why: "judge a nudge by all protected tasks together"},
 		{Key: "windows", At: &c.Windows, Least: 1, Most: 10, Unit: "windows: a nudge is short", Why: "windows for which a suspect is nudged"},
 		{Key: "usage_share", At: &c.UsageShare, Most: 0.9, Unit: "a share", Why: "share of its CPU that it keeps; 0: the quota of a cap"},
 		{Key: "drop", At: &c.Drop, Least: 0.05, Most: 1, Unit: "a share", Why: "share of the victim's excess that must go away"},

@@ -100,6 +100,9 @@ func (s *State) recovered(p *Params, in *policy.View, inc *Incident) {
 	inc.State, inc.ClosedNsec = model.Recovered, in.NowNsec
 	inc.WatchUntil = inc.round().AppliedNsec + p.DurationNsec
 	s.outlives(inc)
+	if p.Confirm.Witnesses {
+		inc.noteHelped(in)
+	}
 	inc.HurtSum, inc.HurtN = 0, 0
 }
 

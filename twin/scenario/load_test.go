@@ -114,7 +114,7 @@ func TestBad(t *testing.T) {
 		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, operator: {do: cap, task: web, cpus: 0}}"), `timeline[0].operator.cpus: is 0`},
 		{change("name: second", "name: first"), `f.yaml:22: measure[1].name: is "first", which is also the name in line 21`},
 		{change("to: 10s}", "to: 1s}"), `f.yaml:21: measure[0].to: is 1s, not after from, 1s`},
-		{add("policies: {profile: big}\n"), `policies.profile: is "big"; expected one of cpi2, single-node`},
+		{add("policies: {profile: big}\n"), `policies.profile: is "big"; expected one of cpi2, relief, single-node`},
 		{add("policies: {mode: on}\n"), `policies.mode: is "on"; expected off, observe or enforce`},
 		{add("policies:\n  config:\n    cpi2: {outlier_treshold_1: 3}\n"), `f.yaml:25: unknown key "outlier_treshold_1"; did you mean "outlier_threshold_1"?`},
 		{add("policies:\n  config:\n    cpi2: {outlier_threshold_1: -3}\n"), `f.yaml:25: policies.config.cpi2.outlier_threshold_1: is -3`},
