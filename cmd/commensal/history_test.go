@@ -46,3 +46,22 @@ func TestExplainBeyondTheSeed(t *testing.T) {
 		rest = after
 	}
 }
+
+// What a policy that observes would have done does not read as if it had.
+func TestDecisionsThatOnlyObserve(t *testing.T) {
+	var text strings.Builder
+	printDecisions(&text, []model.Decision{
+		{Kind: model.DecideCap, Mode: model.ModeObserve.String(), Reason: "holds /a"},
+		{Kind: model.DecideAnomaly, Mode: model.ModeObserve.String(), Reason: "cpi 3 is above 2"},
+		{Kind: model.DecideCap, Mode: model.ModeEnforce.String(), Reason: "holds /b"},
+	})
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%q", text.String())
+	}
+	for i, would := range []bool{true, false, false} {
+		if strings.Contains(lines[i], "(would)") != would {
+			t.Errorf("%q: (would) is %v", lines[i], !would)
+		}
+	}
+}
