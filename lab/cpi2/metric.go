@@ -263,80 +263,124 @@ func (s *server) latency(n model.TaskNum) (float64, error) {
 	return h.Mean(), nil
 }
 
+// platforms are the two of figure 4.
+func platforms() (names []string, configs []machine.Config) {
+	slow := serverConfig()
+	slow.Hz, slow.LLCBytes, slow.MemLatencyNsec = 2.0e9, 27.5*(1<<20), 75
+	return []string{"2.6 GHz", "2.0 GHz"}, []machine.Config{serverConfig(), slow}
+}
+
+// lcShares is the weight of services in figure 4: above that of batch work, as any fleet has them, so that
+// CPI and not the run queue is what differs.
+const lcShares = 8 * 1024
+
+// saturated is the utilisation from which on open-loop requests queue without end, whatever the CPI.
+const saturated = 0.95
+
+// tier is what figure 4 has of one machine in five minutes.
+type tier struct {
+	cpi, latency [3]float64 // leaf, intermediate, root
+	saturated    bool
+}
+
 // tiers is figure 4: single tasks of three search jobs, in samples of five minutes, on two
 // platforms. A root's latency is its own work and the wait for the slowest of its leaves,
-// which run on other machines.
-func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) ([]Pair, error) {
-	type sample struct {
-		cpi, latency [3]float64 // leaf, intermediate, root
-	}
-	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]sample, error) {
+// which run on other machines. It returns how many samples of saturated machines were left out.
+func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) ([]Pair, int, error) {
+	names, configs := platforms()
+	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]tier, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)|1<<42))
-		m := c.drawMix(rng, c.natural(rng, 600), 5, minutes, minutes)
-		if i%2 == 1 { // the other platform
-			m.config.Hz, m.config.LLCBytes, m.config.MemLatencyNsec = 2.0e9, 27.5*(1<<20), 75
-		}
-		var nums [3]model.TaskNum
-		s := &server{mix: m, nums: map[string]model.TaskNum{}}
-		mach, err := machine.New(m.config, m.seed)
-		if err != nil {
-			return nil, err
-		}
-		s.host = twin.NewHost(mach, true)
-		for k, j := range []int{0, 4, 1} { // search leaf, front end as intermediate, a light job as root
-			t := c.jobs[j].draw(rng, fmt.Sprintf("/tier/%d", k), &m.config)
-			if nums[k], err = s.host.Start(t.task, t.cfg); err != nil {
-				return nil, err
-			}
-		}
-		var out []sample
-		var was [3]machine.Counters
-		for n := range minutes / 5 {
-			for range 5 {
-				if err := s.minute(nil); err != nil {
-					return nil, err
-				}
-			}
-			var one sample
-			for k, num := range nums {
-				now, err := s.counters(num)
-				if err != nil {
-					return nil, err
-				}
-				one.cpi[k] = float64(now.RefCycles-was[k].RefCycles) / float64(now.Instructions-was[k].Instructions)
-				was[k] = now
-				if one.latency[k], err = s.latency(num); err != nil {
-					return nil, err
-				}
-			}
-			if n > 0 {
-				out = append(out, one)
-			}
-		}
-		return out, nil
+		return c.playTiers(rng, configs[i%len(configs)], minutes)
 	})
+	if err != nil {
+		return nil, 0, err
+	}
+	figures := []string{"4a: leaf, single tasks, 5 min", "4b: intermediate", "4c: root, which waits for its leaves"}
+	seeds := []string{"0.68-0.75", "0.68-0.75", "poor"}
+	var pairs []Pair
+	out := 0
+	for k := range figures {
+		for p := range configs {
+			var x, y []float64
+			for i := p; i < len(parts); i += len(configs) {
+				for n, one := range parts[i] {
+					if one.saturated {
+						if k == 0 {
+							out++
+						}
+						continue
+					}
+					lat := one.latency[k]
+					if k == 2 {
+						lat += slowestLeaf(parts, i, n)
+					}
+					x, y = append(x, one.cpi[k]), append(y, lat)
+				}
+			}
+			pairs = append(pairs, newPair(figures[k]+", "+names[p], seeds[k], normalised(x), normalised(y)))
+		}
+	}
+	return pairs, out, nil
+}
+
+// slowestLeaf is the latency of the slowest leaf of all other machines at a time.
+func slowestLeaf(parts [][]tier, but, n int) float64 {
+	slowest := 0.0
+	for i := range parts {
+		if i != but && !parts[i][n].saturated {
+			slowest = math.Max(slowest, parts[i][n].latency[0])
+		}
+	}
+	return slowest
+}
+
+// playTiers plays a machine with a task of each tier.
+func (c *catalogue) playTiers(rng *rand.Rand, config machine.Config, minutes int) ([]tier, error) {
+	m := c.drawMixOn(rng, config, c.natural(rng, 600), 5, minutes, minutes)
+	for i := range m.plan {
+		if p := m.plan[i].start; p != nil && p.task.Class == model.LC {
+			p.cfg.Shares = lcShares
+		}
+	}
+	mach, err := machine.New(m.config, m.seed)
 	if err != nil {
 		return nil, err
 	}
-	names := []string{"4a: leaf, single tasks, 5 min", "4b: intermediate", "4c: root, which waits for its leaves"}
-	seeds := []string{"0.68-0.75", "0.68-0.75", "poor"}
-	var pairs []Pair
-	for k := range names {
-		var x, y []float64
-		for i, part := range parts {
-			for n := range part {
-				lat := part[n].latency[k]
-				if k == 2 {
-					slowest := 0.0
-					for d := 1; d < len(parts); d++ { // everybody else's leaf, at that time
-						slowest = math.Max(slowest, parts[(i+d)%len(parts)][n].latency[0])
-					}
-					lat += slowest
-				}
-				x, y = append(x, part[n].cpi[k]), append(y, lat)
+	s := &server{mix: m, nums: map[string]model.TaskNum{}, host: twin.NewHost(mach, true)}
+	var nums [3]model.TaskNum
+	for k, j := range []int{0, 4, 1} { // search leaf, front end as intermediate, a light job as root
+		t := c.jobs[j].draw(rng, fmt.Sprintf("/tier/%d", k), &m.config)
+		t.cfg.Shares = lcShares
+		if nums[k], err = s.host.Start(t.task, t.cfg); err != nil {
+			return nil, err
+		}
+	}
+	var out []tier
+	var was [3]machine.Counters
+	busy := 0.0
+	for n := range minutes / 5 {
+		for range 5 {
+			if err := s.minute(nil); err != nil {
+				return nil, err
 			}
 		}
-		pairs = append(pairs, newPair(names[k], seeds[k], normalised(x), normalised(y)))
+		now := float64(mach.BusyNsec())
+		one := tier{saturated: now-busy > saturated*300e9*float64(m.config.CPUs())}
+		busy = now
+		for k, num := range nums {
+			now, err := s.counters(num)
+			if err != nil {
+				return nil, err
+			}
+			one.cpi[k] = float64(now.RefCycles-was[k].RefCycles) / float64(now.Instructions-was[k].Instructions)
+			was[k] = now
+			if one.latency[k], err = s.latency(num); err != nil {
+				return nil, err
+			}
+		}
+		if n > 0 {
+			out = append(out, one)
+		}
 	}
-	return pairs, nil
+	return out, nil
 }

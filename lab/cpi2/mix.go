@@ -79,7 +79,12 @@ const fewestTenants, mostTenants = 10, 60
 // drawMix draws a machine that is played for so many minutes. What happens, happens in
 // minute from at the earliest and before minute to.
 func (c *catalogue) drawMix(rng *rand.Rand, what cause, from, to, minutes int) *mix {
-	m := &mix{seed: rng.Uint64(), config: serverConfig(), cause: what}
+	return c.drawMixOn(rng, serverConfig(), what, from, to, minutes)
+}
+
+// drawMixOn is drawMix on another platform: requests are drawn for its clock.
+func (c *catalogue) drawMixOn(rng *rand.Rand, config machine.Config, what cause, from, to, minutes int) *mix {
+	m := &mix{seed: rng.Uint64(), config: config, cause: what}
 	m.tenants = int(clamp(26*logNormal(rng, 0.4), fewestTenants, mostTenants))
 	var services []start
 	for i := range m.tenants {

@@ -101,6 +101,10 @@ func (r *Result) sectionMetric() report.Section {
 	for _, p := range r.Pairs {
 		t.Rows = append(t.Rows, report.Cells(p.Name, p.Seed, known(p.R, 2), fmt.Sprint(len(p.X))))
 	}
+	t.Notes = []string{
+		"On one platform a request's latency is instructions times CPI over the clock, by the simulation's equations, plus queueing: figures 2, 3 and 4 test the plumbing, not whether CPI is a good metric.",
+		fmt.Sprintf("Figure 4 leaves out %d samples of machines that were more than %.0f %% busy: there the queue grows, whatever the CPI.", r.Saturated, 100*saturated),
+	}
 	d := &r.Diurnal
 	day := report.Table{
 		Title: "Figure 5: mean CPI of a leaf over days", Columns: report.Heads("", "seed", "twin"),

@@ -68,20 +68,21 @@ func (o *Options) size() sizes {
 
 // Result is the whole evaluation.
 type Result struct {
-	Seed    uint64       `json:"seed"`
-	Quick   bool         `json:"quick"`
-	Sizes   sizes        `json:"sizes"`
-	Pairs   []Pair       `json:"metric_validity"`
-	Diurnal Diurnal      `json:"diurnal"`
-	Specs   []model.Spec `json:"specs"`
-	CPI     Histogram    `json:"cpi_distribution"`
-	Fits    []Fit        `json:"fits"` // of figure 7, best first
-	Cases   []Case       `json:"cases,omitempty"`
-	Base    Base         `json:"base"`
-	Plays   []*Play      `json:"plays"`
-	Sweep   []SweepRow   `json:"sweep"`
-	Arms    []ArmSummary `json:"arms"`
-	Goals   []Goal       `json:"goals"`
+	Seed      uint64       `json:"seed"`
+	Quick     bool         `json:"quick"`
+	Sizes     sizes        `json:"sizes"`
+	Pairs     []Pair       `json:"metric_validity"`
+	Saturated int          `json:"saturated_samples"` // of figure 4, left out
+	Diurnal   Diurnal      `json:"diurnal"`
+	Specs     []model.Spec `json:"specs"`
+	CPI       Histogram    `json:"cpi_distribution"`
+	Fits      []Fit        `json:"fits"` // of figure 7, best first
+	Cases     []Case       `json:"cases,omitempty"`
+	Base      Base         `json:"base"`
+	Plays     []*Play      `json:"plays"`
+	Sweep     []SweepRow   `json:"sweep"`
+	Arms      []ArmSummary `json:"arms"`
+	Goals     []Goal       `json:"goals"`
 	// Catalogues are others than the one of the rest.
 	Catalogues []Catalogue `json:"catalogues"`
 	ArmsKnown  []Arm       `json:"arms_known"`
@@ -178,10 +179,11 @@ func (l *lab) playMetric() error {
 	if l.res.Diurnal, err = diurnal(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.DayMachines, l.size.DayHours); err != nil {
 		return err
 	}
-	jobs, err := tiers(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.TierMachines, l.size.TierMinutes)
+	jobs, out, err := tiers(l.ctx, l.o.Workers, l.cat, l.o.Seed, l.size.TierMachines, l.size.TierMinutes)
 	if err != nil {
 		return err
 	}
+	l.res.Saturated = out
 	l.res.Pairs = append([]Pair{tps, l.res.Diurnal.Latency}, jobs...)
 	return nil
 }
