@@ -132,6 +132,9 @@ func (s *Stage) Start(group, name string, argv ...string) (*Proc, error) {
 	}
 	defer out.Close() //nolint:errcheck // the child has its own
 	if group != "" {
+		if len(os.Args) > 1 && os.Args[1] == ExecCommand {
+			return nil, fmt.Errorf("stage: this program was started as %q and goes on as if it were not: it would start itself without end", ExecCommand)
+		}
 		argv = append([]string{"/proc/self/exe", ExecCommand, group, "--"}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)

@@ -105,3 +105,14 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+// A program that does not know the hidden command would start itself again and again.
+func TestStartedAsItself(t *testing.T) {
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{args[0], ExecCommand, "/group", "--", "true"}
+	s := &Stage{Dir: t.TempDir()}
+	if _, err := s.Start("/group", "again", "true"); err == nil {
+		t.Error("it starts itself once more")
+	}
+}
