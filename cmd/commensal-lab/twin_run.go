@@ -60,7 +60,7 @@ func twinRunCommand(p *cli.Printer) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&o.seed, "seed", 1, "of everything that is drawn (default: the scenario's)")
-	f.StringVar(&o.profile, "profile", "", "cpi2 or single-node instead of the scenario's")
+	f.StringVar(&o.profile, "profile", "", "cpi2, relief or single-node instead of the scenario's")
 	f.StringVar(&o.policies, "policies", "", "off, observe or enforce instead of the scenario's; after commas, of groups, feedback and confirm those to switch on")
 	f.StringVar(&o.html, "html", "", "also write a page with plots here")
 	f.StringVar(&o.seam, "seam", seamTyped, "typed: fast; files: through drivers, journal and restore, on a simulated kernel")
