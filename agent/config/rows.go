@@ -30,7 +30,7 @@ func (c *Config) Rows() []model.Param { return c.rowsWith(c.Policies.Sections())
 func (c *Config) rowsWith(sections []engine.Section) []model.Param {
 	rows := append(make([]model.Param, 0, manyRows), []model.Param{
 		{Key: "version", At: &c.Version, Least: Version, Most: Version},
-		{Key: "profile", At: &c.Profile, Words: Profiles(), Why: "cpi2: the papers' own values; single-node: few tasks, short windows"},
+		{Key: "profile", At: &c.Profile, Words: Profiles(), Why: "cpi2: the papers' own values; relief: more victims are helped; single-node: few tasks, short windows"},
 		{Key: "signals", At: &c.Signals, Why: explained()},
 	}...)
 	for _, s := range sections {
