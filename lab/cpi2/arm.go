@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
@@ -39,7 +40,7 @@ const never = 1 << 30
 func Arms() []Arm {
 	return []Arm{
 		{Name: "no control", What: "nobody is held", Observe: true},
-		{Name: "oracle", What: "those who truly hurt the victim are held from the minute of the anomaly on, and nobody else", Oracle: true},
+		{Name: oracleArm, What: "those who truly hurt the victim are held from the minute of the anomaly on, and nobody else", Oracle: true},
 		{Name: "largest BE", What: "the BE task that uses most CPU is held for 5 minutes", Largest: true},
 		{Name: "0.15 unverified", What: "what a peer ships: correlation 0.15, held for 5 minutes, no look at the victim", Mutate: func(p *engine.Params) {
 			correlationOf(0.15)(p)
@@ -51,8 +52,8 @@ func Arms() []Arm {
 		{Name: "ours + groups", What: "... and sets that explain the victim together", Mutate: with(groups)},
 		{Name: "ours + feedback", What: "... and caps just tight enough", Mutate: with(feedback)},
 		{Name: "ours + confirm", What: "... and a nudge first where the evidence is split", Mutate: with(confirm)},
-		{Best: true, Name: "ours + all", What: "... and all four", Mutate: with(margin, groups, feedback, confirm)},
-		{Name: "relief", What: "the profile relief: ... whoever could have done it is nudged, who takes most of the cache first, and all services are asked whether that helped", Mutate: with(margin, groups, feedback, confirm, witnesses)},
+		{Best: true, Name: bestArm, What: "... and all four", Mutate: with(margin, groups, feedback, confirm)},
+		{Name: reliefArm, What: "the profile relief: ... whoever could have done it is nudged, who takes most of the cache first, and all services are asked whether that helped", Mutate: profileRelief},
 	}
 }
 
@@ -69,8 +70,13 @@ func margin(h *hardcap.Params)   { h.Antagonist[model.SourceCPI].Steady = steady
 func groups(h *hardcap.Params)   { h.Groups.Enabled = true }
 func feedback(h *hardcap.Params) { h.Feedback.Enabled = true }
 func confirm(h *hardcap.Params)  { h.Confirm.Enabled = true }
-func witnesses(h *hardcap.Params) {
-	h.Confirm.Share, h.Confirm.Witnesses, h.Confirm.MaxPerIncident = 0.5, true, 4
+
+// profileRelief takes the hard cap's parameters of the profile relief, which measures as cpi2 does.
+func profileRelief(p *engine.Params) {
+	c, _ := config.Defaults(config.ProfileRelief) // which is there
+	prefix := p.Hardcap.IDPrefix
+	p.Hardcap = c.Policies.Hardcap
+	p.Hardcap.IDPrefix = prefix
 }
 
 // ArmTrial is what an arm did in one trial.

@@ -352,11 +352,11 @@ func (s *server) windowOf(n model.TaskNum) window {
 
 // try caps a suspect for five minutes on one fork and leaves another one alone.
 func (r *run) try(s *server, n named) (*capTrial, error) {
-	limit := 0.1
-	if i := slices.IndexFunc(r.mix.plan, func(a action) bool { return a.start != nil && a.start.task.Path == n.path }); i >= 0 && r.mix.plan[i].start.task.Importance == model.BestEffort {
-		limit = 0.01
+	var task model.Task
+	if i := slices.IndexFunc(r.mix.plan, func(a action) bool { return a.start != nil && a.start.task.Path == n.path }); i >= 0 {
+		task = r.mix.plan[i].start.task
 	}
-	held, err := s.fork().capped(map[string]float64{n.path: limit}, capMinutes, r.trial.victim)
+	held, err := s.fork().capped(map[string]float64{n.path: capOf(&task)}, capMinutes, r.trial.victim)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ const truthCap = 0.01
 type sufferer struct {
 	num     model.TaskNum
 	stddev  float64
+	limit   float64 // its outlier threshold
 	factual []window
 }
 
@@ -91,19 +92,18 @@ func costs(factual, without []window) float64 {
 // sufferers plays the minutes as they were: the trial's victim, and all protected tasks that suffered.
 func (r *run) sufferers() (own sufferer, all []sufferer, err error) {
 	t, state := r.trial, r.watchers[0].Engine.State
-	own = sufferer{num: t.victim, stddev: t.Spec.StdDev}
-	limits := []float64{threshold(&t.Spec)}
+	own = sufferer{num: t.victim, stddev: t.Spec.StdDev, limit: threshold(&t.Spec)}
 	every := []*sufferer{&own}
 	for i := range state.Tasks.Tasks {
 		task := &state.Tasks.Tasks[i]
 		if sp := state.Specs.Lookup(task.Job, model.SourceCPI); task.Protected() && sp != nil && task.Num != t.victim {
-			every, limits = append(every, &sufferer{num: task.Num, stddev: sp.StdDev}), append(limits, threshold(sp))
+			every = append(every, &sufferer{num: task.Num, stddev: sp.StdDev, limit: threshold(sp)})
 		}
 	}
 	err = r.from.fork().under(nil, truthMinutes, func(s *server) {
-		for i, o := range every {
+		for _, o := range every {
 			w := s.windowOf(o.num)
-			w.ok = w.ok && w.cpi > limits[i]
+			w.ok = w.ok && w.cpi > o.limit
 			o.factual = append(o.factual, w)
 		}
 	})

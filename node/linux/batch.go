@@ -167,9 +167,9 @@ func (k *Knobs) prepareSet(j *job) error {
 	if err != nil {
 		return err
 	}
-	if at := k.elsewhere(below); at != nil {
+	if at := k.leftElsewhere(below); at != nil {
 		k.restore(k.j.Of(at.Task, j.kind)) // which follows it to the path that it has now
-		if at = k.elsewhere(below); at != nil {
+		if at = k.leftElsewhere(below); at != nil {
 			return fmt.Errorf("found as %s: %w", at.Path, errElsewhere)
 		}
 		return k.prepareSet(j)

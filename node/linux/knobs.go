@@ -239,9 +239,9 @@ func (k *Knobs) limits(t *model.Task, kind model.KnobKind, inode uint64) ([]jour
 	return slices.DeleteFunc(k.j.Of(t.Path, kind), stale), nil
 }
 
-// elsewhere finds, of groups that are about to be written for the first time, one of which the journal has what
+// leftElsewhere finds, of groups that are about to be written for the first time, one of which the journal has what
 // was found under another name: of a task that was renamed only what lies below it may be left.
-func (k *Knobs) elsewhere(plan []journal.Limit) *journal.Limit {
+func (k *Knobs) leftElsewhere(plan []journal.Limit) *journal.Limit {
 	left := k.j.Unheld(k.holds)
 	for i := range left {
 		was := &left[i]

@@ -269,25 +269,19 @@ func (h *History) weights(p *Params, signal []float64, threshold float64, out *A
 	}
 	h.bad, h.good = bad[:nBad], good[:nGood]
 	out.Bad, out.Windows = len(h.bad), len(h.bad)+len(h.good)
+	sum := 0.0
+	for _, w := range h.bad {
+		sum += w.weight
+	}
 	if out.Bad > 0 {
-		out.Perfect = steady(h.bad, nil)
+		out.Perfect = sum / float64(out.Bad)
+	}
+	for _, w := range h.good {
+		sum += w.weight
 	}
 	if out.Windows > 0 {
-		out.Steady = steady(h.bad, h.good)
+		out.Steady = sum / float64(out.Windows) // the longer the victim has suffered, the more
 	}
-}
-
-// steady is what a suspect scores whose usage knows nothing of the victim: the longer the
-// victim has suffered, the more.
-func steady(bad, good []weighted) float64 {
-	sum := 0.0
-	for _, w := range bad {
-		sum += w.weight
-	}
-	for _, w := range good {
-		sum += w.weight
-	}
-	return sum / float64(len(bad)+len(good))
 }
 
 // score scores the rows from first on, as many as there are lanes, without the victim's. It

@@ -71,16 +71,8 @@ func (h *History) SinceOnset(num model.TaskNum, n int, threshold float64) float6
 // RecentUsage is a suspect's mean CPU-sec/sec over the last n windows, whatever the victim
 // did in them.
 func (h *History) RecentUsage(num model.TaskNum, n int) float64 {
-	i, ok := h.find(num)
-	n = min(n, h.Filled)
-	if !ok || n < 1 {
-		return 0
-	}
-	sum := 0.0
-	for j := range n {
-		sum += h.Rows[i].Usage[h.back(j)]
-	}
-	return sum / float64(n)
+	usage, _ := h.Took(num, 0, n)
+	return usage
 }
 
 // Took is what a suspect used and how often it missed the LLC, a second, in the mean of n windows, those before the last
