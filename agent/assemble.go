@@ -36,6 +36,8 @@ type Deps struct {
 	Waits   linux.WaitSource // stays the caller's to close; nil: nobody measures who makes whom wait
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
 	SLO func(dst []model.Latency) []model.Latency
+	// Beside begins slow work; nil: in a goroutine.
+	Beside func(work func())
 	// Boot and Platform are read from FS where they are "".
 	Boot     string
 	Platform string // CPU type, of which specs are
@@ -134,7 +136,7 @@ func (c *Core) open(d *Deps) error {
 	p := &c.Engine.Params
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: p.CPU.CPUSetMode != model.ModeOff, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Places: p.CPU.CPUSetMode != model.ModeOff, Classes: p.CPU.CacheMode != model.ModeOff, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Clock: c.Clock,
 	})
 	if err != nil {

@@ -199,7 +199,7 @@ func (e *Engine) tasks(in *Input) {
 		s.Tasks.Remove(n)
 		s.Tracks = slices.DeleteFunc(s.Tracks, func(t Track) bool { return t.Num == n })
 		s.History.Forget(n)
-		s.Ledger.Gone(n, in.MonoNsec)
+		s.Ledger.Gone(model.OfTask(n), in.MonoNsec)
 		s.Told.forget(func(t *told) bool { return t.Task == n })
 	}
 	for _, t := range in.Snapshot.Added {
@@ -230,14 +230,14 @@ func (e *Engine) learn(in *Input) {
 	for i := range in.Results {
 		r := &in.Results[i]
 		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != model.DecideNothing {
-			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Reason: reason})
+			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Path: r.Name(), Reason: reason})
 		}
 		e.moved()
 	}
 	for i := range in.Knobs {
 		k := &in.Knobs[i]
 		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
-			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Reason: reason})
+			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Path: k.Name(), Reason: reason})
 			e.moved()
 		}
 	}

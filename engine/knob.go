@@ -234,7 +234,7 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 		k.Failures, k.RetryAt, k.Why = 0, 0, ""
 		return model.DecideNothing, ""
 	case model.Vanished:
-		l.Gone(r.Task(), nowNsec)
+		l.Gone(r.Target, nowNsec)
 		return model.DecideGone, "the cgroup went away before the write"
 	case model.Foreign:
 		return model.DecideForeign, l.void(k, r.Now, nowNsec)

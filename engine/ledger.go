@@ -391,8 +391,14 @@ func (l *Ledger) DropAll() {
 }
 
 // Free is an operator's word on a task: every claim goes, void knobs are usable again, and
-// policies stay away until untilNsec.
+// policies stay away until untilNsec. Void knobs that are no task's, which nobody could name otherwise, are
+// usable again, too.
 func (l *Ledger) Free(task model.TaskNum, untilNsec int64) {
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.Scope != model.ScopeTask && k.State == KnobVoid {
+			k.free()
+		}
+	}
 	knobs := l.of(model.OfTask(task))
 	for i := range knobs {
 		knobs[i].free()
@@ -412,10 +418,11 @@ func (l *Ledger) Clear(task model.TaskNum, kind model.KnobKind) {
 	l.unexempt(func(e *Exemption) bool { return e.Task == task })
 }
 
-// Gone forgets a task whose cgroup vanished.
-func (l *Ledger) Gone(task model.TaskNum, nowNsec int64) {
-	of := model.OfTask(task)
-	l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == task })
+// Gone forgets a target that vanished: a task's cgroup.
+func (l *Ledger) Gone(of model.Target, nowNsec int64) {
+	if of.Scope == model.ScopeTask {
+		l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == of.Num })
+	}
 	l.Bases.forget(of)
 	for _, k := range l.of(of) {
 		for _, c := range k.Claims {

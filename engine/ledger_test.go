@@ -132,7 +132,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 			}
 		case 7:
 			if rng.IntN(10) == 0 {
-				l.Gone(task, now)
+				l.Gone(model.OfTask(task), now)
 				h.gone(task)
 			}
 		case 8, 9:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
@@ -18,7 +19,10 @@ func Defaults() Params {
 	return Params{
 		CapPeriodNsec: 250e6, Outlier: outlier.Defaults(), Spec: localspec.Defaults(), Hardcap: hardcap.Defaults(),
 		Limits: Limits{MaxHeldTasks: 4, MaxBETaken: 0.8},
-		CPU:    CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), DemoteMode: model.ModeOff, Demote: demote.Defaults()},
+		CPU: CPUParams{
+			CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(),
+			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
+		},
 	}
 }
 

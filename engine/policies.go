@@ -6,12 +6,13 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
 )
 
-// CPUParams are what the configuration says to the policies of the CPU.
+// CPUParams are what the configuration says to the policies of the CPU and its caches.
 type CPUParams struct {
 	CPUSetMode  model.Mode     `json:"cpuset_mode"`
 	CPUSet      cpuset.Params  `json:"cpuset"`
@@ -21,15 +22,18 @@ type CPUParams struct {
 	Burst       burst.Params   `json:"burst"`
 	DemoteMode  model.Mode     `json:"demote_mode"`
 	Demote      demote.Params  `json:"demote"`
+	CacheMode   model.Mode     `json:"cache_mode"`
+	Cache       cache.Params   `json:"cache"`
 }
 
-// CPUState is what the engine remembers for the policies of the CPU.
+// CPUState is what the engine remembers for the policies of the CPU and its caches.
 type CPUState struct {
 	Topology *model.Topology `json:"topology,omitempty"`
 	CPUSet   cpuset.State    `json:"cpuset"`
 	CPUPool  cpupool.State   `json:"cpu_pool"`
 	Burst    burst.State     `json:"burst"`
 	Demote   demote.State    `json:"demote,omitzero"`
+	Cache    cache.State     `json:"cache,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -105,6 +109,13 @@ var policyRows = [...]row{
 		rows:  func(p *Params) []model.Param { return p.CPU.Demote.Rows() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.Demote.Note(now) },
 		rests: func(*Params, *State) bool { return true },
+	},
+	{
+		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: "llc ways", always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
+		rows: func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
+		note: func(s *State, now model.Mode) string { return s.CPU.Cache.Note(now) },
 	},
 }
 

@@ -57,6 +57,7 @@ const (
 	PolicyCPUPool = "cpu_pool"
 	PolicyBurst   = "burst"
 	PolicyDemote  = "demote"
+	PolicyCache   = "cache"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

@@ -42,13 +42,14 @@ const (
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
 
-	// Of the policies of the CPU: cpuset, cpu_pool, burst, demote.
+	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache.
 
 	DecideResize // the border between LC and BE cores moved
 	DecideRaise  // a quota was raised, or a burst given
 	DecideLower  // a raised quota came down
 	DecideBound  // what the kernel allows was found out
 	DecideDemote // a task gives way to all others; also of the hard cap
+	DecideDivide // BE has a part of the caches
 
 	NumDecisionKinds
 )
@@ -79,11 +80,11 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache}},
 	DecideCap:       {name: "cap", acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache}, acts: true},
 	DecideVerified:  {name: "verified"},
-	DecideTakenBack: {name: "taken-back"},
+	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache}},
 	DecideCannotFix: {name: "cannot-fix"},
 	DecideRefused:   {name: "refused", by: ByKernel},
 	DecideForeign:   {name: "foreign", by: ByKernel},
@@ -96,7 +97,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 
 	DecideGroup:  {name: "group", acts: true},
 	DecideTrial:  {name: "trial", acts: true},
-	DecideKept:   {name: "kept"},
+	DecideKept:   {name: "kept", policies: []string{PolicyHardcap, PolicyCache}},
 	DecideNudge:  {name: "nudge", acts: true},
 	DecideStep:   {name: "step", acts: true},
 	DecideRefute: {name: "refute"},
@@ -106,6 +107,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
 	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
+	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

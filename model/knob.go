@@ -35,6 +35,9 @@ func (s *Scope) UnmarshalText(b []byte) error {
 type Target struct {
 	Scope Scope   `json:"scope,omitempty"` // absent: a task
 	Num   TaskNum `json:"task"`            // named after the scope that records knew first
+	// Domain is, of ScopeCLOS, the cache or memory controller that the knob is for, by the
+	// kernel's number: a class of service has a value for each.
+	Domain int32 `json:"domain,omitempty"`
 }
 
 // OfTask is the target of a task's knob.
@@ -48,9 +51,23 @@ func (t Target) Task() TaskNum {
 	return t.Num
 }
 
-// Before orders targets: by scope, then by number.
+// Before orders targets: by scope, then by number, then by domain.
 func (t Target) Before(o Target) bool {
-	return t.Scope < o.Scope || t.Scope == o.Scope && t.Num < o.Num
+	if t.Scope != o.Scope || t.Num != o.Num {
+		return t.Scope < o.Scope || t.Scope == o.Scope && t.Num < o.Num
+	}
+	return t.Domain < o.Domain
+}
+
+// Name says what a target that is no task is; "" of a task, whose name its cgroup is.
+func (t Target) Name() string {
+	switch t.Scope {
+	case ScopeTask:
+		return ""
+	case ScopeCLOS:
+		return fmt.Sprintf("class %s, domain %d", ClassName(t.Num), t.Domain)
+	}
+	return fmt.Sprintf("%s %d", t.Scope, t.Num)
 }
 
 // KnobKind names one kernel control. A knob is a target and a kind. What a kind is stands
@@ -60,10 +77,13 @@ type KnobKind uint8
 
 // The kinds of knob.
 const (
-	CPUBandwidth  KnobKind = iota // cpu_max.go
-	CPUPlace                      // cpuset_cpus.go
-	MemoryReclaim                 // memory_reclaim.go
-	CPUWeight                     // cpu_weight.go
+	CPUBandwidth    KnobKind = iota // cpu_max.go
+	CPUPlace                        // cpuset_cpus.go
+	MemoryReclaim                   // memory_reclaim.go
+	CPUWeight                       // cpu_weight.go
+	ServiceClass                    // resctrl_tasks.go
+	CacheWays                       // resctrl_schemata.go
+	MemoryBandwidth                 // resctrl_schemata.go
 	NumKnobs
 )
 
@@ -73,6 +93,10 @@ var Knobs = [NumKnobs]KnobSpec{
 	CPUPlace:      cpusetSpec,
 	MemoryReclaim: memoryReclaimSpec,
 	CPUWeight:     cpuWeightSpec,
+
+	ServiceClass:    serviceClassSpec,
+	CacheWays:       cacheWaysSpec,
+	MemoryBandwidth: memoryBandwidthSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.
@@ -98,9 +122,11 @@ type KnobSpec struct {
 	ShrinkFirst bool
 
 	// Action: nothing stands there afterwards. A change happens once, and its result says how
-	// much of it did. What cannot be undone is not journalled. It is done beside the loop, since
-	// the kernel may take seconds.
+	// much of it did. What cannot be undone is not journalled.
 	Action bool
+	// Beside: the kernel may take seconds for it, so it is done beside the loop, and no pulse
+	// waits for it. Actions are always.
+	Beside bool
 
 	// Between says whether a value can be what a crash in the midst of the writes from one
 	// value to another leaves behind. nil: only the two values themselves.
@@ -115,11 +141,10 @@ type KnobSpec struct {
 	Decode func([]byte) (Setting, error)
 }
 
-// Standing ranges over the kinds of knob that have a value that stands, which are all but the
-// actions.
-func Standing(yield func(KnobKind) bool) {
+// OfCgroups ranges over the kinds of knob that have a value which stands in files of a task's cgroup.
+func OfCgroups(yield func(KnobKind) bool) {
 	for kind := range NumKnobs {
-		if !Knobs[kind].Action && !yield(kind) {
+		if !Knobs[kind].Action && !Knobs[kind].Beside && !yield(kind) {
 			return
 		}
 	}
@@ -128,7 +153,7 @@ func Standing(yield func(KnobKind) bool) {
 // Listed reports whether policies ask what the knob says of tasks of a class while nobody
 // holds it: to raise it, or to have it for their own.
 func (s *KnobSpec) Listed(c Class) bool {
-	return slices.Contains(s.Takes[ClaimRaise], c) || slices.Contains(s.Takes[ClaimPlace], c)
+	return !s.Beside && (slices.Contains(s.Takes[ClaimRaise], c) || slices.Contains(s.Takes[ClaimPlace], c))
 }
 
 // Owned reports whether one policy sets the knob of many tasks alike.

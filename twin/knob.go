@@ -12,7 +12,7 @@ import (
 func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if e.knobs[kind].held && !e.gone {
 				dst = append(dst, model.KnobReading{Target: model.OfTask(e.task.Num), Value: h.setting(e, kind), Outcome: model.OK})
 			}
@@ -153,7 +153,7 @@ func (h *Host) Restore() (node.Report, error) {
 	var rep node.Report
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if e.knobs[kind].held && !e.gone {
 				rep.Items = append(rep.Items, h.restore(e, kind))
 			}

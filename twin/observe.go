@@ -74,7 +74,7 @@ func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
 // list appends the knobs of a task that policies ask about, where they say something else
 // than a snapshot said last.
 func (h *Host) list(e *entry, dst []model.KnobReading) []model.KnobReading {
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		k := &e.knobs[kind]
 		if k.held || !kind.Spec().Listed(e.task.Class) {
 			continue

@@ -60,7 +60,7 @@ type Task struct {
 // NewTask returns a task that may run everywhere and has no quota.
 func NewTask(num int, class model.Class) *Task {
 	t := &Task{Task: model.Task{Num: model.TaskNum(num), Path: fmt.Sprintf("/t%d", num), Job: fmt.Sprintf("t%d", num), Class: class}}
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		t.Knobs[kind].Value = model.Ask(kind)
 	}
 	t.Knobs[model.CPUWeight].Value = model.Weight(model.WeightDefault)
@@ -160,7 +160,7 @@ func (n *Node) Remove(num model.TaskNum) {
 // everything anew then.
 func (n *Node) List(num model.TaskNum) {
 	t, s := n.Task(num), n.Snapshot()
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		k := &t.Knobs[kind]
 		r := model.KnobReading{Target: model.OfTask(num), Value: k.Value, Outcome: model.OK}
 		if k.Unreadable {
@@ -326,7 +326,7 @@ func (n *Node) View(mode model.Mode) *policy.View {
 	v.PoolCPUs = n.Engine.PoolCPUs()
 	for _, t := range n.Tasks {
 		view := policy.TaskView{Task: t.Task}
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			k := &t.Knobs[kind]
 			view.Knobs[kind] = policy.KnobView{Known: !k.Unreadable, Found: k.Value, Now: k.Value, Ours: k.Ours}
 			if k.Ours {

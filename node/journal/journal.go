@@ -356,6 +356,9 @@ func (j *Journal) Unheld(held func(l *Limit) bool) []Limit {
 	return out
 }
 
+// Path is where the file is.
+func (j *Journal) Path() string { return j.path }
+
 // Outstanding returns all limits that are not put back.
 func (j *Journal) Outstanding() []Limit { return slices.Clone(j.limits.list) }
 

@@ -75,7 +75,7 @@ func (k *Knobs) apply(ops []op, dst []model.Result) []model.Result {
 }
 
 func (k *Knobs) begin() {
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		k.kinds[kind].begin()
 		k.paths[kind] = paths{}
 	}

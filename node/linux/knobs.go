@@ -312,7 +312,7 @@ func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobR
 	for range 2 { // the turn may pass the end
 		at := 0
 		for _, w := range tasks {
-			for kind := range model.Standing {
+			for kind := range model.OfCgroups {
 				h := k.held[heldKey{w.task.Path, kind}]
 				if h == nil || !h.journaled {
 					continue

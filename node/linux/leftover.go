@@ -64,6 +64,9 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 // and could not be put back, only what is of the group that is there now.
 func (k *Knobs) holds(l *journal.Limit) bool {
 	key := heldKey{l.Task, l.Found.Knob}
+	if k.kinds[key.knob] == nil {
+		return true // no cgroup's (classes.go)
+	}
 	if k.held[key] == nil || !k.displaced[key] {
 		return k.held[key] != nil
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	DiscoverEvery time.Duration
 	Counters      bool // open hardware counters where the machine has them
 	Places        bool // tasks may be placed: say which of them cannot be
+	Classes       bool // tasks may be put into classes of service: say what the machine has of them
 	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
@@ -65,6 +66,7 @@ type Host struct {
 	ops         []op
 	results     []model.Result // of changes, until they are asked for
 	beside      *beside
+	classes     *classes // nil: nobody puts tasks into classes of service
 	online      int
 	topology    topology
 	pulse       pulse
@@ -97,6 +99,10 @@ func Open(o Options) (*Host, error) {
 	}
 	h := &Host{opt: o, cg: cg, nextNum: 1, waits: waits{source: o.Waits}} // task 0 is the whole node, in decisions
 	h.beside = newBeside(o.FS, m, o.Clock, o.Beside)
+	if o.Classes {
+		h.classes = newClasses(o.FS, m, o.Clock, o.Beside, o.Journal)
+		h.classes.look()
+	}
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
@@ -147,6 +153,9 @@ func (h *Host) CoreCycles() bool {
 // Close lets go of all descriptors and leaves what is held as it is.
 func (h *Host) Close() error {
 	h.beside.close()
+	if h.classes != nil {
+		h.classes.close()
+	}
 	errs := []error{h.stat.Close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
@@ -169,8 +178,14 @@ func (h *Host) Apply(changes []model.Change) {
 	for i := range changes {
 		c := &changes[i]
 		switch w := h.find(c.Task()); {
-		case w == nil || h.knobs == nil:
+		case h.knobs == nil || w == nil && c.Scope == model.ScopeTask:
 			h.gone(c)
+		case c.Value.Knob.Spec().Beside && h.classes == nil:
+			h.results = append(h.results, refusal(c, errNoClasses))
+		case c.Scope == model.ScopeCLOS:
+			h.classes.take(*c, model.Task{})
+		case c.Value.Knob == model.ServiceClass:
+			h.classes.take(*c, w.task)
 		case c.Kind == model.Run:
 			h.beside.start(*c, w.task)
 		default:
@@ -187,6 +202,9 @@ func (h *Host) Apply(changes []model.Change) {
 			h.askLimit(h.find(r.Task())) // the controller may be gone
 		}
 	}
+	if h.classes != nil {
+		h.classes.goOn()
+	}
 	now := h.opt.Clock.MonoNsec()
 	h.tellLeftovers(h.knobs.putBackLeftovers(now, len(changes) > 0))
 	h.tendJournal(now)
@@ -196,6 +214,9 @@ func (h *Host) Apply(changes []model.Change) {
 func (h *Host) Results(dst []model.Result) []model.Result {
 	dst = append(dst, h.results...)
 	h.results = h.results[:0]
+	if h.classes != nil {
+		dst = h.classes.results(dst, h.opt.Clock.MonoNsec())
+	}
 	return h.beside.take(dst)
 }
 
@@ -215,6 +236,9 @@ func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
 	if h.knobs == nil {
 		return dst
 	}
+	if h.classes != nil {
+		dst = h.classes.compare(dst)
+	}
 	return h.knobs.compare(h.tasks, dst)
 }
 
@@ -223,5 +247,9 @@ func (h *Host) Restore() (node.Report, error) {
 	if h.knobs == nil {
 		return node.Report{}, nil
 	}
-	return node.Report{Items: h.knobs.putBackAll()}, nil
+	items := h.knobs.putBackAll()
+	if h.classes != nil {
+		items = append(items, h.classes.restore()...)
+	}
+	return node.Report{Items: items}, nil
 }

@@ -21,7 +21,12 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	if h.discovered == 0 || now-h.discovered >= h.opt.DiscoverEvery.Nanoseconds() {
 		h.discover()
 		h.discovered = now
+		if h.classes != nil {
+			h.classes.tend()
+			h.classes.goOn()
+		}
 	}
+	h.offer()
 	snap.Topology, h.topology.now = h.topology.now, nil
 	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
 	h.observeNode(&snap.Node)
@@ -98,8 +103,11 @@ func (h *Host) forget(snap *model.Snapshot) {
 		if err := w.close(); err != nil {
 			h.opt.Log.Debug("could not close the files of a task that has ended", "path", w.task.Path, "error", err)
 		}
+		if h.classes != nil {
+			h.classes.forget(w.task.Path)
+		}
 		if h.knobs != nil {
-			for kind := range model.Standing {
+			for kind := range model.OfCgroups {
 				h.knobs.letGo(w.task.Path, kind)
 				left = append(left, h.knobs.j.Of(w.task.Path, kind)...)
 			}

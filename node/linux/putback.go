@@ -20,7 +20,7 @@ func (k *Knobs) restore(limits []journal.Limit) []node.Restoration {
 	}
 	k.begin()
 	var jobs []*job
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		of := slices.DeleteFunc(slices.Clone(limits), func(l journal.Limit) bool { return l.Found.Knob != kind })
 		if len(of) > 0 {
 			j := &job{kind: kind}

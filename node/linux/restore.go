@@ -6,6 +6,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/journal"
 )
@@ -68,6 +69,8 @@ func (r Restoring) open(keep bool) (*journal.Journal, node.Report, error) {
 		return nil, rep, errors.Join(fmt.Errorf("restore: %w", err), j.Close())
 	}
 	rep.Items = newKnobs(cg, r.FS, r.Clock, j).putBackAll()
+	sleeps, _ := r.Clock.(resctrl.Clock)
+	rep.Items = append(rep.Items, restoreClasses(r.FS, sleeps, j)...)
 	return j, rep, nil
 }
 

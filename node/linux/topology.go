@@ -16,6 +16,7 @@ type topology struct {
 	cores  numbers
 	caches numbers
 	now    *model.Topology // not in a snapshot yet; nil: nothing new
+	last   *model.Topology // that was read
 	failed string          // why it could not be read, as told last
 }
 
@@ -49,7 +50,23 @@ func (h *Host) lookAtCPUs() {
 		}
 		return
 	}
-	t.online, t.failed = online, ""
+	t.online, t.failed, t.last = online, "", t.now
+}
+
+// offer adds what the machine has of classes of service, once that is known.
+func (h *Host) offer() {
+	if h.classes == nil {
+		return
+	}
+	t := &h.topology
+	if have := h.classes.news(); have != nil {
+		h.classes.told, t.now = have, t.last
+	}
+	if t.now != nil && h.classes.told != nil {
+		now := *t.now
+		now.Classes = h.classes.told
+		t.now = &now
+	}
 }
 
 func (t *topology) read(h *Host) error {

@@ -277,7 +277,7 @@ func (r *runner) start(i int) error {
 			return err
 		}
 	}
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		if err := r.find(i, kind); err != nil {
 			return err
 		}

@@ -192,7 +192,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	}
 	w.witness.forgotten()
 	for _, g := range w.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if l.offTurns > slackTurns && !w.troubled(g) && w.witness.ours(g, kind) && w.room(g, kind) {
 				w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch %s has %s; rightful: %v", l.offTurns, g.path, g.knobs[kind].now, g.knobs[kind].rightful))
 			}
@@ -208,7 +208,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 // the knob somebody wrote it while it was held.
 func (w *world) reported(s *engine.State, d *model.Decision) {
 	found := model.NumKnobs
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		void := slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool { return k.Task() == d.Task && k.Kind == kind && k.State == engine.KnobVoid })
 		if _, wrote := w.witness.strangers[taskKnob{d.Path, kind}]; wrote && (found == model.NumKnobs || void) {
 			found = kind // or one that an operator freed in this very turn
@@ -331,7 +331,7 @@ func (w *world) diskFaults() bool {
 func (w *world) checkStopped(since int64, err error) {
 	w.res.Checks++
 	for _, g := range w.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if w.witness.ours(g, kind) && w.room(g, kind) && (err == nil || g.lastTrouble < since) {
 				w.fail(checkRestored, fmt.Sprintf("after a clean end (%v) %s has %s; rightful: %v", err, g.path, g.knobs[kind].now, g.knobs[kind].rightful))
 			}
@@ -375,7 +375,7 @@ func (w *world) finish() {
 // checkEnd looks at what is left behind.
 func (w *world) checkEnd() {
 	for _, g := range w.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			w.res.Checks++
 			k := &g.knobs[kind]
 			if now, err := w.witness.read(g.path, kind); err == nil {

@@ -107,7 +107,7 @@ func (w *world) rename(e *event) {
 	}
 	w.inj.Note("renamed", t.path)
 	v.renamed[to], v.from[to] = t.class, t.path
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		v.storm.changes[taskKnob{to, kind}] = v.storm.changes[taskKnob{t.path, kind}]
 	}
 	for _, g := range v.list {
@@ -115,7 +115,7 @@ func (w *world) rename(e *event) {
 			continue
 		}
 		g.path, g.task = to+g.path[len(t.path):], to
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			g.knobs[kind].wild = nil // to the agent it is a new task, of which it knows no stranger
 		}
 		// Until the agent lists the groups again, at the first window after that is due, it
@@ -144,7 +144,7 @@ func (w *world) boots() error {
 func (w *world) checkGuarded(since int64, err error) {
 	w.res.Checks++
 	for _, g := range w.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if w.witness.ours(g, kind) && w.room(g, kind) && g.lastTrouble < since {
 				w.fail(checkRestored, fmt.Sprintf("after a guardian (%v) %s has %s; rightful: %v", err, g.path, g.knobs[kind].now, g.knobs[kind].rightful))
 			}

@@ -94,7 +94,7 @@ func (v *witness) settled(g *watchedGroup, k *watchedKnob) {
 // written to put it back.
 func (v *witness) forgotten() {
 	for _, g := range v.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			k := &g.knobs[kind]
 			if len(k.rightful) == 0 || len(k.rightful) == 1 && k.rightful[0] == k.now || v.limitOf(g, kind) != nil {
 				continue

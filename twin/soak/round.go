@@ -122,7 +122,7 @@ func (r *round) play() {
 	r.out.BackNsec = r.now() - from
 	r.finish()
 	for _, g := range r.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if g.task == "" {
 				continue
 			}
@@ -144,7 +144,7 @@ func (r *round) until(at int64) {
 // back reports whether nothing of ours stands.
 func (r *round) back() bool {
 	for _, g := range r.witness.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			if r.witness.ours(g, kind) && r.room(g, kind) {
 				return false
 			}

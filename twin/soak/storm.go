@@ -74,7 +74,7 @@ func (w *world) checkStorm() {
 	s, now := &v.storm, w.now()
 	restores := lately(&s.restores, now)
 	for _, g := range v.list {
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			k := &g.knobs[kind]
 			if len(k.writes) == 0 {
 				continue

@@ -132,7 +132,7 @@ func (v *witness) look() error {
 		if g.inode, err = v.cg.Inode(p); err != nil {
 			return err
 		}
-		for kind := range model.Standing {
+		for kind := range model.OfCgroups {
 			now, err := v.read(p, kind)
 			if errors.Is(err, cgroup.ErrNoController) {
 				continue
@@ -193,7 +193,7 @@ func (v *witness) taskOf(path string) (string, model.Class) {
 
 // groupOf returns the group of a kernel file, the file's name, and of which knob it is part.
 func (v *witness) groupOf(file string) (group, name string, kind model.KnobKind) {
-	for kind := range model.Standing {
+	for kind := range model.OfCgroups {
 		rest, ok := strings.CutPrefix(file, v.mounts[kind]+"/")
 		i := strings.LastIndexByte(rest, '/')
 		if !ok {

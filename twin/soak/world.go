@@ -401,7 +401,7 @@ func (w *world) operator(e *event) {
 	if req.Task != "" {
 		for _, g := range w.witness.list {
 			if g.task == t.path {
-				for kind := range model.Standing {
+				for kind := range model.OfCgroups {
 					g.knobs[kind].wild = nil // the operator's word is stronger than the stranger's
 				}
 			}

@@ -1,0 +1,305 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+)
+
+// Classes of service are control groups of resctrl: which tasks are in one (model.ServiceClass), and what it has of
+// each cache and memory controller (model.CacheWays, model.MemoryBandwidth).
+//
+// A group is made with the first knob that needs it and removed with the last. To remove it gives everything back at
+// once: its tasks fall to the root group, from which alone they were taken. So the journal knows groups and not knobs:
+// one intent before a group is made, and that is done with once it is gone. A group's name has a part of its own for
+// each journal, so that one that is met under it is ours, left by somebody whose journal was lost.
+//
+// resctrl has one lock for all tools on the machine, which may be waited for for two seconds, and the kernel walks all
+// threads for a list of one group's. So all of this happens beside the loop, one batch after the other; results and
+// what strangers did are there when they are there (see beside.go).
+
+// classes is the loop's side. Where the worker runs, what it works with is the worker's alone.
+type classes struct {
+	j      *journal.Journal
+	begin  func(work func())
+	queue  []classOp
+	noted  map[model.TaskNum]uint64 // the journal has a class's group: its inode, 0 as long as that is not known
+	worker classWorker
+	told   *model.Classes // what the machine has; nil: not known yet
+
+	mu       sync.Mutex
+	ended    chan struct{} // closed when the batch that is under way is done; nil: none is
+	done     []model.Result
+	readings []model.KnobReading
+	have     *model.Classes // not in a snapshot yet; nil: nothing new
+}
+
+// classOp is a change, or a task that is gone, or a look at everything.
+type classOp struct {
+	change model.Change
+	task   model.Task
+	gone   bool
+	tend   bool
+}
+
+func newClasses(fs hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()), j *journal.Journal) *classes {
+	c := &classes{j: j, begin: begin, noted: map[model.TaskNum]uint64{}}
+	if begin == nil {
+		c.begin = func(work func()) { go work() }
+	}
+	c.worker = classWorker{fs: fs, mounts: m, groups: map[model.TaskNum]*classGroup{}}
+	c.worker.clock, _ = clock.(resctrl.Clock) // a simulated machine's; else the driver's own
+	if j != nil {
+		c.worker.own = ownPart(j.Path())
+	}
+	return c
+}
+
+// ownPart is what tells the groups of one journal from those of others.
+func ownPart(path string) string { return fmt.Sprintf("-%08x", crc32.ChecksumIEEE([]byte(path))) }
+
+// groupOf names a class's group, without the driver's prefix.
+func groupOf(class model.TaskNum, own string) string { return model.ClassName(class) + own }
+
+// classPath is what the journal calls a class's group. Paths of cgroups begin with a slash.
+const classPath = "resctrl:"
+
+// classLimit is what the journal has of a class's group: that it is there, and was not before.
+func classLimit(class model.TaskNum, own string, inode uint64) journal.Limit {
+	none := model.InClass(model.ClassFound)
+	return journal.Limit{Path: classPath + groupOf(class, own), Inode: inode, Found: none, Before: none, Intended: model.InClass(class)}
+}
+
+// take hands a change in.
+func (c *classes) take(change model.Change, t model.Task) {
+	c.queue = append(c.queue, classOp{change: change, task: t})
+}
+
+// errNoClasses: the host was opened without them.
+var errNoClasses = errors.New("nothing puts tasks into classes of service here")
+
+func refusal(c *model.Change, err error) model.Result {
+	none := model.Ask(c.Value.Knob)
+	return model.Result{Seq: c.Seq, Target: c.Target, Kind: model.Refused, Found: none, Now: none, Error: err.Error()}
+}
+
+// forget lets go of a task whose cgroup is gone.
+func (c *classes) forget(path string) {
+	if len(c.noted)+len(c.queue) > 0 {
+		c.queue = append(c.queue, classOp{gone: true, task: model.Task{Path: path}})
+	}
+}
+
+// tend has the worker look at everything: who came into a task from outside, and what strangers did.
+func (c *classes) tend() {
+	if len(c.noted) > 0 {
+		c.queue = append(c.queue, classOp{tend: true})
+	}
+}
+
+// look has the worker find out what the machine has.
+func (c *classes) look() {
+	c.start(func() {
+		have := c.worker.have()
+		c.mu.Lock()
+		c.have = have
+		c.mu.Unlock()
+	})
+}
+
+// goOn begins what is waiting, unless the worker is still at the batch before. Of what would make a group the
+// journal knows beforehand; where that cannot be, it is refused.
+func (c *classes) goOn() {
+	if len(c.queue) == 0 || c.working() {
+		return
+	}
+	c.note()
+	batch := slices.DeleteFunc(c.queue, func(op classOp) bool {
+		err := c.intend(&op)
+		if err != nil {
+			c.done = append(c.done, refusal(&op.change, err))
+		}
+		return err != nil
+	})
+	if c.queue = nil; len(batch) == 0 {
+		return
+	}
+	c.start(func() {
+		done, readings := c.worker.do(batch)
+		c.mu.Lock()
+		c.done, c.readings = append(c.done, done...), append(c.readings, readings...)
+		c.mu.Unlock()
+	})
+}
+
+// intend notes the group that an operation may make.
+func (c *classes) intend(op *classOp) error {
+	class := op.class()
+	if _, known := c.noted[class]; known || !op.takes() {
+		return nil
+	}
+	err := c.j.Intent([]journal.Limit{classLimit(class, c.worker.own, 0)})
+	if err == nil {
+		c.noted[class] = 0
+	}
+	return err
+}
+
+func (c *classes) start(work func()) {
+	ended := make(chan struct{})
+	c.mu.Lock()
+	c.ended = ended
+	c.mu.Unlock()
+	c.begin(func() {
+		defer func() {
+			c.mu.Lock()
+			c.ended = nil
+			c.mu.Unlock()
+			close(ended)
+		}()
+		work()
+	})
+}
+
+func (c *classes) working() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended != nil
+}
+
+// results appends what came since.
+func (c *classes) results(dst []model.Result, nowNsec int64) []model.Result {
+	c.mu.Lock()
+	from := len(dst)
+	dst, c.done = append(dst, c.done...), c.done[:0]
+	c.mu.Unlock()
+	for i := from; i < len(dst); i++ {
+		dst[i].MonoNsec = nowNsec
+	}
+	if !c.working() {
+		c.note()
+	}
+	c.goOn()
+	return dst
+}
+
+// compare appends what knobs say that say something else than was written.
+func (c *classes) compare(dst []model.KnobReading) []model.KnobReading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	dst, c.readings = append(dst, c.readings...), c.readings[:0]
+	return dst
+}
+
+// news returns what the machine has, once.
+func (c *classes) news() (have *model.Classes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	have, c.have = c.have, nil
+	return have
+}
+
+// note brings the journal in line with the groups that there are. The worker rests.
+func (c *classes) note() {
+	for class, inode := range c.noted {
+		was := classLimit(class, c.worker.own, inode)
+		switch g := c.worker.groups[class]; {
+		case g == nil:
+			c.j.Done(was.Key())
+			delete(c.noted, class)
+		case g != nil && g.id.Inode != inode:
+			c.j.Move(was.Key(), classLimit(class, c.worker.own, g.id.Inode))
+			c.noted[class] = g.id.Inode
+		}
+	}
+}
+
+// close waits for what is under way; false: it is still at it.
+func (c *classes) close() bool {
+	c.queue = nil
+	c.mu.Lock()
+	ended := c.ended
+	c.mu.Unlock()
+	if ended == nil {
+		return true
+	}
+	select {
+	case <-ended:
+		return true
+	case <-time.After(maxStopping + resctrl.DefaultLockWait):
+		return false
+	}
+}
+
+// restore removes all groups of ours.
+func (c *classes) restore() []node.Restoration {
+	if !c.close() {
+		return []node.Restoration{{Path: classPath, Kind: node.NotRestored, Error: "resctrl is still at work"}}
+	}
+	c.note()
+	items := restoreClasses(c.worker.fs, c.worker.clock, c.j)
+	clear(c.worker.groups)
+	clear(c.noted)
+	return items
+}
+
+// restoreClasses removes the groups that a journal has, where they are still ours.
+func restoreClasses(fs hostfs.FS, clock resctrl.Clock, j *journal.Journal) []node.Restoration {
+	var items []node.Restoration
+	var d *resctrl.Driver
+	for _, l := range j.Outstanding() {
+		if l.Found.Knob != model.ServiceClass {
+			continue
+		}
+		it := node.Restoration{Path: l.Path, Found: l.Found, Now: l.Found, Kind: node.Restored}
+		err := error(nil)
+		if d == nil {
+			d, err = openResctrl(fs, clock)
+		}
+		if err == nil {
+			it.Kind, err = removeGroup(d, &l)
+		}
+		switch {
+		case noResctrl(err):
+			it.Kind = node.LeftGone
+		case err != nil:
+			it.Kind, it.Now, it.Error = node.NotRestored, l.Intended, err.Error()
+		}
+		if items = append(items, it); it.Kind != node.NotRestored {
+			j.Done(l.Key())
+		}
+	}
+	return items
+}
+
+// removeGroup removes the group of a limit. Of one of which the journal does not have the inode the name says
+// that it is ours.
+func removeGroup(d *resctrl.Driver, l *journal.Limit) (node.RestoreKind, error) {
+	id := resctrl.Identity{Name: resctrl.Name{Ctrl: resctrl.DefaultPrefix + l.Path[len(classPath):]}, Inode: l.Inode}
+	if id.Inode == 0 {
+		groups, err := d.Groups(resctrl.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for i := range groups {
+			if groups[i].Name == id.Name {
+				id = groups[i].Identity
+			}
+		}
+	}
+	r, err := d.Remove(id, true)
+	if err == nil && r.Outcome != resctrl.Removed {
+		return node.LeftGone, nil
+	}
+	return node.Restored, err
+}

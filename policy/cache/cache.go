@@ -1,0 +1,237 @@
+// Package cache puts best-effort tasks into a class of service of their own, which fills a few ways of the
+// last-level caches and no others, and has, where an operator says so, a level of memory bandwidth (ByteDance: two ways).
+//
+// Intuition. LC keeps all ways, so it loses nothing that it had. What BE reads once and never again then drives out
+// BE's own lines and not those of LC. No antagonist has to be found for that, as with demotion on CPU.
+//
+// Hard cases. Fewer ways can be worse: a BE task that lived in its cache misses more with two ways, and what it loads
+// from memory instead LC waits for, too. So LC's CPI is compared, each task's beside what is normal of it: as many
+// windows before as after. Where it is worse by more than a share, and by more than twice the standard error, BE gets
+// everything back for an hour. So nothing is divided before there is something to compare with; where LC tells no CPI
+// within ten minutes it is, and nobody looks whether it was good. What changes in the load meanwhile looks like an
+// effect of ours; that costs an hour without the policy, and no more.
+//
+// What it does not do: it looks at BE as one, and divides alike on all sockets. A mask evicts nothing: what BE had lies
+// there until somebody else loads over it.
+//
+// Off unless an operator says otherwise: control groups are few, and one that is another's makes `pqos -I` fail.
+package cache
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// State is what the policy remembers.
+type State struct {
+	Wanted int `json:"wanted"` // BE tasks that are to be in the class
+	Stands int `json:"stands"` // of them, those that are
+	// Before and After are what LC's signals came to, each beside its mean: of the last windows without
+	// division, and of the first with it.
+	Before []float64 `json:"before,omitempty"`
+	After  []float64 `json:"after,omitempty"`
+	// SinceNsec is when the division came into force, 0: it is not; RestNsec until when there is none.
+	SinceNsec int64 `json:"since_nsec,omitempty"`
+	RestNsec  int64 `json:"rest_nsec,omitempty"`
+	BegunNsec int64 `json:"begun_nsec,omitempty"` // when it was first looked at LC
+	Ways      int   `json:"ways,omitempty"`       // that BE gets
+	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
+	Of        int   `json:"of,omitempty"`         // ways that there are
+}
+
+// Step looks at a window, if one closed, and wishes for the division anew whenever something changed.
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	if v.Mode == model.ModeOff {
+		*s = State{}
+		return
+	}
+	have := s.offers(p, v, w)
+	if have == nil {
+		return
+	}
+	waited := s.waits(p, v)
+	s.compare(p, v, w)
+	switch waits := s.waits(p, v); {
+	case v.NowNsec < s.RestNsec:
+		w.Why = "LC was worse off with it"
+	case waits:
+		w.Once("waits", model.Decision{Kind: model.DecideLeftAlone, Reason: "the cache is divided once it is known how LC does without"})
+	case !v.Changed && s.RestNsec == 0 && waits == waited:
+		w.AsBefore = true
+	default:
+		s.RestNsec = 0
+		s.wish(p, have, v, w)
+	}
+}
+
+// waits reports whether there is nothing yet that LC could be compared with afterwards.
+func (s *State) waits(p *Params, v *policy.View) bool {
+	return v.Enforced() && s.SinceNsec == 0 && len(s.Before) < p.Windows && (s.BegunNsec == 0 || v.NowNsec-s.BegunNsec < p.PatienceNsec)
+}
+
+// offers works out what BE gets of the machine; nil where there is nothing to divide.
+func (s *State) offers(p *Params, v *policy.View, w *policy.Wishes) *model.Classes {
+	if v.Topology == nil {
+		return nil
+	}
+	have := v.Topology.Classes
+	if have == nil || len(have.Caches) == 0 && (p.Level == 0 || len(have.Memory) == 0) {
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has no cache ways to divide, or resctrl is not mounted"})
+		return nil
+	}
+	s.Of, s.Ways, s.Level = have.Ways, 0, 0
+	if n := max(p.Ways, have.Least); len(have.Caches) > 0 && n < have.Ways {
+		s.Ways = n
+	}
+	if n := max(p.Level, have.LeastLevel); p.Level > 0 && len(have.Memory) > 0 && n < have.MostLevel {
+		s.Level = n
+	}
+	return have
+}
+
+// wish claims the class for all BE, and what it gets in each domain.
+func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	s.Wanted = 0
+	if s.Ways == 0 && s.Level == 0 {
+		w.Once("all", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("BE is to have %d ways, and the cache has no more", p.Ways)})
+		return
+	}
+	const reason = "best-effort work fills a part of the cache"
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		if t.Task.Class != model.BE {
+			continue
+		}
+		s.Wanted++
+		if word, why := t.Closed(model.ServiceClass); why != "" {
+			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Task.Num, Path: t.Task.Path, Reason: why})
+			continue
+		}
+		w.Claims = append(w.Claims, model.Claim{
+			Target: model.OfTask(t.Task.Num), Kind: model.ClaimPlace, Value: model.InClass(model.ClassBE), Reason: reason, HoldNsec: p.HoldNsec,
+		})
+	}
+	w.Why = "it is not to be held to a part of the cache any more"
+	if s.Wanted == 0 {
+		return
+	}
+	limit := func(kind model.KnobKind, domains []int32, amount int) {
+		for _, d := range domains {
+			if amount > 0 {
+				w.Claims = append(w.Claims, model.Claim{
+					Target: model.Target{Scope: model.ScopeCLOS, Num: model.ClassBE, Domain: d}, Kind: model.ClaimCap, Value: model.Ask(kind),
+					Cap: float64(amount), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
+				})
+			}
+		}
+	}
+	limit(model.CacheWays, have.Caches, s.Ways)
+	limit(model.MemoryBandwidth, have.Memory, s.Level)
+	w.Once("divide", model.Decision{Kind: model.DecideDivide, Reason: "best-effort work gets " + s.share()})
+}
+
+// share says what BE gets.
+func (s *State) share() string {
+	switch {
+	case s.Level == 0:
+		return fmt.Sprintf("%d of %d ways of each last-level cache", s.Ways, s.Of)
+	case s.Ways == 0:
+		return fmt.Sprintf("level %d of memory bandwidth", s.Level)
+	}
+	return fmt.Sprintf("%d of %d ways of each last-level cache, and level %d of memory bandwidth", s.Ways, s.Of, s.Level)
+}
+
+// compare takes a window in, and gives everything back where LC is worse off than before.
+func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
+	s.Stands = 0
+	for i := range v.Tasks {
+		s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+	}
+	if s.BegunNsec == 0 {
+		s.BegunNsec = v.NowNsec
+	}
+	switch {
+	case s.Stands == 0 || !v.Enforced():
+		s.SinceNsec, s.After = 0, s.After[:0]
+	case s.SinceNsec == 0:
+		s.SinceNsec = v.NowNsec
+	}
+	now, ok := index(&v.Window)
+	if !ok {
+		return
+	}
+	if s.SinceNsec == 0 {
+		if s.Before = append(s.Before, now); len(s.Before) > p.Windows {
+			s.Before = slices.Delete(s.Before, 0, len(s.Before)-p.Windows)
+		}
+		return
+	}
+	if v.NowNsec-s.SinceNsec < p.SettleNsec || len(s.Before) < p.Windows || len(s.After) >= p.Windows {
+		return
+	}
+	if s.After = append(s.After, now); len(s.After) == p.Windows {
+		s.judge(p, v, w)
+	}
+}
+
+// judge compares the windows before with those after.
+func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
+	before, a := meanAndError(s.Before)
+	after, b := meanAndError(s.After)
+	d := model.Decision{
+		Kind: model.DecideKept, Facts: []model.Fact{model.FactMean.Is(before), model.FactSignal.Is(after)},
+		Reason: fmt.Sprintf("with %s for best-effort work LC's CPI is %.3g of what is normal; it was %.3g", s.share(), after, before),
+	}
+	if after > before*(1+p.Worse) && after-before > 2*math.Hypot(a, b) {
+		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, s.Before[:0], 0
+		d.Kind = model.DecideTakenBack
+	}
+	w.Decide(d)
+}
+
+// meanAndError is the mean of at least two values, with its standard error.
+func meanAndError(list []float64) (mean, sem float64) {
+	n := float64(len(list))
+	for _, x := range list {
+		mean += x / n
+	}
+	for _, x := range list {
+		sem += (x - mean) * (x - mean) / (n - 1) / n
+	}
+	return mean, math.Sqrt(sem)
+}
+
+// index is LC's signals of a window, each beside its mean; ok is false where no counter told.
+func index(win *policy.Window) (mean float64, ok bool) {
+	sum, n := 0.0, 0
+	for i := range win.Victims {
+		if x := &win.Victims[i]; x.Source == model.SourceCPI && x.Verdict.Evidence() && x.Spec.Mean > 0 {
+			sum, n = sum+x.Signal/x.Spec.Mean, n+1
+		}
+	}
+	return sum / float64(max(n, 1)), win.Closed && n > 0
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Note is where the policy stands, in a few words.
+func (s *State) Note(now model.Mode) string {
+	switch {
+	case s.Ways == 0 && s.Level == 0:
+		return "nothing to divide"
+	case s.RestNsec > 0:
+		return "LC was worse off with it: not now"
+	case now == model.ModeEnforce:
+		return fmt.Sprintf("%d of %d BE tasks have %s", s.Stands, s.Wanted, s.share())
+	}
+	return fmt.Sprintf("would give %d BE tasks %s", s.Wanted, s.share())
+}

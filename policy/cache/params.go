@@ -1,0 +1,41 @@
+package cache
+
+import "github.com/commensal-io/commensal/model"
+
+// Params are the policy's parameters.
+type Params struct {
+	// Ways is how many ways of each last-level cache BE may fill.
+	Ways int `json:"ways"`
+	// Level is BE's level of memory bandwidth, in the machine's unit; 0: as the machine has it.
+	Level int `json:"level"`
+	// Windows are so many with LC's signals on either side of a comparison. SettleNsec after the masks are
+	// written the cache is still full of what was there before.
+	Windows    int   `json:"windows"`
+	SettleNsec int64 `json:"settle_nsec"`
+	// PatienceNsec is how long the windows before are waited for.
+	PatienceNsec int64 `json:"patience_nsec"`
+	// Worse is by how much LC's mean signal may be greater than before; beyond it BE gets everything
+	// back, for RestNsec.
+	Worse    float64 `json:"worse"`
+	RestNsec int64   `json:"rest_nsec"`
+	// HoldNsec is how long a claim stands that is not renewed.
+	HoldNsec int64 `json:"hold_nsec"`
+}
+
+// Defaults are the mask of ByteDance's paper, and ours where it says nothing.
+func Defaults() Params {
+	return Params{Ways: 2, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Worse: 0.05, RestNsec: 3600e9, HoldNsec: 60e9}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (p *Params) Rows() []model.Param {
+	return []model.Param{
+		{Key: "ways", At: &p.Ways, Least: 1, Most: 64, Soak: [2]float64{1, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two)"},
+		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
+		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
+		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},
+		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 20e9}, Why: "the windows before are waited for so long; then it is divided, and nobody looks whether it was good"},
+		{Key: "worse", At: &p.Worse, Most: 10, Soak: [2]float64{0, 0.2}, Unit: "a share", Why: "LC's CPI may grow by this much; beyond it BE gets everything back"},
+		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "and nothing is divided for so long"},
+	}
+}

@@ -1,0 +1,311 @@
+package kernfs_test
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/node/match"
+)
+
+// classed is a node with classes of service, whose work beside the loop is done when the test lets it.
+type classed struct {
+	*watched
+	t    *testing.T
+	j    *journal.Journal
+	work []func()
+	seq  uint64
+	snap model.Snapshot
+}
+
+func openClassed(t *testing.T) *classed {
+	t.Helper()
+	b := newResctrlBed(t, 1)
+	must(t, b.k.MountResctrl(resctrl.MountOptions{}))
+	c := &classed{t: t, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
+	started(t, c.k, "/c-stream", antagonist())
+	started(t, c.k, "/b-registers", bystander())
+	started(t, c.k, "/a-web-0", service())
+	c.open()
+	return c
+}
+
+// open is what an agent does when it starts.
+func (c *classed) open() {
+	c.t.Helper()
+	boot, err := procstat.ReadBootID(c.k)
+	must(c.t, err)
+	c.j, _, err = linux.Restoring{FS: c.k, Journal: c.journal, Boot: boot, Clock: c.k}.Open()
+	must(c.t, err)
+	rules, err := match.Compile([]match.Rule{
+		{Glob: "/a-*", Job: "web", Class: model.LC}, {Glob: "/b-*", Job: "b", Class: model.BE}, {Glob: "/c-*", Job: "c", Class: model.BE},
+	})
+	must(c.t, err)
+	c.work = nil
+	c.h, err = linux.Open(linux.Options{
+		FS: c.k, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Log: slog.New(slog.DiscardHandler),
+		Beside: func(work func()) { c.work = append(c.work, work) },
+	})
+	must(c.t, err)
+	c.rest()
+	c.look()
+}
+
+// look takes a reading.
+func (c *classed) look() {
+	c.t.Helper()
+	must(c.t, c.h.Observe(0, &c.snap))
+	for _, task := range c.snap.Added {
+		c.nums[task.Path] = task.Num
+	}
+}
+
+// rest lets what was begun beside the loop end.
+func (c *classed) rest() {
+	for len(c.work) > 0 {
+		work := c.work[0]
+		c.work = c.work[1:]
+		work()
+	}
+}
+
+func (c *classed) change(kind model.ChangeKind, target model.Target, v model.Setting) model.Change {
+	c.seq++
+	return model.Change{Seq: c.seq, Target: target, Kind: kind, Value: v}
+}
+
+func (c *classed) task(path string) model.Target { return model.OfTask(c.nums[path]) }
+
+// do applies changes, and lets them be done.
+func (c *classed) do(changes ...model.Change) []model.Result {
+	c.h.Apply(changes)
+	var all []model.Result
+	for range 3 {
+		all = c.h.Results(all)
+		c.rest()
+	}
+	return c.h.Results(all)
+}
+
+// all expects one result for each change, of a kind.
+func (c *classed) all(kind model.ResultKind, results []model.Result, n int) {
+	c.t.Helper()
+	if len(results) != n || slices.ContainsFunc(results, func(r model.Result) bool { return r.Kind != kind }) {
+		c.t.Fatalf("%+v; want %d that are %s", results, n, kind)
+	}
+}
+
+// groups are the names of the control groups that there are, without the root group.
+func (c *classed) groups() (names []string) {
+	c.t.Helper()
+	for _, g := range c.listed() {
+		if !g.Name.IsRoot() {
+			names = append(names, g.Name.Ctrl)
+		}
+	}
+	return names
+}
+
+func (c *classed) listed() []resctrl.Group {
+	c.t.Helper()
+	groups, err := c.resctrl().Groups(resctrl.ListOptions{Tasks: true})
+	must(c.t, err)
+	return groups
+}
+
+func (c *classed) resctrl() *resctrl.Driver {
+	c.t.Helper()
+	at, err := resctrl.Discover(c.k)
+	must(c.t, err)
+	o := resctrl.DefaultOptions()
+	o.Clock = c.k
+	d, err := resctrl.Open(c.k, at, o)
+	must(c.t, err)
+	return d
+}
+
+func ofClass(domain int32) model.Target {
+	return model.Target{Scope: model.ScopeCLOS, Num: model.ClassBE, Domain: domain}
+}
+
+var inBE = model.InClass(model.ClassBE)
+
+// Tasks are put into a class that has two ways; the group is there as long as something needs it, and nothing of
+// it waits for the loop.
+func TestClassesOfService(t *testing.T) {
+	c := openClassed(t)
+	have := c.snap.Topology.Classes
+	if have == nil || !slices.Equal(have.Caches, []int32{0, 1}) || have.Ways != 11 || have.LeastLevel != 10 || have.MostLevel != 100 {
+		t.Fatalf("the machine has %+v", have)
+	}
+	both := []model.Change{
+		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Set, c.task("/b-registers"), inBE),
+		c.change(model.Hold, ofClass(0), model.Ways(2)), c.change(model.Hold, ofClass(0), model.Level(20)),
+	}
+	c.h.Apply(both)
+	if got := c.h.Results(nil); len(got) > 0 || len(c.groups()) > 0 {
+		t.Fatalf("before it was done: %+v, groups %v", got, c.groups())
+	}
+	got := c.do()
+	c.all(model.Applied, got, 4)
+	if got[0].Now != inBE || got[2].Found != model.Ways(11) && got[2].Found != model.Ways(9) || got[2].Now != model.Ways(2) || got[3].Now != model.Level(20) {
+		t.Errorf("%+v", got)
+	}
+	g := c.listed()[1]
+	if mask, _ := g.Schemata.Get(resctrl.L3, 0); mask != 3 || g.Tasks < 2 || !strings.HasPrefix(g.Name.Ctrl, "commensal-be-") {
+		t.Errorf("%+v", g)
+	}
+	// Who comes into a task from outside follows it at the next look.
+	pid, err := c.k.Spawn(bystander())
+	must(t, err)
+	must(t, c.k.WriteFile("/sys/fs/cgroup/c-stream/cgroup.procs", []byte(strconv.Itoa(pid)+"\n")))
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	if at, err := c.resctrl().GroupOf(int32(pid)); err != nil || at != g.Name {
+		t.Errorf("a newcomer is in %s, %v", at, err)
+	}
+	// One leaves, the other stays.
+	c.all(model.Applied, c.do(c.change(model.Release, c.task("/c-stream"), model.Ask(model.ServiceClass))), 1)
+	if left := c.listed()[1].Tasks; left == 0 || left >= g.Tasks {
+		t.Errorf("%d of %d threads stay", left, g.Tasks)
+	}
+	c.all(model.Applied, c.do(c.change(model.Release, ofClass(0), model.Ask(model.MemoryBandwidth))), 1)
+	if v, _ := c.listed()[1].Schemata.Get(resctrl.MB, 0); v != 100 {
+		t.Errorf("bandwidth is left at %d", v)
+	}
+	c.all(model.Applied, c.do(
+		c.change(model.Release, c.task("/b-registers"), model.Ask(model.ServiceClass)), c.change(model.Release, ofClass(0), model.Ask(model.CacheWays))), 2)
+	if left := c.groups(); len(left) > 0 || len(c.j.Outstanding()) > 0 {
+		t.Errorf("left: %v, journal %+v", left, c.j.Outstanding())
+	}
+}
+
+// Whatever ends the agent, in the midst of a batch or between two, whoever comes next removes its group, and no
+// other.
+func TestClassesAfterACrash(t *testing.T) {
+	for name, crash := range map[string]func(c *classed){
+		"before it is made": func(c *classed) { c.work = nil },
+		"made, and not told": func(c *classed) {
+			c.work[0]()
+			c.work = nil
+		},
+		"told": func(c *classed) { c.do() },
+		"removed, and not told": func(c *classed) {
+			c.do()
+			c.h.Apply([]model.Change{
+				c.change(model.Release, c.task("/c-stream"), model.Ask(model.ServiceClass)), c.change(model.Release, ofClass(0), model.Ask(model.CacheWays)),
+			})
+			c.work[0]()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := openClassed(t)
+			d := c.resctrl()
+			other, err := d.CreateGroup("be-12345678", 0) // of another agent
+			must(t, err)
+			c.h.Apply([]model.Change{c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(0), model.Ways(2))})
+			crash(c)
+			boot, err := procstat.ReadBootID(c.k)
+			must(t, err)
+			r := linux.Restoring{FS: c.k, Journal: c.journal, Boot: boot, Clock: c.k}
+			rep, err := r.Run()
+			if err != nil || !rep.Complete() || len(rep.Items) != 1 {
+				t.Errorf("%+v, %v", rep, err)
+			}
+			if left := c.groups(); !slices.Equal(left, []string{other.Name.Ctrl}) {
+				t.Errorf("left: %v", left)
+			}
+			if rep, err = r.Run(); err != nil || len(rep.Items) > 0 {
+				t.Errorf("a second time: %+v, %v", rep, err)
+			}
+		})
+	}
+}
+
+// What strangers do is told once, and what is theirs is left.
+func TestClassesAndStrangers(t *testing.T) {
+	c := openClassed(t)
+	c.all(model.Applied, c.do(
+		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Set, c.task("/b-registers"), inBE), c.change(model.Hold, ofClass(0), model.Ways(2))), 3)
+	g := c.listed()[1]
+	must(t, c.k.WriteFile("/sys/fs/resctrl/"+g.Name.Ctrl+"/schemata", []byte("L3:0=c\n")))
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	told := c.h.Knobs(nil)
+	if len(told) != 1 || told[0].Target != ofClass(0) || told[0].Outcome != model.OK || told[0].Value != model.Ways(-2) {
+		t.Fatalf("%+v", told)
+	}
+	c.do(c.change(model.Disown, ofClass(0), model.Ask(model.CacheWays)))
+	if mask, _ := c.listed()[1].Schemata.Get(resctrl.L3, 0); mask != 0xc {
+		t.Errorf("his mask is now %#x", mask)
+	}
+	// He removes the group: both tasks are where they were found.
+	_, err := c.resctrl().Remove(g.Identity, true)
+	must(t, err)
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	if told = c.h.Knobs(nil); len(told) != 2 || told[0].Value != model.InClass(model.ClassFound) || told[1].Value != told[0].Value {
+		t.Errorf("%+v", told)
+	}
+	c.do(c.change(model.Disown, c.task("/c-stream"), model.Ask(model.ServiceClass)), c.change(model.Disown, c.task("/b-registers"), model.Ask(model.ServiceClass)))
+	if len(c.j.Outstanding()) > 0 {
+		t.Errorf("the journal has %+v", c.j.Outstanding())
+	}
+	// A task that another program put into a group of its own stays there.
+	must(t, c.k.Mkdir("/sys/fs/resctrl/COS1", 0o755))
+	pids, err := c.d.OpenAlone("/c-stream")
+	must(t, err)
+	ids, err := pids.Procs(nil)
+	must(t, errors.Join(err, pids.Close()))
+	for _, pid := range ids {
+		tids, err := c.k.ReadDir("/proc/" + strconv.Itoa(int(pid)) + "/task")
+		must(t, err)
+		for _, tid := range tids {
+			must(t, c.k.WriteFile("/sys/fs/resctrl/COS1/tasks", []byte(tid.Name+"\n")))
+		}
+	}
+	got := c.do(c.change(model.Set, c.task("/c-stream"), inBE))
+	c.all(model.Refused, got, 1)
+	if !strings.Contains(got[0].Error, "other programs") || !slices.Equal(c.groups(), []string{"COS1"}) {
+		t.Errorf("%q; groups %v", got[0].Error, c.groups())
+	}
+}
+
+// Without CLOSIDs, without resctrl, and with a lock that is never given back: refused in words, and nothing waits.
+func TestClassesRefused(t *testing.T) {
+	c := openClassed(t)
+	for i := range 6 {
+		must(t, c.k.Mkdir("/sys/fs/resctrl/COS"+strconv.Itoa(i+1), 0o755))
+	}
+	got := c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(0), model.Ways(2)))
+	c.all(model.Refused, got, 2)
+	if !strings.Contains(got[0].Error, "none left") || len(c.j.Outstanding()) > 0 {
+		t.Errorf("%q; journal %+v", got[0].Error, c.j.Outstanding())
+	}
+	c.k.Rmdir("/sys/fs/resctrl/COS1") //nolint:errcheck // looked at below
+	c.k.Rmdir("/sys/fs/resctrl/COS2") //nolint:errcheck // the same
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE)), 1)
+	must(t, c.k.UnmountResctrl())
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	if told := c.h.Knobs(nil); len(told) != 1 {
+		t.Errorf("unmounted: %+v", told)
+	}
+	rep, err := c.h.Restore()
+	if err != nil || !rep.Complete() {
+		t.Errorf("%+v, %v", rep, err)
+	}
+}
