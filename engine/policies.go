@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -24,6 +25,15 @@ type CPUParams struct {
 	Demote      demote.Params  `json:"demote"`
 	CacheMode   model.Mode     `json:"cache_mode"`
 	Cache       cache.Params   `json:"cache"`
+}
+
+// UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
+func (p *CPUParams) UnmarshalJSON(b []byte) error {
+	type plain CPUParams
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff}
+	err := json.Unmarshal(b, &in)
+	*p = CPUParams(in)
+	return err
 }
 
 // CPUState is what the engine remembers for the policies of the CPU and its caches.

@@ -150,6 +150,15 @@ func OfCgroups(yield func(KnobKind) bool) {
 	}
 }
 
+// OfTasks ranges over the kinds of knob of a task that have a value which stands.
+func OfTasks(yield func(KnobKind) bool) {
+	for kind := range NumKnobs {
+		if Knobs[kind].Scope == ScopeTask && !Knobs[kind].Action && !yield(kind) {
+			return
+		}
+	}
+}
+
 // Listed reports whether policies ask what the knob says of tasks of a class while nobody
 // holds it: to raise it, or to have it for their own.
 func (s *KnobSpec) Listed(c Class) bool {

@@ -10,15 +10,53 @@ import (
 
 // Knobs implements node.Host.
 func (h *Host) Knobs(dst []model.KnobReading) []model.KnobReading {
+	for p := range h.held {
+		dst = append(dst, model.KnobReading{Target: p.target, Value: p.get(), Outcome: model.OK})
+	}
+	return dst
+}
+
+// point is one knob of the simulated machine: how it is read and written, and what is kept of it.
+type point struct {
+	target model.Target
+	name   string
+	knob   *knob
+	get    func() model.Setting
+	set    func(v model.Setting) error
+}
+
+// point returns a knob of a task that lives, or of a class of service; ok is false where there is no such.
+func (h *Host) point(of model.Target, kind model.KnobKind) (p point, ok bool) {
+	if of.Scope == model.ScopeCLOS {
+		return h.classPoint(of, kind)
+	}
+	e := h.find(of.Task())
+	if e == nil {
+		return p, false
+	}
+	return point{
+		of, e.task.Path, &e.knobs[kind], func() model.Setting { return h.setting(e, kind) },
+		func(v model.Setting) error { return h.set(e, v) },
+	}, true
+}
+
+// held ranges over the knobs in which something of ours stands.
+func (h *Host) held(yield func(p point) bool) {
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		for kind := range model.OfCgroups {
+		for kind := range e.knobs {
 			if e.knobs[kind].held && !e.gone {
-				dst = append(dst, model.KnobReading{Target: model.OfTask(e.task.Num), Value: h.setting(e, kind), Outcome: model.OK})
+				if p, _ := h.point(model.OfTask(e.task.Num), model.KnobKind(kind)); !yield(p) {
+					return
+				}
 			}
 		}
 	}
-	return dst
+	for _, c := range h.classes {
+		if p, _ := h.classPoint(c.target, c.kind); c.held && !yield(p) {
+			return
+		}
+	}
 }
 
 // wires are the knobs of the simulated machine, by kind: how one is read and written. A task
@@ -62,6 +100,9 @@ var wires = [model.NumKnobs]struct {
 
 // setting reads a knob of a task that lives.
 func (h *Host) setting(e *entry, kind model.KnobKind) model.Setting {
+	if kind == model.ServiceClass {
+		return h.classOf(e)
+	}
 	v, err := wires[kind].get(h.m, e.num)
 	if err != nil {
 		panic("a task that lives has a " + kind.String() + ": " + err.Error())
@@ -70,7 +111,12 @@ func (h *Host) setting(e *entry, kind model.KnobKind) model.Setting {
 }
 
 // set writes a knob.
-func (h *Host) set(e *entry, v model.Setting) error { return wires[v.Knob].set(h.m, e.num, v) }
+func (h *Host) set(e *entry, v model.Setting) error {
+	if v.Knob == model.ServiceClass {
+		return h.classify(e, model.TaskNum(v.Amount))
+	}
+	return wires[v.Knob].set(h.m, e.num, v)
+}
 
 // Apply implements node.Host. The journal of a simulated machine is its own memory.
 func (h *Host) Apply(changes []model.Change) {
@@ -78,19 +124,19 @@ func (h *Host) Apply(changes []model.Change) {
 		c := &changes[i]
 		none := model.Ask(c.Value.Knob)
 		res := model.Result{Seq: c.Seq, Target: c.Target, Found: none, Now: none, MonoNsec: h.m.NowNsec()}
-		e := h.find(c.Task())
+		p, ok := h.point(c.Target, c.Value.Knob)
 		switch {
 		case c.Kind == model.Disown:
-			if e != nil {
-				e.knobs[c.Value.Knob].held = false
+			if ok {
+				p.knob.held = false
 			}
 			continue
-		case e == nil:
+		case !ok:
 			res.Kind, res.Error = model.Vanished, "the task is gone"
 		case c.Kind == model.Run:
 			res.Kind, res.Error = model.Refused, "the simulated machine has no "+c.Value.Knob.String()
 		default:
-			h.change(e, c, &res)
+			h.change(&p, c, &res)
 		}
 		h.results = append(h.results, res)
 	}
@@ -103,8 +149,8 @@ func (h *Host) Results(dst []model.Result) []model.Result {
 	return dst
 }
 
-func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
-	k, now := &e.knobs[c.Value.Knob], h.setting(e, c.Value.Knob)
+func (h *Host) change(p *point, c *model.Change, res *model.Result) {
+	k, now := p.knob, p.get()
 	res.Found, res.Now = now, now
 	if k.held {
 		res.Found = k.found
@@ -128,7 +174,7 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 		want.Amount = model.WeightLeast // a kernel that old has no cpu.idle
 	}
 	if want != now { // a write of what stands there would refill a quota
-		if err := h.write(e, want); err != nil {
+		if err := p.write(want); err != nil {
 			res.Kind, res.Error = model.Refused, err.Error()
 			return
 		}
@@ -141,37 +187,32 @@ func (h *Host) change(e *entry, c *model.Change, res *model.Result) {
 }
 
 // write writes a knob as the agent does.
-func (h *Host) write(e *entry, v model.Setting) error {
-	if deny := e.knobs[v.Knob].deny; deny != "" {
-		return errors.New(deny)
+func (p *point) write(v model.Setting) error {
+	if p.knob.deny != "" {
+		return errors.New(p.knob.deny)
 	}
-	return h.set(e, v)
+	return p.set(v)
 }
 
 // Restore implements node.Host.
 func (h *Host) Restore() (node.Report, error) {
 	var rep node.Report
-	for i := range h.tasks {
-		e := &h.tasks[i]
-		for kind := range model.OfCgroups {
-			if e.knobs[kind].held && !e.gone {
-				rep.Items = append(rep.Items, h.restore(e, kind))
-			}
-		}
+	for p := range h.held {
+		rep.Items = append(rep.Items, p.restore())
 	}
 	return rep, nil
 }
 
-func (h *Host) restore(e *entry, kind model.KnobKind) node.Restoration {
-	k := &e.knobs[kind]
-	item := node.Restoration{Path: e.task.Path, Kind: node.Restored, Found: k.found, Now: h.setting(e, kind)}
+func (p *point) restore() node.Restoration {
+	k := p.knob
+	item := node.Restoration{Path: p.name, Kind: node.Restored, Found: k.found, Now: p.get()}
 	switch {
 	case item.Now == k.found:
 		item.Kind = node.AsFound
 	case item.Now != k.wrote:
 		item.Kind = node.LeftForeign
 	default:
-		if err := h.write(e, k.found); err != nil {
+		if err := p.write(k.found); err != nil {
 			item.Kind, item.Error = node.NotRestored, err.Error()
 			return item
 		}

@@ -18,6 +18,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	if !h.told || h.online != online {
 		h.told, h.online = true, online
 		snap.Topology = topology(h.m)
+		snap.Topology.Classes = h.offers()
 	}
 	// The sum of what all say leaves nothing over, where the machine's own figure would leave a
 	// rounding that passes for unmanaged CPU.

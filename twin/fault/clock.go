@@ -1,6 +1,9 @@
 package fault
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Step is a change of the wall clock at a time, as by somebody who sets it.
 type Step struct {
@@ -12,6 +15,7 @@ type Step struct {
 type Clock struct {
 	mono, wall func() int64
 	steps      []Step
+	slept      time.Duration
 }
 
 // NewClock returns a clock over a machine's own, in nanoseconds.
@@ -34,3 +38,9 @@ func (c *Clock) WallNsec() int64 {
 	}
 	return wall
 }
+
+// Now is the wall clock of who works beside the agent's loop, with the time for which he slept.
+func (c *Clock) Now() time.Time { return time.Unix(0, c.wall()).Add(c.slept) }
+
+// Sleep passes for who sleeps, and for nobody else: he works beside others, whose time is the machine's.
+func (c *Clock) Sleep(d time.Duration) { c.slept += d }

@@ -9,15 +9,17 @@ import (
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
-// FS is a hostfs.FS with faults. It also is a hostfs.LinkCounter.
+// FS is a hostfs.FS with faults. It also is a hostfs.LinkCounter, a hostfs.DirMaker and a hostfs.FolderOpener.
 type FS struct {
 	inner hostfs.FS
 	o     *Owner
 }
 
 var (
-	_ hostfs.FS          = (*FS)(nil)
-	_ hostfs.LinkCounter = (*FS)(nil)
+	_ hostfs.FS           = (*FS)(nil)
+	_ hostfs.LinkCounter  = (*FS)(nil)
+	_ hostfs.DirMaker     = (*FS)(nil)
+	_ hostfs.FolderOpener = (*FS)(nil)
 )
 
 // FS wraps a file system for this life.
@@ -64,11 +66,16 @@ func (f *FS) ReadFile(path string, buf []byte) ([]byte, error) {
 // WriteFile writes data; see hostfs.FS. It is one of the writes at which the life may
 // end: just before the kernel has it, or just after.
 func (f *FS) WriteFile(path string, data []byte) error {
-	r, err := f.o.before(Write, "write", path)
+	return f.write("write", path, string(data), func() error { return f.inner.WriteFile(path, data) })
+}
+
+// write is a call that changes something.
+func (f *FS) write(call, path, data string, do func() error) error {
+	r, err := f.o.before(Write, call, path)
 	if err != nil {
 		return err
 	}
-	e := Event{Who: f.o.name, Op: Write, Path: path, Data: string(data)}
+	e := Event{Who: f.o.name, Op: Write, Path: path, Data: data}
 	dies := f.o.dies()
 	if dies {
 		e.Fault = "kill"
@@ -76,16 +83,16 @@ func (f *FS) WriteFile(path string, data []byte) error {
 	if dies && f.o.i.rng.IntN(2) == 0 {
 		e.Err = ErrKilled
 		f.o.i.notice(&e)
-		return &fs.PathError{Op: "write", Path: path, Err: ErrKilled}
+		return &fs.PathError{Op: call, Path: path, Err: ErrKilled}
 	}
-	err = f.inner.WriteFile(path, data)
+	err = do()
 	e.Took = err == nil
 	switch {
 	case dies:
-		err = &fs.PathError{Op: "write", Path: path, Err: ErrKilled}
+		err = &fs.PathError{Op: call, Path: path, Err: ErrKilled}
 	case err == nil && r != nil && r.Kind == FailAfter:
 		e.Fault = f.o.i.hit(r)
-		err = &fs.PathError{Op: "write", Path: path, Err: r.Errno}
+		err = &fs.PathError{Op: call, Path: path, Err: r.Errno}
 	}
 	e.Err = err
 	f.o.i.notice(&e)
@@ -94,6 +101,38 @@ func (f *FS) WriteFile(path string, data []byte) error {
 		_ = f.o.i.Stranger(path, r.Texts[f.o.i.rng.IntN(len(r.Texts))])
 	}
 	return err
+}
+
+// The calls that make and remove directories, as the trail of a run names them.
+const (
+	MadeDir    = "mkdir"
+	RemovedDir = "rmdir"
+)
+
+// Mkdir makes a directory; see hostfs.DirMaker.
+func (f *FS) Mkdir(path string, perm uint32) error {
+	return f.write(MadeDir, path, MadeDir, func() error { return f.maker().Mkdir(path, perm) })
+}
+
+// Rmdir removes a directory; see hostfs.DirMaker.
+func (f *FS) Rmdir(path string) error {
+	return f.write(RemovedDir, path, RemovedDir, func() error { return f.maker().Rmdir(path) })
+}
+
+// Rename moves a directory; see hostfs.DirMaker.
+func (f *FS) Rename(from, to string) error {
+	return f.write("rename", from, "rename", func() error { return f.maker().Rename(from, to) })
+}
+
+// maker is the kernel below. One that makes no directories is no kernel.
+func (f *FS) maker() hostfs.DirMaker { return f.inner.(hostfs.DirMaker) } //nolint:forcetypeassert // see above
+
+// OpenFolder opens a directory; see hostfs.FolderOpener.
+func (f *FS) OpenFolder(path string) (hostfs.Folder, error) {
+	if _, err := f.o.before(Open, "open", path); err != nil {
+		return nil, err
+	}
+	return hostfs.OpenFolder(f.inner, path)
 }
 
 // ReadDir lists a directory; see hostfs.FS.

@@ -158,6 +158,23 @@ func (m *Machine) SetCLOS(num, class int) error {
 	return nil
 }
 
+// CLOS returns the class that a task is in.
+func (m *Machine) CLOS(num int) (int, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, err
+	}
+	return t.clos, nil
+}
+
+// Class returns the ways and the MBA level that a class has on a socket.
+func (m *Machine) Class(class, socket int) (mask uint32, mba int, err error) {
+	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets {
+		return 0, 0, fmt.Errorf("machine: no class %d on socket %d", class, socket)
+	}
+	return m.clos[class].mask[socket], m.clos[class].mba[socket], nil
+}
+
 // SetWays sets the ways of a socket's LLC that a class may fill. It evicts nothing: what
 // its tasks have elsewhere goes as others fill it (resctrl.rst, "llc_occupancy").
 func (m *Machine) SetWays(class, socket int, mask uint32) error {

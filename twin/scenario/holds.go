@@ -179,7 +179,7 @@ func (r *runner) stopAgent(how func() (node.Report, error)) error {
 func (r *runner) asFound() (ok bool, who string) {
 	for i := range r.players {
 		pl := &r.players[i]
-		for kind := range model.OfCgroups {
+		for kind := range model.OfTasks {
 			if !pl.alive {
 				continue
 			}

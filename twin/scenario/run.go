@@ -277,12 +277,15 @@ func (r *runner) start(i int) error {
 			return err
 		}
 	}
-	for kind := range model.OfCgroups {
+	if err := r.m.SetCLOS(num, r.clos[pl.group]); err != nil {
+		return err
+	}
+	for kind := range model.OfTasks {
 		if err := r.find(i, kind); err != nil {
 			return err
 		}
 	}
-	return r.m.SetCLOS(num, r.clos[pl.group])
+	return nil
 }
 
 // find reads a knob as the world has just set it.

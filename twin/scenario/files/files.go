@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/node/linux"
@@ -58,6 +59,7 @@ type bed struct {
 	troubles
 	disk  *fault.Memory
 	boot  string
+	clock *fault.Clock
 	alive map[string]*resident
 }
 
@@ -80,11 +82,15 @@ func Bed(o Options) scenario.NewBed {
 		if err != nil {
 			return nil, err
 		}
-		k, err := kernfs.New(m, kernfs.Options{Layout: o.Layout, PMU: p.Scenario.Machine.PMU})
+		k, err := kernfs.New(m, kernfs.Options{Layout: o.Layout, PMU: p.Scenario.Machine.PMU, RDT: true})
 		if err != nil {
 			return nil, err
 		}
+		if err := k.MountResctrl(resctrl.MountOptions{}); err != nil {
+			return nil, err
+		}
 		b := &bed{opt: o, k: k, disk: fault.NewMemory(), alive: map[string]*resident{}}
+		b.clock = fault.NewClock(k.MonoNsec, k.WallNsec, nil)
 		return b, b.boots()
 	}
 }
@@ -105,7 +111,7 @@ func (b *bed) boots() error {
 
 // restoring is what a restorer works with: the same kernel, with its refusals.
 func (b *bed) restoring() linux.Restoring {
-	return linux.Restoring{FS: guarded{b.k, &b.troubles}, Journal: journalPath, Boot: b.boot, Disk: b.disk, Clock: b.k}
+	return linux.Restoring{FS: guarded{b.k, &b.troubles}, Journal: journalPath, Boot: b.boot, Disk: b.disk, Clock: b.clock}
 }
 
 // Assemble implements scenario.Bed.
@@ -113,6 +119,7 @@ func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
 	c.Agent.DiscoverEvery = b.opt.DiscoverEvery
 	r := b.restoring()
 	d.FS, d.Journal, d.Disk, d.Boot, d.Clock = r.FS, r.Journal, r.Disk, r.Boot, r.Clock
+	d.Beside = func(work func()) { work() }
 	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
 	if c.Agent.Waits {
 		d.Waits = b.k.Waits()

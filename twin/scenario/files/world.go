@@ -2,10 +2,13 @@ package files
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
@@ -187,8 +190,28 @@ func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
 		}
 		shares, err := b.world.ReadShares(p)
 		return model.Weight(int64(shares)), err
+	case model.ServiceClass:
+		return b.class(p)
 	}
 	return model.Setting{}, fmt.Errorf("no knob %s in a simulated kernel", kind)
+}
+
+// class returns the class of service that a task is in: one of ours has a group of its own.
+func (b *bed) class(p string) (model.Setting, error) {
+	found := model.InClass(model.ClassFound)
+	group, err := b.world.OpenAlone(p)
+	if err != nil {
+		return found, err
+	}
+	pids, err := group.Procs(nil)
+	if err = errors.Join(err, group.Close()); err != nil || len(pids) == 0 {
+		return found, err
+	}
+	text, err := b.k.ReadFile(fmt.Sprintf("/proc/%d/cpu_resctrl_groups", pids[0]), nil)
+	if strings.Contains(string(text), resctrl.DefaultPrefix+model.ClassName(model.ClassBE)) {
+		return model.InClass(model.ClassBE), err
+	}
+	return found, err
 }
 
 // Stranger implements scenario.Bed.
