@@ -99,10 +99,6 @@ func Open(o Options) (*Host, error) {
 	}
 	h := &Host{opt: o, cg: cg, nextNum: 1, waits: waits{source: o.Waits}} // task 0 is the whole node, in decisions
 	h.beside = newBeside(o.FS, m, o.Clock, o.Beside)
-	if o.Classes {
-		h.classes = newClasses(o.FS, m, o.Clock, o.Beside, o.Journal)
-		h.classes.look()
-	}
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
@@ -118,6 +114,10 @@ func Open(o Options) (*Host, error) {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
 		}
+	}
+	if o.Classes {
+		h.classes = newClasses(o.FS, m, o.Clock, o.Beside, o.Journal)
+		h.classes.look()
 	}
 	return h, nil
 }

@@ -200,6 +200,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 		}
 	}
 	w.checkApart(l)
+	w.checkClasses(l)
 	w.checkBounds(s)
 	w.checkStorm()
 }
@@ -207,6 +208,11 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 // reported looks whether a foreign write that is reported was one: since the last report of
 // the knob somebody wrote it while it was held.
 func (w *world) reported(s *engine.State, d *model.Decision) {
+	if w.class.deeds > 0 && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
+		return k.Kind.Spec().Beside && k.State == engine.KnobVoid && k.Task() == d.Task
+	}) {
+		return // somebody is at resctrl, too
+	}
 	found := model.NumKnobs
 	for kind := range model.OfCgroups {
 		void := slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool { return k.Task() == d.Task && k.Kind == kind && k.State == engine.KnobVoid })
@@ -296,7 +302,7 @@ func (w *world) checkBounds(s *engine.State) {
 	}{
 		{"tasks", tasks, len(w.plan.tasks) + len(w.witness.renamed)},
 		{"tracks", len(s.Tracks), tasks},
-		{"knobs", len(s.Ledger.Knobs), tasks * int(model.NumKnobs)},
+		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + 2*w.plan.machine.Sockets},
 		{"bases", len(s.Ledger.Bases), tasks * int(model.NumKnobs)},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
@@ -330,6 +336,7 @@ func (w *world) diskFaults() bool {
 // refused while it did: where there was no trouble since, nothing of ours stands.
 func (w *world) checkStopped(since int64, err error) {
 	w.res.Checks++
+	w.checkNoClasses(since, "a clean end", err)
 	for _, g := range w.witness.list {
 		for kind := range model.OfCgroups {
 			if w.witness.ours(g, kind) && w.room(g, kind) && (err == nil || g.lastTrouble < since) {
@@ -374,6 +381,7 @@ func (w *world) finish() {
 
 // checkEnd looks at what is left behind.
 func (w *world) checkEnd() {
+	w.checkNoClasses(w.now(), "all", nil)
 	for _, g := range w.witness.list {
 		for kind := range model.OfCgroups {
 			w.res.Checks++

@@ -72,6 +72,7 @@ func (w *world) open(l *life) error {
 		Waits: w.waitsOf(l.owner), SLO: w.latencies,
 		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
 		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
+		Beside:   w.begin,
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {
 			h.Program = "soak"
@@ -178,7 +179,7 @@ func (w *world) mark(e *event) {
 func (w *world) die() {
 	l := w.life
 	e := l.death
-	w.life = nil
+	w.life, w.class.work = nil, nil
 	w.startAt = w.now() + e.nsec
 	// Its descriptors are the kernel's to close, and the record's file is on a real disk.
 	_ = l.rec.Close()
@@ -233,6 +234,14 @@ func (w *world) stop(e *event) {
 	if l == nil || w.now() < w.stallUntil {
 		return
 	}
+	for len(w.class.work) > 0 { // what is under way comes to its end first
+		if w.class.at = w.now(); w.life == l {
+			w.beside()
+		}
+		if w.life != l {
+			return
+		}
+	}
 	w.inj.Note("stop", "")
 	w.restores()
 	since := w.now()
@@ -244,7 +253,7 @@ func (w *world) stop(e *event) {
 		return
 	}
 	w.checkStopped(since, err)
-	w.life = nil
+	w.life, w.class.work = nil, nil
 	w.startAt = w.now() + e.nsec
 	_ = errors.Join(l.Close(), l.rec.Close()) // reading only; the record is checked at the end
 	l.owner.Kill()

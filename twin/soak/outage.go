@@ -130,9 +130,10 @@ func (w *world) rename(e *event) {
 func (w *world) boots() error {
 	var err error
 	id := fmt.Sprintf("c0ffee00-7319-4e5a-8000-%012x", 1+w.booted)
-	if w.k, err = kernfs.New(w.machine, kernfs.Options{Layout: w.plan.layout, PMU: w.plan.pmu, BootID: id}); err != nil {
+	if w.k, err = kernfs.New(w.machine, kernfs.Options{Layout: w.plan.layout, PMU: w.plan.pmu, BootID: id, RDT: w.class.on}); err != nil {
 		return err
 	}
+	w.mountClasses()
 	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
 		return err
 	}
@@ -143,6 +144,7 @@ func (w *world) boots() error {
 // the kernel refused while it did.
 func (w *world) checkGuarded(since int64, err error) {
 	w.res.Checks++
+	w.checkNoClasses(since, "a guardian", err)
 	for _, g := range w.witness.list {
 		for kind := range model.OfCgroups {
 			if w.witness.ours(g, kind) && w.room(g, kind) && g.lastTrouble < since {

@@ -20,6 +20,7 @@ import (
 type plan struct {
 	layout  cgroup.Layout
 	pmu     bool
+	rdt     bool // the machine has resctrl, and it is mounted
 	machine machine.Config
 	tasks   []taskPlan
 	config  config.Config
@@ -63,6 +64,7 @@ const (
 	stranger            // somebody writes a limit
 	strangerPlace       // or a group's CPUs
 	strangerWeight      // or a group's weight
+	strangerClass       // or does something with resctrl
 	replug              // a CPU goes offline, or comes back
 	operate             // an operator speaks
 	switchOn            // the kill-switch file appears
@@ -353,7 +355,11 @@ func (p *plan) drawEvents(r source, end int64) {
 		add(0.3, stop, func(e *event) { e.nsec = r.seconds(0.1, 5) })
 		add(0.3, guardDies, nil)
 	}
-	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	sortEvents(p.events)
+}
+
+func sortEvents(list []event) {
+	slices.SortStableFunc(list, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 }
 
 func bit(b bool) int {

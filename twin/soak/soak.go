@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/commensal-io/commensal/twin/fault"
 )
@@ -59,6 +60,7 @@ type Result struct {
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
+	Classes   int            `json:"classes"`  // turns after which BE had a class of service
 	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`   // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`
@@ -162,8 +164,11 @@ func (t *trail) lines() []string {
 // notice is told of every write, fault and stranger.
 func (w *world) notice(e *fault.Event) {
 	w.log.add(e.String())
-	if e.Op == fault.Write {
+	if e.Op == fault.Write && strings.HasPrefix(e.Path, resctrlRoot) {
+		w.wroteClass(e)
+	} else if e.Op == fault.Write {
 		w.witness.wrote(w, e)
 	}
+	w.class.disturbed(w.now(), e)
 	w.witness.disturbed(w, e)
 }

@@ -30,6 +30,7 @@ type Summary struct {
 	Raises    int            `json:"raises"`
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
+	Classes   int            `json:"classes"`
 	Renewals  int            `json:"renewals"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
@@ -95,6 +96,7 @@ func (s *Summary) add(r *Result) {
 	s.Raises += r.Raises
 	s.Places += r.Places
 	s.Writes += r.Writes
+	s.Classes += r.Classes
 	s.Renewals += r.Renewals
 	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
@@ -130,6 +132,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("raises asked for", s.Raises)
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
+	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {

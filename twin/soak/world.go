@@ -54,6 +54,7 @@ type world struct {
 	unplugged  int64 // when a CPU went the last time
 	turning    bool  // the agent's code is running
 	began      int64 // when the agent's last turn did
+	class      classWorld
 	log        trail
 	res        Result
 	failure    *Failure
@@ -67,6 +68,7 @@ const (
 	streamFaults  = 0x6661756c
 	streamWaits   = 0x77616974
 	streamLatency = 0x6c6174656e6379
+	streamClasses = 0x636c6173736573
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -76,6 +78,8 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		p.drawWaitFaults(source{rand.New(rand.NewPCG(seed, streamWaits))}, end)
 		p.drawPromises(source{rand.New(rand.NewPCG(seed, streamLatency))})
 	}
+	classes := source{rand.New(rand.NewPCG(seed, streamClasses))}
+	p.drawClasses(classes, end)
 	if o.only != nil {
 		o.only(p)
 	}
@@ -91,6 +95,8 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		plan:    p, disk: fault.NewMemory(), records: filepath.Join(dir, "record"), dir: dir, mutate: o.mutate, end: end,
 		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
 	}
+	w.class.draw, w.class.on = classes, p.rdt
+	w.class.theirs = map[string]string{}
 	w.read.Reader = journal.Reader{Disk: w.disk, Path: journalPath}
 	if err := w.boots(); err != nil {
 		return nil, err
@@ -152,6 +158,9 @@ func (w *world) next() {
 			turn = min(turn, end)
 		}
 		at = min(at, turn)
+		if len(w.class.work) > 0 {
+			at = min(at, max(w.class.at, w.stallUntil))
+		}
 	}
 	if at > w.now() {
 		w.pass(at - w.now())
@@ -169,6 +178,10 @@ func (w *world) next() {
 	}
 	if w.now() < w.stallUntil {
 		w.hung()
+		return
+	}
+	if len(w.class.work) > 0 && w.now() >= w.class.at {
+		w.beside()
 		return
 	}
 	w.turn()
@@ -197,6 +210,8 @@ func (w *world) do(e *event) {
 		w.strangerPlaces(e)
 	case strangerWeight:
 		w.strangerWeighs(e)
+	case strangerClass:
+		w.strangerDoes(e)
 	case replug:
 		w.plug(e)
 	case operate:

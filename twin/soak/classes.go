@@ -1,0 +1,301 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/fault"
+)
+
+// Classes of service: on a third of the machines there is resctrl, with strangers who use it, too. What is drawn of
+// it comes from a stream of its own, as it came after the others.
+
+// classWorld is what the world knows of classes of service.
+type classWorld struct {
+	draw  source
+	on    bool // the machine has resctrl
+	deeds int  // of strangers, so far
+	// at is when what the agent begins beside its loop is done; work waits for that.
+	at   int64
+	work []func()
+	// trouble is for the one group that there may be what it is for a cgroup.
+	trouble watchedGroup
+	loose   int // turns in which it is there and nothing asks for it
+	theirs  map[string]string
+}
+
+// The group of a stranger, and where all are.
+const (
+	resctrlRoot = resctrl.DefaultPoint + "/"
+	hisGroup    = "COS1"
+)
+
+// drawClasses gives a third of the machines resctrl, and some of those strangers.
+func (p *plan) drawClasses(r source, end int64) {
+	p.rdt = r.chance(0.35)
+	if !p.rdt {
+		p.config.Policies.CPU.CacheMode = model.ModeOff
+		return
+	}
+	if r.chance(0.5) {
+		n := r.count(1, 8)
+		for range n {
+			p.events = append(p.events, event{at: r.seconds(0, float64(end)/1e9), do: strangerClass, pick: r.Uint64()})
+		}
+		sortEvents(p.events)
+	}
+}
+
+// strangerDoes is what another program does with resctrl.
+func (w *world) strangerDoes(e *event) {
+	c, r := &w.class, source{rand.New(rand.NewPCG(e.pick, 6))}
+	if !c.on {
+		return
+	}
+	c.deeds++
+	note := func(what string) { w.inj.Note("class-"+what, "") }
+	his, deeds := c.theirs[hisGroup] != "", []func(){func() {
+		note("remounted")
+		if w.k.UnmountResctrl() == nil {
+			w.mountClasses()
+		}
+	}}
+	if ours := w.ourGroups(); len(ours) > 0 {
+		deeds = append(deeds, func() {
+			_ = w.inj.Stranger(resctrlRoot+ours[0]+"/schemata", pick(r, "L3:0=3c\n", "L3:0=3\n", "MB:0=50\n"))
+		}, func() {
+			note("removed")
+			_ = w.k.Rmdir(resctrlRoot + ours[0])
+		})
+	}
+	if his {
+		deeds = append(deeds, func() { w.takeAway(w.someTask(r)) }, func() {
+			note("unmade")
+			_ = w.k.Rmdir(resctrlRoot + hisGroup)
+			w.remember()
+		})
+	} else {
+		deeds = append(deeds, func() {
+			if w.k.Mkdir(resctrlRoot+hisGroup, 0o755) == nil {
+				note("made")
+				_ = w.k.WriteFile(resctrlRoot+hisGroup+"/schemata", []byte("L3:0=70\n"))
+				w.remember()
+			}
+		})
+	}
+	if r.chance(0.1) {
+		deeds = []func(){func() {
+			note("unmounted")
+			_ = w.k.UnmountResctrl()
+			w.remember()
+		}}
+	}
+	pick(r, deeds...)()
+	c.trouble.hindered(w.now())
+}
+
+// mountClasses mounts resctrl where the machine has it.
+func (w *world) mountClasses() {
+	if !w.class.on {
+		return
+	}
+	if err := w.k.MountResctrl(resctrl.MountOptions{}); err != nil {
+		w.fail("simulation", "mount resctrl: "+err.Error())
+	}
+	w.remember()
+}
+
+// remember notes the schemata of other programs' groups as they are now.
+func (w *world) remember() {
+	w.class.theirs = map[string]string{}
+	for _, name := range w.groupsOf(func(name string) bool { return name == hisGroup }) {
+		text, _ := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
+		w.class.theirs[name] = string(text)
+	}
+}
+
+func (w *world) groupsOf(which func(name string) bool) (names []string) {
+	list, err := w.k.ReadDir(resctrlRoot[:len(resctrlRoot)-1])
+	for i := range list {
+		if err == nil && list[i].IsDir && which(list[i].Name) {
+			names = append(names, list[i].Name)
+		}
+	}
+	return names
+}
+
+// ourGroups are the groups that agents made.
+func (w *world) ourGroups() []string {
+	if !w.class.on {
+		return nil
+	}
+	return w.groupsOf(func(name string) bool { return strings.HasPrefix(name, resctrl.DefaultPrefix) })
+}
+
+// someTask is the path of some BE task that is there, "" for none.
+func (w *world) someTask(r source) string {
+	var paths []string
+	for _, g := range w.witness.list {
+		if g.class == model.BE && g.path == g.task {
+			paths = append(paths, g.path)
+		}
+	}
+	if len(paths) == 0 {
+		return ""
+	}
+	return paths[r.IntN(len(paths))]
+}
+
+// takeAway puts all threads of a task into the stranger's group; "": of none.
+func (w *world) takeAway(task string) {
+	if task == "" {
+		return
+	}
+	w.inj.Note("class-taken", task)
+	for _, tid := range w.threads(task) {
+		_ = w.k.WriteFile(resctrlRoot+hisGroup+"/tasks", []byte(tid+"\n"))
+	}
+}
+
+// threads are those of a task's own group.
+func (w *world) threads(task string) (tids []string) {
+	group, err := w.witness.cg.OpenAlone(task)
+	if err != nil {
+		return nil
+	}
+	pids, _ := group.Procs(nil) // a v1 group that has none
+	_ = group.Close()
+	for _, pid := range pids {
+		list, _ := w.k.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		for i := range list {
+			tids = append(tids, list[i].Name)
+		}
+	}
+	return tids
+}
+
+// begin takes what the agent begins beside its loop: it is done after the turn, or a while later.
+func (w *world) begin(work func()) {
+	c := &w.class
+	if c.work = append(c.work, work); c.at <= w.now() {
+		c.at = w.now()
+		if c.draw.chance(0.3) {
+			c.at += c.draw.seconds(0, 3)
+		}
+	}
+}
+
+// beside does what was begun, if it is time. Who dies in the midst of it is dead.
+func (w *world) beside() {
+	c := &w.class
+	for len(c.work) > 0 && w.now() >= c.at && w.life != nil {
+		work := c.work[0]
+		c.work = c.work[1:]
+		work()
+		if w.life.owner.Killed() {
+			w.die()
+			return
+		}
+		w.life.beat = max(w.life.beat, w.now()) // the loop goes on meanwhile
+	}
+}
+
+// wroteClass looks at a write of ours to resctrl: it is to a group of ours that the journal knows, or gives a thread
+// back to the root group.
+func (w *world) wroteClass(e *fault.Event) {
+	rest := strings.TrimPrefix(e.Path, resctrlRoot)
+	if e.Who == strangerName || rest == "tasks" {
+		return
+	}
+	w.res.Checks++
+	name, _, _ := strings.Cut(rest, "/")
+	if !strings.HasPrefix(name, resctrl.DefaultPrefix) {
+		w.fail(checkKnown, e.Who+" wrote "+e.Path+", which is no group of ours")
+		return
+	}
+	if e.Data == fault.MadeDir && e.Took && !w.journalHas(name) {
+		w.fail(checkJournal, name+" is made, and the journal does not know of it")
+	}
+}
+
+// journalHas reports whether the journal has a group of ours.
+func (w *world) journalHas(name string) bool {
+	c, _ := w.journal()
+	for i := range c.Limits {
+		if l := &c.Limits[i]; l.Found.Knob == model.ServiceClass && strings.HasSuffix(l.Path, ":"+strings.TrimPrefix(name, resctrl.DefaultPrefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkClasses looks after a turn: a group of ours is there for a claim, no service is in it, and what is others'
+// is as they left it.
+func (w *world) checkClasses(l *life) {
+	c := &w.class
+	if !c.on {
+		return
+	}
+	w.res.Checks++
+	ours := w.ourGroups()
+	w.res.Classes += bit(len(ours) > 0)
+	if len(ours) > 1 {
+		w.fail(checkExpiry, fmt.Sprintf("groups %v, of one class", ours))
+	}
+	s := &l.Engine.State.Ledger
+	claimed := slices.ContainsFunc(s.Knobs, func(k engine.Knob) bool { return k.Kind.Spec().Beside && len(k.Claims) > 0 })
+	if len(ours) == 0 || claimed || len(c.work) > 0 {
+		c.loose = 0
+	} else if c.loose++; c.loose > slackTurns && !w.troubled(&c.trouble) {
+		w.fail(checkExpiry, fmt.Sprintf("%s is there for %d turns without a claim (trouble from %.1f s to %.1f s)",
+			ours[0], c.loose, float64(c.trouble.firstTrouble)/1e9, float64(c.trouble.lastTrouble)/1e9))
+	}
+	if w.res.Turns%stateEvery == 0 {
+		w.checkTheirs()
+	}
+}
+
+// checkTheirs looks for services in a group of ours, and at what is others'.
+func (w *world) checkTheirs() {
+	for _, g := range w.witness.list {
+		if g.class != model.LC || g.path != g.task {
+			continue
+		}
+		for _, tid := range w.threads(g.path) {
+			text, err := w.k.ReadFile("/proc/"+tid+"/cpu_resctrl_groups", nil)
+			if err == nil && strings.Contains(string(text), resctrl.DefaultPrefix) {
+				w.fail(checkLC, fmt.Sprintf("thread %s of %s is in %q", tid, g.path, text))
+			}
+		}
+	}
+	for name, was := range w.class.theirs {
+		if text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil); err != nil || string(text) != was {
+			w.fail(checkStranger, fmt.Sprintf("%s of another program is %q, %v; it was %q", name, text, err, was))
+		}
+	}
+}
+
+// checkNoClasses looks after somebody who put everything back, from a time on: nothing of ours is there, unless
+// something hindered him.
+func (w *world) checkNoClasses(since int64, after string, err error) {
+	if ours := w.ourGroups(); len(ours) > 0 && (err == nil && w.class.trouble.lastTrouble < since) {
+		w.fail(checkRestored, fmt.Sprintf("after %s (%v) there is %v", after, err, ours))
+	}
+}
+
+// disturbed takes in what may hinder whoever gives a class back: it reads and writes resctrl, lists threads, and
+// opens the groups of tasks.
+func (c *classWorld) disturbed(now int64, e *fault.Event) {
+	if e.Who == strangerName || e.Fault == "" && e.Err == nil {
+		return
+	}
+	if e.Op&(fault.Open|fault.List|fault.Identify) != 0 || strings.HasPrefix(e.Path, resctrl.DefaultPoint) ||
+		strings.HasPrefix(e.Path, "/proc/") || strings.HasSuffix(e.Path, "/cgroup.procs") {
+		c.trouble.hindered(now)
+	}
+}
