@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,8 @@ import (
 // A group is made with the first knob that needs it and removed with the last. To remove it gives everything back at
 // once: its tasks fall to the root group, from which alone they were taken. So the journal knows groups and not knobs:
 // one intent before a group is made, and that is done with once it is gone. A group's name has a part of its own for
-// each journal, so that one that is met under it is ours, left by somebody whose journal was lost.
+// each journal, so that whatever has that name is ours, also where it was left by somebody whose journal was lost; the
+// journal has no inode number of it, since one batch may remove a group and make it again.
 //
 // resctrl has one lock for all tools on the machine, which may be waited for for two seconds, and the kernel walks all
 // threads for a list of one group's. So all of this happens beside the loop, one batch after the other; results and
@@ -33,7 +35,7 @@ type classes struct {
 	j      *journal.Journal
 	begin  func(work func())
 	queue  []classOp
-	noted  map[model.TaskNum]uint64 // the journal has a class's group: its inode, 0 as long as that is not known
+	noted  map[model.TaskNum]bool // the journal has a class's group
 	worker classWorker
 	told   *model.Classes // what the machine has; nil: not known yet
 
@@ -52,15 +54,23 @@ type classOp struct {
 	tend   bool
 }
 
-func newClasses(fs hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()), j *journal.Journal) *classes {
-	c := &classes{j: j, begin: begin, noted: map[model.TaskNum]uint64{}}
+func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()), j *journal.Journal) *classes {
+	c := &classes{j: j, begin: begin, noted: map[model.TaskNum]bool{}}
 	if begin == nil {
 		c.begin = func(work func()) { go work() }
 	}
-	c.worker = classWorker{fs: fs, mounts: m, groups: map[model.TaskNum]*classGroup{}}
+	c.worker = classWorker{fs: fsys, mounts: m, groups: map[model.TaskNum]*classGroup{}, left: map[model.TaskNum]bool{}}
 	c.worker.clock, _ = clock.(resctrl.Clock) // a simulated machine's; else the driver's own
-	if j != nil {
-		c.worker.own = ownPart(j.Path())
+	if j == nil {
+		return c
+	}
+	c.worker.own = ownPart(j.Path())
+	for class := model.ClassFound + 1; class < model.NumClasses; class++ {
+		l := classLimit(class, c.worker.own)
+		if j.Has(l.Key()) { // whoever started could not remove it
+			c.noted[class], c.worker.left[class] = true, true
+			c.tend()
+		}
 	}
 	return c
 }
@@ -75,9 +85,9 @@ func groupOf(class model.TaskNum, own string) string { return model.ClassName(cl
 const classPath = "resctrl:"
 
 // classLimit is what the journal has of a class's group: that it is there, and was not before.
-func classLimit(class model.TaskNum, own string, inode uint64) journal.Limit {
+func classLimit(class model.TaskNum, own string) journal.Limit {
 	none := model.InClass(model.ClassFound)
-	return journal.Limit{Path: classPath + groupOf(class, own), Inode: inode, Found: none, Before: none, Intended: model.InClass(class)}
+	return journal.Limit{Path: classPath + groupOf(class, own), Found: none, Before: none, Intended: model.InClass(class)}
 }
 
 // take hands a change in.
@@ -145,12 +155,12 @@ func (c *classes) goOn() {
 // intend notes the group that an operation may make.
 func (c *classes) intend(op *classOp) error {
 	class := op.class()
-	if _, known := c.noted[class]; known || !op.takes() {
+	if c.noted[class] || !op.takes() {
 		return nil
 	}
-	err := c.j.Intent([]journal.Limit{classLimit(class, c.worker.own, 0)})
+	err := c.j.Intent([]journal.Limit{classLimit(class, c.worker.own)})
 	if err == nil {
-		c.noted[class] = 0
+		c.noted[class] = true
 	}
 	return err
 }
@@ -211,15 +221,10 @@ func (c *classes) news() (have *model.Classes) {
 
 // note brings the journal in line with the groups that there are. The worker rests.
 func (c *classes) note() {
-	for class, inode := range c.noted {
-		was := classLimit(class, c.worker.own, inode)
-		switch g := c.worker.groups[class]; {
-		case g == nil:
-			c.j.Done(was.Key())
+	for class := range c.noted {
+		if l := classLimit(class, c.worker.own); c.worker.groups[class] == nil && !c.worker.left[class] {
+			c.j.Done(l.Key())
 			delete(c.noted, class)
-		case g != nil && g.id.Inode != inode:
-			c.j.Move(was.Key(), classLimit(class, c.worker.own, g.id.Inode))
-			c.noted[class] = g.id.Inode
 		}
 	}
 }
@@ -254,9 +259,10 @@ func (c *classes) restore() []node.Restoration {
 }
 
 // restoreClasses removes the groups that a journal has, where they are still ours.
-func restoreClasses(fs hostfs.FS, clock resctrl.Clock, j *journal.Journal) []node.Restoration {
+func restoreClasses(fsys hostfs.FS, clock resctrl.Clock, j *journal.Journal) []node.Restoration {
 	var items []node.Restoration
 	var d *resctrl.Driver
+	point := resctrl.DefaultPoint
 	for _, l := range j.Outstanding() {
 		if l.Found.Knob != model.ServiceClass {
 			continue
@@ -264,13 +270,15 @@ func restoreClasses(fs hostfs.FS, clock resctrl.Clock, j *journal.Journal) []nod
 		it := node.Restoration{Path: l.Path, Found: l.Found, Now: l.Found, Kind: node.Restored}
 		err := error(nil)
 		if d == nil {
-			d, err = openResctrl(fs, clock)
+			if d, err = openResctrl(fsys, clock); err == nil {
+				point = d.Mounted().Point
+			}
 		}
 		if err == nil {
-			it.Kind, err = removeGroup(d, &l)
+			it.Kind, err = removeGroup(fsys, d, nameOf(&l))
 		}
 		switch {
-		case noResctrl(err):
+		case noResctrl(err) && isGone(fsys, point, resctrl.Identity{Name: nameOf(&l)}):
 			it.Kind = node.LeftGone
 		case err != nil:
 			it.Kind, it.Now, it.Error = node.NotRestored, l.Intended, err.Error()
@@ -282,24 +290,28 @@ func restoreClasses(fs hostfs.FS, clock resctrl.Clock, j *journal.Journal) []nod
 	return items
 }
 
-// removeGroup removes the group of a limit. Of one of which the journal does not have the inode the name says
-// that it is ours.
-func removeGroup(d *resctrl.Driver, l *journal.Limit) (node.RestoreKind, error) {
-	id := resctrl.Identity{Name: resctrl.Name{Ctrl: resctrl.DefaultPrefix + l.Path[len(classPath):]}, Inode: l.Inode}
-	if id.Inode == 0 {
-		groups, err := d.Groups(resctrl.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		for i := range groups {
-			if groups[i].Name == id.Name {
-				id = groups[i].Identity
-			}
-		}
-	}
-	r, err := d.Remove(id, true)
-	if err == nil && r.Outcome != resctrl.Removed {
+// nameOf is the group of a limit.
+func nameOf(l *journal.Limit) resctrl.Name {
+	return resctrl.Name{Ctrl: resctrl.DefaultPrefix + l.Path[len(classPath):]}
+}
+
+// removeGroup removes the group of a name, which says that it is ours.
+func removeGroup(fsys hostfs.FS, d *resctrl.Driver, name resctrl.Name) (node.RestoreKind, error) {
+	inode, err := fsys.Inode(d.Mounted().Point + "/" + name.Ctrl)
+	if errors.Is(err, fs.ErrNotExist) {
 		return node.LeftGone, nil
 	}
-	return node.Restored, err
+	if err != nil {
+		return "", err
+	}
+	r, err := d.Remove(resctrl.Identity{Name: name, Inode: inode}, true)
+	switch {
+	case err != nil:
+		return "", err
+	case r.Outcome == resctrl.WasGone:
+		return node.LeftGone, nil
+	case r.Outcome == resctrl.MadeAnew:
+		return "", errors.New("it was made anew meanwhile")
+	}
+	return node.Restored, nil
 }

@@ -22,9 +22,11 @@ type classWorker struct {
 	own    string
 
 	cg     cgroup.Driver
-	drv    *resctrl.Driver
+	drv    *resctrl.Driver // nil: not open (any more)
+	point  string          // where resctrl was mounted when it was
 	info   *resctrl.Info
 	groups map[model.TaskNum]*classGroup
+	left   map[model.TaskNum]bool // of an earlier agent, not yet removed
 }
 
 // classGroup is one class's control group.
@@ -59,34 +61,35 @@ func noResctrl(err error) bool {
 	return errors.Is(err, resctrl.ErrUnsupported) || errors.Is(err, resctrl.ErrNotMounted) || errors.Is(err, resctrl.ErrRemounted)
 }
 
-// open opens the drivers, once.
-func (w *classWorker) open() error {
+// driver opens the drivers, once for each mount.
+func (w *classWorker) driver() (*resctrl.Driver, error) {
 	if w.drv != nil {
-		return nil
+		return w.drv, nil
 	}
 	drv, err := openResctrl(w.fs, w.clock)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	info, err := drv.Info()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cg, err := cgroup.Open(w.fs, w.mounts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w.drv, w.info, w.cg = drv, info, cg
-	return nil
+	w.drv, w.info, w.cg, w.point = drv, info, cg, drv.Mounted().Point
+	return drv, nil
 }
 
 // have says what the machine has; an empty answer: nothing.
 func (w *classWorker) have() *model.Classes {
 	have := &model.Classes{}
-	if w.open() != nil {
+	d, err := w.driver()
+	if err != nil {
 		return have
 	}
-	root, err := w.drv.ReadSchemata(resctrl.Name{})
+	root, err := d.ReadSchemata(resctrl.Name{})
 	if err != nil {
 		return have
 	}
@@ -186,15 +189,7 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 		w.tidy(class)
 		return r
 	}
-	want, err := w.value(op)
-	if err != nil {
-		w.tidy(class)
-		return op.result(0, 0, err)
-	}
-	change, err := w.drv.WriteSchemata(g.id, want)
-	if err == nil && len(change.Missing) > 0 {
-		err = fmt.Errorf("%v: not there", change.Missing)
-	}
+	want, change, err := w.limit(g, op)
 	if err != nil {
 		w.lost(class, err)
 		w.tidy(class)
@@ -204,22 +199,47 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
 }
 
-// group returns a class's group, which it makes if there is none. One that is there already is of an agent whose
-// journal was lost: nobody else gives such a name.
+// limit writes what a group gets.
+func (w *classWorker) limit(g *classGroup, op *classOp) (want resctrl.Schemata, change resctrl.Change, err error) {
+	d, err := w.driver()
+	if err == nil {
+		want, err = w.value(d, op)
+	}
+	if err == nil {
+		change, err = d.WriteSchemata(g.id, want)
+	}
+	if err == nil && len(change.Missing) > 0 {
+		err = fmt.Errorf("%v: not there", change.Missing)
+	}
+	return want, change, err
+}
+
+// clear removes what somebody before us left under a class's name.
+func (w *classWorker) clear(class model.TaskNum, d *resctrl.Driver) error {
+	l := classLimit(class, w.own)
+	_, err := removeGroup(w.fs, d, nameOf(&l))
+	if noResctrl(err) && isGone(w.fs, d.Mounted().Point, resctrl.Identity{Name: nameOf(&l)}) {
+		w.drv, err = nil, nil
+	}
+	if err == nil {
+		delete(w.left, class)
+	}
+	return err
+}
+
+// group returns a class's group, which it makes if there is none.
 func (w *classWorker) group(class model.TaskNum) (*classGroup, error) {
 	if g := w.groups[class]; g != nil {
 		return g, nil
 	}
-	if err := w.open(); err != nil {
+	d, err := w.driver()
+	if err != nil {
 		return nil, err
 	}
-	made, err := w.drv.CreateGroup(groupOf(class, w.own), 0)
-	if errors.Is(err, fs.ErrExist) {
-		left := classLimit(class, w.own, 0)
-		if _, err = removeGroup(w.drv, &left); err == nil {
-			made, err = w.drv.CreateGroup(groupOf(class, w.own), 0)
-		}
+	if err = w.clear(class, d); err != nil {
+		return nil, err
 	}
+	made, err := d.CreateGroup(groupOf(class, w.own), 0)
 	if err != nil {
 		w.lost(class, err)
 		return nil, err
@@ -253,6 +273,10 @@ func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 
 // move moves all threads of a task.
 func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, error) {
+	d, err := w.driver()
+	if err != nil {
+		return resctrl.Moved{}, err
+	}
 	group, err := w.cg.OpenAlone(t.Path)
 	if err != nil {
 		return resctrl.Moved{}, err
@@ -261,18 +285,18 @@ func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, e
 	if group.Identity().Inode != t.Inode {
 		return resctrl.Moved{}, fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
 	}
-	return w.drv.MoveProcesses(to, group.Procs)
+	return d.MoveProcesses(to, group.Procs)
 }
 
 // value is what a change writes. The ways are a row from the low side, where the I/O of devices does not go, and
 // none that somebody holds for himself.
-func (w *classWorker) value(op *classOp) (want resctrl.Schemata, err error) {
+func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schemata, err error) {
 	n, domain := op.change.Value.Amount, int(op.change.Domain)
 	if op.change.Value.Knob == model.MemoryBandwidth {
 		want.Set(resctrl.MB, domain, uint64(max(n, 0)))
 		return want, nil
 	}
-	groups, err := w.drv.Groups(resctrl.ListOptions{})
+	groups, err := d.Groups(resctrl.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -301,18 +325,25 @@ func amount(s resctrl.Schemata, k classKnob) int64 {
 	return 0
 }
 
-// lost forgets a class's group where it is gone, and the driver where its mount is.
+// lost forgets a class's group where an error says that it is gone, or resctrl with it, and it is.
 func (w *classWorker) lost(class model.TaskNum, err error) (gone bool) {
 	if noResctrl(err) {
-		w.drv = nil
-		clear(w.groups)
-		return true
+		w.drv = nil // as it is now, another time
+	} else if !errors.Is(err, resctrl.ErrVanished) {
+		return false
 	}
-	if errors.Is(err, resctrl.ErrVanished) {
-		delete(w.groups, class)
-		return true
+	if g := w.groups[class]; g != nil && !isGone(w.fs, w.point, g.id) {
+		return false
 	}
-	return false
+	delete(w.groups, class)
+	return true
+}
+
+// isGone asks for a group itself: a file that could not be read whole says as much of resctrl as that it is not
+// mounted.
+func isGone(fsys hostfs.FS, point string, id resctrl.Identity) bool {
+	inode, err := fsys.Inode(point + "/" + id.Name.Ctrl)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && id.Inode != 0 && inode != id.Inode
 }
 
 // tidy removes a group that nothing came of.
@@ -324,7 +355,10 @@ func (w *classWorker) tidy(class model.TaskNum) {
 
 // remove removes a class's group with all that is in it.
 func (w *classWorker) remove(class model.TaskNum) error {
-	_, err := w.drv.Remove(w.groups[class].id, true)
+	d, err := w.driver()
+	if err == nil {
+		_, err = d.Remove(w.groups[class].id, true)
+	}
 	if err == nil || w.lost(class, err) {
 		delete(w.groups, class)
 		return nil
@@ -396,10 +430,7 @@ func (w *classWorker) leave(class model.TaskNum, l *leaving) []model.Result {
 // giveBack gives one knob back of a group that stays.
 func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, op *classOp) error {
 	if t, ok := l.tasks[op.task.Path]; ok && op.change.Value.Knob == model.ServiceClass {
-		root, err := w.drv.Root()
-		if err == nil {
-			_, err = w.move(root, &t)
-		}
+		err := w.moveBack(&t)
 		if err == nil || errors.Is(err, cgroup.ErrVanished) || w.lost(class, err) {
 			return nil
 		}
@@ -416,7 +447,10 @@ func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, o
 			back.Set(line.Resource, int(op.change.Domain), v)
 		}
 	}
-	_, err := w.drv.WriteSchemata(g.id, back)
+	d, err := w.driver()
+	if err == nil {
+		_, err = d.WriteSchemata(g.id, back)
+	}
 	if err == nil || w.lost(class, err) {
 		return nil
 	}
@@ -424,12 +458,34 @@ func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, o
 	return err
 }
 
+// moveBack moves all threads of a task to the root group.
+func (w *classWorker) moveBack(t *model.Task) error {
+	d, err := w.driver()
+	if err != nil {
+		return err
+	}
+	root, err := d.Root()
+	if err == nil {
+		_, err = w.move(root, t)
+	}
+	return err
+}
+
 // tend moves who came into a task from outside, and appends what strangers did: a group that is gone, a task whose
 // threads are all in another's, a value that is not as it was written.
 func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
+	for class := range w.left {
+		if d, err := w.driver(); err == nil {
+			_ = w.clear(class, d) // or at the next look
+		}
+	}
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
-		change, err := w.drv.WriteSchemata(g.id, nil)
+		var change resctrl.Change
+		d, err := w.driver()
+		if err == nil {
+			change, err = d.WriteSchemata(g.id, nil)
+		}
 		gone := w.lost(class, err)
 		if err != nil && !gone {
 			continue // locked, say: another time

@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // ErrKilled is what every call fails with once its caller was killed. A process that got
@@ -181,6 +183,7 @@ type Owner struct {
 	name string
 	life uint64
 	dead bool
+	open []hostfs.Folder // that the kernel closes when the life ends, with the locks on them
 }
 
 // Begin begins a life, which ends at its killAt-th write of a kernel file or to the disk;
@@ -195,7 +198,13 @@ func (i *Injector) Begin(name string, killAt uint64) *Owner {
 func (o *Owner) Killed() bool { return o.dead || o.life != o.i.life }
 
 // Kill ends the life now.
-func (o *Owner) Kill() { o.dead = true }
+func (o *Owner) Kill() {
+	o.dead = true
+	for _, f := range o.open {
+		_ = f.Close() // some are closed
+	}
+	o.open = nil
+}
 
 // Writes returns how many writes the life has made.
 func (o *Owner) Writes() uint64 { return o.i.writes }
@@ -284,7 +293,7 @@ func (o *Owner) dies() bool {
 	if o.i.killAt == 0 || o.i.writes < o.i.killAt {
 		return false
 	}
-	o.dead = true
+	o.Kill()
 	o.i.counts["kill"]++
 	return true
 }

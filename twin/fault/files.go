@@ -2,6 +2,7 @@ package fault
 
 import (
 	"io/fs"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -132,7 +133,34 @@ func (f *FS) OpenFolder(path string) (hostfs.Folder, error) {
 	if _, err := f.o.before(Open, "open", path); err != nil {
 		return nil, err
 	}
-	return hostfs.OpenFolder(f.inner, path)
+	dir, err := hostfs.OpenFolder(f.inner, path)
+	if err == nil {
+		f.o.open = append(f.o.open, dir)
+	}
+	return &folder{dir, f.o}, err
+}
+
+// folder is an open directory with faults.
+type folder struct {
+	hostfs.Folder
+	o *Owner
+}
+
+// Close closes the directory; see hostfs.Folder.
+func (f *folder) Close() error {
+	if i := slices.Index(f.o.open, f.Folder); i >= 0 {
+		f.o.open = slices.Delete(f.o.open, i, i+1)
+		return f.Folder.Close()
+	}
+	return nil // with its owner
+}
+
+// Flock locks the directory; see hostfs.Folder.
+func (f *folder) Flock(how int) error {
+	if f.o.Killed() {
+		return ErrKilled
+	}
+	return f.Folder.Flock(how)
 }
 
 // ReadDir lists a directory; see hostfs.FS.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -133,6 +134,9 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before mo
 	back := l
 	back.Before, back.Intended = before, l.Found
 	unsaid := v.unwritten && v.onTheWay(&back, k.now)
+	if k.kind == model.CPUPlace && v.lost(at, k.now.CPUs) {
+		return // what stood before, from which the kernel had struck what is offline: a growth was taken back
+	}
 	if !k.mixed && !v.onTheWay(&l, k.now) && k.now != l.Found && !unsaid {
 		w.fail(checkJournal, fmt.Sprintf("%s is %s, and the journal says from %s to %s", g.path, k.now, l.Before, l.Intended))
 	}
@@ -208,9 +212,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 // reported looks whether a foreign write that is reported was one: since the last report of
 // the knob somebody wrote it while it was held.
 func (w *world) reported(s *engine.State, d *model.Decision) {
-	if w.class.deeds > 0 && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
-		return k.Kind.Spec().Beside && k.State == engine.KnobVoid && k.Task() == d.Task
-	}) {
+	if w.class.deeds > 0 && (d.Task == 0 || strings.Contains(d.Reason, "class ")) {
 		return // somebody is at resctrl, too
 	}
 	found := model.NumKnobs
@@ -303,7 +305,7 @@ func (w *world) checkBounds(s *engine.State) {
 		{"tasks", tasks, len(w.plan.tasks) + len(w.witness.renamed)},
 		{"tracks", len(s.Tracks), tasks},
 		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + 2*w.plan.machine.Sockets},
-		{"bases", len(s.Ledger.Bases), tasks * int(model.NumKnobs)},
+		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + 2*w.plan.machine.Sockets},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
 		{"incidents", len(s.Hardcap.Incidents), tasks},
