@@ -50,9 +50,9 @@ type CPUState struct {
 
 // row is one policy: all that the engine, and whoever configures it, knows of it.
 type row struct {
-	name string // of the policy and of its section in the configuration
-	does string // in a few words, with the paper that it is from
-	uses string // the remedy that it is, as the probe of the machine names it; "": none of them
+	name string   // of the policy and of its section in the configuration
+	does string   // in a few words, with the paper that it is from
+	uses []string // the remedies that it is, as the probe of the machine names them
 	// always: it takes a step at every tick, in every mode, since what it began goes on. The
 	// others take one when a pulse came, unless they are off.
 	always bool
@@ -74,14 +74,14 @@ type row struct {
 // CPU go by the place that the partition gives the pool.
 var policyRows = [...]row{
 	{
-		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", uses: "hard cap", always: true,
+		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", uses: []string{"hard cap"}, always: true,
 		mode:  func(p *Params) *model.Mode { return &p.Mode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.Hardcap.Step(&p.Hardcap, v, w) },
 		rows:  (*Params).hardcapRows,
 		check: (*Params).checkHardcap,
 	},
 	{
-		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: "cpuset",
+		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: []string{"cpuset"},
 		mode:  func(p *Params) *model.Mode { return &p.CPU.CPUSetMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUSet.Step(&p.CPU.CPUSet, v, w) },
 		pace:  func(p *Params) model.Pace { return p.CPU.CPUSet.Pace() },
@@ -91,7 +91,7 @@ var policyRows = [...]row{
 		rests: func(_ *Params, s *State) bool { return s.CPU.CPUSet.Rests() },
 	},
 	{
-		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: "cpu pool",
+		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: []string{"cpu pool"},
 		mode: func(p *Params) *model.Mode { return &p.CPU.CPUPoolMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUPool.Step(&p.CPU.CPUPool, v, w) },
 		pace: func(p *Params) model.Pace { return p.CPU.CPUPool.Pace() },
@@ -102,7 +102,7 @@ var policyRows = [...]row{
 		rests: func(p *Params, _ *State) bool { return p.CPU.CPUPool.EarlyUtilisation == 0 },
 	},
 	{
-		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota", uses: "burst",
+		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota", uses: []string{"burst"},
 		mode:   func(p *Params) *model.Mode { return &p.CPU.BurstMode },
 		step:   func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Burst.Step(&p.CPU.Burst, v, w) },
 		pace:   func(p *Params) model.Pace { return p.CPU.Burst.Pace() },
@@ -112,7 +112,7 @@ var policyRows = [...]row{
 		rests:  func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyDemote, does: "BE gives way to everybody, from the start", uses: "demote",
+		name: model.PolicyDemote, does: "BE gives way to everybody, from the start", uses: []string{"demote"},
 		mode:  func(p *Params) *model.Mode { return &p.CPU.DemoteMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Demote.Step(&p.CPU.Demote, v, w) },
 		pace:  func(*Params) model.Pace { return model.PaceTick },
@@ -121,7 +121,7 @@ var policyRows = [...]row{
 		rests: func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: "llc ways", always: true,
+		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways", "memory bandwidth"}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
@@ -156,7 +156,7 @@ type scratch struct {
 // PolicyOf returns the policy that a remedy is, "" when none of this version is.
 func PolicyOf(remedy string) string {
 	for i := range policyRows {
-		if policyRows[i].uses == remedy {
+		if slices.Contains(policyRows[i].uses, remedy) {
 			return policyRows[i].name
 		}
 	}

@@ -60,7 +60,7 @@ type Task struct {
 // NewTask returns a task that may run everywhere and has no quota.
 func NewTask(num int, class model.Class) *Task {
 	t := &Task{Task: model.Task{Num: model.TaskNum(num), Path: fmt.Sprintf("/t%d", num), Job: fmt.Sprintf("t%d", num), Class: class}}
-	for kind := range model.OfCgroups {
+	for kind := range model.OfTasks {
 		t.Knobs[kind].Value = model.Ask(kind)
 	}
 	t.Knobs[model.CPUWeight].Value = model.Weight(model.WeightDefault)
@@ -94,6 +94,24 @@ func Flat(cpus int) *model.Topology {
 	return t
 }
 
+// WideKnob is a knob of a target that is no task.
+type WideKnob struct {
+	model.Target
+	Knob
+}
+
+// wide returns a knob that is no task's: 100 of its unit before it is written.
+func (n *Node) wide(c *model.Change) *WideKnob {
+	for _, w := range n.Wide {
+		if w.Target == c.Target && w.Value.Knob == c.Value.Knob {
+			return w
+		}
+	}
+	w := &WideKnob{Target: c.Target, Knob: Knob{Value: model.Setting{Knob: c.Value.Knob, Amount: 100}}}
+	n.Wide = append(n.Wide, w)
+	return w
+}
+
 // Node is the node. A test sets the clock and the next pulse, and steps.
 type Node struct {
 	Engine   *engine.Engine
@@ -103,6 +121,7 @@ type Node struct {
 	SLO      []model.Latency // that the next step is told
 	Tasks    []*Task         // ordered by number
 	Topology *model.Topology
+	Wide     []*WideKnob // that are no task's, as they are first written
 
 	Said   []model.Decision // everything that was decided
 	Writes int              // of knobs, that the kernel took
@@ -279,6 +298,15 @@ func (n *Node) Land() {
 func (n *Node) land(c *model.Change) {
 	none := model.Ask(c.Value.Knob)
 	r := model.Result{Seq: c.Seq, Target: c.Target, Kind: model.Vanished, Found: none, Now: none, MonoNsec: n.NowNsec}
+	if c.Scope != model.ScopeTask {
+		w := n.wide(c)
+		if c.Kind == model.Disown {
+			w.Ours = false
+			return
+		}
+		n.change(&w.Knob, c, &r)
+		n.note(c.Name(), &w.Knob, c, &r)
+	}
 	if t := n.Task(c.Task()); t != nil {
 		k := &t.Knobs[c.Value.Knob]
 		if c.Kind == model.Disown {
@@ -287,7 +315,7 @@ func (n *Node) land(c *model.Change) {
 			return
 		}
 		n.change(k, c, &r)
-		n.note(t, c, &r)
+		n.note(t.Path, k, c, &r)
 	}
 	n.results = append(n.results, r)
 }
@@ -326,7 +354,7 @@ func (n *Node) View(mode model.Mode) *policy.View {
 	v.PoolCPUs = n.Engine.PoolCPUs()
 	for _, t := range n.Tasks {
 		view := policy.TaskView{Task: t.Task}
-		for kind := range model.OfCgroups {
+		for kind := range model.OfTasks {
 			k := &t.Knobs[kind]
 			view.Knobs[kind] = policy.KnobView{Known: !k.Unreadable, Found: k.Value, Now: k.Value, Ours: k.Ours}
 			if k.Ours {

@@ -26,15 +26,15 @@ func (n *Node) tell(out *engine.Output) {
 }
 
 // note writes what became of a change into the story.
-func (n *Node) note(t *Task, c *model.Change, r *model.Result) {
+func (n *Node) note(path string, k *Knob, c *model.Change, r *model.Result) {
 	if n.Log == nil {
 		return
 	}
-	text := fmt.Sprintf("%s, now %s", r.Kind, t.Knobs[c.Value.Knob].Value)
+	text := fmt.Sprintf("%s, now %s", r.Kind, k.Value)
 	if r.Error != "" {
 		text += ": " + r.Error
 	}
-	_, _ = fmt.Fprintf(n.Log, "%s  -> %s %s of %s: %s\n", n.stamp(), c.Kind, c.Value.Knob, t.Path, text)
+	_, _ = fmt.Fprintf(n.Log, "%s  -> %s %s of %s: %s\n", n.stamp(), c.Kind, c.Value.Knob, path, text)
 }
 
 // stamp is the time since the first chapter.

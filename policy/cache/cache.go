@@ -38,6 +38,7 @@ type State struct {
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
 	BegunNsec int64 `json:"begun_nsec,omitempty"` // when it was first looked at LC
+	Waiting   bool  `json:"waiting,omitempty"`    // for windows to compare with
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
 	Of        int   `json:"of,omitempty"`         // ways that there are
@@ -53,14 +54,15 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if have == nil {
 		return
 	}
-	waited := s.waits(p, v)
 	s.compare(p, v, w)
-	switch waits := s.waits(p, v); {
+	waited := s.Waiting
+	s.Waiting = s.waits(p, v)
+	switch {
 	case v.NowNsec < s.RestNsec:
 		w.Why = "LC was worse off with it"
-	case waits:
+	case s.Waiting:
 		w.Once("waits", model.Decision{Kind: model.DecideLeftAlone, Reason: "the cache is divided once it is known how LC does without"})
-	case !v.Changed && s.RestNsec == 0 && waits == waited:
+	case !v.Changed && s.RestNsec == 0 && !waited:
 		w.AsBefore = true
 	default:
 		s.RestNsec = 0

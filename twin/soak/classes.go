@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,7 +27,7 @@ type classWorld struct {
 	// trouble is for the one group that there may be what it is for a cgroup.
 	trouble watchedGroup
 	loose   int // turns in which it is there and nothing asks for it
-	theirs  map[string]string
+	theirs  map[string]resctrl.Schemata
 }
 
 // The group of a stranger, and where all are.
@@ -59,7 +60,7 @@ func (w *world) strangerDoes(e *event) {
 	}
 	c.deeds++
 	note := func(what string) { w.inj.Note("class-"+what, "") }
-	his, deeds := c.theirs[hisGroup] != "", []func(){func() {
+	his, deeds := len(c.theirs[hisGroup]) > 0, []func(){func() {
 		note("remounted")
 		if w.k.UnmountResctrl() == nil {
 			w.mountClasses()
@@ -112,10 +113,10 @@ func (w *world) mountClasses() {
 
 // remember notes the schemata of other programs' groups as they are now.
 func (w *world) remember() {
-	w.class.theirs = map[string]string{}
+	w.class.theirs = map[string]resctrl.Schemata{}
 	for _, name := range w.groupsOf(func(name string) bool { return name == hisGroup }) {
 		text, _ := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
-		w.class.theirs[name] = string(text)
+		w.class.theirs[name], _ = resctrl.ParseSchemata(string(text))
 	}
 }
 
@@ -274,7 +275,9 @@ func (w *world) checkTheirs() {
 		}
 	}
 	for name, was := range w.class.theirs {
-		if text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil); err != nil || string(text) != was {
+		text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
+		now, bad := resctrl.ParseSchemata(string(text))
+		if err = errors.Join(err, bad); err != nil || len(was.Differences(now)) > 0 {
 			w.fail(checkStranger, fmt.Sprintf("%s of another program is %q, %v; it was %q", name, text, err, was))
 		}
 	}

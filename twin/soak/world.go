@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/twin"
@@ -96,7 +97,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		res: Result{Seed: seed, Minutes: o.Minutes, Calm: o.Calm, Setting: p.describe()}, quiet: slog.New(slog.DiscardHandler),
 	}
 	w.class.draw, w.class.on = classes, p.rdt
-	w.class.theirs = map[string]string{}
+	w.class.theirs = map[string]resctrl.Schemata{}
 	w.read.Reader = journal.Reader{Disk: w.disk, Path: journalPath}
 	if err := w.boots(); err != nil {
 		return nil, err

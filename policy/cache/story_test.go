@@ -1,0 +1,226 @@
+package cache_test
+
+import (
+	"flag"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine/enginetest"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/cache"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden anew")
+
+// node is a service and two BE tasks on two CPUs with two caches of 11 ways, under the policy in a mode.
+func node(mode model.Mode, have *model.Classes) *enginetest.Node {
+	p := enginetest.Params()
+	p.CPU.CacheMode, p.CPU.Cache = mode, cache.Defaults()
+	p.CPU.Cache.PatienceNsec = 0
+	p.Hardcap.DurationNsec = 20 * enginetest.Sec
+	machine := enginetest.Flat(2)
+	machine.Classes = have
+	return enginetest.New(p, machine, enginetest.NewTask(1, model.LC), enginetest.NewTask(2, model.BE), enginetest.NewTask(3, model.BE))
+}
+
+func skylake() *model.Classes {
+	return &model.Classes{Caches: []int32{0, 1}, Ways: 11, Least: 1, Memory: []int32{0, 1}, LeastLevel: 10, MostLevel: 100}
+}
+
+func run(n *enginetest.Node, seconds int) {
+	for range seconds {
+		n.Beat(enginetest.Sec)
+	}
+}
+
+func class(n *enginetest.Node, task model.TaskNum) model.Setting {
+	return n.Task(task).Knobs[model.ServiceClass].Value
+}
+
+var inBE, asFound = model.InClass(model.ClassBE), model.InClass(model.ClassFound)
+
+// TestStory: what it does in which mode, and what a stranger, an operator, a task that comes and the kill switch
+// change about it.
+func TestStory(t *testing.T) {
+	var text strings.Builder
+	n := node(model.ModeObserve, skylake())
+	n.Log = &text
+	n.Chapter("mode observe: it says what it would do")
+	run(n, 3)
+	if n.Writes > 0 {
+		t.Errorf("%d writes in mode observe", n.Writes)
+	}
+	n.Chapter("mode enforce, with a level of memory bandwidth")
+	n.Engine.Params.CPU.CacheMode, n.Engine.Params.CPU.Cache.Level = model.ModeEnforce, 40
+	run(n, 90) // claims are renewed meanwhile
+	if class(n, 1) != asFound || class(n, 2) != inBE || class(n, 3) != inBE || len(n.Wide) != 4 {
+		t.Errorf("classes %s, %s, %s; %d knobs of the class", class(n, 1), class(n, 2), class(n, 3), len(n.Wide))
+	}
+	for _, w := range n.Wide {
+		if want := map[model.KnobKind]model.Setting{model.CacheWays: model.Ways(2), model.MemoryBandwidth: model.Level(40)}[w.Value.Knob]; w.Value != want {
+			t.Errorf("%s of %s is %s", w.Value.Knob, w.Name(), w.Value)
+		}
+	}
+	n.Chapter("another program takes a task away; it keeps it")
+	n.Stranger(3, asFound)
+	run(n, 3)
+	n.Chapter("an operator frees the task; 20 s later it is in the class again")
+	n.Tell(model.Command{Kind: model.CommandUncap, Task: 3})
+	run(n, 25)
+	n.Chapter("a new task comes")
+	n.Add(enginetest.NewTask(5, model.BE))
+	run(n, 3)
+	n.Chapter("the kill switch")
+	n.Kill = true
+	run(n, 3)
+	for _, task := range n.Tasks {
+		if now := class(n, task.Num); now != asFound {
+			t.Errorf("task %d is left in %s", task.Num, now)
+		}
+	}
+	for _, w := range n.Wide {
+		if w.Ours || w.Value.Amount != 100 {
+			t.Errorf("%s of %s is left at %s", w.Value.Knob, w.Name(), w.Value)
+		}
+	}
+	story := enginetest.Story{
+		About: "/t1 is a service, /t2 and /t3 are batch work on a machine with two caches of 11 ways; times since the agent began",
+		Want: []string{
+			"mode observe", "best-effort work gets 2 of 11 ways", "mode enforce", "and level 40 of memory bandwidth",
+			"-> set resctrl.tasks of /t2: applied, now class be", "-> set resctrl.tasks of /t3",
+			"-> hold schemata.L3 of class be, domain 0: applied, now 2 ways", "-> hold schemata.MB of class be, domain 1: applied, now level 40",
+			"another program", "foreign     /t3", "left-alone  /t3", "an operator frees", "-> set resctrl.tasks of /t3",
+			"a new task", "-> set resctrl.tasks of /t5", "the kill switch", "-> release resctrl.tasks of /t2", "-> release schemata.L3 of class be, domain 0",
+		},
+		Never: []string{"resctrl.tasks of /t1"},
+		Once:  []string{"foreign     /t3"},
+	}
+	story.Check(t, "story", text.String(), *rewrite)
+}
+
+// Where there is nothing to divide it is said once, and nothing is claimed.
+func TestNothingToDivide(t *testing.T) {
+	few := skylake()
+	few.Ways, few.Memory = 2, nil
+	for name, have := range map[string]*model.Classes{"no resctrl": {}, "not asked yet": nil, "two ways": few} {
+		n := node(model.ModeEnforce, have)
+		run(n, 30)
+		if n.Writes+n.Claims() > 0 || n.Count(model.DecideLeftAlone) != 1 {
+			t.Errorf("%s: %d writes, %d claims, said %d times", name, n.Writes, n.Claims(), n.Count(model.DecideLeftAlone))
+		}
+	}
+}
+
+// bench is the policy by itself: windows in which LC's CPI is what a test says.
+type bench struct {
+	p     cache.Params
+	s     cache.State
+	v     policy.View
+	w     policy.Wishes
+	said  []model.Decision
+	noise *rand.Rand
+}
+
+func newBench(seed uint64) *bench {
+	b := &bench{p: cache.Defaults(), noise: rand.New(rand.NewPCG(seed, 1))}
+	b.v = policy.View{Mode: model.ModeEnforce, Topology: &model.Topology{Classes: skylake()}, Changed: true}
+	for num, class := range []model.Class{model.LC, model.LC, model.BE} {
+		b.v.Tasks = append(b.v.Tasks, policy.TaskView{Task: model.Task{Num: model.TaskNum(num + 1), Class: class}})
+	}
+	return b
+}
+
+// window plays a window in which each service's CPI is so much of what is normal of it, 0: not known, and does what
+// is wished.
+func (b *bench) window(of float64) {
+	b.v.NowNsec += 10e9
+	b.v.Window = policy.Window{Closed: true, LengthNsec: 10e9}
+	for i, mean := range []float64{0.8, 2.5} {
+		if of == 0 {
+			break // nobody can tell
+		}
+		cpi := mean * of * math.Exp(0.03*b.noise.NormFloat64())
+		b.v.Window.Victims = append(b.v.Window.Victims, policy.Victim{
+			Num: model.TaskNum(i + 1), Source: model.SourceCPI, Verdict: outlier.Good, Signal: cpi, Spec: &model.Spec{Mean: mean},
+		})
+	}
+	b.w.Reset()
+	b.s.Step(&b.p, &b.v, &b.w)
+	b.said = append(b.said, b.w.Decisions...)
+	if knob := &b.v.Tasks[2].Knobs[model.ServiceClass]; !b.w.AsBefore {
+		b.v.Changed = knob.Ours != (len(b.w.Claims) > 0)
+		knob.Ours = len(b.w.Claims) > 0
+	} else {
+		b.v.Changed = false
+	}
+}
+
+func (b *bench) divided() bool { return b.v.Tasks[2].Knobs[model.ServiceClass].Ours }
+
+// It waits until it knows how LC does without, keeps the division where LC is as well or better, gives it back for
+// an hour where LC is worse, and then tries once more.
+func TestComparesBeforeAndAfter(t *testing.T) {
+	for name, tt := range map[string]struct {
+		with float64
+		kept bool
+	}{"better": {0.9, true}, "as before": {1, true}, "a little worse": {1.02, true}, "worse": {1.15, false}} {
+		for seed := range uint64(40) {
+			b := newBench(seed)
+			for n := range 200 {
+				if b.divided() {
+					b.window(tt.with)
+				} else {
+					b.window(1)
+				}
+				if n < b.p.Windows-1 && b.divided() {
+					t.Fatalf("%s: divided after %d windows", name, n+1)
+				}
+			}
+			if len(b.said) != 1 || (b.said[0].Kind == model.DecideKept) != tt.kept || b.divided() != tt.kept {
+				t.Errorf("%s, seed %d: %+v; divided %t", name, seed, b.said, b.divided())
+			}
+			for range 300 { // an hour is 360 windows
+				b.window(1)
+			}
+			if !b.divided() {
+				t.Errorf("%s, seed %d: an hour later it is not tried again", name, seed)
+			}
+		}
+	}
+}
+
+// Where no counters tell of LC it divides after a while, and judges nothing.
+func TestWithoutCounters(t *testing.T) {
+	b := newBench(1)
+	for b.v.NowNsec < b.p.PatienceNsec-20e9 {
+		b.window(0)
+	}
+	if b.divided() {
+		t.Error("divided before its patience was over")
+	}
+	for range 100 {
+		b.window(0)
+	}
+	if !b.divided() || len(b.said) > 0 {
+		t.Errorf("divided: %t; %+v", b.divided(), b.said)
+	}
+}
+
+// A step in which nothing is new costs no allocation.
+func TestSteadyStep(t *testing.T) {
+	n := node(model.ModeEnforce, skylake())
+	run(n, 5)
+	v := n.View(model.ModeEnforce)
+	state, params := &n.Engine.State.CPU.Cache, &n.Engine.Params.CPU.Cache
+	w := new(policy.Wishes)
+	if a := testing.AllocsPerRun(100, func() { w.Reset(); state.Step(params, v, w) }); a > 0 {
+		t.Errorf("%.1f allocations", a)
+	}
+	if !w.AsBefore {
+		t.Error("it wishes anew although nothing changed")
+	}
+}
