@@ -64,6 +64,7 @@ const boot = "test-boot"
 // exclusive ones /own*, BE tasks /be-*.
 type bed struct {
 	waits   WaitSource // nil: none
+	classes bool       // the Host has classes of service
 	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
@@ -156,7 +157,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -44,81 +43,6 @@ type classKnob struct {
 }
 
 func (g *classGroup) unused() bool { return len(g.tasks) == 0 && len(g.limit) == 0 }
-
-func openResctrl(fsys hostfs.FS, clock resctrl.Clock) (*resctrl.Driver, error) {
-	at, err := resctrl.Discover(fsys)
-	if err != nil {
-		return nil, err
-	}
-	o := resctrl.DefaultOptions()
-	o.Clock = clock
-	return resctrl.Open(fsys, at, o)
-}
-
-// noResctrl reports whether an error means that there is no resctrl, or not the one that there was: with it all
-// its groups are gone.
-func noResctrl(err error) bool {
-	return errors.Is(err, resctrl.ErrUnsupported) || errors.Is(err, resctrl.ErrNotMounted) || errors.Is(err, resctrl.ErrRemounted)
-}
-
-// driver opens the drivers, once for each mount.
-func (w *classWorker) driver() (*resctrl.Driver, error) {
-	if w.drv != nil {
-		return w.drv, nil
-	}
-	drv, err := openResctrl(w.fs, w.clock)
-	if err != nil {
-		return nil, err
-	}
-	info, err := drv.Info()
-	if err != nil {
-		return nil, err
-	}
-	cg, err := cgroup.Open(w.fs, w.mounts)
-	if err != nil {
-		return nil, err
-	}
-	w.drv, w.info, w.cg, w.point = drv, info, cg, drv.Mounted().Point
-	return drv, nil
-}
-
-// have says what the machine has; an empty answer: nothing.
-func (w *classWorker) have() *model.Classes {
-	have := &model.Classes{}
-	d, err := w.driver()
-	if err != nil {
-		return have
-	}
-	root, err := d.ReadSchemata(resctrl.Name{})
-	if err != nil {
-		return have
-	}
-	domains := func(r resctrl.Resource) (list []int32) {
-		for _, d := range root.Domains(r) {
-			list = append(list, int32(d))
-		}
-		return list
-	}
-	if caches := w.caches(); len(caches) > 0 {
-		c := caches[0]
-		have.Caches, have.Ways, have.Least = domains(c.Resource), c.FullMask.Ways(), max(c.MinBits, 1)
-	}
-	if b := w.info.Bandwidth(resctrl.MB); b != nil && b.Max > 0 {
-		have.Memory, have.LeastLevel, have.MostLevel = domains(b.Resource), int(b.Min), int(b.Max)
-	}
-	return have
-}
-
-// caches are the lines of the last-level cache: one, or one for code and one for data.
-func (w *classWorker) caches() []*resctrl.Cache {
-	var list []*resctrl.Cache
-	for i := range w.info.Caches {
-		if c := &w.info.Caches[i]; c.Resource == resctrl.L3 || c.Resource == resctrl.L3Code || c.Resource == resctrl.L3Data {
-			list = append(list, c)
-		}
-	}
-	return list
-}
 
 // do carries a batch out: what is taken back first marks what it leaves, and at the end a group that nobody needs is
 // removed, which gives all of it back at once.
@@ -199,56 +123,6 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
 }
 
-// limit writes what a group gets.
-func (w *classWorker) limit(g *classGroup, op *classOp) (want resctrl.Schemata, change resctrl.Change, err error) {
-	d, err := w.driver()
-	if err == nil {
-		want, err = w.value(d, op)
-	}
-	if err == nil {
-		change, err = d.WriteSchemata(g.id, want)
-	}
-	if err == nil && len(change.Missing) > 0 {
-		err = fmt.Errorf("%v: not there", change.Missing)
-	}
-	return want, change, err
-}
-
-// clear removes what somebody before us left under a class's name.
-func (w *classWorker) clear(class model.TaskNum, d *resctrl.Driver) error {
-	l := classLimit(class, w.own)
-	_, err := removeGroup(w.fs, d, nameOf(&l))
-	if noResctrl(err) && isGone(w.fs, d.Mounted().Point, resctrl.Identity{Name: nameOf(&l)}) {
-		w.drv, err = nil, nil
-	}
-	if err == nil {
-		delete(w.left, class)
-	}
-	return err
-}
-
-// group returns a class's group, which it makes if there is none.
-func (w *classWorker) group(class model.TaskNum) (*classGroup, error) {
-	if g := w.groups[class]; g != nil {
-		return g, nil
-	}
-	d, err := w.driver()
-	if err != nil {
-		return nil, err
-	}
-	if err = w.clear(class, d); err != nil {
-		return nil, err
-	}
-	made, err := d.CreateGroup(groupOf(class, w.own), 0)
-	if err != nil {
-		w.lost(class, err)
-		return nil, err
-	}
-	g := &classGroup{id: made.Identity, found: made.Schemata, tasks: map[string]model.Task{}, limit: map[classKnob]resctrl.Schemata{}}
-	w.groups[class] = g
-	return g, nil
-}
-
 // put puts a task into a group.
 func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 	moved, err := w.move(g.id, &op.task)
@@ -271,99 +145,11 @@ func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 	return r
 }
 
-// move moves all threads of a task.
-func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, error) {
-	d, err := w.driver()
-	if err != nil {
-		return resctrl.Moved{}, err
-	}
-	group, err := w.cg.OpenAlone(t.Path)
-	if err != nil {
-		return resctrl.Moved{}, err
-	}
-	defer group.Close() //nolint:errcheck // reading is over
-	if group.Identity().Inode != t.Inode {
-		return resctrl.Moved{}, fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
-	}
-	return d.MoveProcesses(to, group.Procs)
-}
-
-// value is what a change writes. The ways are a row from the low side, where the I/O of devices does not go, and
-// none that somebody holds for himself.
-func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schemata, err error) {
-	n, domain := op.change.Value.Amount, int(op.change.Domain)
-	if op.change.Value.Knob == model.MemoryBandwidth {
-		want.Set(resctrl.MB, domain, uint64(max(n, 0)))
-		return want, nil
-	}
-	groups, err := d.Groups(resctrl.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range w.caches() {
-		avoid := c.ShareableBits | resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })[domain]
-		mask, err := c.ContiguousMask(int(n), avoid, resctrl.LowWays)
-		if err != nil {
-			return nil, err
-		}
-		want.Set(c.Resource, domain, uint64(mask))
-	}
-	return want, nil
-}
-
-// amount is what schemata say of a knob, in its unit.
-func amount(s resctrl.Schemata, k classKnob) int64 {
-	if k.kind == model.MemoryBandwidth {
-		v, _ := s.Get(resctrl.MB, int(k.domain))
-		return int64(v)
-	}
-	for _, r := range [...]resctrl.Resource{resctrl.L3, resctrl.L3Data} {
-		if v, ok := s.Get(r, int(k.domain)); ok {
-			return int64(resctrl.Mask(v).Ways())
-		}
-	}
-	return 0
-}
-
-// lost forgets a class's group where an error says that it is gone, or resctrl with it, and it is.
-func (w *classWorker) lost(class model.TaskNum, err error) (gone bool) {
-	if noResctrl(err) {
-		w.drv = nil // as it is now, another time
-	} else if !errors.Is(err, resctrl.ErrVanished) {
-		return false
-	}
-	if g := w.groups[class]; g != nil && !isGone(w.fs, w.point, g.id) {
-		return false
-	}
-	delete(w.groups, class)
-	return true
-}
-
-// isGone asks for a group itself: a file that could not be read whole says as much of resctrl as that it is not
-// mounted.
-func isGone(fsys hostfs.FS, point string, id resctrl.Identity) bool {
-	inode, err := fsys.Inode(point + "/" + id.Name.Ctrl)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && id.Inode != 0 && inode != id.Inode
-}
-
-// tidy removes a group that nothing came of.
+// tidy removes a group that nothing came of. Where that cannot be it is tried again at the next look.
 func (w *classWorker) tidy(class model.TaskNum) {
 	if g := w.groups[class]; g != nil && g.unused() {
-		w.remove(class)
+		_ = w.remove(class)
 	}
-}
-
-// remove removes a class's group with all that is in it.
-func (w *classWorker) remove(class model.TaskNum) error {
-	d, err := w.driver()
-	if err == nil {
-		_, err = d.Remove(w.groups[class].id, true)
-	}
-	if err == nil || w.lost(class, err) {
-		delete(w.groups, class)
-		return nil
-	}
-	return err
 }
 
 // leaving is what a batch takes back of a class.
@@ -458,19 +244,6 @@ func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, o
 	return err
 }
 
-// moveBack moves all threads of a task to the root group.
-func (w *classWorker) moveBack(t *model.Task) error {
-	d, err := w.driver()
-	if err != nil {
-		return err
-	}
-	root, err := d.Root()
-	if err == nil {
-		_, err = w.move(root, t)
-	}
-	return err
-}
-
 // tend moves who came into a task from outside, and appends what strangers did: a group that is gone, a task whose
 // threads are all in another's, a value that is not as it was written.
 func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
@@ -481,6 +254,9 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 	}
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
+		if w.tidy(class); w.groups[class] == nil {
+			continue
+		}
 		var change resctrl.Change
 		d, err := w.driver()
 		if err == nil {
@@ -519,17 +295,13 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		}
 	}
 	slices.SortFunc(dst, func(a, b model.KnobReading) int {
-		if a.Target.Before(b.Target) {
+		switch {
+		case a.Before(b.Target):
 			return -1
+		case b.Before(a.Target):
+			return 1
 		}
-		return cmp.Compare(bit(b.Target.Before(a.Target)), 0)
+		return 0
 	})
 	return dst
-}
-
-func bit(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
