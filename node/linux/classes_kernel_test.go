@@ -109,7 +109,7 @@ func (b *classBed) at(path string) string {
 		b.t.Fatal(err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimPrefix(line, "res:/")
+	return strings.TrimPrefix(strings.TrimPrefix(line, "res:"), "/")
 }
 
 // says is what the kernel says of a group.
