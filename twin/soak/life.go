@@ -29,6 +29,10 @@ type life struct {
 	offTurns int    // turns since the kill switch was put there
 }
 
+// keptEvery is after how many turns it is kept anew what an agent has learned: one that ends in between has lost
+// what came since.
+const keptEvery = 50
+
 // restartNsec is what a service manager waits before it starts an agent again that
 // refused to start.
 const restartNsec = 1e9
@@ -84,6 +88,10 @@ func (w *world) open(l *life) error {
 	if err != nil {
 		return err
 	}
+	if w.plan.recalls && w.born > 1 {
+		before := w.learned
+		core.GoOnWith(&before)
+	}
 	l.Loop, l.begun, l.beat = agent.NewLoop(core), w.now(), w.now()
 	return nil
 }
@@ -123,6 +131,9 @@ func (w *world) turnBy(turn func() *engine.Output) {
 	}
 	if w.mutate.out != nil {
 		w.mutate.out(out)
+	}
+	if w.plan.recalls && w.res.Turns%keptEvery == 0 {
+		w.learned = l.Engine.Keep(w.clock.MonoNsec(), w.clock.WallNsec())
 	}
 	w.count(out)
 	w.witness.storm.decided(out, l.pathOf, w.now())

@@ -107,7 +107,7 @@ func TestMended(t *testing.T) {
 	for why, seeds := range mended {
 		for _, seed := range seeds {
 			r, err := Run(seed, Options{only: func(p *plan) { // as it was when they failed
-				p.rdt, p.config.Policies.CPU.CacheMode = false, model.ModeOff
+				p.rdt, p.recalls, p.config.Policies.CPU.CacheMode = false, false, model.ModeOff
 			}})
 			if err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
@@ -56,6 +57,7 @@ type world struct {
 	turning    bool  // the agent's code is running
 	began      int64 // when the agent's last turn did
 	class      classWorld
+	learned    engine.Restored // what the last turn knew, as of that time
 	log        trail
 	res        Result
 	failure    *Failure
