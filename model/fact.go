@@ -33,6 +33,7 @@ const (
 	FactBytes
 	FactBlame
 	FactBlameAsked
+	FactRatio
 	NumFacts
 )
 
@@ -62,6 +63,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactBytes:       {"bytes", "bytes", "of memory"},
 	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
 	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
+	FactRatio:       {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},
 }
 
 // Is returns the fact with a value.

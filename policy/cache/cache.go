@@ -5,9 +5,9 @@
 // BE's own lines and not those of LC. No antagonist has to be found for that, as with demotion on CPU.
 //
 // Hard cases. Fewer ways can be worse: a BE task that lived in its cache misses more with two ways, and what it loads
-// from memory instead LC waits for, too. So LC's CPI is compared, each task's beside what is normal of it: as many
-// windows before as after. Where it is worse by more than a share, and by more than twice the standard error, BE gets
-// everything back for an hour. So nothing is divided before there is something to compare with; where LC tells no CPI
+// from memory instead LC waits for, too. Or LC has no use for what it gets, and BE pays for nothing. So LC's CPI is
+// compared, each task's with its own, in as many windows before as after. Where it did not fall by a share, and by more
+// than twice the standard error, BE gets everything back for an hour. So nothing is divided before there is something to compare with; where LC tells no CPI
 // within ten minutes it is, and nobody looks whether it was good. What changes in the load meanwhile looks like an
 // effect of ours; that costs an hour without the policy, and no more.
 //
@@ -18,6 +18,7 @@
 package cache
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -30,10 +31,9 @@ import (
 type State struct {
 	Wanted int `json:"wanted"` // BE tasks that are to be in the class
 	Stands int `json:"stands"` // of them, those that are
-	// Before and After are what LC's signals came to, each beside its mean: of the last windows without
-	// division, and of the first with it.
-	Before []float64 `json:"before,omitempty"`
-	After  []float64 `json:"after,omitempty"`
+	// Before and After are the services' CPI without division and with it, of so many windows each.
+	Before Tally `json:"before,omitzero"`
+	After  Tally `json:"after,omitzero"`
 	// SinceNsec is when the division came into force, 0: it is not; RestNsec until when there is none.
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
@@ -59,7 +59,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	s.Waiting = s.waits(p, v)
 	switch {
 	case v.NowNsec < s.RestNsec:
-		w.Why = "LC was worse off with it"
+		w.Why = "it did not help LC"
 	case s.Waiting:
 		w.Once("waits", model.Decision{Kind: model.DecideLeftAlone, Reason: "the cache is divided once it is known how LC does without"})
 	case !v.Changed && s.RestNsec == 0 && !waited:
@@ -72,7 +72,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 
 // waits reports whether there is nothing yet that LC could be compared with afterwards.
 func (s *State) waits(p *Params, v *policy.View) bool {
-	return v.Enforced() && s.SinceNsec == 0 && len(s.Before) < p.Windows && (s.BegunNsec == 0 || v.NowNsec-s.BegunNsec < p.PatienceNsec)
+	return v.Enforced() && s.SinceNsec == 0 && s.Before.Windows < p.Windows && (s.BegunNsec == 0 || v.NowNsec-s.BegunNsec < p.PatienceNsec)
 }
 
 // offers works out what BE gets of the machine; nil where there is nothing to divide.
@@ -158,64 +158,97 @@ func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 	switch {
 	case s.Stands == 0 || !v.Enforced():
-		s.SinceNsec, s.After = 0, s.After[:0]
+		s.SinceNsec, s.After = 0, Tally{}
 	case s.SinceNsec == 0:
 		s.SinceNsec = v.NowNsec
 	}
-	now, ok := index(&v.Window)
-	if !ok {
-		return
-	}
-	if s.SinceNsec == 0 {
-		if s.Before = append(s.Before, now); len(s.Before) > p.Windows {
-			s.Before = slices.Delete(s.Before, 0, len(s.Before)-p.Windows)
+	switch {
+	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced() || v.NowNsec < s.RestNsec):
+		if s.Before.Windows >= p.Windows {
+			s.Before = Tally{} // what was long ago says little
 		}
-		return
-	}
-	if v.NowNsec-s.SinceNsec < p.SettleNsec || len(s.Before) < p.Windows || len(s.After) >= p.Windows {
-		return
-	}
-	if s.After = append(s.After, now); len(s.After) == p.Windows {
-		s.judge(p, v, w)
+		s.Before.add(&v.Window)
+	case s.SinceNsec != 0 && v.NowNsec-s.SinceNsec >= p.SettleNsec && s.Before.Windows >= p.Windows && s.After.Windows < p.Windows:
+		if s.After.add(&v.Window); s.After.Windows == p.Windows {
+			s.judge(p, v, w)
+		}
 	}
 }
 
 // judge compares the windows before with those after.
 func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
-	before, a := meanAndError(s.Before)
-	after, b := meanAndError(s.After)
+	ratio, noise := s.After.beside(&s.Before)
 	d := model.Decision{
-		Kind: model.DecideKept, Facts: []model.Fact{model.FactMean.Is(before), model.FactSignal.Is(after)},
-		Reason: fmt.Sprintf("with %s for best-effort work LC's CPI is %.3g of what is normal; it was %.3g", s.share(), after, before),
+		Kind: model.DecideKept, Facts: []model.Fact{model.FactRatio.Is(ratio)},
+		Reason: fmt.Sprintf("with %s for best-effort work LC's CPI is %.3g times what it was without", s.share(), ratio),
 	}
-	if after > before*(1+p.Worse) && after-before > 2*math.Hypot(a, b) {
-		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, s.Before[:0], 0
+	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise {
+		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, Tally{}, 0
 		d.Kind = model.DecideTakenBack
 	}
 	w.Decide(d)
 }
 
-// meanAndError is the mean of at least two values, with its standard error.
-func meanAndError(list []float64) (mean, sem float64) {
-	n := float64(len(list))
-	for _, x := range list {
-		mean += x / n
-	}
-	for _, x := range list {
-		sem += (x - mean) * (x - mean) / (n - 1) / n
-	}
-	return mean, math.Sqrt(sem)
+// Tally sums up the services' CPI over windows.
+type Tally struct {
+	Windows int         `json:"windows,omitempty"` // in which anything was known
+	Tasks   []TaskTally `json:"tasks,omitempty"`   // ordered by number
 }
 
-// index is LC's signals of a window, each beside its mean; ok is false where no counter told.
-func index(win *policy.Window) (mean float64, ok bool) {
-	sum, n := 0.0, 0
+// TaskTally is one service in a tally.
+type TaskTally struct {
+	Num        model.TaskNum `json:"task"`
+	N          float64       `json:"n"`
+	Sum        float64       `json:"sum"`
+	SumSquares float64       `json:"sum_squares"`
+}
+
+// add adds a window that closed.
+func (t *Tally) add(win *policy.Window) {
+	known := false
 	for i := range win.Victims {
-		if x := &win.Victims[i]; x.Source == model.SourceCPI && x.Verdict.Evidence() && x.Spec.Mean > 0 {
-			sum, n = sum+x.Signal/x.Spec.Mean, n+1
+		x := &win.Victims[i]
+		if !win.Closed || x.Source != model.SourceCPI || !x.Verdict.Evidence() {
+			continue
 		}
+		known = true
+		at, ok := slices.BinarySearchFunc(t.Tasks, x.Num, func(k TaskTally, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok {
+			t.Tasks = slices.Insert(t.Tasks, at, TaskTally{Num: x.Num})
+		}
+		k := &t.Tasks[at]
+		k.N, k.Sum, k.SumSquares = k.N+1, k.Sum+x.Signal, k.SumSquares+x.Signal*x.Signal
 	}
-	return sum / float64(max(n, 1)), win.Closed && n > 0
+	if known {
+		t.Windows++
+	}
+}
+
+// beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
+// service that was not seen at least twice in both says nothing; without any it is 1.
+func (t *Tally) beside(earlier *Tally) (ratio, sem float64) {
+	n := 0.0
+	for i := range t.Tasks {
+		now := &t.Tasks[i]
+		at, ok := slices.BinarySearchFunc(earlier.Tasks, now.Num, func(k TaskTally, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok || now.N < 2 || earlier.Tasks[at].N < 2 {
+			continue
+		}
+		a, da := now.mean()
+		b, db := earlier.Tasks[at].mean()
+		r := a / b
+		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
+	}
+	if n == 0 {
+		return 1, 0
+	}
+	return ratio / n, math.Sqrt(sem) / n
+}
+
+// mean is a service's mean CPI with its standard error.
+func (k *TaskTally) mean() (mean, sem float64) {
+	mean = k.Sum / k.N
+	return mean, math.Sqrt(max(0, k.SumSquares/k.N-mean*mean) / (k.N - 1))
 }
 
 func one(b bool) int {
@@ -231,7 +264,7 @@ func (s *State) Note(now model.Mode) string {
 	case s.Ways == 0 && s.Level == 0:
 		return "nothing to divide"
 	case s.RestNsec > 0:
-		return "LC was worse off with it: not now"
+		return "it did not help LC: not now"
 	case now == model.ModeEnforce:
 		return fmt.Sprintf("%d of %d BE tasks have %s", s.Stands, s.Wanted, s.share())
 	}

@@ -14,9 +14,9 @@ type Params struct {
 	SettleNsec int64 `json:"settle_nsec"`
 	// PatienceNsec is how long the windows before are waited for.
 	PatienceNsec int64 `json:"patience_nsec"`
-	// Worse is by how much LC's mean signal may be greater than before; beyond it BE gets everything
-	// back, for RestNsec.
-	Worse    float64 `json:"worse"`
+	// Gain is by how much LC's mean signal has to be lower than before; else BE gets everything back, for
+	// RestNsec.
+	Gain     float64 `json:"gain"`
 	RestNsec int64   `json:"rest_nsec"`
 	// HoldNsec is how long a claim stands that is not renewed.
 	HoldNsec int64 `json:"hold_nsec"`
@@ -24,7 +24,7 @@ type Params struct {
 
 // Defaults are the mask of ByteDance's paper, and ours where it says nothing.
 func Defaults() Params {
-	return Params{Ways: 2, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Worse: 0.05, RestNsec: 3600e9, HoldNsec: 60e9}
+	return Params{Ways: 2, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Gain: 0.02, RestNsec: 3600e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -35,7 +35,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},
 		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 20e9}, Why: "the windows before are waited for so long; then it is divided, and nobody looks whether it was good"},
-		{Key: "worse", At: &p.Worse, Most: 10, Soak: [2]float64{0, 0.2}, Unit: "a share", Why: "LC's CPI may grow by this much; beyond it BE gets everything back"},
+		{Key: "gain", At: &p.Gain, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "a share", Why: "LC's CPI has to fall by this much, or BE gets everything back; 0: it may not grow"},
 		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "and nothing is divided for so long"},
 	}
 }

@@ -161,34 +161,38 @@ func (b *bench) window(of float64) {
 
 func (b *bench) divided() bool { return b.v.Tasks[2].Knobs[model.ServiceClass].Ours }
 
-// It waits until it knows how LC does without, keeps the division where LC is as well or better, gives it back for
-// an hour where LC is worse, and then tries once more.
+// It waits until it knows how LC does without, keeps the division where LC is better off, else gives it back for an
+// hour, and then tries once more. That a spec is learned anew meanwhile changes nothing.
 func TestComparesBeforeAndAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
 		with float64
 		kept bool
-	}{"better": {0.9, true}, "as before": {1, true}, "a little worse": {1.02, true}, "worse": {1.15, false}} {
-		for seed := range uint64(40) {
+	}{"better": {0.9, true}, "as before": {1, false}, "worse": {1.15, false}} {
+		wrong := 0
+		for seed := range uint64(100) {
 			b := newBench(seed)
 			for n := range 200 {
+				with := 1.0
 				if b.divided() {
-					b.window(tt.with)
-				} else {
-					b.window(1)
+					with = tt.with
 				}
-				if n < b.p.Windows-1 && b.divided() {
+				if b.window(with); n < b.p.Windows-1 && b.divided() {
 					t.Fatalf("%s: divided after %d windows", name, n+1)
 				}
 			}
-			if len(b.said) != 1 || (b.said[0].Kind == model.DecideKept) != tt.kept || b.divided() != tt.kept {
-				t.Errorf("%s, seed %d: %+v; divided %t", name, seed, b.said, b.divided())
+			wrong += len(b.said) - 1
+			if kind := b.said[0].Kind; (kind == model.DecideKept) != tt.kept || b.divided() != tt.kept {
+				wrong++
 			}
 			for range 300 { // an hour is 360 windows
 				b.window(1)
 			}
-			if !b.divided() {
+			if !tt.kept && len(b.said) < 2 {
 				t.Errorf("%s, seed %d: an hour later it is not tried again", name, seed)
 			}
+		}
+		if wrong > 3 { // of 100, by chance
+			t.Errorf("%s: wrong in %d of 100", name, wrong)
 		}
 	}
 }

@@ -1,0 +1,71 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// A short run is the same twice, meets the goals or says which not, and its arms did what they are called.
+func TestRun(t *testing.T) {
+	var texts []string
+	var r *Result
+	for range 2 {
+		var err error
+		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(b))
+	}
+	if texts[0] != texts[1] {
+		t.Error("the same seed came out otherwise")
+	}
+	for arm, want := range map[Arm]int{Off: 0, TwoWays: quickMixes, Level10: quickMixes} {
+		if got := r.Arms[arm].Divided; got != want {
+			t.Errorf("%s: divided in %d of %d mixes", arm, got, want)
+		}
+	}
+	for i := range r.Mixes {
+		if m := &r.Mixes[i]; m.CPI[Off] < 0.999 || m.CPI[Off] > 1.001 || m.Work[TwoWays] > 1.01 || len(m.Services) == 0 || len(m.Batch) == 0 {
+			t.Errorf("%+v", m)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "commensal") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// The goals can be missed, each by itself.
+func TestGoals(t *testing.T) {
+	mix := func(two, ours float64) Mix {
+		m := Mix{}
+		m.CPI = [NumArms]float64{1, two, 1, ours}
+		m.Work = [NumArms]float64{1, 0.8, 0.5, 0.9}
+		return m
+	}
+	for name, tt := range map[string]struct {
+		list []Mix
+		met  [2]bool
+	}{
+		"all well":                {[]Mix{mix(0.8, 0.8), mix(1.2, 1)}, [2]bool{true, true}},
+		"harm in one of two":      {[]Mix{mix(0.8, 0.8), mix(1.2, 1.04)}, [2]bool{false, false}},
+		"the good is not kept":    {[]Mix{mix(0.8, 0.9), mix(1.2, 1)}, [2]bool{true, false}},
+		"harm, and the most kept": {[]Mix{mix(0.4, 0.4), mix(1.2, 1.04)}, [2]bool{false, true}},
+	} {
+		r := &Result{Mixes: tt.list}
+		r.sum()
+		if got := [2]bool{r.Goals[0].Met, r.Goals[1].Met}; got != tt.met {
+			t.Errorf("%s: %+v", name, r.Goals)
+		}
+		if want := tt.met == [2]bool{true, true}; (r.Outcome().Code() == 0) != want {
+			t.Errorf("%s: outcome %v", name, r.Outcome())
+		}
+	}
+}
