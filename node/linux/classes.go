@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,7 +78,7 @@ func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()
 }
 
 // ownPart is what tells the groups of one journal from those of others.
-func ownPart(path string) string { return fmt.Sprintf("-%08x", crc32.ChecksumIEEE([]byte(path))) }
+func ownPart(journal string) string { return fmt.Sprintf("-%08x", crc32.ChecksumIEEE([]byte(journal))) }
 
 // groupOf names a class's group, without the driver's prefix.
 func groupOf(class model.TaskNum, own string) string { return model.ClassName(class) + own }
@@ -104,9 +106,9 @@ func refusal(c *model.Change, err error) model.Result {
 }
 
 // forget lets go of a task whose cgroup is gone.
-func (c *classes) forget(path string) {
+func (c *classes) forget(task string) {
 	if len(c.noted)+len(c.queue) > 0 {
-		c.queue = append(c.queue, classOp{gone: true, task: model.Task{Path: path}})
+		c.queue = append(c.queue, classOp{gone: true, task: model.Task{Path: task}})
 	}
 }
 
@@ -292,7 +294,7 @@ func restoreClasses(fsys hostfs.FS, clock resctrl.Clock, j *journal.Journal) []n
 
 // nameOf is the group of a limit.
 func nameOf(l *journal.Limit) resctrl.Name {
-	return resctrl.Name{Ctrl: resctrl.DefaultPrefix + l.Path[len(classPath):]}
+	return resctrl.Name{Ctrl: resctrl.DefaultPrefix + path.Base(strings.TrimPrefix(l.Path, classPath))}
 }
 
 // removeGroup removes the group of a name, which says that it is ours.

@@ -115,8 +115,10 @@ func Open(o Options) (*Host, error) {
 			h.lacks("CPI", err)
 		}
 	}
+	if c := newClasses(o.FS, m, o.Clock, o.Beside, o.Journal); o.Classes || len(c.noted) > 0 { // an earlier agent left some
+		h.classes = c
+	}
 	if o.Classes {
-		h.classes = newClasses(o.FS, m, o.Clock, o.Beside, o.Journal)
 		h.classes.look()
 	}
 	return h, nil

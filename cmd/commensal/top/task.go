@@ -218,7 +218,7 @@ func state(r *row) (string, Style) {
 // cpus says where a task is placed by us.
 func cpus(r *row) (string, Style) {
 	for _, h := range r.held {
-		if h.Knob.Spec().Owned() && h.State != engine.KnobIdle {
+		if h.Knob.Spec().Owned() && h.State != engine.KnobIdle && !h.Written.CPUs.Empty() {
 			return h.Written.CPUs.String(), Held
 		}
 	}
