@@ -72,13 +72,8 @@ func (m *Machine) schedule(dt int64) {
 			at := &p.atoms[a]
 			t.on[at.socket] += t.share[a]
 			if t.cfg.Requests != nil && t.share[a] > 0 {
-				// A task that is woken takes the CPU from a SCHED_IDLE one at once.
-				load, wait := at.load, at.wait
-				if !t.idle {
-					load, wait = at.load-at.idle, at.first
-				}
-				others := (load - t.share[a]) / load
-				collisions += t.share[a] * others * wait
+				load, wait := at.met(t)
+				collisions += t.share[a] * max(0, load-t.share[a]) / load * wait
 			}
 		}
 		t.late = 0
@@ -91,6 +86,15 @@ func (m *Machine) schedule(dt int64) {
 		t.count.throttledNsec += held * float64(dt)
 		t.sib = m.siblingBusy(i)
 	}
+}
+
+// met returns the load among which a task's threads look for a CPU when they are woken, and what
+// they wait for one: they take it from a SCHED_IDLE task at once.
+func (at *atom) met(t *Task) (load, wait float64) {
+	if t.idle {
+		return at.load, at.wait
+	}
+	return at.load - at.idle, at.first
 }
 
 // offer spreads what tasks still wait for over their atoms and lets each atom divide its

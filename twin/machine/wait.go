@@ -84,8 +84,8 @@ func (w *Waits) grow(n int) {
 
 // ran is who was given an atom's CPUs in a step.
 type ran struct {
-	by  []float64 // CPUs, by number of the task
-	all float64
+	by, firm       []float64 // CPUs, by number of the task; firm: of those that are not SCHED_IDLE
+	all, firmlyAll float64
 }
 
 // chargeAll charges what the watched tasks waited in a step.
@@ -112,13 +112,18 @@ func (m *Machine) fillRan() {
 	for a := range m.ran[:atoms] {
 		r := &m.ran[a]
 		if len(r.by) < len(m.tasks) {
-			r.by = make([]float64, len(m.tasks)+8)
+			r.by, r.firm = make([]float64, len(m.tasks)+8), make([]float64, len(m.tasks)+8)
 		}
 		clear(r.by)
-		r.all = 0
+		clear(r.firm)
+		r.all, r.firmlyAll = 0, 0
 		for _, t := range m.live {
 			r.by[t.num] = t.share[a]
 			r.all += t.share[a]
+			if !t.idle {
+				r.firm[t.num] = t.share[a]
+				r.firmlyAll += t.share[a]
+			}
 		}
 	}
 }
@@ -131,7 +136,8 @@ func (m *Machine) fillRan() {
 //     CPUs, as the balancer does. In an atom of k CPUs, of which it is given g, n threads are n/k
 //     a CPU: while another runs there, which is the share 1-g/k of the time, all of them wait for
 //     that one; while one of them runs, the n/k-1 others wait for their own.
-//   - The moments until a CPU is found (at.wait), which are for the others' load by definition.
+//   - The moments until a CPU is found (atom.met), which are for the others' load by definition;
+//     SCHED_IDLE tasks are none of these, as whoever is woken takes their CPU.
 //   - A service's threads that wait for each other. Whoever has the CPU that they wait for is one of
 //     their own only as far as that one gets on: what it waits itself, they wait for the same.
 func (m *Machine) charge(i int, step float64) {
@@ -162,25 +168,35 @@ func (m *Machine) charge(i int, step float64) {
 			own += mine
 			foreign = waiting*here - mine
 		}
-		if t.cfg.Requests != nil && at.load > 0 {
-			foreign += given * (at.load - given) / at.load * at.wait * step
+		own += w.share(t.num, foreign, others, at.cpus, m.ran[a].by)
+		if load, wait := at.met(t); t.cfg.Requests != nil && given > 0 {
+			by, others := m.ran[a].by, others
+			if !t.idle {
+				by, others = m.ran[a].firm, m.ran[a].firmlyAll-given
+			}
+			own += w.share(t.num, given*max(0, load-given)/load*wait*step, others, at.cpus, by)
 		}
-		if foreign <= 0 || others <= 1e-9*at.cpus {
-			own += foreign // a rounding's
-			continue
-		}
-		rate, to := foreign/others, w.Charged
-		by, mine := m.ran[a].by[:len(to)], to[t.num]
-		for num := range to {
-			to[num] += rate * by[num]
-		}
-		to[t.num] = mine
 	}
 	w.Charged[t.num] += own
 	if t.cfg.Work != nil && t.wait > 0 && t.given > 0 {
 		w.Preempted += t.given * step / sliceNsec
 		w.LongestNsec = max(w.LongestNsec, t.wait/t.given*sliceNsec)
 	}
+}
+
+// share charges foreign waiting to the others in an atom, who were given so many CPUs together. What
+// it returns there is nobody for: a rounding's.
+func (w *Waits) share(own int, foreign, others, cpus float64, by []float64) float64 {
+	if foreign <= 0 || others <= 1e-9*cpus {
+		return foreign
+	}
+	rate, to := foreign/others, w.Charged
+	by, mine := by[:len(to)], to[own]
+	for num := range to {
+		to[num] += rate * by[num]
+	}
+	to[own] = mine
+	return 0
 }
 
 // woken counts the wait of a thread that was woken for a request.

@@ -59,7 +59,9 @@ func TestWaitsAddUp(t *testing.T) {
 		var before [16]uint64
 		for range 30 {
 			m.Advance(1e8)
-			switch i := rng.IntN(n); rng.IntN(4) {
+			switch i := rng.IntN(n); rng.IntN(5) {
+			case 4:
+				must(t, m.SetIdle(i, rng.IntN(2) == 0))
 			case 0:
 				must(t, m.SetCPUs(i, cpus()))
 			case 1:
