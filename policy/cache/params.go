@@ -30,7 +30,7 @@ func Defaults() Params {
 // Rows describes the parameters that the configuration sets.
 func (p *Params) Rows() []model.Param {
 	return []model.Param{
-		{Key: "ways", At: &p.Ways, Least: 1, Most: 64, Soak: [2]float64{1, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two)"},
+		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two; Intel advises no less)"},
 		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},

@@ -201,6 +201,24 @@ func (b *bandwidth) allow(want float64, dt int64) float64 {
 	return want
 }
 
+// No part of a step is shorter than leastPart, nor made for the sake of a rest that is not worth it.
+const (
+	leastPart = 100e3 // ns
+	worthPart = 20e3  // ns of CPU time
+)
+
+// lasts returns for how much of a step of dt the quota lasts, where in the rest of it more than a CPU
+// would be wanted and not given.
+func (b *bandwidth) lasts(want float64, dt int64) int64 {
+	if b.max.QuotaUsec < 0 || b.left < worthPart || want-b.left/float64(dt) <= 1 {
+		return dt
+	}
+	if part := int64(max(leastPart, b.left/want)); part <= dt-leastPart {
+		return part
+	}
+	return dt
+}
+
 // take uses CPU time.
 func (b *bandwidth) take(nsec float64) {
 	if b.max.QuotaUsec < 0 || nsec <= 0 {

@@ -3,7 +3,7 @@ package machine
 import "fmt"
 
 // Become changes what a task's instructions are like and, for closed-loop work, its
-// phases: CPI, APKI, Curve, Overlap, Prefetched, WriteShare and Work of cfg. What it has
+// phases: CPI, APKI, Curve, Apart, Overlap, Prefetched, WriteShare and Work of cfg. What it has
 // in caches and in memory, its place and its limits stay.
 func (m *Machine) Become(num int, cfg TaskConfig) error {
 	t, err := m.task(num)
@@ -12,7 +12,7 @@ func (m *Machine) Become(num int, cfg TaskConfig) error {
 	}
 	next := t.cfg
 	next.CPI, next.APKI, next.Curve = cfg.CPI, cfg.APKI, cfg.Curve
-	next.Overlap, next.Prefetched, next.WriteShare = cfg.Overlap, cfg.Prefetched, cfg.WriteShare
+	next.Apart, next.Overlap, next.Prefetched, next.WriteShare = cfg.Apart, cfg.Overlap, cfg.Prefetched, cfg.WriteShare
 	if t.cfg.Work != nil {
 		if cfg.Work == nil {
 			return fmt.Errorf("machine: task %s does work, not requests", t.cfg.Name)
@@ -28,7 +28,8 @@ func (m *Machine) Become(num int, cfg TaskConfig) error {
 	t.cfg = next
 	for s := range t.perf {
 		p := &t.perf[s]
-		p.keeps = t.keeps(p.bytes, t.cfg.Curve.At(p.bytes, t.cfg.APKI))
+		p.misses = t.missesWith(p.bytes)
+		p.keeps = t.keeps(p.bytes, p.misses)
 	}
 	return nil
 }

@@ -8,34 +8,61 @@ import (
 // wayBytes is the size of a way of a socket's LLC.
 func (c *Config) wayBytes() float64 { return c.LLCBytes / float64(c.LLCWays) }
 
-// filler is a task as one socket's cache sees it in a step.
+// filler is a task as one socket's cache sees it in a part of a step.
 type filler struct {
-	perWay float64 // bytes per second into each way of its mask
+	perWay float64 // bytes per second that it brings into each way of its mask
 	weight float64 // bytes per second at which it would fill what it holds
 	mask   uint32
 	ways   []float64
+	last   *lastFill
+	moved  float64 // by how many ways its share changes
+	lag    float64 // by how many its mean over the part differs from where it ends
 }
 
-// fillCache lets what missed in the last step fill the ways that its class may fill. In
+// lastFill is how a task's share of a cache changed in the last part of a step, and on how many CPUs.
+type lastFill struct{ moved, on float64 }
+
+// fillCache lets what misses in a part of a step of dt fill the ways that its class may fill. In
 // each way the shares move towards what they are under LRU when every line not used for
 // some time, the same for all, is gone: each task then holds what it fills in that time.
 // They move as fast as insertions replace the way's content: a task that inserts nothing
 // loses what others insert, and nothing else makes it lose anything.
-func (m *Machine) fillCache(s int, dt int64) {
-	seconds, wayBytes := float64(dt)/1e9, m.cfg.wayBytes()
+func (m *Machine) fillCache(s int, dt float64) {
 	m.fillers, m.throttled = m.fillers[:0], m.throttled[:0]
-	borders := uint32(0) // ways that some mask has and not the one before, or the reverse
 	for _, t := range m.live {
 		p := &t.perf[s]
 		if m.clos[t.clos].mba[s] < 100 && t.on[s] > 0 {
 			m.throttled = append(m.throttled, t)
 		}
 		mask := m.clos[t.clos].mask[s]
-		perWay := p.insert / float64(bits.OnesCount32(mask))
-		m.fillers = append(m.fillers, filler{perWay: perWay, weight: perWay * p.keeps, mask: mask, ways: p.ways})
-		borders |= mask ^ mask<<1
+		ways := float64(bits.OnesCount32(mask))
+		perWay := t.inserts(s) / ways
+		m.fillers = append(m.fillers, filler{perWay: perWay, weight: perWay * p.keeps, mask: mask, ways: p.ways, last: &p.fill})
 	}
 	var gone, rates [maxWays]float64
+	m.fill(s, dt, &gone, &rates)
+	m.calm(s)
+	m.monitor.fade(s, gone[:m.cfg.LLCWays])
+	for i, t := range m.live {
+		t.perf[s].fill = lastFill{m.fillers[i].moved, t.on[s]}
+		m.miss(i, s, &rates)
+	}
+}
+
+// inserts is how many bytes per second a task brings into a socket's cache: each of its CPUs as when it last ran, but
+// for what it misses with what it has there now.
+func (t *Task) inserts(s int) float64 {
+	p := &t.perf[s]
+	if t.on[s] <= 0 || p.each <= 0 || p.mpki <= 0 {
+		return 0
+	}
+	misses := min(t.cfg.APKI, p.misses*t.phase.misses()) + p.again
+	return t.on[s] * p.each * misses / p.mpki
+}
+
+// fill moves the shares of all ways, and finds what is gone of each and at what rate lines come into it.
+func (m *Machine) fill(s int, dt float64, gone, rates *[maxWays]float64) {
+	wayBytes := m.cfg.wayBytes()
 	for todo := uint32(1)<<m.cfg.LLCWays - 1; todo != 0; {
 		w := bits.TrailingZeros32(todo)
 		same := m.sameWays(s, w) & todo
@@ -47,16 +74,23 @@ func (m *Machine) fillCache(s int, dt int64) {
 				weights += f.weight
 			}
 		}
-		if rate <= 0 {
-			continue
+		turned := rate * dt / 1e9 / wayBytes
+		replaced := 1 - math.Exp(-turned)
+		// The mean over the part of shares that go to where they are heading as e to the power of -turned.
+		lag := 0.5
+		if turned > 1e-6 {
+			lag = 1/turned - (1-replaced)/replaced
 		}
-		replaced := 1 - math.Exp(-rate*seconds/wayBytes)
+		replaced *= m.mem[s].pace
 		for left := same; left != 0; {
 			first := bits.TrailingZeros32(left)
 			n := bits.TrailingZeros32(^(left >> first)) // in a row
 			left &^= (1<<n - 1) << first
 			for v := first; v < first+n; v++ {
 				rates[v], gone[v] = rate, replaced
+			}
+			if replaced <= 0 {
+				continue
 			}
 			for i := range m.fillers {
 				f := &m.fillers[i]
@@ -66,14 +100,44 @@ func (m *Machine) fillCache(s int, dt int64) {
 				}
 				ways := f.ways[first : first+n]
 				for v, share := range ways {
-					ways[v] = share + replaced*(target-share)
+					d := replaced * (target - share)
+					f.moved += d
+					f.lag += d * lag
+					ways[v] = share + d
 				}
 			}
 		}
 	}
-	m.monitor.fade(s, gone[:m.cfg.LLCWays])
-	for i := range m.live {
-		m.miss(i, s, &rates)
+}
+
+// Where what tasks miss hangs steeply on what they hold, a cache that is filled many times over in each part of a
+// step would go from one extreme to the other and back: who inserts how much is asked when a part begins. Where the shares go
+// back although everybody runs as before, they move half as far from then on, and a little further each time that
+// they do not.
+const (
+	backWorth  = 1e-3 // of the cache: less is nothing
+	slowest    = 1.0 / 16
+	pickUp     = 1.1
+	sameLoad   = 0.2 // of the CPUs at work that may differ
+	backEnough = 0.3 // of the way that it had come
+)
+
+// calm finds how far a socket's shares go of where they are heading.
+func (m *Machine) calm(s int) {
+	both, before, loads, changed, most := 0.0, 0.0, 0.0, 0.0, 0.0
+	for i := range m.fillers {
+		f, on := &m.fillers[i], m.live[i].on[s]
+		both += f.moved * f.last.moved
+		before += f.last.moved * f.last.moved
+		most = max(most, math.Abs(f.moved))
+		loads += on
+		changed += math.Abs(on - f.last.on)
+	}
+	pace := &m.mem[s].pace
+	if both < -backEnough*before && most > backWorth*float64(m.cfg.LLCWays) && changed <= sameLoad*loads {
+		*pace = max(slowest, *pace/2)
+	} else {
+		*pace = min(1, *pace*pickUp)
 	}
 }
 
@@ -91,11 +155,24 @@ func (m *Machine) sameWays(s, w int) uint32 {
 	return same
 }
 
+// sets is how many working sets a task has.
+func (t *Task) sets() float64 {
+	if t.cfg.Apart && t.cfg.Work != nil {
+		return float64(t.cfg.Threads)
+	}
+	return 1
+}
+
+// missesWith returns how many misses per thousand instructions a task has with so many bytes.
+func (t *Task) missesWith(bytes float64) float64 {
+	return t.cfg.Curve.At(bytes/t.sets(), t.cfg.APKI)
+}
+
 // keeps returns how much faster than it inserts now a task has filled so many bytes, with
 // which it misses so often: LRU keeps lines that are used again, and the more a task has, the
 // more of its accesses hit.
 func (t *Task) keeps(bytes, misses float64) float64 {
-	misses = max(misses, neverLeaves*t.cfg.APKI)
+	misses, bytes = max(misses, neverLeaves*t.cfg.APKI), bytes/t.sets()
 	if time := t.cfg.Curve.fillTime(&t.filling, bytes, t.cfg.APKI); time > 0 && misses > 0 {
 		return max(1, bytes/time/misses)
 	}
@@ -112,11 +189,12 @@ func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 		filled += share
 	}
 	p.bytes = filled * m.cfg.wayBytes()
+	p.misses = t.missesWith(p.bytes)
 	if t.on[s] <= 0 {
 		return // it executes nothing here: what an instruction would take, nobody asks
 	}
-	misses := t.cfg.Curve.At(p.bytes, t.cfg.APKI)
-	p.keeps = t.keeps(p.bytes, misses)
+	p.keeps = t.keeps(p.bytes, p.misses)
+	misses := t.missesWith(max(0, p.bytes-m.fillers[i].lag*m.cfg.wayBytes()))
 	misses = min(t.cfg.APKI, misses*t.phase.misses())
 	p.again = misses * t.cfg.Prefetched * m.lostEarly(t, s, rates)
 	p.mpki = misses + p.again
@@ -133,8 +211,7 @@ func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 // mask with k ways forgets a line when k more come.
 func (m *Machine) lostEarly(t *Task, s int, rates *[maxWays]float64) float64 {
 	p := &t.perf[s]
-	on := t.on[s]
-	if t.cfg.Prefetched <= 0 || p.insert <= 0 || on <= 0 {
+	if t.cfg.Prefetched <= 0 || p.each <= 0 || t.on[s] <= 0 {
 		return 0
 	}
 	mask := m.clos[t.clos].mask[s]
@@ -144,7 +221,7 @@ func (m *Machine) lostEarly(t *Task, s int, rates *[maxWays]float64) float64 {
 			rate += rates[w]
 		}
 	}
-	lead := m.cfg.PrefetchedBytes * on / p.insert // seconds
+	lead := m.cfg.PrefetchedBytes / (p.each * (1 + t.sib)) // seconds; siblings share their core's prefetchers
 	mean := rate * lead / m.cfg.wayBytes()
 	k := bits.OnesCount32(mask)
 	if mean < 0.05*float64(k) && k > 1 {

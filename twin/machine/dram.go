@@ -66,7 +66,7 @@ type loadCurve struct {
 
 // maxLatency bounds the search for a latency. The requests that cores can have in flight
 // hold it far below.
-const maxLatency = 64.0
+const maxLatency = 1 << 20
 
 // at returns the curve at a share of writes.
 func (d *dram) at(writes float64) loadCurve {

@@ -2,7 +2,8 @@
 // bandwidth and latency, and the requests and work that tasks get done with them. It is
 // deterministic: the same configuration, seed and calls give the same results.
 //
-// Time advances in steps (Config.StepNsec, 10 ms). In a step tasks first get CPU time
+// Time advances in steps (Config.StepNsec, 10 ms), which are played in parts where quotas are
+// used up within one. In a step tasks first get CPU time
 // (sched.go), then the cache and the memory settle how many cycles an instruction takes
 // each of them (cache.go, memory.go), and then the instructions are spent on requests or
 // work (request.go, work.go). What one step leaves open, such as how long the memory
@@ -14,6 +15,7 @@ package machine
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/commensal-io/commensal/model"
 )
@@ -162,6 +164,8 @@ type Machine struct {
 	busyNsec  float64
 	stall     pressure
 	pagesAt   int64 // when pages age next
+	partNsec  int64 // how long the last part of a step was
+	longest   int64 // how long the next may be
 }
 
 // New returns a machine without tasks.
@@ -175,7 +179,7 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	if cfg.PrefetchedBytes == 0 {
 		cfg.PrefetchedBytes = defaultPrefetched
 	}
-	m := &Machine{cfg: cfg, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), monitor: newMonitor(&cfg)}
+	m := &Machine{cfg: cfg, partNsec: cfg.StepNsec, longest: cfg.StepNsec, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), monitor: newMonitor(&cfg)}
 	if m.cfg.FaultNsec == 0 {
 		m.cfg.FaultNsec = defaultFaultNsec
 	}
@@ -204,21 +208,76 @@ func (m *Machine) Advance(nsec int64) {
 
 // step plays one step.
 func (m *Machine) step() {
-	dt := m.cfg.StepNsec
 	if m.placement.stale {
 		m.place()
 	}
-	for _, t := range m.live {
-		t.beginStep(m.now, dt)
+	for n := range m.mem {
+		m.mem[n].step = told{}
+	}
+	for left := m.cfg.StepNsec; left > 0; {
+		left -= m.part(left)
+	}
+	for n := range m.mem {
+		m.mem[n].told = m.mem[n].step
+	}
+	m.movePages()
+}
+
+// part plays the beginning of what is left of a step, and returns how long it was.
+func (m *Machine) part(left int64) int64 {
+	m.begin(left)
+	dt := m.length(left)
+	if dt < left {
+		m.begin(dt) // what requests want of this part alone
 	}
 	m.schedule(dt)
 	m.clocks()
 	m.press(dt)
-	m.settle(dt)
+	m.settle(float64(dt))
 	for _, t := range m.live {
 		m.spend(t, dt)
 	}
 	m.chargeAll(dt)
 	m.now += dt
-	m.movePages()
+	m.partNsec = dt
+	return dt
+}
+
+// begin asks all tasks what they could use in a part of a step.
+func (m *Machine) begin(dt int64) {
+	for _, t := range m.live {
+		t.beginStep(m.now, dt)
+	}
+}
+
+// A part that begins with a jump of a task with a quota by so many CPUs is short, and those after it twice as long
+// each: caches are filled and emptied within such a time.
+const (
+	jumpCPUs  = 2
+	firstPart = 250e3 // ns
+)
+
+// length is how long the part is that begins: all of what is left of a step, or as long as until a task with
+// many threads has used up its quota. What twenty threads take from caches and memory in a millisecond is not what
+// two take in ten.
+func (m *Machine) length(left int64) int64 {
+	part, jump := left, 0.0
+	for _, t := range m.live {
+		if t.limit.max.QuotaUsec < 0 {
+			continue
+		}
+		want := min(t.want, float64(t.may))
+		part = min(part, t.limit.lasts(want, left))
+		if t.limit.left < worthPart {
+			want = 0
+		}
+		jump = max(jump, math.Abs(want-t.given))
+	}
+	if m.longest = min(2*m.longest, m.cfg.StepNsec); jump > jumpCPUs {
+		m.longest = firstPart
+	}
+	if m.longest <= left-leastPart {
+		part = min(part, m.longest)
+	}
+	return part
 }

@@ -8,18 +8,28 @@ import (
 // memory is one node's.
 type memory struct {
 	latency float64 // as a share of idle
-	bytes   float64 // per second, delivered in the last step
-	peak    float64 // at the last step's mix of reads and writes
-	writes  float64 // share of the last step's traffic
-	link    float64 // factor on the links' latency
+	peak    float64 // at the mix of reads and writes
+	writes  float64 // share of the traffic
+	pace    float64 // how far the shares of the socket's cache go of where they are heading (calm)
+	link    float64 // factor on the latency of the links out of this node's socket
+	step    told    // of the step at hand, summed up
+	told    told    // of the last step
 }
 
-func newMemory(c *Config) memory { return memory{latency: 1, peak: c.MemPeakBytes, link: 1} }
+// told is how a node fared in a step: the bytes that it moved, and means of its peak and its latency.
+type told struct{ bytes, peak, latency float64 }
+
+func newMemory(c *Config) memory { return memory{latency: 1, peak: c.MemPeakBytes, pace: 1, link: 1} }
 
 // flow is what one task on one socket asks of the node at hand: rate bytes per second over
 // the cycles of an instruction, which are fixed + slope x latency, or, when that is more,
 // what its core can have in flight needs, or, when that is more, its gate.
-type flow struct{ rate, fixed, slope, floor, floorSlope, gate float64 }
+type flow struct {
+	rate, fixed, slope, floor, floorSlope, gate float64
+
+	writes float64 // share of it
+	socket int     // where it comes from
+}
 
 // ungated is small enough to be inlined, which cycles with their gate are not.
 func (f *flow) ungated(latency float64) float64 {
@@ -31,29 +41,25 @@ func (f *flow) ungated(latency float64) float64 {
 }
 
 // settle finds how many cycles an instruction takes each task on each socket, given what
-// all of them ask of caches and memories.
-func (m *Machine) settle(dt int64) {
+// all of them ask of caches and memories in a part of a step of dt.
+func (m *Machine) settle(dt float64) {
 	for s := range m.cfg.Sockets {
 		m.fillCache(s, dt)
 	}
-	mixes := m.mixes()
-	for n := range m.mem {
-		m.mix(n, &mixes[n])
-		m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Sockets)
-		for _, t := range m.live {
-			if t.pages[n] <= 0 {
-				continue
-			}
-			for s, on := range t.on {
-				if on > 0 && t.perf[s].mpki > 0 {
-					m.flows = m.flows[:len(m.flows)+1]
-					m.flow(&m.flows[len(m.flows)-1], t, s, n)
-				}
-			}
+	const tries = 8 // until no link carries more than it can
+	for range tries {
+		var out [maxSockets]float64 // of each socket, over its links
+		for n := range m.mem {
+			m.deliver(n, &out)
 		}
-		mem := &m.mem[n]
-		curve := m.cfg.DRAM.measured().at(mem.writes)
-		mem.latency, mem.bytes = meet(m.flows, mem.peak, &curve, mem.latency)
+		if !m.crowd(&out) {
+			break
+		}
+	}
+	for n := range m.mem {
+		mem, part := &m.mem[n], dt/float64(m.cfg.StepNsec)
+		mem.step.peak += part * mem.peak
+		mem.step.latency += part * mem.latency * m.cfg.MemLatencyNsec
 	}
 	for _, t := range m.live {
 		for s, on := range t.on {
@@ -65,41 +71,61 @@ func (m *Machine) settle(dt int64) {
 	}
 }
 
-// mix is a node's traffic in bytes per second: all, writes, and what crossed a link.
-type mix struct{ all, writes, crossed float64 }
-
-// mixes returns each node's mix in the last step.
-func (m *Machine) mixes() (nodes [maxSockets]mix) {
+// deliver finds at which latency a node delivers what is asked of it, and adds to out what crosses links for it.
+func (m *Machine) deliver(n int, out *[maxSockets]float64) {
+	m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Sockets)
 	for _, t := range m.live {
-		for s := range t.perf {
-			if t.perf[s].insert <= 0 {
-				continue
-			}
-			b := t.perf[s].insert / (1 - t.cfg.WriteShare)
-			for n, share := range t.pages {
-				to := &nodes[n]
-				to.all += b * share
-				to.writes += b * share * t.cfg.WriteShare
-				if s != n {
-					to.crossed += b * share
-				}
+		if t.pages[n] <= 0 {
+			continue
+		}
+		for s, on := range t.on {
+			if on > 0 && t.perf[s].mpki > 0 {
+				m.flows = m.flows[:len(m.flows)+1]
+				m.flow(&m.flows[len(m.flows)-1], t, s, n)
 			}
 		}
 	}
-	return nodes
-}
-
-// mix finds a node's peak at a mix, and how busy its links are.
-func (m *Machine) mix(n int, last *mix) {
 	mem := &m.mem[n]
-	mem.writes = 0
-	if last.all > 0 {
-		mem.writes = last.writes / last.all
+	if all, writes := m.mix(mem.latency); all > 0 {
+		mem.writes = writes / all
 	}
 	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
-	u := min(last.crossed/m.cfg.LinkPeakBytes, 1.5)
-	// Half way in each step: traffic answers to the latency that it makes.
-	mem.link += 0.5 * (1 + 2*math.Pow(u, 4) - mem.link)
+	curve := m.cfg.DRAM.measured().at(mem.writes)
+	mem.latency = meet(m.flows, mem.peak, &curve, mem.latency)
+	for i := range m.flows {
+		if f := &m.flows[i]; f.socket != n {
+			bytes := f.at(mem.latency)
+			out[n] += bytes * (1 - f.writes)
+			out[f.socket] += bytes * f.writes
+		}
+	}
+}
+
+// mix returns what the flows at hand ask for at a latency, and how much of it they write.
+func (m *Machine) mix(latency float64) (all, writes float64) {
+	for i := range m.flows {
+		bytes := m.flows[i].at(latency)
+		all += bytes
+		writes += bytes * m.flows[i].writes
+	}
+	return all, writes
+}
+
+// crowd finds how much longer the links take that carry so much, and reports whether one has more to carry than
+// it can. Then whoever crosses it waits longer, until it has not.
+func (m *Machine) crowd(out *[maxSockets]float64) (over bool) {
+	for s := range m.mem {
+		u := out[s] / m.cfg.LinkPeakBytes
+		free := 1 + 2*math.Pow(min(u, 1), 4)
+		link := max(free, m.mem[s].link*u)
+		if u > 1.005 {
+			over = true
+		} else {
+			link = (m.mem[s].link + link) / 2 // half way in each step: traffic answers to the latency that it makes
+		}
+		m.mem[s].link = link
+	}
+	return over
 }
 
 // flow finds what a task on a socket asks of node n.
@@ -111,8 +137,17 @@ func (m *Machine) flow(f *flow, t *Task, s, n int) {
 		rate:  t.on[s] * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
 		fixed: c.own + c.felt*rest, slope: c.felt * node,
 		floor: c.least * rest, floorSlope: c.least * node,
-		gate: c.gate,
+		gate: c.gate, writes: t.cfg.WriteShare, socket: s,
 	}
+}
+
+// at returns the bytes per second that a flow asks for at a latency.
+func (f *flow) at(latency float64) float64 {
+	cycles := f.ungated(latency)
+	if f.gate > 0 {
+		cycles = gated(cycles, f.gate)
+	}
+	return f.rate / cycles
 }
 
 // cost finds what an instruction takes, but for the gate, which is MBA's (mba.go).
@@ -140,8 +175,9 @@ func (m *Machine) waits(t *Task, s int) float64 {
 	nsec := 0.0
 	for n, share := range t.pages {
 		nsec += share * m.cfg.MemLatencyNsec * m.mem[n].latency
-		if n != s {
-			nsec += share * m.cfg.LinkLatencyNsec * m.mem[n].link
+		if n != s { // reads come over the other socket's links, and what is written goes over its own
+			back := t.cfg.WriteShare / (1 - t.cfg.WriteShare)
+			nsec += share * m.cfg.LinkLatencyNsec * (m.mem[n].link + back*(m.mem[s].link-1))
 		}
 	}
 	return nsec * m.hz[s] / 1e9
@@ -169,37 +205,31 @@ func (m *Machine) speed(t *Task) float64 {
 // that there is one; where requests pile up beyond the peak, it is the one at which they
 // ask for no more than what an oversaturated memory delivers. The last step's latency is
 // where the search begins.
-func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, bytes float64) {
+func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency float64) {
 	if len(flows) == 0 {
-		return 1, 0
+		return 1
 	}
 	over := func(l float64) float64 {
 		sum := 0.0
 		for i := range flows {
-			f := &flows[i]
-			cycles := f.ungated(l)
-			if f.gate > 0 {
-				cycles = gated(cycles, f.gate)
-			}
-			sum += f.rate / cycles
+			sum += flows[i].at(l)
 		}
 		return sum - peak*curve.deliveredAt(l)
 	}
 	const near, exact = 1.02, 1.0 / 4096
 	low, high := max(1, last/near), min(last*near, maxLatency)
 	atLow, atHigh := over(low), over(high)
-	beyond := atHigh // what over(high) is; atHigh is made less of below
 	// Of several meetings about the peak the one below it is meant.
 	if top := curve.latency[loadPoints-1]; high > top && low > 1 || atHigh > 0 && high < top {
 		if atTop := over(top); atTop <= 0 {
-			high, atHigh, beyond = top, atTop, atTop
+			high, atHigh = top, atTop
 			if low >= top {
 				low, atLow = top, atTop
 			}
 		}
 	}
 	for atLow <= 0 && low > 1 {
-		high, atHigh, beyond = low, atLow, atLow
+		high, atHigh = low, atLow
 		low = max(1, low/2)
 		atLow = over(low)
 	}
@@ -207,7 +237,6 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 		low, atLow = high, atHigh
 		high = min(2*high, maxLatency)
 		atHigh = over(high)
-		beyond = atHigh
 	}
 	for range 24 { // each halves the interval at least every other time
 		if high-low < exact*low || atHigh == 0 {
@@ -218,22 +247,21 @@ func meet(flows []flow, peak float64, curve *loadCurve, last float64) (latency, 
 		if v := over(mid); v > 0 {
 			low, atLow, atHigh = mid, v, atHigh/2
 		} else {
-			high, atHigh, atLow, beyond = mid, v, atLow/2, v
+			high, atHigh, atLow = mid, v, atLow/2
 		}
 	}
-	delivered := peak * curve.deliveredAt(high)
-	return high, min(beyond+delivered, delivered)
+	return high
 }
 
-// MemoryState is how a memory node fares.
+// MemoryState is how a memory node fared in the last step.
 type MemoryState struct {
 	BytesPerSecond float64
-	PeakBytes      float64 // at the present mix of reads and writes
+	PeakBytes      float64 // at the mix of reads and writes
 	LatencyNsec    float64 // from its own socket
 }
 
 // Memory returns how a node fares.
 func (m *Machine) Memory(node int) MemoryState {
-	n := &m.mem[node]
-	return MemoryState{BytesPerSecond: n.bytes, PeakBytes: n.peak, LatencyNsec: n.latency * m.cfg.MemLatencyNsec}
+	n := &m.mem[node].told
+	return MemoryState{BytesPerSecond: n.bytes * 1e9 / float64(m.cfg.StepNsec), PeakBytes: n.peak, LatencyNsec: n.latency}
 }

@@ -28,7 +28,7 @@ func (m *Machine) press(dt int64) {
 			continue
 		}
 		working = true
-		p := t.pressure(t.queue.own / step) // of the last step: this one's is not known yet
+		p := t.pressure(t.queue.own / float64(m.partNsec)) // of the last part: this one's is not known yet
 		t.stall.cpuSome += p.cpuSome * step
 		t.stall.cpuFull += p.cpuFull * step
 		t.stall.memorySome += p.memorySome * step

@@ -126,6 +126,9 @@ func (q *queue) wanted(t *Task, now, dt int64) float64 {
 	begun, most := q.ask, float64(min(t.may, len(q.free)))*float64(dt)
 	for i := q.head; i < len(q.waiting) && q.ask < most; i++ {
 		r := &q.waiting[i]
+		if r.came >= now+dt {
+			break // of the next part of the step
+		}
 		q.ask += min(r.instructions/t.ips*1e9, end-max(float64(r.came), begin))
 	}
 	q.ask = max(begun, min(q.ask, most))
@@ -190,7 +193,7 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 func (q *queue) behind(cpus int, begin, end float64) {
 	most := float64(max(0, len(q.free)-cpus)) * (end - begin)
 	for i := q.head; i < len(q.waiting) && q.own < most; i++ {
-		q.own += end - max(float64(q.waiting[i].came), begin)
+		q.own += max(0, end-max(float64(q.waiting[i].came), begin))
 	}
 	q.part = 1
 	if q.own > most {

@@ -13,6 +13,9 @@ import (
 type TaskConfig struct {
 	Name    string
 	Threads int
+	// Apart is true where each thread of closed-loop work is a process of its own, with the curve
+	// for itself: sixteen copies of a program have sixteen working sets.
+	Apart bool
 
 	// CPI is cycles per instruction on a core of its own, without what LLC accesses cost.
 	CPI float64
@@ -174,11 +177,14 @@ type counters struct {
 type socketPerf struct {
 	ways   []float64 // share of each way of the LLC that it fills
 	bytes  float64   // of the LLC
-	mpki   float64   // with again
+	misses float64   // per 1000 instructions, with what it fills, in a phase like others
+	mpki   float64   // the same in the mean over a part of a step, in its phase, with again
 	again  float64   // per 1000 instructions: prefetched, lost and missed once more
 	cost   cost
 	cpi    float64
-	insert float64 // bytes per second that it brings into the LLC
+	fill   lastFill
+	insert float64 // bytes per second that it brought into the LLC in the last part of a step
+	each   float64 // the same of one CPU that it used, when last it used one
 	keeps  float64 // how much faster it filled bytes than it inserts
 }
 

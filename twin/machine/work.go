@@ -93,7 +93,7 @@ func (m *Machine) spend(t *Task, dt int64) {
 		p := &t.perf[s]
 		if t.on[s] <= 0 {
 			p.insert = 0
-			continue
+			continue // p.each stays: what a CPU brought in when last it did
 		}
 		rate := part * t.on[s] * m.hz[s] / p.cpi // instructions per second
 		n := rate * float64(dt) / 1e9
@@ -101,9 +101,13 @@ func (m *Machine) spend(t *Task, dt int64) {
 		c.references += n * (t.cfg.APKI + p.again) / 1000
 		c.misses += n * p.mpki / 1000
 		p.insert = rate * p.mpki / 1000 * cacheLine
+		p.each = p.insert / t.on[s]
 		moved := p.insert * float64(dt) / 1e9 / (1 - t.cfg.WriteShare)
 		c.bytes += moved
 		m.count(t, s, moved)
+		for n, share := range t.pages {
+			m.mem[n].step.bytes += moved * share
+		}
 		if t.cfg.Work != nil {
 			c.work += n
 		}

@@ -51,9 +51,11 @@ func Find(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// Apply sets a task's CPI, APKI, Curve, Overlap, Prefetched and WriteShare.
+// Apply sets a task's CPI, APKI, Curve, Apart, Overlap, Prefetched and WriteShare. Of a program of one thread
+// more threads are more copies.
 func (p *Profile) Apply(c *machine.TaskConfig) {
 	c.CPI, c.APKI, c.Curve = p.CPI, p.APKI, p.Curve
+	c.Apart = p.Threads == 1
 	c.Overlap, c.Prefetched, c.WriteShare = p.Overlap, p.Prefetched, p.WriteShare
 }
 

@@ -12,7 +12,7 @@ import (
 
 // written says whether a behaviour is given at all.
 func (b *Behaviour) written() bool {
-	return b.Program != "" || b.CPI != nil || b.APKI != nil || b.Curve != nil || b.Overlap != nil || b.Prefetched != nil || b.WriteShare != nil
+	return b.Program != "" || b.CPI != nil || b.APKI != nil || b.Curve != nil || b.Apart != nil || b.Overlap != nil || b.Prefetched != nil || b.WriteShare != nil
 }
 
 // behave stores what a task's instructions are like.
@@ -42,6 +42,9 @@ func (p *Plan) behave(at string, b *Behaviour, c *machine.TaskConfig) error {
 		if f.from != nil {
 			*f.to = *f.from
 		}
+	}
+	if b.Apart != nil {
+		c.Apart = *b.Apart
 	}
 	if b.Curve == nil {
 		return nil

@@ -59,6 +59,7 @@ type Behaviour struct {
 	CPI        *float64 `yaml:"cpi"`
 	APKI       *float64 `yaml:"apki"`
 	Curve      *Curve   `yaml:"curve"`
+	Apart      *bool    `yaml:"apart"`
 	Overlap    *float64 `yaml:"overlap"`
 	Prefetched *float64 `yaml:"prefetched"`
 	WriteShare *float64 `yaml:"write_share"`
