@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -175,7 +174,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	}
 	for i := range out.Decisions {
 		if d := &out.Decisions[i]; d.Kind == model.DecideForeign {
-			w.reported(s, d)
+			w.reported(l, d)
 		}
 	}
 	if _, err := json.Marshal(out); err != nil {
@@ -211,8 +210,9 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 
 // reported looks whether a foreign write that is reported was one: since the last report of
 // the knob somebody wrote it while it was held.
-func (w *world) reported(s *engine.State, d *model.Decision) {
-	if w.class.deeds > 0 && (d.Task == 0 || strings.Contains(d.Reason, "class ")) {
+func (w *world) reported(l *life, d *model.Decision) {
+	s := l.Engine.State
+	if in, _ := l.Last(); w.class.deeds > 0 && (d.Task == 0 || ofClass(in, s, d.Task)) {
 		return // somebody is at resctrl, too
 	}
 	found := model.NumKnobs
@@ -230,6 +230,18 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 	if w.witness.strangers[taskKnob{d.Path, found}] < w.began {
 		delete(w.witness.strangers, taskKnob{d.Path, found})
 	}
+}
+
+// ofClass reports whether a turn was told of a foreign write to the class of service of a task: by the
+// answer to a change, or by a reading after which the knob is void or was freed.
+func ofClass(in *engine.Input, s *engine.State, task model.TaskNum) bool {
+	is := func(of model.Target, kind model.KnobKind) bool { return of.Task() == task && kind.Spec().Class != nil }
+	return slices.ContainsFunc(in.Results, func(r model.Result) bool { return r.Kind == model.Foreign && is(r.Target, r.Now.Knob) }) ||
+		slices.ContainsFunc(in.Knobs, func(k model.KnobReading) bool {
+			return is(k.Target, k.Value.Knob) && !slices.ContainsFunc(s.Ledger.Knobs, func(o engine.Knob) bool {
+				return o.Target == k.Target && o.Kind == k.Value.Knob && o.State != engine.KnobVoid
+			})
+		})
 }
 
 // stateEvery is how many turns there are between two looks whether the engine's state can
