@@ -134,9 +134,10 @@ func (c *Core) open(d *Deps) error {
 		return errors.Join(fmt.Errorf("agent: %w", err), j.Close())
 	}
 	p := &c.Engine.Params
+	needs := p.Needs()
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: p.CPU.CPUSetMode != model.ModeOff, Classes: p.CPU.CacheMode != model.ModeOff, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Places: needs.Places, Classes: needs.Classes, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Clock: c.Clock,
 	})
 	if err != nil {

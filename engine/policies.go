@@ -53,11 +53,19 @@ type row struct {
 	name string   // of the policy and of its section in the configuration
 	does string   // in a few words, with the paper that it is from
 	uses []string // the remedies that it is, as the probe of the machine names them
+	// needs is what the host is to tell it, beside what it tells of every machine.
+	needs Needs
 	// always: it takes a step at every tick, in every mode, since what it began goes on. The
 	// others take one when a pulse came, unless they are off.
 	always bool
 	mode   func(*Params) *model.Mode
 	step   func(*Params, *State, *policy.View, *policy.Wishes)
+
+	// derive works out what follows from other keys of the configuration, and from how far apart
+	// pulses are. nil: nothing does.
+	derive func(p *Params, pulseNsec int64)
+	// keeps is what of its memory outlives a restart of the agent. nil: nothing does.
+	keeps *keeps
 
 	pace  func(*Params) model.Pace              // at which it looks when it enforces; nil: at windows
 	rows  func(*Params) []model.Param           // its parameters
@@ -81,7 +89,7 @@ var policyRows = [...]row{
 		check: (*Params).checkHardcap,
 	},
 	{
-		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: []string{"cpuset"},
+		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: []string{"cpuset"}, needs: Needs{Places: true},
 		mode:  func(p *Params) *model.Mode { return &p.CPU.CPUSetMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUSet.Step(&p.CPU.CPUSet, v, w) },
 		pace:  func(p *Params) model.Pace { return p.CPU.CPUSet.Pace() },
@@ -96,6 +104,8 @@ var policyRows = [...]row{
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUPool.Step(&p.CPU.CPUPool, v, w) },
 		pace: func(p *Params) model.Pace { return p.CPU.CPUPool.Pace() },
 		rows: func(p *Params) []model.Param { return p.CPU.CPUPool.Rows() },
+
+		derive: func(p *Params, _ int64) { p.CPU.CPUPool.Derive() },
 		detail: func(p *Params, s *State, nowNsec int64) bool {
 			return s.CPU.CPUPool.Detail(&p.CPU.CPUPool, nowNsec)
 		},
@@ -110,6 +120,14 @@ var policyRows = [...]row{
 		check:  func(p *Params) (key, why string) { return p.CPU.Burst.Check() },
 		detail: func(p *Params, s *State, nowNsec int64) bool { return s.CPU.Burst.Detail(&p.CPU.Burst, nowNsec) },
 		rests:  func(*Params, *State) bool { return true },
+		derive: func(p *Params, pulseNsec int64) { p.CPU.Burst.Derive(pulseNsec) },
+		keeps: &keeps{
+			keep: func(p *Params, s *State, r *Restored) { r.BurstBound = s.CPU.Burst.Bound.Keep(&p.CPU.Burst) },
+			mark: func(s *State) float64 { return s.CPU.Burst.Bound.Mark() },
+			restore: func(p *Params, s *State, r *Restored) (model.Decision, bool) {
+				return s.CPU.Burst.Bound.Restore(r.BurstBound, &p.CPU.Burst)
+			},
+		},
 	},
 	{
 		name: model.PolicyDemote, does: "BE gives way to everybody, from the start", uses: []string{"demote"},
@@ -121,12 +139,28 @@ var policyRows = [...]row{
 		rests: func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways", "memory bandwidth"}, always: true,
+		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Cache.Note(now) },
 	},
+}
+
+// Needs is what policies want a host to tell beside what it tells of every machine.
+type Needs struct {
+	Places  bool // which tasks cannot be placed on CPUs
+	Classes bool // what there is of classes of service
+}
+
+// keeps is how a part of a policy's memory outlives a restart of the agent.
+type keeps struct {
+	keep func(p *Params, s *State, r *Restored)
+	// mark is another number when keep would keep something else.
+	mark func(s *State) float64
+	// restore takes up what was kept, and says so; ok is false where there is nothing, or it does
+	// not fit the parameters.
+	restore func(p *Params, s *State, r *Restored) (d model.Decision, ok bool)
 }
 
 // Standing is what the engine remembers of a policy beside the policy's own state.
@@ -166,6 +200,26 @@ func PolicyOf(remedy string) string {
 // NeedsPulse reports whether any policy goes by pulses.
 func (p *Params) NeedsPulse() bool {
 	return slices.ContainsFunc(policyRows[:], func(r row) bool { return !r.always && *r.mode(p) != model.ModeOff })
+}
+
+// Needs returns what the policies that are not off want of a host.
+func (p *Params) Needs() (all Needs) {
+	for i := range policyRows {
+		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
+			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
+		}
+	}
+	return all
+}
+
+// Derive works out what follows from several keys of the configuration. pulseNsec is how far
+// apart pulses are.
+func (p *Params) Derive(pulseNsec int64) {
+	for i := range policyRows {
+		if derive := policyRows[i].derive; derive != nil {
+			derive(p, pulseNsec)
+		}
+	}
 }
 
 // PolicyMode is how far one policy may go.

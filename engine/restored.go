@@ -22,10 +22,13 @@ type Restored struct {
 // Keep returns what should outlive a restart, as it is at a moment.
 func (e *Engine) Keep(monoNsec, wallNsec int64) Restored {
 	s := e.State
-	return Restored{
-		Specs: s.Specs.Keep(monoNsec, wallNsec), BurstBound: s.CPU.Burst.Bound.Keep(&e.Params.CPU.Burst),
-		ProtectOff: slices.Clone(s.ProtectOff),
+	r := Restored{Specs: s.Specs.Keep(monoNsec, wallNsec), ProtectOff: slices.Clone(s.ProtectOff)}
+	for i := range policyRows {
+		if k := policyRows[i].keeps; k != nil {
+			k.keep(&e.Params, s, &r)
+		}
 	}
+	return r
 }
 
 // KeepMark is another number when Keep would return something else, in this process.
@@ -40,8 +43,10 @@ func (e *Engine) KeepMark() uint64 {
 			maphash.WriteComparable(&h, [2]int64{int64(i), sp.MonoNsec})
 		}
 	}
-	if b := &e.State.CPU.Burst.Bound; b.Known {
-		maphash.WriteComparable(&h, b.K)
+	for i := range policyRows {
+		if k := policyRows[i].keeps; k != nil {
+			maphash.WriteComparable(&h, k.mark(e.State))
+		}
 	}
 	return h.Sum64()
 }
@@ -61,11 +66,15 @@ func (e *Engine) restore(in *Input) {
 			})
 		}
 	}
-	if b := r.BurstBound; b != nil && s.CPU.Burst.Bound.Restore(b, &e.Params.CPU.Burst) {
-		e.decide(in, model.Decision{
-			Kind: model.DecideBound, Policy: model.PolicyBurst, Facts: []model.Fact{model.FactBurst.Is(b.K), model.FactBurstAsked.Is(b.Bucket)},
-			Reason: fmt.Sprintf("the kernel takes a burst of %g times the quota, as was found out before the agent was restarted", b.K),
-		})
+	for i := range policyRows {
+		row := &policyRows[i]
+		if row.keeps == nil {
+			continue
+		}
+		if d, ok := row.keeps.restore(&e.Params, s, r); ok {
+			d.Policy = row.name
+			e.decide(in, d)
+		}
 	}
 	for _, job := range r.ProtectOff {
 		if !slices.Contains(s.ProtectOff, job) {

@@ -40,8 +40,9 @@ type Suspect struct {
 	Correlation float64 `json:"correlation,omitempty"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
 	Usage float64 `json:"usage"`
-	// Verdict says why it was chosen or passed over.
-	Verdict string `json:"verdict"`
+	// State says why it was chosen or passed over, Verdict the same for people.
+	State   SuspectState `json:"state,omitzero"`
+	Verdict string       `json:"verdict"`
 }
 
 // Round is one attempt: an analysis, a cap and what followed.
@@ -59,7 +60,9 @@ type Round struct {
 	SignalBefore  float64   `json:"signal_before"`
 	SignalAfter   float64   `json:"signal_after"` // mean over the windows judged; 0: none yet
 	WindowsJudged int       `json:"windows_judged"`
-	Verdict       string    `json:"verdict"` // what became of it
+	// State says what became of it, Verdict the same for people.
+	State   RoundState `json:"state,omitzero"`
+	Verdict string     `json:"verdict"`
 
 	// What follows is there only where a policy beyond CPI² is on.
 
@@ -113,9 +116,10 @@ type Member struct {
 	Alike bool `json:"alike,omitempty"`
 	// Needed: the victim suffered while it was released on trial. Released: it did not, and
 	// the task was given back.
-	Needed   bool   `json:"needed,omitempty"`
-	Released bool   `json:"released,omitempty"`
-	Verdict  string `json:"verdict,omitempty"`
+	Needed   bool        `json:"needed,omitempty"`
+	Released bool        `json:"released,omitempty"`
+	State    MemberState `json:"state,omitzero"` // what became of it; Verdict is the same for people
+	Verdict  string      `json:"verdict,omitempty"`
 }
 
 // IncidentState is where an incident stands.

@@ -117,6 +117,8 @@ type KnobSpec struct {
 	// Raise puts the claims that let a task have more over what was found; ok is false where
 	// there is no limit to be raised.
 	Raise func(found Setting, claims []Claim) (v Setting, ok bool)
+	// Class is the class of service that a target with a value is in. nil: the knob says nothing of classes.
+	Class func(Setting) TaskNum
 	// ShrinkFirst: of several changes those that only take go first, so that nobody gets
 	// what another still has. A value that is not known takes, too.
 	ShrinkFirst bool

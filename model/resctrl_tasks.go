@@ -26,6 +26,7 @@ var serviceClassSpec = func() KnobSpec {
 	s := KnobSpec{
 		Name: "resctrl.tasks", Beside: true,
 		Takes: [NumClaimKinds][]Class{ClaimPlace: {BE}},
+		Class: func(s Setting) TaskNum { return TaskNum(s.Amount) },
 		Show:  func(s Setting) string { return "class " + ClassName(TaskNum(s.Amount)) },
 	}
 	s.Encode, s.Decode = oneNumber(ServiceClass)

@@ -25,6 +25,8 @@ type SignalRow struct {
 	Name  string // in the configuration, specs and records
 	Short string // on a screen, before the value
 	Title string // what it is, on charts and for people
+	// Probe is what the probe of the machine calls that which it is measured by (doctor).
+	Probe string
 	// Definition says how it is calculated. A spec that was learned under another definition
 	// says nothing about this one: who changes a calculation changes its text.
 	Definition string
@@ -67,32 +69,32 @@ type SignalRow struct {
 // CPI² table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
 var signals = [NumSources]SignalRow{
 	SourceCPI: {
-		Name: "cpi", Short: "cpi", Title: "CPI", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
+		Name: "cpi", Short: "cpi", Title: "CPI", Probe: "cpi", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
 		Section: "cpi2", Calibrated: "CPI² table 2: 0.35; for the cpi signal", Explained: "cpi needs hardware counters",
 	},
 	SourceSlowdown: {
-		Name: "slowdown", Short: "slow", Title: "slowdown", Definition: "(cpu + delay) / cpu, delay without the task's own queueing",
+		Name: "slowdown", Short: "slow", Title: "slowdown", Probe: "run-delay slowdown", Definition: "(cpu + delay) / cpu, delay without the task's own queueing",
 		Column: "DELAY", Suffix: "x", Times: 1, Derive: slowdown,
 		Waits: true, Rest: 1, MinRise: 0.5, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15,
 		Section: "slowdown", Calibrated: "calibrated for slowdown, see docs/FIRST-LIGHT.md", Explained: "slowdown is (cpu + run-queue delay) / cpu",
 	},
 	// The parameters are slowdown's, but for the rise: a tenth of the time. None was calibrated.
 	SourcePressure: {
-		Name: "pressure", Short: "psi", Title: "CPU pressure", Definition: "cpu.pressure some / time, without the task's own queueing",
+		Name: "pressure", Short: "psi", Title: "CPU pressure", Probe: "psi stall", Definition: "cpu.pressure some / time, without the task's own queueing",
 		Column: "PSI", Suffix: "%", Times: 100, Derive: pressure,
 		Waits: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "pressure", Calibrated: "as for slowdown; not calibrated", Explained: "pressure is the share of time in which a thread waited for a CPU (cgroup v2)",
 	},
 	// The parameters are slowdown's, but for the rise: docs/WAITS.md says what it is from.
 	SourceWait: {
-		Name: "wait", Short: "wait", Title: "waiting (p99)", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
+		Name: "wait", Short: "wait", Title: "waiting (p99)", Probe: "scheduler waits", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
 		Times: 1, Derive: wait,
 		Waits: true, Charged: true, MinRise: 0.1, MinRuns: 3, Sigmas: 3, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
 	},
 	// The parameters are slowdown's. None was calibrated.
 	SourceLatency: {
-		Name: "latency", Short: "latency", Title: "latency in ms", Definition: "the quantile that the job's target is for, of what its latency source saw, in ms",
+		Name: "latency", Short: "latency", Title: "latency in ms", Probe: "slo latency", Definition: "the quantile that the job's target is for, of what its latency source saw, in ms",
 		Times: 1, Derive: func(*TaskSample, *TaskSample, int64) Value { return Missing(Unavailable) },
 		Targeted: true, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "latency", Calibrated: "as for slowdown; not calibrated", Explained: "latency is used by itself wherever a job has a target under slo (docs/SLO.md)",

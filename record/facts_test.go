@@ -18,3 +18,14 @@ func TestDocumentNamesTheFacts(t *testing.T) {
 		}
 	}
 }
+
+// The document has every state of a suspect, a round and a member.
+func TestDocumentNamesTheStates(t *testing.T) {
+	text, err := os.ReadFile("../docs/RECORD.md")
+	must(t, err)
+	for of, names := range model.VerdictStates() {
+		if row := "| " + of + " | " + strings.Join(names, ", ") + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("docs/RECORD.md lacks %s", row)
+		}
+	}
+}

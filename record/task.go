@@ -28,11 +28,12 @@ type TaskStory struct {
 	Incidents []TaskPart    `json:"incidents"` // oldest first
 }
 
-// Write is a knob of the task that was written.
+// Write is a knob that was written, of the task or of the class of service that it is in.
 type Write struct {
 	WallNsec int64         `json:"wall_nsec"`
-	Found    model.Setting `json:"found"` // what stood there before our first write
-	Now      model.Setting `json:"now"`   // as read back
+	Of       string        `json:"of,omitempty"` // the class and the domain; "": the task
+	Found    model.Setting `json:"found"`        // what stood there before our first write
+	Now      model.Setting `json:"now"`          // as read back
 }
 
 // PolicyStory is what one policy did to the task.
@@ -84,6 +85,7 @@ type taskCollector struct {
 	seen  bool
 	modes []engine.PolicyMode
 	nums  []model.TaskNum // that the task had: its cgroup may have been made anew
+	class classCollector
 	by    map[string]*PolicyStory
 	parts map[string]*TaskPart
 }
@@ -92,9 +94,12 @@ func (c *taskCollector) begin(_ string, r *Reader) error {
 	c.nums = c.nums[:0] // another agent's, perhaps
 	c.modes = engine.New(r.Header.Params).Modes()
 	c.st.Ended = true
+	num := model.TaskNum(0)
 	if t := r.Checkpoint.Tasks.ByPath(c.path); t != nil {
 		c.meet(t)
+		num = t.Num
 	}
+	c.class.begin(&r.Checkpoint.Ledger, num)
 	return nil
 }
 
@@ -119,9 +124,7 @@ func (c *taskCollector) visit(t *Tick) bool {
 		}
 	}
 	for i := range t.Input.Results {
-		if r := &t.Input.Results[i]; r.Kind == model.Applied && slices.Contains(c.nums, r.Task()) {
-			c.st.Writes = append(c.st.Writes[max(0, len(c.st.Writes)-maxWrites+1):], Write{t.Input.WallNsec, r.Found, r.Now})
-		}
+		c.result(&t.Input.Results[i], t.Input.WallNsec)
 	}
 	for i := range t.Output.Decisions {
 		c.take(&t.Output.Decisions[i])
@@ -130,6 +133,19 @@ func (c *taskCollector) visit(t *Tick) bool {
 		c.part(inc)
 	}
 	return true
+}
+
+// result keeps what was written to the task, and what it feels of a write to its class of service.
+func (c *taskCollector) result(r *model.Result, wallNsec int64) {
+	if r.Kind != model.Applied {
+		return
+	}
+	mine := slices.Contains(c.nums, r.Task())
+	if mine {
+		c.st.Writes = append(c.st.Writes, Write{WallNsec: wallNsec, Found: r.Found, Now: r.Now})
+	}
+	c.st.Writes = append(c.st.Writes, c.class.take(r, mine, wallNsec)...)
+	c.st.Writes = c.st.Writes[max(0, len(c.st.Writes)-maxWrites):]
 }
 
 // take keeps a decision that is about the task, or that it felt.
@@ -216,6 +232,7 @@ func (c *taskCollector) story(since time.Duration) *TaskStory {
 			add(name, "")
 		}
 	}
+	byTime(st.Writes)
 	st.Writes = slices.DeleteFunc(st.Writes, func(w Write) bool { return w.WallNsec < st.FromNsec })
 	if st.Writes == nil {
 		st.Writes = []Write{}

@@ -18,10 +18,7 @@ func (c *Config) Params(platform string) engine.Params {
 	for src := range model.NumSources {
 		p.Sources[src] = slices.Contains(c.Signals, src.String())
 	}
-	// A claim of the pool stands for three of its periods.
-	p.CPU.CPUPool.HoldNsec = 3 * p.CPU.CPUPool.IntervalNsec
-	// What a pulse decides is in force a pulse later at the latest.
-	p.CPU.Burst.LateNsec = 2 * c.Agent.Pulse.Nanoseconds()
+	p.Derive(c.Agent.Pulse.Nanoseconds())
 	return p
 }
 

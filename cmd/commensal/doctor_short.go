@@ -16,14 +16,14 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
-	"github.com/commensal-io/commensal/kernel/probe"
+	"github.com/commensal-io/commensal/model"
 )
 
 // usedBy says which policy is a remedy, or that a signal is gone by; "" where this version makes
 // no use of either, whatever the machine has.
 func usedBy(name string) string {
-	if slices.Contains([]string{probe.SignalCPI, probe.SignalRunDelay, probe.SignalPSI, probe.SignalSLO, probe.SignalWaits}, name) {
-		return "detection"
+	if slices.ContainsFunc(model.Sources(), func(s model.Source) bool { return s.Row().Probe == name }) {
+		return model.ByDetection
 	}
 	return engine.PolicyOf(name)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/probe"
 	"github.com/commensal-io/commensal/model"
@@ -107,16 +108,25 @@ func TestDoctorInShort(t *testing.T) {
 	}
 }
 
-// TestUsedBy: what is said to be used is a signal or a remedy, and each policy uses something.
+// TestUsedBy: each policy uses a remedy that the probe knows, and each signal is measured by something that it knows.
 func TestUsedBy(t *testing.T) {
 	findings := probe.Run(probe.Options{FS: hostfs.NewRoot(trees(t)[0])})
-	used := map[string]bool{}
-	for _, a := range abilities(append(probe.Signals(findings), probe.Remedies(findings)...)) {
+	used, known := map[string]bool{}, map[string]bool{}
+	for _, a := range abilities(probe.Remedies(findings)) {
 		used[a.UsedBy] = true
 	}
-	for _, policy := range []string{"hard_cap", model.PolicyCPUSet, model.PolicyCPUPool, model.PolicyBurst} {
-		if !used[policy] {
-			t.Errorf("%s uses nothing", policy)
+	for _, a := range abilities(probe.Signals(findings)) {
+		known[a.Name] = a.UsedBy == model.ByDetection
+	}
+	p := engine.Defaults()
+	for _, s := range p.Sections() {
+		if !used[s.Name] {
+			t.Errorf("policy %s uses nothing", s.Name)
+		}
+	}
+	for _, src := range model.Sources() {
+		if !known[src.Row().Probe] {
+			t.Errorf("signal %s is measured by %q, which the probe does not know", src, src.Row().Probe)
 		}
 	}
 }

@@ -119,7 +119,11 @@ func printWrites(w io.Writer, list []record.Write) {
 		list = list[n:]
 	}
 	for _, x := range list {
-		fmt.Fprintf(w, "  %s  %s (found: %s)\n", clock(x.WallNsec), x.Now.Brief(), x.Found.Brief())
+		of := ""
+		if x.Of != "" { // of the class that the task is in
+			of = x.Of + ": "
+		}
+		fmt.Fprintf(w, "  %s  %s%s (found: %s)\n", clock(x.WallNsec), of, x.Now.Brief(), x.Found.Brief())
 	}
 }
 

@@ -65,3 +65,17 @@ func TestDecisionsThatOnlyObserve(t *testing.T) {
 		}
 	}
 }
+
+// What was written to the class of service that a task is in is told of the task, and whose it is.
+func TestExplainWritesOfTheClass(t *testing.T) {
+	var text strings.Builder
+	printWrites(&text, []record.Write{
+		{WallNsec: 1, Found: model.InClass(model.ClassFound), Now: model.InClass(model.ClassBE)},
+		{WallNsec: 2, Of: "class be, domain 1", Found: model.Ways(11), Now: model.Ways(2)},
+	})
+	for _, want := range []string{"  class be (found: class as found)\n", "  class be, domain 1: 2 ways (found: 11 ways)\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("missing %q in\n%s", want, text.String())
+		}
+	}
+}

@@ -124,7 +124,7 @@ type Outcome struct {
 // never reclaimed from. It is not safe for concurrent use.
 type Reclaimer struct {
 	*Meter
-	fd      int
+	hand    func(ctx context.Context, data []byte) error // hands a request to the kernel
 	closeFD func() error
 }
 
@@ -135,17 +135,12 @@ func (m *Memory) OpenReclaimer(path string) (*Reclaimer, error) {
 		return nil, fmt.Errorf("open cgroup %s for reclaim: %w (%w): the memory controller is on cgroup v1, whose "+
 			"memory.force_empty has no amount and takes everything", path, ErrNoReclaim, cgroup.ErrUnsupported)
 	}
-	opener, ok := m.fs.(hostfs.WriteOpener)
-	if !ok {
-		return nil, fmt.Errorf("open cgroup %s for reclaim: %w: this file access opens nothing for writing", path, ErrNoReclaim)
-	}
 	mt, err := m.OpenMeter(path)
 	if err != nil {
 		return nil, err
 	}
 	r := &Reclaimer{Meter: mt}
-	r.fd, r.closeFD, err = opener.OpenReadWrite(mt.dir.abs + "/memory.reclaim")
-	if err != nil {
+	if err = r.open(m.fs, mt.dir.abs+"/memory.reclaim"); err != nil {
 		err = mt.dir.wrap("open", "memory.reclaim", err)
 		if errors.Is(err, cgroup.ErrUnsupported) {
 			err = fmt.Errorf("%w: %w", ErrNoReclaim, err)
@@ -156,6 +151,28 @@ func (m *Memory) OpenReclaimer(path string) (*Reclaimer, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
+}
+
+// open finds the way to hand requests in. A simulated kernel has no descriptors; it reclaims at once, so
+// that the group of a path is looked at just before each request.
+func (r *Reclaimer) open(fsys hostfs.FS, path string) error {
+	if opener, ok := fsys.(hostfs.WriteOpener); ok {
+		fd, closeFD, err := opener.OpenReadWrite(path)
+		r.hand, r.closeFD = func(ctx context.Context, data []byte) error { return writeOnce(ctx, fd, data) }, closeFD
+		return err
+	}
+	if _, ok := fsys.(hostfs.FolderOpener); !ok {
+		return fmt.Errorf("%w: this file access opens nothing for writing", ErrNoReclaim)
+	}
+	r.closeFD = func() error { return nil }
+	r.hand = func(ctx context.Context, data []byte) error {
+		if err := errors.Join(ctx.Err(), r.dir.same()); err != nil {
+			return err
+		}
+		return fsys.WriteFile(path, data)
+	}
+	_, err := fsys.Inode(path)
+	return err
 }
 
 // Close lets go of all descriptors.
@@ -246,7 +263,7 @@ func (r *Reclaimer) step(ctx context.Context, n uint64, s Swappiness, out *Outco
 
 // write makes one request.
 func (r *Reclaimer) write(ctx context.Context, n uint64, s Swappiness) error {
-	err := writeOnce(ctx, r.fd, []byte(strconv.FormatUint(n, 10)+s.text()))
+	err := r.hand(ctx, []byte(strconv.FormatUint(n, 10)+s.text()))
 	switch {
 	case err == nil:
 		return nil

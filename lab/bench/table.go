@@ -15,7 +15,7 @@ import (
 const (
 	goalRatio       = 2
 	goalCore        = 1.0 // percent
-	goalSeedNode    = 0.1 // percent
+	goalPaperNode   = 0.1 // percent
 	goalRSSMiB      = 40
 	goalAnalysis    = 20 // µs
 	goalTasks       = 150
@@ -44,7 +44,7 @@ func goals(r *Result) []Goal {
 		s := &r.Sizes[i]
 		add("cycle against the floor"+at, goalRatio, s.Ratio, "x")
 		add("cycle, one a second"+at, goalCore, s.CorePercent, "% of a core")
-		add("cycle, seed's cadence"+at, goalSeedNode, s.SeedNodePercent, "% of all CPU")
+		add("cycle, CPI²'s cadence"+at, goalPaperNode, s.SeedNodePercent, "% of all CPU")
 		// What a cycle allocates whatever the number of tasks is no allocation a task: the
 		// difference to the smallest size is.
 		if few := &r.Sizes[0]; few.Tasks < s.Tasks {
@@ -90,11 +90,11 @@ func (r *Result) cycleTable() report.Table {
 		Title: "One collection and policy cycle, once a second (CPU time of its thread)",
 		Columns: []report.Column{
 			report.Figures("tasks", ""), report.Figures("floor", "ms"), report.Figures("cycle", "ms"), report.Figures("p90", "ms"), report.Figures("cycle / floor", ""),
-			report.Figures("with discovery", "ms"), report.Figures("wall", "ms"), report.Figures("of a core at 1 s", "%"), report.Figures("of all CPU, seed's cadence", "%"),
+			report.Figures("with discovery", "ms"), report.Figures("wall", "ms"), report.Figures("of a core at 1 s", "%"), report.Figures("of all CPU, CPI²'s cadence", "%"),
 		},
 		Notes: []string{
 			"floor: one read of cpuacct.usage and of cpu.stat a task (cgroup v2: of cpu.stat alone) and the same taskstats queries, nothing parsed; medians, the two by turns in one run.",
-			fmt.Sprintf("of a core: every cycle of the run, discoveries (every 5 s) included. Seed's cadence: 2 readings a minute, each with a discovery, and 60 turns without one (%s ms each); %d CPUs.", num(r.Sizes[len(r.Sizes)-1].IdleMsec, 3), r.CPUs),
+			fmt.Sprintf("of a core: every cycle of the run, discoveries (every 5 s) included. CPI²'s cadence: 2 readings a minute, each with a discovery, and 60 turns without one (%s ms each); %d CPUs.", num(r.Sizes[len(r.Sizes)-1].IdleMsec, 3), r.CPUs),
 		},
 	}
 	for _, s := range r.Sizes {

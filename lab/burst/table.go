@@ -31,12 +31,12 @@ var (
 	gridU = []float64{0.20, 0.25, 0.30, 0.35, 0.40, 0.45, 0.50, 0.55, 0.60}
 )
 
-// seedRise is by how much U_max rose at most in Alibaba between no bucket and k = 10,
+// paperRise is by how much U_max rose at most in Alibaba between no bucket and k = 10,
 // within utilisations of 35 to 55 %.
-const seedRise, seedFrom, seedTo = 0.038, 0.35, 0.55
+const paperRise, paperFrom, paperTo = 0.038, 0.35, 0.55
 
 // mayRise is by how much U_max may rise with a bucket that is recommended: about what the
-// seed called negligible.
+// Alibaba calls negligible.
 const mayRise = 0.05
 
 // nearBest is how close to the best bucket's mean delay a smaller one must come to be
@@ -98,7 +98,7 @@ func (r *Result) recommend() {
 	pick := best
 	for j := best; j >= 0; j-- {
 		for i, u := range gridU {
-			if u >= seedFrom && u <= seedTo && r.at(i, j).DelayAvgMsec > nearBest*r.at(i, best).DelayAvgMsec {
+			if u >= paperFrom && u <= paperTo && r.at(i, j).DelayAvgMsec > nearBest*r.at(i, best).DelayAvgMsec {
 				r.choose(pick)
 				return
 			}
@@ -111,14 +111,14 @@ func (r *Result) recommend() {
 func (r *Result) choose(k int) {
 	r.Recommended = gridK[k]
 	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's at utilisations of %.0f to %.0f %%; U_max rises by %.1f points at most (Alibaba: %.1f)",
-		(nearBest-1)*100, seedFrom*100, seedTo*100, r.rise(k)*100, seedRise*100)
+		(nearBest-1)*100, paperFrom*100, paperTo*100, r.rise(k)*100, paperRise*100)
 }
 
 // rise is by how much a bucket raises U_max against none, at most, where a pool should be.
 func (r *Result) rise(k int) float64 {
 	most := 0.0
 	for i, u := range gridU {
-		if u >= seedFrom && u <= seedTo {
+		if u >= paperFrom && u <= paperTo {
 			most = max(most, r.at(i, k).UMax-r.at(i, 0).UMax)
 		}
 	}

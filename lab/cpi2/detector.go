@@ -70,8 +70,8 @@ func firstPick(inc *model.Incident) (named, bool) {
 	return named{}, false
 }
 
-// seedDetector is the index in the sweep of CPI²'s own threshold.
-func seedDetector() int { return detectorOf(seedThreshold) }
+// paperDetector is the index in the sweep of CPI²'s own threshold.
+func paperDetector() int { return detectorOf(seedThreshold) }
 
 func detectorOf(threshold float64) int {
 	for i, t := range thresholds() {

@@ -97,7 +97,7 @@ func percent(v float64, decimals int) string {
 }
 
 func (r *Result) sectionMetric() report.Section {
-	t := report.Table{Title: "Figures 2 to 4: how well the metric follows the application", Columns: report.Heads("figure", "seed: r", "twin: r", "points")}
+	t := report.Table{Title: "Figures 2 to 4: how well the metric follows the application", Columns: report.Heads("figure", "CPI²: r", "twin: r", "points")}
 	for _, p := range r.Pairs {
 		t.Rows = append(t.Rows, report.Cells(p.Name, p.Seed, known(p.R, 2), fmt.Sprint(len(p.X))))
 	}
@@ -107,7 +107,7 @@ func (r *Result) sectionMetric() report.Section {
 	}
 	d := &r.Diurnal
 	day := report.Table{
-		Title: "Figure 5: mean CPI of a leaf over days", Columns: report.Heads("", "seed", "twin"),
+		Title: "Figure 5: mean CPI of a leaf over days", Columns: report.Heads("", "CPI²", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("days", "5", stat.Text(d.Days, 0)),
 			report.Cells("coefficient of variation", "about 4 %", percent(d.CoV, 1)),
@@ -124,12 +124,12 @@ func (r *Result) sectionMetric() report.Section {
 }
 
 func (r *Result) sectionSpecs() report.Section {
-	t := report.Table{Title: "Table 1: CPI of some jobs, mean and standard deviation", Columns: report.Heads("job", "seed", "seed: sd/mean", "twin", "twin: sd/mean", "tasks")}
-	for i, seed := range []struct{ text, cov string }{{"A 0.88 +- 0.09", "10 %"}, {"B 1.36 +- 0.26", "19 %"}, {"C 2.03 +- 0.20", "10 %"}} {
+	t := report.Table{Title: "Table 1: CPI of some jobs, mean and standard deviation", Columns: report.Heads("job", "CPI²", "CPI²: sd/mean", "twin", "twin: sd/mean", "tasks")}
+	for i, paper := range []struct{ text, cov string }{{"A 0.88 +- 0.09", "10 %"}, {"B 1.36 +- 0.26", "19 %"}, {"C 2.03 +- 0.20", "10 %"}} {
 		name := fmt.Sprintf("prod-%02d", i+1)
 		for k := range r.Specs {
 			if s := &r.Specs[k]; s.Job == name {
-				t.Rows = append(t.Rows, report.Cells(name, seed.text, seed.cov, fmt.Sprintf("%.2f +- %.2f", s.Mean, s.StdDev), percent(s.StdDev/s.Mean, 0), fmt.Sprint(s.Tasks)))
+				t.Rows = append(t.Rows, report.Cells(name, paper.text, paper.cov, fmt.Sprintf("%.2f +- %.2f", s.Mean, s.StdDev), percent(s.StdDev/s.Mean, 0), fmt.Sprint(s.Tasks)))
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (r *Result) sectionSpecs() report.Section {
 		f.Rows = append(f.Rows, report.Cells(fit.Name, fit.Text, stat.Text(fit.LogLikelihood, 1), stat.Text(fit.AIC, 1), stat.Text(fit.KS, 4)))
 	}
 	f.Notes = []string{
-		"Seed: mean 1.8, sd 0.16 (9 %), over 450,000 samples; GEV(1.73, 0.133, -0.0534) fits best, of the same four.",
+		"CPI²: mean 1.8, sd 0.16 (9 %), over 450,000 samples; GEV(1.73, 0.133, -0.0534) fits best, of the same four.",
 		fmt.Sprintf("Twin: mean %.2f, sd %.2f (%.0f %%), over %d samples.", r.CPI.Mean, r.CPI.StdDev, 100*r.CPI.StdDev/r.CPI.Mean, r.CPI.N),
 	}
 	x := make([]float64, len(r.CPI.Counts))
@@ -163,7 +163,7 @@ func (r *Result) sectionCases() report.Section {
 	for _, c := range r.Cases {
 		// A part of the sentence a line: together they are wider than any terminal.
 		name := c.Name
-		for _, said := range []struct{ by, text string }{{"seed", c.Seed}, {"twin", c.Ours}} {
+		for _, said := range []struct{ by, text string }{{"CPI²", c.Seed}, {"twin", c.Ours}} {
 			by := said.by
 			for part := range strings.SplitSeq(said.text, "; ") {
 				t.Rows = append(t.Rows, report.Cells(name, by, part))
@@ -180,7 +180,7 @@ func (r *Result) sectionCases() report.Section {
 func (r *Result) sectionBase() report.Section {
 	b := &r.Base
 	t := report.Table{
-		Title: "How often, on machines that were not chosen", Columns: report.Heads("", "seed", "twin"),
+		Title: "How often, on machines that were not chosen", Columns: report.Heads("", "CPI²", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("antagonists identified a machine-day", "0.37", stat.Text(b.PerDay, 2)+fmt.Sprintf(" (%d)", b.Identifications)),
 			report.Cells("reports a machine-day, all victims, again every 5 minutes", "", stat.Text(stat.Ratio(float64(b.Reports), b.MachineDays), 1)),
@@ -200,7 +200,7 @@ func (r *Result) sectionBase() report.Section {
 		}
 	}
 	f := report.Table{
-		Title: "Figure 14: antagonism and machine load, at an identification", Columns: report.Heads("", "seed", "twin"),
+		Title: "Figure 14: antagonism and machine load, at an identification", Columns: report.Heads("", "CPI²", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("a: r of correlation and utilisation", "none", stat.Text(stat.Correlation(corr, load), 2)),
 			report.Cells("c: r of CPI / mean and utilisation", "none", stat.Text(stat.Correlation(cpi, load), 2)),

@@ -24,9 +24,9 @@ func (r *Result) sectionAccuracy() report.Section {
 			x, yes, no = append(x, row.Threshold), append(yes, s.True.Value()), append(no, s.False.Value())
 		}
 		if b == bandProduction {
-			t.Notes = []string{"Seed: about 70 % true positives from 0.35 on, whatever the threshold; relative CPI of the true ones 0.52.", "Placebo: what the same judge says of the same minutes without a cap. The victim was reported when it was worst."}
+			t.Notes = []string{"CPI²: about 70 % true positives from 0.35 on, whatever the threshold; relative CPI of the true ones 0.52.", "Placebo: what the same judge says of the same minutes without a cap. The victim was reported when it was worst."}
 		} else {
-			t.Notes = []string{"Seed: fewer true positives than production; relative CPI of the true ones 0.82; no correlation above 0.4."}
+			t.Notes = []string{"CPI²: fewer true positives than production; relative CPI of the true ones 0.82; no correlation above 0.4."}
 		}
 		tables = append(tables, t)
 		charts = append(charts, report.Chart{
@@ -35,10 +35,10 @@ func (r *Result) sectionAccuracy() report.Section {
 		})
 	}
 	tables = append(tables, r.binTable())
-	l3, cpi := r.relativeL3(seedDetector())
+	l3, cpi := r.relativeL3(paperDetector())
 	l3all, cpiAll := r.relativeL3(0)
 	tables = append(tables, report.Table{
-		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: report.Heads("", "seed: r", "twin: r", "points"),
+		Title: "Figure 15c: L3 misses per instruction against CPI, both relative, of the true positives", Columns: report.Heads("", "CPI²: r", "twin: r", "points"),
 		Rows: [][]report.Cell{
 			report.Cells("at 0.35", "0.87", stat.Text(stat.Correlation(l3, cpi), 2), fmt.Sprint(len(l3))),
 			report.Cells("at 0.10", "", stat.Text(stat.Correlation(l3all, cpiAll), 2), fmt.Sprint(len(l3all))),
@@ -70,7 +70,7 @@ func (r *Result) sigmaTable() report.Table {
 	t := report.Table{
 		Title:   "Figure 16b: production, at 0.35, by how far the victim's CPI is above the mean",
 		Columns: report.Heads("standard deviations", "trials", "true positive", "false positive", "noise"),
-		Notes:   []string{"Seed: an anomaly should not be declared below 3. A correlation of 0.35 cannot be reached with a CPI below 1.54 times the outlier threshold, so that few trials lie there."},
+		Notes:   []string{"CPI²: an anomaly should not be declared below 3. A correlation of 0.35 cannot be reached with a CPI below 1.54 times the outlier threshold, so that few trials lie there."},
 	}
 	for _, b := range [][2]float64{{2, 3}, {3, 5}, {5, 8}, {8, 12}, {12, 20}, {20, math.Inf(1)}} {
 		s := r.bySigmas(b[0], b[1])
@@ -87,7 +87,7 @@ func (r *Result) sigmaTable() report.Table {
 func (r *Result) sectionBenefit() report.Section {
 	t := report.Table{
 		Title:   "Figure 16c: production, at 0.35, relative CPI by degradation",
-		Columns: report.Heads("CPI / mean", "trials", "median relative CPI"), Notes: []string{"Seed: well below 1 over the whole range."},
+		Columns: report.Heads("CPI / mean", "trials", "median relative CPI"), Notes: []string{"CPI²: well below 1 over the whole range."},
 	}
 	for _, b := range [][2]float64{{1, 1.6}, {1.6, 2}, {2, 2.5}, {2.5, 3.5}, {3.5, 100}} {
 		s := r.byDegradation(b[0], b[1])
@@ -98,11 +98,11 @@ func (r *Result) sectionBenefit() report.Section {
 		t.Rows = append(t.Rows, report.Cells(name, fmt.Sprint(s.Trials), known(s.Relative, 2)))
 	}
 	var rel []float64
-	for _, c := range atThreshold(r.trials(), seedDetector(), func(t *Trial, c *capTrial) bool { return t.Production && c.Outcome != noEvidence }) {
+	for _, c := range atThreshold(r.trials(), paperDetector(), func(t *Trial, c *capTrial) bool { return t.Production && c.Outcome != noEvidence }) {
 		rel = append(rel, c.RelativeCPI)
 	}
 	d := report.Table{
-		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: report.Heads("", "seed", "twin"),
+		Title: "Figure 16d: production, at 0.35, relative CPI, true and false alike", Columns: report.Heads("", "CPI²", "twin"),
 		Rows: [][]report.Cell{
 			report.Cells("median", "0.63", stat.Text(stat.Median(rel), 2)),
 			report.Cells("p10, p90", "", stat.Text(stat.Quantile(0.1, rel), 2)+", "+stat.Text(stat.Quantile(0.9, rel), 2)),
@@ -153,7 +153,7 @@ func (r *Result) sectionTruth() report.Section {
 				group++
 			}
 		}
-		s := ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool { return t.Cause == k }))
+		s := ratesOf(atThreshold(r.trials(), paperDetector(), func(t *Trial, _ *capTrial) bool { return t.Cause == k }))
 		c.Rows = append(c.Rows, report.Cells(k.String(), fmt.Sprint(machines), fmt.Sprint(trials), fmt.Sprint(s.Trials), s.True.Text(), s.False.Text(), s.Precision.Text(), fmt.Sprint(single), fmt.Sprint(group)))
 	}
 	return report.Section{Title: "What really happened", Tables: []report.Table{t, c}}

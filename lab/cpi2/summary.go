@@ -259,14 +259,14 @@ func (r *Result) anomalies() []Anomaly {
 
 // bySigmas is figure 16b: production trials at CPI²'s threshold by the increase in CPI.
 func (r *Result) bySigmas(low, high float64) Rates {
-	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
+	return ratesOf(atThreshold(r.trials(), paperDetector(), func(t *Trial, _ *capTrial) bool {
 		return t.Production && t.increase() >= low && t.increase() < high
 	}))
 }
 
 // byDegradation is figure 16c.
 func (r *Result) byDegradation(low, high float64) Rates {
-	return ratesOf(atThreshold(r.trials(), seedDetector(), func(t *Trial, _ *capTrial) bool {
+	return ratesOf(atThreshold(r.trials(), paperDetector(), func(t *Trial, _ *capTrial) bool {
 		return t.Production && t.degradation() >= low && t.degradation() < high
 	}))
 }

@@ -275,7 +275,7 @@ func (r *run) anomalies() []Anomaly {
 			continue
 		}
 		a := Anomaly{Production: c.production, Degradation: c.inc.Signal / c.inc.Spec.Mean, Utilisation: c.utilisation}
-		if n := c.by(seedDetector()); n != nil {
+		if n := c.by(paperDetector()); n != nil {
 			a.Identified, a.Score = true, n.score
 		}
 		list = append(list, a)

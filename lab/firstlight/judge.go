@@ -15,7 +15,7 @@ import (
 const (
 	baseLargest = "largest BE when the victim suffers"
 	basePeer    = "correlation 0.15, no verification"
-	baseSeed    = "CPI²'s formula at 0.35 on slowdown"
+	basePaper   = "CPI²'s formula at 0.35 on slowdown"
 )
 
 // judge says what the agent did in a round.
@@ -99,7 +99,7 @@ func baselines(r *Round, path string, event int64) error {
 			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
 			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.15, 0, 0, 0, 0
 		},
-		baseSeed: func(p *engine.Params) {
+		basePaper: func(p *engine.Params) {
 			correlateSlowdown(p)
 			a := &p.Hardcap.Antagonist[model.SourceSlowdown]
 			a.Threshold, a.Offset, a.Bound, a.MinSuspectCPU, a.Margin = 0.35, 0, 0, 0, 0

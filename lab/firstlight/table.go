@@ -56,7 +56,7 @@ const ourName = "commensal"
 // did not suffer before the end still counts as missed: the table has no such excuse.
 func Summarise(rounds []Round) []Summary {
 	list := []Summary{summarise(ourName, rounds, func(r *Round) Score { return r.Ours })}
-	for _, name := range []string{baseLargest, baseSeed, basePeer} {
+	for _, name := range []string{baseLargest, basePaper, basePeer} {
 		list = append(list, summarise(name, rounds, func(r *Round) Score { return r.Baselines[name] }))
 	}
 	return list

@@ -79,8 +79,9 @@ func twinConfig(sockets string) (*config.Config, error) {
 	return &c, nil
 }
 
-// divine places everybody with the load of the coming second known beforehand, which no
-// agent knows: the bound on what any partition can reach. LC grows on both sockets.
+// divine places everybody as the load of the coming second asks for. No agent can know that load
+// beforehand, so this is the best that any partition could do, and what the others are held
+// against. LC's cores are taken from both sockets by turns.
 func (r *twinRun) divine(cpus, spare float64) error {
 	config := r.mach.Config()
 	cores := config.Sockets * config.CoresPerSocket

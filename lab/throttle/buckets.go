@@ -104,7 +104,7 @@ func (b *hostLab) playBuckets(ctx context.Context) (list []Bucket, err error) {
 			list = append(list, Bucket{K: kernel[i], How: "kernel"})
 			max.BurstUsec = int64(kernel[i] * float64(in.QuotaUsec))
 		} else {
-			list = append(list, Bucket{K: seedK, How: "kernel and agent"})
+			list = append(list, Bucket{K: paperK, How: "kernel and agent"})
 		}
 		instances, limits = append(instances, in), append(limits, max)
 	}
@@ -133,8 +133,8 @@ func (b *hostLab) playBuckets(ctx context.Context) (list []Bucket, err error) {
 	return list, nil
 }
 
-// seedK is the bucket that Alibaba settled on.
-const seedK = 10
+// paperK is the bucket that Alibaba settled on.
+const paperK = 10
 
 func (b *hostLab) bucketsTime(step time.Duration) time.Duration {
 	return time.Duration(len(bucketRates()))*step + 2*time.Second

@@ -22,7 +22,7 @@ func (r *Result) Report() report.Report {
 		Verdict: r.Verdict(),
 		Facts:   [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
 	}
-	rep.Sections = append(rep.Sections, report.Section{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "where"}, {Name: "what"}, {Name: "seed"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}})
+	rep.Sections = append(rep.Sections, report.Section{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "where"}, {Name: "what"}, {Name: "Alibaba"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}})
 	if r.Host != nil {
 		rep.Sections = append(rep.Sections, r.Host.sections()...)
 	}
@@ -182,7 +182,7 @@ func (s *Surge) section() report.Section {
 		Title:   fmt.Sprintf("A surge within %.0f s on %d machines of %d cores and %d instances each", surgeRamp.Seconds(), s.Machines, s.Cores, s.Instances),
 		Columns: report.Heads("", "throttled before|%", "during|%", "peak|%", "U before: mean p95 p99 max|%", "U during: mean p95 p99 max|%"),
 		Notes: []string{
-			"Throttled: share of instances in a window of 5 s. Seed: 10 % on an ordinary day and 25.85 % in the surge without the pool, 1.74 % with it, U below 45 % on all machines.",
+			"Throttled: share of instances in a window of 5 s. Alibaba: 10 % on an ordinary day and 25.85 % in the surge without the pool, 1.74 % with it, U below 45 % on all machines.",
 			"How many are throttled on an ordinary day was chosen to be about Alibaba's; what the surge makes of it was not.",
 		},
 	}

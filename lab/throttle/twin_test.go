@@ -45,7 +45,7 @@ func TestTwinMeetsGoals(t *testing.T) {
 			t.Errorf("%s: %s, wanted %s", g.What, g.Got, g.Want)
 		}
 	}
-	if b := list[1]; b.BurstK != seedK {
+	if b := list[1]; b.BurstK != paperK {
 		t.Errorf("Alibaba's kernel has a burst of %g quotas in force", b.BurstK)
 	}
 }

@@ -132,8 +132,9 @@ func (f *stuckFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// A batch is one entry in the journal before its writes and one after, in the order of its
-// changes; one that fails holds no other up, and two of one knob are one after the other.
+// A batch of changes is written to the journal in one entry before the kernel's files, and in one
+// after them. The files are written in the order of the changes. A write that fails does not keep
+// the others from theirs, and two changes of the same knob are made one after the other.
 func TestBatch(t *testing.T) {
 	lists := map[string]string{}
 	for i := range 100 {

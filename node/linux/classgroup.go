@@ -133,7 +133,7 @@ func (w *classWorker) group(class model.TaskNum) (*classGroup, error) {
 		w.lost(class, err)
 		return nil, err
 	}
-	g := &classGroup{id: made.Identity, found: made.Schemata, tasks: map[string]model.Task{}, limit: map[classKnob]resctrl.Schemata{}}
+	g := &classGroup{id: made.Identity, found: made.Schemata, tasks: map[string]model.Task{}, limit: map[classKnob]resctrl.Schemata{}, away: map[classKnob]bool{}}
 	w.groups[class] = g
 	return g, nil
 }
@@ -215,11 +215,13 @@ func isGone(fsys hostfs.FS, point string, id resctrl.Identity) bool {
 
 // remove removes a class's group with all that is in it.
 func (w *classWorker) remove(class model.TaskNum) error {
+	var did resctrl.Removal
 	d, err := w.driver()
 	if err == nil {
-		_, err = d.Remove(w.groups[class].id, true)
+		did, err = d.Remove(w.groups[class].id, true)
 	}
-	if err == nil || w.lost(class, err) {
+	// Once the group is gone, what failed afterwards was a look at threads that may have slipped through.
+	if err == nil || did.Outcome == resctrl.Removed || w.lost(class, err) {
 		delete(w.groups, class)
 		return nil
 	}

@@ -34,6 +34,7 @@ type classGroup struct {
 	found resctrl.Schemata               // as the kernel made it
 	tasks map[string]model.Task          // in it, by path
 	limit map[classKnob]resctrl.Schemata // what was written
+	away  map[classKnob]bool             // of limit, those whose domain has no CPU, or had none
 }
 
 // classKnob is one value of a class.
@@ -120,6 +121,7 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 		return op.result(0, 0, err)
 	}
 	g.limit[op.knob()] = want
+	delete(g.away, op.knob())
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
 }
 
@@ -277,22 +279,13 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 				dst = append(dst, model.KnobReading{Target: model.OfTask(t.Num), Value: model.InClass(model.ClassFound), Outcome: model.OK})
 			}
 		}
-		for k, was := range g.limit {
-			now := change.Found
-			if gone {
-				now = g.found
-			}
-			if len(was.Differences(now)) == 0 {
-				continue
-			}
-			n := amount(now, k)
-			if n == amount(was, k) {
-				n = -n // as many, and others
-			}
-			dst = append(dst, model.KnobReading{
-				Target: model.Target{Scope: model.ScopeCLOS, Num: class, Domain: k.domain}, Value: model.Setting{Knob: k.kind, Amount: n}, Outcome: model.OK,
-			})
+		now := change.Found
+		if gone {
+			now = g.found
+		} else {
+			w.writeAgain(g, d, now)
 		}
+		dst = g.strange(dst, class, now)
 	}
 	slices.SortFunc(dst, func(a, b model.KnobReading) int {
 		switch {
@@ -301,7 +294,51 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		case b.Before(a.Target):
 			return 1
 		}
-		return 0
+		return cmp.Compare(a.Value.Knob, b.Value.Knob)
 	})
+	return dst
+}
+
+// writeAgain writes what the kernel forgot, also in now: a cache or a memory whose CPUs were all offline comes back as
+// a new one. What cannot be written is tried again at the next look.
+func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.Schemata) {
+	for k, was := range g.limit {
+		there := true
+		for _, line := range was {
+			_, ok := now.Get(line.Resource, int(k.domain))
+			there = there && ok
+		}
+		switch {
+		case !there:
+			g.away[k] = true
+		case g.away[k] && amount(now, k) == amount(g.found, k):
+			if _, err := d.WriteSchemata(g.id, was); err != nil {
+				continue
+			}
+			delete(g.away, k)
+			for _, line := range was {
+				v, _ := was.Get(line.Resource, int(k.domain))
+				now.Set(line.Resource, int(k.domain), v)
+			}
+		default:
+			delete(g.away, k)
+		}
+	}
+}
+
+// strange appends what is not as it was written, by somebody else.
+func (g *classGroup) strange(dst []model.KnobReading, class model.TaskNum, now resctrl.Schemata) []model.KnobReading {
+	for k, was := range g.limit {
+		if len(was.Differences(now)) == 0 || g.away[k] {
+			continue
+		}
+		n := amount(now, k)
+		if n == amount(was, k) {
+			n = -n // as many, and others
+		}
+		dst = append(dst, model.KnobReading{
+			Target: model.Target{Scope: model.ScopeCLOS, Num: class, Domain: k.domain}, Value: model.Setting{Knob: k.kind, Amount: n}, Outcome: model.OK,
+		})
+	}
 	return dst
 }

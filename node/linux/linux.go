@@ -52,7 +52,7 @@ type Host struct {
 
 	waits waits // who makes whom wait
 
-	groups string // where groups with pressure files are; "": nowhere
+	readers []func() taskReader // what else is read of a task here
 
 	tasks       []*watched // ordered by number
 	nextNum     model.TaskNum
@@ -109,7 +109,7 @@ func Open(o Options) (*Host, error) {
 		h.lacks("exact CPU time of the whole node (ticks are used)", err)
 	}
 	h.openDelay()
-	h.openPressure(m)
+	h.openReaders(m)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)

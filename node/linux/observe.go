@@ -76,7 +76,6 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if h.perf != nil {
 		h.perf.observe(w, snap.Mark, &s)
 	}
-	w.stall.observe(&s)
 	w.members.growth(s.C[model.CountUsage])
 	w.sample = len(snap.Tasks)
 	if !w.announced {
@@ -86,6 +85,9 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	snap.Settings = w.listSettings(snap.Settings)
 	snap.Shields = h.nested.list(w, snap.Shields)
 	snap.Tasks = append(snap.Tasks, s)
+	for _, r := range w.readers { // in its place: behind an interface a variable would be allocated
+		r.observe(&snap.Tasks[w.sample])
+	}
 }
 
 // forget lets go of tasks whose cgroup is gone and tells the engine.

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/psi"
 	"github.com/commensal-io/commensal/model"
 )
@@ -9,26 +10,29 @@ import (
 // pressure is how long threads of a task waited for a CPU (PSI, "some"), by the kernel's own
 // account of its group, which it keeps on cgroup v2 alone. On v1 and hybrid hosts, whose tasks
 // live in v1, no task has it; nor has one whose group switched the account off.
-type pressure struct{ file *psi.Reader }
+type pressure struct {
+	fs     hostfs.FS
+	groups string // where groups with pressure files are
+	file   *psi.Reader
+}
 
-// openPressure finds out whether tasks have pressure files here.
-func (h *Host) openPressure(m *cgroup.Mounts) {
+// pressures finds out whether tasks have pressure files here.
+func pressures(h *Host, m *cgroup.Mounts) func() taskReader {
 	if m.Layout != cgroup.LayoutV2 {
-		return // doctor says of which tasks there is pressure
+		return nil // doctor says of which tasks there is pressure
 	}
 	if _, err := psi.Read(h.opt.FS, psi.CPU.Path()); err != nil {
 		h.lacks("pressure (PSI) of each task", err)
-		return
+		return nil
 	}
-	h.groups = m.Unified
+	return func() taskReader { return &pressure{fs: h.opt.FS, groups: m.Unified} }
 }
 
-// open opens the task's file, where there is none open.
-func (p *pressure) open(h *Host, path string) {
-	if h.groups == "" || p.file != nil {
+func (p *pressure) open(path string) {
+	if p.file != nil {
 		return
 	}
-	if f, err := psi.OfGroup(h.opt.FS, h.groups+path).Open(psi.CPU); err == nil {
+	if f, err := psi.OfGroup(p.fs, p.groups+path).Open(psi.CPU); err == nil {
 		p.file = f
 	}
 }

@@ -18,13 +18,13 @@ const maxTasks = 10_000
 
 // watched is one task with its open descriptors and the thread groups that are followed.
 type watched struct {
-	task  model.Task
-	group cgroup.Group
-	perf  taskCounters
-	stall pressure
-	limit lack // why the task cannot be capped; of BE tasks only
-	place lack // why the task cannot be placed
-	inner lack // why throttling of the groups inside is not seen; of LC and eligible tasks only
+	task    model.Task
+	group   cgroup.Group
+	perf    taskCounters
+	readers []taskReader
+	limit   lack // why the task cannot be capped; of BE tasks only
+	place   lack // why the task cannot be placed
+	inner   lack // why throttling of the groups inside is not seen; of LC and eligible tasks only
 
 	sample int // of the snapshot that is being taken
 
@@ -55,7 +55,9 @@ type watched struct {
 
 func (w *watched) close() error {
 	w.perf.drop("")
-	w.stall.close()
+	for _, r := range w.readers {
+		r.close()
+	}
 	return w.group.Close()
 }
 
@@ -143,7 +145,7 @@ func (h *Host) watch(path string, rule *match.Rule) error {
 	if err != nil {
 		return err
 	}
-	w := &watched{group: g, task: model.Task{
+	w := &watched{group: g, readers: h.readersOf(), task: model.Task{
 		Num: h.nextNum, Path: path, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
 		Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
 		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path),
@@ -219,7 +221,9 @@ func (h *Host) provide() {
 		if w.limit.why != "" {
 			h.askLimit(w)
 		}
-		w.stall.open(h, w.task.Path)
+		for _, r := range w.readers {
+			r.open(w.task.Path)
+		}
 		if !h.opt.CapsOnly {
 			h.readSettings(w)
 		}

@@ -162,11 +162,22 @@ func (b *Bound) Keep(p *Params) *KeptBound {
 	return &KeptBound{K: b.K, Bucket: p.Bucket}
 }
 
-// Restore takes up a bound that was found before, unless another bucket is asked for now.
-func (b *Bound) Restore(k *KeptBound, p *Params) bool {
-	if b.Known || k.Bucket != p.Bucket || k.K < 0 || k.K > k.Bucket {
-		return false
+// Mark is another number when Keep would return another bound.
+func (b *Bound) Mark() float64 {
+	if !b.Known {
+		return -1
+	}
+	return b.K
+}
+
+// Restore takes up a bound that was found before, if there is one, unless another bucket is asked for now.
+func (b *Bound) Restore(k *KeptBound, p *Params) (d model.Decision, ok bool) {
+	if k == nil || b.Known || k.Bucket != p.Bucket || k.K < 0 || k.K > k.Bucket {
+		return d, false
 	}
 	*b = Bound{Known: true, K: k.K}
-	return true
+	return model.Decision{
+		Kind: model.DecideBound, Facts: []model.Fact{model.FactBurst.Is(k.K), model.FactBurstAsked.Is(k.Bucket)},
+		Reason: fmt.Sprintf("the kernel takes a burst of %g times the quota, as was found out before the agent was restarted", k.K),
+	}, true
 }

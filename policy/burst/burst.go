@@ -9,9 +9,10 @@
 //
 // What the kernel's bound is. Mainline refuses a burst above the quota (EINVAL), so that k
 // is at most 1; kernels before 5.14 have none; Alibaba's own takes 10 times the quota. None
-// of them says so. One task is asked for k times its quota; when that is refused, for
-// once; when that is refused to two tasks, or to the only one, there is no burst. The answer
-// is told (DecideBound) and remembered (bound.go).
+// of them says so, so it is tried out on one task. A burst of k times its quota is written; where
+// the kernel refuses it, a burst of one quota. Where that is refused as well, to two tasks or to the
+// only one that there is, this kernel has no bursts. What was found is told once (DecideBound) and
+// remembered (bound.go).
 //
 // The rest of the bucket. For each task the policy follows the ideal bucket of k times the
 // quota from the CPU time used between two pulses (bucket.go). While a task bursts and has

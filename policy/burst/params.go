@@ -69,6 +69,10 @@ func (p *Params) Rows() []model.Param {
 	}
 }
 
+// Derive works out what follows from how far apart pulses are: what one decides is in force with
+// the next one at the latest.
+func (p *Params) Derive(pulseNsec int64) { p.LateNsec = 2 * pulseNsec }
+
 // Check finds parameters that do not fit each other: the first one's key, and why.
 func (p *Params) Check() (key, why string) {
 	if p.MinRaise > p.MaxRaise {

@@ -17,7 +17,7 @@
 //	throttled in the period        Q ← min(Q + a·O, MaxFactor·O, CPUs of the pool)
 //
 // and the first line that holds counts. What is halved is the whole raised quota, as in the
-// seed's sentence "reduces its quota by half until the utilization drops below U_H", but not
+// paper's sentence "reduces its quota by half until the utilization drops below U_H", but not
 // beyond what was found: a limit that somebody set is a promise to the service. So every
 // raise is gone after log2(MaxFactor) periods of jam. BelowOriginal reads the sentence to its
 // letter, with a floor.

@@ -58,5 +58,8 @@ func (p *Params) Rows() []model.Param {
 	}
 }
 
+// Derive works out what follows from other parameters: a claim stands for three periods.
+func (p *Params) Derive() { p.HoldNsec = 3 * p.IntervalNsec }
+
 // Pace is how often the policy looks at the machine when it enforces: its periods are seconds.
 func (p *Params) Pace() model.Pace { return model.PaceTick }

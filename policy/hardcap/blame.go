@@ -382,7 +382,7 @@ func (s *State) divided(p *Params, in *policy.View, inc *Incident) (list []antag
 			break
 		}
 		sus, may := s.weigh(&by, in, inc, sc, least)
-		if sus.Verdict == heldAlready && inc.hold(in, sc.Num).State == policy.HoldInForce {
+		if sus.State == model.SuspectHeldAlready && inc.hold(in, sc.Num).State == policy.HoldInForce {
 			sum += sc.Value
 		}
 		if !may || s.answer(sc.Num).Room < first.Room/2 || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {

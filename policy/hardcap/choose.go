@@ -23,8 +23,6 @@ const leastUntouchable = 0.05
 // suspect must answer for half as much as who cannot be held.
 const clearlyBetter = 0.1
 
-const heldAlready = "held already"
-
 // analyse runs at most one correlation a second (section 4.2), for the incident that
 // has waited longest.
 func (s *State) analyse(p *Params, in *policy.View, out *policy.Wishes) {
@@ -103,7 +101,7 @@ func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 		s.ask(p, in, inc, r, num, limit, chosen.Usage, reason)
 	} else {
 		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
-		inc.round().Verdict = "observed only: nothing was written"
+		inc.round().Conclude(model.RoundObserved, "observed only: nothing was written")
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
 	facts := evidence(r, chosen.Value)
@@ -147,7 +145,7 @@ func (s *State) searchOn(p *Params, in *policy.View, out *policy.Wishes, inc *In
 		s.say(in, out, inc, model.Decision{Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)}, Reason: why})
 		return
 	}
-	r.Verdict = "nobody was held"
+	r.Conclude(model.RoundNobody, "nobody was held")
 	inc.Rounds = append(inc.Rounds, r)
 	s.reportLeftAlone(in, out, inc, &r)
 	s.cannotFix(p, in, out, inc, why)
@@ -168,9 +166,10 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 		sc := &a.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, needed)
 		if may && (r.ByBlame && sc.Value < untouchable/2 || !r.ByBlame && sc.Value < untouchable-clearlyBetter) {
-			sus.Verdict, may = "a suspect that nobody can hold explains the victim clearly better", false
+			sus.Judge(model.SuspectOutdone, "")
+			may = false
 		}
-		if sus.Verdict == heldAlready {
+		if sus.State == model.SuspectHeldAlready {
 			s.complain(inc, sc.Num)
 		}
 		if sus.Kind != model.SuspectTask && sc.Value >= needed && sc.Usage >= leastUntouchable {
@@ -180,13 +179,15 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 			isCritical := in.Table.Get(sc.Num).Importance == model.Critical
 			switch {
 			case pick >= 0:
-				sus.Verdict = "over the threshold, behind the one that was chosen"
+				sus.Judge(model.SuspectBehind, "")
 			case isCritical && critical < 0:
-				critical, sus.Verdict = i, "critical: held back last"
+				critical = i
+				sus.Judge(model.SuspectLast, "")
 			case isCritical:
-				sus.Verdict = "critical: held back last"
+				sus.Judge(model.SuspectLast, "")
 			default:
-				pick, sus.Verdict = i, "chosen"
+				pick = i
+				sus.Judge(model.SuspectChosen, "")
 			}
 		}
 		if len(r.Suspects) < maxSuspects || i == pick {
@@ -196,7 +197,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 	if pick < 0 && critical >= 0 {
 		pick = critical
 		if critical < len(r.Suspects) {
-			r.Suspects[critical].Verdict = "chosen: critical, but nobody else qualifies"
+			r.Suspects[critical].Judge(model.SuspectChosenLast, "")
 		}
 	}
 	return pick
@@ -217,23 +218,23 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 	}
 	switch {
 	case sc.Value < needed:
-		sus.Verdict = "below the threshold"
+		sus.Judge(model.SuspectBelow, "")
 	case sc.Usage < ap.MinSuspectCPU || sus.Kind != model.SuspectTask && sc.Usage < leastUntouchable:
-		sus.Verdict = "used too little CPU to have done it"
+		sus.Judge(model.SuspectIdle, "")
 	case sus.Kind == model.SuspectUnmanaged:
-		sus.Verdict = "left alone: no task of ours used this CPU"
+		sus.Judge(model.SuspectLeftAlone, "no task of ours used this CPU")
 	case sus.Kind == model.SuspectSteal:
-		sus.Verdict = "left alone: the hypervisor took this time"
+		sus.Judge(model.SuspectLeftAlone, "the hypervisor took this time")
 	case task == nil:
-		sus.Verdict = "gone"
+		sus.Judge(model.SuspectGone, "")
 	case task.Class != model.BE:
-		sus.Verdict = fmt.Sprintf("left alone: %s is never held", task.Class)
+		sus.Judge(model.SuspectLeftAlone, task.Class.String()+" is never held")
 	case slices.Contains(inc.Excluded, sc.Num):
-		sus.Verdict = "tried in an earlier round"
+		sus.Judge(model.SuspectTried, "")
 	case in.Ledger.Exempt(sc.Num) != "":
-		sus.Verdict = "left alone: " + in.Ledger.Exempt(sc.Num)
+		sus.Judge(model.SuspectLeftAlone, in.Ledger.Exempt(sc.Num))
 	case in.Ledger.Held(sc.Num):
-		sus.Verdict = heldAlready
+		sus.Judge(model.SuspectHeldAlready, "")
 	default:
 		return sus, true
 	}

@@ -87,9 +87,9 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 	s.nudgeSiblings(p, ap, in, inc, r, prime, s.leastNudged(p, r.Threshold))
 	for i := range r.Suspects {
 		if slices.Contains(heldIn(r), r.Suspects[i].Task) {
-			r.Suspects[i].Verdict = "nudged: the evidence is split"
-		} else if r.Suspects[i].Verdict == "chosen" {
-			r.Suspects[i].Verdict = "over the threshold, but the evidence is split"
+			r.Suspects[i].Judge(model.SuspectNudged, "")
+		} else if r.Suspects[i].State == model.SuspectChosen {
+			r.Suspects[i].Judge(model.SuspectUndecided, "")
 		}
 	}
 	inc.Rounds = append(inc.Rounds, *r)
@@ -218,7 +218,7 @@ func (s *State) likelier(in *policy.View, a, b *antagonist.Score) bool {
 func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim, h policy.Hold) {
 	r := inc.round()
 	if h.State == policy.HoldNone {
-		s.endNudge(in, out, inc, "ended without enough evidence of the victim", false)
+		s.endNudge(in, out, inc, model.RoundUnjudged, "ended without enough evidence of the victim")
 		return
 	}
 	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
@@ -252,9 +252,9 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 	switch {
 	case !inc.helpedBy(r, s.leastDrop(p), sigmas, badBefore):
 		s.Refuted = append(s.Refuted, Refuted{inc.Victim, *r.Chosen, in.NowNsec + testedFactor*p.DurationNsec})
-		s.endNudge(in, out, inc, drop+": refuted", true)
+		s.endNudge(in, out, inc, model.RoundRefuted, drop+": refuted")
 	case paused != "":
-		s.endNudge(in, out, inc, drop+", but "+paused+" paused meanwhile: nothing is known", false)
+		s.endNudge(in, out, inc, model.RoundUnjudged, drop+", but "+paused+" paused meanwhile: nothing is known")
 	default:
 		s.confirm(p, in, out, inc, drop)
 	}
@@ -295,12 +295,12 @@ func (s *State) account(in *policy.View, r *model.Round) {
 }
 
 // endNudge lets a nudged suspect go. A refuted one is left out from now on.
-func (s *State) endNudge(in *policy.View, out *policy.Wishes, inc *Incident, why string, refuted bool) {
+func (s *State) endNudge(in *policy.View, out *policy.Wishes, inc *Incident, is model.RoundState, why string) {
 	r := inc.round()
 	s.account(in, r)
-	r.Verdict = why
+	r.Conclude(is, why)
 	s.dropRound(out, inc, r, "the nudge is over")
-	if refuted {
+	if is == model.RoundRefuted {
 		inc.Excluded = append(inc.Excluded, heldIn(r)...)
 	}
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, max(1, inc.SearchLeft)

@@ -179,7 +179,8 @@ func (s *State) keepDemoted(in *policy.View, out *policy.Wishes, inc *Incident) 
 	if r.Kept {
 		return
 	}
-	r.Kept, r.Verdict = true, "helped, and is not capped for what is left"
+	r.Kept = true
+	r.Conclude(model.RoundKept, "helped, and is not capped for what is left")
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
 		Reason: fmt.Sprintf("%s gives way to everybody, and hardly answers for what %s still waits: not capped, and the next one is sought", heldNames(r), inc.VictimPath),

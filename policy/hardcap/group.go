@@ -58,7 +58,7 @@ func (s *State) candidates(ap *antagonist.Params, in *policy.View, inc *Incident
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, -1)
-		c := antagonist.Candidate{Score: *sc, Held: sus.Verdict == heldAlready, Guilty: s.tested(sc.Num, true)}
+		c := antagonist.Candidate{Score: *sc, Held: sus.State == model.SuspectHeldAlready, Guilty: s.tested(sc.Num, true)}
 		switch {
 		case sus.Kind != model.SuspectTask:
 			if sc.Usage >= leastUntouchable {
@@ -96,7 +96,7 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		r.Members = append(r.Members, memberOf(in, task, &m, p.capOf(task)))
 		for i := range r.Suspects {
 			if r.Suspects[i].Task == m.Num {
-				r.Suspects[i].Verdict = "chosen: a member of the group"
+				r.Suspects[i].Judge(model.SuspectChosenMember, "")
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		s.renewKept(p, in, out, inc)
 	} else {
 		inc.State, inc.ClosedNsec = model.Observed, in.NowNsec
-		inc.round().Verdict = "observed only: nothing was written"
+		inc.round().Conclude(model.RoundObserved, "observed only: nothing was written")
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
 	found := fmt.Sprintf("together %.0f %% of its ups and downs explained, score %.2f", 100*r.Explained, r.GroupScore)
@@ -183,8 +183,8 @@ func standing(in *policy.View, inc *Incident, r *model.Round) policy.Hold {
 			gone = h
 		case policy.HoldFailed:
 			failed = h
-			if r.Members[i].Verdict == "" {
-				r.Members[i].Verdict = h.Why
+			if r.Members[i].State == model.MemberUntried && h.Why != "" {
+				r.Members[i].Conclude(model.MemberRefused, h.Why)
 			}
 		}
 	}
@@ -277,7 +277,8 @@ func (s *State) keep(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 	if kept >= p.Groups.MaxMembers || r.MeanBefore <= 0 || !inc.helpedBy(r, p.Groups.HelpShare, sureSigmas, p.VerifyWindows) {
 		return false
 	}
-	r.Kept, r.Verdict = true, "helped, but not enough: kept"
+	r.Kept = true
+	r.Conclude(model.RoundKept, "helped, but not enough: kept")
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideKept, Task: *r.Chosen, Path: heldNames(r), Facts: []model.Fact{model.FactSignal.Is(r.SignalAfter), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("mean %s of %s fell from %.3g to %.3g, which is not enough: kept, and the next one is sought", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter),

@@ -297,8 +297,8 @@ func (s *State) giveBack(out *policy.Wishes, inc *Incident, why string) {
 			continue
 		}
 		s.dropRound(out, inc, r, why)
-		if r.Verdict == "" {
-			r.Verdict = why
+		if r.State == model.RoundOpen {
+			r.Conclude(model.RoundEnded, why)
 		}
 	}
 }

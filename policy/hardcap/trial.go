@@ -112,10 +112,12 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	m := &inc.Rounds[t.Round].Members[t.Member]
 	switch {
 	case in.Table.Get(m.Task) == nil:
-		inc.Trial, m.Released, m.Verdict = nil, true, "the task went away"
+		inc.Trial, m.Released = nil, true
+		m.Conclude(model.MemberGone, "the task went away")
 		return true
 	case in.Ledger.Held(m.Task):
-		inc.Trial, m.Released, m.Verdict = nil, true, "given back on trial, and held for another victim"
+		inc.Trial, m.Released = nil, true
+		m.Conclude(model.MemberElsewhere, "given back on trial, and held for another victim")
 		return true
 	case in.Window.StartNsec < t.SinceNsec-in.Window.LengthNsec/windowSlack:
 		return true
@@ -130,7 +132,8 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	case t.Bad >= trialBad:
 		s.holdAgain(p, in, out, inc, m, v)
 	case t.Good >= p.Groups.ProbeWindows:
-		inc.Trial, m.Released, m.Verdict = nil, true, "given back: the victim stays well without it"
+		inc.Trial, m.Released = nil, true
+		m.Conclude(model.MemberReleased, "given back: the victim stays well without it")
 		s.noteTested(p, in, m.Task, false)
 		if rest := inForce(in, inc); len(rest) == 1 {
 			s.noteTested(p, in, rest[0].task, true) // it is what keeps the victim well
@@ -147,7 +150,8 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 
 // holdAgain ends a trial under which the victim suffered.
 func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, m *model.Member, v *policy.Victim) {
-	inc.Trial, m.Needed, m.Verdict = nil, true, "needed: the victim suffered without it"
+	inc.Trial, m.Needed = nil, true
+	m.Conclude(model.MemberNeeded, "needed: the victim suffered without it")
 	s.noteTested(p, in, m.Task, true)
 	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
 	s.want(inc.claim(m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))

@@ -28,7 +28,7 @@ func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *I
 		// The suspect left by itself, which is as good as a cap: see whether that helped.
 		r.AppliedNsec = in.NowNsec
 		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
-		r.Verdict = "the suspect's cgroup went away"
+		r.Conclude(model.RoundSuspectGone, "the suspect's cgroup went away")
 		change(out, inc)
 	default:
 		why := h.Why
@@ -39,7 +39,7 @@ func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *I
 			s.capToo(p, in, out, inc, "it cannot be demoted: "+why)
 			return
 		}
-		s.nextRound(p, in, out, inc, why)
+		s.nextRound(p, in, out, inc, model.RoundEnded, why)
 	}
 }
 
@@ -57,7 +57,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		return
 	}
 	if h.State == policy.HoldFailed {
-		s.nextRound(p, in, out, inc, h.Why)
+		s.nextRound(p, in, out, inc, model.RoundEnded, h.Why)
 		return
 	}
 	if r.Nudge && !r.Confirmed {
@@ -65,7 +65,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		return
 	}
 	if h.State == policy.HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
-		r.Verdict = "the cap expired before it could be judged"
+		r.Conclude(model.RoundUnjudged, "the cap expired before it could be judged")
 		s.cannotFix(p, in, out, inc, "the cap expired before the victim gave enough evidence to judge it")
 		return
 	}
@@ -76,7 +76,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	switch {
 	case inc.GoodInRow >= p.RecoveredWindows:
 		s.recovered(p, in, inc)
-		r.Verdict = "the victim recovered"
+		r.Conclude(model.RoundRecovered, "the victim recovered")
 		out.Forgiven = append(out.Forgiven, inc.Victim)
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideVerified, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
@@ -89,7 +89,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	case r.WindowsJudged >= p.VerifyWindows:
 		s.takeBack(in, out, inc, v)
-		s.nextRound(p, in, out, inc, "the victim did not recover")
+		s.nextRound(p, in, out, inc, model.RoundNoHelp, "the victim did not recover")
 	default:
 		change(out, inc)
 	}
@@ -145,19 +145,20 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		Reason: fmt.Sprintf("suffers again while %s %s %s", heldNames(r), are(r), how(r)),
 	})
 	if r.Uncapped {
-		if r.Verdict = "helped at first"; s.stepsAside(p, in, inc) { // else, where it is the one again, it is capped
+		r.Conclude(model.RoundHelped, "helped at first")
+		if s.stepsAside(p, in, inc) { // else, where it is the one again, it is capped
 			s.keepDemoted(in, out, inc)
 		}
 		return
 	}
 	if helped(p, inc, r) {
-		r.Verdict = "helped at first; somebody else hurts the victim now"
+		r.Conclude(model.RoundHelped, "helped at first; somebody else hurts the victim now")
 		return
 	}
 	if inc.together(p) && s.keep(p, in, out, inc, v) {
 		return
 	}
-	r.Verdict = "the recovery was a coincidence"
+	r.Conclude(model.RoundCoincidence, "the recovery was a coincidence")
 	s.takeBack(in, out, inc, v)
 	s.exclude(p, in, out, inc)
 }
@@ -188,9 +189,9 @@ func (s *State) takeBack(in *policy.View, out *policy.Wishes, inc *Incident, v *
 }
 
 // nextRound closes the round with a verdict and searches on without its suspect.
-func (s *State) nextRound(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, verdict string) {
+func (s *State) nextRound(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, is model.RoundState, verdict string) {
 	r := inc.round()
-	r.Verdict = verdict
+	r.Conclude(is, verdict)
 	if r.Demoted {
 		s.dropRound(out, inc, r, verdict)
 	}

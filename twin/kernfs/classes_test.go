@@ -2,6 +2,7 @@ package kernfs_test
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -9,29 +10,52 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/twin/kernfs"
 )
 
 // classed is a node with classes of service, whose work beside the loop is done when the test lets it.
 type classed struct {
 	*watched
 	t    *testing.T
+	fs   *forgetful
 	j    *journal.Journal
 	work []func()
 	seq  uint64
 	snap model.Snapshot
 }
 
+// forgetful is a kernel that lists no threads after a group was removed, if it is to.
+type forgetful struct {
+	*kernfs.Kernel
+	fails, removed bool
+}
+
+func (f *forgetful) Rmdir(path string) error {
+	f.removed = true
+	return f.Kernel.Rmdir(path)
+}
+
+func (f *forgetful) ReadDir(path string) ([]hostfs.DirEntry, error) {
+	if f.fails && f.removed && strings.HasPrefix(path, "/proc/") {
+		return nil, &fs.PathError{Op: "readdir", Path: path, Err: unix.ENOMEM}
+	}
+	return f.Kernel.ReadDir(path)
+}
+
 func openClassed(t *testing.T) *classed {
 	t.Helper()
 	b := newResctrlBed(t, 1)
 	must(t, b.k.MountResctrl(resctrl.MountOptions{}))
-	c := &classed{t: t, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
+	c := &classed{t: t, fs: &forgetful{Kernel: b.k}, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
 	started(t, c.k, "/c-stream", antagonist())
 	started(t, c.k, "/b-registers", bystander())
 	started(t, c.k, "/a-web-0", service())
@@ -52,7 +76,7 @@ func (c *classed) open() {
 	must(c.t, err)
 	c.work = nil
 	c.h, err = linux.Open(linux.Options{
-		FS: c.k, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Log: slog.New(slog.DiscardHandler),
+		FS: c.fs, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Log: slog.New(slog.DiscardHandler),
 		Beside: func(work func()) { c.work = append(c.work, work) },
 	})
 	must(c.t, err)
@@ -229,6 +253,58 @@ func TestClassesAfterACrash(t *testing.T) {
 				t.Errorf("a second time: %+v, %v", rep, err)
 			}
 		})
+	}
+}
+
+// A group that is removed is gone, whatever cannot be looked at afterwards: nobody else took it away.
+func TestClassesRemovedWithTrouble(t *testing.T) {
+	c := openClassed(t)
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE)), 1)
+	c.fs.fails = true
+	c.all(model.Applied, c.do(c.change(model.Release, c.task("/c-stream"), model.Ask(model.ServiceClass))), 1)
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	if told := c.h.Knobs(nil); len(told) > 0 || len(c.groups()) > 0 || len(c.j.Outstanding()) > 0 {
+		t.Errorf("told %+v; groups %v; journal %+v", told, c.groups(), c.j.Outstanding())
+	}
+}
+
+// What a cache forgets whose CPUs were all offline is written again; that is no stranger's doing. What a stranger
+// writes as soon as it is back is.
+func TestClassesOfACacheThatWasGone(t *testing.T) {
+	c := openClassed(t)
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(1), model.Ways(2)), c.change(model.Hold, ofClass(1), model.Level(20))), 3)
+	plug := func(online bool) {
+		t.Helper()
+		for cpu := 2; cpu < 4; cpu++ { // of the second socket
+			must(t, c.k.SetOnline(cpu, online))
+		}
+	}
+	look := func() []model.KnobReading {
+		t.Helper()
+		c.k.Advance(11e9)
+		c.look()
+		c.do()
+		return c.h.Knobs(nil)
+	}
+	plug(false)
+	if told := look(); len(told) > 0 {
+		t.Errorf("while it is gone: %+v", told)
+	}
+	plug(true)
+	told := look()
+	mask, _ := c.listed()[1].Schemata.Get(resctrl.L3, 1)
+	level, _ := c.listed()[1].Schemata.Get(resctrl.MB, 1)
+	if len(told) > 0 || mask != 3 || level != 20 {
+		t.Errorf("when it is back: mask %#x, level %d, told %+v", mask, level, told)
+	}
+	plug(false)
+	look()
+	plug(true)
+	must(t, c.k.WriteFile("/sys/fs/resctrl/"+c.groups()[0]+"/schemata", []byte("L3:1=70\n")))
+	if told = look(); len(told) != 1 || told[0].Target != ofClass(1) || told[0].Value != model.Ways(3) {
+		t.Errorf("somebody wrote when it was back: %+v", told)
 	}
 }
 

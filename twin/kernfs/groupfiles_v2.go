@@ -144,6 +144,7 @@ func (k *Kernel) addV2Memory(g *group) {
 		return number(buf, wholePages(h.anon)+wholePages(h.file))
 	}), nil)
 	k.addFile(g.dir, "memory.swap.current", always(func(buf []byte) []byte { return number(buf, wholePages(k.held(g).swap)) }), nil)
+	k.addFile(g.dir, "memory.reclaim", nil, func(data []byte) error { return k.reclaimMemory(g, data) })
 	for _, name := range []string{"memory.events", "memory.events.local"} {
 		k.addFile(g.dir, name, always(func(buf []byte) []byte { return k.memoryEvents(g, buf) }), nil)
 	}

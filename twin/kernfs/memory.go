@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,6 +120,34 @@ func (k *Kernel) held(g *group) held {
 		}
 	})
 	return h
+}
+
+// reclaimMemory is a write of memory.reclaim: bytes, and perhaps "swappiness=", of which 0 leaves anonymous memory
+// alone. It is done at once. Where less is found than was asked for, what was found is gone all the same.
+func (k *Kernel) reclaimMemory(g *group, data []byte) error {
+	text, how, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	want, err := parseBytes(text)
+	if err != nil {
+		return err
+	}
+	anon := true
+	if how != "" {
+		n, err := strconv.ParseUint(strings.TrimPrefix(how, "swappiness="), 10, 64)
+		if err != nil || n > 200 || !strings.HasPrefix(how, "swappiness=") {
+			return unix.EINVAL
+		}
+		anon = n > 0
+	}
+	var nums []int
+	g.each(func(g *group) {
+		for i := range g.members {
+			nums = append(nums, g.members[i].p.num)
+		}
+	})
+	if got := k.m.ReclaimTogether(nums, float64(want), anon, true); got < float64(want)-pageBytes {
+		return unix.EAGAIN
+	}
+	return nil
 }
 
 // wholePages cuts bytes to pages.

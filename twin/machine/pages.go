@@ -315,3 +315,15 @@ func (m *Machine) Reclaim(num int, bytes float64, olderNsec int64, anon, file bo
 	}
 	return m.reclaim([]*Task{t}, bytes, float64(olderNsec), anon, file), nil
 }
+
+// ReclaimTogether takes up to so many bytes of the pages of some tasks, the oldest of all of
+// them first, and returns what it got. Tasks that are not there are passed over.
+func (m *Machine) ReclaimTogether(nums []int, bytes float64, anon, file bool) float64 {
+	var tasks []*Task
+	for _, num := range nums {
+		if t, err := m.task(num); err == nil {
+			tasks = append(tasks, t)
+		}
+	}
+	return m.reclaim(tasks, max(0, bytes), 0, anon, file)
+}

@@ -192,7 +192,7 @@ func countState(list []*model.Incident, st model.IncidentState) int {
 // everRecovered: a victim may recover and later suffer again.
 func everRecovered(inc *model.Incident) bool {
 	for i := range inc.Rounds {
-		if inc.Rounds[i].Verdict == "the victim recovered" {
+		if inc.Rounds[i].State == model.RoundRecovered {
 			return true
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -43,12 +42,13 @@ const (
 	checkReplay   = "the record replays"
 	checkPanic    = "no panic"
 	checkDoor     = "sockets answer"
+	checkReclaim  = "reclaim is asked for"
 )
 
 // Checks lists what every run is watched for.
 func Checks() []Check {
 	return []Check{
-		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, NUMA and reclaim files, which the agent does not make yet; reads"},
+		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl and memory.reclaim, which have checks of their own, and to NUMA files, which the agent does not make yet; reads"},
 		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
 		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
 		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},
@@ -64,6 +64,7 @@ func Checks() []Check {
 		{checkRestored, "in the end every limit and every list of CPUs is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above, and CPUs that went offline meanwhile"},
 		{checkReplay, "every decision in the record comes out again when its inputs are fed in", "turns that the record lost to a full disk, and segments that its bound dropped"},
 		{checkDoor, "a command is answered with what became of it, status is a document without holes, and metrics are numbers", "connections and locks: those are tested with real agents"},
+		{checkReclaim, "memory.reclaim is written of a best-effort task alone, where an operator asked this agent for it, and takes no more bytes than that", "that as much is reclaimed, for the kernel may come up short; that it is done at all"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
 }
@@ -175,7 +176,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	}
 	for i := range out.Decisions {
 		if d := &out.Decisions[i]; d.Kind == model.DecideForeign {
-			w.reported(s, d)
+			w.reported(l, d)
 		}
 	}
 	if _, err := json.Marshal(out); err != nil {
@@ -211,8 +212,9 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 
 // reported looks whether a foreign write that is reported was one: since the last report of
 // the knob somebody wrote it while it was held.
-func (w *world) reported(s *engine.State, d *model.Decision) {
-	if w.class.deeds > 0 && (d.Task == 0 || strings.Contains(d.Reason, "class ")) {
+func (w *world) reported(l *life, d *model.Decision) {
+	s := l.Engine.State
+	if in, _ := l.Last(); w.class.deeds > 0 && (d.Task == 0 || ofClass(in, s, d.Task)) {
 		return // somebody is at resctrl, too
 	}
 	found := model.NumKnobs
@@ -230,6 +232,18 @@ func (w *world) reported(s *engine.State, d *model.Decision) {
 	if w.witness.strangers[taskKnob{d.Path, found}] < w.began {
 		delete(w.witness.strangers, taskKnob{d.Path, found})
 	}
+}
+
+// ofClass reports whether a turn was told of a foreign write to the class of service of a task: by the
+// answer to a change, or by a reading after which the knob is void or was freed.
+func ofClass(in *engine.Input, s *engine.State, task model.TaskNum) bool {
+	is := func(of model.Target, kind model.KnobKind) bool { return of.Task() == task && kind.Spec().Class != nil }
+	return slices.ContainsFunc(in.Results, func(r model.Result) bool { return r.Kind == model.Foreign && is(r.Target, r.Now.Knob) }) ||
+		slices.ContainsFunc(in.Knobs, func(k model.KnobReading) bool {
+			return is(k.Target, k.Value.Knob) && !slices.ContainsFunc(s.Ledger.Knobs, func(o engine.Knob) bool {
+				return o.Target == k.Target && o.Kind == k.Value.Knob && o.State != engine.KnobVoid
+			})
+		})
 }
 
 // stateEvery is how many turns there are between two looks whether the engine's state can

@@ -244,6 +244,15 @@ func TestCheckersFire(t *testing.T) {
 		{checkReplay, "the engine's memory changes between two turns", func(w *world, b *brokenHost) {
 			b.step = func() { w.life.Engine.State.Ledger.NextChange += 7 }
 		}},
+		{checkReclaim, "memory is taken back unasked", func(w *world, b *brokenHost) {
+			b.step = func() {
+				for _, g := range w.witness.list {
+					if g.class == model.BE {
+						_ = w.life.owner.FS(w.k).WriteFile(w.witness.mounts[model.CPUBandwidth]+g.path+reclaimName, []byte("4096")) // on v1 there is none
+					}
+				}
+			}
+		}},
 		{checkPanic, "the host panics", func(w *world, b *brokenHost) {
 			b.step = func() {
 				if w.now() > 5e9 {

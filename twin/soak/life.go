@@ -70,6 +70,7 @@ func (w *world) start() {
 
 func (w *world) open(l *life) error {
 	w.restores()
+	w.reclaims = map[string]int64{} // what was asked of an agent ends with it
 	c := &w.plan.config
 	r := w.restoring(l.owner)
 	core, err := agent.Assemble(c, agent.Deps{

@@ -60,6 +60,7 @@ type Result struct {
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
+	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator had asked
 	Classes   int            `json:"classes"`  // turns after which BE had a class of service
 	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`   // looks that checkers took

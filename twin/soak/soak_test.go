@@ -38,7 +38,7 @@ func TestSeeds(t *testing.T) {
 		}
 		for what, n := range map[string]int{
 			"incidents": sum.Incidents, "missed targets": sum.Late, "caps": sum.Caps, "kills": sum.Kills, "limits put back": sum.Restored,
-			"raises": sum.Raises, "places": sum.Places, "CPUs gone": sum.Faults["cpu-gone"],
+			"raises": sum.Raises, "places": sum.Places, "memory taken back": sum.Reclaims, "CPUs gone": sum.Faults["cpu-gone"],
 			"foreign writes": sum.Faults["foreign"], "stops": sum.Faults["stop"], "groups gone": sum.Faults["group-gone"],
 		} {
 			if n < 10 {

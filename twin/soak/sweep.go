@@ -30,6 +30,7 @@ type Summary struct {
 	Raises    int            `json:"raises"`
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
+	Reclaims  int            `json:"reclaims"`
 	Classes   int            `json:"classes"`
 	Renewals  int            `json:"renewals"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
@@ -96,6 +97,7 @@ func (s *Summary) add(r *Result) {
 	s.Raises += r.Raises
 	s.Places += r.Places
 	s.Writes += r.Writes
+	s.Reclaims += r.Reclaims
 	s.Classes += r.Classes
 	s.Renewals += r.Renewals
 	s.Renewed += bit(r.Renewals > 0)
@@ -132,6 +134,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("raises asked for", s.Raises)
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
+	row("writes that took memory back", s.Reclaims)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)

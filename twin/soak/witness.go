@@ -226,6 +226,10 @@ func knobOf(name string) model.KnobKind {
 
 // wrote is told of every write to a kernel file, ours or a stranger's.
 func (v *witness) wrote(w *world, e *fault.Event) {
+	if e.Who != strangerName && strings.HasSuffix(e.Path, reclaimName) {
+		w.reclaimed(e)
+		return
+	}
 	path, name, kind := v.groupOf(e.Path)
 	g := v.group(path)
 	if g == nil || kind == model.NumKnobs {

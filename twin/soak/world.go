@@ -57,7 +57,8 @@ type world struct {
 	turning    bool  // the agent's code is running
 	began      int64 // when the agent's last turn did
 	class      classWorld
-	learned    engine.Restored // what the last turn knew, as of that time
+	reclaims   map[string]int64 // bytes that the agent was asked to take back and has not, by task
+	learned    engine.Restored  // what the last turn knew, as of that time
 	log        trail
 	res        Result
 	failure    *Failure
@@ -257,7 +258,7 @@ func (w *world) arrive(t *taskPlan) {
 		}
 		err := error(nil)
 		if cfg != nil {
-			_, err = w.k.Start(path, *cfg)
+			_, err = w.k.Start(path, withMemory(t, *cfg))
 		} else {
 			err = cg.Mkdir(path)
 		}
@@ -403,6 +404,9 @@ func (w *world) operator(e *event) {
 		if e.pick%8 == 0 {
 			req.Kind, req.Cap = model.CommandDemote, 0
 		}
+		if e.pick%8 == 1 {
+			req = reclaimOf(r, t.path)
+		}
 	case model.CommandUncap:
 		req.Task = t.path
 	default:
@@ -413,6 +417,9 @@ func (w *world) operator(e *event) {
 	}
 	w.log.add(fmt.Sprintf("%9.3f operator %+v", float64(w.now())/1e9, req))
 	w.inj.Note("operator", req.Task)
+	if req.Kind == model.CommandReclaim {
+		w.reclaims[t.path] += req.Bytes
+	}
 	if req.Task != "" && req.Kind != model.CommandUncap && t.class == model.LC {
 		w.fail("LC is never held", "an operator's "+req.Kind+" of "+t.path+" was taken")
 	}

@@ -1,0 +1,48 @@
+package soak
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/fault"
+	"github.com/commensal-io/commensal/twin/machine"
+)
+
+// Operators have memory taken back from best-effort tasks: an action, of which nothing stands afterwards.
+
+// reclaimName is the file that does it, on cgroup v2 with the memory controller.
+const reclaimName = "/memory.reclaim"
+
+// coldMemory is what best-effort tasks have in memory: page cache that is hardly used.
+var coldMemory = []machine.Heat{{Bytes: 512 << 20, EveryNsec: 600e9, File: true}}
+
+// withMemory is what a task is started as.
+func withMemory(t *taskPlan, c machine.TaskConfig) machine.TaskConfig {
+	if t.class == model.BE {
+		c.Memory = coldMemory
+	}
+	return c
+}
+
+// reclaimOf is an operator's request to take memory back.
+func reclaimOf(r source, task string) agent.Request {
+	return agent.Request{Kind: model.CommandReclaim, Task: task, Bytes: pick[int64](r, 1, 4096, 20<<20, 200<<20, 1<<40)}
+}
+
+// reclaimed looks whether somebody asked for what an agent takes back of a group.
+func (w *world) reclaimed(e *fault.Event) {
+	if !e.Took {
+		return
+	}
+	_, group, _ := strings.Cut(e.Path, w.witness.mounts[model.CPUBandwidth])
+	group = strings.TrimSuffix(group, reclaimName)
+	bytes, err := strconv.ParseInt(e.Data, 10, 64)
+	if w.reclaims[group] -= bytes; err != nil || w.reclaims[group] < 0 {
+		w.fail(checkReclaim, fmt.Sprintf("%s wrote %q to %s: more than was asked for", e.Who, e.Data, e.Path))
+		return
+	}
+	w.res.Reclaims++
+}
