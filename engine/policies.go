@@ -291,6 +291,7 @@ func (e *Engine) lookAround() {
 	for i := range v.Tasks {
 		s.Ledger.view(&s.Tasks.Tasks[i], &v.Tasks[i])
 	}
+	v.Classes = s.Ledger.classes(v.Classes[:0])
 	v.PoolCPUs = e.poolCPUs()
 }
 
@@ -329,15 +330,32 @@ func (l *Ledger) view(t *model.Task, v *policy.TaskView) {
 		}
 		kv.Found, kv.Known = l.Bases.get(of, kind)
 		if k := l.knob(of, kind); k != nil {
-			if k.Ours {
-				kv.Found, kv.Known = k.Found, true
-			}
-			kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
-			kv.Refused, kv.Why = k.Failures > 0, k.Why
-			kv.Now = k.Written
+			k.view(kv)
 		}
 		if !kv.Ours {
 			kv.Now = kv.Found
 		}
 	}
+}
+
+// view fills in what the policies see of a knob in the ledger.
+func (k *Knob) view(kv *policy.KnobView) {
+	if k.Ours {
+		kv.Found, kv.Known = k.Found, true
+	}
+	kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
+	kv.Refused, kv.Why = k.Failures > 0, k.Why
+	kv.Now = k.Written
+}
+
+// classes appends what the policies see of classes of service.
+func (l *Ledger) classes(dst []policy.ClassView) []policy.ClassView {
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.Scope == model.ScopeCLOS {
+			v := policy.ClassView{Target: k.Target, Kind: k.Kind}
+			k.view(&v.KnobView)
+			dst = append(dst, v)
+		}
+	}
+	return dst
 }

@@ -54,7 +54,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if have == nil {
 		return
 	}
-	s.compare(p, v, w)
+	s.compare(p, have, v, w)
 	waited := s.Waiting
 	s.Waiting = s.waits(p, v)
 	switch {
@@ -125,7 +125,7 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		for _, d := range domains {
 			if amount > 0 {
 				w.Claims = append(w.Claims, model.Claim{
-					Target: model.Target{Scope: model.ScopeCLOS, Num: model.ClassBE, Domain: d}, Kind: model.ClaimCap, Value: model.Ask(kind),
+					Target: model.OfClass(model.ClassBE, d), Kind: model.ClaimCap, Value: model.Ask(kind),
 					Cap: float64(amount), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
 				})
 			}
@@ -147,13 +147,34 @@ func (s *State) share() string {
 	return fmt.Sprintf("%d of %d ways of each last-level cache, and level %d of memory bandwidth", s.Ways, s.Of, s.Level)
 }
 
-// compare takes a window in, and gives everything back where LC is worse off than before.
-func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
-	s.Stands = 0
-	for i := range v.Tasks {
-		s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+// limited reports whether the class has in every domain what it is to have. What was refused, or is another program's,
+// does not stand, and then to be in the class is no division that could be judged.
+func (s *State) limited(have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+	all := true
+	check := func(kind model.KnobKind, domains []int32, amount int) {
+		for _, d := range domains {
+			k := v.Class(model.ClassBE, d, kind)
+			if all = all && (amount == 0 || k.Ours); amount > 0 && k.Void {
+				w.Once("void class", model.Decision{
+					Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets %s of class be: nothing is compared (%s)", kind, k.Why),
+				})
+			}
+		}
 	}
-	if s.BegunNsec == 0 {
+	check(model.CacheWays, have.Caches, s.Ways)
+	check(model.MemoryBandwidth, have.Memory, s.Level)
+	return all
+}
+
+// compare takes a window in, and gives everything back where LC is worse off than before.
+func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	s.Stands = 0
+	if s.limited(have, v, w) {
+		for i := range v.Tasks {
+			s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+		}
+	}
+	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
 		s.BegunNsec = v.NowNsec
 	}
 	switch {
@@ -163,7 +184,8 @@ func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
 		s.SinceNsec = v.NowNsec
 	}
 	switch {
-	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced() || v.NowNsec < s.RestNsec):
+	case v.NowNsec < s.RestNsec: // what is before is summed up once the rest is over
+	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced()):
 		if s.Before.Windows >= p.Windows {
 			s.Before = Tally{} // what was long ago says little
 		}

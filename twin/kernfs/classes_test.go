@@ -147,6 +147,9 @@ func TestClassesOfService(t *testing.T) {
 	if have == nil || !slices.Equal(have.Caches, []int32{0, 1}) || have.Ways != 11 || have.LeastLevel != 10 || have.MostLevel != 100 {
 		t.Fatalf("the machine has %+v", have)
 	}
+	if d := have.Domains; len(d) != 2 || d[0].CPUs.Empty() || !d[0].CPUs.And(d[1].CPUs).Empty() || have.LevelStep != 10 || have.LevelUnit != model.LevelPercent {
+		t.Errorf("the machine has %+v", have)
+	}
 	both := []model.Change{
 		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Set, c.task("/b-registers"), inBE),
 		c.change(model.Hold, ofClass(0), model.Ways(2)), c.change(model.Hold, ofClass(0), model.Level(20)),
