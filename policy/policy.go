@@ -67,7 +67,8 @@ type Victim struct {
 	Spec       *model.Spec
 	Violations int
 	Anomalous  bool
-	Protected  bool // false: an operator turned protection off for its job
+	MPKI       model.Value // its LLC misses per thousand instructions
+	Protected  bool        // false: an operator turned protection off for its job
 }
 
 // Window is the sampling window that closed at this tick, if one did.
@@ -76,6 +77,8 @@ type Window struct {
 	StartNsec, LengthNsec int64
 	Victims               []Victim        // ordered by Num
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
+	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
+	Memory []model.MemoryObservation
 }
 
 // HoldState is where a claim of a policy stands.
@@ -127,6 +130,9 @@ type View struct {
 	// always set in the first step, so that a policy may keep what it worked out until it is
 	// set; then it must wish anew.
 	Changed bool
+	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
+	// spoil that, and its own.
+	Comparing bool
 	// PoolCPUs are the CPUs on which shared LC tasks run now: those that the partition gives
 	// them, all online ones without it. Cores of exclusive tasks are not among them.
 	PoolCPUs model.CPUSet

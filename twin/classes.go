@@ -99,5 +99,5 @@ func (h *Host) classify(e *entry, class model.TaskNum) error {
 	if num, err := h.m.CLOS(e.num); err != nil || !slices.Contains(h.made, num) {
 		return cmp.Or(err, errors.New("it is in a group that another program made"))
 	}
-	return h.m.SetCLOS(e.num, to)
+	return errors.Join(h.m.SetCLOS(e.num, to), h.m.SetRMID(e.num, int(class)))
 }

@@ -52,7 +52,7 @@ func (c *classed) open() {
 	must(c.t, err)
 	c.work = nil
 	c.h, err = linux.Open(linux.Options{
-		FS: c.k, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Log: slog.New(slog.DiscardHandler),
+		FS: c.k, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Memory: true, Latency: c.k.MemoryLatency, Log: slog.New(slog.DiscardHandler),
 		Beside: func(work func()) { c.work = append(c.work, work) },
 	})
 	must(c.t, err)
