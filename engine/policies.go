@@ -6,6 +6,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/bandwidth"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/policy/cpupool"
@@ -25,12 +26,15 @@ type CPUParams struct {
 	Demote      demote.Params  `json:"demote"`
 	CacheMode   model.Mode     `json:"cache_mode"`
 	Cache       cache.Params   `json:"cache"`
+
+	BandwidthMode model.Mode       `json:"bandwidth_mode"`
+	Bandwidth     bandwidth.Params `json:"bandwidth"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -44,6 +48,8 @@ type CPUState struct {
 	Burst    burst.State     `json:"burst"`
 	Demote   demote.State    `json:"demote,omitzero"`
 	Cache    cache.State     `json:"cache,omitzero"`
+	// Bandwidth is that of memory.
+	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -121,11 +127,22 @@ var policyRows = [...]row{
 		rests: func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways", "memory bandwidth"}, always: true,
+		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways"}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Cache.Note(now) },
+	},
+	{
+		name: model.PolicyBandwidth, does: "Alibaba §4.2: BE has a part of the memory bandwidth while memory is slow", uses: []string{"memory bandwidth"}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.BandwidthMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			v.Comparing = s.CPU.Cache.Comparing()
+			s.CPU.Bandwidth.Step(&p.CPU.Bandwidth, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Bandwidth.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Bandwidth.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Bandwidth.Note(now) },
 	},
 }
 
