@@ -33,7 +33,8 @@ type Deps struct {
 	Disk    journal.Disk
 	Delay   taskstats.Source // stays the caller's to close
 	Opener  linux.CounterOpener
-	Waits   linux.WaitSource // stays the caller's to close; nil: nobody measures who makes whom wait
+	Latency linux.MemoryLatency // nil: nobody knows how long memory takes to answer
+	Waits   linux.WaitSource    // stays the caller's to close; nil: nobody measures who makes whom wait
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
 	SLO func(dst []model.Latency) []model.Latency
 	// Beside begins slow work; nil: in a goroutine.
@@ -94,6 +95,9 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 			return nil, err
 		}
 	}
+	if m, ok := c.Host.(node.Metering); ok {
+		m.Meter(params.CPU.BandwidthMode != model.ModeOff)
+	}
 	if d.Wrap != nil {
 		c.Host = d.Wrap(c.Host)
 	}
@@ -137,8 +141,8 @@ func (c *Core) open(d *Deps) error {
 	needs := p.Needs()
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: needs.Places, Classes: needs.Classes, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
-		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Clock: c.Clock,
+		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Latency: d.Latency, Clock: c.Clock,
 	})
 	if err != nil {
 		return errors.Join(err, j.Close())

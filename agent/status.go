@@ -43,6 +43,20 @@ type NodeStatus struct {
 	Other model.Value `json:"other"` // of no task
 	// Pool is the pool of shared LC tasks, as the cpu_pool policy measured it last.
 	Pool PoolStatus `json:"pool"`
+	// Memory is each memory domain, as the bandwidth policy measured it last; none where it is off.
+	Memory []MemoryStatus `json:"memory,omitempty"`
+}
+
+// MemoryStatus is one memory domain (Alibaba §4.2).
+type MemoryStatus struct {
+	Domain      int32       `json:"domain"`
+	Utilisation model.Value `json:"utilisation"` // U, a share of Peak
+	Peak        float64     `json:"peak"`        // bytes a second; 0: not known
+	Latency     model.Value `json:"latency"`     // ns
+	BE          model.Value `json:"be"`          // bytes a second of BE, while it is in a class of its own
+	Threshold   float64     `json:"threshold"`   // P, per cent of Peak; 0: not known
+	Level       int         `json:"level"`       // of BE's class, in force
+	Limited     bool        `json:"limited"`
 }
 
 // PoolStatus is the CPU pool of shared LC tasks (Alibaba §4.1).
@@ -194,6 +208,12 @@ func (a *Agent) node(st *Status) {
 		}
 	}
 	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: e.PoolCPUs()}
+	for i := range e.State.CPU.Bandwidth.Domains {
+		d := &e.State.CPU.Bandwidth.Domains[i]
+		st.Node.Memory = append(st.Node.Memory, MemoryStatus{
+			Domain: d.ID, Utilisation: d.Utilisation, Peak: d.PeakBytes, Latency: d.Latency, BE: d.BE, Threshold: d.P, Level: d.InForce, Limited: d.Limited,
+		})
+	}
 }
 
 // policies says how far each policy may go, and what there is to know of it.

@@ -276,7 +276,7 @@ func (e *Engine) window(in *Input) {
 		}
 		if e.obs.ElapsedNsec > 0 {
 			e.judge(in)
-			*win = policy.Window{Closed: true, LengthNsec: e.obs.ElapsedNsec, StartNsec: s.Prev.MonoNsec}
+			*win = policy.Window{Closed: true, LengthNsec: e.obs.ElapsedNsec, StartNsec: s.Prev.MonoNsec, Memory: e.obs.Memory}
 			e.out.Observed = true
 		}
 	}
@@ -287,8 +287,8 @@ func (e *Engine) window(in *Input) {
 	if s.Prev == nil {
 		s.Prev = &model.Snapshot{}
 	}
-	tasks := append(s.Prev.Tasks[:0], snap.Tasks...)
-	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks}
+	tasks, memory := append(s.Prev.Tasks[:0], snap.Tasks...), append(s.Prev.Memory[:0], snap.Memory...)
+	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks, Memory: memory}
 }
 
 // judge goes through the tasks of the window once: signal, verdict, history, spec.
@@ -373,7 +373,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		n := tr.Flags.Recent(&e.Params.Outlier, in.MonoNsec)
 		e.scratch.victims = append(e.scratch.victims, policy.Victim{
 			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
-			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(s.ProtectOff, task.Job),
+			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, MPKI: o.MPKI, Protected: !slices.Contains(s.ProtectOff, task.Job),
 		})
 	}
 }

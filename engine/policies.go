@@ -6,6 +6,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/bandwidth"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/policy/cpupool"
@@ -25,12 +26,15 @@ type CPUParams struct {
 	Demote      demote.Params  `json:"demote"`
 	CacheMode   model.Mode     `json:"cache_mode"`
 	Cache       cache.Params   `json:"cache"`
+
+	BandwidthMode model.Mode       `json:"bandwidth_mode"`
+	Bandwidth     bandwidth.Params `json:"bandwidth"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -44,6 +48,8 @@ type CPUState struct {
 	Burst    burst.State     `json:"burst"`
 	Demote   demote.State    `json:"demote,omitzero"`
 	Cache    cache.State     `json:"cache,omitzero"`
+	// Bandwidth is that of memory.
+	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -139,11 +145,22 @@ var policyRows = [...]row{
 		rests: func(*Params, *State) bool { return true },
 	},
 	{
-		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true}, always: true,
+		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways"}, needs: Needs{Classes: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Cache.Note(now) },
+	},
+	{
+		name: model.PolicyBandwidth, does: "Alibaba §4.2: BE has a part of the memory bandwidth while memory is slow", uses: []string{"memory bandwidth"}, needs: Needs{Classes: true, Memory: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.BandwidthMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			v.Comparing = s.CPU.Cache.Comparing()
+			s.CPU.Bandwidth.Step(&p.CPU.Bandwidth, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Bandwidth.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Bandwidth.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Bandwidth.Note(now) },
 	},
 }
 
@@ -151,6 +168,7 @@ var policyRows = [...]row{
 type Needs struct {
 	Places  bool // which tasks cannot be placed on CPUs
 	Classes bool // what there is of classes of service
+	Memory  bool // what memories move
 }
 
 // keeps is how a part of a policy's memory outlives a restart of the agent.
@@ -206,7 +224,7 @@ func (p *Params) NeedsPulse() bool {
 func (p *Params) Needs() (all Needs) {
 	for i := range policyRows {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
-			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
+			all.Places, all.Classes, all.Memory = all.Places || r.needs.Places, all.Classes || r.needs.Classes, all.Memory || r.needs.Memory
 		}
 	}
 	return all
@@ -345,6 +363,7 @@ func (e *Engine) lookAround() {
 	for i := range v.Tasks {
 		s.Ledger.view(&s.Tasks.Tasks[i], &v.Tasks[i])
 	}
+	v.Classes = s.Ledger.classes(v.Classes[:0])
 	v.PoolCPUs = e.poolCPUs()
 }
 
@@ -383,15 +402,32 @@ func (l *Ledger) view(t *model.Task, v *policy.TaskView) {
 		}
 		kv.Found, kv.Known = l.Bases.get(of, kind)
 		if k := l.knob(of, kind); k != nil {
-			if k.Ours {
-				kv.Found, kv.Known = k.Found, true
-			}
-			kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
-			kv.Refused, kv.Why = k.Failures > 0, k.Why
-			kv.Now = k.Written
+			k.view(kv)
 		}
 		if !kv.Ours {
 			kv.Now = kv.Found
 		}
 	}
+}
+
+// view fills in what the policies see of a knob in the ledger.
+func (k *Knob) view(kv *policy.KnobView) {
+	if k.Ours {
+		kv.Found, kv.Known = k.Found, true
+	}
+	kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
+	kv.Refused, kv.Why = k.Failures > 0, k.Why
+	kv.Now = k.Written
+}
+
+// classes appends what the policies see of classes of service.
+func (l *Ledger) classes(dst []policy.ClassView) []policy.ClassView {
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.Scope == model.ScopeCLOS {
+			v := policy.ClassView{Target: k.Target, Kind: k.Kind}
+			k.view(&v.KnobView)
+			dst = append(dst, v)
+		}
+	}
+	return dst
 }

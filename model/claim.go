@@ -58,6 +58,8 @@ const (
 	PolicyBurst   = "burst"
 	PolicyDemote  = "demote"
 	PolicyCache   = "cache"
+
+	PolicyBandwidth = "bandwidth"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

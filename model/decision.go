@@ -42,7 +42,7 @@ const (
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
 
-	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache.
+	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth.
 
 	DecideResize // the border between LC and BE cores moved
 	DecideRaise  // a quota was raised, or a burst given
@@ -50,6 +50,8 @@ const (
 	DecideBound  // what the kernel allows was found out
 	DecideDemote // a task gives way to all others; also of the hard cap
 	DecideDivide // BE has a part of the caches
+	DecideLevel  // BE's level of memory bandwidth moved
+	DecideBasis  // what a policy goes by is other than before
 
 	NumDecisionKinds
 )
@@ -80,11 +82,11 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth}},
 	DecideCap:       {name: "cap", acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth}, acts: true},
 	DecideVerified:  {name: "verified"},
-	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache}},
+	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
 	DecideCannotFix: {name: "cannot-fix"},
 	DecideRefused:   {name: "refused", by: ByKernel},
 	DecideForeign:   {name: "foreign", by: ByKernel},
@@ -96,8 +98,8 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideRelapse:   {name: "relapse"},
 
 	DecideGroup:  {name: "group", acts: true},
-	DecideTrial:  {name: "trial", acts: true},
-	DecideKept:   {name: "kept", policies: []string{PolicyHardcap, PolicyCache}},
+	DecideTrial:  {name: "trial", policies: []string{PolicyHardcap, PolicyBandwidth}, acts: true},
+	DecideKept:   {name: "kept", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
 	DecideNudge:  {name: "nudge", acts: true},
 	DecideStep:   {name: "step", acts: true},
 	DecideRefute: {name: "refute"},
@@ -108,6 +110,8 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
 	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
 	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
+	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth}, routine: true, acts: true},
+	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

@@ -34,6 +34,10 @@ const (
 	FactBlame
 	FactBlameAsked
 	FactRatio
+	FactMemoryUse
+	FactMemoryLatency
+	FactMemoryLevel
+	FactThresholdP
 	NumFacts
 )
 
@@ -64,6 +68,11 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
 	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
 	FactRatio:       {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},
+
+	FactMemoryUse:     {"memory_utilisation", "", "share of a memory's bandwidth in use (Alibaba §4.2: U)"},
+	FactMemoryLatency: {"memory_latency", "ns", "until an access to a memory is answered (Alibaba §4.2: L)"},
+	FactMemoryLevel:   {"memory_level", "", "level of memory bandwidth of BE's class, in the machine's unit"},
+	FactThresholdP:    {"memory_threshold", "%", "what BE may move of a memory's bandwidth, above 100 there is no limit (Alibaba §4.2: P)"},
 }
 
 // Is returns the fact with a value.

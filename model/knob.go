@@ -43,6 +43,11 @@ type Target struct {
 // OfTask is the target of a task's knob.
 func OfTask(n TaskNum) Target { return Target{Num: n} }
 
+// OfClass is the target of a class of service's knob in a domain.
+func OfClass(class TaskNum, domain int32) Target {
+	return Target{Scope: ScopeCLOS, Num: class, Domain: domain}
+}
+
 // Task returns the task's number, 0 where the target is none.
 func (t Target) Task() TaskNum {
 	if t.Scope != ScopeTask {

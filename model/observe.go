@@ -7,12 +7,13 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	elapsed := cur.MonoNsec - prev.MonoNsec
 	*out = Observation{
 		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
-		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting,
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0],
 	}
 	if elapsed <= 0 {
 		return
 	}
 	out.Busy = rate(prev.Node.C[CountBusy], cur.Node.C[CountBusy], elapsed)
+	out.Memory = observeMemory(prev, cur, out.Memory)
 	out.Steal = rate(prev.Node.C[CountSteal], cur.Node.C[CountSteal], elapsed)
 
 	// In whole nanoseconds: what the rounding of a sum of rates leaves over would pass for

@@ -45,6 +45,9 @@ type Snapshot struct {
 	// Waiting is of the LC tasks whose threads waited since the snapshot before, ordered by Num,
 	// where the machine can tell.
 	Waiting []Waiting `json:"waiting,omitempty"`
+	// Memory is what the domains move to and from memory, ordered by domain, where the machine counts it and somebody
+	// asks. It was begun to be read at the window's edge before this one.
+	Memory []MemorySample `json:"memory,omitempty"`
 }
 
 // Shield says why a BE task cannot be held: to hold it would be to hold what lies inside it.
@@ -90,6 +93,7 @@ type Observation struct {
 	Steal       Value // CPU-sec/sec
 	Tasks       []TaskObservation
 	Waiting     []Waiting // the closing snapshot's own
+	Memory      []MemoryObservation
 
 	none TaskSample // what a task that is new was before
 }

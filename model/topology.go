@@ -26,6 +26,37 @@ type Classes struct {
 	Memory     []int32 `json:"memory,omitempty"` // domains of memory bandwidth; none: it cannot be divided
 	LeastLevel int     `json:"least_level,omitempty"`
 	MostLevel  int     `json:"most_level,omitempty"` // which is no limit
+	// LevelStep is what levels are rounded up to a multiple of; 0: not known. LevelUnit is what they count in.
+	LevelStep int    `json:"level_step,omitempty"`
+	LevelUnit string `json:"level_unit,omitempty"`
+
+	// Domains are the CPUs of the domains of caches and memory, as far as the kernel tells; of those CPUs that were
+	// online when it was asked.
+	Domains []Domain `json:"domains,omitempty"`
+}
+
+// The units of levels of memory bandwidth.
+const (
+	LevelPercent = "%"        // of what a core could ask for: a delay between its requests (Intel)
+	LevelEighth  = "1/8 GB/s" // of all that the class moves in the domain (AMD)
+	LevelMiB     = "MiB/s"    // likewise; the kernel moves delays until it fits (mounted with mba_MBps)
+)
+
+// Domain is the CPUs that share a last-level cache and the way to memory behind it, by the kernel's number.
+type Domain struct {
+	ID   int32  `json:"id"`
+	CPUs CPUSet `json:"cpus"`
+}
+
+// LevelBytes is what one unit of a level lets a class move, in bytes a second; 0 where a level says nothing of bytes.
+func (c *Classes) LevelBytes() float64 {
+	switch c.LevelUnit {
+	case LevelEighth:
+		return 125e6
+	case LevelMiB:
+		return 1 << 20
+	}
+	return 0
 }
 
 // Online returns the CPUs that are online.

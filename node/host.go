@@ -31,6 +31,9 @@ type Host interface {
 	Close() error
 }
 
+// Metering is a host that reads what is moved to and from memory only when it is told to.
+type Metering interface{ Meter(on bool) }
+
 // Do applies changes and returns what is known of them at once.
 func Do(h Host, changes ...model.Change) []model.Result {
 	h.Apply(changes)

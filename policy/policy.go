@@ -50,6 +50,13 @@ func (t *TaskView) Closed(kind model.KnobKind) (word, why string) {
 	return "", ""
 }
 
+// ClassView is one knob of a class of service in one domain.
+type ClassView struct {
+	Target model.Target
+	Kind   model.KnobKind
+	KnobView
+}
+
 // Victim is one protected task as the last window shows it.
 type Victim struct {
 	Num        model.TaskNum
@@ -60,7 +67,8 @@ type Victim struct {
 	Spec       *model.Spec
 	Violations int
 	Anomalous  bool
-	Protected  bool // false: an operator turned protection off for its job
+	MPKI       model.Value // its LLC misses per thousand instructions
+	Protected  bool        // false: an operator turned protection off for its job
 }
 
 // Window is the sampling window that closed at this tick, if one did.
@@ -69,6 +77,8 @@ type Window struct {
 	StartNsec, LengthNsec int64
 	Victims               []Victim        // ordered by Num
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
+	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
+	Memory []model.MemoryObservation
 }
 
 // HoldState is where a claim of a policy stands.
@@ -111,16 +121,31 @@ type View struct {
 	Pulse             *model.Pulse    // nil: this tick has none
 	Window            Window
 	Tasks             []TaskView // ordered by number
-	Table             *model.TaskTable
-	History           *antagonist.History
-	Ledger            Ledger
-	// Changed: Mode, Topology, or anything in Tasks is other than in the step before. It is
+	// Classes are the knobs of classes of service that somebody claims or that say something of ours, ordered by target.
+	Classes []ClassView
+	Table   *model.TaskTable
+	History *antagonist.History
+	Ledger  Ledger
+	// Changed: Mode, Topology, or anything in Tasks or Classes is other than in the step before. It is
 	// always set in the first step, so that a policy may keep what it worked out until it is
 	// set; then it must wish anew.
 	Changed bool
+	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
+	// spoil that, and its own.
+	Comparing bool
 	// PoolCPUs are the CPUs on which shared LC tasks run now: those that the partition gives
 	// them, all online ones without it. Cores of exclusive tasks are not among them.
 	PoolCPUs model.CPUSet
+}
+
+// Class returns a knob of a class of service in a domain; what nobody claims, and where nothing of ours stands, is empty.
+func (v *View) Class(class model.TaskNum, domain int32, kind model.KnobKind) KnobView {
+	for i := range v.Classes {
+		if k := &v.Classes[i]; k.Kind == kind && k.Target == model.OfClass(class, domain) {
+			return k.KnobView
+		}
+	}
+	return KnobView{}
 }
 
 // Enforced reports whether what is wished for will be done.

@@ -471,3 +471,21 @@ func FuzzTick(f *testing.F) {
 		}
 	})
 }
+
+// What memory domains moved is read back by the counters' names, with what could not be read.
+func TestMemoryReadsBack(t *testing.T) {
+	m := model.MemorySample{Domain: 1, MonoNsec: 5e9}
+	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(1<<40), model.Counter{Outcome: model.GoneBackwards}
+	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}}}
+	var c coder
+	b, err := c.encode(nil, in, false)
+	must(t, err)
+	c, err = newDecoder(&Header{Version: 3, NodeCounters: columnsOf(model.NodeCounters()), TaskCounters: columnsOf(model.TaskCounters())})
+	must(t, err)
+	var got engine.Input
+	_, err = c.decode(b, &got, &model.Snapshot{}, &model.Pulse{})
+	must(t, err)
+	if d := cmp.Diff(in.Snapshot.Memory, got.Snapshot.Memory); d != "" {
+		t.Error(d)
+	}
+}

@@ -48,11 +48,13 @@ type rare struct {
 	Specs      []model.Spec        `json:"specs,omitempty"`
 	SLO        []model.Latency     `json:"slo,omitempty"`
 	Waiting    []model.Waiting     `json:"waiting,omitempty"`
+
+	Memory []model.MemorySample `json:"memory,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Waiting) == 0 && len(r.Shields) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -83,7 +85,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 		flags |= hasSnapshot
 		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
 		r.Topology, r.Settings, r.Waiting = in.Snapshot.Topology, in.Snapshot.Settings, in.Snapshot.Waiting
-		r.Shields = in.Snapshot.Shields
+		r.Shields, r.Memory = in.Snapshot.Shields, in.Snapshot.Memory
 	}
 	if in.Pulse != nil {
 		flags |= hasPulse
@@ -225,7 +227,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
 	in.Params, in.Specs, in.SLO = r.Params, r.Specs, r.SLO
 	if flags&hasSnapshot != 0 {
-		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Tasks: snap.Tasks[:0]}
+		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
 		in.Snapshot = snap
 	}

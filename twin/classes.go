@@ -21,15 +21,22 @@ type classKnob struct {
 // offers is what a machine has of classes of service, a domain a socket.
 func (h *Host) offers() *model.Classes {
 	c := h.m.Config()
-	have := &model.Classes{Ways: c.LLCWays, Least: 1, LeastLevel: leastLevel, MostLevel: mostLevel}
+	have := &model.Classes{Ways: c.LLCWays, Least: 1, LeastLevel: leastLevel, MostLevel: mostLevel, LevelStep: levelStep, LevelUnit: model.LevelPercent}
+	online := h.m.Online()
 	for s := range c.Sockets {
-		have.Caches, have.Memory = append(have.Caches, int32(s)), append(have.Memory, int32(s))
+		d := model.Domain{ID: int32(s)}
+		for cpu := range c.CPUs() {
+			if c.SocketOf(cpu) == s && online.Has(cpu) {
+				d.CPUs.Add(cpu)
+			}
+		}
+		have.Caches, have.Memory, have.Domains = append(have.Caches, d.ID), append(have.Memory, d.ID), append(have.Domains, d)
 	}
 	return have
 }
 
-// The levels of memory bandwidth, in per cent.
-const leastLevel, mostLevel = 10, 100
+// The levels of memory bandwidth, in per cent. The kernel rounds up to a step (resctrl.rst, "bandwidth_gran").
+const leastLevel, mostLevel, levelStep = 10, 100, 10
 
 // classPoint returns a knob of a class on a socket.
 func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok bool) {
@@ -58,7 +65,7 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 	}
 	set := func(v model.Setting) error {
 		if kind == model.MemoryBandwidth {
-			return h.m.SetMBA(class, socket, int(v.Amount))
+			return h.m.SetMBA(class, socket, (int(v.Amount)+levelStep-1)/levelStep*levelStep)
 		}
 		return h.m.SetWays(class, socket, uint32(1)<<v.Amount-1)
 	}
@@ -92,5 +99,5 @@ func (h *Host) classify(e *entry, class model.TaskNum) error {
 	if num, err := h.m.CLOS(e.num); err != nil || !slices.Contains(h.made, num) {
 		return cmp.Or(err, errors.New("it is in a group that another program made"))
 	}
-	return h.m.SetCLOS(e.num, to)
+	return errors.Join(h.m.SetCLOS(e.num, to), h.m.SetRMID(e.num, int(class)))
 }

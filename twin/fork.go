@@ -9,6 +9,13 @@ func (h *Host) Fork() *Host {
 	f.m = h.m.Fork()
 	f.tasks = slices.Clone(h.tasks)
 	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
+	f.made, f.results = slices.Clone(h.made), slices.Clone(h.results)
+	f.metered = slices.Clone(h.metered)
+	f.classes = make([]*classKnob, len(h.classes))
+	for i, k := range h.classes {
+		own := *k
+		f.classes[i] = &own
+	}
 	f.waits.owner = slices.Clone(h.waits.owner)
 	f.waits.taken.Charged = nil
 	return &f

@@ -36,6 +36,24 @@ func TestForkOfAHost(t *testing.T) {
 			t.Errorf("played %v: the fork reads otherwise (-original +fork):\n%s", played, cmp.Diff(a, b))
 		}
 	}
+	level := model.Change{Seq: 2, Target: model.OfClass(model.ClassBE, 0), Kind: model.Hold, Value: model.Level(35)}
+	if res := node.Do(s.host, level); len(res) != 1 || res[0].Now != model.Level(40) {
+		t.Errorf("a level between two steps: %+v", res)
+	}
+	f = s.host.Fork()
+	level.Kind = model.Release
+	if res := node.Do(f, level); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now != model.Level(100) {
+		t.Errorf("the fork releases a level: %+v", res)
+	}
+	if k := s.host.Knobs(nil); len(k) != 2 || k[1].Value != model.Level(40) {
+		t.Errorf("the original's knobs: %+v", k)
+	}
+	level.Kind = model.Hold
+	s.host.Apply([]model.Change{level})
+	if f.Apply([]model.Change{level}); len(f.Results(nil)) != 1 || len(s.host.Fork().Results(nil)) != 1 || len(s.host.Results(nil)) != 1 {
+		t.Error("results are shared")
+	}
+	node.Do(s.host, model.Change{Seq: 3, Target: level.Target, Kind: model.Release, Value: model.Level(0)})
 	hold.Kind = model.Release
 	if res := node.Do(f, hold); len(res) != 1 || res[0].Kind != model.Applied || res[0].Now.QuotaUsec != -1 {
 		t.Errorf("the fork releases: %+v", res)

@@ -32,6 +32,9 @@ type Host struct {
 	made    []int          // the machine's number of each class of ours
 	classes []*classKnob   // knobs of classes of service that were ever asked about
 	results []model.Result // of changes, until they are asked for
+
+	meters  bool                 // somebody asks what is moved to and from memory
+	metered []model.MemorySample // at the last window's edge
 }
 
 // entry is a task, from its start on; gone ones stay, since numbers are not used again.
@@ -59,7 +62,10 @@ type knob struct {
 	listed model.Setting
 }
 
-var _ node.Host = (*Host)(nil)
+var (
+	_ node.Host     = (*Host)(nil)
+	_ node.Metering = (*Host)(nil)
+)
 
 // NewHost returns a machine without tasks; pmu says whether it has hardware counters.
 func NewHost(m *machine.Machine, pmu bool) *Host { return &Host{m: m, pmu: pmu} }
@@ -179,6 +185,7 @@ func (h *Host) Reopen() {
 	h.added, h.removed, h.told = nil, nil, false
 	h.pulsed.lc, h.pulsed.be = 0, 0
 	h.switchWaits(false)
+	h.metered = nil
 	for i := range h.tasks {
 		e := &h.tasks[i]
 		e.waited, e.waitedForeign = 0, 0

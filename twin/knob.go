@@ -178,6 +178,9 @@ func (h *Host) change(p *point, c *model.Change, res *model.Result) {
 			res.Kind, res.Error = model.Refused, err.Error()
 			return
 		}
+		if p.target.Scope == model.ScopeCLOS {
+			want = p.get() // rounded
+		}
 	}
 	if !k.held {
 		k.found = res.Found

@@ -51,6 +51,9 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	if mark&model.WindowEnd != 0 {
 		snap.Waiting = waiting
 	}
+	if mark != 0 && h.meters {
+		snap.Memory, h.metered = h.metered, h.meter()
+	}
 	if mark != 0 {
 		h.switchWaits(mark&model.WindowStart != 0)
 	}

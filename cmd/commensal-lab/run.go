@@ -15,7 +15,7 @@ import (
 
 // experiments are what `run` knows, in the order of `list`.
 func experiments() []experiment {
-	return []experiment{firstLightExperiment(), cpi2Experiment(), burstExperiment(), cacheExperiment(), throttleExperiment(), partitionExperiment(), reliabilityExperiment()}
+	return []experiment{firstLightExperiment(), cpi2Experiment(), burstExperiment(), cacheExperiment(), drcExperiment(), throttleExperiment(), partitionExperiment(), reliabilityExperiment()}
 }
 
 // listing is one line of `list`.

@@ -201,6 +201,11 @@ func (n *Node) Stranger(num model.TaskNum, v model.Setting) {
 	n.List(num)
 }
 
+// Foreign has the next step find what a knob of ours that is no task's says now.
+func (n *Node) Foreign(w *WideKnob) {
+	n.in.Knobs = append(n.in.Knobs, model.KnobReading{Target: w.Target, Value: w.Value, Outcome: model.OK})
+}
+
 // Tell hands an operator's word in.
 func (n *Node) Tell(c model.Command) {
 	c.By = "ann"

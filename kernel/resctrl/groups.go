@@ -66,6 +66,13 @@ func (d *Driver) Strangers() ([]Group, error) {
 	return slices.DeleteFunc(groups, func(g Group) bool { return g.Ours || g.Name.IsRoot() }), err
 }
 
+// ControlGroups lists the names of the control groups, the root group first, without waiting for the lock: who reads
+// something of one hears whether it is still there.
+func (d *Driver) ControlGroups() ([]Name, error) {
+	names, err := d.names()
+	return slices.DeleteFunc(names, func(n Name) bool { return n.Mon != "" }), err
+}
+
 // identities lists all groups: the root group, then each control group with its
 // monitoring groups.
 func (d *Driver) identities() ([]Identity, error) {

@@ -46,14 +46,16 @@ type classes struct {
 	done     []model.Result
 	readings []model.KnobReading
 	have     *model.Classes // not in a snapshot yet; nil: nothing new
+	memory   []model.MemorySample
 }
 
-// classOp is a change, or a task that is gone, or a look at everything.
+// classOp is a change, or a task that is gone, or a look at everything, or a reading of what is moved to and from memory.
 type classOp struct {
 	change model.Change
 	task   model.Task
 	gone   bool
 	tend   bool
+	meter  bool
 }
 
 func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()), j *journal.Journal) *classes {
@@ -62,6 +64,7 @@ func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()
 		c.begin = func(work func()) { go work() }
 	}
 	c.worker = classWorker{fs: fsys, mounts: m, groups: map[model.TaskNum]*classGroup{}, left: map[model.TaskNum]bool{}}
+	c.worker.meter.now = clock.MonoNsec
 	c.worker.clock, _ = clock.(resctrl.Clock) // a simulated machine's; else the driver's own
 	if j == nil {
 		return c
@@ -149,6 +152,9 @@ func (c *classes) goOn() {
 	c.start(func() {
 		done, readings := c.worker.do(batch)
 		c.mu.Lock()
+		if slices.ContainsFunc(batch, func(op classOp) bool { return op.meter }) {
+			c.memory = c.worker.metered
+		}
 		c.done, c.readings = append(c.done, done...), append(c.readings, readings...)
 		c.mu.Unlock()
 	})

@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
@@ -71,10 +75,57 @@ func (w *classWorker) have() *model.Classes {
 		c := caches[0]
 		have.Caches, have.Ways, have.Least = domains(c.Resource), c.FullMask.Ways(), max(c.MinBits, 1)
 	}
-	if b := w.info.Bandwidth(resctrl.MB); b != nil && b.Max > 0 {
-		have.Memory, have.LeastLevel, have.MostLevel = domains(b.Resource), int(b.Min), int(b.Max)
+	if b := w.info.Bandwidth(resctrl.MB); b != nil {
+		have.Memory = domains(b.Resource)
+		offerLevels(have, b, root)
 	}
+	have.Domains = w.domains(have)
 	return have
+}
+
+// offerLevels says which levels of memory bandwidth there are. Where the kernel does not say which is no limit (AMD,
+// and mounted with mba_MBps), it is what the root group has, which nobody limits.
+func offerLevels(have *model.Classes, b *resctrl.Bandwidth, root resctrl.Schemata) {
+	have.LeastLevel, have.MostLevel = int(max(b.Min, 1)), int(b.Max)
+	have.LevelStep, have.LevelUnit = int(max(b.Gran, 1)), string(b.Unit)
+	if b.Unit == resctrl.MiBps {
+		have.LeastLevel, have.LevelStep = 1, 1
+	}
+	if b.Max == 0 {
+		have.MostLevel = most(root, b.Resource)
+	}
+}
+
+// most is the greatest value of a resource over all domains.
+func most(s resctrl.Schemata, r resctrl.Resource) int {
+	n := uint64(0)
+	for _, d := range s.Domains(r) {
+		v, _ := s.Get(r, d)
+		n = max(n, v)
+	}
+	return int(min(n, math.MaxInt64))
+}
+
+// domains says which CPUs are in which domain: resctrl goes by the last-level caches' numbers.
+func (w *classWorker) domains(have *model.Classes) (list []model.Domain) {
+	at, err := cputopology.Read(w.fs)
+	if err != nil {
+		return nil
+	}
+	of := map[int32]model.CPUSet{}
+	for i := range at.CPUs {
+		if c := &at.CPUs[i]; c.LLC.Level == 3 && c.LLC.ID != cputopology.Unknown {
+			set := of[int32(c.LLC.ID)]
+			set.Add(c.ID)
+			of[int32(c.LLC.ID)] = set
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(of)) {
+		if slices.Contains(have.Caches, id) || slices.Contains(have.Memory, id) {
+			list = append(list, model.Domain{ID: id, CPUs: of[id]})
+		}
+	}
+	return list
 }
 
 // caches are the lines of the last-level cache: one, or one for code and one for data.

@@ -26,6 +26,9 @@ type classWorker struct {
 	info   *resctrl.Info
 	groups map[model.TaskNum]*classGroup
 	left   map[model.TaskNum]bool // of an earlier agent, not yet removed
+
+	meter   meter
+	metered []model.MemorySample // by the last batch that was to
 }
 
 // classGroup is one class's control group.
@@ -54,6 +57,8 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 		class := op.class()
 		g := w.groups[class]
 		switch {
+		case op.meter:
+			w.metered = w.readMemory()
 		case op.tend:
 			readings = w.tend(readings)
 		case op.gone:
@@ -89,7 +94,7 @@ func (op *classOp) class() model.TaskNum {
 
 // takes reports whether it may make a group.
 func (op *classOp) takes() bool {
-	return !op.gone && !op.tend && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
+	return !op.gone && !op.tend && !op.meter && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
 }
 
 func (op *classOp) knob() classKnob { return classKnob{op.change.Value.Knob, op.change.Domain} }

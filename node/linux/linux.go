@@ -28,6 +28,7 @@ type Options struct {
 	Counters      bool // open hardware counters where the machine has them
 	Places        bool // tasks may be placed: say which of them cannot be
 	Classes       bool // tasks may be put into classes of service: say what the machine has of them
+	Memory        bool // say what the CPUs of each domain move to and from memory
 	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
@@ -37,6 +38,8 @@ type Options struct {
 	Clock  Clock
 	Waits  WaitSource        // stays the caller's to close; nil: nobody measures who makes whom wait
 	Beside func(work func()) // begins slow work; nil: in a goroutine
+	// Latency is how long memory takes to answer; nil: nobody knows.
+	Latency MemoryLatency
 }
 
 // Host implements node.Host on the running kernel.
@@ -115,8 +118,8 @@ func Open(o Options) (*Host, error) {
 			h.lacks("CPI", err)
 		}
 	}
-	if c := newClasses(o.FS, m, o.Clock, o.Beside, o.Journal); o.Classes || len(c.noted) > 0 { // an earlier agent left some
-		h.classes = c
+	if c := newClasses(o.FS, m, o.Clock, o.Beside, o.Journal); o.Classes || o.Memory || len(c.noted) > 0 { // an earlier agent left some
+		h.classes, c.worker.meter.latency = c, o.Latency
 	}
 	if o.Classes {
 		h.classes.look()

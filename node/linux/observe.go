@@ -35,6 +35,10 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	}
 	h.observeDelay(snap)
 	h.observeWaits(snap)
+	if h.opt.Memory && mark != 0 {
+		snap.Memory = h.classes.takeMemory()
+		h.classes.startMeter()
+	}
 	h.forget(snap)
 	return nil
 }

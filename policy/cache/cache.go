@@ -18,13 +18,11 @@
 package cache
 
 import (
-	"cmp"
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/tally"
 )
 
 // State is what the policy remembers.
@@ -32,8 +30,8 @@ type State struct {
 	Wanted int `json:"wanted"` // BE tasks that are to be in the class
 	Stands int `json:"stands"` // of them, those that are
 	// Before and After are the services' CPI without division and with it, of so many windows each.
-	Before Tally `json:"before,omitzero"`
-	After  Tally `json:"after,omitzero"`
+	Before tally.Tally `json:"before,omitzero"`
+	After  tally.Tally `json:"after,omitzero"`
 	// SinceNsec is when the division came into force, 0: it is not; RestNsec until when there is none.
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
@@ -42,7 +40,13 @@ type State struct {
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
 	Of        int   `json:"of,omitempty"`         // ways that there are
+
+	comparing bool
 }
+
+// Comparing reports whether windows are summed up that are to be compared: what others change for LC meanwhile would
+// pass for an effect of ours.
+func (s *State) Comparing() bool { return s.comparing }
 
 // Step looks at a window, if one closed, and wishes for the division anew whenever something changed.
 func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
@@ -50,13 +54,15 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		*s = State{}
 		return
 	}
+	s.comparing = false
 	have := s.offers(p, v, w)
 	if have == nil {
 		return
 	}
-	s.compare(p, v, w)
+	s.compare(p, have, v, w)
 	waited := s.Waiting
 	s.Waiting = s.waits(p, v)
+	s.comparing = v.Enforced() && v.NowNsec >= s.RestNsec && (s.Waiting || s.Before.Windows >= p.Windows && s.After.Windows < p.Windows)
 	switch {
 	case v.NowNsec < s.RestNsec:
 		w.Why = "it did not help LC"
@@ -125,7 +131,7 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		for _, d := range domains {
 			if amount > 0 {
 				w.Claims = append(w.Claims, model.Claim{
-					Target: model.Target{Scope: model.ScopeCLOS, Num: model.ClassBE, Domain: d}, Kind: model.ClaimCap, Value: model.Ask(kind),
+					Target: model.OfClass(model.ClassBE, d), Kind: model.ClaimCap, Value: model.Ask(kind),
 					Cap: float64(amount), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
 				})
 			}
@@ -147,29 +153,51 @@ func (s *State) share() string {
 	return fmt.Sprintf("%d of %d ways of each last-level cache, and level %d of memory bandwidth", s.Ways, s.Of, s.Level)
 }
 
-// compare takes a window in, and gives everything back where LC is worse off than before.
-func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
-	s.Stands = 0
-	for i := range v.Tasks {
-		s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+// limited reports whether the class has in every domain what it is to have. What was refused, or is another program's,
+// does not stand, and then to be in the class is no division that could be judged.
+func (s *State) limited(have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+	all := true
+	check := func(kind model.KnobKind, domains []int32, amount int) {
+		for _, d := range domains {
+			k := v.Class(model.ClassBE, d, kind)
+			if all = all && (amount == 0 || k.Ours); amount > 0 && k.Void {
+				w.Once("void class", model.Decision{
+					Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets %s of class be: nothing is compared (%s)", kind, k.Why),
+				})
+			}
+		}
 	}
-	if s.BegunNsec == 0 {
+	check(model.CacheWays, have.Caches, s.Ways)
+	check(model.MemoryBandwidth, have.Memory, s.Level)
+	return all
+}
+
+// compare takes a window in, and gives everything back where LC is worse off than before.
+func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	s.Stands = 0
+	if s.limited(have, v, w) {
+		for i := range v.Tasks {
+			s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+		}
+	}
+	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
 		s.BegunNsec = v.NowNsec
 	}
 	switch {
 	case s.Stands == 0 || !v.Enforced():
-		s.SinceNsec, s.After = 0, Tally{}
+		s.SinceNsec, s.After = 0, tally.Tally{}
 	case s.SinceNsec == 0:
 		s.SinceNsec = v.NowNsec
 	}
 	switch {
-	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced() || v.NowNsec < s.RestNsec):
+	case v.NowNsec < s.RestNsec: // what is before is summed up once the rest is over
+	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced()):
 		if s.Before.Windows >= p.Windows {
-			s.Before = Tally{} // what was long ago says little
+			s.Before = tally.Tally{} // what was long ago says little
 		}
-		s.Before.add(&v.Window)
+		s.Before.Add(&v.Window)
 	case s.SinceNsec != 0 && v.NowNsec-s.SinceNsec >= p.SettleNsec && s.Before.Windows >= p.Windows && s.After.Windows < p.Windows:
-		if s.After.add(&v.Window); s.After.Windows == p.Windows {
+		if s.After.Add(&v.Window); s.After.Windows == p.Windows {
 			s.judge(p, v, w)
 		}
 	}
@@ -177,78 +205,16 @@ func (s *State) compare(p *Params, v *policy.View, w *policy.Wishes) {
 
 // judge compares the windows before with those after.
 func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
-	ratio, noise := s.After.beside(&s.Before)
+	ratio, noise := s.After.Beside(&s.Before)
 	d := model.Decision{
 		Kind: model.DecideKept, Facts: []model.Fact{model.FactRatio.Is(ratio)},
 		Reason: fmt.Sprintf("with %s for best-effort work LC's CPI is %.3g times what it was without", s.share(), ratio),
 	}
 	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise {
-		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, Tally{}, 0
+		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, tally.Tally{}, 0
 		d.Kind = model.DecideTakenBack
 	}
 	w.Decide(d)
-}
-
-// Tally sums up the services' CPI over windows.
-type Tally struct {
-	Windows int         `json:"windows,omitempty"` // in which anything was known
-	Tasks   []TaskTally `json:"tasks,omitempty"`   // ordered by number
-}
-
-// TaskTally is one service in a tally.
-type TaskTally struct {
-	Num        model.TaskNum `json:"task"`
-	N          float64       `json:"n"`
-	Sum        float64       `json:"sum"`
-	SumSquares float64       `json:"sum_squares"`
-}
-
-// add adds a window that closed.
-func (t *Tally) add(win *policy.Window) {
-	known := false
-	for i := range win.Victims {
-		x := &win.Victims[i]
-		if !win.Closed || x.Source != model.SourceCPI || !x.Verdict.Evidence() {
-			continue
-		}
-		known = true
-		at, ok := slices.BinarySearchFunc(t.Tasks, x.Num, func(k TaskTally, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
-		if !ok {
-			t.Tasks = slices.Insert(t.Tasks, at, TaskTally{Num: x.Num})
-		}
-		k := &t.Tasks[at]
-		k.N, k.Sum, k.SumSquares = k.N+1, k.Sum+x.Signal, k.SumSquares+x.Signal*x.Signal
-	}
-	if known {
-		t.Windows++
-	}
-}
-
-// beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
-// service that was not seen at least twice in both says nothing; without any it is 1.
-func (t *Tally) beside(earlier *Tally) (ratio, sem float64) {
-	n := 0.0
-	for i := range t.Tasks {
-		now := &t.Tasks[i]
-		at, ok := slices.BinarySearchFunc(earlier.Tasks, now.Num, func(k TaskTally, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
-		if !ok || now.N < 2 || earlier.Tasks[at].N < 2 {
-			continue
-		}
-		a, da := now.mean()
-		b, db := earlier.Tasks[at].mean()
-		r := a / b
-		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
-	}
-	if n == 0 {
-		return 1, 0
-	}
-	return ratio / n, math.Sqrt(sem) / n
-}
-
-// mean is a service's mean CPI with its standard error.
-func (k *TaskTally) mean() (mean, sem float64) {
-	mean = k.Sum / k.N
-	return mean, math.Sqrt(max(0, k.SumSquares/k.N-mean*mean) / (k.N - 1))
 }
 
 func one(b bool) int {

@@ -123,10 +123,11 @@ type bench struct {
 	w     policy.Wishes
 	said  []model.Decision
 	noise *rand.Rand
+	mask  policy.KnobView // what becomes of the class's ways
 }
 
 func newBench(seed uint64) *bench {
-	b := &bench{p: cache.Defaults(), noise: rand.New(rand.NewPCG(seed, 1))}
+	b := &bench{p: cache.Defaults(), noise: rand.New(rand.NewPCG(seed, 1)), mask: policy.KnobView{Ours: true}}
 	b.v = policy.View{Mode: model.ModeEnforce, Topology: &model.Topology{Classes: skylake()}, Changed: true}
 	for num, class := range []model.Class{model.LC, model.LC, model.BE} {
 		b.v.Tasks = append(b.v.Tasks, policy.TaskView{Task: model.Task{Num: model.TaskNum(num + 1), Class: class}})
@@ -154,6 +155,12 @@ func (b *bench) window(of float64) {
 	if knob := &b.v.Tasks[2].Knobs[model.ServiceClass]; !b.w.AsBefore {
 		b.v.Changed = knob.Ours != (len(b.w.Claims) > 0)
 		knob.Ours = len(b.w.Claims) > 0
+		b.v.Classes = b.v.Classes[:0]
+		for i := range b.w.Claims {
+			if c := &b.w.Claims[i]; c.Scope == model.ScopeCLOS {
+				b.v.Classes = append(b.v.Classes, policy.ClassView{Target: c.Target, Kind: c.Value.Knob, KnobView: b.mask})
+			}
+		}
 	} else {
 		b.v.Changed = false
 	}
@@ -193,6 +200,30 @@ func TestComparesBeforeAndAfter(t *testing.T) {
 		}
 		if wrong > 3 { // of 100, by chance
 			t.Errorf("%s: wrong in %d of 100", name, wrong)
+		}
+	}
+}
+
+// Tasks in the class are no division: where its ways are refused, or another program's, nothing is judged.
+func TestOnlyWhatStandsIsJudged(t *testing.T) {
+	for name, mask := range map[string]policy.KnobView{
+		"refused": {Refused: true, Why: "invalid argument"}, "another program's": {Void: true, Why: "found 3 ways"}, "on its way": {Pending: true},
+	} {
+		b := newBench(1)
+		b.mask = mask
+		for range 100 {
+			b.window(1.3)
+		}
+		if len(b.said) > 0 || b.s.Stands > 0 || b.s.After.Windows > 0 || !b.divided() {
+			t.Errorf("%s: %d tasks stand, %d windows after, %+v", name, b.s.Stands, b.s.After.Windows, b.said)
+		}
+		b.mask = policy.KnobView{Ours: true}
+		b.v.Changed = true
+		for range 30 {
+			b.window(1.3)
+		}
+		if len(b.said) != 1 || b.said[0].Kind != model.DecideKept && b.said[0].Kind != model.DecideTakenBack {
+			t.Errorf("%s, and then it stands: %+v", name, b.said)
 		}
 	}
 }

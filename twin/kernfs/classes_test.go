@@ -76,7 +76,7 @@ func (c *classed) open() {
 	must(c.t, err)
 	c.work = nil
 	c.h, err = linux.Open(linux.Options{
-		FS: c.fs, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Log: slog.New(slog.DiscardHandler),
+		FS: c.fs, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Memory: true, Latency: c.k.MemoryLatency, Log: slog.New(slog.DiscardHandler),
 		Beside: func(work func()) { c.work = append(c.work, work) },
 	})
 	must(c.t, err)
@@ -170,6 +170,9 @@ func TestClassesOfService(t *testing.T) {
 	have := c.snap.Topology.Classes
 	if have == nil || !slices.Equal(have.Caches, []int32{0, 1}) || have.Ways != 11 || have.LeastLevel != 10 || have.MostLevel != 100 {
 		t.Fatalf("the machine has %+v", have)
+	}
+	if d := have.Domains; len(d) != 2 || d[0].CPUs.Empty() || !d[0].CPUs.And(d[1].CPUs).Empty() || have.LevelStep != 10 || have.LevelUnit != model.LevelPercent {
+		t.Errorf("the machine has %+v", have)
 	}
 	both := []model.Change{
 		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Set, c.task("/b-registers"), inBE),

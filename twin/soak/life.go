@@ -76,7 +76,7 @@ func (w *world) open(l *life) error {
 	core, err := agent.Assemble(c, agent.Deps{
 		Waits: w.waitsOf(l.owner), SLO: w.latencies,
 		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
-		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()),
+		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()), Latency: w.k.MemoryLatency,
 		Beside:   w.begin,
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {

@@ -200,6 +200,24 @@ func (v *View) load() Line {
 	return line
 }
 
+// memoryText is how a memory domain fares.
+func memoryText(m *agent.MemoryStatus) string {
+	text := fmt.Sprintf("memory %d: U not known", m.Domain)
+	if m.Utilisation.Outcome == model.OK {
+		text = fmt.Sprintf("memory %d: U %.0f%% of %.0f GB/s", m.Domain, 100*m.Utilisation.V, m.Peak/1e9)
+	}
+	if m.BE.Outcome == model.OK {
+		text += fmt.Sprintf(", BE %.0f", m.BE.V/1e9)
+	}
+	if m.Latency.Outcome == model.OK {
+		text += fmt.Sprintf(", %.0f ns", m.Latency.V)
+	}
+	if m.Limited {
+		text += fmt.Sprintf(", BE at level %d", m.Level)
+	}
+	return text
+}
+
 // policies says each policy's mode, and what it would be without kill switch and the like.
 func (v *View) policies() []Line {
 	var parts, notes []string
@@ -222,6 +240,9 @@ func (v *View) policies() []Line {
 			text += " on CPUs " + pool.CPUs.String()
 		}
 		notes = append(notes, text)
+	}
+	for i := range v.Status.Node.Memory {
+		notes = append(notes, memoryText(&v.Status.Node.Memory[i]))
 	}
 	for _, s := range v.Status.SLO {
 		if s.Text != "" {

@@ -251,6 +251,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // Scenarios decide the same through both seams: when, what, on whom, with which value and
 // for what reason; so do what was written and what came of it, and the incidents.
 //
+//	bandwidth  what mon_data counts, and levels that are written
 //	case-2  caps in CPI²'s windows, verification, 41 tasks in groups of one group
 //	case-5  rounds against several, who is taken back
 //	faults  a stranger, refusals, lost counters, CPUs that go, restart, kill switch, operator
@@ -268,7 +269,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // task is the difference of two counters that the kernel rounds, so that it can be the top
 // suspect, with nothing to be held, where nobody explains the victim.
 func TestBothSeamsDecideTheSame(t *testing.T) {
-	for _, name := range []string{"case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "wait-equal", "wait-rhythm", "wait-steady"} {
+	for _, name := range []string{"bandwidth", "case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if name != "memory" && (len(want.Decisions) == 0 || len(want.writes) == 0) {

@@ -48,8 +48,11 @@ func (b *bed) near(cpus model.CPUSet) []float64 {
 	pages := make([]float64, c.Sockets)
 	for cpu := range c.CPUs() {
 		if cpus.Has(cpu) {
-			pages[c.SocketOf(cpu)] += 1 / float64(cpus.Len())
+			pages[c.SocketOf(cpu)]++
 		}
+	}
+	for n := range pages {
+		pages[n] /= float64(cpus.Len()) // not summed up: twenty twentieths are more than all
 	}
 	return pages
 }

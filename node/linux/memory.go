@@ -1,0 +1,173 @@
+package linux
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
+)
+
+// What the CPUs of each domain move to and from memory (model.MemorySample), from mon_data of all control groups. Reading
+// takes three files a group and domain, and a kernel that may ask another socket's CPU for each, so it is done beside
+// the loop: begun at a window's edge, and in the snapshot of the next. Nothing is kept open in between, since that
+// would keep others from unmounting resctrl.
+//
+// Groups come and go, so what each of them grew by is summed up here. A group's count begins at zero when it is made;
+// what it counted after the last reading before it was removed is lost.
+
+// MemoryLatency says how long a domain's memory takes to answer at present, in nanoseconds.
+type MemoryLatency func(domain int32) (nsec uint64, ok bool)
+
+// meter is the worker's sums.
+type meter struct {
+	begun   bool
+	now     func() int64
+	latency MemoryLatency
+	seen    map[meterKey]resctrl.Monitored
+	sums    map[int32]*model.MemorySample
+}
+
+// meterKey is one group in one domain.
+type meterKey struct {
+	group  resctrl.Identity
+	domain int
+}
+
+// startMeter has the worker read, unless it is to already.
+func (c *classes) startMeter() {
+	if !slices.ContainsFunc(c.queue, func(op classOp) bool { return op.meter }) {
+		c.queue = append(c.queue, classOp{meter: true})
+	}
+	c.goOn()
+}
+
+// takeMemory returns the last reading, once.
+func (c *classes) takeMemory() (list []model.MemorySample) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list, c.memory = c.memory, nil
+	return list
+}
+
+// readMemory reads all groups and returns the sums by domain. Where a group has no number, its domains have none.
+func (w *classWorker) readMemory() []model.MemorySample {
+	d, err := w.driver()
+	if err != nil {
+		return nil
+	}
+	groups, err := d.ControlGroups()
+	if err != nil {
+		w.forgetGone(err)
+		return nil
+	}
+	k := &w.meter
+	if k.sums == nil {
+		k.sums = map[int32]*model.MemorySample{}
+	}
+	l := classLimit(model.ClassBE, w.own)
+	be, seen, now := nameOf(&l), map[meterKey]resctrl.Monitored{}, map[int32]*model.MemorySample{}
+	for _, name := range groups {
+		list, id, err := monitored(d, name)
+		if errors.Is(err, resctrl.ErrVanished) && !name.IsRoot() {
+			continue
+		}
+		if err != nil {
+			w.forgetGone(err)
+			return nil
+		}
+		for i := range list {
+			key := meterKey{id, list[i].Domain}
+			seen[key] = list[i]
+			k.add(key, &list[i], name == be, now)
+		}
+	}
+	k.seen, k.begun = seen, true
+	return k.samples(now)
+}
+
+// forgetGone lets go of a resctrl that is not there any more.
+func (w *classWorker) forgetGone(err error) {
+	if errors.Is(err, resctrl.ErrNotMounted) || errors.Is(err, resctrl.ErrRemounted) {
+		w.drv, w.meter.begun, w.meter.seen = nil, false, nil
+	}
+}
+
+// monitored reads one group.
+func monitored(d *resctrl.Driver, name resctrl.Name) ([]resctrl.Monitored, resctrl.Identity, error) {
+	m, err := d.OpenMonitor(name)
+	if err != nil {
+		return nil, resctrl.Identity{}, err
+	}
+	list, err := m.Read(nil)
+	return list, m.Identity(), errors.Join(err, m.Close())
+}
+
+// add adds what a group's counters grew by to a domain's sums. now gets what each sum is good for at this reading.
+func (k *meter) add(key meterKey, m *resctrl.Monitored, be bool, now map[int32]*model.MemorySample) {
+	domain := int32(key.domain)
+	if k.sums[domain] == nil {
+		k.sums[domain] = &model.MemorySample{Domain: domain}
+	}
+	if now[domain] == nil {
+		now[domain] = &model.MemorySample{Domain: domain}
+		now[domain].C[model.CountMemTotal], now[domain].C[model.CountMemLocal] = model.Read(0), model.Read(0)
+	}
+	was, known := k.seen[key]
+	count := func(c model.MemoryCounter, v, before resctrl.Count) {
+		grown := v
+		if known || !k.begun {
+			if !known {
+				before = v // it was there before us
+			}
+			grown = v.Since(before)
+		}
+		if grown.State == resctrl.Counted {
+			k.sums[domain].C[c].Value += grown.Bytes
+			if c == model.CountMemBE {
+				now[domain].C[c].Outcome = model.OK
+			}
+			return
+		}
+		now[domain].C[c].Outcome = outcomeOf(grown.State)
+	}
+	count(model.CountMemTotal, m.Total, was.Total)
+	count(model.CountMemLocal, m.Local, was.Local)
+	if be {
+		count(model.CountMemBE, m.Total, was.Total)
+	}
+}
+
+// outcomeOf says why a counter has no number.
+func outcomeOf(s resctrl.CountState) model.Outcome {
+	switch s {
+	case resctrl.Backwards:
+		return model.GoneBackwards
+	case resctrl.Absent:
+		return model.Absent
+	}
+	return model.Unavailable
+}
+
+// samples returns the sums of the domains that were read.
+func (k *meter) samples(now map[int32]*model.MemorySample) []model.MemorySample {
+	list := make([]model.MemorySample, 0, len(now))
+	for _, domain := range slices.SortedFunc(maps.Keys(now), cmp.Compare[int32]) {
+		s := *k.sums[domain]
+		s.MonoNsec = k.now()
+		for c := range s.C {
+			if s.C[c].Outcome = now[domain].C[c].Outcome; s.C[c].Outcome != model.OK {
+				s.C[c].Value = 0
+			}
+		}
+		if k.latency != nil {
+			if nsec, ok := k.latency(domain); ok {
+				s.C[model.CountMemLatency] = model.Read(nsec)
+			}
+		}
+		list = append(list, s)
+	}
+	return list
+}

@@ -1,0 +1,77 @@
+// Package tally sums up the services' CPI over windows, and holds one sum against another: each service beside itself,
+// so that what a spec has learned meanwhile changes nothing.
+package tally
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// Tally is such a sum.
+type Tally struct {
+	Windows int    `json:"windows,omitempty"` // in which anything was known
+	Tasks   []Task `json:"tasks,omitempty"`   // ordered by number
+}
+
+// Task is one service in a tally.
+type Task struct {
+	Num        model.TaskNum `json:"task"`
+	N          float64       `json:"n"`
+	Sum        float64       `json:"sum"`
+	SumSquares float64       `json:"sum_squares"`
+}
+
+// most is a CPI above any that a processor has.
+const most = 1e6
+
+// Add adds a window that closed.
+func (t *Tally) Add(win *policy.Window) {
+	known := false
+	for i := range win.Victims {
+		x := &win.Victims[i]
+		if !win.Closed || x.Source != model.SourceCPI || !x.Verdict.Evidence() || !(x.Signal > 0 && x.Signal < most) {
+			continue
+		}
+		known = true
+		at, ok := slices.BinarySearchFunc(t.Tasks, x.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok {
+			t.Tasks = slices.Insert(t.Tasks, at, Task{Num: x.Num})
+		}
+		k := &t.Tasks[at]
+		k.N, k.Sum, k.SumSquares = k.N+1, k.Sum+x.Signal, k.SumSquares+x.Signal*x.Signal
+	}
+	if known {
+		t.Windows++
+	}
+}
+
+// Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
+// service that was not seen at least twice in both says nothing; without any it is 1.
+func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
+	n := 0.0
+	for i := range t.Tasks {
+		now := &t.Tasks[i]
+		at, ok := slices.BinarySearchFunc(earlier.Tasks, now.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok || now.N < 2 || earlier.Tasks[at].N < 2 {
+			continue
+		}
+		a, da := now.mean()
+		b, db := earlier.Tasks[at].mean()
+		r := a / b
+		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
+	}
+	if n == 0 {
+		return 1, 0
+	}
+	return ratio / n, math.Sqrt(sem) / n
+}
+
+// mean is a service's mean CPI with its standard error.
+func (k *Task) mean() (mean, sem float64) {
+	mean = k.Sum / k.N
+	return mean, math.Sqrt(max(0, k.SumSquares/k.N-mean*mean) / (k.N - 1))
+}

@@ -1,0 +1,44 @@
+package twin
+
+import (
+	"math"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
+// domain a socket, BE's part as the RMID of its class counts it, and each reading in the snapshot of the next window's
+// edge.
+func (h *Host) Meter(on bool) { h.meters, h.metered = on, nil }
+
+// meter reads all sockets.
+func (h *Host) meter() (list []model.MemorySample) {
+	read := func(v float64) model.Counter { return model.Read(uint64(v)) }
+	for s := range h.m.Config().Sockets {
+		m := model.MemorySample{Domain: int32(s), MonoNsec: h.m.NowNsec()}
+		total, local := h.m.RMIDTraffic(0, s)
+		be, beLocal := h.m.RMIDTraffic(int(model.ClassBE), s)
+		m.C[model.CountMemTotal], m.C[model.CountMemLocal] = read(total+be), read(local+beLocal)
+		if h.classStands(model.ClassBE) {
+			m.C[model.CountMemBE] = read(be)
+		}
+		m.C[model.CountMemLatency] = model.Read(uint64(math.Round(h.m.Memory(s).LatencyNsec)))
+		list = append(list, m)
+	}
+	return list
+}
+
+// classStands reports whether there is a class of ours: some task is in it, or one of its knobs is ours.
+func (h *Host) classStands(class model.TaskNum) bool {
+	for i := range h.tasks {
+		if e := &h.tasks[i]; !e.gone && e.knobs[model.ServiceClass].held && h.classOf(e) == model.InClass(class) {
+			return true
+		}
+	}
+	for _, k := range h.classes {
+		if k.held && k.target.Num == class {
+			return true
+		}
+	}
+	return false
+}
