@@ -190,16 +190,17 @@ func (a *Agent) loop(ctx context.Context, kept *keeper, locked func() bool) erro
 				kept.look()
 			}
 		case <-timer.C:
-			l.Next()
-			kept.look()
-			a.guard.beat()
-			if now := time.Now(); now.Sub(looked) >= cadence.TickEvery {
-				if looked = now; !locked() {
-					return errRemoved
+			if l.Next() != nil {
+				kept.look()
+				a.guard.beat()
+				if now := time.Now(); now.Sub(looked) >= cadence.TickEvery {
+					if looked = now; !locked() {
+						return errRemoved
+					}
 				}
-			}
-			if err := manager.turn(); err != nil {
-				a.log.Error("the service manager cannot be told that the agent runs", "error", err)
+				if err := manager.turn(); err != nil {
+					a.log.Error("the service manager cannot be told that the agent runs", "error", err)
+				}
 			}
 			timer.Reset(time.Duration(l.Due() - a.core.Clock.MonoNsec()))
 		}

@@ -34,6 +34,7 @@ type Core struct {
 	counts   counts
 	snap     model.Snapshot
 	pulse    model.Pulse
+	glance   glance
 	in       engine.Input
 	results  []model.Result // that the next turn hands in
 	commands []model.Command
@@ -66,10 +67,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 		}
 	}
 	if t.Pulse {
-		if c.Host.Pulse(c.Engine.NeedsDetail(c.Clock.MonoNsec()), &c.pulse); len(c.pulse.Tasks) == 0 {
-			c.pulse.Tasks = nil // as a record has it
-		}
-		c.in.Pulse = &c.pulse
+		c.takePulse()
 	}
 	c.in.MonoNsec = c.Clock.MonoNsec()
 	c.in.Knobs = c.in.Knobs[:0]
@@ -86,6 +84,9 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	}
 	out := c.Engine.Step(&c.in)
 	c.Host.Apply(out.Changes) // first of all: somebody may wait for a CPU
+	if t.Pulse {
+		c.Engine.Watch(c.glance.busy)
+	}
 	c.recordTurn(out)
 	c.in.Restored = nil // taken up
 	c.results = c.Host.Results(c.results[:0])

@@ -24,9 +24,13 @@ func NewLoop(c *Core) *Loop {
 func (l *Loop) Due() int64 { return l.origin + l.at }
 
 // Next takes the turn that is due. What was missed meanwhile is made up for as
-// cadence.Schedule.After says. The output is good until the next one.
+// cadence.Schedule.After says. The output is good until the next one; nil: nothing but a pulse was
+// due, and a glance showed that nothing could come of it.
 func (l *Loop) Next() *engine.Output {
-	out := l.Turn(l.turn)
+	var out *engine.Output
+	if !l.idle() || !l.passes() {
+		out = l.Turn(l.turn)
+	}
 	l.at, l.turn = l.schedule.After(l.at, l.Clock.MonoNsec()-l.origin)
 	l.rest()
 	return out
@@ -48,7 +52,12 @@ func (l *Loop) Hear() *engine.Output {
 
 // rest passes over turns for nothing but pulses that nobody needs: the loop sleeps through them.
 func (l *Loop) rest() {
-	for l.turn == (cadence.Turn{Pulse: true}) && len(l.results)+len(l.commands) == 0 && !l.Engine.PulseDue(l.Due()) {
+	for l.idle() && !l.Engine.PulseDue(l.Due()) {
 		l.at, l.turn = l.schedule.Next(l.at)
 	}
+}
+
+// idle reports that the next turn is for nothing but a pulse.
+func (l *Loop) idle() bool {
+	return l.turn == (cadence.Turn{Pulse: true}) && len(l.results)+len(l.commands) == 0
 }

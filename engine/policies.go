@@ -82,6 +82,9 @@ type row struct {
 	// rests says that the policy has nothing to do soon but what pulses with detail are for, so
 	// that the others may come slower. nil: never.
 	rests func(p *Params, s *State) bool
+	// passes says that nothing could come of a pulse at a time, at which so much CPU time was used
+	// on LC's CPUs. nil: a policy that does not rest needs each.
+	passes func(e *Engine, nowNsec int64, busy model.Counter) bool
 }
 
 // policyRows is the one list of policies, in the order in which they run: the later ones of the
@@ -103,6 +106,9 @@ var policyRows = [...]row{
 		check: func(p *Params) (key, why string) { return p.CPU.CPUSet.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.CPUSet.Note(now) },
 		rests: func(_ *Params, s *State) bool { return s.CPU.CPUSet.Rests() },
+		passes: func(e *Engine, nowNsec int64, busy model.Counter) bool {
+			return e.scratch.watch.Stays(&e.Params.CPU.CPUSet, &e.State.CPU.CPUSet, nowNsec, busy, len(e.State.CPU.Topology.CPUs))
+		},
 	},
 	{
 		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: []string{"cpu pool"},
@@ -203,6 +209,7 @@ type scratch struct {
 	step    uint64 // counts sets of wishes
 	still   bool   // nothing was put to the ledger since it was last gone through ...
 	due     int64  // ... and until then nothing in it changes by itself
+	watch   cpuset.Watch
 }
 
 // PolicyOf returns the policy that a remedy is, "" when none of this version is.
@@ -263,9 +270,12 @@ func (e *Engine) Modes() []PolicyMode {
 // NeedsDetail reports whether a pulse at a time should tell of each LC task: a period of the
 // pool is over, or somebody bursts.
 func (e *Engine) NeedsDetail(nowNsec int64) bool {
-	return slices.ContainsFunc(policyRows[:], func(r row) bool {
-		return r.detail != nil && *r.mode(&e.Params) != model.ModeOff && r.detail(&e.Params, e.State, nowNsec)
-	})
+	for i := range policyRows {
+		if r := &policyRows[i]; r.detail != nil && *r.mode(&e.Params) != model.ModeOff && r.detail(&e.Params, e.State, nowNsec) {
+			return true
+		}
+	}
+	return false
 }
 
 // restNsec is how far apart pulses are at least while all policies rest: a second, as the readings
@@ -277,11 +287,46 @@ const restNsec = 975e6
 // over: nobody but BE waits for that, and the mean of LC's load that has to fall first goes over
 // seconds.
 func (e *Engine) PulseDue(nowNsec int64) bool {
+	if e.needsPulse(nowNsec) {
+		return true
+	}
+	for i := range policyRows {
+		if e.restless(&policyRows[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// needsPulse reports whether a pulse is to be taken however little policies have to do.
+func (e *Engine) needsPulse(nowNsec int64) bool {
 	return e.State.CPU.Changed || !e.scratch.still || nowNsec >= e.scratch.due ||
-		nowNsec-e.scratch.pulsed >= restNsec || e.NeedsDetail(nowNsec) ||
-		slices.ContainsFunc(policyRows[:], func(r row) bool {
-			return !r.always && *r.mode(&e.Params) != model.ModeOff && (r.rests == nil || !r.rests(&e.Params, e.State))
-		})
+		nowNsec-e.scratch.pulsed >= restNsec || e.NeedsDetail(nowNsec)
+}
+
+func (e *Engine) restless(r *row) bool {
+	return !r.always && *r.mode(&e.Params) != model.ModeOff && (r.rests == nil || !r.rests(&e.Params, e.State))
+}
+
+// Watch says how much CPU time was used on PoolCPUs until the last pulse: from there on it can be
+// seen at a glance whether the next ones are worth their cost.
+func (e *Engine) Watch(busy model.Counter) {
+	e.scratch.watch.Begin(&e.State.CPU.CPUSet, e.scratch.pulsed, busy)
+}
+
+// Passes reports whether nothing could come of a pulse that is due, given how much CPU time was used
+// on PoolCPUs until now: LC cannot have used more than its CPUs did. It is asked at each pulse that
+// is passed over, and changes nothing of what a step does.
+func (e *Engine) Passes(nowNsec int64, busy model.Counter) bool {
+	if !e.scratch.fresh || e.needsPulse(nowNsec) {
+		return false
+	}
+	for i := range policyRows {
+		if r := &policyRows[i]; e.restless(r) && (r.passes == nil || !r.passes(e, nowNsec, busy)) {
+			return false
+		}
+	}
+	return true
 }
 
 // PoolCPUs returns the CPUs on which shared LC tasks run, as the policies last saw it: none

@@ -14,6 +14,17 @@ type Pulse struct {
 	// Tasks are the LC tasks one by one, without the exclusive ones, ordered by Num; nil
 	// where the pulse was not asked for detail.
 	Tasks []TaskPulse `json:"tasks,omitempty"`
+	// Passed are the times since the pulse before at which pulses were passed over, because nothing
+	// could have come of them, oldest first; nil: none was.
+	Passed []Passed `json:"passed,omitempty"`
+}
+
+// Passed is what LCUsage was taken to be when a pulse was passed over. LC used at most what its CPUs
+// did. After the last of them it is taken to have used just that, as far as it used so much since
+// the pulse before; what remains is spread over the time before as its CPUs worked.
+type Passed struct {
+	MonoNsec int64  `json:"mono_nsec"`
+	LCUsage  uint64 `json:"lc_usage"`
 }
 
 // TaskPulse is the fast reading of one task.

@@ -49,13 +49,39 @@ func (c *coder) encodePulse(b []byte, p *model.Pulse) []byte {
 	return b
 }
 
+// encodePassed returns the pulses that were passed over: of each by how much time and usage it was
+// before the next one, the last before the pulse itself.
+func (c *coder) encodePassed(p *model.Pulse) []int64 {
+	c.passed = c.passed[:0]
+	next := model.Passed{MonoNsec: p.MonoNsec, LCUsage: p.LCUsage.Value}
+	for i := len(p.Passed) - 1; i >= 0; i-- {
+		was := p.Passed[i]
+		c.passed = append(c.passed, next.MonoNsec-was.MonoNsec, int64(next.LCUsage-was.LCUsage))
+		next = was
+	}
+	return c.passed
+}
+
+func passedOf(steps []int64, p *model.Pulse) []model.Passed {
+	n := len(steps) / 2
+	if n == 0 {
+		return nil
+	}
+	list, next := make([]model.Passed, n), model.Passed{MonoNsec: p.MonoNsec, LCUsage: p.LCUsage.Value}
+	for i := range n {
+		next.MonoNsec, next.LCUsage = next.MonoNsec-steps[2*i], next.LCUsage-uint64(steps[2*i+1])
+		list[n-1-i] = next
+	}
+	return list
+}
+
 func (c *coder) keepPulse(p *model.Pulse) {
 	tasks := c.pulse.Tasks
 	if len(p.Tasks) > 0 {
 		tasks = append(tasks[:0], p.Tasks...)
 	}
 	c.pulse = *p
-	c.pulse.Tasks = tasks
+	c.pulse.Tasks, c.pulse.Passed = tasks, nil
 }
 
 func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {

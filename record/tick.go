@@ -48,21 +48,23 @@ type rare struct {
 	Specs      []model.Spec        `json:"specs,omitempty"`
 	SLO        []model.Latency     `json:"slo,omitempty"`
 	Waiting    []model.Waiting     `json:"waiting,omitempty"`
+	Passed     []int64             `json:"passed,omitempty"` // of the pulse (pulse.go)
 
 	Memory []model.MemorySample `json:"memory,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Passed) == 0 && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
 // move through the segment in step.
 type coder struct {
-	node  model.NodeSample
-	tasks []model.TaskSample // of the last snapshot, ordered by Num
-	pulse model.Pulse        // the last one; its tasks are those of the last with detail
+	node   model.NodeSample
+	tasks  []model.TaskSample // of the last snapshot, ordered by Num
+	pulse  model.Pulse        // the last one; its tasks are those of the last with detail
+	passed []int64            // scratch
 
 	// Of a reader: which counter each column is. A writer has one for each, in order.
 	nodeAt, taskAt []int
@@ -89,6 +91,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	}
 	if in.Pulse != nil {
 		flags |= hasPulse
+		r.Passed = c.encodePassed(in.Pulse)
 	}
 	if !r.empty() {
 		flags |= hasRare
@@ -233,6 +236,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 	}
 	if flags&hasPulse != 0 {
 		c.decodePulse(cur, pulse)
+		pulse.Passed = passedOf(r.Passed, pulse)
 		in.Pulse = pulse
 	}
 	if cur.err == nil && len(cur.b) > 0 {

@@ -128,6 +128,15 @@ func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	}
 }
 
+// Busy implements node.Host.
+func (h *Host) Busy(cpus model.CPUSet) model.Counter {
+	sum := uint64(0)
+	for _, cpu := range cpus.Members() {
+		sum += h.m.CPUNsec(cpu)
+	}
+	return model.Read(sum)
+}
+
 // pooled says whether a task is an LC task without CPUs of its own.
 func (e *entry) pooled() bool { return e.task.Class == model.LC && !e.task.Exclusive }
 

@@ -84,9 +84,9 @@ type Size struct {
 	Calls           float64 `json:"system_calls"` // a cycle, median
 	FloorCalls      float64 `json:"floor_system_calls"`
 	Allocs          float64 `json:"allocations"` // a cycle, median
-	// Policies is there for the largest size.
-	Policies    *Policies `json:"policies,omitempty"`
-	RecordBytes float64   `json:"record_bytes"`
+	// Policies are there for the largest size: one a state of the partition.
+	Policies    []Policies `json:"policies,omitempty"`
+	RecordBytes float64    `json:"record_bytes"`
 }
 
 // Result is the whole run.

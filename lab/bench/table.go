@@ -51,10 +51,11 @@ func goals(r *Result) []Goal {
 			add("allocations a task"+at, goalAllocations, max(0, s.Allocs-few.Allocs)/float64(s.Tasks-few.Tasks), "")
 		}
 	}
-	if i := slices.IndexFunc(r.Sizes, func(s Size) bool { return s.Policies != nil }); i >= 0 {
-		p := r.Sizes[i].Policies
-		add(fmt.Sprintf("policies of the CPU at %d tasks", p.Tasks), goalPolicies, p.Ratio, "x")
-		add(fmt.Sprintf("the same, with collection, at %d tasks", p.Tasks), core(p.Tasks), p.OnMsec.Median/10, "% of a core")
+	for i := range r.Sizes {
+		for _, p := range r.Sizes[i].Policies {
+			add(fmt.Sprintf("policies of the CPU at %d tasks, %s", p.Tasks, p.state()), goalPolicies, p.Ratio, "x")
+			add("the same, with collection", core(p.Tasks), p.OnMsec.Median/10, "% of a core")
+		}
 	}
 	at = fmt.Sprintf(" at %d tasks", r.Agent.Tasks)
 	add("agent's process"+at, core(r.Agent.Tasks), r.Agent.CorePercent, "% of a core")
@@ -123,15 +124,18 @@ func (r *Result) policiesTable() report.Table {
 	t := report.Table{
 		Title: "A second of the loop with cpuset, cpu_pool and burst enforcing, against all of them off (CPU time of its thread)",
 		Columns: []report.Column{
-			report.Figures("tasks", ""), report.Figures("of them LC", ""), report.Figures("off", "ms"), report.Figures("on", "ms"), report.Figures("p90", "ms"), report.Figures("on / off", ""),
-			report.Figures("turns a second", ""), report.Figures("writes meanwhile", ""),
+			report.Figures("tasks", ""), report.Figures("of them LC", ""), {Name: "state"}, report.Figures("off", "ms"), report.Figures("on", "ms"), report.Figures("p90", "ms"), report.Figures("on / off", ""),
+			report.Figures("turns a second", ""), report.Figures("glances", ""), report.Figures("quiet seconds", ""), report.Figures("in the other state", ""), report.Figures("writes meanwhile", ""),
 		},
-		Notes: []string{"off: one collection a second. on: that, and the fast reading of every LC task, with its quota, at each pulse; by turns in one run."},
+		Notes: []string{
+			"off: one collection a second. on: that, and the fast reading of every LC task, with its quota, at each pulse; by turns in one run.",
+			fmt.Sprintf("above its floor: pulses are due each 50 ms; glances are those that one look at LC's CPUs ended. Where at least %d seconds are quiet, strangers filling LC's CPUs in fewer than half of its pulses, all figures are of those.", leastQuiet),
+		},
 	}
 	for i := range r.Sizes {
-		if p := r.Sizes[i].Policies; p != nil {
-			t.Rows = append(t.Rows, report.Cells(strconv.Itoa(p.Tasks), strconv.Itoa(p.LC), num(p.OffMsec.Median, 2), num(p.OnMsec.Median, 2), num(p.OnMsec.P90, 2),
-				num(p.Ratio, 2), strconv.Itoa(p.Turns), strconv.FormatUint(p.Written, 10)))
+		for _, p := range r.Sizes[i].Policies {
+			t.Rows = append(t.Rows, report.Cells(strconv.Itoa(p.Tasks), strconv.Itoa(p.LC), p.state(), num(p.OffMsec.Median, 2), num(p.OnMsec.Median, 2), num(p.OnMsec.P90, 2),
+				num(p.Ratio, 2), strconv.Itoa(p.Turns), strconv.Itoa(p.Glances), strconv.Itoa(p.Quiet), strconv.Itoa(p.Elsewhere), strconv.FormatUint(p.Written, 10)))
 		}
 	}
 	return t

@@ -73,6 +73,7 @@ type Host struct {
 	online      int
 	topology    topology
 	pulse       pulse
+	byCPU       byCPU
 	missing     []string
 	nested      nested
 	outages     outages
@@ -110,6 +111,9 @@ func Open(o Options) (*Host, error) {
 	}
 	if h.root, err = cg.OpenRootUsage(); err != nil {
 		h.lacks("exact CPU time of the whole node (ticks are used)", err)
+	}
+	if o.Places {
+		h.byCPU.open(cg)
 	}
 	h.openDelay()
 	h.openReaders(m)
@@ -164,6 +168,9 @@ func (h *Host) Close() error {
 	errs := []error{h.stat.Close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
+	}
+	if h.byCPU.file != nil {
+		errs = append(errs, h.byCPU.file.Close())
 	}
 	if h.delay != nil && h.opt.Delay == nil {
 		errs = append(errs, h.delay.Close())

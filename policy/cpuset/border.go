@@ -116,30 +116,40 @@ func (s *State) needs(cpus, wait, room float64) int {
 // move moves the border as the load asks for.
 func (s *State) move(p *Params, nowNsec int64, l load) moveReason {
 	cores := len(s.plan.cores)
-	has, most := cores-s.BE, cores-s.FloorCores
 	if !l.known {
-		return s.blind(p, nowNsec, most)
+		return s.blind(p, nowNsec, cores-s.FloorCores)
 	}
 	if s.Load.Blind {
 		s.Load.Blind = false
 		s.Pace.MoveNsec = nowNsec // what LC needs must be watched anew
 	}
 	s.Pace.refill(p, nowNsec)
-	mean := s.Load.Mean()
+	to, why := s.wants(p, &s.Pace, nowNsec, l.cpus, s.Load.Mean())
+	switch why {
+	case full, rise:
+		s.take(nowNsec, to)
+	case fall:
+		s.Pace.gave(nowNsec)
+		s.BE = cores - to
+	}
+	return why
+}
+
+// wants returns how many cores LC should have under a load in the last pulse and in the mean, and
+// why the border moves, if it does.
+func (s *State) wants(p *Params, pace *Pace, nowNsec int64, cpus, mean float64) (to int, why moveReason) {
+	cores := len(s.plan.cores)
+	has, most := cores-s.BE, cores-s.FloorCores
 	size := min(s.size(p, mean), most)
 	switch {
-	case has < most && s.LeastCores > 0 && has > 0 && l.cpus >= p.FullUtilisation*float64(s.plan.threads[has]):
-		s.take(nowNsec, most)
-		return full
+	case has < most && s.LeastCores > 0 && has > 0 && cpus >= p.FullUtilisation*float64(s.plan.threads[has]):
+		return most, full
 	case min(s.least(p, mean), most) > has:
-		s.take(nowNsec, size)
-		return rise
-	case size < has && s.Pace.mayGive(p, nowNsec):
-		s.Pace.gave(nowNsec)
-		s.BE = cores - size
-		return fall
+		return size, rise
+	case size < has && pace.mayGive(p, nowNsec):
+		return size, fall
 	}
-	return stays
+	return has, stays
 }
 
 // take gives LC so many cores.

@@ -39,20 +39,29 @@ func (l *Load) measure(p *Params, v *policy.View) load {
 	if v.Pulse == nil || v.Pulse.LCUsage.Outcome != model.OK {
 		return load{}
 	}
-	used, outcome := model.Delta(l.Prev, v.Pulse.LCUsage)
-	span := v.Pulse.MonoNsec - l.PrevNsec
+	cpus := len(v.Topology.CPUs)
+	for _, was := range v.Pulse.Passed {
+		l.take(p, v.NowNsec, was.MonoNsec, model.Read(was.LCUsage), cpus)
+	}
+	return l.take(p, v.NowNsec, v.Pulse.MonoNsec, v.Pulse.LCUsage, cpus)
+}
+
+// take takes in what was used until a time, on a machine of so many CPUs.
+func (l *Load) take(p *Params, nowNsec, monoNsec int64, usage model.Counter, cpus int) load {
+	used, outcome := model.Delta(l.Prev, usage)
+	span := monoNsec - l.PrevNsec
 	if outcome == model.OK && span >= 0 && span < p.LeastPulseNsec {
 		return load{} // too short to say anything; the next one covers this one
 	}
-	l.Prev, l.PrevNsec = v.Pulse.LCUsage, v.Pulse.MonoNsec
+	l.Prev, l.PrevNsec = usage, monoNsec
 	if span < 0 { // of another clock: the next pulse is a new beginning
 		l.Prev = model.Counter{Outcome: model.Unavailable}
 	}
 	if outcome != model.OK || span <= 0 {
 		return load{}
 	}
-	l.Rate = min(float64(used)/float64(span), float64(len(v.Topology.CPUs)))
-	l.SeenNsec = v.NowNsec
+	l.Rate = min(float64(used)/float64(span), float64(cpus))
+	l.SeenNsec = nowNsec
 	l.average(p, span)
 	return load{known: true, cpus: l.Rate}
 }

@@ -1,6 +1,8 @@
 package kernfs
 
 import (
+	"strconv"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -69,6 +71,16 @@ func (k *Kernel) addV1CPUAcct(g *group) {
 		g.offset = k.sum(g).UsageNsec
 		return nil
 	})
+	if g.up != nil {
+		return // of the groups below nobody asks by CPU
+	}
+	k.addFile(g.dir, "cpuacct.usage_percpu", always(func(buf []byte) []byte {
+		cfg := k.m.Config()
+		for cpu := range cfg.CPUs() {
+			buf = append(strconv.AppendUint(buf, k.m.CPUNsec(cpu), 10), ' ')
+		}
+		return append(buf, '\n')
+	}), nil)
 }
 
 // usageNsec is cpuacct.usage: what a group and those below used since it was made, or set

@@ -44,7 +44,7 @@ func (m *Machine) Fork() *Machine {
 		f.clos[i].mask = slices.Clone(m.clos[i].mask)
 		f.clos[i].mba = slices.Clone(m.clos[i].mba)
 	}
-	f.mem = slices.Clone(m.mem)
+	f.mem, f.byCPU = slices.Clone(m.mem), slices.Clone(m.byCPU)
 	f.monitor = m.monitor.fork()
 	f.placement = m.placement.fork()
 	f.flows, f.fillers, f.throttled, f.ran = nil, nil, nil, nil // scratch

@@ -162,6 +162,7 @@ type Machine struct {
 	hz        [maxSockets]float64 // clock of each socket's cores
 	online    model.CPUSet
 	busyNsec  float64
+	byCPU     []float64 // what tasks used on each CPU until it was last placed
 	stall     pressure
 	pagesAt   int64 // when pages age next
 	partNsec  int64 // how long the last part of a step was
@@ -179,7 +180,7 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	if cfg.PrefetchedBytes == 0 {
 		cfg.PrefetchedBytes = defaultPrefetched
 	}
-	m := &Machine{cfg: cfg, partNsec: cfg.StepNsec, longest: cfg.StepNsec, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), monitor: newMonitor(&cfg)}
+	m := &Machine{cfg: cfg, partNsec: cfg.StepNsec, longest: cfg.StepNsec, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), byCPU: make([]float64, cfg.CPUs()), monitor: newMonitor(&cfg)}
 	if m.cfg.FaultNsec == 0 {
 		m.cfg.FaultNsec = defaultFaultNsec
 	}
@@ -198,6 +199,18 @@ func (m *Machine) NowNsec() int64 { return m.now }
 
 // BusyNsec returns the CPU time that tasks used on all CPUs together.
 func (m *Machine) BusyNsec() uint64 { return uint64(m.busyNsec) }
+
+// CPUNsec returns the CPU time that tasks used on one CPU. On CPUs that the same tasks may use it is
+// the same.
+func (m *Machine) CPUNsec(cpu int) uint64 {
+	used := m.byCPU[cpu]
+	for i := range m.placement.atoms {
+		if at := &m.placement.atoms[i]; at.member.Has(cpu) {
+			used += at.used / at.cpus
+		}
+	}
+	return uint64(used)
+}
 
 // Advance lets a time pass, in whole steps; what is left of the last one is not played.
 func (m *Machine) Advance(nsec int64) {

@@ -20,6 +20,7 @@ type atom struct {
 	wait    float64 // for a CPU per unit of run time, of threads that come and go
 	idle    float64 // CPUs that SCHED_IDLE tasks use, and the wait of those that push them aside
 	first   float64
+	used    float64 // CPU time, since the CPUs were divided so
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -233,6 +234,11 @@ func (p *placement) siblingLoad(a, b int) float64 {
 // place divides the CPUs anew.
 func (m *Machine) place() {
 	p := &m.placement
+	for i := range p.atoms {
+		for _, cpu := range p.atoms[i].member.Members() {
+			m.byCPU[cpu] += p.atoms[i].used / p.atoms[i].cpus
+		}
+	}
 	*p = placement{of: make([][]int, len(m.live))}
 	index := map[string]int{}
 	atomOf := make([]int, m.cfg.CPUs())

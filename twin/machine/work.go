@@ -89,6 +89,9 @@ func (m *Machine) spend(t *Task, dt int64) {
 	if t.given > 0 {
 		part = used / (t.given * float64(dt))
 	}
+	for a, cpus := range t.share {
+		m.placement.atoms[a].used += cpus * part * float64(dt)
+	}
 	for s := range t.perf {
 		p := &t.perf[s]
 		if t.on[s] <= 0 {

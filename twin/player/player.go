@@ -38,7 +38,7 @@ func (p *Player) Until(ctx context.Context, nsec int64) error {
 				if a.Failing() != "" {
 					return errors.New(a.Failing())
 				}
-				if p.Told != nil {
+				if out != nil && p.Told != nil {
 					p.Told(i, out)
 				}
 			}

@@ -52,8 +52,10 @@ func (r *runner) turn() {
 		if r.down || l != r.agent {
 			return nil
 		}
-		if err := r.heard(l.Next()); err != nil {
-			return err
+		if out := l.Next(); out != nil {
+			if err := r.heard(out); err != nil {
+				return err
+			}
 		}
 		r.turn()
 		return nil

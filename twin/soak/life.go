@@ -124,12 +124,15 @@ func (w *world) turnBy(turn func() *engine.Output) {
 	w.turning, w.began = true, w.now()
 	out := turn()
 	w.turning = false
-	w.res.Turns++
-	l.beat = w.now()
 	if l.owner.Killed() {
 		w.die()
 		return
 	}
+	if out == nil {
+		return // a glance showed that no pulse was needed
+	}
+	w.res.Turns++
+	l.beat = w.now()
 	if w.mutate.out != nil {
 		w.mutate.out(out)
 	}
