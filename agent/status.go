@@ -193,7 +193,8 @@ func (a *Agent) node(st *Status) {
 			st.Node.BE += t.CPU.V
 		}
 	}
-	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: e.PoolCPUs()}
+	cpus, _ := e.PoolCPUs()
+	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: cpus}
 }
 
 // policies says how far each policy may go, and what there is to know of it.

@@ -121,6 +121,8 @@ type View struct {
 	// PoolCPUs are the CPUs on which shared LC tasks run now: those that the partition gives
 	// them, all online ones without it. Cores of exclusive tasks are not among them.
 	PoolCPUs model.CPUSet
+	// PoolShared: everybody may run on them, since no partition keeps others away.
+	PoolShared bool
 }
 
 // Enforced reports whether what is wished for will be done.
