@@ -48,6 +48,7 @@ func (m *Machine) Fork() *Machine {
 	f.monitor = m.monitor.fork()
 	f.placement = m.placement.fork()
 	f.flows, f.fillers, f.throttled, f.ran = nil, nil, nil, nil // scratch
+	f.ranks = slices.Clone(m.ranks)
 	return &f
 }
 
@@ -78,6 +79,7 @@ func (p *placement) fork() placement {
 	f.atoms = slices.Clone(p.atoms)
 	for a := range f.atoms {
 		f.atoms[a].sibling = slices.Clone(p.atoms[a].sibling)
+		f.atoms[a].by, f.atoms[a].met = slices.Clone(p.atoms[a].by), slices.Clone(p.atoms[a].met)
 	}
 	f.of = slices.Clone(p.of)
 	for i := range f.of {
