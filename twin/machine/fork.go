@@ -68,6 +68,7 @@ func (t *Task) fork() *Task {
 	f.queue.free = slices.Clone(t.queue.free)
 	f.queue.serving = slices.Clone(t.queue.serving)
 	f.queue.fresh = slices.Clone(t.queue.fresh)
+	f.queue.wholes, f.queue.unused = slices.Clone(t.queue.wholes), slices.Clone(t.queue.unused)
 	if t.queue.taken != nil {
 		f.queue.taken = hdrhistogram.Import(t.queue.taken.Export())
 	}
