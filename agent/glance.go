@@ -27,7 +27,7 @@ type look struct {
 // takePulse takes the fast reading.
 func (c *Core) takePulse() {
 	g, p := &c.glance, &c.pulse
-	cpus := c.Engine.PoolCPUs()
+	cpus, _ := c.Engine.PoolCPUs()
 	vain, busy := max(g.vain-1, 0), model.Counter{}
 	if vain == 0 || len(g.passed) > 0 {
 		busy = c.Host.Busy(cpus)
@@ -66,7 +66,7 @@ func (g *glance) tell(busy uint64, p *model.Pulse) {
 // passes looks whether the pulse that is due can be passed over.
 func (c *Core) passes() bool {
 	g := &c.glance
-	if g.vain > 0 || g.busy.Outcome != model.OK || g.cpus != c.Engine.PoolCPUs() {
+	if cpus, _ := c.Engine.PoolCPUs(); g.vain > 0 || g.busy.Outcome != model.OK || g.cpus != cpus {
 		return false
 	}
 	now, busy := c.Clock.MonoNsec(), c.Host.Busy(g.cpus)

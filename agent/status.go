@@ -207,7 +207,8 @@ func (a *Agent) node(st *Status) {
 			st.Node.BE += t.CPU.V
 		}
 	}
-	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: e.PoolCPUs()}
+	cpus, _ := e.PoolCPUs()
+	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: cpus}
 	for i := range e.State.CPU.Bandwidth.Domains {
 		d := &e.State.CPU.Bandwidth.Domains[i]
 		st.Node.Memory = append(st.Node.Memory, MemoryStatus{

@@ -330,8 +330,10 @@ func (e *Engine) Passes(nowNsec int64, busy model.Counter) bool {
 }
 
 // PoolCPUs returns the CPUs on which shared LC tasks run, as the policies last saw it: none
-// before the first pulse.
-func (e *Engine) PoolCPUs() model.CPUSet { return e.scratch.view.PoolCPUs }
+// before the first pulse. shared: everybody may.
+func (e *Engine) PoolCPUs() (cpus model.CPUSet, shared bool) {
+	return e.scratch.view.PoolCPUs, e.scratch.view.PoolShared
+}
 
 // lookAtSnapshot takes in what a snapshot says of the CPUs and their knobs.
 func (e *Engine) lookAtSnapshot(snap *model.Snapshot) {
@@ -409,14 +411,14 @@ func (e *Engine) lookAround() {
 		s.Ledger.view(&s.Tasks.Tasks[i], &v.Tasks[i])
 	}
 	v.Classes = s.Ledger.classes(v.Classes[:0])
-	v.PoolCPUs = e.poolCPUs()
+	v.PoolCPUs, v.PoolShared = e.poolCPUs()
 }
 
 // poolCPUs returns the CPUs of shared LC tasks: those that the partition has placed them on,
-// all that are online as long as one of them is not placed.
-func (e *Engine) poolCPUs() model.CPUSet {
+// all that are online, which they then share with everybody, as long as one of them is not placed.
+func (e *Engine) poolCPUs() (cpus model.CPUSet, shared bool) {
 	if e.State.CPU.Topology == nil {
-		return model.CPUSet{}
+		return model.CPUSet{}, true
 	}
 	online, pool := e.State.CPU.Topology.Online(), model.CPUSet{}
 	for i := range e.scratch.view.Tasks {
@@ -425,14 +427,14 @@ func (e *Engine) poolCPUs() model.CPUSet {
 			continue
 		}
 		if !t.Knobs[model.CPUPlace].Ours {
-			return online
+			return online, true
 		}
 		pool = pool.Or(t.Knobs[model.CPUPlace].Now.CPUs)
 	}
 	if pool = pool.And(online); pool.Empty() {
-		return online
+		return online, true
 	}
-	return pool
+	return pool, false
 }
 
 // view fills in what the policies see of a task.

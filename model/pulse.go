@@ -11,6 +11,9 @@ type Pulse struct {
 	LCUsage Counter `json:"lc_usage"`
 	// BEUsage is the same of all BE tasks. It is read with Tasks only, else Unavailable.
 	BEUsage Counter `json:"be_usage"`
+	// NodeUsage is the CPU time that everything on the machine has used, ns, also what is no task.
+	// It is read with Tasks only, else Unavailable.
+	NodeUsage Counter `json:"node_usage"`
 	// Tasks are the LC tasks one by one, without the exclusive ones, ordered by Num; nil
 	// where the pulse was not asked for detail.
 	Tasks []TaskPulse `json:"tasks,omitempty"`

@@ -136,6 +136,8 @@ type View struct {
 	// PoolCPUs are the CPUs on which shared LC tasks run now: those that the partition gives
 	// them, all online ones without it. Cores of exclusive tasks are not among them.
 	PoolCPUs model.CPUSet
+	// PoolShared: everybody may run on them, since no partition keeps others away.
+	PoolShared bool
 }
 
 // Class returns a knob of a class of service in a domain; what nobody claims, and where nothing of ours stands, is empty.

@@ -72,6 +72,9 @@ func newDecoder(h *Header) (c coder, err error) {
 	if c.nodeAt, err = places(h.NodeCounters, oldNode, model.NodeCounters()); err != nil {
 		return c, err
 	}
+	if c.pulsed = 2; h.Version >= 5 {
+		c.pulsed = 3
+	}
 	c.taskAt, err = places(h.TaskCounters, oldTask, model.TaskCounters())
 	return c, err
 }

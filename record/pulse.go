@@ -6,10 +6,11 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// The counters of pulses have no names in the header: these are all of any version.
+// The counters of pulses have no names in the header: these are all of any version. NodeUsage is
+// there since version 5.
 
-func pulseCounters(p *model.Pulse) [2]model.Counter {
-	return [...]model.Counter{p.LCUsage, p.BEUsage}
+func pulseCounters(p *model.Pulse) [3]model.Counter {
+	return [...]model.Counter{p.LCUsage, p.BEUsage, p.NodeUsage}
 }
 
 func taskPulseCounters(t *model.TaskPulse) [3]model.Counter {
@@ -86,10 +87,10 @@ func (c *coder) keepPulse(p *model.Pulse) {
 
 func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {
 	*p = model.Pulse{MonoNsec: cur.varint(), Tasks: p.Tasks[:0]}
-	var now [2]model.Counter
+	var now [3]model.Counter
 	was := pulseCounters(&c.pulse)
-	readCounters(cur, now[:], was[:], inOrder[:len(now)])
-	p.LCUsage, p.BEUsage = now[0], now[1]
+	readCounters(cur, now[:], was[:], inOrder[:c.pulsed])
+	p.LCUsage, p.BEUsage, p.NodeUsage = now[0], now[1], now[2]
 	n := cur.uvarint()
 	if n > uint64(len(cur.b)) { // a task takes more than a byte
 		cur.fail("more tasks than bytes")

@@ -58,6 +58,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if d.Header.Version < 3 {
 		d.Header.Params.Spec.CoreCycles = true // CPI was of core cycles
 	}
+	d.Header.Params.CPU.CPUPool.LCOnly = d.Header.Version < 5 // pulses had nothing else
 	if n := d.Header.Params.HistoryWindows; n < 0 || n > maxWindows {
 		return nil, d.at(fmt.Errorf("%w: a history of %d windows; there are at most %d", ErrCorrupt, n, maxWindows))
 	}

@@ -75,6 +75,7 @@ func inputText(t *testing.T, in *engine.Input) string {
 		p := *in.Pulse
 		bare(&p.LCUsage)
 		bare(&p.BEUsage)
+		bare(&p.NodeUsage)
 		p.Tasks = append([]model.TaskPulse(nil), p.Tasks...)
 		for i := range p.Tasks {
 			bare(&p.Tasks[i].Usage)
@@ -318,8 +319,8 @@ func TestDamagedLengths(t *testing.T) {
 
 func TestNewerVersionIsRefusedByName(t *testing.T) {
 	_, b := segment(t, 1)
-	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":4`), []byte(`"version":5`), 1) })
-	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 5, this one reads up to 4") {
+	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":5`), []byte(`"version":6`), 1) })
+	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 6, this one reads up to 5") {
 		t.Error(err)
 	}
 }

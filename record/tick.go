@@ -68,6 +68,8 @@ type coder struct {
 
 	// Of a reader: which counter each column is. A writer has one for each, in order.
 	nodeAt, taskAt []int
+	// Of a reader: how many counters a pulse has.
+	pulsed int
 }
 
 // encode appends a tick's payload; output says whether an output frame follows.

@@ -97,6 +97,7 @@ func (w *world) snapshot() *model.Snapshot {
 func (w *world) beat() *model.Pulse {
 	w.pulse.MonoNsec = w.mono
 	w.pulse.LCUsage, w.pulse.BEUsage = w.counter(w.pulse.LCUsage, 2e9), w.counter(w.pulse.BEUsage, 1e9)
+	w.pulse.NodeUsage = w.node.C[model.CountBusy]
 	p := w.pulse
 	p.Tasks = nil
 	if w.rng.IntN(2) == 0 {

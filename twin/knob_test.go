@@ -220,6 +220,7 @@ func TestPulse(t *testing.T) {
 	}
 	near("LC", pulse.LCUsage, 2)
 	near("BE", pulse.BEUsage, 8)
+	near("all, with the third task and what was before the first snapshot", pulse.NodeUsage, 26)
 	if len(pulse.Tasks) != 1 || pulse.Tasks[0].Num != p.lc || pulse.Tasks[0].Periods.Value < 18 || pulse.Tasks[0].Throttled.Value < 17 {
 		t.Errorf("detail: %+v", pulse.Tasks)
 	}
@@ -238,6 +239,7 @@ func TestPulse(t *testing.T) {
 	p.h.Pulse(true, &pulse)
 	near("LC, gone", pulse.LCUsage, 4)
 	near("BE, gone", pulse.BEUsage, 16)
+	near("all, gone", pulse.NodeUsage, 42)
 	p = newPair(t, machine.Mainline)
 	p.observe(t)
 	p.h.Pulse(true, &pulse)

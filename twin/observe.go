@@ -106,14 +106,19 @@ func topology(m *machine.Machine) *model.Topology {
 // Pulse implements node.Host.
 func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	*p = model.Pulse{MonoNsec: h.m.NowNsec(), Tasks: p.Tasks[:0]}
+	busy := h.over
 	for i := range h.tasks {
 		e := &h.tasks[i]
-		if e.gone || !e.known || !e.pooled() && (e.task.Class != model.BE || !detail) {
+		if e.gone || !detail && (!e.known || !e.pooled()) {
 			continue
 		}
 		k, err := h.m.Counters(e.num)
 		if err != nil {
 			panic("a task that lives has counters: " + err.Error())
+		}
+		busy += k.UsageNsec
+		if !e.known || !e.pooled() && e.task.Class != model.BE {
+			continue
 		}
 		h.follow(e, k.UsageNsec)
 		if detail && e.pooled() {
@@ -125,6 +130,7 @@ func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	p.LCUsage = model.Read(h.pulsed.lc)
 	if detail {
 		p.BEUsage = model.Read(h.pulsed.be)
+		p.NodeUsage = model.Read(busy)
 	}
 }
 

@@ -356,7 +356,7 @@ func (n *Node) change(k *Knob, c *model.Change, r *model.Result) {
 // of the policy alone.
 func (n *Node) View(mode model.Mode) *policy.View {
 	v := &policy.View{NowNsec: n.NowNsec, WallNsec: n.NowNsec + wallNsec, Mode: mode, Topology: n.Topology, Pulse: n.Pulse, Ledger: &n.Engine.State.Ledger}
-	v.PoolCPUs = n.Engine.PoolCPUs()
+	v.PoolCPUs, v.PoolShared = n.Engine.PoolCPUs()
 	for _, t := range n.Tasks {
 		view := policy.TaskView{Task: t.Task}
 		for kind := range model.OfTasks {

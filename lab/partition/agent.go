@@ -17,7 +17,7 @@ const placeWait = 15 * time.Second
 
 // startAgent starts the agent and waits until it has placed both tasks.
 func startAgent(ctx context.Context, h *host, number int) (*stage.Agent, error) {
-	a, err := h.stage.StartAgent(ctx, h.opt.Agent, "agent-"+strconv.Itoa(number), hostConfig(h.service, h.batch))
+	a, err := h.stage.StartAgent(ctx, h.opt.Agent, "agent-"+strconv.Itoa(number), hostConfig(h.service, h.batch, h.opt.Defaults))
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +40,9 @@ func startAgent(ctx context.Context, h *host, number int) (*stage.Agent, error) 
 
 // hostConfig is the agent's configuration: of all policies only the partition is on. With two
 // CPUs LC's lower load must fit on one of them, a step must show in a pulse of which it has
-// but a part, and a core that is handed back at each of many steps must not be kept for that.
-func hostConfig(service, batch string) *config.Config {
+// but a part, and a core that is handed back at each of many steps must not be kept for that. With
+// defaults none of this is said: on two CPUs each side then has one, and nothing moves.
+func hostConfig(service, batch string, defaults bool) *config.Config {
 	c := stage.AgentConfig()
 	c.Policies.Mode, c.Policies.CPU.CPUPoolMode, c.Policies.CPU.BurstMode = model.ModeOff, model.ModeOff, model.ModeOff
 	c.Tasks = []config.Task{
@@ -49,6 +50,9 @@ func hostConfig(service, batch string) *config.Config {
 		{Match: batch, Job: "batch", Class: "BE", Importance: "best-effort"},
 	}
 	c.Policies.CPU.CPUSetMode = model.ModeEnforce
+	if defaults {
+		return c
+	}
 	s := &c.Policies.CPU.CPUSet
 	s.FloorCores, s.FloorShare, s.Wait = 0, 0, 0.3
 	s.FullUtilisation, s.FallNsec, s.ReturnsPerMin = 0.7, (500 * time.Millisecond).Nanoseconds(), 60

@@ -40,9 +40,12 @@ type hostSize struct {
 	low, high time.Duration
 }
 
-func sizeOfHost(quick bool) hostSize {
+func sizeOfHost(o Options) hostSize {
 	s := hostSize{rounds: 4, arms: arms(), steps: 4, ourSteps: 15, leadIn: 2 * time.Second, low: 2500 * time.Millisecond, high: afterStep}
-	if quick {
+	switch {
+	case o.Defaults:
+		s.rounds, s.steps, s.ourSteps = 3, leastSteps/3, leastSteps/3
+	case o.Quick:
 		// One round, with as many hand-backs as a p99 wants.
 		s.rounds, s.steps, s.ourSteps = 1, 2, leastSteps
 	}

@@ -18,6 +18,8 @@ type Options struct {
 	Quick    bool
 	HostOnly bool
 	TwinOnly bool
+	// Defaults: the agent on this host has its default parameters, and every arm 30 steps.
+	Defaults bool
 	Agent    string // path of the agent's binary, for the host's part
 	Keep     string // folder to keep the agents' records and logs in; "": none
 	Log      io.Writer
@@ -26,10 +28,10 @@ type Options struct {
 // Run plays both parts, one after the other: the twin would disturb the host's. What the
 // context's end leaves unfinished is an error.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	r := &Result{Seed: o.Seed, Quick: o.Quick}
+	r := &Result{Seed: o.Seed, Quick: o.Quick, Defaults: o.Defaults}
 	if !o.TwinOnly {
 		before := loadAverage()
-		blocks, err := playHost(ctx, o, sizeOfHost(o.Quick))
+		blocks, err := playHost(ctx, o, sizeOfHost(o))
 		if err != nil {
 			return nil, err
 		}

@@ -56,8 +56,8 @@ func (h *HostResult) section() report.Section {
 func (r *Result) sectionTwin() report.Section {
 	s := report.Section{
 		Title: "On the twin",
-		Text: []string{fmt.Sprintf("Load of all services together: a tide of %.0f to %.0f CPUs over the day, which takes minutes, with noise of %.0f %% from second to second. Surges, where there are any, are to 1.5 to 3 times that, up to %.0f CPUs. The first table is judged.",
-			nightCPU, noonCPU, 100*noise, mostCPU)},
+		Text: []string{fmt.Sprintf("Load of all services together: a tide of %.0f to %.0f CPUs over the day, which takes minutes, with noise of %.0f %% from second to second. Surges, where there are any, are to 1.5 to 3 times that, up to %.0f CPUs. Heavy tails: requests vary by %.0f, log-normal. Bursts: %.0f %% of them in bursts of %.0f ms. Fan-out: %d parts, answered with the last. The goals name the tables that are judged.",
+			nightCPU, noonCPU, 100*noise, mostCPU, float64(tailVariation), 100*bursts.Share, bursts.Nsec/1e6, fanOut)},
 	}
 	for i := range r.Twin {
 		s.Tables = append(s.Tables, r.Twin[i].table(), r.Twin[i].services())

@@ -21,6 +21,7 @@ type twinCase struct {
 	seed    uint64
 	threads int // of a core
 	batch   []string
+	kind    Kind
 	shape   *shape
 	arm     Arm
 	sockets string // of (e): cpuset.Spread or cpuset.Gather
@@ -53,13 +54,16 @@ func newHist() *hdrhistogram.Histogram { return hdrhistogram.New(1_000, 600_000_
 // newTwinRun puts the tasks on a machine and the arm in force.
 func newTwinRun(c *twinCase) (*twinRun, error) {
 	config := server64(c.threads)
+	if c.kind.Bursts {
+		config.StepNsec = burstStep.Nanoseconds()
+	}
 	m, err := machine.New(config, c.seed)
 	if err != nil {
 		return nil, err
 	}
 	r := &twinRun{c: c, mach: m, host: twin.NewHost(m, true), player: player.Player{Machine: m}}
 	for _, s := range services() {
-		task, cfg := s.taskOf(&config)
+		task, cfg := s.taskOf(&config, c.kind)
 		n, err := r.host.Start(task, cfg)
 		if err != nil {
 			return nil, err

@@ -104,16 +104,44 @@ var (
 // batchThreads is how many threads each batch job has: together more than there are CPUs.
 const batchThreads = 48
 
-// variation is how much requests of a service differ: about as much as exponential ones.
-const variation = 1
+// Kind is what a service's requests are like beside their number. The zero kind, Poisson and about as
+// varied as exponential ones, is what the policy's formula takes them to be: a partition that is
+// judged by that alone is judged by its own assumption.
+type Kind struct {
+	Tails  bool `json:"heavy_tails"`
+	Bursts bool `json:"bursts"`
+	FanOut bool `json:"fan_out"`
+}
+
+const (
+	// variation is how much requests of a service differ, and tailVariation how much with heavy tails:
+	// log-normal, so that one in a hundred takes more than ten times the mean.
+	variation, tailVariation = 1, 3
+	// fanOut is of how many parts a request is that fans out, each with its part of the work.
+	fanOut = 8
+)
+
+// bursts: a seventh of the requests come in bursts of 50 ms in the mean with a heavy tail, one each
+// second, in which they come nearly four times as fast.
+var bursts = machine.Bursts{Share: 0.15, EveryNsec: 1e9, Nsec: 50e6, Tail: 1.5}
+
+// burstStep is finer than the machine's own step: the shortest bursts are 20 ms.
+const burstStep = 5 * time.Millisecond
 
 // taskOf returns an LC service as a task of the twin.
-func (s *service) taskOf(c *machine.Config) (model.Task, machine.TaskConfig) {
+func (s *service) taskOf(c *machine.Config, kind Kind) (model.Task, machine.TaskConfig) {
 	p := mustFind(s.program)
-	cfg := machine.TaskConfig{
-		Name: s.program, Threads: c.CPUs(), Spread: 0.03, SpreadNsec: 1e9,
-		Requests: &machine.Requests{Instructions: s.msec / 1e3 * c.Hz / alone(s.program), Variation: variation},
+	r := machine.Requests{Instructions: s.msec / 1e3 * c.Hz / alone(s.program), Variation: variation}
+	if kind.Tails {
+		r.Variation = tailVariation
 	}
+	if kind.Bursts {
+		r.Bursts = &bursts
+	}
+	if kind.FanOut {
+		r.FanOut, r.Instructions = fanOut, r.Instructions/fanOut
+	}
+	cfg := machine.TaskConfig{Name: s.program, Threads: c.CPUs(), Spread: 0.03, SpreadNsec: 1e9, Requests: &r}
 	p.Apply(&cfg)
 	return model.Task{Path: "/service/" + s.program, Job: s.program, Class: model.LC, Production: true}, cfg
 }

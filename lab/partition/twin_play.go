@@ -21,15 +21,17 @@ type TwinTable struct {
 	Threads int       `json:"threads_per_core"`
 	Batch   []string  `json:"batch"`
 	Surges  bool      `json:"surges"`
+	Kind    Kind      `json:"kind"`
 	Size    float64   `json:"size"` // of the load, 1: 2 to 20 CPUs
 	Sockets string    `json:"sockets"`
 	Minutes float64   `json:"minutes"`
 	Rows    []TwinRow `json:"rows"`
 
-	shape shape
-	day   int // seconds
-	arms  []Arm
-	sizes [][]write // by row: of the services' CPUs, where an agent sets them
+	judged bool
+	shape  shape
+	day    int // seconds
+	arms   []Arm
+	sizes  [][]write // by row: of the services' CPUs, where an agent sets them
 }
 
 // twinSize is how much is played.
@@ -42,15 +44,21 @@ func sizeOfTwin(quick bool) twinSize {
 	return twinSize{20 * time.Minute, 10 * time.Minute}
 }
 
-// twinTables are the machines and loads that are played. The first one is judged.
+// twinTables are the machines and loads that are played. Those that say so are judged.
 func twinTables() []TwinTable {
 	const plain, siblings = "64 cores without SMT", "64 cores of two threads"
 	const tide, surge = "tide", "tide with surges"
 	const loud = "batch work that wants cache and memory"
+	all := Kind{Tails: true, Bursts: true, FanOut: true}
 	list := []TwinTable{
-		{What: plain + ", " + tide, Threads: 1, Batch: quietBatch},
+		{What: plain + ", " + tide, Threads: 1, Batch: quietBatch, judged: true},
 		{What: plain + ", " + surge, Threads: 1, Batch: quietBatch, Surges: true},
 		{What: plain + ", " + tide + " of half the size", Threads: 1, Batch: quietBatch, Size: 0.5},
+		{What: plain + ", " + tide + ", heavy tails", Threads: 1, Batch: quietBatch, Kind: Kind{Tails: true}},
+		{What: plain + ", " + tide + ", bursts", Threads: 1, Batch: quietBatch, Kind: Kind{Bursts: true}},
+		{What: plain + ", " + tide + ", fan-out", Threads: 1, Batch: quietBatch, Kind: Kind{FanOut: true}},
+		{What: plain + ", " + tide + ", heavy tails, bursts and fan-out", Threads: 1, Batch: quietBatch, Kind: all, judged: true},
+		{What: siblings + ", " + tide + ", heavy tails, bursts and fan-out", Threads: 2, Batch: quietBatch, Kind: all, judged: true},
 		{What: siblings + ", " + tide, Threads: 2, Batch: quietBatch},
 		{What: plain + ", " + tide + ", " + loud + ", spread over the sockets", Threads: 1, Batch: loudBatch},
 		{What: "the same, gathered on one socket", Threads: 1, Batch: loudBatch, Sockets: cpuset.Gather},
@@ -61,7 +69,7 @@ func twinTables() []TwinTable {
 		t.Sockets, t.Size = cmp.Or(t.Sockets, cpuset.Spread), cmp.Or(t.Size, 1)
 		// The oracles know what the load takes on a CPU of its own, and nothing of siblings or of
 		// what batch work does to the memory.
-		if i < 3 {
+		if t.Threads == 1 && t.Batch[0] == quietBatch[0] {
 			t.arms = append(t.arms, oracles()...)
 		}
 	}
@@ -142,7 +150,7 @@ func playTwin(ctx context.Context, o Options, size twinSize) ([]TwinTable, error
 
 // play plays one arm of a table.
 func (t *TwinTable) play(ctx context.Context, o Options, a int, arm Arm) error {
-	r, err := newTwinRun(&twinCase{seed: o.Seed, threads: t.Threads, batch: t.Batch, shape: &t.shape, arm: arm, sockets: t.Sockets})
+	r, err := newTwinRun(&twinCase{seed: o.Seed, threads: t.Threads, batch: t.Batch, kind: t.Kind, shape: &t.shape, arm: arm, sockets: t.Sockets})
 	if err != nil {
 		return fmt.Errorf("partition: twin, %s: %w", arm, err)
 	}

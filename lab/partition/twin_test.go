@@ -56,6 +56,7 @@ func TestTwin(t *testing.T) {
 		if len(table.Chart().Series) != 2 {
 			t.Error("the chart lacks a line")
 		}
+		table.Rows = append(table.Rows, TwinRow{Arm: ArmIdle, Services: alone.Services}, TwinRow{Arm: ArmShares, Services: alone.Services})
 		r := Result{Twin: []TwinTable{*table}}
 		r.judge()
 		var text strings.Builder
@@ -74,6 +75,60 @@ func TestFrontier(t *testing.T) {
 		if got := table.frontier(worst); got.Text(4) != want.Text(4) {
 			t.Errorf("at %.1f: %.4f, expected %.4f", worst, got, want)
 		}
+	}
+}
+
+// A baseline beats ours where it is as good to the services and uses more; one that is cheaper for
+// them or for the machine alone does not.
+func TestBeaten(t *testing.T) {
+	table := TwinTable{What: "x", Rows: []TwinRow{
+		{Arm: ArmNone, Worst: 1.4, Utilisation: 1}, {Arm: ArmIdle, Worst: 1.06, Utilisation: 0.99}, {Arm: ArmShares, Worst: 1, Utilisation: 0.86}, {Arm: ArmOurs, Worst: 1.05, Utilisation: 0.86},
+	}}
+	if got := table.beaten(); got != "(c) cpu.idle: 1.06 at 99.0 %" {
+		t.Error(got)
+	}
+	if g := table.goals()[2]; g.Met || g.Got != table.beaten() {
+		t.Errorf("%+v", g)
+	}
+	table.find(ArmIdle).Worst = 1.07
+	if g := table.goals()[2]; !g.Met || g.Got != "nobody" {
+		t.Errorf("%+v", g)
+	}
+}
+
+// Requests with tails, bursts and parts ask for as many CPUs as plain ones, and their tail is longer.
+func TestKinds(t *testing.T) {
+	shape := newShape(3, 40*time.Second, 40*time.Second, false)
+	var plain *TwinRow
+	for _, kind := range []Kind{{}, {Tails: true}, {Bursts: true}, {FanOut: true}, {true, true, true}} {
+		r, err := newTwinRun(&twinCase{seed: 3, threads: 1, kind: kind, shape: &shape, arm: ArmAlone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.play(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		row, err := r.row()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plain == nil {
+			plain = row
+		}
+		t.Logf("%+v: %.2f CPUs, p99 %.1f ms", kind, row.Service, row.Services[0].P99)
+		if row.Service < 0.9*plain.Service || row.Service > 1.1*plain.Service || kind.Tails && !kind.FanOut && row.Services[0].P99 < 1.5*plain.Services[0].P99 || row.Lost > 0 {
+			t.Errorf("%+v: %.2f CPUs, p99 %.1f ms, %d lost; plain %.2f, %.1f", kind, row.Service, row.Services[0].P99, row.Lost, plain.Service, plain.Services[0].P99)
+		}
+	}
+}
+
+// At the agent's defaults every arm has as many steps as a p99 wants.
+func TestDefaultsOnTheHost(t *testing.T) {
+	if s := sizeOfHost(Options{Defaults: true, Quick: true}); s.rounds*s.steps < leastSteps || s.steps != s.ourSteps {
+		t.Errorf("%+v", s)
+	}
+	if got, want := hostConfig("/a", "/b", true).Policies.CPU.CPUSet.FloorCores, hostConfig("/a", "/b", false).Policies.CPU.CPUSet.FloorCores; got != 1 || want != 0 {
+		t.Errorf("floors of %v and %v cores", got, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func readings() []Reading {
 
 func TestBlockUse(t *testing.T) {
 	b := Block{Instances: make([]InstanceBlock, 2)}
-	b.use(readings(), 2, 100*time.Millisecond)
+	b.use(readings(), 2, 100*time.Millisecond, total)
 	want := []InstanceBlock{{Periods: 100, Windows: 2}, {Periods: 100, Throttled: 40, Windows: 2, WindowsThrottled: 2}}
 	if d := cmp.Diff(want, b.Instances); d != "" {
 		t.Errorf("instances (-want +got):\n%s", d)
@@ -50,7 +50,7 @@ func TestBlockUse(t *testing.T) {
 		t.Errorf("others used %g CPUs", b.Outside)
 	}
 	none := Block{Instances: make([]InstanceBlock, 2)}
-	if none.use(readings()[:1], 2, 100*time.Millisecond); none.U != nil || none.Instances[0].Windows != 0 {
+	if none.use(readings()[:1], 2, 100*time.Millisecond, total); none.U != nil || none.Instances[0].Windows != 0 {
 		t.Errorf("one reading says %+v", none)
 	}
 }
@@ -58,7 +58,7 @@ func TestBlockUse(t *testing.T) {
 // A reading that comes late makes its stretch longer, and the share stays what it was.
 func TestUtilisationsLate(t *testing.T) {
 	list := []Reading{{0, []uint64{0}, nil, 0}, {4.9e9, []uint64{2.45e9}, nil, 0}, {5.3e9, []uint64{2.65e9}, nil, 0}, {12.9e9, []uint64{6.45e9}, nil, 0}}
-	if d := cmp.Diff([]float64{0.5, 0.5}, utilisations(list, 1, windowTime), near()); d != "" {
+	if d := cmp.Diff([]float64{0.5, 0.5}, utilisations(list, 1, windowTime, total), near()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -22,6 +22,7 @@ func agentConfig(match string, c Column) *config.Config {
 	conf := stage.AgentConfig()
 	p := &conf.Policies.CPU
 	p.CPUSetMode, p.CPUPoolMode, p.BurstMode = mode(false), mode(c.pool()), mode(c.burst())
+	p.Burst.UserSpace = c.userSpace()
 	conf.Tasks = []config.Task{{Match: match, Job: "pool", Class: "LC", Production: true}}
 	return conf
 }

@@ -265,7 +265,7 @@ func (b *hostLab) block(ctx context.Context, c Column, round int, seed uint64) (
 		out.Quota += float64(limits[i].QuotaUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 		out.BurstK += float64(limits[i].BurstUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 	}
-	out.use(readings, b.load.PoolCPUs, time.Duration(b.load.PeriodUsec)*time.Microsecond)
+	out.use(readings, b.load.PoolCPUs, time.Duration(b.load.PeriodUsec)*time.Microsecond, total)
 	return out, readings, nil
 }
 

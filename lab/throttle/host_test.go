@@ -88,7 +88,7 @@ func TestInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	blk := Block{Instances: make([]InstanceBlock, 2)}
-	blk.use(readings, 2, 100*time.Millisecond)
+	blk.use(readings, 2, 100*time.Millisecond, total)
 	for i := range served {
 		blk.Instances[i].answer(served[i], 0)
 	}

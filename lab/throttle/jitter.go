@@ -42,7 +42,7 @@ func use(readings []Reading, instance int, length time.Duration) []float64 {
 	for i := range readings {
 		one[i] = Reading{MonoNsec: readings[i].MonoNsec, UsageNsec: readings[i].UsageNsec[instance : instance+1]}
 	}
-	return utilisations(one, 1, length)
+	return utilisations(one, 1, length, total)
 }
 
 // peak returns the largest value and the share of those above a level.

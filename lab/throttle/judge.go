@@ -48,6 +48,9 @@ func (r *Result) judge() {
 		k := &r.Twin.Kernels[i]
 		r.Goals = append(r.Goals, columnGoals(whereTwin+k.Kernel, k.Columns)...)
 	}
+	for i := range r.Twin.Hard {
+		r.Goals = append(r.Goals, r.Twin.Hard[i].goals()...)
+	}
 	r.Goals = append(r.Goals, surgeGoals(r.Twin.Surge)...)
 }
 

@@ -167,6 +167,9 @@ func (t *Twin) sections() []report.Section {
 		}
 		list = append(list, report.Section{Title: "The twin, " + k.Kernel + " kernel", Tables: []report.Table{table, useTable(k.Columns)}})
 	}
+	if len(t.Hard) > 0 {
+		list = append(list, report.Section{Title: "Hard loads on the twin", Tables: []report.Table{hardTable(t.Hard)}})
+	}
 	list = append(list, report.Section{
 		Title: "Bucket sizes on the twin", Tables: bucketTables("Figure 13 on the twin, Alibaba's kernel", t.Buckets),
 		Charts: []report.Chart{PeakChart("Figure 13b on the twin, Alibaba's kernel", t.Buckets)},

@@ -24,6 +24,7 @@ type Twin struct {
 	Load      Workload       `json:"workload"`
 	Burstiest []int          `json:"burstiest"`
 	Kernels   []KernelResult `json:"kernels"`
+	Hard      []HardResult   `json:"hard_loads"`
 	Buckets   []Bucket       `json:"figure_13"`
 	Surge     *Surge         `json:"figure_23"`
 }
@@ -110,6 +111,7 @@ type simulation struct {
 	changes []change  // that are still to come
 	perSec  []float64 // by instance: the rate now, before growth
 	growth  []float64 // by instance: a factor on its load
+	batch   int       // the batch work's number on the machine; -1: there is none
 	player  player.Player
 }
 
@@ -120,7 +122,7 @@ func newSimulation(c machine.Config, list []Instance, col Column, length time.Du
 	if err != nil {
 		return nil, err
 	}
-	s := &simulation{host: twin.NewHost(m, false), list: list, changes: changes(list, length)}
+	s := &simulation{host: twin.NewHost(m, false), list: list, batch: -1, changes: changes(list, length)}
 	for i := range list {
 		cfg, err := taskConfig(&list[i], c.Hz)
 		if err != nil {
@@ -178,7 +180,14 @@ func (s *simulation) read() (Reading, error) {
 		}
 		r.UsageNsec[i] = k.UsageNsec
 		r.OtherNsec += k.UsageNsec
-		r.Stat[i] = cgroup.CPUStat{HasQuota: true, NrPeriods: k.Periods, NrThrottled: k.Throttled, ThrottledNsec: k.ThrottledNsec}
+		r.Stat[i] = cgroup.CPUStat{HasQuota: true, NrPeriods: k.Periods, NrThrottled: k.Throttled, ThrottledNsec: k.ThrottledNsec, NrBursts: k.Bursts}
+	}
+	if s.batch >= 0 {
+		k, err := s.host.Machine().Counters(s.batch)
+		if err != nil {
+			return r, err
+		}
+		r.OtherNsec += k.UsageNsec
 	}
 	return r, nil
 }
@@ -257,6 +266,9 @@ func playTwin(ctx context.Context, o *Options) (*Twin, error) {
 		res.Columns = Summarise(res.Blocks, t.Burstiest)
 		t.Kernels = append(t.Kernels, res)
 	}
+	if t.Hard, err = playHard(ctx, o, times); err != nil {
+		return nil, err
+	}
 	fmt.Fprintln(o.Log, "the twin: bucket sizes")
 	if t.Buckets, err = twinBuckets(ctx, o, times.bucket); err != nil {
 		return nil, err
@@ -276,6 +288,9 @@ func simulateBlock(ctx context.Context, load *Workload, times twinTimes, k machi
 	list := load.Draw(seed, uint64(round))
 	s, err := newSimulation(load.server(k), list, c, times.lead+times.measure, seed<<8+uint64(round))
 	if err != nil {
+		return nil, fmt.Errorf("throttle: the twin: %w", err)
+	}
+	if err := s.startBatch(load.BatchThreads); err != nil {
 		return nil, fmt.Errorf("throttle: the twin: %w", err)
 	}
 	if err := s.player.Until(ctx, times.lead.Nanoseconds()); err != nil {
@@ -303,7 +318,7 @@ func simulateBlock(ctx context.Context, load *Workload, times twinTimes, k machi
 		b.Quota += float64(now.QuotaUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 		b.BurstK += float64(now.BurstUsec) / float64(list[i].QuotaUsec) / float64(len(list))
 	}
-	b.use(readings, load.PoolCPUs, time.Duration(load.PeriodUsec)*time.Microsecond)
+	b.use(readings, load.PoolCPUs, time.Duration(load.PeriodUsec)*time.Microsecond, all)
 	return b, nil
 }
 
@@ -331,7 +346,8 @@ func (s *simulation) sample(ctx context.Context, length time.Duration) ([]Readin
 // server is the machine that a workload is for.
 func (w *Workload) server(k machine.Kernel) machine.Config {
 	c := server64(k)
-	if cores := int(w.PoolCPUs); cores < 64 {
+	c.ThreadsPerCore = max(1, w.ThreadsPerCore)
+	if cores := int(w.PoolCPUs) / c.ThreadsPerCore; cores < 64 {
 		c.Sockets, c.CoresPerSocket = 1, cores
 	}
 	return c

@@ -30,6 +30,10 @@ type Workload struct {
 	SpikeShare  float64 `json:"spike_share"`
 	SpikesLeast float64 `json:"spikes_per_sec_least"`
 	SpikesMost  float64 `json:"spikes_per_sec_most"`
+	// ThreadsPerCore is how many of the pool's CPUs are one core (0: one). BatchThreads are always
+	// ready, on the same CPUs, at the least weight.
+	ThreadsPerCore int `json:"threads_per_core,omitempty"`
+	BatchThreads   int `json:"batch_threads,omitempty"`
 }
 
 // hostWorkload is sized for a machine with so many CPUs: quotas that fill it, with about 30 %

@@ -17,7 +17,7 @@ type pulse struct {
 
 // Pulse implements node.Host. It makes one read on a kept descriptor a shared LC task; with
 // detail two of those on cgroup v1, where counts of throttling are in another file, and one
-// of each BE task. It does not allocate.
+// of each BE task, and one of the root group. It does not allocate.
 //
 // A task that cannot be read although it is there makes its sum Unavailable: part of the
 // load would be missing from it, and what is free would be too much. What it used comes in
@@ -47,6 +47,25 @@ func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	if be {
 		p.BEUsage = model.Read(h.pulse.be)
 	}
+	if detail {
+		p.NodeUsage = h.busy()
+	}
+}
+
+// busy is the CPU time that everything on the machine has used: of the root group, and where that
+// has no such file of /proc/stat.
+func (h *Host) busy() model.Counter {
+	if h.root != nil {
+		if v, err := h.root.UsageNsec(); err == nil {
+			return model.Read(v)
+		}
+	}
+	if h.stat != nil {
+		if st, err := h.stat.Read(); err == nil {
+			return model.Read(st.Total.BusyNsec())
+		}
+	}
+	return model.Counter{}
 }
 
 // byCPU is the CPU time of each possible CPU, which the root of cpuacct has in one file. cgroup v2 has

@@ -89,7 +89,7 @@ func TestPulseOnTheKernel(t *testing.T) {
 		h := b.h
 		h.Pulse(true, &p)
 		i := slices.IndexFunc(p.Tasks, func(s model.TaskPulse) bool { return s.Num == b.tasks[one].Num })
-		if len(p.Tasks) != 2 || i < 0 || p.LCUsage.Outcome != model.OK || p.BEUsage.Outcome != model.OK {
+		if len(p.Tasks) != 2 || i < 0 || p.LCUsage.Outcome != model.OK || p.BEUsage.Outcome != model.OK || p.NodeUsage.Value < p.LCUsage.Value+p.BEUsage.Value {
 			t.Fatalf("%+v", p)
 		}
 		s := p.Tasks[i]
@@ -97,7 +97,7 @@ func TestPulseOnTheKernel(t *testing.T) {
 	})
 	was := p.LCUsage.Value
 	b.h.Pulse(false, &p)
-	if p.LCUsage.Outcome != model.OK || p.LCUsage.Value < was || p.Tasks != nil || p.BEUsage.Outcome == model.OK {
+	if p.LCUsage.Outcome != model.OK || p.LCUsage.Value < was || p.Tasks != nil || p.BEUsage.Outcome == model.OK || p.NodeUsage.Outcome == model.OK {
 		t.Errorf("without detail: %+v after %d", p, was)
 	}
 	b.h.Pulse(true, &p)

@@ -42,6 +42,11 @@
 //     (EarlyUtilisation) can be had; it is off, because U over half a second is as bursty as
 //     the tasks, and would take their quotas from them in the middle of a spike. That is the
 //     harm which this policy is for; 5 s of shared cores is not.
+//   - Whose CPU time U is. That of all that runs on the pool's CPUs, since siblings do not ask
+//     whose thread it is. Where the partition keeps others away that is what the shared LC tasks
+//     use. Without it the pool is the whole machine, and U is of everybody on it: of LC alone it
+//     would be 20 % on a machine that batch work fills, and quotas would rise although no CPU is
+//     idle.
 //
 // Tasks without a quota count in U and are never touched. A counter that is fresh, absent or
 // went back is no evidence. In observe mode a raise is told once, and nothing follows
@@ -95,25 +100,34 @@ type meter struct {
 	FromNsec int64         `json:"from_nsec"`
 	SeenNsec int64         `json:"seen_nsec"`
 	LC       model.Counter `json:"lc"`        // LCUsage at FromNsec
+	Node     model.Counter `json:"node"`      // NodeUsage then
 	PoolNsec int64         `json:"pool_nsec"` // CPU time that the pool had since
-	Unknown  bool          `json:"unknown"`   // the pool's size was not known all the time
+	Shared   bool          `json:"shared"`    // with everybody: Node counts
+	// Unknown: the pool's size was not known all the time, or the partition came or went.
+	Unknown bool `json:"unknown"`
 }
 
-func (m *meter) start(pulse *model.Pulse) {
-	*m = meter{FromNsec: pulse.MonoNsec, SeenNsec: pulse.MonoNsec, LC: pulse.LCUsage}
+func (m *meter) start(p *Params, v *policy.View) {
+	now := v.Pulse.MonoNsec
+	*m = meter{FromNsec: now, SeenNsec: now, LC: v.Pulse.LCUsage, Node: v.Pulse.NodeUsage, Shared: v.PoolShared && !p.LCOnly}
 }
 
-func (m *meter) follow(nowNsec, cpus int64) {
-	if nowNsec > m.SeenNsec {
-		m.PoolNsec += cpus * (nowNsec - m.SeenNsec)
+func (m *meter) follow(p *Params, v *policy.View) {
+	m.Unknown = m.Unknown || m.Shared != (v.PoolShared && !p.LCOnly)
+	if now := v.Pulse.MonoNsec; now > m.SeenNsec {
+		cpus := int64(v.PoolCPUs.Len())
+		m.PoolNsec += cpus * (now - m.SeenNsec)
 		m.Unknown = m.Unknown || cpus == 0
-		m.SeenNsec = nowNsec
+		m.SeenNsec = now
 	}
 }
 
-// utilisation is the share of the pool's CPU time that shared LC tasks used.
+// utilisation is the share of the pool's CPU time that was used by those who may run there.
 func (m *meter) utilisation(pulse *model.Pulse) model.Value {
 	used, outcome := model.Delta(m.LC, pulse.LCUsage)
+	if m.Shared {
+		used, outcome = model.Delta(m.Node, pulse.NodeUsage)
+	}
 	if outcome != model.OK {
 		return model.Missing(outcome)
 	}
@@ -123,9 +137,10 @@ func (m *meter) utilisation(pulse *model.Pulse) model.Value {
 	return model.Known(float64(used) / float64(m.PoolNsec))
 }
 
-// Detail reports whether the pulse at nowNsec should be one with detail: a period is over.
+// Detail reports whether the pulse at nowNsec should be one with detail: a period is over, or
+// the time of EarlyUtilisation.
 func (s *State) Detail(p *Params, nowNsec int64) bool {
-	return s.LastNsec == 0 || nowNsec >= s.LastNsec+p.IntervalNsec-slack(p)
+	return s.LastNsec == 0 || p.EarlyUtilisation > 0 && nowNsec >= s.Early.FromNsec+p.EarlyNsec || nowNsec >= s.LastNsec+p.IntervalNsec-slack(p)
 }
 
 // slack is by how much a period may be shorter, so that a pulse that comes a little early is
@@ -140,18 +155,18 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		s.meet(v, w)
 	}
 	pulse, cpus := v.Pulse, int64(v.PoolCPUs.Len())
-	s.Period.follow(pulse.MonoNsec, cpus)
+	s.Period.follow(p, v)
 	if p.EarlyUtilisation > 0 {
-		s.early(p, v, w, cpus)
+		s.early(p, v, w)
 	}
 	switch {
 	case pulse.Tasks == nil:
 		s.blind(p, pulse.MonoNsec)
 	case s.LastNsec == 0 || pulse.MonoNsec < s.LastNsec: // the first one
-		s.begin(pulse)
+		s.begin(p, v)
 	case pulse.MonoNsec >= s.LastNsec+p.IntervalNsec-slack(p):
 		s.period(p, v, w, cpus)
-		s.begin(pulse)
+		s.begin(p, v)
 	}
 	if w.AsBefore = !s.moved; s.moved {
 		s.wish(p, w)
@@ -191,9 +206,10 @@ func (s *State) blind(p *Params, nowNsec int64) {
 }
 
 // begin starts a period.
-func (s *State) begin(pulse *model.Pulse) {
+func (s *State) begin(p *Params, v *policy.View) {
+	pulse := v.Pulse
 	s.LastNsec, s.EarlyDone = pulse.MonoNsec, false
-	s.Period.start(pulse)
+	s.Period.start(p, v)
 	j := 0
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
@@ -250,18 +266,18 @@ func (s *State) rebase(t *Task, view *policy.TaskView, w *policy.Wishes) {
 }
 
 // early brings raised quotas down between two periods.
-func (s *State) early(p *Params, v *policy.View, w *policy.Wishes, cpus int64) {
+func (s *State) early(p *Params, v *policy.View, w *policy.Wishes) {
 	pulse := v.Pulse
 	if s.Early.FromNsec == 0 || pulse.MonoNsec < s.Early.FromNsec {
-		s.Early.start(pulse)
+		s.Early.start(p, v)
 		return
 	}
-	s.Early.follow(pulse.MonoNsec, cpus)
-	if pulse.MonoNsec < s.Early.FromNsec+p.EarlyNsec {
+	s.Early.follow(p, v)
+	if pulse.MonoNsec < s.Early.FromNsec+p.EarlyNsec || pulse.Tasks == nil {
 		return
 	}
 	u := s.Early.utilisation(pulse)
-	s.Early.start(pulse)
+	s.Early.start(p, v)
 	if u.Outcome != model.OK || u.V <= p.EarlyUtilisation || s.EarlyDone {
 		return
 	}

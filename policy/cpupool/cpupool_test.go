@@ -1,12 +1,14 @@
 package cpupool_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/cpupool"
 )
 
@@ -101,7 +103,7 @@ func TestCountersMissing(t *testing.T) {
 		"usage backwards":       bad(func(c *model.Counter) { c.Value = 0 }),
 		"usage absent":          bad(func(c *model.Counter) { c.Outcome = model.Absent }),
 		"throttled unavailable": func(p *model.Pulse) { p.Tasks[0].Throttled = model.Counter{} },
-		"LC usage unavailable":  func(p *model.Pulse) { p.LCUsage = model.Counter{} },
+		"node unavailable":      func(p *model.Pulse) { p.NodeUsage = model.Counter{} },
 		"the task is missing":   func(p *model.Pulse) { p.Tasks = p.Tasks[:0] },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,6 +121,47 @@ func TestCountersMissing(t *testing.T) {
 				t.Errorf("%d claims", h.Claims())
 			}
 		})
+	}
+}
+
+// U is of everybody who may run on the pool's CPUs: of LC alone only where a partition keeps the
+// others away. Where that changed meanwhile nobody knows.
+func TestWhoCounts(t *testing.T) {
+	t.Parallel()
+	h := newServer(cpupool.Defaults(), 10, newService(1, 2*period, nil))
+	h.step(true)
+	for _, tc := range []struct {
+		name         string
+		before, then bool // shared
+		spoil        func(*model.Pulse)
+		want         string
+	}{
+		{"the machine is everybody's", true, true, nil, "90 %"},
+		{"a partition", false, false, nil, "20 %"},
+		{"a partition came", true, false, nil, "unavailable"},
+		{"a partition went", false, true, nil, "unavailable"},
+		{"the machine cannot be read", true, true, func(p *model.Pulse) { p.NodeUsage = model.Counter{} }, "unavailable"},
+		{"nor need it be in a partition", false, false, func(p *model.Pulse) { p.NodeUsage = model.Counter{} }, "20 %"},
+		{"LC cannot be read", false, false, func(p *model.Pulse) { p.LCUsage = model.Counter{} }, "unavailable"},
+		{"nor need it be where all count", true, true, func(p *model.Pulse) { p.LCUsage = model.Counter{} }, "90 %"},
+	} {
+		var s cpupool.State
+		for i, shared := range []bool{tc.before, tc.then} {
+			v := h.View(model.ModeEnforce)
+			v.PoolShared, v.Changed = shared, true
+			v.Pulse = &model.Pulse{MonoNsec: 1e9 + int64(i)*5e9, LCUsage: model.Read(uint64(i) * 10e9), NodeUsage: model.Read(uint64(i) * 45e9), Tasks: []model.TaskPulse{{Num: 1}}}
+			if tc.spoil != nil {
+				tc.spoil(v.Pulse)
+			}
+			s.Step(h.p, v, &policy.Wishes{})
+		}
+		got := s.Utilisation.Outcome.String()
+		if s.Utilisation.Outcome == model.OK {
+			got = fmt.Sprintf("%.0f %%", s.Utilisation.V*100)
+		}
+		if got != tc.want {
+			t.Errorf("%s: U is %s, want %s", tc.name, got, tc.want)
+		}
 	}
 }
 
@@ -420,7 +463,7 @@ func TestEarly(t *testing.T) {
 		for range 10 {
 			h.other += 10 * period
 			h.NowNsec += period * 1000
-			h.step(false)
+			h.step(h.Engine.NeedsDetail(h.NowNsec))
 		}
 		if lowered := s.quota() < before; before <= s.found() || lowered != (early > 0) {
 			h.Dump(t)

@@ -61,6 +61,7 @@ type server struct {
 	pulse    model.Pulse
 	services []*service
 	other    float64 // LC CPU time that is none of the services'
+	be       float64 // CPU time of everybody else
 	spoil    func(*model.Pulse)
 }
 
@@ -99,7 +100,9 @@ func (h *server) step(detail bool) {
 		})
 	}
 	h.pulse.LCUsage = model.Read(uint64(sum * 1000))
-	if !detail {
+	if detail {
+		h.pulse.NodeUsage = model.Read(uint64((sum + h.be) * 1000))
+	} else {
 		h.pulse.Tasks = nil
 	}
 	if h.spoil != nil {

@@ -29,6 +29,8 @@ type Params struct {
 	// utilisation over EarlyNsec is above it. 0: never.
 	EarlyUtilisation float64 `json:"early_utilisation"`
 	EarlyNsec        int64   `json:"early_nsec"`
+	// LCOnly: U is of LC alone wherever it runs, as it was before records had what the machine used.
+	LCOnly bool `json:"lc_only,omitempty"`
 	// HoldNsec is how long a claim stands that is not renewed; it is renewed each period.
 	HoldNsec int64 `json:"hold_nsec"`
 }

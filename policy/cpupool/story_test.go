@@ -43,6 +43,13 @@ func TestStory(t *testing.T) {
 	h.Chapter("and goes")
 	crowd.demand = even(0)
 	h.run(150, 10)
+	h.Chapter("batch work fills the machine: no partition keeps it off the pool")
+	for range 3 {
+		h.be += 6 * 50 * period
+		h.run(50, 10)
+	}
+	h.Chapter("and goes")
+	h.run(150, 10)
 	h.Chapter("the service is quiet")
 	n, s.demand = 0, even(load)
 	h.run(1300, 10)
@@ -78,6 +85,8 @@ func TestStory(t *testing.T) {
 			"mode observe", "raise       /t1",
 			"mode enforce", "raise       /t1", "-> set cpu.max of /t1: applied, now quota 250000 us",
 			"a surge", "lower       /t1: the pool's utilisation was", "-> release cpu.max of /t1: applied, now quota 200000 us", "left-alone  /t1: throttled in",
+			"and goes", "raise       /t1",
+			"batch work", "lower       /t1: the pool's utilisation was", "-> release cpu.max of /t1: applied, now quota 200000 us",
 			"and goes", "raise       /t1",
 			"the service is quiet", "lower       /t1: not throttled for 20 s", "-> release cpu.max of /t1: applied, now quota 200000 us",
 			"a stranger", "foreign     /t1", "left-alone  /t1: another program sets it",

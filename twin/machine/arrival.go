@@ -104,11 +104,16 @@ func (q *queue) draw(t *Task, from, to, rate float64) {
 		q.next = from + gap*t.rng.ExpFloat64()
 	}
 	for ; q.next < to; q.next += gap * t.rng.ExpFloat64() {
-		if len(q.waiting)-q.head >= maxQueue {
-			q.head++
-			q.lost++
+		whole, parts := -1, max(1, t.cfg.Requests.FanOut)
+		if parts > 1 {
+			whole = q.split(parts)
 		}
-		r := request{came: int64(q.next), instructions: math.Exp(q.mu + q.dev*t.rng.NormFloat64())}
-		q.waiting = append(q.waiting, r)
+		for range parts {
+			if len(q.waiting)-q.head >= maxQueue {
+				q.lose()
+			}
+			r := request{int64(q.next), math.Exp(q.mu + q.dev*t.rng.NormFloat64()), whole}
+			q.waiting = append(q.waiting, r)
+		}
 	}
 }

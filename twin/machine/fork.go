@@ -48,6 +48,7 @@ func (m *Machine) Fork() *Machine {
 	f.monitor = m.monitor.fork()
 	f.placement = m.placement.fork()
 	f.flows, f.fillers, f.throttled, f.ran = nil, nil, nil, nil // scratch
+	f.ranks = slices.Clone(m.ranks)
 	return &f
 }
 
@@ -67,6 +68,7 @@ func (t *Task) fork() *Task {
 	f.queue.free = slices.Clone(t.queue.free)
 	f.queue.serving = slices.Clone(t.queue.serving)
 	f.queue.fresh = slices.Clone(t.queue.fresh)
+	f.queue.wholes, f.queue.unused = slices.Clone(t.queue.wholes), slices.Clone(t.queue.unused)
 	if t.queue.taken != nil {
 		f.queue.taken = hdrhistogram.Import(t.queue.taken.Export())
 	}
@@ -78,6 +80,7 @@ func (p *placement) fork() placement {
 	f.atoms = slices.Clone(p.atoms)
 	for a := range f.atoms {
 		f.atoms[a].sibling = slices.Clone(p.atoms[a].sibling)
+		f.atoms[a].by, f.atoms[a].met = slices.Clone(p.atoms[a].by), slices.Clone(p.atoms[a].met)
 	}
 	f.of = slices.Clone(p.of)
 	for i := range f.of {

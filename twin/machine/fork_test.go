@@ -29,6 +29,10 @@ func forkable(t *testing.T) *Machine {
 	check(m.Remove(3))
 	_, err := m.Add(withMemory(spinner(1)))
 	check(err)
+	split := spinner(2)
+	split.Work, split.Requests = nil, &Requests{PerSecond: 100, Instructions: 5e6, Variation: 1, FanOut: 4}
+	_, err = m.Add(split)
+	check(err)
 	m.Advance(3e9)
 	check(m.SetRMID(1, 5)) // leaves lines of RMID 0
 	return m

@@ -159,6 +159,7 @@ type Machine struct {
 	fillers   []filler            // scratch
 	throttled []*Task             // scratch: those with an MBA level, on the socket at hand
 	ran       []ran               // scratch: of each atom
+	ranks     []rank              // scratch: of the tasks that live
 	hz        [maxSockets]float64 // clock of each socket's cores
 	online    model.CPUSet
 	busyNsec  float64

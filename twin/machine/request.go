@@ -16,10 +16,13 @@ type Requests struct {
 	// alike, 1 exponential-like; log-normal in between and beyond.
 	Variation float64
 	Bursts    *Bursts // nil: they come evenly
+	// FanOut is of how many parts a request is (0: one), each with Instructions and a thread of its
+	// own. All come at once, and it is answered when the last one is.
+	FanOut int
 }
 
 func (r *Requests) check(name string) error {
-	if !(r.PerSecond >= 0 && r.PerSecond <= 1e6) || !(r.Instructions >= 1 && r.Instructions <= 1e12) || !(r.Variation >= 0 && r.Variation <= 10) {
+	if !(r.PerSecond >= 0 && r.PerSecond <= 1e6) || !(r.Instructions >= 1 && r.Instructions <= 1e12) || !(r.Variation >= 0 && r.Variation <= 10) || r.FanOut < 0 || r.FanOut > 1000 {
 		return fmt.Errorf("machine: task %s: requests are impossible: %+v", name, *r)
 	}
 	if r.Bursts != nil {
@@ -43,6 +46,14 @@ const (
 type request struct {
 	came         int64
 	instructions float64
+	whole        int // in queue.wholes, of what it is a part; -1: it is all
+}
+
+// whole is a request of several parts, not all of which are done.
+type whole struct {
+	left int
+	at   float64 // when the last one so far was done, ns
+	lost bool
 }
 
 // queue is a task's requests and the threads that serve them.
@@ -52,6 +63,8 @@ type queue struct {
 	head    int
 	free    []float64 // when each thread is done, ns; the threads that are ever needed
 	serving []serving // by thread
+	wholes  []whole
+	unused  []int // of these
 	lost    uint64
 	mu, dev float64 // of the log of a request's instructions
 	taken   *hdrhistogram.Histogram
@@ -63,10 +76,11 @@ type queue struct {
 
 // serving is what a thread works on beyond the present step.
 type serving struct {
-	open bool
-	came int64
-	more float64 // that the request takes beside its CPU time, ns
-	busy float64 // what it takes in all but for waiting for a CPU, ns
+	open  bool
+	whole int
+	came  int64
+	more  float64 // that the request takes beside its CPU time, ns
+	busy  float64 // what it takes in all but for waiting for a CPU, ns
 }
 
 func (q *queue) init(c *TaskConfig) {
@@ -154,7 +168,7 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 			q.free[i] = paced(begin, end, f-begin, pace)
 			if s := &q.serving[i]; s.open && q.free[i] <= end {
 				s.open = false
-				q.done(t, s.came, q.free[i]+s.more, s.busy)
+				q.done(t, s.came, s.whole, q.free[i]+s.more, s.busy)
 			}
 		}
 	}
@@ -175,10 +189,10 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 		used += min(service, pace*(end-start))
 		q.free[thread] = paced(start, end, service, pace)
 		if q.free[thread] > end {
-			q.serving[thread] = serving{open: true, came: r.came, more: service * slower, busy: busy + service*(1+faults)}
+			q.serving[thread] = serving{open: true, whole: r.whole, came: r.came, more: service * slower, busy: busy + service*(1+faults)}
 			continue
 		}
-		q.done(t, r.came, q.free[thread]+service/pace*slower, busy+service+service/pace*faults)
+		q.done(t, r.came, r.whole, q.free[thread]+service/pace*slower, busy+service+service/pace*faults)
 	}
 	q.behind(t.may, begin, end)
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {
@@ -205,15 +219,60 @@ func (q *queue) behind(cpus int, begin, end float64) {
 }
 
 // done counts a request that is answered. All but busy of its time its thread waited for a CPU.
-func (q *queue) done(t *Task, came int64, at, busy float64) {
-	t.count.requests++
+func (q *queue) done(t *Task, came int64, whole int, at, busy float64) {
 	if t.waits != nil {
 		t.waits.woken(at - float64(came) - busy)
 	}
+	if whole >= 0 {
+		w := &q.wholes[whole]
+		if w.at = max(w.at, at); !q.end(whole) || w.lost {
+			return
+		}
+		at = w.at
+	}
+	t.count.requests++
 	q.fresh = append(q.fresh, int64(max(minLatencyNsec, min(maxLatencyNsec, at-float64(came)))))
 	if len(q.fresh) >= freshLatencies {
 		q.tally()
 	}
+}
+
+// split begins a request of several parts.
+func (q *queue) split(parts int) int {
+	n := len(q.unused)
+	if n == 0 {
+		q.wholes, q.unused = append(q.wholes, whole{}), append(q.unused, len(q.wholes))
+		n = 1
+	}
+	at := q.unused[n-1]
+	q.unused = q.unused[:n-1]
+	q.wholes[at] = whole{left: parts}
+	return at
+}
+
+// end ends a part of a request, and reports whether it was the last one.
+func (q *queue) end(whole int) bool {
+	w := &q.wholes[whole]
+	if w.left--; w.left > 0 {
+		return false
+	}
+	q.unused = append(q.unused, whole)
+	return true
+}
+
+// lose gives the oldest request up that waits, or the part of one, which is lost as a whole then.
+func (q *queue) lose() {
+	r := q.waiting[q.head]
+	q.head++
+	if r.whole < 0 {
+		q.lost++
+		return
+	}
+	if w := &q.wholes[r.whole]; !w.lost {
+		w.lost = true
+		q.lost++
+	}
+	q.end(r.whole)
 }
 
 // tally takes the fresh latencies into the histogram, and returns it.

@@ -71,3 +71,36 @@ func served(t *testing.T, m *Machine, services int) uint64 {
 	}
 	return sum
 }
+
+// A request of several parts is answered when the last one is: of eight exponential-like parts with
+// CPUs enough the mean is well above that of one, the requests are counted as wholes, and one that
+// loses a part is lost once.
+func TestFanOut(t *testing.T) {
+	play := func(parts int, perSecond float64) (mean float64, answered int64, lost uint64, used float64) {
+		c := oneSocket()
+		c.CoresPerSocket, c.ThreadsPerCore = 32, 1
+		m := newMachine(t, c)
+		cfg := spinner(32)
+		cfg.Work, cfg.Requests = nil, &Requests{PerSecond: perSecond, Instructions: 4e6, Variation: 1, FanOut: parts}
+		num := add(t, m, cfg)
+		m.Advance(20e9)
+		h, lost, err := m.Latencies(num)
+		must(t, err)
+		k, err := m.Counters(num)
+		must(t, err)
+		if int64(k.Requests) != h.TotalCount() {
+			t.Errorf("%d requests are counted, %d latencies", k.Requests, h.TotalCount())
+		}
+		return h.Mean(), h.TotalCount(), lost, float64(k.UsageNsec)
+	}
+	one, n1, _, used1 := play(0, 400)
+	eight, n8, lost, used8 := play(8, 50)
+	if eight < 2*one || eight > 3.2*one || lost > 0 || n1 < 7600 || n8 < 950 || n8 > 1050 || used8 < 0.9*used1 || used8 > 1.1*used1 {
+		t.Errorf("one part: mean %.0f ns of %d; eight: %.0f of %d, %d lost; CPU time %.3g and %.3g", one, n1, eight, n8, lost, used1, used8)
+	}
+	// 8 parts of 2 ms each, 40,000 of them a second on 32 CPUs: most are given up.
+	_, served, lost, _ := play(8, 5000)
+	if came := 100_000.0; lost == 0 || float64(served)+float64(lost) > came*1.02 || float64(served)+float64(lost) < came*0.9 {
+		t.Errorf("of %.0f requests %d are answered and %d lost", came, served, lost)
+	}
+}

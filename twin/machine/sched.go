@@ -15,12 +15,11 @@ type atom struct {
 	member model.CPUSet
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
 	sibling []float64
-	load    float64 // CPUs in use
-	busy    float64 // share of the time in which the sibling of a CPU in use works
-	wait    float64 // for a CPU per unit of run time, of threads that come and go
-	idle    float64 // CPUs that SCHED_IDLE tasks use, and the wait of those that push them aside
-	first   float64
-	used    float64 // CPU time, since the CPUs were divided so
+	load    float64   // CPUs in use
+	busy    float64   // share of the time in which the sibling of a CPU in use works
+	by      []float64 // load, by rank
+	met     []meeting // by rank of who is woken
+	used    float64   // CPU time, since the CPUs were divided so
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -37,7 +36,7 @@ type placement struct {
 func (m *Machine) schedule(dt int64) {
 	p := &m.placement
 	for a := range p.atoms {
-		p.atoms[a].load, p.atoms[a].idle = 0, 0
+		p.atoms[a].load = 0
 	}
 	for _, t := range m.live {
 		t.given, t.wait = 0, t.limit.allow(t.want, dt)
@@ -50,19 +49,10 @@ func (m *Machine) schedule(dt int64) {
 			break
 		}
 	}
-	for i, t := range m.live {
-		for _, a := range p.of[i] {
-			if t.idle {
-				p.atoms[a].idle += t.share[a]
-			}
-		}
-	}
+	m.meet()
 	for a := range p.atoms {
 		at := &p.atoms[a]
-		at.wait, at.busy = queueing(at.load/at.cpus, at.cpus), 0
-		if at.first = at.wait; at.idle > 0 {
-			at.first = queueing(max(0, at.load-at.idle)/at.cpus, at.cpus)
-		}
+		at.busy = 0
 		for b, part := range at.sibling {
 			at.busy += part * p.siblingLoad(a, b)
 		}
@@ -73,8 +63,8 @@ func (m *Machine) schedule(dt int64) {
 			at := &p.atoms[a]
 			t.on[at.socket] += t.share[a]
 			if t.cfg.Requests != nil && t.share[a] > 0 {
-				load, wait := at.met(t)
-				collisions += t.share[a] * max(0, load-t.share[a]) / load * wait
+				firm, all := at.met[t.rank].waits(t.share[a])
+				collisions += all + firm
 			}
 		}
 		t.late = 0
@@ -87,15 +77,6 @@ func (m *Machine) schedule(dt int64) {
 		t.count.throttledNsec += held * float64(dt)
 		t.sib = m.siblingBusy(i)
 	}
-}
-
-// met returns the load among which a task's threads look for a CPU when they are woken, and what
-// they wait for one: they take it from a SCHED_IDLE task at once.
-func (at *atom) met(t *Task) (load, wait float64) {
-	if t.idle {
-		return at.load, at.wait
-	}
-	return at.load - at.idle, at.first
 }
 
 // offer spreads what tasks still wait for over their atoms and lets each atom divide its

@@ -146,6 +146,7 @@ type Task struct {
 	frozen bool
 	clos   int
 	rmid   int
+	rank   int // of this step
 	pages  []float64
 	spread float64 // factor on the CPI of the work at hand
 	phase  phase   // of closed-loop work

@@ -84,8 +84,8 @@ func (w *Waits) grow(n int) {
 
 // ran is who was given an atom's CPUs in a step.
 type ran struct {
-	by, firm       []float64 // CPUs, by number of the task; firm: of those that are not SCHED_IDLE
-	all, firmlyAll float64
+	by  []float64 // CPUs, by number of the task
+	all float64
 }
 
 // chargeAll charges what the watched tasks waited in a step.
@@ -112,18 +112,13 @@ func (m *Machine) fillRan() {
 	for a := range m.ran[:atoms] {
 		r := &m.ran[a]
 		if len(r.by) < len(m.tasks) {
-			r.by, r.firm = make([]float64, len(m.tasks)+8), make([]float64, len(m.tasks)+8)
+			r.by = make([]float64, len(m.tasks)+8)
 		}
 		clear(r.by)
-		clear(r.firm)
-		r.all, r.firmlyAll = 0, 0
+		r.all = 0
 		for _, t := range m.live {
 			r.by[t.num] = t.share[a]
 			r.all += t.share[a]
-			if !t.idle {
-				r.firm[t.num] = t.share[a]
-				r.firmlyAll += t.share[a]
-			}
 		}
 	}
 }
@@ -136,8 +131,8 @@ func (m *Machine) fillRan() {
 //     CPUs, as the balancer does. In an atom of k CPUs, of which it is given g, n threads are n/k
 //     a CPU: while another runs there, which is the share 1-g/k of the time, all of them wait for
 //     that one; while one of them runs, the n/k-1 others wait for their own.
-//   - The moments until a CPU is found (atom.met), which are for the others' load by definition;
-//     SCHED_IDLE tasks are none of these, as whoever is woken takes their CPU.
+//   - The moments until a CPU is found (atom.met), which are for the others' load by definition, as far
+//     as it is in the way (rank.stays).
 //   - A service's threads that wait for each other. Whoever has the CPU that they wait for is one of
 //     their own only as far as that one gets on: what it waits itself, they wait for the same.
 func (m *Machine) charge(i int, step float64) {
@@ -169,12 +164,8 @@ func (m *Machine) charge(i int, step float64) {
 			foreign = waiting*here - mine
 		}
 		own += w.share(t.num, foreign, others, at.cpus, m.ran[a].by)
-		if load, wait := at.met(t); t.cfg.Requests != nil && given > 0 {
-			by, others := m.ran[a].by, others
-			if !t.idle {
-				by, others = m.ran[a].firm, m.ran[a].firmlyAll-given
-			}
-			own += w.share(t.num, given*max(0, load-given)/load*wait*step, others, at.cpus, by)
+		if t.cfg.Requests != nil && given > 0 {
+			own += m.chargeWoken(i, a, step)
 		}
 	}
 	w.Charged[t.num] += own
