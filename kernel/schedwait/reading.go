@@ -113,11 +113,18 @@ type Lost struct {
 	Strays int64 // ended on another CPU than was known
 }
 
+// Unfit is what found no room among the groups that SetGroups was told of.
+type Unfit struct {
+	Groups  int // beyond Options.Groups: they count as the group that contains them, or as unmanaged
+	Watched int // tasks beyond Options.Watched: who makes them wait is not measured; they are blamed as others are
+}
+
 // Reading is what was measured since the reading before.
 type Reading struct {
 	Tasks    []Waits // in the order of Group.Task
 	Switches int64
 	Lost     Lost
+	Unfit    Unfit // of the groups as they are now
 }
 
 // The programs' own structures.
@@ -160,7 +167,7 @@ const batch = 512
 
 // Read returns what came since the last reading. monoNsec is CLOCK_MONOTONIC now.
 func (s *Source) Read(r *Reading, monoNsec int64) error {
-	r.Tasks = r.Tasks[:0]
+	r.Tasks, r.Unfit = r.Tasks[:0], s.unfit
 	index := make(map[uint32]int, len(s.slots))
 	tasks := make([]int, 0, len(s.slots))
 	for task := range s.slots {

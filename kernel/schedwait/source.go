@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -25,8 +26,6 @@ var (
 	ErrNotSupported = errors.New("not supported by this kernel")
 	// ErrPermission: CAP_BPF and CAP_PERFMON are missing, or the kernel is locked down.
 	ErrPermission = errors.New("needs CAP_BPF and CAP_PERFMON, and a kernel that is not locked down")
-	// ErrTooMany: more groups than the source was opened for.
-	ErrTooMany = errors.New("no room for so many groups")
 )
 
 // Options are the sizes of a source. Zero values are the defaults.
@@ -39,7 +38,7 @@ type Options struct {
 	Watched int
 	// Threads bounds the threads of watched groups, 16384; 80 bytes each.
 	Threads int
-	// Rows bounds who is blamed by whom, 8192.
+	// Rows bounds who is blamed by whom, 8192, beside one a watched group for what finds no room.
 	Rows int
 
 	trace bool // of the test that holds the accounting to a trace
@@ -73,8 +72,10 @@ type Source struct {
 	links   []link.Link
 	epoch   uint64
 	gen     uint64
-	groups  map[uint64]Group // by cgroup
-	slots   map[int]uint32   // of watched tasks
+	groups  map[uint64]Group // by cgroup: what the programs' own table has
+	stale   bool             // the programs may remember another
+	unfit   Unfit
+	slots   map[int]uint32 // of watched tasks
 	free    []uint32
 	maps    tables
 	seen    map[rowKey]*seenRow
@@ -125,7 +126,7 @@ func (s *Source) load() error {
 	}
 	for name, n := range map[string]int{
 		"groups": s.opt.Groups, "cache": 16 * s.opt.Groups, "cpus": cpus, "tallies": cpus, "threads": s.opt.Threads,
-		"rows": s.opt.Rows, "waits": s.opt.Watched + 1, "longest": s.opt.Watched + 1,
+		"rows": s.opt.Rows + s.opt.Watched, "waits": s.opt.Watched + 1, "longest": s.opt.Watched + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
@@ -147,6 +148,11 @@ func (s *Source) load() error {
 	}
 	if err := s.coll.Assign(&s.maps); err != nil {
 		return err
+	}
+	for _, slot := range s.free { // to it is charged what finds no other
+		if err := s.maps.Rows.Put(rowKey{Slot: slot, Party: uint32(Unknown)}, row{}); err != nil {
+			return fmt.Errorf("rows: %w", err)
+		}
 	}
 	for _, p := range s.coll.Programs {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
@@ -193,92 +199,139 @@ func (m *tables) close() {
 }
 
 // SetGroups makes these the managed groups. A cgroup that was one keeps what was counted.
+//
+// Where there is no room for all, those that come first in the list have it, whoever had it before: who matters most is
+// the caller's to say, and one whose list has the older ones first never gives the room of one to a younger one.
+// Reading.Unfit counts the others.
+//
+// Where the kernel refuses, what it took already stands, and the same call may be made again.
 func (s *Source) SetGroups(groups []Group) error {
-	if len(groups) > s.opt.Groups {
-		return fmt.Errorf("schedwait: %d groups, opened for %d: %w", len(groups), s.opt.Groups, ErrTooMany)
-	}
-	changed := len(groups) != len(s.groups)
-	now, watched := make(map[uint64]Group, len(groups)), map[int]bool{}
-	for _, g := range groups {
-		now[g.Cgroup] = g
-		watched[g.Task] = watched[g.Task] || g.Watched
-		changed = changed || s.groups[g.Cgroup] != g
-	}
-	if !changed {
+	want, watched := s.fit(groups)
+	if maps.Equal(want, s.groups) && !s.stale {
 		return nil
 	}
-	var freed []uint32
-	for task, slot := range s.slots {
-		if !watched[task] {
-			delete(s.slots, task)
-			freed = append(freed, slot)
-		}
+	if err := s.release(want, watched); err != nil {
+		return fmt.Errorf("schedwait: %w", err)
 	}
-	s.free = append(s.free, freed...)
-	for id := range s.groups {
-		if _, ok := now[id]; !ok {
-			if err := s.maps.Groups.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return fmt.Errorf("schedwait: %w", err)
-			}
+	for id, g := range want {
+		if s.groups[id] == g {
+			continue
 		}
-	}
-	for id, g := range now {
 		value := group{Party: uint32(firstTask + g.Task)}
 		if g.Watched {
-			slot, err := s.watch(g.Task)
-			if err != nil {
-				return err
-			}
-			value.Slot = slot
+			value.Slot = s.slotOf(g.Task)
 		}
 		if err := s.maps.Groups.Put(id, value); err != nil {
 			return fmt.Errorf("schedwait: %w", err)
 		}
+		s.groups[id], s.stale = g, true
 	}
-	s.groups = now
-	s.gen++
-	if err := s.control(); err != nil {
+	return s.regroup()
+}
+
+// fit takes of the groups what there is room for, by cgroup, and the tasks whose waits are measured.
+func (s *Source) fit(groups []Group) (want map[uint64]Group, watched map[int]bool) {
+	want, watched = make(map[uint64]Group, len(groups)), map[int]bool{}
+	blind := map[int]bool{}
+	s.unfit = Unfit{}
+	for _, g := range groups {
+		if _, ok := want[g.Cgroup]; !ok && len(want) == s.opt.Groups {
+			s.unfit.Groups++
+			continue
+		}
+		if g.Watched && !watched[g.Task] {
+			if len(watched) == s.opt.Watched {
+				g.Watched, blind[g.Task] = false, true
+			} else {
+				watched[g.Task] = true
+			}
+		}
+		want[g.Cgroup] = g
+	}
+	s.unfit.Watched = len(blind)
+	return want, watched
+}
+
+// release lets go of the groups that are not wanted as they are, and of the slots of tasks that are not watched any
+// more. A slot is free only when nothing is counted in it and what was is forgotten: else its next owner would inherit it.
+func (s *Source) release(want map[uint64]Group, watched map[int]bool) error {
+	for id, g := range s.groups {
+		if now, ok := want[id]; ok && now == g {
+			continue
+		}
+		if err := s.maps.Groups.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		delete(s.groups, id)
+		s.stale = true
+	}
+	idle := map[uint32]int{} // tasks by the slot that they give up
+	for task, slot := range s.slots {
+		if !watched[task] {
+			idle[slot] = task
+		}
+	}
+	if len(idle) == 0 {
+		return nil
+	}
+	if err := s.regroup(); err != nil { // from here on nothing is counted for who had them
 		return err
 	}
-	for _, slot := range freed { // from here on nothing is counted for who had it
-		s.clear(slot)
+	if err := s.clear(idle); err != nil {
+		return err
+	}
+	for slot, task := range idle {
+		delete(s.slots, task)
+		s.free = append(s.free, slot)
 	}
 	return nil
 }
 
-// watch gives a task a slot, and the row to which is charged what finds no other.
-func (s *Source) watch(task int) (uint32, error) {
-	if slot, ok := s.slots[task]; ok {
-		return slot, nil
-	}
-	if len(s.free) == 0 {
-		return 0, fmt.Errorf("schedwait: opened for %d watched tasks: %w", s.opt.Watched, ErrTooMany)
-	}
-	slot := s.free[len(s.free)-1]
-	if err := s.maps.Rows.Put(rowKey{Slot: slot, Party: uint32(Unknown)}, row{}); err != nil {
-		return 0, fmt.Errorf("schedwait: %w", err)
-	}
-	s.free = s.free[:len(s.free)-1]
-	s.slots[task] = slot
-	return slot, nil
+// regroup has the programs look up anew whose each cgroup is.
+func (s *Source) regroup() error {
+	s.gen++
+	err := s.control()
+	s.stale = err != nil
+	return err
 }
 
-// clear forgets what was counted in a slot.
-func (s *Source) clear(slot uint32) {
-	delete(s.last, slot)
-	_ = s.maps.Waits.Put(slot, waits{})
-	_ = s.maps.Longest.Put(slot, uint64(0))
-	for k := range s.seen {
-		if k.Slot != slot {
-			continue
+// slotOf is a watched task's slot; fit leaves none without.
+func (s *Source) slotOf(task int) uint32 {
+	slot, ok := s.slots[task]
+	if !ok {
+		slot = s.free[len(s.free)-1]
+		s.free = s.free[:len(s.free)-1]
+		s.slots[task] = slot
+	}
+	return slot
+}
+
+// clear forgets what was counted in some slots, what nobody has read yet included.
+func (s *Source) clear(slots map[uint32]int) error {
+	for slot := range slots {
+		delete(s.last, slot)
+		if err := errors.Join(s.maps.Waits.Put(slot, waits{}), s.maps.Longest.Put(slot, uint64(0))); err != nil {
+			return err
 		}
+	}
+	var of []rowKey // no row may go while the table is walked through
+	err := each(s.maps.Rows, &s.buffers.keys, &s.buffers.rows, func(k rowKey, _ row) {
+		if _, ok := slots[k.Slot]; ok {
+			of = append(of, k)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range of {
 		delete(s.seen, k)
 		if Party(k.Party) == Unknown {
-			_ = s.maps.Rows.Put(k, row{}) // it stays: whoever has the slot next may need it
-			continue
+			err = errors.Join(err, s.maps.Rows.Put(k, row{})) // it stays: whoever has the slot next may need it
+		} else if e := s.maps.Rows.Delete(k); !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, e)
 		}
-		_ = s.maps.Rows.Delete(k) // gone already is as good
 	}
+	return err
 }
 
 // Start begins to measure: nothing from before counts, waits that had begun included.

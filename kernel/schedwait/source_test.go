@@ -115,45 +115,154 @@ func TestTooLittleRoom(t *testing.T) {
 	}
 }
 
-// A source takes no more than it was opened for, and says so; what goes makes room.
-func TestGroupsThatDoNotFit(t *testing.T) {
+// Of more groups than a source was opened for those that come first fit, and the others are counted; what goes makes room.
+func TestMoreThanFit(t *testing.T) {
 	b := newBed(t)
 	s := b.open(Options{Groups: 3, Watched: 1})
 	one, two := Group{Cgroup: 1001, Task: 1, Watched: true}, Group{Cgroup: 1002, Task: 2, Watched: true}
-	must(t, s.SetGroups([]Group{one}))
-	if err := s.SetGroups([]Group{one, two}); !errors.Is(err, ErrTooMany) {
-		t.Errorf("a second watched task: %v, want ErrTooMany", err)
-	}
-	must(t, s.SetGroups([]Group{two}))
-	if err := s.SetGroups(make([]Group, 4)); !errors.Is(err, ErrTooMany) {
-		t.Errorf("four groups: %v, want ErrTooMany", err)
-	}
-	var r Reading
-	must(t, s.Read(&r, monotonic()))
-	if len(r.Tasks) != 1 || r.Tasks[0].Task != 2 {
-		t.Errorf("%+v, want task 2 alone", r.Tasks)
+	more := []Group{{Cgroup: 1003, Task: 3}, {Cgroup: 1004, Task: 4}, {Cgroup: 1005, Task: 5}}
+	for _, test := range []struct {
+		name    string
+		groups  []Group
+		watched int
+		unfit   Unfit
+	}{
+		{"one", []Group{one}, 1, Unfit{}},
+		{"a second one to watch", []Group{one, two}, 1, Unfit{Watched: 1}},
+		{"the first one is gone", []Group{two}, 2, Unfit{}},
+		{"the first one is back, and first", []Group{one, two}, 1, Unfit{Watched: 1}},
+		{"two groups too many", append([]Group{two, one}, more...), 2, Unfit{Groups: 2, Watched: 1}},
+		{"none", nil, -1, Unfit{}},
+	} {
+		must(t, s.SetGroups(test.groups))
+		var r Reading
+		must(t, s.Read(&r, monotonic()))
+		if r.Unfit != test.unfit || len(r.Tasks) != len(test.groups[:min(1, len(test.groups))]) || len(r.Tasks) == 1 && r.Tasks[0].Task != test.watched {
+			t.Errorf("%s: %+v, %+v; want task %d and %+v", test.name, r.Tasks, r.Unfit, test.watched, test.unfit)
+		}
+		s.checkTable(t)
 	}
 }
 
-// What a task waited before it had the slot is not its successor's.
-func TestSlotUsedAgain(t *testing.T) {
+// checkTable holds the programs' table of groups to what the source takes it for: each slot has one owner or is free.
+func (s *Source) checkTable(t *testing.T) {
+	t.Helper()
+	owners := map[uint32]int{}
+	for task, slot := range s.slots {
+		owners[slot] = task
+	}
+	if len(owners) != len(s.slots) || len(s.slots)+len(s.free) != s.opt.Watched {
+		t.Errorf("slots %v, free %v, of %d", s.slots, s.free, s.opt.Watched)
+	}
+	for _, slot := range s.free {
+		if task, ok := owners[slot]; ok {
+			t.Errorf("slot %d is free, and task %d's", slot, task)
+		}
+	}
+	var id uint64
+	var g group
+	n := 0
+	for at := s.maps.Groups.Iterate(); at.Next(&id, &g); n++ {
+		want := s.groups[id]
+		if g.Party != uint32(TaskParty(want.Task)) || (g.Slot != 0) != want.Watched || want.Watched && owners[g.Slot] != want.Task {
+			t.Errorf("cgroup %d: %+v, want %+v", id, g, want)
+		}
+	}
+	if n != len(s.groups) {
+		t.Errorf("%d groups in the kernel, %d known: %v", n, len(s.groups), s.groups)
+	}
+}
+
+// What the kernel refuses halfway leaves nobody with another's counts, and the same call does the rest later.
+func TestRefusedHalfway(t *testing.T) {
 	b := newBed(t)
-	s := b.open(Options{Watched: 1})
-	lc, idle := b.group("lc"), b.group("idle")
+	s := b.open(Options{Groups: 4, Watched: 2})
+	lc := b.group("lc")
 	b.start(lc, "nap 6 300us 500us")
 	must(t, s.Start())
-	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
-	time.Sleep(300 * time.Millisecond)
-	var r Reading
-	must(t, s.Read(&r, monotonic()))
-	if w := taskOf(t, &r, 0); w.Count[AfterWakeup] == 0 {
-		t.Errorf("no waits: %+v", w)
+	before := []Group{{Cgroup: b.id(lc), Task: 0, Watched: true}, {Cgroup: 1001, Task: 1, Watched: true}}
+	after := []Group{{Cgroup: 1002, Task: 2, Watched: true}, {Cgroup: 1003, Task: 3, Watched: true}}
+	for _, table := range []struct {
+		name string
+		at   **ebpf.Map
+	}{{"groups", &s.maps.Groups}, {"controls", &s.maps.Controls}, {"waits", &s.maps.Waits}, {"rows", &s.maps.Rows}} {
+		must(t, s.SetGroups(before))
+		time.Sleep(100 * time.Millisecond) // nobody reads what is counted meanwhile
+		whole := *table.at
+		broken, err := whole.Clone()
+		must(t, err)
+		must(t, broken.Close())
+		*table.at = broken
+		if err := s.SetGroups(after); err == nil {
+			t.Errorf("%s: a table that is closed was written", table.name)
+		}
+		*table.at = whole
+		s.checkTable(t)
+		must(t, s.SetGroups(after))
+		s.checkTable(t)
+		var r Reading
+		must(t, s.Read(&r, monotonic()))
+		for i := range r.Tasks {
+			if w := &r.Tasks[i]; w.Count != [2]int64{} || len(w.Shares) != 0 {
+				t.Errorf("%s: task %d inherited %+v", table.name, w.Task, w)
+			}
+		}
 	}
-	must(t, s.SetGroups([]Group{{Cgroup: b.id(idle), Task: 1, Watched: true}}))
-	time.Sleep(300 * time.Millisecond)
-	must(t, s.Read(&r, monotonic()))
-	if w := taskOf(t, &r, 1); w.Count[AfterWakeup]+w.Count[AfterPreemption] > int64(w.Open)+6 {
-		t.Errorf("an empty group waited: %+v", w)
+}
+
+// What a task waited before it had the slot is not its successor's, whether anybody had read it or not.
+func TestSlotUsedAgain(t *testing.T) {
+	for _, read := range []bool{true, false} {
+		t.Run(fmt.Sprintf("read %t", read), func(t *testing.T) {
+			b := newBed(t)
+			s := b.open(Options{Watched: 1})
+			lc, idle := b.group("lc"), b.group("idle")
+			b.start(lc, "nap 6 300us 500us")
+			must(t, s.Start())
+			must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 0, Watched: true}}))
+			time.Sleep(300 * time.Millisecond)
+			var r Reading
+			if read {
+				must(t, s.Read(&r, monotonic()))
+				if w := taskOf(t, &r, 0); w.Count[AfterWakeup] == 0 {
+					t.Errorf("no waits: %+v", w)
+				}
+			}
+			must(t, s.SetGroups([]Group{{Cgroup: b.id(idle), Task: 1, Watched: true}}))
+			time.Sleep(300 * time.Millisecond)
+			must(t, s.Read(&r, monotonic()))
+			w := taskOf(t, &r, 1)
+			if w.Count[AfterWakeup]+w.Count[AfterPreemption] > int64(w.Open)+6 || sum(w, func(Party) bool { return true }) != w.Nsec[0]+w.Nsec[1] {
+				t.Errorf("an empty group waited: %+v", w)
+			}
+			s.checkTable(t)
+		})
+	}
+}
+
+// A cgroup whose number is used again, by a task that came after, counts as that task from then on.
+func TestCgroupNumberUsedAgain(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{})
+	lc := b.group("lc")
+	b.start(lc, "nap 6 300us 500us")
+	b.start(b.group("be"), "spin 2")
+	must(t, s.Start())
+	var r Reading
+	for task := range 3 {
+		must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: task, Watched: true}}))
+		for range 2 { // who ran before the change ran as the task before
+			time.Sleep(200 * time.Millisecond)
+			must(t, s.Read(&r, monotonic()))
+		}
+		w := taskOf(t, &r, task)
+		if len(r.Tasks) != 1 || w.Count[AfterWakeup] == 0 {
+			t.Errorf("task %d: %+v", task, r.Tasks)
+		}
+		if own := sum(w, func(p Party) bool { return p >= firstTask && p != TaskParty(task) }); own != 0 {
+			t.Errorf("task %d is delayed for %d ns by one that had its cgroup before", task, own)
+		}
+		s.checkTable(t)
 	}
 }
 

@@ -77,6 +77,7 @@ func (h *Host) observeWaits(snap *model.Snapshot) {
 		why = "there are more threads, or cgroups that delay them, than there is room for"
 	}
 	h.outages.set(h.opt.Log, "not all waits for a CPU are measured", why)
+	h.tellUnfit(w.reading.Unfit)
 	w.out = w.out[:0]
 	for i := range w.reading.Tasks {
 		t := &w.reading.Tasks[i]
@@ -151,23 +152,41 @@ func (h *Host) waitsToSkip(elapsed int64) int {
 }
 
 // setGroups has the tasks there are measured: the waits of LC tasks, and who of all is to blame.
+//
+// Where there are more than fit, LC tasks come first, for without them there is nobody to act for; then those that can be
+// held; then all others, who may as well be unmanaged. Of a class the ones that have been here longest come first: their
+// normal is known, and nobody's measurement ends because another came.
 func (h *Host) setGroups() error {
 	w := &h.waits
 	w.groups = w.groups[:0]
-	for _, t := range h.tasks {
-		if t.gone {
-			continue
-		}
-		if t.cpuInode == 0 {
-			inode, err := h.cg.Inode(t.task.Path)
-			if err != nil {
-				continue // gone, or made anew: the next discovery tells
+	for _, class := range [...]model.Class{model.LC, model.BE, model.System} {
+		for _, t := range h.tasks {
+			if t.gone || t.task.Class != class {
+				continue
 			}
-			t.cpuInode = inode
+			if t.cpuInode == 0 {
+				inode, err := h.cg.Inode(t.task.Path)
+				if err != nil {
+					continue // gone, or made anew: the next discovery tells
+				}
+				t.cpuInode = inode
+			}
+			w.groups = append(w.groups, schedwait.Group{Cgroup: t.cpuInode, Task: int(t.task.Num), Watched: class == model.LC})
 		}
-		w.groups = append(w.groups, schedwait.Group{Cgroup: t.cpuInode, Task: int(t.task.Num), Watched: t.task.Class == model.LC})
 	}
 	return w.source.SetGroups(w.groups)
+}
+
+// tellUnfit says which tasks there is no room to measure.
+func (h *Host) tellUnfit(u schedwait.Unfit) {
+	var parts []string
+	if u.Watched > 0 {
+		parts = append(parts, fmt.Sprintf("there is no room for %d services, the youngest: who makes them wait is not measured", u.Watched))
+	}
+	if u.Groups > 0 {
+		parts = append(parts, fmt.Sprintf("there is no room for %d tasks: they count as the task that contains them, or as unmanaged", u.Groups))
+	}
+	h.outages.set(h.opt.Log, "not all tasks have their waits for a CPU measured", strings.Join(parts, "; "))
 }
 
 var waitParties = map[schedwait.Party]model.WaitParty{

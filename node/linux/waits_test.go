@@ -17,6 +17,7 @@ type fakeWaits struct {
 	groups []schedwait.Group
 	tasks  []schedwait.Waits
 	lost   schedwait.Lost
+	unfit  schedwait.Unfit
 	err    error
 	starts int
 	stops  int
@@ -31,7 +32,7 @@ func (f *fakeWaits) Start() error { f.starts++; return nil }
 func (f *fakeWaits) Stop() error  { f.stops++; return nil }
 func (f *fakeWaits) Close() error { return nil }
 func (f *fakeWaits) Read(r *schedwait.Reading, _ int64) error {
-	r.Tasks, r.Lost, r.Switches = f.tasks, f.lost, f.rate
+	r.Tasks, r.Lost, r.Switches, r.Unfit = f.tasks, f.lost, f.rate, f.unfit
 	return f.err
 }
 
@@ -131,5 +132,56 @@ func TestWaitsWithinTheirBudget(t *testing.T) {
 	}
 	if text := b.logs.String(); len(b.snap.Waiting) != 1 || strings.Count(text, "in some windows only") != 2 || !strings.Contains(text, "this is over: who makes services wait for a CPU is measured in some windows only") {
 		t.Error(text)
+	}
+}
+
+// Services come first where there is no room for all, then those that can be held, of each the oldest; what has no room is
+// told once, and told when it is over.
+func TestMoreTasksThanSlots(t *testing.T) {
+	b := newBed(t, "slots")
+	f := &fakeWaits{}
+	b.waits = f
+	var rules []match.Rule
+	for _, name := range []string{"be-1", "system", "lc-1"} {
+		b.mkdir(name)
+	}
+	for _, c := range []struct {
+		glob  string
+		class model.Class
+	}{{"be-*", model.BE}, {"lc-*", model.LC}, {"system", model.System}} {
+		rules = append(rules, match.Rule{Glob: b.root + "/" + c.glob, Job: c.class.String(), Class: c.class})
+	}
+	b.openRules(false, rules)
+	b.observe(model.WindowStart)
+	for _, name := range []string{"be-0", "lc-0"} {
+		b.mkdir(name)
+		b.observe(model.WindowEnd | model.WindowStart)
+	}
+	f.unfit = schedwait.Unfit{Watched: 1, Groups: 2}
+	for range 3 {
+		b.observe(model.WindowEnd | model.WindowStart)
+	}
+	var got []string
+	for _, g := range f.groups {
+		for path, task := range b.tasks {
+			if int(task.Num) == g.Task {
+				got = append(got, strings.TrimPrefix(path, b.root+"/"))
+			}
+		}
+	}
+	if want := []string{"lc-1", "lc-0", "be-1", "be-0", "system"}; !slices.Equal(got, want) {
+		t.Errorf("in this order: %v, want %v", got, want)
+	}
+	const told = "there is no room for 1 services, the youngest"
+	if n := strings.Count(b.logs.String(), told); n != 1 {
+		t.Errorf("told %d times: %s", n, &b.logs)
+	}
+	if w := strings.Join(b.h.Warnings(nil), "\n"); !strings.Contains(w, told) || !strings.Contains(w, "no room for 2 tasks") {
+		t.Error("the status has", w)
+	}
+	f.unfit = schedwait.Unfit{}
+	b.observe(model.WindowEnd)
+	if w := b.h.Warnings(nil); len(w) != 0 || !strings.Contains(b.logs.String(), "this is over: not all tasks have") {
+		t.Errorf("there is room again: %v, %s", w, &b.logs)
 	}
 }
