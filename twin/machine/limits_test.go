@@ -69,7 +69,7 @@ func (w *world) over(seconds float64) map[string]did {
 	w.Advance(int64(seconds * 1e9))
 	done := map[string]did{}
 	for name, n := range w.tasks {
-		a, b := before[name], machine.Counters{}
+		a := before[name]
 		b, err := w.Counters(n)
 		if err != nil {
 			w.t.Fatal(err)
