@@ -34,6 +34,9 @@ const (
 	FactBlame
 	FactBlameAsked
 	FactRatio
+	FactEvidence
+	FactEvidenceAsked
+	FactExperiments
 	NumFacts
 )
 
@@ -42,28 +45,31 @@ type FactSpec struct{ Name, Unit, Means string }
 
 // FactSpecs is the one list of facts, by kind.
 var FactSpecs = [NumFacts]FactSpec{
-	FactCorrelation: {"correlation", "", "antagonist correlation of the suspect, -1 to 1 (CPI² §4.2)"},
-	FactAsked:       {"correlation_asked", "", "the correlation that was asked for"},
-	FactExplained:   {"explained", "", "share of the victim's variance that a group explains"},
-	FactSignal:      {"signal", "", "the victim's signal, in the unit of its source"},
-	FactThreshold:   {"signal_threshold", "", "the signal above which a window is an outlier"},
-	FactMean:        {"signal_mean", "", "mean of a spec"},
-	FactCap:         {"cap", "cpu", "CPU-sec/sec that a held task may use"},
-	FactUsage:       {"usage", "cpu", "CPU-sec/sec that a task used"},
-	FactLimit:       {"limit", "cpu", "quota over period, CPU-sec/sec"},
-	FactUtilisation: {"utilisation", "", "share of the CPUs of a pool, or of LC's side, in use"},
-	FactHigh:        {"utilisation_high", "", "utilisation above which a pool is busy (Alibaba §4.1: U_H)"},
-	FactLoad:        {"lc_load", "cpu", "CPU-sec/sec of shared LC tasks"},
-	FactCPUs:        {"cpus", "cpus", "logical CPUs"},
-	FactCores:       {"cores", "cores", "physical cores"},
-	FactSavings:     {"savings", "quotas", "what a task has saved up, in quotas"},
-	FactBurst:       {"burst", "quotas", "the burst that the kernel takes, in quotas"},
-	FactBurstAsked:  {"burst_asked", "quotas", "the burst that was asked for, in quotas"},
-	FactLevel:       {"level", "", "how far a cap is loosened: 0 as tight as it gets, 1 not at all"},
-	FactBytes:       {"bytes", "bytes", "of memory"},
-	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
-	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
-	FactRatio:       {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},
+	FactCorrelation:   {"correlation", "", "antagonist correlation of the suspect, -1 to 1 (CPI² §4.2)"},
+	FactAsked:         {"correlation_asked", "", "the correlation that was asked for"},
+	FactExplained:     {"explained", "", "share of the victim's variance that a group explains"},
+	FactSignal:        {"signal", "", "the victim's signal, in the unit of its source"},
+	FactThreshold:     {"signal_threshold", "", "the signal above which a window is an outlier"},
+	FactMean:          {"signal_mean", "", "mean of a spec"},
+	FactCap:           {"cap", "cpu", "CPU-sec/sec that a held task may use"},
+	FactUsage:         {"usage", "cpu", "CPU-sec/sec that a task used"},
+	FactLimit:         {"limit", "cpu", "quota over period, CPU-sec/sec"},
+	FactUtilisation:   {"utilisation", "", "share of the CPUs of a pool, or of LC's side, in use"},
+	FactHigh:          {"utilisation_high", "", "utilisation above which a pool is busy (Alibaba §4.1: U_H)"},
+	FactLoad:          {"lc_load", "cpu", "CPU-sec/sec of shared LC tasks"},
+	FactCPUs:          {"cpus", "cpus", "logical CPUs"},
+	FactCores:         {"cores", "cores", "physical cores"},
+	FactSavings:       {"savings", "quotas", "what a task has saved up, in quotas"},
+	FactBurst:         {"burst", "quotas", "the burst that the kernel takes, in quotas"},
+	FactBurstAsked:    {"burst_asked", "quotas", "the burst that was asked for, in quotas"},
+	FactLevel:         {"level", "", "how far a cap is loosened: 0 as tight as it gets, 1 not at all"},
+	FactBytes:         {"bytes", "bytes", "of memory"},
+	FactBlame:         {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
+	FactBlameAsked:    {"blame_asked", "", "the share that was asked for"},
+	FactRatio:         {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},
+	FactEvidence:      {"evidence", "", "of earlier incidents of the two jobs: logarithm of how much likelier what nudges have shown is of one who hurts"},
+	FactEvidenceAsked: {"evidence_asked", "", "the evidence that was asked for"},
+	FactExperiments:   {"experiments", "", "nudges that the evidence rests on"},
 }
 
 // Is returns the fact with a value.
