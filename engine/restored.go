@@ -8,6 +8,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
 )
 
@@ -17,6 +18,8 @@ type Restored struct {
 	Specs      []localspec.Kept `json:"specs,omitempty"`
 	BurstBound *burst.KeptBound `json:"burst_bound,omitempty"`
 	ProtectOff []string         `json:"protect_off,omitempty"` // jobs; "" stands for all
+	// Pairs are what nudges have shown of jobs that hurt each other a little, again and again.
+	Pairs []hardcap.KeptPair `json:"pairs,omitempty"`
 }
 
 // Keep returns what should outlive a restart, as it is at a moment.
@@ -24,7 +27,7 @@ func (e *Engine) Keep(monoNsec, wallNsec int64) Restored {
 	s := e.State
 	return Restored{
 		Specs: s.Specs.Keep(monoNsec, wallNsec), BurstBound: s.CPU.Burst.Bound.Keep(&e.Params.CPU.Burst),
-		ProtectOff: slices.Clone(s.ProtectOff),
+		ProtectOff: slices.Clone(s.ProtectOff), Pairs: s.Hardcap.KeepPairs(monoNsec, wallNsec),
 	}
 }
 
@@ -39,6 +42,9 @@ func (e *Engine) KeepMark() uint64 {
 		if sp := e.State.Specs.Entries[i].Spec; sp != nil {
 			maphash.WriteComparable(&h, [2]int64{int64(i), sp.MonoNsec})
 		}
+	}
+	for i := range e.State.Hardcap.Pairs {
+		maphash.WriteComparable(&h, e.State.Hardcap.Pairs[i])
 	}
 	if b := &e.State.CPU.Burst.Bound; b.Known {
 		maphash.WriteComparable(&h, b.K)
@@ -66,6 +72,11 @@ func (e *Engine) restore(in *Input) {
 			Kind: model.DecideBound, Policy: model.PolicyBurst, Facts: []model.Fact{model.FactBurst.Is(b.K), model.FactBurstAsked.Is(b.Bucket)},
 			Reason: fmt.Sprintf("the kernel takes a burst of %g times the quota, as was found out before the agent was restarted", b.K),
 		})
+	}
+	for i := range r.Pairs {
+		if k := &r.Pairs[i]; s.Hardcap.RestorePair(&e.Params.Hardcap.Repeat, k, in.MonoNsec, in.WallNsec) {
+			e.decide(in, s.Hardcap.Recalled(&e.Params.Hardcap, k, in.MonoNsec))
+		}
 	}
 	for _, job := range r.ProtectOff {
 		if !slices.Contains(s.ProtectOff, job) {
