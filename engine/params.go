@@ -89,7 +89,7 @@ func (p *Params) hardcapRows() []model.Param {
 		rows = append(rows, model.Below(src.Row().Section, p.signalRows(src))...)
 	}
 	h := &p.Hardcap
-	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()), model.Below("blame", h.Blame.Rows()), model.Below("demote", h.Demote.Rows()))
+	return slices.Concat(rows, model.Below("groups", h.Groups.Rows()), model.Below("feedback", h.Feedback.Rows()), model.Below("confirm", h.Confirm.Rows()), model.Below("blame", h.Blame.Rows()), model.Below("demote", h.Demote.Rows()), model.Below("repeat", h.Repeat.Rows()), model.Below("coded", h.Coded.Rows()), model.Below("relief_first", h.First.Rows()))
 }
 
 // signalRows are the parameters that a signal has of its own.

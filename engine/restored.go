@@ -8,6 +8,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
 )
 
@@ -17,12 +18,14 @@ type Restored struct {
 	Specs      []localspec.Kept `json:"specs,omitempty"`
 	BurstBound *burst.KeptBound `json:"burst_bound,omitempty"`
 	ProtectOff []string         `json:"protect_off,omitempty"` // jobs; "" stands for all
+	// Pairs are what nudges have shown of jobs that hurt each other a little, again and again.
+	Pairs []hardcap.KeptPair `json:"pairs,omitempty"`
 }
 
 // Keep returns what should outlive a restart, as it is at a moment.
 func (e *Engine) Keep(monoNsec, wallNsec int64) Restored {
 	s := e.State
-	r := Restored{Specs: s.Specs.Keep(monoNsec, wallNsec), ProtectOff: slices.Clone(s.ProtectOff)}
+	r := Restored{Specs: s.Specs.Keep(monoNsec, wallNsec), ProtectOff: slices.Clone(s.ProtectOff), Pairs: s.Hardcap.KeepPairs(monoNsec, wallNsec)}
 	for i := range policyRows {
 		if k := policyRows[i].keeps; k != nil {
 			k.keep(&e.Params, s, &r)
@@ -47,6 +50,9 @@ func (e *Engine) KeepMark() uint64 {
 		if k := policyRows[i].keeps; k != nil {
 			maphash.WriteComparable(&h, k.mark(e.State))
 		}
+	}
+	for i := range e.State.Hardcap.Pairs {
+		maphash.WriteComparable(&h, e.State.Hardcap.Pairs[i])
 	}
 	return h.Sum64()
 }
@@ -74,6 +80,11 @@ func (e *Engine) restore(in *Input) {
 		if d, ok := row.keeps.restore(&e.Params, s, r); ok {
 			d.Policy = row.name
 			e.decide(in, d)
+		}
+	}
+	for i := range r.Pairs {
+		if k := &r.Pairs[i]; s.Hardcap.RestorePair(&e.Params.Hardcap.Repeat, k, in.MonoNsec, in.WallNsec) {
+			e.decide(in, s.Hardcap.Recalled(&e.Params.Hardcap, k, in.MonoNsec))
 		}
 	}
 	for _, job := range r.ProtectOff {

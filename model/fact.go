@@ -38,6 +38,9 @@ const (
 	FactMemoryLatency
 	FactMemoryLevel
 	FactThresholdP
+	FactEvidence
+	FactEvidenceAsked
+	FactExperiments
 	NumFacts
 )
 
@@ -73,6 +76,9 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactMemoryLatency: {"memory_latency", "ns", "until an access to a memory is answered (Alibaba §4.2: L)"},
 	FactMemoryLevel:   {"memory_level", "", "level of memory bandwidth of BE's class, in the machine's unit"},
 	FactThresholdP:    {"memory_threshold", "%", "what BE may move of a memory's bandwidth, above 100 there is no limit (Alibaba §4.2: P)"},
+	FactEvidence:      {"evidence", "", "of earlier incidents of the two jobs: logarithm of how much likelier what nudges have shown is of one who hurts"},
+	FactEvidenceAsked: {"evidence_asked", "", "the evidence that was asked for"},
+	FactExperiments:   {"experiments", "", "nudges that the evidence rests on"},
 }
 
 // Is returns the fact with a value.

@@ -83,7 +83,7 @@ var suspectStates = [...]verdictRow{
 	SuspectChosen:       {"chosen", []string{"chosen"}},
 	SuspectChosenLast:   {"chosen-last", []string{"chosen: critical, but nobody else qualifies"}},
 	SuspectChosenMember: {"chosen-member", []string{"chosen: a member of the group"}},
-	SuspectNudged:       {"nudged", []string{"nudged: the evidence is split"}},
+	SuspectNudged:       {"nudged", []string{"nudged: the evidence is split", "one of those that are held in an experiment, to see which of them hurt"}},
 	SuspectUndecided:    {"undecided", []string{"over the threshold, but the evidence is split"}},
 }
 
@@ -106,7 +106,7 @@ var roundStates = [...]verdictRow{
 
 var memberStates = [...]verdictRow{
 	MemberUntried:   {name: "untried"},
-	MemberNeeded:    {"needed", []string{"needed: the victim suffered without it"}},
+	MemberNeeded:    {"needed", []string{"needed: ..."}},
 	MemberReleased:  {"released", []string{"given back: the victim stays well without it"}},
 	MemberGone:      {"gone", []string{"the task went away"}},
 	MemberElsewhere: {"elsewhere", []string{"given back on trial, and held for another victim"}},

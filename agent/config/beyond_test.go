@@ -10,7 +10,8 @@ func TestBeyondTheSeedIsOff(t *testing.T) {
 	for _, name := range []string{ProfileCPI2, ProfileSingleNode} {
 		c, _ := Defaults(name)
 		h := c.Params("cpu").Hardcap
-		if h.Groups.Enabled || h.Feedback.Enabled || h.Confirm.Enabled {
+		if h.Groups.Enabled || h.Feedback.Enabled || h.Confirm.Enabled || h.Repeat.Enabled || h.Coded.Enabled || h.First.Enabled ||
+			h.Groups.ByJob || h.Groups.Witnesses || h.Feedback.ThroughPauses || h.Feedback.Witnesses {
 			t.Errorf("profile %s: %+v", name, h)
 		}
 		for i := range h.Antagonist {
@@ -40,6 +41,9 @@ func TestRelief(t *testing.T) {
 	h := b.Hardcap
 	if !h.Groups.Enabled || !h.Feedback.Enabled || !h.Confirm.Enabled || !h.Confirm.Witnesses || h.Confirm.Share != 0.5 || h.Antagonist[0].Steady != 0.05 {
 		t.Errorf("%+v", h)
+	}
+	if !h.Groups.ByJob || !h.Groups.Witnesses || !h.Feedback.ThroughPauses || !h.Feedback.Witnesses || !h.Repeat.Enabled || h.Coded.Enabled || h.First.Enabled {
+		t.Errorf("what was kept, and what was not, of what development catalogues have tried: %+v", h)
 	}
 	b.Hardcap = a.Hardcap
 	if !reflect.DeepEqual(a, b) {

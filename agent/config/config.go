@@ -106,9 +106,10 @@ const relief = `
 profile: relief
 hard_cap:
   cpi2: {margin_over_steady: 0.05}
-  groups: {enabled: true}
-  feedback: {enabled: true}
+  groups: {enabled: true, by_job: true, witnesses: true}
+  feedback: {enabled: true, through_pauses: true, witnesses: true}
   confirm: {enabled: true, share: 0.5, witnesses: true, max_per_incident: 4}
+  repeat: {enabled: true}
 `
 
 // defaultSignals are those that nobody has to ask for.

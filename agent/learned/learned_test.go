@@ -13,6 +13,7 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
 )
 
@@ -27,6 +28,7 @@ func state() engine.Restored {
 			History: localspec.Moments{N: 20, Mean: 1.5, M2: 0.2}, WallNsec: 3e9,
 		}},
 		BurstBound: &burst.KeptBound{K: 1, Bucket: 10}, ProtectOff: []string{"", "web"},
+		Pairs: []hardcap.KeptPair{{Pair: hardcap.Pair{Victim: "web", Antagonist: "grind", Evidence: 2.5, Times: 4}, WallNsec: 3e9}},
 	}
 }
 
@@ -58,7 +60,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // TestOtherCircumstances: specs are taken up on the same platform, in the same profile, with
-// the same windows and signals only; the bound on the same kernel; protection always.
+// the same windows and signals only, and so are pairs of jobs; the bound on the same kernel; protection always.
 func TestOtherCircumstances(t *testing.T) {
 	for name, change := range map[string]func(*Under){
 		"CPU type": func(u *Under) { u.Platform = "other" },
@@ -71,12 +73,26 @@ func TestOtherCircumstances(t *testing.T) {
 		now.Signals = Signals(false)
 		change(&now)
 		r, problem, notes := Read(write(t, state()), now)
-		if r == nil || problem != "" || len(notes) != 1 || !strings.Contains(notes[0], name) {
+		if r == nil || problem != "" || len(notes) != 2 && name != "kernel" || !strings.Contains(strings.Join(notes, "; "), name) {
 			t.Fatalf("%s: %v, %q, %q", name, r, problem, notes)
 		}
-		if kernel := name == "kernel"; (r.BurstBound == nil) != kernel || (r.Specs == nil) == kernel || len(r.ProtectOff) != 2 {
+		if kernel := name == "kernel"; (r.BurstBound == nil) != kernel || (r.Specs == nil) == kernel || (r.Pairs == nil) == kernel || len(r.ProtectOff) != 2 {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+}
+
+// TestOldFile: a file of a version that knew no pairs is read.
+func TestOldFile(t *testing.T) {
+	old := state()
+	old.Pairs = nil
+	path := write(t, old)
+	b, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(b), "pairs") {
+		t.Fatalf("%v, %s", err, b)
+	}
+	if got, problem, notes := Read(path, here()); problem != "" || notes != nil || got.Pairs != nil || len(got.Specs) != 1 {
+		t.Errorf("%+v, %q, %q", got, problem, notes)
 	}
 }
 

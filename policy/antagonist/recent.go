@@ -11,6 +11,9 @@ import (
 // back returns the slot of the window that is j windows old.
 func (h *History) back(j int) int { return (h.Next - 1 - j + 2*h.Cap) % h.Cap }
 
+// EndedNsec is when the window ended that is j windows old.
+func (h *History) EndedNsec(j int) int64 { return h.AtNsec[h.back(j)] }
+
 // RecentSignal is the mean of a victim's last n signals above floor, and how many there
 // were.
 func (h *History) RecentSignal(num model.TaskNum, n int, floor float64) (mean float64, got int) {
@@ -128,6 +131,18 @@ func (h *History) PeriodNsec() int64 {
 		return 0
 	}
 	return max(0, h.AtNsec[h.back(0)]-h.AtNsec[h.back(1)])
+}
+
+// RecentPeak is a suspect's greatest CPU-sec/sec in the last n windows.
+func (h *History) RecentPeak(num model.TaskNum, n int) (peak float64) {
+	i, ok := h.find(num)
+	if !ok {
+		return 0
+	}
+	for j := range min(h.Filled, n) {
+		peak = max(peak, h.Rows[i].Usage[h.back(j)])
+	}
+	return peak
 }
 
 // PeakUsage is a suspect's greatest CPU-sec/sec in the history: a cap above it holds nothing

@@ -63,10 +63,22 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		})
 		return
 	}
+	if inc.Early && !s.suffers(in, inc) {
+		if !s.known(p, in, out, inc, &r) {
+			s.close(in, out, inc, model.Dropped, "who is known for guilty is held already, or did not do it")
+		}
+		return
+	}
 	if p.Groups.Enabled && s.holdGroup(p, ap, in, out, inc, &r, pick) {
 		return
 	}
 	if p.Confirm.Enabled && p.Confirm.Witnesses && s.known(p, in, out, inc, &r) {
+		return
+	}
+	if p.First.Enabled && s.relieve(p, in, out, inc, &r) {
+		return
+	}
+	if p.Coded.Enabled && s.encode(p, ap, in, out, inc, &r) {
 		return
 	}
 	if p.Confirm.Enabled && s.nudge(p, ap, in, out, inc, &r, pick) {
@@ -83,8 +95,14 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	s.take(p, in, out, inc, &r, chosen, fmt.Sprintf("score %.2f of %.2f asked for", chosen.Value, r.Threshold))
 }
 
+// suffers reports whether an incident that began early is an anomaly by now.
+func (s *State) suffers(in *policy.View, inc *Incident) bool {
+	v := findVictim(in.Window.Victims, inc.Victim)
+	return v == nil || v.Anomalous
+}
+
 // take holds one suspect, or notes that it would be held.
-func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, chosen antagonist.Score, because string) {
+func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round, chosen antagonist.Score, because string, more ...model.Fact) {
 	task := in.Table.Get(chosen.Num)
 	num := task.Num
 	r.Chosen, r.ChosenPath, r.Cap = &num, task.Path, p.capOf(task)
@@ -104,7 +122,7 @@ func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 		inc.round().Conclude(model.RoundObserved, "observed only: nothing was written")
 		s.leaveInPeace(inc.Victim, in.NowNsec+p.RetryAfterNsec)
 	}
-	facts := evidence(r, chosen.Value)
+	facts := append(evidence(r, chosen.Value), more...)
 	if !r.Uncapped {
 		facts = append(facts, model.FactCap.Is(limit))
 	}

@@ -195,7 +195,7 @@ func (s *State) distinct(p *Params, in *policy.View, like []int, prime int) int 
 	n := 0
 	for _, i := range like {
 		a, b := s.analysis.Scores[prime].Num, s.analysis.Scores[i].Num
-		if i == prime || !p.Groups.Enabled || in.Table.Get(a).Job != in.Table.Get(b).Job || !in.History.Alike(a, b) {
+		if i == prime || !p.Groups.Enabled || in.Table.Get(a).Job != in.Table.Get(b).Job || !p.Groups.ByJob && !in.History.Alike(a, b) {
 			n++
 		}
 	}
@@ -235,10 +235,14 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 		if paused == "" {
 			paused = s.pausedToo(in, r)
 		}
-		z, asked := fellTogether(in, inc, r)
+		if paused == "" {
+			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), r.WindowsJudged)
+		}
+		pair := s.decided(p, in.NowNsec, inc.VictimJob, in.Table.Get(*r.Chosen))
+		z, asked := fellTogether(in, inc, r.WindowsJudged)
 		drop += fmt.Sprintf(", all %d together fell by %.1f standard errors", asked, z)
 		switch {
-		case z >= sureTogether && paused == "":
+		case (z >= sureTogether || pair != nil) && paused == "":
 			sigmas = 0
 			if len(r.Members) == 0 {
 				s.noteTested(p, in, *r.Chosen, true)
@@ -296,11 +300,16 @@ func (s *State) account(in *policy.View, r *model.Round) {
 
 // endNudge lets a nudged suspect go. A refuted one is left out from now on.
 func (s *State) endNudge(in *policy.View, out *policy.Wishes, inc *Incident, is model.RoundState, why string) {
+	s.account(in, inc.round())
+	s.letNudgedGo(in, out, inc, is, why, is == model.RoundRefuted)
+}
+
+// letNudgedGo is endNudge where what was taken is counted already. Who is left out is so from now on.
+func (s *State) letNudgedGo(in *policy.View, out *policy.Wishes, inc *Incident, is model.RoundState, why string, leftOut bool) {
 	r := inc.round()
-	s.account(in, r)
 	r.Conclude(is, why)
 	s.dropRound(out, inc, r, "the nudge is over")
-	if is == model.RoundRefuted {
+	if leftOut {
 		inc.Excluded = append(inc.Excluded, heldIn(r)...)
 	}
 	inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, max(1, inc.SearchLeft)

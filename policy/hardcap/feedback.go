@@ -157,6 +157,20 @@ func presses(in *policy.View, r *model.Round, held []holdOf) bool {
 	return false
 }
 
+// pressedLately reports whether any of the held tasks used its cap in a window within the last duration of a hold. One that works in a
+// rhythm of minutes and pauses when the hold would end hurts again a minute later, and it takes an anomaly to hold it anew, while a cap costs
+// it nothing as long as it pauses.
+func pressedLately(p *Params, in *policy.View, r *model.Round, held []holdOf) bool {
+	period := max(1, in.History.PeriodNsec(), in.Window.LengthNsec)
+	n := int(min(p.DurationNsec, in.NowNsec-r.AppliedNsec) / period)
+	for _, h := range held {
+		if in.History.RecentPeak(h.task, n) >= pressing*loosened(h.floor, h.peak, r.Level) {
+			return true
+		}
+	}
+	return false
+}
+
 // tighten goes back to the last good level, or where that has failed to half of it.
 func (s *State) tighten(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	r, f := inc.round(), inc.Loose
@@ -200,7 +214,7 @@ func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	default:
 		f.Bad = 0 // too close to it, and it was long ago: times may have changed
 	}
-	if p.Confirm.Witnesses && inc.wouldSuffer(p, in, v, min(1, next)) {
+	if p.Confirm.Witnesses && inc.wouldSuffer(p, in, v, min(1, next)) || p.Feedback.Witnesses && inc.wouldHurt(p, in, min(1, next)) {
 		return
 	}
 	if r.Level < 1 {
@@ -258,7 +272,8 @@ func (s *State) keepAlive(p *Params, in *policy.View, out *policy.Wishes, inc *I
 	if inc.WatchUntil-in.NowNsec > p.DurationNsec/renewShare || f.StartNsec+p.Feedback.MaxDurationNsec <= inc.WatchUntil {
 		return
 	}
-	if held := inForce(in, inc); presses(in, r, held) {
+	held := inForce(in, inc)
+	if presses(in, r, held) || p.Feedback.ThroughPauses && pressedLately(p, in, r, held) {
 		s.step(p, in, out, inc, r.Level, fmt.Sprintf("still needed by %s", inc.VictimPath))
 	}
 }

@@ -25,9 +25,10 @@
 //   - Nothing can be done (case 4): CannotFix, with what was tried and why it failed; the
 //     victim is left in peace for RetryAfter, so that a hopeless case does not flood.
 //
-// Three policies go beyond CPI², each with its own switch (params.go) and file: groups of
-// suspects (group.go, trial.go), caps that follow the victim (feedback.go), and nudges that
-// settle split evidence (confirm.go). While one of the first and the last is on, incidents
+// Several policies go beyond CPI², each with its own switch (params.go) and file: groups of
+// suspects (group.go, sibling.go, trial.go), caps that follow the victim (feedback.go), nudges that
+// settle split evidence (confirm.go, witness.go), evidence that is added up over incidents (repeat.go),
+// suspects held by turns (coded.go), and relief that comes before blame (first.go). While one of the first and the last is on, incidents
 // wait for each other's verification: what one tries may cure the others' victims too.
 //
 // In observe mode the pick is recorded as it would be done and nothing is concluded from
@@ -61,11 +62,14 @@ type Params struct {
 	// Correlation parameters by signal source.
 	Antagonist [model.NumSources]antagonist.Params `json:"antagonist"`
 	// Beyond CPI², each with its own switch.
-	Groups   Groups   `json:"groups"`
-	Feedback Feedback `json:"feedback"`
-	Confirm  Confirm  `json:"confirm"`
-	Blame    Blame    `json:"blame"`
-	Demote   Demote   `json:"demote"`
+	Groups   Groups      `json:"groups"`
+	Feedback Feedback    `json:"feedback"`
+	Confirm  Confirm     `json:"confirm"`
+	Blame    Blame       `json:"blame"`
+	Demote   Demote      `json:"demote"`
+	Repeat   Repeat      `json:"repeat,omitzero"`
+	Coded    CodedNudges `json:"coded,omitzero"`
+	First    First       `json:"first,omitzero"`
 }
 
 // Incident is an incident with what the policy needs to remember beside the record.
@@ -85,6 +89,12 @@ type Incident struct {
 	Loose *Loose `json:"loose,omitempty"` // how far the caps are loosened
 	// Helped are other victims that were well again when this one was, in order.
 	Helped []model.TaskNum `json:"helped,omitempty"`
+	// HelpedBy are they and those who came later, and how bad each was, with Feedback.Witnesses.
+	HelpedBy []Helped `json:"helped_by,omitempty"`
+	// Early: it began before there was an anomaly, for the sake of one who is known for guilty.
+	Early bool `json:"early,omitempty"`
+	// Experiment is a coded one that runs.
+	Experiment *Experiment `json:"experiment,omitempty"`
 }
 
 // Peace keeps a victim from being analysed again too soon.
@@ -109,6 +119,9 @@ type State struct {
 	NudgedAt   []int64 `json:"nudged_at,omitempty"`   // nudges of the last hour
 	NudgedNsec int64   `json:"nudged_nsec,omitempty"` // time that suspects were nudged, in all
 	NudgedLost float64 `json:"nudged_lost,omitempty"` // CPU-seconds that they lost by it
+
+	Encoded []Encoded `json:"encoded,omitempty"` // experiments of the last day
+	Pairs   []Pair    `json:"pairs,omitempty"`   // what experiments have shown of jobs, ordered (repeat.go)
 
 	Waiters []Waiter `json:"waiters,omitempty"` // who ran while victims waited
 
@@ -222,23 +235,29 @@ func (s *State) open(p *Params, in *policy.View, out *policy.Wishes) {
 	for i := range in.Window.Victims {
 		v := &in.Window.Victims[i]
 		if !v.Anomalous || !v.Protected || v.Verdict != outlier.Outlier || s.busy(v.Num, in.NowNsec) {
+			s.openKnown(p, in, out, v)
 			continue
 		}
+		s.Incidents = append(s.Incidents, s.incidentOf(p, in, v))
 		s.NextID++
-		task := in.Table.Get(v.Num)
-		s.Incidents = append(s.Incidents, Incident{
-			Incident: model.Incident{
-				ID: fmt.Sprintf("i%s-%d", p.IDPrefix, s.NextID), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
-				Source: v.Source, Signal: v.Signal, Threshold: v.Threshold, Spec: *v.Spec,
-				Violations: v.Violations, OpenedNsec: in.NowNsec, OpenedWall: in.WallNsec, State: model.Searching,
-			},
-			SearchLeft: p.SearchWindows, Fresh: true, LastSignal: v.Signal,
-		})
 		inc := &s.Incidents[len(s.Incidents)-1]
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideAnomaly, Task: v.Num, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 			Reason: fmt.Sprintf("%s %.3g is above %.3g; %d violations in the window", v.Source, v.Signal, v.Threshold, v.Violations),
 		})
+	}
+}
+
+// incidentOf is the incident that the next number is for.
+func (s *State) incidentOf(p *Params, in *policy.View, v *policy.Victim) Incident {
+	task := in.Table.Get(v.Num)
+	return Incident{
+		Incident: model.Incident{
+			ID: fmt.Sprintf("i%s-%d", p.IDPrefix, s.NextID+1), Victim: v.Num, VictimPath: task.Path, VictimJob: task.Job,
+			Source: v.Source, Signal: v.Signal, Threshold: v.Threshold, Spec: *v.Spec,
+			Violations: v.Violations, OpenedNsec: in.NowNsec, OpenedWall: in.WallNsec, State: model.Searching,
+		},
+		SearchLeft: p.SearchWindows, Fresh: true, LastSignal: v.Signal,
 	}
 }
 

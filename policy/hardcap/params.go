@@ -8,7 +8,7 @@ import (
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
-// The three policies that go beyond CPI². Each is off unless its switch says otherwise,
+// The policies that go beyond CPI². Each is off unless its switch says otherwise,
 // and what is off leaves CPI²'s behaviour as it is to the byte.
 
 // Groups are the parameters of antagonists that hurt a victim together (section 4.2 names
@@ -33,6 +33,10 @@ type Groups struct {
 	// ProbeWindows is for how many windows a member is released on trial, once the victim is
 	// well, before it is taken for innocent.
 	ProbeWindows int `json:"probe_windows"`
+	// ByJob: all tasks of a suspect's job that could have done it are held, or nudged, with it, whether they move as it does or not.
+	ByJob bool `json:"by_job,omitempty"`
+	// Witnesses: a release on trial is judged by all protected tasks together (witness.go).
+	Witnesses bool `json:"witnesses,omitempty"`
 }
 
 // Feedback are the parameters of caps that follow the victim (section 9).
@@ -55,6 +59,10 @@ type Feedback struct {
 	MildExcess float64 `json:"mild_excess"`
 	// MaxDurationNsec bounds the whole hold, renewals included.
 	MaxDurationNsec int64 `json:"max_duration_nsec"`
+	// ThroughPauses: a hold is renewed also while its task pauses, if it pressed against its cap since the last renewal.
+	ThroughPauses bool `json:"through_pauses,omitempty"`
+	// Witnesses: a cap is not loosened to where any of those whom it helped would suffer.
+	Witnesses bool `json:"witnesses,omitempty"`
 }
 
 // Confirm are the parameters of active confirmation (section 4.2 leaves it open).
@@ -91,6 +99,9 @@ func Defaults() Params {
 		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
 		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
 		Blame:    Blame{Share: 0.2, Windows: 120, Bad: 3, Lasting: true},
+		Repeat:   Repeat{HalfLifeNsec: 24 * hourNsec, Doubt: 0.02, AtOnce: true},
+		First:    First{Grave: 1.5, UsageShare: 0.5},
+		Coded:    CodedNudges{After: 1, Share: 0.25, MinVictims: 2, MaxSuspects: 7, Doubt: 0.05, MaxLostNsec: 60e9, MaxLostDayNsec: 600e9},
 		Demote:   Demote{Windows: 2, CapShare: 0.5, DurationNsec: 1800e9},
 	}
 	for src := range p.Antagonist {
@@ -126,6 +137,8 @@ func (g *Groups) Rows() []model.Param {
 		{Key: "correlation_threshold", At: &g.Threshold, Most: 1, Unit: "a correlation", Why: "of the group's pressure; 0: that of a single suspect"},
 		{Key: "help_share", At: &g.HelpShare, Least: 0.01, Most: 1, Unit: "a share", Why: "share of the distress that a cap must take away to be kept and added to"},
 		{Key: "probe_windows", At: &g.ProbeWindows, Least: 1, Most: 1000, Soak: [2]float64{1, 10}, Unit: "windows", Why: "windows for which a member is released on trial once the victim is well"},
+		{Key: "by_job", At: &g.ByJob, Soak: [2]float64{0.6, 0.4}, Why: "hold, or nudge, all tasks of a suspect's job with it, not those alone that move as it does"},
+		{Key: "witnesses", At: &g.Witnesses, Soak: [2]float64{0.6, 0.4}, Why: "judge a release on trial by all protected tasks together"},
 	}
 }
 
@@ -140,6 +153,8 @@ func (f *Feedback) Rows() []model.Param {
 		{Key: "retry_windows", At: &f.RetryWindows, Least: 1, Most: 1000, Soak: [2]float64{1, 20}, Unit: "windows", Why: "good windows before a failed level is tried again, doubled each time"},
 		{Key: "mild_excess", At: &f.MildExcess, Most: 100, Unit: "a share", Why: "up to this share above its threshold the first cap takes half; 0: never"},
 		{Key: "max_duration", At: model.Nsec(&f.MaxDurationNsec), Most: model.Unbounded, Soak: [2]float64{60e9, 600e9}, Unit: "not below hard_capping_duration", Why: "of a hold with all its renewals"},
+		{Key: "through_pauses", At: &f.ThroughPauses, Soak: [2]float64{0.6, 0.4}, Why: "renew a hold also while its task pauses"},
+		{Key: "witnesses", At: &f.Witnesses, Soak: [2]float64{0.6, 0.4}, Why: "loosen a cap by what all whom it helped would suffer"},
 	}
 }
 

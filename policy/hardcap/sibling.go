@@ -13,7 +13,8 @@ import (
 // score does not look at its size, so that each member of a job whose tasks came together
 // scores as the whole job would, and CPI²'s rule holds one of them; the others go on, the
 // victim does not recover, and the right suspect is let go as if it were wrong. So they are
-// held, or nudged, as one. Which of them are needed is found out by releasing them on trial.
+// held, or nudged, as one. With ByJob all tasks of the job that could have done it are: steady tasks do
+// not move at all, and of several that fill the cache each leaves it full. Which of them are needed is found out by releasing them on trial.
 
 // siblings gathers the suspects that go with one, the largest first. They must score least
 // themselves.
@@ -33,7 +34,7 @@ func (s *State) siblings(p *Params, ap *antagonist.Params, in *policy.View, inc 
 		if i == pick || o == nil || o.Job != task.Job || o.Importance == model.Critical || s.tested(sc.Num, false) {
 			continue
 		}
-		if _, may := s.weigh(ap, in, inc, sc, least); may && in.History.Alike(first.Num, sc.Num) {
+		if _, may := s.weigh(ap, in, inc, sc, least); may && (p.Groups.ByJob || in.History.Alike(first.Num, sc.Num)) {
 			list = append(list, antagonist.GroupMember{Num: sc.Num, Score: sc.Value, Usage: sc.Usage, Alike: true})
 		}
 	}

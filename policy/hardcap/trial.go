@@ -18,6 +18,7 @@ type Trial struct {
 	SinceNsec int64 `json:"since_nsec"`
 	Good      int   `json:"good"`
 	Bad       int   `json:"bad"`
+	Windows   int   `json:"windows,omitempty"` // that were judged, with Groups.Witnesses
 }
 
 // trialBad is how many bad windows end a trial: one may be noise, of which 2 sigma leave
@@ -125,8 +126,15 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		return v.Verdict == outlier.Good // it hardly ran: whatever happens is not its doing
 	case v.Verdict == outlier.Outlier:
 		t.Bad++
+	case p.Groups.Witnesses && t.Windows < 2*p.Groups.ProbeWindows && inc.othersSuffer(in):
+		// its own victim is well: it says nothing yet, though not for ever, since among many one is unwell by chance
 	default:
 		t.Good++
+	}
+	if p.Groups.Witnesses {
+		if t.Windows++; risen(in, inc, t.Windows) {
+			t.Bad = trialBad
+		}
 	}
 	switch {
 	case t.Bad >= trialBad:
@@ -148,10 +156,29 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	return true
 }
 
+// needAlike spares the services the trials of those that go with a member that is needed: tasks of one job that were held as one.
+func (inc *Incident) needAlike(in *policy.View, m *model.Member) {
+	t := in.Table.Get(m.Task)
+	if t == nil || t.Job == "" {
+		return
+	}
+	members := inc.Rounds[len(inc.Rounds)-1].Members
+	for i := range members {
+		o := in.Table.Get(members[i].Task)
+		if o != nil && o.Job == t.Job && !members[i].Released && !members[i].Needed && (members[i].Alike || m.Alike) {
+			members[i].Needed = true
+			members[i].Conclude(model.MemberNeeded, "needed: it goes with "+m.Path)
+		}
+	}
+}
+
 // holdAgain ends a trial under which the victim suffered.
 func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, m *model.Member, v *policy.Victim) {
 	inc.Trial, m.Needed = nil, true
 	m.Conclude(model.MemberNeeded, "needed: the victim suffered without it")
+	if p.Groups.Witnesses {
+		inc.needAlike(in, m)
+	}
 	s.noteTested(p, in, m.Task, true)
 	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
 	s.want(inc.claim(m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))

@@ -17,9 +17,15 @@ const windowSlack = 10 // a tenth
 func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *Incident) {
 	r := inc.round()
 	h := standing(in, inc, r)
-	switch h.State {
-	case policy.HoldAsked:
+	switch {
+	case h.State == policy.HoldAsked:
 		return
+	case inc.Experiment != nil: // what is not in force was not held, and is judged so
+		r.AppliedNsec = max(h.SinceNsec, inc.Experiment.SinceNsec)
+		inc.State = model.Verifying
+		return
+	}
+	switch h.State {
 	case policy.HoldInForce:
 		r.AppliedNsec = h.SinceNsec
 		inc.State, inc.GoodInRow, inc.SignalSum = model.Verifying, 0, 0
@@ -51,6 +57,10 @@ func judged(in *policy.View, r *model.Round) bool {
 // verify watches the victim after the cap.
 func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
+	if inc.Experiment != nil {
+		s.judgeTurn(p, in, out, inc, v)
+		return
+	}
 	h := standing(in, inc, r)
 	if h.State == policy.HoldFailed && r.Uncapped {
 		s.capToo(p, in, out, inc, "it is not demoted any more: "+h.Why)
@@ -123,6 +133,9 @@ func (inc *Incident) judge(r *model.Round, v *policy.Victim) {
 func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	s.stepBack(in, out, inc)
+	if p.Feedback.Enabled && p.Feedback.ThroughPauses && in.Window.Closed {
+		s.keepAlive(p, in, out, inc) // also where the victim pauses
+	}
 	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
 		return
 	}
@@ -182,6 +195,7 @@ func helped(p *Params, inc *Incident, r *model.Round) bool {
 func (s *State) takeBack(in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	s.dropRound(out, inc, r, "it did not help the victim")
+	s.forgetPair(inc, in.Table.Get(*r.Chosen))
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("holding it did not bring %s of %s under its threshold", inc.Source, inc.VictimPath),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
@@ -19,17 +20,25 @@ import (
 // that goes away helps all of them.
 const sureTogether = 4
 
-// fellTogether is the fall of the protected tasks' signals while the nudge lasted, in standard errors of their mean, and how
-// many tasks were asked.
-func fellTogether(in *policy.View, inc *Incident, r *model.Round) (sigmas float64, asked int) {
+// fellTogether is the fall of the protected tasks' signals in the last windows against those before, in standard errors of their mean,
+// and how many tasks were asked. A hold made in between that helps makes them fall, a release that harms rise.
+func fellTogether(in *policy.View, inc *Incident, windows int) (sigmas float64, asked int) {
+	return fell(in, inc.Source, "", 0, windows)
+}
+
+// fell is fellTogether of one job's tasks, or of all where job is "", as it was so many windows ago.
+func fell(in *policy.View, src model.Source, job string, skip, windows int) (sigmas float64, asked int) {
 	sum := 0.0
 	for i := range in.Window.Victims {
 		v := &in.Window.Victims[i]
-		if v.Source != inc.Source || !v.Verdict.Evidence() || v.Spec.Mean <= 0 || v.Spec.StdDev <= 0 {
+		if v.Source != src || !v.Verdict.Evidence() || v.Spec.Mean <= 0 || v.Spec.StdDev <= 0 {
 			continue
 		}
-		before, nb := in.History.MeanSignal(v.Num, r.WindowsJudged, badBefore)
-		during, nd := in.History.MeanSignal(v.Num, 0, r.WindowsJudged)
+		if t := in.Table.Get(v.Num); job != "" && (t == nil || t.Job != job) {
+			continue
+		}
+		before, nb := in.History.MeanSignal(v.Num, skip+windows, badBefore)
+		during, nd := in.History.MeanSignal(v.Num, skip, windows)
 		if nb == 0 || nd == 0 {
 			continue
 		}
@@ -81,6 +90,43 @@ func (inc *Incident) noteHelped(in *policy.View) {
 	}
 }
 
+// Helped is one whom a hold helped, and its mean signal in the last bad windows before.
+type Helped struct {
+	Num    model.TaskNum `json:"num"`
+	Before float64       `json:"before"`
+}
+
+// noteMore adds who is helped later, and how bad each was.
+func (inc *Incident) noteMore(in *policy.View) {
+	for i := range in.Window.Victims {
+		v := &in.Window.Victims[i]
+		if v.Num == inc.Victim || v.Source != inc.Source || v.Verdict != outlier.Good || slices.ContainsFunc(inc.HelpedBy, func(h Helped) bool { return h.Num == v.Num }) {
+			continue
+		}
+		if before, n := in.History.RecentSignal(v.Num, badBefore, v.Threshold); n == badBefore {
+			inc.HelpedBy = append(inc.HelpedBy, Helped{v.Num, before})
+		}
+	}
+}
+
+// wouldHurt reports whether any of those who were helped would suffer at a looser level, by the same straight line as
+// wouldSuffer. The mildest victim's incident is the first to see its victim well, and would loosen the cap at the others' expense.
+func (inc *Incident) wouldHurt(p *Params, in *policy.View, level float64) bool {
+	r := inc.round()
+	if r.Level >= 1 {
+		return false
+	}
+	inc.noteMore(in)
+	for _, h := range inc.HelpedBy {
+		v := findVictim(in.Window.Victims, h.Num)
+		now, n := in.History.MeanSignal(h.Num, 0, p.Feedback.LoosenAfter)
+		if v != nil && n > 0 && h.Before > now && now+(h.Before-now)*(level-r.Level)/(1-r.Level) > v.Threshold {
+			return true
+		}
+	}
+	return false
+}
+
 // hurtsHelped reports whether one of those who were helped is above its threshold, and whether one is for the second
 // window in a row: by chance that is rare, also among many.
 func (inc *Incident) hurtsHelped(in *policy.View) (once, twice bool) {
@@ -93,6 +139,19 @@ func (inc *Incident) hurtsHelped(in *policy.View) (once, twice bool) {
 		once, twice = true, twice || got > 0 && before > v.Threshold
 	}
 	return once, twice
+}
+
+// othersSuffer reports whether one of those who were helped is above its threshold.
+func (inc *Incident) othersSuffer(in *policy.View) bool {
+	once, _ := inc.hurtsHelped(in)
+	return once
+}
+
+// risen reports whether the protected tasks' signals rose together since a member of a group was released, so many windows ago, by more
+// than noise. The victim for whose sake it was held may be the mildest of those that it hurts.
+func risen(in *policy.View, inc *Incident, windows int) bool {
+	z, _ := fellTogether(in, inc, windows)
+	return z <= -sureTogether
 }
 
 // wouldSuffer reports whether the victim would suffer at a looser level, as far as what it had before the hold and
@@ -118,18 +177,32 @@ func (s *State) clear(p *Params, in *policy.View, task model.TaskNum) {
 // known holds a suspect of which an experiment has shown that it hurts the services of this machine, at once. It reports
 // whether there is one.
 func (s *State) known(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round) bool {
+	sc, pair, ok := s.knownOf(p, in, inc, r.Threshold)
+	if !ok {
+		return false
+	}
+	who := "it"
+	if pair != nil {
+		who = jobOf(in.Table.Get(sc.Num))
+	}
+	s.take(p, in, out, inc, r, sc, fmt.Sprintf("score %.2f, and %s %s", sc.Value, who, pair.text(p, in.NowNsec)), pair.facts(p, in.NowNsec)...)
+	return true
+}
+
+// knownOf finds such a suspect among those of the last analysis. pair is what earlier incidents have shown, nil where a late experiment did.
+func (s *State) knownOf(p *Params, in *policy.View, inc *Incident, needed float64) (sc antagonist.Score, pair *Pair, ok bool) {
 	ap := &p.Antagonist[inc.Source]
 	for i := range s.analysis.Scores {
-		sc := s.analysis.Scores[i]
-		if !s.tested(sc.Num, true) || s.refuted(inc.Victim, sc.Num) {
+		sc = s.analysis.Scores[i]
+		pair = s.decided(p, in.NowNsec, inc.VictimJob, in.Table.Get(sc.Num))
+		if pair == nil && (!s.tested(sc.Num, true) || s.refuted(inc.Victim, sc.Num)) {
 			continue
 		}
-		if _, may := s.weigh(ap, in, inc, &sc, s.leastNudged(p, r.Threshold)); may {
-			s.take(p, in, out, inc, r, sc, fmt.Sprintf("score %.2f, and it was found guilty a while ago", sc.Value))
-			return true
+		if _, may := s.weigh(ap, in, inc, &sc, s.leastNudged(p, needed)); may {
+			return sc, pair, true
 		}
 	}
-	return false
+	return sc, nil, false
 }
 
 // leastNudged is the score asked of a suspect that is to be nudged.
