@@ -17,7 +17,7 @@ func TestPassedPulsesReadBack(t *testing.T) {
 	}
 	var in engine.Input
 	var got model.Pulse
-	if _, err := (&coder{}).decode(b, &in, &model.Snapshot{}, &got); err != nil || !reflect.DeepEqual(got, want) {
+	if _, err := (&coder{pulsed: 3}).decode(b, &in, &model.Snapshot{}, &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
