@@ -15,7 +15,7 @@ func burstExperiment() experiment {
 	var trace string
 	return experiment{
 		name: "burst", short: "Which bucket a burstable CFS quota should have: Alibaba's figure 14",
-		listed: "Alibaba, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (seconds)",
+		listed: "Alibaba, figure 14: which bucket a burstable CFS quota should have, from drawn or recorded bursts (a minute)",
 		long: "Play 20 bursty applications that share a CPU pool, with buckets of k times their quota, and print what a bucket\n" +
 			"saves in queueing delay and costs in peak utilisation. --trace takes CPU use recorded by the millisecond.",
 		seed: "of the requests",

@@ -11,7 +11,7 @@ import (
 
 func small() Params {
 	p := Defaults()
-	p.Seconds = 20
+	p.Seconds, p.Draws = 20, 1
 	return p
 }
 

@@ -23,6 +23,7 @@ type Result struct {
 	// PeriodMsec and Applications are what was simulated.
 	PeriodMsec   int `json:"period_ms"`
 	Applications int `json:"applications"`
+	Draws        int `json:"draws"` // of the applications: what is printed is their mean
 }
 
 // The grid of figure 14: bucket sizes and utilisations.
@@ -35,9 +36,10 @@ var (
 // within utilisations of 35 to 55 %.
 const paperRise, paperFrom, paperTo = 0.038, 0.35, 0.55
 
-// mayRise is by how much U_max may rise with a bucket that is recommended: about what the
-// Alibaba calls negligible.
-const mayRise = 0.05
+// mayRise is by how much U_max may rise with a bucket that is recommended: what Alibaba called
+// negligible. It took k = 10 by that. What is drawn here peaks more together, and the same bound lets
+// only a small bucket pass; a looser one would be a bound that is chosen by what should come out.
+const mayRise = paperRise
 
 // nearBest is how close to the best bucket's mean delay a smaller one must come to be
 // preferred.
@@ -45,14 +47,14 @@ const nearBest = 1.10
 
 // Run plays the grid on all CPUs. The result does not depend on their number.
 func Run(ctx context.Context, p Params, source string) (*Result, error) {
-	r := &Result{Source: source, Seed: p.Seed, PeriodMsec: p.PeriodMsec, Applications: p.Applications}
+	r := &Result{Source: source, Seed: p.Seed, PeriodMsec: p.PeriodMsec, Applications: p.Applications, Draws: p.Draws}
 	if t, ok := p.Source.(Trace); ok {
 		f := t.Facts(p.PeriodMsec)
 		r.Trace = &f
 	}
 	var err error
 	r.Points, err = parallel.Map(ctx, 0, len(gridU)*len(gridK), func(i int) (Point, error) {
-		return Simulate(&p, gridU[i/len(gridK)], gridK[i%len(gridK)]), nil
+		return mean(&p, gridU[i/len(gridK)], gridK[i%len(gridK)]), nil
 	})
 	if err != nil {
 		return nil, err
@@ -110,8 +112,8 @@ func (r *Result) recommend() {
 
 func (r *Result) choose(k int) {
 	r.Recommended = gridK[k]
-	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's at utilisations of %.0f to %.0f %%; U_max rises by %.1f points at most (Alibaba: %.1f)",
-		(nearBest-1)*100, paperFrom*100, paperTo*100, r.rise(k)*100, paperRise*100)
+	r.Reason = fmt.Sprintf("the smallest bucket whose mean delay is within %.0f %% of the best one's, of those that raise U_max by no more than Alibaba's %.1f points, at utilisations of %.0f to %.0f %%; it raises it by %.1f at most, k = %g by %.1f",
+		(nearBest-1)*100, paperRise*100, paperFrom*100, paperTo*100, r.rise(k)*100, gridK[len(gridK)-1], r.rise(len(gridK)-1)*100)
 }
 
 // rise is by how much a bucket raises U_max against none, at most, where a pool should be.
@@ -144,7 +146,7 @@ func (r *Result) WriteText(w io.Writer) error {
 
 // writeHead says what was simulated, and how to read the tables.
 func (r *Result) writeHead(w io.Writer) error {
-	what := fmt.Sprintf("%d bursty applications, drawn (seed %d)", r.Applications, r.Seed)
+	what := fmt.Sprintf("%d bursty applications, drawn (seed %d, the mean of %d sets)", r.Applications, r.Seed, r.Draws)
 	if f := r.Trace; f != nil {
 		what = fmt.Sprintf("%d applications that each use what %s recorded, from another moment on and scaled to the utilisation\nThe trace: %.3g s, %.3g CPU on average, idle in %.0f %% of its milliseconds; its largest %d ms use %.1f times the average",
 			r.Applications, r.Source, f.Seconds, f.MeanCPU, f.Idle*100, r.PeriodMsec, f.Largest)

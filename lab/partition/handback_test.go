@@ -176,8 +176,14 @@ func TestSummarise(t *testing.T) {
 // The verdict: a goal that is missed fails, one that cannot be told does not pass.
 func TestJudge(t *testing.T) {
 	table := func(worst, use stat.Number) TwinTable {
-		return TwinTable{Rows: []TwinRow{{Arm: ArmNone, Utilisation: 1}, {Arm: ArmOurs, Worst: worst, Utilisation: use}}}
+		return TwinTable{judged: true, Rows: []TwinRow{
+			{Arm: ArmNone, Worst: 2, Utilisation: 1}, {Arm: ArmIdle, Worst: 1.5, Utilisation: 1}, {Arm: ArmShares, Worst: 1.5, Utilisation: 1}, {Arm: ArmOurs, Worst: worst, Utilisation: use},
+		}}
 	}
+	beaten := table(1.05, 0.95)
+	beaten.find(ArmIdle).Worst = 1
+	beside := beaten
+	beside.judged = false
 	good := Spread{N: 40, P50: 60, P99: 90, Most: 95}
 	for _, c := range []struct {
 		name string
@@ -193,6 +199,8 @@ func TestJudge(t *testing.T) {
 		{"never", Result{Host: &HostResult{Freed: Spread{P99: stat.Absent()}, Ran: Spread{P99: stat.Absent()}}}, 3, report.CouldNotTell},
 		{"tail", Result{Twin: []TwinTable{table(1.2, 0.95)}}, 1, report.Fail},
 		{"utilisation", Result{Twin: []TwinTable{table(1.0, 0.8)}}, 1, report.Fail},
+		{"beaten", Result{Twin: []TwinTable{beaten}}, 1, report.Fail},
+		{"beaten where it is not judged", Result{Twin: []TwinTable{table(1.05, 0.95), beside}}, 0, report.Pass},
 		{"absent", Result{Twin: []TwinTable{table(stat.Absent(), stat.Absent())}}, 1, report.Fail},
 	} {
 		c.r.judge()

@@ -232,9 +232,19 @@ func (t *TwinTable) goals() []Goal {
 	return []Goal{
 		{What: t.What + ": p99 of the service that suffers most, against (a)", Asked: fmt.Sprintf("at most %.2f of it", wantedTail), Got: ours.Worst.Text(3), Met: float64(ours.Worst) <= wantedTail},
 		{What: t.What + ": utilisation against (b)", Asked: fmt.Sprintf("at least %.0f %% of it", 100*wantedUse), Met: float64(use) >= wantedUse,
-			Got: fmt.Sprintf("%s %% (who knows the load: %s %% at a p99 of %.2f)", (100 * use).Text(1), (100 * t.frontier(wantedTail) / none.Utilisation).Text(1), wantedTail)},
+			Got: (100 * use).Text(1) + " %" + t.known(none.Utilisation)},
 		{What: t.What + ": who shares all CPUs, and is as good to the services and uses more", Asked: "nobody", Got: cmp.Or(beaten, "nobody"), Met: beaten == ""},
 	}
+}
+
+// known says what who knows the load of each second gets at the tail that is wanted, where the
+// oracles reach it.
+func (t *TwinTable) known(none stat.Number) string {
+	f := t.frontier(wantedTail)
+	if !f.Known() {
+		return ""
+	}
+	return fmt.Sprintf(" (who knows the load: %s %% at a p99 of %.2f)", (100 * f / none).Text(1), wantedTail)
 }
 
 // asGood is by how much a p99 may be above another one and be as good.
