@@ -162,7 +162,7 @@ func (s *State) plausible(p *Params, ap *antagonist.Params, in *policy.View, inc
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, least)
-		if !may && !(sus.State == model.SuspectTried && s.refuted(inc.Victim, sc.Num)) || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
+		if !may && (sus.State != model.SuspectTried || !s.refuted(inc.Victim, sc.Num)) || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
 			continue
 		}
 		if sc.Usage >= 2*p.codedCap(in.Table.Get(sc.Num), sc.Usage) {

@@ -280,12 +280,16 @@ func (m *Machine) length(left int64) int64 {
 		if t.limit.max.QuotaUsec < 0 {
 			continue
 		}
-		want := min(t.want, float64(t.may))
-		part = min(part, t.limit.lasts(want, left))
-		if t.limit.left < worthPart {
-			want = 0
+		want, asks := min(t.want, float64(t.may)), 0.0
+		if t.limit.left >= worthPart {
+			asks = want
 		}
-		jump = max(jump, math.Abs(want-t.given))
+		jump = max(jump, math.Abs(asks-t.asks))
+		if t.given < t.asks {
+			want *= t.given / t.asks // others have the CPUs as well
+		}
+		t.asks = asks
+		part = min(part, t.limit.lasts(want, left))
 	}
 	if m.longest = min(2*m.longest, m.cfg.StepNsec); jump > jumpCPUs {
 		m.longest = firstPart

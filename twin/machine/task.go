@@ -131,6 +131,7 @@ type Task struct {
 	// from here to cfg: all of it is more than a core's first cache holds.
 	want  float64   // CPUs that it could use
 	given float64   // CPUs that it got
+	asks  float64   // with a quota: CPUs that it could use, 0 while that is used up
 	wait  float64   // ready and waiting, in CPUs
 	ask   float64   // of the atom at hand
 	on    []float64 // given, by socket
