@@ -125,9 +125,19 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 		w.tidy(class)
 		return op.result(0, 0, err)
 	}
-	g.limit[op.knob()] = want
+	g.limit[op.knob()] = asTaken(want, change.Now, int(op.change.Domain))
 	delete(g.away, op.knob())
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
+}
+
+// asTaken is what the kernel made of what was written: it rounds levels.
+func asTaken(want, now resctrl.Schemata, domain int) (taken resctrl.Schemata) {
+	for _, line := range want {
+		if v, ok := now.Get(line.Resource, domain); ok {
+			taken.Set(line.Resource, domain, v)
+		}
+	}
+	return taken
 }
 
 // put puts a task into a group.

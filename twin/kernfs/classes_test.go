@@ -311,6 +311,19 @@ func TestClassesOfACacheThatWasGone(t *testing.T) {
 	}
 }
 
+// A level that the kernel rounds is no stranger's (26112640000371).
+func TestRoundedLevel(t *testing.T) {
+	c := openClassed(t)
+	got := c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(1), model.Level(91)))
+	c.all(model.Applied, got, 2)
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	if told := c.h.Knobs(nil); len(told) > 0 || got[1].Now != model.Level(100) {
+		t.Errorf("told %+v; %+v", told, got[1])
+	}
+}
+
 // What strangers do is told once, and what is theirs is left.
 func TestClassesAndStrangers(t *testing.T) {
 	c := openClassed(t)
