@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/lab/report"
@@ -106,6 +107,9 @@ func (s *simulation) startBatch(threads int) error {
 	return err
 }
 
+// hardLead is enough for AIMD: twelve steps of 5 s take a quota to max_factor.
+const hardLead = 90 * time.Second
+
 // playHard plays all hard loads.
 func playHard(ctx context.Context, o *Options, times twinTimes) ([]HardResult, error) {
 	type job struct {
@@ -114,6 +118,7 @@ func playHard(ctx context.Context, o *Options, times twinTimes) ([]HardResult, e
 		column Column
 		round  int
 	}
+	times.lead = min(times.lead, hardLead)
 	loads := hardLoads()
 	var jobs []job
 	for i := range loads {
