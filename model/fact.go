@@ -34,6 +34,7 @@ const (
 	FactBlame
 	FactBlameAsked
 	FactRatio
+	FactLost
 	NumFacts
 )
 
@@ -64,6 +65,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
 	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
 	FactRatio:       {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},
+	FactLost:        {"wait_lost", "", "largest share of the victim's waiting that a window lost which counts (docs/WAITS.md)"},
 }
 
 // Is returns the fact with a value.

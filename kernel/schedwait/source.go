@@ -81,6 +81,7 @@ type Source struct {
 	seen    map[rowKey]*seenRow
 	last    map[uint32]waits
 	tallied tally
+	missed  uint64 // events, so far
 	buffers buffers
 }
 

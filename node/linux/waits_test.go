@@ -64,6 +64,9 @@ func TestWaitsReachTheSnapshot(t *testing.T) {
 	if len(got) != 1 || got[0].Num != lc || got[0].Nsec != 40e6 || got[0].Waits != 4 || got[0].Foreign() != 30e6 {
 		t.Fatalf("%+v", got)
 	}
+	if got[0].Lost != (model.WaitLoss{}) {
+		t.Errorf("lost %+v", got[0].Lost)
+	}
 	if s := got[0].Shares; s[0] != (model.WaitShare{Party: model.WaitTask, Task: be, Nsec: 25e6}) || s[1].Party != model.WaitThrottled || s[2].Process == "" {
 		t.Errorf("%+v", s)
 	}
@@ -183,5 +186,49 @@ func TestMoreTasksThanSlots(t *testing.T) {
 	b.observe(model.WindowEnd)
 	if w := b.h.Warnings(nil); len(w) != 0 || !strings.Contains(b.logs.String(), "this is over: not all tasks have") {
 		t.Errorf("there is room again: %v, %s", w, &b.logs)
+	}
+}
+
+// A window says what it lost, also where nothing is left of it, and how many before it were not measured.
+func TestWindowsSayWhatTheyLost(t *testing.T) {
+	b := newBed(t, "lost")
+	f := &fakeWaits{}
+	b.waits = f
+	b.mkdir("lc")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.observe(model.WindowStart)
+	lc := int(b.tasks[b.root+"/lc"].Num)
+	whole := schedwait.Waits{Task: lc, Count: [2]int64{30, 10}, Nsec: [2]int64{30e6, 10e6}, Shares: []schedwait.Share{{Party: schedwait.Kernel, Nsec: 30e6}, {Party: schedwait.Unknown, Nsec: 10e6}}}
+	for _, c := range []struct {
+		name string
+		task schedwait.Waits
+		lost schedwait.Lost
+		rate int64
+		want model.WaitLoss
+	}{
+		{"a row was missing", whole, schedwait.Lost{Rows: 3}, 100, model.WaitLoss{UnknownNsec: 10e6}},
+		{"a thread was", whole, schedwait.Lost{Waits: 120}, 100, model.WaitLoss{NotTaken: 0.75, UnknownNsec: 10e6}},
+		{"events were", whole, schedwait.Lost{Events: 60, Strays: 40}, 300, model.WaitLoss{Events: 0.25, UnknownNsec: 10e6}},
+		{"all threads were", schedwait.Waits{Task: lc}, schedwait.Lost{Waits: 9}, 100, model.WaitLoss{NotTaken: 1}},
+	} {
+		f.tasks, f.lost, f.rate = []schedwait.Waits{c.task}, c.lost, c.rate
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+		b.observe(model.WindowEnd | model.WindowStart)
+		if got := b.snap.Waiting; len(got) != 1 || got[0].Lost != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	f.tasks, f.lost = []schedwait.Waits{{Task: lc, Nsec: [2]int64{1e6, 0}}}, schedwait.Lost{}
+	f.rate = int64(2.5 * waitsBudget / nsecPerSwitch * 1e9 * float64(b.h.online))
+	var skipped []int
+	for range 7 {
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+		b.observe(model.WindowEnd | model.WindowStart)
+		for i := range b.snap.Waiting {
+			skipped = append(skipped, b.snap.Waiting[i].Lost.Skipped)
+		}
+	}
+	if want := []int{0, 2, 2}; !slices.Equal(skipped, want) {
+		t.Errorf("windows left out before those that were measured: %v, want %v", skipped, want)
 	}
 }
