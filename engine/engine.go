@@ -390,7 +390,7 @@ func (e *Engine) study(task *model.Task, o *model.TaskObservation, src model.Sou
 	e.State.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
 	i := -1
 	if src.Row().Waits {
-		i = slices.IndexFunc(e.obs.Waiting, func(w model.Waiting) bool { return w.Num == task.Num })
+		i = slices.IndexFunc(e.obs.Waiting, func(w model.Waiting) bool { return w.Num == task.Num && w.Judged() })
 	}
 	if i < 0 {
 		return

@@ -41,6 +41,7 @@ const (
 	FactEvidence
 	FactEvidenceAsked
 	FactExperiments
+	FactLost
 	NumFacts
 )
 
@@ -79,6 +80,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactEvidence:      {"evidence", "", "of earlier incidents of the two jobs: logarithm of how much likelier what nudges have shown is of one who hurts"},
 	FactEvidenceAsked: {"evidence_asked", "", "the evidence that was asked for"},
 	FactExperiments:   {"experiments", "", "nudges that the evidence rests on"},
+	FactLost:          {"wait_lost", "", "largest share of the victim's waiting that a window lost which counts (docs/WAITS.md)"},
 }
 
 // Is returns the fact with a value.

@@ -73,6 +73,10 @@ type Round struct {
 	// second of bad windows and of good ones; with ByBlame.
 	WaitedNsec float64 `json:"waited_ns,omitempty"`
 	UsualNsec  float64 `json:"usual_ns,omitempty"`
+	// Lost is the largest share of the waiting that one of these windows lost, LeftOut how many windows lost so much
+	// that they do not count; with ByBlame.
+	Lost    float64 `json:"lost,omitempty"`
+	LeftOut int     `json:"left_out,omitempty"`
 	// Steady is what a suspect scores that used the same CPU all the time.
 	Steady float64 `json:"steady,omitempty"`
 	// Demoted: who was chosen gives way to everybody (cpu.idle). Uncapped: that is all so far,

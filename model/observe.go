@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Observe derives what the window between two snapshots says. out is reused. Both
 // snapshots must have their tasks ordered by Num; a task that is in only one of them
 // is Fresh or not listed.
@@ -34,6 +36,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 			managed += used
 		}
 	}
+	out.leaveOutLost()
 	out.Managed = Known(float64(managed) / float64(elapsed))
 	busy, oc := Delta(prev.Node.C[CountBusy], cur.Node.C[CountBusy])
 	switch {
@@ -43,6 +46,22 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 		out.Unmanaged = Known(0)
 	default:
 		out.Unmanaged = Known(float64(busy-managed) / float64(elapsed))
+	}
+}
+
+// leaveOutLost takes back the signals that are measured of waits where too much of these is lost.
+func (out *Observation) leaveOutLost() {
+	for i := range out.Waiting {
+		w := &out.Waiting[i]
+		if w.Judged() {
+			continue
+		}
+		k := slices.IndexFunc(out.Tasks, func(t TaskObservation) bool { return t.Num == w.Num })
+		for src := range signals {
+			if k >= 0 && signals[src].Charged {
+				out.Tasks[k].Raw[src], out.Tasks[k].Signals[src] = Missing(Unavailable), Missing(Unavailable)
+			}
+		}
 	}
 }
 

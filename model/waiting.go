@@ -47,7 +47,43 @@ type Waiting struct {
 	Nsec        int64 `json:"ns"` // in all, over all threads
 	// Shares add up to Nsec but for the smallest, which are left out; largest first.
 	Shares []WaitShare `json:"shares"`
+	Lost   WaitLoss    `json:"lost,omitzero"`
 }
+
+// WaitLoss is what could not be measured of how a task waited as it should. Zero: nothing; records from before it was told
+// read so, too.
+type WaitLoss struct {
+	// NotTaken is the share of all services' waits that found no room among the threads that are followed.
+	NotTaken float64 `json:"not_taken,omitempty"`
+	// Events is the share of the scheduler's events that were not heard of, or came out of order.
+	Events float64 `json:"events,omitempty"`
+	// UnknownNsec is for how long, of what this task waited, nobody knows who ran: there was no room for another party, or
+	// the wait was longer than a CPU remembers.
+	UnknownNsec int64 `json:"unknown_ns,omitempty"`
+	// Skipped is how many windows before this one were not measured, which would have cost too much. This one says what it
+	// says all the same.
+	Skipped int `json:"skipped,omitempty"`
+}
+
+// MaxWaitLost is the share of a window's waiting that may be lost. With more of it lost than known, what is known may be the
+// lesser part of the truth, and whoever comes first in it somebody else's shadow: such a window is neither bad nor good, as
+// if it had not been measured. Less would cost those windows that matter most: a CPU remembers 1,024 stretches, which is 50 to 200 ms of a
+// busy one, so that of a wait of a third of a second half is unknown, while who ran in the other half mostly ran in
+// this one, too. What little a single window may distort, windows together do not: blame is a mean of several, and leaves out
+// a suspect's worst.
+const MaxWaitLost = 0.5
+
+// LostShare returns how much of what a window says of a task's waiting may be lost, 0 to 1.
+func (w *Waiting) LostShare() float64 {
+	lost := w.Lost.NotTaken + w.Lost.Events
+	if w.Nsec > 0 {
+		lost += float64(w.Lost.UnknownNsec) / float64(w.Nsec)
+	}
+	return min(1, lost)
+}
+
+// Judged reports whether enough is known to go by.
+func (w *Waiting) Judged() bool { return w.LostShare() <= MaxWaitLost }
 
 // Foreign returns for how long another than the task itself had the CPU, or something else
 // took it: tasks, unmanaged cgroups, the kernel, interrupts and the hypervisor.

@@ -192,6 +192,9 @@ func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	fmt.Fprintf(w, "\nround %d at %s: its threads waited %.3g ms a second for others, usually %.3g ms; of what is more than usual (%.0f %% asked for):\n",
 		n, at(r.MonoNsec), r.WaitedNsec/1e6, r.UsualNsec/1e6, 100*r.Threshold)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if r.Lost > 0 || r.LeftOut > 0 {
+		fmt.Fprintf(w, "  a bad window that counts lost up to %.0f %% of the waiting; %d windows of late lost more than %.0f %% and count for nothing\n", 100*r.Lost, r.LeftOut, 100*model.MaxWaitLost)
+	}
 	fmt.Fprintln(tw, "  BLAME\tRAN\tROOM\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
 		fmt.Fprintf(tw, "  %.0f %%\t%.0f %%\t%.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, 100*s.Ran, 100*s.Room, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)

@@ -111,6 +111,7 @@ type Lost struct {
 	Rows   int64 // charged to Unknown: too many parties
 	Long   int64 // charged to Unknown in part: longer than what a CPU remembers, or from before the measurement
 	Strays int64 // ended on another CPU than was known
+	Events int64 // that the programs were not called for: the same one was at work on that CPU already
 }
 
 // Unfit is what found no room among the groups that SetGroups was told of.
@@ -306,5 +307,17 @@ func (s *Source) readTally(r *Reading) error {
 		Waits: int64(sum.NoWait - was.NoWait), Rows: int64(sum.NoRow - was.NoRow),
 		Long: int64(sum.RingEnd - was.RingEnd), Strays: int64(sum.Stray - was.Stray),
 	}
+	missed := s.missedSoFar()
+	r.Lost.Events, s.missed = int64(missed-s.missed), missed
 	return nil
+}
+
+// missedSoFar is how often the kernel did not call a program. Where it does not say (before 5.12) it is 0.
+func (s *Source) missedSoFar() (n uint64) {
+	for _, p := range s.coll.Programs {
+		if stats, err := p.Stats(); err == nil {
+			n += stats.RecursionMisses
+		}
+	}
+	return n
 }

@@ -43,6 +43,9 @@ const maxShares = 8
 const (
 	waitsBudget   = 0.01
 	nsecPerSwitch = 400
+	// maxSkip bounds how many windows in a row are left out. A CPU that did nothing but switch, a million times a second,
+	// would ask for 40; what asks for more is a clock that stood still.
+	maxSkip = 59
 )
 
 // waits are the waits of LC tasks. They are measured in windows only; where that would cost too much, in one window of
@@ -52,9 +55,11 @@ type waits struct {
 	on      bool
 	since   int64 // monotonic, of the last reading or start
 	skip    int   // windows that are not measured
+	skipped int   // before the one that is
 	groups  []schedwait.Group
 	reading schedwait.Reading
 	out     []model.Waiting
+	lost    model.WaitLoss // of the window, by all services
 }
 
 // observeWaits adds how LC tasks waited since the last reading. What fails is told once, and costs nobody else anything.
@@ -92,7 +97,7 @@ func (h *Host) observeWaits(snap *model.Snapshot) {
 		c := &snap.Tasks[at].C
 		c[model.CountWaited], c[model.CountWaitedForeign] = model.Read(of.waited), model.Read(of.waitedForeign)
 		c[model.CountWaitP99] = model.Read(uint64(waiting.P99Nsec))
-		if waiting.Nsec > 0 {
+		if waiting.Nsec > 0 || !waiting.Judged() {
 			w.out = append(w.out, waiting)
 		}
 	}
@@ -113,7 +118,8 @@ func (h *Host) measureWaits(mark model.WindowMark) (measured bool, err error) {
 			return false, errors.Join(err, w.source.Stop())
 		}
 		measured = true
-		w.skip = h.waitsToSkip(now - w.since)
+		w.skip, w.lost = h.waitsToSkip(now-w.since), lossOf(&w.reading)
+		w.lost.Skipped, w.skipped = w.skipped, 0
 		w.since = now
 	}
 	goOn := mark&model.WindowStart != 0 && w.skip == 0
@@ -132,6 +138,7 @@ func (h *Host) measureWaits(mark model.WindowMark) (measured bool, err error) {
 	}
 	if mark&model.WindowStart != 0 && w.skip > 0 {
 		w.skip--
+		w.skipped++
 	}
 	return measured, err
 }
@@ -142,13 +149,28 @@ func (h *Host) waitsToSkip(elapsed int64) int {
 		return 0
 	}
 	cost := float64(h.waits.reading.Switches) * nsecPerSwitch / float64(elapsed) / float64(h.online)
-	n := int(math.Ceil(cost / waitsBudget))
+	n := int(math.Ceil(min(cost/waitsBudget, maxSkip+1)))
 	why := ""
 	if n > 1 {
 		why = fmt.Sprintf("%.0f switches a second on %d CPUs would take more than %g %% of them", float64(h.waits.reading.Switches)/float64(elapsed)*1e9, h.online, 100*waitsBudget)
 	}
 	h.outages.set(h.opt.Log, "who makes services wait for a CPU is measured in some windows only", why)
-	return max(0, n-1)
+	return min(max(0, n-1), maxSkip)
+}
+
+// lossOf is what a window lost of all services' waits. A wait that was not taken has no owner any more.
+func lossOf(r *schedwait.Reading) (l model.WaitLoss) {
+	taken := int64(0)
+	for i := range r.Tasks {
+		taken += r.Tasks[i].Count[0] + r.Tasks[i].Count[1] + int64(r.Tasks[i].Open)
+	}
+	if r.Lost.Waits > 0 {
+		l.NotTaken = float64(r.Lost.Waits) / float64(r.Lost.Waits+taken)
+	}
+	if n := r.Lost.Strays + r.Lost.Events; n > 0 {
+		l.Events = float64(n) / float64(n+r.Switches)
+	}
+	return l
 }
 
 // setGroups has the tasks there are measured: the waits of LC tasks, and who of all is to blame.
@@ -198,7 +220,12 @@ var waitParties = map[schedwait.Party]model.WaitParty{
 func (h *Host) waitingOf(t *schedwait.Waits) model.Waiting {
 	w := model.Waiting{
 		Num: model.TaskNum(t.Task), P99Nsec: t.Lengths[schedwait.AfterWakeup].Quantile(0.99), LongestNsec: t.LongestNsec,
-		Waits: t.Count[0] + t.Count[1], Nsec: t.Nsec[0] + t.Nsec[1],
+		Waits: t.Count[0] + t.Count[1], Nsec: t.Nsec[0] + t.Nsec[1], Lost: h.waits.lost,
+	}
+	for _, x := range t.Shares {
+		if x.Party == schedwait.Unknown {
+			w.Lost.UnknownNsec += x.Nsec
+		}
 	}
 	// A reader may keep the snapshot: the shares are a slice of their own.
 	for _, x := range t.Shares[:min(len(t.Shares), maxShares)] {

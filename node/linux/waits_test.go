@@ -64,6 +64,9 @@ func TestWaitsReachTheSnapshot(t *testing.T) {
 	if len(got) != 1 || got[0].Num != lc || got[0].Nsec != 40e6 || got[0].Waits != 4 || got[0].Foreign() != 30e6 {
 		t.Fatalf("%+v", got)
 	}
+	if got[0].Lost != (model.WaitLoss{}) {
+		t.Errorf("lost %+v", got[0].Lost)
+	}
 	if s := got[0].Shares; s[0] != (model.WaitShare{Party: model.WaitTask, Task: be, Nsec: 25e6}) || s[1].Party != model.WaitThrottled || s[2].Process == "" {
 		t.Errorf("%+v", s)
 	}
@@ -184,4 +187,79 @@ func TestMoreTasksThanSlots(t *testing.T) {
 	if w := b.h.Warnings(nil); len(w) != 0 || !strings.Contains(b.logs.String(), "this is over: not all tasks have") {
 		t.Errorf("there is room again: %v, %s", w, &b.logs)
 	}
+}
+
+// A window says what it lost, also where nothing is left of it, and how many before it were not measured.
+func TestWindowsSayWhatTheyLost(t *testing.T) {
+	b := newBed(t, "lost")
+	f := &fakeWaits{}
+	b.waits = f
+	b.mkdir("lc")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.observe(model.WindowStart)
+	lc := int(b.tasks[b.root+"/lc"].Num)
+	whole := schedwait.Waits{Task: lc, Count: [2]int64{30, 10}, Nsec: [2]int64{30e6, 10e6}, Shares: []schedwait.Share{{Party: schedwait.Kernel, Nsec: 30e6}, {Party: schedwait.Unknown, Nsec: 10e6}}}
+	for _, c := range []struct {
+		name string
+		task schedwait.Waits
+		lost schedwait.Lost
+		rate int64
+		want model.WaitLoss
+	}{
+		{"a row was missing", whole, schedwait.Lost{Rows: 3}, 100, model.WaitLoss{UnknownNsec: 10e6}},
+		{"a thread was", whole, schedwait.Lost{Waits: 120}, 100, model.WaitLoss{NotTaken: 0.75, UnknownNsec: 10e6}},
+		{"events were", whole, schedwait.Lost{Events: 60, Strays: 40}, 300, model.WaitLoss{Events: 0.25, UnknownNsec: 10e6}},
+		{"all threads were", schedwait.Waits{Task: lc}, schedwait.Lost{Waits: 9}, 100, model.WaitLoss{NotTaken: 1}},
+	} {
+		f.tasks, f.lost, f.rate = []schedwait.Waits{c.task}, c.lost, c.rate
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+		b.observe(model.WindowEnd | model.WindowStart)
+		if got := b.snap.Waiting; len(got) != 1 || got[0].Lost != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	f.tasks, f.lost = []schedwait.Waits{{Task: lc, Nsec: [2]int64{1e6, 0}}}, schedwait.Lost{}
+	f.rate = int64(2.5 * waitsBudget / nsecPerSwitch * 1e9 * float64(b.h.online))
+	var skipped []int
+	for range 7 {
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
+		b.observe(model.WindowEnd | model.WindowStart)
+		for i := range b.snap.Waiting {
+			skipped = append(skipped, b.snap.Waiting[i].Lost.Skipped)
+		}
+	}
+	if want := []int{0, 2, 2}; !slices.Equal(skipped, want) {
+		t.Errorf("windows left out before those that were measured: %v, want %v", skipped, want)
+	}
+}
+
+// A clock that was set back between windows costs none of them, and one that nearly stood still no more than a few.
+func TestWaitsWhenTheClockSteps(t *testing.T) {
+	b := newBed(t, "steps")
+	f := &fakeWaits{rate: 1e6}
+	b.waits = f
+	b.mkdir("lc")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.observe(model.WindowStart)
+	f.tasks = []schedwait.Waits{{Task: int(b.tasks[b.root+"/lc"].Num), Nsec: [2]int64{1e6, 0}}}
+	for _, c := range []struct {
+		ahead int64 // of the clock, when the last reading was made
+		skip  int
+	}{{3600e9, 0}, {0, maxSkip}} {
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() + c.ahead
+		b.observe(model.WindowEnd)
+		if len(b.snap.Waiting) != 1 || b.h.waits.skip != c.skip {
+			t.Errorf("%d ns ahead: %+v, the next %d windows are left out, want %d", c.ahead, b.snap.Waiting, b.h.waits.skip, c.skip)
+		}
+		b.observe(model.WindowStart)
+	}
+	f.rate = 1
+	for range maxSkip + 1 {
+		b.observe(model.WindowEnd | model.WindowStart)
+	}
+	b.observe(model.WindowEnd)
+	if len(b.snap.Waiting) != 1 {
+		t.Error("nothing is measured again")
+	}
+	b.h.waitsToSkip(1e9) // nothing is the matter any more
 }

@@ -61,12 +61,16 @@ type Waited struct {
 	Charged []Charged `json:"charged"` // ordered by Num
 	// OwnNsec is for how long, a second, its threads waited for each other.
 	OwnNsec float64 `json:"own_ns,omitempty"`
+	// Lost is the share of its waiting of which nobody knows (model.WaitLoss).
+	Lost float64 `json:"lost,omitempty"`
 }
 
 // Waiter is a victim with its latest windows, oldest first.
 type Waiter struct {
 	Num     model.TaskNum `json:"num"`
 	Windows []Waited      `json:"windows"`
+	// LeftOut is when those ended that lost too much to say anything, since the oldest of the others.
+	LeftOut []int64 `json:"left_out,omitempty"`
 }
 
 // remember notes the window that closed, for each victim whose waiting was measured.
@@ -78,7 +82,11 @@ func (s *State) remember(p *Params, in *policy.View) {
 	for i := range in.Window.Waiting {
 		w := &in.Window.Waiting[i]
 		v := findVictim(in.Window.Victims, w.Num)
-		if v == nil || !blamed(v.Source) || !v.Verdict.Evidence() {
+		if of := s.waiter(w.Num); of != nil && !w.Judged() {
+			of.leaveOut(p, in.NowNsec)
+			continue
+		}
+		if v == nil || !w.Judged() || !blamed(v.Source) || !v.Verdict.Evidence() {
 			continue
 		}
 		of := s.waiter(w.Num)
@@ -89,13 +97,19 @@ func (s *State) remember(p *Params, in *policy.View) {
 		if n := len(of.Windows) - p.Blame.Windows + 1; n > 0 {
 			of.Windows = slices.Delete(of.Windows, 0, n)
 		}
-		now := Waited{AtNsec: in.NowNsec, Bad: v.Verdict == outlier.Outlier}
+		now := Waited{AtNsec: in.NowNsec, Bad: v.Verdict == outlier.Outlier, Lost: w.LostShare()}
 		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= min(v.Signal*1e6, float64(in.Window.LengthNsec))/2 {
 			seconds := float64(in.Window.LengthNsec) / 1e9
 			now.Charged, now.OwnNsec = charged(w, seconds), float64(w.Own())/seconds
 		}
 		of.Windows = append(of.Windows, now)
 	}
+}
+
+// leaveOut notes a window that lost too much.
+func (w *Waiter) leaveOut(p *Params, at int64) {
+	w.LeftOut = slices.DeleteFunc(append(w.LeftOut, at), func(t int64) bool { return len(w.Windows) > 0 && t < w.Windows[0].AtNsec })
+	w.LeftOut = w.LeftOut[max(0, len(w.LeftOut)-p.Blame.Windows):]
 }
 
 // blamed reports whether harm by a signal may be waiting.
@@ -141,11 +155,13 @@ type side struct {
 	charged []Charged
 	own     float64 // for how long its threads waited for each other
 	at      []int64
+	lost    float64 // the largest share that one of them lost
 }
 
 func (s *side) add(of *Waited) {
 	s.at = append(s.at, of.AtNsec)
 	s.own += of.OwnNsec
+	s.lost = max(s.lost, of.Lost)
 	for _, c := range of.Charged {
 		s.charged = add(s.charged, c.Num, c.Nsec)
 	}
@@ -318,6 +334,7 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *
 		return false
 	}
 	r.ByBlame, r.WaitedNsec, r.UsualNsec = true, waited, usual
+	r.Lost, r.LeftOut = bad.lost, len(of.LeftOut)
 	s.correlated = append(s.correlated, s.analysis.Scores...)
 	s.analysis.Scores, s.analysis.Median, s.analysis.Steady = s.analysis.Scores[:0], 0, 0
 	without := 1

@@ -26,6 +26,7 @@ type queue struct {
 	used       func(second, task int, limit float64) float64
 	waits      func(second int) map[model.TaskNum]float64
 	unmeasured bool
+	lost       float64 // share of the scheduler's events that windows lose from second 40 on
 
 	slo       func(second int) model.Latency // nil: the service promises nothing
 	longest   float64                        // wait of a window, in milliseconds
@@ -79,6 +80,9 @@ func (q *queue) tick() {
 		if num != 1 {
 			delay += ms / 1000
 		}
+	}
+	if q.second >= 40 {
+		waiting.Lost.Events = q.lost
 	}
 	if !q.unmeasured {
 		s.Waiting = []model.Waiting{waiting}

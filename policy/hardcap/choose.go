@@ -132,7 +132,11 @@ func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 // evidence is what a suspect's score was and what is asked for.
 func evidence(r *model.Round, score float64) []model.Fact {
 	if r.ByBlame {
-		return []model.Fact{model.FactBlame.Is(score), model.FactBlameAsked.Is(r.Threshold)}
+		facts := []model.Fact{model.FactBlame.Is(score), model.FactBlameAsked.Is(r.Threshold)}
+		if r.Lost > 0 {
+			facts = append(facts, model.FactLost.Is(r.Lost))
+		}
+		return facts
 	}
 	return []model.Fact{model.FactCorrelation.Is(score), model.FactAsked.Is(r.Threshold)}
 }

@@ -368,11 +368,14 @@ func TestWaits(t *testing.T) {
 		rule                 Rule
 		err                  error
 		switches, rows, last int64
+		waits, events        int64
 	}{
-		{Rule{Kind: Fail, Errno: unix.EIO}, unix.EIO, 0, 0, 0},
-		{Rule{Kind: Jump}, nil, 7 + manySwitches, 0, 30},
-		{Rule{Kind: Short}, nil, 7, 1, 30},
-		{Rule{Kind: Fail, Path: "waits stop", Errno: unix.EIO}, nil, 7, 0, 30},
+		{Rule{Kind: Fail, Errno: unix.EIO}, unix.EIO, 0, 0, 0, 0, 0},
+		{Rule{Kind: Jump}, nil, 7 + manySwitches, 0, 30, 0, 0},
+		{Rule{Kind: Short}, nil, 7, 1, 30, 0, 0},
+		{Rule{Kind: Vanish}, nil, 7, 0, 30, 1, 0},
+		{Rule{Kind: Back}, nil, 7, 0, 30, 0, 7},
+		{Rule{Kind: Fail, Path: "waits stop", Errno: unix.EIO}, nil, 7, 0, 30, 0, 0},
 	} {
 		tc.rule.Ops, tc.rule.Share, tc.rule.From = Trace, 1, 10
 		b := newBench(t, tc.rule)
@@ -382,7 +385,7 @@ func TestWaits(t *testing.T) {
 		}
 		b.now = 10
 		var r schedwait.Reading
-		if err := s.Read(&r, 0); !errors.Is(err, tc.err) || r.Switches != tc.switches || r.Lost.Rows != tc.rows {
+		if err := s.Read(&r, 0); !errors.Is(err, tc.err) || r.Switches != tc.switches || r.Lost.Rows != tc.rows || r.Lost.Waits != tc.waits || r.Lost.Events != tc.events {
 			t.Errorf("%s: %+v, %v", &tc.rule, r, err)
 		}
 		if tc.err != nil {

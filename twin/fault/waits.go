@@ -15,7 +15,7 @@ type Waits struct {
 
 // Waits opens a source for this life. Fail fails any call, also this one, the path being "waits "
 // and the call's name; of a reading Short takes half of what is known of who ran, as when there is no
-// room for it, and Jump makes the switches so many that not every window can be measured.
+// room for it, Vanish nine waits of ten, Back half of the events, and Jump makes the switches so many that not every window can be measured.
 func (o *Owner) Waits(open func() linux.WaitSource) (*Waits, error) {
 	if _, err := o.trace("open"); err != nil {
 		return nil, err
@@ -70,6 +70,12 @@ func (w *Waits) Read(r *schedwait.Reading, monoNsec int64) error {
 		for i := range r.Tasks {
 			forget(&r.Tasks[i], &r.Lost)
 		}
+	case Vanish:
+		for i := range r.Tasks {
+			r.Lost.Waits += 1 + 9*(r.Tasks[i].Count[0]+r.Tasks[i].Count[1])
+		}
+	case Back:
+		r.Lost.Events += r.Switches
 	case Jump:
 		r.Switches += manySwitches
 	default:

@@ -100,7 +100,7 @@ func (p *plan) drawWaitFaults(r source, end int64) {
 		rule := pick(r,
 			fault.Rule{Path: "waits open", Share: 0.5, Kind: fault.Fail, Errno: unix.EPERM},
 			fault.Rule{Share: pick(r, 0.05, 0.3, 1), Kind: fault.Fail, Errno: pick(r, unix.ENOMEM, unix.EIO, unix.EINTR)},
-			fault.Rule{Path: "waits read", Share: pick(r, 0.05, 0.3, 1), Kind: pick(r, fault.Fail, fault.Short), Errno: unix.ENOENT},
+			fault.Rule{Path: "waits read", Share: pick(r, 0.05, 0.3, 1), Kind: pick(r, fault.Fail, fault.Short, fault.Vanish, fault.Back), Errno: unix.ENOENT},
 			fault.Rule{Path: "waits read", Share: pick(r, 0.05, 0.3), Kind: fault.Jump},
 		)
 		rule.Ops, rule.From = fault.Trace, r.seconds(0, float64(end)/1e9)
