@@ -142,7 +142,7 @@ func TestClockSteps(t *testing.T) {
 		must(t, s.Read(&r, monotonic()+int64(step)))
 		w := taskOf(t, &r, 0)
 		if w.OpenNsec < 0 || step < 0 && w.OpenNsec != 0 || w.LongestNsec < 0 || w.LongestNsec > int64(time.Minute) || w.Nsec[1] <= 0 || w.Nsec[1] > int64(time.Minute) {
-			t.Error(fmt.Sprintf("%v: %d open for %d ns, longest %d ns, %v ns", step, w.Open, w.OpenNsec, w.LongestNsec, w.Nsec))
+			t.Errorf("%v: %d open for %d ns, longest %d ns, %v ns", step, w.Open, w.OpenNsec, w.LongestNsec, w.Nsec)
 		}
 	}
 }
