@@ -2,7 +2,6 @@ package schedwait
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
