@@ -57,7 +57,7 @@ var signalRecipes = []recipe{
 	{SignalMPKI, []need{{PerfLLCMisses}, {PerfInstructions}, {PerfPerCgroup}}, nil},
 	{SignalRunDelay, []need{{Taskstats, ThreadSchedstat}}, always("no evidence while a task's own quota throttles it")},
 	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
-	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}}, nil},
+	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}, {BPFPrograms}}, nil},
 	{SignalSLO, nil, always("told by the service itself")},
 }
 

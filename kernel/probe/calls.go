@@ -13,6 +13,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/perf"
+	"github.com/commensal-io/commensal/kernel/schedwait"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 )
 
@@ -24,6 +25,7 @@ type calls interface {
 	taskstats() error
 	event(perf.Event) error
 	cgroupEvent(dir string) error // of the group in dir
+	programs() error              // that tell who makes whom wait
 }
 
 // kernelCalls asks the running kernel.
@@ -38,6 +40,8 @@ func (kernelCalls) taskstats() error {
 }
 
 func (kernelCalls) event(e perf.Event) error { return perf.Supported(e) }
+
+func (kernelCalls) programs() error { return schedwait.Supported() }
 
 func (k kernelCalls) cgroupEvent(dir string) error {
 	fd, closeDir, err := k.fs.OpenDir(dir)
@@ -57,6 +61,7 @@ type outcomes map[string]error
 func (o outcomes) taskstats() error         { return o.outcome(Taskstats) }
 func (o outcomes) event(e perf.Event) error { return o.outcome(eventName(e)) }
 func (o outcomes) cgroupEvent(string) error { return o.outcome(PerfPerCgroup) }
+func (o outcomes) programs() error          { return o.outcome(BPFPrograms) }
 
 func (o outcomes) outcome(name string) error {
 	err, ok := o[name]
@@ -86,8 +91,9 @@ var sentinels = []struct {
 	word string
 	errs []error
 }{
-	{"not supported", []error{perf.ErrNotSupported, taskstats.ErrNotSupported}},
-	{"permission", []error{perf.ErrPermission, taskstats.ErrPermission}},
+	{"not supported", []error{perf.ErrNotSupported, taskstats.ErrNotSupported, schedwait.ErrNotSupported}},
+	{"permission", []error{perf.ErrPermission, taskstats.ErrPermission, schedwait.ErrPermission}},
+	{"refused", []error{schedwait.ErrRefused}},
 	{"not cgroup2", []error{perf.ErrNotCgroup2}},
 }
 
@@ -139,7 +145,7 @@ func parseOutcomes(text string) outcomes {
 // format is what parseOutcomes reads.
 func (o outcomes) format() string {
 	var b strings.Builder
-	for _, name := range []string{Taskstats, PerfCycles, PerfRefCycles, PerfInstructions, PerfLLCMisses, PerfPerCgroup} {
+	for _, name := range []string{Taskstats, PerfCycles, PerfRefCycles, PerfInstructions, PerfLLCMisses, PerfPerCgroup, BPFPrograms} {
 		err, made := o[name]
 		switch {
 		case !made:
@@ -184,4 +190,9 @@ func (n noted) event(e perf.Event) error {
 func (n noted) cgroupEvent(dir string) error {
 	n.made[PerfPerCgroup] = n.calls.cgroupEvent(dir)
 	return n.made[PerfPerCgroup]
+}
+
+func (n noted) programs() error {
+	n.made[BPFPrograms] = n.calls.programs()
+	return n.made[BPFPrograms]
 }

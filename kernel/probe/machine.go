@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/cpus"
+	"github.com/commensal-io/commensal/kernel/schedwait"
 )
 
 // machineFindings answers about NUMA and SMT.
@@ -52,7 +53,7 @@ func (p *prober) smt() Finding {
 // hostFindings answers about what surrounds the kernel.
 func (p *prober) hostFindings() []Finding {
 	hypervisor := p.hypervisor()
-	return []Finding{p.btf(), hypervisor, p.steal(hypervisor)}
+	return []Finding{p.btf(), p.lockdown(), p.programs(), hypervisor, p.steal(hypervisor)}
 }
 
 // btf is the kernel's own type information, which portable BPF programs need. Context only.
@@ -62,6 +63,58 @@ func (p *prober) btf() Finding {
 		return Finding{Name: BTF, Answer: Yes, Why: file + ": there"}
 	}
 	return Finding{Name: BTF, Answer: No, Why: file + ": not there", Needs: "CONFIG_DEBUG_INFO_BTF"}
+}
+
+// lockdown says whether the kernel keeps its own memory from root (Documentation/admin-guide/kernel-parameters.txt,
+// lockdown=; kernel_lockdown(7)). What is in force stands in brackets:
+//
+//	none [integrity] confidentiality
+//
+// Only confidentiality keeps BPF programs and perf from looking at the kernel. Context only: programs tries it.
+func (p *prober) lockdown() Finding {
+	const file = "/sys/kernel/security/lockdown"
+	text, err := p.read(file)
+	if absent(err) {
+		return Finding{Name: Lockdown, Answer: CouldNotTell, Why: file + ": not there: not built, or securityfs is not mounted"}
+	}
+	if err != nil {
+		return unread(Lockdown, err, "")
+	}
+	for _, level := range []string{"none", "integrity", "confidentiality"} {
+		if strings.Contains(text, "["+level+"]") {
+			return Finding{Name: Lockdown, Answer: yesNo(level != "none"), Why: file + ": " + oneLine(text)}
+		}
+	}
+	return Finding{Name: Lockdown, Answer: CouldNotTell, Why: fmt.Sprintf("%s: %q", file, oneLine(text))}
+}
+
+// programs loads and attaches the BPF programs that tell who makes whom wait, switched off, and takes them away again.
+func (p *prober) programs() Finding {
+	f := Finding{Name: BPFPrograms, Gives: []string{SignalWaits}}
+	if p.calls == nil {
+		f.Answer, f.Why = CouldNotTell, notLive
+		return f
+	}
+	err := p.calls.programs()
+	if err == nil {
+		f.Answer, f.Why = Yes, "who makes whom wait: loaded, attached and taken away again"
+		return f
+	}
+	f.Answer, f.Why = No, oneLine(err.Error())
+	switch {
+	case errors.Is(err, schedwait.ErrRefused):
+		f.Needs = "another kernel, or a release of ours that this one's verifier takes: please report the line"
+	case errors.Is(err, schedwait.ErrNotSupported):
+		f.Needs = "Linux 5.18 or later with CONFIG_DEBUG_INFO_BTF"
+	case errors.Is(err, schedwait.ErrPermission):
+		f.Needs = "CAP_BPF and CAP_PERFMON"
+		if text, _ := p.read("/sys/kernel/security/lockdown"); strings.Contains(text, "[confidentiality]") {
+			f.Needs = "a kernel that is not locked down (lockdown=confidentiality keeps BPF from looking at it)"
+		}
+	default:
+		f.Answer = CouldNotTell
+	}
+	return f
 }
 
 // hypervisor says whether this is a guest.

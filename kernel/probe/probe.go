@@ -76,6 +76,8 @@ const (
 	DAMON            = "damon"
 	IdlePages        = "idle page tracking"
 	BTF              = "btf"
+	Lockdown         = "lockdown"
+	BPFPrograms      = "bpf programs"
 	Hypervisor       = "hypervisor"
 	Steal            = "steal"
 	Descriptors      = "descriptor limit"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/schedwait"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 )
 
@@ -182,6 +183,15 @@ func tryOpen(path string) attempt {
 		}
 		return f.Close()
 	}
+}
+
+// tryPrograms measures for a moment.
+func tryPrograms(*testing.T, *cgroup.Mounts) error {
+	s, err := schedwait.Open(schedwait.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Start(), s.Read(&schedwait.Reading{}, 0), s.Close())
 }
 
 // tryBTF reads the magic number that the format begins with.

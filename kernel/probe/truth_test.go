@@ -40,7 +40,7 @@ func attempts() map[string]attempt {
 		PerfInstructions: tryEvent(unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_INSTRUCTIONS),
 		PerfLLCMisses:    tryEvent(unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES),
 		PerfPerCgroup:    tryGroupPerf,
-		NUMA:             tryNUMA, SMT: trySMT, Swap: trySwap, IdlePages: tryOpen("/sys/kernel/mm/page_idle/bitmap"), BTF: tryBTF,
+		NUMA:             tryNUMA, SMT: trySMT, Swap: trySwap, IdlePages: tryOpen("/sys/kernel/mm/page_idle/bitmap"), BTF: tryBTF, BPFPrograms: tryPrograms,
 		Descriptors: tryDescriptors, RootUser: tryRoot, CapSysAdmin: tryFrameNumber, CapSysNice: tryNice, CapSysPtrace: tryPtrace,
 		CapSysResource: tryRaiseLimit, CapDACOverride: tryForeignFile, CapKill: trySignal, CapNetAdmin: tryTaskstats, RealTime: tryRealTime,
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -26,6 +28,8 @@ var (
 	ErrNotSupported = errors.New("not supported by this kernel")
 	// ErrPermission: CAP_BPF and CAP_PERFMON are missing, or the kernel is locked down.
 	ErrPermission = errors.New("needs CAP_BPF and CAP_PERFMON, and a kernel that is not locked down")
+	// ErrRefused: the kernel's verifier does not take the programs, which is a fault of ours or of that kernel.
+	ErrRefused = errors.New("the kernel's verifier refuses the programs")
 )
 
 // Options are the sizes of a source. Zero values are the defaults.
@@ -42,6 +46,8 @@ type Options struct {
 	Rows int
 
 	trace bool // of the test that holds the accounting to a trace
+	// alter is of tests of kernels that are not this one.
+	alter func(*ebpf.CollectionSpec, *ebpf.CollectionOptions)
 }
 
 func (o *Options) setDefaults() {
@@ -99,8 +105,17 @@ type tables struct {
 	Trace    *ebpf.Map `ebpf:"trace"`
 }
 
-// Open loads the programs and attaches them, switched off. Errors wrap ErrNotSupported or ErrPermission where they
-// apply; what the verifier says of the programs is neither, and comes with its last line.
+// Supported tries whether a source can be opened, and leaves nothing. The error is Open's.
+func Supported() error {
+	s, err := Open(Options{Groups: 1, Watched: 1, Threads: 1, Rows: 1})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// Open loads the programs and attaches them, switched off. Errors wrap ErrNotSupported, ErrPermission or ErrRefused
+// where they apply; what the verifier says comes with its last line.
 func Open(opt Options) (*Source, error) {
 	opt.setDefaults()
 	s := &Source{opt: opt, groups: map[uint64]Group{}, slots: map[int]uint32{}, seen: map[rowKey]*seenRow{}, last: map[uint32]waits{}}
@@ -144,7 +159,11 @@ func (s *Source) load() error {
 			return fmt.Errorf("variable %s: %w", name, err)
 		}
 	}
-	if s.coll, err = ebpf.NewCollection(spec); err != nil {
+	var how ebpf.CollectionOptions
+	if s.opt.alter != nil {
+		s.opt.alter(spec, &how)
+	}
+	if s.coll, err = ebpf.NewCollectionWithOptions(spec, how); err != nil {
 		return err
 	}
 	if err := s.coll.Assign(&s.maps); err != nil {
@@ -165,12 +184,27 @@ func (s *Source) load() error {
 	return nil
 }
 
+// missingField is what cilium/ebpf says of a program that follows a field which the kernel has not. It has no name for it.
+const missingField = "bad CO-RE relocation"
+
+// sourceLine is the last line of the programs that a verifier's log tells of.
+func sourceLine(log []string) string {
+	for _, line := range slices.Backward(log) {
+		if text, ok := strings.CutPrefix(line, "; "); ok && !strings.HasPrefix(text, "instruction poisoned") {
+			return text
+		}
+	}
+	return "the verifier does not say where"
+}
+
 // sorted gives an error of loading one of this package's names.
 func sorted(err error) error {
 	var verifier *ebpf.VerifierError
 	switch {
+	case errors.As(err, &verifier) && strings.Contains(verifier.Cause.Error(), missingField):
+		return fmt.Errorf("%w: a field that the programs follow is not there: %s: %w", ErrNotSupported, sourceLine(verifier.Log), err)
 	case errors.As(err, &verifier):
-		return err
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w: %w", ErrPermission, err)
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, btf.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOSYS):

@@ -43,6 +43,9 @@ const maxShares = 8
 const (
 	waitsBudget   = 0.01
 	nsecPerSwitch = 400
+	// maxSkip bounds how many windows in a row are left out. A CPU that did nothing but switch, a million times a second,
+	// would ask for 40; what asks for more is a clock that stood still.
+	maxSkip = 59
 )
 
 // waits are the waits of LC tasks. They are measured in windows only; where that would cost too much, in one window of
@@ -146,13 +149,13 @@ func (h *Host) waitsToSkip(elapsed int64) int {
 		return 0
 	}
 	cost := float64(h.waits.reading.Switches) * nsecPerSwitch / float64(elapsed) / float64(h.online)
-	n := int(math.Ceil(cost / waitsBudget))
+	n := int(math.Ceil(min(cost/waitsBudget, maxSkip+1)))
 	why := ""
 	if n > 1 {
 		why = fmt.Sprintf("%.0f switches a second on %d CPUs would take more than %g %% of them", float64(h.waits.reading.Switches)/float64(elapsed)*1e9, h.online, 100*waitsBudget)
 	}
 	h.outages.set(h.opt.Log, "who makes services wait for a CPU is measured in some windows only", why)
-	return max(0, n-1)
+	return min(max(0, n-1), maxSkip)
 }
 
 // lossOf is what a window lost of all services' waits. A wait that was not taken has no owner any more.

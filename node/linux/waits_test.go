@@ -232,3 +232,34 @@ func TestWindowsSayWhatTheyLost(t *testing.T) {
 		t.Errorf("windows left out before those that were measured: %v, want %v", skipped, want)
 	}
 }
+
+// A clock that was set back between windows costs none of them, and one that nearly stood still no more than a few.
+func TestWaitsWhenTheClockSteps(t *testing.T) {
+	b := newBed(t, "steps")
+	f := &fakeWaits{rate: 1e6}
+	b.waits = f
+	b.mkdir("lc")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.observe(model.WindowStart)
+	f.tasks = []schedwait.Waits{{Task: int(b.tasks[b.root+"/lc"].Num), Nsec: [2]int64{1e6, 0}}}
+	for _, c := range []struct {
+		ahead int64 // of the clock, when the last reading was made
+		skip  int
+	}{{3600e9, 0}, {0, maxSkip}} {
+		b.h.waits.since = b.h.opt.Clock.MonoNsec() + c.ahead
+		b.observe(model.WindowEnd)
+		if len(b.snap.Waiting) != 1 || b.h.waits.skip != c.skip {
+			t.Errorf("%d ns ahead: %+v, the next %d windows are left out, want %d", c.ahead, b.snap.Waiting, b.h.waits.skip, c.skip)
+		}
+		b.observe(model.WindowStart)
+	}
+	f.rate = 1
+	for range maxSkip + 1 {
+		b.observe(model.WindowEnd | model.WindowStart)
+	}
+	b.observe(model.WindowEnd)
+	if len(b.snap.Waiting) != 1 {
+		t.Error("nothing is measured again")
+	}
+	b.h.waitsToSkip(1e9) // nothing is the matter any more
+}
