@@ -36,6 +36,10 @@ type Suspect struct {
 	// all used more than usual while all CPUs were in use.
 	Ran  float64 `json:"ran,omitempty"`
 	Room float64 `json:"room,omitempty"`
+	// Low and High are the least and the greatest share that it has when any one of the bad windows is left out. That is
+	// how much a single window weighs, and no confidence interval: the windows are few, and one follows the other.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
 	// Correlation stands beside a Score that is a share of the victim's waiting.
 	Correlation float64 `json:"correlation,omitempty"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
@@ -44,6 +48,9 @@ type Suspect struct {
 	State   SuspectState `json:"state,omitzero"`
 	Verdict string       `json:"verdict"`
 }
+
+// Untouchable reports whether nobody may hold it.
+func (s *Suspect) Untouchable() bool { return s.Kind != SuspectTask || s.Class != BE }
 
 // Round is one attempt: an analysis, a cap and what followed.
 type Round struct {

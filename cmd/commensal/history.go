@@ -195,11 +195,12 @@ func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	if r.Lost > 0 || r.LeftOut > 0 {
 		fmt.Fprintf(w, "  a bad window that counts lost up to %.0f %% of the waiting; %d windows of late lost more than %.0f %% and count for nothing\n", 100*r.Lost, r.LeftOut, 100*model.MaxWaitLost)
 	}
-	fmt.Fprintln(tw, "  BLAME\tRAN\tROOM\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
+	fmt.Fprintln(tw, "  BLAME\tFROM - TO\tRAN\tROOM\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
-		fmt.Fprintf(tw, "  %.0f %%\t%.0f %%\t%.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, 100*s.Ran, 100*s.Room, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)
+		fmt.Fprintf(tw, "  %.0f %%\t%.0f - %.0f %%\t%.0f %%\t%.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, 100*s.Low, 100*s.High, 100*s.Ran, 100*s.Room, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
+	fmt.Fprintln(w, "  FROM - TO: the share with any one bad window left out. It shows what one window weighs, and is no confidence interval.")
 }
 
 // printHold shows who was held in a round, and what became of it.

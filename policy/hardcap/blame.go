@@ -253,6 +253,8 @@ type Answer struct {
 	Share float64 // in all
 	Ran   float64 // it had the CPU
 	Room  float64 // of what all used more than usual (room.go)
+	// Low and High are the least and the greatest share with one bad window left out, whichever.
+	Low, High float64
 }
 
 // shareOut says who answers for what the victim waited for others more than usual in some bad windows, of which
@@ -280,6 +282,31 @@ func shareOut(bad, good *side, room *room) (list []Answer, total, waited float64
 		list[i].Share = (1-weight)*list[i].Ran + weight*list[i].Room
 	}
 	return list, total, waited
+}
+
+// spread fills in between what the shares lie when each of the latest bad windows is left out in turn (a jackknife).
+func (w *Waiter) spread(answers []Answer, good *side, room *room) {
+	for i := range answers {
+		answers[i].Low, answers[i].High = answers[i].Share, answers[i].Share
+	}
+	seen := 0
+	for i := range slices.Backward(w.Windows) {
+		if !w.Windows[i].Bad {
+			continue
+		}
+		if seen++; seen > recentBad {
+			return
+		}
+		rest, total, _ := shareOut(w.bad(i), good, room)
+		if total <= 0 {
+			continue // the only one, or all others are as usual
+		}
+		for k := range answers {
+			a := &answers[k]
+			x := answerOf(rest, a.Num).Share
+			a.Low, a.High = min(a.Low, x), max(a.High, x)
+		}
+	}
 }
 
 func (s *State) answer(num model.TaskNum) Answer { return answerOf(s.answers, num) }
@@ -341,11 +368,12 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *
 	if untouchable(in, answers) > 0.5 {
 		without = 2
 	}
+	of.spread(answers, good, room)
 	s.answers = answers
 	remains := inc.remains(waited - usual)
 	for i := range answers {
 		a := &answers[i]
-		a.Share *= remains
+		a.Share, a.Low, a.High = a.Share*remains, a.Low*remains, a.High*remains
 		score := a.Share
 		if p.Blame.Lasting && n > 2 {
 			rest, _, _ := shareOut(of.bad(of.worst(a.Num, without)...), good, room)
@@ -427,7 +455,7 @@ func (s *State) accuse(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	for i := range r.Suspects {
 		sus := &r.Suspects[i]
 		a := s.answer(sus.Task)
-		sus.Ran, sus.Room = a.Ran, a.Room
+		sus.Ran, sus.Room, sus.Low, sus.High = a.Ran, a.Room, a.Low, a.High
 		if k := slices.IndexFunc(s.correlated, func(c antagonist.Score) bool { return c.Num == sus.Task }); k >= 0 {
 			sus.Correlation = s.correlated[k].Value
 		}

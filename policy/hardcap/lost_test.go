@@ -33,3 +33,36 @@ func TestBlameOfWindowsThatLost(t *testing.T) {
 		}
 	}
 }
+
+// A suspect's share is told with what it would be without any one bad window: of one that harms in bursts it varies, of a
+// steady one it does not.
+func TestBlameOverWindows(t *testing.T) {
+	t.Parallel()
+	for _, steady := range []bool{true, false} {
+		q := newQueue(t, from40(1, 1, 0), func(second int) map[model.TaskNum]float64 {
+			if second < 40 {
+				return map[model.TaskNum]float64{1: 5}
+			}
+			if shares := (map[model.TaskNum]float64{2: 300, 3: 900}); steady || second%2 == 0 {
+				return shares
+			}
+			return map[model.TaskNum]float64{2: 900, 3: 900}
+		})
+		q.held(46)
+		seen := 0
+		for _, inc := range q.incidents {
+			for i := range inc.Rounds {
+				for _, s := range inc.Rounds[i].Suspects {
+					seen++
+					if s.Low > s.Score+1e-9 || s.High < s.Score-1e-9 || s.Low < 0 || s.High > 1 || (s.High-s.Low < 1e-9) != steady {
+						t.Errorf("steady %t: task %d: %.3f, from %.3f to %.3f", steady, s.Task, s.Score, s.Low, s.High)
+					}
+				}
+			}
+		}
+		if seen == 0 {
+			q.Dump(t)
+			t.Fatal("nobody was suspected")
+		}
+	}
+}
