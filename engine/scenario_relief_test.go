@@ -106,7 +106,7 @@ func reliefScenarios() []scenario {
 		want:  []string{"refute      /index/1", "holds 6 suspects by turns", "cap         /d/1", "cap         /c/1", "cap         /b/1", "cap         /a/1", "the experiment is over: others did it", "verified    /web/1"},
 		never: []string{"cap         /copy/1", "cap         /index/1", "taken-back"},
 	}, {
-		name: "relief-first", until: 220,
+		name: "relief-first", until: 260,
 		about: "relief first: a service is in grave trouble; all batch tasks are held back by half at once, which helps, and then the search goes on",
 		build: func(t *testing.T) *sim {
 			p := relieved(t)
