@@ -56,7 +56,7 @@ func lacking(t *testing.T, name string, fields ...string) *btf.Spec {
 		}
 	}
 	if found == 0 {
-		t.Skipf("this kernel has none of %v in %s anyhow", fields, name)
+		t.Logf("this kernel has none of %v in %s: it is the one that is meant", fields, name)
 	}
 	return kernel
 }
