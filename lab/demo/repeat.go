@@ -105,18 +105,27 @@ func (s *Series) WriteText(w io.Writer) error {
 	t := report.Table{
 		Title: fmt.Sprintf("%d demos: %d passed, %d failed, %d could not tell", len(s.Outcomes), count[report.Pass], count[report.Fail], count[report.CouldNotTell]),
 		Columns: append(report.Heads("seed", "exit", "p99 quiet|ms", "no control|ms", "commensal|ms", "cpu.idle|ms", "of quiet|times", "of no control|times", "BE work of cpu.idle's|%"),
-			report.Column{Name: "held"}, report.Column{Name: "why"}),
+			report.Column{Name: "held"}),
 		Notes: []string{fmt.Sprintf("Seeds drawn from %d. Of quiet: p99 with policies on, of that of the first quiet block.", s.Seed)},
 	}
 	for _, o := range s.Outcomes {
 		quiet, none, ours, idle := o.find(wayQuiet), o.find(wayNone), o.find(wayOurs), o.find(wayIdle)
 		t.Rows = append(t.Rows, report.Cells(fmt.Sprint(o.Seed), fmt.Sprint(o.Code), figure(quiet.P99, 1), figure(none.P99, 1), figure(ours.P99, 1), figure(idle.P99, 1),
-			figure(ours.P99, quiet.P99), figure(ours.P99, none.P99), figure(100*ours.BEWork, idle.BEWork), o.who(), o.Why))
+			figure(ours.P99, quiet.P99), figure(ours.P99, none.P99), figure(100*ours.BEWork, idle.BEWork), o.who()))
 	}
 	for _, f := range s.Failed {
-		t.Rows = append(t.Rows, report.Cells(fmt.Sprint(f.Seed), "-", "-", "-", "-", "-", "-", "-", "-", "-", f.Why))
+		t.Rows = append(t.Rows, report.Cells(fmt.Sprint(f.Seed), "-", "-", "-", "-", "-", "-", "-", "-", "not played"))
 	}
-	return report.WriteTables(w, t)
+	if err := report.WriteTables(w, t); err != nil {
+		return err
+	}
+	for _, o := range s.Outcomes {
+		fmt.Fprintf(w, "%d: %s: %s\n", o.Seed, o.Verdict, o.Why)
+	}
+	for _, f := range s.Failed {
+		fmt.Fprintf(w, "%d: %s\n", f.Seed, f.Why)
+	}
+	return nil
 }
 
 // figure is a quotient with three digits, "-" where there is none.

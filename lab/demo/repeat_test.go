@@ -52,8 +52,8 @@ func TestSeries(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(b.String()), " ")
 	for _, want := range []string{
-		"3 demos: 1 passed, 1 failed, 1 could not tell", "1001 0 0.5 20 1 4 2 0.05 80 the antagonist because", "1002 1 0.5 20 1 4 2 0.05 80 the", "antagonist, /batch-2",
-		"1003 3 - - - - - - - nobody because", "1004 - - - - - - - - - no memcached",
+		"3 demos: 1 passed, 1 failed, 1 could not tell", "1001 0 0.5 20 1 4 2 0.05 80 the antagonist 1002", "1002 1 0.5 20 1 4 2 0.05 80 the antagonist, /batch-2",
+		"1003 3 - - - - - - - nobody", "1004 - - - - - - - - not played", "1001: Passed: because", "1003: Could not tell: because", "1004: no memcached",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
