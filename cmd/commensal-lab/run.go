@@ -66,19 +66,24 @@ func (f firstLight) WriteText(w io.Writer) error { return firstlight.WriteText(w
 func firstLightExperiment() experiment {
 	var rounds int
 	var first uint64
+	var live bool
 	return experiment{
 		name: "first-light", short: "Short real rounds on this host, judged", host: true,
 		listed: "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)",
 		keep:   "folder to keep the agents' records in",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&rounds, "seeds", 16, "how many rounds; a scene comes back after eight")
+			cmd.Flags().BoolVar(&live, "live", false, "play each round again without control, with the agent and under four simple remedies: seven minutes a round")
 			cmd.Flags().Uint64Var(&first, "first-seed", 0, "the first round's seed")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			if rounds < 1 {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--seeds %d: expected at least 1", rounds))
 			}
-			list, err := firstlight.Run(ctx, firstlight.Options{Rounds: rounds, FirstSeed: first, Agent: o.Agent, Keep: o.Keep, Log: os.Stderr})
+			if err := firstlight.CheckSeeds(first, rounds); err != nil {
+				return nil, cli.Fail(cli.CodeBadInput, err)
+			}
+			list, err := firstlight.Run(ctx, firstlight.Options{Rounds: rounds, FirstSeed: first, Agent: o.Agent, Keep: o.Keep, Live: live, Log: os.Stderr})
 			// What was played until somebody interrupted it is still worth printing.
 			if err != nil && (!errors.Is(err, context.Canceled) || len(list) == 0) {
 				return nil, err

@@ -50,7 +50,7 @@ func pingPong(p *testchild.Parent, _ []string) error {
 //
 //	go test -run '^$' -bench Switch -benchtime 1x ./kernel/schedwait
 //
-// The table is in docs/policies/waits.md.
+// The table is in docs/WAITS.md, "What it costs".
 func BenchmarkSwitch(b *testing.B) {
 	bed := newBed(b)
 	busy := bed.group("busy")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/agent/cadence"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/lab/stat"
@@ -94,6 +95,7 @@ type Result struct {
 	CPUs     int        `json:"cpus"`
 	Sizes    []Size     `json:"sizes"`
 	Agent    Process    `json:"agent"`
+	Waits    *Waits     `json:"waits"`
 	Analyses []Analysis `json:"analyses"`
 	Twins    []Twin     `json:"twin"`
 	Goals    []Goal     `json:"goals"`
@@ -124,11 +126,19 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "the agent itself\n")
-	p, err := runAgent(ctx, &o, c)
-	if err != nil {
+	if err := runAgent(ctx, &o, c, "agent", func(*config.Config) {}, func(p *stage.Proc, metrics string) error {
+		a, err := watch(ctx, o.agentTime(), p, metrics, len(c.groups))
+		if err == nil {
+			res.Agent = *a
+		}
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	res.Agent = *p
+	fmt.Fprintf(o.Log, "with and without waits\n")
+	if res.Waits, err = measureWaits(ctx, &o, c); err != nil {
+		return nil, err
+	}
 	fmt.Fprintf(o.Log, "the twin\n")
 	if res.Twins, err = simulate(&o); err != nil {
 		return nil, err

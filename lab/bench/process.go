@@ -44,25 +44,29 @@ func agentConfig(dir string, tasks []config.Task, metrics string, cpu model.Mode
 }
 
 // runAgent runs the agent's own binary against the tasks on the stage.
-func runAgent(ctx context.Context, o *Options, c *crowd) (*Process, error) {
+func runAgent(ctx context.Context, o *Options, c *crowd, name string, change func(*config.Config), watch watcher) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("bench: %w", err)
 	}
 	metrics := l.Addr().String()
 	if err := l.Close(); err != nil { // the agent takes it over
-		return nil, fmt.Errorf("bench: %w", err)
+		return fmt.Errorf("bench: %w", err)
 	}
-	a, err := c.stage.StartAgent(ctx, o.Agent, "agent", agentConfig(c.stage.Dir, c.rules(), metrics, model.ModeObserve))
+	config := agentConfig(c.stage.Dir, c.rules(), metrics, model.ModeObserve)
+	change(config)
+	a, err := c.stage.StartAgent(ctx, o.Agent, name, config)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	res, err := watch(ctx, o, a.Proc, metrics, len(c.groups))
-	return res, errors.Join(err, a.Finish())
+	return errors.Join(watch(a.Proc, metrics), a.Finish())
 }
 
-// watch measures a running agent from outside.
-func watch(ctx context.Context, o *Options, p *stage.Proc, metrics string, tasks int) (*Process, error) {
+// watcher looks at a running agent, whose metrics are at an address.
+type watcher func(p *stage.Proc, metrics string) error
+
+// watch measures a running agent from outside, for so long.
+func watch(ctx context.Context, length time.Duration, p *stage.Proc, metrics string, tasks int) (*Process, error) {
 	if err := stage.Sleep(ctx, 3*time.Second); err != nil { // start, first discovery, first windows
 		return nil, err
 	}
@@ -80,8 +84,8 @@ func watch(ctx context.Context, o *Options, p *stage.Proc, metrics string, tasks
 	}
 	res := &Process{Tasks: tasks}
 	begin := time.Now()
-	for time.Since(begin) < o.agentTime() {
-		if err := stage.Sleep(ctx, min(scrapeEvery, o.agentTime()-time.Since(begin))); err != nil {
+	for time.Since(begin) < length {
+		if err := stage.Sleep(ctx, min(scrapeEvery, length-time.Since(begin))); err != nil {
 			return nil, err
 		}
 		if err := scrape(ctx, metrics, tasks); err != nil {

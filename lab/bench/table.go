@@ -59,6 +59,9 @@ func goals(r *Result) []Goal {
 	}
 	at = fmt.Sprintf(" at %d tasks", r.Agent.Tasks)
 	add("agent's process"+at, core(r.Agent.Tasks), r.Agent.CorePercent, "% of a core")
+	if w := r.Waits; w != nil {
+		add("agent's process with waits, beside the switches' own"+at, core(r.Agent.Tasks), w.On.CorePercent, "% of a core")
+	}
 	add("agent's resident memory (peak)"+at, goalRSSMiB, r.Agent.PeakMiB, "MiB")
 	for _, a := range r.Analyses {
 		add(fmt.Sprintf("analysis, %d suspects, %d samples", suspects, a.Windows), goalAnalysis, a.Usec.Median, "µs")
@@ -81,7 +84,7 @@ func core(tasks int) float64 {
 
 // WriteText writes the tables for people.
 func (r *Result) WriteText(w io.Writer) error {
-	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.analysisTable(), r.twinTable(), r.goalTable())
+	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.waitsTable(), r.analysisTable(), r.twinTable(), r.goalTable())
 }
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }

@@ -193,14 +193,14 @@ func (r *run) block(ctx context.Context, way string, lead, length time.Duration)
 	var before, after []float64
 	if err == nil {
 		b.FromNsec = scene.Now()
-		before, err = r.usage()
+		before, err = r.scene.Usage()
 	}
 	if err == nil {
 		err = stage.Sleep(ctx, length-lead)
 	}
 	if err == nil {
 		b.EndNsec = scene.Now()
-		after, err = r.usage()
+		after, err = r.scene.Usage()
 	}
 	if err = errors.Join(err, undo()); err != nil {
 		return err
@@ -223,85 +223,15 @@ func (r *run) begin(ctx context.Context, way string) (undo func() error, err err
 	case wayOurs:
 		return func() error { return r.scene.Protect(context.WithoutCancel(ctx), false) }, r.scene.Protect(ctx, true)
 	case wayShares, wayWeight:
-		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteShares(p, 2) }, r.backShares)
+		return r.scene.LeastWeight()
 	case wayIdle:
-		return r.onAll(func(cg cgroup.Driver, p string) error { return cg.WriteIdle(p, true) },
-			func(cg cgroup.Driver, p string) error {
-				// Leaving cpu.idle sets the weight to the kernel's default.
-				return errors.Join(cg.WriteIdle(p, false), r.backShares(cg, p))
-			})
+		return r.scene.Idle()
 	case wayLargest:
-		return r.capLargest(ctx)
+		return r.scene.CapLargest(ctx)
 	case wayPSI:
-		return r.throttle(ctx)
+		return r.scene.ThrottleByPressure(ctx)
 	}
 	return none, nil
-}
-
-func (r *run) backShares(cg cgroup.Driver, path string) error {
-	return cg.WriteShares(path, r.scene.Shares(path))
-}
-
-// onAll writes a knob of every BE task.
-func (r *run) onAll(do, undo func(cg cgroup.Driver, path string) error) (func() error, error) {
-	cg := r.scene.Stage.Cgroups()
-	back := func() error {
-		var errs []error
-		for _, p := range r.scene.BE {
-			errs = append(errs, undo(cg, p))
-		}
-		return errors.Join(errs...)
-	}
-	for _, p := range r.scene.BE {
-		if err := do(cg, p); err != nil {
-			return back, err
-		}
-	}
-	return back, nil
-}
-
-// largestWindow is how long the baseline watches before it picks its task.
-const largestWindow = 5 * time.Second
-
-// capLargest caps the BE task that used most CPU, as hard as we would.
-func (r *run) capLargest(ctx context.Context) (func() error, error) {
-	none := func() error { return nil }
-	before, err := r.usage()
-	if err != nil {
-		return none, err
-	}
-	if err := stage.Sleep(ctx, largestWindow); err != nil {
-		return none, err
-	}
-	after, err := r.usage()
-	if err != nil {
-		return none, err
-	}
-	largest := 0
-	for i := range after {
-		if after[i]-before[i] > after[largest]-before[largest] {
-			largest = i
-		}
-	}
-	cg, path := r.scene.Stage.Cgroups(), r.scene.BE[largest]
-	found, err := cg.ReadCPUMax(path)
-	if err != nil {
-		return none, err
-	}
-	return func() error { return cg.WriteCPUMax(path, found) }, cg.WriteCPUMax(path, cgroup.CPUMax{QuotaUsec: 2_500, PeriodUsec: 250_000})
-}
-
-// usage returns the CPU-seconds of each BE task.
-func (r *run) usage() ([]float64, error) {
-	out := make([]float64, len(r.scene.BE))
-	for i, p := range r.scene.BE {
-		n, err := r.scene.Stage.UsageNsec(p)
-		if err != nil {
-			return nil, fmt.Errorf("demo: %w", err)
-		}
-		out[i] = float64(n) / 1e9
-	}
-	return out, nil
 }
 
 // seconds turns a monotonic time into seconds since the load began.

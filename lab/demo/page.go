@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/scene"
 	"github.com/commensal-io/commensal/lab/trace"
 	"github.com/commensal-io/commensal/model"
 )
@@ -270,5 +271,5 @@ func (o *Outcome) Chart() (report.Chart, bool) {
 
 // Length is how long a demo takes, without its setting up.
 func Length() time.Duration {
-	return learnTime + quietTime + calmTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + largestWindow
+	return learnTime + quietTime + calmTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + scene.LargestWindow
 }

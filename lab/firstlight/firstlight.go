@@ -75,6 +75,7 @@ type Options struct {
 	Rounds    int
 	Agent     string
 	Keep      string // folder to keep the records in; "": none
+	Live      bool   // each round is played again under each of the simple remedies
 	Log       io.Writer
 }
 
@@ -86,6 +87,9 @@ type Round struct {
 	Ours       Score            `json:"ours"`
 	Baselines  map[string]Score `json:"baselines"`
 	Asked      []Score          `json:"asked"` // at each share of the blame that could be asked for
+	// Scores are the greatest that the antagonist, and that an innocent BE task, had before anybody was held.
+	Scores Scores `json:"scores"`
+	Arms   []Arm  `json:"arms,omitempty"` // how it went live under each way of control
 	// Suffered: the victim was anomalous after the event began, so that there was
 	// something to name.
 	Suffered  bool     `json:"suffered"`
@@ -110,11 +114,17 @@ type Score struct {
 
 // Run plays the rounds.
 func Run(ctx context.Context, o Options) ([]Round, error) {
+	if err := CheckSeeds(o.FirstSeed, o.Rounds); err != nil {
+		return nil, err
+	}
 	var rounds []Round
 	for i := range o.Rounds {
 		seed := o.FirstSeed + uint64(i)
 		r, err := play(ctx, o, seed)
 		if err != nil {
+			return rounds, fmt.Errorf("first-light: seed %d: %w", seed, err)
+		}
+		if err := live(ctx, o, seed, r); err != nil {
 			return rounds, fmt.Errorf("first-light: seed %d: %w", seed, err)
 		}
 		fmt.Fprintf(o.Log, "seed %3d  %-30s named %v right %d wrong %d\n", seed, r.Kind, r.Ours.Named, r.Ours.Right, r.Ours.Wrong)
@@ -123,15 +133,31 @@ func Run(ctx context.Context, o Options) ([]Round, error) {
 	return rounds, nil
 }
 
-// play plays one round and judges it.
-func play(ctx context.Context, o Options, seed uint64) (*Round, error) {
+// Reported is from which seed on rounds are reported; parameters are chosen on those below (docs/FIRST-LIGHT.md).
+const Reported = 1000
+
+// CheckSeeds refuses a run that has seeds of both kinds: its figures would be neither a choice nor a proof.
+func CheckSeeds(first uint64, n int) error {
+	if first < Reported && first+uint64(n) > Reported {
+		return fmt.Errorf("seeds %d to %d: those below %d are for choosing parameters and those from it on for reporting; expected one or the other", first, first+uint64(n)-1, Reported)
+	}
+	return nil
+}
+
+// open opens the scene of a round.
+func open(ctx context.Context, o Options, seed uint64) (*scene.Scene, error) {
 	round := &programme[seed%uint64(len(programme))]
 	opt := round.set
 	opt.Seed, opt.Agent, opt.For, opt.Log = seed, o.Agent, learnTime+eventTime+time.Minute, o.Log
 	if round.kind == OwnFault && surges(seed) {
 		opt.Rates = []load.RateStep{{At: learnTime, RatePerSec: surgeRate}}
 	}
-	sc, err := scene.Open(ctx, opt)
+	return scene.Open(ctx, opt)
+}
+
+// play plays one round and judges it.
+func play(ctx context.Context, o Options, seed uint64) (*Round, error) {
+	sc, err := open(ctx, o, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +209,8 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64) (*Rou
 		return nil, err
 	}
 	latencies(r, t, out, event, end)
-	return r, nil
+	r.Scores, err = scores(sc.RecordPath(), sc.Antagonist)
+	return r, err
 }
 
 // provoke begins the event of a round.

@@ -102,7 +102,11 @@ func median(v []float64) float64 {
 
 // WriteText prints the tables.
 func WriteText(w io.Writer, rounds []Round) error {
-	return report.WriteTables(w, roundsTable(rounds), detectorsTable(Summarise(rounds)), askedTable(rounds))
+	tables := []report.Table{roundsTable(rounds), detectorsTable(Summarise(rounds)), askedTable(rounds), curveTable(rounds)}
+	if len(rounds) > 0 && len(rounds[0].Arms) > 0 {
+		tables = append(tables, armsTable(rounds))
+	}
+	return report.WriteTables(w, tables...)
 }
 
 func seconds(v float64) string {

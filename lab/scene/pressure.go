@@ -1,4 +1,4 @@
-package demo
+package scene
 
 import (
 	"context"
@@ -23,25 +23,25 @@ const (
 	quotaGrows   = 1.05
 )
 
-// throttle begins the baseline and returns what ends it and lifts the quotas.
-func (r *run) throttle(ctx context.Context) (undo func() error, err error) {
+// ThrottleByPressure begins it and returns what ends it and lifts the quotas.
+func (s *Scene) ThrottleByPressure(ctx context.Context) (undo func() error, err error) {
 	none := func() error { return nil }
-	fs, cg := hostfs.NewRoot("/"), r.scene.Stage.Cgroups()
+	fs, cg := hostfs.NewRoot("/"), s.Stage.Cgroups()
 	mounts, err := cgroup.Discover(fs)
 	if err != nil {
-		return none, fmt.Errorf("demo: %w", err)
+		return none, fmt.Errorf("scene: %w", err)
 	}
 	path := psi.CPU.Path()
 	if mounts.Layout == cgroup.LayoutV2 {
-		path = psi.OfGroup(fs, mounts.Unified+r.scene.Victim).Path(psi.CPU)
+		path = psi.OfGroup(fs, mounts.Unified+s.Victim).Path(psi.CPU)
 	}
 	file, err := psi.Open(fs, path)
 	if err != nil {
-		return none, fmt.Errorf("demo: %w", err)
+		return none, fmt.Errorf("scene: %w", err)
 	}
 	all := func(v cgroup.CPUMax) error {
 		var errs []error
-		for _, p := range r.scene.BE {
+		for _, p := range s.BE {
 			errs = append(errs, cg.WriteCPUMax(p, v))
 		}
 		return errors.Join(errs...)
@@ -65,7 +65,7 @@ func turns(ctx context.Context, file *psi.Reader, most float64, all func(cgroup.
 	}
 	for quota, at := most, time.Now(); ; {
 		if stage.Sleep(ctx, pressureTurn) != nil {
-			return nil // the block is over
+			return nil // whoever began it ends it
 		}
 		now, err := file.Totals()
 		if err != nil {
