@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
@@ -70,6 +71,11 @@ func boundedState(w *storm, e *engine.Engine) error {
 	h, p := &e.State.Hardcap, &e.Params.Hardcap
 	if len(h.Incidents) > len(w.tasks) || len(h.Tested) > len(w.tasks) || len(h.NudgedAt) > p.Confirm.MaxPerHour {
 		return fmt.Errorf("%d incidents, %d tested, %d nudges of %d tasks", len(h.Incidents), len(h.Tested), len(h.NudgedAt), len(w.tasks))
+	}
+	for i, r := range h.Refuted {
+		if slices.Contains(h.Refuted[:i], r) {
+			return fmt.Errorf("a nudge in vain is noted twice: %+v", r)
+		}
 	}
 	for i := range h.Incidents {
 		nudges := 0

@@ -49,12 +49,21 @@ func (s *State) refuted(victim, task model.TaskNum) bool {
 	return slices.ContainsFunc(s.Refuted, func(r Refuted) bool { return r.Victim == victim && r.Task == task })
 }
 
-// inVain counts the nudges that did not help a victim.
+// noteRefuted notes that the nudge that ends now did not help a victim. Both who judges by the victim alone and who asks
+// all services say so; it is noted once.
+func (s *State) noteRefuted(p *Params, in *policy.View, victim, task model.TaskNum) {
+	note := Refuted{victim, task, in.NowNsec + testedFactor*p.DurationNsec}
+	if !slices.Contains(s.Refuted, note) {
+		s.Refuted = append(s.Refuted, note)
+	}
+}
+
+// inVain counts the nudges that did not help a victim: those whose tasks were held together have one end, and are one.
 func (s *State) inVain(victim model.TaskNum) int {
-	n := 0
+	n, end := 0, int64(0)
 	for _, r := range s.Refuted {
-		if r.Victim == victim {
-			n++
+		if r.Victim == victim && (n == 0 || r.UntilNsec != end) {
+			n, end = n+1, r.UntilNsec
 		}
 	}
 	return n
@@ -251,7 +260,7 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 	}
 	switch {
 	case !inc.helpedBy(r, s.leastDrop(p), sigmas, badBefore):
-		s.Refuted = append(s.Refuted, Refuted{inc.Victim, *r.Chosen, in.NowNsec + testedFactor*p.DurationNsec})
+		s.noteRefuted(p, in, inc.Victim, *r.Chosen)
 		s.endNudge(in, out, inc, drop+": refuted", true)
 	case paused != "":
 		s.endNudge(in, out, inc, drop+", but "+paused+" paused meanwhile: nothing is known", false)

@@ -110,7 +110,7 @@ func (inc *Incident) wouldSuffer(p *Params, in *policy.View, v *policy.Victim, l
 func (s *State) clear(p *Params, in *policy.View, task model.TaskNum) {
 	for i := range in.Window.Victims {
 		if v := in.Window.Victims[i].Num; !s.refuted(v, task) {
-			s.Refuted = append(s.Refuted, Refuted{v, task, in.NowNsec + testedFactor*p.DurationNsec})
+			s.noteRefuted(p, in, v, task)
 		}
 	}
 }
