@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability fuzz bench microbench install uninstall clean
+.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -178,6 +178,11 @@ soak: build ## Run the agent on simulated machines with faults, by seed; SEEDS=A
 
 reliability: build ## One fault after the other, until all is put back: on the twin, and with real agents on this host (as root)
 	@exec bin/commensal-lab run reliability --into docs/RELIABILITY.md $(ARGS)
+
+# Minutes with SIZE=quick, hours with SIZE=full. ARGS=--update writes down what came out.
+SIZE ?= quick
+results: build ## Play the runs behind the pages' headlines again, SIZE=quick|full; fail when one moved by more than its interval
+	@exec bin/commensal-lab results $(if $(filter full,$(SIZE)),,--quick) --into docs/results.json $(ARGS)
 
 fuzz: ## Run every fuzz test for FUZZTIME (5s)
 	@go=$$(scripts/setup build)

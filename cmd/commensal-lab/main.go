@@ -36,7 +36,7 @@ func main() {
 	for _, e := range []experiment{demoExperiment(), benchExperiment()} {
 		root.AddCommand(e.command(p))
 	}
-	root.AddCommand(loadCommand(p), runCommand(p), listCommand(p), twinCommand(p))
+	root.AddCommand(loadCommand(p), runCommand(p), listCommand(p), twinCommand(p), resultsCommand(p))
 	os.Exit(cli.Execute(root, p))
 }
 

@@ -1,5 +1,5 @@
 // Package calibrate holds the twin's physics against the published curves that it was
-// fitted to. Each point is an experiment on a simulated machine: tasks run, their counters
+// fitted to, and against points that no fit has seen. Each point is an experiment on a simulated machine: tasks run, their counters
 // are read, and what these say is set beside what was published. No function of the
 // machine's own curves is asked.
 //
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/commensal-io/commensal/lab/report"
@@ -19,11 +20,21 @@ import (
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
+// Use is what a published value was to the twin.
+type Use string
+
+const (
+	Input  Use = "input"  // it is in the twin as it is: that it comes back shows that experiments are played right
+	Fitted Use = "fitted" // numbers of the twin were chosen by it: that it comes back shows that their form can say it
+	Judged Use = "judged" // nothing was chosen by it: only this one could refuse the twin
+)
+
 // Point is one published value and the twin's.
 type Point struct {
 	At        string  `json:"at"`
 	Published float64 `json:"published"`
 	Twin      float64 `json:"twin"`
+	Use       Use     `json:"use"`
 }
 
 // Error returns by how much the twin is over the published value, as a share of it.
@@ -40,14 +51,39 @@ type Curve struct {
 }
 
 // Errors returns the median and the worst absolute error.
-func (c *Curve) Errors() (median, worst float64) { return spread(c.Points) }
+func (c *Curve) Errors() (median, worst float64) {
+	s := spread(c.Points, Input, Fitted, Judged)
+	return s.Median, s.Worst
+}
 
-func spread(points []Point) (median, worst float64) {
+// Spread is the absolute errors of some points; of none they are not there.
+type Spread struct {
+	Points int     `json:"points"`
+	Median float64 `json:"median_error"`
+	Worst  float64 `json:"worst_error"`
+}
+
+func spread(points []Point, uses ...Use) Spread {
 	var all []float64
 	for i := range points {
-		all = append(all, math.Abs(points[i].Error()))
+		if slices.Contains(uses, points[i].Use) {
+			all = append(all, math.Abs(points[i].Error()))
+		}
 	}
-	return stat.Median(all), stat.Quantile(1, all)
+	return Spread{len(all), stat.Median(all), stat.Quantile(1, all)}
+}
+
+// row is a line of the summary: how many points are what, and how far off those are that the twin was told and those that
+// judge it.
+func row(name string, points []Point) string {
+	cell := func(s Spread) string {
+		if s.Points == 0 {
+			return "-\t-"
+		}
+		return fmt.Sprintf("%.1f %%\t%.1f %%", 100*s.Median, 100*s.Worst)
+	}
+	n := func(u Use) int { return spread(points, u).Points }
+	return fmt.Sprintf("%s\t%d, %d, %d\t%s\t%s", name, n(Input), n(Fitted), n(Judged), cell(spread(points, Input, Fitted)), cell(spread(points, Judged)))
 }
 
 // Claim is a published finding without numbers of its own, and whether it holds on the
@@ -63,9 +99,8 @@ type Claim struct {
 type Result struct {
 	Curves []Curve `json:"curves"`
 	Claims []Claim `json:"claims"`
-	Median float64 `json:"median_error"`
-	Worst  float64 `json:"worst_error"`
-	Points int     `json:"points"`
+	Told   Spread  `json:"told"`   // inputs and fitted
+	Judged Spread  `json:"judged"` // what no fit has seen
 }
 
 // Run plays all experiments. It takes seconds.
@@ -82,13 +117,16 @@ func Run() (*Result, error) {
 	if r.Claims, err = claims(); err != nil {
 		return nil, err
 	}
-	var all []Point
+	all := r.points()
+	r.Told, r.Judged = spread(all, Input, Fitted), spread(all, Judged)
+	return r, nil
+}
+
+func (r *Result) points() (all []Point) {
 	for i := range r.Curves {
 		all = append(all, r.Curves[i].Points...)
 	}
-	r.Points = len(all)
-	r.Median, r.Worst = spread(all)
-	return r, nil
+	return all
 }
 
 // Failures says which curves are further off than their bounds, and which findings do not
@@ -109,6 +147,21 @@ func (r *Result) Failures() []string {
 	return out
 }
 
+// Goals are the headlines: how far off the twin is from what it was told, and from what it was not.
+func (r *Result) Goals() []report.Goal {
+	var list []report.Goal
+	for _, g := range []struct {
+		what string
+		s    Spread
+		most float64
+	}{{"median error of inputs and fitted points", r.Told, mostTold}, {"median error of points that no fit has seen", r.Judged, mostJudged}} {
+		list = append(list, report.Goal{What: g.what, Want: fmt.Sprintf("at most %.0f %%", 100*g.most), Got: fmt.Sprintf("%.2f %%", 100*g.s.Median), Met: g.s.Median <= g.most})
+	}
+	return list
+}
+
+const mostTold, mostJudged = 0.02, 0.01
+
 // Outcome says whether there are failures.
 func (r *Result) Outcome() report.Outcome {
 	if len(r.Failures()) > 0 {
@@ -124,10 +177,10 @@ func (r *Result) WriteText(w io.Writer) error {
 		median, worst := c.Errors()
 		fmt.Fprintf(w, "%s\n%s\nmedian error %.1f %%, worst %.1f %% (bound %.0f %%)\n", c.Name, c.Source, 100*median, 100*worst, 100*c.Bound)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintf(t, "%s\tpublished %s\ttwin\terror\t\n", c.X, c.Unit)
+		fmt.Fprintf(t, "%s\tpublished %s\ttwin\terror\tuse\t\n", c.X, c.Unit)
 		for j := range c.Points {
 			p := &c.Points[j]
-			fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%+.1f %%\t\n", p.At, p.Published, p.Twin, 100*p.Error())
+			fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%+.1f %%\t%s\t\n", p.At, p.Published, p.Twin, 100*p.Error(), p.Use)
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -144,12 +197,11 @@ func (r *Result) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "\nSummary")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "curve\tpoints\tmedian error\tworst error")
+	fmt.Fprintln(t, "curve\tpoints: input, fitted, judged\ttold: median\tworst\tjudged: median\tworst")
 	for i := range r.Curves {
-		median, worst := r.Curves[i].Errors()
-		fmt.Fprintf(t, "%s\t%d\t%.1f %%\t%.1f %%\n", r.Curves[i].Name, len(r.Curves[i].Points), 100*median, 100*worst)
+		fmt.Fprintln(t, row(r.Curves[i].Name, r.Curves[i].Points))
 	}
-	fmt.Fprintf(t, "all\t%d\t%.1f %%\t%.1f %%\n", r.Points, 100*r.Median, 100*r.Worst)
+	fmt.Fprintln(t, row("all", r.points()))
 	return t.Flush()
 }
 

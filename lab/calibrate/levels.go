@@ -48,7 +48,7 @@ func levels() ([]Curve, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Points = append(c.Points, Point{fmt.Sprint(p.cores), p.gb, gb})
+		c.Points = append(c.Points, Point{fmt.Sprint(p.cores), p.gb, gb, Fitted}) // the gap was chosen between the two
 	}
 	return []Curve{c}, nil
 }

@@ -34,7 +34,7 @@ func shapes() ([]Curve, error) {
 		if err != nil {
 			return nil, err
 		}
-		traffic.Points = append(traffic.Points, Point{p.name, p.gb, r.bytes / 1e9})
+		traffic.Points = append(traffic.Points, Point{p.name, p.gb, r.bytes / 1e9, Input})
 	}
 	cpi := Curve{Name: "CPI of services alone", Source: "CPI2 (EuroSys'13), table 1 and figure 7", X: "program", Unit: "CPI", Bound: 0.03}
 	for _, p := range []struct {
@@ -45,7 +45,7 @@ func shapes() ([]Curve, error) {
 		if err != nil {
 			return nil, err
 		}
-		cpi.Points = append(cpi.Points, Point{p.name, p.cpi, r.cpi()})
+		cpi.Points = append(cpi.Points, Point{p.name, p.cpi, r.cpi(), Input})
 	}
 	return []Curve{traffic, cpi}, nil
 }

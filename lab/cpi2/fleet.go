@@ -60,9 +60,7 @@ func jobOf(m *mix, path string) string {
 	return ""
 }
 
-// learnFleet plays machines on which things happen as often as they do, and calculates
-// the specs with the policy's own code. CPI² asks for 100 samples of each of at least
-// 5 tasks; here a machine is played for less than that, so that minSamples is lower.
+// learnFleet plays machines on which things happen as often as they do, and learns the specs.
 func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) (*fleet, error) {
 	const settle = 3 // minutes until caches and queues are as they will be
 	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]reading, error) {
@@ -73,27 +71,39 @@ func learnFleet(ctx context.Context, workers int, c *catalogue, seed uint64, mac
 		return nil, err
 	}
 	f := &fleet{}
-	learner := localspec.State{Platform: platform}
 	for i, part := range parts {
 		for _, r := range part {
 			r.task += model.TaskNum(i * 1000)
 			f.readings = append(f.readings, r)
-			learner.Add(localspec.Params{}, &model.Task{Num: r.task, Job: r.job}, model.SourceCPI, r.cpi, r.cpu, math.Inf(1))
 		}
 	}
-	lp := localspec.Params{RecalculateNsec: 1, AgeWeight: 0.9, MinTasks: 5, MinSamplesPerTask: 10}
-	for _, sp := range learner.Recalculate(lp, 0) {
-		f.specs = append(f.specs, *sp)
-	}
+	f.learn(specDays)
 	return f, nil
 }
 
-// eventsPerDay is how often something happens on a machine (a day of 1440 minutes). It is
-// fitted to CPI²'s one figure for it: identifications at an average rate of 0.37 a
-// machine-day, a task that is named counted once. On six development seeds (1000 to 1005)
-// 225 events led to 29 such tasks, 0.13 an event, and 135 machines without an event to none in
-// an hour each. What the rate came to elsewhere is printed.
-const eventsPerDay = 2.9
+// specDays is how many days of like samples the specs come from: the first takes them as they are, all others hold those
+// above the threshold at it, as the agent does, so that what was seen on the first day before anything was normal fades.
+const specDays = 7
+
+// learn calculates the specs with the policy's own code, day by day from the same samples. CPI² asks for 100 of each of at
+// least 5 tasks; here a machine is played for less than that, so that it is 10.
+func (f *fleet) learn(days int) {
+	learner := localspec.State{Platform: platform}
+	lp := localspec.Params{RecalculateNsec: 1, AgeWeight: 0.9, MinTasks: 5, MinSamplesPerTask: 10}
+	for day := range days {
+		for _, r := range f.readings {
+			limit := math.Inf(1)
+			if sp := learner.Lookup(r.job, model.SourceCPI); sp != nil {
+				limit = threshold(sp)
+			}
+			learner.Add(lp, &model.Task{Num: r.task, Job: r.job}, model.SourceCPI, r.cpi, r.cpu, limit)
+		}
+		f.specs = f.specs[:0]
+		for _, sp := range learner.Recalculate(lp, int64(day)*86400e9) {
+			f.specs = append(f.specs, *sp)
+		}
+	}
+}
 
 // natural draws whether something happens on a machine in so many minutes, and what. More
 // than one event on a machine is not played, so that the mean is kept instead of the law.

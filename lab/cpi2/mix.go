@@ -20,7 +20,7 @@ const (
 	concert               // a group comes, in step: each alone hurts little
 	turns                 // a group comes whose members take turns
 	surge                 // an LC tenant's load multiplies: nobody who hurts may be held
-	ownFault              // a protected task comes back slower of itself: nobody hurts it
+	ownFault              // a protected task is slower of itself for a while: nobody hurts it
 	numCauses
 )
 
@@ -79,7 +79,7 @@ const fewestTenants, mostTenants = 10, 60
 // drawMix draws a machine that is played for so many minutes. What happens, happens in
 // minute from at the earliest and before minute to.
 func (c *catalogue) drawMix(rng *rand.Rand, what cause, from, to, minutes int) *mix {
-	return c.drawMixOn(rng, serverConfig(), what, from, to, minutes)
+	return c.drawMixOn(rng, c.config, what, from, to, minutes)
 }
 
 // drawMixOn is drawMix on another platform: requests are drawn for its clock.
@@ -133,7 +133,7 @@ func (m *mix) drawLoad(rng *rand.Rand, path string, minutes int) {
 func (c *catalogue) happen(rng *rand.Rand, m *mix, services []start) {
 	switch m.cause {
 	case single:
-		m.arrive(rng, c.drawAggressor(rng, "/visitor/0", drawStrength(rng), drawPhases(rng, 0, 1)))
+		m.arrive(rng, c.drawAggressor(rng, "/visitor/0", drawStrength(rng), drawPhases(rng)))
 	case concert, turns:
 		c.group(rng, m)
 	case surge:
@@ -163,21 +163,8 @@ func (c *catalogue) drawAggressor(rng *rand.Rand, path string, cpus float64, pha
 	return s
 }
 
-// drawPhases draws an aggressor's rhythm: half of them work on, the others pause. A member
-// of a group that takes turns (k of n) works while the others pause.
-func drawPhases(rng *rand.Rand, k, n int) []machine.Phase {
-	if n > 1 {
-		const turn = int64(60e9)
-		phases := make([]machine.Phase, 0, n)
-		for i := range n {
-			cpus := 0.02
-			if i == k {
-				cpus = 1
-			}
-			phases = append(phases, machine.Phase{Nsec: turn, CPUs: cpus})
-		}
-		return phases
-	}
+// drawPhases draws an aggressor's rhythm: half of them work on, the others pause.
+func drawPhases(rng *rand.Rand) []machine.Phase {
 	if rng.IntN(2) == 0 {
 		return nil
 	}
@@ -192,20 +179,26 @@ func (m *mix) arrive(rng *rand.Rand, s start) {
 	m.actors = append(m.actors, s.task.Path)
 }
 
+// groupLag is how far apart the members of a group begin, at most: nobody is started on the same instant.
+const groupLag = 10e9
+
 // group plans a job of three to six tasks. In concert they divide one aggressor's strength
-// and rhythm; in turns each has all of it for a minute.
+// and rhythm; in turns each has all of it while the others pause.
 func (c *catalogue) group(rng *rand.Rand, m *mix) {
 	n := 3 + rng.IntN(4)
 	strength := drawStrength(rng)
 	prog := c.aggressors[rng.IntN(len(c.aggressors))]
-	rhythm := drawPhases(rng, 0, 1)
-	for i := range rhythm {
-		rhythm[i].Jitter = 0 // in step
+	var beat []machine.Phase
+	if m.cause == concert {
+		beat = together(rng, drawPhases(rng))
+	} else {
+		beat = drawBeat(rng, n)
 	}
+	began := m.atNsec
 	for k := range n {
-		cpus, phases := strength/float64(n), rhythm
+		cpus, phases := strength/float64(n), beat
 		if m.cause == turns {
-			cpus, phases = strength, drawPhases(rng, k, n)
+			cpus, phases = strength, turnOf(beat, k, n)
 		}
 		s := c.drawAggressor(rng, fmt.Sprintf("/visitor/%d", k), cpus, phases)
 		spread, nsec := s.cfg.Spread, s.cfg.SpreadNsec
@@ -213,8 +206,49 @@ func (c *catalogue) group(rng *rand.Rand, m *mix) {
 		s.cfg = prog
 		s.cfg.Spread, s.cfg.SpreadNsec = spread, nsec
 		s.cfg.Name, s.cfg.Threads, s.cfg.Work = name, threads, work
+		m.atNsec = began + int64(groupLag*rng.Float64())
 		m.arrive(rng, s)
 	}
+	m.atNsec = began
+}
+
+// rounds is how often a group's rhythm is drawn before it begins anew: its members share the lengths, which a jitter that
+// each draws for itself would let drift apart.
+const rounds = 8
+
+// drawBeat draws whose turn is how long: 25 s to 150 s, log-uniform, for a group, each time up to 30 % longer or shorter. So turns are
+// seldom as long as the minute between two samples.
+func drawBeat(rng *rand.Rand, n int) []machine.Phase {
+	turn := 25e9 * math.Exp(rng.Float64()*math.Log(6))
+	return jittered(rng, []machine.Phase{{Nsec: int64(turn), Jitter: 0.3}}, n*rounds)
+}
+
+// together draws the lengths of a rhythm once for all who keep it.
+func together(rng *rand.Rand, rhythm []machine.Phase) []machine.Phase {
+	return jittered(rng, rhythm, len(rhythm)*rounds)
+}
+
+// jittered repeats phases until there are so many, with lengths that are drawn now.
+func jittered(rng *rand.Rand, phases []machine.Phase, count int) []machine.Phase {
+	out := make([]machine.Phase, 0, count)
+	for i := range count {
+		p := phases[i%len(phases)]
+		p.Nsec, p.Jitter = int64(float64(p.Nsec)*(1+p.Jitter*(2*rng.Float64()-1))), 0
+		out = append(out, p)
+	}
+	return out
+}
+
+// turnOf is the beat as member k of n keeps it.
+func turnOf(beat []machine.Phase, k, n int) []machine.Phase {
+	out := slices.Clone(beat)
+	for i := range out {
+		out[i].CPUs = 0.02
+		if i%n == k {
+			out[i].CPUs = 1
+		}
+	}
+	return out
 }
 
 // surge plans an LC tenant's load at 3 to 10 times for 10 to 25 minutes. It has the
@@ -235,13 +269,15 @@ func (m *mix) surge(rng *rand.Rand, s *start) {
 }
 
 // restart plans that a protected task comes back with other data or another version: its
-// instructions take 1.3 to 3 times as long of themselves.
+// instructions take 1.3 to 3 times as long of themselves. After 10 to 40 minutes it is put right again.
 func (m *mix) restart(rng *rand.Rand, s *start) {
-	slow := *s
-	slow.task.Path += "-new"
-	slow.cfg.Name = slow.task.Path
+	slow, again := *s, *s
+	slow.task.Path, again.task.Path = s.task.Path+"-new", s.task.Path+"-again"
+	slow.cfg.Name, again.cfg.Name = slow.task.Path, again.task.Path
 	slow.cfg.CPI = clamp(slow.cfg.CPI*(1.3+1.7*rng.Float64()), 0.2, 50)
+	end := m.atNsec + int64(10*math.Exp(rng.Float64()*math.Log(4))*float64(minuteNsec))
 	m.plan = slices.DeleteFunc(m.plan, func(a action) bool { return a.rate == s.task.Path && a.atNsec >= m.atNsec })
-	m.plan = append(m.plan, action{atNsec: m.atNsec, stop: s.task.Path}, action{atNsec: m.atNsec, start: &slow})
+	m.plan = append(m.plan, action{atNsec: m.atNsec, stop: s.task.Path}, action{atNsec: m.atNsec, start: &slow},
+		action{atNsec: end, stop: slow.task.Path}, action{atNsec: end, start: &again})
 	m.actors = append(m.actors, slow.task.Path)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/commensal-io/commensal/lab/parallel"
@@ -18,6 +17,7 @@ type Catalogue struct {
 	Seed     uint64       `json:"seed"`
 	Trials   int          `json:"trials"`
 	Culprits int          `json:"culprits"` // trials in which somebody may be held
+	Spread   float64      `json:"spread"`   // of the production jobs' specs, median of sd/mean
 	Arms     []ArmSummary `json:"arms"`
 }
 
@@ -25,7 +25,7 @@ type Catalogue struct {
 const firstCatalogue = 100
 
 // reliefArms are those that are asked how much relief they bring, the references first.
-var reliefArms = []string{"no control", oracleArm, "largest BE", "ours", bestArm, reliefArm}
+var reliefArms = []string{"no control", oracleArm, "largest BE", "ours", "margin + feedback", bestArm, reliefArm}
 
 const (
 	oracleArm = "oracle"
@@ -38,25 +38,22 @@ const catalogueFleet, catalogueFleetMinutes = 24, 30
 
 // Relief plays machines of several catalogues, with seeds from first on, under the arms of relief. Equal seeds and sizes
 // give equal results.
-func Relief(ctx context.Context, first uint64, catalogues, machines, workers int) ([]Catalogue, error) {
+func Relief(ctx context.Context, first uint64, catalogues, machines, workers int, of kind) ([]Catalogue, error) {
 	arms := slices.DeleteFunc(Arms(), func(a Arm) bool { return !slices.Contains(reliefArms, a.Name) })
 	var list []Catalogue
 	for seed := first; seed < first+uint64(catalogues); seed++ {
-		cat, err := drawCatalogue(rand.New(rand.NewPCG(seed, 0x63617461)))
+		b, err := newBench(ctx, seed, workers, of)
 		if err != nil {
 			return nil, err
 		}
-		fleet, err := learnFleet(ctx, workers, cat, seed^0x666c, catalogueFleet, catalogueFleetMinutes)
-		if err != nil {
-			return nil, err
-		}
-		b := &bench{cat: cat, specs: fleet.specs, arms: arms}
+		b.arms = arms
 		plays, err := parallel.Map(ctx, workers, machines, func(i int) (*Play, error) { return b.play(seed<<20 + uint64(i)) })
 		if err != nil {
 			return nil, fmt.Errorf("catalogue %d: %w", seed, err)
 		}
 		ts := (&Result{Plays: plays}).trials()
-		c := Catalogue{Seed: seed, Trials: len(ts)}
+		production, _ := specSpread(b.specs)
+		c := Catalogue{Seed: seed, Trials: len(ts), Spread: stat.Median(production)}
 		for i := range arms {
 			c.Arms = append(c.Arms, armSummary(ts, i, arms[i].Name))
 		}
@@ -72,20 +69,21 @@ func badLeft(_ *Catalogue, a *ArmSummary) float64      { return a.Suffering }
 func innocentHeld(_ *Catalogue, a *ArmSummary) float64 { return a.InnocentHeld }
 func precision(_ *Catalogue, a *ArmSummary) float64    { return shareValue(a.Kept.Precision) }
 
-// ofOracle is the share of the oracle's relief, in bad windows, that an arm brought.
-func ofOracle(c *Catalogue, a *ArmSummary) float64 {
-	i := slices.IndexFunc(c.Arms, func(o ArmSummary) bool { return o.Arm == oracleArm })
-	if i < 0 || c.Arms[i].Suffering >= 1 {
+func reliefShare(c *Catalogue, a *ArmSummary) float64    { return ofOracle(c.Arms, a) }
+func antagonistLost(_ *Catalogue, a *ArmSummary) float64 { return a.AntagonistLost }
+func namedShare(_ *Catalogue, a *ArmSummary) float64     { return shareValue(a.Named) }
+func namedIn(_ *Catalogue, a *ArmSummary) float64 {
+	if a.Named.N == 0 {
 		return math.NaN()
 	}
-	return (1 - a.Suffering) / (1 - c.Arms[i].Suffering)
+	return a.NamedIn
 }
 
 // over returns a figure of an arm in each catalogue in which it is known.
-func (r *Result) over(arm int, figure func(*Catalogue, *ArmSummary) float64) []float64 {
+func over(list []Catalogue, arm int, figure func(*Catalogue, *ArmSummary) float64) []float64 {
 	var v []float64
-	for i := range r.Catalogues {
-		c := &r.Catalogues[i]
+	for i := range list {
+		c := &list[i]
 		if x := figure(c, &c.Arms[arm]); !math.IsNaN(x) {
 			v = append(v, x)
 		}
@@ -93,12 +91,24 @@ func (r *Result) over(arm int, figure func(*Catalogue, *ArmSummary) float64) []f
 	return v
 }
 
-// spread is the mean over catalogues, and the least and the greatest of them.
-func spread(v []float64, decimals int) string {
+// interval is the mean over catalogues with Student's interval of 95 %, in per cent, cut off at 0 and at most.
+func interval(v []float64, most float64, decimals int) string {
 	if len(v) == 0 {
 		return "none"
 	}
-	return fmt.Sprintf("%s [%.*f, %.*f]", percent(stat.Mean(v), decimals), decimals, 100*slices.Min(v), decimals, 100*slices.Max(v))
+	i := stat.IntervalOf(v)
+	if i.Blocks == 1 {
+		return percent(i.Mean, decimals)
+	}
+	return fmt.Sprintf("%s [%.*f, %.*f]", percent(i.Mean, decimals), decimals, 100*max(0, i.Low), decimals, 100*min(most, i.High))
+}
+
+// extremes are the least and the greatest of catalogues.
+func extremes(v []float64, decimals int) string {
+	if len(v) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%.*f to %.*f %%", decimals, 100*slices.Min(v), decimals, 100*slices.Max(v))
 }
 
 // shareValue is a share, NaN of nothing.
@@ -109,62 +119,101 @@ func shareValue(s stat.Share) float64 {
 	return s.Value()
 }
 
-// sectionRelief compares arms over catalogues.
-func (r *Result) sectionRelief() report.Section {
-	t := report.Table{
-		Title:   fmt.Sprintf("Relief, over %d catalogues of jobs, %d machines each", len(r.Catalogues), r.Sizes.CatalogueMachines),
-		Columns: report.Heads("arm", "recovered in 10 min", "bad windows left", "of the oracle's relief", "innocents lost, of the held", "antagonists lost", "named", "in, median", "precision of lasting caps"),
-		Notes: []string{
-			"Means over catalogues, with the least and the greatest of them. Victims of both bands; recovered and named are of the trials with a culprit, bad windows of all.",
-			"The oracle holds those whom the counterfactual convicts, from the minute of the anomaly on: nobody who has to find out can do that.",
-			fmt.Sprintf("Catalogues %d to %d; those below %d were for development.", r.Catalogues[0].Seed, r.Catalogues[len(r.Catalogues)-1].Seed, firstCatalogue),
-		},
-	}
-	for k := range r.Catalogues[0].Arms {
-		named := r.over(k, func(_ *Catalogue, a *ArmSummary) float64 {
-			if a.NamedIn == 0 {
-				return math.NaN()
-			}
-			return a.NamedIn
-		})
-		in := "none"
-		if len(named) > 0 {
-			in = stat.Text(stat.Median(named), 0) + " s"
-		}
-		t.Rows = append(t.Rows, report.Cells(r.Catalogues[0].Arms[k].Arm,
-			spread(r.over(k, recovered), 0),
-			spread(r.over(k, badLeft), 0),
-			spread(r.over(k, ofOracle), 0),
-			spread(r.over(k, innocentHeld), 2),
-			spread(r.over(k, func(_ *Catalogue, a *ArmSummary) float64 { return a.AntagonistLost }), 0),
-			spread(r.over(k, func(_ *Catalogue, a *ArmSummary) float64 { return shareValue(a.Named) }), 0), in,
-			spread(r.over(k, precision), 0)))
-	}
-	return report.Section{Title: "Relief", Tables: []report.Table{t, report.GoalTable(fmt.Sprintf("Goals of %q, means over catalogues", reliefArm), report.Heads("goal", "asked for", "got", "outcome"), r.reliefGoals())}}
+// reliefColumns are what arms are compared by, over catalogues.
+var reliefColumns = []struct {
+	head     string
+	figure   func(*Catalogue, *ArmSummary) float64
+	most     float64 // that its interval may say
+	decimals int
+}{
+	{"recovered in 10 min", recovered, 1, 0},
+	{"bad windows left", badLeft, math.Inf(1), 0},
+	{"of the oracle's relief", reliefShare, math.Inf(1), 0},
+	{"innocents lost, of the held", innocentHeld, 1, 2},
+	{"antagonists lost", antagonistLost, 1, 0},
+	{"named", namedShare, 1, 0},
+	{"precision of lasting caps", precision, 1, 0},
 }
 
-// reliefGoals asks the goals of the arm relief.
-func (r *Result) reliefGoals() []report.Goal {
+// reliefTables compare arms over catalogues: means with intervals, and the least and the greatest catalogue.
+func reliefTables(title string, list []Catalogue) []report.Table {
+	heads := []string{"arm"}
+	for _, c := range reliefColumns {
+		heads = append(heads, c.head)
+	}
+	means := report.Table{Title: title, Columns: report.Heads(append(heads, "in, median")...)}
+	ends := report.Table{Title: "The least and the greatest of these catalogues", Columns: report.Heads(heads...)}
+	for k := range list[0].Arms {
+		a, b := []string{list[0].Arms[k].Arm}, []string{list[0].Arms[k].Arm}
+		for _, c := range reliefColumns {
+			v := over(list, k, c.figure)
+			a, b = append(a, interval(v, c.most, c.decimals)), append(b, extremes(v, c.decimals))
+		}
+		in := "none"
+		if v := over(list, k, namedIn); len(v) > 0 {
+			in = stat.Text(stat.Median(v), 0) + " s"
+		}
+		means.Rows, ends.Rows = append(means.Rows, report.Cells(append(a, in)...)), append(ends.Rows, report.Cells(b...))
+	}
+	trials, culprits := 0, 0
+	for i := range list {
+		trials, culprits = trials+list[i].Trials, culprits+list[i].Culprits
+	}
+	means.Notes = []string{
+		fmt.Sprintf("Catalogues %d to %d; those below %d were for development. %d trials, %d of them with a culprit.", list[0].Seed, list[len(list)-1].Seed, firstCatalogue, trials, culprits),
+		"Means over catalogues, each of which counts once; in brackets Student's interval of 95 % of that mean, with the catalogues as what does not depend on each other: trials of one share its jobs and their specs. Victims of both bands; recovered and named are of the trials with a culprit, bad windows of all.",
+		"The oracle is the bound: it holds those whom the counterfactual convicts, from the minute of the anomaly on, as mildly as leaves the victim no more bad windows than CPI²'s caps would.",
+	}
+	return []report.Table{means, ends}
+}
+
+// sectionRelief compares arms over catalogues, of either spread.
+func (r *Result) sectionRelief() report.Section {
+	size := func(list []Catalogue) string {
+		return fmt.Sprintf("%d catalogues of jobs, %d machines each", len(list), r.Sizes.CatalogueMachines)
+	}
+	tables := reliefTables("Relief, over "+size(r.Catalogues), r.Catalogues)
+	tables = append(tables, report.GoalTable(fmt.Sprintf("Goals of %q, means over catalogues", reliefArm), report.Heads("goal", "asked for", "got", "outcome"), r.ReliefGoals()))
+	if len(r.Narrow) > 0 {
+		tables = append(tables, reliefTables("Machines without siblings, where specs spread as CPI²'s: "+size(r.Narrow), r.Narrow)...)
+	}
+	t := report.Table{Title: "Spread of the production jobs' specs, median of sd/mean", Columns: report.Heads("catalogues", "seed", "twin")}
+	for _, x := range []struct {
+		name, seed string
+		list       []Catalogue
+	}{{"with siblings", "9 % (figure 7), 10, 19 and 10 % (table 1)", r.Catalogues}, {"without", "", r.Narrow}} {
+		var v []float64
+		for i := range x.list {
+			v = append(v, x.list[i].Spread)
+		}
+		t.Rows = append(t.Rows, report.Cells(x.name, x.seed, interval(v, 1, 0)))
+	}
+	return report.Section{Title: "Relief", Tables: append(tables, t)}
+}
+
+// ReliefGoals asks the goals of the arm relief.
+func (r *Result) ReliefGoals() []report.Goal {
 	k := slices.IndexFunc(r.Catalogues[0].Arms, func(a ArmSummary) bool { return a.Arm == reliefArm })
-	mean := func(figure func(*Catalogue, *ArmSummary) float64) float64 { return stat.Mean(r.over(k, figure)) }
 	var list []report.Goal
 	for _, g := range []struct {
-		what string
-		want float64
-		got  float64
-		most bool
+		what   string
+		want   float64
+		figure func(*Catalogue, *ArmSummary) float64
+		most   bool
 	}{
-		{"victims with a culprit recovered in 10 min", 0.90, mean(recovered), false},
-		{"bad windows left", 0.45, mean(badLeft), true},
-		{"of the oracle's relief", 0.80, mean(ofOracle), false},
-		{"innocents' work lost, of the held", 0.01, mean(innocentHeld), true},
-		{"precision of lasting caps", 0.95, mean(precision), false},
+		{"victims with a culprit recovered in 10 min", 0.90, recovered, false},
+		{"bad windows left", 0.45, badLeft, true},
+		{"of the oracle's relief", 0.80, reliefShare, false},
+		{"innocents' work lost, of the held", 0.01, innocentHeld, true},
+		{"precision of lasting caps", 0.95, precision, false},
 	} {
-		sign, met := "at least ", g.got >= g.want
+		v := over(r.Catalogues, k, g.figure)
+		got := stat.Mean(v)
+		sign, met := "at least ", got >= g.want
 		if g.most {
-			sign, met = "at most ", g.got <= g.want
+			sign, met = "at most ", got <= g.want
 		}
-		list = append(list, report.Goal{What: g.what, Want: sign + percent(g.want, 0), Got: percent(g.got, 1), Met: met})
+		list = append(list, report.Goal{What: g.what, Want: sign + percent(g.want, 0), Got: interval(v, math.Inf(1), 1), Met: met})
 	}
 	return list
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
+	"github.com/commensal-io/commensal/model"
 )
 
 // WriteText writes the tables, each with CPI²'s figures beside ours.
@@ -15,6 +16,9 @@ func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
 // Report is the evaluation as a page or as text.
 func (r *Result) Report() report.Report {
+	if r.Rate != nil {
+		return r.Rate.report()
+	}
 	if len(r.Plays) == 0 {
 		return report.Report{
 			Title: "CPI2 on the twin: relief", Verdict: r.Verdict(), Sections: []report.Section{r.sectionRelief()},
@@ -26,7 +30,7 @@ func (r *Result) Report() report.Report {
 		Summary: []string{
 			fmt.Sprintf("%d machines were drawn on which something happens; %d of them had an anomaly that was worth a trial. Specs came from %d other machines, rates of identification from %.1f unconditioned machine-days.",
 				len(r.Plays), len(r.trials()), r.Sizes.FleetMachines, r.Base.MachineDays),
-			"Intervals in brackets are 95 % (Wilson). docs/EVALUATION.md has the method and what is not modelled.",
+			"Intervals in brackets are 95 %: Wilson's where trials of this one catalogue are counted, which share its jobs and specs, so that they are too narrow for other fleets; Student's over catalogues in the section on relief. docs/EVALUATION.md has the method and what is not modelled.",
 		},
 		Verdict: r.Verdict(),
 		Sections: []report.Section{
@@ -45,8 +49,11 @@ func (r *Result) Report() report.Report {
 
 // Verdict says whether the best combination meets every goal.
 func (r *Result) Verdict() report.Verdict {
+	if r.Rate != nil {
+		return r.Rate.report().Verdict
+	}
 	if len(r.Plays) == 0 {
-		v := report.Judge(r.reliefGoals())
+		v := report.Judge(r.ReliefGoals())
 		v.Text = fmt.Sprintf("%q over %d catalogues: %s", reliefArm, len(r.Catalogues), v.Text)
 		return v
 	}
@@ -133,14 +140,7 @@ func (r *Result) sectionSpecs() report.Section {
 			}
 		}
 	}
-	var prod, test []float64
-	for _, s := range r.Specs {
-		if s.Job[0] == 'p' {
-			prod = append(prod, s.StdDev/s.Mean)
-		} else {
-			test = append(test, s.StdDev/s.Mean)
-		}
-	}
+	prod, test := specSpread(r.Specs)
 	t.Notes = []string{fmt.Sprintf("sd/mean over all jobs, median: production %s, non-production %s.", percent(stat.Median(prod), 0), percent(stat.Median(test), 0))}
 	f := report.Table{Title: "Figure 7: the CPI distribution of a web-search job, fitted by maximum likelihood, best first", Columns: report.Heads("distribution", "parameters", "log-likelihood", "AIC", "KS")}
 	for _, fit := range r.Fits {
@@ -156,6 +156,18 @@ func (r *Result) sectionSpecs() report.Section {
 	}
 	c := report.Chart{Title: "Figure 7: CPI samples", XLabel: "CPI", YLabel: "samples", Series: []report.Series{{Name: "samples", Role: report.Victim, X: x, Y: r.CPI.Counts}}}
 	return report.Section{Title: "3.1 Specs and distributions", Tables: []report.Table{t, f}, Charts: []report.Chart{c}}
+}
+
+// specSpread is sd/mean of the jobs of either band.
+func specSpread(specs []model.Spec) (production, other []float64) {
+	for _, s := range specs {
+		if s.Job[0] == 'p' {
+			production = append(production, s.StdDev/s.Mean)
+		} else {
+			other = append(other, s.StdDev/s.Mean)
+		}
+	}
+	return production, other
 }
 
 func (r *Result) sectionCases() report.Section {
@@ -189,7 +201,7 @@ func (r *Result) sectionBase() report.Section {
 			report.Cells("protected tasks a machine", "", stat.Text(b.Protected, 1)),
 			report.Cells("utilisation", "", percent(b.Utilisation, 0)),
 		},
-		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to CPI²'s 0.37 on other seeds than this, and to nothing else. A group counts with each of its members.", b.EventsPerDay)},
+		Notes: []string{fmt.Sprintf("Something happens %.2g times a machine-day: fitted to CPI²'s 0.37 on other seeds than this, and to nothing else, on machines looked at for as long. A group counts with each of its members.", b.EventsPerDay)},
 	}
 	var corr, load, cpi, idle []float64
 	for _, a := range r.anomalies() {

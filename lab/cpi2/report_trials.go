@@ -3,6 +3,7 @@ package cpi2
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
@@ -164,11 +165,11 @@ func (r *Result) sectionArms() report.Section {
 	caps := report.Table{
 		Title:   "All caps, each judged on its own victim as CPI² judges",
 		Columns: report.Heads("arm", "production: caps", "true positive", "false positive", "relative CPI", "precision", "non-production: true", "false", "relative CPI"),
-		Notes:   []string{"A cap that was taken back after a few windows is judged on these. A nudge is no cap unless it was confirmed; a group is one cap.", "Precision: of the tasks that were held, those that hurt the victim of the trial, alone or as one of a group."},
+		Notes:   []string{"A cap that was taken back after a few windows is judged on these. A nudge is no cap unless it was confirmed; a group is one cap. The oracle is the bound: its caps are right by its definition, and as mild as suffices.", "Precision: of the tasks that were held, those that hurt the victim of the trial, alone or as one of a group."},
 	}
 	cost := report.Table{
 		Title:   "What victims, innocents and antagonists got",
-		Columns: report.Heads("arm", "victim's bad windows", "all tasks' bad windows", "recovered in 10 min", "named", "time to name (s)", "innocent lost", "of the held", "antagonist lost", "caps a trial"),
+		Columns: report.Heads("arm", "victim's bad windows", "of the oracle's relief", "all tasks' bad windows", "recovered in 10 min", "named", "time to name (s)", "innocent lost", "of the held", "antagonist lost", "caps a trial"),
 		Notes: []string{
 			fmt.Sprintf("%d trials, each played from the same moment with the same chances for %d minutes. Bad windows against no control; work against no control, BE only. Innocent lost is net: innocents gain when an antagonist is held. Of the held: what those innocents lost that were held themselves, as a share of all innocent work. Recovered and named: of the trials with a culprit or a guilty group.", len(r.trials()), horizonMinutes),
 		},
@@ -181,7 +182,7 @@ func (r *Result) sectionArms() report.Section {
 		if a.Named.N > 0 {
 			name = stat.Text(a.NamedIn, 0)
 		}
-		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
+		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(ofOracle(r.Arms, a), 0), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
 			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), stat.Text(a.PerTrial, 1)))
 	}
 	kept := report.Table{Title: "Production caps that were not taken back", Columns: report.Heads("arm", "caps", "true positive", "false positive", "relative CPI")}
@@ -223,14 +224,15 @@ func (r *Result) goalsTable() report.Table {
 	return g
 }
 
-// armsByCause says where an arm's caps go wrong: for CPI²'s rule and the last arm.
+// armsByCause says where an arm's caps go wrong: for the oracle, CPI²'s rule and the last arm.
 func (r *Result) armsByCause() report.Table {
 	t := report.Table{
 		Title:   "By what happened on the machine, both bands",
-		Columns: report.Heads("arm, cause", "trials", "caps", "true positive", "false positive", "precision", "victim's bad windows", "innocent lost of the held"),
+		Columns: report.Heads("arm, cause", "trials", "caps", "true positive", "false positive", "precision", "victim's bad windows", "of the oracle's relief", "innocent lost of the held"),
 	}
+	oracle := slices.IndexFunc(r.ArmsKnown, func(a Arm) bool { return a.Oracle })
 	for i := range r.ArmsKnown {
-		if name := r.ArmsKnown[i].Name; name != "ours" && i != len(r.ArmsKnown)-1 {
+		if name := r.ArmsKnown[i].Name; i != oracle && name != "ours" && i != len(r.ArmsKnown)-1 {
 			continue
 		}
 		for k := quiet + 1; k < numCauses; k++ {
@@ -240,7 +242,7 @@ func (r *Result) armsByCause() report.Table {
 					ts = append(ts, tr)
 				}
 			}
-			s := armSummary(ts, i, "")
+			s, bound := armSummary(ts, i, ""), armSummary(ts, oracle, oracleArm)
 			var all []*capTrial
 			for _, tr := range ts {
 				for _, c := range tr.Arms[i].Caps {
@@ -249,7 +251,7 @@ func (r *Result) armsByCause() report.Table {
 			}
 			rates := ratesOf(all)
 			t.Rows = append(t.Rows, report.Cells(r.ArmsKnown[i].Name+", "+k.String(), fmt.Sprint(len(ts)), fmt.Sprint(rates.Trials),
-				rates.True.Text(), rates.False.Text(), rates.Precision.Text(), percent(s.Suffering, 0), percent(s.InnocentHeld, 2)))
+				rates.True.Text(), rates.False.Text(), rates.Precision.Text(), percent(s.Suffering, 0), percent(ofOracle([]ArmSummary{bound}, &s), 0), percent(s.InnocentHeld, 2)))
 		}
 	}
 	return t

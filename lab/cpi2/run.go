@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -23,8 +22,8 @@ type Options struct {
 	// they are left out.
 	Cases []Case
 
-	// Relief: only that part is played.
-	Relief bool
+	// Relief, Fit: only that part is played.
+	Relief, Fit bool
 
 	sizes *sizes // of tests
 }
@@ -54,6 +53,7 @@ type sizes struct {
 	// Catalogues that relief is judged over, and machines of each.
 	Catalogues        int `json:"catalogues"`
 	CatalogueMachines int `json:"catalogue_machines"`
+	NarrowCatalogues  int `json:"narrow_catalogues"`
 }
 
 func (o *Options) size() sizes {
@@ -61,9 +61,9 @@ func (o *Options) size() sizes {
 	case o.sizes != nil:
 		return *o.sizes
 	case o.Quick:
-		return sizes{24, 30, 60, 16, 240, 2, 24, 8, 60, 12, 60, 0, 2, 20}
+		return sizes{24, 30, 60, 16, baseMinutes, 2, 24, 8, 60, 12, 60, 0, 2, 20, 1}
 	}
-	return sizes{100, 45, 1800, 180, 240, 3, 120, 24, 120, 40, 120, 420, 10, 60}
+	return sizes{100, 45, 1800, 180, baseMinutes, 3, 120, 24, 120, 40, 120, 420, 10, 30, 3}
 }
 
 // Result is the whole evaluation.
@@ -85,7 +85,9 @@ type Result struct {
 	Goals     []Goal       `json:"goals"`
 	// Catalogues are others than the one of the rest.
 	Catalogues []Catalogue `json:"catalogues"`
+	Narrow     []Catalogue `json:"narrow_catalogues"` // the first of them again, on machines without siblings: specs spread as CPI²'s
 	ArmsKnown  []Arm       `json:"arms_known"`
+	Rate       *Rate       `json:"rate,omitempty"` // of a fit
 }
 
 // Histogram is a distribution.
@@ -118,7 +120,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	l := &lab{o: o, size: o.size(), ctx: ctx}
 	l.res = &Result{Seed: o.Seed, Quick: o.Quick, Sizes: l.size, Cases: o.Cases, ArmsKnown: Arms()}
 	var err error
-	if l.cat, err = drawCatalogue(rand.New(rand.NewPCG(o.Seed, 0x63617461))); err != nil {
+	if l.cat, err = drawCatalogue(o.Seed, usual); err != nil {
 		return nil, err
 	}
 	type part struct {
@@ -132,8 +134,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		{"trials", l.playTrials},
 		{"relief over catalogues", l.playRelief},
 	}
-	if o.Relief {
+	switch {
+	case o.Relief:
 		parts = parts[len(parts)-1:]
+	case o.Fit:
+		parts = []part{{"fit of the rate", l.fitRate}}
 	}
 	for _, part := range parts {
 		began := time.Now()
@@ -144,7 +149,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			fmt.Fprintf(o.Log, "%s: %.0f s\n", part.name, time.Since(began).Seconds())
 		}
 	}
-	if !o.Relief {
+	if !o.Relief && !o.Fit {
 		l.res.summarise()
 	}
 	return l.res, nil
@@ -215,70 +220,10 @@ func (l *lab) playTrials() error {
 
 func (l *lab) playRelief() error {
 	var err error
-	l.res.Catalogues, err = Relief(l.ctx, firstCatalogue*l.o.Seed, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers)
-	return err
-}
-
-// Base is an unconditioned sample: machines on which things happen as often as they do.
-type Base struct {
-	MachineDays  float64 `json:"machine_days"`
-	EventsPerDay float64 `json:"events_per_day"` // drawn; see eventsPerDay
-	Anomalies    int     `json:"anomalies"`
-	// Identifications are tasks that were named by CPI²'s rule, each once on its
-	// machine; Reports is how often, for all victims and again after each peace.
-	Identifications int     `json:"identifications"`
-	Reports         int     `json:"reports"`
-	AnomaliesPerDay float64 `json:"anomalies_per_day"`
-	PerDay          float64 `json:"identifications_per_day"`
-	Protected       float64 `json:"protected_tasks"` // a machine, in the mean
-	Utilisation     float64 `json:"utilisation"`
-}
-
-func (l *lab) playBase() error {
-	type count struct {
-		anomalies, identified, reports, protected int
-		utilisation                               float64
-	}
-	minutes := l.size.BaseMinutes
-	parts, err := parallel.Map(l.ctx, l.o.Workers, l.size.BaseMachines, func(i int) (count, error) {
-		rng := rand.New(rand.NewPCG(l.o.Seed^0x62617365, uint64(i)))
-		m := l.cat.drawMix(rng, l.cat.natural(rng, minutes), warmMinutes, minutes, minutes)
-		r := &run{bench: &bench{cat: l.cat, specs: l.fleet.specs}, mix: m}
-		var c count
-		anomalies, suspects := map[string]bool{}, map[model.TaskNum]bool{}
-		err := r.observe(minutes, func(inc *model.Incident) {
-			anomalies[inc.ID] = true
-			if n, named := firstPick(inc); named {
-				suspects[n.suspect] = true
-				if inc.State == model.Observed {
-					c.reports++
-				}
-			}
-		})
-		c.anomalies, c.identified = len(anomalies), len(suspects)
-		if err != nil {
-			return count{}, err
-		}
-		for i := range m.plan {
-			if p := m.plan[i].start; p != nil && p.cfg.Requests != nil {
-				c.protected++
-			}
-		}
-		c.utilisation = float64(r.srv.host.Machine().BusyNsec()) / float64(r.srv.host.Machine().NowNsec()) / float64(m.config.CPUs())
-		return c, nil
-	})
-	if err != nil {
+	first := firstCatalogue * l.o.Seed
+	if l.res.Catalogues, err = Relief(l.ctx, first, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers, usual); err != nil {
 		return err
 	}
-	b := Base{MachineDays: float64(len(parts)*minutes) / 1440, EventsPerDay: eventsPerDay}
-	for _, c := range parts {
-		b.Anomalies += c.anomalies
-		b.Identifications += c.identified
-		b.Reports += c.reports
-		b.Protected += float64(c.protected) / float64(len(parts))
-		b.Utilisation += c.utilisation / float64(len(parts))
-	}
-	b.AnomaliesPerDay, b.PerDay = stat.Ratio(float64(b.Anomalies), b.MachineDays), stat.Ratio(float64(b.Identifications), b.MachineDays)
-	l.res.Base = b
-	return nil
+	l.res.Narrow, err = Relief(l.ctx, first, l.size.NarrowCatalogues, l.size.CatalogueMachines, l.o.Workers, narrow)
+	return err
 }

@@ -1,6 +1,7 @@
 package cpi2
 
 import (
+	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/lab/stat"
@@ -162,6 +163,15 @@ type ArmSummary struct {
 
 // culprits reports whether there is anybody or any group to be held.
 func (t *Trial) culprits() bool { return t.culprit() || t.GroupHarm > t.Spec.StdDev }
+
+// ofOracle is the share of the oracle's relief, in the victims' bad windows, that an arm brought; NaN where it brought none.
+func ofOracle(arms []ArmSummary, a *ArmSummary) float64 {
+	i := slices.IndexFunc(arms, func(o ArmSummary) bool { return o.Arm == oracleArm })
+	if i < 0 || arms[i].Suffering >= 1 {
+		return math.NaN()
+	}
+	return (1 - a.Suffering) / (1 - arms[i].Suffering)
+}
 
 func armSummary(ts []*Trial, i int, name string) ArmSummary {
 	s := ArmSummary{Arm: name, Trials: len(ts)}

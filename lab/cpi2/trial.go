@@ -398,17 +398,25 @@ func (s *server) capped(limits map[string]float64, minutes int, victim model.Tas
 // under is capped for whoever looks at other windows.
 func (s *server) under(limits map[string]float64, minutes int, look func(*server)) error {
 	for range minutes {
-		for path, cpu := range limits {
-			if n, ok := s.nums[path]; ok && s.lives(n) {
-				if err := s.hold(n, cpu); err != nil {
-					return err
-				}
-			}
+		if err := s.holdAll(limits); err != nil {
+			return err
 		}
 		if err := s.minute(nil); err != nil {
 			return err
 		}
 		look(s)
+	}
+	return nil
+}
+
+// holdAll holds those of them that there are.
+func (s *server) holdAll(limits map[string]float64) error {
+	for path, cpu := range limits {
+		if n, ok := s.nums[path]; ok && s.lives(n) {
+			if err := s.hold(n, cpu); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
