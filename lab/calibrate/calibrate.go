@@ -23,6 +23,7 @@ import (
 // Use is what a published value was to the twin.
 type Use string
 
+// The uses of a point.
 const (
 	Input  Use = "input"  // it is in the twin as it is: that it comes back shows that experiments are played right
 	Fitted Use = "fitted" // numbers of the twin were chosen by it: that it comes back shows that their form can say it
