@@ -5,41 +5,38 @@ import (
 
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/report"
-	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/record"
 )
 
-// Scores are the greatest shares of the blame in a round's analyses until somebody was held: what a threshold decides by.
+// Scores are how great a share of the blame could be asked for in a round, in steps, so that the first to be named until somebody was
+// held still was the antagonist, and so that it still was an innocent; 0: never. That is the agent's own way of naming with all its
+// rules. What single analyses say is less: the first ones, on few windows, score low whom later ones name.
 type Scores struct {
-	Right float64 `json:"right"` // of the antagonist, where the round has one that is to be held
-	Wrong float64 `json:"wrong"` // of any other BE task
+	Right float64 `json:"right"`
+	Wrong float64 `json:"wrong"`
 }
 
-// scores reads them off the samples. The threshold is one that somebody always reaches, so that each analysis is kept, and
-// whoever was named is sought anew a second later.
-func scores(path, antagonist string) (s Scores, err error) {
-	err = eachSegment(path, func(p *engine.Params) { p.Hardcap.Blame.Share, p.Hardcap.RetryAfterNsec = 0.01, 1e9 }, func(_ *engine.Engine, _ *record.Tick, out *engine.Output) bool {
-		for _, inc := range out.Incidents {
-			s.add(inc, antagonist)
+// steps is how many shares are tried, evenly from 0 to 1.
+const steps = 20
+
+// scores tries them on the samples of a round; antagonist is who is to be held, "" where nobody is.
+func scores(path, antagonist string, event int64) (s Scores, err error) {
+	for i := 1; i < steps; i++ {
+		share := float64(i) / steps
+		named, err := detect(path, func(p *engine.Params) { p.Hardcap.Blame.Share = share }, antagonist, event)
+		if err != nil {
+			return s, err
 		}
-		return true
-	})
-	return s, err
+		s.note(share, &named)
+	}
+	return s, nil
 }
 
-func (s *Scores) add(inc *model.Incident, antagonist string) {
-	for i := range inc.Rounds {
-		r := &inc.Rounds[i]
-		for k := range r.Suspects {
-			sus := &r.Suspects[k]
-			switch {
-			case !r.ByBlame || sus.Untouchable():
-			case sus.Path == antagonist:
-				s.Right = max(s.Right, sus.Score)
-			default:
-				s.Wrong = max(s.Wrong, sus.Score)
-			}
-		}
+func (s *Scores) note(share float64, named *Score) {
+	if named.Right > 0 {
+		s.Right = max(s.Right, share)
+	}
+	if named.Wrong > 0 {
+		s.Wrong = max(s.Wrong, share)
 	}
 }
 
@@ -49,7 +46,7 @@ type point struct {
 	found, wrong int // positive rounds with the antagonist at the share; rounds with an innocent at it
 }
 
-// operating returns the points, of how many positive rounds of how many rounds in all, and the area under the curve: how
+// operating returns the points, how many rounds are positive, and the area under the curve: how
 // probably the antagonist of one round has a greater score than the innocents of another.
 func operating(rounds []Round) (list []point, positives int, area float64) {
 	for _, share := range asked {
@@ -90,8 +87,7 @@ func curveTable(rounds []Round) report.Table {
 		Title:   "Scores of the antagonist and of the worst innocent, by the share asked for",
 		Columns: report.Heads("asked for", "antagonist reaches it", "share", "an innocent does", "share"),
 		Notes: []string{
-			fmt.Sprintf("The greatest score in any analysis until somebody was held. Area under the curve %.3f. Intervals: Wilson, 95 %%.", area),
-			"Who reaches the share together with another is not held alone: the agent's own rules (DESIGN) come on top.",
+			fmt.Sprintf("The greatest share at which it was still the first to be named, from the samples until somebody was held, in steps of 0.05. Area under the curve %.3f. Intervals: Wilson, 95 %%.", area),
 		},
 	}
 	if len(rounds) > 0 && rounds[0].Seed < Reported {

@@ -4,8 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-
-	"github.com/commensal-io/commensal/model"
 )
 
 func TestSeedsOfOneKind(t *testing.T) {
@@ -23,17 +21,13 @@ func TestSeedsOfOneKind(t *testing.T) {
 	}
 }
 
+// With the greater share another may be named first: each has the greatest at which it still was.
 func TestScoresOfARound(t *testing.T) {
 	var s Scores
-	s.add(&model.Incident{Rounds: []model.Round{
-		{ByBlame: true, Suspects: []model.Suspect{
-			{Path: "a", Class: model.BE, Score: 0.4}, {Path: "b", Class: model.BE, Score: 0.2}, {Path: "lc", Class: model.LC, Score: 0.9},
-			{Path: "unmanaged CPU", Kind: model.SuspectUnmanaged, Score: 0.8},
-		}},
-		{ByBlame: true, Suspects: []model.Suspect{{Path: "a", Class: model.BE, Score: 0.3}, {Path: "c", Class: model.BE, Score: 0.25}}},
-		{Suspects: []model.Suspect{{Path: "b", Class: model.BE, Score: 0.99}}},
-	}}, "a")
-	if s != (Scores{Right: 0.4, Wrong: 0.25}) {
+	for share, named := range map[float64]Score{0.05: {Wrong: 1}, 0.1: {Wrong: 1}, 0.2: {Right: 1}, 0.4: {Right: 1}, 0.6: {}} {
+		s.note(share, &named)
+	}
+	if s != (Scores{Right: 0.4, Wrong: 0.1}) {
 		t.Errorf("%+v", s)
 	}
 }

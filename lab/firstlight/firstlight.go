@@ -87,7 +87,7 @@ type Round struct {
 	Ours       Score            `json:"ours"`
 	Baselines  map[string]Score `json:"baselines"`
 	Asked      []Score          `json:"asked"` // at each share of the blame that could be asked for
-	// Scores are the greatest that the antagonist, and that an innocent BE task, had before anybody was held.
+	// Scores are the greatest shares that could be asked for with the antagonist, or an innocent, still named.
 	Scores Scores `json:"scores"`
 	Arms   []Arm  `json:"arms,omitempty"` // how it went live under each way of control
 	// Suffered: the victim was anomalous after the event began, so that there was
@@ -209,7 +209,7 @@ func perform(ctx context.Context, sc *scene.Scene, o Options, seed uint64) (*Rou
 		return nil, err
 	}
 	latencies(r, t, out, event, end)
-	r.Scores, err = scores(sc.RecordPath(), sc.Antagonist)
+	r.Scores, err = scores(sc.RecordPath(), r.Antagonist, event)
 	return r, err
 }
 
