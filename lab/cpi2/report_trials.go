@@ -182,7 +182,7 @@ func (r *Result) sectionArms() report.Section {
 		if a.Named.N > 0 {
 			name = stat.Text(a.NamedIn, 0)
 		}
-		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), percent(ofOracle(r.Arms, a), 0), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
+		cost.Rows = append(cost.Rows, report.Cells(a.Arm, percent(a.Suffering, 0), shareText(ofOracle(r.Arms, a)), percent(a.AllSuffering, 0), a.Recovered.Text(), a.Named.Text(), name,
 			percent(a.InnocentLost, 1), percent(a.InnocentHeld, 2), percent(a.AntagonistLost, 0), stat.Text(a.PerTrial, 1)))
 	}
 	kept := report.Table{Title: "Production caps that were not taken back", Columns: report.Heads("arm", "caps", "true positive", "false positive", "relative CPI")}
@@ -224,6 +224,22 @@ func (r *Result) goalsTable() report.Table {
 	return g
 }
 
+// shareText is a share of the oracle's relief, "none" where it brought none.
+func shareText(v float64) string {
+	if math.IsNaN(v) {
+		return "none"
+	}
+	return percent(v, 0)
+}
+
+// left is the share of bad windows that an arm left, where anything was tried.
+func left(s *ArmSummary) string {
+	if s.Trials == 0 {
+		return "none"
+	}
+	return percent(s.Suffering, 0)
+}
+
 // armsByCause says where an arm's caps go wrong: for the oracle, CPI²'s rule and the last arm.
 func (r *Result) armsByCause() report.Table {
 	t := report.Table{
@@ -251,7 +267,7 @@ func (r *Result) armsByCause() report.Table {
 			}
 			rates := ratesOf(all)
 			t.Rows = append(t.Rows, report.Cells(r.ArmsKnown[i].Name+", "+k.String(), fmt.Sprint(len(ts)), fmt.Sprint(rates.Trials),
-				rates.True.Text(), rates.False.Text(), rates.Precision.Text(), percent(s.Suffering, 0), percent(ofOracle([]ArmSummary{bound}, &s), 0), percent(s.InnocentHeld, 2)))
+				rates.True.Text(), rates.False.Text(), rates.Precision.Text(), left(&s), shareText(ofOracle([]ArmSummary{bound}, &s)), percent(s.InnocentHeld, 2)))
 		}
 	}
 	return t

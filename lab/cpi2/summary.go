@@ -164,10 +164,11 @@ type ArmSummary struct {
 // culprits reports whether there is anybody or any group to be held.
 func (t *Trial) culprits() bool { return t.culprit() || t.GroupHarm > t.Spec.StdDev }
 
-// ofOracle is the share of the oracle's relief, in the victims' bad windows, that an arm brought; NaN where it brought none.
+// ofOracle is the share of the oracle's relief, in the victims' bad windows, that an arm brought; NaN where it brought none
+// or nothing was tried.
 func ofOracle(arms []ArmSummary, a *ArmSummary) float64 {
 	i := slices.IndexFunc(arms, func(o ArmSummary) bool { return o.Arm == oracleArm })
-	if i < 0 || arms[i].Suffering >= 1 {
+	if i < 0 || arms[i].Trials == 0 || arms[i].Suffering >= 1 {
 		return math.NaN()
 	}
 	return (1 - a.Suffering) / (1 - arms[i].Suffering)
