@@ -95,12 +95,12 @@ func headlineOf(g *report.Goal) (h headline, ok bool) {
 	if m == nil {
 		return h, false
 	}
-	number := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v } // it matched
+	number := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v }
 	h = headline{Name: strings.TrimSpace(g.Where + " " + g.What), Text: g.Got, Got: number(m[1])}
-	h.Low, h.High = number(m[3]), number(m[4])
-	if m[3] == "" {
+	h.Low, h.High = number(m[3]), number(m[4]) // 0 where there is none
+	if h.Low == h.High {                       // none, or all catalogues alike
 		slack := math.Abs(h.Got)/10 + math.Pow10(-len(m[2]))
-		h.Low, h.High = h.Got-slack, h.Got+slack
+		h.Low, h.High = math.Round(1000*(h.Got-slack))/1000, math.Round(1000*(h.Got+slack))/1000
 	}
 	return h, true
 }
@@ -164,10 +164,7 @@ func readResults(path string) (list []pageRun, err error) {
 	if err == nil {
 		err = json.Unmarshal(data, &list)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("results: %w", err)
-	}
-	return list, nil
+	return list, err
 }
 
 func writeResults(path string, list []pageRun) error {
@@ -217,7 +214,7 @@ func resultsCommand(p *cli.Printer) *cobra.Command {
 					}
 				}
 			}
-			if err := p.Print(now, func(w io.Writer) error { return writeRuns(w, now) }); err != nil {
+			if err := p.Print(now, func(w io.Writer) error { return writeRuns(w, now, len(bad)) }); err != nil {
 				return err
 			}
 			if len(bad) > 0 {
@@ -234,13 +231,17 @@ func resultsCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
-func writeRuns(w io.Writer, list []pageRun) error {
-	t := report.Table{Columns: report.Heads("command", "headline", "got")}
-	for _, p := range list {
-		for _, h := range p.Headlines {
-			t.Rows = append(t.Rows, report.Cells(p.Command, h.Name, h.Text))
-		}
+func writeRuns(w io.Writer, list []pageRun, bad int) error {
+	r := report.Report{Title: "Headlines of the pages, played again", Verdict: report.Verdict{Outcome: report.Pass, Text: "Nothing moved by more than its interval."}}
+	if bad > 0 {
+		r.Verdict = report.Verdict{Outcome: report.Fail, Text: fmt.Sprintf("%d moved, or are new or gone.", bad)}
 	}
-	r := report.Report{Title: "Headlines of the pages, pageRun again", Sections: []report.Section{{Title: "Headlines", Tables: []report.Table{t}}}}
+	for _, p := range list {
+		t := report.Table{Columns: report.Heads("headline", "got")}
+		for _, h := range p.Headlines {
+			t.Rows = append(t.Rows, report.Cells(h.Name, h.Text))
+		}
+		r.Sections = append(r.Sections, report.Section{Title: p.Page + ": " + p.Command, Tables: []report.Table{t}})
+	}
 	return r.WriteText(w)
 }
