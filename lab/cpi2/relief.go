@@ -177,7 +177,7 @@ func (r *Result) sectionRelief() report.Section {
 	if len(r.Narrow) > 0 {
 		tables = append(tables, reliefTables("Machines without siblings, where specs spread as CPI²'s: "+size(r.Narrow), r.Narrow)...)
 	}
-	t := report.Table{Title: "Spread of the production jobs' specs, median of sd/mean", Columns: report.Heads("catalogues", "seed", "twin")}
+	t := report.Table{Title: "Spread of the production jobs' specs, median of sd/mean", Columns: report.Heads("catalogues", "CPI²", "twin")}
 	for _, x := range []struct {
 		name, seed string
 		list       []Catalogue
