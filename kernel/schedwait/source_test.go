@@ -177,7 +177,8 @@ func TestRefusedHalfway(t *testing.T) {
 	b := newBed(t)
 	s := b.open(Options{Groups: 4, Watched: 2})
 	lc := b.group("lc")
-	b.start(lc, "nap 6 300us 500us")
+	const threads = 6
+	b.start(lc, fmt.Sprintf("nap %d 300us 500us", threads))
 	must(t, s.Start())
 	before := []Group{{Cgroup: b.id(lc), Task: 0, Watched: true}, {Cgroup: 1001, Task: 1, Watched: true}}
 	after := []Group{{Cgroup: 1002, Task: 2, Watched: true}, {Cgroup: 1003, Task: 3, Watched: true}}
@@ -202,7 +203,9 @@ func TestRefusedHalfway(t *testing.T) {
 		var r Reading
 		must(t, s.Read(&r, monotonic()))
 		for i := range r.Tasks {
-			if w := &r.Tasks[i]; w.Count != [2]int64{} || len(w.Shares) != 0 {
+			// A thread that stands in line while its slot changes hands may end that one wait in it, as in
+			// TestSlotUsedAgain. What was counted before are some hundreds.
+			if w := &r.Tasks[i]; w.Count[AfterWakeup]+w.Count[AfterPreemption] > threads {
 				t.Errorf("%s: task %d inherited %+v", table.name, w.Task, w)
 			}
 		}
