@@ -330,10 +330,14 @@ type LoadOutput struct {
 	Result    *load.Result `json:"result"`
 }
 
+// loadEndWait is how long the load may take to end and print what it measured: a fifth of a second
+// after five minutes of windows here, ten seconds and more on an emulated CPU.
+const loadEndWait = time.Minute
+
 // FinishLoad ends the load and returns what it measured.
 func (s *Scene) FinishLoad(ctx context.Context) (*LoadOutput, error) {
 	s.load.Signal(syscall.SIGINT)
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, loadEndWait)
 	defer cancel()
 	if err := s.load.Wait(ctx); err != nil {
 		return nil, fmt.Errorf("scene: load: %w", err)
