@@ -98,6 +98,7 @@ var mended = map[string][]uint64{
 	"a burst that was found was forgotten, where a stranger's quota left no room for it":                                 {26112300050261},
 	"the witness: what the kernel struck from a list while the journal's disk failed":                                    {26112300050109},
 	"a stranger's list was taken for what stands in for an empty one, which was never written":                           {26112320001566},
+	"the witness: a stranger wrote what was found, less a CPU that was offline, while it could not be put back":          {26112680001107},
 	"the witness: a guardian goes ahead from the midst of another's writes":                                              {26112300020489},
 }
 

@@ -339,8 +339,14 @@ const maxRightful = 32
 // leaves is ours, and reads the same as a stranger's who writes just that.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
-	return l != nil && (l.Ours(k.now) || l.OnTheWayBack(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs)) ||
+	return l != nil && (l.Ours(k.now) || l.OnTheWayBack(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs) || v.cut(l, k.now.CPUs)) ||
 		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
+}
+
+// cut reports whether a list is what was found less CPUs that are offline: v1 takes no list that names
+// one, so that this is what ours is when it has been put back.
+func (v *witness) cut(l *journal.Limit, now model.CPUSet) bool {
+	return !v.flat() && now == l.Found.CPUs.And(v.w.k.Machine().Online())
 }
 
 // standsIn reports whether a list of all CPUs may be ours, standing in for an empty one, which the kernel (v2)
