@@ -235,14 +235,16 @@ func (w *world) reported(l *life, d *model.Decision) {
 }
 
 // ofClass reports whether a turn was told of a foreign write to the class of service of a task: by the
-// answer to a change, or by a reading after which the knob is void or was freed.
+// answer to a change, or by a reading after which the knob is void or was freed; where an operator freed it in
+// this very turn, a policy may have asked for it again.
 func ofClass(in *engine.Input, s *engine.State, task model.TaskNum) bool {
 	is := func(of model.Target, kind model.KnobKind) bool { return of.Task() == task && kind.Spec().Class != nil }
+	freed := slices.ContainsFunc(in.Commands, func(c model.Command) bool { return c.Task == task })
 	return slices.ContainsFunc(in.Results, func(r model.Result) bool { return r.Kind == model.Foreign && is(r.Target, r.Now.Knob) }) ||
 		slices.ContainsFunc(in.Knobs, func(k model.KnobReading) bool {
-			return is(k.Target, k.Value.Knob) && !slices.ContainsFunc(s.Ledger.Knobs, func(o engine.Knob) bool {
+			return is(k.Target, k.Value.Knob) && (freed || !slices.ContainsFunc(s.Ledger.Knobs, func(o engine.Knob) bool {
 				return o.Target == k.Target && o.Kind == k.Value.Knob && o.State != engine.KnobVoid
-			})
+			}))
 		})
 }
 
