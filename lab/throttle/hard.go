@@ -20,7 +20,7 @@ import (
 // that a busy sibling slows a request down; and the pool is busy enough for U_H to say no. On the
 // last one LC alone leaves the pool at about 30 %, and what takes it above U_H is batch work on
 // the same CPUs. What is asked for was set once so that U of the kernel's default is what the names
-// say; nothing else was looked at for it.
+// say. That look printed the other columns as well; none of them moved what is asked for.
 //
 // What counts as failure was written down before the first run, for each load and kernel:
 //
