@@ -22,6 +22,8 @@ type Request struct {
 	Cap      float64 `json:"cap,omitempty"`
 	Duration float64 `json:"duration_seconds,omitempty"`
 	Bytes    int64   `json:"bytes,omitempty"` // of reclaim
+	Node     int     `json:"node,omitempty"`  // of move-pages, with Keep, as in model.Command
+	Keep     float64 `json:"keep,omitempty"`
 }
 
 // Answer is the agent's reply to a Request.

@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/taskstats"
 	"github.com/commensal-io/commensal/model"
@@ -35,6 +36,7 @@ type Deps struct {
 	Opener  linux.CounterOpener
 	Latency linux.MemoryLatency // nil: nobody knows how long memory takes to answer
 	Waits   linux.WaitSource    // stays the caller's to close; nil: nobody measures who makes whom wait
+	Pages   numa.Calls          // find and move pages; nil: this machine's own
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
 	SLO func(dst []model.Latency) []model.Latency
 	// Beside begins slow work; nil: in a goroutine.
@@ -142,7 +144,7 @@ func (c *Core) open(d *Deps) error {
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
 		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
-		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Latency: d.Latency, Clock: c.Clock,
+		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Latency: d.Latency, Clock: c.Clock,
 	})
 	if err != nil {
 		return errors.Join(err, j.Close())

@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
@@ -139,40 +140,21 @@ func (c *Core) keep(inc *model.Incident) {
 
 // Take checks an operator's request and queues its command for the next turn.
 func (c *Core) Take(req Request, by string) Answer {
-	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, Bytes: req.Bytes, By: by}
+	cmd := model.Command{Kind: req.Kind, Job: req.Job, Cap: req.Cap, Bytes: req.Bytes, Node: req.Node, Keep: req.Keep, By: by}
 	tasks := &c.Engine.State.Tasks
 	switch req.Kind {
-	case model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandReclaim:
+	case model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandReclaim, model.CommandMovePages:
 		t := tasks.ByPath(req.Task)
 		if t == nil {
 			return Answer{Error: fmt.Sprintf("no task %q; `commensal status` lists the tasks", req.Task)}
 		}
+		if why := c.refuses(&req, t); why != "" {
+			return Answer{Error: why}
+		}
 		cmd.Task = t.Num
-		if req.Kind == model.CommandUncap {
-			break
+		if req.Kind == model.CommandCap || req.Kind == model.CommandDemote {
+			cmd.DurationNsec = int64(req.Duration * 1e9)
 		}
-		if c.Engine.State.Killed {
-			return Answer{Error: fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.cfg.Agent.KillSwitch)}
-		}
-		if t.Class != model.BE {
-			return Answer{Error: fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)}
-		}
-		if why := c.Engine.State.Ledger.Shielded(t.Num); why != "" {
-			return Answer{Error: fmt.Sprintf("%s cannot be held: %s", req.Task, why)}
-		}
-		if req.Kind == model.CommandReclaim {
-			if req.Bytes < 1 || req.Bytes > reclaim.MaxAskBytes {
-				return Answer{Error: fmt.Sprintf("%d bytes; expected 1 to %d", req.Bytes, int64(reclaim.MaxAskBytes))}
-			}
-			break
-		}
-		if req.Kind == model.CommandCap && (req.Cap < 0.001 || req.Cap > 1024) {
-			return Answer{Error: fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)}
-		}
-		if req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds() {
-			return Answer{Error: fmt.Sprintf("duration %g s; expected more than 0, at most a day", req.Duration)}
-		}
-		cmd.DurationNsec = int64(req.Duration * 1e9)
 	case model.CommandProtectOn, model.CommandProtectOff:
 		if req.Job != "" && !slices.ContainsFunc(c.cfg.Tasks, func(t config.Task) bool { return t.Job == req.Job }) {
 			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
@@ -182,6 +164,33 @@ func (c *Core) Take(req Request, by string) Answer {
 	}
 	c.commands = append(c.commands, cmd)
 	return Answer{Done: req.Kind}
+}
+
+// refuses says why what an operator asks of a task is not done, "" where it is.
+func (c *Core) refuses(req *Request, t *model.Task) string {
+	shield := c.Engine.State.Ledger.Shielded(t.Num)
+	capped := req.Kind == model.CommandCap || req.Kind == model.CommandDemote
+	switch {
+	case req.Kind == model.CommandUncap:
+		return ""
+	case c.Engine.State.Killed:
+		return fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.cfg.Agent.KillSwitch)
+	case t.Class != model.BE:
+		return fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)
+	case shield != "":
+		return fmt.Sprintf("%s cannot be held: %s", req.Task, shield)
+	case req.Kind == model.CommandReclaim && (req.Bytes < 1 || req.Bytes > reclaim.MaxAskBytes):
+		return fmt.Sprintf("%d bytes; expected 1 to %d", req.Bytes, int64(reclaim.MaxAskBytes))
+	case req.Kind == model.CommandMovePages && (req.Node < 0 || req.Node >= numa.MaxNodes):
+		return fmt.Sprintf("memory node %d; expected 0 to %d", req.Node, numa.MaxNodes-1)
+	case req.Kind == model.CommandMovePages && !(req.Keep >= 0 && req.Keep <= 1):
+		return fmt.Sprintf("a share of %g of its pages; expected 0 to 1", req.Keep)
+	case req.Kind == model.CommandCap && (req.Cap < 0.001 || req.Cap > 1024):
+		return fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)
+	case capped && (req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds()):
+		return fmt.Sprintf("duration %g s; expected more than 0, at most a day", req.Duration)
+	}
+	return ""
 }
 
 // Restore puts everything back at the end.

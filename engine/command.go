@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -29,6 +30,11 @@ func (e *Engine) command(in *Input, c *model.Command) {
 		d.Reason = e.operatorClaims(in, c, model.Claim{
 			Kind: model.ClaimRun, Value: model.Reclaim(c.Bytes), ExpiresNsec: in.MonoNsec + runNsec,
 		}, fmt.Sprintf("%s asks the kernel to reclaim %d bytes of it", c.By, c.Bytes))
+	case model.CommandMovePages:
+		d.Facts = []model.Fact{model.FactNode.Is(float64(c.Node)), model.FactKeep.Is(c.Keep)}
+		d.Reason = e.operatorClaims(in, c, model.Claim{
+			Kind: model.ClaimRun, Value: model.Pages(int64(math.Round(1000*c.Keep)), c.Node), ExpiresNsec: in.MonoNsec + runNsec,
+		}, fmt.Sprintf("%s has its pages moved off memory node %d, but for %.3g %%", c.By, c.Node, 100*c.Keep))
 	case model.CommandUncap:
 		s.Ledger.Free(c.Task, in.MonoNsec+e.Params.Hardcap.DurationNsec)
 		d.Reason = fmt.Sprintf("%s frees it; policies leave it alone for %.0f s", c.By, float64(e.Params.Hardcap.DurationNsec)/1e9)

@@ -264,7 +264,7 @@ func (l *Ledger) ran(k *Knob, r *model.Result) (kind model.DecisionKind, reason 
 	if r.Kind != model.Applied {
 		return model.DecideRefused, fmt.Sprintf("%s of %s was refused: %s", k.Kind, asked, r.Error)
 	}
-	reason = fmt.Sprintf("%s: %s of the %s that were asked for", k.Kind, r.Now, asked)
+	reason = fmt.Sprintf("%s: %s; asked for: %s", k.Kind, r.Now, asked)
 	if r.Error != "" {
 		reason += ": " + r.Error
 	}

@@ -178,6 +178,7 @@ const (
 	CommandDemote     = "demote"
 	CommandUncap      = "uncap"
 	CommandReclaim    = "reclaim"
+	CommandMovePages  = "move-pages"
 	CommandProtectOn  = "protect-on"
 	CommandProtectOff = "protect-off"
 )
@@ -191,5 +192,7 @@ type Command struct {
 	Cap          float64 `json:"cap,omitempty"`
 	DurationNsec int64   `json:"duration_nsec,omitempty"`
 	Bytes        int64   `json:"bytes,omitempty"` // of reclaim
+	Node         int     `json:"node,omitempty"`  // of move-pages: that pages are moved off
+	Keep         float64 `json:"keep,omitempty"`  // of move-pages: the share of pages that may stay there, 0 to 1
 	By           string  `json:"by"`
 }

@@ -31,6 +31,8 @@ const (
 	FactBurstAsked
 	FactLevel
 	FactBytes
+	FactNode
+	FactKeep
 	FactBlame
 	FactBlameAsked
 	FactRatio
@@ -69,6 +71,8 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactBurstAsked:  {"burst_asked", "quotas", "the burst that was asked for, in quotas"},
 	FactLevel:       {"level", "", "how far a cap is loosened: 0 as tight as it gets, 1 not at all"},
 	FactBytes:       {"bytes", "bytes", "of memory"},
+	FactNode:        {"node", "", "a memory node"},
+	FactKeep:        {"keep", "", "share of a task's pages that may stay on the node"},
 	FactBlame:       {"blame", "", "share of what the victim waited for others more than usual that the suspect answers for: it had the CPU, or took the room (docs/WAITS.md)"},
 	FactBlameAsked:  {"blame_asked", "", "the share that was asked for"},
 	FactRatio:       {"signal_ratio", "", "LC's signals with a measure beside those without it, mean over tasks"},

@@ -89,6 +89,7 @@ const (
 	ServiceClass                    // resctrl_tasks.go
 	CacheWays                       // resctrl_schemata.go
 	MemoryBandwidth                 // resctrl_schemata.go
+	MemoryPages                     // memory_pages.go
 	NumKnobs
 )
 
@@ -102,6 +103,8 @@ var Knobs = [NumKnobs]KnobSpec{
 	ServiceClass:    serviceClassSpec,
 	CacheWays:       cacheWaysSpec,
 	MemoryBandwidth: memoryBandwidthSpec,
+
+	MemoryPages: memoryPagesSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.
@@ -205,7 +208,7 @@ func (k *KnobKind) UnmarshalText(b []byte) error {
 type Setting struct {
 	Knob KnobKind
 	CPUMax
-	CPUs CPUSet
+	CPUs CPUSet // of MemoryPages memory nodes
 	// Amount is of knobs that are one number, in the unit of their kernel file.
 	Amount int64
 }

@@ -123,7 +123,7 @@ func forkSleeper() (int, error) {
 func mbind(mem []byte, mode int, nodes *cpus.Set) error {
 	bits := uintptr(0)
 	if nodes != nil {
-		bits = maxNodes + 1
+		bits = MaxNodes + 1
 	}
 	_, _, errno := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)),
 		uintptr(mode), uintptr(unsafe.Pointer(nodes)), bits, 0)

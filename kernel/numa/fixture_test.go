@@ -34,7 +34,7 @@ func TestFixtureTopology(t *testing.T) {
 	if err != nil || len(one.Nodes) != 1 {
 		t.Fatalf("%+v, %v", one, err)
 	}
-	for id, want := range map[int]bool{0: true, 1: false, -1: false, maxNodes: false} {
+	for id, want := range map[int]bool{0: true, 1: false, -1: false, MaxNodes: false} {
 		if err := one.checkMemoryNode(id); (err == nil) != want || (err != nil && !errors.Is(err, ErrNoNode)) {
 			t.Errorf("node %d of a one-node machine: %v", id, err)
 		}

@@ -23,7 +23,7 @@ func malformed(t *testing.T, err error) bool {
 func ascending(t *testing.T, c Counts) {
 	t.Helper()
 	for i, n := range c {
-		if n.Node < 0 || n.Node >= maxNodes || (i > 0 && c[i-1].Node >= n.Node) {
+		if n.Node < 0 || n.Node >= MaxNodes || (i > 0 && c[i-1].Node >= n.Node) {
 			t.Errorf("nodes out of order or range: %v", c)
 		}
 	}
@@ -57,7 +57,7 @@ func FuzzZoneinfo(f *testing.F) {
 			return
 		}
 		for i := range zones {
-			if z := &zones[i]; z.Room() > z.Free || z.Node >= maxNodes {
+			if z := &zones[i]; z.Room() > z.Free || z.Node >= MaxNodes {
 				t.Errorf("%+v has room for %d", z, z.Room())
 			}
 		}

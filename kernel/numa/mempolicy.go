@@ -154,7 +154,7 @@ func parseNodes(dst *cpus.Set, list []byte, cut bool) bool {
 		if ok && isRange {
 			last, ok = parseUint(high)
 		}
-		if !ok || first > last || last >= maxNodes {
+		if !ok || first > last || last >= MaxNodes {
 			return cut && !more
 		}
 		for n := first; n <= last; n++ {

@@ -58,8 +58,8 @@ var (
 	ErrBadShares = errors.New("shares must name each node once and not all be zero")
 )
 
-// maxNodes is the greatest number of nodes a kernel can be built for (NODES_SHIFT 10).
-const maxNodes = 1024
+// MaxNodes is the greatest number of nodes a kernel can be built for (NODES_SHIFT 10).
+const MaxNodes = 1024
 
 // NodeCount is a number that belongs to a node: pages, bytes or a weight.
 type NodeCount struct {
@@ -147,7 +147,7 @@ func parseNodeCount(field []byte) (node int, count uint64, ok bool) {
 	}
 	i := 1
 	for ; i < len(field) && field[i] >= '0' && field[i] <= '9'; i++ {
-		if node = node*10 + int(field[i]-'0'); node >= maxNodes {
+		if node = node*10 + int(field[i]-'0'); node >= MaxNodes {
 			return 0, 0, false
 		}
 	}

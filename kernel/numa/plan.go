@@ -49,7 +49,7 @@ func checkShares(shares []Share) error {
 	var seen cpus.Set
 	var sum, carry uint64
 	for _, s := range shares {
-		if s.Node < 0 || s.Node >= maxNodes || seen.Has(s.Node) {
+		if s.Node < 0 || s.Node >= MaxNodes || seen.Has(s.Node) {
 			return fmt.Errorf("%w: node %d", ErrBadShares, s.Node)
 		}
 		seen.Add(s.Node)

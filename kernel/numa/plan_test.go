@@ -9,12 +9,12 @@ import (
 )
 
 func TestShares(t *testing.T) {
-	for _, bad := range [][]Share{nil, {{0, 0}, {1, 0}}, {{0, 1}, {0, 1}}, {{-1, 1}}, {{maxNodes, 1}}, {{0, math.MaxUint64}, {1, 1}}} {
+	for _, bad := range [][]Share{nil, {{0, 0}, {1, 0}}, {{0, 1}, {0, 1}}, {{-1, 1}}, {{MaxNodes, 1}}, {{0, math.MaxUint64}, {1, 1}}} {
 		if err := checkShares(bad); !errors.Is(err, ErrBadShares) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
-	if err := checkShares([]Share{{0, 0}, {maxNodes - 1, math.MaxUint64}}); err != nil {
+	if err := checkShares([]Share{{0, 0}, {MaxNodes - 1, math.MaxUint64}}); err != nil {
 		t.Error(err)
 	}
 	back := SharesOf(Counts{{0, 4065}, {2, 0}, {5, 1100}})

@@ -48,7 +48,7 @@ func (Live) MovePages(pid int32, pages []uintptr, nodes, status []int32, flags i
 
 // MigratePages implements Calls. The kernel wants one more than the number of bits.
 func (Live) MigratePages(pid int32, from, to *cpus.Set) (int, error) {
-	left, _, errno := unix.Syscall6(unix.SYS_MIGRATE_PAGES, uintptr(pid), maxNodes+1,
+	left, _, errno := unix.Syscall6(unix.SYS_MIGRATE_PAGES, uintptr(pid), MaxNodes+1,
 		uintptr(unsafe.Pointer(from)), uintptr(unsafe.Pointer(to)), 0, 0)
 	if errno != 0 {
 		return 0, errno

@@ -133,7 +133,7 @@ func parseZoneinfo(dst []Zone, data []byte) ([]Zone, error) {
 func parseZoneHeader(rest []byte) (Zone, error) {
 	number, name, ok := bytes.Cut(rest, []byte(", zone"))
 	node, isNumber := parseUint(number)
-	if !ok || !isNumber || node >= maxNodes {
+	if !ok || !isNumber || node >= MaxNodes {
 		return Zone{}, fmt.Errorf("%w zoneinfo: line %q", ErrMalformed, clip(rest))
 	}
 	name = bytes.TrimSpace(name)

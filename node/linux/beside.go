@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
-	"github.com/commensal-io/commensal/kernel/hostfs"
-	"github.com/commensal-io/commensal/kernel/reclaim"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 )
 
-// action does what a kind of action asks for and returns how much of it was done, which
-// counts beside an error too. It may take seconds; a context that ends makes it stop soon.
+// action does what a kind of action asks for and returns what came of it, and whether anything was
+// done, which counts beside an error too. It may take seconds; a context that ends makes it stop soon.
 type action interface {
-	run(ctx context.Context, t model.Task, ask model.Setting) (done model.Setting, err error)
+	run(ctx context.Context, t model.Task, ask model.Setting) (now model.Setting, did bool, err error)
 }
 
 // beside does what may take the kernel seconds beside the loop, so that no pulse waits for
@@ -36,10 +35,18 @@ type beside struct {
 // maxStopping bounds how long Close waits for actions that are under way.
 const maxStopping = 2 * time.Second
 
-func newBeside(fs hostfs.FS, m *cgroup.Mounts, clock Clock, run func(func())) *beside {
-	b := &beside{clock: clock, run: run}
+func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options) *beside {
+	b := &beside{clock: o.Clock, run: o.Beside}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.actions[model.MemoryReclaim] = &reclaiming{fs: fs, mounts: m}
+	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m}
+	pages := &movingPages{fs: o.FS, cg: cg, calls: o.Pages, pause: rest}
+	if o.Pages == nil {
+		pages.calls = numa.Live{}
+	}
+	if o.Beside != nil { // who plays time plays it without us
+		pages.pause = func(context.Context, time.Duration) {}
+	}
+	b.actions[model.MemoryPages] = pages
 	return b
 }
 
@@ -51,11 +58,11 @@ func (b *beside) start(c model.Change, t model.Task) {
 		if a := b.actions[c.Value.Knob]; a == nil {
 			res.Kind, res.Error = model.Refused, fmt.Sprintf("no driver for %s", c.Value.Knob)
 		} else {
-			done, err := a.run(b.ctx, t, c.Value)
-			if res.Now = done; err != nil {
+			now, did, err := a.run(b.ctx, t, c.Value)
+			if res.Now = now; err != nil {
 				res.Error = err.Error()
 			}
-			if err != nil && done.Amount == 0 {
+			if err != nil && !did {
 				res.Kind = model.Refused
 			}
 		}
@@ -91,25 +98,4 @@ func (b *beside) close() {
 	case <-ended:
 	case <-time.After(maxStopping):
 	}
-}
-
-// reclaiming asks the kernel to take memory back from a task: memory.reclaim of cgroup v2.
-type reclaiming struct {
-	fs     hostfs.FS
-	mounts *cgroup.Mounts
-}
-
-func (r *reclaiming) run(ctx context.Context, t model.Task, ask model.Setting) (model.Setting, error) {
-	none := model.Ask(model.MemoryReclaim)
-	mem, err := reclaim.Open(r.fs, r.mounts)
-	if err != nil {
-		return none, err
-	}
-	from, err := mem.OpenReclaimer(t.Path)
-	if err != nil {
-		return none, err
-	}
-	defer from.Close() //nolint:errcheck // reading is over
-	out, err := from.Reclaim(ctx, reclaim.Ask{Bytes: uint64(max(ask.Amount, 0))})
-	return model.Reclaim(max(out.FellBytes, int64(out.AckedBytes))), err
 }

@@ -17,12 +17,12 @@ type sleeper struct {
 	err   error
 }
 
-func (s sleeper) run(ctx context.Context, _ model.Task, ask model.Setting) (model.Setting, error) {
+func (s sleeper) run(ctx context.Context, _ model.Task, ask model.Setting) (model.Setting, bool, error) {
 	select {
 	case <-time.After(s.takes):
-		return model.Setting{Knob: ask.Knob, Amount: s.does}, s.err
+		return model.Setting{Knob: ask.Knob, Amount: s.does}, s.does != 0, s.err
 	case <-ctx.Done():
-		return model.Ask(ask.Knob), ctx.Err()
+		return model.Ask(ask.Knob), false, ctx.Err()
 	}
 }
 
@@ -31,7 +31,7 @@ func (s sleeper) run(ctx context.Context, _ model.Task, ask model.Setting) (mode
 func TestSlowWorkDelaysNoPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pulse = 50 * time.Millisecond
-		b := newBeside(nil, nil, RealClock{}, nil)
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
 		b.actions[model.MemoryReclaim] = sleeper{takes: 2 * time.Second, does: 5 << 20}
 		began, cameAt := time.Now(), time.Duration(0)
 		b.start(model.Change{Seq: 7, Target: model.OfTask(3), Kind: model.Run, Value: model.Reclaim(8 << 20)}, model.Task{Num: 3})
@@ -60,7 +60,7 @@ func TestSlowWorkDelaysNoPulse(t *testing.T) {
 // Closing ends what is under way, what did nothing is refused, and what did a part counts.
 func TestBesideEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBeside(nil, nil, RealClock{}, nil)
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
 		ask := model.Change{Seq: 1, Kind: model.Run, Value: model.Reclaim(1)}
 		b.actions[model.MemoryReclaim] = sleeper{takes: time.Hour}
 		b.start(ask, model.Task{})
@@ -72,7 +72,7 @@ func TestBesideEnds(t *testing.T) {
 		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error == "" {
 			t.Errorf("what was ended: %+v", got)
 		}
-		b = newBeside(nil, nil, RealClock{}, func(work func()) { work() })
+		b = newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }})
 		b.actions[model.MemoryReclaim] = sleeper{does: 9, err: errors.New("less than asked for")}
 		b.start(ask, model.Task{})
 		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 9 || got[0].Error == "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/taskstats"
@@ -38,6 +39,7 @@ type Options struct {
 	Clock  Clock
 	Waits  WaitSource        // stays the caller's to close; nil: nobody measures who makes whom wait
 	Beside func(work func()) // begins slow work; nil: in a goroutine
+	Pages  numa.Calls        // find and move pages
 	// Latency is how long memory takes to answer; nil: nobody knows.
 	Latency MemoryLatency
 }
@@ -102,7 +104,7 @@ func Open(o Options) (*Host, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
 	h := &Host{opt: o, cg: cg, nextNum: 1, waits: waits{source: o.Waits}} // task 0 is the whole node, in decisions
-	h.beside = newBeside(o.FS, m, o.Clock, o.Beside)
+	h.beside = newBeside(m, cg, &o)
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}

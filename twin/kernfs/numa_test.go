@@ -3,6 +3,7 @@ package kernfs_test
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/numa/numatest"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/kernfs"
 	"github.com/commensal-io/commensal/twin/machine"
 )
@@ -21,7 +24,7 @@ type numaBed struct{ k *kernfs.Kernel }
 
 func newNumaBed(t testing.TB, layout cgroup.Layout) *numaBed {
 	t.Helper()
-	k, err := kernfs.New(rigMachine(t, 1), kernfs.Options{Layout: layout})
+	k, err := kernfs.New(rigMachine(t, 1), kernfs.Options{Layout: layout, PMU: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +135,64 @@ func TestMovedPagesActOnPhysics(t *testing.T) {
 	counts := anonOf(t, b.k, int32(pid))
 	if a, _ := counts.Get(0); a*4 != counts.Total() {
 		t.Errorf("numa_maps: %v after a quarter was left on node 0", counts)
+	}
+}
+
+// A host moves what is asked for of each of a task's processes and says what is left; a process that has
+// less there than may stay is not touched, and what may not be moved is said.
+func TestHostMovesPages(t *testing.T) {
+	for _, layout := range []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid} {
+		t.Run(layout.String(), func(t *testing.T) {
+			b := newNumaBed(t, layout)
+			group, _ := b.Group(t, "c-stream")
+			full, little := b.Spawn(t, "", 4000, 0), b.Spawn(t, "", 1000, 1)
+			dir := group
+			if layout != cgroup.LayoutV2 {
+				dir = "/sys/fs/cgroup/cpu/c-stream"
+			}
+			_ = b.k.Mkdir(dir, 0o755) // on v1 each hierarchy has its own
+			for _, p := range []numatest.Process{full, little} {
+				if err := b.k.WriteFile(dir+"/cgroup.procs", fmt.Appendln(nil, p.PID)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h := openNode(t, b.k, filepath.Join(t.TempDir(), "journal"))
+			var snap model.Snapshot
+			if err := h.Observe(model.WindowStart, &snap); err != nil {
+				t.Fatal(err)
+			}
+			ask := func(perMille int64, nodes ...int) model.Result {
+				t.Helper()
+				res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(snap.Added[0].Num), Kind: model.Run, Value: model.Pages(perMille, nodes...)})
+				if len(res) != 1 {
+					t.Fatalf("%+v", res)
+				}
+				return res[0]
+			}
+			on := func(p numatest.Process) [2]uint64 {
+				c := anonOf(t, b.k, p.PID)
+				a, _ := c.Get(0)
+				o, _ := c.Get(1)
+				return [2]uint64{a, o}
+			}
+			if r := ask(250, 0); r.Kind != model.Applied || r.Error != "" || r.Now != model.Pages(200, 0) {
+				t.Errorf("%+v; 1000 of 5000 pages are to be left there", r)
+			}
+			if a, l := on(full), on(little); a != [2]uint64{1000, 3000} || l != [2]uint64{0, 1000} {
+				t.Errorf("pages on the nodes: %v and %v", a, l)
+			}
+			if r := ask(900, 0); r.Kind != model.Applied || r.Now != model.Pages(200, 0) {
+				t.Errorf("more may stay than is there: %+v", r)
+			}
+			if r := ask(0, 0, 1); r.Kind != model.Refused || !strings.Contains(r.Error, "no other memory node") {
+				t.Errorf("off all nodes: %+v", r)
+			}
+			full.End()
+			little.End()
+			if r := ask(0, 0); r.Kind != model.Refused || !strings.Contains(r.Error, "no processes") {
+				t.Errorf("nobody is there: %+v", r)
+			}
+		})
 	}
 }
 

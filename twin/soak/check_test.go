@@ -253,6 +253,15 @@ func TestCheckersFire(t *testing.T) {
 				}
 			}
 		}},
+		{checkPages, "pages are moved unasked", func(w *world, b *brokenHost) {
+			b.step = func() {
+				for _, g := range w.witness.list {
+					for _, pid := range w.k.PIDs(g.path) {
+						_, _ = pageCalls{w.k.PageCalls(), w}.MovePages(int32(pid), make([]uintptr, 1), make([]int32, 1), make([]int32, 1), 0)
+					}
+				}
+			}
+		}},
 		{checkPanic, "the host panics", func(w *world, b *brokenHost) {
 			b.step = func() {
 				if w.now() > 5e9 {

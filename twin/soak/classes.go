@@ -39,6 +39,7 @@ const (
 // drawClasses gives a third of the machines resctrl, and some of those strangers.
 func (p *plan) drawClasses(r source, end int64) {
 	p.rdt, p.recalls = r.chance(0.35), r.chance(0.4)
+	p.moves = true
 	if !p.rdt {
 		p.config.Policies.CPU.CacheMode = model.ModeOff
 		return

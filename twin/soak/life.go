@@ -70,13 +70,14 @@ func (w *world) start() {
 
 func (w *world) open(l *life) error {
 	w.restores()
-	w.reclaims = map[string]int64{} // what was asked of an agent ends with it
+	w.reclaims, w.moves = map[string]int64{}, map[string][]int{} // what was asked of an agent ends with it
 	c := &w.plan.config
 	r := w.restoring(l.owner)
 	core, err := agent.Assemble(c, agent.Deps{
 		Waits: w.waitsOf(l.owner), SLO: w.latencies,
 		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
 		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()), Latency: w.k.MemoryLatency,
+		Pages:    pageCalls{w.k.PageCalls(), w},
 		Beside:   w.begin,
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {

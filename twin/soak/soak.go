@@ -61,6 +61,7 @@ type Result struct {
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
 	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator had asked
+	Moves     int            `json:"moves"`    // calls that moved pages, as an operator had asked
 	Classes   int            `json:"classes"`  // turns after which BE had a class of service
 	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`   // looks that checkers took

@@ -108,10 +108,11 @@ var mended = map[string][]uint64{
 func TestMended(t *testing.T) {
 	for why, seeds := range mended {
 		for _, seed := range seeds {
-			o := Options{}
-			if seed < 26112600000000 { // as it was when they failed
-				o.only = func(p *plan) { p.rdt, p.recalls, p.config.Policies.CPU.CacheMode = false, false, model.ModeOff }
-			}
+			o := Options{only: func(p *plan) { // as it was when they failed
+				if p.moves = false; seed < 26112600000000 {
+					p.rdt, p.recalls, p.config.Policies.CPU.CacheMode = false, false, model.ModeOff
+				}
+			}}
 			r, err := Run(seed, o)
 			if err != nil {
 				t.Fatal(err)

@@ -31,6 +31,7 @@ type Summary struct {
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
 	Reclaims  int            `json:"reclaims"`
+	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
 	Renewals  int            `json:"renewals"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
@@ -98,6 +99,7 @@ func (s *Summary) add(r *Result) {
 	s.Places += r.Places
 	s.Writes += r.Writes
 	s.Reclaims += r.Reclaims
+	s.Moves += r.Moves
 	s.Classes += r.Classes
 	s.Renewals += r.Renewals
 	s.Renewed += bit(r.Renewals > 0)
@@ -135,6 +137,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
 	row("writes that took memory back", s.Reclaims)
+	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)

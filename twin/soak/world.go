@@ -58,6 +58,7 @@ type world struct {
 	began      int64 // when the agent's last turn did
 	class      classWorld
 	reclaims   map[string]int64 // bytes that the agent was asked to take back and has not, by task
+	moves      map[string][]int // the memory nodes that it was asked to move pages off, by task
 	learned    engine.Restored  // what the last turn knew, as of that time
 	log        trail
 	res        Result
@@ -404,7 +405,10 @@ func (w *world) operator(e *event) {
 		if e.pick%8 == 0 {
 			req.Kind, req.Cap = model.CommandDemote, 0
 		}
-		if e.pick%8 == 1 {
+		switch {
+		case e.pick%8 == 5 && w.plan.moves:
+			req = movesOf(r, t.path)
+		case e.pick%8 == 1:
 			req = reclaimOf(r, t.path)
 		}
 	case model.CommandUncap:
@@ -417,8 +421,11 @@ func (w *world) operator(e *event) {
 	}
 	w.log.add(fmt.Sprintf("%9.3f operator %+v", float64(w.now())/1e9, req))
 	w.inj.Note("operator", req.Task)
-	if req.Kind == model.CommandReclaim {
+	switch req.Kind {
+	case model.CommandReclaim:
 		w.reclaims[t.path] += req.Bytes
+	case model.CommandMovePages:
+		w.moves[t.path] = append(w.moves[t.path], req.Node)
 	}
 	if req.Task != "" && req.Kind != model.CommandUncap && t.class == model.LC {
 		w.fail("LC is never held", "an operator's "+req.Kind+" of "+t.path+" was taken")

@@ -1,0 +1,52 @@
+package soak
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/kernel/numa"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Operators have a best-effort task's pages moved off a memory node: an action through kernel calls.
+
+// movesOf is an operator's request to move pages; not every machine has that node, or another.
+func movesOf(r source, task string) agent.Request {
+	return agent.Request{Kind: model.CommandMovePages, Task: task, Node: pick(r, 0, 0, 1, 7), Keep: pick(r, 0, 0.1, 0.5, 1, 2)}
+}
+
+// pageCalls looks at what is moved.
+type pageCalls struct {
+	numa.Calls
+	w *world
+}
+
+func (c pageCalls) MovePages(pid int32, pages []uintptr, nodes, status []int32, flags int) (int, error) {
+	if nodes != nil {
+		c.w.movesPages(pid, nodes)
+	}
+	return c.Calls.MovePages(pid, pages, nodes, status, flags)
+}
+
+// movesPages looks whether somebody asked for a process's pages to be moved so.
+func (w *world) movesPages(pid int32, nodes []int32) {
+	var g *watchedGroup // the one that it is in, and not those above
+	for _, o := range w.witness.list {
+		if (g == nil || within(o.path, g.path)) && slices.Contains(w.k.PIDs(o.path), int(pid)) {
+			g = o
+		}
+	}
+	if g == nil {
+		return // it has ended, or its group has: the kernel says so
+	}
+	off, asked := w.moves[g.task]
+	if from, ok := w.witness.from[g.task]; ok && !asked {
+		off, asked = w.moves[from]
+	}
+	if !asked || g.class != model.BE || slices.ContainsFunc(nodes, func(n int32) bool { return slices.Contains(off, int(n)) && len(off) == 1 }) {
+		w.fail(checkPages, fmt.Sprintf("pages of %s are moved to nodes %v; asked for: off %v", g.path, slices.Compact(slices.Sorted(slices.Values(nodes))), off))
+		return
+	}
+	w.res.Moves++
+}
