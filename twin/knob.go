@@ -134,7 +134,7 @@ func (h *Host) Apply(changes []model.Change) {
 		case !ok:
 			res.Kind, res.Error = model.Vanished, "the task is gone"
 		case c.Kind == model.Run:
-			res.Kind, res.Error = model.Refused, "the simulated machine has no "+c.Value.Knob.String()
+			h.run(h.find(c.Task()), c.Value, &res)
 		default:
 			h.change(&p, c, &res)
 		}

@@ -1,6 +1,7 @@
 package twin_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -245,6 +246,47 @@ func TestPulse(t *testing.T) {
 	p.h.Pulse(true, &pulse)
 	if n := testing.AllocsPerRun(100, func() { p.h.Pulse(true, &pulse); p.h.Pulse(false, &pulse) }); n != 0 {
 		t.Errorf("%v allocations a pulse", n)
+	}
+}
+
+// Pages that are moved are where the physics has them; what may stay stays, and other nodes get equal parts.
+func TestMovePages(t *testing.T) {
+	c := machine.Skylake()
+	c.Sockets = 3
+	m, err := machine.New(c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := twin.NewHost(m, false)
+	num, err := h.Start(model.Task{Path: "/be", Class: model.BE}, machine.TaskConfig{
+		Threads: 1, CPI: 1, Overlap: 1, Curve: machine.MissCurve{StepBytes: 1 << 20, MPKI: []float64{0}}, Work: &machine.Work{}, Pages: []float64{0.8, 0.2, 0},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		ask   model.Setting
+		kind  model.ResultKind
+		now   int64
+		pages []float64
+	}{
+		{model.Pages(300, 0), model.Applied, 300, []float64{0.3, 0.45, 0.25}},
+		{model.Pages(900, 0), model.Applied, 300, []float64{0.3, 0.45, 0.25}},
+		{model.Pages(0, 0, 1), model.Applied, 0, []float64{0, 0, 1}},
+		{model.Pages(0, 0, 1, 2), model.Refused, 0, []float64{0, 0, 1}},
+		{model.Reclaim(1), model.Refused, 0, []float64{0, 0, 1}},
+	} {
+		res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Run, Value: step.ask})
+		got, err := m.Pages(0)
+		if len(res) != 1 || res[0].Kind != step.kind || res[0].Now.Amount != step.now || err != nil {
+			t.Fatalf("%s: %+v, %v", step.ask, res, err)
+		}
+		for i, want := range step.pages {
+			if math.Abs(got[i]-want) > 1e-9 {
+				t.Errorf("%s: pages on %v, want %v", step.ask, got, step.pages)
+				break
+			}
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ func (r *runner) operate(o *Operator) error {
 		who = r.plan.find(o.Task)
 	}
 	for _, i := range who {
-		req := agent.Request{Kind: o.Do, Job: o.Job, Cap: o.CPUs, Duration: o.For.Seconds()}
+		req := agent.Request{Kind: o.Do, Job: o.Job, Cap: o.CPUs, Duration: o.For.Seconds(), Node: o.Node, Keep: o.Keep}
 		what := o.Do
 		if i >= 0 {
 			req.Task = r.players[i].task.Path

@@ -317,6 +317,14 @@ func (p *Plan) checkOperator(key string, e *Event) error {
 			return p.doc.Errorf(key+".for", "is %s; expected how long it stands", o.For)
 		}
 		fallthrough
+	case model.CommandMovePages:
+		if o.Node < 0 || o.Node >= p.machine.Sockets {
+			return p.doc.Errorf(key+".node", "is %d; expected one of the machine's %d memory nodes", o.Node, p.machine.Sockets)
+		}
+		if !(o.Keep >= 0 && o.Keep <= 1) {
+			return p.doc.Errorf(key+".keep", "is %g; expected a share of its pages, 0 to 1", o.Keep)
+		}
+		fallthrough
 	case model.CommandUncap:
 		_, err := p.targets(key+".task", o.Task)
 		return err
@@ -326,8 +334,8 @@ func (p *Plan) checkOperator(key string, e *Event) error {
 		}
 		return nil
 	}
-	return p.doc.Errorf(key+".do", "is %q; expected %s, %s, %s, %s or %s", short(o.Do),
-		model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandProtectOn, model.CommandProtectOff)
+	return p.doc.Errorf(key+".do", "is %q; expected %s, %s, %s, %s, %s or %s", short(o.Do),
+		model.CommandCap, model.CommandDemote, model.CommandUncap, model.CommandMovePages, model.CommandProtectOn, model.CommandProtectOff)
 }
 
 func (p *Plan) hasJob(job string) bool {

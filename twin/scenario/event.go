@@ -125,9 +125,11 @@ type AgentRestart struct {
 
 // Operator is what somebody tells the agent.
 type Operator struct {
-	Do   string        `yaml:"do"` // cap, uncap, protect-on or protect-off
+	Do   string        `yaml:"do"` // a model.Command's kind, but for reclaim
 	Task string        `yaml:"task"`
 	Job  string        `yaml:"job"`
 	CPUs float64       `yaml:"cpus"`
 	For  time.Duration `yaml:"for"`
+	Node int           `yaml:"node"` // of move-pages
+	Keep float64       `yaml:"keep"`
 }

@@ -112,6 +112,8 @@ func TestBad(t *testing.T) {
 		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, ways: {group: bee, mask: 1}}"), `timeline[0].ways.group: is "bee"; did you mean "be"?`},
 		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, cpu_max: {task: web, cpus: 0.001}}"), `timeline[0].cpu_max.cpus: is 0.001, a quota of 100 us`},
 		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, operator: {do: cap, task: web, cpus: 0}}"), `timeline[0].operator.cpus: is 0`},
+		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, operator: {do: move-pages, task: web, node: 7}}"), `timeline[0].operator.node: is 7`},
+		{change("{at: 5s, rate: {task: web, to: 200}}", "{at: 5s, operator: {do: move-pages, task: web, keep: 2}}"), `timeline[0].operator.keep: is 2`},
 		{change("name: second", "name: first"), `f.yaml:22: measure[1].name: is "first", which is also the name in line 21`},
 		{change("to: 10s}", "to: 1s}"), `f.yaml:21: measure[0].to: is 1s, not after from, 1s`},
 		{add("policies: {profile: big}\n"), `policies.profile: is "big"; expected one of cpi2, relief, single-node`},

@@ -121,6 +121,7 @@ func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
 	d.FS, d.Journal, d.Disk, d.Boot, d.Clock = r.FS, r.Journal, r.Disk, r.Boot, r.Clock
 	d.Beside = func(work func()) { work() }
 	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
+	d.Pages = b.k.PageCalls()
 	d.Latency = b.k.MemoryLatency
 	if c.Agent.Waits {
 		d.Waits = b.k.Waits()

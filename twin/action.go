@@ -1,0 +1,47 @@
+package twin
+
+import (
+	"math"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// run does an action at once and without cost, as the simulated kernel does.
+func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
+	if ask.Knob != model.MemoryPages {
+		res.Kind, res.Error = model.Refused, "the simulated machine has no "+ask.Knob.String()
+		return
+	}
+	pages, err := h.m.Pages(e.num)
+	if err != nil {
+		res.Kind, res.Error = model.Vanished, err.Error()
+		return
+	}
+	there, others := 0.0, 0
+	for node, share := range pages {
+		if ask.CPUs.Has(node) {
+			there += share
+		} else {
+			others++
+		}
+	}
+	if others == 0 {
+		res.Kind, res.Error = model.Refused, "there is no other memory node"
+		return
+	}
+	keep := min(there, float64(ask.Amount)/1000)
+	for node := range pages {
+		switch {
+		case !ask.CPUs.Has(node):
+			pages[node] += (there - keep) / float64(others)
+		case there > 0:
+			pages[node] *= keep / there
+		}
+	}
+	if err := h.m.SetPages(e.num, pages); err != nil {
+		res.Kind, res.Error = model.Refused, err.Error()
+		return
+	}
+	res.Now = ask
+	res.Now.Amount = int64(math.Ceil(1000*keep - 1e-6))
+}
