@@ -129,7 +129,7 @@ func (a *Agent) status() *Status {
 	a.node(st)
 	a.policies(st)
 	a.lacking(st)
-	st.Warnings = append(st.Warnings, untouchable(st.Incidents)...)
+	st.Warnings = append(st.Warnings, Untouchable(st.Incidents)...)
 	for i := range s.Specs.Entries {
 		if sp := s.Specs.Entries[i].Spec; sp != nil {
 			st.Specs = append(st.Specs, sp)

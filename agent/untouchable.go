@@ -11,9 +11,9 @@ import (
 // suspect that is held, and half of it is worth knowing.
 const leastUntouchable = 0.1
 
-// untouchable says of each service that suffers, or could not be helped, how much of the harm comes from what nobody may
+// Untouchable says of each service that suffers, or could not be helped, how much of the harm comes from what nobody may
 // hold, as its latest incident found. Incidents are in the order in which they were opened.
-func untouchable(incidents []*model.Incident) (warnings []string) {
+func Untouchable(incidents []*model.Incident) (warnings []string) {
 	latest := map[model.TaskNum]*model.Incident{}
 	for _, inc := range incidents {
 		latest[inc.Victim] = inc

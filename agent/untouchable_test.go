@@ -32,7 +32,7 @@ func TestHarmThatNobodyMayHold(t *testing.T) {
 		{"by correlation", []*model.Incident{inc(1, model.Searching, correlated)}, ""},
 		{"nothing yet", []*model.Incident{inc(1, model.Searching)}, ""},
 	} {
-		got := strings.Join(untouchable(c.list), "\n")
+		got := strings.Join(Untouchable(c.list), "\n")
 		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) {
 			t.Errorf("%s: %q", c.name, got)
 		}

@@ -102,8 +102,10 @@ func (h *Host) start(t model.Task, cfg machine.TaskConfig, hidden bool) (model.T
 		t.CPUs = c.CPUs()
 	}
 	h.tasks = append(h.tasks, entry{task: t, num: num, hidden: hidden})
-	if !hidden {
-		h.waits.own(num, t.Num)
+	if hidden {
+		h.waits.own(num, owner{kernel: cfg.Kernel})
+	} else {
+		h.waits.own(num, owner{task: t.Num})
 		h.added = append(h.added, t)
 	}
 	return t.Num, nil

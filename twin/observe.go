@@ -13,7 +13,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		Added: h.added, Removed: h.removed,
 	}
 	node := &snap.Node
-	node.CPUs, node.C[model.CountSteal] = online.Len(), model.Read(0)
+	node.CPUs, node.C[model.CountSteal] = online.Len(), model.Read(h.m.TakenNsec(machine.Steal))
 	h.added, h.removed = nil, nil
 	if !h.told || h.online != online {
 		h.told, h.online = true, online
@@ -22,7 +22,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	}
 	// The sum of what all say leaves nothing over, where the machine's own figure would leave a
 	// rounding that passes for unmanaged CPU.
-	busy := h.over
+	busy := h.over + h.m.TakenNsec(machine.SoftIRQ)
 	for i := range h.tasks {
 		e := &h.tasks[i]
 		if e.gone {
@@ -106,7 +106,7 @@ func topology(m *machine.Machine) *model.Topology {
 // Pulse implements node.Host.
 func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	*p = model.Pulse{MonoNsec: h.m.NowNsec(), Tasks: p.Tasks[:0]}
-	busy := h.over
+	busy := h.over + h.m.TakenNsec(machine.SoftIRQ)
 	for i := range h.tasks {
 		e := &h.tasks[i]
 		if e.gone || !detail && (!e.known || !e.pooled()) {

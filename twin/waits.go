@@ -18,7 +18,13 @@ const maxShares = 8
 type waited struct {
 	on    bool // in a window
 	taken machine.Waits
-	owner []model.TaskNum // by number of the machine; 0: not the agent's
+	owner []owner // by number of the machine
+}
+
+// owner is whose a task of the machine is: the agent's task, or without one the kernel's or nobody's.
+type owner struct {
+	task   model.TaskNum
+	kernel bool
 }
 
 // switchWaits has the waits of LC tasks measured from now on, or not any more.
@@ -47,21 +53,29 @@ func (h *Host) observeWaits(e *entry, s *model.TaskSample) (model.Waiting, bool)
 		panic("a task that lives can be watched: " + err.Error())
 	}
 	w := model.Waiting{Num: e.task.Num, P99Nsec: t.Quantile(0.99), LongestNsec: int64(t.LongestNsec), Waits: t.Wakeups + int64(t.Preempted)}
-	for num, nsec := range t.Charged {
-		share := model.WaitShare{Party: model.WaitUnmanaged, Nsec: int64(math.Round(nsec))}
-		switch task := h.waits.ownerOf(num); {
-		case share.Nsec == 0:
-			continue
-		case task != 0:
-			share.Party, share.Task = model.WaitTask, task
-		default:
-			share.Process = h.m.Name(num)
+	kernel := model.WaitShare{Party: model.WaitKernel} // of all its threads, under the name of the one that ran longest
+	threads, most := 0.0, 0.0
+	add := func(share model.WaitShare, nsec float64) {
+		if share.Nsec = int64(math.Round(nsec)); share.Nsec > 0 {
+			w.Shares = append(w.Shares, share)
 		}
-		w.Shares = append(w.Shares, share)
 	}
-	if held := int64(math.Round(t.ThrottledNsec)); held > 0 {
-		w.Shares = append(w.Shares, model.WaitShare{Party: model.WaitThrottled, Nsec: held})
+	for num, nsec := range t.Charged {
+		switch of := h.waits.ownerOf(num); {
+		case of.task != 0:
+			add(model.WaitShare{Party: model.WaitTask, Task: of.task}, nsec)
+		case of.kernel:
+			if threads += nsec; nsec > most {
+				most, kernel.Process = nsec, h.m.Name(num)
+			}
+		default:
+			add(model.WaitShare{Party: model.WaitUnmanaged, Process: h.m.Name(num)}, nsec)
+		}
 	}
+	add(kernel, threads)
+	add(model.WaitShare{Party: model.WaitSoftIRQ}, t.TakenNsec[machine.SoftIRQ])
+	add(model.WaitShare{Party: model.WaitSteal}, t.TakenNsec[machine.Steal])
+	add(model.WaitShare{Party: model.WaitThrottled}, t.ThrottledNsec)
 	for i := range w.Shares {
 		w.Nsec += w.Shares[i].Nsec
 	}
@@ -79,16 +93,16 @@ func (h *Host) observeWaits(e *entry, s *model.TaskSample) (model.Waiting, bool)
 	return w, w.Nsec > 0
 }
 
-func (w *waited) ownerOf(num int) model.TaskNum {
+func (w *waited) ownerOf(num int) owner {
 	if num >= len(w.owner) {
-		return 0
+		return owner{}
 	}
 	return w.owner[num]
 }
 
-func (w *waited) own(num int, task model.TaskNum) {
+func (w *waited) own(num int, of owner) {
 	for len(w.owner) <= num {
-		w.owner = append(w.owner, 0)
+		w.owner = append(w.owner, owner{})
 	}
-	w.owner[num] = task
+	w.owner[num] = of
 }

@@ -19,6 +19,7 @@ type process struct {
 	num     int // of the machine
 	threads int
 	name    string
+	kernel  bool         // a kernel thread
 	own     model.CPUSet // its affinity
 	in      []*group     // by hierarchy
 	last    usage        // as last read
@@ -109,7 +110,7 @@ func (k *Kernel) spawn(cfg machine.TaskConfig) (*process, error) {
 		return nil, fmt.Errorf("kernfs: %w", err)
 	}
 	p := &process{
-		pid: k.lastPID + 1, num: num, threads: cfg.Threads, name: cfg.Name, own: cfg.CPUs,
+		pid: k.lastPID + 1, num: num, threads: cfg.Threads, name: cfg.Name, kernel: cfg.Kernel, own: cfg.CPUs,
 		limit: noLimit(), shares: defaultShares, in: make([]*group, len(k.hiers)),
 	}
 	if cfg.Shares > 0 {

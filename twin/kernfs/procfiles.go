@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // osrelease is a kernel that has what the files here have.
@@ -27,30 +28,34 @@ func (k *Kernel) addProc() {
 	}), nil)
 }
 
-// procStat is /proc/stat in ticks: the whole machine's work, and of each CPU that is
-// online an even part of it.
+// procStat is /proc/stat in ticks: the whole machine's work and what was taken from it, and of each
+// CPU that is online an even part of that.
 func (k *Kernel) procStat(buf []byte) []byte {
 	c := k.m.Config()
 	online := k.m.Online()
 	n := uint64(online.Len())
-	busy, all := k.m.BusyNsec()/tickNsec, uint64(k.m.NowNsec())/tickNsec*uint64(c.CPUs())
-	buf = cpuLine(append(buf, "cpu "...), busy, all-min(busy, all))
+	busy, irq, steal := k.m.BusyNsec()/tickNsec, k.m.TakenNsec(machine.SoftIRQ)/tickNsec, k.m.TakenNsec(machine.Steal)/tickNsec
+	all := uint64(k.m.NowNsec()) / tickNsec * uint64(c.CPUs())
+	idle := all - min(busy+irq+steal, all)
+	buf = cpuLine(append(buf, "cpu "...), busy, idle, irq, steal)
 	for cpu := range c.CPUs() {
 		if online.Has(cpu) {
 			buf = strconv.AppendInt(append(buf, "cpu"...), int64(cpu), 10)
-			buf = cpuLine(buf, busy/n, (all-min(busy, all))/uint64(c.CPUs()))
+			buf = cpuLine(buf, busy/n, idle/uint64(c.CPUs()), irq/n, steal/n)
 		}
 	}
 	buf = number(append(buf, "btime "...), uint64((epochNsec+k.wall)/1e9))
 	return number(append(buf, "processes "...), uint64(k.lastPID))
 }
 
-// cpuLine appends the columns of a line: user, nice, system, idle and six zeros.
-func cpuLine(buf []byte, busy, idle uint64) []byte {
+// cpuLine appends the columns of a line: user, nice, system, idle, iowait, irq, softirq, steal, guest and guest_nice.
+func cpuLine(buf []byte, busy, idle, irq, steal uint64) []byte {
 	buf = strconv.AppendUint(append(buf, ' '), busy-busy/systemShare, 10)
 	buf = strconv.AppendUint(append(buf, " 0 "...), busy/systemShare, 10)
 	buf = strconv.AppendUint(append(buf, ' '), idle, 10)
-	return append(buf, " 0 0 0 0 0 0\n"...)
+	buf = strconv.AppendUint(append(buf, " 0 0 "...), irq, 10)
+	buf = strconv.AppendUint(append(buf, ' '), steal, 10)
+	return append(buf, " 0 0\n"...)
 }
 
 // cpuinfo is /proc/cpuinfo.

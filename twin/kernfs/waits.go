@@ -148,7 +148,9 @@ func (s *waits) fold() {
 			s.parties = append(s.parties, payer{party: schedwait.Unknown})
 		}
 		pids[p.num] = p.pid
-		if g, ok := s.groupOf(p); ok {
+		if p.kernel {
+			s.parties[p.num] = payer{party: schedwait.Kernel} // in whatever group it is
+		} else if g, ok := s.groupOf(p); ok {
 			s.parties[p.num] = payer{party: schedwait.TaskParty(g.Task)}
 		} else {
 			s.parties[p.num] = payer{party: schedwait.Unmanaged, cgroup: p.in[s.k.with(cgroup.CPU).i].dir.ino}
@@ -187,8 +189,12 @@ func (w *waiting) add(t *machine.Waits, parties []payer, pids map[int]int32) {
 		}
 		w.charge(by, nsec, pids[num])
 	}
-	if t.ThrottledNsec > 0 {
-		w.charge(payer{party: schedwait.Throttled}, t.ThrottledNsec, 0)
+	for party, nsec := range map[schedwait.Party]float64{
+		schedwait.SoftIRQ: t.TakenNsec[machine.SoftIRQ], schedwait.Steal: t.TakenNsec[machine.Steal], schedwait.Throttled: t.ThrottledNsec,
+	} {
+		if nsec > 0 {
+			w.charge(payer{party: party}, nsec, 0)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,7 +39,9 @@ func crowd() map[string]machine.TaskConfig {
 	hog, quiet := bystander(), bystander()
 	hog.Threads, hog.Shares = 4, 4096
 	quiet.Threads, quiet.Work = 1, &machine.Work{Phases: []machine.Phase{{Nsec: 1e9, CPUs: 0.3}}}
-	return map[string]machine.TaskConfig{"/a-web-1": web, "/b-hog": hog, "/b-quiet": quiet, "/other": hog}
+	kworker := quiet
+	kworker.Kernel, kworker.Work = true, &machine.Work{Phases: []machine.Phase{{Nsec: 1e9, CPUs: 0.4}}}
+	return map[string]machine.TaskConfig{"/a-web-1": web, "/b-hog": hog, "/b-quiet": quiet, "/other": hog, "/kworker": kworker, "/ksoftirqd": kworker}
 }
 
 var crowdRules = []match.Rule{
@@ -62,9 +65,18 @@ func openWaiting(t testing.TB, k *kernfs.Kernel) *linux.Host {
 }
 
 // Through files of either layout a window's waits are those of the typed seam, to the nanosecond,
-// under the same tasks, with what no rule speaks of by name; and they are what taskstats counts.
+// under the same tasks, with what no rule speaks of by name, kernel threads and what takes CPUs from all; and they are what taskstats counts.
 func TestWaitsOnBothSeams(t *testing.T) {
-	paths := []string{"/a-web-1", "/b-hog", "/b-quiet", "/other"}
+	paths := []string{"/a-web-1", "/b-hog", "/b-quiet", "/other", "/kworker", "/ksoftirqd"}
+	take := func(m *machine.Machine) {
+		t.Helper()
+		for by, cpus := range map[machine.Taker]string{machine.SoftIRQ: "0", machine.Steal: "0-2"} {
+			set, _ := model.ParseCPUSet(cpus)
+			if err := m.Take(by, set, 0.2); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	see := func(h node.Host, advance func()) (all []model.Snapshot) {
 		t.Helper()
 		for _, mark := range []model.WindowMark{model.WindowStart, model.WindowEnd, model.WindowStart, model.WindowEnd | model.WindowStart, model.WindowEnd} {
@@ -81,7 +93,7 @@ func TestWaitsOnBothSeams(t *testing.T) {
 	ty := twin.NewHost(small(t), false)
 	for _, path := range paths {
 		cfg, start := crowd()[path], ty.Start
-		if path == "/other" {
+		if !strings.HasPrefix(path, "/a") && !strings.HasPrefix(path, "/b") {
 			start = ty.StartUnmanaged
 		}
 		task := model.Task{Path: path, Class: model.BE}
@@ -93,6 +105,7 @@ func TestWaitsOnBothSeams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	take(ty.Machine())
 	want := see(ty, func() { ty.Machine().Advance(1e9) })
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
@@ -104,6 +117,7 @@ func TestWaitsOnBothSeams(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			take(k.Machine())
 			got := see(openWaiting(t, k), func() { k.Advance(1e9) })
 			for i := range got {
 				if diff := cmp.Diff(want[i].Waiting, got[i].Waiting, cmpopts.EquateEmpty()); diff != "" {
@@ -123,12 +137,17 @@ func TestWaitsOnBothSeams(t *testing.T) {
 			if math.Abs(float64(w.Nsec)-float64(delay)) > 8 || w.P99Nsec <= 0 || w.Foreign() < w.Nsec/2 {
 				t.Errorf("%+v, and taskstats has %d ns", w, delay)
 			}
-			named := false
+			named := map[model.WaitParty]bool{}
 			for _, s := range w.Shares {
-				named = named || s.Party == model.WaitUnmanaged && s.Process == "pother"
+				named[s.Party] = s.Process == map[model.WaitParty]string{model.WaitUnmanaged: "pother", model.WaitKernel: "pkworker"}[s.Party]
 			}
-			if !named {
-				t.Errorf("what no rule speaks of is not named: %+v", w.Shares)
+			for _, party := range []model.WaitParty{model.WaitUnmanaged, model.WaitKernel, model.WaitSoftIRQ, model.WaitSteal} {
+				if !named[party] {
+					t.Errorf("%s is not named: %+v", party, w.Shares)
+				}
+			}
+			if steal, stole := got[3].Node.C[model.CountSteal].Value, want[3].Node.C[model.CountSteal].Value; steal == 0 || steal > stole || stole-steal > 1e7 {
+				t.Errorf("%d ns are stolen, typed %d", steal, stole)
 			}
 		})
 	}

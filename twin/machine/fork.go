@@ -45,6 +45,7 @@ func (m *Machine) Fork() *Machine {
 		f.clos[i].mba = slices.Clone(m.clos[i].mba)
 	}
 	f.mem, f.byCPU = slices.Clone(m.mem), slices.Clone(m.byCPU)
+	f.taken = slices.Clone(m.taken)
 	f.monitor = m.monitor.fork()
 	f.placement = m.placement.fork()
 	f.flows, f.fillers, f.throttled, f.ran = nil, nil, nil, nil // scratch

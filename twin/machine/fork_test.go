@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/commensal-io/commensal/model"
 )
 
 // forkable is a machine in whose every part there is something to copy.
@@ -23,6 +25,7 @@ func forkable(t *testing.T) *Machine {
 	check(m.SetCLOS(1, 1))
 	check(m.SetWays(1, 0, 0b11))
 	check(m.Watch(2, true))
+	check(m.Take(SoftIRQ, model.FullSet(3), 0.2))
 	check(m.SetMBA(1, 1, 30))
 	check(m.SetCPUMax(1, CPUMax{QuotaUsec: 20_000, PeriodUsec: 100_000, BurstUsec: 5_000}))
 	check(m.SetCPUMax(2, CPUMax{QuotaUsec: 1_000, PeriodUsec: 100_000})) // so that requests wait

@@ -163,6 +163,8 @@ type Machine struct {
 	hz        [maxSockets]float64 // clock of each socket's cores
 	online    model.CPUSet
 	busyNsec  float64
+	taken     []taken // by CPU; nil: nobody ever took any
+	tookNsec  [takers]float64
 	byCPU     []float64 // what tasks used on each CPU until it was last placed
 	stall     pressure
 	pagesAt   int64 // when pages age next
@@ -251,6 +253,7 @@ func (m *Machine) part(left int64) int64 {
 	for _, t := range m.live {
 		m.spend(t, dt)
 	}
+	m.took(dt)
 	m.chargeAll(dt)
 	m.now += dt
 	m.partNsec = dt

@@ -53,7 +53,7 @@ func (m *Machine) press(dt int64) {
 // t.mem.blocked.
 func (t *Task) pressure(own float64) pressure {
 	var p pressure
-	held := max(0, t.want-t.given-t.wait) / t.want
+	held := t.held() / t.want
 	p.cpuFull = held
 	p.cpuSome = min(1, max(held, t.wait+own+t.late*t.given))
 	if b := t.mem.blocked; b > 0 {

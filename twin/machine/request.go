@@ -189,10 +189,10 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 		used += min(service, pace*(end-start))
 		q.free[thread] = paced(start, end, service, pace)
 		if q.free[thread] > end {
-			q.serving[thread] = serving{open: true, whole: r.whole, came: r.came, more: service * slower, busy: busy + service*(1+faults)}
+			q.serving[thread] = serving{open: true, whole: r.whole, came: r.came, more: service * slower, busy: busy + service*(t.stretch+faults)}
 			continue
 		}
-		q.done(t, r.came, r.whole, q.free[thread]+service/pace*slower, busy+service+service/pace*faults)
+		q.done(t, r.came, r.whole, q.free[thread]+service/pace*slower, busy+service*t.stretch+service/pace*faults)
 	}
 	q.behind(t.may, begin, end)
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {

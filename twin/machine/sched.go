@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/binary"
 	"math"
 	"slices"
 
@@ -8,7 +9,7 @@ import (
 )
 
 // atom is a set of CPUs that no task's cpuset and no socket's border divides: within it,
-// every task that may use one of them may use all.
+// every task that may use one of them may use all, and as much is taken of each.
 type atom struct {
 	socket int
 	cpus   float64
@@ -20,6 +21,8 @@ type atom struct {
 	by      []float64 // load, by rank
 	met     []meeting // by rank of who is woken
 	used    float64   // CPU time, since the CPUs were divided so
+	taken   taken     // of the time of each of its CPUs
+	counted float64   // of used, in what takers took
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -39,7 +42,7 @@ func (m *Machine) schedule(dt int64) {
 		p.atoms[a].load = 0
 	}
 	for _, t := range m.live {
-		t.given, t.wait = 0, t.limit.allow(t.want, dt)
+		t.given, t.wait, t.robbed = 0, t.limit.allow(t.want, dt), taken{}
 		clear(t.share)
 		clear(t.on)
 	}
@@ -61,17 +64,21 @@ func (m *Machine) schedule(dt int64) {
 		collisions := 0.0
 		for _, a := range p.of[i] {
 			at := &p.atoms[a]
-			t.on[at.socket] += t.share[a]
 			if t.cfg.Requests != nil && t.share[a] > 0 {
 				firm, all := at.met[t.rank].waits(t.share[a])
 				collisions += all + firm
 			}
+			if at.taken != (taken{}) {
+				t.rob(a, &at.taken)
+			}
+			t.on[at.socket] += t.share[a]
 		}
+		t.stretched()
 		t.late = 0
 		if t.given > 0 {
 			t.late = collisions / t.given
 		}
-		held := max(0, t.want-t.given-t.wait) // by its own quota
+		held := t.held()
 		waited := (t.wait + collisions) * float64(dt)
 		t.count.delay += waited + held*float64(dt)
 		t.count.throttledNsec += held * float64(dt)
@@ -223,7 +230,7 @@ func (m *Machine) place() {
 	*p = placement{of: make([][]int, len(m.live))}
 	index := map[string]int{}
 	atomOf := make([]int, m.cfg.CPUs())
-	key := make([]byte, 0, len(m.live)+1)
+	key := make([]byte, 0, len(m.live)+3)
 	allowed := make([]model.CPUSet, len(m.live))
 	for i, t := range m.live {
 		allowed[i] = m.allowed(t)
@@ -234,7 +241,7 @@ func (m *Machine) place() {
 		if !m.online.Has(cpu) {
 			continue
 		}
-		key = append(key[:0], byte(m.cfg.SocketOf(cpu)))
+		key = binary.LittleEndian.AppendUint16(append(key[:0], byte(m.cfg.SocketOf(cpu))), m.distinct(cpu))
 		for i := range m.live {
 			may := byte(0)
 			if allowed[i].Has(cpu) {
@@ -246,7 +253,7 @@ func (m *Machine) place() {
 		if !ok {
 			a = len(p.atoms)
 			index[string(key)] = a
-			p.atoms = append(p.atoms, atom{socket: m.cfg.SocketOf(cpu)})
+			p.atoms = append(p.atoms, atom{socket: m.cfg.SocketOf(cpu), taken: m.takenOf(cpu)})
 		}
 		p.atoms[a].member.Add(cpu)
 		p.atoms[a].cpus++

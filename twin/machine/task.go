@@ -13,6 +13,8 @@ import (
 type TaskConfig struct {
 	Name    string
 	Threads int
+	// Kernel is true of kernel threads: they are scheduled as any others are, and blamed as the kernel's.
+	Kernel bool
 	// Apart is true where each thread of closed-loop work is a process of its own, with the curve
 	// for itself: sixteen copies of a program have sixteen working sets.
 	Apart bool
@@ -129,18 +131,20 @@ type Counters struct {
 type Task struct {
 	// Of the current step. What a step's many passes over all tasks look at lies together,
 	// from here to cfg: all of it is more than a core's first cache holds.
-	want  float64   // CPUs that it could use
-	given float64   // CPUs that it got
-	asks  float64   // with a quota: CPUs that it could use, 0 while that is used up
-	wait  float64   // ready and waiting, in CPUs
-	ask   float64   // of the atom at hand
-	on    []float64 // given, by socket
-	share []float64 // given, by atom of the placement
-	late  float64   // mean wait for a CPU per unit of its work, of threads that come and go
-	sib   float64   // share of its time with a busy sibling
-	perf  []socketPerf
-	ips   float64 // instructions per second on a CPU, over all sockets
-	may   int     // CPUs that it may run on
+	want    float64   // CPUs that it could use
+	given   float64   // CPUs that it got
+	asks    float64   // with a quota: CPUs that it could use, 0 while that is used up
+	wait    float64   // ready and waiting, in CPUs
+	robbed  taken     // of the CPUs that it had, what takers took
+	stretch float64   // how much longer its work takes for that
+	ask     float64   // of the atom at hand
+	on      []float64 // given, by socket
+	share   []float64 // given, by atom of the placement
+	late    float64   // mean wait for a CPU per unit of its work, of threads that come and go
+	sib     float64   // share of its time with a busy sibling
+	perf    []socketPerf
+	ips     float64 // instructions per second on a CPU, over all sockets
+	may     int     // CPUs that it may run on
 
 	shares float64
 	idle   bool // SCHED_IDLE
@@ -202,7 +206,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	}
 	t := &Task{
 		cfg: cfg, num: len(m.tasks), rng: newGenerator(m.rng.Uint64(), m.rng.Uint64()),
-		shares: defaultShares, cpus: cfg.CPUs, spread: 1, drawn: math.MinInt64 / 2,
+		shares: defaultShares, cpus: cfg.CPUs, spread: 1, stretch: 1, drawn: math.MinInt64 / 2,
 		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets),
 	}
 	if cfg.Shares > 0 {
@@ -292,6 +296,9 @@ func (m *Machine) Counters(num int) (Counters, error) {
 	}, nil
 }
 
+// held is what of a step its own quota holds back, in CPUs.
+func (t *Task) held() float64 { return max(0, t.want-t.had()-t.wait) }
+
 // beginStep asks what a task could use in the step that begins.
 func (t *Task) beginStep(now, dt int64) {
 	if t.cfg.Spread > 0 && now-t.drawn >= max(t.cfg.SpreadNsec, dt) {
@@ -303,8 +310,9 @@ func (t *Task) beginStep(now, dt int64) {
 	t.limit.begin(now, &t.count)
 	if t.cfg.Requests != nil {
 		t.want = t.queue.wanted(t, now, dt)
+		t.want = max(t.want, min(t.want*t.stretch, float64(t.may)))
 	} else {
-		t.want = t.phase.wanted(t, now) * (1 - t.mem.blocked)
+		t.want = t.phase.wanted(t, now) * (1 - t.mem.blocked) * t.stretch
 	}
 	t.want = min(t.want, float64(t.cfg.Threads))
 	if t.frozen {

@@ -15,6 +15,8 @@ type Waits struct {
 	// Charged is for how long which task had the CPU, ns, by its number. What stands under the
 	// task's own number its threads waited for each other.
 	Charged []float64
+	// TakenNsec is for how long each taker had it.
+	TakenNsec [takers]float64
 	// ThrottledNsec is for how long the task's own quota was used up.
 	ThrottledNsec float64
 	// Wakeups are the waits after a wake-up that ended, one a request, and Lengths how long they
@@ -66,6 +68,9 @@ func (m *Machine) TakeWaits(num int, w *Waits) error {
 	}
 	for i, n := range from.Lengths {
 		w.Lengths[i] += n
+	}
+	for by, nsec := range from.TakenNsec {
+		w.TakenNsec[by] += nsec
 	}
 	w.ThrottledNsec += from.ThrottledNsec
 	w.Wakeups += from.Wakeups
@@ -135,33 +140,39 @@ func (m *Machine) fillRan() {
 //     as it is in the way (rank.stays).
 //   - A service's threads that wait for each other. Whoever has the CPU that they wait for is one of
 //     their own only as far as that one gets on: what it waits itself, they wait for the same.
+//
+// Whoever has a CPU meanwhile, takers have their share of the time.
 func (m *Machine) charge(i int, step float64) {
 	t, p := m.live[i], &m.placement
 	w := t.waits
 	behind, waiting := t.queue.own, t.wait*step
 	if t.want > 0 {
-		held := max(0, t.want-t.given-t.wait)
+		held := t.held()
 		w.ThrottledNsec += held*step + behind*held/t.want
 		waiting += behind * t.wait / t.want
-		behind *= max(0, t.want-held-t.wait) / t.want
+		w.took(&t.robbed, behind/t.want)
+		behind *= max(0, t.want-held-t.wait-t.robbed.all()) / t.want
 	}
 	own := behind
-	each := (t.given + t.wait) / float64(max(1, t.may)) // threads that are ready, a CPU
+	each := (t.had() + t.wait) / float64(max(1, t.may)) // threads that are ready, a CPU
 	short := 0.0                                        // of CPUs, where it has fewer than threads
 	for _, a := range p.of[i] {
-		short += max(0, each*p.atoms[a].cpus-t.share[a])
+		short += max(0, each*p.atoms[a].cpus-t.share[a]/(1-p.atoms[a].taken.all()))
 	}
 	if short <= 0 {
 		own += waiting // a rounding's
 	}
 	for _, a := range p.of[i] {
 		at, given, others := &p.atoms[a], t.share[a], m.ran[a].all-t.share[a]
-		foreign := 0.0
+		taken, foreign := at.taken.all(), 0.0
 		if short > 0 {
-			here := max(0, each*at.cpus-given) / short
-			mine := min(waiting*here, max(0, (given+t.wait*here)/at.cpus-1)*given*step)
+			had := given / (1 - taken)
+			here := max(0, each*at.cpus-had) / short
+			w.took(&at.taken, waiting*here)
+			stood := waiting * here * (1 - taken) // while somebody got on
+			mine := min(stood, max(0, (had+t.wait*here)/at.cpus-1)*given*step)
 			own += mine
-			foreign = waiting*here - mine
+			foreign = stood - mine
 		}
 		own += w.share(t.num, foreign, others, at.cpus, m.ran[a].by)
 		if t.cfg.Requests != nil && given > 0 {
@@ -172,6 +183,13 @@ func (m *Machine) charge(i int, step float64) {
 	if t.cfg.Work != nil && t.wait > 0 && t.given > 0 {
 		w.Preempted += t.given * step / sliceNsec
 		w.LongestNsec = max(w.LongestNsec, t.wait/t.given*sliceNsec)
+	}
+}
+
+// took charges takers with their shares of a time, ns.
+func (w *Waits) took(of *taken, nsec float64) {
+	for by, share := range of {
+		w.TakenNsec[by] += share * nsec
 	}
 }
 

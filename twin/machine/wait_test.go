@@ -9,12 +9,18 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-func taken(t testing.TB, m *Machine, num int) (w Waits, all float64) {
+func waitsOf(t testing.TB, m *Machine, num int) (w Waits, all float64) {
 	t.Helper()
 	must(t, m.TakeWaits(num, &w))
 	for _, nsec := range w.Charged {
 		if nsec < 0 || math.IsNaN(nsec) {
 			t.Fatalf("charged %v", w.Charged)
+		}
+		all += nsec
+	}
+	for _, nsec := range w.TakenNsec {
+		if nsec < 0 || math.IsNaN(nsec) {
+			t.Fatalf("taken %v", w.TakenNsec)
 		}
 		all += nsec
 	}
@@ -58,6 +64,9 @@ func TestWaitsAddUp(t *testing.T) {
 		}
 		var before [16]uint64
 		for range 30 {
+			if seed%2 == 1 {
+				must(t, m.Take(Taker(rng.IntN(int(takers))), cpus(), rng.Float64()*MaxTaken))
+			}
 			m.Advance(1e8)
 			switch i := rng.IntN(n); rng.IntN(5) {
 			case 4:
@@ -72,7 +81,7 @@ func TestWaitsAddUp(t *testing.T) {
 			for i := range n {
 				k, err := m.Counters(i)
 				must(t, err)
-				if _, all := taken(t, m, i); math.Abs(all-float64(k.DelayNsec-before[i])) > 2+1e-9*all {
+				if _, all := waitsOf(t, m, i); math.Abs(all-float64(k.DelayNsec-before[i])) > 2+1e-9*all {
 					t.Fatalf("seed %d, task %d at %d: %.0f ns are charged, it waited %d", seed, i, m.NowNsec(), all, k.DelayNsec-before[i])
 				}
 				before[i] = k.DelayNsec
@@ -143,7 +152,7 @@ func TestWaitsAreChargedToWhoRan(t *testing.T) {
 			}
 			must(t, m.Watch(0, true))
 			m.Advance(10e9)
-			w, all := taken(t, m, 0)
+			w, all := waitsOf(t, m, 0)
 			got := map[int]float64{held: w.ThrottledNsec / all}
 			for i, nsec := range w.Charged {
 				got[i] = nsec / all
@@ -173,7 +182,7 @@ func TestWaitsOfAService(t *testing.T) {
 	other := add(t, m, hog)
 	must(t, m.Watch(web, true))
 	m.Advance(20e9)
-	w, all := taken(t, m, web)
+	w, all := waitsOf(t, m, web)
 	if all < 1e9 || w.Charged[web] < 0.999*all {
 		t.Errorf("beside nobody: %.0f of %.0f ns are its own", w.Charged[web], all)
 	}
@@ -183,7 +192,7 @@ func TestWaitsOfAService(t *testing.T) {
 	}
 	must(t, m.SetCPUs(other, cfg.CPUs))
 	m.Advance(20e9)
-	w, all = taken(t, m, web)
+	w, all = waitsOf(t, m, web)
 	if share := w.Charged[other] / all; share < 0.55 || share > 0.85 {
 		t.Errorf("with another on half of its CPUs: it is charged with %.2f", share)
 	}

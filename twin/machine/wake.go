@@ -95,10 +95,13 @@ func (m *Machine) met(at *atom, r rank) meeting {
 			light, stay = light+at.by[j], stay+c*at.by[j]
 		}
 	}
+	taken := at.taken.all()
 	k := meeting{all: at.load - idle, light: 1}
+	k.all += taken * (at.cpus - k.all) // of what those who stay have, it is in theirs
 	k.allWait = queueing(max(0, k.all)/at.cpus, at.cpus)
 	if light > 0 {
-		k.light, k.firm = stay/light, k.all-light
+		k.light, k.firm = stay/light, at.load-idle-light
+		k.firm += taken * (at.cpus - k.firm)
 		k.firmWait = queueing(max(0, k.firm)/at.cpus, at.cpus)
 	}
 	return k
@@ -109,9 +112,12 @@ func (m *Machine) met(at *atom, r rank) meeting {
 func (m *Machine) chargeWoken(i, a int, step float64) (own float64) {
 	t, r := m.live[i], &m.ran[a]
 	k, mine := &m.placement.atoms[a].met[t.rank], m.ranks[t.rank]
-	given := t.share[a]
-	firmNsec, allNsec := k.waits(given)
-	firm, all := 0.0, 0.0 // who shares them, in CPUs
+	at := &m.placement.atoms[a]
+	taken := at.taken.all()
+	had := t.share[a] / (1 - taken)
+	firmNsec, allNsec := k.waits(had)
+	firm := taken * max(0, at.cpus-had) // who shares them, in CPUs: takers stay, whoever has the CPU
+	all := firm
 	for _, o := range m.live {
 		c := mine.stays(m.ranks[o.rank])
 		if o == t || c == 0 {
@@ -122,13 +128,18 @@ func (m *Machine) chargeWoken(i, a int, step float64) (own float64) {
 		}
 		all += r.by[o.num]
 	}
-	least := 1e-9 * m.placement.atoms[a].cpus
+	least := 1e-9 * at.cpus
 	if firm <= least {
 		own, firmNsec = own+firmNsec*step, 0
 	}
 	if all <= least {
 		return own + allNsec*step
 	}
+	stays := allNsec / all // for each CPU of one that stays in full
+	if firmNsec > 0 {
+		stays += firmNsec / firm
+	}
+	t.waits.took(&at.taken, stays*max(0, at.cpus-had)*step)
 	for _, o := range m.live {
 		c := mine.stays(m.ranks[o.rank])
 		if o == t || c == 0 {
@@ -136,10 +147,7 @@ func (m *Machine) chargeWoken(i, a int, step float64) (own float64) {
 		}
 		part := allNsec / all * c / k.light
 		if c == 1 {
-			part = allNsec / all
-			if firmNsec > 0 {
-				part += firmNsec / firm
-			}
+			part = stays
 		}
 		t.waits.Charged[o.num] += part * r.by[o.num] * step
 	}

@@ -234,7 +234,7 @@ func (p *Plan) checkFigure(at string, f *Figure) error {
 }
 
 func (p *Plan) checkBlame(at string, b *BlameWant) error {
-	if b.Of != unmanaged {
+	if untouchable[b.Of] == model.SuspectTask {
 		if _, err := p.targets(at+".of", b.Of); err != nil {
 			return err
 		}

@@ -77,27 +77,32 @@ func (p *Plan) checkNames(at string, i int) error {
 	if !pathForm.MatchString(t.Path) {
 		return p.doc.Errorf(at+".path", "is %q; expected a cgroup path such as /batch/%s", short(t.Path), t.Name)
 	}
-	if t.Job == "" && t.Class != classNone {
+	if t.Job == "" && t.ruled() {
 		t.Job = t.Name
 	}
 	return nil
 }
 
-// classNone is of what no rule of the agent's speaks of: it has no job.
-const classNone = "none"
+// What no rule of the agent's speaks of has no job: classKernel is of kernel threads, classNone of the rest.
+const (
+	classNone   = "none"
+	classKernel = "kernel"
+)
+
+func (t *Task) ruled() bool { return t.Class != classNone && t.Class != classKernel }
 
 // identity returns what the agent is told of a task.
 func (p *Plan) identity(at string, t *Task) (model.Task, error) {
 	task := model.Task{Path: t.Path, Job: t.Job, Eligible: t.Eligible}
-	if t.Class == classNone {
+	if !t.ruled() {
 		if t.Job != "" || t.Importance != "" || t.Eligible || t.Production != nil {
-			return task, p.doc.Errorf(at+".class", "is none: the agent is told nothing of it, so that it has no job, importance or production and is not eligible")
+			return task, p.doc.Errorf(at+".class", "is %s: the agent is told nothing of it, so that it has no job, importance or production and is not eligible", t.Class)
 		}
 		task.Class = model.System
 		return task, nil
 	}
 	if err := task.Class.UnmarshalText([]byte(t.Class)); err != nil {
-		return task, p.doc.Errorf(at+".class", "is %q; expected LC, BE, system or none", short(t.Class))
+		return task, p.doc.Errorf(at+".class", "is %q; expected LC, BE, system, kernel or none", short(t.Class))
 	}
 	if t.Importance != "" {
 		if task.Importance.UnmarshalText([]byte(t.Importance)) != nil {
@@ -193,7 +198,7 @@ func (p *Plan) checkOnCap(at string, t *Task) error {
 // physical returns a task as the physics wants it.
 func (p *Plan) physical(at string, t *Task) (machine.TaskConfig, error) {
 	c := machine.TaskConfig{
-		Name: t.Name, Threads: t.Threads, Spread: t.Spread, SpreadNsec: int64(t.SpreadEvery), Shares: t.Shares, Pages: t.Pages,
+		Name: t.Name, Threads: t.Threads, Kernel: t.Class == classKernel, Spread: t.Spread, SpreadNsec: int64(t.SpreadEvery), Shares: t.Shares, Pages: t.Pages,
 	}
 	if t.Threads == 0 && !p.doc.Has(at+".threads") {
 		c.Threads = 1

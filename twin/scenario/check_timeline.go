@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // action is what an event does, with its key.
@@ -25,6 +26,8 @@ func (p *Plan) actions(e *Event) []action {
 		{"shares", e.Shares != nil, p.checkSharesWrite}, {"idle", e.Idle != nil, p.checkIdle},
 		{"cpus", e.CPUs != nil, p.checkCPUs}, {"pages", e.Pages != nil, p.checkPagesWrite},
 		{"offline", e.Offline != "", p.checkOffline}, {"online", e.Online != "", p.checkOnline},
+		{"softirq", e.SoftIRQ != nil, func(key string, e *Event) error { return p.checkTaken(key, e.SoftIRQ) }},
+		{"steal", e.Steal != nil, func(key string, e *Event) error { return p.checkTaken(key, e.Steal) }},
 		{"lose_counters", e.Lose != nil, p.checkLose}, {"refuse_writes", e.Refuse != nil, p.checkRefuse},
 		{"restart_agent", e.Restart != nil, p.checkRestart},
 		{"kill_switch", e.Kill != nil, func(string, *Event) error { return nil }},
@@ -274,6 +277,16 @@ func (p *Plan) checkOnline(key string, e *Event) error {
 		err = p.doc.Errorf(key, "is %q; the first CPU is always there", short(e.Online))
 	}
 	return err
+}
+
+func (p *Plan) checkTaken(key string, k *Taken) error {
+	if _, err := p.cpus(key+".cpus", k.CPUs); err != nil {
+		return err
+	}
+	if !p.doc.Has(key+".share") || !(k.Share >= 0 && k.Share <= machine.MaxTaken) {
+		return p.doc.Errorf(key+".share", "is %g; expected 0 to %g of the CPUs' time", k.Share, machine.MaxTaken)
+	}
+	return nil
 }
 
 func (p *Plan) checkFault(key, task string, lasts time.Duration) error {

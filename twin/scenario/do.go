@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // do lets an event happen. What it changes of a task that is not running holds from its
@@ -109,6 +110,10 @@ func (r *runner) doKnob(e *Event) error {
 		return r.switchCPUs(e.Offline, false)
 	case e.Online != "":
 		return r.switchCPUs(e.Online, true)
+	case e.SoftIRQ != nil:
+		return r.take(machine.SoftIRQ, e.SoftIRQ)
+	case e.Steal != nil:
+		return r.take(machine.Steal, e.Steal)
 	case e.Lose != nil:
 		return r.faulty(e.Lose.Task, int64(e.Lose.For), r.bed.LoseCounters)
 	case e.Refuse != nil:
@@ -149,6 +154,15 @@ func (r *runner) switchCPUs(list string, online bool) error {
 		}
 	}
 	return nil
+}
+
+// take has CPUs taken, of all where none are named.
+func (r *runner) take(by machine.Taker, k *Taken) error {
+	set, _ := model.ParseCPUSet(k.CPUs) // checked
+	if set.Empty() {
+		set = model.FullSet(r.plan.machine.CPUs())
+	}
+	return r.m.Take(by, set, k.Share)
 }
 
 // become changes what a player's instructions are like.

@@ -24,6 +24,8 @@ type Event struct {
 	Pages    *PagesWrite   `yaml:"pages"`
 	Offline  string        `yaml:"offline"`
 	Online   string        `yaml:"online"`
+	SoftIRQ  *Taken        `yaml:"softirq"`
+	Steal    *Taken        `yaml:"steal"`
 	Lose     *Lose         `yaml:"lose_counters"`
 	Refuse   *Refuse       `yaml:"refuse_writes"`
 	Restart  *AgentRestart `yaml:"restart_agent"`
@@ -102,6 +104,12 @@ type CPUsWrite struct {
 type PagesWrite struct {
 	Task  string    `yaml:"task"`
 	Nodes []float64 `yaml:"nodes"`
+}
+
+// Taken is what is taken of CPUs from now on, whoever runs there: by soft interrupts or by the hypervisor.
+type Taken struct {
+	CPUs  string  `yaml:"cpus"`  // "": all
+	Share float64 `yaml:"share"` // of their time; 0 ends it
 }
 
 // Lose makes hardware counters unreadable for a time.

@@ -214,8 +214,9 @@ func topScore(list []*model.Incident) (top float64, who string) {
 	return top, who
 }
 
-// unmanaged is what no task used, where an expectation names who is charged.
-const unmanaged = "unmanaged"
+// untouchable is what nobody can hold, where an expectation names who is charged: what no task used, and what the
+// hypervisor took.
+var untouchable = map[string]model.SuspectKind{"unmanaged": model.SuspectUnmanaged, "steal": model.SuspectSteal}
 
 // topBlame is the greatest share that one is charged with, over the rounds that go by blame.
 func (r *runner) topBlame(list []*model.Incident, of string) (top float64, rounds int) {
@@ -226,7 +227,8 @@ func (r *runner) topBlame(list []*model.Incident, of string) (top float64, round
 			}
 			rounds++
 			for _, s := range inc.Rounds[i].Suspects {
-				if is := s.Kind == model.SuspectTask; is && r.covered([]string{of}, r.nameOf(s.Path)) || s.Kind == model.SuspectUnmanaged && of == unmanaged {
+				kind := untouchable[of] // a task's otherwise
+				if s.Kind == kind && (kind != model.SuspectTask || r.covered([]string{of}, r.nameOf(s.Path))) {
 					top = max(top, s.Score)
 				}
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/scenarios"
 	"github.com/commensal-io/commensal/twin/scenario"
@@ -59,6 +60,20 @@ func TestWaitScenes(t *testing.T) {
 				t.Errorf("-want +got (go test -rewrite writes it anew):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What nobody may hold, a hypervisor or a network card, is told by status as where the service's harm comes from.
+func TestWaitsForTakersAreTold(t *testing.T) {
+	for name, want := range map[string]string{"wait-steal": "(steal", "wait-softirq": "(unmanaged CPU"} {
+		res, err := load(t, name, scenario.Options{}).PlayAll(scenario.Typed, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := res.Runs[0].Incidents
+		if told := agent.Untouchable(list[:len(list)-1]); len(told) != 1 || !strings.HasPrefix(told[0], "/web: ") || !strings.Contains(told[0], want) {
+			t.Errorf("%s: status says %q", name, told)
+		}
 	}
 }
 

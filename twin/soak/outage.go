@@ -133,6 +133,9 @@ func (w *world) boots() error {
 	if w.k, err = kernfs.New(w.machine, kernfs.Options{Layout: w.plan.layout, PMU: w.plan.pmu, BootID: id, RDT: w.class.on}); err != nil {
 		return err
 	}
+	if err := w.kernelThreads(); err != nil {
+		return err
+	}
 	w.mountClasses()
 	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
 		return err

@@ -25,6 +25,7 @@ type plan struct {
 	recalls bool // an agent goes on with what the one before it had learned
 	machine machine.Config
 	tasks   []taskPlan
+	kernel  []machine.TaskConfig // threads of the kernel
 	config  config.Config
 	rules   []fault.Rule
 	// renaming: groups get other names (v1)
@@ -75,6 +76,7 @@ const (
 	reboot    // everything ends, and begins again
 	stop      // it ends cleanly, and starts again
 	kill      // SIGKILL at the n-th write from here, or now
+	taken     // soft interrupts or the hypervisor take some of a CPU's time
 	guardDies // the guardian is killed, and the agent starts another at its next turn
 )
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestSeeds(t *testing.T) {
 		for what, n := range map[string]int{
 			"incidents": sum.Incidents, "missed targets": sum.Late, "caps": sum.Caps, "kills": sum.Kills, "limits put back": sum.Restored,
 			"raises": sum.Raises, "places": sum.Places, "memory taken back": sum.Reclaims, "CPUs gone": sum.Faults["cpu-gone"],
-			"foreign writes": sum.Faults["foreign"], "stops": sum.Faults["stop"], "groups gone": sum.Faults["group-gone"],
+			"foreign writes": sum.Faults["foreign"], "stops": sum.Faults["stop"], "groups gone": sum.Faults["group-gone"], "CPUs taken": sum.Faults["cpu-taken"],
 		} {
 			if n < 10 {
 				t.Errorf("%d %s in %d seeds: too few for the test to prove anything", n, what, sum.Seeds)
@@ -109,6 +110,7 @@ func TestMended(t *testing.T) {
 	for why, seeds := range mended {
 		for _, seed := range seeds {
 			o := Options{only: func(p *plan) { // as it was when they failed
+				p.kernel, p.events = nil, slices.DeleteFunc(p.events, func(e event) bool { return e.do == taken })
 				if p.moves = false; seed < 26112600000000 {
 					p.rdt, p.recalls, p.config.Policies.CPU.CacheMode = false, false, model.ModeOff
 				}

@@ -29,6 +29,7 @@ type world struct {
 	plan    *plan
 	k       *kernfs.Kernel
 	machine *machine.Machine
+	kernel  []int  // the machine's numbers of the kernel's threads
 	booted  uint64 // how often it was booted again
 	disk    *fault.Memory
 	inj     *fault.Injector
@@ -74,6 +75,7 @@ const (
 	streamWaits   = 0x77616974
 	streamLatency = 0x6c6174656e6379
 	streamClasses = 0x636c6173736573
+	streamTakers  = 0x74616b657273
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -85,6 +87,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	}
 	classes := source{rand.New(rand.NewPCG(seed, streamClasses))}
 	p.drawClasses(classes, end)
+	p.drawTakers(source{rand.New(rand.NewPCG(seed, streamTakers))}, end)
 	if o.only != nil {
 		o.only(p)
 	}
@@ -241,6 +244,8 @@ func (w *world) do(e *event) {
 		w.reboot(e)
 	case stop:
 		w.stop(e)
+	case taken:
+		w.take(e)
 	case guardDies:
 		if w.life != nil {
 			w.life.guarded = false
