@@ -123,7 +123,7 @@ docs: ## Write the tables of parameters in docs/ anew, from the policies' own de
 SCHEDWAIT := kernel/schedwait
 bpf: ## Build the BPF programs in kernel/schedwait anew (installs clang)
 	@scripts/setup bpf >/dev/null
-	clang -O2 -g -target bpf -mcpu=v3 -Wall -Werror -c $(SCHEDWAIT)/bpf/schedwait.bpf.c -o $(SCHEDWAIT)/schedwait.bpf.o
+	clang -O2 -g -fdebug-prefix-map=$(CURDIR)=. -target bpf -mcpu=v3 -Wall -Werror -c $(SCHEDWAIT)/bpf/schedwait.bpf.c -o $(SCHEDWAIT)/schedwait.bpf.o
 	llvm-strip -g $(SCHEDWAIT)/schedwait.bpf.o
 	cat $(SCHEDWAIT)/bpf/kernel.h $(SCHEDWAIT)/bpf/schedwait.bpf.c | sha256sum | cut -d ' ' -f 1 >$(SCHEDWAIT)/bpf/built-from
 

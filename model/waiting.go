@@ -53,9 +53,11 @@ type Waiting struct {
 // WaitLoss is what could not be measured of how a task waited as it should. Zero: nothing; records from before it was told
 // read so, too.
 type WaitLoss struct {
-	// NotTaken is the share of all services' waits that found no room among the threads that are followed.
+	// NotTaken is the share of the task's waits that found no room among the threads that are followed; in records from
+	// before it was known whose they were, of all services' waits.
 	NotTaken float64 `json:"not_taken,omitempty"`
-	// Events is the share of the scheduler's events that were not heard of, or came out of order.
+	// Events is the share of the scheduler's events that were not heard of, whose they were nobody knows, and of the task's
+	// waits that ended on another CPU than was known.
 	Events float64 `json:"events,omitempty"`
 	// UnknownNsec is for how long, of what this task waited, nobody knows who ran: there was no room for another party, or
 	// the wait was longer than a CPU remembers.

@@ -103,14 +103,17 @@ type Waits struct {
 	OpenNsec int64
 	// Shares add up to Nsec, largest first.
 	Shares []Share
+	// NotTaken are waits that found no room among the threads that are followed: nothing else here has them. Strays, of
+	// those that ended, did so on another CPU than was known: who ran there is charged with a part of them in error.
+	NotTaken, Strays int64
 }
 
 // Lost is what could not be measured as it should since the reading before.
 type Lost struct {
-	Waits  int64 // not taken: too many threads
+	Waits  int64 // not taken: too many threads; of all tasks
 	Rows   int64 // charged to Unknown: too many parties
 	Long   int64 // charged to Unknown in part: longer than what a CPU remembers, or from before the measurement
-	Strays int64 // ended on another CPU than was known
+	Strays int64 // ended on another CPU than was known; of all tasks
 	Events int64 // that the programs were not called for: the same one was at work on that CPU already
 }
 
@@ -138,10 +141,11 @@ type (
 	}
 	row   struct{ Nsec, Most, Tgid uint64 }
 	waits struct {
-		Count, Nsec [kinds]uint64
-		Buckets     [kinds][Buckets]uint64
+		Count, Nsec      [kinds]uint64
+		NotTaken, Strays uint64
+		Buckets          [kinds][Buckets]uint64
 	}
-	tally struct{ Switches, NoWait, NoRow, RingEnd, Stray uint64 }
+	tally struct{ Switches, NoRow, RingEnd uint64 }
 	wait  struct {
 		Since, From, IRQ, Steal, Throttled, Epoch, Times uint64
 		CPU, Slot, Kind, _                               uint32
@@ -214,6 +218,7 @@ func (s *Source) waitsOf(task int, slot uint32) (w Waits, err error) {
 	}
 	before := s.last[slot]
 	s.last[slot] = now
+	w.NotTaken, w.Strays = int64(now.NotTaken-before.NotTaken), int64(now.Strays-before.Strays)
 	for k := range kinds {
 		w.Count[k] = int64(now.Count[k] - before.Count[k])
 		w.Nsec[k] = int64(now.Nsec[k] - before.Nsec[k])
@@ -293,19 +298,18 @@ func (s *Source) readTally(r *Reading) error {
 	var sum tally
 	if err := each(s.maps.Tallies, &s.buffers.cpus, &s.buffers.tallies, func(_ uint32, t tally) {
 		sum.Switches += t.Switches
-		sum.NoWait += t.NoWait
 		sum.NoRow += t.NoRow
 		sum.RingEnd += t.RingEnd
-		sum.Stray += t.Stray
 	}); err != nil {
 		return err
 	}
 	was := s.tallied
 	s.tallied = sum
 	r.Switches = int64(sum.Switches - was.Switches)
-	r.Lost = Lost{
-		Waits: int64(sum.NoWait - was.NoWait), Rows: int64(sum.NoRow - was.NoRow),
-		Long: int64(sum.RingEnd - was.RingEnd), Strays: int64(sum.Stray - was.Stray),
+	r.Lost = Lost{Rows: int64(sum.NoRow - was.NoRow), Long: int64(sum.RingEnd - was.RingEnd)}
+	for i := range r.Tasks {
+		r.Lost.Waits += r.Tasks[i].NotTaken
+		r.Lost.Strays += r.Tasks[i].Strays
 	}
 	missed := s.missedSoFar()
 	r.Lost.Events, s.missed = int64(missed-s.missed), missed

@@ -114,6 +114,28 @@ func TestTooLittleRoom(t *testing.T) {
 	}
 }
 
+// Waits that find no room are told as whose they are: a task whose threads had theirs before lost nothing.
+func TestWhoseWaitsAreNotTaken(t *testing.T) {
+	b := newBed(t)
+	s := b.open(Options{Threads: 64})
+	first, crowd := b.group("first"), b.group("crowd")
+	groups := []Group{{Cgroup: b.id(first), Task: 4, Watched: true}, {Cgroup: b.id(crowd), Task: 7, Watched: true}}
+	b.start(first, "nap 2 300us 500us")
+	must(t, s.SetGroups(groups[:1]))
+	must(t, s.Start())
+	time.Sleep(200 * time.Millisecond)
+	var r Reading
+	must(t, s.Read(&r, monotonic()))
+	b.start(crowd, "nap 120 100us 5ms")
+	must(t, s.SetGroups(groups))
+	time.Sleep(500 * time.Millisecond)
+	must(t, s.Read(&r, monotonic()))
+	one, many := taskOf(t, &r, 4), taskOf(t, &r, 7)
+	if one.NotTaken != 0 || one.Count[AfterWakeup] == 0 || many.NotTaken == 0 || many.Count[AfterWakeup] == 0 || r.Lost.Waits != many.NotTaken {
+		t.Errorf("%d waits of %v were not taken, and %d of %v; %+v", one.NotTaken, one.Count, many.NotTaken, many.Count, r.Lost)
+	}
+}
+
 // Of more groups than a source was opened for those that come first fit, and the others are counted; what goes makes room.
 func TestMoreThanFit(t *testing.T) {
 	b := newBed(t)

@@ -59,7 +59,7 @@ type waits struct {
 	groups  []schedwait.Group
 	reading schedwait.Reading
 	out     []model.Waiting
-	lost    model.WaitLoss // of the window, by all services
+	lost    model.WaitLoss // of the window, whoever waited
 }
 
 // observeWaits adds how LC tasks waited since the last reading. What fails is told once, and costs nobody else anything.
@@ -158,19 +158,28 @@ func (h *Host) waitsToSkip(elapsed int64) int {
 	return min(max(0, n-1), maxSkip)
 }
 
-// lossOf is what a window lost of all services' waits. A wait that was not taken has no owner any more.
+// lossOf is what a window lost, whoever waited: of events that were not heard of nobody knows whose they were.
 func lossOf(r *schedwait.Reading) (l model.WaitLoss) {
-	taken := int64(0)
-	for i := range r.Tasks {
-		taken += r.Tasks[i].Count[0] + r.Tasks[i].Count[1] + int64(r.Tasks[i].Open)
-	}
-	if r.Lost.Waits > 0 {
-		l.NotTaken = float64(r.Lost.Waits) / float64(r.Lost.Waits+taken)
-	}
-	if n := r.Lost.Strays + r.Lost.Events; n > 0 {
+	if n := r.Lost.Events; n > 0 {
 		l.Events = float64(n) / float64(n+r.Switches)
 	}
 	return l
+}
+
+// addLoss adds what was lost of a task's own waits.
+func addLoss(l *model.WaitLoss, t *schedwait.Waits) {
+	ended := t.Count[0] + t.Count[1]
+	if t.NotTaken > 0 {
+		l.NotTaken = float64(t.NotTaken) / float64(t.NotTaken+ended+int64(t.Open))
+	}
+	if t.Strays > 0 {
+		l.Events = min(1, l.Events+float64(t.Strays)/float64(max(t.Strays, ended)))
+	}
+	for _, x := range t.Shares {
+		if x.Party == schedwait.Unknown {
+			l.UnknownNsec += x.Nsec
+		}
+	}
 }
 
 // setGroups has the tasks there are measured: the waits of LC tasks, and who of all is to blame.
@@ -222,11 +231,7 @@ func (h *Host) waitingOf(t *schedwait.Waits) model.Waiting {
 		Num: model.TaskNum(t.Task), P99Nsec: t.Lengths[schedwait.AfterWakeup].Quantile(0.99), LongestNsec: t.LongestNsec,
 		Waits: t.Count[0] + t.Count[1], Nsec: t.Nsec[0] + t.Nsec[1], Lost: h.waits.lost,
 	}
-	for _, x := range t.Shares {
-		if x.Party == schedwait.Unknown {
-			w.Lost.UnknownNsec += x.Nsec
-		}
-	}
+	addLoss(&w.Lost, t)
 	// A reader may keep the snapshot: the shares are a slice of their own.
 	for _, x := range t.Shares[:min(len(t.Shares), maxShares)] {
 		share := shareOf(x)

@@ -189,16 +189,24 @@ func TestMoreTasksThanSlots(t *testing.T) {
 	}
 }
 
-// A window says what it lost, also where nothing is left of it, and how many before it were not measured.
+// A window says what it lost of each task, also where nothing is left of it, and how many before it were not measured. What
+// is one task's loss leaves the other's window whole; events that were not heard of are everybody's.
 func TestWindowsSayWhatTheyLost(t *testing.T) {
 	b := newBed(t, "lost")
 	f := &fakeWaits{}
 	b.waits = f
 	b.mkdir("lc")
-	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}})
+	b.mkdir("other")
+	b.openRules(false, []match.Rule{{Glob: b.root + "/lc", Job: "lc", Class: model.LC}, {Glob: b.root + "/other", Job: "other", Class: model.LC}})
 	b.observe(model.WindowStart)
 	lc := int(b.tasks[b.root+"/lc"].Num)
-	whole := schedwait.Waits{Task: lc, Count: [2]int64{30, 10}, Nsec: [2]int64{30e6, 10e6}, Shares: []schedwait.Share{{Party: schedwait.Kernel, Nsec: 30e6}, {Party: schedwait.Unknown, Nsec: 10e6}}}
+	whole := func(notTaken, strays int64) schedwait.Waits {
+		return schedwait.Waits{
+			Task: lc, Count: [2]int64{30, 10}, Nsec: [2]int64{30e6, 10e6}, NotTaken: notTaken, Strays: strays,
+			Shares: []schedwait.Share{{Party: schedwait.Kernel, Nsec: 30e6}, {Party: schedwait.Unknown, Nsec: 10e6}},
+		}
+	}
+	other := schedwait.Waits{Task: int(b.tasks[b.root+"/other"].Num), Count: [2]int64{5, 0}, Nsec: [2]int64{5e6, 0}, Shares: []schedwait.Share{{Party: schedwait.Kernel, Nsec: 5e6}}}
 	for _, c := range []struct {
 		name string
 		task schedwait.Waits
@@ -206,15 +214,16 @@ func TestWindowsSayWhatTheyLost(t *testing.T) {
 		rate int64
 		want model.WaitLoss
 	}{
-		{"a row was missing", whole, schedwait.Lost{Rows: 3}, 100, model.WaitLoss{UnknownNsec: 10e6}},
-		{"a thread was", whole, schedwait.Lost{Waits: 120}, 100, model.WaitLoss{NotTaken: 0.75, UnknownNsec: 10e6}},
-		{"events were", whole, schedwait.Lost{Events: 60, Strays: 40}, 300, model.WaitLoss{Events: 0.25, UnknownNsec: 10e6}},
-		{"all threads were", schedwait.Waits{Task: lc}, schedwait.Lost{Waits: 9}, 100, model.WaitLoss{NotTaken: 1}},
+		{"a row was missing", whole(0, 0), schedwait.Lost{Rows: 3}, 100, model.WaitLoss{UnknownNsec: 10e6}},
+		{"a thread was", whole(120, 0), schedwait.Lost{Waits: 120}, 100, model.WaitLoss{NotTaken: 0.75, UnknownNsec: 10e6}},
+		{"events were", whole(0, 10), schedwait.Lost{Events: 100, Strays: 10}, 300, model.WaitLoss{Events: 0.5, UnknownNsec: 10e6}},
+		{"all threads were", schedwait.Waits{Task: lc, NotTaken: 9}, schedwait.Lost{Waits: 9}, 100, model.WaitLoss{NotTaken: 1}},
 	} {
-		f.tasks, f.lost, f.rate = []schedwait.Waits{c.task}, c.lost, c.rate
+		f.tasks, f.lost, f.rate = []schedwait.Waits{c.task, other}, c.lost, c.rate
 		b.h.waits.since = b.h.opt.Clock.MonoNsec() - 1e9
 		b.observe(model.WindowEnd | model.WindowStart)
-		if got := b.snap.Waiting; len(got) != 1 || got[0].Lost != c.want {
+		events := float64(c.lost.Events) / float64(c.lost.Events+c.rate)
+		if got := b.snap.Waiting; len(got) != 2 || got[0].Lost != c.want || got[1].Lost != (model.WaitLoss{Events: events}) || !got[1].Judged() {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

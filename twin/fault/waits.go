@@ -72,7 +72,9 @@ func (w *Waits) Read(r *schedwait.Reading, monoNsec int64) error {
 		}
 	case Vanish:
 		for i := range r.Tasks {
-			r.Lost.Waits += 1 + 9*(r.Tasks[i].Count[0]+r.Tasks[i].Count[1])
+			t := &r.Tasks[i]
+			t.NotTaken += 1 + 9*(t.Count[0]+t.Count[1])
+			r.Lost.Waits += t.NotTaken
 		}
 	case Back:
 		r.Lost.Events += r.Switches

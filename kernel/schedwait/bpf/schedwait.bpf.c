@@ -55,10 +55,8 @@ struct segment {
 
 struct tally {
 	u64 switches;
-	u64 no_wait;  /* waits not taken: no room for another thread */
 	u64 no_row;   /* charges to the unknown for want of a row */
 	u64 ring_end; /* stretches longer than a ring is */
-	u64 stray;    /* waits that ended on another CPU than the one they were on */
 };
 
 struct cpu {
@@ -100,6 +98,8 @@ struct row {
 struct waits {
 	u64 count[KINDS];
 	u64 nsec[KINDS];
+	u64 not_taken; /* waits: no room for another thread */
+	u64 strays;    /* waits that ended on another CPU than the one they were on */
 	u64 buckets[KINDS][BUCKETS];
 };
 
@@ -387,7 +387,10 @@ static __always_inline struct wait *begin_wait(struct control *c, struct task_st
 	if (!at)
 		return NULL;
 	if (!w) {
-		lose(no_wait);
+		struct waits *sums = bpf_map_lookup_elem(&waits, &slot);
+
+		if (sums)
+			__sync_fetch_and_add(&sums->not_taken, 1);
 		return NULL;
 	}
 	if (waits_still(c, t, w))
@@ -418,8 +421,6 @@ static __always_inline void end_wait(struct control *c, struct task_struct *t, u
 		u32 id = w->cpu;
 		struct cpu *at = bpf_map_lookup_elem(&cpus, &id);
 
-		if (at && id != cpu)
-			lose(stray);
 		if (at)
 			stretch(w, at, now, at->irq, throttled, steal);
 		took = now > w->since ? now - w->since : 0;
@@ -430,6 +431,8 @@ static __always_inline void end_wait(struct control *c, struct task_struct *t, u
 
 			asm volatile("" : "+r"(i)); /* the verifier is to see the bound below */
 			__sync_fetch_and_add(&sums->count[kind], 1);
+			if (id != cpu)
+				__sync_fetch_and_add(&sums->strays, 1);
 			if (i < BUCKETS)
 				__sync_fetch_and_add(&sums->buckets[kind][i], 1);
 		}
