@@ -11,6 +11,7 @@ import (
 
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/lab/firstlight"
+	"github.com/commensal-io/commensal/lab/report"
 )
 
 // experiments are what `run` knows, in the order of `list`.
@@ -56,23 +57,30 @@ func runCommand(p *cli.Printer) *cobra.Command {
 
 // firstLight is what `run first-light --json` prints.
 type firstLight struct {
-	Rounds    []firstlight.Round   `json:"rounds"`
-	Detectors []firstlight.Summary `json:"detectors"`
+	Rounds    []firstlight.Round     `json:"rounds"`
+	Detectors []firstlight.Summary   `json:"detectors"`
+	Twin      []firstlight.TwinRound `json:"twin,omitempty"`
+	// Areas are those under the operating characteristic of the share of the blame that is asked for.
+	Area     firstlight.Area `json:"area"`
+	TwinArea firstlight.Area `json:"twin_area"`
 }
 
 // WriteText writes the tables for people.
-func (f firstLight) WriteText(w io.Writer) error { return firstlight.WriteText(w, f.Rounds) }
+func (f firstLight) WriteText(w io.Writer) error { return firstlight.WriteText(w, f.Rounds, f.Twin) }
+
+// Chart is the operating characteristic.
+func (f firstLight) Chart() (report.Chart, bool) { return firstlight.Chart(f.Rounds, f.Twin) }
 
 func firstLightExperiment() experiment {
 	var rounds int
 	var first uint64
 	var live bool
 	return experiment{
-		name: "first-light", short: "Short real rounds on this host, judged", host: true,
-		listed: "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round)",
-		keep:   "folder to keep the agents' records in",
+		name: "first-light", short: "Short rounds on this host and scenes on simulated machines, judged", host: true, twin: true,
+		listed: "short real rounds on this host, with and without an antagonist: precision, recall, time to name (a minute a round); scenes of waiting on simulated machines (half a minute a seed)",
+		keep:   "folder to keep the agents' records in", svg: "also write the operating characteristic of the share of the blame here",
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().IntVar(&rounds, "seeds", 16, "how many rounds; a scene comes back after eight")
+			cmd.Flags().IntVar(&rounds, "seeds", 16, "how many rounds; a scene comes back after eight. On simulated machines each plays all scenes")
 			cmd.Flags().BoolVar(&live, "live", false, "play each round again without control, with the agent and under four simple remedies: seven minutes a round")
 			cmd.Flags().Uint64Var(&first, "first-seed", 0, "the first round's seed")
 		},
@@ -83,12 +91,23 @@ func firstLightExperiment() experiment {
 			if err := firstlight.CheckSeeds(first, rounds); err != nil {
 				return nil, cli.Fail(cli.CodeBadInput, err)
 			}
-			list, err := firstlight.Run(ctx, firstlight.Options{Rounds: rounds, FirstSeed: first, Agent: o.Agent, Keep: o.Keep, Live: live, Log: os.Stderr})
-			// What was played until somebody interrupted it is still worth printing.
-			if err != nil && (!errors.Is(err, context.Canceled) || len(list) == 0) {
-				return nil, err
+			res := firstLight{Rounds: []firstlight.Round{}, Detectors: []firstlight.Summary{}}
+			var err error
+			if !o.TwinOnly {
+				res.Rounds, err = firstlight.Run(ctx, firstlight.Options{Rounds: rounds, FirstSeed: first, Agent: o.Agent, Keep: o.Keep, Live: live, Log: os.Stderr})
+				// What was played until somebody interrupted it is still worth printing.
+				if err != nil && (!errors.Is(err, context.Canceled) || len(res.Rounds) == 0) {
+					return nil, err
+				}
+				res.Detectors = firstlight.Summarise(res.Rounds)
 			}
-			return firstLight{list, firstlight.Summarise(list)}, nil
+			if !o.HostOnly && err == nil {
+				if res.Twin, err = firstlight.Twin(ctx, first, rounds, os.Stderr); err != nil && len(res.Rounds) == 0 {
+					return nil, err
+				}
+			}
+			res.Area, res.TwinArea = firstlight.Areas(res.Rounds, res.Twin)
+			return res, nil
 		},
 	}
 }

@@ -2,8 +2,11 @@ package firstlight
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/commensal-io/commensal/scenarios"
 )
 
 func TestSeedsOfOneKind(t *testing.T) {
@@ -34,22 +37,82 @@ func TestScoresOfARound(t *testing.T) {
 
 func TestOperatingCurve(t *testing.T) {
 	rounds := []Round{
-		{Seed: 1, Antagonist: "a", Scores: Scores{0.7, 0.1}}, {Seed: 2, Antagonist: "a", Scores: Scores{0.15, 0.15}},
-		{Seed: 3, Scores: Scores{0, 0.25}}, {Seed: 4},
+		{Seed: 1001, Antagonist: "a", Scores: Scores{0.7, 0.1}}, {Seed: 1002, Antagonist: "a", Scores: Scores{0.15, 0.15}},
+		{Seed: 1003, Scores: Scores{0, 0.25}}, {Seed: 1004},
 	}
-	list, positives, area := operating(rounds)
-	for _, p := range list {
-		want := map[float64][2]int{0.05: {2, 3}, 0.1: {2, 3}, 0.2: {1, 1}, 0.3: {1, 0}, 0.4: {1, 0}, 0.6: {1, 0}, 0.8: {0, 0}}[p.share]
-		if p.found != want[0] || p.wrong != want[1] {
-			t.Errorf("at %g: %d found, %d wrong, want %v", p.share, p.found, p.wrong, want)
+	list := scoredRounds(rounds)
+	for share, want := range map[float64][2]int{0.05: {2, 3}, 0.1: {2, 3}, 0.2: {1, 1}, 0.3: {1, 0}, 0.4: {1, 0}, 0.6: {1, 0}, 0.8: {0, 0}} {
+		if p := at(list, share); p.found != want[0] || p.wrong != want[1] {
+			t.Errorf("at %g: %d found, %d wrong, want %v", share, p.found, p.wrong, want)
 		}
 	}
 	// Of eight pairs the first antagonist wins four; the second wins two, and one is even.
-	if positives != 2 || math.Abs(area-6.5/8) > 1e-12 {
-		t.Errorf("%d positives, area %g", positives, area)
+	if area := areaUnder(list); positives(list) != 2 || math.Abs(area-6.5/8) > 1e-12 {
+		t.Errorf("%d positives, area %g", positives(list), area)
 	}
-	if _, n, area := operating(nil); n != 0 || area != 0 {
-		t.Errorf("of nothing: %d, %g", n, area)
+	c, ok := Chart(rounds, nil)
+	if !ok || len(c.Series) != 1 {
+		t.Fatalf("%+v", c)
+	}
+	x, y := c.Series[0].X, c.Series[0].Y
+	if n := len(x); n != steps || x[0] != 0 || y[0] != 0 || x[n-1] != 0.75 || y[n-1] != 1 || !slices.IsSorted(x) || !slices.IsSorted(y) {
+		t.Errorf("from %v to %v", x, y)
+	}
+	if _, ok := Chart(rounds[2:], nil); ok {
+		t.Error("a curve of rounds in which nobody is to be held")
+	}
+}
+
+// The interval is over seeds: where all are alike it is a point, one seed alone has none, and it holds the area.
+func TestAreaAndItsInterval(t *testing.T) {
+	rounds := func(right ...float64) (list []TwinRound) {
+		for seed, r := range right {
+			list = append(list, TwinRound{Seed: uint64(seed), Guilty: []string{"a"}, Scores: Scores{Right: r}}, TwinRound{Seed: uint64(seed), Scores: Scores{Wrong: 0.3}})
+		}
+		return list
+	}
+	if _, a := Areas(nil, rounds(0.5, 0.5, 0.5)); a.Area != 1 || a.Low != 1 || a.High != 1 {
+		t.Errorf("all alike: %+v", a)
+	}
+	if _, a := Areas(nil, rounds(0.5)); !a.Area.Known() || a.Low.Known() || a.High.Known() {
+		t.Errorf("one seed: %+v", a)
+	}
+	_, a := Areas(nil, rounds(0.5, 0.1, 0.5, 0.1, 0.5, 0.5))
+	if !(a.Low < a.Area && a.Area < a.High && a.High <= 1) {
+		t.Errorf("%+v", a)
+	}
+	if _, again := Areas(nil, rounds(0.5, 0.1, 0.5, 0.1, 0.5, 0.5)); again != a {
+		t.Errorf("%+v, and again %+v", a, again)
+	}
+	if none, _ := Areas(nil, nil); none.Area.Known() {
+		t.Errorf("of nothing: %+v", none)
+	}
+}
+
+// A scene on a seed has the same scores each time it is played, and who is named is one of its own tasks.
+func TestTwinRound(t *testing.T) {
+	for scene, guilty := range map[string]bool{"wait-equal": true, "wait-itself": false} {
+		r := TwinRound{Seed: 3, Scene: scene, Guilty: scenarios.Guilty(scene)}
+		s, err := r.named(sharesAsked())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if guilty != (s.Right == 1) || s.Wrong != 0 || guilty && s.ToName <= 0 {
+			t.Errorf("%s: %+v", scene, s)
+		}
+		if most, err := r.named(1); err != nil || most.Right+most.Wrong != 0 {
+			t.Errorf("%s with all of the blame asked for: %+v, %v", scene, most, err)
+		}
+	}
+	var b strings.Builder
+	rounds := []TwinRound{{Seed: 1, Scene: "wait-equal", Guilty: []string{"hog"}, Ours: Score{Right: 1}, Scores: Scores{Right: 0.6}}, {Seed: 1, Scene: "wait-itself"}}
+	if err := WriteText(&b, nil, rounds); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"wait-equal         1      1", "Area under the curve 1.000", "Seeds below 1000"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
 	}
 }
 
@@ -59,7 +122,7 @@ func TestArmsTable(t *testing.T) {
 	}
 	rounds := []Round{{Antagonist: "a", Arms: arm(1.2)}, {Antagonist: "a", Arms: arm(4)}, {Arms: arm(7)}}
 	var b strings.Builder
-	if err := WriteText(&b, rounds); err != nil {
+	if err := WriteText(&b, rounds, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"cpu.idle for all BE", "1 of 2", "2.60", "7.00", "no control", "Seeds below 1000"} {

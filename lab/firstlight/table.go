@@ -100,11 +100,17 @@ func median(v []float64) float64 {
 	return stat.Median(v)
 }
 
-// WriteText prints the tables.
-func WriteText(w io.Writer, rounds []Round) error {
-	tables := []report.Table{roundsTable(rounds), detectorsTable(Summarise(rounds)), askedTable(rounds), curveTable(rounds)}
-	if len(rounds) > 0 && len(rounds[0].Arms) > 0 {
-		tables = append(tables, armsTable(rounds))
+// WriteText prints the tables: those of rounds on this host, and of simulated machines.
+func WriteText(w io.Writer, rounds []Round, twin []TwinRound) error {
+	var tables []report.Table
+	if len(rounds) > 0 {
+		tables = append(tables, roundsTable(rounds), detectorsTable(Summarise(rounds)), askedTable(rounds), curveTable(scoredRounds(rounds), "Scores of the antagonist and of the worst innocent, by the share asked for"))
+		if len(rounds[0].Arms) > 0 {
+			tables = append(tables, armsTable(rounds))
+		}
+	}
+	if len(twin) > 0 {
+		tables = append(tables, scenesTable(twin), curveTable(scoredTwin(twin), "The same on simulated machines, in the scenes of waiting"))
 	}
 	return report.WriteTables(w, tables...)
 }

@@ -61,7 +61,7 @@ func TestSummarise(t *testing.T) {
 		t.Errorf("figures %+v", s)
 	}
 	var b strings.Builder
-	if err := WriteText(&b, rounds); err != nil || !strings.Contains(b.String(), "1 innocent") {
+	if err := WriteText(&b, rounds, nil); err != nil || !strings.Contains(b.String(), "1 innocent") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	if row := askedTable(rounds).Rows[0]; row[1].Text != "1 of 3" || row[2].Text != "0" || row[3].Text != "1 of 2" || row[4].Text != "3.0" {

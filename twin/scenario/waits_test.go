@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,19 +25,15 @@ var (
 	tableBy  = flag.String("table-blame", "true false", "of these: with blame, without")
 )
 
-// waitScenes are the scenes in which a service waits for a CPU, targetScenes those in which it has a
-// target for its latency.
-func waitScenes() []string   { return scenes("wait-") }
-func targetScenes() []string { return scenes("target-") }
-
-func scenes(prefix string) []string {
-	return slices.DeleteFunc(scenarios.Names(), func(name string) bool { return !strings.HasPrefix(name, prefix) })
+// targetScenes are the scenes in which a service has a target for its latency.
+func targetScenes() []string {
+	return slices.DeleteFunc(scenarios.Names(), func(name string) bool { return !strings.HasPrefix(name, "target-") })
 }
 
 // What is decided in the scenes of waiting and of targets, and what explain has to show of it: the decisions with
 // their reasons, and each round's suspects with their shares.
 func TestWaitScenes(t *testing.T) {
-	for _, name := range slices.Concat(waitScenes(), targetScenes()) {
+	for _, name := range slices.Concat(scenarios.Waits(), targetScenes()) {
 		t.Run(name, func(t *testing.T) {
 			res, err := load(t, name, scenario.Options{}).PlayAll(scenario.Typed, false)
 			if err != nil {
@@ -102,11 +97,6 @@ func tell(w io.Writer, run *scenario.Run) {
 	}
 }
 
-// guilty are the tasks that hurt the service in a scene, and that may be held.
-var guilty = map[string][]string{
-	"wait-equal": {"hog"}, "wait-steady": {"hog"}, "wait-rhythm": {"hog"}, "wait-turns": {"one", "two"}, "wait-equals": {"crowd"}, "wait-slices": {"hog"}, "wait-beside": {"hog"}, "wait-first": {"hog"},
-}
-
 // TestWaitTable plays the scenes on seeds, with blame and without, and prints who was held.
 func TestWaitTable(t *testing.T) {
 	var first, last uint64
@@ -114,7 +104,7 @@ func TestWaitTable(t *testing.T) {
 		t.Skip("asked for with -table FIRST..LAST")
 	}
 	fmt.Println("| scene | by | right | wrong | nobody | named after | slowdown |\n|---|---|---|---|---|---|---|")
-	for _, name := range waitScenes() {
+	for _, name := range scenarios.Waits() {
 		for _, on := range strings.Fields(*tableBy) {
 			var c counted
 			for seed := first; seed <= last; seed++ {
@@ -123,7 +113,8 @@ func TestWaitTable(t *testing.T) {
 					key, value, _ := strings.Cut(set, "=")
 					o.Switches = append(o.Switches, scenario.Setting{Key: key, Value: value})
 				}
-				f, err := scenario.Parse(name+".yaml", []byte(vary(t, name, seed)), o)
+				text, _ := scenarios.Vary(name, seed)
+				f, err := scenario.Parse(name+".yaml", text, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,32 +122,12 @@ func TestWaitTable(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.count(&res.Runs[0], guilty[name])
+				c.count(&res.Runs[0], scenarios.Guilty(name))
 			}
 			by := map[string]string{"true": "blame", "false": "correlation"}[on]
 			fmt.Printf("| `%s` | %s | %d | %d | %d | %s | %s |\n", name, by, c.right, c.wrong, c.nobody, median(c.after, "%.0f s"), median(c.slow, "%.2f"))
 		}
 	}
-}
-
-// vary draws a scene's figures anew: the service's load, the antagonists' threads and rhythm, and how
-// many bystanders there are and what they use. What the scene is about stays.
-func vary(t *testing.T, name string, seed uint64) string {
-	t.Helper()
-	b, ok := scenarios.Find(name)
-	if !ok {
-		t.Fatalf("no scenario %s", name)
-	}
-	r := rand.New(rand.NewPCG(seed, 0x76617279))
-	between := func(lo, hi float64) float64 { return lo + (hi-lo)*r.Float64() }
-	return strings.NewReplacer(
-		"rate: 250", fmt.Sprintf("rate: %.0f", between(120, 500)),
-		"threads: 8, program: compute", fmt.Sprintf("threads: %.0f, program: compute", between(4, 12)),
-		"count: 3", fmt.Sprintf("count: %.0f", between(1, 4)),
-		"cpus: 0.3}", fmt.Sprintf("cpus: %.2f}", between(0.05, 0.6)),
-		"for: 8s", fmt.Sprintf("for: %.0fs", between(3, 15)), "for: 6s", fmt.Sprintf("for: %.0fs", between(2, 12)),
-		"for: 2ms", fmt.Sprintf("for: %.0fms", between(1, 4)), "for: 6ms", fmt.Sprintf("for: %.0fms", between(3, 9)),
-	).Replace(string(b))
 }
 
 type counted struct {
