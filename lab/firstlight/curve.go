@@ -157,7 +157,7 @@ func Areas(rounds []Round, twin []TwinRound) (host, simulated Area) {
 }
 
 func (a Area) text() string {
-	return fmt.Sprintf("Area under the curve %s [%s, %s]", a.Area.Text(3), a.Low.Text(3), a.High.Text(3))
+	return fmt.Sprintf("area under the curve %s [%s, %s]", a.Area.Text(3), a.Low.Text(3), a.High.Text(3))
 }
 
 func curveTable(list []scored, title string) report.Table {
@@ -166,7 +166,7 @@ func curveTable(list []scored, title string) report.Table {
 		Title:   title,
 		Columns: report.Heads("asked for", "antagonist reaches it", "share", "an innocent does", "share"),
 		Notes: []string{
-			fmt.Sprintf("The greatest share at which it was still the first to be named, from the samples until somebody was held, in steps of 0.05. %s: 95 %% of %d draws of the seeds. Other intervals: Wilson, 95 %%.", areaOf(list).text(), draws),
+			fmt.Sprintf("The greatest share at which it was still the first to be named, from the samples until somebody was held, in steps of 0.05; %s: 95 %% of %d draws of the seeds. Other intervals: Wilson, 95 %%.", areaOf(list).text(), draws),
 		},
 	}
 	if len(list) > 0 && list[0].seed < Reported {
@@ -196,7 +196,7 @@ func curve(name string, role report.Role, list []scored) report.Series {
 func Chart(rounds []Round, twin []TwinRound) (report.Chart, bool) {
 	c := report.Chart{
 		Title: "Naming by blame, at every share that could be asked for", XLabel: "share of rounds in which an innocent is named first",
-		YLabel: "share of rounds with an antagonist in which it is", Height: 420, Width: 640,
+		YLabel: "share of rounds with an antagonist in which it is named first", Height: 420, Width: 640,
 	}
 	add := func(name string, role report.Role, list []scored) {
 		if positives(list) == 0 {

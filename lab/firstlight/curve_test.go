@@ -109,7 +109,7 @@ func TestTwinRound(t *testing.T) {
 	if err := WriteText(&b, nil, rounds); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"wait-equal         1      1", "Area under the curve 1.000", "Seeds below 1000"} {
+	for _, want := range []string{"wait-equal         1      1", "area under the curve 1.000", "Seeds below 1000"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
 		}
