@@ -261,7 +261,7 @@ func (a *Agent) lacking(st *Status) {
 
 func (a *Agent) held(k *engine.Knob) HeldStatus {
 	h := HeldStatus{
-		Knob: k.Kind, Path: cmp.Or(k.Name(), a.core.Engine.State.Tasks.Name(k.Task())), State: k.State, Found: k.Found, Written: k.Written,
+		Knob: k.Kind, Path: a.core.Engine.State.Tasks.NameOf(k.Target), State: k.State, Found: k.Found, Written: k.Written,
 		Claims: append([]model.Claim{}, k.Claims...), Why: k.Why, NowNsec: a.core.in.MonoNsec,
 	}
 	// Where what was found is no limit, and lower than the cap, it is not ours to change.

@@ -230,14 +230,14 @@ func (e *Engine) learn(in *Input) {
 	for i := range in.Results {
 		r := &in.Results[i]
 		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != model.DecideNothing {
-			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Path: r.Name(), Reason: reason})
+			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Path: e.State.Tasks.NameOf(r.Target), Reason: reason})
 		}
 		e.moved()
 	}
 	for i := range in.Knobs {
 		k := &in.Knobs[i]
 		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
-			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Path: k.Name(), Reason: reason})
+			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Path: e.State.Tasks.NameOf(k.Target), Reason: reason})
 			e.moved()
 		}
 	}

@@ -109,7 +109,7 @@ func (e *Engine) endOthers(in *Input, p *Standing, w *policy.Wishes) {
 			if c.Owner != model.OwnerPolicy || c.Policy != p.Policy || c.Wished == e.scratch.step {
 				return false
 			}
-			e.decideFor(in, p, model.Decision{Kind: model.DecideRelease, Task: c.Task(), Path: c.Name(), Incident: c.Incident, Reason: endOf(w, c)})
+			e.decideFor(in, p, model.Decision{Kind: model.DecideRelease, Task: c.Task(), Path: e.State.Tasks.NameOf(c.Target), Incident: c.Incident, Reason: endOf(w, c)})
 			return true
 		})
 	}

@@ -80,17 +80,20 @@ type wish struct {
 }
 
 // wanted settles a knob's claims (docs/DESIGN.md, decision 5). Where a knob has one owner, or
-// is an action, the claim says it all. Of caps an operator's word comes first, then the
+// is an action, the claim says it all; of several classes of service the task's own goes before
+// that of many. Of caps an operator's word comes first, then the
 // smallest; the host takes the smaller of that and what it found. Without a cap the raises are
 // put over what was found: as long as that is not known there is no raise.
 func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
 	spec := k.Kind.Spec()
-	var least *model.Claim
+	var least, place *model.Claim
 	raises := false
 	for i := range k.Claims {
 		switch c := &k.Claims[i]; {
 		case c.Kind == model.ClaimPlace:
-			return wish{model.Set, c.Value}, true
+			if place == nil || c.Value.Amount > place.Value.Amount {
+				place = c
+			}
 		case c.Kind == model.ClaimRun:
 			return wish{model.Run, c.Value}, true
 		case c.Kind == model.ClaimRaise:
@@ -98,6 +101,9 @@ func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
 		case least == nil || c.Owner < least.Owner || (c.Owner == least.Owner && c.Cap < least.Cap):
 			least = c
 		}
+	}
+	if place != nil {
+		return wish{model.Set, place.Value}, true
 	}
 	if least != nil {
 		return wish{model.Hold, spec.Cap(least.Cap, periodNsec)}, true

@@ -60,6 +60,28 @@ func TestRaisesSettleAtTheGreatest(t *testing.T) {
 	}
 }
 
+// A task's own class goes before that of many, whoever asked first, and what is left stands when one ends.
+func TestOwnClassGoesBefore(t *testing.T) {
+	place := func(name string, class model.TaskNum) model.Claim {
+		return model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Policy: name, Owner: model.OwnerPolicy, ExpiresNsec: 9e18, Value: model.InClass(class)}
+	}
+	both := []model.Claim{place(model.PolicyCache, model.ClassBE), place(model.PolicyBandwidth, model.ClassOf(1))}
+	for first := range both {
+		var l Ledger
+		l.Claim(both[first], Limits{}, 0)
+		turn(&l, 1, model.Applied)
+		l.Claim(both[1-first], Limits{}, 0)
+		turn(&l, 2, model.Applied)
+		if k := l.knob(model.OfTask(1), model.ServiceClass); k.Written != model.InClass(model.ClassOf(1)) {
+			t.Errorf("%d first: in %s", first, k.Written)
+		}
+		l.DropPolicy(model.PolicyBandwidth)
+		if got := turn(&l, 3, model.Applied); len(got) != 1 || got[0].Kind != model.Set || got[0].Value != model.InClass(model.ClassBE) {
+			t.Errorf("%d first, the own class ends: %+v", first, got)
+		}
+	}
+}
+
 // What is not known cannot be raised, and a task without a quota needs none.
 func TestNothingIsRaisedOverNothing(t *testing.T) {
 	var l Ledger

@@ -15,7 +15,7 @@ func (e *Engine) settle(in *Input) {
 	exempt := len(s.Ledger.Exemptions)
 	for _, c := range s.Ledger.Expire(in.MonoNsec) {
 		e.decide(in, model.Decision{
-			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Path: c.Name(), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
+			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Path: e.State.Tasks.NameOf(c.Target), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
 		})
 	}
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)

@@ -31,7 +31,8 @@ const (
 	// ClaimRaise lets a target have more than was found: the greatest of all raises is in
 	// force. A cap on the same knob goes before.
 	ClaimRaise
-	// ClaimPlace says what a knob is set to. One policy has it.
+	// ClaimPlace says what a knob is set to. One policy has it; only of classes of service several may ask, and the
+	// task's own goes before that of many.
 	ClaimPlace
 	// ClaimRun asks for an action, once.
 	ClaimRun

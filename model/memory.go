@@ -21,7 +21,7 @@ var memoryCounters = [NumMemoryCounters]CounterRow{
 	CountMemTotal: {Name: "total", Unit: "bytes", From: "mbm_total_bytes of all control groups of resctrl: to and from any memory", Optional: true},
 	CountMemLocal: {Name: "local", Unit: "bytes", From: "mbm_local_bytes of all control groups: the part to the domain's own memory", Optional: true},
 	// Only while there is such a class.
-	CountMemBE: {Name: "be", Unit: "bytes", From: "mbm_total_bytes of the agent's class of BE tasks", Optional: true},
+	CountMemBE: {Name: "be", Unit: "bytes", From: "mbm_total_bytes of the agent's classes of BE tasks", Optional: true},
 	// No count: as it is at the reading.
 	CountMemLatency: {Name: "latency", Unit: "ns", From: "uncore counters, which the agent does not read yet; the simulated machine has it", Optional: true},
 }

@@ -6,16 +6,34 @@ import "fmt"
 // it is first needed and removed with its last use; machines have as few as four.
 const (
 	ClassFound TaskNum = iota // none of ours: where the task was found
-	ClassBE
+	ClassBE                   // BE tasks together
 	NumClasses
+
+	// classAlone marks the class of one task: the task's number with this bit.
+	classAlone TaskNum = 1 << 31
 )
 
 var className = [NumClasses]string{"as found", "be"}
 
+// ClassOf returns the class of service that one task has for itself. It stands for as long as the task's number does,
+// so nothing has to remember whose it is.
+func ClassOf(task TaskNum) TaskNum { return classAlone | task }
+
+// Alone returns the task that has a class for itself, 0 where the class is none of one task.
+func Alone(class TaskNum) TaskNum {
+	if class < classAlone {
+		return 0
+	}
+	return class &^ classAlone
+}
+
 // ClassName returns a class's name, by which its control group is called.
 func ClassName(class TaskNum) string {
-	if class < NumClasses {
+	switch {
+	case class < NumClasses:
 		return className[class]
+	case class > classAlone:
+		return fmt.Sprintf("task%d", Alone(class))
 	}
 	return fmt.Sprintf("unknown(%d)", class)
 }
@@ -27,7 +45,12 @@ var serviceClassSpec = func() KnobSpec {
 		Name: "resctrl.tasks", Beside: true,
 		Takes: [NumClaimKinds][]Class{ClaimPlace: {BE}},
 		Class: func(s Setting) TaskNum { return TaskNum(s.Amount) },
-		Show:  func(s Setting) string { return "class " + ClassName(TaskNum(s.Amount)) },
+		Show: func(s Setting) string {
+			if Alone(TaskNum(s.Amount)) != 0 {
+				return "a class of its own"
+			}
+			return "class " + ClassName(TaskNum(s.Amount))
+		},
 	}
 	s.Encode, s.Decode = oneNumber(ServiceClass)
 	return s

@@ -54,6 +54,17 @@ func (t *TaskTable) Remove(n TaskNum) bool {
 	return ok
 }
 
+// NameOf returns what people call a target: a task by its name, and its own class by that.
+func (t *TaskTable) NameOf(of Target) string {
+	switch task := Alone(of.Num); {
+	case of.Scope == ScopeTask:
+		return t.Name(of.Num)
+	case of.Scope == ScopeCLOS && task != 0:
+		return fmt.Sprintf("class of %s, domain %d", t.Name(task), of.Domain)
+	}
+	return of.Name()
+}
+
 // Name returns what people call a task or pseudo-suspect.
 func (t *TaskTable) Name(n TaskNum) string {
 	switch n {

@@ -30,6 +30,11 @@ type Classes struct {
 	LevelStep int    `json:"level_step,omitempty"`
 	LevelUnit string `json:"level_unit,omitempty"`
 
+	// IDs is how many classes the machine can have, the one in which everybody begins included; Taken are those of them
+	// that are not the agent's. IDs 0: not known. Where monitoring has fewer numbers than there are classes, they count.
+	IDs   int `json:"ids,omitempty"`
+	Taken int `json:"taken,omitempty"`
+
 	// Domains are the CPUs of the domains of caches and memory, as far as the kernel tells; of those CPUs that were
 	// online when it was asked.
 	Domains []Domain `json:"domains,omitempty"`
@@ -47,6 +52,12 @@ type Domain struct {
 	ID   int32  `json:"id"`
 	CPUs CPUSet `json:"cpus"`
 }
+
+// reserved are the classes that are left free: one for BE together, one for whoever needs one in an emergency.
+const reserved = 2
+
+// Alone returns how many tasks can have a class for themselves.
+func (c *Classes) Alone() int { return max(0, c.IDs-c.Taken-reserved) }
 
 // LevelBytes is what one unit of a level lets a class move, in bytes a second; 0 where a level says nothing of bytes.
 func (c *Classes) LevelBytes() float64 {

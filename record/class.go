@@ -2,6 +2,7 @@ package record
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/engine"
@@ -37,16 +38,24 @@ func (c *classCollector) take(r *model.Result, mine bool, wallNsec int64) (felt 
 	class := r.Now.Knob.Spec().Class
 	switch {
 	case r.Scope == model.ScopeCLOS && c.in != model.ClassFound && r.Num == c.in:
-		felt = append(felt, Write{wallNsec, r.Name(), r.Found, r.Now})
+		felt = append(felt, Write{wallNsec, feltIn(r.Target), r.Found, r.Now})
 	case mine && class != nil && class(r.Now) != c.in: // it feels what its new class was given before
 		c.in = class(r.Now)
 		for i := range c.latest {
 			if x := &c.latest[i]; c.in != model.ClassFound && x.Num == c.in && x.Now != x.Found && c.walls[i] != 0 {
-				felt = append(felt, Write{c.walls[i], x.Name(), x.Found, x.Now})
+				felt = append(felt, Write{c.walls[i], feltIn(x.Target), x.Found, x.Now})
 			}
 		}
 	}
 	return felt
+}
+
+// feltIn names a knob of a class as a task in it would.
+func feltIn(of model.Target) string {
+	if model.Alone(of.Num) != 0 {
+		return fmt.Sprintf("class of its own, domain %d", of.Domain)
+	}
+	return of.Name()
 }
 
 // note keeps the latest write of each knob of a class.

@@ -30,6 +30,8 @@ func TestWritesOfTheClass(t *testing.T) {
 		{refused, ways(1, 11, 4)},          // 4: one of two
 		{joins(3, model.ClassFound)},       // 5
 		{ways(0, 11, 11), ways(1, 11, 11)}, // 6: when it has left
+		{joins(3, model.ClassOf(3)), {Target: model.OfClass(model.ClassOf(3), 1), Found: model.Level(100), Now: model.Level(10)}}, // 7: a class of its own
+		{{Target: model.OfClass(model.ClassOf(7), 1), Found: model.Level(100), Now: model.Level(20)}},                             // 8: of another task
 	}
 	c := &taskCollector{path: "/be", by: map[string]*PolicyStory{}, parts: map[string]*TaskPart{}}
 	c.meet(&model.Task{Num: 3, Path: "/be", Job: "be", Class: model.BE})
@@ -43,6 +45,8 @@ func TestWritesOfTheClass(t *testing.T) {
 		{3, "", found, be},
 		{4, "class be, domain 1", model.Ways(11), model.Ways(4)},
 		{5, "", found, found},
+		{7, "", found, model.InClass(model.ClassOf(3))},
+		{7, "class of its own, domain 1", model.Level(100), model.Level(10)},
 	}
 	if d := cmp.Diff(want, c.story(0).Writes); d != "" {
 		t.Errorf("(-expected +told):\n%s", d)

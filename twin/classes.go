@@ -1,7 +1,6 @@
 package twin
 
 import (
-	"cmp"
 	"errors"
 	"math/bits"
 	"slices"
@@ -21,7 +20,8 @@ type classKnob struct {
 // offers is what a machine has of classes of service, a domain a socket.
 func (h *Host) offers() *model.Classes {
 	c := h.m.Config()
-	have := &model.Classes{Ways: c.LLCWays, Least: 1, LeastLevel: leastLevel, MostLevel: mostLevel, LevelStep: levelStep, LevelUnit: model.LevelPercent}
+	taken := h.m.Classes() - max(0, len(h.made)-1) // of whoever made the world, and the one in which everybody begins
+	have := &model.Classes{IDs: classIDs, Taken: taken, Ways: c.LLCWays, Least: 1, LeastLevel: leastLevel, MostLevel: mostLevel, LevelStep: levelStep, LevelUnit: model.LevelPercent}
 	online := h.m.Online()
 	for s := range c.Sockets {
 		d := model.Domain{ID: int32(s)}
@@ -34,6 +34,9 @@ func (h *Host) offers() *model.Classes {
 	}
 	return have
 }
+
+// classIDs is how many classes the simulated machine has (kernfs.Options.CLOSIDs).
+const classIDs = 8
 
 // The levels of memory bandwidth, in per cent. The kernel rounds up to a step (resctrl.rst, "bandwidth_gran").
 const leastLevel, mostLevel, levelStep = 10, 100, 10
@@ -55,7 +58,10 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 		kept = &classKnob{target: of, kind: kind}
 		h.classes = append(h.classes, kept)
 	}
-	class := h.clos(of.Num)
+	class, ok := h.clos(of.Num)
+	if !ok {
+		return p, false
+	}
 	get := func() model.Setting {
 		mask, level, _ := h.m.Class(class, socket) // there is one: see above
 		if kind == model.MemoryBandwidth {
@@ -72,32 +78,65 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 	return point{of, of.Name(), &kept.knob, get, set}, true
 }
 
-// clos is the machine's number of a class of ours.
-func (h *Host) clos(class model.TaskNum) int {
-	for len(h.made) <= int(class) {
-		if len(h.made) == 0 {
-			h.made = append(h.made, 0) // where everybody begins
-			continue
-		}
-		h.made = append(h.made, h.m.AddCLOS())
+// made is a class of ours: the machine's number of it. Its place in the list is its RMID.
+type made struct {
+	class model.TaskNum
+	clos  int
+}
+
+// clos is the machine's number of a class of ours. Who needs one gets that of a task that has none any more, or a new
+// one; false: there is none left.
+func (h *Host) clos(class model.TaskNum) (num int, ok bool) {
+	if len(h.made) == 0 {
+		h.made = append(h.made, made{model.ClassFound, 0}) // where everybody begins
 	}
-	return h.made[class]
+	at := slices.IndexFunc(h.made, func(k made) bool { return k.class == class })
+	if at < 0 {
+		at = slices.IndexFunc(h.made, func(k made) bool { return model.Alone(k.class) != 0 && !h.classStands(k.class) })
+		switch {
+		case at >= 0:
+			h.made[at].class = class // what a stranger left in it goes with the group
+			for s := range h.m.Config().Sockets {
+				if errors.Join(h.m.SetWays(h.made[at].clos, s, 1<<h.m.Config().LLCWays-1), h.m.SetMBA(h.made[at].clos, s, mostLevel)) != nil {
+					panic("a class that there is takes all ways and the highest level")
+				}
+			}
+		case h.m.Classes() >= classIDs:
+			return 0, false
+		default:
+			at = len(h.made)
+			h.made = append(h.made, made{class, h.m.AddCLOS()})
+		}
+	}
+	return h.made[at].clos, true
 }
 
 // classOf is the class that a task is in.
 func (h *Host) classOf(e *entry) model.Setting {
+	if at := h.madeOf(e); at >= 0 {
+		return model.InClass(h.made[at].class)
+	}
+	return model.InClass(model.ClassFound)
+}
+
+// madeOf is the place of a task's class in the list of ours, -1 where it is none.
+func (h *Host) madeOf(e *entry) int {
 	num, err := h.m.CLOS(e.num)
 	if err != nil {
 		panic("a task that lives has a class: " + err.Error())
 	}
-	return model.InClass(model.TaskNum(max(slices.Index(h.made, num), 0)))
+	return slices.IndexFunc(h.made, func(k made) bool { return k.clos == num })
 }
 
 // classify puts a task into a class. One that somebody else put into a class of his stays there.
 func (h *Host) classify(e *entry, class model.TaskNum) error {
-	to := h.clos(class)
-	if num, err := h.m.CLOS(e.num); err != nil || !slices.Contains(h.made, num) {
-		return cmp.Or(err, errors.New("it is in a group that another program made"))
+	to, ok := h.clos(class)
+	if !ok {
+		return errors.New("no class is left")
 	}
-	return errors.Join(h.m.SetCLOS(e.num, to), h.m.SetRMID(e.num, int(class)))
+	if h.madeOf(e) < 0 {
+		return errors.New("it is in a group that another program made")
+	}
+	rmid := slices.IndexFunc(h.made, func(k made) bool { return k.clos == to })
+	return errors.Join(h.m.SetCLOS(e.num, to), h.m.SetRMID(e.num, rmid))
 }

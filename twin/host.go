@@ -29,7 +29,7 @@ type Host struct {
 	pmu bool
 
 	waits   waited
-	made    []int          // the machine's number of each class of ours
+	made    []made         // the classes of ours
 	classes []*classKnob   // knobs of classes of service that were ever asked about
 	results []model.Result // of changes, until they are asked for
 

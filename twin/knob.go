@@ -53,7 +53,10 @@ func (h *Host) held(yield func(p point) bool) {
 		}
 	}
 	for _, c := range h.classes {
-		if p, _ := h.classPoint(c.target, c.kind); c.held && !yield(p) {
+		if !c.held {
+			continue
+		}
+		if p, _ := h.classPoint(c.target, c.kind); !yield(p) {
 			return
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
-// domain a socket, BE's part as the RMID of its class counts it, and each reading in the snapshot of the next window's
+// domain a socket, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
 // edge.
 func (h *Host) Meter(on bool) { h.meters, h.metered = on, nil }
 
@@ -17,9 +17,14 @@ func (h *Host) meter() (list []model.MemorySample) {
 	for s := range h.m.Config().Sockets {
 		m := model.MemorySample{Domain: int32(s), MonoNsec: h.m.NowNsec()}
 		total, local := h.m.RMIDTraffic(0, s)
-		be, beLocal := h.m.RMIDTraffic(int(model.ClassBE), s)
+		be, beLocal, stands := 0.0, 0.0, false
+		for rmid := 1; rmid < len(h.made); rmid++ {
+			all, own := h.m.RMIDTraffic(rmid, s)
+			be, beLocal = be+all, beLocal+own
+			stands = stands || h.classStands(h.made[rmid].class)
+		}
 		m.C[model.CountMemTotal], m.C[model.CountMemLocal] = read(total+be), read(local+beLocal)
-		if h.classStands(model.ClassBE) {
+		if stands {
 			m.C[model.CountMemBE] = read(be)
 		}
 		m.C[model.CountMemLatency] = model.Read(uint64(math.Round(h.m.Memory(s).LatencyNsec)))

@@ -279,6 +279,9 @@ func resctrlRoom(m *mountedResctrl) Finding {
 	if rmids.Known {
 		f.Why += ", those in limbo counted as free"
 	}
+	if n := m.budget.Bound.CtrlGroups - 1; closids.Known && n > 0 { // one is for BE together
+		f.Why += fmt.Sprintf("; BE tasks that can have a group for themselves: %d", n)
+	}
 	f.Answer = yesNo(closids.Ours > 0 || m.budget.Bound.CtrlGroups > 0)
 	if f.Answer == No {
 		f.Why += fmt.Sprintf("; %d and %d of them are left to others", resctrl.DefaultReserveCLOSIDs, resctrl.DefaultReserveRMIDs)

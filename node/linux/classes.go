@@ -70,13 +70,13 @@ func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()
 		return c
 	}
 	c.worker.own = ownPart(j.Path())
-	for class := model.ClassFound + 1; class < model.NumClasses; class++ {
-		l := classLimit(class, c.worker.own)
-		if j.Has(l.Key()) { // whoever started could not remove it
+	for _, l := range j.Outstanding() {
+		class := model.TaskNum(l.Intended.Amount)
+		if l.Found.Knob == model.ServiceClass && l.Path == classLimit(class, c.worker.own).Path { // whoever started could not remove it
 			c.noted[class], c.worker.left[class] = true, true
-			c.tend()
 		}
 	}
+	c.tend()
 	return c
 }
 
@@ -156,6 +156,10 @@ func (c *classes) goOn() {
 			c.memory = c.worker.metered
 		}
 		c.done, c.readings = append(c.done, done...), append(c.readings, readings...)
+		if c.worker.news {
+			told := *c.worker.told
+			c.have, c.worker.news = &told, false
+		}
 		c.mu.Unlock()
 	})
 }

@@ -80,7 +80,33 @@ func (w *classWorker) have() *model.Classes {
 		offerLevels(have, b, root)
 	}
 	have.Domains = w.domains(have)
-	return have
+	w.told = have
+	w.recount()
+	w.news = false
+	told := *w.told
+	return &told
+}
+
+// recount counts how many classes there can be, and how many of them others hold: programs come and go.
+func (w *classWorker) recount() {
+	if w.told == nil {
+		return
+	}
+	d, err := w.driver()
+	if err != nil {
+		return
+	}
+	b, err := d.Budget()
+	if err != nil || !b.CLOSIDs.Known {
+		return
+	}
+	next := *w.told
+	next.IDs = b.CLOSIDs.Total
+	next.Taken = max(0, next.IDs-b.CLOSIDs.Free()-len(w.groups))
+	next.Taken += max(0, b.CLOSIDs.Free()-resctrl.DefaultReserveCLOSIDs-b.Bound.CtrlGroups) // numbers of monitoring are the scarcer
+	if next.IDs != w.told.IDs || next.Taken != w.told.Taken {
+		w.told, w.news = &next, true
+	}
 }
 
 // offerLevels says which levels of memory bandwidth there are. Where the kernel does not say which is no limit (AMD,

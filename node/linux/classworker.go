@@ -26,6 +26,8 @@ type classWorker struct {
 	info   *resctrl.Info
 	groups map[model.TaskNum]*classGroup
 	left   map[model.TaskNum]bool // of an earlier agent, not yet removed
+	told   *model.Classes         // what the machine has, as last said; nil: nobody asked
+	news   bool                   // told is other than before
 
 	meter   meter
 	metered []model.MemorySample // by the last batch that was to
@@ -54,13 +56,14 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 	leaving := map[model.TaskNum]*leaving{}
 	for i := range batch {
 		op := &batch[i]
-		class := op.class()
+		class := w.classOf(op)
 		g := w.groups[class]
 		switch {
 		case op.meter:
 			w.metered = w.readMemory()
 		case op.tend:
 			readings = w.tend(readings)
+			w.recount()
 		case op.gone:
 			for class, g := range w.groups {
 				delete(g.tasks, op.task.Path)
@@ -71,7 +74,9 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 				done = append(done, w.leave(class, l)...)
 				delete(leaving, class)
 			}
-			done = append(done, w.set(class, op))
+			if done = append(done, w.set(class, op)); done[len(done)-1].Kind == model.Refused {
+				w.recount()
+			}
 		default:
 			l := cmp.Or(leaving[class], newLeaving())
 			leaving[class] = l
@@ -84,12 +89,24 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 	return done, readings
 }
 
-// class is the class that an operation is about.
+// class is the class that an operation is about, as far as the operation says it.
 func (op *classOp) class() model.TaskNum {
 	if op.change.Value.Knob == model.ServiceClass {
-		return model.ClassBE
+		return model.TaskNum(op.change.Value.Amount)
 	}
 	return op.change.Num
+}
+
+// classOf is the class that an operation is about: where a task leaves, the one that it is in.
+func (w *classWorker) classOf(op *classOp) model.TaskNum {
+	if op.change.Value.Knob == model.ServiceClass && !op.takes() {
+		for class, g := range w.groups {
+			if _, in := g.tasks[op.task.Path]; in {
+				return class
+			}
+		}
+	}
+	return op.class()
 }
 
 // takes reports whether it may make a group.
@@ -116,6 +133,12 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 	}
 	if op.change.Value.Knob == model.ServiceClass {
 		r := w.put(g, op)
+		for other, was := range w.groups {
+			if _, in := was.tasks[op.task.Path]; in && r.Kind == model.Applied && other != class {
+				delete(was.tasks, op.task.Path)
+				w.tidy(other)
+			}
+		}
 		w.tidy(class)
 		return r
 	}
@@ -155,7 +178,7 @@ func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 		return op.result(0, 0, err)
 	}
 	g.tasks[op.task.Path] = op.task
-	r := op.result(int64(model.ClassFound), int64(model.ClassBE), nil)
+	r := op.result(int64(model.ClassFound), op.change.Value.Amount, nil)
 	if moved.Foreign > 0 {
 		r.Error = fmt.Sprintf("%d of its threads are in groups that other programs made", moved.Foreign)
 	}

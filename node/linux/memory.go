@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
@@ -67,8 +68,7 @@ func (w *classWorker) readMemory() []model.MemorySample {
 	if k.sums == nil {
 		k.sums = map[int32]*model.MemorySample{}
 	}
-	l := classLimit(model.ClassBE, w.own)
-	be, seen, now := nameOf(&l), map[meterKey]resctrl.Monitored{}, map[int32]*model.MemorySample{}
+	seen, now := map[meterKey]resctrl.Monitored{}, map[int32]*model.MemorySample{}
 	for _, name := range groups {
 		list, id, err := monitored(d, name)
 		if errors.Is(err, resctrl.ErrVanished) && !name.IsRoot() {
@@ -81,11 +81,16 @@ func (w *classWorker) readMemory() []model.MemorySample {
 		for i := range list {
 			key := meterKey{id, list[i].Domain}
 			seen[key] = list[i]
-			k.add(key, &list[i], name == be, now)
+			k.add(key, &list[i], w.isOurs(name), now)
 		}
 	}
 	k.seen, k.begun = seen, true
 	return k.samples(now)
+}
+
+// isOurs reports whether a group is of one of our classes, in which there is BE alone.
+func (w *classWorker) isOurs(name resctrl.Name) bool {
+	return strings.HasPrefix(name.Ctrl, resctrl.DefaultPrefix) && strings.HasSuffix(name.Ctrl, w.own) && w.own != ""
 }
 
 // forgetGone lets go of a resctrl that is not there any more.

@@ -217,6 +217,101 @@ func TestClassesOfService(t *testing.T) {
 	}
 }
 
+// A task has a class for itself: another one's, or the one of many, has nothing of its level; and it goes from one
+// into the other and back.
+func TestClassOfOneTask(t *testing.T) {
+	c := openClassed(t)
+	if have := c.snap.Topology.Classes; have.IDs != 8 || have.Taken != 1 || have.Alone() != 5 {
+		t.Fatalf("the machine has %+v", have)
+	}
+	stream, registers := c.nums["/c-stream"], c.nums["/b-registers"]
+	own := model.ClassOf(stream)
+	alone := func(domain int32) model.Target { return model.OfClass(own, domain) }
+	c.all(model.Applied, c.do(
+		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Set, c.task("/b-registers"), inBE), c.change(model.Hold, ofClass(0), model.Ways(4))), 3)
+	got := c.do(c.change(model.Set, c.task("/c-stream"), model.InClass(own)), c.change(model.Hold, alone(0), model.Level(10)), c.change(model.Hold, alone(1), model.Level(10)))
+	c.all(model.Applied, got, 3)
+	if got[0].Found != model.InClass(model.ClassFound) || got[0].Now != model.InClass(own) || got[1].Found != model.Level(100) || got[1].Now != model.Level(10) {
+		t.Errorf("%+v", got)
+	}
+	in := func(path string) string {
+		t.Helper()
+		g, err := c.d.OpenAlone(path)
+		must(t, err)
+		pids, err := g.Procs(nil)
+		must(t, errors.Join(err, g.Close()))
+		at, err := c.resctrl().GroupOf(pids[0])
+		must(t, err)
+		return at.Ctrl
+	}
+	if a, b := in("/c-stream"), in("/b-registers"); !strings.HasPrefix(a, "commensal-task"+strconv.Itoa(int(stream))+"-") || !strings.HasPrefix(b, "commensal-be-") {
+		t.Errorf("in %q and %q", a, b)
+	}
+	for _, g := range c.listed() {
+		level, _ := g.Schemata.Get(resctrl.MB, 1)
+		if want := map[bool]uint64{true: 10, false: 100}[strings.HasPrefix(g.Name.Ctrl, "commensal-task")]; level != want {
+			t.Errorf("%s has level %d", g.Name, level)
+		}
+	}
+	if n := len(c.j.Outstanding()); n != 2 {
+		t.Errorf("the journal has %+v", c.j.Outstanding())
+	}
+	// Somebody else makes a group: it is told at the next look.
+	must(t, c.k.Mkdir("/sys/fs/resctrl/COS1", 0o755))
+	c.k.Advance(11e9)
+	c.look()
+	c.do()
+	c.look()
+	if have := c.snap.Topology; have == nil || have.Classes.Taken != 2 || have.Classes.Alone() != 4 {
+		t.Errorf("told %+v", have)
+	}
+	if told := c.h.Knobs(nil); len(told) > 0 {
+		t.Errorf("told %+v", told)
+	}
+	// Back to the class of many, and the group of its own is gone.
+	c.all(model.Applied, c.do(
+		c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Release, alone(0), model.Ask(model.MemoryBandwidth)),
+		c.change(model.Release, alone(1), model.Ask(model.MemoryBandwidth))), 3)
+	if a := in("/c-stream"); !strings.HasPrefix(a, "commensal-be-") || len(c.groups()) != 2 || len(c.j.Outstanding()) != 1 {
+		t.Errorf("in %q; groups %v, journal %+v", a, c.groups(), c.j.Outstanding())
+	}
+	// The last one of a class goes: so does the class, but for what it has.
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/b-registers"), model.InClass(model.ClassOf(registers))), c.change(model.Release, ofClass(0), model.Ask(model.CacheWays)),
+		c.change(model.Release, c.task("/c-stream"), model.Ask(model.ServiceClass))), 3)
+	if a, b := in("/c-stream"), in("/b-registers"); a != "" || !strings.HasPrefix(b, "commensal-task") || len(c.groups()) != 2 {
+		t.Errorf("in %q and %q; groups %v", a, b, c.groups())
+	}
+}
+
+// The group of one task is removed after a crash, also by an agent that numbers its tasks otherwise and has not
+// removed it before.
+func TestClassOfOneTaskAfterACrash(t *testing.T) {
+	for _, restored := range []bool{true, false} {
+		c := openClassed(t)
+		c.all(model.Applied, c.do(
+			c.change(model.Set, c.task("/c-stream"), model.InClass(model.ClassOf(c.nums["/c-stream"]))),
+			c.change(model.Hold, model.OfClass(model.ClassOf(c.nums["/c-stream"]), 0), model.Level(10)), c.change(model.Set, c.task("/b-registers"), inBE)), 3)
+		must(t, errors.Join(c.h.Close(), c.j.Close()))
+		if restored {
+			boot, err := procstat.ReadBootID(c.k)
+			must(t, err)
+			rep, err := linux.Restoring{FS: c.k, Journal: c.journal, Boot: boot, Clock: c.k}.Run()
+			if err != nil || !rep.Complete() || len(rep.Items) != 2 {
+				t.Errorf("%+v, %v", rep, err)
+			}
+		}
+		c.open()
+		for range 2 {
+			c.k.Advance(11e9)
+			c.look()
+			c.do()
+		}
+		if left := c.groups(); len(left) > 0 || len(c.j.Outstanding()) > 0 {
+			t.Errorf("restored %v; left: %v, journal %+v", restored, left, c.j.Outstanding())
+		}
+	}
+}
+
 // Whatever ends the agent, in the midst of a batch or between two, whoever comes next removes its group, and no
 // other.
 func TestClassesAfterACrash(t *testing.T) {

@@ -145,6 +145,9 @@ func (m *Machine) AddCLOS() int {
 	return len(m.clos) - 1
 }
 
+// Classes returns how many classes there are.
+func (m *Machine) Classes() int { return len(m.clos) }
+
 // SetCLOS moves a task into a class.
 func (m *Machine) SetCLOS(num, class int) error {
 	t, err := m.task(num)

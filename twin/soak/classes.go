@@ -24,9 +24,9 @@ type classWorld struct {
 	// at is when what the agent begins beside its loop is done; work waits for that.
 	at   int64
 	work []func()
-	// trouble is for the one group that there may be what it is for a cgroup.
+	// trouble is for all of our groups what it is for a cgroup.
 	trouble watchedGroup
-	loose   int // turns in which it is there and nothing asks for it
+	loose   map[string]int // turns in which a group is there and nothing asks for it
 	theirs  map[string]resctrl.Schemata
 }
 
@@ -69,10 +69,10 @@ func (w *world) strangerDoes(e *event) {
 	}}
 	if ours := w.ourGroups(); len(ours) > 0 {
 		deeds = append(deeds, func() {
-			_ = w.inj.Stranger(resctrlRoot+ours[0]+"/schemata", pick(r, "L3:0=3c\n", "L3:0=3\n", "MB:0=50\n"))
+			_ = w.inj.Stranger(resctrlRoot+pick(r, ours...)+"/schemata", pick(r, "L3:0=3c\n", "L3:0=3\n", "MB:0=50\n"))
 		}, func() {
 			note("removed")
-			_ = w.k.Rmdir(resctrlRoot + ours[0])
+			_ = w.k.Rmdir(resctrlRoot + pick(r, ours...))
 		})
 	}
 	if his {
@@ -246,20 +246,40 @@ func (w *world) checkClasses(l *life) {
 	w.res.Checks++
 	ours := w.ourGroups()
 	w.res.Classes += bit(len(ours) > 0)
-	if len(ours) > 1 {
-		w.fail(checkExpiry, fmt.Sprintf("groups %v, of one class", ours))
+	w.res.Alone += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, alonePrefix) }))
+	loose := map[string]int{}
+	for _, name := range ours {
+		if len(c.work) > 0 || asked(&l.Engine.State.Ledger, name) {
+			continue
+		}
+		if loose[name] = c.loose[name] + 1; loose[name] > slackTurns && !w.troubled(&c.trouble) {
+			w.fail(checkExpiry, fmt.Sprintf("%s is there for %d turns without a claim (trouble from %.1f s to %.1f s)",
+				name, loose[name], float64(c.trouble.firstTrouble)/1e9, float64(c.trouble.lastTrouble)/1e9))
+		}
 	}
-	s := &l.Engine.State.Ledger
-	claimed := slices.ContainsFunc(s.Knobs, func(k engine.Knob) bool { return k.Kind.Spec().Beside && len(k.Claims) > 0 })
-	if len(ours) == 0 || claimed || len(c.work) > 0 {
-		c.loose = 0
-	} else if c.loose++; c.loose > slackTurns && !w.troubled(&c.trouble) {
-		w.fail(checkExpiry, fmt.Sprintf("%s is there for %d turns without a claim (trouble from %.1f s to %.1f s)",
-			ours[0], c.loose, float64(c.trouble.firstTrouble)/1e9, float64(c.trouble.lastTrouble)/1e9))
-	}
+	c.loose = loose
 	if w.res.Turns%stateEvery == 0 {
 		w.checkTheirs()
 	}
+}
+
+// alonePrefix begins the names of groups of one task.
+const alonePrefix = resctrl.DefaultPrefix + "task"
+
+// asked reports whether somebody asks for the class that a group of ours is of: for its tasks or what it has.
+func asked(l *engine.Ledger, name string) bool {
+	is := func(class model.TaskNum) bool {
+		return strings.HasPrefix(name, resctrl.DefaultPrefix+model.ClassName(class)+"-")
+	}
+	for i := range l.Knobs {
+		k := &l.Knobs[i]
+		for j := range k.Claims {
+			if k.Scope == model.ScopeCLOS && is(k.Num) || k.Kind == model.ServiceClass && is(model.TaskNum(k.Claims[j].Value.Amount)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // checkTheirs looks for services in a group of ours, and at what is others'.

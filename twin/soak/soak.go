@@ -63,6 +63,7 @@ type Result struct {
 	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator had asked
 	Moves     int            `json:"moves"`    // calls that moved pages, as an operator had asked
 	Classes   int            `json:"classes"`  // turns after which BE had a class of service
+	Alone     int            `json:"alone"`    // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`   // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`

@@ -33,6 +33,7 @@ type Summary struct {
 	Reclaims  int            `json:"reclaims"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
+	Alone     int            `json:"alone"`
 	Renewals  int            `json:"renewals"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
@@ -101,6 +102,7 @@ func (s *Summary) add(r *Result) {
 	s.Reclaims += r.Reclaims
 	s.Moves += r.Moves
 	s.Classes += r.Classes
+	s.Alone += r.Alone
 	s.Renewals += r.Renewals
 	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
@@ -139,6 +141,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("writes that took memory back", s.Reclaims)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
+	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {

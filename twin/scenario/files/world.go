@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -211,7 +212,13 @@ func (b *bed) class(p string) (model.Setting, error) {
 		return found, err
 	}
 	text, err := b.k.ReadFile(fmt.Sprintf("/proc/%d/cpu_resctrl_groups", pids[0]), nil)
-	if strings.Contains(string(text), resctrl.DefaultPrefix+model.ClassName(model.ClassBE)) {
+	_, name, _ := strings.Cut(string(text), resctrl.DefaultPrefix)
+	name, _, _ = strings.Cut(name, "-")
+	if num, alone := strings.CutPrefix(name, "task"); alone {
+		n, bad := strconv.ParseUint(num, 10, 31)
+		return model.InClass(model.ClassOf(model.TaskNum(n))), errors.Join(err, bad)
+	}
+	if name == model.ClassName(model.ClassBE) {
 		return model.InClass(model.ClassBE), err
 	}
 	return found, err
