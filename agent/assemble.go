@@ -98,7 +98,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 		}
 	}
 	if m, ok := c.Host.(node.Metering); ok {
-		m.Meter(params.CPU.BandwidthMode != model.ModeOff)
+		m.Meter(params.Needs().Memory)
 	}
 	if d.Wrap != nil {
 		c.Host = d.Wrap(c.Host)

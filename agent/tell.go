@@ -20,12 +20,12 @@ func (c *Core) Tell(specs ...model.Spec) { c.told.specs = append(c.told.specs, s
 func (c *Core) Change(p engine.Params) { c.told.params = &p }
 
 // hear puts into the turn's input what was said since the last. Latencies are read at the
-// edges of windows.
+// edges of windows, and each second where a policy goes by them.
 func (c *Core) hear(t cadence.Turn) {
 	c.in.Params, c.told.params = c.told.params, nil
 	c.in.Specs, c.told.specs = c.told.specs, c.in.Specs[:0]
 	c.in.SLO = c.in.SLO[:0]
-	if t.Mark != 0 && c.told.slo != nil {
+	if c.told.slo != nil && (t.Mark != 0 || t.Compare && c.Engine.Params.Needs().SLO) {
 		c.in.SLO = c.told.slo(c.in.SLO)
 	}
 }

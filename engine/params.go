@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/balm"
 	"github.com/commensal-io/commensal/policy/bandwidth"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
@@ -24,6 +25,7 @@ func Defaults() Params {
 			CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(),
 			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
 			BandwidthMode: model.ModeOff, Bandwidth: bandwidth.Defaults(),
+			BalmMode: model.ModeOff, Balm: balm.Defaults(),
 		},
 	}
 }

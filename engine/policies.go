@@ -3,9 +3,11 @@ package engine
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/balm"
 	"github.com/commensal-io/commensal/policy/bandwidth"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
@@ -29,12 +31,14 @@ type CPUParams struct {
 
 	BandwidthMode model.Mode       `json:"bandwidth_mode"`
 	Bandwidth     bandwidth.Params `json:"bandwidth"`
+	BalmMode      model.Mode       `json:"balm_mode"`
+	Balm          balm.Params      `json:"balm"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -50,6 +54,7 @@ type CPUState struct {
 	Cache    cache.State     `json:"cache,omitzero"`
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
+	Balm      balm.State      `json:"balm,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -168,6 +173,13 @@ var policyRows = [...]row{
 		check: func(p *Params) (key, why string) { return p.CPU.Bandwidth.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.Bandwidth.Note(now) },
 	},
+	{
+		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.BalmMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
+		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
+		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
+	},
 }
 
 // Needs is what policies want a host to tell beside what it tells of every machine.
@@ -175,6 +187,7 @@ type Needs struct {
 	Places  bool // which tasks cannot be placed on CPUs
 	Classes bool // what there is of classes of service
 	Memory  bool // what memories move
+	SLO     bool // what latency sources say, each second and not at the edges of windows alone
 }
 
 // keeps is how a part of a policy's memory outlives a restart of the agent.
@@ -212,14 +225,16 @@ type scratch struct {
 	watch   cpuset.Watch
 }
 
-// PolicyOf returns the policy that a remedy is, "" when none of this version is.
-func PolicyOf(remedy string) string {
+// PoliciesOf returns the policies that a remedy is of, in their order and with commas between them; "" when none of this
+// version is.
+func PoliciesOf(remedy string) string {
+	var names []string
 	for i := range policyRows {
 		if slices.Contains(policyRows[i].uses, remedy) {
-			return policyRows[i].name
+			names = append(names, policyRows[i].name)
 		}
 	}
-	return ""
+	return strings.Join(names, ", ")
 }
 
 // NeedsPulse reports whether any policy goes by pulses.
@@ -231,7 +246,8 @@ func (p *Params) NeedsPulse() bool {
 func (p *Params) Needs() (all Needs) {
 	for i := range policyRows {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
-			all.Places, all.Classes, all.Memory = all.Places || r.needs.Places, all.Classes || r.needs.Classes, all.Memory || r.needs.Memory
+			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
+			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
 		}
 	}
 	return all
@@ -366,7 +382,7 @@ func (e *Engine) policies(in *Input) {
 	v.NowNsec, v.WallNsec, v.Pulse = in.MonoNsec, in.WallNsec, in.Pulse
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
-	v.Window.Waiting = e.obs.Waiting
+	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])
 	for i := range policyRows {
 		r, mode := &policyRows[i], e.State.Policies[i].Mode
 		if r.always || in.Pulse != nil && mode != model.ModeOff {
@@ -397,84 +413,4 @@ func (e *Engine) mode(in *Input, i int) {
 	s.Mode = m
 	e.State.Told.forget(func(t *told) bool { return t.Policy == s.Policy })
 	e.moved()
-}
-
-// lookAround brings the view of tasks and their knobs up to date.
-func (e *Engine) lookAround() {
-	if e.scratch.fresh {
-		return
-	}
-	s, v := e.State, &e.scratch.view
-	e.scratch.fresh = true
-	v.Tasks = slices.Grow(v.Tasks[:0], len(s.Tasks.Tasks))[:len(s.Tasks.Tasks)]
-	for i := range v.Tasks {
-		s.Ledger.view(&s.Tasks.Tasks[i], &v.Tasks[i])
-	}
-	v.Classes = s.Ledger.classes(v.Classes[:0])
-	v.PoolCPUs, v.PoolShared = e.poolCPUs()
-}
-
-// poolCPUs returns the CPUs of shared LC tasks: those that the partition has placed them on,
-// all that are online, which they then share with everybody, as long as one of them is not placed.
-func (e *Engine) poolCPUs() (cpus model.CPUSet, shared bool) {
-	if e.State.CPU.Topology == nil {
-		return model.CPUSet{}, true
-	}
-	online, pool := e.State.CPU.Topology.Online(), model.CPUSet{}
-	for i := range e.scratch.view.Tasks {
-		t := &e.scratch.view.Tasks[i]
-		if t.Task.Class != model.LC || t.Task.Exclusive {
-			continue
-		}
-		if !t.Knobs[model.CPUPlace].Ours {
-			return online, true
-		}
-		pool = pool.Or(t.Knobs[model.CPUPlace].Now.CPUs)
-	}
-	if pool = pool.And(online); pool.Empty() {
-		return online, true
-	}
-	return pool, false
-}
-
-// view fills in what the policies see of a task.
-func (l *Ledger) view(t *model.Task, v *policy.TaskView) {
-	v.Task, v.Exempt = *t, l.Exempt(t.Num)
-	of := model.OfTask(t.Num)
-	for kind := range model.NumKnobs {
-		kv := &v.Knobs[kind]
-		*kv = policy.KnobView{}
-		if kind.Spec().Scope != model.ScopeTask {
-			continue
-		}
-		kv.Found, kv.Known = l.Bases.get(of, kind)
-		if k := l.knob(of, kind); k != nil {
-			k.view(kv)
-		}
-		if !kv.Ours {
-			kv.Now = kv.Found
-		}
-	}
-}
-
-// view fills in what the policies see of a knob in the ledger.
-func (k *Knob) view(kv *policy.KnobView) {
-	if k.Ours {
-		kv.Found, kv.Known = k.Found, true
-	}
-	kv.Ours, kv.Pending, kv.Void = k.Ours, k.State == KnobAsked, k.State == KnobVoid
-	kv.Refused, kv.Why = k.Failures > 0, k.Why
-	kv.Now = k.Written
-}
-
-// classes appends what the policies see of classes of service.
-func (l *Ledger) classes(dst []policy.ClassView) []policy.ClassView {
-	for i := range l.Knobs {
-		if k := &l.Knobs[i]; k.Scope == model.ScopeCLOS {
-			v := policy.ClassView{Target: k.Target, Kind: k.Kind}
-			k.view(&v.KnobView)
-			dst = append(dst, v)
-		}
-	}
-	return dst
 }

@@ -61,6 +61,7 @@ const (
 	PolicyCache   = "cache"
 
 	PolicyBandwidth = "bandwidth"
+	PolicyBalm      = "balm"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

@@ -42,7 +42,7 @@ const (
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
 
-	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth.
+	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth; and of balm.
 
 	DecideResize // the border between LC and BE cores moved
 	DecideRaise  // a quota was raised, or a burst given
@@ -50,7 +50,7 @@ const (
 	DecideBound  // what the kernel allows was found out
 	DecideDemote // a task gives way to all others; also of the hard cap
 	DecideDivide // BE has a part of the caches
-	DecideLevel  // BE's level of memory bandwidth moved
+	DecideLevel  // the level of memory bandwidth of BE, or of one BE task, moved
 	DecideBasis  // what a policy goes by is other than before
 
 	NumDecisionKinds
@@ -82,12 +82,12 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm}},
 	DecideCap:       {name: "cap", acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm}, acts: true},
 	DecideVerified:  {name: "verified"},
 	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
-	DecideCannotFix: {name: "cannot-fix"},
+	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm}},
 	DecideRefused:   {name: "refused", by: ByKernel},
 	DecideForeign:   {name: "foreign", by: ByKernel},
 	DecideLimit:     {name: "limit", policies: []string{PolicyHardcap, PolicyCPUSet}},
@@ -110,7 +110,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
 	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
 	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
-	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth}, routine: true, acts: true},
+	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm}, routine: true, acts: true},
 	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
 }
 

@@ -44,6 +44,10 @@ const (
 	FactEvidenceAsked
 	FactExperiments
 	FactLost
+	FactFigure
+	FactTarget
+	FactDraw
+	FactTried
 	NumFacts
 )
 
@@ -79,12 +83,16 @@ var FactSpecs = [NumFacts]FactSpec{
 
 	FactMemoryUse:     {"memory_utilisation", "", "share of a memory's bandwidth in use (Alibaba §4.2: U)"},
 	FactMemoryLatency: {"memory_latency", "ns", "until an access to a memory is answered (Alibaba §4.2: L)"},
-	FactMemoryLevel:   {"memory_level", "", "level of memory bandwidth of BE's class, in the machine's unit"},
+	FactMemoryLevel:   {"memory_level", "", "level of memory bandwidth of BE's class, or of the task's own, in the machine's unit"},
 	FactThresholdP:    {"memory_threshold", "%", "what BE may move of a memory's bandwidth, above 100 there is no limit (Alibaba §4.2: P)"},
 	FactEvidence:      {"evidence", "", "of earlier incidents of the two jobs: logarithm of how much likelier what nudges have shown is of one who hurts"},
 	FactEvidenceAsked: {"evidence_asked", "", "the evidence that was asked for"},
 	FactExperiments:   {"experiments", "", "nudges that the evidence rests on"},
 	FactLost:          {"wait_lost", "", "largest share of the victim's waiting that a window lost which counts (docs/WAITS.md)"},
+	FactFigure:        {"slo_figure", "ms", "the quantile of a job's latency that is held against its target"},
+	FactTarget:        {"slo_target", "ms", "the target of that quantile"},
+	FactDraw:          {"memory_draw", "bytes/s", "what a task draws from the memory of the victim, estimated by its LLC misses (docs/policies/balm.md)"},
+	FactTried:         {"tried", "tasks", "BE tasks whose memory bandwidth was taken for the victim"},
 }
 
 // Is returns the fact with a value.

@@ -25,6 +25,14 @@ type Latency struct {
 	Lateness float64 `json:"lateness"`
 }
 
+// The states of a job that has a target (docs/SLO.md).
+const (
+	LatencyRed    = "red"
+	LatencyYellow = "yellow"
+	LatencyGrey   = "grey"
+	LatencyGreen  = "green"
+)
+
 // Text tells how the job stands to its target, for people; "" where it has none.
 func (l *Latency) Text() string {
 	switch {

@@ -119,8 +119,10 @@ type View struct {
 	Mode              model.Mode
 	Topology          *model.Topology // nil: not known (yet)
 	Pulse             *model.Pulse    // nil: this tick has none
-	Window            Window
-	Tasks             []TaskView // ordered by number
+	// SLO is what latency sources say at this tick of jobs that have a target and are protected; none: nothing new.
+	SLO    []model.Latency
+	Window Window
+	Tasks  []TaskView // ordered by number
 	// Classes are the knobs of classes of service that somebody claims or that say something of ours, ordered by target.
 	Classes []ClassView
 	Table   *model.TaskTable

@@ -27,7 +27,7 @@ type diagnosis struct {
 // ability is what this machine has of a signal or a remedy, and who makes use of it.
 type ability struct {
 	probe.Ability
-	UsedBy string // a policy; "": not built yet
+	UsedBy string // policies, with commas between them; "": not built yet
 }
 
 func abilities(list []probe.Ability) []ability {

@@ -19,13 +19,13 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// usedBy says which policy is a remedy, or that a signal is gone by; "" where this version makes
+// usedBy says which policies a remedy is of, or that a signal is gone by; "" where this version makes
 // no use of either, whatever the machine has.
 func usedBy(name string) string {
 	if slices.ContainsFunc(model.Sources(), func(s model.Source) bool { return s.Row().Probe == name }) {
 		return model.ByDetection
 	}
-	return engine.PolicyOf(name)
+	return engine.PoliciesOf(name)
 }
 
 // prospects is how far this host has come: is there a configuration, and does an agent run.

@@ -113,7 +113,9 @@ func TestUsedBy(t *testing.T) {
 	findings := probe.Run(probe.Options{FS: hostfs.NewRoot(trees(t)[0])})
 	used, known := map[string]bool{}, map[string]bool{}
 	for _, a := range abilities(probe.Remedies(findings)) {
-		used[a.UsedBy] = true
+		for _, name := range strings.Split(a.UsedBy, ", ") {
+			used[name] = true
+		}
 	}
 	for _, a := range abilities(probe.Signals(findings)) {
 		known[a.Name] = a.UsedBy == model.ByDetection

@@ -1,0 +1,172 @@
+// Package balm takes memory bandwidth from the best-effort task that draws most from the memory of a service that misses
+// the target of its latency, and from the next one, until the service is well again; and gives it back step by step
+// (BALM, section III).
+//
+// Intuition. A limit for all BE costs all of it, all day, and mostly one task does the harm. So each task gets a class of
+// service of its own when its turn comes, and the lowest level at once, since a missed target is dear; how much less
+// would have done is found out afterwards, upwards, while services are well.
+//
+// Hard cases. Who draws how much from which memory nobody counts: it is estimated (rank.go). Classes are few: who is left
+// when they are used up shares the class of all BE. A figure looks back over seconds, so nothing is decided by it until a
+// change has stood for so long (act.go). A step back may bring trouble again: it is taken back, and tried later and later.
+// And the trouble may be none of memory's: where the figure has not come down with all BE at the lowest level, everything
+// is given back, and it is said that this cannot be fixed (CannotFix); whoever can do more goes by that.
+//
+// The paper's prose takes until services are green, and its algorithm 1 until they are neither red nor yellow. Green is
+// the default: between yellow and green the next change of load is a violation, and a step back would be one, too.
+//
+// What it does not do: the paper's second dimension, moving pages away from the victim's memory, which would give the
+// bandwidth back sooner. It looks each second, the paper each 20 ms. That services' pages are local, and that they do not
+// fill their memory's bandwidth by themselves, it takes for granted, as the paper does.
+package balm
+
+import (
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// State is what the policy remembers.
+type State struct {
+	// Of the last reading: the worst state of a job ("": no valid figure), whose it is, its figure beside its target,
+	// and the memories that the services in trouble are at.
+	Colour  string        `json:"colour,omitempty"`
+	Victim  model.TaskNum `json:"victim,omitempty"`
+	Figure  float64       `json:"figure,omitempty"` // s
+	Target  float64       `json:"target,omitempty"` // s
+	Domains []int32       `json:"domains,omitempty"`
+
+	Rungs []Rung  `json:"rungs,omitempty"` // whom bandwidth is taken from, in the order in which it was
+	Start float64 `json:"start,omitempty"` // the figure beside the target when the first was
+	Tries int     `json:"tries,omitempty"` // readings in trouble with nobody left
+	// Healing: there was trouble, and it is not over as the parameter has it.
+	Healing bool `json:"healing,omitempty"`
+	// Trial is the rung, from 1, whose last step back is not known to be harmless; 0: none.
+	Trial     int        `json:"trial,omitempty"`
+	CannotFix *CannotFix `json:"cannot_fix,omitempty"` // said of the trouble that there is
+	Barred    []Barred   `json:"barred,omitempty"`     // who is left alone for a while, ordered by task
+
+	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
+	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
+	RestNsec  int64 `json:"rest_nsec,omitempty"`  // until when nothing is taken
+	BlindNsec int64 `json:"blind_nsec,omitempty"` // since when there is no valid figure; 0: there is one
+
+	// Remote is the share of each domain's traffic that goes to other memories, in the machine's order; below 0: not known.
+	Remote []float64 `json:"remote,omitempty"`
+
+	alone   int // tasks that can have a class for themselves
+	changed bool
+	why     string // of what is given back in this step
+}
+
+// Rung is one task in a class of its own, or all that share the class of BE.
+type Rung struct {
+	Class model.TaskNum   `json:"class"`
+	Tasks []model.TaskNum `json:"tasks"` // ordered
+	Level int             `json:"level"`
+	// RetryNsec is when the next step back may be tried, after Patience times the parameter's.
+	RetryNsec int64 `json:"retry_nsec,omitempty"`
+	Patience  int   `json:"patience,omitempty"`
+}
+
+// Barred is a task whose class or level was refused, or is another program's.
+type Barred struct {
+	Task      model.TaskNum `json:"task"`
+	UntilNsec int64         `json:"until_nsec"`
+}
+
+// CannotFix says that taking memory bandwidth did not help, for whoever can do more (BALM: CannotFixSLOViolation).
+type CannotFix struct {
+	Victim  model.TaskNum `json:"victim"`
+	Domains []int32       `json:"domains"` // memories that the services in trouble are at
+	Tried   int           `json:"tried"`   // BE tasks that had the lowest level
+	Helped  bool          `json:"helped"`  // the figure came down, though not enough: what was taken is kept
+	Figure  float64       `json:"figure"`  // s, of the last reading
+	Target  float64       `json:"target"`  // s
+	AtNsec  int64         `json:"at_nsec"` // monotonic
+}
+
+// Step looks at what services say, and wishes for levels.
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	if v.Mode == model.ModeOff {
+		*s = State{}
+		return
+	}
+	if v.Topology == nil {
+		return
+	}
+	have := v.Topology.Classes
+	if have == nil || len(have.Memory) == 0 {
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has no levels of memory bandwidth, or resctrl is not mounted"})
+		return
+	}
+	s.changed, s.why, s.alone = false, "", have.Alone()
+	s.measure(have, v)
+	s.follow(p, have, v, w)
+	if len(v.SLO) > 0 {
+		if s.judge(have, v) {
+			s.act(p, have, v, w)
+		}
+	}
+	if w.AsBefore = !v.Changed && !s.changed; !w.AsBefore {
+		w.Why = s.why
+		s.wish(p, have, v, w)
+	}
+}
+
+// wish claims for each rung its class, and its level in all memories: a task alone has it wherever it runs. Of what the
+// class of BE has, a task that is out of it has no more.
+func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	const reason = "a service misses its target, and who draws from its memory has less of it"
+	for i := range s.Rungs {
+		r := &s.Rungs[i]
+		for _, num := range r.Tasks {
+			w.Claims = append(w.Claims, model.Claim{Target: model.OfTask(num), Kind: model.ClaimPlace, Value: model.InClass(r.Class), Reason: reason, HoldNsec: p.HoldNsec})
+		}
+		limit := func(kind model.KnobKind, domain int32, amount float64) {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfClass(r.Class, domain), Kind: model.ClaimCap, Value: model.Ask(kind), Cap: amount, Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
+			})
+		}
+		for _, domain := range have.Memory {
+			level := int64(r.Level)
+			if k := v.Class(model.ClassBE, domain, model.MemoryBandwidth); k.Ours && r.Class != model.ClassBE {
+				level = min(level, k.Now.Amount)
+			}
+			limit(model.MemoryBandwidth, domain, float64(level))
+		}
+		for j := range v.Classes {
+			if k := &v.Classes[j]; k.Target.Num == model.ClassBE && k.Kind != model.MemoryBandwidth && k.Ours && r.Class != model.ClassBE {
+				limit(k.Kind, k.Target.Domain, float64(k.Now.Amount))
+			}
+		}
+	}
+}
+
+// Note is where the policy stands, in a few words.
+func (s *State) Note(now model.Mode) string {
+	text := "no job has told how it stands to its target"
+	if s.Target > 0 {
+		text = fmt.Sprintf("%s: %.3g of the target", s.Colour, s.Figure/s.Target)
+	}
+	held, alone := 0, 0
+	for i := range s.Rungs {
+		held += len(s.Rungs[i].Tasks)
+		alone += one(s.Rungs[i].Class != model.ClassBE)
+	}
+	switch {
+	case s.CannotFix != nil && held == 0:
+		return text + "; memory bandwidth did not help: nothing is taken for now"
+	case now == model.ModeEnforce:
+		return fmt.Sprintf("%s; %d BE tasks have less memory bandwidth, %d of %d classes of one task are taken", text, held, alone, max(alone, s.alone))
+	}
+	return text
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

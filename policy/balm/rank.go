@@ -1,0 +1,140 @@
+package balm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// Who draws how much from the memory of a service in trouble. BALM orders by the bandwidth that a task consumes of the
+// memory in trouble, which resctrl counts for groups, and not by memory. Here it is estimated: a task's LLC misses are lines
+// that it loads; the part of its socket's traffic that goes to the socket's own memory, or to others, is that of resctrl's
+// counters, and is taken to be each task's there. Without counters of misses the CPU time stands in for them.
+
+const (
+	lineBytes = 64
+	windows   = 3 // that a task's misses are the mean of, where the last has no more
+	// unknownRemote is the share that goes to other memories where nobody counts it: little, so that those who run beside
+	// the victim come first.
+	unknownRemote = 0.1
+)
+
+// candidate is a BE task from which bandwidth may be taken.
+type candidate struct {
+	task model.TaskNum
+	draw float64 // bytes a second; where nobody counts misses, CPU-sec/sec
+	fact model.FactKind
+}
+
+// measure takes in what a window says of where traffic goes.
+func (s *State) measure(have *model.Classes, v *policy.View) {
+	if len(s.Remote) != len(have.Memory) {
+		s.Remote = make([]float64, len(have.Memory))
+		for i := range s.Remote {
+			s.Remote[i] = -1
+		}
+	}
+	for i := range v.Window.Memory {
+		m := &v.Window.Memory[i]
+		at := slices.Index(have.Memory, m.Domain)
+		if at < 0 || m.Total.Outcome != model.OK || m.Local.Outcome != model.OK || !(m.Total.V > 0) || !(m.Local.V >= 0) {
+			continue
+		}
+		if remote := 1 - m.Local.V/m.Total.V; remote <= 1 {
+			s.Remote[at] = max(0, remote)
+		}
+	}
+}
+
+// candidates are those from whom something may be taken, who draws most first.
+func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
+	var list []candidate
+	misses := false
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		if t.Task.Class != model.BE || s.rungOf(t.Task.Num) != nil || s.barred(t.Task.Num) >= 0 {
+			continue
+		}
+		if _, why := t.Closed(model.ServiceClass); why != "" {
+			continue
+		}
+		usage, missed := v.History.Took(t.Task.Num, 0, windows)
+		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > usage { // who has just begun draws no less
+			usage, missed = max(usage, u), max(missed, m)
+		}
+		share := s.share(have, t)
+		if !(usage > 0) && !(missed > 0) || share <= 0 {
+			continue
+		}
+		if missed > 0 && !misses {
+			misses, list = true, list[:0] // who has no misses where others have draws nothing
+		}
+		switch {
+		case missed > 0:
+			list = append(list, candidate{t.Task.Num, missed * lineBytes * share, model.FactDraw})
+		case !misses:
+			list = append(list, candidate{t.Task.Num, usage * share, model.FactUsage})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int { return -cmp.Compare(a.draw, b.draw) })
+	return list
+}
+
+// share is the part of a task's traffic that goes to the memories in trouble.
+func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
+	share := 0.0
+	for i, domain := range have.Memory {
+		if !near(have, t, domain) {
+			continue
+		}
+		remote := s.Remote[i]
+		if remote < 0 {
+			remote = unknownRemote * float64(one(len(have.Memory) > 1))
+		}
+		if slices.Contains(s.Domains, domain) {
+			share = max(share, 1-remote)
+		} else if others := len(have.Memory) - 1; others > 0 {
+			share = max(share, remote*float64(min(len(s.Domains), others))/float64(others))
+		}
+	}
+	return share
+}
+
+// draws reports whether any task of a rung draws from the memories in trouble.
+func (s *State) draws(have *model.Classes, v *policy.View, r *Rung) bool {
+	for _, num := range r.Tasks {
+		if t := taskOf(v, num); t != nil && s.share(have, t) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// near reports whether a task may run on the CPUs of a domain; who may run everywhere, or whose CPUs or domains are
+// not known, is near.
+func near(have *model.Classes, t *policy.TaskView, domain int32) bool {
+	cpus := t.Knobs[model.CPUPlace].Now.CPUs
+	for i := range have.Domains {
+		if d := &have.Domains[i]; d.ID == domain && !cpus.Empty() {
+			return !cpus.And(d.CPUs).Empty()
+		}
+	}
+	return true
+}
+
+// rungOf returns the rung that a task is on, nil: none.
+func (s *State) rungOf(task model.TaskNum) *Rung {
+	for i := range s.Rungs {
+		if slices.Contains(s.Rungs[i].Tasks, task) {
+			return &s.Rungs[i]
+		}
+	}
+	return nil
+}
+
+// barred returns where a task stands among those that are left alone, -1: it is not.
+func (s *State) barred(task model.TaskNum) int {
+	return slices.IndexFunc(s.Barred, func(b Barred) bool { return b.Task == task })
+}
