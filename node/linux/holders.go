@@ -18,6 +18,9 @@ type holders struct {
 	broken     bool   // one could not be opened or read: they are chosen again
 }
 
+// lead is where the sum begins: at zero what others used between two reads would make it less than that.
+const lead = 1 << 40 // nanoseconds
+
 // read returns what they have used until now, in nanoseconds, and from where what they use next
 // counts. The groups to be subtracted are read first and once more at the end, so that what these do
 // between two reads never makes the difference too little.
@@ -31,10 +34,10 @@ func (l *holders) read() (until, from model.Counter) {
 	if len(l.less) > 0 {
 		after, ok3 = sum(l.less)
 	}
-	if l.broken = !ok1 || !ok2 || !ok3; l.broken || after > all {
+	if l.broken = !ok1 || !ok2 || !ok3; l.broken {
 		return model.Counter{}, model.Counter{}
 	}
-	return model.Read(all - before), model.Read(all - after)
+	return model.Read(lead + all - before), model.Read(lead + all - after)
 }
 
 // sum adds up what groups have used.
