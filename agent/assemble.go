@@ -4,7 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
@@ -63,10 +64,7 @@ type Deps struct {
 
 // KillSwitch returns what looks whether the file is there that releases everything.
 func KillSwitch(cfg *config.Config) func() bool {
-	return func() bool {
-		_, err := os.Stat(cfg.Agent.KillSwitch)
-		return err == nil
-	}
+	return func() bool { return unix.Access(cfg.Agent.KillSwitch, unix.F_OK) == nil }
 }
 
 // Assemble makes a core of a checked configuration and of what it stands on. It is the one

@@ -2,23 +2,25 @@ package agent
 
 import "github.com/commensal-io/commensal/model"
 
-// glance is what the loop last saw of LC's CPUs. A pulse reads every LC task; how much ran on LC's
-// CPUs, whoever it was, is one read where the kernel has it. LC cannot have used more: where
-// nothing could come of a pulse even then, it is passed over, and no policy hears of it.
+// glance is what the loop last saw of LC. A pulse reads every LC task; what all of them used at most
+// takes a few reads (node.Host.LCBound): where nothing could come of a pulse even if they used so
+// much, it is passed over, and no policy hears of it.
 type glance struct {
-	cpus   model.CPUSet
-	busy   model.Counter // CPU time used on them until the last pulse
+	cpus   model.CPUSet  // of LC
+	busy   model.Counter // the bound until the last pulse
 	lc     model.Counter // what all LC tasks had used by then
 	passed []look        // since then
 	told   []model.Passed
 	vain   int // pulses to be taken without a look: the last look was in vain
+	row    int // looks in vain, one after the other
 }
 
-// vainPulses is how many pulses are taken after a look that passed none over: where strangers fill
-// LC's CPUs every pulse is needed, and looks would only be added to what it costs.
+// vainPulses is how many pulses are taken at most after a look that passed none over, of which the first
+// in a row costs one: where others' work is in the bound all the time every pulse is needed, and
+// looks would only be added to what it costs.
 const vainPulses = 4
 
-// look is one look at LC's CPUs.
+// look is one look at the bound.
 type look struct {
 	nsec int64
 	busy uint64
@@ -30,7 +32,7 @@ func (c *Core) takePulse() {
 	cpus, _ := c.Engine.PoolCPUs()
 	vain, busy := max(g.vain-1, 0), model.Counter{}
 	if vain == 0 || len(g.passed) > 0 {
-		busy = c.Host.Busy(cpus)
+		busy = c.Host.LCBound(cpus)
 	}
 	if c.Host.Pulse(c.Engine.NeedsDetail(c.Clock.MonoNsec()), p); len(p.Tasks) == 0 {
 		p.Tasks = nil // as a record has it
@@ -38,7 +40,7 @@ func (c *Core) takePulse() {
 	if g.cpus == cpus && busy.Outcome == model.OK {
 		g.tell(busy.Value, p)
 	}
-	*g = glance{cpus: cpus, busy: busy, lc: p.LCUsage, passed: g.passed[:0], told: g.told, vain: vain}
+	*g = glance{cpus: cpus, busy: busy, lc: p.LCUsage, passed: g.passed[:0], told: g.told, vain: vain, row: g.row}
 	c.in.Pulse = p
 }
 
@@ -69,11 +71,17 @@ func (c *Core) passes() bool {
 	if cpus, _ := c.Engine.PoolCPUs(); g.vain > 0 || g.busy.Outcome != model.OK || g.cpus != cpus {
 		return false
 	}
-	now, busy := c.Clock.MonoNsec(), c.Host.Busy(g.cpus)
-	if !c.Engine.Passes(now, busy) {
-		g.vain = vainPulses
+	now := c.Clock.MonoNsec()
+	if !c.Engine.MayPass(now) {
 		return false
 	}
+	busy := c.Host.LCBound(g.cpus)
+	if !c.Engine.Passes(now, busy) {
+		g.vain = min(1<<g.row, vainPulses)
+		g.row = min(g.row+1, vainPulses)
+		return false
+	}
+	g.row = 0
 	g.passed = append(g.passed, look{now, busy.Value})
 	return true
 }

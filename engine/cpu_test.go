@@ -60,7 +60,7 @@ func (w *cpuStorm) input() *engine.Input {
 // beat is a pulse in which the load of LC swings.
 func (w *cpuStorm) beat() *model.Pulse {
 	load := []float64{0.5, 2, 6, 11}[w.seq/25%4]
-	p := &model.Pulse{MonoNsec: w.mono, LCUsage: w.counter(w.pulse.LCUsage, load*1e9), BEUsage: w.counter(w.pulse.BEUsage, 3e9)}
+	p := &model.Pulse{MonoNsec: w.mono, LCUsage: w.counter(w.pulse.LCUsage, load*1e9)}
 	if w.dice.IntN(3) > 0 {
 		for i := range w.tasks {
 			if t := &w.tasks[i]; w.cls[t.Num] == model.LC {

@@ -87,8 +87,8 @@ type row struct {
 	// rests says that the policy has nothing to do soon but what pulses with detail are for, so
 	// that the others may come slower. nil: never.
 	rests func(p *Params, s *State) bool
-	// passes says that nothing could come of a pulse at a time, at which so much CPU time was used
-	// on LC's CPUs. nil: a policy that does not rest needs each.
+	// passes says that nothing could come of a pulse at a time, at which the bound of what LC uses has
+	// grown so far. nil: a policy that does not rest needs each.
 	passes func(e *Engine, nowNsec int64, busy model.Counter) bool
 }
 
@@ -324,19 +324,19 @@ func (e *Engine) restless(r *row) bool {
 	return !r.always && *r.mode(&e.Params) != model.ModeOff && (r.rests == nil || !r.rests(&e.Params, e.State))
 }
 
-// Watch says how much CPU time was used on PoolCPUs until the last pulse: from there on it can be
+// Watch says up to where the bound of what LC uses had grown at the last pulse: from there on it can be
 // seen at a glance whether the next ones are worth their cost.
 func (e *Engine) Watch(busy model.Counter) {
 	e.scratch.watch.Begin(&e.State.CPU.CPUSet, e.scratch.pulsed, busy)
 }
 
-// Passes reports whether nothing could come of a pulse that is due, given how much CPU time was used
-// on PoolCPUs until now: LC cannot have used more than its CPUs did. It is asked at each pulse that
-// is passed over, and changes nothing of what a step does.
+// MayPass reports whether a pulse that is due may be passed over where LC used little.
+func (e *Engine) MayPass(nowNsec int64) bool { return e.scratch.fresh && !e.needsPulse(nowNsec) }
+
+// Passes reports whether nothing could come of a pulse that is due and that may be passed over, given up
+// to where the bound of what LC uses has grown. It is asked at each such pulse, and changes nothing of
+// what a step does.
 func (e *Engine) Passes(nowNsec int64, busy model.Counter) bool {
-	if !e.scratch.fresh || e.needsPulse(nowNsec) {
-		return false
-	}
 	for i := range policyRows {
 		if r := &policyRows[i]; e.restless(r) && (r.passes == nil || !r.passes(e, nowNsec, busy)) {
 			return false

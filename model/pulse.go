@@ -9,8 +9,6 @@ type Pulse struct {
 	// in nanoseconds since the agent began: it only grows, since a task that is gone keeps its
 	// part.
 	LCUsage Counter `json:"lc_usage"`
-	// BEUsage is the same of all BE tasks. It is read with Tasks only, else Unavailable.
-	BEUsage Counter `json:"be_usage"`
 	// NodeUsage is the CPU time that everything on the machine has used, ns, also what is no task.
 	// It is read with Tasks only, else Unavailable.
 	NodeUsage Counter `json:"node_usage"`
@@ -22,9 +20,9 @@ type Pulse struct {
 	Passed []Passed `json:"passed,omitempty"`
 }
 
-// Passed is what LCUsage was taken to be when a pulse was passed over. LC used at most what its CPUs
-// did. After the last of them it is taken to have used just that, as far as it used so much since
-// the pulse before; what remains is spread over the time before as its CPUs worked.
+// Passed is what LCUsage was taken to be when a pulse was passed over. What LC used at most was known
+// then. After the last of them it is taken to have used just that, as far as it used so much since the
+// pulse before; what remains is spread over the time before as that bound grew.
 type Passed struct {
 	MonoNsec int64  `json:"mono_nsec"`
 	LCUsage  uint64 `json:"lc_usage"`

@@ -16,9 +16,11 @@ type Host interface {
 	// Pulse fills p with the fast reading: of the LC tasks together, with detail also one by
 	// one. It knows the tasks that the last Observe knew. The slices of p are reused.
 	Pulse(detail bool, p *model.Pulse)
-	// Busy returns the CPU time that was used on some CPUs by anybody, in nanoseconds since some
-	// time; Unavailable where that cannot be had with about one read.
-	Busy(cpus model.CPUSet) model.Counter
+	// LCBound returns a number of nanoseconds that grows by no less than the CPU time that all LC tasks
+	// together use, of those that have no CPUs of their own; they run on the CPUs given. What it grew by
+	// is not known where it is less than before, or Unavailable: where no bound can be had with a few
+	// reads.
+	LCBound(cpus model.CPUSet) model.Counter
 	// Knobs appends what the held knobs say now.
 	Knobs(dst []model.KnobReading) []model.KnobReading
 	// Apply hands changes in, in their order. Before a value is written that found and that

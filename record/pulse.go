@@ -6,11 +6,12 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// The counters of pulses have no names in the header: these are all of any version. NodeUsage is
-// there since version 5.
+// The counters of pulses have no names in the header: these are all of any version. The second is
+// what BE tasks used, which no policy ever went by: it is no longer read. NodeUsage is there since
+// version 5.
 
 func pulseCounters(p *model.Pulse) [3]model.Counter {
-	return [...]model.Counter{p.LCUsage, p.BEUsage, p.NodeUsage}
+	return [...]model.Counter{p.LCUsage, {}, p.NodeUsage}
 }
 
 func taskPulseCounters(t *model.TaskPulse) [3]model.Counter {
@@ -90,7 +91,7 @@ func (c *coder) decodePulse(cur *cursor, p *model.Pulse) {
 	var now [3]model.Counter
 	was := pulseCounters(&c.pulse)
 	readCounters(cur, now[:], was[:], inOrder[:c.pulsed])
-	p.LCUsage, p.BEUsage, p.NodeUsage = now[0], now[1], now[2]
+	p.LCUsage, p.NodeUsage = now[0], now[2]
 	n := cur.uvarint()
 	if n > uint64(len(cur.b)) { // a task takes more than a byte
 		cur.fail("more tasks than bytes")

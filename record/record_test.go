@@ -74,7 +74,6 @@ func inputText(t *testing.T, in *engine.Input) string {
 	if in.Pulse != nil {
 		p := *in.Pulse
 		bare(&p.LCUsage)
-		bare(&p.BEUsage)
 		bare(&p.NodeUsage)
 		p.Tasks = append([]model.TaskPulse(nil), p.Tasks...)
 		for i := range p.Tasks {

@@ -96,7 +96,8 @@ func (w *world) snapshot() *model.Snapshot {
 // beat is a pulse, with the tasks of the last snapshot every other time.
 func (w *world) beat() *model.Pulse {
 	w.pulse.MonoNsec = w.mono
-	w.pulse.LCUsage, w.pulse.BEUsage = w.counter(w.pulse.LCUsage, 2e9), w.counter(w.pulse.BEUsage, 1e9)
+	w.pulse.LCUsage = w.counter(w.pulse.LCUsage, 2e9)
+	w.counter(model.Counter{}, 0) // the draws stay those of when BE was read
 	w.pulse.NodeUsage = w.node.C[model.CountBusy]
 	p := w.pulse
 	p.Tasks = nil

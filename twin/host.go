@@ -21,8 +21,9 @@ type Host struct {
 	added   []model.Task
 	removed []model.TaskNum
 	over    uint64 // CPU time of tasks that are gone, ns
-	// pulsed is the CPU time of the classes since the agent began, as far as it was read, ns.
-	pulsed struct{ lc, be uint64 }
+	// pulsed is the CPU time of LC tasks without CPUs of their own since the agent began, as far as it
+	// was read, ns.
+	pulsed uint64
 	told   bool         // of the topology
 	online model.CPUSet // as it was told
 	// pmu says whether the machine has hardware counters.
@@ -185,7 +186,7 @@ func (h *Host) Refuse(num model.TaskNum, kind model.KnobKind, text string) error
 // did not restore stays in the journal.
 func (h *Host) Reopen() {
 	h.added, h.removed, h.told = nil, nil, false
-	h.pulsed.lc, h.pulsed.be = 0, 0
+	h.pulsed = 0
 	h.switchWaits(false)
 	h.metered = nil
 	for i := range h.tasks {

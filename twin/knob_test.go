@@ -220,13 +220,12 @@ func TestPulse(t *testing.T) {
 		}
 	}
 	near("LC", pulse.LCUsage, 2)
-	near("BE", pulse.BEUsage, 8)
 	near("all, with the third task and what was before the first snapshot", pulse.NodeUsage, 26)
 	if len(pulse.Tasks) != 1 || pulse.Tasks[0].Num != p.lc || pulse.Tasks[0].Periods.Value < 18 || pulse.Tasks[0].Throttled.Value < 17 {
 		t.Errorf("detail: %+v", pulse.Tasks)
 	}
 	p.h.Pulse(false, &pulse)
-	if near("LC again", pulse.LCUsage, 2); pulse.BEUsage.Outcome != model.Unavailable || len(pulse.Tasks) != 0 {
+	if near("LC again", pulse.LCUsage, 2); pulse.NodeUsage.Outcome != model.Unavailable || len(pulse.Tasks) != 0 {
 		t.Errorf("without detail: %+v", pulse)
 	}
 	m.Advance(1e9)
@@ -239,7 +238,6 @@ func TestPulse(t *testing.T) {
 	m.Advance(1e9)
 	p.h.Pulse(true, &pulse)
 	near("LC, gone", pulse.LCUsage, 4)
-	near("BE, gone", pulse.BEUsage, 16)
 	near("all, gone", pulse.NodeUsage, 42)
 	p = newPair(t, machine.Mainline)
 	p.observe(t)

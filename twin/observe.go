@@ -117,25 +117,24 @@ func (h *Host) Pulse(detail bool, p *model.Pulse) {
 			panic("a task that lives has counters: " + err.Error())
 		}
 		busy += k.UsageNsec
-		if !e.known || !e.pooled() && e.task.Class != model.BE {
+		if !e.known || !e.pooled() {
 			continue
 		}
 		h.follow(e, k.UsageNsec)
-		if detail && e.pooled() {
+		if detail {
 			p.Tasks = append(p.Tasks, model.TaskPulse{
 				Num: e.task.Num, Usage: model.Read(k.UsageNsec), Periods: model.Read(k.Periods), Throttled: model.Read(k.Throttled),
 			})
 		}
 	}
-	p.LCUsage = model.Read(h.pulsed.lc)
+	p.LCUsage = model.Read(h.pulsed)
 	if detail {
-		p.BEUsage = model.Read(h.pulsed.be)
 		p.NodeUsage = model.Read(busy)
 	}
 }
 
-// Busy implements node.Host.
-func (h *Host) Busy(cpus model.CPUSet) model.Counter {
+// LCBound implements node.Host: what these CPUs did, whoever it was.
+func (h *Host) LCBound(cpus model.CPUSet) model.Counter {
 	sum := uint64(0)
 	for _, cpu := range cpus.Members() {
 		sum += h.m.CPUNsec(cpu)
@@ -146,16 +145,13 @@ func (h *Host) Busy(cpus model.CPUSet) model.Counter {
 // pooled says whether a task is an LC task without CPUs of its own.
 func (e *entry) pooled() bool { return e.task.Class == model.LC && !e.task.Exclusive }
 
-// follow adds what a task used since it was last looked at to its class.
+// follow adds what a task used since it was last looked at, if it is of those that pulses tell of.
 func (h *Host) follow(e *entry, usage uint64) {
 	if !e.known {
 		return
 	}
-	switch {
-	case e.pooled():
-		h.pulsed.lc += usage - e.usage
-	case e.task.Class == model.BE:
-		h.pulsed.be += usage - e.usage
+	if e.pooled() {
+		h.pulsed += usage - e.usage
 	}
 	e.usage = usage
 }

@@ -113,7 +113,7 @@ func printWrites(w io.Writer, list []record.Write) {
 		fmt.Fprintln(w, "\nwritten: nothing")
 		return
 	}
-	fmt.Fprintf(w, "\nwritten: %d times\n", len(list))
+	fmt.Fprintf(w, "\nwritten (%d):\n", len(list))
 	if n := len(list) - toldTask; n > 0 {
 		fmt.Fprintf(w, "  (%d earlier ones: --json)\n", n)
 		list = list[n:]

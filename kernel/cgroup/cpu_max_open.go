@@ -108,7 +108,7 @@ func (o *openedMax) readInt(i int) (int64, error) {
 
 func (o *openedMax) read(i int) error {
 	var err error
-	o.buf, err = o.files[i].ReadAll(o.buf)
+	o.buf, err = o.files[i].ReadRecord(o.buf)
 	return err
 }
 

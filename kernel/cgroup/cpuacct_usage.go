@@ -59,7 +59,7 @@ func (d *V1) OpenRootUsage() (RootUsage, error) {
 // UsageNsec implements RootUsage.
 func (u *v1RootUsage) UsageNsec() (uint64, error) {
 	var err error
-	if u.buf, err = u.file.ReadAll(u.buf); err != nil {
+	if u.buf, err = u.file.ReadRecord(u.buf); err != nil {
 		return 0, fmt.Errorf("read the root's cpuacct.usage: %w", err)
 	}
 	return parseUint(u.buf)

@@ -114,7 +114,7 @@ func (l *cpuList) Inode() uint64 { return l.inode }
 // Read implements CPUList.
 func (l *cpuList) Read() (string, error) {
 	var err error
-	if l.buf, err = l.file.ReadAll(l.buf); err != nil {
+	if l.buf, err = l.file.ReadRecord(l.buf); err != nil {
 		return "", l.wrap("read cpuset.cpus of", l.path, err)
 	}
 	return string(bytes.TrimSuffix(l.buf, []byte("\n"))), nil

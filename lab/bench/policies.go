@@ -33,7 +33,7 @@ type Policies struct {
 	Above     bool `json:"above_floor"`
 	Elsewhere int  `json:"seconds_in_another_state"`
 	// Glances are the pulses of a second that a glance ended. In a quiet second it ends most, since
-	// no strangers fill LC's CPUs: where there are a few of those, all figures are of them.
+	// no others' work hides LC's: where there are a few of those, all figures are of them.
 	Glances int `json:"glances"`
 	Quiet   int `json:"quiet_seconds"`
 }

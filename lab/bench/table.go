@@ -132,7 +132,7 @@ func (r *Result) policiesTable() report.Table {
 		},
 		Notes: []string{
 			"off: one collection a second. on: that, and the fast reading of every LC task, with its quota, at each pulse; by turns in one run.",
-			fmt.Sprintf("above its floor: pulses are due each 50 ms; glances are those that one look at LC's CPUs ended. Where at least %d seconds are quiet, strangers filling LC's CPUs in fewer than half of its pulses, all figures are of those.", leastQuiet),
+			fmt.Sprintf("above its floor: pulses are due each 50 ms; glances are those that a look at what LC used at most ended. Where at least %d seconds are quiet, others' work hiding LC's in fewer than half of its pulses, all figures are of those.", leastQuiet),
 		},
 	}
 	for i := range r.Sizes {

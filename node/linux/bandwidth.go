@@ -76,6 +76,11 @@ func (b *bandwidth) inode(path string) (uint64, error) {
 	return b.cg.Inode(path)
 }
 
+func (b *bandwidth) held(path string) (model.Setting, uint64, bool) {
+	v, inode, ok := readKept(&b.kept, path, cgroup.CPUMaxReader.Read)
+	return model.Bandwidth(model.CPUMax(v)), inode, ok
+}
+
 func (b *bandwidth) groups() ([]string, error) {
 	if b.flat {
 		return nil, nil

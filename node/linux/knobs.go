@@ -30,6 +30,8 @@ type knob interface {
 	// groups lists all groups that have the knob, where they can be renamed.
 	groups() ([]string, error)
 	read(path string) (model.Setting, error)
+	// held is read and inode in one reading of a file that keep opened; not when there is none.
+	held(path string) (now model.Setting, inode uint64, ok bool)
 	// write brings a setting from what it was a moment ago to another.
 	write(path string, from, to model.Setting) error
 	// want is what a change comes to where found stood without us. The note says what it is
@@ -144,6 +146,9 @@ func (k *Knobs) identify(t *model.Task, kind model.KnobKind) (uint64, error) {
 // read reads a setting of the very cgroup that is meant, not of a new one at its path.
 func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Setting, error) {
 	d := k.kinds[kind]
+	if v, ino, ok := d.held(path); ok && ino == inode {
+		return v, nil
+	}
 	ino, err := d.inode(path)
 	if err == nil && ino != inode {
 		err = fmt.Errorf("%s was made anew: %w", path, cgroup.ErrVanished)
@@ -295,10 +300,11 @@ const maxCompared = 16
 // turns. tasks are in order.
 func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobReading {
 	k.begin() // CPUs may have gone offline since the last batch
-	n := 0
-	for _, h := range k.held {
+	n, of := 0, [model.NumKnobs]bool{}
+	for key, h := range k.held {
 		if h.journaled {
 			n++
+			of[key.knob] = true
 		}
 	}
 	if p, ok := k.kinds[model.CPUPlace].(*place); ok && n > 0 {
@@ -309,10 +315,13 @@ func (k *Knobs) compare(tasks []*watched, dst []model.KnobReading) []model.KnobR
 		from, room = k.next%n, maxCompared
 		k.next = from + room
 	}
-	for range 2 { // the turn may pass the end
+	for turn := 0; turn < 2 && room > 0; turn++ { // the turn may pass the end
 		at := 0
 		for _, w := range tasks {
 			for kind := range model.OfCgroups {
+				if !of[kind] {
+					continue // a look for each task costs as much as a few reads
+				}
 				h := k.held[heldKey{w.task.Path, kind}]
 				if h == nil || !h.journaled {
 					continue

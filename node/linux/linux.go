@@ -76,6 +76,8 @@ type Host struct {
 	topology    topology
 	pulse       pulse
 	byCPU       byCPU
+	holders     holders
+	bound       bound
 	missing     []string
 	nested      nested
 	outages     outages
@@ -167,7 +169,7 @@ func (h *Host) Close() error {
 	if h.classes != nil {
 		h.classes.close()
 	}
-	errs := []error{h.stat.Close()}
+	errs := []error{h.stat.Close(), h.holders.close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
 	}

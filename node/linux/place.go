@@ -70,15 +70,17 @@ type machineCPUs struct{ online, possible model.CPUSet }
 
 // cpusOfMachine returns what reads them.
 func cpusOfMachine(fs hostfs.FS) func() (machineCPUs, error) {
+	var possible []int // which never change
 	return func() (machineCPUs, error) {
 		var m machineCPUs
 		online, err := cputopology.ReadOnline(fs)
 		if err != nil {
 			return m, err
 		}
-		possible, err := cputopology.ReadPossible(fs)
-		if err != nil {
-			return m, err
+		if possible == nil {
+			if possible, err = cputopology.ReadPossible(fs); err != nil {
+				return m, err
+			}
 		}
 		m.online, m.possible = cpuset.Of(online...), cpuset.Of(possible...)
 		return m, nil
@@ -112,6 +114,12 @@ func (p *place) inode(path string) (uint64, error) {
 		return inode, nil
 	}
 	return p.cg.PlaceInode(path)
+}
+
+func (p *place) held(path string) (model.Setting, uint64, bool) {
+	text, inode, ok := readKept(&p.kept, path, cgroup.CPUList.Read)
+	cpus, err := model.ParseCPUSet(text)
+	return model.Place(cpus), inode, ok && err == nil
 }
 
 func (p *place) groups() ([]string, error) {

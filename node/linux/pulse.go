@@ -7,19 +7,19 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// pulse sums the usage of tasks that come and go into figures that only grow: a task adds
+// pulse sums the usage of tasks that come and go into a figure that only grows: a task adds
 // what it used since its last reading, from its first one on, and one that is gone leaves
 // what it added.
 type pulse struct {
-	lc, be uint64 // CPU time, nanoseconds
-	spare  []model.TaskPulse
+	lc    uint64 // CPU time, nanoseconds
+	spare []model.TaskPulse
 }
 
 // Pulse implements node.Host. It makes one read on a kept descriptor a shared LC task; with
 // detail two of those on cgroup v1, where counts of throttling are in another file, and one
-// of each BE task, and one of the root group. It does not allocate.
+// of the root group. It does not allocate.
 //
-// A task that cannot be read although it is there makes its sum Unavailable: part of the
+// A task that cannot be read although it is there makes the sum Unavailable: part of the
 // load would be missing from it, and what is free would be too much. What it used comes in
 // with the next reading.
 func (h *Host) Pulse(detail bool, p *model.Pulse) {
@@ -30,22 +30,14 @@ func (h *Host) Pulse(detail bool, p *model.Pulse) {
 	case detail && p.Tasks == nil:
 		p.Tasks, h.pulse.spare = h.pulse.spare, nil
 	}
-	lc, be := true, detail
+	whole := true
 	for _, w := range h.tasks {
-		switch {
-		case w.gone:
-		case w.task.Class == model.LC && !w.task.Exclusive:
-			lc = h.pulseLC(w, detail, p) && lc
-		case w.task.Class == model.BE && detail:
-			usage, err := w.group.UsageNsec()
-			be = w.pulsed(usage, err, &h.pulse.be) && be
+		if !w.gone && w.pooled() {
+			whole = h.pulseLC(w, detail, p) && whole
 		}
 	}
-	if lc {
+	if whole {
 		p.LCUsage = model.Read(h.pulse.lc)
-	}
-	if be {
-		p.BEUsage = model.Read(h.pulse.be)
 	}
 	if detail {
 		p.NodeUsage = h.busy()
@@ -66,44 +58,6 @@ func (h *Host) busy() model.Counter {
 		}
 	}
 	return model.Counter{}
-}
-
-// byCPU is the CPU time of each possible CPU, which the root of cpuacct has in one file. cgroup v2 has
-// no such thing: /proc/stat counts ticks and takes longer to read than a few dozen tasks, and
-// /proc/schedstat shows what runs on only when it is switched away from.
-type byCPU struct {
-	file *cgroup.UsagePerCPU // nil: not to be had
-	nsec []uint64            // of the last reading
-	ids  []int               // the possible CPUs
-	of   *model.Topology     // that ids are of
-}
-
-func (b *byCPU) open(cg cgroup.Driver) {
-	if v1, ok := cg.(*cgroup.V1); ok {
-		b.file, _ = v1.OpenUsagePerCPU("/") // without it every pulse is taken
-	}
-}
-
-// Busy implements node.Host: one read on a kept descriptor.
-func (h *Host) Busy(cpus model.CPUSet) model.Counter {
-	b, top := &h.byCPU, h.topology.last
-	if b.file == nil || top == nil {
-		return model.Counter{}
-	}
-	if b.of != top {
-		b.of, b.ids = top, top.Possible.Members()
-	}
-	var err error
-	if b.nsec, err = b.file.UsageNsec(b.nsec); err != nil || len(b.nsec) != len(b.ids) {
-		return model.Counter{}
-	}
-	sum := uint64(0)
-	for i, nsec := range b.nsec {
-		if cpus.Has(b.ids[i]) {
-			sum += nsec
-		}
-	}
-	return model.Read(sum)
 }
 
 // pulseLC reads one LC task and reports whether nothing of it is missing.

@@ -30,44 +30,44 @@ func TestPulseSums(t *testing.T) {
 	lc, be := model.Task{Class: model.LC}, model.Task{Class: model.BE}
 	h, ks := newPulseHost(lc, lc, model.Task{Class: model.LC, Exclusive: true}, be, model.Task{})
 	var p model.Pulse
-	expect := func(when string, detail bool, lcUsage uint64, beUsage model.Counter) {
+	expect := func(when string, detail bool, lcUsage uint64) {
 		t.Helper()
 		h.Pulse(detail, &p)
-		if p.LCUsage != model.Read(lcUsage) || p.BEUsage != beUsage || p.MonoNsec == 0 || (p.Tasks != nil) != detail {
-			t.Errorf("%s: %+v, want LC %d BE %+v", when, p, lcUsage, beUsage)
+		if p.LCUsage != model.Read(lcUsage) || p.MonoNsec == 0 || (p.Tasks != nil) != detail {
+			t.Errorf("%s: %+v, want LC %d", when, p, lcUsage)
 		}
 	}
 	for i, k := range ks {
 		k.usage = uint64(1000 * (i + 1))
 	}
-	expect("first", true, 0, model.Read(0))
+	expect("first", true, 0)
 	add := func(n uint64) {
 		for _, k := range ks {
 			k.usage += n
 		}
 	}
 	add(10)
-	expect("grown", false, 20, model.Counter{})
+	expect("grown", false, 20)
 	add(10)
-	expect("grown", true, 40, model.Read(20))
+	expect("grown", true, 40)
 	if len(p.Tasks) != 2 || p.Tasks[0].Num != 0 || p.Tasks[1].Num != 1 || p.Tasks[1].Usage != model.Read(2020) || p.Tasks[0].Periods.Outcome == model.OK {
 		t.Errorf("%+v", p.Tasks)
 	}
 	ks[0].usage = 3
-	expect("one began anew", false, 40, model.Counter{})
+	expect("one began anew", false, 40)
 	add(5)
-	expect("and grew", false, 50, model.Counter{})
+	expect("and grew", false, 50)
 	ks[0].refusedUsage = errDisk
 	add(5)
 	h.Pulse(true, &p)
-	if p.LCUsage.Outcome != model.Unavailable || p.BEUsage != model.Read(30) || p.Tasks[0].Usage.Outcome != model.Unavailable || len(p.Tasks) != 2 {
+	if p.LCUsage.Outcome != model.Unavailable || p.Tasks[0].Usage.Outcome != model.Unavailable || len(p.Tasks) != 2 {
 		t.Errorf("one cannot be read: %+v", p)
 	}
 	ks[0].refusedUsage = nil
-	expect("and can again", false, 60, model.Counter{})
+	expect("and can again", false, 60)
 	ks[1].refusedUsage = cgroup.ErrVanished
 	add(5)
-	expect("one is gone", true, 65, model.Read(35))
+	expect("one is gone", true, 65)
 	if len(p.Tasks) != 1 || !h.tasks[1].gone {
 		t.Errorf("%+v", p.Tasks)
 	}
@@ -89,15 +89,15 @@ func TestPulseOnTheKernel(t *testing.T) {
 		h := b.h
 		h.Pulse(true, &p)
 		i := slices.IndexFunc(p.Tasks, func(s model.TaskPulse) bool { return s.Num == b.tasks[one].Num })
-		if len(p.Tasks) != 2 || i < 0 || p.LCUsage.Outcome != model.OK || p.BEUsage.Outcome != model.OK || p.NodeUsage.Value < p.LCUsage.Value+p.BEUsage.Value {
+		if len(p.Tasks) != 2 || i < 0 || p.LCUsage.Outcome != model.OK || p.NodeUsage.Value < p.LCUsage.Value {
 			t.Fatalf("%+v", p)
 		}
 		s := p.Tasks[i]
-		return p.LCUsage.Value > uint64(100*time.Millisecond) && p.BEUsage.Value > 0 && s.Throttled.Value > 1 && s.Periods.Value >= s.Throttled.Value
+		return p.LCUsage.Value > uint64(100*time.Millisecond) && s.Throttled.Value > 1 && s.Periods.Value >= s.Throttled.Value
 	})
 	was := p.LCUsage.Value
 	b.h.Pulse(false, &p)
-	if p.LCUsage.Outcome != model.OK || p.LCUsage.Value < was || p.Tasks != nil || p.BEUsage.Outcome == model.OK || p.NodeUsage.Outcome == model.OK {
+	if p.LCUsage.Outcome != model.OK || p.LCUsage.Value < was || p.Tasks != nil || p.NodeUsage.Outcome == model.OK {
 		t.Errorf("without detail: %+v after %d", p, was)
 	}
 	b.h.Pulse(true, &p)

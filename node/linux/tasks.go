@@ -61,6 +61,9 @@ func (w *watched) close() error {
 	return w.group.Close()
 }
 
+// pooled reports whether it is an LC task without CPUs of its own.
+func (w *watched) pooled() bool { return w.task.Class == model.LC && !w.task.Exclusive }
+
 func (h *Host) find(n model.TaskNum) *watched {
 	i, ok := slices.BinarySearchFunc(h.tasks, n, func(w *watched, n model.TaskNum) int {
 		return int(int64(w.task.Num) - int64(n))
@@ -92,6 +95,9 @@ func (h *Host) discover() {
 	h.outages.set(h.opt.Log, "not all cgroups can be listed: tasks in those that cannot are not found, the others are looked after", why)
 	if err == nil || errors.As(err, &partial) {
 		h.adopt(paths)
+	}
+	if h.opt.Places && h.holders.choose(h.cg, h.nextNum, h.tasks) {
+		h.bound.sources[ofHolders] = boundSource{} // of other groups
 	}
 	h.provide()
 }

@@ -43,6 +43,8 @@ func (w *weight) drop(string) {}
 
 func (w *weight) inode(path string) (uint64, error) { return w.cg.Inode(path) }
 
+func (w *weight) held(string) (now model.Setting, inode uint64, ok bool) { return now, 0, false }
+
 func (w *weight) groups() ([]string, error) {
 	if w.flat {
 		return nil, nil

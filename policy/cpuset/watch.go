@@ -2,16 +2,15 @@ package cpuset
 
 import "github.com/commensal-io/commensal/model"
 
-// Watch follows between two pulses how much LC can have used at most: what its CPUs did, whoever it
-// was that worked there. As long as even that would leave the border where it is, nothing could
-// come of a pulse. Others who work on LC's CPUs cost pulses that might have been passed over; they
-// never count as LC's load.
+// Watch follows between two pulses how much LC can have used at most. As long as even that would leave
+// the border where it is, nothing could come of a pulse. Others whose work is in the bound cost pulses
+// that might have been passed over; they never count as LC's load.
 type Watch struct {
 	load  Load
 	known bool
 }
 
-// Begin takes up from a step at a time, up to which LC's CPUs had worked so much.
+// Begin takes up from a step at a time, up to which the bound had grown so far.
 func (w *Watch) Begin(s *State, nowNsec int64, busy model.Counter) {
 	w.known = busy.Outcome == model.OK && s.Load.SeenNsec == nowNsec && !s.Load.Blind
 	if w.known {
@@ -20,7 +19,7 @@ func (w *Watch) Begin(s *State, nowNsec int64, busy model.Counter) {
 	}
 }
 
-// Stays reports whether the border stays where it is although all that LC's CPUs did since was LC's.
+// Stays reports whether the border stays where it is although all that the bound grew by since was LC's.
 // cpus is how many the machine has.
 func (w *Watch) Stays(p *Params, s *State, nowNsec int64, busy model.Counter, cpus int) bool {
 	if !w.known || s.plan == nil || busy.Outcome != model.OK {
