@@ -96,6 +96,9 @@ func (e *experiment) run(parent context.Context, o *options) (result, error) {
 	if o.HostOnly && o.TwinOnly {
 		return nil, cli.Fail(cli.CodeBadInput, errors.New("--host-only and --twin-only: expected one of them"))
 	}
+	if err := o.folders(); err != nil {
+		return nil, err
+	}
 	onHost := e.host && !o.TwinOnly
 	if onHost {
 		if os.Geteuid() != 0 {
@@ -116,6 +119,25 @@ func (e *experiment) run(parent context.Context, o *options) (result, error) {
 		return nil, errors.New("interrupted; everything was put back")
 	}
 	return res, err
+}
+
+// folders makes the folder for plots, and looks for those that files are to go into: before a run that may take
+// an hour, not after it.
+func (o *options) folders() error {
+	if o.plots != "" {
+		if err := os.MkdirAll(o.plots, 0o755); err != nil {
+			return cli.Fail(cli.CodeBadInput, err)
+		}
+	}
+	for _, file := range []string{o.html, o.svg} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(filepath.Dir(file)); err != nil {
+			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no folder for %s: %w", file, err))
+		}
+	}
+	return nil
 }
 
 // findAgent finds the agent beside the lab's own binary, unless it was named.

@@ -76,19 +76,21 @@ func TestExperimentExitCodes(t *testing.T) {
 func TestExperimentWritesWhatIsAsked(t *testing.T) {
 	dir := t.TempDir()
 	page, picture := filepath.Join(dir, "page.html"), filepath.Join(dir, "chart.svg")
+	plots, runs := filepath.Join(dir, "made", "by it"), 0
 	e := experiment{name: "x", html: true, svg: "a picture", plots: "all pictures", play: func(context.Context, *options) (result, error) {
+		runs++
 		return played{}, nil
 	}}
-	if code, out := runExperiment(e, "--html", page, "--svg", picture, "--plots", dir); code != cli.CodeUnknown {
+	if code, out := runExperiment(e, "--html", page, "--svg", picture, "--plots", plots); code != cli.CodeUnknown {
 		t.Fatalf("exit %d\n%s", code, out)
 	}
-	for path, want := range map[string]string{page: "a page", picture: "a chart", filepath.Join(dir, "one.svg"): "one"} {
+	for path, want := range map[string]string{page: "a page", picture: "a chart", filepath.Join(plots, "one.svg"): "one"} {
 		if b, err := os.ReadFile(path); err != nil || !bytes.Contains(b, []byte(want)) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if code, _ := runExperiment(e, "--html", filepath.Join(dir, "none", "page.html")); code != cli.CodeBadInput {
-		t.Errorf("a page that cannot be written: exit %d", code)
+	if code, _ := runExperiment(e, "--html", filepath.Join(dir, "none", "page.html")); code != cli.CodeBadInput || runs != 1 {
+		t.Errorf("a page that cannot be written: exit %d, and %d runs: it is to be said before one", code, runs)
 	}
 }
 
