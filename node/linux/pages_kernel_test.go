@@ -50,6 +50,9 @@ func TestMovePagesOnTheKernel(t *testing.T) {
 	}
 	list := nodes.MemoryNodes()
 	for i, from := range []int{list[0], list[1], list[0]} {
+		if other := nodes.Node(list[1-i%2]); len(other.CPUs) > 0 {
+			child.Pin(other.CPUs[0]) // automatic balancing takes pages to where their threads run
+		}
 		r := ask(from, model.Applied)
 		// What is in use at that moment stays, and what the child touches anew; before 6.6 also pages that automatic
 		// balancing has marked, until they are touched again.
