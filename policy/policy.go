@@ -152,6 +152,20 @@ func (v *View) Class(class model.TaskNum, domain int32, kind model.KnobKind) Kno
 	return KnobView{}
 }
 
+// Levels returns what the machine has of classes of service. It is nil while the machine is not known, and where it has no
+// levels of memory bandwidth, which is said once.
+func (v *View) Levels(w *Wishes) *model.Classes {
+	if v.Topology == nil {
+		return nil
+	}
+	have := v.Topology.Classes
+	if have == nil || len(have.Memory) == 0 {
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has no levels of memory bandwidth, or resctrl is not mounted"})
+		return nil
+	}
+	return have
+}
+
 // Enforced reports whether what is wished for will be done.
 func (v *View) Enforced() bool { return v.Mode == model.ModeEnforce }
 

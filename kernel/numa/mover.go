@@ -180,6 +180,8 @@ type Mover struct {
 	blind  bool
 	before []int32 // nodes of a window's pages before they are moved; blind only
 
+	topology *Topology // at Start
+
 	targets []target
 	next    int // the target at work
 	planned bool
@@ -243,25 +245,50 @@ func (m *Mover) Start(targets []Target) error {
 		return fmt.Errorf("start moving pages: %w", err)
 	}
 	for _, t := range targets {
-		if err := checkShares(t.Shares); err != nil {
+		if err := topology.check(t.Shares); err != nil {
 			return fmt.Errorf("start moving pages of process %d: %w", t.PID, err)
 		}
-		for _, s := range t.Shares {
-			if s.Parts == 0 {
-				continue
-			}
-			if err := topology.checkMemoryNode(s.Node); err != nil {
-				return fmt.Errorf("start moving pages of process %d: %w", t.PID, err)
-			}
-		}
 	}
-	m.targets = make([]target, len(targets))
+	m.topology, m.targets = topology, make([]target, len(targets))
 	for i, t := range targets {
 		m.targets[i] = target{
 			TargetState: TargetState{PID: t.PID, StartTicks: t.StartTicks},
 			shares:      slices.Clone(t.Shares),
 		}
 		m.identify(&m.targets[i])
+	}
+	return nil
+}
+
+// Aim gives the ith target other shares than it was started with, after the survey and before its pages are moved: what
+// was found may say which. With none its pages are left where they are. A process that is gone or was refused
+// stays so. ErrBadShares, ErrNoNode.
+func (m *Mover) Aim(i int, shares []Share) error {
+	switch t := &m.targets[i]; {
+	case t.Status != Surveyed:
+	case len(shares) == 0:
+		t.Status, t.RemainingPages = Settled, 0
+	default:
+		if err := m.topology.check(shares); err != nil {
+			return fmt.Errorf("aim the pages of process %d: %w", t.PID, err)
+		}
+		t.shares = slices.Clone(shares)
+	}
+	return nil
+}
+
+// check returns ErrBadShares, or ErrNoNode where a share with parts is of a node without memory.
+func (t *Topology) check(shares []Share) error {
+	if err := checkShares(shares); err != nil {
+		return err
+	}
+	for _, s := range shares {
+		if s.Parts == 0 {
+			continue
+		}
+		if err := t.checkMemoryNode(s.Node); err != nil {
+			return err
+		}
 	}
 	return nil
 }

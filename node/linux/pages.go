@@ -50,9 +50,12 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 	}
 	mover := numa.NewMover(m.fs, m.calls, numa.MoverConfig{ReservePages: sparePages})
 	defer mover.Close() //nolint:errcheck // it has read files and written none
-	all := make([]numa.Target, len(pids))
+	all, even := make([]numa.Target, len(pids)), make([]numa.Share, len(onto))
+	for i, n := range onto {
+		even[i] = numa.Share{Node: n, Parts: 1}
+	}
 	for i, pid := range pids {
-		all[i] = numa.Target{PID: pid, Shares: []numa.Share{{Node: onto[0], Parts: 1}}}
+		all[i] = numa.Target{PID: pid, Shares: even} // until it is known what it has
 	}
 	if err := mover.Start(all); err != nil {
 		return now, false, err
@@ -60,12 +63,13 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 	if err := m.survey(ctx, mover); err != nil {
 		return now, false, err
 	}
-	found := mover.Targets()
-	if err := mover.Start(wanted(found, ask, onto)); err != nil {
-		return now, false, err
+	for i, t := range mover.Targets() {
+		if err := mover.Aim(i, wanted(t.Before, ask, onto)); err != nil {
+			return now, false, err
+		}
 	}
 	moved, err := m.move(ctx, mover)
-	now, why := after(found, mover.Targets(), ask)
+	now, why := after(mover.Targets(), ask)
 	return now, moved > 0, cmp.Or(err, why)
 }
 
@@ -110,29 +114,23 @@ func (m *movingPages) move(ctx context.Context, mover *numa.Mover) (pages uint64
 	}
 }
 
-// wanted returns where pages are to be of the processes that have more on the nodes than is asked for.
-func wanted(found []numa.TargetState, ask model.Setting, onto []int) (list []numa.Target) {
-	for i := range found {
-		t := &found[i]
-		there, sum := onNodes(t.Before, ask.CPUs)
-		keep := sum * uint64(ask.Amount) / 1000
-		if there <= keep {
-			continue
-		}
-		rest := there - keep
-		shares := make([]numa.Share, 0, len(onto)+1)
-		for k, n := range onto {
-			has, _ := t.Before.Get(n)
-			shares = append(shares, numa.Share{Node: n, Parts: has + part(rest, k, len(onto))})
-		}
-		for _, c := range t.Before {
-			if ask.CPUs.Has(c.Node) {
-				shares = append(shares, numa.Share{Node: c.Node, Parts: keep * c.Count / there})
-			}
-		}
-		list = append(list, numa.Target{PID: t.PID, StartTicks: t.StartTicks, Shares: shares})
+// wanted returns where a process's pages are to be that has more on the nodes than is asked for; none for another.
+func wanted(found numa.Counts, ask model.Setting, onto []int) (shares []numa.Share) {
+	there, sum := onNodes(found, ask.CPUs)
+	keep := sum * uint64(ask.Amount) / 1000
+	if there <= keep {
+		return nil
 	}
-	return list
+	for k, n := range onto {
+		has, _ := found.Get(n)
+		shares = append(shares, numa.Share{Node: n, Parts: has + part(there-keep, k, len(onto))})
+	}
+	for _, c := range found {
+		if ask.CPUs.Has(c.Node) {
+			shares = append(shares, numa.Share{Node: c.Node, Parts: keep * c.Count / there})
+		}
+	}
+	return shares
 }
 
 // part is the kth of n parts of a number, which add up to it.
@@ -151,26 +149,16 @@ func onNodes(pages numa.Counts, nodes model.CPUSet) (there, sum uint64) {
 }
 
 // after says how many per mille of the task's pages are on the nodes now, and what kept some there.
-func after(found, moved []numa.TargetState, ask model.Setting) (now model.Setting, why error) {
-	byPID := map[int32]*numa.TargetState{}
-	for i := range moved {
-		byPID[moved[i].PID] = &moved[i]
-	}
+func after(list []numa.TargetState, ask model.Setting) (now model.Setting, why error) {
 	var there, sum, short, seen uint64
 	var said []string
-	for i := range found {
-		t, pages := &found[i], found[i].Before
-		if s := byPID[t.PID]; s != nil {
-			if short += s.ShortPages; s.After != nil {
-				pages = s.After
-			}
-			t = s
-		}
-		if t.Err != nil && len(said) < 3 {
+	for i := range list {
+		t := &list[i]
+		if short += t.ShortPages; t.Err != nil && len(said) < 3 {
 			said = append(said, t.Err.Error())
 		}
 		if t.Status != numa.Gone {
-			on, of := onNodes(pages, ask.CPUs)
+			on, of := onNodes(t.After, ask.CPUs)
 			there, sum, seen = there+on, sum+of, seen+1
 		}
 	}

@@ -67,12 +67,8 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		*s = State{}
 		return
 	}
-	if v.Topology == nil {
-		return
-	}
-	have := v.Topology.Classes
-	if have == nil || len(have.Memory) == 0 {
-		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has no levels of memory bandwidth, or resctrl is not mounted"})
+	have := v.Levels(w)
+	if have == nil {
 		return
 	}
 	s.changed = false

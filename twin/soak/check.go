@@ -241,7 +241,7 @@ func (w *world) reported(l *life, d *model.Decision) {
 // this very turn, a policy may have asked for it again.
 func ofClass(in *engine.Input, s *engine.State, task model.TaskNum) bool {
 	is := func(of model.Target, kind model.KnobKind) bool { return of.Task() == task && kind.Spec().Class != nil }
-	freed := slices.ContainsFunc(in.Commands, func(c model.Command) bool { return c.Task == task })
+	freed := slices.ContainsFunc(in.Commands, func(c model.Command) bool { return c.Kind == model.CommandUncap && c.Task == task })
 	return slices.ContainsFunc(in.Results, func(r model.Result) bool { return r.Kind == model.Foreign && is(r.Target, r.Now.Knob) }) ||
 		slices.ContainsFunc(in.Knobs, func(k model.KnobReading) bool {
 			return is(k.Target, k.Value.Knob) && (freed || !slices.ContainsFunc(s.Ledger.Knobs, func(o engine.Knob) bool {

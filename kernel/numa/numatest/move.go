@@ -194,6 +194,38 @@ func testGroup(r *rig) {
 	r.agrees(read, b, wantB, beyond)
 }
 
+// testAim: after the survey one process gets other shares, one is left alone, and what cannot be is refused.
+func testAim(r *rig) {
+	a, b := r.two()
+	moved, left := r.bed.Spawn(r, "", 1000, a), r.bed.Spawn(r, "", 1000, a)
+	m := r.mover(numa.MoverConfig{})
+	if err := m.Start([]numa.Target{{PID: moved.PID, Shares: shares(a, b, 100)}, {PID: left.PID, Shares: shares(a, b, 100)}}); err != nil {
+		r.Fatal(err)
+	}
+	for stop := numa.StopScan; stop != numa.StopSurveyed; {
+		rep, err := m.Step(context.Background())
+		if err != nil {
+			r.Fatal(err)
+		}
+		stop = rep.Stop
+	}
+	if err := m.Aim(0, []numa.Share{{Node: a}}); !errors.Is(err, numa.ErrBadShares) {
+		r.Errorf("no parts at all: %v", err)
+	}
+	if err := m.Aim(0, []numa.Share{{Node: numa.MaxNodes - 1, Parts: 1}}); !errors.Is(err, numa.ErrNoNode) {
+		r.Errorf("a node that is not there: %v", err)
+	}
+	if err := errors.Join(m.Aim(0, shares(a, b, 25)), m.Aim(1, nil)); err != nil {
+		r.Fatal(err)
+	}
+	r.run(m, 0)
+	for i, percent := range []uint64{25, 0} {
+		if s := m.Targets()[i]; s.Status != numa.Settled || !has(&s, b, percent) {
+			r.Errorf("%+v, want %d %% on node %d", s, percent, b)
+		}
+	}
+}
+
 // testEndsMidway: a process ends between two steps; the next one is served.
 func testEndsMidway(r *rig) {
 	a, b := r.two()

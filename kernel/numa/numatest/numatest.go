@@ -54,6 +54,7 @@ func Conform(t *testing.T, bed Bed) {
 		{"exact shares, step by step, and back", testExactSteps},
 		{"three processes of a group", testGroup},
 		{"a process ends on the way", testEndsMidway},
+		{"other shares after the survey", testAim},
 		{"a whole process migrates", testMigrate},
 		{"a context that is over", testContext},
 	} {
