@@ -17,7 +17,7 @@ type Host interface {
 	// one. It knows the tasks that the last Observe knew. The slices of p are reused.
 	Pulse(detail bool, p *model.Pulse)
 	// LCBound returns a number of nanoseconds that grows by no less than the CPU time that all LC tasks
-	// together use, of those that have no CPUs of their own; they run on the CPUs given. What it grew by
+	// together use, to the microsecond, of those that have no CPUs of their own; they run on the CPUs given. What it grew by
 	// is not known where it is less than before, or Unavailable: where no bound can be had with a few
 	// reads.
 	LCBound(cpus model.CPUSet) model.Counter
