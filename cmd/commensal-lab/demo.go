@@ -18,12 +18,14 @@ func demoExperiment() experiment {
 	var rate, repeat int
 	favour := weight(1)
 	harm := string(scene.Fork)
+	brief := false
 	return experiment{
 		name: "demo", short: "First light on this host: name the noisy neighbour, hold it back, verify, put everything back",
 		long: "Run memcached under load beside six bystanders and one bursty antagonist, with the agent's policies off and\non in turn and against simple baselines. Exit 0 when the antagonist, and nobody else, was held and p99 fell\nbelow half; 1 when not; 3 when what else the host does hides it (docs/FIRST-LIGHT.md has the rules).",
 		host: true, seed: "chooses rhythms and which task is the antagonist", svg: "also write the picture of the first cap here",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&repeat, "repeat", 1, "play so many demos, with seeds drawn from --seed, and print their verdicts in one table")
+			cmd.Flags().BoolVar(&brief, "brief", false, "of the simple remedies play cpu.idle only: the same verdict in a minute less")
 			cmd.Flags().StringVar(&page, "report", "commensal-demo.html", "where to write the report")
 			cmd.Flags().IntVar(&rate, "rate", scene.Rate, "requests per second that memcached has to serve; fewer on a machine as slow as an emulated one")
 			cmd.Flags().Var(&favour, "antagonist-weight", "how many times everybody else's weight the antagonist has, as one that asks for as many CPUs has where weights follow requests")
@@ -37,7 +39,7 @@ func demoExperiment() experiment {
 			if repeat < 1 || repeat > demo.MaxRepeat {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--repeat %d: expected 1 to %d", repeat, demo.MaxRepeat))
 			}
-			opt := demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Rate: rate, Harm: scene.Harm(harm), Favour: uint64(favour), Log: os.Stderr}
+			opt := demo.Options{Seed: o.Seed, Agent: o.Agent, Report: page, Record: record, Rate: rate, Harm: scene.Harm(harm), Favour: uint64(favour), Brief: brief, Log: os.Stderr}
 			if repeat > 1 {
 				return demo.Repeat(ctx, opt, repeat)
 			}

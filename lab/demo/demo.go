@@ -48,7 +48,10 @@ const (
 
 // order interleaves no control and ours, A B A B, before the baselines: while one of those
 // holds, the antagonist runs and does no harm, which the agent's history would keep.
-func order(layout cgroup.Layout) []string {
+func order(layout cgroup.Layout, brief bool) []string {
+	if brief {
+		return []string{wayNone, wayOurs, wayNone, wayOurs, wayIdle}
+	}
 	least := wayShares
 	if layout == cgroup.LayoutV2 {
 		least = wayWeight
@@ -64,6 +67,7 @@ type Options struct {
 	Rate   int    // requests per second
 	Harm   scene.Harm
 	Favour uint64 // how many times everybody else's weight the antagonist has
+	Brief  bool   // of the simple remedies only cpu.idle is played, after all that the verdict needs
 	Record string // folder to keep the agent's record in; "": it goes with the scene
 	Log    io.Writer
 }
@@ -90,13 +94,13 @@ type run struct {
 // Run plays the demo and returns its outcome. The host is left as it was found, also
 // when the context is cancelled.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
-	total := Length()
+	total := Length(o.Brief)
 	fmt.Fprintf(o.Log, "seed %d; the demo takes about %.0f s\n", o.Seed, total.Seconds())
 	sc, err := scene.Open(ctx, scene.Options{Seed: o.Seed, Agent: o.Agent, Rate: o.Rate, Harm: o.Harm, Weight: scene.Weight * o.Favour, For: total + learnMost + time.Minute, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opt: o, scene: sc, order: order(sc.Stage.Cgroups().Layout())}
+	r := &run{opt: o, scene: sc, order: order(sc.Stage.Cgroups().Layout(), o.Brief)}
 	out, err := r.play(ctx)
 	return out, errors.Join(err, sc.Close())
 }

@@ -270,6 +270,6 @@ func (o *Outcome) Chart() (report.Chart, bool) {
 }
 
 // Length is how long a demo takes, without its setting up.
-func Length() time.Duration {
-	return learnTime + quietTime + calmTime + quietTime + time.Duration(len(order(cgroup.LayoutNone)))*blockTime + scene.LargestWindow
+func Length(brief bool) time.Duration {
+	return learnTime + quietTime + calmTime + quietTime + time.Duration(len(order(cgroup.LayoutNone, brief)))*blockTime + scene.LargestWindow
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,11 +209,12 @@ func TestLearning(t *testing.T) {
 // TestLength: what is promised is what is played.
 func TestLength(t *testing.T) {
 	for _, l := range []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutNone} {
-		if n := len(order(l)); n != 8 {
-			t.Errorf("%v: %d blocks", l, n)
+		full, brief := order(l, false), order(l, true)
+		if len(full) != 8 || !slices.Equal(brief[:4], full[:4]) || len(brief) != 5 || brief[4] != wayIdle {
+			t.Errorf("%v: %q; brief: %q: the verdict's blocks are to be the same, and first", l, full, brief)
 		}
 	}
-	if s := Length().Seconds(); s < 220 || s > 260 {
-		t.Errorf("%v s", s)
+	if full, brief := Length(false).Seconds(), Length(true).Seconds(); full < 220 || full > 260 || full-brief != 3*blockTime.Seconds() {
+		t.Errorf("%v and %v s", full, brief)
 	}
 }
