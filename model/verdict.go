@@ -21,6 +21,7 @@ const (
 	SuspectTried                    // in an earlier round
 	SuspectHeldAlready              // for another victim, or in an earlier round
 	SuspectOutdone                  // something that nobody can hold explains the victim clearly better
+	SuspectAlibi                    // most of the waiting is there too while it uses no more than usual, and something that nobody can hold explains more
 	SuspectBehind                   // would do, and scores less than the one that was chosen
 	SuspectLast                     // critical: held back last
 	SuspectChosen
@@ -78,6 +79,7 @@ var suspectStates = [...]verdictRow{
 	SuspectTried:        {"tried", []string{"tried in an earlier round"}},
 	SuspectHeldAlready:  {"held-already", []string{"held already"}},
 	SuspectOutdone:      {"outdone", []string{"a suspect that nobody can hold explains the victim clearly better"}},
+	SuspectAlibi:        {"alibi", []string{"most of the waiting is there too while it uses no more than usual, and a suspect that nobody can hold explains more"}},
 	SuspectBehind:       {"behind", []string{"over the threshold, behind the one that was chosen"}},
 	SuspectLast:         {"held-last", []string{"critical: held back last"}},
 	SuspectChosen:       {"chosen", []string{"chosen"}},

@@ -330,6 +330,49 @@ func TestBlameBesideACompiler(t *testing.T) {
 	}
 }
 
+// Task 2 has a rhythm of its own, and what nobody can hold comes in second 40. Where the service waits for most of that
+// time without task 2 as well, to hold it would gain little; where it hardly waits without it, the two make the harm together.
+func TestBlameOfWhoHasAnAlibi(t *testing.T) {
+	t.Parallel()
+	on := func(second int) bool { return second%10 >= 5 }
+	play := func(alone float64) *queue {
+		return newQueue(t, func(second, task int, limit float64) float64 {
+			switch {
+			case task == 1:
+				return 1
+			case task == 2 && on(second):
+				return min(limit, 0.5)
+			}
+			return 0.1
+		}, func(second int) map[model.TaskNum]float64 {
+			switch {
+			case second < 40:
+				return map[model.TaskNum]float64{1: 5}
+			case on(second):
+				return map[model.TaskNum]float64{2: 600, model.NumUnmanaged: 1000}
+			}
+			return map[model.TaskNum]float64{2: 1, model.NumUnmanaged: alone}
+		})
+	}
+	q := play(1000)
+	if got := q.held(120); len(got) != 0 {
+		q.Dump(t)
+		t.Errorf("held %v", got)
+	}
+	seen := false
+	for _, inc := range q.incidents {
+		for _, r := range inc.Rounds {
+			seen = seen || slices.ContainsFunc(r.Suspects, func(s model.Suspect) bool { return s.Task == 2 && s.State == model.SuspectAlibi })
+		}
+	}
+	if !seen {
+		t.Error("nobody had an alibi: the scene shows nothing")
+	}
+	if got := play(300).held(120); len(got) == 0 || got[0] != 2 {
+		t.Errorf("held %v beside harm that is small without it, want task 2 first", got)
+	}
+}
+
 // A service that waits for its own threads has nobody to blame.
 func TestBlameOfItself(t *testing.T) {
 	t.Parallel()

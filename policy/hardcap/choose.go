@@ -191,6 +191,10 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 			sus.Judge(model.SuspectOutdone, "")
 			may = false
 		}
+		if may && r.ByBlame && sc.Value < untouchable && s.alibi(in, inc.Victim, sc.Num) {
+			sus.Judge(model.SuspectAlibi, "")
+			may = false
+		}
 		if sus.State == model.SuspectHeldAlready {
 			s.complain(inc, sc.Num)
 		}
