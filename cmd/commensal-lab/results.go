@@ -20,6 +20,7 @@ import (
 	"github.com/commensal-io/commensal/lab/cache"
 	"github.com/commensal-io/commensal/lab/calibrate"
 	"github.com/commensal-io/commensal/lab/cpi2"
+	"github.com/commensal-io/commensal/lab/firstlight"
 	"github.com/commensal-io/commensal/lab/partition"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/throttle"
@@ -62,6 +63,7 @@ func reruns() []rerun {
 		{page: "docs/policies/cache.md", command: "run cache --seed 2001", experiment: cacheExperiment(), seed: 2001},
 		{page: "docs/THROTTLE.md", command: "run throttle --twin-only --seed 1", experiment: throttleExperiment(), seed: 1},
 		{page: "docs/PARTITION.md", command: "run partition --twin-only --seed 1", experiment: partitionExperiment(), seed: 1},
+		{page: "docs/FIRST-LIGHT.md", command: "run first-light --twin-only --first-seed 11000 --seeds 16", experiment: firstLightExperiment(), flags: map[string]string{"first-seed": "11000", "seeds": "16"}, one: true},
 		{page: "docs/EVALUATION.md", command: "run cpi2 --relief --seed 2", experiment: cpi2Experiment(), seed: 2, flags: map[string]string{"relief": "true"}},
 	}
 }
@@ -75,6 +77,8 @@ func goalsOf(res result) []report.Goal {
 		return r.Goals
 	case *throttle.Result:
 		return r.Goals
+	case firstLight:
+		return firstlight.TwinGoals(r.Twin)
 	case *cpi2.Result:
 		return r.ReliefGoals()
 	case *partition.Result:

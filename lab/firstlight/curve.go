@@ -157,7 +157,7 @@ func Areas(rounds []Round, twin []TwinRound) (host, simulated Area) {
 }
 
 func (a Area) text() string {
-	return fmt.Sprintf("area under the curve %s [%s, %s]", a.Area.Text(3), a.Low.Text(3), a.High.Text(3))
+	return fmt.Sprintf("%s [%s, %s]", a.Area.Text(3), a.Low.Text(3), a.High.Text(3))
 }
 
 func curveTable(list []scored, title string) report.Table {
@@ -166,7 +166,7 @@ func curveTable(list []scored, title string) report.Table {
 		Title:   title,
 		Columns: report.Heads("asked for", "antagonist reaches it", "share", "an innocent does", "share"),
 		Notes: []string{
-			fmt.Sprintf("The greatest share at which it was still the first to be named, from the samples until somebody was held, in steps of 0.05; %s: 95 %% of %d draws of the seeds. Other intervals: Wilson, 95 %%.", areaOf(list).text(), draws),
+			fmt.Sprintf("The greatest share at which it was still the first to be named, from the samples until somebody was held, in steps of 0.05; area under the curve %s: 95 %% of %d draws of the seeds. Other intervals: Wilson, 95 %%.", areaOf(list).text(), draws),
 		},
 	}
 	if len(list) > 0 && list[0].seed < Reported {
@@ -206,9 +206,26 @@ func Chart(rounds []Round, twin []TwinRound) (report.Chart, bool) {
 		if c.Subtitle != "" {
 			c.Subtitle += "; "
 		}
-		c.Subtitle += fmt.Sprintf("%s: %d rounds, %s", name, len(list), areaOf(list).text())
+		c.Subtitle += fmt.Sprintf("%s: %d rounds, area under the curve %s", name, len(list), areaOf(list).text())
 	}
 	add("on this host", report.Antagonist, scoredRounds(rounds))
 	add("simulated", report.Victim, scoredTwin(twin))
 	return c, len(c.Series) > 0
+}
+
+// profileAsks is the share that the profile single-node asks for.
+const profileAsks = 0.2
+
+// TwinGoals holds the simulated rounds, at the share that the profile asks for, to what is asked of rounds on a host. The area has no goal.
+func TwinGoals(rounds []TwinRound) []report.Goal {
+	list := scoredTwin(rounds)
+	p, n := at(list, profileAsks), positives(list)
+	goal := func(what, want string, k, n int, met bool) report.Goal {
+		return report.Goal{Where: "twin", What: what, Want: want, Got: proportion(k, n).text(), Met: met}
+	}
+	return []report.Goal{
+		goal("antagonists named first", "at least 0.95", p.found, n, float64(p.found) >= 0.95*float64(n)),
+		goal("rounds with an innocent named first", "at most 0.02", p.wrong, len(list), float64(p.wrong) <= 0.02*float64(len(list))),
+		{Where: "twin", What: "area under the curve", Got: areaOf(list).text(), Met: true},
+	}
 }

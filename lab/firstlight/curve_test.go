@@ -63,6 +63,27 @@ func TestOperatingCurve(t *testing.T) {
 	}
 }
 
+// The goals are those of the share that the profile asks for: who is named at less, or not any more at it, does not count.
+func TestGoalsOfSimulatedRounds(t *testing.T) {
+	var rounds []TwinRound
+	for seed := range uint64(20) {
+		rounds = append(rounds, TwinRound{Seed: seed, Guilty: []string{"a"}, Scores: Scores{Right: profileAsks, Wrong: 0.15}}, TwinRound{Seed: seed})
+	}
+	met := func() (list []bool) {
+		for _, g := range TwinGoals(rounds) {
+			list = append(list, g.Met)
+		}
+		return list
+	}
+	if got := met(); !slices.Equal(got, []bool{true, true, true}) {
+		t.Errorf("%v: %+v", got, TwinGoals(rounds))
+	}
+	rounds[0].Scores, rounds[2].Scores.Right, rounds[4].Scores.Wrong = Scores{Right: 0.15, Wrong: profileAsks}, 0.15, 0.3
+	if got := met(); !slices.Equal(got, []bool{false, false, true}) {
+		t.Errorf("18 of 20 found, 2 of 40 wrong: %v: %+v", got, TwinGoals(rounds))
+	}
+}
+
 // The interval is over seeds: where all are alike it is a point, one seed alone has none, and it holds the area.
 func TestAreaAndItsInterval(t *testing.T) {
 	rounds := func(right ...float64) (list []TwinRound) {
