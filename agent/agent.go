@@ -135,7 +135,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer servers.close()
 	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
 	defer a.slo.close()
-	return a.loop(ctx, kept, func() bool { return stillThere(running) && stillThere(writing) })
+	published := a.publish(state)
+	defer published.close()
+	return a.loop(ctx, func() { kept.look(); published.look() }, func() bool { return stillThere(running) && stillThere(writing) })
 }
 
 // alone takes the lock of the host; nil: it runs without.
@@ -174,8 +176,8 @@ func (a *Agent) openWaits() linux.WaitSource {
 }
 
 // loop is the agent: one event after the other until the context ends, or until the locks are not
-// there any more.
-func (a *Agent) loop(ctx context.Context, kept *keeper, locked func() bool) error {
+// there any more. after is called after each turn.
+func (a *Agent) loop(ctx context.Context, after func(), locked func() bool) error {
 	a.log.Info("agent is running", "version", a.version, "mode", a.cfg.Policies.Mode, "profile", a.cfg.Profile, "socket", a.cfg.Agent.Socket)
 	l, manager := NewLoop(a.core), newNotifier()
 	looked, timer := time.Now(), time.NewTimer(0)
@@ -187,11 +189,11 @@ func (a *Agent) loop(ctx context.Context, kept *keeper, locked func() bool) erro
 		case ask := <-a.asks:
 			ask()
 			if l.Hear() != nil {
-				kept.look()
+				after()
 			}
 		case <-timer.C:
 			if l.Next() != nil {
-				kept.look()
+				after()
 				a.guard.beat()
 				if now := time.Now(); now.Sub(looked) >= cadence.TickEvery {
 					if looked = now; !locked() {

@@ -62,6 +62,7 @@ func peer(c net.Conn) string {
 func (a *Agent) socketHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", a.handleStatus)
+	mux.HandleFunc("GET /v1/headroom", a.handleHeadroom)
 	mux.HandleFunc("POST /v1/command", a.handleCommand)
 	return mux
 }

@@ -48,6 +48,12 @@ func (c *Client) Brief(ctx context.Context) (*Status, error) {
 	return &st, c.call(ctx, http.MethodGet, "/v1/status?brief", nil, &st)
 }
 
+// Headroom asks for the last forecast of what best-effort work may use.
+func (c *Client) Headroom(ctx context.Context) (*Headroom, error) {
+	var h Headroom
+	return &h, c.call(ctx, http.MethodGet, "/v1/headroom", nil, &h)
+}
+
 // Command asks the agent to do something.
 func (c *Client) Command(ctx context.Context, req Request) error {
 	b, err := json.Marshal(req)

@@ -127,12 +127,14 @@ func TestCommands(t *testing.T) {
 		command{0, on("restore"), "items", ""}, // no agent ever ran here
 		command{2, []string{"restore", "--config", bad}, "items", bad + ":2:"},
 		command{5, on("status"), "error", "no agent"},
+		command{5, on("headroom"), "error", "no agent"},
 		command{5, on("cap", be), "error", "no agent"},
 		command{5, []string{"guardian", "--run-dir", b.dir}, "error", "started by the agent"},
 	)
 	p := b.agent()
 	check(
 		command{0, on("status"), "tasks", ""},
+		command{0, on("headroom"), "horizons", ""},
 		command{0, on("cap", be, "--cpus", "0.1", "--for", "1m"), "done", ""},
 		command{2, on("cap", be, "--cpus", "0"), "error", "0.001"},
 		command{2, on("cap", be, "--cpus", "NaN"), "error", ""},

@@ -53,6 +53,7 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 type descriptions struct {
 	up, warnings, windows, cycles, cycleSeconds, failures, lost, delays, decisions *prometheus.Desc
 	cpu, signal, threshold, held, slo, target, met                                 *prometheus.Desc
+	free, freeTerm, freeTask, freeCold, freeAt                                     *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -75,6 +76,11 @@ func describe() descriptions {
 		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second. A raised quota is none.", "task"),
 		slo:          d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
 		target:       d("slo_target_seconds", "Latency that the job promises, for the quantile.", "job", "quantile"),
+		free:         d("headroom_cores", "What best-effort work may use from now through a horizon, CPU-seconds per second.", "horizon"),
+		freeTerm:     d("headroom_term_cores", "What of the machine it may not use, and for whom that is: lc, system, others, reserve.", "horizon", "term"),
+		freeTask:     d("headroom_task_cores", "What a task is forecast to use at most.", "task", "job", "horizon"),
+		freeCold:     d("headroom_cold_tasks", "Tasks that are too little known and count with all that they may use.", "horizon"),
+		freeAt:       d("headroom_timestamp_seconds", "When the forecast was made, by the wall clock."),
 		met:          d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
 	}
 }
@@ -91,6 +97,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
 		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
+		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt,
 	} {
 		ch <- desc
 	}
@@ -101,6 +108,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var st *Status
+	var free *Headroom
 	var n counts
 	delays := uint64(0)
 	decisions := map[decided]uint64{}
@@ -110,7 +118,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	if err := c.agent.ask(ctx, func() {
-		st, n = c.agent.status(), c.agent.core.counts
+		st, n, free = c.agent.status(), c.agent.core.counts, c.agent.headroom()
 		maps.Copy(decisions, n.decisions)
 		if h, ok := c.agent.core.Host.(*linux.Host); ok {
 			delays = h.DelayFailures()
@@ -143,6 +151,26 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(c.desc.decisions, float64(v), d.by, d.kind.String())
 	}
 	c.tasks(st, gauge)
+	c.headroom(free, gauge)
+}
+
+// headroom tells of the last forecast; none has no series.
+func (c *collector) headroom(h *Headroom, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	if h.WallNsec != 0 {
+		gauge(c.desc.freeAt, float64(h.WallNsec)/1e9)
+	}
+	for i := range h.Horizons {
+		o := &h.Horizons[i]
+		gauge(c.desc.free, o.BE, o.Name)
+		gauge(c.desc.freeCold, float64(o.Cold), o.Name)
+		gauge(c.desc.freeTerm, o.LC, o.Name, "lc")
+		gauge(c.desc.freeTerm, o.System, o.Name, "system")
+		gauge(c.desc.freeTerm, o.Others, o.Name, "others")
+		gauge(c.desc.freeTerm, o.Reserve, o.Name, "reserve")
+		for j := range h.Tasks {
+			gauge(c.desc.freeTask, h.Tasks[j].Terms[i].CPU, h.Tasks[j].Path, h.Tasks[j].Job, o.Name)
+		}
+	}
 }
 
 // metric makes a series whose labels Prometheus takes, whatever a cgroup or a job is called:

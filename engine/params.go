@@ -12,6 +12,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
 	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
@@ -25,7 +26,7 @@ func Defaults() Params {
 			CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(),
 			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
 			BandwidthMode: model.ModeOff, Bandwidth: bandwidth.Defaults(),
-			BalmMode: model.ModeOff, Balm: balm.Defaults(),
+			BalmMode: model.ModeOff, Balm: balm.Defaults(), Headroom: headroom.Defaults(),
 		},
 	}
 }

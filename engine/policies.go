@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
+	"github.com/commensal-io/commensal/policy/headroom"
 )
 
 // CPUParams are what the configuration says to the policies of the CPU and its caches.
@@ -33,12 +34,14 @@ type CPUParams struct {
 	Bandwidth     bandwidth.Params `json:"bandwidth"`
 	BalmMode      model.Mode       `json:"balm_mode"`
 	Balm          balm.Params      `json:"balm"`
+	HeadroomMode  model.Mode       `json:"headroom_mode"`
+	Headroom      headroom.Params  `json:"headroom"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, HeadroomMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -55,6 +58,7 @@ type CPUState struct {
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	Balm      balm.State      `json:"balm,omitzero"`
+	Headroom  headroom.State  `json:"headroom,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -82,6 +86,8 @@ type row struct {
 	rows  func(*Params) []model.Param           // its parameters
 	check func(*Params) (key, why string)       // finds parameters that do not fit each other; nil: all do
 	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
+	// takesBack is how soon CPU comes back from BE while it enforces. nil: it takes none back, or from who is found guilty alone.
+	takesBack func(*Params) int64
 	// detail says whether a pulse at a time should tell of each LC task. nil: never.
 	detail func(p *Params, s *State, nowNsec int64) bool
 	// rests says that the policy has nothing to do soon but what pulses with detail are for, so
@@ -111,6 +117,8 @@ var policyRows = [...]row{
 		check: func(p *Params) (key, why string) { return p.CPU.CPUSet.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.CPUSet.Note(now) },
 		rests: func(_ *Params, s *State) bool { return s.CPU.CPUSet.Rests() },
+
+		takesBack: func(*Params) int64 { return 1e9 }, // a border that moves by pulses, the slowest of which come each second
 		passes: func(e *Engine, nowNsec int64, busy model.Counter) bool {
 			return e.scratch.watch.Stays(&e.Params.CPU.CPUSet, &e.State.CPU.CPUSet, nowNsec, busy, len(e.State.CPU.Topology.CPUs))
 		},
@@ -154,6 +162,8 @@ var policyRows = [...]row{
 		rows:  func(p *Params) []model.Param { return p.CPU.Demote.Rows() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.Demote.Note(now) },
 		rests: func(*Params, *State) bool { return true },
+
+		takesBack: func(*Params) int64 { return 1e9 }, // the scheduler does it at once; a task that came is demoted within a tick
 	},
 	{
 		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways"}, needs: Needs{Classes: true}, always: true,
@@ -179,6 +189,24 @@ var policyRows = [...]row{
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
+	},
+	{
+		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.HeadroomMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.Headroom.Step(&p.CPU.Headroom, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Headroom.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Headroom.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Headroom.Note(now) },
+		keeps: &keeps{
+			keep: func(_ *Params, s *State, r *Restored) { r.Headroom = s.CPU.Headroom.Keep() },
+			mark: func(s *State) float64 { return float64(s.CPU.Headroom.Kept) },
+			restore: func(_ *Params, s *State, r *Restored) (d model.Decision, ok bool) {
+				s.CPU.Headroom.Restore(r.Headroom)
+				return d, false // what was learned is no decision; the forecasts show it
+			},
+		},
 	},
 }
 
@@ -383,6 +411,7 @@ func (e *Engine) policies(in *Input) {
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
 	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])
+	v.TakeBackNsec, v.TakeBackBy = e.takeBack()
 	for i := range policyRows {
 		r, mode := &policyRows[i], e.State.Policies[i].Mode
 		if r.always || in.Pulse != nil && mode != model.ModeOff {
@@ -395,6 +424,20 @@ func (e *Engine) policies(in *Input) {
 	if in.Pulse != nil {
 		e.State.CPU.Changed, e.scratch.pulsed = false, in.MonoNsec
 	}
+}
+
+// takeBack returns how soon CPU comes back from BE, by the fastest policy that enforces that; 0: none does.
+func (e *Engine) takeBack() (nsec int64, by string) {
+	for i := range policyRows {
+		r := &policyRows[i]
+		if r.takesBack == nil || e.State.Policies[i].Mode != model.ModeEnforce {
+			continue
+		}
+		if n := r.takesBack(&e.Params); nsec == 0 || n < nsec {
+			nsec, by = n, r.name
+		}
+	}
+	return nsec, by
 }
 
 // mode works out how far a policy may go now. One that may no longer enforce gives back what

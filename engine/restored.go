@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/hardcap"
+	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/localspec"
 )
 
@@ -20,6 +21,8 @@ type Restored struct {
 	ProtectOff []string         `json:"protect_off,omitempty"` // jobs; "" stands for all
 	// Pairs are what nudges have shown of jobs that hurt each other a little, again and again.
 	Pairs []hardcap.KeptPair `json:"pairs,omitempty"`
+	// Headroom is what jobs use, by hour of the day.
+	Headroom []*headroom.Profile `json:"headroom,omitempty"`
 }
 
 // Keep returns what should outlive a restart, as it is at a moment.

@@ -79,6 +79,8 @@ type Window struct {
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
 	Memory []model.MemoryObservation
+	// Observation is all that the window says of node and tasks; nil without a window.
+	Observation *model.Observation
 }
 
 // HoldState is where a claim of a policy stands.
@@ -140,6 +142,10 @@ type View struct {
 	PoolCPUs model.CPUSet
 	// PoolShared: everybody may run on them, since no partition keeps others away.
 	PoolShared bool
+	// TakeBackNsec is how soon BE gives CPU back once LC wants it, by the fastest policy that enforces that, which is
+	// TakeBackBy; 0: none does.
+	TakeBackNsec int64
+	TakeBackBy   string
 }
 
 // Class returns a knob of a class of service in a domain; what nobody claims, and where nothing of ours stands, is empty.

@@ -47,6 +47,7 @@ type Agent struct {
 	SocketGroup   string
 	KillSwitch    string
 	MetricsListen string
+	HeadroomFile  string
 	DiscoverEvery time.Duration
 	Pulse         time.Duration
 	Waits         bool
@@ -133,7 +134,7 @@ func Defaults(profile string) (Config, bool) {
 		Policies: engine.Defaults(),
 		Agent: Agent{
 			StateDir: "/var/lib/commensal", RunDir: "/run/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
-			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
+			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", HeadroomFile: "headroom.json", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
 		},
 		Record: Record{Enabled: true, MaxBytes: 256 << 20},
 	}

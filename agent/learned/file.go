@@ -1,5 +1,5 @@
 // Package learned keeps on disk what an agent has learned or was told, so that it outlives a
-// restart: specs, the bound of the kernel's bursts, which jobs hurt each other, protection that an operator turned off.
+// restart: specs, the bound of the kernel's bursts, which jobs hurt each other, what jobs use by the hour, protection that an operator turned off.
 //
 // The file is small, versioned and checksummed, and replaced by rename. Nothing in it is worth
 // a risk: one that is damaged, newer or no file of ours is put aside and said, and the agent
@@ -156,6 +156,10 @@ func (c *content) fit(now Under) (*engine.Restored, []string) {
 		notes = append(notes, fmt.Sprintf("what was known of %d pairs of jobs is not taken up: %s", len(r.Pairs), why))
 		r.Pairs = nil
 	}
+	if why := c.Under.differs(now); why != "" && len(r.Headroom) > 0 {
+		notes = append(notes, fmt.Sprintf("what %d jobs use by the hour of the day is learned anew: %s", len(r.Headroom), why))
+		r.Headroom = nil
+	}
 	if c.Under.Kernel != now.Kernel && r.BurstBound != nil {
 		notes = append(notes, fmt.Sprintf("the bound of bursts is sought anew: it was found on kernel %s, this is %s", c.Under.Kernel, now.Kernel))
 		r.BurstBound = nil
@@ -163,7 +167,7 @@ func (c *content) fit(now Under) (*engine.Restored, []string) {
 	return &r, notes
 }
 
-// differs says why specs of one are none for the other.
+// differs says why specs, and usage, of one are none for the other.
 func (u *Under) differs(now Under) string {
 	switch {
 	case u.Platform != now.Platform:

@@ -74,7 +74,7 @@ func (w *Writer) run() {
 			continue
 		}
 		if err == nil {
-			err = replace(w.path, b)
+			err = Replace(w.path, b, 0o600)
 		}
 		if err == nil {
 			written = b
@@ -85,10 +85,10 @@ func (w *Writer) run() {
 	}
 }
 
-// replace writes a file whole or not at all.
-func replace(path string, b []byte) error {
+// Replace writes a file whole or not at all.
+func Replace(path string, b []byte, mode os.FileMode) error {
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}

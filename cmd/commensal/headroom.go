@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/headroom"
+)
+
+func headroomCommand(p *cli.Printer) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use: "headroom", Short: "What best-effort work may use now and in the next hours, with each term", Args: cobra.NoArgs,
+		Long: "What the services are forecast to use, and what that leaves best-effort work: now, through the next hour, and\nfurther. Each figure is in CPUs and follows from those beside it; docs/policies/headroom.md says how.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := t.client()
+			if err != nil {
+				return err
+			}
+			h, err := c.Headroom(cmd.Context())
+			if err != nil {
+				return asked(err)
+			}
+			return p.Print(h, func(w io.Writer) error { return printHeadroom(w, h) })
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}
+
+// printHeadroom prints the horizons, then each task, then the hours of the day.
+func printHeadroom(w io.Writer, h *agent.Headroom) error {
+	if h.Mode == model.ModeOff || h.WallNsec == 0 {
+		_, err := fmt.Fprintln(w, map[bool]string{true: "headroom is off", false: "no forecast yet: the first one comes with the first window"}[h.Mode == model.ModeOff])
+		return err
+	}
+	fmt.Fprintf(w, "forecast of %s, in CPUs: best-effort = machine - reserve - services - system - others\n\n", time.Unix(0, h.WallNsec).UTC().Format("2006-01-02 15:04 UTC"))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "THROUGH\tBEST-EFFORT\tMACHINE\tRESERVE\tSERVICES\tSYSTEM\tOTHERS\tNOT KNOWN")
+	for i := range h.Horizons {
+		o := &h.Horizons[i]
+		fmt.Fprintf(tw, "%s\t%.2f\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\n", o.Name, o.BE, o.CPUs, o.Reserve, o.LC, o.System, o.Others, o.Cold)
+	}
+	fmt.Fprint(tw, "\nTASK\tCLASS\tUSES\tMAY USE\tMOST OF LATE\tLEVEL")
+	for i := range h.Horizons {
+		fmt.Fprintf(tw, "\t%s", h.Horizons[i].Name)
+	}
+	fmt.Fprintln(tw, "\tWHY")
+	for i := range h.Tasks {
+		printForecast(tw, h, &h.Tasks[i])
+	}
+	printForecast(tw, h, &h.Others)
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	for i := range h.Horizons {
+		if o := &h.Horizons[i]; o.BoundWhy != "" {
+			fmt.Fprintf(w, "\n%s: %s\n", o.Name, o.BoundWhy)
+		}
+	}
+	if h.TakeBackNsec > 0 {
+		fmt.Fprintf(w, "\ntaken back within %s by %s\n", time.Duration(h.TakeBackNsec), h.TakeBackBy)
+	}
+	fmt.Fprint(w, "\nby the hour of the day (UTC):")
+	for at, v := range h.Hours {
+		text := "-"
+		if v.Outcome == model.OK {
+			text = fmt.Sprintf("%.1f", v.V)
+		}
+		fmt.Fprintf(w, " %02d: %s", at, text)
+	}
+	_, err := fmt.Fprintf(w, "\nGPUs: %s\n", h.GPU)
+	return err
+}
+
+// printForecast prints one task, with the reason for what it is taken to need through the longest horizon.
+func printForecast(w io.Writer, h *agent.Headroom, f *headroom.TaskForecast) {
+	fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.2f\t%.2f", f.Path, f.Class, valueText(f.Last, "%.2f"), f.Limit, f.High, f.Level)
+	for i := range f.Terms {
+		fmt.Fprintf(w, "\t%.2f", f.Terms[i].CPU)
+	}
+	why := ""
+	if n := len(f.Terms); n > 0 {
+		far := &f.Terms[n-1]
+		why = fmt.Sprintf("p%g at %02d h is %.2f, + %g %%", 100*h.Params.Percentile, far.Hour, far.Profile, 100*h.Params.Margin)
+		if far.Cold != "" {
+			why = fmt.Sprintf("%s: %s", f.Of, far.Cold)
+		}
+	}
+	fmt.Fprintf(w, "\t%s\n", why)
+}
