@@ -20,6 +20,7 @@ var namers = map[string]string{
 	"twin/scenario/files": "the same, of its files",
 	"twin/soak":           "what a witness of each kernel file looks for",
 	"lab/partition":       "the experiment on one policy",
+	"lab/headroom":        "the same: it shows that policy tasks with quotas",
 }
 
 // makers are the rooms that make an engine, or a core of an agent, themselves, and why. Everybody
