@@ -276,7 +276,7 @@ func (e *Engine) window(in *Input) {
 		}
 		if e.obs.ElapsedNsec > 0 {
 			e.judge(in)
-			*win = policy.Window{Closed: true, LengthNsec: e.obs.ElapsedNsec, StartNsec: s.Prev.MonoNsec, Memory: e.obs.Memory}
+			*win = policy.Window{Closed: true, LengthNsec: e.obs.ElapsedNsec, StartNsec: s.Prev.MonoNsec, Memory: e.obs.Memory, Room: e.obs.Room, Tasks: e.obs.Tasks}
 			e.out.Observed = true
 		}
 	}

@@ -187,6 +187,7 @@ type Needs struct {
 	Places  bool // which tasks cannot be placed on CPUs
 	Classes bool // what there is of classes of service
 	Memory  bool // what memories move
+	InUse   bool // how much memory the tasks and the machine use, and how long they wait for it
 	SLO     bool // what latency sources say, each second and not at the edges of windows alone
 }
 
@@ -248,6 +249,7 @@ func (p *Params) Needs() (all Needs) {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
 			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
+			all.InUse = all.InUse || r.needs.InUse
 		}
 	}
 	return all

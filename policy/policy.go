@@ -79,6 +79,10 @@ type Window struct {
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
 	Memory []model.MemoryObservation
+	// Room is the machine's memory, and Tasks say how much each task has of it, ordered by Num; missing unless a policy's row
+	// says that it needs InUse.
+	Room  model.Room
+	Tasks []model.TaskObservation
 }
 
 // HoldState is where a claim of a policy stands.

@@ -239,6 +239,28 @@ func (m *Machine) makeRoom() {
 	}
 }
 
+// MemoryRoom is how the machine's memory stands, in bytes.
+type MemoryRoom struct {
+	Total, Free         float64
+	Available           float64 // free, or page cache: what could be had without swapping
+	SwapTotal, SwapFree float64
+}
+
+// MemoryRoom returns how the machine's memory stands. All memory that is not free is of tasks.
+func (m *Machine) MemoryRoom() MemoryRoom {
+	r := MemoryRoom{Total: m.cfg.MemBytes * float64(m.cfg.Sockets), SwapTotal: m.cfg.SwapBytes, SwapFree: m.swapRoom()}
+	r.Free = r.Total
+	cache := 0.0
+	for _, t := range m.live {
+		anon, file := m.olderOf(t, 0)
+		r.Free -= anon + file
+		cache += file
+	}
+	r.Free = max(0, r.Free)
+	r.Available = min(r.Total, r.Free+cache)
+	return r
+}
+
 // MemoryUse is how a task's memory stands, in bytes.
 type MemoryUse struct {
 	Anon, File     float64 // resident
