@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // Defaults returns what the policies take where nobody says otherwise. Each only observes; demote is off.
@@ -26,6 +27,7 @@ func Defaults() Params {
 			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
 			BandwidthMode: model.ModeOff, Bandwidth: bandwidth.Defaults(),
 			BalmMode: model.ModeOff, Balm: balm.Defaults(),
+			PressureMode: model.ModeOff, Pressure: pressure.Defaults(),
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // CPUParams are what the configuration says to the policies of the CPU and its caches.
@@ -33,12 +34,15 @@ type CPUParams struct {
 	Bandwidth     bandwidth.Params `json:"bandwidth"`
 	BalmMode      model.Mode       `json:"balm_mode"`
 	Balm          balm.Params      `json:"balm"`
+
+	PressureMode model.Mode      `json:"pressure_mode"`
+	Pressure     pressure.Params `json:"pressure"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, PressureMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -55,6 +59,7 @@ type CPUState struct {
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	Balm      balm.State      `json:"balm,omitzero"`
+	Pressure  pressure.State  `json:"pressure,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -179,6 +184,16 @@ var policyRows = [...]row{
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
+	},
+	{
+		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze"}, needs: Needs{InUse: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.PressureMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.Pressure.Step(&p.CPU.Pressure, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Pressure.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Pressure.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Pressure.Note(now) },
 	},
 }
 

@@ -62,6 +62,7 @@ const (
 
 	PolicyBandwidth = "bandwidth"
 	PolicyBalm      = "balm"
+	PolicyPressure  = "pressure"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,
