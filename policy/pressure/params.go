@@ -54,9 +54,9 @@ func Defaults() Params {
 func (p *Params) Rows() []model.Param {
 	const hours = 24 * 3600e9
 	return []model.Param{
-		{Key: "low", At: &p.Low, Most: 1, Soak: [2]float64{0.1, 0.9}, Unit: "share of memory", Why: "with less available memory may be short: best-effort work gives way once programs stall, or the reserve is in sight"},
-		{Key: "reserve", At: &p.Reserve, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "share of memory", Why: "what is always to be available"},
 		{Key: "enough", At: &p.Enough, Most: 1, Soak: [2]float64{0.9, 1}, Unit: "share of memory", Why: "with so much available best-effort work is let back in"},
+		{Key: "low", At: &p.Low, Most: 1, Soak: [2]float64{0.4, 0.9}, Unit: "share of memory", Why: "with less available memory may be short: best-effort work gives way once programs stall, or the reserve is in sight"},
+		{Key: "reserve", At: &p.Reserve, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "share of memory", Why: "what is always to be available"},
 		{Key: "some", At: &p.Some, Most: 1, Soak: [2]float64{0, 1}, Unit: "share of the time", Why: "programs stall: a task waits for memory (PSI of the machine, some; Alibaba §3.2)"},
 		{Key: "full", At: &p.Full, Most: 1, Soak: [2]float64{0, 1}, Unit: "share of the time", Why: "programs stall: all that have work do (PSI of the machine, full)"},
 		{Key: "horizon", At: model.Nsec(&p.HorizonNsec), Most: hours, Soak: [2]float64{1e9, 60e9}, Why: "how far ahead the reserve is seen coming, as available memory falls"},

@@ -18,8 +18,11 @@ import (
 // reclaimName is the file that does it, on cgroup v2 with the memory controller.
 const reclaimName = "/memory.reclaim"
 
-// coldMemory is what best-effort tasks have in memory: page cache that is hardly used.
-var coldMemory = []machine.Heat{{Bytes: 512 << 20, EveryNsec: 600e9, File: true}}
+// memoryBytes is what a socket's memory has: little enough for policy pressure to see it run short.
+const memoryBytes = 3 << 29
+
+// coldMemory is what best-effort tasks have in memory: page cache that is hardly used, and some that they take as they run.
+var coldMemory = []machine.Heat{{Bytes: 512 << 20, EveryNsec: 600e9, File: true}, {Bytes: 256 << 20, EveryNsec: 5e9, OverNsec: 120e9}}
 
 // withMemory is what a task is started as.
 func withMemory(t *taskPlan, c machine.TaskConfig) machine.TaskConfig {
