@@ -111,6 +111,10 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if v.Window.Closed {
 		r := &v.Window.Room
 		if r.Total.Outcome != model.OK || r.Available.Outcome != model.OK || r.Total.V <= 0 {
+			if s.AtNsec == 0 {
+				w.AsBefore = !v.Changed // it was never told, which Note says
+				return
+			}
 			w.Once("blind", model.Decision{Kind: model.DecideLeftAlone, Reason: "nobody tells how much memory is available: what was held stays so"})
 		} else {
 			news = s.look(p, v, w)
