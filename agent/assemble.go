@@ -96,7 +96,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 		}
 	}
 	if m, ok := c.Host.(node.Metering); ok {
-		m.Meter(params.Needs().Memory)
+		m.Meter(params.Needs().Memory, params.Needs().InUse)
 	}
 	if d.Wrap != nil {
 		c.Host = d.Wrap(c.Host)
@@ -141,7 +141,7 @@ func (c *Core) open(d *Deps) error {
 	needs := p.Needs()
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, InUse: needs.InUse, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Latency: d.Latency, Clock: c.Clock,
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // Defaults returns what the policies take where nobody says otherwise. Each only observes; demote is off.
@@ -26,7 +27,8 @@ func Defaults() Params {
 			CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(),
 			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
 			BandwidthMode: model.ModeOff, Bandwidth: bandwidth.Defaults(),
-			BalmMode: model.ModeOff, Balm: balm.Defaults(), Headroom: headroom.Defaults(),
+			BalmMode: model.ModeOff, Balm: balm.Defaults(),
+			PressureMode: model.ModeOff, Pressure: pressure.Defaults(), Headroom: headroom.Defaults(),
 		},
 	}
 }

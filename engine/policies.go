@@ -15,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
 	"github.com/commensal-io/commensal/policy/headroom"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // CPUParams are what the configuration says to the policies of the CPU and its caches.
@@ -34,6 +35,8 @@ type CPUParams struct {
 	Bandwidth     bandwidth.Params `json:"bandwidth"`
 	BalmMode      model.Mode       `json:"balm_mode"`
 	Balm          balm.Params      `json:"balm"`
+	PressureMode  model.Mode       `json:"pressure_mode"`
+	Pressure      pressure.Params  `json:"pressure"`
 	HeadroomMode  model.Mode       `json:"headroom_mode"`
 	Headroom      headroom.Params  `json:"headroom"`
 }
@@ -41,7 +44,7 @@ type CPUParams struct {
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, HeadroomMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, PressureMode: model.ModeOff, HeadroomMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -58,6 +61,7 @@ type CPUState struct {
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	Balm      balm.State      `json:"balm,omitzero"`
+	Pressure  pressure.State  `json:"pressure,omitzero"`
 	Headroom  headroom.State  `json:"headroom,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
@@ -191,6 +195,16 @@ var policyRows = [...]row{
 		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
 	},
 	{
+		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze"}, needs: Needs{InUse: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.PressureMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.Pressure.Step(&p.CPU.Pressure, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Pressure.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Pressure.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Pressure.Note(now) },
+	},
+	{
 		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.HeadroomMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
@@ -215,6 +229,7 @@ type Needs struct {
 	Places  bool // which tasks cannot be placed on CPUs
 	Classes bool // what there is of classes of service
 	Memory  bool // what memories move
+	InUse   bool // how much memory the tasks and the machine use, and how long they wait for it
 	SLO     bool // what latency sources say, each second and not at the edges of windows alone
 }
 
@@ -276,6 +291,7 @@ func (p *Params) Needs() (all Needs) {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
 			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
+			all.InUse = all.InUse || r.needs.InUse
 		}
 	}
 	return all

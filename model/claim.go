@@ -62,6 +62,7 @@ const (
 
 	PolicyBandwidth = "bandwidth"
 	PolicyBalm      = "balm"
+	PolicyPressure  = "pressure"
 	PolicyHeadroom  = "headroom"
 )
 

@@ -10,7 +10,7 @@ import (
 // exports, documents), what it counts in, and where Linux has it from.
 type CounterRow struct {
 	Name string
-	Unit string // ns, periods, cycles, instructions, misses
+	Unit string // ns, periods, cycles, instructions, misses, bytes, pages
 	From string
 	// Optional: many machines do not have it, and what needs it goes without.
 	Optional bool
@@ -34,6 +34,10 @@ const (
 	CountWaited
 	CountWaitedForeign
 	CountWaitP99
+	CountMemory
+	CountMemoryAnon
+	CountMemoryFile
+	CountRefaults
 	NumTaskCounters
 )
 
@@ -55,6 +59,12 @@ var taskCounters = [NumTaskCounters]CounterRow{
 	CountWaitedForeign: {Name: "waited_foreign", Unit: "ns", From: "of it, while another than the task itself had the CPU", Optional: true},
 	// No count: of the time since the reading before.
 	CountWaitP99: {Name: "wait_p99", Unit: "ns", From: "99 of 100 waits after a wake-up were shorter", Optional: true},
+	// No counts: as it is at the reading. Of the cgroup and its descendants, while a policy asks.
+	CountMemory:     {Name: "memory", Unit: "bytes", From: "memory.current (v2) or memory.usage_in_bytes (v1): anonymous memory, page cache and the kernel's", Optional: true},
+	CountMemoryAnon: {Name: "memory_anon", Unit: "bytes", From: "of it anonymous memory: anon of memory.stat (v2), total_rss (v1)", Optional: true},
+	CountMemoryFile: {Name: "memory_file", Unit: "bytes", From: "of it page cache, with shared memory: file of memory.stat (v2), total_cache (v1)", Optional: true},
+	// A count again.
+	CountRefaults: {Name: "refaults", Unit: "pages", From: "memory.stat: workingset_refault_anon and workingset_refault_file, pages that came back after they were reclaimed", Optional: true},
 }
 
 // TaskCounters describes the counters of a task, by number.
@@ -67,12 +77,24 @@ type NodeCounter uint8
 const (
 	CountBusy NodeCounter = iota
 	CountSteal
+	CountMemoryTotal
+	CountMemoryAvailable
+	CountSwapFree
+	CountMemorySome
+	CountMemoryFull
 	NumNodeCounters
 )
 
 var nodeCounters = [NumNodeCounters]CounterRow{
 	CountBusy:  {Name: "busy", Unit: "ns", From: "CPU time that was not idle, iowait or steal: cpuacct.usage of the root, or /proc/stat"},
 	CountSteal: {Name: "steal", Unit: "ns", From: "/proc/stat: time in which the hypervisor ran something else"},
+	// No counts: as it is at the reading, while a policy asks.
+	CountMemoryTotal:     {Name: "memory_total", Unit: "bytes", From: "/proc/meminfo: MemTotal", Optional: true},
+	CountMemoryAvailable: {Name: "memory_available", Unit: "bytes", From: "/proc/meminfo: MemAvailable, what programs could have without swapping", Optional: true},
+	CountSwapFree:        {Name: "swap_free", Unit: "bytes", From: "/proc/meminfo: SwapFree", Optional: true},
+	// Counts again.
+	CountMemorySome: {Name: "memory_some", Unit: "ns", From: "/proc/pressure/memory: time in which a task waited for memory", Optional: true},
+	CountMemoryFull: {Name: "memory_full", Unit: "ns", From: "/proc/pressure/memory: time in which all that had work did", Optional: true},
 }
 
 // NodeCounters describes the counters of the node, by number.

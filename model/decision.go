@@ -53,6 +53,12 @@ const (
 	DecideLevel  // the level of memory bandwidth of BE, or of one BE task, moved
 	DecideBasis  // what a policy goes by is other than before
 
+	// Of pressure.
+
+	DecidePressure // how hard best-effort work has to give way changed
+	DecideReclaim  // memory of a task is taken back
+	DecideFreeze   // a task is frozen
+
 	NumDecisionKinds
 )
 
@@ -82,12 +88,12 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
 	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure}},
 	DecideCap:       {name: "cap", acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure}, acts: true},
 	DecideVerified:  {name: "verified"},
 	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
-	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm}},
+	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm, PolicyPressure}},
 	DecideRefused:   {name: "refused", by: ByKernel},
 	DecideForeign:   {name: "foreign", by: ByKernel},
 	DecideLimit:     {name: "limit", policies: []string{PolicyHardcap, PolicyCPUSet}},
@@ -112,6 +118,10 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
 	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm}, routine: true, acts: true},
 	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
+
+	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},
+	DecideReclaim:  {name: "reclaim", policies: []string{PolicyPressure}, routine: true, acts: true},
+	DecideFreeze:   {name: "freeze", policies: []string{PolicyPressure}, acts: true},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

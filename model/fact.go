@@ -48,6 +48,12 @@ const (
 	FactTarget
 	FactDraw
 	FactTried
+	FactAvailable
+	FactAvailableShare
+	FactLeft
+	FactMemorySome
+	FactMemoryFull
+	FactHeld
 	NumFacts
 )
 
@@ -93,6 +99,13 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactTarget:        {"slo_target", "ms", "the target of that quantile"},
 	FactDraw:          {"memory_draw", "bytes/s", "what a task draws from the memory of the victim, estimated by its LLC misses (docs/policies/balm.md)"},
 	FactTried:         {"tried", "tasks", "BE tasks whose memory bandwidth was taken for the victim"},
+
+	FactAvailable:      {"memory_available", "bytes", "of the machine's memory, what programs could have without swapping"},
+	FactAvailableShare: {"memory_available_share", "", "that as a share of all its memory"},
+	FactLeft:           {"memory_left", "s", "until no more than the reserve is available, as it falls now; a day: it does not"},
+	FactMemorySome:     {"memory_some", "", "share of the window in which a task waited for memory (PSI of the machine)"},
+	FactMemoryFull:     {"memory_full", "", "share in which all that had work did"},
+	FactHeld:           {"memory_held", "bytes", "of memory that a task has"},
 }
 
 // Is returns the fact with a value.

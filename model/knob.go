@@ -90,6 +90,7 @@ const (
 	CacheWays                       // resctrl_schemata.go
 	MemoryBandwidth                 // resctrl_schemata.go
 	MemoryPages                     // memory_pages.go
+	GroupFreeze                     // cgroup_freeze.go
 	NumKnobs
 )
 
@@ -105,6 +106,7 @@ var Knobs = [NumKnobs]KnobSpec{
 	MemoryBandwidth: memoryBandwidthSpec,
 
 	MemoryPages: memoryPagesSpec,
+	GroupFreeze: freezingSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.

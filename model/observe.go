@@ -16,6 +16,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	}
 	out.Busy = rate(prev.Node.C[CountBusy], cur.Node.C[CountBusy], elapsed)
 	out.Memory = observeMemory(prev, cur, out.Memory)
+	out.Room = observeRoom(&prev.Node, &cur.Node, elapsed)
 	out.Steal = rate(prev.Node.C[CountSteal], cur.Node.C[CountSteal], elapsed)
 
 	// In whole nanoseconds: what the rounding of a sum of rates leaves over would pass for
@@ -79,6 +80,10 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	}
 	if o.Misses = rate(p.C[CountLLCMisses], c.C[CountLLCMisses], elapsed); o.Misses.Outcome == OK {
 		o.Misses.V *= 1e9
+	}
+	o.InUse, o.Anon, o.File = c.C[CountMemory].gauge(), c.C[CountMemoryAnon].gauge(), c.C[CountMemoryFile].gauge()
+	if o.Refaults = rate(p.C[CountRefaults], c.C[CountRefaults], elapsed); o.Refaults.Outcome == OK {
+		o.Refaults.V *= 1e9
 	}
 	o.Foreign = c.ratio(p, CountWaitedForeign, CountWaited)
 	for i := range signals {

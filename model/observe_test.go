@@ -240,3 +240,25 @@ func TestDiscountOfMeasuredWaits(t *testing.T) {
 		}
 	}
 }
+
+// What there is of memory is told as it is at the window's end, waiting for it and what came back as shares and rates;
+// what nobody read is missing, not zero.
+func TestObserveInUse(t *testing.T) {
+	p, c := &Snapshot{Tasks: []TaskSample{{Num: 1}, {Num: 2}}}, &Snapshot{MonoNsec: 2e9, Tasks: []TaskSample{{Num: 1}, {Num: 2}}}
+	p.Node.C[CountMemorySome], p.Node.C[CountMemoryFull] = Read(1e9), Read(5e8)
+	c.Node.C[CountMemorySome], c.Node.C[CountMemoryFull] = Read(2e9), Read(4e8)
+	c.Node.C[CountMemoryTotal], c.Node.C[CountMemoryAvailable] = Read(100), Read(0)
+	p.Tasks[0].C[CountMemory], c.Tasks[0].C[CountMemory], c.Tasks[0].C[CountMemoryAnon] = Read(90), Read(40), Read(30)
+	p.Tasks[0].C[CountRefaults], c.Tasks[0].C[CountRefaults] = Read(10), Read(30)
+	var o Observation
+	Observe(p, c, &o)
+	if want := (Room{Total: Known(100), Available: Known(0), SwapFree: Missing(Unavailable), Some: Known(0.5), Full: Missing(GoneBackwards)}); o.Room != want {
+		t.Errorf("%+v, want %+v", o.Room, want)
+	}
+	if t1 := o.Tasks[0]; t1.InUse != Known(40) || t1.Anon != Known(30) || t1.File != Missing(Unavailable) || t1.Refaults != Known(10) {
+		t.Errorf("%+v", t1)
+	}
+	if t2 := o.Tasks[1]; t2.InUse != Missing(Unavailable) || t2.Refaults != Missing(Unavailable) {
+		t.Errorf("%+v", t2)
+	}
+}

@@ -79,6 +79,9 @@ type TaskObservation struct {
 	MPKI Value
 	// Misses are LLC misses a second: what it takes of cache and memory from others.
 	Misses Value
+	// InUse is the memory that it has at the window's end, and of that Anon and File, bytes; Refaults are the
+	// pages a second that came back after they were reclaimed. Missing while no policy asks.
+	InUse, Anon, File, Refaults Value
 }
 
 // Observation is what one window says of the node.
@@ -94,6 +97,7 @@ type Observation struct {
 	Tasks       []TaskObservation
 	Waiting     []Waiting // the closing snapshot's own
 	Memory      []MemoryObservation
+	Room        Room
 
 	none TaskSample // what a task that is new was before
 }

@@ -36,8 +36,8 @@ type Host interface {
 	Close() error
 }
 
-// Metering is a host that reads what is moved to and from memory only when it is told to.
-type Metering interface{ Meter(on bool) }
+// Metering is a host that reads what is moved to and from memory, and how much of it is in use, only when it is told to.
+type Metering interface{ Meter(moved, inUse bool) }
 
 // Do applies changes and returns what is known of them at once.
 func Do(h Host, changes ...model.Change) []model.Result {

@@ -79,7 +79,8 @@ type Window struct {
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
 	Memory []model.MemoryObservation
-	// Observation is all that the window says of node and tasks; nil without a window.
+	// Observation is all that the window says of node and tasks; nil without a window. What memory the machine and each task
+	// have is missing in it unless a policy's row says that it needs InUse.
 	Observation *model.Observation
 }
 

@@ -8,10 +8,21 @@ import (
 
 // run does an action at once and without cost, as the simulated kernel does.
 func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
-	if ask.Knob != model.MemoryPages {
+	switch ask.Knob {
+	case model.MemoryPages:
+		h.movePages(e, ask, res)
+	case model.MemoryReclaim:
+		got, err := h.m.Reclaim(e.num, float64(max(0, ask.Amount)), 0, true, true)
+		if res.Now = model.Reclaim(int64(got)); err != nil || got < 1 {
+			res.Kind, res.Error = model.Refused, "less was reclaimed than asked for"
+		}
+	default:
 		res.Kind, res.Error = model.Refused, "the simulated machine has no "+ask.Knob.String()
-		return
 	}
+}
+
+// movePages takes pages of a task off memory nodes, in equal parts to the others.
+func (h *Host) movePages(e *entry, ask model.Setting, res *model.Result) {
 	pages, err := h.m.Pages(e.num)
 	if err != nil {
 		res.Kind, res.Error = model.Vanished, err.Error()

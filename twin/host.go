@@ -34,7 +34,8 @@ type Host struct {
 	classes []*classKnob   // knobs of classes of service that were ever asked about
 	results []model.Result // of changes, until they are asked for
 
-	meters  bool                 // somebody asks what is moved to and from memory
+	meters  bool                 // somebody asks what is moved to and from memory ...
+	inUse   bool                 // ... and how much of it is in use
 	metered []model.MemorySample // at the last window's edge
 }
 

@@ -99,6 +99,13 @@ var wires = [model.NumKnobs]struct {
 			return errors.Join(m.SetIdle(num, false), m.SetShares(num, v.Amount))
 		},
 	},
+	model.GroupFreeze: {
+		func(m *machine.Machine, num int) (model.Setting, error) {
+			frozen, err := m.Frozen(num)
+			return model.Freeze(frozen), err
+		},
+		func(m *machine.Machine, num int, v model.Setting) error { return m.SetFrozen(num, v.Amount != 0) },
+	},
 }
 
 // setting reads a knob of a task that lives.

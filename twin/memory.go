@@ -8,8 +8,36 @@ import (
 
 // Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
 // domain a socket, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
-// edge.
-func (h *Host) Meter(on bool) { h.meters, h.metered = on, nil }
+// edge. With inUse it says of each snapshot how much memory the tasks and the machine use, too.
+func (h *Host) Meter(moved, inUse bool) { h.meters, h.inUse, h.metered = moved, inUse, nil }
+
+// observeRoom is the machine's own memory, as /proc/meminfo and /proc/pressure/memory have it.
+func (h *Host) observeRoom(n *model.NodeSample) {
+	if !h.inUse {
+		return
+	}
+	room, stall := h.m.MemoryRoom(), h.m.SystemPressure()
+	n.C[model.CountMemoryTotal], n.C[model.CountMemoryAvailable] = pages(room.Total), pages(room.Available)
+	n.C[model.CountSwapFree] = pages(room.SwapFree)
+	n.C[model.CountMemorySome], n.C[model.CountMemoryFull] = model.Read(stall.MemorySome/1000*1000), model.Read(stall.MemoryFull/1000*1000)
+}
+
+// observeInUse is a task's memory, as its cgroup's files have it.
+func (h *Host) observeInUse(e *entry, s *model.TaskSample) {
+	if !h.inUse {
+		return
+	}
+	u, err := h.m.MemoryUse(e.num)
+	if err != nil {
+		return
+	}
+	anon, file := pages(u.Anon), pages(u.File)
+	s.C[model.CountMemory], s.C[model.CountMemoryAnon], s.C[model.CountMemoryFile] = model.Read(anon.Value+file.Value), anon, file
+	s.C[model.CountRefaults] = model.Read(u.FaultPages)
+}
+
+// pages is an amount of memory in whole pages, as the kernel counts it, in bytes.
+func pages(bytes float64) model.Counter { return model.Read(uint64(bytes) &^ 4095) }
 
 // meter reads all sockets.
 func (h *Host) meter() (list []model.MemorySample) {

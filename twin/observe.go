@@ -14,6 +14,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	}
 	node := &snap.Node
 	node.CPUs, node.C[model.CountSteal] = online.Len(), model.Read(h.m.TakenNsec(machine.Steal))
+	h.observeRoom(node)
 	h.added, h.removed = nil, nil
 	if !h.told || h.online != online {
 		h.told, h.online = true, online
@@ -68,6 +69,7 @@ func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
 	if stalls, err := h.m.Pressure(e.num); err == nil {
 		s.C[model.CountCPUStall] = model.Read(stalls.CPUSome)
 	}
+	h.observeInUse(e, &s)
 	if h.pmu && !e.lost {
 		s.C[model.CountCycles], s.C[model.CountRefCycles] = model.Read(k.Cycles), model.Read(k.RefCycles)
 		s.C[model.CountInstructions], s.C[model.CountLLCMisses] = model.Read(k.Instructions), model.Read(k.LLCMisses)

@@ -20,6 +20,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // Durations, in nanoseconds.
@@ -35,7 +36,7 @@ const wallNsec = int64(1e18)
 func Params() engine.Params {
 	p := engine.Params{Platform: "test", HistoryWindows: 1, CapPeriodNsec: 250 * Msec, Limits: engine.Limits{MaxHeldTasks: 8, MaxBETaken: 1}}
 	p.Hardcap.DurationNsec = 300 * Sec // for so long policies keep off a task that an operator freed
-	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults()}
+	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults(), Pressure: pressure.Defaults()}
 	p.SetModes(model.ModeOff)
 	return p
 }
@@ -329,6 +330,15 @@ func (n *Node) land(c *model.Change) {
 // is left, and a value that stands already is not written again.
 func (n *Node) change(k *Knob, c *model.Change, r *model.Result) {
 	r.Kind, r.Found, r.Now = model.Applied, k.Value, k.Value
+	if c.Kind == model.Run { // nothing stands there afterwards
+		r.Now = c.Value
+		if k.Write != nil {
+			if r.Error = k.Write(c.Value); r.Error != "" {
+				r.Kind = model.Refused
+			}
+		}
+		return
+	}
 	if k.Ours {
 		if r.Found = k.Found; k.Value != k.wrote {
 			r.Kind = model.Foreign

@@ -30,7 +30,11 @@ func (n *Node) note(path string, k *Knob, c *model.Change, r *model.Result) {
 	if n.Log == nil {
 		return
 	}
-	text := fmt.Sprintf("%s, now %s", r.Kind, k.Value)
+	now := k.Value
+	if c.Kind == model.Run {
+		now = r.Now
+	}
+	text := fmt.Sprintf("%s, now %s", r.Kind, now)
 	if r.Error != "" {
 		text += ": " + r.Error
 	}

@@ -201,6 +201,12 @@ type Limiter interface {
 	WriteIdle(path string, idle bool) error
 	// ReadFreezer returns whether the group is frozen, or on its way.
 	ReadFreezer(path string) (FreezerState, error)
+	// ReadFreezeAsked and WriteFreezeAsked are the group's own wish to be frozen, whatever those above it wish, and
+	// whether or not its tasks have stopped: nothing is waited for. FreezerInode identifies the group in the hierarchy
+	// that has it.
+	ReadFreezeAsked(path string) (bool, error)
+	WriteFreezeAsked(path string, frozen bool) error
+	FreezerInode(path string) (uint64, error)
 	// WriteFreezer writes Frozen or Thawed and waits until it is reached, at most
 	// within. On ErrFreezerTimeout the write stands: who gives up freezing must thaw.
 	WriteFreezer(path string, want FreezerState, within time.Duration) error

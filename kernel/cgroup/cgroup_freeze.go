@@ -39,6 +39,24 @@ func (d *V2) ReadFreezer(path string) (FreezerState, error) {
 	return Thawed, nil
 }
 
+// ReadFreezeAsked implements Driver.
+func (d *V2) ReadFreezeAsked(path string) (bool, error) {
+	data, err := d.read(path, "cgroup.freeze")
+	return parsed(data, err, path, "cgroup.freeze", parseFlag)
+}
+
+// WriteFreezeAsked implements Driver.
+func (d *V2) WriteFreezeAsked(path string, frozen bool) error {
+	value := "0"
+	if frozen {
+		value = "1"
+	}
+	return d.write(path, "cgroup.freeze", value)
+}
+
+// FreezerInode implements Driver.
+func (d *V2) FreezerInode(path string) (uint64, error) { return d.Inode(path) }
+
 // freezeAsked returns the nearest group, from path upwards, whose cgroup.freeze is 1; ""
 // for none.
 func (d *V2) freezeAsked(path string) (string, error) {

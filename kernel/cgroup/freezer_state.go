@@ -41,6 +41,34 @@ func (d *V1) ReadFreezer(path string) (FreezerState, error) {
 	return parsed(data, err, path, "freezer.state", parseFreezerState)
 }
 
+// ReadFreezeAsked returns freezer.self_freezing.
+func (d *V1) ReadFreezeAsked(path string) (bool, error) {
+	data, err := d.read(Freezer, path, "freezer.self_freezing")
+	return parsed(data, err, path, "freezer.self_freezing", parseFlag)
+}
+
+// WriteFreezeAsked writes freezer.state and does not wait.
+func (d *V1) WriteFreezeAsked(path string, frozen bool) error {
+	want := Thawed
+	if frozen {
+		want = Frozen
+	}
+	return d.write(Freezer, path, "freezer.state", string(want))
+}
+
+// FreezerInode implements Driver.
+func (d *V1) FreezerInode(path string) (uint64, error) {
+	dir, err := d.file(Freezer, path, "")
+	if err != nil {
+		return 0, fmt.Errorf("identify the freezer of cgroup %s: %w", path, err)
+	}
+	inode, err := d.fs.Inode(dir)
+	if err != nil {
+		return 0, d.wrap("identify the freezer of", path, err)
+	}
+	return inode, nil
+}
+
 func parseFreezerState(data []byte) (FreezerState, error) {
 	switch s := FreezerState(bytes.TrimSuffix(data, []byte("\n"))); s {
 	case Thawed, Freezing, Frozen:

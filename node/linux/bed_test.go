@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 	testchild.Main(m, map[string]testchild.Role{
 		"hold":  perftest.Hold,
 		"forks": forks,
+		"grow":  grow,
 		"leaf": func(*testchild.Parent, []string) error {
 			time.Sleep(5 * time.Millisecond)
 			return nil
@@ -65,6 +66,7 @@ const boot = "test-boot"
 type bed struct {
 	waits   WaitSource // nil: none
 	classes bool       // the Host has classes of service
+	inUse   bool       // the Host tells of memory in use
 	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
@@ -157,7 +159,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, InUse: b.inUse, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

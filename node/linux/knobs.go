@@ -117,6 +117,7 @@ func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *
 		model.CPUBandwidth: &bandwidth{cg: cg, flat: flat},
 		model.CPUPlace:     &place{cg: cg, flat: flat, cpus: cpusOfMachine(fs)},
 		model.CPUWeight:    &weight{cg: cg, flat: flat},
+		model.GroupFreeze:  &freezing{cg: cg, flat: flat},
 	}}
 }
 
@@ -137,7 +138,7 @@ func (k *Knobs) identify(t *model.Task, kind model.KnobKind) (uint64, error) {
 	if err == nil && inode != t.Inode {
 		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
 	}
-	if err != nil || kind != model.CPUPlace {
+	if err != nil || kind != model.CPUPlace && kind != model.GroupFreeze { // these have hierarchies of their own on v1
 		return inode, err
 	}
 	return k.kinds[kind].inode(t.Path)

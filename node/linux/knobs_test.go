@@ -228,6 +228,7 @@ func (f *tree) knobs(j *journal.Journal) *Knobs {
 		model.CPUBandwidth: &bandwidth{cg: f},
 		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
 		model.CPUWeight:    &weight{},
+		model.GroupFreeze:  &freezing{},
 	}}
 }
 

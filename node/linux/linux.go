@@ -30,6 +30,7 @@ type Options struct {
 	Places        bool // tasks may be placed: say which of them cannot be
 	Classes       bool // tasks may be put into classes of service: say what the machine has of them
 	Memory        bool // say what the CPUs of each domain move to and from memory
+	InUse         bool // say how much memory the tasks and the machine use, and how long they wait for it
 	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
@@ -54,6 +55,8 @@ type Host struct {
 	root  cgroup.RootUsage // exact where /proc/stat counts ticks; may be nil
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
+
+	room room // what there is of memory
 
 	waits waits // who makes whom wait
 
@@ -121,6 +124,7 @@ func Open(o Options) (*Host, error) {
 	}
 	h.openDelay()
 	h.openReaders(m)
+	h.room.open(h)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
@@ -169,7 +173,7 @@ func (h *Host) Close() error {
 	if h.classes != nil {
 		h.classes.close()
 	}
-	errs := []error{h.stat.Close(), h.holders.close()}
+	errs := []error{h.stat.Close(), h.room.close(), h.holders.close()}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
 	}

@@ -50,6 +50,7 @@ func (h *Host) observeNode(n *model.NodeSample) {
 		n.C[model.CountBusy] = model.Read(st.Total.BusyNsec())
 		n.C[model.CountSteal] = model.Read(st.Total.StealNsec())
 	}
+	h.room.observe(n)
 	if h.root != nil {
 		if v, err := h.root.UsageNsec(); err == nil {
 			n.C[model.CountBusy] = model.Read(v)

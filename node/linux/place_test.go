@@ -172,7 +172,8 @@ func (f *cpusets) knobs(j *journal.Journal) *Knobs {
 		model.CPUPlace: &place{cg: f, flat: f.flat, cpus: func() (machineCPUs, error) {
 			return machineCPUs{f.online, f.possible}, nil
 		}},
-		model.CPUWeight: &weight{},
+		model.CPUWeight:   &weight{},
+		model.GroupFreeze: &freezing{},
 	}}
 }
 

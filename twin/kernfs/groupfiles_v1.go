@@ -120,6 +120,7 @@ func (k *Kernel) addV1Freezer(g *group) {
 
 func (k *Kernel) addV1Memory(g *group) {
 	k.addFile(g.dir, "memory.numa_stat", always(func(buf []byte) []byte { return k.showNumaStat(g, buf) }), nil)
+	k.addFile(g.dir, "memory.stat", always(func(buf []byte) []byte { return k.memoryStatV1(g, buf) }), nil)
 	k.addFile(g.dir, "memory.usage_in_bytes", always(func(buf []byte) []byte {
 		h := k.held(g)
 		return number(buf, wholePages(h.anon)+wholePages(h.file))

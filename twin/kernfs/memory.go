@@ -174,6 +174,15 @@ func (k *Kernel) memoryStat(g *group, buf []byte) []byte {
 	return buf
 }
 
+// memoryStatV1 is memory.stat of v1, as far as it says what v2's says: the lines with those below.
+func (k *Kernel) memoryStatV1(g *group, buf []byte) []byte {
+	h := k.held(g)
+	buf = number(append(buf, "total_cache "...), wholePages(h.file))
+	buf = number(append(buf, "total_rss "...), wholePages(h.anon))
+	buf = number(append(buf, "total_workingset_refault_anon "...), 0)
+	return number(append(buf, "total_workingset_refault_file "...), h.faults)
+}
+
 // memoryEvents is memory.events: of a group and those below, or of it alone.
 func (k *Kernel) memoryEvents(g *group, buf []byte) []byte {
 	h := k.held(g)

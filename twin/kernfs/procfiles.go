@@ -19,6 +19,7 @@ func (k *Kernel) addProc() {
 	k.addFile(k.dir("/proc/self"), "mountinfo", k.mountinfo, nil)
 	k.addFile(proc, "stat", always(k.procStat), nil)
 	k.addFile(proc, "cpuinfo", always(k.cpuinfo), nil)
+	k.addFile(proc, "meminfo", always(k.meminfo), nil)
 	k.addSystemPressure(k.dir("/proc/pressure"))
 	kernel := k.dir("/proc/sys/kernel")
 	k.addText(kernel, "osrelease", osrelease+"\n")
@@ -56,6 +57,20 @@ func cpuLine(buf []byte, busy, idle, irq, steal uint64) []byte {
 	buf = strconv.AppendUint(append(buf, " 0 0 "...), irq, 10)
 	buf = strconv.AppendUint(append(buf, ' '), steal, 10)
 	return append(buf, " 0 0\n"...)
+}
+
+// meminfo is /proc/meminfo.
+func (k *Kernel) meminfo(buf []byte) []byte {
+	r := k.m.MemoryRoom()
+	for _, line := range []struct {
+		name  string
+		bytes float64
+	}{
+		{"MemTotal:", r.Total}, {"MemFree:", r.Free}, {"MemAvailable:", r.Available}, {"SwapTotal:", r.SwapTotal}, {"SwapFree:", r.SwapFree},
+	} {
+		buf = fmt.Appendf(buf, "%-15s %8d kB\n", line.name, wholePages(line.bytes)>>10)
+	}
+	return buf
 }
 
 // cpuinfo is /proc/cpuinfo.

@@ -11,6 +11,15 @@ func (m *Machine) SetFrozen(num int, frozen bool) error {
 	return nil
 }
 
+// Frozen reports whether a task is stopped so.
+func (m *Machine) Frozen(num int) (bool, error) {
+	t, err := m.task(num)
+	if err != nil {
+		return false, err
+	}
+	return t.frozen, nil
+}
+
 // hold lets a step pass in which nobody serves: what was begun ends so much later.
 func (q *queue) hold(now, dt int64) {
 	q.own = 0

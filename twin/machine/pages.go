@@ -11,6 +11,8 @@ type Heat struct {
 	Bytes     float64
 	File      bool  // page cache: dropped instead of swapped out
 	EveryNsec int64 // 0: all the time
+	// OverNsec is for how long the task runs until it has all of it, evenly; 0: it begins with it. Ages are as if it had.
+	OverNsec int64
 }
 
 const (
@@ -34,7 +36,8 @@ const (
 // the oldest. So at any time exactly the pages older than some age are out, and
 // bytes exp(-x/T) - out are there and older than x. What is out comes back as it is used.
 type heat struct {
-	out float64
+	out   float64
+	taken float64 // of Heat.Bytes, so far
 }
 
 // pageState is a task's memory.
@@ -55,7 +58,7 @@ func checkHeats(c *TaskConfig, m *Config) error {
 	}
 	sum := 0.0
 	for _, h := range c.Memory {
-		if !(h.Bytes >= 0) || h.EveryNsec < 0 {
+		if !(h.Bytes >= 0) || h.EveryNsec < 0 || h.OverNsec < 0 {
 			return fmt.Errorf("machine: task %s: memory is impossible: %+v", c.Name, h)
 		}
 		sum += h.Bytes
@@ -66,6 +69,17 @@ func checkHeats(c *TaskConfig, m *Config) error {
 	return nil
 }
 
+// newHeats is the memory of a task that begins.
+func newHeats(kinds []Heat) []heat {
+	list := make([]heat, len(kinds))
+	for i := range kinds {
+		if kinds[i].OverNsec == 0 {
+			list[i].taken = kinds[i].Bytes
+		}
+	}
+	return list
+}
+
 // movePages lets pages come back and go, when the time for it has come.
 func (m *Machine) movePages() {
 	if m.now < m.pagesAt {
@@ -74,9 +88,16 @@ func (m *Machine) movePages() {
 	m.pagesAt = m.now + pagesEveryNsec
 	const seconds = pagesEveryNsec / 1e9
 	for _, t := range m.live {
+		if t.frozen { // it touches nothing
+			t.mem.blocked = 0
+			continue
+		}
 		back := 0.0
 		for i := range t.mem.heats {
-			h := &t.mem.heats[i]
+			h, c := &t.mem.heats[i], &t.cfg.Memory[i]
+			if c.OverNsec > 0 {
+				h.taken = min(c.Bytes, h.taken+c.Bytes*pagesEveryNsec/float64(c.OverNsec))
+			}
 			left := h.out * t.cfg.Memory[i].unused(pagesEveryNsec)
 			back += h.out - left
 			h.out = left
@@ -117,8 +138,8 @@ func (m *Machine) older(t *Task, i int, nsec float64) float64 {
 	if nsec > float64(m.now-t.mem.since) {
 		return 0
 	}
-	c := &t.cfg.Memory[i]
-	return max(0, c.Bytes*c.unused(nsec)-t.mem.heats[i].out)
+	h := &t.mem.heats[i]
+	return max(0, h.taken*t.cfg.Memory[i].unused(nsec)-h.out)
 }
 
 // resident returns a task's bytes that are there.
@@ -237,6 +258,28 @@ func (m *Machine) makeRoom() {
 	if largest != nil {
 		largest.mem.killed = true
 	}
+}
+
+// MemoryRoom is how the machine's memory stands, in bytes.
+type MemoryRoom struct {
+	Total, Free         float64
+	Available           float64 // free, or page cache: what could be had without swapping
+	SwapTotal, SwapFree float64
+}
+
+// MemoryRoom returns how the machine's memory stands. All memory that is not free is of tasks.
+func (m *Machine) MemoryRoom() MemoryRoom {
+	r := MemoryRoom{Total: m.cfg.MemBytes * float64(m.cfg.Sockets), SwapTotal: m.cfg.SwapBytes, SwapFree: m.swapRoom()}
+	r.Free = r.Total
+	cache := 0.0
+	for _, t := range m.live {
+		anon, file := m.olderOf(t, 0)
+		r.Free -= anon + file
+		cache += file
+	}
+	r.Free = max(0, r.Free)
+	r.Available = min(r.Total, r.Free+cache)
+	return r
 }
 
 // MemoryUse is how a task's memory stands, in bytes.

@@ -221,7 +221,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	t.limit = unlimited(m.cfg.Kernel, t.num, m.now)
 	t.pages = placePages(&m.cfg, &cfg)
 	t.queue.init(&cfg)
-	t.mem = pageState{heats: make([]heat, len(cfg.Memory)), since: m.now}
+	t.mem = pageState{heats: newHeats(cfg.Memory), since: m.now}
 	m.tasks = append(m.tasks, t)
 	m.live = append(m.live, t)
 	m.placement.stale = true

@@ -28,10 +28,12 @@ func (p *Plan) memory(at string, kinds []Memory) ([]machine.Heat, error) {
 			return nil, p.doc.Errorf(key+".bytes", "makes it %.4g bytes of one task, and memory and swap have %.4g", sum, whole)
 		case m.Every < 0 || m.Every > maxDuration:
 			return nil, p.doc.Errorf(key+".every", "is %s; expected how often each page is used, such as 10m", m.Every)
+		case m.Over < 0 || m.Over > maxDuration:
+			return nil, p.doc.Errorf(key+".over", "is %s; expected for how long the task runs until it has all of it, such as 1m", m.Over)
 		case m.Every > 0 && m.Every < time.Millisecond:
 			return nil, p.doc.Errorf(key+".every", "is %s; expected at least 1ms, or 0s for all the time", m.Every)
 		}
-		heats = append(heats, machine.Heat{Bytes: float64(m.Bytes), File: m.File, EveryNsec: int64(m.Every)})
+		heats = append(heats, machine.Heat{Bytes: float64(m.Bytes), File: m.File, EveryNsec: int64(m.Every), OverNsec: int64(m.Over)})
 	}
 	return heats, nil
 }

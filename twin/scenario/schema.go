@@ -105,6 +105,7 @@ type Memory struct {
 	Bytes Size          `yaml:"bytes"`
 	Every time.Duration `yaml:"every"` // 0: all the time
 	File  bool          `yaml:"file"`  // page cache: dropped instead of swapped out
+	Over  time.Duration `yaml:"over"`  // it comes evenly as the task runs so long; 0: the task begins with it
 }
 
 // Requests come whether or not the earlier ones are done.

@@ -165,6 +165,8 @@ func (w *world) count(out *engine.Output) {
 	}
 	for i := range out.Changes {
 		switch c := &out.Changes[i]; {
+		case c.Kind == model.Hold && c.Value.Knob == model.GroupFreeze:
+			w.res.Freezes++
 		case c.Kind == model.Hold:
 			w.res.Caps++
 		case c.Kind == model.Set && c.Value.Knob == model.CPUPlace:

@@ -107,7 +107,7 @@ func newPlan(r source, end int64, calm bool) *plan {
 	m.Sockets, m.CoresPerSocket, m.ThreadsPerCore = pick(r, 1, 1, 2), r.count(2, 6), r.count(1, 2)
 	share := float64(m.CoresPerSocket) / 16
 	m.LLCBytes, m.MemPeakBytes = m.LLCBytes*share, m.MemPeakBytes*share
-	m.StepNsec = stepNsec
+	m.StepNsec, m.MemBytes = stepNsec, memoryBytes
 	m.Kernel = pick(r, machine.Mainline, machine.Mainline, machine.Mainline, machine.AnyBurst, machine.NoBurst)
 	p.machine = m
 	p.drawTasks(r)

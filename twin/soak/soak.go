@@ -60,7 +60,8 @@ type Result struct {
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
-	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator had asked
+	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator or policy pressure had asked
+	Freezes   int            `json:"freezes"`  // tasks that were to be frozen
 	Moves     int            `json:"moves"`    // calls that moved pages, as an operator had asked
 	Classes   int            `json:"classes"`  // turns after which BE had a class of service
 	Alone     int            `json:"alone"`    // turns after which a BE task had one for itself

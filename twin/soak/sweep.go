@@ -31,6 +31,7 @@ type Summary struct {
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
 	Reclaims  int            `json:"reclaims"`
+	Freezes   int            `json:"freezes"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
 	Alone     int            `json:"alone"`
@@ -100,6 +101,7 @@ func (s *Summary) add(r *Result) {
 	s.Places += r.Places
 	s.Writes += r.Writes
 	s.Reclaims += r.Reclaims
+	s.Freezes += r.Freezes
 	s.Moves += r.Moves
 	s.Classes += r.Classes
 	s.Alone += r.Alone
@@ -139,6 +141,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
 	row("writes that took memory back", s.Reclaims)
+	row("tasks frozen", s.Freezes)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))

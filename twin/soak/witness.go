@@ -65,6 +65,9 @@ func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
 	case k.kind == model.CPUWeight: // who is made normal again has the default for a moment
 		return slices.Contains(k.rightful, now) || now.Amount == model.WeightDefault
 	}
+	if k.kind == model.GroupFreeze {
+		return slices.Contains(k.rightful, now)
+	}
 	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
 	return any(func(r model.Setting) bool { return r.QuotaUsec == now.QuotaUsec }) &&
 		any(func(r model.Setting) bool { return r.PeriodUsec == now.PeriodUsec }) &&
@@ -154,6 +157,9 @@ func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) 
 	case model.CPUBandwidth:
 		now, err := v.cg.ReadCPUMax(path)
 		return model.Bandwidth(model.CPUMax(now)), err
+	case model.GroupFreeze:
+		frozen, err := v.cg.ReadFreezeAsked(path)
+		return model.Freeze(frozen), err
 	case model.CPUWeight:
 		idle, err := v.cg.ReadIdle(path)
 		if err == nil && idle {
@@ -220,6 +226,8 @@ func knobOf(name string) model.KnobKind {
 		return model.CPUPlace
 	case "cpu.weight", "cpu.shares", "cpu.idle":
 		return model.CPUWeight
+	case "cgroup.freeze", "freezer.state":
+		return model.GroupFreeze
 	}
 	return model.NumKnobs
 }
@@ -394,11 +402,15 @@ func (v *witness) limitOf(g *watchedGroup, kind model.KnobKind) *journal.Limit {
 
 // inodeOf returns the inode number of a group in the hierarchy of a knob.
 func (v *witness) inodeOf(g *watchedGroup, kind model.KnobKind) uint64 {
-	if kind != model.CPUPlace {
-		return g.inode
+	switch kind {
+	case model.CPUPlace:
+		ino, _ := v.cg.PlaceInode(g.path) // one that is gone has none
+		return ino
+	case model.GroupFreeze:
+		ino, _ := v.cg.FreezerInode(g.path)
+		return ino
 	}
-	ino, _ := v.cg.PlaceInode(g.path) // one that is gone has none
-	return ino
+	return g.inode
 }
 
 // ended takes in that an agent is gone, and with it what the journal's disk did not take: CPUs that

@@ -129,7 +129,7 @@ func (w *world) watch(fs hostfs.FS) error {
 	}
 	v := &witness{w: w, cg: cg, strangers: map[taskKnob]int64{}, renamed: map[string]model.Class{}, from: map[string]string{}, storm: storm{changes: map[taskKnob][]int64{}}}
 	w.witness = v
-	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet, model.CPUWeight: cgroup.CPU} {
+	for kind, c := range map[model.KnobKind]cgroup.Controller{model.CPUBandwidth: cgroup.CPU, model.CPUPlace: cgroup.CPUSet, model.CPUWeight: cgroup.CPU, model.GroupFreeze: cgroup.Freezer} {
 		v.mounts[kind] = mounts.Unified
 		if mounts.Layout != cgroup.LayoutV2 {
 			v.mounts[kind] = mounts.V1[c]

@@ -194,6 +194,9 @@ func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
 		}
 		shares, err := b.world.ReadShares(p)
 		return model.Weight(int64(shares)), err
+	case model.GroupFreeze:
+		frozen, err := b.world.ReadFreezeAsked(p)
+		return model.Freeze(frozen), err
 	case model.ServiceClass:
 		return b.class(p)
 	}

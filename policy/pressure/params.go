@@ -1,0 +1,86 @@
+package pressure
+
+import "github.com/commensal-io/commensal/model"
+
+// Params are the policy's parameters. Shares are of the machine's memory, but for Some and Full.
+type Params struct {
+	// Low is the available share under which memory may be short, Reserve the one that is never to be reached, and
+	// Enough the one from which on best-effort work is let back in.
+	Low     float64 `json:"low"`
+	Reserve float64 `json:"reserve"`
+	Enough  float64 `json:"enough"`
+	// Some and Full are the shares of a window in which a task, and all tasks, waited for memory (PSI), from which on
+	// programs stall.
+	Some float64 `json:"some"`
+	Full float64 `json:"full"`
+	// HorizonNsec is how far ahead it is looked when the reserve will be reached, and SoonNsec how near that is where only
+	// the strongest means is fast enough.
+	HorizonNsec int64 `json:"horizon_nsec"`
+	SoonNsec    int64 `json:"soon_nsec"`
+	// AtOnce is on how many tasks it acts in one window. ReclaimBytes is asked of one at most, 0: nothing, and every
+	// EveryNsec.
+	AtOnce       int   `json:"at_once"`
+	ReclaimBytes int64 `json:"reclaim_bytes"`
+	EveryNsec    int64 `json:"every_nsec"`
+	// PatienceNsec is how long reclaim has to help before tasks are frozen, where Freeze allows that.
+	PatienceNsec int64 `json:"patience_nsec"`
+	Freeze       bool  `json:"freeze"`
+	// CalmNsec is how long there must be enough before one is let back in, and again before the next; twice as long each
+	// time memory was short again soon after.
+	CalmNsec int64 `json:"calm_nsec"`
+	// StuckNsec is after how long with nothing left to do somebody else is asked to end a task.
+	StuckNsec int64  `json:"stuck_nsec"`
+	Order     string `json:"order"`
+	// HoldNsec is how long a task stays frozen that is not renewed.
+	HoldNsec int64 `json:"hold_nsec"`
+}
+
+// The orders in which best-effort tasks give way. Those that are critical come last in each.
+const (
+	Largest        = "largest"
+	Youngest       = "youngest"
+	LeastImportant = "least-important"
+)
+
+// Defaults are ours: the paper (Alibaba §3.2) names utilisation and PSI, and no thresholds.
+func Defaults() Params {
+	return Params{
+		Low: 0.10, Reserve: 0.04, Enough: 0.15, Some: 0.10, Full: 0.02, HorizonNsec: 60e9, SoonNsec: 10e9,
+		AtOnce: 1, ReclaimBytes: 512 << 20, EveryNsec: 5e9, PatienceNsec: 10e9, Freeze: true, CalmNsec: 30e9, StuckNsec: 300e9, Order: LeastImportant, HoldNsec: 30e9,
+	}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (p *Params) Rows() []model.Param {
+	const hours = 24 * 3600e9
+	return []model.Param{
+		{Key: "enough", At: &p.Enough, Most: 1, Soak: [2]float64{0.9, 1}, Unit: "share of memory", Why: "with so much available best-effort work is let back in"},
+		{Key: "low", At: &p.Low, Most: 1, Soak: [2]float64{0.4, 0.9}, Unit: "share of memory", Why: "with less available memory may be short: best-effort work gives way once programs stall, or the reserve is in sight"},
+		{Key: "reserve", At: &p.Reserve, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "share of memory", Why: "what is always to be available"},
+		{Key: "some", At: &p.Some, Most: 1, Soak: [2]float64{0, 1}, Unit: "share of the time", Why: "programs stall: a task waits for memory (PSI of the machine, some; Alibaba §3.2)"},
+		{Key: "full", At: &p.Full, Most: 1, Soak: [2]float64{0, 1}, Unit: "share of the time", Why: "programs stall: all that have work do (PSI of the machine, full)"},
+		{Key: "horizon", At: model.Nsec(&p.HorizonNsec), Most: hours, Soak: [2]float64{1e9, 60e9}, Why: "how far ahead the reserve is seen coming, as available memory falls"},
+		{Key: "soon", At: model.Nsec(&p.SoonNsec), Most: hours, Soak: [2]float64{1e9, 20e9}, Why: "nearer than this reclaim is too slow"},
+		{Key: "at_once", At: &p.AtOnce, Least: 1, Most: 1000, Soak: [2]float64{1, 4}, Unit: "tasks", Why: "that have to give way in one window"},
+		{Key: "reclaim_bytes", At: &p.ReclaimBytes, Most: 1 << 40, Soak: [2]float64{0, 1 << 28}, Unit: "bytes", Why: "taken back of one task at a time at most (cgroup v2); 0: nothing"},
+		{Key: "every", At: model.Nsec(&p.EveryNsec), Most: hours, Soak: [2]float64{1e9, 10e9}, Why: "between two rounds of that"},
+		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: hours, Soak: [2]float64{0, 10e9}, Why: "for so long that has to help before tasks are frozen"},
+		{Key: "freeze", At: &p.Freeze, Soak: [2]float64{0.3, 0.7}, Why: "tasks may be frozen (cgroup.freeze, on v1 freezer.state); never critical ones"},
+		{Key: "calm", At: model.Nsec(&p.CalmNsec), Most: hours, Soak: [2]float64{1e9, 20e9}, Why: "enough for so long before one is let back in, and before the next; doubled, up to 16 times, when that was too soon"},
+		{Key: "stuck", At: model.Nsec(&p.StuckNsec), Most: hours, Soak: [2]float64{1e9, 60e9}, Why: "short for so long with nothing left to do: it is said that somebody else must end a task"},
+		{Key: "order", At: &p.Order, Words: []string{Largest, Youngest, LeastImportant}, Why: "who gives way first; critical tasks come last in each"},
+	}
+}
+
+// Check finds parameters that do not fit each other.
+func (p *Params) Check() (key, why string) {
+	switch {
+	case p.Reserve >= p.Low:
+		return "reserve", "is not below low: nothing milder could be done before it is reached"
+	case p.Enough < p.Low:
+		return "enough", "is below low: tasks would be let back in while memory is short"
+	case p.SoonNsec > p.HorizonNsec:
+		return "soon", "is further than horizon"
+	}
+	return "", ""
+}
