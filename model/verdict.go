@@ -94,7 +94,7 @@ var roundStates = [...]verdictRow{
 	RoundObserved:    {"observed", []string{"observed only: nothing was written"}},
 	RoundNobody:      {"nobody", []string{"nobody was held"}},
 	RoundRecovered:   {"recovered", []string{"the victim recovered..."}},
-	RoundHelped:      {"helped", []string{"helped at first..."}},
+	RoundHelped:      {"helped", []string{"helped at first...", "helped: ..."}},
 	RoundKept:        {"kept", []string{"helped, ..."}},
 	RoundCoincidence: {"coincidence", []string{"the recovery was a coincidence..."}},
 	RoundNoHelp:      {"no-help", []string{"the victim did not recover"}},

@@ -144,7 +144,7 @@ func evidence(r *model.Round, score float64) []model.Fact {
 // nobody is the case in which no suspect may be held: search on, or give up.
 func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	if last := inc.round(); last != nil && last.Uncapped && inc.State == model.Searching && standing(in, inc, last).State == policy.HoldInForce {
-		if !s.stepsAside(p, in, inc) {
+		if !s.stepsAside(p, inc) {
 			s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
 			return
 		}

@@ -130,7 +130,7 @@ func (s *State) tryDemotion(p *Params, in *policy.View, out *policy.Wishes, inc 
 	switch {
 	case inc.GoodInRow > 0 || r.WindowsJudged < p.Demote.Windows:
 		change(out, inc)
-	case !s.stepsAside(p, in, inc):
+	case !s.stepsAside(p, inc):
 		s.capToo(p, in, out, inc, fmt.Sprintf("%s of %s is %.3g while %s gives way to everybody, above %.3g", inc.Source, inc.VictimPath, v.Signal, heldNames(r), v.Threshold))
 	case r.WindowsJudged >= p.VerifyWindows:
 		s.keepDemoted(in, out, inc)
@@ -143,11 +143,25 @@ func (s *State) tryDemotion(p *Params, in *policy.View, out *policy.Wishes, inc 
 // stepsAside reports whether a demotion did its part: at least half of what the victim waited for others
 // more than usual is gone, and for its bad windows the tasks answer less than is asked of a suspect. A cap
 // would take their work and help nobody.
-func (s *State) stepsAside(p *Params, in *policy.View, inc *Incident) bool {
+func (s *State) stepsAside(p *Params, inc *Incident) bool {
+	harm, left, theirs, ok := s.underHold(inc)
+	return ok && left <= harm/2 && theirs < p.Blame.Share*harm
+}
+
+// relieved reports whether at least half of what the victim waited for others more than usual is gone under the hold,
+// over good windows and bad ones. A few bad ones say of a tail that it is back, and of the hold nothing.
+func (s *State) relieved(inc *Incident) bool {
+	harm, left, _, ok := s.underHold(inc)
+	return ok && left <= harm/2
+}
+
+// underHold is what the victim waited for others more than usual before the round's hold, what it waits so since, and what
+// the held tasks answer for in the latest bad windows, in nanoseconds a second; not ok where that is not known.
+func (s *State) underHold(inc *Incident) (harm, left, theirs float64, ok bool) {
 	r, of := inc.round(), s.waiter(inc.Victim)
-	harm := r.WaitedNsec - r.UsualNsec
+	harm = r.WaitedNsec - r.UsualNsec
 	if !r.ByBlame || of == nil || harm <= 0 {
-		return false
+		return 0, 0, 0, false
 	}
 	now, bad := &side{}, &side{}
 	for i := range slices.Backward(of.Windows) {
@@ -160,17 +174,16 @@ func (s *State) stepsAside(p *Params, in *policy.View, inc *Incident) bool {
 		}
 	}
 	if len(bad.at) == 0 {
-		return false
+		return 0, 0, 0, false
 	}
-	left, _ := excess(now.mean().charged, of.good().charged)
+	left, _ = excess(now.mean().charged, of.good().charged)
 	bad.mean()
-	theirs := 0.0
 	for _, task := range heldIn(r) {
 		if k, ok := find(bad.charged, task); ok {
 			theirs += bad.charged[k].Nsec
 		}
 	}
-	return left <= harm/2 && theirs < p.Blame.Share*harm
+	return harm, left, theirs, true
 }
 
 // keepDemoted lets a demotion stand that did its part although the victim suffers.

@@ -2,6 +2,7 @@ package hardcap_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
@@ -44,5 +45,31 @@ func TestWhoStepsAsideIsNotCapped(t *testing.T) {
 				t.Errorf("kept: %v, demoted at the end: %v", kept, idle)
 			}
 		})
+	}
+}
+
+// A held antagonist that took most of the waiting away is not given back because the service suffers now and then as
+// badly as before from somebody else: a tail says that it is back, not of whom.
+func TestWhoTookMostOfTheWaitingAwayStaysHeld(t *testing.T) {
+	t.Parallel()
+	var q *queue
+	q = newQueue(t, from40(2, 0.5, 0), func(second int) map[model.TaskNum]float64 {
+		switch {
+		case second < 40:
+			return map[model.TaskNum]float64{1: 5}
+		case q.limit(2) > 1:
+			return map[model.TaskNum]float64{2: 2000}
+		case (second+2)%10 < 3:
+			return map[model.TaskNum]float64{2: 20, model.NumUnmanaged: 2000}
+		}
+		return map[model.TaskNum]float64{2: 20}
+	})
+	q.Engine.Params.Hardcap.Groups.MaxMembers = 1 // else it is kept by its signal's mean
+	if got := q.held(75); len(got) != 1 || got[0] != 2 || q.limit(2) > 1 || q.Count(model.DecideRelapse) == 0 {
+		q.Dump(t)
+		t.Fatalf("held %v, limit %v at the end", got, q.limit(2))
+	}
+	if r := q.incidents[len(q.incidents)-1].Rounds[0]; r.State != model.RoundHelped || !strings.HasPrefix(r.Verdict, "helped: half") {
+		t.Errorf("the round: %v, %s", r.State, r.Verdict)
 	}
 }

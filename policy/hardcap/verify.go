@@ -159,7 +159,7 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	})
 	if r.Uncapped {
 		r.Conclude(model.RoundHelped, "helped at first")
-		if s.stepsAside(p, in, inc) { // else, where it is the one again, it is capped
+		if s.stepsAside(p, inc) { // else, where it is the one again, it is capped
 			s.keepDemoted(in, out, inc)
 		}
 		return
@@ -169,6 +169,10 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		return
 	}
 	if inc.together(p) && s.keep(p, in, out, inc, v) {
+		return
+	}
+	if s.relieved(inc) {
+		r.Conclude(model.RoundHelped, "helped: half of the waiting is gone, and what is left is sought elsewhere")
 		return
 	}
 	r.Conclude(model.RoundCoincidence, "the recovery was a coincidence")
