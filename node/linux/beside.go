@@ -22,6 +22,7 @@ type action interface {
 // their way.
 type beside struct {
 	actions [model.NumKnobs]action
+	cg      identifier
 	clock   Clock
 	run     func(work func()) // how work is begun; nil: in a goroutine
 
@@ -36,7 +37,7 @@ type beside struct {
 const maxStopping = 2 * time.Second
 
 func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options) *beside {
-	b := &beside{clock: o.Clock, run: o.Beside}
+	b := &beside{cg: cg, clock: o.Clock, run: o.Beside}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m}
 	pages := &movingPages{fs: o.FS, cg: cg, calls: o.Pages, pause: rest}
@@ -57,6 +58,8 @@ func (b *beside) start(c model.Change, t model.Task) {
 		res := model.Result{Seq: c.Seq, Target: c.Target, Found: model.Ask(c.Value.Knob), Now: model.Ask(c.Value.Knob)}
 		if a := b.actions[c.Value.Knob]; a == nil {
 			res.Kind, res.Error = model.Refused, fmt.Sprintf("no driver for %s", c.Value.Knob)
+		} else if _, err := sameGroup(b.cg, &t); err != nil {
+			res.Kind, res.Error = model.Refused, err.Error()
 		} else {
 			now, did, err := a.run(b.ctx, t, c.Value)
 			if res.Now = now; err != nil {

@@ -26,12 +26,18 @@ func (s sleeper) run(ctx context.Context, _ model.Task, ask model.Setting) (mode
 	}
 }
 
+// numbered has one inode for all groups.
+type numbered uint64
+
+func (n numbered) Inode(string) (uint64, error) { return uint64(n), nil }
+
 // A knob that blocks for two seconds makes no pulse late: pulses of 50 ms come to their time
 // while it does, and its result with the first one after it.
 func TestSlowWorkDelaysNoPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pulse = 50 * time.Millisecond
 		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
+		b.cg = numbered(0)
 		b.actions[model.MemoryReclaim] = sleeper{takes: 2 * time.Second, does: 5 << 20}
 		began, cameAt := time.Now(), time.Duration(0)
 		b.start(model.Change{Seq: 7, Target: model.OfTask(3), Kind: model.Run, Value: model.Reclaim(8 << 20)}, model.Task{Num: 3})
@@ -61,6 +67,7 @@ func TestSlowWorkDelaysNoPulse(t *testing.T) {
 func TestBesideEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
+		b.cg = numbered(0)
 		ask := model.Change{Seq: 1, Kind: model.Run, Value: model.Reclaim(1)}
 		b.actions[model.MemoryReclaim] = sleeper{takes: time.Hour}
 		b.start(ask, model.Task{})
@@ -73,6 +80,7 @@ func TestBesideEnds(t *testing.T) {
 			t.Errorf("what was ended: %+v", got)
 		}
 		b = newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }})
+		b.cg = numbered(0)
 		b.actions[model.MemoryReclaim] = sleeper{does: 9, err: errors.New("less than asked for")}
 		b.start(ask, model.Task{})
 		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 9 || got[0].Error == "" {
@@ -85,4 +93,17 @@ func TestBesideEnds(t *testing.T) {
 		}
 		b.close()
 	})
+}
+
+// A group that was made anew under the old one's path is not who was meant.
+func TestActionIsOfTheGroupThatWasMeant(t *testing.T) {
+	for inode, want := range map[uint64]model.ResultKind{7: model.Applied, 8: model.Refused} {
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }})
+		b.cg = numbered(7)
+		b.actions[model.MemoryReclaim] = sleeper{does: 9}
+		b.start(model.Change{Kind: model.Run, Value: model.Reclaim(9)}, model.Task{Path: "/batch", Inode: inode})
+		if got := b.take(nil); len(got) != 1 || got[0].Kind != want || (want == model.Refused) != (got[0].Now.Amount == 0) {
+			t.Errorf("asked of %d: %+v", inode, got)
+		}
+	}
 }

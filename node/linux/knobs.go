@@ -134,14 +134,20 @@ func (k *Knobs) isHeld(task string, kind model.KnobKind) bool {
 // identify returns the inode of a task's own limit, after a look whether the task is still
 // the one that is meant.
 func (k *Knobs) identify(t *model.Task, kind model.KnobKind) (uint64, error) {
-	inode, err := k.cg.Inode(t.Path)
-	if err == nil && inode != t.Inode {
-		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
-	}
+	inode, err := sameGroup(k.cg, t)
 	if err != nil || kind != model.CPUPlace && kind != model.GroupFreeze { // these have hierarchies of their own on v1
 		return inode, err
 	}
 	return k.kinds[kind].inode(t.Path)
+}
+
+// sameGroup returns the inode of a task's cgroup; an error where another one has its path by now.
+func sameGroup(cg identifier, t *model.Task) (uint64, error) {
+	inode, err := cg.Inode(t.Path)
+	if err == nil && inode != t.Inode {
+		err = fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
+	}
+	return inode, err
 }
 
 // read reads a setting of the very cgroup that is meant, not of a new one at its path.
