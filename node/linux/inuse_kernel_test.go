@@ -56,7 +56,8 @@ func TestInUseOnTheKernel(t *testing.T) {
 		after = b.sample(task)
 		return after.C[model.CountMemoryAnon].Value >= growBytes
 	})
-	if now := after.C[model.CountMemory]; now.Outcome != model.OK || now.Value < before[model.CountMemory].Value+growBytes || now.Value > 8*growBytes {
+	// The kernel charges 64 pages ahead for each CPU, which may stand in what was before.
+	if now := after.C[model.CountMemory]; now.Outcome != model.OK || now.Value < before[model.CountMemory].Value+growBytes*7/8 || now.Value > 8*growBytes {
 		t.Errorf("in use are %+v, before %+v", now, before[model.CountMemory])
 	}
 	for _, c := range []model.TaskCounter{model.CountMemory, model.CountMemoryAnon, model.CountMemoryFile} {
