@@ -8,6 +8,9 @@
 package policy
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/outlier"
@@ -147,6 +150,15 @@ type View struct {
 	// TakeBackBy; 0: none does.
 	TakeBackNsec int64
 	TakeBackBy   string
+}
+
+// Task returns the task of a number; nil where the view has none.
+func (v *View) Task(num model.TaskNum) *TaskView {
+	i, ok := slices.BinarySearchFunc(v.Tasks, num, func(t TaskView, n model.TaskNum) int { return cmp.Compare(t.Task.Num, n) })
+	if !ok {
+		return nil
+	}
+	return &v.Tasks[i]
 }
 
 // Class returns a knob of a class of service in a domain; what nobody claims, and where nothing of ours stands, is empty.

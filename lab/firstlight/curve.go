@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
@@ -214,7 +215,10 @@ func Chart(rounds []Round, twin []TwinRound) (report.Chart, bool) {
 }
 
 // profileAsks is the share that the profile single-node asks for.
-const profileAsks = 0.2
+var profileAsks = func() float64 {
+	c, _ := config.Defaults(config.ProfileSingleNode)
+	return c.Policies.Hardcap.Blame.Share
+}()
 
 // TwinGoals holds the simulated rounds, at the share that the profile asks for, to what is asked of rounds on a host. The area has no goal.
 func TwinGoals(rounds []TwinRound) []report.Goal {

@@ -17,17 +17,12 @@ type freezer interface {
 // of its own. Those below freeze with it, whatever they ask for themselves, which is never touched. That its
 // processes have stopped is not waited for: one that is deep in the kernel may take long, and the loop may not.
 type freezing struct {
+	ownGroup
 	cg   freezer
 	flat bool // v2
 }
 
-func (f *freezing) begin()      {}
-func (f *freezing) keep(string) {}
-func (f *freezing) drop(string) {}
-
 func (f *freezing) inode(path string) (uint64, error) { return f.cg.FreezerInode(path) }
-
-func (f *freezing) held(string) (now model.Setting, inode uint64, ok bool) { return now, 0, false }
 
 func (f *freezing) groups() ([]string, error) {
 	if f.flat {
@@ -56,24 +51,4 @@ func (f *freezing) want(_ string, c *model.Change, found model.Setting) (model.S
 	return model.Freeze(c.Value.Amount != 0), "", nil
 }
 
-func (f *freezing) below(*journal.Limit, []journal.Limit) ([]journal.Limit, error) { return nil, nil }
-
-func (f *freezing) order(plan []journal.Limit) []step {
-	steps := make([]step, len(plan))
-	for i := range plan {
-		steps[i] = step{i, plan[i].Intended, true}
-	}
-	return steps
-}
-
-func (f *freezing) ours(l *journal.Limit, now model.Setting) bool { return l.Ours(now) }
-
-func (f *freezing) took(l *journal.Limit, now model.Setting) bool { return now == l.Intended }
-
 func (f *freezing) others(_ *journal.Limit, now model.Setting) model.Setting { return now }
-
-func (f *freezing) met([]journal.Limit) ([]journal.Limit, map[string]error) { return nil, nil }
-
-func (f *freezing) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
-
-func (f *freezing) asFound(l *journal.Limit, now model.Setting) bool { return now == l.Found }

@@ -33,17 +33,12 @@ type weigher interface {
 //
 // A kernel without cpu.idle (before 5.15) has the least weight instead.
 type weight struct {
+	ownGroup
 	cg   weigher
 	flat bool // v2
 }
 
-func (w *weight) begin()      {}
-func (w *weight) keep(string) {}
-func (w *weight) drop(string) {}
-
 func (w *weight) inode(path string) (uint64, error) { return w.cg.Inode(path) }
-
-func (w *weight) held(string) (now model.Setting, inode uint64, ok bool) { return now, 0, false }
 
 func (w *weight) groups() ([]string, error) {
 	if w.flat {
@@ -108,20 +103,6 @@ func (w *weight) want(path string, c *model.Change, found model.Setting) (model.
 	return want, note, nil
 }
 
-func (w *weight) below(*journal.Limit, []journal.Limit) ([]journal.Limit, error) { return nil, nil }
-
-func (w *weight) order(plan []journal.Limit) []step {
-	steps := make([]step, len(plan))
-	for i := range plan {
-		steps[i] = step{i, plan[i].Intended, true}
-	}
-	return steps
-}
-
-func (w *weight) ours(l *journal.Limit, now model.Setting) bool { return l.Ours(now) }
-
-func (w *weight) took(l *journal.Limit, now model.Setting) bool { return now == l.Intended }
-
 // others: the default weight where we had made the group idle is what cpu.idle = 0 leaves, ours
 // that was cut off or another program's. Without us it would have found the weight untouched.
 func (w *weight) others(l *journal.Limit, now model.Setting) model.Setting {
@@ -131,9 +112,3 @@ func (w *weight) others(l *journal.Limit, now model.Setting) model.Setting {
 	}
 	return now
 }
-
-func (w *weight) met([]journal.Limit) ([]journal.Limit, map[string]error) { return nil, nil }
-
-func (w *weight) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
-
-func (w *weight) asFound(l *journal.Limit, now model.Setting) bool { return now == l.Found }

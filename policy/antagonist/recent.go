@@ -125,6 +125,20 @@ func (h *History) MeanUsage(num model.TaskNum, atNsec []int64) float64 {
 	return h.Rows[i].Mean(h.Slots(atNsec))
 }
 
+// UsageAt is a task's CPU-sec/sec in the window that ended at a time; not ok where it is not kept.
+func (h *History) UsageAt(num model.TaskNum, atNsec int64) (usage float64, ok bool) {
+	i, ok := h.find(num)
+	if !ok {
+		return 0, false
+	}
+	for j := range h.Filled {
+		if k := h.back(j); h.AtNsec[k] == atNsec {
+			return h.Rows[i].Usage[k], true
+		}
+	}
+	return 0, false
+}
+
 // PeriodNsec is the time from one window's end to the next one's, 0 while there is but one.
 func (h *History) PeriodNsec() int64 {
 	if h.Filled < 2 {

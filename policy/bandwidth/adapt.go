@@ -79,11 +79,11 @@ func (s *State) quietAround(have *model.Classes, v *policy.View, num model.TaskN
 // near reports whether a task may run on the CPUs of a domain; who may run everywhere, or whose CPUs or domains are
 // not known, is near.
 func near(have *model.Classes, v *policy.View, num model.TaskNum, domain int32) bool {
-	at, ok := slices.BinarySearchFunc(v.Tasks, num, func(t policy.TaskView, n model.TaskNum) int { return cmp.Compare(t.Task.Num, n) })
-	if !ok {
+	t := v.Task(num)
+	if t == nil {
 		return true
 	}
-	cpus := v.Tasks[at].Knobs[model.CPUPlace].Now.CPUs
+	cpus := t.Knobs[model.CPUPlace].Now.CPUs
 	for i := range have.Domains {
 		if d := &have.Domains[i]; d.ID == domain && !cpus.Empty() {
 			return !cpus.And(d.CPUs).Empty()

@@ -24,12 +24,12 @@ func (s *State) alibi(in *policy.View, victim, num model.TaskNum) bool {
 	var with, without side
 	for i := range w.Windows {
 		of := &w.Windows[i]
-		if !of.Bad || len(in.History.Slots([]int64{of.AtNsec})) == 0 {
-			continue
-		}
-		if in.History.MeanUsage(num, []int64{of.AtNsec}) > usual {
+		used, kept := in.History.UsageAt(num, of.AtNsec)
+		switch {
+		case !of.Bad || !kept:
+		case used > usual:
 			with.add(of)
-		} else {
+		default:
 			without.add(of)
 		}
 	}

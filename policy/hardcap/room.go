@@ -1,9 +1,7 @@
 package hardcap
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -103,9 +101,8 @@ func runsOn(in *policy.View, num model.TaskNum, online model.CPUSet) model.CPUSe
 	if task == nil {
 		return online // what no rule covers
 	}
-	i, ok := slices.BinarySearchFunc(in.Tasks, num, func(t policy.TaskView, n model.TaskNum) int { return cmp.Compare(t.Task.Num, n) })
-	if ok {
-		if k := &in.Tasks[i].Knobs[model.CPUPlace]; k.Known && !k.Now.CPUs.Empty() {
+	if t := in.Task(num); t != nil {
+		if k := &t.Knobs[model.CPUPlace]; k.Known && !k.Now.CPUs.Empty() {
 			return k.Now.CPUs.And(online)
 		}
 	}

@@ -14,16 +14,8 @@ const leastAsk = 1 << 20
 
 // pending reports whether memory is being taken back from a task.
 func pending(v *policy.View, num model.TaskNum) bool {
-	t := find(v, num)
+	t := v.Task(num)
 	return t != nil && t.Knobs[model.MemoryReclaim].Pending
-}
-
-func find(v *policy.View, num model.TaskNum) *policy.TaskView {
-	i, ok := slices.BinarySearchFunc(v.Tasks, num, func(t policy.TaskView, n model.TaskNum) int { return cmp.Compare(t.Task.Num, n) })
-	if !ok {
-		return nil
-	}
-	return &v.Tasks[i]
 }
 
 // inUse is how much memory a task had at the window's end.
@@ -187,7 +179,7 @@ func claimOf(p *Params, num model.TaskNum) model.Claim {
 // wish claims what is to be frozen, and the memory that is asked for and not yet answered.
 func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 	s.Frozen = slices.DeleteFunc(s.Frozen, func(f Frozen) bool {
-		t := find(v, f.Num)
+		t := v.Task(f.Num)
 		if t == nil || !p.Freeze {
 			return true
 		}
