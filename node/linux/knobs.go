@@ -76,7 +76,8 @@ type Knobs struct {
 	// held has the knobs whose hold the caller was told of and has not ended.
 	held map[heldKey]*holding
 	// refused has the knobs whose hold was refused after it had taken effect in part. True: since
-	// then somebody else wrote there, which is told to who next asks something of them.
+	// then somebody else wrote there, which is told to who next asks something of them. So it is
+	// of a release that was refused in part, when what the task itself had was found to be a stranger's.
 	refused map[heldKey]bool
 	paths   [model.NumKnobs]paths // of this batch
 

@@ -81,6 +81,35 @@ func TestLeftoversWaitAlone(t *testing.T) {
 	b.asFound(found)
 }
 
+// TestStrangerSeenByRefusedRelease: a release leaves a stranger's setting to him and is then refused below it. The
+// journal knows no more of that setting; yet the task is not held over it, and the caller learns of the stranger.
+func TestStrangerSeenByRefusedRelease(t *testing.T) {
+	found := shapes["nested"]
+	for _, next := range []string{"hold", "release"} {
+		t.Run(next, func(t *testing.T) {
+			b := newBench(t, newTree(t, found))
+			b.expect(b.k.hold(b.task, cpus(0.01)), model.Applied)
+			theirs := limit(300_000, 100_000, 0)
+			b.limits["/t"] = theirs
+			b.before = func(int, string) error { return errDisk }
+			b.expect(b.k.release(b.task), model.Refused)
+			b.before = nil
+			if next == "hold" {
+				b.expect(b.k.hold(b.task, cpus(0.005)), model.Foreign)
+			} else {
+				b.expect(b.k.release(b.task), model.Foreign)
+			}
+			if b.limits["/t"] != theirs {
+				t.Errorf("the stranger's limit is %s now", b.limits["/t"])
+			}
+			if left := b.k.j.Of("/t", model.CPUBandwidth); len(left) > 0 {
+				t.Errorf("still in the journal: %+v", left)
+			}
+			b.expect(b.k.hold(b.task, cpus(0.005)), model.Applied) // who was told decides anew
+		})
+	}
+}
+
 // TestHeldIsNoLeftover: what the ledger holds, also while a change of it or its release is
 // refused, is left to the ledger.
 func TestHeldIsNoLeftover(t *testing.T) {

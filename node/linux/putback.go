@@ -225,7 +225,16 @@ func (k *Knobs) released(j *job) {
 			}
 		}
 	}
-	if j.res.Kind != model.Refused {
-		k.letGo(j.task.Path, j.kind)
+	key := heldKey{j.task.Path, j.kind}
+	if j.res.Kind == model.Refused {
+		// What a stranger wrote is forgotten, and is to be left to him also by what comes before the next try.
+		if slices.ContainsFunc(j.items, func(it node.Restoration) bool { return it.Kind == node.LeftForeign && it.Path == key.task }) {
+			k.refused[key] = true
+		}
+		return
 	}
+	if k.refused[key] && j.res.Kind == model.Applied {
+		j.res.Kind = model.Foreign // as an earlier try had found
+	}
+	k.letGo(key.task, key.knob)
 }
