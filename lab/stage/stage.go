@@ -125,6 +125,9 @@ type Proc struct {
 // Start starts a program; group "" leaves it where the lab itself runs. Its output goes
 // to a file of the scratch directory that is named after it.
 func (s *Stage) Start(group, name string, argv ...string) (*Proc, error) {
+	if _, err := exec.LookPath(argv[0]); err != nil { // else it would be missed in the child, and show as one that does not answer
+		return nil, fmt.Errorf("stage: %w (make demo and make test install what they start)", err)
+	}
 	log := filepath.Join(s.Dir, name+".log")
 	out, err := os.Create(log)
 	if err != nil {

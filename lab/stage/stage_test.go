@@ -1,8 +1,10 @@
 package stage
 
 import (
+	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -114,5 +116,13 @@ func TestStartedAsItself(t *testing.T) {
 	s := &Stage{Dir: t.TempDir()}
 	if _, err := s.Start("/group", "again", "true"); err == nil {
 		t.Error("it starts itself once more")
+	}
+}
+
+// A program that is not installed is named, and is not left to fail where nobody looks.
+func TestStartWhatIsNotInstalled(t *testing.T) {
+	s := &Stage{Dir: t.TempDir()}
+	if _, err := s.Start("/group", "absent", "commensal-no-such-program"); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("%v; expected that it is not found", err)
 	}
 }
