@@ -279,7 +279,7 @@ func shareOut(bad, good *side, room *room) (list []Answer, total, waited float64
 		of(t.num).Room = t.share
 	}
 	for i := range list {
-		list[i].Share = (1-weight)*list[i].Ran + weight*list[i].Room
+		list[i].Share = min((1-weight)*list[i].Ran+weight*list[i].Room, mostByRoom*list[i].Ran)
 	}
 	return list, total, waited
 }

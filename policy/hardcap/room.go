@@ -23,6 +23,10 @@ import (
 // leastTaken is the rise of what all use, as a share of all CPUs, from which on it tells who took the room.
 const leastTaken = 0.05
 
+// mostByRoom bounds what one answers for, as a multiple of how much of it it had the CPU for itself: beside programs that nobody
+// may hold all CPUs are full whatever batch tasks do, and of a small rise the one that happened to run more has most.
+const mostByRoom = 2
+
 // room is the CPUs on which a victim may run, and who uses how much of them in its good windows. nil: it is not known.
 type room struct {
 	victim  model.TaskNum

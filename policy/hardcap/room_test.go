@@ -70,6 +70,33 @@ func TestNobodyTookTheRoom(t *testing.T) {
 	}
 }
 
+// Who began to run beside programs that nobody may hold took room, and hardly ever had the CPU that the service waited for:
+// it is not held for their harm.
+func TestRoomAloneIsNoGuilt(t *testing.T) {
+	t.Parallel()
+	used, _ := crowded(2)
+	q := newFullQueue(t, 2, used, sometimes(map[model.TaskNum]float64{1: 5, 2: 10, 3: 4, model.NumUnmanaged: 220}))
+	if got := q.held(80); len(got) != 0 {
+		q.Dump(t)
+		t.Errorf("held %v", got)
+	}
+	scored := false
+	for _, inc := range q.incidents {
+		for _, r := range inc.Rounds {
+			for _, s := range r.Suspects {
+				scored = scored || s.Task == 2
+				if s.Task == 2 && (s.Room < 0.9 || s.Score > 2*s.Ran+1e-9) {
+					t.Errorf("suspect %+v: all of the room, and a score of twice what it ran at most", s)
+				}
+			}
+		}
+	}
+	if !scored {
+		q.Dump(t)
+		t.Error("no analysis scored it: the test proves nothing")
+	}
+}
+
 // A service that fills the CPUs itself is nobody's victim for it.
 func TestServiceTookTheRoom(t *testing.T) {
 	t.Parallel()
