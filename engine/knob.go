@@ -134,6 +134,7 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 			continue
 		}
 		want, any := l.wanted(k, periodNsec)
+		any = any && !k.stranded()
 		switch {
 		case k.Disown:
 			k.Disown = false
@@ -199,6 +200,13 @@ func (l *Ledger) gain(c *model.Change) int {
 // kernel refused other values before is no reason to wait with it.
 func (k *Knob) giveBack(claimed bool) bool {
 	return !claimed && k.Ours && k.AskedFor != model.Release
+}
+
+// stranded reports whether a task stays in a class of service that nobody asks for any more because the next one was
+// refused: it leaves it first, so that the class can go.
+func (k *Knob) stranded() bool {
+	return k.Kind.Spec().Class != nil && k.Ours && k.Failures > 0 &&
+		!slices.ContainsFunc(k.Claims, func(c model.Claim) bool { return c.Value == k.Written })
 }
 
 func (l *Ledger) ask(k *Knob, kind model.ChangeKind, want model.Setting, nowNsec int64) model.Change {

@@ -237,6 +237,51 @@ func TestRefusedTighterCapIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// A task whose class is over and whose next one is refused leaves the first, once that, too, can be, and is put into the
+// next when it can be.
+func TestRefusedClassIsLeft(t *testing.T) {
+	var l Ledger
+	now := int64(1e12)
+	claim := func(id uint64, class model.TaskNum) model.Claim {
+		return model.Claim{ID: id, Target: model.OfTask(1), Kind: model.ClaimPlace, Policy: "p", Value: model.InClass(class), ExpiresNsec: now + 600e9}
+	}
+	turn := func(answer model.ResultKind) (c model.Change) {
+		t.Helper()
+		changes := l.Arbitrate(now, 250e6, nil)
+		if len(changes) > 1 {
+			t.Fatalf("%+v", changes)
+		}
+		if len(changes) == 1 {
+			c = changes[0]
+			l.Learn(&model.Result{Seq: c.Seq, Target: c.Target, Kind: answer, MonoNsec: now, Found: model.InClass(0), Now: c.Value}, now)
+		}
+		return c
+	}
+	knob := func() *Knob { return l.knob(model.OfTask(1), model.ServiceClass) }
+	l.Knobs = []Knob{{Target: model.OfTask(1), Kind: model.ServiceClass, Claims: []model.Claim{claim(1, 7)}}}
+	if c := turn(model.Applied); c.Kind != model.Set || c.Value.Amount != 7 {
+		t.Fatalf("%+v", c)
+	}
+	knob().Claims = []model.Claim{claim(2, 1)}
+	if c := turn(model.Refused); c.Kind != model.Set || c.Value.Amount != 1 {
+		t.Fatalf("%+v; expected that it moves", c)
+	}
+	if c := turn(model.Refused); c.Kind != model.Release {
+		t.Fatalf("%+v; expected that it leaves at once", c)
+	}
+	now += 0.5e9
+	if c := turn(model.Applied); c.Seq != 0 {
+		t.Fatalf("%+v; expected a pause after what was refused", c)
+	}
+	now += 1e9
+	if c := turn(model.Applied); c.Kind != model.Release {
+		t.Fatalf("%+v; expected that it tries to leave again, not to move", c)
+	}
+	if c := turn(model.Applied); c.Kind != model.Set || c.Value.Amount != 1 || !knob().Ours {
+		t.Fatalf("%+v; expected that it is put into the next", c)
+	}
+}
+
 // A cap that was refused often keeps neither a release nor an operator's next word waiting.
 func TestRefusedCapDelaysNothingElse(t *testing.T) {
 	for _, next := range []string{"expiry", "uncap", "cap"} {

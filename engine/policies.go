@@ -107,8 +107,12 @@ type row struct {
 var policyRows = [...]row{
 	{
 		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", uses: []string{"hard cap"}, always: true,
-		mode:  func(p *Params) *model.Mode { return &p.Mode },
-		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.Hardcap.Step(&p.Hardcap, v, w) },
+		mode: func(p *Params) *model.Mode { return &p.Mode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			v.Taking = s.CPU.Balm.Taking()
+			s.Hardcap.Step(&p.Hardcap, v, w)
+			v.Judging = s.Hardcap.Judging()
+		},
 		rows:  (*Params).hardcapRows,
 		check: (*Params).checkHardcap,
 	},
@@ -188,7 +192,7 @@ var policyRows = [...]row{
 		note:  func(s *State, now model.Mode) string { return s.CPU.Bandwidth.Note(now) },
 	},
 	{
-		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
+		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth", "page migration"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.BalmMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
@@ -423,7 +427,7 @@ func (e *Engine) policies(in *Input) {
 	}
 	e.lookAround()
 	v := &e.scratch.view
-	v.NowNsec, v.WallNsec, v.Pulse = in.MonoNsec, in.WallNsec, in.Pulse
+	v.NowNsec, v.WallNsec, v.Pulse, v.Results = in.MonoNsec, in.WallNsec, in.Pulse, in.Results
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
 	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])

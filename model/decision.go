@@ -52,6 +52,7 @@ const (
 	DecideDivide // BE has a part of the caches
 	DecideLevel  // the level of memory bandwidth of BE, or of one BE task, moved
 	DecideBasis  // what a policy goes by is other than before
+	DecidePages  // pages of a task are moved to other memory
 
 	// Of pressure.
 
@@ -118,6 +119,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
 	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm}, routine: true, acts: true},
 	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
+	DecidePages:  {name: "pages", policies: []string{PolicyBalm}, routine: true, acts: true},
 
 	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},
 	DecideReclaim:  {name: "reclaim", policies: []string{PolicyPressure}, routine: true, acts: true},

@@ -48,6 +48,7 @@ const (
 	FactTarget
 	FactDraw
 	FactTried
+	FactPagesLeft
 	FactAvailable
 	FactAvailableShare
 	FactLeft
@@ -99,6 +100,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactTarget:        {"slo_target", "ms", "the target of that quantile"},
 	FactDraw:          {"memory_draw", "bytes/s", "what a task draws from the memory of the victim, estimated by its LLC misses (docs/policies/balm.md)"},
 	FactTried:         {"tried", "tasks", "BE tasks whose memory bandwidth was taken for the victim"},
+	FactPagesLeft:     {"pages_left", "", "share of a task's pages that may stay on the memory of services in trouble"},
 
 	FactAvailable:      {"memory_available", "bytes", "of the machine's memory, what programs could have without swapping"},
 	FactAvailableShare: {"memory_available_share", "", "that as a share of all its memory"},

@@ -3,9 +3,10 @@ package model
 // CPU is one logical CPU that is online.
 type CPU struct {
 	ID     int `json:"id"`
-	Core   int `json:"core"`   // physical core, unique on the machine
-	Socket int `json:"socket"` // physical package
-	LLC    int `json:"llc"`    // last-level cache that it uses, unique on the machine
+	Core   int `json:"core"`           // physical core, unique on the machine
+	Socket int `json:"socket"`         // physical package
+	LLC    int `json:"llc"`            // last-level cache that it uses, unique on the machine
+	Node   int `json:"node,omitempty"` // of memory that is near
 }
 
 // Topology is what a machine's CPUs share. It changes when CPUs go offline or come back.

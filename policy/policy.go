@@ -80,11 +80,17 @@ type Window struct {
 	StartNsec, LengthNsec int64
 	Victims               []Victim        // ordered by Num
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
-	// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
-	Memory []model.MemoryObservation
 	// Observation is all that the window says of node and tasks; nil without a window. What memory the machine and each task
 	// have is missing in it unless a policy's row says that it needs InUse.
 	Observation *model.Observation
+}
+
+// Memory is what the memory domains did, between readings of its own; none where nobody counts it.
+func (w *Window) Memory() []model.MemoryObservation {
+	if w.Observation == nil {
+		return nil
+	}
+	return w.Observation.Memory
 }
 
 // HoldState is where a claim of a policy stands.
@@ -138,6 +144,11 @@ type View struct {
 	// always set in the first step, so that a policy may keep what it worked out until it is
 	// set; then it must wish anew.
 	Changed bool
+	// Taking: policy balm takes memory bandwidth for services that miss their target, or looks what came of it. Judging: the
+	// hard cap looks what came of a hold of who had the CPU. One remedy at a time: with two nobody could tell which one helped.
+	Taking, Judging bool
+	// Results are what came of changes since the step before, of all policies and operators.
+	Results []model.Result
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
 	// spoil that, and its own.
 	Comparing bool

@@ -85,7 +85,7 @@ func (t *topology) read(h *Host) error {
 	for i := range at.CPUs {
 		c := &at.CPUs[i]
 		now.CPUs = append(now.CPUs, model.CPU{
-			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)),
+			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)), Node: max(c.Node, 0),
 		})
 	}
 	t.now = now

@@ -82,7 +82,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 		}
 	case !v.Enforced():
 		s.wouldAct(have, v, w)
-	case v.NowNsec < s.RestNsec || !s.settled(p, v):
+	case v.NowNsec < s.RestNsec || !s.settled(p, v) || v.Judging && len(s.Rungs) == 0:
 	case inTrouble(s.Colour) && s.Trial > 0:
 		s.revert(p, have, v, w)
 	case inTrouble(s.Colour):
@@ -96,6 +96,8 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 		}
 		if s.Trial, s.Tries, s.Healing = 0, 0, false; calm {
 			s.climb(have, v, w)
+		} else {
+			s.elsewhere(p, have, v, w) // between well and in trouble nothing is given back, and pages can go on
 		}
 	}
 }
@@ -202,6 +204,7 @@ func (s *State) revert(p *Params, have *model.Classes, v *policy.View, w *policy
 	r.RetryNsec = v.NowNsec + int64(r.Patience)*p.RetryNsec
 	s.Trial = 0
 	s.move(r, max(least(have), r.Level-step(have)), v, w)
+	s.away(p, have, v, w, r, pageStep)
 }
 
 // heal takes bandwidth: what was given back before, or from the next one.
@@ -214,6 +217,9 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	list := s.candidates(have, v)
 	if len(list) == 0 {
+		if inTrouble(s.Colour) && s.elsewhere(p, have, v, w) {
+			return
+		}
 		if s.Healing = inTrouble(s.Colour); s.Healing {
 			s.cannotFix(p, have, v, w)
 		}
@@ -232,6 +238,20 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		return
 	}
 	s.rest(list, have, v, w)
+}
+
+// elsewhere has pages moved of who has the lowest level already, and reports whether some are on their way.
+func (s *State) elsewhere(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+	step := pageStep
+	if s.Colour == model.LatencyRed {
+		step = hastyStep
+	}
+	for i := range s.Rungs {
+		if r := &s.Rungs[i]; (len(s.Domains) == 0 || s.draws(have, v, r)) && s.away(p, have, v, w, r, step) {
+			return true
+		}
+	}
+	return s.moving() != nil
 }
 
 // rest takes from all that are left, together: there is no class for one of them alone.
@@ -268,7 +288,7 @@ func least(have *model.Classes) int {
 func (s *State) climb(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
-		if v.NowNsec < r.RetryNsec {
+		if v.NowNsec < r.RetryNsec || s.moving() != nil {
 			continue
 		}
 		if r.Level >= have.MostLevel {

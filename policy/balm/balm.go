@@ -15,9 +15,9 @@
 // The paper's prose takes until services are green, and its algorithm 1 until they are neither red nor yellow. Green is
 // the default: between yellow and green the next change of load is a violation, and a step back would be one, too.
 //
-// What it does not do: the paper's second dimension, moving pages away from the victim's memory, which would give the
-// bandwidth back sooner. It looks each second, the paper each 20 ms. That services' pages are local, and that they do not
-// fill their memory's bandwidth by themselves, it takes for granted, as the paper does.
+// Where there is another memory the tasks' pages move there, step by step (pages.go). It looks each second, the paper each
+// 20 ms. That services' pages are local, and that they do not fill their memory's bandwidth by themselves, it takes for
+// granted, as the paper does.
 package balm
 
 import (
@@ -68,6 +68,7 @@ type Rung struct {
 	// RetryNsec is when the next step back may be tried, after Patience times the parameter's.
 	RetryNsec int64 `json:"retry_nsec,omitempty"`
 	Patience  int   `json:"patience,omitempty"`
+	Pages     Moved `json:"pages,omitzero"`
 }
 
 // Barred is a task whose class or level was refused, or is another program's.
@@ -99,6 +100,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 	s.changed, s.why, s.alone = false, "", have.Alone()
 	s.measure(have, v)
+	s.arrive(v)
 	s.follow(p, have, v, w)
 	if len(v.SLO) > 0 {
 		if s.judge(have, v) {
@@ -111,6 +113,9 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 }
 
+// Taking reports whether something is taken for services that miss their target, or may be: not where that was said to be in vain.
+func (s *State) Taking() bool { return (s.Healing || len(s.Rungs) > 0) && s.CannotFix == nil }
+
 // wish claims for each rung its class, and its level in all memories: a task alone has it wherever it runs. Of what the
 // class of BE has, a task that is out of it has no more.
 func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
@@ -119,6 +124,12 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		r := &s.Rungs[i]
 		for _, num := range r.Tasks {
 			w.Claims = append(w.Claims, model.Claim{Target: model.OfTask(num), Kind: model.ClaimPlace, Value: model.InClass(r.Class), Reason: reason, HoldNsec: p.HoldNsec})
+		}
+		if r.Pages.Moving {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfTask(r.Tasks[0]), Kind: model.ClaimRun, Value: model.Setting{Knob: model.MemoryPages, CPUs: r.Pages.Off, Amount: int64(r.Pages.Left)},
+				Reason: reason, HoldNsec: p.HoldNsec,
+			})
 		}
 		limit := func(kind model.KnobKind, domain int32, amount float64) {
 			w.Claims = append(w.Claims, model.Claim{

@@ -36,8 +36,7 @@ func (s *State) measure(have *model.Classes, v *policy.View) {
 			s.Remote[i] = -1
 		}
 	}
-	for i := range v.Window.Memory {
-		m := &v.Window.Memory[i]
+	for _, m := range v.Window.Memory() {
 		at := slices.Index(have.Memory, m.Domain)
 		if at < 0 || m.Total.Outcome != model.OK || m.Local.Outcome != model.OK || !(m.Total.V > 0) || !(m.Local.V >= 0) {
 			continue

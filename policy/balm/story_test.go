@@ -41,6 +41,7 @@ type world struct {
 	own    float64                   // GB/s of the service
 	asks   map[model.TaskNum]float64 // GB/s that a BE task would move
 	remote float64                   // share of socket 1's traffic that goes to memory 0
+	gone   map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
 	other  float64                   // ms that the service takes for another reason
 	silent bool                      // its source has no valid figure
 	last   []float64                 // ms, of the last seconds
@@ -104,8 +105,9 @@ func (w *world) second() {
 			busy += gb * w.remote
 			continue
 		}
-		total[0], local[0] = total[0]+gb, local[0]+gb
-		busy += gb
+		near := gb * (1 - w.gone[t.Num])
+		total[0], local[0] = total[0]+gb, local[0]+near
+		busy += near
 	}
 	for d := range w.memory {
 		m := &w.memory[d]
@@ -376,7 +378,7 @@ func TestAdversarialReadings(t *testing.T) {
 			}
 			h.End()
 			v.SLO = []model.Latency{{Job: "t1", Target: pick(), Figure: model.Value{V: pick(), Outcome: model.Outcome(rng.IntN(3))}, State: states[rng.IntN(len(states))]}}
-			v.Window.Memory = []model.MemoryObservation{{Domain: int32(rng.IntN(3)), Total: model.Known(pick()), Local: model.Known(pick())}}
+			v.Window.Observation = &model.Observation{Memory: []model.MemoryObservation{{Domain: int32(rng.IntN(3)), Total: model.Known(pick()), Local: model.Known(pick())}}}
 			w.Reset()
 			s.Step(&p, &v, w)
 			if _, err := json.Marshal(&s); err != nil {
@@ -408,6 +410,23 @@ func grant(t *testing.T, seed uint64, v *policy.View, w *policy.Wishes) {
 			t.Fatalf("seed %d: a service is held", seed)
 		default:
 			v.Tasks[c.Num-1].Knobs[model.ServiceClass] = policy.KnobView{Ours: true, Now: c.Value}
+		}
+	}
+}
+
+// While the hard cap looks what came of holding who had the CPU nothing is begun; what was begun goes on.
+func TestOneRemedyAtATime(t *testing.T) {
+	w := newWorld(model.ModeObserve, xeon(1))
+	w.seconds(4)
+	v, params := w.View(model.ModeEnforce), w.params()
+	v.History, v.SLO = w.Engine.State.History, []model.Latency{w.reading()}
+	state := new(balm.State)
+	for _, judging := range []bool{true, false, true} {
+		v.Judging, v.NowNsec = judging, v.NowNsec+enginetest.Sec
+		was := len(state.Rungs) > 0
+		state.Step(params, v, new(policy.Wishes))
+		if begun := len(state.Rungs) > 0; begun != (was || !judging) || begun != state.Taking() {
+			t.Errorf("judging: %v, begun before: %v, rungs %+v", judging, was, state.Rungs)
 		}
 	}
 }

@@ -57,9 +57,9 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	for i := range s.Domains {
 		d := &s.Domains[i]
 		o := model.MemoryObservation{}
-		for k := range v.Window.Memory {
-			if m := &v.Window.Memory[k]; m.Domain == d.ID {
-				o = *m
+		for _, m := range v.Window.Memory() {
+			if m.Domain == d.ID {
+				o = m
 			}
 		}
 		d.take(p, &o, v.NowNsec)

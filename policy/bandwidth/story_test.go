@@ -241,9 +241,9 @@ func (b *bench) window(be, latency, of float64) {
 	from := b.v.NowNsec
 	b.v.NowNsec += 10e9
 	rate := model.Known(be * 1e9)
-	b.v.Window = policy.Window{Closed: true, StartNsec: from, LengthNsec: 10e9, Memory: []model.MemoryObservation{
+	b.v.Window = policy.Window{Closed: true, StartNsec: from, LengthNsec: 10e9, Observation: &model.Observation{Memory: []model.MemoryObservation{
 		{FromNsec: from, ToNsec: b.v.NowNsec, Total: rate, Local: rate, BE: rate, Node: rate, Latency: model.Known(latency)},
-	}}
+	}}}
 	for i, mean := range []float64{0.8, 2.5} {
 		cpi := mean * of * math.Exp(0.02*b.noise.NormFloat64())
 		b.v.Window.Victims = append(b.v.Window.Victims, policy.Victim{
@@ -354,7 +354,7 @@ func TestAdversarialReadings(t *testing.T) {
 				x := &b.v.Window.Victims[i]
 				x.Signal, x.Threshold, x.MPKI = pick(), pick(), model.Known(pick())
 			}
-			m := &b.v.Window.Memory[0]
+			m := &b.v.Window.Observation.Memory[0]
 			m.FromNsec, m.ToNsec = from-int64(b.noise.IntN(3))*5e9, from+int64(b.noise.IntN(3))-1
 			m.Latency.Outcome = model.Outcome(b.noise.IntN(5))
 			b.step()

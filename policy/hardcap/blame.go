@@ -391,7 +391,7 @@ func (inc *Incident) remains(excess float64) float64 {
 	helped, most := false, excess
 	for i := range inc.Rounds {
 		r := &inc.Rounds[i]
-		helped = helped || r.Kept
+		helped = helped || r.Kept || r.State == model.RoundHelped
 		if r.ByBlame {
 			most = max(most, r.WaitedNsec-r.UsualNsec)
 		}

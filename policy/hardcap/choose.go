@@ -55,6 +55,13 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		s.accuse(p, in, out, inc, &r)
 		return
 	}
+	if in.Taking && inc.Source.Row().Targeted {
+		s.say(in, out, inc, model.Decision{
+			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
+			Reason: "waits: it is not late for want of a CPU, and policy balm takes memory bandwidth for its sake",
+		})
+		return
+	}
 	pick := s.choose(p, ap, in, inc, &r)
 	if who := s.elsewhere(inc); who != "" && (p.Groups.Enabled || p.Confirm.Enabled) {
 		s.say(in, out, inc, model.Decision{

@@ -83,6 +83,14 @@ func (s *State) elsewhere(inc *Incident) string {
 	return ""
 }
 
+// Judging reports whether a hold is looked at of somebody who had the CPU.
+func (s *State) Judging() bool {
+	return slices.ContainsFunc(s.Incidents, func(inc Incident) bool {
+		r := inc.round()
+		return (inc.State == model.Holding || inc.State == model.Verifying) && r != nil && r.ByBlame
+	})
+}
+
 // askForGroup makes the round of a group that was found.
 func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	r.GroupScore, r.Explained = s.group.Score, s.group.Explained

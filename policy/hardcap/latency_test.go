@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -100,6 +101,24 @@ func TestLatencyByCorrelation(t *testing.T) {
 			t.Errorf("%s: held %v, want task 2 alone", name, got)
 		} else if inc := q.incident(); inc == nil || inc.Rounds[0].ByBlame {
 			t.Errorf("%s: %+v", name, inc)
+		}
+	}
+}
+
+// While policy balm takes memory bandwidth for the service nobody is held by correlation; by blame somebody is.
+func TestLatencyLeavesItToBalm(t *testing.T) {
+	t.Parallel()
+	for longest, want := range map[float64]int{2: 0, 15: 1} {
+		q := newQueue(t, from40(3, 1, 0), sometimes(map[model.TaskNum]float64{1: 5, 2: 10, 3: 900}))
+		late(q, longest, caused(q, 3))
+		noted := q.After
+		q.After = func(in *engine.Input, out *engine.Output) {
+			q.Engine.State.CPU.Balm.Healing = true // balm itself, which is off, forgets it each time
+			noted(in, out)
+		}
+		if got := q.held(80); len(got) != want || want == 0 && !q.says(model.DecideSearch, "policy balm takes memory bandwidth") {
+			q.Dump(t)
+			t.Errorf("longest wait %g ms: held %v, expected %d", longest, got, want)
 		}
 	}
 }

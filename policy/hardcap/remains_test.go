@@ -21,6 +21,7 @@ func TestWhatRemains(t *testing.T) {
 		"the first":                  {nil, 300, 1},
 		"nothing helped":             {[]model.Round{round(340, false)}, 60, 1},
 		"a fifth is left":            {[]model.Round{round(340, true)}, 60, 0.2},
+		"it helped at first":         {[]model.Round{{ByBlame: true, WaitedNsec: 340, UsualNsec: 40, State: model.RoundHelped}}, 60, 0.2},
 		"it is worse than at first":  {[]model.Round{round(340, true)}, 400, 1},
 		"it was worst in the second": {[]model.Round{round(340, true), round(640, false)}, 60, 0.1},
 		"less than usual":            {[]model.Round{round(340, true)}, -5, 0},

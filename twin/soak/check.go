@@ -66,7 +66,7 @@ func Checks() []Check {
 		{checkReplay, "every decision in the record comes out again when its inputs are fed in", "turns that the record lost to a full disk, and segments that its bound dropped"},
 		{checkDoor, "a command is answered with what became of it, status is a document without holes, and metrics are numbers", "connections and locks: those are tested with real agents"},
 		{checkReclaim, "memory.reclaim is written of a best-effort task alone, where an operator asked this agent for it, and takes no more bytes than that", "that as much is reclaimed, for the kernel may come up short; that it is done at all"},
-		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it, and none onto the node that it asked to leave", "how many; which share is left"},
+		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it or policy balm wants it, and none onto the nodes that they are to leave", "how many; which share is left"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
 }

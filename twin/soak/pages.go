@@ -40,6 +40,10 @@ func (w *world) movesPages(pid int32, nodes []int32) {
 	if g == nil {
 		return // it has ended, or its group has: the kernel says so
 	}
+	if off, asked := w.balmMoves(g.task); asked && g.class == model.BE && !slices.ContainsFunc(nodes, func(n int32) bool { return off.Has(int(n)) }) {
+		w.res.Moves++
+		return
+	}
 	off, asked := w.moves[g.task]
 	if from, ok := w.witness.from[g.task]; ok && !asked {
 		off, asked = w.moves[from]
@@ -49,4 +53,19 @@ func (w *world) movesPages(pid int32, nodes []int32) {
 		return
 	}
 	w.res.Moves++
+}
+
+// balmMoves says off which memory nodes policy balm has a task's pages moved.
+func (w *world) balmMoves(task string) (off model.CPUSet, asked bool) {
+	if w.life == nil {
+		return off, false
+	}
+	s := w.life.Engine.State
+	for i := range s.CPU.Balm.Rungs {
+		r := &s.CPU.Balm.Rungs[i]
+		if r.Pages.Moving && s.Tasks.Name(r.Tasks[0]) == task {
+			return r.Pages.Off, true
+		}
+	}
+	return off, false
 }

@@ -62,7 +62,7 @@ type Result struct {
 	Writes    int            `json:"writes"`
 	Reclaims  int            `json:"reclaims"` // writes that took memory back, as an operator or policy pressure had asked
 	Freezes   int            `json:"freezes"`  // tasks that were to be frozen
-	Moves     int            `json:"moves"`    // calls that moved pages, as an operator had asked
+	Moves     int            `json:"moves"`    // calls that moved pages, as an operator had asked or policy balm wanted
 	Classes   int            `json:"classes"`  // turns after which BE had a class of service
 	Alone     int            `json:"alone"`    // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"` // of the journal's file, while an agent ran
