@@ -46,6 +46,7 @@ type Agent struct {
 	core    *Core
 	guard   *guardian
 	slo     *sloSources
+	hook    *hook
 	asks    chan func()
 	started time.Time
 }
@@ -89,7 +90,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	deps := Deps{
 		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: KillSwitch(a.cfg),
-		IDPrefix: idPrefix(a.started, os.Getpid()),
+		IDPrefix: idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d) },
 	}
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
 		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too
@@ -133,8 +134,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer servers.close()
-	a.slo = startSLO(ctx, a.cfg.SLO, a.log)
+	a.slo, a.hook = startSLO(ctx, a.cfg.SLO, a.log), startHook(ctx, &a.cfg.Agent, a.log)
 	defer a.slo.close()
+	defer a.hook.close()
 	published := a.publish(state)
 	defer published.close()
 	return a.loop(ctx, func() { kept.look(); published.look() }, func() bool { return stillThere(running) && stillThere(writing) })

@@ -40,6 +40,8 @@ type Deps struct {
 	Pages   numa.Calls          // find and move pages; nil: this machine's own
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
 	SLO func(dst []model.Latency) []model.Latency
+	// Told is told of each decision, and does not keep it; nil: nobody is.
+	Told func(d *model.Decision)
 	// Beside begins slow work; nil: in a goroutine.
 	Beside func(work func())
 	// Boot and Platform are read from FS where they are "".
@@ -77,7 +79,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.told.slo = d.SLO
+	c.told.slo, c.decided = d.SLO, d.Told
 	c.identify(&d)
 	params := cfg.Params(d.Platform)
 	params.Hardcap.IDPrefix = d.IDPrefix

@@ -31,6 +31,7 @@ type Core struct {
 	record     Recorder // nil: nothing is recorded
 	killSwitch func() bool
 	closing    func() error
+	decided    func(d *model.Decision) // is told of each; nil: nobody
 
 	counts   counts
 	snap     model.Snapshot
@@ -104,6 +105,9 @@ func (c *Core) report(out *engine.Output) {
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
 		c.counts.decision(d)
+		if c.decided != nil {
+			c.decided(d)
+		}
 		level := slog.LevelInfo
 		if d.Kind.Routine() {
 			level = slog.LevelDebug

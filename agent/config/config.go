@@ -48,6 +48,8 @@ type Agent struct {
 	KillSwitch    string
 	MetricsListen string
 	HeadroomFile  string
+	HookProgram   string
+	HookURL       string
 	DiscoverEvery time.Duration
 	Pulse         time.Duration
 	Waits         bool

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -129,6 +130,9 @@ func (c *Config) checkAgent() []check {
 	} {
 		checks = append(checks, check{p.key, filepath.IsAbs(p.path), fmt.Sprintf("is %q; expected an absolute path", p.path)})
 	}
+	u, err := url.Parse(a.HookURL)
+	checks = append(checks, check{"agent.hook_program", a.HookProgram == "" || filepath.IsAbs(a.HookProgram), fmt.Sprintf("is %q; expected an absolute path", a.HookProgram)},
+		check{"agent.hook_url", a.HookURL == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", fmt.Sprintf("is %q; expected http://… or https://…", a.HookURL)})
 	// The kernel's sockaddr_un holds 107 characters.
 	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})
 }

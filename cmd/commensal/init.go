@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,10 +130,17 @@ func lookAt(groups []survey.Group) (from string, err error) {
 	return name + ", " + time.Now().Format(time.DateOnly), nil
 }
 
-// writeDraft writes a file whole or not at all.
+// writeDraft writes a file whole or not at all. The configuration's own folder is made if it is not there; any other may be
+// a slip.
 func writeDraft(path, text string) error {
 	tmp := path + ".new"
-	err := os.WriteFile(tmp, []byte(text), 0o644)
+	var err error
+	if path == defaultConfig {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(tmp, []byte(text), 0o644)
+	}
 	if err == nil {
 		err = os.Rename(tmp, path)
 	}
@@ -140,7 +148,7 @@ func writeDraft(path, text string) error {
 	case errors.Is(err, os.ErrPermission):
 		return cli.Fail(cli.CodePrivilege, fmt.Errorf("%w; run it as root, or name a file with -o", err))
 	case errors.Is(err, os.ErrNotExist):
-		return cli.Fail(cli.CodeBadInput, fmt.Errorf("%w; -o names another file, `make install` makes that folder", err))
+		return cli.Fail(cli.CodeBadInput, fmt.Errorf("%w: there is no such folder", err))
 	}
 	return err
 }

@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/model"
+)
+
+// A hook tells somebody else what this agent cannot fix: who evicts, pages or moves work. Each decision `cannot-fix` is handed on,
+// one at a time and beside the loop, which never waits; a program that hangs is killed with all that it started.
+
+const (
+	maxHooked   = 16               // decisions that wait to be told; more are left out and counted
+	hookTimeout = 10 * time.Second // for the program, and for the URL
+	maxHookSays = 1 << 10          // bytes of what a program says that are logged
+)
+
+// Unfixed is what a hook is told, as JSON: on a program's standard input, and as the body of a POST.
+type Unfixed struct {
+	Version  int            `json:"version"` // of this document: 1
+	Host     string         `json:"host"`
+	Decision model.Decision `json:"decision"`
+}
+
+// hook hands decisions on. A nil hook is none.
+type hook struct {
+	program, url string
+	host         string
+	log          *slog.Logger
+	in           chan model.Decision
+	done         chan struct{}
+	lost         int  // since it was last said; of the loop
+	closed       bool // likewise
+}
+
+// startHook starts what the configuration names; nil: nothing.
+func startHook(ctx context.Context, a *config.Agent, log *slog.Logger) *hook {
+	if a.HookProgram == "" && a.HookURL == "" {
+		return nil
+	}
+	h := &hook{program: a.HookProgram, url: a.HookURL, log: log, in: make(chan model.Decision, maxHooked), done: make(chan struct{})}
+	h.host, _ = os.Hostname() // "" where it has none
+	go h.run(ctx)
+	return h
+}
+
+// tell hands a decision in, and never waits.
+func (h *hook) tell(d *model.Decision) {
+	if h == nil || h.closed || d.Kind != model.DecideCannotFix {
+		return
+	}
+	told := *d
+	told.Facts = append([]model.Fact(nil), d.Facts...)
+	select {
+	case h.in <- told:
+		if h.lost > 0 {
+			h.log.Warn("the hook was too slow: decisions were not handed on", "left_out", h.lost)
+			h.lost = 0
+		}
+	default:
+		h.lost++
+	}
+}
+
+// close waits a moment for what is under way; the context, which has ended, ends it.
+func (h *hook) close() {
+	if h == nil {
+		return
+	}
+	h.closed = true
+	close(h.in)
+	select {
+	case <-h.done:
+	case <-time.After(2 * time.Second):
+	}
+}
+
+func (h *hook) run(ctx context.Context) {
+	defer close(h.done)
+	for d := range h.in {
+		if ctx.Err() != nil {
+			return // of an agent that ends nobody acts on what it could not fix
+		}
+		doc, err := json.Marshal(Unfixed{Version: 1, Host: h.host, Decision: d})
+		if err == nil && h.program != "" {
+			err = h.start(ctx, doc)
+		}
+		if err != nil {
+			h.log.Error("the hook failed", "program", h.program, "error", err)
+		}
+		if h.url == "" {
+			continue
+		}
+		if err := h.post(ctx, doc); err != nil {
+			h.log.Error("the hook failed", "url", h.url, "error", err)
+		}
+	}
+}
+
+// start runs the program. It is no part of the agent: the kernel may kill it for memory like any other, and it has the usual priority.
+func (h *hook) start(ctx context.Context, doc []byte) error {
+	if st, err := os.Stat(h.program); err != nil {
+		return err
+	} else if st.Mode()&0o022 != 0 {
+		return fmt.Errorf("others than its owner may write it (mode %04o), and it would run as root", st.Mode().Perm())
+	}
+	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
+	defer cancel()
+	says := &head{left: maxHookSays}
+	cmd := exec.CommandContext(ctx, h.program)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(doc), says, says
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for a child that went elsewhere and keeps the output open
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	pid := cmd.Process.Pid
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0) // it may have ended
+	_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
+	err := cmd.Wait()
+	if ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("killed after %s: %w", hookTimeout, err)
+	}
+	if err != nil && len(says.kept) > 0 {
+		err = fmt.Errorf("%w; it said %q", err, says.kept)
+	}
+	return err
+}
+
+func (h *hook) post(ctx context.Context, doc []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(doc))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it sends us elsewhere") }}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() //nolint:errcheck // reading is over
+	_, _ = io.CopyN(io.Discard, res.Body, maxHookSays)
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("it answers %s", res.Status)
+	}
+	return nil
+}
+
+// head keeps the first bytes of what is written. It embeds no buffer, which would take all at once (io.ReaderFrom).
+type head struct {
+	kept []byte
+	left int
+}
+
+func (h *head) Write(b []byte) (int, error) {
+	n := min(len(b), h.left)
+	h.left -= n
+	h.kept = append(h.kept, b[:n]...)
+	return len(b), nil
+}

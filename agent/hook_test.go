@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/model"
+)
+
+var unfixed = model.Decision{
+	Kind: model.DecideCannotFix, Policy: model.PolicyPressure, Mode: "enforce", Task: 3, Path: "/batch", Reason: "memory stays short", Facts: []model.Fact{model.FactHeld.Is(5)},
+}
+
+// script writes a program for a hook.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "hook")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// What cannot be fixed is told to the program and the URL, whole and once; nothing else is.
+func TestHook(t *testing.T) {
+	posted := make(chan []byte, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		posted <- b
+	}))
+	defer server.Close()
+	out := filepath.Join(t.TempDir(), "out")
+	h := startHook(context.Background(), &config.Agent{HookProgram: script(t, "cat >>"+out), HookURL: server.URL}, slog.New(slog.DiscardHandler))
+	h.tell(&model.Decision{Kind: model.DecideCap, Path: "/batch"})
+	h.tell(&unfixed)
+	got := <-posted
+	h.close()
+	wrote, err := os.ReadFile(out)
+	if err != nil || string(wrote) != string(got) || len(posted) > 0 {
+		t.Fatalf("the program got %q, %v, the URL %q and %d more", wrote, err, got, len(posted))
+	}
+	var doc Unfixed
+	if err := json.Unmarshal(got, &doc); err != nil || doc.Version != 1 || doc.Decision.Path != "/batch" || doc.Decision.Kind != model.DecideCannotFix || len(doc.Decision.Facts) != 1 {
+		t.Errorf("%s: %+v, %v", got, doc, err)
+	}
+	if startHook(context.Background(), &config.Agent{}, nil) != nil {
+		t.Error("a hook that nobody asked for")
+	}
+	(*hook)(nil).tell(&unfixed)
+	(*hook)(nil).close()
+}
+
+// A program that fails, is not there or hangs, with children that hold its output, and a URL that refuses or sends us
+// elsewhere: each is said, and the next decision is handed on.
+func TestHookFails(t *testing.T) {
+	elsewhere := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound))
+	defer elsewhere.Close()
+	writable := script(t, "true")
+	if err := os.Chmod(writable, 0o777); err != nil { // the umask aside
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		agent config.Agent
+		says  string
+	}{
+		"fails":        {config.Agent{HookProgram: script(t, "echo no room; exit 3")}, "no room"},
+		"is not there": {config.Agent{HookProgram: "/no/such/program"}, "no such file"},
+		"says much":    {config.Agent{HookProgram: script(t, "head -c 1000000 /dev/zero | base64; exit 1")}, "exit status 1"},
+		"writable":     {config.Agent{HookProgram: writable}, "may write it"},
+		"refused":      {config.Agent{HookURL: "http://127.0.0.1:1/"}, "refused"},
+		"elsewhere":    {config.Agent{HookURL: elsewhere.URL}, "elsewhere"},
+	} {
+		var log strings.Builder
+		h := startHook(context.Background(), &c.agent, slog.New(slog.NewTextHandler(&log, nil)))
+		h.tell(&unfixed)
+		h.tell(&unfixed)
+		h.close()
+		if n := strings.Count(log.String(), "the hook failed"); n != 2 || !strings.Contains(log.String(), c.says) || len(log.String()) > 8<<10 {
+			t.Errorf("%s: said %d times: %.2000s", name, n, log.String())
+		}
+	}
+}
+
+// A program that hangs keeps nobody waiting: not the loop, and not an agent that ends; nothing of it is left.
+func TestHookHangs(t *testing.T) {
+	pids := filepath.Join(t.TempDir(), "pids")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h := startHook(ctx, &config.Agent{HookProgram: script(t, "sleep 300 & echo $! >"+pids+"; sleep 300")}, slog.New(slog.DiscardHandler))
+	begun := time.Now()
+	for range 4 * maxHooked {
+		h.tell(&unfixed)
+	}
+	if took := time.Since(begun); took > 5*time.Second || h.lost < 2*maxHooked {
+		t.Errorf("%v for handing in, %d left out", took, h.lost)
+	}
+	var child string
+	for range 100 {
+		if b, err := os.ReadFile(pids); err == nil && len(b) > 0 {
+			child = strings.TrimSpace(string(b))
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	cancel()
+	h.close()
+	<-h.done
+	if _, err := os.Stat("/proc/" + child); child == "" || err == nil && !zombie(child) {
+		t.Errorf("its child %q is left", child)
+	}
+}
+
+// zombie reports whether a process has ended and waits for whoever took it over.
+func zombie(pid string) bool {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err != nil || strings.Contains(string(b), ") Z ")
+}
