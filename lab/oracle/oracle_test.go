@@ -1,0 +1,101 @@
+package oracle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// A short run is the same twice; no fixed arm that misses no target does more than the oracle by much.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	var texts []string
+	var r *Result
+	for range 2 {
+		var err error
+		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(b))
+	}
+	if texts[0] != texts[1] {
+		t.Error("the same seed came out otherwise")
+	}
+	for i := range r.Mixes {
+		m := &r.Mixes[i]
+		if off := &m.Arms[Off]; off.Work != 1 || len(m.Best) < 2 {
+			t.Errorf("%+v", m)
+		}
+		for _, arm := range []Arm{Off, TwoWays, Level10} {
+			if a := &m.Arms[arm]; m.Feasible && a.Missed == 0 && a.Work > 1.05*m.Arms[Oracle].Work {
+				t.Errorf("%s does %.2f of the work and misses nothing; the oracle %.2f: %+v", arm, a.Work, m.Arms[Oracle].Work, m)
+			}
+		}
+		if m.Arms[Level10].Work >= 1 || m.Arms[Heracles].Work <= 0 || m.Arms[Parties].Work <= 0 {
+			t.Errorf("%+v", m.Arms)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "oracle") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// Every mix has services with targets to come and somebody who does harm; mixes differ.
+func TestDraw(t *testing.T) {
+	var names []string
+	for i := range 20 {
+		w := draw(7, i)
+		lc, be, text := 0, 0, ""
+		for _, x := range w.list {
+			if text += x.cfg.Name + " "; x.class == model.LC {
+				lc++
+			} else {
+				be++
+			}
+		}
+		if lc < 1 || lc > 2 || be < 2 || be > 3 {
+			t.Errorf("mix %d: %s", i, text)
+		}
+		if !slices.Contains(names, text) {
+			names = append(names, text)
+		}
+	}
+	if len(names) < 15 {
+		t.Errorf("%d different mixes of 20", len(names))
+	}
+}
+
+func TestNear(t *testing.T) {
+	got := near(Share{2, 100, 0.5})
+	want := []Share{{5, 100, 0.5}, {2, 60, 0.5}, {2, 100, 0.25}, {2, 100, 1}}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// The goals can be missed, each by itself.
+func TestGoals(t *testing.T) {
+	for i, ours := range []Outcome{{Work: 0.9, Missed: 0.01}, {Work: 1, Missed: 0.05}, {Work: 1, Missed: 0.01}} {
+		m := Mix{Feasible: true}
+		m.Arms[Ours], m.Arms[Oracle] = ours, Outcome{Work: 1, Missed: 0.01}
+		r := &Result{Mixes: []Mix{m, {}}}
+		r.sum()
+		for k := range r.Goals {
+			if r.Goals[k].Met == (k == i) {
+				t.Errorf("goal %d with %+v: %+v", k, ours, r.Goals[k])
+			}
+		}
+	}
+}
