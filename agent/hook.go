@@ -97,18 +97,22 @@ func (h *hook) run(ctx context.Context) {
 			return // of an agent that ends nobody acts on what it could not fix
 		}
 		doc, err := json.Marshal(Unfixed{Version: 1, Host: h.host, Decision: d})
-		if err == nil && h.program != "" {
-			err = h.start(ctx, doc)
-		}
 		if err != nil {
-			h.log.Error("the hook failed", "program", h.program, "error", err)
-		}
-		if h.url == "" {
+			h.log.Error("the hook failed: the decision cannot be written", "error", err)
 			continue
 		}
-		if err := h.post(ctx, doc); err != nil {
-			h.log.Error("the hook failed", "url", h.url, "error", err)
+		if h.program != "" {
+			h.say("program", h.program, h.start(ctx, doc))
 		}
+		if h.url != "" {
+			h.say("url", h.url, h.post(ctx, doc))
+		}
+	}
+}
+
+func (h *hook) say(what, to string, err error) {
+	if err != nil {
+		h.log.Error("the hook failed", what, to, "error", err)
 	}
 }
 

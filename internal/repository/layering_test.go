@@ -81,6 +81,7 @@ var rooms = []room{
 	{dir: "internal/repository"},
 	{dir: "internal/rigtest"},
 	{dir: "internal/testchild"},
+	{dir: "internal/labtest"},
 	{dir: "rig", uses: []string{"rig", "internal/rigtest"}},
 	{dir: "deploy"},
 }

@@ -62,7 +62,7 @@ func agentLinks(t *testing.T) []linked {
 func TestAgentLinksNoLab(t *testing.T) {
 	t.Parallel()
 	never := []string{
-		module + "/lab", module + "/rig", module + "/twin", module + "/scenarios", module + "/internal/testchild", module + "/internal/rigtest",
+		module + "/lab", module + "/rig", module + "/twin", module + "/scenarios", module + "/internal/testchild", module + "/internal/rigtest", module + "/internal/labtest",
 		"gonum.org", "github.com/HdrHistogram", "github.com/cavaliergopher/cpio", "github.com/google/go-cmp", "testing", "net/http/pprof",
 	}
 	for _, p := range agentLinks(t) {

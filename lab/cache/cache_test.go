@@ -3,29 +3,15 @@ package cache
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/commensal-io/commensal/internal/labtest"
 )
 
 // A short run is the same twice, meets the goals or says which not, and its arms did what they are called.
 func TestRun(t *testing.T) {
-	var texts []string
-	var r *Result
-	for range 2 {
-		var err error
-		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
-	}
-	if texts[0] != texts[1] {
-		t.Error("the same seed came out otherwise")
-	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	for arm, want := range map[Arm]int{Off: 0, TwoWays: quickMixes, Level10: quickMixes} {
 		if got := r.Arms[arm].Divided; got != want {
 			t.Errorf("%s: divided in %d of %d mixes", arm, got, want)

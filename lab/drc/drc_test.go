@@ -3,10 +3,11 @@ package drc
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/commensal-io/commensal/internal/labtest"
 )
 
 // A short run is the same twice, and its arms did what they are called.
@@ -14,22 +15,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	var texts []string
-	var r *Result
-	for range 2 {
-		var err error
-		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
-	}
-	if texts[0] != texts[1] {
-		t.Error("the same seed came out otherwise")
-	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	if len(r.Mixes) != quickCatalogues*quickMixes {
 		t.Errorf("%d mixes", len(r.Mixes))
 	}

@@ -62,21 +62,11 @@ func (r *Result) sum() {
 
 // over is a figure's mean over catalogues.
 func (r *Result) over(arm Arm, of func(*Outcome) float64) stat.Interval {
-	sums, n := map[uint64]float64{}, map[uint64]float64{}
-	var seeds []uint64
+	var g stat.Groups
 	for i := range r.Mixes {
-		m := &r.Mixes[i]
-		if !slices.Contains(seeds, m.Seed) {
-			seeds = append(seeds, m.Seed)
-		}
-		sums[m.Seed] += of(&m.Arms[arm])
-		n[m.Seed]++
+		g.Add(r.Mixes[i].Seed, of(&r.Mixes[i].Arms[arm]))
 	}
-	var means []float64
-	for _, seed := range seeds {
-		means = append(means, sums[seed]/n[seed])
-	}
-	return stat.IntervalOf(means)
+	return g.Interval()
 }
 
 func (r *Result) judge() {

@@ -3,11 +3,11 @@ package oracle
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/internal/labtest"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -16,22 +16,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	var texts []string
-	var r *Result
-	for range 2 {
-		var err error
-		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
-	}
-	if texts[0] != texts[1] {
-		t.Error("the same seed came out otherwise")
-	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	for i := range r.Mixes {
 		m := &r.Mixes[i]
 		if off := &m.Arms[Off]; off.Work != 1 || len(m.Best) < 2 {

@@ -3,7 +3,6 @@ package oracle
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/stat"
@@ -64,24 +63,13 @@ func (r *Result) feasible() (n int) {
 
 // over is a figure's mean over catalogues, of the mixes that count.
 func (r *Result) over(of func(*Mix) float64) stat.Interval {
-	sums, n := map[uint64]float64{}, map[uint64]float64{}
-	var seeds []uint64
+	var g stat.Groups
 	for i := range r.Mixes {
-		m := &r.Mixes[i]
-		if !m.Feasible {
-			continue
+		if m := &r.Mixes[i]; m.Feasible {
+			g.Add(m.Seed, of(m))
 		}
-		if !slices.Contains(seeds, m.Seed) {
-			seeds = append(seeds, m.Seed)
-		}
-		sums[m.Seed] += of(m)
-		n[m.Seed]++
 	}
-	var means []float64
-	for _, seed := range seeds {
-		means = append(means, sums[seed]/n[seed])
-	}
-	return stat.IntervalOf(means)
+	return g.Interval()
 }
 
 // Report is the result for people.

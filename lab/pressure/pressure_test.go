@@ -3,11 +3,11 @@ package pressure
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/internal/labtest"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -16,22 +16,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")
 	}
-	var texts []string
-	var r *Result
-	for range 2 {
-		var err error
-		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
-	}
-	if texts[0] != texts[1] {
-		t.Error("the same seed came out otherwise")
-	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	if none := &r.Arms[Nothing]; none.Services.Value() == 0 || none.Killed == 0 || none.Work.Mean <= 0 {
 		t.Errorf("nothing happens where nothing is done: %+v", none)
 	}

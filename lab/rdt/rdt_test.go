@@ -3,11 +3,12 @@ package rdt
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/commensal-io/commensal/internal/labtest"
 )
 
 // A short run is the same twice; alone nothing runs beside, and beside something does.
@@ -15,22 +16,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	var texts []string
-	var r *Result
-	for range 2 {
-		var err error
-		if r, err = Run(context.Background(), Options{Seed: 3, Quick: true}); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
-	}
-	if texts[0] != texts[1] {
-		t.Error("the same seed came out otherwise")
-	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	if len(r.Workloads) != 3 || len(r.Sums) != 9 || len(r.Goals) != 5 {
 		t.Fatalf("%d workloads, %d sums, %d goals", len(r.Workloads), len(r.Sums), len(r.Goals))
 	}

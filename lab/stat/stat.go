@@ -196,3 +196,28 @@ func Text(v float64, decimals int) string {
 	}
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
+
+// Groups is a figure's values by the group, a drawn catalogue say, that each is of.
+type Groups struct {
+	of     []uint64
+	values [][]float64
+}
+
+// Add takes a value in.
+func (g *Groups) Add(group uint64, v float64) {
+	i := slices.Index(g.of, group)
+	if i < 0 {
+		i = len(g.of)
+		g.of, g.values = append(g.of, group), append(g.values, nil)
+	}
+	g.values[i] = append(g.values[i], v)
+}
+
+// Interval is that of the means of groups: what is of one group is not independent.
+func (g *Groups) Interval() Interval {
+	means := make([]float64, len(g.values))
+	for i := range g.values {
+		means[i] = Mean(g.values[i])
+	}
+	return IntervalOf(means)
+}
