@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build demo test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
+.PHONY: help build hub demo fleet-demo bench-fleet test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -57,6 +57,20 @@ build: ## Build bin/commensal and bin/commensal-lab
 	@go=$$(scripts/setup build)
 	"$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal ./cmd/commensal-lab
 	echo "bin/commensal bin/commensal-lab ($(VERSION))"
+
+# The query engine is C++ behind a Go module of its own (sql/); nothing else needs a compiler.
+hub: ## Build bin/commensal-hub, the fleet's service, and bin/commensal-sql, its query engine (docs/OPERATIONS.md)
+	@go=$$(scripts/setup hub)
+	"$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal-hub
+	cd sql && CGO_ENABLED=1 "$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../bin/commensal-sql .
+	echo "bin/commensal-hub bin/commensal-sql ($(VERSION))"
+
+fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents (as root; some minutes); ARGS="--stay" leaves its pages open
+	@scripts/setup demo >/dev/null
+	exec bin/commensal-lab run fleet $(ARGS)
+
+bench-fleet: build hub ## Print what the hub's work costs beside its goals; ARGS="--quick"
+	@exec bin/commensal-lab run fleet-bench $(ARGS)
 
 demo: ## Show interference found and held back on this machine (as root); ARGS="..." go to commensal-lab demo
 	@if [ "$$(id -u)" != 0 ]; then
@@ -80,6 +94,7 @@ lint: $(GOLANGCI) ## Vet and lint
 	export PATH="$$(dirname "$$go"):$$PATH"
 	"$$go" vet $(PKG)
 	$(GOLANGCI) run $(PKG)
+	cd sql && CGO_ENABLED=1 ../$(GOLANGCI) run --config ../.golangci.yml ./...
 
 # go.sum has the checksum of every module; a finding of govulncheck is a failure.
 supply: $(VULNCHECK) ## Verify the modules, look for known vulnerabilities in what the programs call

@@ -16,6 +16,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
@@ -47,6 +48,7 @@ type Agent struct {
 	guard   *guardian
 	slo     *sloSources
 	hook    *hook
+	uplink  *uplink.Uplink // nil: this node is of no fleet
 	asks    chan func()
 	started time.Time
 }
@@ -88,8 +90,9 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if err := a.fs.Reserve(spareFiles); err != nil {
 		return fmt.Errorf("agent: descriptors to put limits back with: %w", err)
 	}
+	here := KillSwitch(a.cfg)
 	deps := Deps{
-		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: KillSwitch(a.cfg),
+		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: func() bool { return here() || a.uplink.Off() }, Gather: a.newGather(),
 		IDPrefix: idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d) },
 	}
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
@@ -139,7 +142,11 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer a.hook.close()
 	published := a.publish(state)
 	defer published.close()
-	return a.loop(ctx, func() { kept.look(); published.look() }, func() bool { return stillThere(running) && stillThere(writing) })
+	if a.uplink, err = a.startUplink(ctx, deps.Gather); err != nil {
+		return err
+	}
+	defer a.uplink.Close()
+	return a.loop(ctx, func() { kept.look(); published.look(); a.uplink.Turn(a.core.in.MonoNsec) }, func() bool { return stillThere(running) && stillThere(writing) })
 }
 
 // alone takes the lock of the host; nil: it runs without.

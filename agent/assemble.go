@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
@@ -42,6 +43,8 @@ type Deps struct {
 	SLO func(dst []model.Latency) []model.Latency
 	// Told is told of each decision, and does not keep it; nil: nobody is.
 	Told func(d *model.Decision)
+	// Gather is told of windows, decisions and incidents; nil: nobody is.
+	Gather *uplink.Gather
 	// Beside begins slow work; nil: in a goroutine.
 	Beside func(work func())
 	// Boot and Platform are read from FS where they are "".
@@ -79,7 +82,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.told.slo, c.decided = d.SLO, d.Told
+	c.told.slo, c.decided, c.gather = d.SLO, d.Told, d.Gather
 	c.identify(&d)
 	params := cfg.Params(d.Platform)
 	params.Hardcap.IDPrefix = d.IDPrefix

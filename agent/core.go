@@ -9,6 +9,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/reclaim"
@@ -32,6 +33,7 @@ type Core struct {
 	killSwitch func() bool
 	closing    func() error
 	decided    func(d *model.Decision) // is told of each; nil: nobody
+	gather     *uplink.Gather          // of what goes up to the fleet's hub; nil: nothing
 
 	counts   counts
 	snap     model.Snapshot
@@ -93,6 +95,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	c.in.Restored = nil // taken up
 	c.results = c.Host.Results(c.results[:0])
 	c.report(out)
+	c.goesUp(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)
 	return out
 }
@@ -178,7 +181,7 @@ func (c *Core) refuses(req *Request, t *model.Task) string {
 	case req.Kind == model.CommandUncap:
 		return ""
 	case c.Engine.State.Killed:
-		return fmt.Sprintf("the kill switch %s is there: nothing is held while it is", c.cfg.Agent.KillSwitch)
+		return fmt.Sprintf("the kill switch %s is there, or the fleet's is on: nothing is held while it is", c.cfg.Agent.KillSwitch)
 	case t.Class != model.BE:
 		return fmt.Sprintf("%s is %s: it is never held", req.Task, t.Class)
 	case shield != "":

@@ -53,7 +53,7 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 type descriptions struct {
 	up, warnings, windows, cycles, cycleSeconds, failures, lost, delays, decisions *prometheus.Desc
 	cpu, signal, threshold, held, slo, target, met                                 *prometheus.Desc
-	free, freeTerm, freeTask, freeCold, freeAt                                     *prometheus.Desc
+	free, freeTerm, freeTask, freeCold, freeAt, hub, waiting, sent, gone           *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -81,6 +81,10 @@ func describe() descriptions {
 		freeTask:     d("headroom_task_cores", "What a task is forecast to use at most.", "task", "job", "horizon"),
 		freeCold:     d("headroom_cold_tasks", "Tasks that are too little known and count with all that they may use.", "horizon"),
 		freeAt:       d("headroom_timestamp_seconds", "When the forecast was made, by the wall clock."),
+		hub:          d("fleet_connected", "1 while the fleet's hub can be reached; no series where this node is of no fleet."),
+		waiting:      d("fleet_waiting_batches", "Batches on disk that the hub did not take yet."),
+		sent:         d("fleet_sent_batches_total", "Batches that the hub acknowledged."),
+		gone:         d("fleet_lost_batches_total", "Batches that had to give way: the hub was away for too long, or the disk hung."),
 		met:          d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
 	}
 }
@@ -97,7 +101,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
 		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
-		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt,
+		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.hub, d.waiting, d.sent, d.gone,
 	} {
 		ch <- desc
 	}
@@ -152,6 +156,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.tasks(st, gauge)
 	c.headroom(free, gauge)
+	if f := st.Fleet; f != nil {
+		up := 0.0
+		if f.Connected {
+			up = 1
+		}
+		gauge(c.desc.hub, up)
+		gauge(c.desc.waiting, float64(f.Waiting))
+		count(c.desc.sent, float64(f.Sent))
+		count(c.desc.gone, float64(f.Lost))
+	}
 }
 
 // headroom tells of the last forecast; none has no series.

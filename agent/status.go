@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
@@ -31,6 +32,7 @@ type Status struct {
 	Held       []HeldStatus      `json:"held"`
 	Incidents  []*model.Incident `json:"incidents"` // the latest, oldest first
 	SLO        []SLOStatus       `json:"slo"`
+	Fleet      *uplink.Status    `json:"fleet,omitempty"` // absent: this node is of no fleet
 }
 
 // NodeStatus is the node in the last window, in CPU-sec/sec.
@@ -120,7 +122,7 @@ func (a *Agent) status() *Status {
 		Version: a.version, Profile: a.cfg.Profile, Mode: a.cfg.Policies.Mode.String(), ModeNow: s.Policies[0].Mode.String(), KillSwitch: s.Killed,
 		ProtectOff: append([]string{}, s.ProtectOff...), StartedAt: a.started, Windows: a.core.counts.windows,
 		Warnings: append([]string{}, a.core.Warnings...), Incidents: append([]*model.Incident{}, a.core.recent...),
-		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(),
+		Tasks: make([]TaskStatus, 0, len(s.Tracks)), Specs: []*model.Spec{}, Held: make([]HeldStatus, 0, len(s.Ledger.Knobs)), SLO: a.slo.status(), Fleet: a.uplink.Status(),
 	}
 	st.Warnings = append(st.Warnings, a.core.failing()...)
 	for i := range s.Tracks {

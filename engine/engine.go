@@ -122,6 +122,9 @@ type Engine struct {
 	out     Output
 }
 
+// Window is what the window that closed last says; good until the next Step, and of use where its Output is Observed.
+func (e *Engine) Window() *model.Observation { return &e.obs }
+
 // New returns an engine that knows nothing yet.
 func New(p Params) *Engine {
 	s := &State{History: antagonist.NewHistory(max(1, p.HistoryWindows))}

@@ -21,6 +21,8 @@ type Spec struct {
 	// before, which was learned in noise; 0: it was not.
 	LeftOut int64   `json:"left_out,omitempty"`
 	Refuted float64 `json:"refuted,omitempty"`
+	// Sheet is the revision of the fleet's sheet that it came with; 0: it was learned here.
+	Sheet uint64 `json:"sheet,omitempty"`
 	// Without is the best-effort task whose part of the waiting was taken out; "": none was.
 	Without string `json:"without,omitempty"`
 }
@@ -31,6 +33,9 @@ func (s *Spec) Origin() string {
 		return "as its job promises"
 	}
 	text := fmt.Sprintf("over %d samples of %d tasks", s.NumSamples, s.Tasks)
+	if s.Sheet != 0 {
+		text += fmt.Sprintf(" of the fleet, revision %d", s.Sheet)
+	}
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("; %d more were noise", s.LeftOut)
 	}

@@ -28,6 +28,18 @@ type Config struct {
 	SLO      []SLO
 	Agent    Agent
 	Record   Record
+	Fleet    Fleet
+}
+
+// Fleet says where the hub is, and who this node is there.
+type Fleet struct {
+	Hub        string // "": this node is of no fleet
+	Node       string
+	SeedFile   string
+	CredsFile  string
+	CAFile     string
+	Every      time.Duration
+	SpoolBytes int64
 }
 
 // Sampling says how tasks are measured (CPI² §3.1).
@@ -139,6 +151,7 @@ func Defaults(profile string) (Config, bool) {
 			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", HeadroomFile: "headroom.json", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
 		},
 		Record: Record{Enabled: true, MaxBytes: 256 << 20},
+		Fleet:  Fleet{Every: time.Minute, SpoolBytes: 64 << 20},
 	}
 	switch profile {
 	case ProfileCPI2:

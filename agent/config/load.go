@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
@@ -76,7 +77,7 @@ func (c *Config) Validate() (key, why string) {
 			return s.Name + "." + key, why
 		}
 	}
-	for _, group := range [][]check{c.checkSignals(), c.checkWindows(), c.checkAgent(), c.checkTasks(), c.checkSLO()} {
+	for _, group := range [][]check{c.checkSignals(), c.checkWindows(), c.checkAgent(), c.checkFleet(), c.checkTasks(), c.checkSLO()} {
 		for _, ch := range group {
 			if !ch.ok {
 				return ch.key, ch.want
@@ -135,6 +136,27 @@ func (c *Config) checkAgent() []check {
 		check{"agent.hook_url", a.HookURL == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", fmt.Sprintf("is %q; expected http://… or https://…", a.HookURL)})
 	// The kernel's sockaddr_un holds 107 characters.
 	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})
+}
+
+// checkFleet checks what a node of a fleet needs.
+func (c *Config) checkFleet() []check {
+	f := &c.Fleet
+	if f.Hub == "" {
+		return nil
+	}
+	var checks []check
+	for _, text := range strings.Split(f.Hub, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		checks = append(checks, check{"fleet.hub", err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.Host != "", fmt.Sprintf("is %q; expected nats://host:port or tls://host:port", text)})
+	}
+	name := wire.NodeName(f.Node)
+	return append(checks,
+		check{"fleet.node", name == nil, fmt.Sprint(name)},
+		check{"fleet.seed_file", f.SeedFile == "" || filepath.IsAbs(f.SeedFile), fmt.Sprintf("is %q; expected an absolute path", f.SeedFile)},
+		check{"fleet.creds_file", f.CredsFile == "" || filepath.IsAbs(f.CredsFile), fmt.Sprintf("is %q; expected an absolute path", f.CredsFile)},
+		check{"fleet.ca_file", f.CAFile == "" || filepath.IsAbs(f.CAFile), fmt.Sprintf("is %q; expected an absolute path", f.CAFile)},
+		check{"fleet.seed_file", f.SeedFile == "" || f.CredsFile == "", "is there beside creds_file; expected one of them"},
+	)
 }
 
 func atLeast(key string, v, lo time.Duration) check {

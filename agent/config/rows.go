@@ -43,7 +43,8 @@ func (c *Config) rowsWith(sections []engine.Section) []model.Param {
 	rows = append(rows, model.Below("limits", c.Policies.Limits.Rows())...)
 	rows = append(rows, model.Param{Key: "tasks", At: &c.Tasks}, model.Param{Key: "slo", At: &c.SLO})
 	rows = append(rows, model.Below("agent", c.Agent.rows())...)
-	return append(rows, model.Below("record", c.Record.rows())...)
+	rows = append(rows, model.Below("record", c.Record.rows())...)
+	return append(rows, model.Below("fleet", c.Fleet.rows())...)
 }
 
 // manyRows is room for all keys there are.
@@ -89,6 +90,18 @@ func (r *Record) rows() []model.Param {
 	return []model.Param{
 		{Key: "enabled", At: &r.Enabled, Why: "samples and decisions are kept for explain and replay"},
 		{Key: "max_bytes", At: &r.MaxBytes, Least: 1 << 20, Most: model.Unbounded, Soak: [2]float64{1 << 20, 64 << 20}, Unit: "bytes; enabled: false records nothing", Why: "samples and decisions, oldest dropped first"},
+	}
+}
+
+func (f *Fleet) rows() []model.Param {
+	return []model.Param{
+		{Key: "hub", At: &f.Hub, Why: "where the fleet's hub takes batches, nats://host:port or tls://host:port, several with commas between; empty: this node is of no fleet"},
+		{Key: "node", At: &f.Node, Why: "this node's name there, as it was enrolled (docs/OPERATIONS.md)"},
+		{Key: "seed_file", At: &f.SeedFile, Why: "the node's key, which `commensal-hub node add` makes"},
+		{Key: "creds_file", At: &f.CredsFile, Why: "in its place, a credentials file of an existing NATS cluster"},
+		{Key: "ca_file", At: &f.CAFile, Why: "certificates that the hub's is signed by; empty: the system's"},
+		{Key: "batch_every", At: &f.Every, Least: 1e9, Most: 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "samples go up so often; events within two seconds"},
+		{Key: "spool_bytes", At: &f.SpoolBytes, Least: 2 << 20, Most: model.Unbounded, Soak: [2]float64{2 << 20, 64 << 20}, Unit: "bytes", Why: "what waits on disk while the hub is away, oldest dropped first"},
 	}
 }
 

@@ -24,7 +24,7 @@ func main() {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		doctorCommand(p), initCommand(p), agentCommand(), configCommand(p), statusCommand(p), headroomCommand(p), topCommand(p), capCommand(p), demoteCommand(p), uncapCommand(p), reclaimCommand(p), movePagesCommand(p),
-		protectCommand(p), explainCommand(p), replayCommand(p), restoreCommand(p), guardianCommand(), recordCommand(p), waitsCommand(p), licensesCommand(p),
+		protectCommand(p), explainCommand(p), replayCommand(p), restoreCommand(p), guardianCommand(), recordCommand(p), waitsCommand(p), queryCommand(p), licensesCommand(p),
 	)
 	os.Exit(cli.Execute(root, p))
 }

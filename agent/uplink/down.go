@@ -1,0 +1,226 @@
+package uplink
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// What comes down: sheets of specs, the kill switch, commands. A node may do no more with the transport's key-value store than
+// read: it listens where changes are published, and asks for the last value after it began to listen, whenever the connection
+// was lost, and once in a while.
+
+const (
+	refreshEvery = 5 * time.Minute
+	getTimeout   = 5 * time.Second
+	maxJobs      = 4096 // of a node
+	maxSheet     = 64 << 10
+)
+
+// sheets are the specs that this node wants and has.
+type sheets struct {
+	mu   sync.Mutex
+	jobs map[string]*sheet
+}
+
+type sheet struct {
+	revision uint64 // of what the agent was told; 0: nothing yet
+	wall     int64
+	stale    bool
+}
+
+func (s *sheets) known() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if j.revision != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *sheets) stale() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		j.stale = true
+	}
+}
+
+// want listens for the specs of a batch's jobs that are new here.
+func (s *sheets) want(u *Uplink, b *wire.Batch) {
+	for i := range b.Tasks {
+		job := b.Tasks[i].Job
+		s.mu.Lock()
+		if s.jobs == nil {
+			s.jobs = map[string]*sheet{}
+		}
+		_, there := s.jobs[job]
+		if there = there || len(s.jobs) >= maxJobs; !there {
+			s.jobs[job] = &sheet{stale: true}
+		}
+		s.mu.Unlock()
+		if there {
+			continue
+		}
+		subject := wire.KV(wire.SpecBucket, wire.SpecKey(u.node.Platform, job))
+		if _, err := u.nc.Subscribe(subject, func(m *nats.Msg) { u.takeSheet(job, m.Data) }); err != nil {
+			u.hooks.Log.Error("the fleet's specs of a job do not come down", "job", job, "error", err)
+		}
+	}
+}
+
+// fetch asks for the sheets that may have changed unheard.
+func (u *Uplink) fetch() {
+	u.sheets.mu.Lock()
+	var jobs []string
+	for job, j := range u.sheets.jobs {
+		if j.stale {
+			jobs = append(jobs, job)
+		}
+	}
+	u.sheets.mu.Unlock()
+	for _, job := range jobs {
+		data, err := u.get(wire.SpecBucket, wire.SpecKey(u.node.Platform, job))
+		if err != nil {
+			return // the next time
+		}
+		u.takeSheet(job, data)
+		u.sheets.mu.Lock()
+		u.sheets.jobs[job].stale = false
+		u.sheets.mu.Unlock()
+	}
+}
+
+// get returns the last value of a key; nil: there is none.
+func (u *Uplink) get(bucket, key string) ([]byte, error) {
+	m, err := u.nc.Request(wire.KVGet(bucket, key), nil, getTimeout)
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Header.Get("Status") == "404":
+		return nil, nil
+	case m.Header.Get("Status") != "":
+		return nil, fmt.Errorf("the hub answers %s %s", m.Header.Get("Status"), m.Header.Get("Description"))
+	}
+	return m.Data, nil
+}
+
+// takeSheet hands a sheet's specs to the agent when it is another one than before.
+func (u *Uplink) takeSheet(job string, data []byte) {
+	if len(data) == 0 {
+		return
+	}
+	var s wire.SpecSheet
+	err := json.Unmarshal(data, &s)
+	switch {
+	case len(data) > maxSheet:
+		err = fmt.Errorf("it has %d bytes", len(data))
+	case err == nil && s.Version > wire.SheetVersion:
+		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, s.Version, wire.SheetVersion)
+	case err == nil && (s.Job != job || s.Platform != u.node.Platform):
+		err = fmt.Errorf("it is of job %q on platform %q", s.Job, s.Platform)
+	}
+	if err != nil {
+		u.hooks.Log.Warn("a sheet of specs from the hub is left aside", "job", job, "error", err)
+		return
+	}
+	u.sheets.mu.Lock()
+	j := u.sheets.jobs[job]
+	fresh := j != nil && (s.Revision != j.revision || s.WallNsec != j.wall) && s.WallNsec >= j.wall
+	if fresh {
+		j.revision, j.wall = s.Revision, s.WallNsec
+	}
+	u.sheets.mu.Unlock()
+	if fresh {
+		for i := range s.Specs {
+			s.Specs[i].Job, s.Specs[i].Platform, s.Specs[i].Sheet = s.Job, s.Platform, s.Revision
+		}
+		u.hooks.Specs(s.Specs)
+	}
+}
+
+func (u *Uplink) askOff() {
+	if data, err := u.get(wire.ControlBucket, wire.KeyOff); err == nil && len(data) > 0 {
+		u.takeOff(data)
+	}
+}
+
+func (u *Uplink) takeOff(data []byte) {
+	var o wire.Off
+	if err := json.Unmarshal(data, &o); err != nil {
+		u.hooks.Log.Error("the fleet's kill switch cannot be read: it stays as it was", "error", err)
+		return
+	}
+	if u.off.Swap(o.Off) != o.Off {
+		u.hooks.Log.Warn("the fleet's kill switch", "off", o.Off, "by", o.By, "why", o.Why)
+	}
+	u.mu.Lock()
+	u.status.OffWhy = ""
+	if o.Off {
+		u.status.OffWhy = o.By + ": " + o.Why
+	}
+	u.mu.Unlock()
+}
+
+// commands remembers which were done: one that comes again is not done again.
+type commands struct {
+	ids map[string]time.Time
+}
+
+// commandAge is how old a command may be, by the clocks of two machines.
+const commandAge = 10 * time.Minute
+
+// admit says why a command is not done; "" where it is.
+func (c *commands) admit(cmd *wire.Command, now time.Time) string {
+	age := now.Sub(time.Unix(0, cmd.WallNsec))
+	switch {
+	case cmd.ID == "" || len(cmd.ID) > 64 || cmd.By == "":
+		return "a command without a name, or without a person"
+	case age > commandAge || age < -commandAge:
+		return fmt.Sprintf("the command is %s old by this node's clock; at most %s is done", age.Round(time.Second), commandAge)
+	}
+	for id, at := range c.ids {
+		if now.Sub(at) > 2*commandAge {
+			delete(c.ids, id)
+		}
+	}
+	if _, done := c.ids[cmd.ID]; done {
+		return "the command was done already"
+	}
+	if c.ids == nil {
+		c.ids = map[string]time.Time{}
+	}
+	c.ids[cmd.ID] = now
+	return ""
+}
+
+// command does what an operator asks. The subscription calls it for one at a time.
+func (u *Uplink) command(m *nats.Msg) {
+	var cmd wire.Command
+	dec := json.NewDecoder(bytes.NewReader(m.Data))
+	dec.DisallowUnknownFields()
+	ans := wire.Answer{}
+	if err := dec.Decode(&cmd); err != nil {
+		ans.Error = "request: " + err.Error()
+	} else if ans.Error = u.seen.admit(&cmd, time.Now()); ans.Error == "" {
+		ctx, cancel := context.WithTimeout(context.Background(), getTimeout)
+		ans = u.hooks.Command(ctx, &cmd)
+		cancel()
+	}
+	data, err := json.Marshal(ans)
+	if err != nil {
+		return
+	}
+	if err := m.Respond(data); err != nil {
+		u.hooks.Log.Warn("an operator was not answered", "error", err)
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/fleet/client"
+	"github.com/commensal-io/commensal/fleet/hub"
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// failed gives what a hub answers its exit code.
+func failed(err error) error {
+	var r *client.Refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	switch r.Code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return cli.Fail(cli.CodePrivilege, err)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return cli.Fail(cli.CodeBadInput, err)
+	}
+	return err
+}
+
+func statusCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show the hub and its nodes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var st hub.Status
+			if err := c.Do(cmd.Context(), "/v1/fleet", nil, &st); err != nil {
+				return failed(err)
+			}
+			return p.Print(&st, func(w io.Writer) error { return printStatus(w, &st) })
+		},
+	}
+	c.Flags(cmd.Flags())
+	return cmd
+}
+
+func printStatus(w io.Writer, st *hub.Status) error {
+	fmt.Fprintf(w, "hub %s since %s; nodes connect to %s\n", st.Version, st.Started.Local().Format(time.DateTime), st.NodesURL)
+	if st.Problem != "" {
+		fmt.Fprintf(w, "batches are not read: %s\n", st.Problem)
+	}
+	if st.Off != nil && st.Off.Off.Off {
+		fmt.Fprintf(w, "THE KILL SWITCH IS ON (%s: %s): nothing is held on any node\n", st.Off.By, st.Off.Why)
+	}
+	fmt.Fprintf(w, "%d jobs; %d rows wait for the store", st.Jobs, st.Waiting)
+	for _, u := range st.Store {
+		fmt.Fprintf(w, "; %s: %d files, %d bytes", u.Table, u.Files, u.Bytes)
+	}
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NODE\tHEARD\tTASKS\tSAMPLES\tINCIDENTS\tLOST\tREFUSED\tPLATFORM")
+	for _, n := range st.Nodes {
+		heard := "never"
+		if !n.Seen.IsZero() {
+			heard = time.Since(n.Seen).Round(time.Second).String() + " ago"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", n.Name, heard, n.Tasks, n.Samples, n.Incidents, n.Lost, n.Refused, n.Platform)
+	}
+	return tw.Flush()
+}
+
+func jobsCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	cmd := &cobra.Command{
+		Use: "jobs", Short: "Show jobs and their specs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list []hub.JobStatus
+			if err := c.Do(cmd.Context(), "/v1/jobs", nil, &list); err != nil {
+				return failed(err)
+			}
+			return p.Print(list, func(w io.Writer) error {
+				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+				fmt.Fprintln(tw, "JOB\tSIGNAL\tSHEET\tSAMPLES\tTASKS\tMEAN\tDEVIATION\tTHRESHOLD\tPLATFORM")
+				for _, j := range list {
+					for _, s := range j.Signals {
+						sheet := "-"
+						if s.Published {
+							sheet = fmt.Sprint(j.Revision)
+						}
+						if j.Pinned {
+							sheet += " pinned"
+						}
+						fmt.Fprintf(tw, "%s\t%s\t%s\t%.0f\t%d\t%.4g\t%.3g\t%.4g\t%s\n", j.Job, s.Signal, sheet, s.Samples, s.Tasks, s.Mean, s.StdDev, s.Threshold, j.Platform)
+						if s.Held != "" {
+							fmt.Fprintf(tw, "\theld back: %s\n", s.Held)
+						}
+					}
+				}
+				return tw.Flush()
+			})
+		},
+	}
+	c.Flags(cmd.Flags())
+	return cmd
+}
+
+func specCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	var platform, why string
+	var revision uint64
+	cmd := &cobra.Command{
+		Use: "spec accept|rollback|unpin JOB", Short: "Publish a spec that is held back, or go back to an older one", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var sh wire.SpecSheet
+			err := c.Do(cmd.Context(), "/v1/spec", map[string]any{"job": args[1], "platform": platform, "what": args[0], "revision": revision, "why": why}, &sh)
+			if err != nil {
+				return failed(err)
+			}
+			return p.Print(&sh, func(w io.Writer) error {
+				if args[0] == "unpin" {
+					fmt.Fprintf(w, "%s follows what is learned again\n", args[1])
+					return nil
+				}
+				fmt.Fprintf(w, "revision %d of %s on %s is published\n", sh.Revision, sh.Job, sh.Platform)
+				for i := range sh.Specs {
+					fmt.Fprintf(w, "  %s: %.4g ± %.3g\n", sh.Specs[i].Source, sh.Specs[i].Mean, sh.Specs[i].StdDev)
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&platform, "platform", "", "the CPU type, as `commensal-hub jobs` shows it")
+	cmd.Flags().Uint64Var(&revision, "revision", 0, "of rollback (default: the one before the last)")
+	cmd.Flags().StringVar(&why, "why", "", "for the audit")
+	return cmd
+}
+
+func offCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	var why string
+	var back bool
+	cmd := &cobra.Command{
+		Use: "off", Short: "Release everything on every node, until --back", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var off wire.Off
+			if err := c.Do(cmd.Context(), "/v1/off", map[string]any{"off": !back, "why": why}, &off); err != nil {
+				return failed(err)
+			}
+			return p.Print(&off, func(w io.Writer) error {
+				if off.Off {
+					fmt.Fprintln(w, "the kill switch is on: every node that is connected releases what it holds, and those that are not will when they are")
+				} else {
+					fmt.Fprintln(w, "the kill switch is off: nodes do again what they are configured to do")
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&why, "why", "", "for the audit, and for whoever looks at a node")
+	cmd.Flags().BoolVar(&back, "back", false, "let the fleet go on")
+	return cmd
+}
+
+// nodeCommandCommand is what an operator asks of one node.
+func nodeCommandCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	var q wire.Command
+	var duration time.Duration
+	cmd := &cobra.Command{
+		Use: "command NODE cap|demote|uncap|protect-on|protect-off", Short: "Hold or free a task of a node, or turn protection there on or off", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q.Kind, q.Duration = args[1], duration.Seconds()
+			body := map[string]any{"node": args[0], "kind": q.Kind, "task": q.Task, "job": q.Job, "cap": q.Cap, "duration_seconds": q.Duration, "why": q.Why}
+			var ans wire.Answer
+			if err := c.Do(cmd.Context(), "/v1/command", body, &ans); err != nil {
+				return failed(err)
+			}
+			return p.Print(&ans, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s: done on %s\n", ans.Done, args[0])
+				return nil
+			})
+		},
+	}
+	c.Flags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringVar(&q.Task, "task", "", "the cgroup's path")
+	f.StringVar(&q.Job, "job", "", "of protect-on and protect-off (default: all jobs)")
+	f.Float64Var(&q.Cap, "cpu", 0.1, "of cap: CPU-sec/sec")
+	f.DurationVar(&duration, "for", 5*time.Minute, "of cap and demote")
+	f.StringVar(&q.Why, "why", "", "for the audit")
+	return cmd
+}

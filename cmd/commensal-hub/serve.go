@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/fleet/hub"
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/store"
+)
+
+func serveCommand() *cobra.Command {
+	cfg := hub.Config{Spec: spec.Defaults()}
+	var keepDays int
+	period := time.Duration(cfg.Spec.PeriodNsec)
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the hub", Args: cobra.NoArgs,
+		Long: `Run the hub: one process and one folder, with a transport (NATS JetStream) of its own. Beyond this
+machine it listens only with TLS. The first administrator's token is written to admin.token in the folder.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if keepDays < 1 || period < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 {
+				return cli.Fail(cli.CodeBadInput, errors.New("--keep-days, --min-tasks and --min-samples are 1 or more, --spec-every a second or more"))
+			}
+			cfg.Keep, cfg.Version, cfg.Spec.PeriodNsec = time.Duration(keepDays)*24*time.Hour, version, int64(period)
+			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+			h, err := hub.New(cfg)
+			if err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			return h.Run(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.Dir, "dir", defaultDir, "everything that the hub keeps")
+	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:8469", "pages and HTTP interface")
+	f.StringVar(&cfg.NATSListen, "nats-listen", "127.0.0.1:4222", "where nodes connect")
+	f.StringVar(&cfg.NATS, "nats", "", "an existing NATS cluster with JetStream, in place of the hub's own")
+	f.StringVar(&cfg.NATSCreds, "nats-creds", "", "credentials file for it")
+	f.StringVar(&cfg.NATSCA, "nats-ca", "", "certificates that its are signed by")
+	f.IntVar(&cfg.Replicas, "nats-replicas", 1, "copies of each message in it")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate, of pages and transport")
+	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key")
+	f.IntVar(&keepDays, "keep-days", 90, "how long the store keeps a day")
+	f.StringVar(&cfg.SQL, "sql", "", "the program that answers queries (default: commensal-sql beside this one)")
+	f.DurationVar(&period, "spec-every", period, "from one calculation of specs to the next (CPI² §3.1: 24 h)")
+	f.IntVar(&cfg.Spec.MinTasks, "min-tasks", cfg.Spec.MinTasks, "tasks that a spec needs (CPI² §3.1)")
+	f.IntVar(&cfg.Spec.MinSamplesPerTask, "min-samples", cfg.Spec.MinSamplesPerTask, "samples that each of them needs (CPI² §3.1)")
+	return cmd
+}
+
+func nodeCommand(p *cli.Printer) *cobra.Command {
+	var dir, to string
+	cmd := &cobra.Command{
+		Use: "node", Short: "Say which nodes may connect", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	add := &cobra.Command{
+		Use: "add NAME", Short: "Let a node connect, and write the seed that it proves itself with", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			seed, err := hub.Enrol(dir, args[0], time.Now())
+			if err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			path := to
+			if path == "" {
+				path = filepath.Join(dir, args[0]+".seed")
+			}
+			if err := store.Replace(path, append(seed, '\n')); err != nil {
+				return err
+			}
+			return p.Print(map[string]string{"node": args[0], "seed_file": path}, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s may connect. Bring %s to it, where only root may read it, and put into its configuration:\n\nfleet:\n  hub: nats://HUB:4222\n  node: %s\n  seed_file: /etc/commensal/node.seed\n", args[0], path, args[0])
+				return nil
+			})
+		},
+	}
+	add.Flags().StringVar(&to, "seed-file", "", "where the seed goes (default: NAME.seed in the hub's folder)")
+	remove := &cobra.Command{
+		Use: "remove NAME", Short: "Let a node connect no more", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			ok, err := hub.Dismiss(dir, args[0])
+			if err == nil && !ok {
+				err = cli.Fail(cli.CodeBadInput, fmt.Errorf("no node %q is enrolled", args[0]))
+			}
+			if err != nil {
+				return err
+			}
+			return p.Print(map[string]string{"removed": args[0]}, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s may connect no more\n", args[0])
+				return nil
+			})
+		},
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List the nodes that may connect", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			nodes, err := hub.Nodes(dir)
+			if err != nil {
+				return err
+			}
+			if nodes == nil {
+				nodes = []hub.Enrolled{}
+			}
+			return p.Print(nodes, func(w io.Writer) error {
+				for _, n := range nodes {
+					fmt.Fprintf(w, "%s\t%s\tsince %s\n", n.Name, n.Key, n.Added.Format(time.RFC3339))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.PersistentFlags().StringVar(&dir, "dir", defaultDir, "the hub's folder")
+	cmd.AddCommand(add, remove, list)
+	return cmd
+}
+
+func personCommand(p *cli.Printer) *cobra.Command {
+	var dir, role string
+	cmd := &cobra.Command{
+		Use: "person", Short: "Say who may enter", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	add := &cobra.Command{
+		Use: "add NAME", Short: "Let somebody in, and print the token; it is shown once", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var r hub.Role
+			if err := r.UnmarshalText([]byte(role)); err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			token, err := hub.AddPerson(dir, args[0], r, time.Now())
+			if err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			return p.Print(map[string]string{"person": args[0], "role": role, "token": token}, func(w io.Writer) error {
+				fmt.Fprintln(w, token)
+				return nil
+			})
+		},
+	}
+	add.Flags().StringVar(&role, "role", "viewer", "viewer, operator or admin")
+	cmd.PersistentFlags().StringVar(&dir, "dir", defaultDir, "the hub's folder")
+	cmd.AddCommand(add)
+	return cmd
+}
+
+func schemaCommand(p *cli.Printer) *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the columns of the store's tables", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return p.Print(store.Columns(), func(w io.Writer) error {
+				for _, c := range store.Columns() {
+					fmt.Fprintf(w, "%s.%s\t%s\t%s\n", c.Table, c.Name, c.Unit, c.What)
+				}
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/lab/fleet"
+)
+
+func fleetBenchExperiment() experiment {
+	return experiment{
+		name: "fleet-bench", short: "What the hub's work costs: ingest, store, memory, specs to nodes, questions",
+		listed: "what the hub's work costs, beside its goals (some minutes)",
+		long:   "Measure a hub on this machine: samples a second from nodes' batches to Parquet, bytes a stored sample, memory a job, how soon a spec is at all\nnodes, how long the ready-made questions take on a month of incidents.",
+		quick:  "a tenth of it", seed: "of what is drawn", twin: true,
+		play: func(ctx context.Context, o *options) (result, error) {
+			return fleet.Bench(ctx, o.Seed, o.Quick, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
+		},
+	}
+}
+
+func fleetExperiment() experiment {
+	nodes, stay := 200, false
+	return experiment{
+		name: "fleet", short: "A hub, 200 simulated nodes and two real agents: specs form, antagonists are held, an operator's command and the kill switch take effect",
+		listed: "a hub with 200 simulated nodes on two platforms and two real agents, faster than life (some minutes)",
+		long: "Play a small fleet: specs form from all nodes' samples and come down, antagonists arrive on one node in ten, an operator caps a task on\n" +
+			"one node, the kill switch is pulled. Exit 1 when any of that had not the effect that it should have.",
+		host: true, twin: true, seed: "of the machines and of who gets an antagonist; those below 1000 are for development",
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().IntVar(&nodes, "nodes", nodes, "simulated nodes")
+			cmd.Flags().BoolVar(&stay, "stay", false, "leave the pages open in the end, until Ctrl-C")
+		},
+		play: func(ctx context.Context, o *options) (result, error) {
+			if nodes < 20 || nodes > 5000 || o.HostOnly {
+				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--nodes %d: expected 20 to 5000, and not --host-only", nodes))
+			}
+			opt := fleet.Options{Seed: o.Seed, Nodes: nodes, Stay: stay, Log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+			if !o.TwinOnly {
+				opt.Agent = o.Agent
+			}
+			return fleet.Run(ctx, opt)
+		},
+	}
+}

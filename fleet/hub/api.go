@@ -1,0 +1,247 @@
+package hub
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// The HTTP interface. docs/OPERATIONS.md lists it; openapi.json, which is served, describes it to programs.
+
+const maxBody = 64 << 10
+
+//go:embed openapi.json
+var openapi []byte
+
+//go:embed page.html
+var page []byte
+
+func (h *Hub) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		head := w.Header()
+		head.Set("Content-Type", "text/html; charset=utf-8")
+		head.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		head.Set("Referrer-Policy", "no-referrer")
+		_, _ = w.Write(page) // the reader went away
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		h.mu.Lock()
+		problem := h.problem
+		h.mu.Unlock()
+		if problem != "" {
+			reply(w, http.StatusServiceUnavailable, failure{problem})
+			return
+		}
+		reply(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(openapi) // the reader went away
+	})
+	mux.Handle("GET /metrics", h.metrics())
+	for _, r := range h.routes() {
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
+			p, code, why := h.door.admit(req, r.role)
+			if p == nil {
+				reply(w, code, failure{why})
+				return
+			}
+			v, err := r.do(p, req)
+			switch {
+			case err == nil:
+				reply(w, http.StatusOK, v)
+			case errors.Is(err, errBad):
+				reply(w, http.StatusBadRequest, failure{err.Error()})
+			case errors.Is(err, errUnknown), errors.Is(err, errQuery):
+				reply(w, http.StatusUnprocessableEntity, failure{err.Error()})
+			default:
+				reply(w, http.StatusBadGateway, failure{err.Error()})
+			}
+		})
+	}
+	return mux
+}
+
+// route is one thing that people ask.
+type route struct {
+	pattern string
+	role    Role
+	do      func(p *person, r *http.Request) (any, error)
+}
+
+type failure struct {
+	Error string `json:"error"`
+}
+
+var errBad = errors.New("request")
+
+func (h *Hub) routes() []route {
+	return []route{
+		{"GET /v1/fleet", Viewer, func(_ *person, r *http.Request) (any, error) { return h.status(r.Context()) }},
+		{"GET /v1/jobs", Viewer, func(*person, *http.Request) (any, error) { return h.jobs(), nil }},
+		{"GET /v1/incidents", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listIncidents(r) }},
+		{"GET /v1/audit", Viewer, func(*person, *http.Request) (any, error) { return h.audit.list(), nil }},
+		{"GET /v1/questions", Viewer, func(*person, *http.Request) (any, error) { return questions, nil }},
+		{"POST /v1/query", Viewer, func(_ *person, r *http.Request) (any, error) {
+			var q Query
+			if err := read(r, &q); err != nil {
+				return nil, err
+			}
+			return h.query(r.Context(), &q)
+		}},
+		{"POST /v1/command", Operator, h.handleCommand},
+		{"POST /v1/spec", Operator, h.handleSpec},
+		{"POST /v1/off", Admin, func(p *person, r *http.Request) (any, error) {
+			var q struct {
+				Off bool   `json:"off"`
+				Why string `json:"why"`
+			}
+			if err := read(r, &q); err != nil {
+				return nil, err
+			}
+			if err := h.setOff(r.Context(), p, q.Off, q.Why); err != nil {
+				return nil, err
+			}
+			return h.off(r.Context())
+		}},
+	}
+}
+
+func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
+	var q struct {
+		Node string `json:"node"`
+		wire.Command
+	}
+	if err := read(r, &q); err != nil {
+		return nil, err
+	}
+	role, known := commandKinds[q.Kind]
+	switch {
+	case wire.NodeName(q.Node) != nil:
+		return nil, fmt.Errorf("%w: %w", errBad, wire.NodeName(q.Node))
+	case !known:
+		return nil, fmt.Errorf("%w: kind %q; expected one of %s", errBad, q.Kind, strings.Join(sorted(commandKinds), ", "))
+	case p.Role < role:
+		return nil, fmt.Errorf("%w: %s takes %s", errBad, q.Kind, role)
+	}
+	ans, err := h.command(p, q.Node, q.Command)
+	if err == nil && ans.Error != "" {
+		err = fmt.Errorf("%w: node %s: %s", errUnknown, q.Node, ans.Error)
+	}
+	return ans, err
+}
+
+func sorted(m map[string]Role) (names []string) {
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (h *Hub) handleSpec(p *person, r *http.Request) (any, error) {
+	var q struct {
+		Job      string `json:"job"`
+		Platform string `json:"platform"`
+		What     string `json:"what"`
+		Revision uint64 `json:"revision"`
+		Why      string `json:"why"`
+	}
+	if err := read(r, &q); err != nil {
+		return nil, err
+	}
+	return h.specAct(r.Context(), p, q.What, spec.Key{Job: q.Job, Platform: q.Platform}, q.Revision, q.Why)
+}
+
+// JobStatus is a job on a platform.
+type JobStatus struct {
+	Job      string         `json:"job"`
+	Platform string         `json:"platform"`
+	Revision uint64         `json:"revision"`
+	Pinned   bool           `json:"pinned"`
+	Signals  []SignalStatus `json:"signals"`
+}
+
+// SignalStatus is one signal of a job.
+type SignalStatus struct {
+	Signal    string  `json:"signal"`
+	Samples   float64 `json:"samples"` // weighted by age, and those since the last calculation
+	Tasks     int     `json:"tasks"`   // with any sample in two days
+	Published bool    `json:"published"`
+	Mean      float64 `json:"mean"`
+	StdDev    float64 `json:"stddev"`
+	Threshold float64 `json:"threshold"` // mean + 2 sigma; a node's least rise may lie higher
+	Usage     float64 `json:"cpu_usage_mean"`
+	P50       float64 `json:"p50"`
+	P90       float64 `json:"p90"`
+	P99       float64 `json:"p99"`
+	Held      string  `json:"held,omitempty"` // why its newest spec is held back
+}
+
+func (h *Hub) jobs() []JobStatus {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]JobStatus, 0, len(h.learner.Jobs))
+	for k, j := range h.learner.Jobs {
+		st := JobStatus{Job: k.Job, Platform: k.Platform, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
+		for i := range j.Signals {
+			s := &j.Signals[i]
+			x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tasks), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
+			if sp := s.Spec; sp != nil {
+				x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, sp.Mean+h.cfg.Spec.Sigmas*sp.StdDev
+			}
+			if s.Held != nil {
+				x.Held = s.Held.Why
+			}
+			st.Signals = append(st.Signals, x)
+		}
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(a, b JobStatus) int { return strings.Compare(a.Job+"\x00"+a.Platform, b.Job+"\x00"+b.Platform) })
+	return out
+}
+
+// listIncidents returns the latest, newest first.
+func (h *Hub) listIncidents(r *http.Request) (any, error) {
+	limit := 100
+	if text := r.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxIncidents {
+			return nil, fmt.Errorf("%w: limit %q; expected 1 to %d", errBad, text, maxIncidents)
+		}
+		limit = n
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := slices.Clone(h.incidents[max(0, len(h.incidents)-limit):])
+	slices.Reverse(out)
+	if out == nil {
+		out = []NodeIncident{}
+	}
+	return out, nil
+}
+
+func read(r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("%w: %w", errBad, err)
+	}
+	return nil
+}
+
+func reply(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) // the reader went away
+}

@@ -1,0 +1,282 @@
+// Package hub is the fleet's service: one process and one folder. Nodes send it batches; it keeps them (package store), learns
+// from them what is normal of each job (package spec), tells the nodes, and answers people.
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Config is what a hub is told at its start.
+type Config struct {
+	Dir        string // everything that it keeps
+	Listen     string // HTTP: API and pages
+	NATSListen string // nodes connect here
+	NATS       string // an existing cluster in its place
+	NATSCreds  string
+	NATSCA     string
+	Replicas   int // of stream and buckets; an embedded server has one
+	TLSCert    string
+	TLSKey     string
+	Keep       time.Duration // of the store's days
+	// QuerySeconds bounds a query; 0: 25.
+	QuerySeconds int
+	SQL          string // the program that answers queries; "": the one beside this one
+	Spec         spec.Params
+	Version      string
+	Log          *slog.Logger
+}
+
+// NodeStatus is what the hub knows of a node since its start.
+type NodeStatus struct {
+	Name      string    `json:"name"`
+	Enrolled  bool      `json:"enrolled"`
+	Seen      time.Time `json:"seen"` // when its last batch came
+	Platform  string    `json:"platform"`
+	Program   string    `json:"program"`
+	Boot      string    `json:"boot"`
+	Tasks     int       `json:"tasks"` // in its last batch with samples
+	Batches   uint64    `json:"batches"`
+	Samples   uint64    `json:"samples"`
+	Incidents uint64    `json:"incidents"`
+	Lost      uint64    `json:"lost"`    // batches that the node dropped
+	Doubles   uint64    `json:"doubles"` // batches that came again
+	Refused   uint64    `json:"refused"`
+	Why       string    `json:"why,omitempty"` // of the last one that was refused
+}
+
+// NodeIncident is an incident of a node, as it stood last.
+type NodeIncident struct {
+	Node string `json:"node"`
+	*model.Incident
+}
+
+// Hub is one running hub.
+type Hub struct {
+	cfg   Config
+	log   *slog.Logger
+	t     *transport
+	store *store.Store
+	audit *audit
+	door  *door
+
+	started time.Time
+	ready   chan struct{} // closed when it answers
+	addr    net.Addr
+
+	// Of the goroutine that ingests.
+	kept, tidied, calculated time.Time
+	keptThrough              uint64
+
+	mu        sync.Mutex
+	learner   *spec.State
+	nodes     map[string]*NodeStatus
+	incidents []NodeIncident // oldest first
+	problem   string         // why batches are not read; "": they are
+}
+
+// New prepares a hub.
+func New(cfg Config) (*Hub, error) {
+	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, ready: make(chan struct{}), started: time.Now()}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	h.cfg.Log = h.log
+	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
+	if h.cfg.Spec == (spec.Params{}) {
+		h.cfg.Spec = spec.Defaults()
+	}
+	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	listens := []string{cfg.Listen}
+	if cfg.NATS == "" {
+		listens = append(listens, cfg.NATSListen)
+	}
+	for _, addr := range listens {
+		if err := guarded(addr, cfg.TLSCert != ""); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// guarded refuses to listen beyond this machine without TLS.
+func guarded(addr string, tls bool) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q: %w", addr, err)
+	}
+	if ip := net.ParseIP(host); tls || host == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s can be reached from other machines: that needs --tls-cert and --tls-key", addr)
+}
+
+// Run runs until the context ends.
+func (h *Hub) Run(ctx context.Context) (err error) {
+	if err := os.MkdirAll(h.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	lock, err := lockDir(h.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() //nolint:errcheck // closing is unlocking
+	if h.audit, err = openAudit(filepath.Join(h.cfg.Dir, "store", "audit.jsonl")); err != nil {
+		return err
+	}
+	defer h.audit.close()
+	if h.door, err = openDoor(h.cfg.Dir); err != nil {
+		return err
+	}
+	if h.store, err = store.Open(filepath.Join(h.cfg.Dir, "store")); err != nil {
+		return err
+	}
+	if err := h.recall(); err != nil {
+		return err
+	}
+	if h.t, err = openTransport(ctx, &h.cfg, h.log); err != nil {
+		return err
+	}
+	defer h.t.close()
+	listener, err := net.Listen("tcp", h.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	h.addr = listener.Addr()
+	srv := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, TLSConfig: h.t.tls}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.ingest(ctx) })
+	g.Go(func() error { return h.watchNodes(ctx) })
+	g.Go(func() error {
+		if h.t.tls != nil {
+			return srv.ServeTLS(listener, "", "")
+		}
+		return srv.Serve(listener)
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		end, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		_ = srv.Shutdown(end) // after two seconds the process ends anyway
+		return nil
+	})
+	h.log.Info("the hub is running", "version", h.cfg.Version, "dir", h.cfg.Dir, "pages", h.URL(), "nodes_connect_to", h.NodesURL())
+	close(h.ready)
+	if err := g.Wait(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Ready is closed when the hub answers.
+func (h *Hub) Ready() <-chan struct{} { return h.ready }
+
+// URL is where the pages are, and NodesURL where nodes connect.
+func (h *Hub) URL() string {
+	scheme := "http"
+	if h.cfg.TLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + h.addr.String()
+}
+
+// NodesURL is what a node's configuration says under fleet.hub.
+func (h *Hub) NodesURL() string {
+	if h.t.srv == nil {
+		return h.cfg.NATS
+	}
+	return h.t.srv.ClientURL()
+}
+
+// watchNodes takes over who was enrolled or dismissed by another process.
+func (h *Hub) watchNodes(ctx context.Context) error {
+	var last os.FileInfo
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		if st, err := os.Stat(nodesFile(h.cfg.Dir)); err == nil && (last == nil || !st.ModTime().Equal(last.ModTime()) || st.Size() != last.Size()) {
+			if err := h.t.reload(); err != nil {
+				h.log.Error("the list of nodes is not taken over", "error", err)
+			}
+			last = st
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// trouble notes why batches are not read.
+func (h *Hub) trouble(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.problem = ""
+	if err != nil {
+		h.problem = err.Error()
+	}
+}
+
+// Status is what the hub says of itself and of the fleet.
+type Status struct {
+	Version   string        `json:"version"`
+	Started   time.Time     `json:"started"`
+	NodesURL  string        `json:"nodes_connect_to"`
+	Problem   string        `json:"problem,omitempty"`
+	Waiting   int           `json:"waiting_rows"` // for a commit
+	Committed uint64        `json:"committed"`    // last message in the store
+	Store     []store.Usage `json:"store"`
+	Jobs      int           `json:"jobs"`
+	Off       *offStatus    `json:"off"`
+	Nodes     []NodeStatus  `json:"nodes"`
+}
+
+func (h *Hub) status(ctx context.Context) (*Status, error) {
+	usage, err := h.store.Usage()
+	if err != nil {
+		return nil, err
+	}
+	enrolled, err := Nodes(h.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	off, err := h.off(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := &Status{Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Committed: h.store.Committed(), Off: off, Nodes: []NodeStatus{}}
+	st.Waiting, _ = h.store.Pending()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st.Problem, st.Jobs = h.problem, len(h.learner.Jobs)
+	for _, e := range enrolled {
+		n := *h.node(e.Name)
+		n.Enrolled = true
+		st.Nodes = append(st.Nodes, n)
+	}
+	for name, n := range h.nodes {
+		if !slices.ContainsFunc(enrolled, func(e Enrolled) bool { return e.Name == name }) {
+			st.Nodes = append(st.Nodes, *n)
+		}
+	}
+	return st, nil
+}

@@ -1,0 +1,177 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// What the learner knows outlives the hub: it is kept once in a while, with the last message that is in it, and what came after that
+// is learned again from the store.
+
+// learned is the file.
+type learned struct {
+	Version int
+	Through uint64
+	State   *spec.State
+}
+
+const learnedVersion = 1
+
+func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
+
+// keepState writes what is learned. It is called when all that was learned is in the store.
+func (h *Hub) keepState(through uint64) error {
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b)
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	h.mu.Lock()
+	err = gob.NewEncoder(z).Encode(learned{learnedVersion, through, h.learner})
+	h.mu.Unlock()
+	if err = errors.Join(err, z.Close()); err != nil {
+		return fmt.Errorf("hub: what is learned cannot be kept: %w", err)
+	}
+	if err := store.Replace(h.learnedFile(), b.Bytes()); err != nil {
+		return err
+	}
+	h.keptThrough = through
+	return nil
+}
+
+// recall reads what was learned, and learns the rest again.
+func (h *Hub) recall() error {
+	l := learned{State: spec.New()}
+	b, err := os.ReadFile(h.learnedFile())
+	if err == nil {
+		err = unpack(b, &l)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		aside := h.learnedFile() + ".damaged"
+		h.log.Error("what was learned cannot be read: it is put aside and learned again from the store", "aside", aside, "error", err)
+		if err := os.Rename(h.learnedFile(), aside); err != nil {
+			return fmt.Errorf("hub: %w", err)
+		}
+		l = learned{State: spec.New()}
+	}
+	h.learner, h.keptThrough = l.State, l.Through
+	again := 0
+	err = h.store.Replay(l.Through, func(b *wire.Batch) {
+		h.learner.Add(&h.cfg.Spec, b)
+		again += b.Samples.Len()
+	})
+	if err == nil && again > 0 {
+		h.log.Info("learned again from the store", "samples", again)
+	}
+	return err
+}
+
+func unpack(b []byte, l *learned) error {
+	z, err := zstd.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	if err := gob.NewDecoder(z).Decode(l); err != nil {
+		return err
+	}
+	switch {
+	case l.Version > learnedVersion:
+		return fmt.Errorf("it is of version %d; known here: %d", l.Version, learnedVersion)
+	case l.State == nil || l.State.Jobs == nil:
+		l.State = spec.New()
+	}
+	if l.State.Nodes == nil {
+		l.State.Nodes = map[string]uint32{}
+	}
+	return nil
+}
+
+// publish calculates what is due and sends it down.
+func (h *Hub) publish(ctx context.Context) {
+	h.mu.Lock()
+	sheets, held := h.learner.Calculate(&h.cfg.Spec, time.Now().UnixNano())
+	h.mu.Unlock()
+	for i := range held {
+		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "why", held[i].Why)
+	}
+	for i := range sheets {
+		if err := h.send(ctx, &sheets[i]); err != nil {
+			h.log.Error("a spec is not published", "job", sheets[i].Job, "platform", sheets[i].Platform, "error", err)
+		}
+	}
+}
+
+// send puts a sheet where nodes listen. Its revision comes after all that were there: a hub that lost what it had learned would else
+// begin again at one.
+func (h *Hub) send(ctx context.Context, sh *wire.SpecSheet) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	kv, err := h.t.js.KeyValue(ctx, wire.SpecBucket)
+	if err != nil {
+		return err
+	}
+	key := wire.SpecKey(sh.Platform, sh.Job)
+	old, err := kv.Get(ctx, key)
+	switch {
+	case err == nil:
+		var was wire.SpecSheet
+		if json.Unmarshal(old.Value(), &was) == nil && was.Revision >= sh.Revision {
+			sh.Revision = was.Revision + 1
+			h.mu.Lock()
+			if j := h.learner.Jobs[spec.Key{Job: sh.Job, Platform: sh.Platform}]; j != nil {
+				j.Revision = sh.Revision
+			}
+			h.mu.Unlock()
+		}
+	case !errors.Is(err, jetstream.ErrKeyNotFound):
+		return err
+	}
+	b, err := json.Marshal(sh)
+	if err != nil {
+		return err
+	}
+	_, err = kv.Put(ctx, key, b)
+	return err
+}
+
+// Publish puts a sheet where nodes listen, whatever was learned: for measurements.
+func (h *Hub) Publish(ctx context.Context, sh *wire.SpecSheet) error { return h.send(ctx, sh) }
+
+// sheetsOf returns the sheets of a job that were published, the oldest first.
+func (h *Hub) sheetsOf(ctx context.Context, k spec.Key) ([]wire.SpecSheet, error) {
+	kv, err := h.t.js.KeyValue(ctx, wire.SpecBucket)
+	if err != nil {
+		return nil, err
+	}
+	history, err := kv.History(ctx, wire.SpecKey(k.Platform, k.Job))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []wire.SpecSheet
+	for _, e := range history {
+		var sh wire.SpecSheet
+		if json.Unmarshal(e.Value(), &sh) == nil {
+			out = append(out, sh)
+		}
+	}
+	return out, nil
+}

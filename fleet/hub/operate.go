@@ -1,0 +1,258 @@
+package hub
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// What operators do. Each thing is written to the audit, and synced, before it is done; one that cannot be written is not done.
+
+// Act is one line of the audit.
+type Act struct {
+	Time   time.Time `json:"time"`
+	ID     string    `json:"id"` // of the command
+	By     string    `json:"who"`
+	Role   string    `json:"role"`
+	What   string    `json:"what"`
+	Node   string    `json:"node,omitempty"`
+	Detail any       `json:"detail,omitempty"`
+	Why    string    `json:"why,omitempty"`
+	// Result is on a second line of the same id, when it is known.
+	Result string `json:"result,omitempty"`
+}
+
+// audit is the file, a line an act.
+type audit struct {
+	mu     sync.Mutex
+	f      *os.File
+	recent []Act
+}
+
+const maxActs = 500 // that the pages show
+
+func openAudit(path string) (*audit, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	return &audit{f: f}, nil
+}
+
+func (a *audit) write(act Act) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b, err := json.Marshal(act)
+	if err == nil {
+		_, err = a.f.Write(append(b, '\n'))
+	}
+	if err == nil {
+		err = a.f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("the audit cannot be written, so nothing is done: %w", err)
+	}
+	a.recent = append(a.recent, act)
+	if len(a.recent) > maxActs {
+		a.recent = append(a.recent[:0], a.recent[len(a.recent)-maxActs:]...)
+	}
+	return nil
+}
+
+func (a *audit) list() []Act {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]Act{}, a.recent...)
+}
+
+func (a *audit) close() { _ = a.f.Close() } // each line is synced
+
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// do writes an act, does it, and writes what came of it.
+func (h *Hub) do(p *person, act Act, f func() (string, error)) (string, error) {
+	act.Time, act.By, act.Role = time.Now().UTC(), p.Name, p.Role.String()
+	if act.ID == "" {
+		act.ID = newID()
+	}
+	if err := h.audit.write(act); err != nil {
+		return "", err
+	}
+	result, err := f()
+	act.Time, act.Result, act.Detail = time.Now().UTC(), result, nil
+	if err != nil {
+		act.Result = "failed: " + err.Error()
+	}
+	return result, errors.Join(err, h.audit.write(act))
+}
+
+// Kinds of commands that go to one node, with who may give them.
+var commandKinds = map[string]Role{"cap": Operator, "demote": Operator, "uncap": Operator, "protect-on": Operator, "protect-off": Operator}
+
+const answerTimeout = 10 * time.Second
+
+// command asks one node, and waits for its answer.
+func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, error) {
+	c.ID, c.By, c.WallNsec = newID(), p.Name+" through the hub", time.Now().UnixNano()
+	var ans wire.Answer
+	detail := c
+	detail.Why, detail.By = "", ""
+	_, err := h.do(p, Act{ID: c.ID, What: c.Kind, Node: node, Detail: detail, Why: c.Why}, func() (string, error) {
+		b, err := json.Marshal(c)
+		if err != nil {
+			return "", err
+		}
+		m, err := h.t.nc.Request(wire.CommandPrefix+node, b, answerTimeout)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return "", fmt.Errorf("node %s is not connected", node)
+		case err != nil:
+			return "", fmt.Errorf("node %s: %w", node, err)
+		}
+		if err := json.Unmarshal(m.Data, &ans); err != nil {
+			return "", fmt.Errorf("node %s: %w", node, err)
+		}
+		if ans.Error != "" {
+			return "refused: " + ans.Error, nil
+		}
+		return "done", nil
+	})
+	return ans, err
+}
+
+// offStatus is the fleet's kill switch.
+type offStatus struct {
+	wire.Off
+	At time.Time `json:"at"`
+}
+
+func (h *Hub) off(ctx context.Context) (*offStatus, error) {
+	kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)
+	if err != nil {
+		return nil, err
+	}
+	e, err := kv.Get(ctx, wire.KeyOff)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return &offStatus{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	st := &offStatus{At: e.Created()}
+	return st, json.Unmarshal(e.Value(), &st.Off)
+}
+
+// setOff releases everything on every node, or lets the fleet go on.
+func (h *Hub) setOff(ctx context.Context, p *person, off bool, why string) error {
+	_, err := h.do(p, Act{What: "kill-switch", Detail: map[string]bool{"off": off}, Why: why}, func() (string, error) {
+		kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)
+		if err != nil {
+			return "", err
+		}
+		b, err := json.Marshal(wire.Off{Off: off, By: p.Name, Why: why, WallNsec: time.Now().UnixNano()})
+		if err != nil {
+			return "", err
+		}
+		_, err = kv.Put(ctx, wire.KeyOff, b)
+		return "done", err
+	})
+	return err
+}
+
+// errUnknown is of a job that the hub does not know, or of which nothing is to be done.
+var errUnknown = errors.New("nothing to do")
+
+// specAct publishes a spec that is held back, or goes back to an older sheet.
+func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, revision uint64, why string) (*wire.SpecSheet, error) {
+	var sh wire.SpecSheet
+	_, err := h.do(p, Act{What: "spec-" + what, Detail: map[string]any{"job": k.Job, "platform": k.Platform, "revision": revision}, Why: why}, func() (string, error) {
+		now := time.Now().UnixNano()
+		switch what {
+		case "accept":
+			h.mu.Lock()
+			var ok bool
+			sh, ok = h.learner.Accept(k, now)
+			h.mu.Unlock()
+			if !ok {
+				return "", fmt.Errorf("%w: no spec of job %q on %q is held back", errUnknown, k.Job, k.Platform)
+			}
+		case "rollback":
+			old, err := h.sheetBefore(ctx, k, revision)
+			if err != nil {
+				return "", err
+			}
+			h.mu.Lock()
+			sh, err = h.learner.Pin(k, old, now)
+			h.mu.Unlock()
+			if err != nil {
+				return "", fmt.Errorf("%w: %w", errUnknown, err)
+			}
+		case "unpin":
+			h.mu.Lock()
+			ok := h.learner.Unpin(k)
+			h.mu.Unlock()
+			if !ok {
+				return "", fmt.Errorf("%w: job %q on %q is not pinned", errUnknown, k.Job, k.Platform)
+			}
+			return "done", nil
+		default:
+			return "", fmt.Errorf("%w: %q; expected accept, rollback or unpin", errUnknown, what)
+		}
+		if err := h.send(ctx, &sh); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("revision %d", sh.Revision), nil
+	})
+	return &sh, err
+}
+
+// sheetBefore finds a sheet that was published: the one of a revision, or, of 0, the one before the last.
+func (h *Hub) sheetBefore(ctx context.Context, k spec.Key, revision uint64) (wire.SpecSheet, error) {
+	list, err := h.sheetsOf(ctx, k)
+	if err != nil {
+		return wire.SpecSheet{}, err
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Revision == revision || revision == 0 && i == len(list)-2 {
+			return list[i], nil
+		}
+	}
+	return wire.SpecSheet{}, fmt.Errorf("%w: of job %q on %q %d sheets are kept, and none is revision %d", errUnknown, k.Job, k.Platform, len(list), revision)
+}
+
+// lockDir keeps a second hub out of the folder.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	for range 50 { // one that is just ending
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return f, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	_ = f.Close()
+	return nil, fmt.Errorf("hub: another hub runs in %s", dir)
+}

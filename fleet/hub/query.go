@@ -1,0 +1,143 @@
+package hub
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Queries are answered by a program of its own, commensal-sql: an engine that is given any text may use up its memory, hang or crash, and must
+// not take the hub with it. It reads the store's files and can write none.
+
+// Query is a question in SQL. Args are put where it says ?, and are never part of the text.
+type Query struct {
+	SQL  string `json:"sql"`
+	Args []any  `json:"args,omitempty"`
+}
+
+// Result is the answer.
+type Result struct {
+	Columns   []string `json:"columns"`
+	Types     []string `json:"types"`
+	Rows      [][]any  `json:"rows"`
+	Truncated bool     `json:"truncated"` // there are more rows than are shown
+	Seconds   float64  `json:"seconds"`
+}
+
+const (
+	querySeconds = 25              // of the engine
+	queryGrace   = 5 * time.Second // until it is killed
+	queriesMost  = 2               // at once
+	maxAnswer    = 64 << 20
+)
+
+var (
+	errQuery = errors.New("query")
+	queries  = make(chan struct{}, queriesMost)
+)
+
+// query asks the program.
+func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
+	program := h.cfg.SQL
+	if program == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		program = filepath.Join(filepath.Dir(self), "commensal-sql")
+	}
+	if _, err := os.Stat(program); err != nil {
+		return nil, fmt.Errorf("%w: the engine is not installed (%w); `make hub` builds it", errQuery, err)
+	}
+	limit := time.Duration(h.cfg.QuerySeconds)*time.Second + queryGrace
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case queries <- struct{}{}:
+		defer func() { <-queries }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %d others are being answered", errQuery, queriesMost)
+	}
+	in, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	done := h.store.Read()
+	defer done()
+	begin := time.Now()
+	var out, says bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, h.store.Dir(), strconv.Itoa(h.cfg.QuerySeconds))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxAnswer}, &limited{&says, 4096}
+	cmd.Env, cmd.Dir = []string{"HOME=/nonexistent"}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: it took more than %s", errQuery, limit)
+	case err != nil:
+		text := strings.TrimSpace(says.String())
+		if text == "" {
+			text = err.Error()
+		}
+		return nil, fmt.Errorf("%w: %s", errQuery, text)
+	}
+	res := &Result{}
+	if err := json.Unmarshal(out.Bytes(), res); err != nil {
+		return nil, fmt.Errorf("%w: the engine's answer cannot be read: %w", errQuery, err)
+	}
+	res.Seconds = time.Since(begin).Seconds()
+	return res, nil
+}
+
+// limited is a writer that fails beyond so many bytes.
+type limited struct {
+	to   *bytes.Buffer
+	most int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if l.to.Len()+len(b) > l.most {
+		return 0, errors.New("the answer is too long")
+	}
+	return l.to.Write(b)
+}
+
+// Question is one that people ask often.
+type Question struct {
+	Name string   `json:"name"`
+	Text string   `json:"text"`
+	Args []string `json:"args"` // what each ? stands for
+	SQL  string   `json:"sql"`
+}
+
+// latest are the incidents as they stood last.
+const latest = `(SELECT * FROM incidents QUALIFY row_number() OVER (PARTITION BY node, spool, id ORDER BY batch DESC) = 1)`
+
+var questions = []Question{
+	{"antagonists", "the most aggressive antagonists of a job in the last days", []string{"job", "days"}, `
+SELECT antagonist_job, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(value / threshold), 3) AS degradation, round(avg(CASE WHEN state = 'recovered' THEN 1.0 ELSE 0.0 END), 3) AS recovered
+FROM ` + latest + ` WHERE victim_job = ? AND antagonist_job <> '' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER))
+GROUP BY 1 ORDER BY incidents DESC, antagonist_job LIMIT 50`},
+	{"apart", "jobs that should not share a machine", []string{"days"}, `
+SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(value / threshold), 3) AS degradation
+FROM ` + latest + ` WHERE antagonist_job <> '' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER))
+GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job LIMIT 100`},
+	{"victims", "victims by hour in the last days", []string{"days"}, `
+SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (state = 'cannot-fix') AS not_fixed
+FROM ` + latest + ` WHERE opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL ORDER BY hour, victim_job`},
+	{"node", "a node's history: what was decided, newest first", []string{"node"}, `
+SELECT time, kind, taken_by, mode, task, incident, reason FROM decisions WHERE node = ? ORDER BY time DESC LIMIT 500`},
+	{"cost", "what policies took from batch work: how often each held something, by mode", []string{"days"}, `
+SELECT taken_by, mode, kind, count(*) AS decisions, count(DISTINCT node) AS nodes, count(DISTINCT task) AS tasks
+FROM decisions WHERE time >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL ORDER BY decisions DESC, taken_by, kind LIMIT 200`},
+}

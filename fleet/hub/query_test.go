@@ -1,0 +1,161 @@
+package hub
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
+)
+
+// fill puts a day of a small fleet into a store: in each hour job "batch" hurts "web" on every node once, and "scan" hurts "mail" on the
+// first node.
+func fill(t *testing.T, dir string, nodes int) {
+	t.Helper()
+	s, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.From("test")
+	rng, message := rand.New(rand.NewPCG(1, 1)), uint64(0)
+	begin := time.Now().Add(-24 * time.Hour).Truncate(time.Hour)
+	for hour := range 24 {
+		for n := range nodes {
+			at := begin.Add(time.Duration(hour) * time.Hour)
+			b := &wire.Batch{Node: fmt.Sprintf("n%d", n), Spool: fmt.Sprintf("%016x", n), Seq: uint64(hour + 1), Platform: "cpu"}
+			b.Tasks = []wire.Task{{Num: 1, Path: "/web", Job: "web", Class: model.LC}, {Num: 2, Path: "/batch-1", Job: "batch", Class: model.BE}, {Num: 3, Path: "/scan", Job: "scan", Class: model.BE}}
+			b.Samples.Signals = []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}
+			for i := range 30 {
+				b.Samples.Task = append(b.Samples.Task, uint32(i%3))
+				b.Samples.WallMsec = append(b.Samples.WallMsec, at.Add(time.Duration(i)*time.Minute).UnixMilli())
+				b.Samples.CPU = append(b.Samples.CPU, rng.Float32())
+				b.Samples.Flags = append(b.Samples.Flags, wire.Usable)
+				b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, 1+rng.Float32())
+			}
+			hurt := func(id, victim string, by model.TaskNum, path, job string, state model.IncidentState) {
+				chosen := by
+				b.Incidents = append(b.Incidents, &model.Incident{
+					ID: id, VictimJob: victim, VictimPath: "/" + victim, Signal: 3, Threshold: 2, OpenedWall: at.UnixNano(), State: state,
+					Rounds: []model.Round{{Chosen: &chosen, ChosenPath: path, Suspects: []model.Suspect{{Task: by, Path: path, Job: job}}}},
+				})
+				b.Decisions = append(b.Decisions, model.Decision{Kind: model.DecideCap, Policy: model.PolicyHardcap, Mode: "enforce", WallNsec: at.UnixNano(), Path: path, Incident: id, Reason: "it's he"})
+			}
+			id := fmt.Sprintf("%d", hour)
+			hurt("a"+id, "web", 2, "/batch-1", "batch", model.Verifying)
+			hurt("a"+id, "web", 2, "/batch-1", "batch", model.Recovered) // the same, later
+			b.Incidents = b.Incidents[1:]                                // a batch has an incident once
+			if n == 0 {
+				hurt("b"+id, "mail", 3, "/scan", "scan", model.CannotFix)
+			}
+			message++
+			s.Put(message, b)
+		}
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The ready-made questions and any SELECT are answered from the files; what is no SELECT, reads elsewhere, takes for ever or all memory is not.
+func TestQueries(t *testing.T) {
+	needSQL(t)
+	dir := t.TempDir()
+	fill(t, filepath.Join(dir, "store"), 5)
+	b := startHub(t, testConfig(dir))
+	ask := func(sql string, args ...any) (*Result, error) { return b.query(t.Context(), &Query{sql, args}) }
+	one := func(sql string, args ...any) string {
+		t.Helper()
+		r, err := ask(sql, args...)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(r.Rows)
+	}
+	for sql, want := range map[string]string{
+		"SELECT count(*), count(DISTINCT node), count(DISTINCT hour) FROM samples":           "[[3600 5 24]]",
+		"SELECT count(*), count(slowdown), min(cpi) >= 1 FROM samples WHERE job = 'web'":     "[[1200 0 true]]",
+		"SELECT kind, taken_by, count(*) FROM decisions GROUP BY ALL":                        "[[cap hard_cap 264]]",
+		"SELECT count(*) FROM incidents WHERE date = CAST('1970-01-01' AS DATE)":             "[[0]]",
+		"SELECT document->>'victim_job' FROM incidents WHERE victim_job = 'mail' LIMIT 1":    "[[mail]]",
+		"SELECT sum(json_array_length(CAST(document->'rounds' AS JSON))) > 0 FROM incidents": "[[true]]",
+		"WITH x AS (SELECT 1 AS a) SELECT a, NULL, 'NaN'::DOUBLE, 2.5::DECIMAL(4,1) FROM x":  "[[1 <nil> NaN 2.5]]",
+	} {
+		if got := one(sql); got != want {
+			t.Errorf("%s: %s, want %s", sql, got, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		args []any
+		want string
+	}{
+		"antagonists": {[]any{"web", "2"}, "[[batch 120 5 1.5 1]]"},
+		"apart":       {[]any{2}, "[[web batch cpu 120 5 1.5] [mail scan cpu 24 1 1.5]]"},
+		"cost":        {[]any{"2"}, "[[hard_cap enforce cap 264 5 2]]"},
+	} {
+		for _, q := range questions {
+			if q.Name == name {
+				if got := one(q.SQL, c.args...); got != c.want {
+					t.Errorf("%s: %s, want %s", name, got, c.want)
+				}
+			}
+		}
+	}
+	for name, rows := range map[string]int{"victims": 48, "node": 72} {
+		for _, q := range questions {
+			if q.Name != name {
+				continue
+			}
+			arg := map[string]any{"victims": "2", "node": "n0"}[name]
+			if r, err := ask(q.SQL, arg); err != nil || len(r.Rows) != rows {
+				t.Errorf("%s: %v, %v", name, r, err)
+			}
+		}
+	}
+	target := filepath.Join(dir, "store", "samples", "out.csv")
+	for sql, want := range map[string]string{
+		"COPY (SELECT 1) TO '" + target + "'":                         "expected one SELECT",
+		"SELECT 1; COPY (SELECT 1) TO '" + target + "'; SELECT 2":     "there are 3 statements",
+		"CREATE TABLE x(a INT)":                                       "expected one SELECT",
+		"INSERT INTO samples SELECT * FROM samples":                   "",
+		"ATTACH '" + target + ".db'":                                  "expected one SELECT",
+		"SET threads = 64":                                            "expected one SELECT",
+		"SELECT * FROM read_csv('/etc/passwd')":                       "Permission",
+		"SELECT * FROM read_text('/proc/self/environ')":               "Permission",
+		"SELECT * FROM '" + dir + "/persons.json'":                    "ermission",
+		"SELECT * FROM glob('/etc/*')":                                "ermission",
+		"SELECT * FROM read_parquet('https://example.com/x.parquet')": "",
+		"INSTALL httpfs":                                              "expected one SELECT",
+		"SELECT count(*) FROM range(100000000000) a, range(100000) b": "took more than",
+		"SELECT list(a.range) FROM range(1000000000) a":               "emory",
+		"SELECT nothing FROM samples":                                 "nothing",
+		"SELEC 1":                                                     "syntax error",
+		"":                                                            "",
+	} {
+		r, err := ask(sql)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", sql, r, err)
+		}
+	}
+	if _, err := os.Stat(target); err == nil {
+		t.Error("a query wrote a file")
+	}
+	if r, err := ask("SELECT range FROM range(20000)"); err != nil || len(r.Rows) != 10_000 || !r.Truncated {
+		t.Errorf("%v", err)
+	}
+	viewer := b.token("v", Viewer)
+	if code, m := b.call(viewer, "POST", "/v1/query", `{"sql": "SELECT count(*) AS n FROM samples WHERE job = ?", "args": ["web'; DROP TABLE samples; --"]}`); code != 200 || fmt.Sprint(m["rows"]) != "[[0]]" {
+		t.Errorf("%d %v", code, m)
+	}
+	if code, m := b.call(viewer, "POST", "/v1/query", `{"sql": "SELECT x"}`); code != 422 || m["error"] == "" {
+		t.Errorf("%d %v", code, m)
+	}
+	if code, m := b.call(viewer, "GET", "/v1/questions", ""); code != 200 || len(m["list"].([]any)) != len(questions) {
+		t.Errorf("%d %v", code, m)
+	}
+}

@@ -1,0 +1,203 @@
+package hub
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// transport is NATS JetStream: a server in this process, or a connection to somebody's cluster.
+type transport struct {
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	srv *server.Server // nil: it is somebody else's
+	own nkeys.KeyPair  // of the hub itself
+	tls *tls.Config
+	cfg *Config
+}
+
+// maxStream bounds what waits in the transport for the hub, and maxPayload one message: a batch with its headers.
+const (
+	maxStream  = 4 << 30
+	maxPayload = wire.MaxBytes + 64<<10
+)
+
+// openTransport starts the server, or connects to an existing cluster.
+func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *transport, err error) {
+	t = &transport{cfg: cfg}
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	opts := []nats.Option{nats.Name("commensal-hub"), nats.MaxReconnects(-1), nats.Timeout(5 * time.Second)}
+	url := cfg.NATS
+	if url == "" {
+		if err := t.embed(log); err != nil {
+			return nil, err
+		}
+		public, err := t.own.PublicKey()
+		if err != nil {
+			return nil, fmt.Errorf("hub: %w", err)
+		}
+		opts = append(opts, nats.InProcessServer(t.srv), nats.Nkey(public, t.own.Sign))
+	} else if cfg.NATSCreds != "" {
+		opts = append(opts, nats.UserCredentials(cfg.NATSCreds))
+	}
+	if url != "" && cfg.NATSCA != "" {
+		opts = append(opts, nats.RootCAs(cfg.NATSCA))
+	}
+	if t.nc, err = nats.Connect(url, opts...); err != nil {
+		return nil, fmt.Errorf("hub: the transport at %q: %w", url, err)
+	}
+	if t.js, err = jetstream.New(t.nc); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	return t, t.prepare(ctx)
+}
+
+// prepare makes the stream and the buckets where they are not there.
+func (t *transport) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_, err := t.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: wire.Stream, Subjects: []string{wire.AllUp}, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas,
+		// What nobody took away yet is never dropped for something newer: nodes keep it until there is room.
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: maxStream, MaxMsgSize: maxPayload,
+		Description: "batches of nodes, until the hub has them in its store",
+	})
+	if err != nil {
+		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
+	}
+	for bucket, history := range map[string]uint8{wire.SpecBucket: 16, wire.ControlBucket: 16} {
+		_, err := t.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucket, History: history, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas})
+		if err != nil {
+			return fmt.Errorf("hub: bucket %s: %w", bucket, err)
+		}
+	}
+	return nil
+}
+
+// embed starts the server in this process.
+func (t *transport) embed(log *slog.Logger) (err error) {
+	if t.own, err = nkeys.CreateUser(); err != nil { // drawn anew at each start: nobody else ever needs it
+		return fmt.Errorf("hub: %w", err)
+	}
+	if t.cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(t.cfg.TLSCert, t.cfg.TLSKey)
+		if err != nil {
+			return fmt.Errorf("hub: %w", err)
+		}
+		t.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	opts, err := t.options()
+	if err != nil {
+		return err
+	}
+	if t.srv, err = server.NewServer(opts); err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	t.srv.SetLoggerV2(serverLog{log}, false, false, false)
+	t.srv.Start()
+	if !t.srv.ReadyForConnections(30 * time.Second) {
+		return errors.New("hub: the embedded transport did not start; its log says why")
+	}
+	return nil
+}
+
+// options are the server's, with the nodes that are enrolled now.
+func (t *transport) options() (*server.Options, error) {
+	host, port, err := net.SplitHostPort(t.cfg.NATSListen)
+	if err != nil {
+		return nil, fmt.Errorf("hub: nats-listen: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, fmt.Errorf("hub: nats-listen: port %q: %w", port, err)
+	}
+	if number == 0 && t.srv != nil { // a reload keeps the port that was drawn
+		number = t.srv.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
+	} else if number == 0 {
+		number = server.RANDOM_PORT
+	}
+	public, err := t.own.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	users := []*server.NkeyUser{{Nkey: public}}
+	nodes, err := Nodes(t.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		users = append(users, &server.NkeyUser{Nkey: n.Key, Permissions: permissions(n.Name)})
+	}
+	return &server.Options{
+		ServerName: "commensal-hub", Host: host, Port: number, NoSigs: true, MaxPayload: maxPayload, Nkeys: users,
+		JetStream: true, StoreDir: filepath.Join(t.cfg.Dir, "transport"), SyncAlways: true, TLSConfig: t.tls, TLSTimeout: 5,
+		MaxControlLine: 4096, DisableShortFirstPing: true,
+	}, nil
+}
+
+// permissions are all that a node may do: send its own batches, read specs and the kill switch, answer commands.
+func permissions(node string) *server.Permissions {
+	return &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{
+			wire.UpPrefix + node, wire.KVGet(wire.SpecBucket, "*.*"), wire.KVGet(wire.ControlBucket, wire.KeyOff),
+		}},
+		Subscribe: &server.SubjectPermission{Allow: []string{
+			wire.InboxPrefix(node) + ".>", wire.CommandPrefix + node, wire.KV(wire.SpecBucket, "*.*"), wire.KV(wire.ControlBucket, wire.KeyOff),
+		}},
+		Response: &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
+	}
+}
+
+// reload takes over who is enrolled now.
+func (t *transport) reload() error {
+	if t.srv == nil {
+		return nil
+	}
+	opts, err := t.options()
+	if err != nil {
+		return err
+	}
+	if err := t.srv.ReloadOptions(opts); err != nil {
+		return fmt.Errorf("hub: the nodes that are enrolled: %w", err)
+	}
+	return nil
+}
+
+func (t *transport) close() {
+	if t.nc != nil {
+		t.nc.Close()
+	}
+	if t.srv != nil {
+		t.srv.Shutdown()
+		t.srv.WaitForShutdown()
+	}
+}
+
+// serverLog is the server's log: what it does every day is no news.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(f string, v ...any) {
+	l.log.Debug("transport", "says", fmt.Sprintf(f, v...))
+}
+func (l serverLog) Warnf(f string, v ...any)  { l.log.Warn("transport", "says", fmt.Sprintf(f, v...)) }
+func (l serverLog) Errorf(f string, v ...any) { l.log.Error("transport", "says", fmt.Sprintf(f, v...)) }
+func (l serverLog) Fatalf(f string, v ...any) { l.log.Error("transport", "says", fmt.Sprintf(f, v...)) }
+func (l serverLog) Debugf(string, ...any)     {}
+func (l serverLog) Tracef(string, ...any)     {}

@@ -1,0 +1,177 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
+)
+
+const (
+	minute = int64(60e9)
+	start  = int64(1_790_000_000e9)
+)
+
+// fleet sends a minute's samples of a job from some nodes: value says what a node's window is.
+func fleet(s *State, p *Params, nodes, windows int, value func(node int) float64) {
+	for n := range nodes {
+		b := &wire.Batch{Node: fmt.Sprintf("n%d", n), Platform: "cpu", Tasks: []wire.Task{{Path: "/web", Job: "web"}}}
+		b.Samples.Signals = []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}
+		for range windows {
+			b.Samples.Task = append(b.Samples.Task, 0)
+			b.Samples.CPU = append(b.Samples.CPU, 0.5)
+			b.Samples.WallMsec = append(b.Samples.WallMsec, start/1e6)
+			b.Samples.Flags = append(b.Samples.Flags, wire.Usable)
+			b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, float32(value(n)))
+		}
+		s.Add(p, b)
+	}
+}
+
+var web = Key{"web", "cpu"}
+
+func cpi(t *testing.T, s *State) *model.Spec {
+	t.Helper()
+	j := s.Jobs[web]
+	if j == nil || len(j.Signals) != 1 || j.Signals[0].Spec == nil {
+		t.Fatalf("no spec: %+v", j)
+	}
+	return j.Signals[0].Spec
+}
+
+// Table 1 of CPI² has a mean, a deviation and a count for a job on a platform; so has what comes of samples that have them.
+func TestSpecsAreOfAllNodes(t *testing.T) {
+	rng, p, s := rand.New(rand.NewPCG(1, 1)), Defaults(), New()
+	normal := func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() }
+	fleet(s, &p, 10, 99, normal)
+	if sheets, _ := s.Calculate(&p, start); len(sheets) != 0 {
+		t.Errorf("published below 100 samples a task: %+v", sheets)
+	}
+	fleet(s, &p, 4, 1, normal)
+	if sheets, _ := s.Calculate(&p, start+p.PeriodNsec); len(sheets) != 0 {
+		t.Errorf("published with 4 tasks: %+v", sheets)
+	}
+	fleet(s, &p, 10, 1000, normal)
+	sheets, held := s.Calculate(&p, start+2*p.PeriodNsec)
+	if len(sheets) != 1 || len(held) != 0 || sheets[0].Revision != 1 || sheets[0].Nodes != 10 {
+		t.Fatalf("%+v %+v", sheets, held)
+	}
+	sp := cpi(t, s)
+	if math.Abs(sp.Mean-1.8) > 0.01 || math.Abs(sp.StdDev-0.16) > 0.01 || sp.Tasks != 10 || sp.NumSamples != 10*1099+4 || math.Abs(sp.UsageMean-0.5) > 1e-6 {
+		t.Errorf("%+v", sp)
+	}
+	sk := &s.Jobs[web].Signals[0].Sketch
+	for q, want := range map[float64]float64{0.5: 1.8, 0.025: 1.8 - 1.96*0.16, 0.975: 1.8 + 1.96*0.16} {
+		if got := sk.Quantile(q); math.Abs(got-want) > 0.03*want {
+			t.Errorf("quantile %g is %g, want %g", q, got, want)
+		}
+	}
+}
+
+// What is a day old weighs 0.9 of what is new.
+func TestSpecsAge(t *testing.T) {
+	p, s := Defaults(), New()
+	p.JumpSigmas = 1e9 // nothing is held back here
+	fleet(s, &p, 5, 1000, func(int) float64 { return 1 })
+	s.Calculate(&p, start)
+	s.Jobs[web].Signals[0].Spec = nil // nor held at a threshold
+	fleet(s, &p, 5, 1000, func(int) float64 { return 2 })
+	s.Calculate(&p, start+24*60*minute)
+	if got, want := cpi(t, s).Mean, (2+0.9)/1.9; math.Abs(got-want) > 1e-9 {
+		t.Errorf("mean %g, want %g", got, want)
+	}
+}
+
+// One node that lies, however much it says, moves a spec by hardly anything; without the bounds it would be the spec.
+func TestOneNodeDecidesNothing(t *testing.T) {
+	for name, lie := range map[string]float64{"far off": 50, "within bounds": 2.05, "low": 0.5} {
+		rng, p, s := rand.New(rand.NewPCG(2, 2)), Defaults(), New()
+		honest := func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() }
+		fleet(s, &p, 10, 200, honest)
+		b := &wire.Batch{Node: "liar", Platform: "cpu", Samples: wire.Samples{Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}}}
+		for i := range 50 {
+			b.Tasks = append(b.Tasks, wire.Task{Path: fmt.Sprint("/", i), Job: "web"})
+		}
+		for i := range 100_000 {
+			b.Samples.Task = append(b.Samples.Task, uint32(i%50))
+			b.Samples.CPU = append(b.Samples.CPU, 1)
+			b.Samples.WallMsec = append(b.Samples.WallMsec, start/1e6)
+			b.Samples.Flags = append(b.Samples.Flags, wire.Usable)
+			b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, float32(lie))
+		}
+		s.Add(&p, b)
+		s.Calculate(&p, start)
+		if sp := cpi(t, s); math.Abs(sp.Mean-1.8) > 0.06 || sp.StdDev > 0.2 {
+			t.Errorf("%s: %+v", name, sp)
+		}
+	}
+}
+
+// Samples in distress do not become what is normal, and those that are no evidence are not looked at.
+func TestDistressIsNotLearned(t *testing.T) {
+	rng, p, s := rand.New(rand.NewPCG(3, 3)), Defaults(), New()
+	normal := func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() }
+	fleet(s, &p, 10, 1000, normal)
+	s.Calculate(&p, start)
+	fleet(s, &p, 10, 1000, func(n int) float64 {
+		if rng.IntN(10) == 0 {
+			return 9
+		}
+		return normal(n)
+	})
+	s.Calculate(&p, start+p.PeriodNsec)
+	if sp := cpi(t, s); sp.Mean > 1.83 || sp.StdDev > 0.19 {
+		t.Errorf("%+v", sp)
+	}
+	before := *cpi(t, s)
+	b := &wire.Batch{Node: "n1", Platform: "cpu", Tasks: []wire.Task{{Path: "/web", Job: "web"}}}
+	b.Samples = wire.Samples{Task: []uint32{0}, CPU: []float32{0}, WallMsec: []int64{0}, Flags: []uint32{0}, Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d", Values: []float32{9}}}}
+	s.Add(&p, b)
+	if sheets, _ := s.Calculate(&p, start+2*p.PeriodNsec); len(sheets) != 0 || *cpi(t, s) != before {
+		t.Errorf("%+v", sheets)
+	}
+}
+
+// A spec that jumps is held back and said once; an operator accepts it, or goes back to an older one, which then stays.
+func TestJumpsAreHeldBack(t *testing.T) {
+	p, s := Defaults(), New()
+	rng := rand.New(rand.NewPCG(4, 4))
+	at := func(mean float64) func(int) float64 { return func(int) float64 { return mean + 0.1*rng.NormFloat64() } }
+	fleet(s, &p, 10, 200, at(2))
+	first, _ := s.Calculate(&p, start)
+	fleet(s, &p, 10, 2000, at(1))
+	sheets, held := s.Calculate(&p, start+p.PeriodNsec)
+	if len(sheets) != 0 || len(held) != 1 || !strings.Contains(held[0].Why, "moved from 2") {
+		t.Fatalf("%+v %+v", sheets, held)
+	}
+	fleet(s, &p, 10, 200, at(1))
+	if sheets, held = s.Calculate(&p, start+2*p.PeriodNsec); len(sheets) != 0 || len(held) != 0 {
+		t.Errorf("said again: %+v %+v", sheets, held)
+	}
+	sh, ok := s.Accept(web, start)
+	if !ok || sh.Revision != 2 || math.Abs(sh.Specs[0].Mean-1.1) > 0.1 {
+		t.Fatalf("%+v", sh)
+	}
+	if _, ok := s.Accept(web, start); ok {
+		t.Error("nothing was accepted")
+	}
+	sh, err := s.Pin(web, first[0], start)
+	if err != nil || sh.Revision != 3 || !sh.Pinned || sh.Specs[0].Mean != first[0].Specs[0].Mean {
+		t.Fatalf("%+v %v", sh, err)
+	}
+	fleet(s, &p, 10, 200, at(2))
+	if sheets, _ := s.Calculate(&p, start+4*p.PeriodNsec); len(sheets) != 0 {
+		t.Errorf("published although it is pinned: %+v", sheets)
+	}
+	if !s.Unpin(web) || s.Unpin(web) {
+		t.Error("unpin")
+	}
+	fleet(s, &p, 10, 200, at(2))
+	if sheets, _ := s.Calculate(&p, start+6*p.PeriodNsec); len(sheets) != 1 || sheets[0].Revision != 4 {
+		t.Errorf("%+v", sheets)
+	}
+}

@@ -1,0 +1,319 @@
+// Package store keeps what nodes send as Parquet files, by table, date and hour: each batch once, whatever crashes when.
+//
+// What was taken in since the last commit is in memory. A commit writes it to files under tmp, syncs them, and replaces the
+// file commit.json, which says which batches are in and where the files belong; then they are moved there. Whoever opens the store
+// does the moves of the last commit again and throws away what no commit knows. So a batch is in the store when it is in
+// commit.json, and until then whoever sent it may send it again.
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/commensal-io/commensal/fleet/wire"
+)
+
+// Mark is how far a spool of a node is in the store: batches come in the order of their numbers.
+type Mark struct {
+	Spool string `json:"spool"`
+	Seq   uint64 `json:"seq"`
+}
+
+// maxMarks is how many spools of a node are remembered: an agent draws one at each start, and sends what the one before left
+// over first.
+const maxMarks = 16
+
+// commit is the file commit.json.
+type commit struct {
+	Version int `json:"version"`
+	// Stream says which one was read, and Through the last message of it that is in the store.
+	Stream  string            `json:"stream"`
+	Through uint64            `json:"through"`
+	Marks   map[string][]Mark `json:"marks"` // by node; the spool that was used last is the last
+	Moves   []move            `json:"moves,omitempty"`
+	Removes []string          `json:"removes,omitempty"`
+}
+
+// move is from tmp to where a file belongs, both below the store's folder.
+type move struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+const commitVersion = 1
+
+// Store is one folder. Its methods may be called by several goroutines.
+type Store struct {
+	dir string
+
+	mu      sync.Mutex
+	done    commit // as it is on disk
+	marks   map[string][]Mark
+	through uint64
+	first   uint64 // of the messages since the last commit; 0: none
+	pending []*wire.Batch
+	rows    int
+	files   uint64 // that were written, for their names
+
+	// reading is held by who reads files, so that none is taken away meanwhile.
+	reading sync.RWMutex
+}
+
+// Open opens a folder, and finishes what an earlier process had begun to commit.
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: dir, done: commit{Version: commitVersion, Marks: map[string][]Mark{}}}
+	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o750); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	b, err := os.ReadFile(s.path("commit.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("store: %w", err)
+	default:
+		if err := json.Unmarshal(b, &s.done); err != nil {
+			return nil, fmt.Errorf("store: %s: %w", s.path("commit.json"), err)
+		}
+		if s.done.Version > commitVersion {
+			return nil, fmt.Errorf("store: %s is of version %d; known here: %d", s.path("commit.json"), s.done.Version, commitVersion)
+		}
+		if s.done.Marks == nil {
+			s.done.Marks = map[string][]Mark{}
+		}
+	}
+	if err := s.finish(); err != nil {
+		return nil, err
+	}
+	left, err := os.ReadDir(s.path("tmp"))
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	for _, e := range left {
+		if err := os.Remove(s.path("tmp", e.Name())); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+	}
+	for i := range tables {
+		if err := s.example(&tables[i]); err != nil {
+			return nil, err
+		}
+	}
+	s.marks, s.through = clone(s.done.Marks), s.done.Through
+	return s, nil
+}
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// Dir is the store's folder.
+func (s *Store) Dir() string { return s.dir }
+
+func clone(m map[string][]Mark) map[string][]Mark {
+	c := make(map[string][]Mark, len(m))
+	for node, list := range m {
+		c[node] = slices.Clone(list)
+	}
+	return c
+}
+
+// example writes a file without rows, so that a table has its columns before it has anything else.
+func (s *Store) example(t *table) error {
+	path := s.path(t.name, "date=1970-01-01", "hour=00", "0-0.parquet")
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := t.write(s.path("tmp", "example"), nil); err != nil {
+		return err
+	}
+	return s.move(move{"tmp/example", strings.TrimPrefix(path, s.dir+"/")})
+}
+
+// From returns the stream's message to go on with. stream says which one it is; of another one than before all messages are new,
+// and the batches' own names tell which of them are not.
+func (s *Store) From(stream string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done.Stream != stream {
+		s.done.Stream, s.through = stream, 0
+	}
+	return s.through + 1
+}
+
+// Put takes the batch of a message in; fresh is false where it is there already. A batch that is no good is passed over
+// by Put with nil: its message is done with as well.
+func (s *Store) Put(message uint64, b *wire.Batch) (fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if message <= s.through {
+		return false
+	}
+	s.through = message
+	if s.first == 0 {
+		s.first = message
+	}
+	if b == nil || !s.mark(b) {
+		return false
+	}
+	s.pending = append(s.pending, b)
+	s.rows += b.Samples.Len() + len(b.Decisions) + len(b.Incidents)
+	return true
+}
+
+// mark notes a batch; false: it was there.
+func (s *Store) mark(b *wire.Batch) bool {
+	list := s.marks[b.Node]
+	i := slices.IndexFunc(list, func(m Mark) bool { return m.Spool == b.Spool })
+	if i >= 0 && list[i].Seq >= b.Seq {
+		return false
+	}
+	if i >= 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	list = append(list, Mark{b.Spool, b.Seq})
+	s.marks[b.Node] = list[max(0, len(list)-maxMarks):]
+	return true
+}
+
+// Pending is how many rows, and through which message, wait for a commit.
+func (s *Store) Pending() (rows int, through uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows, s.through
+}
+
+// Committed is the last message that is in the store for good.
+func (s *Store) Committed() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done.Through
+}
+
+// Commit puts what waits into the store. After an error it still waits.
+func (s *Store) Commit() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.first == 0 {
+		return nil
+	}
+	if err := s.finish(); err != nil { // of a commit whose files could not be moved
+		return err
+	}
+	next := commit{Version: commitVersion, Stream: s.done.Stream, Through: s.through, Marks: s.marks}
+	name := fmt.Sprintf("%d-%d", s.first, s.through)
+	for i := range tables {
+		t := &tables[i]
+		for _, hour := range t.byHour(s.pending) {
+			s.files++
+			from := fmt.Sprintf("tmp/%s-%d", t.name, s.files)
+			if err := t.write(s.path(from), hour.rows); err != nil {
+				return err
+			}
+			next.Moves = append(next.Moves, move{from, filepath.Join(t.name, hour.folder, name+".parquet")})
+		}
+	}
+	if err := s.commit(next); err != nil {
+		return err
+	}
+	s.marks = clone(s.marks) // those of the commit stay as they are
+	s.pending, s.rows, s.first = nil, 0, 0
+	return s.finish()
+}
+
+// commit replaces commit.json.
+func (s *Store) commit(next commit) error {
+	b, err := json.Marshal(&next)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err := Replace(s.path("commit.json"), b); err != nil {
+		return err
+	}
+	s.done = next
+	return nil
+}
+
+// Replace writes a file so that it is there whole or as it was before, also after a power cut.
+func Replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	_, err = f.Write(data)
+	err = cmp.Or(err, f.Sync())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // what is there of it helps nobody
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// finish does what the last commit says, and may be done any number of times.
+func (s *Store) finish() error {
+	for _, m := range s.done.Moves {
+		if err := s.move(m); err != nil {
+			return err
+		}
+	}
+	s.done.Moves = nil
+	for _, name := range s.done.Removes {
+		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("store: %w", err)
+		}
+	}
+	s.done.Removes = nil
+	return nil
+}
+
+func (s *Store) move(m move) error {
+	to := s.path(m.To)
+	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	err := os.Rename(s.path(m.From), to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // moved before, and perhaps merged into another or too old since
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(to))
+	}
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Read keeps files from being taken away until the returned function is called.
+func (s *Store) Read() (done func()) {
+	s.reading.RLock()
+	return s.reading.RUnlock
+}
+
+// folderOf is the date and hour of a time, as folders that query engines know as columns.
+func folderOf(msec int64) string {
+	at := time.UnixMilli(msec).UTC()
+	return filepath.Join("date="+at.Format("2006-01-02"), "hour="+at.Format("15"))
+}

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Row is one row that is to be written: of a batch, the i-th sample, decision or incident.
+type row struct {
+	b *wire.Batch
+	i int
+}
+
+// column is one column of a table.
+type column struct {
+	name, unit, what string
+	node             parquet.Node
+	value            func(r row) parquet.Value
+}
+
+// table is one table: a folder of Parquet files by date and hour (UTC).
+type table struct {
+	name    string
+	columns []column
+	rows    func(b *wire.Batch) int
+	msec    func(r row) int64 // when it was, ms since 1970
+}
+
+func word() parquet.Node  { return parquet.Encoded(parquet.String(), &parquet.RLEDictionary) }
+func prose() parquet.Node { return parquet.String() }
+func when() parquet.Node {
+	return parquet.Encoded(parquet.Timestamp(parquet.Millisecond), &parquet.DeltaBinaryPacked)
+}
+func whole() parquet.Node { return parquet.Encoded(parquet.Int(64), &parquet.DeltaBinaryPacked) }
+func float() parquet.Node {
+	return parquet.Encoded(parquet.Leaf(parquet.FloatType), &parquet.ByteStreamSplit)
+}
+func truth() parquet.Node { return parquet.Leaf(parquet.BooleanType) }
+
+func text(s string) parquet.Value { return parquet.ValueOf(s) }
+
+// origin says of each row from which batch it is.
+func origin() []column {
+	return []column{
+		{"node", "", "the node's name", word(), func(r row) parquet.Value { return text(r.b.Node) }},
+		{"spool", "", "with node and batch, the name of the batch", word(), func(r row) parquet.Value { return text(r.b.Spool) }},
+		{"batch", "", "its number within the spool", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(r.b.Seq)) }}, //nolint:gosec // Check bounds it
+	}
+}
+
+func task(r row) *wire.Task { return &r.b.Tasks[r.b.Samples.Task[r.i]] }
+
+// tables are what the store holds.
+var tables = []table{samplesTable(), decisionsTable(), incidentsTable()}
+
+func samplesTable() table {
+	t := table{
+		name: "samples", rows: func(b *wire.Batch) int { return b.Samples.Len() }, msec: func(r row) int64 { return r.b.Samples.WallMsec[r.i] },
+		columns: append(origin(),
+			column{"time", "ms since 1970, UTC", "end of the window", when(), func(r row) parquet.Value { return parquet.Int64Value(r.b.Samples.WallMsec[r.i]) }},
+			column{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(r.b.Platform) }},
+			column{"job", "", "the task's job", word(), func(r row) parquet.Value { return text(task(r).Job) }},
+			column{"task", "", "its cgroup's path", word(), func(r row) parquet.Value { return text(task(r).Path) }},
+			column{"class", "", "LC, BE or system", word(), func(r row) parquet.Value { return text(task(r).Class.String()) }},
+			column{"importance", "", "of a BE task", word(), func(r row) parquet.Value { return text(task(r).Importance.String()) }},
+			column{"production", "", "it is of a production job", truth(), func(r row) parquet.Value { return parquet.BooleanValue(task(r).Production) }},
+			column{"cpu", "CPU-sec/sec", "usage", float(), func(r row) parquet.Value { return parquet.FloatValue(r.b.Samples.CPU[r.i]) }},
+			column{"usable", "", "it ran enough for the window to be evidence of what is normal", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Usable != 0) }},
+			column{"throttled", "", "a quota of its own stopped it, or nobody knows whether one did", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Stopped != 0) }},
+			column{"outlier", "", "its signal was above the threshold that the node had", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Outlier != 0) }},
+		),
+	}
+	for _, src := range model.Sources() {
+		t.columns = append(t.columns, column{src.String(), "", src.Row().Title + "; null: there is none", parquet.Optional(float()), func(r row) parquet.Value {
+			for k := range r.b.Samples.Signals {
+				if s := &r.b.Samples.Signals[k]; s.Source == src {
+					if v := s.Values[r.i]; v == v { //nolint:gocritic // not NaN
+						return parquet.FloatValue(v)
+					}
+				}
+			}
+			return parquet.NullValue()
+		}})
+		if src.Row().ByCore != "" {
+			t.columns = append(t.columns, column{src.String() + "_definition", "", "how it is calculated", parquet.Optional(word()), func(r row) parquet.Value {
+				for k := range r.b.Samples.Signals {
+					if s := &r.b.Samples.Signals[k]; s.Source == src {
+						return text(s.Definition)
+					}
+				}
+				return parquet.NullValue()
+			}})
+		}
+	}
+	return t
+}
+
+func decisionsTable() table {
+	at := func(r row) *model.Decision { return &r.b.Decisions[r.i] }
+	return table{
+		name: "decisions", rows: func(b *wire.Batch) int { return len(b.Decisions) }, msec: func(r row) int64 { return at(r).WallNsec / 1e6 },
+		columns: append(origin(),
+			column{"time", "ms since 1970, UTC", "when it was taken", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) }},
+			column{"kind", "", "cap, release, cannot-fix, …", word(), func(r row) parquet.Value { return text(at(r).Kind.String()) }},
+			column{"taken_by", "", "a policy, or detection, operators, kernel", word(), func(r row) parquet.Value { return text(at(r).By()) }},
+			column{"mode", "", "observe or enforce", word(), func(r row) parquet.Value { return text(at(r).Mode) }},
+			column{"task", "", "path; empty: of no task", word(), func(r row) parquet.Value { return text(at(r).Path) }},
+			column{"incident", "", "its id; empty: of none", word(), func(r row) parquet.Value { return text(at(r).Incident) }},
+			column{"reason", "", "for people", prose(), func(r row) parquet.Value { return text(at(r).Reason) }},
+			column{"facts", "JSON", "the evidence", prose(), func(r row) parquet.Value { return text(document(at(r).Facts)) }},
+		),
+	}
+}
+
+func incidentsTable() table {
+	at := func(r row) *model.Incident { return r.b.Incidents[r.i] }
+	last := func(r row) *model.Round {
+		if rounds := at(r).Rounds; len(rounds) > 0 {
+			return &rounds[len(rounds)-1]
+		}
+		return &model.Round{}
+	}
+	return table{
+		name: "incidents", rows: func(b *wire.Batch) int { return len(b.Incidents) }, msec: func(r row) int64 { return at(r).OpenedWall / 1e6 },
+		columns: append(origin(),
+			column{"opened", "ms since 1970, UTC", "when it was declared", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).OpenedWall / 1e6) }},
+			column{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(r.b.Platform) }},
+			column{"id", "", "unique on its node; the same incident comes again whenever it changed", word(), func(r row) parquet.Value { return text(at(r).ID) }},
+			column{"state", "", "searching, holding, verifying, recovered, cannot-fix, observed, victim-gone, dropped", word(), func(r row) parquet.Value { return text(at(r).State.String()) }},
+			column{"victim", "", "path", word(), func(r row) parquet.Value { return text(at(r).VictimPath) }},
+			column{"victim_job", "", "", word(), func(r row) parquet.Value { return text(at(r).VictimJob) }},
+			column{"signal", "", "cpi, slowdown, …", word(), func(r row) parquet.Value { return text(at(r).Source.String()) }},
+			column{"value", "", "of the signal when it was declared", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Signal)) }},
+			column{"threshold", "", "of the signal", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Threshold)) }},
+			column{"antagonist", "", "path of who was chosen last; empty: nobody", word(), func(r row) parquet.Value { return text(last(r).ChosenPath) }},
+			column{"antagonist_job", "", "", word(), func(r row) parquet.Value { return text(chosenJob(r.b, last(r))) }},
+			column{"rounds", "", "how many were tried", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(len(at(r).Rounds))) }},
+			column{"before", "", "the signal before the last hold; 0: not known", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalBefore)) }},
+			column{"after", "", "the signal in it; 0: not known", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalAfter)) }},
+			column{"sheet", "", "revision of the fleet's spec; 0: the node's own", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Spec.Sheet)) }}, //nolint:gosec // counts publications
+			column{"document", "JSON", "all of it, as the node's record has it", prose(), func(r row) parquet.Value { return text(document(at(r))) }},
+		),
+	}
+}
+
+func chosenJob(b *wire.Batch, r *model.Round) string {
+	if r.Chosen == nil {
+		return ""
+	}
+	for i := range r.Suspects {
+		if s := &r.Suspects[i]; s.Task == *r.Chosen {
+			return s.Job
+		}
+	}
+	for i := range b.Tasks {
+		if b.Tasks[i].Path == r.ChosenPath {
+			return b.Tasks[i].Job
+		}
+	}
+	return ""
+}
+
+func document(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "null"
+	}
+	return string(b)
+}
+
+// Column is what people are told of a column.
+type Column struct{ Table, Name, Unit, What string }
+
+// Columns lists all columns of all tables.
+func Columns() (list []Column) {
+	for i := range tables {
+		for _, c := range tables[i].columns {
+			list = append(list, Column{tables[i].name, c.name, c.unit, strings.TrimSpace(c.what)})
+		}
+	}
+	return list
+}

@@ -1,0 +1,371 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// A batch is a Protocol Buffers message, compressed with zstd. Its few fields are written by hand: generated code
+// would bring a compiler, and a slice of structs where columns are wanted.
+
+// Field numbers of docs/WIRE.md. None is ever used again for something else.
+const (
+	fieldVersion = 1 + iota
+	fieldNode
+	fieldSpool
+	fieldSeq
+	fieldBoot
+	fieldPlatform
+	fieldProgram
+	fieldLost
+	fieldTasks
+	fieldSamples
+	fieldDecisions
+	fieldIncidents
+)
+
+const (
+	taskNum = 1 + iota
+	taskPath
+	taskJob
+	taskClass
+	taskImportance
+	taskProduction
+)
+
+const (
+	samplesTask = 1 + iota
+	samplesWall
+	samplesCPU
+	samplesFlags
+	samplesSignals
+)
+
+const (
+	signalName = 1 + iota
+	signalDefinition
+	signalValues
+)
+
+// zstd's encoder and decoder may be used by many goroutines at once; these need no Close.
+var (
+	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<18))
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxUnpacked), zstd.WithDecoderConcurrency(0))
+)
+
+// Encode returns the batch as it travels.
+func (b *Batch) Encode() ([]byte, error) {
+	m := protowire.AppendTag(nil, fieldVersion, protowire.VarintType)
+	m = protowire.AppendVarint(m, Version)
+	m = text(m, fieldNode, b.Node)
+	m = text(m, fieldSpool, b.Spool)
+	m = number(m, fieldSeq, b.Seq)
+	m = text(m, fieldBoot, b.Boot)
+	m = text(m, fieldPlatform, b.Platform)
+	m = text(m, fieldProgram, b.Program)
+	m = number(m, fieldLost, b.Lost)
+	for i := range b.Tasks {
+		t := &b.Tasks[i]
+		var e []byte
+		e = number(e, taskNum, uint64(t.Num))
+		e = text(e, taskPath, t.Path)
+		e = text(e, taskJob, t.Job)
+		e = number(e, taskClass, uint64(t.Class))
+		e = number(e, taskImportance, uint64(t.Importance))
+		e = number(e, taskProduction, protowire.EncodeBool(t.Production))
+		m = inner(m, fieldTasks, e)
+	}
+	if b.Samples.Len() > 0 {
+		m = inner(m, fieldSamples, b.Samples.encode())
+	}
+	for i := range b.Decisions {
+		var err error
+		if m, err = document(m, fieldDecisions, &b.Decisions[i]); err != nil {
+			return nil, err
+		}
+	}
+	for _, inc := range b.Incidents {
+		var err error
+		if m, err = document(m, fieldIncidents, inc); err != nil {
+			return nil, err
+		}
+	}
+	if len(m) > MaxUnpacked {
+		return nil, fmt.Errorf("wire: a batch of %d bytes; at most %d", len(m), MaxUnpacked)
+	}
+	out := packer.EncodeAll(m, make([]byte, 0, len(m)/3))
+	if len(out) > MaxBytes {
+		return nil, fmt.Errorf("wire: a batch of %d bytes when packed; at most %d", len(out), MaxBytes)
+	}
+	return out, nil
+}
+
+func (s *Samples) encode() []byte {
+	var e []byte
+	e = packed(e, samplesTask, len(s.Task), func(c []byte, i int) []byte { return protowire.AppendVarint(c, uint64(s.Task[i])) })
+	last := int64(0)
+	e = packed(e, samplesWall, len(s.WallMsec), func(c []byte, i int) []byte {
+		c = protowire.AppendVarint(c, protowire.EncodeZigZag(s.WallMsec[i]-last))
+		last = s.WallMsec[i]
+		return c
+	})
+	e = floats(e, samplesCPU, s.CPU)
+	e = packed(e, samplesFlags, len(s.Flags), func(c []byte, i int) []byte { return protowire.AppendVarint(c, uint64(s.Flags[i])) })
+	for i := range s.Signals {
+		var f []byte
+		f = text(f, signalName, s.Signals[i].Source.String())
+		f = text(f, signalDefinition, s.Signals[i].Definition)
+		f = floats(f, signalValues, s.Signals[i].Values)
+		e = inner(e, samplesSignals, f)
+	}
+	return e
+}
+
+func text(m []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return m
+	}
+	return protowire.AppendString(protowire.AppendTag(m, field, protowire.BytesType), s)
+}
+
+func number(m []byte, field protowire.Number, v uint64) []byte {
+	if v == 0 {
+		return m
+	}
+	return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.VarintType), v)
+}
+
+func inner(m []byte, field protowire.Number, e []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(m, field, protowire.BytesType), e)
+}
+
+func document(m []byte, field protowire.Number, v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	return inner(m, field, b), nil
+}
+
+func packed(m []byte, field protowire.Number, n int, add func(c []byte, i int) []byte) []byte {
+	var c []byte
+	for i := range n {
+		c = add(c, i)
+	}
+	return inner(m, field, c)
+}
+
+func floats(m []byte, field protowire.Number, values []float32) []byte {
+	c := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		c = protowire.AppendFixed32(c, math.Float32bits(v))
+	}
+	return inner(m, field, c)
+}
+
+// Decode reads a batch as it travelled. What it returns is bounded, and not yet checked.
+func Decode(data []byte) (*Batch, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("wire: %d bytes; at most %d", len(data), MaxBytes)
+	}
+	m, err := unpacker.DecodeAll(data, nil)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	b, version := &Batch{}, uint64(0)
+	err = fields(m, func(f protowire.Number, v uint64, e []byte) (err error) {
+		switch f {
+		case fieldVersion:
+			if version = v; v > Version {
+				return fmt.Errorf("%w: %d, known here: %d", ErrNewer, v, Version)
+			}
+		case fieldNode:
+			b.Node = string(e)
+		case fieldSpool:
+			b.Spool = string(e)
+		case fieldSeq:
+			b.Seq = v
+		case fieldBoot:
+			b.Boot = string(e)
+		case fieldPlatform:
+			b.Platform = string(e)
+		case fieldProgram:
+			b.Program = string(e)
+		case fieldLost:
+			b.Lost = v
+		case fieldTasks:
+			err = b.task(e)
+		case fieldSamples:
+			err = b.Samples.decode(e)
+		case fieldDecisions:
+			var d model.Decision
+			if err = event(e, len(b.Decisions), &d); err == nil {
+				b.Decisions = append(b.Decisions, d)
+			}
+		case fieldIncidents:
+			inc := &model.Incident{}
+			if err = event(e, len(b.Incidents), inc); err == nil {
+				b.Incidents = append(b.Incidents, inc)
+			}
+		}
+		return err
+	})
+	if err == nil && version == 0 {
+		err = errors.New("it has no version")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	return b, nil
+}
+
+func event(e []byte, n int, v any) error {
+	if n >= MaxEvents {
+		return fmt.Errorf("more than %d events", MaxEvents)
+	}
+	return json.Unmarshal(e, v)
+}
+
+func (b *Batch) task(e []byte) error {
+	if len(b.Tasks) >= MaxTasks {
+		return fmt.Errorf("more than %d tasks", MaxTasks)
+	}
+	var t Task
+	err := fields(e, func(f protowire.Number, v uint64, e []byte) error {
+		switch f {
+		case taskNum:
+			t.Num = uint32(v) //nolint:gosec // a number that does not fit is another one, and no harm
+		case taskPath:
+			t.Path = string(e)
+		case taskJob:
+			t.Job = string(e)
+		case taskClass:
+			t.Class = model.Class(min(v, 255))
+		case taskImportance:
+			t.Importance = model.Importance(min(v, 255))
+		case taskProduction:
+			t.Production = v != 0
+		}
+		return nil
+	})
+	b.Tasks = append(b.Tasks, t)
+	return err
+}
+
+func (s *Samples) decode(e []byte) error {
+	return fields(e, func(f protowire.Number, _ uint64, e []byte) (err error) {
+		switch f {
+		case samplesTask:
+			s.Task, err = varints(e, func(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) })
+		case samplesWall:
+			last := int64(0)
+			s.WallMsec, err = varints(e, func(v uint64) int64 {
+				last += protowire.DecodeZigZag(v)
+				return last
+			})
+		case samplesCPU:
+			s.CPU, err = readFloats(e)
+		case samplesFlags:
+			s.Flags, err = varints(e, func(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) })
+		case samplesSignals:
+			err = s.signal(e)
+		}
+		return err
+	})
+}
+
+// signal reads one column. A signal that this version does not know is left out.
+func (s *Samples) signal(e []byte) error {
+	var x Signal
+	name := ""
+	err := fields(e, func(f protowire.Number, _ uint64, e []byte) (err error) {
+		switch f {
+		case signalName:
+			name = string(e)
+		case signalDefinition:
+			x.Definition = string(e)
+		case signalValues:
+			x.Values, err = readFloats(e)
+		}
+		return err
+	})
+	if err != nil || x.Source.UnmarshalText([]byte(name)) != nil {
+		return err
+	}
+	for i := range s.Signals {
+		if s.Signals[i].Source == x.Source {
+			return fmt.Errorf("%s is there twice", name)
+		}
+	}
+	s.Signals = append(s.Signals, x)
+	return nil
+}
+
+// errCut: a message ends in the midst of a field.
+var errCut = errors.New("a field is cut off, or of a kind that is not used")
+
+// fields calls f for each field of a message: with the number of a varint, with the bytes of everything else.
+func fields(m []byte, f func(field protowire.Number, v uint64, e []byte) error) error {
+	for len(m) > 0 {
+		num, kind, n := protowire.ConsumeTag(m)
+		if n < 0 {
+			return errCut
+		}
+		m = m[n:]
+		var v uint64
+		var e []byte
+		switch kind {
+		case protowire.VarintType:
+			v, n = protowire.ConsumeVarint(m)
+		case protowire.BytesType:
+			e, n = protowire.ConsumeBytes(m)
+		default:
+			n = protowire.ConsumeFieldValue(num, kind, m)
+		}
+		if n < 0 {
+			return errCut
+		}
+		m = m[n:]
+		if err := f(num, v, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func varints[T any](e []byte, of func(v uint64) T) ([]T, error) {
+	out := make([]T, 0, min(len(e), MaxSamples))
+	for len(e) > 0 {
+		v, n := protowire.ConsumeVarint(e)
+		if n < 0 {
+			return nil, errCut
+		}
+		if len(out) == MaxSamples {
+			return nil, fmt.Errorf("more than %d samples", MaxSamples)
+		}
+		out, e = append(out, of(v)), e[n:]
+	}
+	return out, nil
+}
+
+func readFloats(e []byte) ([]float32, error) {
+	switch {
+	case len(e)%4 != 0:
+		return nil, errCut
+	case len(e)/4 > MaxSamples:
+		return nil, fmt.Errorf("more than %d samples", MaxSamples)
+	}
+	out := make([]float32, len(e)/4)
+	for i := range out {
+		v, _ := protowire.ConsumeFixed32(e[4*i:])
+		out[i] = math.Float32frombits(v)
+	}
+	return out, nil
+}

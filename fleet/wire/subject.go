@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// Subjects, streams and buckets of the transport. NODE is a node's name.
+const (
+	Stream   = "commensal-batches" // takes what nodes publish
+	UpPrefix = "commensal.v1.up."  // + NODE: batches
+	AllUp    = UpPrefix + "*"
+
+	CommandPrefix = "commensal.v1.command." // + NODE: a Command, answered by an Answer
+
+	SpecBucket    = "commensal-specs"   // key: SpecKey; value: a SpecSheet
+	ControlBucket = "commensal-control" // key: KeyOff; value: an Off
+
+	// KeyOff is the fleet's kill switch: while Off says so everything is released on every node.
+	KeyOff = "off"
+)
+
+// KV is the subject on which a change of a bucket's key is published.
+func KV(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// KVGet is the subject that answers with the last value of a bucket's key.
+func KVGet(bucket, key string) string {
+	return "$JS.API.DIRECT.GET.KV_" + bucket + "." + KV(bucket, key)
+}
+
+// InboxPrefix is where a node's answers come in: nobody else may listen there.
+func InboxPrefix(node string) string { return "_INBOX_" + node }
+
+// SpecKey is the key of a job's sheet on a platform. Names may hold anything, keys may not.
+func SpecKey(platform, job string) string { return short(platform) + "." + short(job) }
+
+func short(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:8])
+}
+
+// NodeName says what is wrong with a node's name; nil: nothing. It is part of subjects and of file names.
+func NodeName(name string) error {
+	ok := name != "" && len(name) <= 63
+	for i := range len(name) {
+		c := name[i]
+		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' && i > 0)
+	}
+	if !ok {
+		return fmt.Errorf("node %.70q; expected 1 to 63 of a-z, 0-9 and -, the first no -", name)
+	}
+	return nil
+}
+
+// SpecSheet is what the fleet knows of a job on a platform.
+type SpecSheet struct {
+	Version  int          `json:"version"` // of this document: 1
+	Job      string       `json:"job"`
+	Platform string       `json:"platform"`
+	Revision uint64       `json:"revision"` // counts the sheets of this job and platform
+	WallNsec int64        `json:"wall_nsec"`
+	Nodes    int          `json:"nodes"`            // that the samples are from
+	Pinned   bool         `json:"pinned,omitempty"` // an operator chose this revision
+	Specs    []model.Spec `json:"specs"`            // one a signal and definition
+}
+
+// SheetVersion is of SpecSheet.
+const SheetVersion = 1
+
+// Off is the kill switch.
+type Off struct {
+	Off      bool   `json:"off"`
+	By       string `json:"by"`
+	Why      string `json:"why,omitempty"`
+	WallNsec int64  `json:"wall_nsec"`
+}
+
+// Command is what an operator asks of one node.
+type Command struct {
+	ID       string `json:"id"` // drawn by the hub; a node does each once
+	WallNsec int64  `json:"wall_nsec"`
+	By       string `json:"by"`
+	Why      string `json:"why,omitempty"`
+	// Request is as on the agent's own socket (agent.Request).
+	Kind     string  `json:"kind"`
+	Task     string  `json:"task,omitempty"`
+	Job      string  `json:"job,omitempty"`
+	Cap      float64 `json:"cap,omitempty"`
+	Duration float64 `json:"duration_seconds,omitempty"`
+}
+
+// Answer is a node's answer.
+type Answer struct {
+	Done  string `json:"done,omitempty"`
+	Error string `json:"error,omitempty"`
+}

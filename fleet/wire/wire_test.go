@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+const nowMsec = 1_790_000_000_000
+
+// drawn is a batch such as a node would send.
+func drawn(seed uint64) *Batch {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := &Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Lost: rng.Uint64N(3)}
+	for i := range 1 + rng.IntN(30) {
+		b.Tasks = append(b.Tasks, Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0})
+	}
+	n := rng.IntN(2000)
+	for _, src := range []model.Source{model.SourceCPI, model.SourceSlowdown} {
+		b.Samples.Signals = append(b.Samples.Signals, Signal{Source: src, Definition: src.Definition(false)})
+	}
+	for i := range n {
+		s := &b.Samples
+		s.Task = append(s.Task, uint32(rng.IntN(len(b.Tasks))))
+		s.WallMsec = append(s.WallMsec, nowMsec-int64(rng.IntN(1e6)))
+		s.CPU = append(s.CPU, rng.Float32())
+		s.Flags = append(s.Flags, uint32(rng.IntN(4)))
+		for k := range s.Signals {
+			v := 1 + rng.Float32()
+			if i%7 == 0 {
+				v = float32(math.NaN())
+			}
+			s.Signals[k].Values = append(s.Signals[k].Values, v)
+		}
+	}
+	if n == 0 {
+		b.Samples = Samples{}
+	}
+	b.Decisions = []model.Decision{{Kind: model.DecideCap, Path: "/be", Reason: "it does", Facts: []model.Fact{model.FactCap.Is(0.1)}}}
+	b.Incidents = []*model.Incident{{ID: "i1", VictimJob: "job", Rounds: []model.Round{{Cap: 0.1}}}}
+	return b
+}
+
+// What is written is read, to the bit.
+func TestBatchesSurviveTheWay(t *testing.T) {
+	for seed := range uint64(50) {
+		b := drawn(seed)
+		data, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Decode(data)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := got.Check("web-1", nowMsec); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if diff := cmp.Diff(b, got, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: %s", seed, diff)
+		}
+	}
+}
+
+// A reader of this version reads what a later one adds without a new version, and refuses a new one by name.
+func TestLaterVersions(t *testing.T) {
+	m := protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), Version)
+	m = text(m, fieldNode, "a")
+	m = text(m, 99, "something new")
+	if b, err := Decode(packer.EncodeAll(m, nil)); err != nil || b.Node != "a" {
+		t.Errorf("%+v, %v", b, err)
+	}
+	m = protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), Version+1)
+	if _, err := Decode(packer.EncodeAll(m, nil)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "2, known here: 1") {
+		t.Error(err)
+	}
+	if _, err := Decode(packer.EncodeAll(text(nil, fieldNode, "a"), nil)); err == nil {
+		t.Error("taken without a version")
+	}
+}
+
+// What cannot be is refused, each by what is wrong with it.
+func TestCheck(t *testing.T) {
+	nan := float32(math.NaN())
+	for want, spoil := range map[string]func(b *Batch){
+		"came from":                func(b *Batch) { b.Node = "web-2" },
+		"16 hexadecimal":           func(b *Batch) { b.Spool = "../../../../etc/" },
+		"sequence 0":               func(b *Batch) { b.Seq = 0 },
+		"no name":                  func(b *Batch) { b.Tasks[0].Job = "a\x1b[2J" },
+		"class unknown":            func(b *Batch) { b.Tasks[0].Class = 7 },
+		"columns of":               func(b *Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
+		"is of task":               func(b *Batch) { b.Samples.Task[0] = 999 },
+		"off the hub's clock":      func(b *Batch) { b.Samples.WallMsec[0] += 3600e3 },
+		"3456000 s off the hub":    func(b *Batch) { b.Samples.WallMsec[0] = nowMsec - 40*24*3600e3 },
+		"used NaN CPUs":            func(b *Batch) { b.Samples.CPU[0] = nan },
+		"used -1 CPUs":             func(b *Batch) { b.Samples.CPU[0] = -1 },
+		"has cpi +Inf":             func(b *Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
+		"0 values of slowdown for": func(b *Batch) { b.Samples.Signals[1].Values = nil },
+	} {
+		b := drawn(3)
+		spoil(b)
+		if err := b.Check("web-1", nowMsec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	for _, name := range []string{"", "a.b", "a*", ">", "-a", "A", strings.Repeat("a", 64), "a/b"} {
+		if NodeName(name) == nil {
+			t.Errorf("node %q is taken", name)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for seed := range uint64(4) {
+		data, err := drawn(seed).Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	bomb := packer.EncodeAll(make([]byte, MaxUnpacked+1), nil)
+	f.Add(bomb)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := Decode(data)
+		if err != nil {
+			return
+		}
+		if b.Samples.Len() > MaxSamples || len(b.Tasks) > MaxTasks {
+			t.Fatal("not bounded")
+		}
+		if b.Check(b.Node, nowMsec) != nil {
+			return
+		}
+		again, err := b.Encode()
+		if err != nil {
+			t.Skip(err)
+		}
+		if _, err := Decode(again); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

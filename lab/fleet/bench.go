@@ -1,0 +1,375 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/fleet/client"
+	"github.com/commensal-io/commensal/fleet/hub"
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Cost is what the hub's work costs. The goals were written down before the first run: 500,000 samples a second from batch to Parquet, nodes'
+// side included; 24 bytes a stored sample; 4 KiB of memory a job and platform; a spec at 1,000 connected nodes within a second; a month of
+// 1,000 nodes' incidents answers each ready-made question in a second.
+type Cost struct {
+	Seed     uint64  `json:"seed"`
+	Samples  int     `json:"samples"`
+	Batches  int     `json:"batches"`
+	Seconds  float64 `json:"seconds"`
+	CPU      float64 `json:"cpu_seconds"`
+	Wire     float64 `json:"wire_bytes_a_sample"`
+	Stored   float64 `json:"stored_bytes_a_sample"`
+	Memory   []Grown `json:"memory"`
+	Nodes    int     `json:"nodes"`
+	Spread   float64 `json:"spread_seconds"` // until all nodes had a spec
+	Rows     int     `json:"incident_rows"`
+	Answers  []Took  `json:"answers"`
+	NoAnswer string  `json:"no_answer,omitempty"`
+}
+
+// Grown is the learner's memory with so many jobs.
+type Grown struct {
+	Jobs  int     `json:"jobs"`
+	Bytes float64 `json:"bytes_a_job"`
+}
+
+// Took is how long a question took.
+type Took struct {
+	Question string  `json:"question"`
+	Seconds  float64 `json:"seconds"`
+}
+
+// minuteBatch is a node's minute: windows of a second, or one, of its tasks.
+func minuteBatch(rng *rand.Rand, node, tasks, windows int, seq uint64, begin time.Time) *wire.Batch {
+	b := &wire.Batch{Node: "bench", Spool: fmt.Sprintf("%016x", node), Seq: seq, Platform: platforms[node%2].name}
+	for i := range tasks {
+		b.Tasks = append(b.Tasks, wire.Task{Num: uint32(i + 1), Path: fmt.Sprintf("/kubepods/pod%08x/%d", node, i), Job: fmt.Sprintf("job-%d", (node*7+i)%500), Class: model.Class(1 + i%2)}) //nolint:gosec // few
+	}
+	n := tasks * windows
+	s := &b.Samples
+	s.Task, s.WallMsec, s.CPU, s.Flags = make([]uint32, n), make([]int64, n), make([]float32, n), make([]uint32, n)
+	s.Signals = []wire.Signal{{Source: model.SourceCPI, Definition: "d", Values: make([]float32, n)}, {Source: model.SourceSlowdown, Definition: "d", Values: make([]float32, n)}}
+	for i := range n {
+		s.Task[i] = uint32(i % tasks) //nolint:gosec // few
+		s.WallMsec[i] = begin.Add(time.Duration(i/tasks) * time.Second).UnixMilli()
+		s.CPU[i] = rng.Float32()
+		s.Flags[i] = wire.Usable
+		s.Signals[0].Values[i] = 1 + 0.2*float32(rng.NormFloat64())*0.5
+		s.Signals[1].Values[i] = 1 + rng.Float32()
+	}
+	return b
+}
+
+// Bench measures.
+func Bench(ctx context.Context, seed uint64, quick bool, log func(format string, args ...any)) (c *Cost, err error) {
+	c = &Cost{Seed: seed}
+	dir, err := os.MkdirTemp("", "commensal-fleet-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a folder of /tmp
+	log("memory of the learner")
+	c.grow(quick)
+	log("a month of incidents")
+	if err := c.month(filepath.Join(dir, "store"), seed, quick); err != nil {
+		return nil, err
+	}
+	key, err := hub.Enrol(dir, "bench", time.Now())
+	if err != nil {
+		return nil, err
+	}
+	f := &field{dir: dir, seeds: []string{filepath.Join(dir, "bench.seed")}}
+	if err := os.WriteFile(f.seeds[0], key, 0o600); err != nil {
+		return nil, err
+	}
+	if f.hub, err = hub.New(hub.Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 40 * 24 * time.Hour, Version: "bench"}); err != nil {
+		return nil, err
+	}
+	hubCtx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f.hub.Run(hubCtx) }()
+	defer func() { stop(); err = errors.Join(err, <-ended) }()
+	select {
+	case <-f.hub.Ready():
+	case e := <-ended:
+		ended <- nil
+		return nil, e
+	}
+	cl := &client.Client{URL: f.hub.URL(), TokenFile: hub.AdminToken(dir)}
+	log("questions")
+	if err := c.ask(ctx, cl); err != nil {
+		return nil, err
+	}
+	log("ingest")
+	if err := c.ingest(ctx, f, cl, seed, quick); err != nil {
+		return nil, err
+	}
+	log("a spec to all nodes")
+	return c, c.spread(f, quick)
+}
+
+// grow measures what the learner takes.
+func (c *Cost) grow(quick bool) {
+	for _, n := range []int{100, 1_000, 10_000, 100_000} {
+		if quick && n > 10_000 {
+			break
+		}
+		before := heap()
+		s, p := spec.New(), spec.Defaults()
+		rng := rand.New(rand.NewPCG(1, 1))
+		for node := range 10 { // each job has a task on each of ten nodes
+			for from := 0; from < n; from += 100 {
+				b := minuteBatch(rng, node, 100, 120, 1, time.Unix(1_790_000_000, 0))
+				b.Node, b.Platform = fmt.Sprint(node), "cpu"
+				b.Samples.Signals = b.Samples.Signals[:1]
+				for i := range b.Tasks {
+					b.Tasks[i].Job = fmt.Sprintf("job-%d", from+i)
+				}
+				s.Add(&p, b)
+			}
+		}
+		s.Calculate(&p, 1_790_000_000e9)
+		used := heap() - before
+		c.Memory = append(c.Memory, Grown{n, float64(used) / float64(len(s.Jobs))})
+		runtime.KeepAlive(s)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below
+}
+
+func cpuSeconds() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// ingest sends nodes' minutes and waits until the store has them.
+func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uint64, quick bool) error {
+	const tasks, windows, senders = 30, 60, 4
+	nodes, minutes := 200, 20
+	if quick {
+		minutes = 3
+	}
+	c.Samples, c.Batches = nodes*minutes*tasks*windows, nodes*minutes
+	var before, st hub.Status
+	if err := cl.Do(ctx, "/v1/fleet", nil, &before); err != nil {
+		return err
+	}
+	start, cpu := time.Now(), cpuSeconds()
+	var mu sync.Mutex
+	var sent int64
+	g, gctx := errgroup.WithContext(ctx)
+	for k := range senders {
+		g.Go(func() error {
+			nc, err := dial(f)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			if err != nil {
+				return err
+			}
+			rng := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // few
+			begin := time.Now().Add(-time.Duration(minutes) * time.Minute)
+			for m := range minutes {
+				for node := k; node < nodes; node += senders {
+					data, err := minuteBatch(rng, node, tasks, windows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute)).Encode() //nolint:gosec // few
+					if err != nil {
+						return err
+					}
+					if _, err := js.Publish(gctx, wire.UpPrefix+"bench", data); err != nil {
+						return err
+					}
+					mu.Lock()
+					sent += int64(len(data))
+					mu.Unlock()
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for st.Committed < before.Committed+uint64(c.Batches) { //nolint:gosec // few
+		if err := cl.Do(ctx, "/v1/fleet", nil, &st); err != nil {
+			return err
+		}
+		if time.Since(start) > 10*time.Minute {
+			return fmt.Errorf("after ten minutes the store has %d of %d batches", st.Committed-before.Committed, c.Batches)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.Seconds, c.CPU = time.Since(start).Seconds(), cpuSeconds()-cpu
+	c.Wire = float64(sent) / float64(c.Samples)
+	if err := cl.Do(ctx, "/v1/fleet", nil, &st); err != nil {
+		return err
+	}
+	for i, u := range st.Store {
+		if u.Table == "samples" {
+			c.Stored = float64(u.Bytes-before.Store[i].Bytes) / float64(c.Samples)
+		}
+	}
+	return nil
+}
+
+func dial(f *field) (*nats.Conn, error) {
+	key, err := nats.NkeyOptionFromSeed(f.seeds[0])
+	if err != nil {
+		return nil, err
+	}
+	var nc *nats.Conn
+	for range 50 { // the hub takes over who is enrolled within a second
+		if nc, err = nats.Connect(f.hub.NodesURL(), key, nats.CustomInboxPrefix(wire.InboxPrefix("bench"))); err == nil {
+			return nc, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil, err
+}
+
+// spread measures until when a sheet is at all nodes.
+func (c *Cost) spread(f *field, quick bool) error {
+	c.Nodes = 1000
+	if quick {
+		c.Nodes = 200
+	}
+	subject := wire.KV(wire.SpecBucket, wire.SpecKey(platforms[0].name, "spread"))
+	var all sync.WaitGroup
+	for range c.Nodes {
+		nc, err := dial(f)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		all.Add(1)
+		once := sync.OnceFunc(all.Done)
+		if _, err := nc.Subscribe(subject, func(*nats.Msg) { once() }); err != nil {
+			return err
+		}
+		if err := nc.Flush(); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	if err := f.hub.Publish(context.Background(), &wire.SpecSheet{Version: wire.SheetVersion, Job: "spread", Platform: platforms[0].name, Revision: 1}); err != nil {
+		return err
+	}
+	all.Wait()
+	c.Spread = time.Since(begin).Seconds()
+	return nil
+}
+
+// month fills a store with a month of 1,000 nodes: three incidents a node and day, each of three changes and six decisions.
+func (c *Cost) month(dir string, seed uint64, quick bool) error {
+	s, err := store.Open(dir)
+	if err != nil {
+		return err
+	}
+	s.From("month")
+	nodes, days, rng := 1000, 30, rand.New(rand.NewPCG(seed, 9))
+	if quick {
+		days = 3
+	}
+	now, message := time.Now(), uint64(0)
+	for day := range days {
+		for node := range nodes {
+			at := now.Add(-time.Duration(day)*24*time.Hour - time.Duration(rng.IntN(86400))*time.Second)
+			b := &wire.Batch{Node: fmt.Sprintf("node-%d", node), Spool: fmt.Sprintf("%016x", node), Seq: uint64(day + 1), Platform: platforms[node%2].name} //nolint:gosec // few
+			for k := range 3 {
+				by := model.TaskNum(2)
+				job := fmt.Sprintf("batch-%d", rng.IntN(200))
+				for state := range 3 {
+					inc := &model.Incident{
+						ID: fmt.Sprintf("%d-%d", day, k), VictimJob: fmt.Sprintf("job-%d", rng.IntN(500)), VictimPath: "/web", Signal: 2 + rng.Float64(), Threshold: 2, OpenedWall: at.UnixNano(), State: []model.IncidentState{model.Holding, model.Verifying, model.Recovered}[state],
+						Rounds: []model.Round{{Chosen: &by, ChosenPath: "/be", Suspects: []model.Suspect{{Task: by, Path: "/be", Job: job, Score: rng.Float64()}}}},
+					}
+					b.Incidents = append(b.Incidents, inc)
+					b.Decisions = append(b.Decisions, model.Decision{Kind: model.DecideCap, Policy: model.PolicyHardcap, Mode: "enforce", WallNsec: at.UnixNano(), Path: "/be", Reason: "for the bench"}, model.Decision{Kind: model.DecideVerified, Policy: model.PolicyHardcap, WallNsec: at.UnixNano(), Reason: "for the bench"})
+				}
+				c.Rows += 3
+			}
+			message++
+			s.Put(message, b)
+		}
+		if err := s.Commit(); err != nil {
+			return err
+		}
+	}
+	_, err = s.Compact(now.Add(24*time.Hour), message)
+	return err
+}
+
+// ask puts the ready-made questions.
+func (c *Cost) ask(ctx context.Context, cl *client.Client) error {
+	var list []hub.Question
+	if err := cl.Do(ctx, "/v1/questions", nil, &list); err != nil {
+		return err
+	}
+	values := map[string]any{"job": "job-7", "days": "30", "node": "node-7"}
+	for _, q := range list {
+		args := []any{}
+		for _, a := range q.Args {
+			args = append(args, values[a])
+		}
+		var res hub.Result
+		err := cl.Do(ctx, "/v1/query", hub.Query{SQL: q.SQL, Args: args}, &res)
+		var refused *client.Refused
+		if errors.As(err, &refused) {
+			c.NoAnswer = refused.Text
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.Answers = append(c.Answers, Took{q.Name, res.Seconds})
+	}
+	return nil
+}
+
+// WriteText prints what was measured, beside what was asked for.
+func (c *Cost) WriteText(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "WHAT\tMEASURED\tGOAL")
+	fmt.Fprintf(tw, "samples a second, from a node's batch to Parquet (%d in %d batches, nodes' side included; %.1f CPU-seconds)\t%.0f\t≥ 500000\n", c.Samples, c.Batches, c.CPU, float64(c.Samples)/c.Seconds)
+	fmt.Fprintf(tw, "bytes a sample on the way\t%.1f\t-\n", c.Wire)
+	fmt.Fprintf(tw, "bytes a stored sample\t%.1f\t≤ 24\n", c.Stored)
+	for _, m := range c.Memory {
+		fmt.Fprintf(tw, "bytes of memory a job and platform, %d jobs of ten tasks\t%.0f\t≤ 4096\n", m.Jobs, m.Bytes)
+	}
+	fmt.Fprintf(tw, "seconds until %d connected nodes have a spec\t%.3f\t≤ 1\n", c.Nodes, c.Spread)
+	for _, a := range c.Answers {
+		fmt.Fprintf(tw, "seconds of question %s, %d rows of incidents\t%.2f\t≤ 1\n", a.Question, c.Rows, a.Seconds)
+	}
+	if c.NoAnswer != "" {
+		fmt.Fprintf(tw, "questions\tnot answered: %s\t≤ 1\n", c.NoAnswer)
+	}
+	return tw.Flush()
+}

@@ -1,0 +1,254 @@
+// Command commensal-sql answers one question about a hub's store: it reads {"sql": …, "args": […]} from standard
+// input, and writes {"columns": …, "types": …, "rows": …, "truncated": …} to standard output. The hub starts it for
+// each question.
+//
+// It is a program, and a Go module, of its own. The engine (DuckDB) is half a gigabyte of C++ to those who fetch it, and it runs what
+// strangers type: it must neither be linked into what runs on nodes nor be able to take the hub down. It can write nothing: the kernel
+// refuses it every byte in a file (RLIMIT_FSIZE), the engine has no access to files outside the store, and only a SELECT
+// is run at all.
+//
+// Exit codes: 0 answered; 1 the engine refused or failed, said in one line; 2 bad input.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	bindings "github.com/duckdb/duckdb-go-bindings"
+	"github.com/duckdb/duckdb-go/v2"
+	"golang.org/x/sys/unix"
+)
+
+// What one question may use.
+const (
+	memory   = "512MB"
+	maxRows  = 10_000
+	maxQuery = 64 << 10
+)
+
+var tables = []string{"samples", "decisions", "incidents"}
+
+type question struct {
+	SQL  string `json:"sql"`
+	Args []any  `json:"args"`
+}
+
+type answer struct {
+	Columns   []string `json:"columns"`
+	Types     []string `json:"types"`
+	Rows      [][]any  `json:"rows"`
+	Truncated bool     `json:"truncated"`
+}
+
+func main() {
+	seconds := 0
+	if len(os.Args) == 3 {
+		seconds, _ = strconv.Atoi(os.Args[2]) // 0 where it is none
+	}
+	if seconds < 1 {
+		fmt.Fprintln(os.Stderr, "usage: commensal-sql STORE SECONDS <question.json")
+		os.Exit(2)
+	}
+	var q question
+	if err := json.NewDecoder(io.LimitReader(os.Stdin, maxQuery)).Decode(&q); err != nil {
+		fmt.Fprintf(os.Stderr, "the question cannot be read: %v\n", err)
+		os.Exit(2)
+	}
+	a, err := run(os.Args[1], seconds, &q)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(a)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
+		os.Exit(1)
+	}
+}
+
+// confine takes from this process what it does not need.
+func confine(seconds int) error {
+	for what, most := range map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: uint64(4 * seconds)} {
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
+			return fmt.Errorf("limits of this process: %w", err)
+		}
+	}
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+func run(dir string, seconds int, q *question) (*answer, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := confine(seconds); err != nil {
+		return nil, err
+	}
+	connector, err := duckdb.NewConnector("", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer connector.Close()
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second)
+	defer cancel()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for _, text := range setUp(dir) {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			return nil, fmt.Errorf("the store cannot be opened: %w", err)
+		}
+	}
+	if err := onlySelect(ctx, conn, q.SQL); err != nil {
+		return nil, err
+	}
+	rows, err := conn.QueryContext(ctx, q.SQL, q.Args...)
+	if err != nil {
+		return nil, explain(ctx, seconds, err)
+	}
+	defer rows.Close()
+	a, err := collect(rows)
+	return a, explain(ctx, seconds, err)
+}
+
+func explain(ctx context.Context, seconds int, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("it took more than %d s", seconds)
+	}
+	return err
+}
+
+// setUp bounds the engine and gives it the store's tables.
+func setUp(dir string) []string {
+	quoted := "'" + strings.ReplaceAll(dir, "'", "''") + "'"
+	texts := []string{
+		"SET memory_limit = '" + memory + "'", "SET threads = 2", "SET temp_directory = ''", "SET TimeZone = 'UTC'",
+		"SET autoinstall_known_extensions = false", "SET autoload_known_extensions = false",
+		"SET allowed_directories = [" + quoted + "]", "SET enable_external_access = false",
+	}
+	for _, t := range tables {
+		texts = append(texts, fmt.Sprintf("CREATE VIEW %s AS SELECT * FROM read_parquet('%s/%s/*/*/*.parquet', hive_partitioning = true, union_by_name = true)", t, strings.ReplaceAll(dir, "'", "''"), t))
+	}
+	if st, err := os.Stat(filepath.Join(dir, "audit.jsonl")); err == nil && st.Size() > 0 {
+		texts = append(texts, fmt.Sprintf("CREATE VIEW audit AS SELECT * FROM read_json('%s/audit.jsonl', format = 'newline_delimited')", strings.ReplaceAll(dir, "'", "''")))
+	}
+	return append(texts, "SET lock_configuration = true")
+}
+
+// onlySelect refuses what is not one SELECT, as the engine's own parser sees it. Nothing has run before it has looked: the driver would
+// run all statements of a text but the last to prepare that one.
+func onlySelect(ctx context.Context, conn *sql.Conn, text string) error {
+	refused := errors.New("expected one SELECT")
+	return conn.Raw(func(d any) error {
+		n, err := count(text)
+		switch {
+		case err != nil:
+			return err
+		case n != 1:
+			return fmt.Errorf("%w, and there are %d statements", refused, n)
+		}
+		s, err := d.(driver.ConnPrepareContext).PrepareContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		kind, err := s.(*duckdb.Stmt).StatementType()
+		if err == nil && kind != duckdb.STATEMENT_TYPE_SELECT {
+			err = refused
+		}
+		return err
+	})
+}
+
+// count says how many statements a text has. It asks a second engine, which has nothing in it.
+func count(text string) (int, error) {
+	var db bindings.Database
+	var conn bindings.Connection
+	var stmts bindings.ExtractedStatements
+	if bindings.Open("", &db) != bindings.StateSuccess {
+		return 0, errors.New("the engine does not start")
+	}
+	defer bindings.Close(&db)
+	if bindings.Connect(db, &conn) != bindings.StateSuccess {
+		return 0, errors.New("the engine does not start")
+	}
+	defer bindings.Disconnect(&conn)
+	n := bindings.ExtractStatements(conn, text, &stmts)
+	defer bindings.DestroyExtracted(&stmts)
+	if n == 0 {
+		return 0, errors.New(bindings.ExtractStatementsError(stmts))
+	}
+	return int(n), nil
+}
+
+func collect(rows *sql.Rows) (*answer, error) {
+	a := &answer{Rows: [][]any{}}
+	var err error
+	if a.Columns, err = rows.Columns(); err != nil {
+		return nil, err
+	}
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range types {
+		a.Types = append(a.Types, t.DatabaseTypeName())
+	}
+	for rows.Next() {
+		if len(a.Rows) == maxRows {
+			a.Truncated = true
+			return a, nil
+		}
+		row, to := make([]any, len(a.Columns)), make([]any, len(a.Columns))
+		for i := range row {
+			to[i] = &row[i]
+		}
+		if err := rows.Scan(to...); err != nil {
+			return nil, err
+		}
+		for i := range row {
+			row[i] = plain(row[i])
+		}
+		a.Rows = append(a.Rows, row)
+	}
+	return a, rows.Err()
+}
+
+// plain makes of a value what JSON can hold.
+func plain(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Sprint(v)
+		}
+	case float32:
+		return plain(float64(v))
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano)
+	case *big.Int:
+		return v.String()
+	case []byte:
+		return fmt.Sprintf("%x", v)
+	case duckdb.Decimal:
+		return v.Float64()
+	case nil, bool, string, int8, int16, int32, int64, uint8, uint16, uint32, uint64, int, uint:
+		return v
+	default:
+		return fmt.Sprint(v)
+	}
+	return v
+}
