@@ -23,7 +23,7 @@ func TestVerdict(t *testing.T) {
 	for name, spoil := range map[string]func(r *Result){
 		"a spec":      func(*Result) {},
 		"hearing":     func(r *Result) { r.Unheard = 1 },
-		"bystanders":  func(r *Result) { r.Wrong = 10 },
+		"bystanders":  func(r *Result) { r.Wrong = 11 },
 		"antagonists": func(r *Result) { r.Held = 9 },
 		"command":     func(r *Result) { r.Capped = false },
 		"kill switch": func(r *Result) { r.StillHeld = 1 },

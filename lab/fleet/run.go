@@ -30,7 +30,7 @@ type Result struct {
 	Unheard     int             `json:"unheard"` // nodes that a job's spec did not reach
 	Antagonists int             `json:"antagonists"`
 	Held        int             `json:"held"`  // of them
-	Wrong       int             `json:"wrong"` // nodes without one that held somebody
+	Wrong       int             `json:"wrong"` // nodes that held somebody else
 	Incidents   uint64          `json:"incidents"`
 	Capped      bool            `json:"capped"` // the operator's command was in force
 	OffSeconds  float64         `json:"off_seconds"`
@@ -176,13 +176,7 @@ func (r *Result) formed(ctx context.Context, c *client.Client, nodes []*node) er
 		}
 		published := 0
 		for _, j := range r.Jobs {
-			if slices.ContainsFunc(j.Signals, func(s hub.SignalStatus) bool { return s.Published }) && slices.ContainsFunc(platforms, func(p struct {
-				name string
-				ways int
-				hz   float64
-			}) bool {
-				return p.name == j.Platform
-			}) {
+			if slices.ContainsFunc(j.Signals, func(s hub.SignalStatus) bool { return s.Published }) && simulated(j.Platform) {
 				published++
 			}
 		}
@@ -222,14 +216,17 @@ func holding(n *node, path string) bool {
 	return false
 }
 
-// judge looks who is held.
+// judge looks who was held.
 func (r *Result) judge(nodes []*node) {
 	for _, n := range nodes {
-		switch {
-		case n.antagonist != 0 && holding(n, n.path):
+		if n.antagonist != 0 && n.held[n.path] {
 			r.Held++
-		case n.antagonist == 0 && holding(n, ""):
-			r.Wrong++
+		}
+		for path := range n.held {
+			if path != n.path {
+				r.Wrong++
+				break
+			}
 		}
 	}
 }
@@ -333,7 +330,7 @@ func (r *Result) verdict() {
 	missing := len(jobs) * len(platforms)
 	for _, j := range r.Jobs {
 		for _, s := range j.Signals {
-			if s.Published && s.Signal == model.SourceCPI.String() && (j.Platform == platforms[0].name || j.Platform == platforms[1].name) && j.Job != "scan" {
+			if s.Published && s.Signal == model.SourceCPI.String() && simulated(j.Platform) && j.Job != "scan" {
 				missing--
 			}
 		}
@@ -344,7 +341,7 @@ func (r *Result) verdict() {
 	}{
 		{missing > 0, fmt.Sprintf("%d jobs have no spec on a platform", missing)},
 		{r.Unheard > 0, fmt.Sprintf("%d nodes did not hear of their jobs' specs", r.Unheard)},
-		{20*r.Wrong > r.Nodes-r.Antagonists, fmt.Sprintf("%d of %d nodes without an antagonist hold somebody", r.Wrong, r.Nodes-r.Antagonists)},
+		{20*r.Wrong > r.Nodes, fmt.Sprintf("%d of %d nodes held somebody who is no antagonist", r.Wrong, r.Nodes)},
 		{2*r.Held < r.Antagonists, fmt.Sprintf("%d of %d antagonists are held", r.Held, r.Antagonists)},
 		{!r.Capped, "the operator's cap is not in force"},
 		{r.OffSeconds >= 10 || r.StillHeld > 0, fmt.Sprintf("%d nodes hold something after the kill switch", r.StillHeld)},
@@ -358,3 +355,13 @@ func (r *Result) verdict() {
 
 // seedFile is where a real agent's seed is.
 func (f *field) seedFile(name string) string { return filepath.Join(f.dir, name+".seed") }
+
+// simulated reports whether a platform is one of the simulated nodes'.
+func simulated(platform string) bool {
+	for _, p := range platforms {
+		if p.name == platform {
+			return true
+		}
+	}
+	return false
+}
