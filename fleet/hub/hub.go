@@ -82,7 +82,7 @@ type Hub struct {
 
 	// Of the goroutine that ingests.
 	kept, tidied, calculated time.Time
-	keptThrough              uint64
+	keptCount                uint64
 
 	mu        sync.Mutex
 	learner   *spec.State
@@ -243,7 +243,8 @@ type Status struct {
 	NodesURL  string        `json:"nodes_connect_to"`
 	Problem   string        `json:"problem,omitempty"`
 	Waiting   int           `json:"waiting_rows"` // for a commit
-	Committed uint64        `json:"committed"`    // last message in the store
+	Committed uint64        `json:"committed"`    // the stream's last message in the store
+	Count     uint64        `json:"count"`        // messages in the store, of all streams there were
 	Store     []store.Usage `json:"store"`
 	Jobs      int           `json:"jobs"`
 	Off       *offStatus    `json:"off"`
@@ -263,7 +264,8 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Committed: h.store.Committed(), Off: off, Nodes: []NodeStatus{}}
+	st := &Status{Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Off: off, Nodes: []NodeStatus{}}
+	st.Committed, st.Count = h.store.Committed()
 	st.Waiting, _ = h.store.Pending()
 	h.mu.Lock()
 	defer h.mu.Unlock()

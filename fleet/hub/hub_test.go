@@ -226,7 +226,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	if _, err := js.Publish(wire.UpPrefix+"n", make([]byte, 3<<20)); err == nil {
 		t.Error("a message of 3 MiB was taken")
 	}
-	eventually(t, "all are seen", func() bool { return b.store.Committed() == uint64(sent) })
+	eventually(t, "all are seen", func() bool { _, n := b.store.Committed(); return n == uint64(sent) })
 	st, err := b.status(t.Context())
 	if err != nil {
 		t.Fatal(err)

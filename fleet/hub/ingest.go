@@ -163,23 +163,23 @@ func (h *Hub) incident(node string, inc *model.Incident) {
 
 // commit puts what waits into the store, and lets the stream forget it.
 func (h *Hub) commit(ctx context.Context) error {
-	before := h.store.Committed()
+	_, before := h.store.Committed()
 	if err := h.store.Commit(); err != nil {
 		return err
 	}
-	through := h.store.Committed()
-	if through == before {
+	through, count := h.store.Committed()
+	if count == before {
 		return nil
 	}
 	if time.Since(h.kept) >= stateEvery {
 		h.kept = time.Now()
-		if err := h.keepState(through); err != nil {
+		if err := h.keepState(count); err != nil {
 			return err
 		}
 	}
 	if time.Since(h.tidied) >= tidyEvery {
 		h.tidied = time.Now()
-		h.tidy(h.tidied, h.keptThrough)
+		h.tidy(h.tidied, h.keptCount)
 	}
 	stream, err := h.t.js.Stream(ctx, wire.Stream)
 	if err == nil {
@@ -192,8 +192,8 @@ func (h *Hub) commit(ctx context.Context) error {
 }
 
 // tidy merges files and removes old ones.
-func (h *Hub) tidy(now time.Time, through uint64) {
-	merged, err := h.store.Compact(now, through)
+func (h *Hub) tidy(now time.Time, count uint64) {
+	merged, err := h.store.Compact(now, count)
 	if err != nil {
 		h.log.Error("files of the store are not merged", "error", err)
 	}

@@ -20,13 +20,13 @@ import (
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
-// What the learner knows outlives the hub: it is kept once in a while, with the last message that is in it, and what came after that
+// What the learner knows outlives the hub: it is kept once in a while, with how many messages are in it, and what came after that
 // is learned again from the store.
 
 // learned is the file.
 type learned struct {
 	Version int
-	Through uint64
+	Count   uint64 // of the store's messages that are in it
 	State   *spec.State
 }
 
@@ -35,14 +35,14 @@ const learnedVersion = 1
 func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
 
 // keepState writes what is learned. It is called when all that was learned is in the store.
-func (h *Hub) keepState(through uint64) error {
+func (h *Hub) keepState(count uint64) error {
 	var b bytes.Buffer
 	z, err := zstd.NewWriter(&b)
 	if err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
 	h.mu.Lock()
-	err = gob.NewEncoder(z).Encode(learned{learnedVersion, through, h.learner})
+	err = gob.NewEncoder(z).Encode(learned{learnedVersion, count, h.learner})
 	h.mu.Unlock()
 	if err = errors.Join(err, z.Close()); err != nil {
 		return fmt.Errorf("hub: what is learned cannot be kept: %w", err)
@@ -50,7 +50,7 @@ func (h *Hub) keepState(through uint64) error {
 	if err := store.Replace(h.learnedFile(), b.Bytes()); err != nil {
 		return err
 	}
-	h.keptThrough = through
+	h.keptCount = count
 	return nil
 }
 
@@ -69,9 +69,9 @@ func (h *Hub) recall() error {
 		}
 		l = learned{State: spec.New()}
 	}
-	h.learner, h.keptThrough = l.State, l.Through
+	h.learner, h.keptCount = l.State, l.Count
 	again := 0
-	err = h.store.Replay(l.Through, func(b *wire.Batch) {
+	err = h.store.Replay(l.Count, func(b *wire.Batch) {
 		h.learner.Add(&h.cfg.Spec, b)
 		again += b.Samples.Len()
 	})

@@ -54,7 +54,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	h := c.hub
 	rows, _ := h.store.Pending()
 	gauge(c.waiting, float64(rows))
-	gauge(c.committed, float64(h.store.Committed()))
+	message, _ := h.store.Committed()
+	gauge(c.committed, float64(message))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reading := 1.0

@@ -99,7 +99,7 @@ func (t *table) writeTo(f *os.File, rows []row) error {
 // file is one file of a table.
 type file struct {
 	name        string // below the store's folder
-	first, last uint64 // messages of the stream
+	first, last uint64 // messages, by their count
 	bytes       int64
 }
 
@@ -186,8 +186,8 @@ func (s *Store) Expire(now time.Time, keep time.Duration) (int, error) {
 }
 
 // Compact merges the files of hours that ended a while ago, where there are several: a commit a minute leaves sixty. Files with messages
-// after through stay as they are. It returns how many files became one less.
-func (s *Store) Compact(now time.Time, through uint64) (int, error) {
+// after a count stay as they are. It returns how many files became one less.
+func (s *Store) Compact(now time.Time, count uint64) (int, error) {
 	merged := 0
 	for i := range tables {
 		t := &tables[i]
@@ -195,7 +195,7 @@ func (s *Store) Compact(now time.Time, through uint64) (int, error) {
 		if err != nil {
 			return merged, err
 		}
-		files = slices.DeleteFunc(files, func(f file) bool { return f.last > through || f.last == 0 })
+		files = slices.DeleteFunc(files, func(f file) bool { return f.last > count || f.last == 0 })
 		for len(files) > 0 {
 			dir := filepath.Dir(files[0].name)
 			n := slices.IndexFunc(files, func(f file) bool { return filepath.Dir(f.name) != dir })

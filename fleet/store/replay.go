@@ -11,7 +11,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Replay calls f for the samples that came with messages after one, batch by batch, as far as learners need them: node,
+// Replay calls f for the samples that came with messages after so many, batch by batch, as far as learners need them: node,
 // platform, tasks with path and job, usage, flags, signals.
 func (s *Store) Replay(after uint64, f func(b *wire.Batch)) error {
 	files, err := s.list("samples")

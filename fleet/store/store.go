@@ -36,8 +36,10 @@ const maxMarks = 16
 type commit struct {
 	Version int `json:"version"`
 	// Stream says which one was read, and Through the last message of it that is in the store.
-	Stream  string            `json:"stream"`
-	Through uint64            `json:"through"`
+	Stream  string `json:"stream"`
+	Through uint64 `json:"through"`
+	// Count is how many messages were taken in, of all streams there were: files are named by it.
+	Count   uint64            `json:"count"`
 	Marks   map[string][]Mark `json:"marks"` // by node; the spool that was used last is the last
 	Moves   []move            `json:"moves,omitempty"`
 	Removes []string          `json:"removes,omitempty"`
@@ -59,7 +61,8 @@ type Store struct {
 	done    commit // as it is on disk
 	marks   map[string][]Mark
 	through uint64
-	first   uint64 // of the messages since the last commit; 0: none
+	count   uint64
+	first   uint64 // count of the first message since the last commit; 0: none
 	pending []*wire.Batch
 	rows    int
 	files   uint64 // that were written, for their names
@@ -107,7 +110,7 @@ func Open(dir string) (*Store, error) {
 			return nil, err
 		}
 	}
-	s.marks, s.through = clone(s.done.Marks), s.done.Through
+	s.marks, s.through, s.count = clone(s.done.Marks), s.done.Through, s.done.Count
 	return s, nil
 }
 
@@ -144,7 +147,7 @@ func (s *Store) From(stream string) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done.Stream != stream {
-		s.done.Stream, s.through = stream, 0
+		s.done.Stream, s.done.Through, s.through = stream, 0, 0
 	}
 	return s.through + 1
 }
@@ -158,8 +161,9 @@ func (s *Store) Put(message uint64, b *wire.Batch) (fresh bool) {
 		return false
 	}
 	s.through = message
+	s.count++
 	if s.first == 0 {
-		s.first = message
+		s.first = s.count
 	}
 	if b == nil || !s.mark(b) {
 		return false
@@ -191,11 +195,11 @@ func (s *Store) Pending() (rows int, through uint64) {
 	return s.rows, s.through
 }
 
-// Committed is the last message that is in the store for good.
-func (s *Store) Committed() uint64 {
+// Committed is the stream's last message that is in the store for good, and how many of all streams are.
+func (s *Store) Committed() (message, count uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.done.Through
+	return s.done.Through, s.done.Count
 }
 
 // Commit puts what waits into the store. After an error it still waits.
@@ -208,8 +212,8 @@ func (s *Store) Commit() error {
 	if err := s.finish(); err != nil { // of a commit whose files could not be moved
 		return err
 	}
-	next := commit{Version: commitVersion, Stream: s.done.Stream, Through: s.through, Marks: s.marks}
-	name := fmt.Sprintf("%d-%d", s.first, s.through)
+	next := commit{Version: commitVersion, Stream: s.done.Stream, Through: s.through, Count: s.count, Marks: s.marks}
+	name := fmt.Sprintf("%d-%d", s.first, s.count)
 	for i := range tables {
 		t := &tables[i]
 		for _, hour := range t.byHour(s.pending) {

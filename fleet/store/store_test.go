@@ -166,7 +166,7 @@ func TestEachBatchIsThereOnce(t *testing.T) {
 			if err := s.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if files, err := filepath.Glob(filepath.Join(dir, "samples", "date=2026*", "*", fmt.Sprintf("*-%d.parquet", s.Committed()))); err != nil {
+			if files, err := filepath.Glob(filepath.Join(dir, "samples", "date=2026*", "*", fmt.Sprintf("*-%d.parquet", committed(s)))); err != nil {
 				t.Fatal(err)
 			} else if len(files) > 0 {
 				from := filepath.Join(dir, "tmp", "samples-again")
@@ -186,7 +186,7 @@ func TestEachBatchIsThereOnce(t *testing.T) {
 			if err := s.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Compact(noon.Add(24*time.Hour), s.Committed()); err != nil {
+			if _, err := s.Compact(noon.Add(24*time.Hour), committed(s)); err != nil {
 				t.Fatal(err)
 			}
 		default:
@@ -205,8 +205,15 @@ func TestEachBatchIsThereOnce(t *testing.T) {
 		t.Errorf("seed %d: %v\nwant %v", seed, got, want)
 	}
 	// A stream that was made anew begins at one, and brings again what nobody had taken from it.
-	if s.From("another") != 1 || s.Put(1, stream[len(stream)-1].b) {
-		t.Error("a batch of another stream was taken twice")
+	if s.From("another") != 1 || s.Put(1, stream[len(stream)-1].b) || !s.Put(2, batch("n9", "s", 1, noon, 3)) {
+		t.Error("a batch of another stream was taken twice, or not at all")
+	}
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	want["n9 s 1"] = 3
+	if got := stored(t, s); !maps.Equal(got, want) {
+		t.Errorf("seed %d, with another stream: %v\nwant %v", seed, got, want)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
@@ -273,7 +280,12 @@ func TestAFullDiskLosesNothing(t *testing.T) {
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if got := stored(t, s); got["n s 1"] != 10 || got["n s 2"] != 10 || s.Committed() != 2 {
+	if got := stored(t, s); got["n s 1"] != 10 || got["n s 2"] != 10 || committed(s) != 2 {
 		t.Errorf("%v", got)
 	}
+}
+
+func committed(s *Store) uint64 {
+	_, count := s.Committed()
+	return count
 }

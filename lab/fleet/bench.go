@@ -218,12 +218,12 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	for st.Committed < before.Committed+uint64(c.Batches) { //nolint:gosec // few
+	for st.Count < before.Count+uint64(c.Batches) { //nolint:gosec // few
 		if err := cl.Do(ctx, "/v1/fleet", nil, &st); err != nil {
 			return err
 		}
 		if time.Since(start) > 10*time.Minute {
-			return fmt.Errorf("after ten minutes the store has %d of %d batches", st.Committed-before.Committed, c.Batches)
+			return fmt.Errorf("after ten minutes the store has %d of %d batches", st.Count-before.Count, c.Batches)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
