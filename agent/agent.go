@@ -137,16 +137,23 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer servers.close()
+	return a.beside(ctx, state, deps.Gather, func(look func()) error {
+		return a.loop(ctx, func() { kept.look(); look() }, func() bool { return stillThere(running) && stillThere(writing) })
+	})
+}
+
+// beside starts what the agent listens to and tells beside its loop, runs the loop, and ends it all. The loop calls look after each turn.
+func (a *Agent) beside(ctx context.Context, state string, gather *uplink.Gather, loop func(look func()) error) (err error) {
 	a.slo, a.hook = startSLO(ctx, a.cfg.SLO, a.log), startHook(ctx, &a.cfg.Agent, a.log)
 	defer a.slo.close()
 	defer a.hook.close()
 	published := a.publish(state)
 	defer published.close()
-	if a.uplink, err = a.startUplink(ctx, deps.Gather); err != nil {
+	if a.uplink, err = a.startUplink(ctx, gather); err != nil {
 		return err
 	}
 	defer a.uplink.Close()
-	return a.loop(ctx, func() { kept.look(); published.look(); a.uplink.Turn(a.core.in.MonoNsec) }, func() bool { return stillThere(running) && stillThere(writing) })
+	return loop(func() { published.look(); a.uplink.Turn(a.core.in.MonoNsec) })
 }
 
 // alone takes the lock of the host; nil: it runs without.

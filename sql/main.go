@@ -98,16 +98,16 @@ func run(dir string, seconds int, q *question) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer connector.Close()
+	defer connector.Close() //nolint:errcheck // this process ends
 	db := sql.OpenDB(connector)
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // likewise
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second)
 	defer cancel()
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // likewise
 	for _, text := range setUp(dir) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			return nil, fmt.Errorf("the store cannot be opened: %w", err)
@@ -120,7 +120,7 @@ func run(dir string, seconds int, q *question) (*answer, error) {
 	if err != nil {
 		return nil, explain(ctx, seconds, err)
 	}
-	defer rows.Close()
+	defer rows.Close() //nolint:errcheck // reading is over
 	a, err := collect(rows)
 	return a, explain(ctx, seconds, err)
 }
@@ -165,7 +165,7 @@ func onlySelect(ctx context.Context, conn *sql.Conn, text string) error {
 		if err != nil {
 			return err
 		}
-		defer s.Close()
+		defer s.Close() //nolint:errcheck // likewise
 		kind, err := s.(*duckdb.Stmt).StatementType()
 		if err == nil && kind != duckdb.STATEMENT_TYPE_SELECT {
 			err = refused

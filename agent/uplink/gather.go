@@ -151,7 +151,8 @@ func (g *Gather) soon(monoNsec int64) {
 // due returns the batch once it is time, nil before. hand says whether somebody took it.
 func (g *Gather) due(monoNsec int64, hand func(b *wire.Batch) bool) {
 	s := &g.batch.Samples
-	if !(g.begun != 0 && monoNsec-g.begun >= g.everyNsec || g.urgent != 0 && monoNsec-g.urgent >= eventNsec || s.Len() >= flushSamples) {
+	full := g.begun != 0 && monoNsec-g.begun >= g.everyNsec || s.Len() >= flushSamples
+	if pressing := g.urgent != 0 && monoNsec-g.urgent >= eventNsec; !full && !pressing {
 		return
 	}
 	for k := range s.Signals { // a column whose last tasks had none

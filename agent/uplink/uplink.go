@@ -20,6 +20,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/uplink/spool"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/fleet/wire/codec"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -299,11 +300,11 @@ func (u *Uplink) store(b *wire.Batch) {
 	b.Boot, b.Platform, b.Program = u.node.Boot, u.node.Platform, u.node.Program
 	b.Lost += u.spool.Lost()
 	u.sheets.want(u, b)
-	data, err := b.Encode()
+	data, err := codec.Encode(b)
 	if err != nil && len(b.Decisions)+len(b.Incidents) > 0 { // samples at least
 		u.hooks.Log.Error("decisions do not go up: they are too much for one batch", "decisions", len(b.Decisions), "incidents", len(b.Incidents), "error", err)
 		b.Decisions, b.Incidents = nil, nil
-		data, err = b.Encode()
+		data, err = codec.Encode(b)
 	}
 	if err == nil {
 		err = u.spool.Put(fmt.Sprintf("%s-%012d", u.run, u.seq), data)

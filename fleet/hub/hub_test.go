@@ -14,6 +14,7 @@ import (
 
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/fleet/wire/codec"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -217,7 +218,7 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	send([]byte("no batch"))
 	send(nil)
 	for _, x := range []*wire.Batch{other, future, good(), replayed, replayed} {
-		data, err := x.Encode()
+		data, err := codec.Encode(x)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/fleet/wire/codec"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -98,7 +99,7 @@ func (h *Hub) follow(ctx context.Context) error {
 
 // take takes one message in.
 func (h *Hub) take(seq uint64, node string, data []byte) {
-	b, err := wire.Decode(data)
+	b, err := codec.Decode(data)
 	if err == nil {
 		err = b.Check(node, time.Now().UnixMilli())
 	}

@@ -129,7 +129,7 @@ func (t *transport) options() (*server.Options, error) {
 		return nil, fmt.Errorf("hub: nats-listen: port %q: %w", port, err)
 	}
 	if number == 0 && t.srv != nil { // a reload keeps the port that was drawn
-		number = t.srv.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
+		number = t.srv.Addr().(*net.TCPAddr).Port // it listens on TCP
 	} else if number == 0 {
 		number = server.RANDOM_PORT
 	}

@@ -141,7 +141,7 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		count := make([]uint32, len(b.Tasks))
 		for i, v := range col.Values {
 			t := smp.Task[i]
-			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { //nolint:gocritic // NaN: none
+			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
 				continue
 			}
 			if into[t] == nil {
@@ -162,7 +162,7 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		}
 		for i, v := range col.Values {
 			t := smp.Task[i]
-			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { //nolint:gocritic // NaN: none
+			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
 				continue
 			}
 			x := min(float64(v), into[t].limit(p))

@@ -104,9 +104,14 @@ func (r *replayer) row(row parquet.Row) {
 			}
 		}
 	}
-	if b := r.b; b == nil || b.Node != node || b.Spool != spool || b.Seq != batch {
+	r.take(wire.Batch{Node: node, Spool: spool, Seq: batch, Platform: platform}, t, cpu, flags, signals, definition)
+}
+
+// take adds a sample to the batch that it is of.
+func (r *replayer) take(of wire.Batch, t wire.Task, cpu float32, flags uint32, signals map[model.Source]float32, definition string) {
+	if b := r.b; b == nil || b.Node != of.Node || b.Spool != of.Spool || b.Seq != of.Seq {
 		r.flush()
-		r.b, r.tasks = &wire.Batch{Node: node, Spool: spool, Seq: batch, Platform: platform}, map[wire.Task]uint32{}
+		r.b, r.tasks = &of, map[wire.Task]uint32{}
 	}
 	at, ok := r.tasks[t]
 	if !ok {

@@ -79,7 +79,7 @@ func samplesTable() table {
 		t.columns = append(t.columns, column{src.String(), "", src.Row().Title + "; null: there is none", parquet.Optional(float()), func(r row) parquet.Value {
 			for k := range r.b.Samples.Signals {
 				if s := &r.b.Samples.Signals[k]; s.Source == src {
-					if v := s.Values[r.i]; v == v { //nolint:gocritic // not NaN
+					if v := s.Values[r.i]; v == v { // not NaN
 						return parquet.FloatValue(v)
 					}
 				}

@@ -2,7 +2,7 @@
 // coming down, operators' commands, and under which subjects each travels. docs/WIRE.md is the schema, which
 // is written so that other programs can read and write it.
 //
-// Nothing that arrives is trusted: Decode bounds what a message may hold before it is held, and Check says what is
+// Nothing that arrives is trusted: package codec bounds what a message may hold before it is held, and Check says what is
 // wrong with one that can be read.
 package wire
 
@@ -152,7 +152,7 @@ func (b *Batch) checkSamples(nowMsec int64) error {
 			return fmt.Errorf("%d values of %s for %d samples", len(s.Signals[k].Values), s.Signals[k].Source, n)
 		}
 		for i, v := range s.Signals[k].Values {
-			if v == v && !(v >= 0 && v <= 1e9) { //nolint:gocritic // not equal to itself: NaN, which is none
+			if v == v && !(v >= 0 && v <= 1e9) { // not equal to itself: NaN, which is none
 				return fmt.Errorf("sample %d has %s %v", i, s.Signals[k].Source, v)
 			}
 		}

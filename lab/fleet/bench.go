@@ -23,6 +23,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/fleet/wire/codec"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -200,7 +201,7 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 			begin := time.Now().Add(-time.Duration(minutes) * time.Minute)
 			for m := range minutes {
 				for node := k; node < nodes; node += senders {
-					data, err := minuteBatch(rng, node, tasks, windows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute)).Encode() //nolint:gosec // few
+					data, err := codec.Encode(minuteBatch(rng, node, tasks, windows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute))) //nolint:gosec // few
 					if err != nil {
 						return err
 					}

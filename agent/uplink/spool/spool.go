@@ -54,8 +54,10 @@ func Open(dir string, most int64) (*Spool, error) {
 	return s, nil
 }
 
-// Len is how many messages wait, and Bytes how many bytes they are.
-func (s *Spool) Len() int     { return len(s.names) }
+// Len is how many messages wait.
+func (s *Spool) Len() int { return len(s.names) }
+
+// Bytes is how many bytes these are.
 func (s *Spool) Bytes() int64 { return s.bytes }
 
 // Lost returns how many messages were dropped since it was last asked: the folder was full, or they were damaged.

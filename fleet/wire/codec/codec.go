@@ -1,4 +1,6 @@
-package wire
+// Package codec writes and reads batches as they travel (docs/WIRE.md): a Protocol Buffers message, compressed with zstd. Its few
+// fields are written by hand: generated code would bring a compiler, and a slice of structs where columns are wanted.
+package codec
 
 import (
 	"encoding/json"
@@ -9,11 +11,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
 )
-
-// A batch is a Protocol Buffers message, compressed with zstd. Its few fields are written by hand: generated code
-// would bring a compiler, and a slice of structs where columns are wanted.
 
 // Field numbers of docs/WIRE.md. None is ever used again for something else.
 const (
@@ -57,13 +57,13 @@ const (
 // zstd's encoder and decoder may be used by many goroutines at once; these need no Close.
 var (
 	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<18))
-	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxUnpacked), zstd.WithDecoderConcurrency(0))
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(wire.MaxUnpacked), zstd.WithDecoderConcurrency(0))
 )
 
 // Encode returns the batch as it travels.
-func (b *Batch) Encode() ([]byte, error) {
+func Encode(b *wire.Batch) ([]byte, error) {
 	m := protowire.AppendTag(nil, fieldVersion, protowire.VarintType)
-	m = protowire.AppendVarint(m, Version)
+	m = protowire.AppendVarint(m, wire.Version)
 	m = text(m, fieldNode, b.Node)
 	m = text(m, fieldSpool, b.Spool)
 	m = number(m, fieldSeq, b.Seq)
@@ -83,7 +83,7 @@ func (b *Batch) Encode() ([]byte, error) {
 		m = inner(m, fieldTasks, e)
 	}
 	if b.Samples.Len() > 0 {
-		m = inner(m, fieldSamples, b.Samples.encode())
+		m = inner(m, fieldSamples, encode(&b.Samples))
 	}
 	for i := range b.Decisions {
 		var err error
@@ -97,17 +97,17 @@ func (b *Batch) Encode() ([]byte, error) {
 			return nil, err
 		}
 	}
-	if len(m) > MaxUnpacked {
-		return nil, fmt.Errorf("wire: a batch of %d bytes; at most %d", len(m), MaxUnpacked)
+	if len(m) > wire.MaxUnpacked {
+		return nil, fmt.Errorf("wire: a batch of %d bytes; at most %d", len(m), wire.MaxUnpacked)
 	}
 	out := packer.EncodeAll(m, make([]byte, 0, len(m)/3))
-	if len(out) > MaxBytes {
-		return nil, fmt.Errorf("wire: a batch of %d bytes when packed; at most %d", len(out), MaxBytes)
+	if len(out) > wire.MaxBytes {
+		return nil, fmt.Errorf("wire: a batch of %d bytes when packed; at most %d", len(out), wire.MaxBytes)
 	}
 	return out, nil
 }
 
-func (s *Samples) encode() []byte {
+func encode(s *wire.Samples) []byte {
 	var e []byte
 	e = packed(e, samplesTask, len(s.Task), func(c []byte, i int) []byte { return protowire.AppendVarint(c, uint64(s.Task[i])) })
 	last := int64(0)
@@ -171,20 +171,20 @@ func floats(m []byte, field protowire.Number, values []float32) []byte {
 }
 
 // Decode reads a batch as it travelled. What it returns is bounded, and not yet checked.
-func Decode(data []byte) (*Batch, error) {
-	if len(data) > MaxBytes {
-		return nil, fmt.Errorf("wire: %d bytes; at most %d", len(data), MaxBytes)
+func Decode(data []byte) (*wire.Batch, error) {
+	if len(data) > wire.MaxBytes {
+		return nil, fmt.Errorf("wire: %d bytes; at most %d", len(data), wire.MaxBytes)
 	}
 	m, err := unpacker.DecodeAll(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	b, version := &Batch{}, uint64(0)
+	b, version := &wire.Batch{}, uint64(0)
 	err = fields(m, func(f protowire.Number, v uint64, e []byte) (err error) {
 		switch f {
 		case fieldVersion:
-			if version = v; v > Version {
-				return fmt.Errorf("%w: %d, known here: %d", ErrNewer, v, Version)
+			if version = v; v > wire.Version {
+				return fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, v, wire.Version)
 			}
 		case fieldNode:
 			b.Node = string(e)
@@ -201,9 +201,9 @@ func Decode(data []byte) (*Batch, error) {
 		case fieldLost:
 			b.Lost = v
 		case fieldTasks:
-			err = b.task(e)
+			err = task(b, e)
 		case fieldSamples:
-			err = b.Samples.decode(e)
+			err = decode(&b.Samples, e)
 		case fieldDecisions:
 			var d model.Decision
 			if err = event(e, len(b.Decisions), &d); err == nil {
@@ -227,17 +227,17 @@ func Decode(data []byte) (*Batch, error) {
 }
 
 func event(e []byte, n int, v any) error {
-	if n >= MaxEvents {
-		return fmt.Errorf("more than %d events", MaxEvents)
+	if n >= wire.MaxEvents {
+		return fmt.Errorf("more than %d events", wire.MaxEvents)
 	}
 	return json.Unmarshal(e, v)
 }
 
-func (b *Batch) task(e []byte) error {
-	if len(b.Tasks) >= MaxTasks {
-		return fmt.Errorf("more than %d tasks", MaxTasks)
+func task(b *wire.Batch, e []byte) error {
+	if len(b.Tasks) >= wire.MaxTasks {
+		return fmt.Errorf("more than %d tasks", wire.MaxTasks)
 	}
-	var t Task
+	var t wire.Task
 	err := fields(e, func(f protowire.Number, v uint64, e []byte) error {
 		switch f {
 		case taskNum:
@@ -259,7 +259,7 @@ func (b *Batch) task(e []byte) error {
 	return err
 }
 
-func (s *Samples) decode(e []byte) error {
+func decode(s *wire.Samples, e []byte) error {
 	return fields(e, func(f protowire.Number, _ uint64, e []byte) (err error) {
 		switch f {
 		case samplesTask:
@@ -275,15 +275,15 @@ func (s *Samples) decode(e []byte) error {
 		case samplesFlags:
 			s.Flags, err = varints(e, func(v uint64) uint32 { return uint32(min(v, math.MaxUint32)) })
 		case samplesSignals:
-			err = s.signal(e)
+			err = signal(s, e)
 		}
 		return err
 	})
 }
 
 // signal reads one column. A signal that this version does not know is left out.
-func (s *Samples) signal(e []byte) error {
-	var x Signal
+func signal(s *wire.Samples, e []byte) error {
+	var x wire.Signal
 	name := ""
 	err := fields(e, func(f protowire.Number, _ uint64, e []byte) (err error) {
 		switch f {
@@ -341,14 +341,14 @@ func fields(m []byte, f func(field protowire.Number, v uint64, e []byte) error) 
 }
 
 func varints[T any](e []byte, of func(v uint64) T) ([]T, error) {
-	out := make([]T, 0, min(len(e), MaxSamples))
+	out := make([]T, 0, min(len(e), wire.MaxSamples))
 	for len(e) > 0 {
 		v, n := protowire.ConsumeVarint(e)
 		if n < 0 {
 			return nil, errCut
 		}
-		if len(out) == MaxSamples {
-			return nil, fmt.Errorf("more than %d samples", MaxSamples)
+		if len(out) == wire.MaxSamples {
+			return nil, fmt.Errorf("more than %d samples", wire.MaxSamples)
 		}
 		out, e = append(out, of(v)), e[n:]
 	}
@@ -359,8 +359,8 @@ func readFloats(e []byte) ([]float32, error) {
 	switch {
 	case len(e)%4 != 0:
 		return nil, errCut
-	case len(e)/4 > MaxSamples:
-		return nil, fmt.Errorf("more than %d samples", MaxSamples)
+	case len(e)/4 > wire.MaxSamples:
+		return nil, fmt.Errorf("more than %d samples", wire.MaxSamples)
 	}
 	out := make([]float32, len(e)/4)
 	for i := range out {

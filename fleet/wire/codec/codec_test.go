@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"errors"
@@ -11,21 +11,22 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
 )
 
 const nowMsec = 1_790_000_000_000
 
 // drawn is a batch such as a node would send.
-func drawn(seed uint64) *Batch {
+func drawn(seed uint64) *wire.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	b := &Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Lost: rng.Uint64N(3)}
+	b := &wire.Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Lost: rng.Uint64N(3)}
 	for i := range 1 + rng.IntN(30) {
-		b.Tasks = append(b.Tasks, Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0})
+		b.Tasks = append(b.Tasks, wire.Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0})
 	}
 	n := rng.IntN(2000)
 	for _, src := range []model.Source{model.SourceCPI, model.SourceSlowdown} {
-		b.Samples.Signals = append(b.Samples.Signals, Signal{Source: src, Definition: src.Definition(false)})
+		b.Samples.Signals = append(b.Samples.Signals, wire.Signal{Source: src, Definition: src.Definition(false)})
 	}
 	for i := range n {
 		s := &b.Samples
@@ -42,7 +43,7 @@ func drawn(seed uint64) *Batch {
 		}
 	}
 	if n == 0 {
-		b.Samples = Samples{}
+		b.Samples = wire.Samples{}
 	}
 	b.Decisions = []model.Decision{{Kind: model.DecideCap, Path: "/be", Reason: "it does", Facts: []model.Fact{model.FactCap.Is(0.1)}}}
 	b.Incidents = []*model.Incident{{ID: "i1", VictimJob: "job", Rounds: []model.Round{{Cap: 0.1}}}}
@@ -53,7 +54,7 @@ func drawn(seed uint64) *Batch {
 func TestBatchesSurviveTheWay(t *testing.T) {
 	for seed := range uint64(50) {
 		b := drawn(seed)
-		data, err := b.Encode()
+		data, err := Encode(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,14 +73,14 @@ func TestBatchesSurviveTheWay(t *testing.T) {
 
 // A reader of this version reads what a later one adds without a new version, and refuses a new one by name.
 func TestLaterVersions(t *testing.T) {
-	m := protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), Version)
+	m := protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), wire.Version)
 	m = text(m, fieldNode, "a")
 	m = text(m, 99, "something new")
 	if b, err := Decode(packer.EncodeAll(m, nil)); err != nil || b.Node != "a" {
 		t.Errorf("%+v, %v", b, err)
 	}
-	m = protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), Version+1)
-	if _, err := Decode(packer.EncodeAll(m, nil)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "2, known here: 1") {
+	m = protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), wire.Version+1)
+	if _, err := Decode(packer.EncodeAll(m, nil)); !errors.Is(err, wire.ErrNewer) || !strings.Contains(err.Error(), "2, known here: 1") {
 		t.Error(err)
 	}
 	if _, err := Decode(packer.EncodeAll(text(nil, fieldNode, "a"), nil)); err == nil {
@@ -90,20 +91,20 @@ func TestLaterVersions(t *testing.T) {
 // What cannot be is refused, each by what is wrong with it.
 func TestCheck(t *testing.T) {
 	nan := float32(math.NaN())
-	for want, spoil := range map[string]func(b *Batch){
-		"came from":                func(b *Batch) { b.Node = "web-2" },
-		"16 hexadecimal":           func(b *Batch) { b.Spool = "../../../../etc/" },
-		"sequence 0":               func(b *Batch) { b.Seq = 0 },
-		"no name":                  func(b *Batch) { b.Tasks[0].Job = "a\x1b[2J" },
-		"class unknown":            func(b *Batch) { b.Tasks[0].Class = 7 },
-		"columns of":               func(b *Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
-		"is of task":               func(b *Batch) { b.Samples.Task[0] = 999 },
-		"off the hub's clock":      func(b *Batch) { b.Samples.WallMsec[0] += 3600e3 },
-		"3456000 s off the hub":    func(b *Batch) { b.Samples.WallMsec[0] = nowMsec - 40*24*3600e3 },
-		"used NaN CPUs":            func(b *Batch) { b.Samples.CPU[0] = nan },
-		"used -1 CPUs":             func(b *Batch) { b.Samples.CPU[0] = -1 },
-		"has cpi +Inf":             func(b *Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
-		"0 values of slowdown for": func(b *Batch) { b.Samples.Signals[1].Values = nil },
+	for want, spoil := range map[string]func(b *wire.Batch){
+		"came from":                func(b *wire.Batch) { b.Node = "web-2" },
+		"16 hexadecimal":           func(b *wire.Batch) { b.Spool = "../../../../etc/" },
+		"sequence 0":               func(b *wire.Batch) { b.Seq = 0 },
+		"no name":                  func(b *wire.Batch) { b.Tasks[0].Job = "a\x1b[2J" },
+		"class unknown":            func(b *wire.Batch) { b.Tasks[0].Class = 7 },
+		"columns of":               func(b *wire.Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
+		"is of task":               func(b *wire.Batch) { b.Samples.Task[0] = 999 },
+		"off the hub's clock":      func(b *wire.Batch) { b.Samples.WallMsec[0] += 3600e3 },
+		"3456000 s off the hub":    func(b *wire.Batch) { b.Samples.WallMsec[0] = nowMsec - 40*24*3600e3 },
+		"used NaN CPUs":            func(b *wire.Batch) { b.Samples.CPU[0] = nan },
+		"used -1 CPUs":             func(b *wire.Batch) { b.Samples.CPU[0] = -1 },
+		"has cpi +Inf":             func(b *wire.Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
+		"0 values of slowdown for": func(b *wire.Batch) { b.Samples.Signals[1].Values = nil },
 	} {
 		b := drawn(3)
 		spoil(b)
@@ -112,7 +113,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", "a.b", "a*", ">", "-a", "A", strings.Repeat("a", 64), "a/b"} {
-		if NodeName(name) == nil {
+		if wire.NodeName(name) == nil {
 			t.Errorf("node %q is taken", name)
 		}
 	}
@@ -120,26 +121,26 @@ func TestCheck(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for seed := range uint64(4) {
-		data, err := drawn(seed).Encode()
+		data, err := Encode(drawn(seed))
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(data)
 	}
-	bomb := packer.EncodeAll(make([]byte, MaxUnpacked+1), nil)
+	bomb := packer.EncodeAll(make([]byte, wire.MaxUnpacked+1), nil)
 	f.Add(bomb)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := Decode(data)
 		if err != nil {
 			return
 		}
-		if b.Samples.Len() > MaxSamples || len(b.Tasks) > MaxTasks {
+		if b.Samples.Len() > wire.MaxSamples || len(b.Tasks) > wire.MaxTasks {
 			t.Fatal("not bounded")
 		}
 		if b.Check(b.Node, nowMsec) != nil {
 			return
 		}
-		again, err := b.Encode()
+		again, err := Encode(b)
 		if err != nil {
 			t.Skip(err)
 		}
