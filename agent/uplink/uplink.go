@@ -293,6 +293,21 @@ func (u *Uplink) work(ctx context.Context) {
 	}
 }
 
+// receive puts on disk what was handed in meanwhile: a hub that takes its time must not cost the next minute.
+func (u *Uplink) receive() {
+	for {
+		select {
+		case b, ok := <-u.in:
+			if !ok {
+				return // work sees it, too
+			}
+			u.store(b)
+		default:
+			return
+		}
+	}
+}
+
 // store names a batch and puts it on disk.
 func (u *Uplink) store(b *wire.Batch) {
 	u.seq++
@@ -325,6 +340,7 @@ var errAway = errors.New("the hub is away")
 // send sends what waits, the oldest first and one at a time, so that the hub sees each spool's numbers in their order.
 func (u *Uplink) send(ctx context.Context) error {
 	for {
+		u.receive()
 		name, data, ok, err := u.spool.Oldest()
 		u.mu.Lock()
 		u.status.Waiting, u.status.Bytes = u.spool.Len(), u.spool.Bytes()

@@ -26,12 +26,16 @@ var (
 	logGamma = math.Log(gamma)
 )
 
-// least is what smaller values, and 0, count as.
+// least is what smaller values, and 0, count as; lowest is its bin.
 const least = 1e-6
+
+var lowest = binOf(least)
+
+func binOf(v float64) int32 { return int32(math.Ceil(math.Log(max(v, least)) / logGamma)) }
 
 // Add takes a value in, so many times.
 func (s *Sketch) Add(v float64, times float32) {
-	at := int32(math.Ceil(math.Log(max(v, least)) / logGamma))
+	at := binOf(v)
 	i, ok := slices.BinarySearchFunc(s.Bins, at, func(b Bin, at int32) int { return int(b.At) - int(at) })
 	if !ok {
 		s.Bins = slices.Insert(s.Bins, i, Bin{At: at})
@@ -60,6 +64,9 @@ func (s *Sketch) Quantile(q float64) float64 {
 	rank, seen := q*s.Count(), 0.0
 	for _, b := range s.Bins {
 		if seen += float64(b.N); seen >= rank {
+			if b.At <= lowest {
+				return 0
+			}
 			return 2 * math.Exp(float64(b.At)*logGamma) / (gamma + 1)
 		}
 	}

@@ -64,6 +64,12 @@ func TestSpecsAreOfAllNodes(t *testing.T) {
 	if math.Abs(sp.Mean-1.8) > 0.01 || math.Abs(sp.StdDev-0.16) > 0.01 || sp.Tasks != 10 || sp.NumSamples != 10*1099+4 || math.Abs(sp.UsageMean-0.5) > 1e-6 {
 		t.Errorf("%+v", sp)
 	}
+	var none Sketch
+	none.Add(0, 3)
+	none.Add(1, 1)
+	if q := none.Quantile(0.5); q != 0 || none.Quantile(1) == 0 {
+		t.Errorf("of zeros the median is %g", q)
+	}
 	sk := &s.Jobs[web].Signals[0].Sketch
 	for q, want := range map[float64]float64{0.5: 1.8, 0.025: 1.8 - 1.96*0.16, 0.975: 1.8 + 1.96*0.16} {
 		if got := sk.Quantile(q); math.Abs(got-want) > 0.03*want {
