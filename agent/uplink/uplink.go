@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -293,17 +292,30 @@ func (u *Uplink) work(ctx context.Context) {
 	}
 }
 
-// receive puts on disk what was handed in meanwhile: a hub that takes its time must not cost the next minute.
-func (u *Uplink) receive() {
+// publish sends one message and waits for its acknowledgement. Meanwhile what is handed in goes to disk: a hub that takes its time must
+// not cost the next minute.
+func (u *Uplink) publish(ctx context.Context, msg *nats.Msg, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
+	defer cancel()
+	u.mu.Lock()
+	u.giveUp = cancel
+	u.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		_, err := u.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.Stream))
+		done <- err
+	}()
+	in := u.in
 	for {
 		select {
-		case b, ok := <-u.in:
+		case err := <-done:
+			return err
+		case b, ok := <-in:
 			if !ok {
-				return // work sees it, too
+				in = nil // work sees it, too
+				continue
 			}
 			u.store(b)
-		default:
-			return
 		}
 	}
 }
@@ -340,7 +352,6 @@ var errAway = errors.New("the hub is away")
 // send sends what waits, the oldest first and one at a time, so that the hub sees each spool's numbers in their order.
 func (u *Uplink) send(ctx context.Context) error {
 	for {
-		u.receive()
 		name, data, ok, err := u.spool.Oldest()
 		u.mu.Lock()
 		u.status.Waiting, u.status.Bytes = u.spool.Len(), u.spool.Bytes()
@@ -355,13 +366,7 @@ func (u *Uplink) send(ctx context.Context) error {
 			return errAway
 		}
 		msg := &nats.Msg{Subject: wire.UpPrefix + u.cfg.Node, Data: data}
-		ctx, cancel := context.WithTimeout(ctx, ackTimeout)
-		u.mu.Lock()
-		u.giveUp = cancel
-		u.mu.Unlock()
-		_, err = u.js.PublishMsg(ctx, msg, jetstream.WithMsgID(u.cfg.Node+"-"+filepath.Base(name)), jetstream.WithExpectStream(wire.Stream))
-		cancel()
-		if err != nil {
+		if err := u.publish(ctx, msg, u.cfg.Node+"-"+name); err != nil {
 			u.mu.Lock()
 			u.status.Why = err.Error()
 			u.mu.Unlock()

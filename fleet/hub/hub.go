@@ -25,16 +25,17 @@ import (
 
 // Config is what a hub is told at its start.
 type Config struct {
-	Dir        string // everything that it keeps
-	Listen     string // HTTP: API and pages
-	NATSListen string // nodes connect here
-	NATS       string // an existing cluster in its place
-	NATSCreds  string
-	NATSCA     string
-	Replicas   int // of stream and buckets; an embedded server has one
-	TLSCert    string
-	TLSKey     string
-	Keep       time.Duration // of the store's days
+	Dir         string // everything that it keeps
+	Listen      string // HTTP: API and pages
+	NATSListen  string // nodes connect here
+	NATS        string // an existing cluster in its place
+	NATSCreds   string
+	NATSCA      string
+	Replicas    int // of stream and buckets; an embedded server has one
+	TLSCert     string
+	TLSKey      string
+	Keep        time.Duration // of the store's days
+	CommitEvery time.Duration // a batch waits at most so long for the store; 0: 5 s
 	// QuerySeconds bounds a query; 0: 25.
 	QuerySeconds int
 	SQL          string // the program that answers queries; "": the one beside this one
@@ -99,6 +100,7 @@ func New(cfg Config) (*Hub, error) {
 	}
 	h.cfg.Log = h.log
 	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
+	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
 	if h.cfg.Spec == (spec.Params{}) {
 		h.cfg.Spec = spec.Defaults()
 	}
@@ -165,6 +167,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.ingest(ctx) })
 	g.Go(func() error { return h.watchNodes(ctx) })
+	g.Go(func() error { return h.export(ctx) })
 	g.Go(func() error {
 		if h.t.tls != nil {
 			return srv.ServeTLS(listener, "", "")

@@ -20,7 +20,7 @@ import (
 const (
 	fetchMost    = 512             // messages at once
 	commitRows   = 300_000         // rows that wait at most
-	commitEvery  = 5 * time.Second // a batch waits at most
+	commitEvery  = 5 * time.Second // a batch waits at most, where the configuration does not say
 	tidyEvery    = 10 * time.Minute
 	stateEvery   = 5 * time.Minute // what was learned is kept
 	failedWait   = 5 * time.Second // after a commit that failed: a full disk
@@ -83,7 +83,7 @@ func (h *Hub) follow(ctx context.Context) error {
 			return err
 		}
 		rows, _ := h.store.Pending()
-		if now := time.Now(); rows >= commitRows || now.Sub(committed) >= commitEvery {
+		if now := time.Now(); rows >= commitRows || now.Sub(committed) >= h.cfg.CommitEvery {
 			if err := h.commit(ctx); err != nil {
 				return err
 			}

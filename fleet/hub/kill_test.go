@@ -18,7 +18,7 @@ import (
 
 var (
 	seedFlag = flag.Uint64("seed", 0, "seed of the kill test; 0: a new one, which is printed")
-	killFor  = flag.Duration("kill-for", 12*time.Second, "how long the kill test kills")
+	killFor  = flag.Duration("kill-for", 8*time.Second, "how long the kill test kills")
 )
 
 // hubChild is a hub as a process of its own: hub DIR ADDRESS.
@@ -119,7 +119,7 @@ func TestKills(t *testing.T) {
 		})
 		n.Close()
 	}
-	time.Sleep(commitEvery + time.Second)
+	time.Sleep(2 * time.Second) // a commit
 	hub.End()
 	s, err := store.Open(filepath.Join(dir, "store"))
 	if err != nil {

@@ -112,7 +112,8 @@ func (h *Hub) publish(ctx context.Context) {
 	}
 	for i := range sheets {
 		if err := h.send(ctx, &sheets[i]); err != nil {
-			h.log.Error("a spec is not published", "job", sheets[i].Job, "platform", sheets[i].Platform, "error", err)
+			h.log.Error("specs are not published; those after the next calculation will be", "job", sheets[i].Job, "platform", sheets[i].Platform, "not_published", len(sheets)-i, "error", err)
+			return // the transport is away: batches must not wait for each of them
 		}
 	}
 }

@@ -36,7 +36,7 @@ func quick() spec.Params {
 }
 
 func testConfig(dir string) Config {
-	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3}
+	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond}
 }
 
 // sqlProgram is set by builtSQL.

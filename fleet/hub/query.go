@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/commensal-io/commensal/fleet/store"
 )
 
 // Queries are answered by a program of its own, commensal-sql: an engine that is given any text may use up its memory, hang or crash, and must
@@ -112,6 +114,56 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.to.Write(b)
 }
 
+// interference is the question that is asked for schedulers, too.
+const (
+	interference      = "interference"
+	interferenceDays  = 30
+	interferenceEvery = 10 * time.Minute
+)
+
+// InterferenceFile is where schedulers find which job hurts which (CPI² section 9), in a hub's folder.
+func InterferenceFile(dir string) string { return filepath.Join(dir, "interference.json") }
+
+// export keeps the file of interference current.
+func (h *Hub) export(ctx context.Context) error {
+	for wait := 10 * time.Second; ; wait = interferenceEvery {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if err := h.exportOnce(ctx); err != nil && ctx.Err() == nil {
+			h.log.Warn("the file of interference for schedulers is not written", "error", err)
+		}
+	}
+}
+
+func (h *Hub) exportOnce(ctx context.Context) error {
+	for _, q := range questions {
+		if q.Name != interference {
+			continue
+		}
+		res, err := h.query(ctx, &Query{SQL: q.SQL, Args: []any{interferenceDays}})
+		if err != nil {
+			return err
+		}
+		pairs := make([]map[string]any, 0, len(res.Rows))
+		for _, row := range res.Rows {
+			p := map[string]any{}
+			for i, name := range res.Columns {
+				p[name] = row[i]
+			}
+			pairs = append(pairs, p)
+		}
+		b, err := json.MarshalIndent(map[string]any{"version": 1, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
+		if err != nil {
+			return err
+		}
+		return store.Replace(InterferenceFile(h.cfg.Dir), append(b, '\n'))
+	}
+	return nil
+}
+
 // Question is one that people ask often.
 type Question struct {
 	Name string   `json:"name"`
@@ -132,6 +184,13 @@ GROUP BY 1 ORDER BY incidents DESC, antagonist_job LIMIT 50`},
 SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(value / threshold), 3) AS degradation
 FROM ` + latest + ` WHERE antagonist_job <> '' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER))
 GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job LIMIT 100`},
+	{interference, "which job hurts which: how often, on how many nodes, how much (signal by threshold, with a 95 % interval), and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
+WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, avg(value / threshold) AS degradation,
+  coalesce(stddev_samp(value / threshold), 0) / sqrt(count(*)) AS error, avg(CASE WHEN state = 'recovered' THEN 1.0 ELSE 0.0 END) AS recovered
+FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL)
+SELECT victim_job, antagonist_job, platform, signal, incidents, nodes, round(degradation, 3) AS degradation, round(degradation - 1.96 * error, 3) AS low, round(degradation + 1.96 * error, 3) AS high,
+  round((recovered + 1.92 / incidents - 1.96 * sqrt((recovered * (1 - recovered) + 0.96 / incidents) / incidents)) / (1 + 3.84 / incidents), 3) AS confidence
+FROM pairs ORDER BY incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
 	{"victims", "victims by hour in the last days", []string{"days"}, `
 SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (state = 'cannot-fix') AS not_fixed
 FROM ` + latest + ` WHERE opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL ORDER BY hour, victim_job`},

@@ -106,6 +106,15 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	}
+	if err := b.exportOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile(InterferenceFile(dir))
+	for _, want := range []string{`"antagonist_job": "batch"`, `"incidents": 120`, `"degradation": 1.5`, `"low": 1.5`, `"confidence": 0.969`, `"victim_job": "mail"`, `"confidence": 0`} {
+		if err != nil || !strings.Contains(string(table), want) {
+			t.Errorf("%v: the file of interference lacks %s:\n%s", err, want, table)
+		}
+	}
 	for name, rows := range map[string]int{"victims": 48, "node": 72} {
 		for _, q := range questions {
 			if q.Name != name {
