@@ -71,14 +71,15 @@ type Uplink struct {
 	js    jetstream.JetStream
 	spool *spool.Spool
 
-	run  string // begins the names of this run's messages
-	id   string // of the spool, as the batches say it
-	seq  uint64
-	in   chan *wire.Batch
-	wake chan struct{}
-	done chan struct{}
-	off  atomic.Bool
-	once sync.Once
+	run   string // begins the names of this run's messages
+	id    string // of the spool, as the batches say it
+	seq   uint64
+	in    chan *wire.Batch
+	wake  chan struct{}
+	done  chan struct{}
+	off   atomic.Bool
+	ended atomic.Bool // the connection is closed by us
+	once  sync.Once
 
 	mu     sync.Mutex
 	status Status
@@ -171,6 +172,9 @@ func (u *Uplink) disconnected(err error) {
 		u.giveUp()
 	}
 	u.mu.Unlock()
+	if u.ended.Load() {
+		return
+	}
 	u.hooks.Log.Warn("the hub is away: this node goes on with what it knows", "hub", u.cfg.URL, "error", err)
 }
 
@@ -250,6 +254,7 @@ func (u *Uplink) end() {
 	case <-u.done:
 	case <-time.After(3 * time.Second):
 	}
+	u.ended.Store(true)
 	u.nc.Close()
 }
 

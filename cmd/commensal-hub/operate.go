@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -166,16 +169,38 @@ func offCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
+// everywhere asks all nodes.
+func everywhere(ctx context.Context, p *cli.Printer, c *client.Client, body map[string]any) error {
+	var all hub.Everywhere
+	if err := c.Do(ctx, "/v1/command", body, &all); err != nil {
+		return failed(err)
+	}
+	err := p.Print(&all, func(w io.Writer) error {
+		fmt.Fprintf(w, "done on %d nodes\n", len(all.Done))
+		for _, node := range slices.Sorted(maps.Keys(all.Failed)) {
+			fmt.Fprintf(w, "not on %s: %s\n", node, all.Failed[node])
+		}
+		return nil
+	})
+	if err == nil && len(all.Failed) > 0 {
+		err = cli.Fail(cli.CodeFailed, &cli.Told{})
+	}
+	return err
+}
+
 // nodeCommandCommand is what an operator asks of one node.
 func nodeCommandCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
 	var q wire.Command
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use: "command NODE cap|demote|uncap|protect-on|protect-off", Short: "Hold or free a task of a node, or turn protection there on or off", Args: cobra.ExactArgs(2),
+		Use: "command NODE cap|demote|uncap|protect-on|protect-off", Short: "Hold or free a task of a node, or turn protection there, or on all nodes (*), on or off", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Kind, q.Duration = args[1], duration.Seconds()
 			body := map[string]any{"node": args[0], "kind": q.Kind, "task": q.Task, "job": q.Job, "cap": q.Cap, "duration_seconds": q.Duration, "why": q.Why}
+			if args[0] == "*" {
+				return everywhere(cmd.Context(), p, &c, body)
+			}
 			var ans wire.Answer
 			if err := c.Do(cmd.Context(), "/v1/command", body, &ans); err != nil {
 				return failed(err)

@@ -125,13 +125,17 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 		return nil, err
 	}
 	role, known := commandKinds[q.Kind]
+	all := q.Node == "*" && (q.Kind == "protect-on" || q.Kind == "protect-off")
 	switch {
-	case wire.NodeName(q.Node) != nil:
+	case wire.NodeName(q.Node) != nil && !all:
 		return nil, fmt.Errorf("%w: %w", errBad, wire.NodeName(q.Node))
 	case !known:
 		return nil, fmt.Errorf("%w: kind %q; expected one of %s", errBad, q.Kind, strings.Join(sorted(commandKinds), ", "))
 	case p.Role < role:
 		return nil, fmt.Errorf("%w: %s takes %s", errBad, q.Kind, role)
+	}
+	if all {
+		return h.commandAll(p, q.Command)
 	}
 	ans, err := h.command(p, q.Node, q.Command)
 	if err == nil && ans.Error != "" {

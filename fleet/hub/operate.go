@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/fleet/spec"
@@ -141,6 +143,45 @@ func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, erro
 	return ans, err
 }
 
+// Everywhere is how each node answered.
+type Everywhere struct {
+	Done   []string          `json:"done"`
+	Failed map[string]string `json:"failed"` // node to reason
+}
+
+const commandsAtOnce = 64
+
+// commandAll asks all nodes that are enrolled: of what is meant for a job, wherever it runs.
+func (h *Hub) commandAll(p *person, c wire.Command) (*Everywhere, error) {
+	nodes, err := Nodes(h.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	out := &Everywhere{Done: []string{}, Failed: map[string]string{}}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(commandsAtOnce)
+	for _, n := range nodes {
+		g.Go(func() error {
+			ans, err := h.command(p, n.Name, c)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				out.Failed[n.Name] = err.Error()
+			case ans.Error != "":
+				out.Failed[n.Name] = ans.Error
+			default:
+				out.Done = append(out.Done, n.Name)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // none fails
+	slices.Sort(out.Done)
+	return out, nil
+}
+
 // offStatus is the fleet's kill switch.
 type offStatus struct {
 	wire.Off
@@ -181,7 +222,7 @@ func (h *Hub) setOff(ctx context.Context, p *person, off bool, why string) error
 }
 
 // errUnknown is of a job that the hub does not know, or of which nothing is to be done.
-var errUnknown = errors.New("nothing to do")
+var errUnknown = errors.New("not done")
 
 // specAct publishes a spec that is held back, or goes back to an older sheet.
 func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, revision uint64, why string) (*wire.SpecSheet, error) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -110,7 +111,7 @@ func (t *transport) embed(log *slog.Logger) (err error) {
 	if t.srv, err = server.NewServer(opts); err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
-	t.srv.SetLoggerV2(serverLog{log}, false, false, false)
+	t.srv.SetLoggerV2(&serverLog{log: log}, false, false, false)
 	t.srv.Start()
 	if !t.srv.ReadyForConnections(30 * time.Second) {
 		return errors.New("hub: the embedded transport did not start; its log says why")
@@ -190,14 +191,47 @@ func (t *transport) close() {
 	}
 }
 
-// serverLog is the server's log: what it does every day is no news.
-type serverLog struct{ log *slog.Logger }
+// serverLog is the server's log: what it does every day is no news, and strangers who knock cannot fill it.
+type serverLog struct {
+	log *slog.Logger
 
-func (l serverLog) Noticef(f string, v ...any) {
+	mu      sync.Mutex
+	told    time.Time
+	swallow int // errors since
+}
+
+// errorsEvery is how often an error of the server is told.
+const errorsEvery = 10 * time.Second
+
+func (l *serverLog) fail(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.told) < errorsEvery {
+		l.swallow++
+		return
+	}
+	l.log.Error("transport", "says", text, "more_before", l.swallow)
+	l.told, l.swallow = time.Now(), 0
+}
+
+// Noticef, Warnf, Errorf, Fatalf, Debugf and Tracef implement the server's Logger.
+func (l *serverLog) Noticef(f string, v ...any) {
 	l.log.Debug("transport", "says", fmt.Sprintf(f, v...))
 }
-func (l serverLog) Warnf(f string, v ...any)  { l.log.Warn("transport", "says", fmt.Sprintf(f, v...)) }
-func (l serverLog) Errorf(f string, v ...any) { l.log.Error("transport", "says", fmt.Sprintf(f, v...)) }
-func (l serverLog) Fatalf(f string, v ...any) { l.log.Error("transport", "says", fmt.Sprintf(f, v...)) }
-func (l serverLog) Debugf(string, ...any)     {}
-func (l serverLog) Tracef(string, ...any)     {}
+
+// Warnf is for what may become trouble.
+func (l *serverLog) Warnf(f string, v ...any) { l.fail(fmt.Sprintf(f, v...)) }
+
+// Errorf is for what failed, mostly somebody's connection.
+func (l *serverLog) Errorf(f string, v ...any) { l.fail(fmt.Sprintf(f, v...)) }
+
+// Fatalf is for what ends the server.
+func (l *serverLog) Fatalf(f string, v ...any) {
+	l.log.Error("transport", "says", fmt.Sprintf(f, v...))
+}
+
+// Debugf is never asked for.
+func (l *serverLog) Debugf(string, ...any) {}
+
+// Tracef is never asked for.
+func (l *serverLog) Tracef(string, ...any) {}
