@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build hub demo fleet-demo bench-fleet test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
+.PHONY: help build hub demo fleet-demo bench-fleet web pages-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -64,6 +64,19 @@ hub: ## Build bin/commensal-hub, the fleet's service, and bin/commensal-sql, its
 	"$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal-hub
 	cd sql && CGO_ENABLED=1 "$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o ../bin/commensal-sql .
 	echo "bin/commensal-hub bin/commensal-sql ($(VERSION))"
+
+# What npm gives is committed, so that nobody needs npm; the pages ask nothing of the network.
+web: ## Fetch the pages' charting library anew (needs npm): fleet/hub/web/uPlot.*
+	@scratch=$$(mktemp -d)
+	trap 'rm -rf "$$scratch"' EXIT
+	(cd "$$scratch" && npm pack --silent uplot@1.6.32 >/dev/null && tar xzf uplot-1.6.32.tgz)
+	cp "$$scratch"/package/dist/uPlot.iife.min.js "$$scratch"/package/dist/uPlot.min.css fleet/hub/web/
+	cp "$$scratch"/package/LICENSE fleet/hub/web/uPlot.LICENSE
+
+# A browser is 300 MB of packages that nothing else needs: so its test is no part of `make test`, where it skips without one.
+pages-test: ## Look at the hub's pages in a headless Chromium (installs one)
+	@go=$$(scripts/setup pages)
+	"$$go" test -count=1 -v -run Pages ./fleet/hub
 
 fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents (as root; some minutes); ARGS="--stay" leaves its pages open
 	@scripts/setup demo >/dev/null

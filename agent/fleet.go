@@ -40,6 +40,7 @@ func (a *Agent) startUplink(ctx context.Context, g *uplink.Gather) (*uplink.Upli
 		Specs: func(specs []model.Spec) {
 			_ = a.ask(ctx, func() { a.core.Tell(specs...) }) // of an agent that ends nobody needs them
 		},
+		Rollout: func(overlay string, on bool) error { return a.rollOut(ctx, overlay, on) },
 		Command: func(ctx context.Context, c *wire.Command) (ans wire.Answer) {
 			by := c.By
 			if c.Why != "" {
@@ -54,6 +55,22 @@ func (a *Agent) startUplink(ctx context.Context, g *uplink.Gather) (*uplink.Upli
 			}
 			return ans
 		},
+	})
+}
+
+// rollOut lays a change over the configuration's policies, or takes it off.
+func (a *Agent) rollOut(ctx context.Context, overlay string, on bool) error {
+	cfg := a.cfg
+	if on {
+		var err error
+		if cfg, err = a.cfg.Overlaid(overlay); err != nil {
+			return err
+		}
+	}
+	return a.ask(ctx, func() {
+		p := cfg.Params(a.core.Engine.Params.Platform)
+		p.Hardcap.IDPrefix = a.core.Engine.Params.Hardcap.IDPrefix
+		a.core.Change(p)
 	})
 }
 

@@ -23,6 +23,8 @@ type Spec struct {
 	Refuted float64 `json:"refuted,omitempty"`
 	// Sheet is the revision of the fleet's sheet that it came with; 0: it was learned here.
 	Sheet uint64 `json:"sheet,omitempty"`
+	// Tail is where the outlier threshold lies by a distribution that the fleet's hub fitted, in place of deviations; 0: there is none.
+	Tail float64 `json:"tail,omitempty"`
 	// Without is the best-effort task whose part of the waiting was taken out; "": none was.
 	Without string `json:"without,omitempty"`
 }

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"errors"
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -20,6 +23,37 @@ func (c *Config) Params(platform string) engine.Params {
 	}
 	p.Derive(c.Agent.Pulse.Nanoseconds())
 	return p
+}
+
+// Overlaid returns the configuration with an operator's change over it, of which a fleet tells a running agent. Only policies and limits may be
+// changed, and nothing that needs a restart: what the machine was opened to read, and the pace of the loop.
+func (c *Config) Overlaid(text string) (*Config, error) {
+	doc, err := strictyaml.Parse("roll-out", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	n := *c
+	if err := n.DecodeAt(doc, ""); err != nil {
+		return nil, err
+	}
+	if err := n.CheckAt(doc, ""); err != nil {
+		return nil, err
+	}
+	before, now := c.Params(""), n.Params("")
+	switch {
+	case !reflect.DeepEqual(c.others(), n.others()):
+		return nil, errors.New("roll-out: only policies and limits can be changed while the agent runs")
+	case before.Needs() != now.Needs() || c.Pace() != n.Pace():
+		return nil, errors.New("roll-out: this needs other readings of the machine than the running agent takes: change the file and restart it")
+	}
+	return &n, nil
+}
+
+// others is the configuration without its policies.
+func (c *Config) others() Config {
+	o := *c
+	o.Policies = engine.Params{}
+	return o
 }
 
 // Pace returns how often the agent takes a turn, and of which kind. Only what acts within

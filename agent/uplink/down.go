@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -148,11 +149,55 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 	}
 }
 
-func (u *Uplink) askOff() {
+// askControl asks for what may have changed unheard.
+func (u *Uplink) askControl() {
 	if data, err := u.get(wire.ControlBucket, wire.KeyOff); err == nil && len(data) > 0 {
 		u.takeOff(data)
 	}
+	if data, err := u.get(wire.ControlBucket, wire.KeyRollout); err == nil && len(data) > 0 {
+		u.takeRollout(data)
+	}
 }
+
+// takeRollout takes a change over, or goes back from one.
+func (u *Uplink) takeRollout(data []byte) {
+	var r wire.Rollout
+	err := json.Unmarshal(data, &r)
+	switch {
+	case len(data) > maxSheet:
+		err = fmt.Errorf("it has %d bytes", len(data))
+	case err == nil && r.Version > wire.RolloutVersion:
+		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, r.Version, wire.RolloutVersion)
+	}
+	if err != nil {
+		u.hooks.Log.Error("a roll-out from the hub cannot be read: all stays as it is", "error", err)
+		return
+	}
+	u.rolling.Lock()
+	defer u.rolling.Unlock()
+	was, is := u.rollout.Takes(u.cfg.Node), r.Takes(u.cfg.Node)
+	same := was == is && (!is || u.rollout.ID == r.ID && u.rollout.Overlay == r.Overlay)
+	u.rollout = r
+	if same || u.hooks.Rollout == nil {
+		return
+	}
+	said := ""
+	if is {
+		said = r.ID
+	}
+	if err := u.hooks.Rollout(r.Overlay, is); err != nil {
+		u.hooks.Log.Error("a roll-out is refused", "id", r.ID, "by", r.By, "error", err)
+		said = "!" + r.ID + ": " + strings.Join(strings.Fields(err.Error()), " ")
+	} else {
+		u.hooks.Log.Warn("parameters change by roll-out", "id", r.ID, "on", is, "by", r.By, "why", r.Why, "halted", r.Halted)
+	}
+	u.mu.Lock()
+	u.status.Rollout = said[:min(len(said), maxSaid)]
+	u.mu.Unlock()
+}
+
+// maxSaid bounds what a batch says of a roll-out.
+const maxSaid = 300
 
 func (u *Uplink) takeOff(data []byte) {
 	var o wire.Off

@@ -41,6 +41,8 @@ type Node struct{ Boot, Platform, Program string }
 type Hooks struct {
 	Specs   func(specs []model.Spec)
 	Command func(ctx context.Context, c *wire.Command) wire.Answer
+	// Rollout takes a change over, or goes back to what the file says; nil: there is none to go back from.
+	Rollout func(overlay string, on bool) error
 	Log     *slog.Logger
 }
 
@@ -58,6 +60,7 @@ type Status struct {
 	Sheets    int       `json:"sheets"`        // jobs of which the fleet's spec is known
 	Off       bool      `json:"off"`           // the fleet's kill switch
 	OffWhy    string    `json:"off_why,omitempty"`
+	Rollout   string    `json:"rollout,omitempty"` // the change in force; "!ID: why" one that this node refuses
 }
 
 // Uplink is one running connection. A nil Uplink is none.
@@ -80,6 +83,9 @@ type Uplink struct {
 	off   atomic.Bool
 	ended atomic.Bool // the connection is closed by us
 	once  sync.Once
+
+	rolling sync.Mutex // held while a change is taken over
+	rollout wire.Rollout
 
 	mu     sync.Mutex
 	status Status
@@ -153,8 +159,10 @@ func (u *Uplink) connect() error {
 	if _, err := nc.Subscribe(wire.CommandPrefix+u.cfg.Node, u.command); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	if _, err := nc.Subscribe(wire.KV(wire.ControlBucket, wire.KeyOff), func(m *nats.Msg) { u.takeOff(m.Data) }); err != nil {
-		return fmt.Errorf("fleet: %w", err)
+	for key, take := range map[string]func(data []byte){wire.KeyOff: u.takeOff, wire.KeyRollout: u.takeRollout} {
+		if _, err := nc.Subscribe(wire.KV(wire.ControlBucket, key), func(m *nats.Msg) { take(m.Data) }); err != nil {
+			return fmt.Errorf("fleet: %w", err)
+		}
 	}
 	return nil
 }
@@ -274,10 +282,10 @@ func (u *Uplink) work(ctx context.Context) {
 			u.store(b)
 		case <-u.wake:
 			u.sheets.stale()
-			u.askOff()
+			u.askControl()
 		case <-refresh.C:
 			u.sheets.stale()
-			u.askOff()
+			u.askControl()
 		case <-timer.C:
 		}
 		switch err := u.send(ctx); {
@@ -331,6 +339,9 @@ func (u *Uplink) store(b *wire.Batch) {
 	b.Node, b.Spool, b.Seq = u.cfg.Node, u.id, u.seq
 	b.Boot, b.Platform, b.Program = u.node.Boot, u.node.Platform, u.node.Program
 	b.Lost += u.spool.Lost()
+	u.mu.Lock()
+	b.Rollout = u.status.Rollout
+	u.mu.Unlock()
 	u.sheets.want(u, b)
 	data, err := codec.Encode(b)
 	if err != nil && len(b.Decisions)+len(b.Incidents) > 0 { // samples at least

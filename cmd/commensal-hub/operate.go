@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -142,6 +143,61 @@ func specCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
+func rolloutCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	var file, why string
+	percent := -1
+	cmd := &cobra.Command{
+		Use: "rollout [--overlay FILE] [--percent N]", Short: "Change policies on a part of the fleet first; without flags: how the change stands", Args: cobra.NoArgs,
+		Long: "Lay a piece of configuration (policies and limits) over that of a part of the nodes, widen that part, or end the change with\n--percent 0. Begin with what only observes. The hub halts a change whose nodes have clearly more incidents than the others.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var body any
+			if percent >= 0 || file != "" {
+				q := map[string]any{"percent": max(0, percent), "why": why}
+				if percent < 0 {
+					return cli.Fail(cli.CodeBadInput, errors.New("--overlay needs --percent"))
+				}
+				if file != "" {
+					text, err := os.ReadFile(file)
+					if err != nil {
+						return cli.Fail(cli.CodeBadInput, err)
+					}
+					q["overlay"] = string(text)
+				}
+				body = q
+			}
+			var st hub.RolloutStatus
+			if err := c.Do(cmd.Context(), "/v1/rollout", body, &st); err != nil {
+				return failed(err)
+			}
+			return p.Print(&st, func(w io.Writer) error { return printRollout(w, &st) })
+		},
+	}
+	c.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&file, "overlay", "", "file with what these nodes have otherwise, as in their configuration (default: the change that is there)")
+	cmd.Flags().IntVar(&percent, "percent", percent, "of the nodes; 0 ends the change")
+	cmd.Flags().StringVar(&why, "why", "", "for the audit")
+	return cmd
+}
+
+func printRollout(w io.Writer, st *hub.RolloutStatus) error {
+	if st.ID == "" {
+		fmt.Fprintln(w, "no roll-out: every node has what its file says")
+		return nil
+	}
+	if st.Halted != "" {
+		fmt.Fprintf(w, "roll-out %s of %s is HALTED: %s\n", st.ID, st.By, st.Halted)
+	} else {
+		fmt.Fprintf(w, "roll-out %s of %s to %d %% of the nodes; in force on %d that were heard since\n", st.ID, st.By, st.Percent, st.InForce)
+	}
+	fmt.Fprintf(w, "incidents since then: %d on these, %d on %d others (whose rate lets expect %.1f)\n", st.Inside, st.Outside, st.Outsiders, st.Expected)
+	for _, node := range slices.Sorted(maps.Keys(st.Refused)) {
+		fmt.Fprintf(w, "%s refuses it: %s\n", node, st.Refused[node])
+	}
+	fmt.Fprintf(w, "%s\n", st.Overlay)
+	return nil
+}
+
 func offCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
 	var why string
@@ -194,7 +250,7 @@ func nodeCommandCommand(p *cli.Printer) *cobra.Command {
 	var q wire.Command
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use: "command NODE cap|demote|uncap|protect-on|protect-off", Short: "Hold or free a task of a node, or turn protection there, or on all nodes (*), on or off", Args: cobra.ExactArgs(2),
+		Use: "command NODE cap|demote|uncap|protect-on|protect-off|restart|confine", Short: "Hold or free a task of a node, turn protection there, or on all nodes (*), on or off, or ask the hook for more", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Kind, q.Duration = args[1], duration.Seconds()
 			body := map[string]any{"node": args[0], "kind": q.Kind, "task": q.Task, "job": q.Job, "cap": q.Cap, "duration_seconds": q.Duration, "why": q.Why}

@@ -53,8 +53,10 @@ machine it listens only with TLS. The first administrator's token is written to 
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate, of pages and transport")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key")
 	f.IntVar(&keepDays, "keep-days", 90, "how long the store keeps a day")
+	f.StringVar(&cfg.HookURL, "hook-url", "", "is told (POST) of tasks that are held again and again, and of what operators want done with a task: restart, confine")
 	f.StringVar(&cfg.SQL, "sql", "", "the program that answers queries (default: commensal-sql beside this one)")
 	f.DurationVar(&period, "spec-every", period, "from one calculation of specs to the next (CPI² §3.1: 24 h)")
+	f.BoolVar(&cfg.Spec.Fit, "fit-thresholds", false, "thresholds by a fitted distribution (CPI² figure 7: GEV) in place of mean and two standard deviations")
 	f.IntVar(&cfg.Spec.MinTasks, "min-tasks", cfg.Spec.MinTasks, "tasks that a spec needs (CPI² §3.1)")
 	f.IntVar(&cfg.Spec.MinSamplesPerTask, "min-samples", cfg.Spec.MinSamplesPerTask, "samples that each of them needs (CPI² §3.1)")
 	return cmd

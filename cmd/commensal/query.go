@@ -140,6 +140,11 @@ func printFleet(w io.Writer, f *uplink.Status) {
 		state = "NOT CONNECTED since " + f.Since.Format(time.DateTime) + " (" + oneLine(f.Why) + "); this node goes on with what it knows"
 	}
 	fmt.Fprintf(w, "fleet: node %s of %s, %s; %d batches sent, %d wait, %d lost; specs of %d jobs\n", f.Node, f.Hub, state, f.Sent, f.Waiting, f.Lost, f.Sheets)
+	if id, refused := strings.CutPrefix(f.Rollout, "!"); refused {
+		fmt.Fprintf(w, "the fleet's roll-out is refused here: %s\n", oneLine(id))
+	} else if id != "" {
+		fmt.Fprintf(w, "policies are changed by the fleet's roll-out %s\n", oneLine(id))
+	}
 	if f.Off {
 		fmt.Fprintf(w, "THE FLEET'S KILL SWITCH is on (%s): everything is released, nothing is held\n", oneLine(f.OffWhy))
 	}

@@ -1,7 +1,7 @@
 package hub
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,18 +21,31 @@ const maxBody = 64 << 10
 //go:embed openapi.json
 var openapi []byte
 
-//go:embed page.html
-var page []byte
+//go:embed web
+var web embed.FS
+
+// pages serves the pages. Nothing of them comes from elsewhere.
+func pages(mux *http.ServeMux) {
+	guard := func(w http.ResponseWriter) {
+		head := w.Header()
+		head.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+		head.Set("Referrer-Policy", "no-referrer")
+		head.Set("X-Content-Type-Options", "nosniff")
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		guard(w)
+		http.ServeFileFS(w, r, web, "web/page.html")
+	})
+	files := http.FileServerFS(web)
+	mux.HandleFunc("GET /web/{name}", func(w http.ResponseWriter, r *http.Request) {
+		guard(w)
+		files.ServeHTTP(w, r)
+	})
+}
 
 func (h *Hub) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		head := w.Header()
-		head.Set("Content-Type", "text/html; charset=utf-8")
-		head.Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
-		head.Set("Referrer-Policy", "no-referrer")
-		_, _ = w.Write(page) // the reader went away
-	})
+	pages(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		h.mu.Lock()
 		problem := h.problem
@@ -100,6 +113,18 @@ func (h *Hub) routes() []route {
 		}},
 		{"POST /v1/command", Operator, h.handleCommand},
 		{"POST /v1/spec", Operator, h.handleSpec},
+		{"GET /v1/rollout", Viewer, func(_ *person, r *http.Request) (any, error) { return h.rolloutStatus(r.Context()) }},
+		{"POST /v1/rollout", Admin, func(p *person, r *http.Request) (any, error) {
+			var q struct {
+				Overlay string `json:"overlay"`
+				Percent int    `json:"percent"`
+				Why     string `json:"why"`
+			}
+			if err := read(r, &q); err != nil {
+				return nil, err
+			}
+			return h.setRollout(r.Context(), p, q.Overlay, q.Percent, q.Why)
+		}},
 		{"POST /v1/off", Admin, func(p *person, r *http.Request) (any, error) {
 			var q struct {
 				Off bool   `json:"off"`
@@ -136,6 +161,9 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 	}
 	if all {
 		return h.commandAll(p, q.Command)
+	}
+	if q.Kind == "restart" || q.Kind == "confine" { // no node does that by itself
+		return wire.Answer{Done: q.Kind}, h.askHook(r.Context(), p, Asked{What: q.Kind, Node: q.Node, Task: q.Task, Job: q.Job, Why: q.Why})
 	}
 	ans, err := h.command(p, q.Node, q.Command)
 	if err == nil && ans.Error != "" {
@@ -183,7 +211,7 @@ type SignalStatus struct {
 	Published bool    `json:"published"`
 	Mean      float64 `json:"mean"`
 	StdDev    float64 `json:"stddev"`
-	Threshold float64 `json:"threshold"` // mean + 2 sigma; a node's least rise may lie higher
+	Threshold float64 `json:"threshold"` // a node's least rise may lie higher
 	Usage     float64 `json:"cpu_usage_mean"`
 	P50       float64 `json:"p50"`
 	P90       float64 `json:"p90"`
@@ -201,7 +229,7 @@ func (h *Hub) jobs() []JobStatus {
 			s := &j.Signals[i]
 			x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tasks), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
 			if sp := s.Spec; sp != nil {
-				x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, sp.Mean+h.cfg.Spec.Sigmas*sp.StdDev
+				x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
 			}
 			if s.Held != nil {
 				x.Held = s.Held.Why

@@ -35,6 +35,8 @@ type Config struct {
 	TLSCert     string
 	TLSKey      string
 	Keep        time.Duration // of the store's days
+	HookURL     string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
+	RolloutLook time.Duration // how often a roll-out is looked at; 0: 5 s
 	CommitEvery time.Duration // a batch waits at most so long for the store; 0: 5 s
 	// QuerySeconds bounds a query; 0: 25.
 	QuerySeconds int
@@ -52,7 +54,8 @@ type NodeStatus struct {
 	Platform  string    `json:"platform"`
 	Program   string    `json:"program"`
 	Boot      string    `json:"boot"`
-	Tasks     int       `json:"tasks"` // in its last batch with samples
+	Rollout   string    `json:"rollout,omitempty"` // in force; "!ID: why" refused
+	Tasks     int       `json:"tasks"`             // in its last batch with samples
 	Batches   uint64    `json:"batches"`
 	Samples   uint64    `json:"samples"`
 	Incidents uint64    `json:"incidents"`
@@ -89,17 +92,21 @@ type Hub struct {
 	learner   *spec.State
 	nodes     map[string]*NodeStatus
 	incidents []NodeIncident // oldest first
-	problem   string         // why batches are not read; "": they are
+	watched   watch          // of the roll-out
+	offenders map[[2]string]*offender
+	asked     chan Asked // for the hook
+	problem   string     // why batches are not read; "": they are
 }
 
 // New prepares a hub.
 func New(cfg Config) (*Hub, error) {
-	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, ready: make(chan struct{}), started: time.Now()}
+	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, offenders: map[[2]string]*offender{}, asked: make(chan Asked, hookWaiting), ready: make(chan struct{}), started: time.Now()}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	h.cfg.Log = h.log
 	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
+	h.cfg.RolloutLook = cmp.Or(cfg.RolloutLook, rolloutLook)
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
 	if h.cfg.Spec == (spec.Params{}) {
 		h.cfg.Spec = spec.Defaults()
@@ -168,6 +175,8 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return h.ingest(ctx) })
 	g.Go(func() error { return h.watchNodes(ctx) })
 	g.Go(func() error { return h.export(ctx) })
+	g.Go(func() error { return h.watchRollout(ctx) })
+	g.Go(func() error { return h.runHook(ctx) })
 	g.Go(func() error {
 		if h.t.tls != nil {
 			return srv.ServeTLS(listener, "", "")
@@ -241,17 +250,18 @@ func (h *Hub) trouble(err error) {
 
 // Status is what the hub says of itself and of the fleet.
 type Status struct {
-	Version   string        `json:"version"`
-	Started   time.Time     `json:"started"`
-	NodesURL  string        `json:"nodes_connect_to"`
-	Problem   string        `json:"problem,omitempty"`
-	Waiting   int           `json:"waiting_rows"` // for a commit
-	Committed uint64        `json:"committed"`    // the stream's last message in the store
-	Count     uint64        `json:"count"`        // messages in the store, of all streams there were
-	Store     []store.Usage `json:"store"`
-	Jobs      int           `json:"jobs"`
-	Off       *offStatus    `json:"off"`
-	Nodes     []NodeStatus  `json:"nodes"`
+	Version   string         `json:"version"`
+	Started   time.Time      `json:"started"`
+	NodesURL  string         `json:"nodes_connect_to"`
+	Problem   string         `json:"problem,omitempty"`
+	Waiting   int            `json:"waiting_rows"` // for a commit
+	Committed uint64         `json:"committed"`    // the stream's last message in the store
+	Count     uint64         `json:"count"`        // messages in the store, of all streams there were
+	Store     []store.Usage  `json:"store"`
+	Jobs      int            `json:"jobs"`
+	Off       *offStatus     `json:"off"`
+	Rollout   *RolloutStatus `json:"rollout"`
+	Nodes     []NodeStatus   `json:"nodes"`
 }
 
 func (h *Hub) status(ctx context.Context) (*Status, error) {
@@ -267,7 +277,11 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Off: off, Nodes: []NodeStatus{}}
+	roll, err := h.rolloutStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Off: off, Nodes: []NodeStatus{}}
 	st.Committed, st.Count = h.store.Committed()
 	st.Waiting, _ = h.store.Pending()
 	h.mu.Lock()

@@ -124,7 +124,7 @@ func (h *Hub) take(seq uint64, node string, data []byte) {
 		n.Doubles++
 		return
 	}
-	n.Seen, n.Platform, n.Program, n.Boot = time.Now(), b.Platform, b.Program, b.Boot
+	n.Seen, n.Platform, n.Program, n.Boot, n.Rollout = time.Now(), b.Platform, b.Program, b.Boot, b.Rollout
 	n.Batches++
 	n.Lost += b.Lost
 	n.Samples += uint64(b.Samples.Len())
@@ -134,6 +134,7 @@ func (h *Hub) take(seq uint64, node string, data []byte) {
 	h.learner.Add(&h.cfg.Spec, b)
 	for _, inc := range b.Incidents {
 		h.incident(node, inc)
+		h.offend(node, inc, time.Now().UnixNano())
 	}
 }
 

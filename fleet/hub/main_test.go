@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,7 +37,7 @@ func quick() spec.Params {
 }
 
 func testConfig(dir string) Config {
-	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond}
+	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond, RolloutLook: 200 * time.Millisecond}
 }
 
 // sqlProgram is set by builtSQL.
@@ -131,6 +132,7 @@ type testNode struct {
 	mu       sync.Mutex
 	specs    []model.Spec
 	commands []wire.Command
+	overlay  string // in force
 }
 
 func (n *testNode) heard() []model.Spec {
@@ -151,6 +153,17 @@ func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.specs = s
+			},
+			Rollout: func(overlay string, on bool) error {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				if overlay == "bad" && on {
+					return errors.New("no such key")
+				}
+				if n.overlay = ""; on {
+					n.overlay = overlay
+				}
+				return nil
 			},
 			Command: func(_ context.Context, c *wire.Command) wire.Answer {
 				n.mu.Lock()
@@ -259,4 +272,8 @@ func freeAddress(t *testing.T) string {
 	}
 	defer l.Close()
 	return l.Addr().String()
+}
+
+func wireCommand(kind, task, why string) wire.Command {
+	return wire.Command{Kind: kind, Task: task, Why: why}
 }

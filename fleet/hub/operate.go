@@ -110,7 +110,7 @@ func (h *Hub) do(p *person, act Act, f func() (string, error)) (string, error) {
 }
 
 // Kinds of commands that go to one node, with who may give them.
-var commandKinds = map[string]Role{"cap": Operator, "demote": Operator, "uncap": Operator, "protect-on": Operator, "protect-off": Operator}
+var commandKinds = map[string]Role{"cap": Operator, "demote": Operator, "uncap": Operator, "protect-on": Operator, "protect-off": Operator, "restart": Operator, "confine": Operator}
 
 const answerTimeout = 10 * time.Second
 

@@ -153,14 +153,14 @@ func (t *transport) options() (*server.Options, error) {
 	}, nil
 }
 
-// permissions are all that a node may do: send its own batches, read specs and the kill switch, answer commands.
+// permissions are all that a node may do: send its own batches, read specs, the kill switch and the roll-out, answer commands.
 func permissions(node string) *server.Permissions {
 	return &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
-			wire.UpPrefix + node, wire.KVGet(wire.SpecBucket, "*.*"), wire.KVGet(wire.ControlBucket, wire.KeyOff),
+			wire.UpPrefix + node, wire.KVGet(wire.SpecBucket, "*.*"), wire.KVGet(wire.ControlBucket, "*"),
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{
-			wire.InboxPrefix(node) + ".>", wire.CommandPrefix + node, wire.KV(wire.SpecBucket, "*.*"), wire.KV(wire.ControlBucket, wire.KeyOff),
+			wire.InboxPrefix(node) + ".>", wire.CommandPrefix + node, wire.KV(wire.SpecBucket, "*.*"), wire.KV(wire.ControlBucket, "*"),
 		}},
 		Response: &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
 	}

@@ -7,7 +7,7 @@ import (
 
 // Sketch is a histogram of positive values by their logarithm, from which quantiles are told to within
 // Accuracy of themselves, and which can be merged and aged: DDSketch's mapping (C. Masson, J. E. Rim and H. K. Lee, "DDSketch",
-// VLDB 2019), with its bins in one ordered slice. A signal of a job takes some forty of them, eight bytes each.
+// VLDB 2019), with its bins in one ordered slice. A signal of a job takes some eighty of them, eight bytes each.
 type Sketch struct {
 	Bins []Bin // ordered by At
 }
@@ -19,7 +19,7 @@ type Bin struct {
 }
 
 // Accuracy is how far a quantile may be off, as a share of it.
-const Accuracy = 0.02
+const Accuracy = 0.01
 
 var (
 	gamma    = (1 + Accuracy) / (1 - Accuracy)
@@ -42,6 +42,9 @@ func (s *Sketch) Add(v float64, times float32) {
 	}
 	s.Bins[i].N += times
 }
+
+// valueOf is what a bin's values are taken for: no one of them is further off than Accuracy.
+func valueOf(at int32) float64 { return 2 * math.Exp(float64(at)*logGamma) / (gamma + 1) }
 
 // Age multiplies all counts, and forgets bins in which hardly anything is left.
 func (s *Sketch) Age(w float64) {
@@ -67,7 +70,7 @@ func (s *Sketch) Quantile(q float64) float64 {
 			if b.At <= lowest {
 				return 0
 			}
-			return 2 * math.Exp(float64(b.At)*logGamma) / (gamma + 1)
+			return valueOf(b.At)
 		}
 	}
 	return 0

@@ -26,6 +26,7 @@ type Params struct {
 	MinTasks          int     // section 3.1: 5
 	MinSamplesPerTask int     // section 3.1: 100, of two days at most
 	Sigmas            float64 // table 2: the outlier threshold is mean + 2 sigma
+	Fit               bool    // the threshold is where a fitted distribution (figure 7) has as much above it as a normal one has above Sigmas
 	JumpSigmas        float64 // a mean that moved further at once is held back ...
 	JumpShare         float64 // ... when that is also more than this share of it
 }
@@ -177,7 +178,15 @@ func (s *Signal) limit(p *Params) float64 {
 	if s.Spec == nil {
 		return math.Inf(1)
 	}
-	return s.Spec.Mean + p.Sigmas*s.Spec.StdDev
+	return p.Threshold(s.Spec)
+}
+
+// Threshold is the value above which a window is an outlier under a spec; a node's own may lie higher (a least rise).
+func (p *Params) Threshold(sp *model.Spec) float64 {
+	if sp.Tail > sp.Mean {
+		return sp.Tail
+	}
+	return sp.Mean + p.Sigmas*sp.StdDev
 }
 
 func (s *State) job(k Key) *Job {
@@ -295,6 +304,9 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 	}
 	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
 		return false, nil
+	}
+	if g, ok := FitGEV(&s.Sketch); ok && p.Fit {
+		sp.Tail = g.Quantile(beyond(p.Sigmas))
 	}
 	if j.Pinned {
 		return false, nil

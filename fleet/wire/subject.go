@@ -2,6 +2,7 @@ package wire
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 
@@ -17,10 +18,12 @@ const (
 	CommandPrefix = "commensal.v1.command." // + NODE: a Command, answered by an Answer
 
 	SpecBucket    = "commensal-specs"   // key: SpecKey; value: a SpecSheet
-	ControlBucket = "commensal-control" // key: KeyOff; value: an Off
+	ControlBucket = "commensal-control" // keys: KeyOff, KeyRollout; values: an Off, a Rollout
 
 	// KeyOff is the fleet's kill switch: while Off says so everything is released on every node.
 	KeyOff = "off"
+	// KeyRollout is what a part of the fleet has otherwise than its files say.
+	KeyRollout = "rollout"
 )
 
 // KV is the subject on which a change of a bucket's key is published.
@@ -76,6 +79,29 @@ type Off struct {
 	By       string `json:"by"`
 	Why      string `json:"why,omitempty"`
 	WallNsec int64  `json:"wall_nsec"`
+}
+
+// Rollout is a change of parameters that a part of the fleet tries before all have it.
+type Rollout struct {
+	Version int    `json:"version"` // of this document: 1
+	ID      string `json:"id"`      // of the change; more of the fleet is the same change. "": there is none
+	Percent int    `json:"percent"` // of the nodes
+	// Overlay is what they have otherwise, as in the configuration's file; sections of policies and limits only.
+	Overlay  string `json:"overlay"`
+	By       string `json:"by"`
+	Why      string `json:"why,omitempty"`
+	WallNsec int64  `json:"wall_nsec"`
+	// Halted says why the hub ended it; "": it did not.
+	Halted string `json:"halted,omitempty"`
+}
+
+// RolloutVersion is of Rollout.
+const RolloutVersion = 1
+
+// Takes reports whether a node is of the part that has it. Who has it at ten per cent has it at twenty.
+func (r *Rollout) Takes(node string) bool {
+	sum := sha256.Sum256([]byte(r.ID + "\x00" + node))
+	return r.ID != "" && r.Halted == "" && int(binary.LittleEndian.Uint32(sum[:])%100) < r.Percent
 }
 
 // Command is what an operator asks of one node.

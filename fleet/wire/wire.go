@@ -41,7 +41,9 @@ type Batch struct {
 	// Boot, Platform (CPU type) and Program (the agent's version) are the node's.
 	Boot, Platform, Program string
 	// Lost is how many batches the node dropped since the one before, because nobody took them for too long.
-	Lost    uint64
+	Lost uint64
+	// Rollout is the change that the node has in force, "" none; one that it refuses begins with "!", and says why.
+	Rollout string
 	Tasks   []Task
 	Samples Samples
 	// Decisions and Incidents are as the record has them (docs/RECORD.md). An incident comes again whenever it changed.
@@ -114,7 +116,7 @@ func (b *Batch) Check(node string, nowMsec int64) error {
 	case b.Seq == 0 || b.Seq > math.MaxInt64:
 		return fmt.Errorf("sequence %d; expected 1 or more", b.Seq)
 	}
-	for _, text := range []string{b.Boot, b.Platform, b.Program} {
+	for _, text := range []string{b.Boot, b.Platform, b.Program, b.Rollout} {
 		if err := plain(text); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@
 //
 // Written down before the first run, what fails it: a job without a spec from the fleet on a platform; a node that did not hear of its jobs'
 // specs; more than 5 % of the nodes on which somebody who is no antagonist was held; fewer than half of the antagonists
-// held; a command without effect; anything that is held 10 s after the kill switch was pulled; a batch that was lost, doubled or refused.
+// held; a command without effect; a roll-out on other nodes than it is for; anything that is held 10 s after the kill switch was pulled; a batch that was lost, doubled or refused.
 package fleet
 
 import (
@@ -172,6 +172,21 @@ func newNode(ctx context.Context, i int, o *Options, f *field) (*node, error) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.asked = append(n.asked, func() { core.Tell(specs...) })
+			},
+			Rollout: func(overlay string, on bool) error {
+				now := &cfg
+				if on {
+					var err error
+					if now, err = cfg.Overlaid(overlay); err != nil {
+						return err
+					}
+				}
+				p := now.Params(pl.name)
+				p.Hardcap.IDPrefix = n.name
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.asked = append(n.asked, func() { core.Change(p) })
+				return nil
 			},
 			Command: func(ctx context.Context, c *wire.Command) (ans wire.Answer) {
 				err := n.do(ctx, func() {

@@ -26,6 +26,7 @@ func TestVerdict(t *testing.T) {
 		"bystanders":  func(r *Result) { r.Wrong = 11 },
 		"antagonists": func(r *Result) { r.Held = 9 },
 		"command":     func(r *Result) { r.Capped = false },
+		"roll-out":    func(r *Result) { r.Rolled = 1 },
 		"kill switch": func(r *Result) { r.StillHeld = 1 },
 		"too late":    func(r *Result) { r.OffSeconds = 10 },
 		"lost":        func(r *Result) { r.Lost = 1 },

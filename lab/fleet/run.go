@@ -33,6 +33,8 @@ type Result struct {
 	Wrong       int             `json:"wrong"` // nodes that held somebody else
 	Incidents   uint64          `json:"incidents"`
 	Capped      bool            `json:"capped"` // the operator's command was in force
+	RollWant    int             `json:"roll_want"`
+	Rolled      int             `json:"rolled"` // nodes that had a roll-out in force, of so many that should
 	OffSeconds  float64         `json:"off_seconds"`
 	StillHeld   int             `json:"still_held"` // nodes that held something after that
 	Samples     uint64          `json:"samples"`
@@ -255,6 +257,10 @@ func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, node
 		return err
 	}
 	r.Capped = holding(n, "/compile")
+	if err := r.rollOut(ctx, c, o, nodes, at+2); err != nil {
+		return err
+	}
+	at += rollSec
 	o.Log("the kill switch is pulled")
 	pulled := time.Now()
 	if err := c.Do(ctx, "/v1/off", map[string]any{"off": true, "why": "the demo"}, &wire.Off{}); err != nil {
@@ -278,6 +284,35 @@ func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, node
 		return err
 	}
 	return pass(ctx, nodes, at+4, 12) // so that the last batches are full
+}
+
+// rollSec is for how long a roll-out is looked at: batches go up every ten seconds.
+const rollSec = 24
+
+// rollOut lets a part of the nodes only observe, and looks whether these and no others do.
+func (r *Result) rollOut(ctx context.Context, c *client.Client, o *Options, nodes []*node, at int64) error {
+	o.Log("a tenth of the nodes is to observe only")
+	var st hub.RolloutStatus
+	if err := c.Do(ctx, "/v1/rollout", map[string]any{"percent": 10, "overlay": "hard_cap: {mode: observe}", "why": "the demo"}, &st); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if st.Takes(n.name) {
+			r.RollWant++
+		}
+	}
+	if err := pass(ctx, nodes, at, rollSec); err != nil {
+		return err
+	}
+	if err := settle(ctx, nodes); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if n.loop.Engine.Params.Mode == model.ModeObserve {
+			r.Rolled++
+		}
+	}
+	return c.Do(ctx, "/v1/rollout", map[string]any{"percent": 0, "why": "the demo"}, &st)
 }
 
 // count asks the hub what it has.
@@ -344,6 +379,7 @@ func (r *Result) verdict() {
 		{20*r.Wrong > r.Nodes, fmt.Sprintf("%d of %d nodes held somebody who is no antagonist", r.Wrong, r.Nodes)},
 		{2*r.Held < r.Antagonists, fmt.Sprintf("%d of %d antagonists are held", r.Held, r.Antagonists)},
 		{!r.Capped, "the operator's cap is not in force"},
+		{r.Rolled != r.RollWant, fmt.Sprintf("a roll-out is in force on %d nodes in place of %d", r.Rolled, r.RollWant)},
 		{r.OffSeconds >= 10 || r.StillHeld > 0, fmt.Sprintf("%d nodes hold something after the kill switch", r.StillHeld)},
 		{r.Lost+r.Doubles+r.Refused > 0, fmt.Sprintf("batches: %d lost, %d doubled, %d refused", r.Lost, r.Doubles, r.Refused)},
 	} {

@@ -31,6 +31,7 @@ func (r *Result) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nnodes that did not hear of their jobs' specs: %d\n", r.Unheard)
 	fmt.Fprintf(w, "antagonists held: %d of %d; nodes that held somebody else: %d of %d; incidents: %d\n", r.Held, r.Antagonists, r.Wrong, r.Nodes, r.Incidents)
+	fmt.Fprintf(w, "a roll-out to a tenth of the nodes: in force on %d of %d\n", r.Rolled, r.RollWant)
 	fmt.Fprintf(w, "an operator's cap in force: %v; the kill switch reached all nodes in %.2f s, after which %d held something\n", r.Capped, r.OffSeconds, r.StillHeld)
 	fmt.Fprintf(w, "samples: %d, %.1f bytes each in the store; batches lost %d, doubled %d, refused %d\n", r.Samples, perSample, r.Lost, r.Doubles, r.Refused)
 	fmt.Fprintf(w, "who hurts whom, asked in SQL: %s\n\n", r.Query)

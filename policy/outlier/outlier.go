@@ -46,7 +46,11 @@ type Params struct {
 
 // Threshold returns the abnormal value of a signal under its spec.
 func (p *Params) Threshold(s *model.Spec) float64 {
-	return s.Mean + max(max(p.Sigmas, p.SignalSigmas[s.Source])*s.StdDev, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
+	rise := max(p.Sigmas, p.SignalSigmas[s.Source]) * s.StdDev
+	if s.Tail > s.Mean {
+		rise = s.Tail - s.Mean
+	}
+	return s.Mean + max(rise, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
 }
 
 // Verdict is what one window says of one task.

@@ -29,6 +29,7 @@ const (
 	fieldSamples
 	fieldDecisions
 	fieldIncidents
+	fieldRollout
 )
 
 const (
@@ -71,6 +72,7 @@ func Encode(b *wire.Batch) ([]byte, error) {
 	m = text(m, fieldPlatform, b.Platform)
 	m = text(m, fieldProgram, b.Program)
 	m = number(m, fieldLost, b.Lost)
+	m = text(m, fieldRollout, b.Rollout)
 	for i := range b.Tasks {
 		t := &b.Tasks[i]
 		var e []byte
@@ -200,6 +202,8 @@ func Decode(data []byte) (*wire.Batch, error) {
 			b.Program = string(e)
 		case fieldLost:
 			b.Lost = v
+		case fieldRollout:
+			b.Rollout = string(e)
 		case fieldTasks:
 			err = task(b, e)
 		case fieldSamples:

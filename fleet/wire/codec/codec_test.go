@@ -20,7 +20,7 @@ const nowMsec = 1_790_000_000_000
 // drawn is a batch such as a node would send.
 func drawn(seed uint64) *wire.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	b := &wire.Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Lost: rng.Uint64N(3)}
+	b := &wire.Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Rollout: "abc", Lost: rng.Uint64N(3)}
 	for i := range 1 + rng.IntN(30) {
 		b.Tasks = append(b.Tasks, wire.Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0})
 	}
