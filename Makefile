@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build hub demo fleet-demo bench-fleet web pages-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install uninstall clean
+.PHONY: help build hub demo fleet-demo bench-fleet web pages-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -114,6 +114,7 @@ supply: $(VULNCHECK) ## Verify the modules, look for known vulnerabilities in wh
 	@go=$$(scripts/setup test)
 	export PATH="$$(dirname "$$go"):$$PATH"
 	"$$go" mod verify
+	(cd sql && "$$go" mod verify)
 	scripts/vulncheck $(VULNCHECK) ./cmd/...
 
 $(VULNCHECK):
@@ -249,6 +250,20 @@ install: ## Install binary, unit, example configuration and group (PREFIX, DESTD
 		echo "  $(PREFIX)/bin/commensal init (looks at this host, writes $(CONFDIR)/config.yaml, which only observes)"
 	fi
 	echo "  systemctl enable --now commensal, or $(PREFIX)/bin/commensal agent"
+
+install-hub: ## Install the hub, its query engine and its unit (PREFIX, DESTDIR)
+	@[ -x bin/commensal-hub ] && [ -x bin/commensal-sql ] || $(MAKE) hub
+	install -D -m 755 bin/commensal-hub '$(DESTDIR)$(PREFIX)/bin/commensal-hub'
+	install -D -m 755 bin/commensal-sql '$(DESTDIR)$(PREFIX)/bin/commensal-sql'
+	if [ -n '$(DESTDIR)' ] || [ -d '$(UNITDIR)' ]; then
+		install -d '$(DESTDIR)$(UNITDIR)'
+		sed 's#/usr/local/bin/#$(PREFIX)/bin/#' deploy/commensal-hub.service >'$(DESTDIR)$(UNITDIR)/commensal-hub.service'
+		chmod 644 '$(DESTDIR)$(UNITDIR)/commensal-hub.service'
+	fi
+	if [ -n '$(DESTDIR)' ]; then exit 0; fi
+	getent passwd commensal-hub >/dev/null || useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin commensal-hub
+	if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+	echo "installed $(PREFIX)/bin/commensal-hub; next: systemctl enable --now commensal-hub, and docs/OPERATIONS.md"
 
 # The binary goes last, and only once the kernel has back what it was found with.
 uninstall: ## Stop the service, restore every limit, remove what install put (FORCE=1: even if restore fails)

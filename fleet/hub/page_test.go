@@ -110,7 +110,8 @@ func TestPagesInABrowser(t *testing.T) {
 			dom, log := chromium.look(t, size, b.URL()+"/#token="+token+"&view="+url.QueryEscape(view))
 			for _, text := range want {
 				if !strings.Contains(dom, text) {
-					t.Errorf("%s at %s lacks %q:\n%.3000s", view, size, text, dom[strings.Index(dom, "<body"):])
+					_, body, _ := strings.Cut(dom, "<body")
+					t.Errorf("%s at %s lacks %q:\n%.3000s", view, size, text, body)
 				}
 			}
 			if strings.Contains(dom, "<title>owned") || strings.Contains(dom, "<img") {

@@ -151,6 +151,9 @@ func newNode(ctx context.Context, i int, o *Options, f *field) (*node, error) {
 	cfg, _ := config.Defaults(config.ProfileSingleNode) // which is there
 	cfg.Policies.SetModes(model.ModeOff)
 	cfg.Policies.Mode, cfg.Signals = model.ModeEnforce, []string{model.SourceCPI.String()}
+	for _, j := range jobs {
+		cfg.Tasks = append(cfg.Tasks, config.Task{Match: "/" + j.job, Job: j.job, Class: j.class.String()})
+	}
 	gather := uplink.NewGather(10e9)
 	offset := f.begun.UnixNano() - n.host.WallNsec()
 	core, err := agent.Assemble(&cfg, agent.Deps{Host: n.host, Clock: clock{n.host, offset}, Platform: pl.name, Gather: gather, IDPrefix: n.name, KillSwitch: func() bool { return n.up.Off() }})

@@ -312,6 +312,14 @@ func (r *Result) rollOut(ctx context.Context, c *client.Client, o *Options, node
 			r.Rolled++
 		}
 	}
+	var now hub.RolloutStatus
+	if err := c.Do(ctx, "/v1/rollout", nil, &now); err != nil {
+		return err
+	}
+	for node, why := range now.Refused {
+		r.Failed = append(r.Failed, fmt.Sprintf("%s refuses the roll-out: %s", node, why))
+		break // one says it
+	}
 	return c.Do(ctx, "/v1/rollout", map[string]any{"percent": 0, "why": "the demo"}, &st)
 }
 
