@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 
@@ -40,6 +41,17 @@ func Fail(code int, err error) error {
 		return nil
 	}
 	return &Error{Code: code, Err: err}
+}
+
+// Answered gives an error the exit code of the HTTP status that a server refused with.
+func Answered(status int, err error) error {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return Fail(CodePrivilege, err)
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return Fail(CodeBadInput, err)
+	}
+	return err
 }
 
 // Printer writes results.

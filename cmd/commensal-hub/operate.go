@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"text/tabwriter"
@@ -26,13 +25,7 @@ func failed(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	switch r.Code {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return cli.Fail(cli.CodePrivilege, err)
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return cli.Fail(cli.CodeBadInput, err)
-	}
-	return err
+	return cli.Answered(r.Code, err)
 }
 
 func statusCommand(p *cli.Printer) *cobra.Command {

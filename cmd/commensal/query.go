@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -93,13 +92,7 @@ func queryFailed(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	switch r.Code {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return cli.Fail(cli.CodePrivilege, err)
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return cli.Fail(cli.CodeBadInput, err)
-	}
-	return err
+	return cli.Answered(r.Code, err)
 }
 
 func printAnswer(w io.Writer, a *answer) error {
