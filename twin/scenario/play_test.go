@@ -146,7 +146,7 @@ expect: {nobody_held: true}
 	want := []StoryEvent{
 		{10, "cap of web is refused: /web is LC: it is never held"},
 		{20, "uncap of late is refused: no task \"/late\"; `commensal status` lists the tasks"},
-		{40, "cap of batch is refused: the kill switch /run/commensal/off is there: nothing is held while it is"},
+		{40, "cap of batch is refused: the kill switch /run/commensal/off is there, or the fleet's is on: nothing is held while it is"},
 	}
 	if !slices.Equal(run.Events, want) || !run.Checks[0].Passed {
 		t.Errorf("%+v, %+v", run.Events, run.Checks)
