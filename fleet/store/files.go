@@ -233,8 +233,7 @@ func (s *Store) merge(t *table, files []file) (bool, error) {
 	if err := s.finish(); err != nil {
 		return false, err
 	}
-	s.files++
-	from := fmt.Sprintf("tmp/%s-%d", t.name, s.files)
+	from := s.tmp(t)
 	var last uint64
 	var names []string
 	for _, f := range files {

@@ -8,6 +8,7 @@ package store
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +66,8 @@ type Store struct {
 	first   uint64 // count of the first message since the last commit; 0: none
 	pending []*wire.Batch
 	rows    int
-	files   uint64 // that were written, for their names
+	run     string // drawn at Open: part of the names below tmp ...
+	files   uint64 // ... and how many were given
 
 	// reading is held by who reads files, so that none is taken away meanwhile.
 	reading sync.RWMutex
@@ -73,7 +75,7 @@ type Store struct {
 
 // Open opens a folder, and finishes what an earlier process had begun to commit.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, done: commit{Version: commitVersion, Marks: map[string][]Mark{}}}
+	s := &Store{dir: dir, run: rand.Text(), done: commit{Version: commitVersion, Marks: map[string][]Mark{}}}
 	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o750); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -116,6 +118,13 @@ func Open(dir string) (*Store, error) {
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// tmp is a name below tmp that no process has used before. The last commit's moves stay in commit.json, and whoever opens the store does them
+// again: a file that is half written must never have the name of one that they move.
+func (s *Store) tmp(t *table) string {
+	s.files++
+	return fmt.Sprintf("tmp/%s-%s-%d", t.name, s.run, s.files)
 }
 
 // Dir is the store's folder.
@@ -217,8 +226,7 @@ func (s *Store) Commit() error {
 	for i := range tables {
 		t := &tables[i]
 		for _, hour := range t.byHour(s.pending) {
-			s.files++
-			from := fmt.Sprintf("tmp/%s-%d", t.name, s.files)
+			from := s.tmp(t)
 			if err := t.write(s.path(from), hour.rows); err != nil {
 				return err
 			}

@@ -289,3 +289,27 @@ func committed(s *Store) uint64 {
 	_, count := s.Committed()
 	return count
 }
+
+// A process that ends while it writes its first files leaves halves of them, and commit.json with the moves of the commit before, which was done
+// by another process: whoever opens the store then must not move a half over a file that is good.
+func TestHalvesAreNotMoved(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	s.From("a")
+	s.Put(1, batch("n", "s", 1, noon, 10))
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir) // the next process, which ends in the midst of its first commit
+	for i := range tables {
+		for range 9 {
+			if err := os.WriteFile(filepath.Join(dir, s.tmp(&tables[i])), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s = open(t, dir)
+	if got := stored(t, s); got["n s 1"] != 10 {
+		t.Errorf("%v", got)
+	}
+}
