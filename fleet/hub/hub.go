@@ -161,6 +161,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	if err := h.recall(); err != nil {
 		return err
 	}
+	enrolled, _ := os.Stat(nodesFile(h.cfg.Dir)) // nil: there is no list yet
 	if h.t, err = openTransport(ctx, &h.cfg, h.log); err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	srv := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, TLSConfig: h.t.tls}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.ingest(ctx) })
-	g.Go(func() error { return h.watchNodes(ctx) })
+	g.Go(func() error { return h.watchNodes(ctx, enrolled) })
 	g.Go(func() error { return h.export(ctx) })
 	g.Go(func() error { return h.watchRollout(ctx) })
 	g.Go(func() error { return h.runHook(ctx) })
@@ -218,9 +219,8 @@ func (h *Hub) NodesURL() string {
 	return h.t.srv.ClientURL()
 }
 
-// watchNodes takes over who was enrolled or dismissed by another process.
-func (h *Hub) watchNodes(ctx context.Context) error {
-	var last os.FileInfo
+// watchNodes takes over who was enrolled or dismissed by another process since the list was as the transport began with it.
+func (h *Hub) watchNodes(ctx context.Context, last os.FileInfo) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
