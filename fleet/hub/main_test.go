@@ -26,7 +26,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testchild.Main(m, map[string]testchild.Role{"hub": hubChild, "node": nodeChild})
+	testchild.Play(map[string]testchild.Role{"hub": hubChild, "node": nodeChild})
+	code := m.Run()
+	if sqlDir != "" {
+		_ = os.RemoveAll(sqlDir) // 70 MB of /tmp
+	}
+	os.Exit(code)
 }
 
 // quick are parameters under which a spec forms within a test.
@@ -40,14 +45,15 @@ func testConfig(dir string) Config {
 	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond, RolloutLook: 200 * time.Millisecond}
 }
 
-// sqlProgram is set by builtSQL.
-var sqlProgram = "/nonexistent/commensal-sql"
+// sqlProgram is set by needSQL, and sqlDir is where it was built; "": nowhere.
+var sqlProgram, sqlDir = "/nonexistent/commensal-sql", ""
 
 var buildSQL = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "commensal-sql-")
 	if err != nil {
 		return "", err
 	}
+	sqlDir = dir
 	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "commensal-sql"), ".")
 	cmd.Dir, cmd.Env = "../../sql", append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
