@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -18,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/internal/webhook"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -25,9 +23,9 @@ import (
 // one at a time and beside the loop, which never waits; a program that hangs is killed with all that it started.
 
 const (
-	maxHooked   = 16               // decisions that wait to be told; more are left out and counted
-	hookTimeout = 10 * time.Second // for the program, and for the URL
-	maxHookSays = 1 << 10          // bytes of what a program says that are logged
+	maxHooked   = 16              // decisions that wait to be told; more are left out and counted
+	hookTimeout = webhook.Timeout // for the program, as for the URL
+	maxHookSays = 1 << 10         // bytes of what a program says that are logged
 )
 
 // Unfixed is what a hook is told, as JSON: on a program's standard input, and as the body of a POST.
@@ -105,7 +103,7 @@ func (h *hook) run(ctx context.Context) {
 			h.say("program", h.program, h.start(ctx, doc))
 		}
 		if h.url != "" {
-			h.say("url", h.url, h.post(ctx, doc))
+			h.say("url", h.url, webhook.Post(ctx, h.url, doc))
 		}
 	}
 }
@@ -146,27 +144,6 @@ func (h *hook) start(ctx context.Context, doc []byte) error {
 		err = fmt.Errorf("%w; it said %q", err, says.kept)
 	}
 	return err
-}
-
-func (h *hook) post(ctx context.Context, doc []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(doc))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it sends us elsewhere") }}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() //nolint:errcheck // reading is over
-	_, _ = io.CopyN(io.Discard, res.Body, maxHookSays)
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("it answers %s", res.Status)
-	}
-	return nil
 }
 
 // head keeps the first bytes of what is written. It embeds no buffer, which would take all at once (io.ReaderFrom).

@@ -230,14 +230,17 @@ func (u *Uplink) Turn(monoNsec int64) {
 	if u == nil {
 		return
 	}
-	u.Gather.due(monoNsec, func(b *wire.Batch) bool {
-		select {
-		case u.in <- b:
-			return true
-		default:
-			return false // the disk hangs
-		}
-	})
+	u.Gather.due(monoNsec, u.hand)
+}
+
+// hand hands a batch on; false: the disk hangs.
+func (u *Uplink) hand(b *wire.Batch) bool {
+	select {
+	case u.in <- b:
+		return true
+	default:
+		return false
+	}
 }
 
 // Close sends nothing more; what was not taken waits for the next run.
@@ -249,14 +252,7 @@ func (u *Uplink) Close() {
 }
 
 func (u *Uplink) end() {
-	u.Gather.due(1<<62, func(b *wire.Batch) bool { // what the last minute brought
-		select {
-		case u.in <- b:
-			return true
-		default:
-			return false
-		}
-	})
+	u.Gather.due(1<<62, u.hand) // what the last minute brought
 	close(u.in)
 	select {
 	case <-u.done:

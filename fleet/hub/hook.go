@@ -1,15 +1,12 @@
 package hub
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/webhook"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -17,7 +14,6 @@ import (
 // operator wants done with a task (CPI² section 5: kill and restart it elsewhere, or confine it).
 
 const (
-	hookTimeout  = 10 * time.Second
 	hookWaiting  = 64 // that wait to be told
 	offences     = 5  // incidents in which a task was held ...
 	offenceNsec  = int64(24 * time.Hour)
@@ -126,22 +122,5 @@ func (h *Hub) post(ctx context.Context, a *Asked) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.cfg.HookURL, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("it sends us elsewhere") }}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() //nolint:errcheck // reading is over
-	_, _ = io.CopyN(io.Discard, res.Body, 1<<10)
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("it answers %s", res.Status)
-	}
-	return nil
+	return webhook.Post(ctx, h.cfg.HookURL, body)
 }

@@ -283,7 +283,7 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	}
 	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Off: off, Nodes: []NodeStatus{}}
 	st.Committed, st.Count = h.store.Committed()
-	st.Waiting, _ = h.store.Pending()
+	st.Waiting = h.store.Pending()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	st.Problem, st.Jobs = h.problem, len(h.learner.Jobs)

@@ -82,8 +82,7 @@ func (h *Hub) follow(ctx context.Context) error {
 		if err := msgs.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		rows, _ := h.store.Pending()
-		if now := time.Now(); rows >= commitRows || now.Sub(committed) >= h.cfg.CommitEvery {
+		if now := time.Now(); h.store.Pending() >= commitRows || now.Sub(committed) >= h.cfg.CommitEvery {
 			if err := h.commit(ctx); err != nil {
 				return err
 			}

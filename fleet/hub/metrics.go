@@ -52,8 +52,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
 	}
 	h := c.hub
-	rows, _ := h.store.Pending()
-	gauge(c.waiting, float64(rows))
+	gauge(c.waiting, float64(h.store.Pending()))
 	message, _ := h.store.Committed()
 	gauge(c.committed, float64(message))
 	h.mu.Lock()

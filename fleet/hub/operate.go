@@ -109,8 +109,8 @@ func (h *Hub) do(p *person, act Act, f func() (string, error)) (string, error) {
 	return result, errors.Join(err, h.audit.write(act))
 }
 
-// Kinds of commands that go to one node, with who may give them.
-var commandKinds = map[string]Role{"cap": Operator, "demote": Operator, "uncap": Operator, "protect-on": Operator, "protect-off": Operator, "restart": Operator, "confine": Operator}
+// commandKinds are what an operator may ask of one node, or of the hook for it.
+var commandKinds = []string{"cap", "confine", "demote", "protect-off", "protect-on", "restart", "uncap"}
 
 const answerTimeout = 10 * time.Second
 

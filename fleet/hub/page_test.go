@@ -84,7 +84,7 @@ func TestPagesInABrowser(t *testing.T) {
 	n.Gather.Event(n.mono, &model.Decision{Kind: model.DecideCap, WallNsec: n.wall.Add(-15 * time.Second).UnixNano(), Path: "/be <b>x</b>", Incident: "i1", Reason: hostile})
 	n.window(2)
 	eventually(t, "all is in the store", func() bool {
-		rows, _ := b.store.Pending()
+		rows := b.store.Pending()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return rows == 0 && len(b.incidents) == 1 && n.Status().Waiting == 0

@@ -150,15 +150,10 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 			}
 			count[t]++
 		}
-		for t := range into { // the slices of a signal grow here, so that pointers into them hold below
-			if into[t] != nil {
-				into[t].tally(taskHash(b.Node, b.Tasks[t].Path), count[t])
-				into[t].from(node)
-			}
-		}
 		for t := range into {
 			if into[t] != nil {
-				from[t] = into[t].from(node)
+				into[t].tally(taskHash(b.Node, b.Tasks[t].Path), count[t])
+				from[t] = into[t].from(node) // the node's entry is made once a signal, so that the pointer holds
 			}
 		}
 		for i, v := range col.Values {
@@ -286,7 +281,8 @@ func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
 // calculate works a signal's spec out, and says whether it is published.
 func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, held *Held) {
 	s.turn(wallNsec)
-	if len(s.Recent) == 0 || s.enough(p) < p.MinTasks {
+	tasks := s.enough(p)
+	if len(s.Recent) == 0 || tasks < p.MinTasks {
 		return false, nil
 	}
 	recent, nodes, leftOut := s.fair()
@@ -299,17 +295,19 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 	all.merge(s.History, age)
 	s.History, s.Recent, s.AtNsec, s.Nodes = all, nil, wallNsec, max(nodes, 1)
 	sp := model.Spec{
-		Job: j.Key.Job, Platform: j.Key.Platform, Source: s.Source, Definition: s.Definition, NumSamples: int64(math.Round(all.N)), Tasks: s.enough(p),
+		Job: j.Key.Job, Platform: j.Key.Platform, Source: s.Source, Definition: s.Definition, NumSamples: int64(math.Round(all.N)), Tasks: tasks,
 		UsageMean: all.Usage, Mean: all.Mean, StdDev: all.stddev(), LeftOut: int64(leftOut),
 	}
 	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
 		return false, nil
 	}
-	if g, ok := FitGEV(&s.Sketch); ok && p.Fit {
-		sp.Tail = g.Quantile(beyond(p.Sigmas))
-	}
 	if j.Pinned {
 		return false, nil
+	}
+	if p.Fit {
+		if g, ok := FitGEV(&s.Sketch); ok {
+			sp.Tail = g.Quantile(beyond(p.Sigmas))
+		}
 	}
 	if why := s.jump(p, &sp); why != "" {
 		first := s.Held == nil
@@ -369,7 +367,7 @@ func (s *Signal) fair() (all Moments, nodes, leftOut int) {
 	for i := range means {
 		off[i] = math.Abs(means[i] - centre)
 	}
-	far := max(farSigmas*medianSigma*median(slices.Clone(off)), farShare*centre)
+	far := max(farSigmas*medianSigma*median(off), farShare*centre)
 	for i := range s.Recent {
 		m := s.Recent[i].M
 		if len(means) >= judgedFrom && off[i] > far {

@@ -197,11 +197,11 @@ func (s *Store) mark(b *wire.Batch) bool {
 	return true
 }
 
-// Pending is how many rows, and through which message, wait for a commit.
-func (s *Store) Pending() (rows int, through uint64) {
+// Pending is how many rows wait for a commit.
+func (s *Store) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.rows, s.through
+	return s.rows
 }
 
 // Committed is the stream's last message that is in the store for good, and how many of all streams are.

@@ -5,6 +5,10 @@
 // Written down before the first run, what fails it: a job without a spec from the fleet on a platform; a node that did not hear of its jobs'
 // specs; more than 5 % of the nodes on which somebody who is no antagonist was held; fewer than half of the antagonists
 // held; a command without effect; a roll-out on other nodes than it is for; anything that is held 10 s after the kill switch was pulled; a batch that was lost, doubled or refused.
+//
+// What was changed after runs of seed 1 had been seen: windows' noise lasts one second in place of three, and the second platform has half of
+// the memory's bandwidth, since its antagonists had harmed nobody; who was held at any time counts, and not who is held in the end; the roll-out was
+// added. So that antagonists do harm is by construction here, and how many of those are held says little; seeds from 1000 on were not used for any of it.
 package fleet
 
 import (
