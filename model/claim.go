@@ -62,8 +62,11 @@ const (
 
 	PolicyBandwidth = "bandwidth"
 	PolicyBalm      = "balm"
+	PolicyRemedy    = "remedy"
 	PolicyPressure  = "pressure"
+	PolicyColdPages = "coldpages"
 	PolicyHeadroom  = "headroom"
+	PolicyIO        = "io"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

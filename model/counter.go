@@ -10,7 +10,7 @@ import (
 // exports, documents), what it counts in, and where Linux has it from.
 type CounterRow struct {
 	Name string
-	Unit string // ns, periods, cycles, instructions, misses, bytes, pages
+	Unit string // ns, periods, cycles, instructions, misses, bytes, pages, operations
 	From string
 	// Optional: many machines do not have it, and what needs it goes without.
 	Optional bool
@@ -38,6 +38,11 @@ const (
 	CountMemoryAnon
 	CountMemoryFile
 	CountRefaults
+	CountMemoryInactive
+	CountMemoryLimit
+	CountMemoryStall
+	CountIOBytes
+	CountIODelay
 	NumTaskCounters
 )
 
@@ -65,6 +70,13 @@ var taskCounters = [NumTaskCounters]CounterRow{
 	CountMemoryFile: {Name: "memory_file", Unit: "bytes", From: "of it page cache, with shared memory: file of memory.stat (v2), total_cache (v1)", Optional: true},
 	// A count again.
 	CountRefaults: {Name: "refaults", Unit: "pages", From: "memory.stat: workingset_refault_anon and workingset_refault_file, pages that came back after they were reclaimed", Optional: true},
+	// No counts.
+	CountMemoryInactive: {Name: "memory_inactive_file", Unit: "bytes", From: "memory.stat: inactive_file (v1: total_inactive_file), page cache that the kernel takes back first", Optional: true},
+	CountMemoryLimit:    {Name: "memory_limit", Unit: "bytes", From: "memory.max (v2) or memory.limit_in_bytes (v1), the least of the group and those above it; missing where none has one", Optional: true},
+	CountMemoryStall:    {Name: "memory_stall", Unit: "ns", From: "memory.pressure of the cgroup (v2): time in which a thread of it waited for memory, the some line", Optional: true},
+	// Of the cgroup and its descendants, while a policy asks: over all devices that do not lie on others. Snapshot.IO has them, and operations, by device and direction.
+	CountIOBytes: {Name: "io_bytes", Unit: "bytes", From: "read and written: rbytes and wbytes of io.stat (v2), blkio.throttle.io_service_bytes_recursive (v1, without what the page cache writes later)", Optional: true},
+	CountIODelay: {Name: "io_delay", Unit: "ns", From: "io.pressure of the cgroup (v2), the some line: time in which a thread of it waited for a device; else blkio_delay_total of taskstats, over all threads (sysctl kernel.task_delayacct)", Optional: true},
 }
 
 // TaskCounters describes the counters of a task, by number.

@@ -42,14 +42,14 @@ const (
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
 
-	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth; and of balm.
+	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth; and of balm and remedy.
 
 	DecideResize // the border between LC and BE cores moved
 	DecideRaise  // a quota was raised, or a burst given
 	DecideLower  // a raised quota came down
 	DecideBound  // what the kernel allows was found out
 	DecideDemote // a task gives way to all others; also of the hard cap
-	DecideDivide // BE has a part of the caches
+	DecideDivide // BE, or one BE task, has a part of the caches
 	DecideLevel  // the level of memory bandwidth of BE, or of one BE task, moved
 	DecideBasis  // what a policy goes by is other than before
 	DecidePages  // pages of a task are moved to other memory
@@ -59,6 +59,12 @@ const (
 	DecidePressure // how hard best-effort work has to give way changed
 	DecideReclaim  // memory of a task is taken back
 	DecideFreeze   // a task is frozen
+	DecideEnd      // a task is ended
+
+	// Of coldpages, which also takes DecideReclaim.
+
+	DecideCost // what it cost that memory of a task was taken back
+	DecideRest // no more is taken back of a task, or of all, for a while
 
 	NumDecisionKinds
 )
@@ -88,27 +94,27 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideSpec:      {name: "spec", by: ByDetection},
 	DecideAnomaly:   {name: "anomaly", by: ByDetection},
 	DecideOwnDoing:  {name: "own-doing", by: ByDetection},
-	DecideSearch:    {name: "search"},
-	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure}},
-	DecideCap:       {name: "cap", acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure}, acts: true},
-	DecideVerified:  {name: "verified"},
-	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
-	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm, PolicyPressure}},
+	DecideSearch:    {name: "search", policies: []string{PolicyHardcap, PolicyIO}},
+	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure, PolicyColdPages, PolicyRemedy, PolicyIO}},
+	DecideCap:       {name: "cap", policies: []string{PolicyHardcap, PolicyRemedy, PolicyIO}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure, PolicyColdPages, PolicyRemedy, PolicyIO}, acts: true},
+	DecideVerified:  {name: "verified", policies: []string{PolicyHardcap, PolicyIO}},
+	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth, PolicyRemedy, PolicyIO}},
+	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm, PolicyPressure, PolicyRemedy, PolicyIO}},
 	DecideRefused:   {name: "refused", by: ByKernel},
 	DecideForeign:   {name: "foreign", by: ByKernel},
-	DecideLimit:     {name: "limit", policies: []string{PolicyHardcap, PolicyCPUSet}},
+	DecideLimit:     {name: "limit", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyIO}},
 	DecideOperator:  {name: "operator", by: ByOperators},
 	DecideKill:      {name: "kill-switch", by: ByOperators},
-	DecideGone:      {name: "gone"},
+	DecideGone:      {name: "gone", policies: []string{PolicyHardcap, PolicyIO}},
 	DecideRan:       {name: "ran", by: ByKernel},
-	DecideRelapse:   {name: "relapse"},
+	DecideRelapse:   {name: "relapse", policies: []string{PolicyHardcap, PolicyIO}},
 
 	DecideGroup:  {name: "group", acts: true},
 	DecideTrial:  {name: "trial", policies: []string{PolicyHardcap, PolicyBandwidth}, acts: true},
-	DecideKept:   {name: "kept", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth}},
+	DecideKept:   {name: "kept", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth, PolicyRemedy}},
 	DecideNudge:  {name: "nudge", acts: true},
-	DecideStep:   {name: "step", acts: true},
+	DecideStep:   {name: "step", policies: []string{PolicyHardcap, PolicyIO}, acts: true},
 	DecideRefute: {name: "refute"},
 
 	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true, acts: true},
@@ -116,14 +122,18 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideLower:  {name: "lower", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},
 	DecideBound:  {name: "bound", policies: []string{PolicyBurst}},
 	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
-	DecideDivide: {name: "divide", policies: []string{PolicyCache}, acts: true},
-	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm}, routine: true, acts: true},
+	DecideDivide: {name: "divide", policies: []string{PolicyCache, PolicyRemedy}, acts: true},
+	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm, PolicyRemedy}, routine: true, acts: true},
 	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
 	DecidePages:  {name: "pages", policies: []string{PolicyBalm}, routine: true, acts: true},
 
 	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},
-	DecideReclaim:  {name: "reclaim", policies: []string{PolicyPressure}, routine: true, acts: true},
+	DecideReclaim:  {name: "reclaim", policies: []string{PolicyPressure, PolicyColdPages}, routine: true, acts: true},
 	DecideFreeze:   {name: "freeze", policies: []string{PolicyPressure}, acts: true},
+	DecideEnd:      {name: "end", policies: []string{PolicyPressure}, acts: true},
+
+	DecideCost: {name: "cost", policies: []string{PolicyColdPages}, routine: true},
+	DecideRest: {name: "rest", policies: []string{PolicyColdPages}},
 }
 
 // By returns who took the decision: a policy by its name, or one of the By constants.

@@ -43,6 +43,7 @@ const (
 	FactEvidence
 	FactEvidenceAsked
 	FactExperiments
+	FactPrior
 	FactLost
 	FactFigure
 	FactTarget
@@ -55,6 +56,20 @@ const (
 	FactMemorySome
 	FactMemoryFull
 	FactHeld
+	FactMPKI
+	FactMPKIQuiet
+	FactWays
+	FactNoise
+	FactCold
+	FactAge
+	FactRefaults
+	FactRefaultsUsual
+	FactCameBack
+	FactStalled
+	FactTook
+	FactIOBytes
+	FactIOOps
+	FactIOShare
 	NumFacts
 )
 
@@ -95,11 +110,12 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactEvidence:      {"evidence", "", "of earlier incidents of the two jobs: logarithm of how much likelier what nudges have shown is of one who hurts"},
 	FactEvidenceAsked: {"evidence_asked", "", "the evidence that was asked for"},
 	FactExperiments:   {"experiments", "", "nudges that the evidence rests on"},
+	FactPrior:         {"prior", "", "part of the evidence that is a fleet's word on the two jobs (docs/CONFIG.md, `repeat.prior`)"},
 	FactLost:          {"wait_lost", "", "largest share of the victim's waiting that a window lost which counts (docs/WAITS.md)"},
 	FactFigure:        {"slo_figure", "ms", "the quantile of a job's latency that is held against its target"},
 	FactTarget:        {"slo_target", "ms", "the target of that quantile"},
 	FactDraw:          {"memory_draw", "bytes/s", "what a task draws from the memory of the victim, estimated by its LLC misses (docs/policies/balm.md)"},
-	FactTried:         {"tried", "tasks", "BE tasks whose memory bandwidth was taken for the victim"},
+	FactTried:         {"tried", "tasks", "BE tasks from which something was taken for the victim"},
 	FactPagesLeft:     {"pages_left", "", "share of a task's pages that may stay on the memory of services in trouble"},
 
 	FactAvailable:      {"memory_available", "bytes", "of the machine's memory, what programs could have without swapping"},
@@ -108,6 +124,21 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactMemorySome:     {"memory_some", "", "share of the window in which a task waited for memory (PSI of the machine)"},
 	FactMemoryFull:     {"memory_full", "", "share in which all that had work did"},
 	FactHeld:           {"memory_held", "bytes", "of memory that a task has"},
+
+	FactMPKI:          {"mpki", "", "LLC misses of the victim per thousand instructions, of its last windows"},
+	FactMPKIQuiet:     {"mpki_quiet", "", "the same of the windows in which it was well"},
+	FactWays:          {"ways", "ways", "ways of each last-level cache that a task may fill"},
+	FactNoise:         {"signal_noise", "", "standard error of the logarithm of a ratio of signals"},
+	FactCold:          {"memory_cold", "bytes", "of memory that a task did not use for as long as is asked for, and that could be taken back"},
+	FactAge:           {"memory_age", "s", "for so long the memory that is taken back was not used"},
+	FactRefaults:      {"refaults", "pages/s", "pages of a task that came back after they were reclaimed"},
+	FactRefaultsUsual: {"refaults_usual", "pages/s", "that rate while nothing was taken back"},
+	FactCameBack:      {"came_back", "bytes", "of what was taken back, that came back beyond the usual"},
+	FactStalled:       {"memory_stalled", "", "share of the time in which a task waited for memory (PSI of its group; of the machine where groups have none)"},
+	FactTook:          {"took", "s", "until memory was taken back"},
+	FactIOBytes:       {"io_bytes", "bytes/s", "that a suspect moved on the device while the victim suffered"},
+	FactIOOps:         {"io_ops", "1/s", "operations that it did there"},
+	FactIOShare:       {"io_share", "", "of these, that it may still do"},
 }
 
 // Is returns the fact with a value.

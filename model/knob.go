@@ -91,6 +91,8 @@ const (
 	MemoryBandwidth                 // resctrl_schemata.go
 	MemoryPages                     // memory_pages.go
 	GroupFreeze                     // cgroup_freeze.go
+	GroupKill                       // cgroup_kill.go
+	IOMaxKnob                       // io_max.go
 	NumKnobs
 )
 
@@ -107,6 +109,8 @@ var Knobs = [NumKnobs]KnobSpec{
 
 	MemoryPages: memoryPagesSpec,
 	GroupFreeze: freezingSpec,
+	GroupKill:   groupKillSpec,
+	IOMaxKnob:   ioMaxSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.
@@ -118,9 +122,11 @@ type KnobSpec struct {
 
 	// Cap turns an amount, in CPU-sec/sec or in the knob's own unit, into what a cap writes.
 	// Within asks whether a value leaves no more than another: caps are only ever written
-	// where they leave less than what was found.
-	Cap    func(amount float64, periodNsec int64) Setting
-	Within func(a, b Setting) bool
+	// where they leave less than what was found. Without Cap a cap writes its claim's own Value. Tighter is what leaves no more than
+	// either of two values, where neither need be within the other.
+	Cap     func(amount float64, periodNsec int64) Setting
+	Within  func(a, b Setting) bool
+	Tighter func(a, b Setting) Setting
 	// CPUs is what a value lets a target use, in CPU-sec/sec, +Inf when it is no limit. nil: the
 	// amount of a cap is in another unit, and takes a target no CPU that can be counted.
 	CPUs func(Setting) float64
@@ -191,6 +197,18 @@ func (k KnobKind) String() string {
 	return fmt.Sprintf("unknown(%d)", uint8(k))
 }
 
+// Tightest is what leaves a target no more than either of two values of one kind.
+func (s Setting) Tightest(o Setting) Setting {
+	spec := s.Knob.Spec()
+	switch {
+	case spec.Tighter != nil:
+		return spec.Tighter(s, o)
+	case spec.Within(s, o):
+		return s
+	}
+	return o
+}
+
 // MarshalText writes the kind's name.
 func (k KnobKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
@@ -211,8 +229,12 @@ type Setting struct {
 	Knob KnobKind
 	CPUMax
 	CPUs CPUSet // of MemoryPages memory nodes
+	IO   IOMax  // of IOMaxKnob
 	// Amount is of knobs that are one number, in the unit of their kernel file.
 	Amount int64
+	// Pages and OlderNsec are of MemoryReclaim: which pages are meant, and for how long they were not used.
+	Pages     PageKind
+	OlderNsec int64
 }
 
 // Ask is the setting of a knob of which only the kind is known, or asked about.

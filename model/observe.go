@@ -9,14 +9,15 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	elapsed := cur.MonoNsec - prev.MonoNsec
 	*out = Observation{
 		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
-		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0],
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0], Ages: cur.Ages, IO: out.IO[:0],
 	}
 	if elapsed <= 0 {
 		return
 	}
 	out.Busy = rate(prev.Node.C[CountBusy], cur.Node.C[CountBusy], elapsed)
 	out.Memory = observeMemory(prev, cur, out.Memory)
-	out.Room = observeRoom(&prev.Node, &cur.Node, elapsed)
+	out.IO = observeIO(prev, cur, elapsed, out.IO)
+	out.Room = ObserveRoom(&prev.Node, &cur.Node, elapsed)
 	out.Steal = rate(prev.Node.C[CountSteal], cur.Node.C[CountSteal], elapsed)
 
 	// In whole nanoseconds: what the rounding of a sum of rates leaves over would pass for
@@ -81,10 +82,15 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	if o.Misses = rate(p.C[CountLLCMisses], c.C[CountLLCMisses], elapsed); o.Misses.Outcome == OK {
 		o.Misses.V *= 1e9
 	}
+	if o.Spent = c.C[CountUsage].gauge(); o.Spent.Outcome == OK {
+		o.Spent.V /= 1e9
+	}
 	o.InUse, o.Anon, o.File = c.C[CountMemory].gauge(), c.C[CountMemoryAnon].gauge(), c.C[CountMemoryFile].gauge()
+	o.Inactive, o.Limit = c.C[CountMemoryInactive].gauge(), c.C[CountMemoryLimit].gauge()
 	if o.Refaults = rate(p.C[CountRefaults], c.C[CountRefaults], elapsed); o.Refaults.Outcome == OK {
 		o.Refaults.V *= 1e9
 	}
+	o.Stalled = rate(p.C[CountMemoryStall], c.C[CountMemoryStall], elapsed)
 	o.Foreign = c.ratio(p, CountWaitedForeign, CountWaited)
 	for i := range signals {
 		o.Raw[i] = signals[i].Derive(p, c, elapsed)

@@ -1,7 +1,7 @@
 package model
 
-// Room is what one window says of the machine's memory: what there is at its end, and how long programs waited for
-// some meanwhile. Everything is missing while no policy asks.
+// Room is what one window, or the time until a look, says of the machine's memory: what there is at its end, and how long
+// programs waited for some meanwhile. Everything is missing while no policy asks.
 type Room struct {
 	Total     Value `json:"total"`     // bytes
 	Available Value `json:"available"` // bytes that programs could have without swapping (MemAvailable)
@@ -10,8 +10,8 @@ type Room struct {
 	Full      Value `json:"full"`      // share in which all that had work did
 }
 
-// observeRoom derives it from the node's counters at a window's two edges.
-func observeRoom(prev, cur *NodeSample, elapsed int64) Room {
+// ObserveRoom derives it from the node's counters in two readings, so many nanoseconds apart.
+func ObserveRoom(prev, cur *NodeSample, elapsed int64) Room {
 	return Room{
 		Total: cur.C[CountMemoryTotal].gauge(), Available: cur.C[CountMemoryAvailable].gauge(), SwapFree: cur.C[CountSwapFree].gauge(),
 		Some: rate(prev.C[CountMemorySome], cur.C[CountMemorySome], elapsed), Full: rate(prev.C[CountMemoryFull], cur.C[CountMemoryFull], elapsed),

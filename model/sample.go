@@ -48,6 +48,10 @@ type Snapshot struct {
 	// Memory is what the domains move to and from memory, ordered by domain, where the machine counts it and somebody
 	// asks. It was begun to be read at the window's edge before this one.
 	Memory []MemorySample `json:"memory,omitempty"`
+	// Ages are of the tasks whose page ages were read since the snapshot before that closed a window, while somebody asks.
+	Ages []PageAges `json:"ages,omitempty"`
+	// IO is what tasks have done on block devices, ordered by task and device, while a policy asks.
+	IO []IOSample `json:"io,omitempty"`
 }
 
 // Shield says why a BE task cannot be held: to hold it would be to hold what lies inside it.
@@ -82,6 +86,12 @@ type TaskObservation struct {
 	// InUse is the memory that it has at the window's end, and of that Anon and File, bytes; Refaults are the
 	// pages a second that came back after they were reclaimed. Missing while no policy asks.
 	InUse, Anon, File, Refaults Value
+	// Inactive is the page cache that the kernel takes back first, and Limit what the task may have, bytes.
+	Inactive, Limit Value
+	// Spent is the CPU time of its cgroup since that was made, CPU-seconds.
+	Spent Value
+	// Stalled is the share of the window in which a thread of it waited for memory (PSI, cgroup v2), while a policy asks.
+	Stalled Value
 }
 
 // Observation is what one window says of the node.
@@ -97,6 +107,8 @@ type Observation struct {
 	Tasks       []TaskObservation
 	Waiting     []Waiting // the closing snapshot's own
 	Memory      []MemoryObservation
+	Ages        []PageAges      // the closing snapshot's own
+	IO          []IOObservation // ordered by task and device
 	Room        Room
 
 	none TaskSample // what a task that is new was before

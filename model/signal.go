@@ -16,6 +16,7 @@ const (
 	SourcePressure
 	SourceWait
 	SourceLatency
+	SourceIO
 	NumSources
 )
 
@@ -48,6 +49,9 @@ type SignalRow struct {
 	// Targeted: its threshold is what the task's job promises, and no spec is learned; it is no counter's,
 	// but told by a latency source (Latency.Tell), and means the same however little the task runs.
 	Targeted bool
+	// Beside: it says of another means than the CPU how much the task suffers for it. It is judged beside the signal that is used, whatever
+	// that says and however little the task runs, and is no choice of the configuration's.
+	Beside bool
 	// Rest is its value when nothing disturbs the task.
 	Rest float64
 	// Section is where its parameters stand in the configuration, and Calibrated where the
@@ -63,7 +67,7 @@ type SignalRow struct {
 	// Sigmas is the same in standard deviations, where CPI²'s 2 are too few.
 	Sigmas float64
 	// What is asked of a suspect's correlation with it: package antagonist says what each is.
-	Correlation, Bound, MinSuspectCPU, Margin float64
+	Correlation, Bound, MinSuspectCPU, Margin, Steady float64
 }
 
 // CPI² table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
@@ -99,10 +103,17 @@ var signals = [NumSources]SignalRow{
 		Targeted: true, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "latency", Calibrated: "as for slowdown; not calibrated", Explained: "latency is used by itself wherever a job has a target under slo (docs/SLO.md)",
 	},
+	// The parameters are pressure's, but for the correlation, which is CPI²'s, and the margin over a steady suspect: a disk that is slow by itself makes all look guilty. None was calibrated.
+	SourceIO: {
+		Name: "io", Short: "io", Title: "time stalled on I/O", Probe: "io stall", Definition: "io.pressure some / time; where a kernel has none, block-I/O delay of all threads / time",
+		Times: 1, Derive: ioShare,
+		Beside: true, MinRise: 0.1, Correlation: 0.35, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
+		Section: "io_stall", Calibrated: "CPI² table 2: 0.35; not calibrated for I/O", Explained: "io is the share of time in which a task waits for block devices, and is judged beside the others where policy io is not off (docs/policies/io.md)",
+	},
 }
 
 // preference is the order in which signals are used.
-var preference = [NumSources]Source{SourceLatency, SourceCPI, SourceWait, SourceSlowdown, SourcePressure}
+var preference = [NumSources]Source{SourceLatency, SourceCPI, SourceWait, SourceSlowdown, SourcePressure, SourceIO}
 
 // Sources returns all signals, in order of preference.
 func Sources() []Source { return preference[:] }
@@ -216,6 +227,16 @@ func pressure(p, c *TaskSample, elapsed int64) Value {
 		return Missing(oc)
 	}
 	return Known(min(1, float64(stalled)/float64(elapsed))) // the two clocks are not read at one instant
+}
+
+// ioShare is the share of the window in which a thread of the task waited for a block device; where only the delay of each thread
+// is counted, of how many threads that is true in the mean.
+func ioShare(p, c *TaskSample, elapsed int64) Value {
+	delayed, oc := c.grown(p, CountIODelay)
+	if oc != OK {
+		return Missing(oc)
+	}
+	return Known(float64(delayed) / float64(elapsed))
 }
 
 // wait is the p99 of the reading's own waits, in milliseconds. Observation.Discount leaves of it what others caused.

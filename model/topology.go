@@ -60,6 +60,21 @@ const reserved = 2
 // Alone returns how many tasks can have a class for themselves.
 func (c *Classes) Alone() int { return max(0, c.IDs-c.Taken-reserved) }
 
+// Lowest is the level that takes most: the machine's own where levels are per cent of what a core could ask for, and a tenth
+// of all where they count bytes, of which the machine would take next to none.
+func (c *Classes) Lowest() int {
+	if c.LevelBytes() > 0 {
+		return max(c.LeastLevel, c.MostLevel/10)
+	}
+	return c.LeastLevel
+}
+
+// Raise is how far a level goes up at once: about nine steps to no limit (BALM: 10 % each).
+func (c *Classes) Raise() int {
+	n := max(1, c.LevelStep)
+	return max(n, (c.MostLevel-c.Lowest())/9/n*n)
+}
+
 // LevelBytes is what one unit of a level lets a class move, in bytes a second; 0 where a level says nothing of bytes.
 func (c *Classes) LevelBytes() float64 {
 	switch c.LevelUnit {

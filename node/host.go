@@ -36,8 +36,22 @@ type Host interface {
 	Close() error
 }
 
-// Metering is a host that reads what is moved to and from memory, and how much of it is in use, only when it is told to.
-type Metering interface{ Meter(moved, inUse bool) }
+// Metering is a host that reads what is moved to and from memory, how much of it is in use, and what is done on block devices, only when it is told to. How often it
+// reads the ages of a task's pages follows from those that are asked for.
+type Metering interface {
+	Meter(moved, inUse, io bool, ages model.AskedAges)
+}
+
+// Looking is a host that reads memory between windows, and says when programs begin to wait for it.
+type Looking interface {
+	// Look fills l. What cannot be read is missing in it. The slices of l are reused.
+	Look(l *model.Look)
+	// Watch has Stalls say when tasks (some) or all tasks at once (full) wait for memory for such a share of a second. An
+	// error says why this machine does not tell.
+	Watch(some, full float64) error
+	// Stalls returns what is ready to be received from when they did; the same each time. nil: nobody tells.
+	Stalls() <-chan struct{}
+}
 
 // Do applies changes and returns what is known of them at once.
 func Do(h Host, changes ...model.Change) []model.Result {

@@ -31,7 +31,7 @@ func (d *V2) Kill(path string, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err = d.write(path, "cgroup.kill", "1"); err == nil {
+	if err = d.WriteKill(path); err == nil {
 		err = awaitEmpty(watch, deadline)
 	}
 	if errors.Is(err, ErrKillTimeout) {
@@ -39,6 +39,9 @@ func (d *V2) Kill(path string, within time.Duration) error {
 	}
 	return errors.Join(err, watch.Close())
 }
+
+// WriteKill kills every process in the group and below, and waits for none of them.
+func (d *V2) WriteKill(path string) error { return d.write(path, "cgroup.kill", "1") }
 
 func awaitEmpty(watch *EventsWatch, deadline time.Time) error {
 	for {

@@ -32,11 +32,12 @@ const (
 	Freezer Controller = "freezer"
 	Memory  Controller = "memory"
 	PIDs    Controller = "pids"
-	IO      Controller = "io" // v2 only: v1's blkio is not used
+	IO      Controller = "io"    // v2 only
+	BlkIO   Controller = "blkio" // v1 only: it has other files (package blkio)
 )
 
 func controllers() []Controller {
-	return []Controller{CPU, CPUAcct, CPUSet, Freezer, Memory, PIDs}
+	return []Controller{CPU, CPUAcct, CPUSet, Freezer, Memory, PIDs, BlkIO}
 }
 
 // Layout is how a host mounts its cgroups, judged by where the cpu controller lives.

@@ -12,6 +12,7 @@ const (
 	SignalRunDelay = "run-delay slowdown"
 	SignalPSI      = "psi stall"
 	SignalSLO      = "slo latency"
+	SignalIO       = "io stall"
 	SignalWaits    = "scheduler waits" // who makes whom wait for a CPU
 )
 
@@ -26,6 +27,7 @@ const (
 	RemedyCap       = "hard cap"
 	RemedyCpuset    = "cpuset"
 	RemedyReclaim   = "reclaim"
+	RemedyIOMax     = "io limits"
 	RemedyFreeze    = "freeze"
 	RemedyEvict     = "evict"
 )
@@ -58,6 +60,7 @@ var signalRecipes = []recipe{
 	{SignalRunDelay, []need{{Taskstats, ThreadSchedstat}}, always("no evidence while a task's own quota throttles it")},
 	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
 	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}, {BPFPrograms}}, nil},
+	{SignalIO, []need{{PSIPerCgroup, DelayAccounting}}, nil},
 	{SignalSLO, nil, always("told by the service itself")},
 }
 
@@ -74,6 +77,7 @@ var remedyRecipes = []recipe{
 	{RemedyCap, []need{{CPUQuota}, {CgroupWritable}}, nil},
 	{RemedyCpuset, []need{{Cpuset}, {CgroupWritable}}, nil},
 	{RemedyReclaim, []need{{MemoryReclaim}, {CgroupWritable}}, fileOnlyWithoutSwap},
+	{RemedyIOMax, []need{{IOMax}, {CgroupWritable}}, nil},
 	{RemedyFreeze, []need{{Freezer}, {CgroupWritable}}, nil},
 	{RemedyEvict, []need{{CapKill, CgroupKill}, {CapKill, CgroupWritable}}, nil},
 }

@@ -174,7 +174,7 @@ func (p *prober) layoutFinding() Finding {
 // writable says whether limits can be written at all: the mounts are not read-only and the files' owner is us,
 // or permissions do not bind us. Nothing is tried.
 func (p *prober) writable() Finding {
-	f := Finding{Name: CgroupWritable, Gives: []string{RemedyPool, RemedyBurst, RemedyCap, RemedyCpuset, RemedyReclaim, RemedyFreeze}}
+	f := Finding{Name: CgroupWritable, Gives: []string{RemedyPool, RemedyBurst, RemedyCap, RemedyCpuset, RemedyReclaim, RemedyIOMax, RemedyFreeze}}
 	dir := p.v1(cgroup.CPU)
 	if dir == "" {
 		dir = p.unified()

@@ -53,6 +53,9 @@ const (
 	CgroupKill       = "cgroup.kill"
 	MemoryReclaim    = "memory.reclaim"
 	MemoryHigh       = "memory.high"
+	IOMax            = "io.max"
+	IOWeight         = "io weight"
+	DelayAccounting  = "delay accounting"
 	PSISystem        = "psi system"
 	PSIPerCgroup     = "psi per cgroup"
 	Taskstats        = "taskstats"
@@ -134,6 +137,7 @@ func (p *prober) run() []Finding {
 	p.readStatus()
 	findings := []Finding{release}
 	findings = append(findings, p.cgroupFindings()...)
+	findings = append(findings, p.ioFindings()...)
 	findings = append(findings, p.pressureFindings()...)
 	findings = append(findings, p.delayFindings()...)
 	findings = append(findings, p.perfFindings()...)

@@ -33,7 +33,7 @@ func attempts() map[string]attempt {
 	return map[string]attempt{
 		KernelRelease: tryUname, CgroupLayout: tryLayout, CgroupWritable: tryWritable,
 		CPUQuota: tryQuota, CPUBurst: tryBurst, CPUIdle: tryIdle, Cpuset: tryCpuset, Freezer: tryFreezer, CgroupKill: tryKill,
-		MemoryReclaim: tryReclaim, MemoryHigh: tryHigh, PSISystem: tryPSI, PSIPerCgroup: tryGroupPSI,
+		MemoryReclaim: tryReclaim, IOMax: tryIOMax, MemoryHigh: tryHigh, PSISystem: tryPSI, PSIPerCgroup: tryGroupPSI,
 		Taskstats: tryTaskstats, ThreadSchedstat: tryThreadSchedstat, Schedstats: trySchedstats,
 		PerfCycles:       tryEvent(unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES),
 		PerfRefCycles:    tryEvent(unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_REF_CPU_CYCLES),
@@ -353,12 +353,7 @@ func tryReclaim(t *testing.T, m *cgroup.Mounts) error {
 	if err != nil {
 		return err
 	}
-	where := t.TempDir()
-	if rigtest.Inside() {
-		where = "/mnt" // the only disk; anything else is memory
-	}
-	path := filepath.Join(where, fmt.Sprintf("commensal-test-%d", os.Getpid()))
-	t.Cleanup(func() { _ = os.Remove(path) })
+	path := filepath.Join(rigtest.DiskDir(t), "file")
 	if _, err := inGroup(t, dir, "file "+path); err != nil {
 		return err
 	}
@@ -370,6 +365,31 @@ func tryReclaim(t *testing.T, m *cgroup.Mounts) error {
 		err = errors.New("no page was taken")
 	}
 	return err
+}
+
+// tryIOMax limits a group's reads from the disk, if there is one, and reads the limit back.
+func tryIOMax(t *testing.T, m *cgroup.Mounts) error {
+	controller, file, text := cgroup.IO, "/io.max", " rbps=1048576"
+	if m.V1[cgroup.BlkIO] != "" {
+		controller, file, text = cgroup.BlkIO, "/blkio.throttle.read_bps_device", " 1048576"
+	}
+	dir, _, err := ownGroup(t, m, controller)
+	if err != nil {
+		return err
+	}
+	device, err := os.ReadFile("/sys/block/vda/dev")
+	if err != nil {
+		_, err = os.Stat(dir + file)
+		return err
+	}
+	name := strings.TrimSpace(string(device))
+	if err := write(dir+file, name+text); err != nil {
+		return err
+	}
+	if now, err := os.ReadFile(dir + file); err != nil || !strings.HasPrefix(string(now), name+" ") {
+		return fmt.Errorf("read back %q: %w", now, err)
+	}
+	return nil
 }
 
 func tryHigh(t *testing.T, m *cgroup.Mounts) error {

@@ -26,6 +26,9 @@ type Ages struct {
 	// order. Shared memory is where the source puts it: the multi-generational LRU
 	// counts it as anonymous, DAMON's answer as file memory.
 	Anon, File []Idle
+	// FileSorted are the bytes of file memory that the kernel has sorted as that old or older, which is what Evict takes, but for what was
+	// read meanwhile. Of memory that is read with read(2) it is no bound (lru_gen_age.go). nil: the source sorts nothing.
+	FileSorted []uint64
 	// AsOf is how long ago anybody last looked. The durations were counted until
 	// then; what was used since is not known.
 	AsOf time.Duration
@@ -148,7 +151,7 @@ func (g *LRUGen) walksApart() bool {
 // ages adds the members up. swap says that the kernel's own walks look at anonymous
 // memory, blind that one node's walk hides what was used from the next.
 func (f *lruGroup) ages(durations []time.Duration, swap, blind bool) Ages {
-	a := Ages{Source: "mglru", Anon: make([]Idle, len(durations)), File: make([]Idle, len(durations))}
+	a := Ages{Source: "mglru", Anon: make([]Idle, len(durations)), File: make([]Idle, len(durations)), FileSorted: make([]uint64, len(durations))}
 	first := true
 	for i := range f.members {
 		m := &f.members[i]
@@ -161,6 +164,8 @@ func (f *lruGroup) ages(durations []time.Duration, swap, blind bool) Ages {
 		}
 		for j, d := range durations {
 			m.add(&a.Anon[j], &a.File[j], d, swap)
+			_, sorted := m.idle(&EvictAsk{Idle: d, Kind: FileOnly})
+			a.FileSorted[j] += sorted * pageSize()
 		}
 	}
 	if nodes := f.nodes(); blind && nodes > 1 {

@@ -32,8 +32,9 @@ func TestAgesOfGenerations(t *testing.T) {
 	// The last look was 10 s ago. Then the oldest had been idle for 20 s (they were not
 	// seen since the second walk), the next for 10 s, the rest for less.
 	want := Ages{Source: "mglru", AsOf: sec(10), Horizon: sec(20),
-		Anon: []Idle{pages(3, 15), pages(3, 15), pages(1, 7), pages(1, 7), pages(0, 3), pages(0, 1)},
-		File: []Idle{pages(0, 150), pages(0, 150), pages(0, 70), pages(0, 70), pages(0, 30), pages(0, 10)}}
+		FileSorted: []uint64{30 * pageSize(), 30 * pageSize(), 10 * pageSize(), 10 * pageSize(), 0, 0},
+		Anon:       []Idle{pages(3, 15), pages(3, 15), pages(1, 7), pages(1, 7), pages(0, 3), pages(0, 1)},
+		File:       []Idle{pages(0, 150), pages(0, 150), pages(0, 70), pages(0, 70), pages(0, 30), pages(0, 10)}}
 	if diff := cmp.Diff(want, one.ages(durations, true, false)); diff != "" {
 		t.Error(diff)
 	}

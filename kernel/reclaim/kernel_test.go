@@ -317,16 +317,7 @@ func (w worker) do(format string, args ...any) {
 // file returns the path of a new file on a disk.
 func file(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	if rigtest.Inside() {
-		// The guest's root is memory itself, whose pages cannot be dropped.
-		var err error
-		if dir, err = os.MkdirTemp("/mnt", "reclaim"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	}
-	return filepath.Join(dir, "file")
+	return filepath.Join(rigtest.DiskDir(t), "file")
 }
 
 // eventually waits until cond holds.

@@ -15,9 +15,9 @@ func TestParseSchedstat(t *testing.T) {
 		name, text string
 		want       Stats
 	}{
-		{"good", "3611067 1041820 43\n", Stats{3611067, 1041820, 43, OK}},
-		{"no newline", "1 2 3", Stats{1, 2, 3, OK}},
-		{"largest", "18446744073709551615 0 0\n", Stats{^uint64(0), 0, 0, OK}},
+		{"good", "3611067 1041820 43\n", Stats{3611067, 1041820, 43, 0, OK}},
+		{"no newline", "1 2 3", Stats{1, 2, 3, 0, OK}},
+		{"largest", "18446744073709551615 0 0\n", Stats{^uint64(0), 0, 0, 0, OK}},
 	}
 	for _, test := range tests {
 		if got, err := parseSchedstat([]byte(test.text)); err != nil || got != test.want {
@@ -78,7 +78,7 @@ func TestSchedstatSumsThreads(t *testing.T) {
 	if err := s.Query([]int32{10, 20, 30, 40, 50}, out); err != nil {
 		t.Fatal(err)
 	}
-	want := []Stats{{1100, 220, 33, OK}, {Status: Unavailable}, {Status: Unavailable}, {7, 7, 7, OK}, {Status: Gone}}
+	want := []Stats{{1100, 220, 33, 0, OK}, {Status: Unavailable}, {Status: Unavailable}, {7, 7, 7, 0, OK}, {Status: Gone}}
 	for i := range want {
 		if out[i] != want[i] {
 			t.Errorf("answer %d: got %+v, want %+v", i, out[i], want[i])

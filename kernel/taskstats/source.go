@@ -46,7 +46,10 @@ type Stats struct {
 	DelayNsec uint64
 	// DelayCount is how often a thread was given a CPU (sched_info.pcount): DelayNsec / DelayCount is the mean wait.
 	DelayCount uint64
-	// Status says whether the three above may be used; they are zero unless it is OK.
+	// IODelayNsec is time waiting for a block device (taskstats alone; 0 while the kernel does not account it, which the sysctl
+	// kernel.task_delayacct says).
+	IODelayNsec uint64
+	// Status says whether those above may be used; they are zero unless it is OK.
 	Status Status
 }
 

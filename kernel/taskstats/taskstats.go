@@ -3,12 +3,13 @@ package taskstats
 // struct taskstats: include/uapi/linux/taskstats.h, Documentation/accounting/taskstats-struct.rst
 //
 // The reply to TASKSTATS_CMD_ATTR_TGID carries, inside TASKSTATS_TYPE_AGGR_TGID, the thread group id
-// (TASKSTATS_TYPE_TGID) and the structure (TASKSTATS_TYPE_STATS). We read four fields of its head:
+// (TASKSTATS_TYPE_TGID) and the structure (TASKSTATS_TYPE_STATS). We read five fields of its head:
 //
 //	offset  field                   unit
 //	     0  version            u16
 //	    16  cpu_count          u64  times a thread was given a CPU
 //	    24  cpu_delay_total    u64  ns runnable, without a CPU
+//	    40  blkio_delay_total  u64  ns waiting for a block device
 //	    64  cpu_run_real_total u64  ns, sampled by ticks: not used
 //	    72  cpu_run_virtual_total   ns, sum_exec_runtime
 //
@@ -41,6 +42,7 @@ const (
 	offVersion         = 0
 	offCPUCount        = 16
 	offCPUDelayTotal   = 24
+	offIODelayTotal    = 40 // of the second of three blocks: what the first and the second grew by lies before it
 	offRunVirtual      = 72
 	offRunVirtualMax   = 96  // one delay maximum added to each of three blocks before it
 	offRunVirtualMinUp = 120 // a maximum and a minimum added to each of three blocks before it
@@ -83,10 +85,11 @@ func parseStats(b []byte) (Stats, error) {
 		return Stats{}, err
 	}
 	s := Stats{
-		RunNsec:    binary.NativeEndian.Uint64(b[off:]),
-		DelayNsec:  binary.NativeEndian.Uint64(b[offCPUDelayTotal:]),
-		DelayCount: binary.NativeEndian.Uint64(b[offCPUCount:]),
-		Status:     OK,
+		IODelayNsec: binary.NativeEndian.Uint64(b[offIODelayTotal+(off-offRunVirtual)/3:]),
+		RunNsec:     binary.NativeEndian.Uint64(b[off:]),
+		DelayNsec:   binary.NativeEndian.Uint64(b[offCPUDelayTotal:]),
+		DelayCount:  binary.NativeEndian.Uint64(b[offCPUCount:]),
+		Status:      OK,
 	}
 	if s.RunNsec == 0 && s.DelayCount == 0 {
 		return Stats{Status: Unavailable}, nil

@@ -19,6 +19,7 @@ func structure(version uint16, size, runOffset int) []byte {
 	binary.NativeEndian.PutUint64(b[16:], 43)
 	binary.NativeEndian.PutUint64(b[24:], 1_041_820)
 	binary.NativeEndian.PutUint64(b[runOffset:], 3_611_067)
+	binary.NativeEndian.PutUint64(b[map[int]int{72: 40, 96: 48, 120: 56}[runOffset]:], 777)
 	return b
 }
 
@@ -38,7 +39,7 @@ func TestParseStatsLayouts(t *testing.T) {
 		{"version 16 (6.16)", 16, 560, 72},
 		{"version 17", 17, 688, 72},
 	}
-	want := Stats{RunNsec: 3_611_067, DelayNsec: 1_041_820, DelayCount: 43, Status: OK}
+	want := Stats{RunNsec: 3_611_067, DelayNsec: 1_041_820, DelayCount: 43, IODelayNsec: 777, Status: OK}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := parseStats(structure(test.version, test.size, test.run))

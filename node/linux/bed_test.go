@@ -30,9 +30,12 @@ import (
 // TestMain lets this binary play the tasks, too.
 func TestMain(m *testing.M) {
 	testchild.Main(m, map[string]testchild.Role{
-		"hold":  perftest.Hold,
-		"forks": forks,
-		"grow":  grow,
+		"hold":   perftest.Hold,
+		"forks":  forks,
+		"grow":   grow,
+		"thrash": thrash,
+		"reads":  reads,
+		"read":   readFile,
 		"leaf": func(*testchild.Parent, []string) error {
 			time.Sleep(5 * time.Millisecond)
 			return nil
@@ -67,6 +70,8 @@ type bed struct {
 	waits   WaitSource // nil: none
 	classes bool       // the Host has classes of service
 	inUse   bool       // the Host tells of memory in use
+	ages    model.AskedAges
+	io      bool // the Host tells of I/O
 	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
@@ -159,7 +164,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, InUse: b.inUse, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, InUse: b.inUse, Ages: b.ages, IO: b.io, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -40,15 +40,33 @@ func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options) *beside {
 	b := &beside{cg: cg, clock: o.Clock, run: o.Beside}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m}
-	pages := &movingPages{fs: o.FS, cg: cg, calls: o.Pages, pause: rest}
+	pause := rest
+	if o.Beside != nil { // who plays time plays it without us
+		pause = func(context.Context, time.Duration) {}
+	}
+	pages := &movingPages{fs: o.FS, cg: cg, calls: o.Pages, pause: pause}
 	if o.Pages == nil {
 		pages.calls = numa.Live{}
 	}
-	if o.Beside != nil { // who plays time plays it without us
-		pages.pause = func(context.Context, time.Duration) {}
+	end := &ending{cg: cg, ender: o.Ender, pause: pause}
+	if o.Ender == nil {
+		end.ender = cgroup.Pidfds{}
 	}
-	b.actions[model.MemoryPages] = pages
+	b.actions[model.MemoryPages], b.actions[model.GroupKill] = pages, end
 	return b
+}
+
+// openTask opens a task's group, unless it was made anew.
+func openTask(cg cgroup.Driver, t *model.Task) (cgroup.Group, error) {
+	group, err := cg.Open(t.Path)
+	if err != nil {
+		return nil, err
+	}
+	if group.Identity().Inode != t.Inode {
+		_ = group.Close() // nothing was written
+		return nil, fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
+	}
+	return group, nil
 }
 
 // start begins an action. Its result comes by take.

@@ -107,6 +107,9 @@ func (h *Host) share(snap *model.Snapshot, again bool) {
 			h.again = append(h.again, w)
 		} else {
 			w.settle(&snap.Tasks[w.sample], stats[:n])
+			if h.delayed && h.delay.KeepsDeadThreads() {
+				snap.Tasks[w.sample].C[model.CountIODelay] = model.Read(w.ioNsec)
+			}
 		}
 		stats = stats[n:]
 	}

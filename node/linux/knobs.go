@@ -119,6 +119,7 @@ func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *
 		model.CPUPlace:     &place{cg: cg, flat: flat, cpus: cpusOfMachine(fs)},
 		model.CPUWeight:    &weight{cg: cg, flat: flat},
 		model.GroupFreeze:  &freezing{cg: cg, flat: flat},
+		model.IOMaxKnob:    newIOMax(cg, fs),
 	}}
 }
 
@@ -136,7 +137,7 @@ func (k *Knobs) isHeld(task string, kind model.KnobKind) bool {
 // the one that is meant.
 func (k *Knobs) identify(t *model.Task, kind model.KnobKind) (uint64, error) {
 	inode, err := sameGroup(k.cg, t)
-	if err != nil || kind != model.CPUPlace && kind != model.GroupFreeze { // these have hierarchies of their own on v1
+	if err != nil || kind != model.CPUPlace && kind != model.GroupFreeze && kind != model.IOMaxKnob { // these have hierarchies of their own on v1
 		return inode, err
 	}
 	return k.kinds[kind].inode(t.Path)

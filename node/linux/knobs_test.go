@@ -229,6 +229,7 @@ func (f *tree) knobs(j *journal.Journal) *Knobs {
 		model.CPUPlace:     &place{cg: noPlaces{}, cpus: func() (machineCPUs, error) { return machineCPUs{}, errInvalid }},
 		model.CPUWeight:    &weight{},
 		model.GroupFreeze:  &freezing{},
+		model.IOMaxKnob:    &ioMax{no: cgroup.ErrUnsupported},
 	}}
 }
 

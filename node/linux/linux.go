@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
@@ -26,12 +27,15 @@ type Options struct {
 	Rules         *match.Rules
 	Journal       *journal.Journal // nil: the host can be observed but not acted on
 	DiscoverEvery time.Duration
-	Counters      bool // open hardware counters where the machine has them
-	Places        bool // tasks may be placed: say which of them cannot be
-	Classes       bool // tasks may be put into classes of service: say what the machine has of them
-	Memory        bool // say what the CPUs of each domain move to and from memory
-	InUse         bool // say how much memory the tasks and the machine use, and how long they wait for it
-	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
+	Counters      bool            // open hardware counters where the machine has them
+	Places        bool            // tasks may be placed: say which of them cannot be
+	Classes       bool            // tasks may be put into classes of service: say what the machine has of them
+	Memory        bool            // say what the CPUs of each domain move to and from memory
+	InUse         bool            // say how much memory the tasks and the machine use, and how long they wait for it
+	Sizes         bool            // say how much memory they use once a minute
+	Ages          model.AskedAges // say how long pages lay idle
+	IO            bool            // say what tasks do on block devices, and how long they wait for them
+	CapsOnly      bool            // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
 	// What is no file. nil is the running kernel's; a simulated kernel has its own.
@@ -41,8 +45,11 @@ type Options struct {
 	Waits  WaitSource        // stays the caller's to close; nil: nobody measures who makes whom wait
 	Beside func(work func()) // begins slow work; nil: in a goroutine
 	Pages  numa.Calls        // find and move pages
+	Ender  cgroup.Ender      // ends processes
 	// Latency is how long memory takes to answer; nil: nobody knows.
 	Latency MemoryLatency
+	// Stalls watches for programs that wait for memory (Host.Watch).
+	Stalls func(some, full float64) (StallSource, error)
 }
 
 // Host implements node.Host on the running kernel.
@@ -56,11 +63,19 @@ type Host struct {
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
 
-	room room // what there is of memory
+	room     room        // what there is of memory
+	inUseNow bool        // memory is read in this snapshot
+	sized    int64       // when it was last read for Sizes, monotonic; 0: never
+	stalls   StallSource // nil: nobody says when programs wait for some
+	ages     ages        // how long pages lay idle
 
 	waits waits // who makes whom wait
 
 	readers []func() taskReader // what else is read of a task here
+
+	io      []model.IOSample // of the reading at hand
+	devices []blkio.Stat     // scratch
+	delayed bool             // the kernel accounts how long threads wait for devices, and nothing better tells
 
 	tasks       []*watched // ordered by number
 	nextNum     model.TaskNum
@@ -86,7 +101,10 @@ type Host struct {
 	outages     outages
 }
 
-var _ node.Host = (*Host)(nil)
+var (
+	_ node.Host    = (*Host)(nil)
+	_ node.Looking = (*Host)(nil)
+)
 
 // ErrNoTasks: the machine has no cgroups that the agent could watch at all.
 var ErrNoTasks = errors.New("no cgroup driver for this machine")
@@ -125,6 +143,7 @@ func Open(o Options) (*Host, error) {
 	h.openDelay()
 	h.openReaders(m)
 	h.room.open(h)
+	h.ages.open(h)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
@@ -170,10 +189,14 @@ func (h *Host) CoreCycles() bool {
 // Close lets go of all descriptors and leaves what is held as it is.
 func (h *Host) Close() error {
 	h.beside.close()
+	h.ages.close()
 	if h.classes != nil {
 		h.classes.close()
 	}
 	errs := []error{h.stat.Close(), h.room.close(), h.holders.close()}
+	if h.stalls != nil {
+		errs = append(errs, h.stalls.Close())
+	}
 	if h.root != nil {
 		errs = append(errs, h.root.Close())
 	}

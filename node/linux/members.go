@@ -116,14 +116,16 @@ func (w *watched) follow(stats []taskstats.Stats) {
 		if stats[i].RunNsec >= w.lastRun[j] && stats[i].DelayNsec >= w.lastDelay[j] {
 			w.runNsec += stats[i].RunNsec - w.lastRun[j]
 			w.delayNsec += stats[i].DelayNsec - w.lastDelay[j]
+			w.ioNsec += stats[i].IODelayNsec - min(stats[i].IODelayNsec, w.lastIO[j])
 		}
 	}
-	w.tgids, w.lastRun, w.lastDelay = w.tgids[:0], w.lastRun[:0], w.lastDelay[:0]
+	w.tgids, w.lastRun, w.lastDelay, w.lastIO = w.tgids[:0], w.lastRun[:0], w.lastDelay[:0], w.lastIO[:0]
 	for i, id := range ids {
 		if stats[i].Status == taskstats.OK {
 			w.tgids = append(w.tgids, id)
 			w.lastRun = append(w.lastRun, stats[i].RunNsec)
 			w.lastDelay = append(w.lastDelay, stats[i].DelayNsec)
+			w.lastIO = append(w.lastIO, stats[i].IODelayNsec)
 		}
 	}
 }

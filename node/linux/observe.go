@@ -29,16 +29,20 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	h.offer()
 	snap.Topology, h.topology.now = h.topology.now, nil
 	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
+	h.inUseNow = h.memoryDue(mark, snap.MonoNsec)
 	h.observeNode(&snap.Node)
+	h.io = h.io[:0]
 	for _, w := range h.tasks {
 		h.observeTask(w, snap)
 	}
+	snap.IO = h.io
 	h.observeDelay(snap)
 	h.observeWaits(snap)
 	if h.opt.Memory && mark != 0 {
 		snap.Memory = h.classes.takeMemory()
 		h.classes.startMeter()
 	}
+	h.ages.observe(h, mark, snap)
 	h.forget(snap)
 	return nil
 }
@@ -50,7 +54,9 @@ func (h *Host) observeNode(n *model.NodeSample) {
 		n.C[model.CountBusy] = model.Read(st.Total.BusyNsec())
 		n.C[model.CountSteal] = model.Read(st.Total.StealNsec())
 	}
-	h.room.observe(n)
+	if h.inUseNow {
+		h.room.observe(n)
+	}
 	if h.root != nil {
 		if v, err := h.root.UsageNsec(); err == nil {
 			n.C[model.CountBusy] = model.Read(v)

@@ -75,14 +75,11 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 
 // processes returns the task's processes, unless its group was made anew.
 func (m *movingPages) processes(t *model.Task) ([]int32, error) {
-	group, err := m.cg.Open(t.Path)
+	group, err := openTask(m.cg, t)
 	if err != nil {
 		return nil, err
 	}
 	defer group.Close() //nolint:errcheck // reading is over
-	if group.Identity().Inode != t.Inode {
-		return nil, fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
-	}
 	return group.Procs(nil)
 }
 

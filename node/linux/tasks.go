@@ -47,8 +47,10 @@ type watched struct {
 	tgids     []int32
 	lastRun   []uint64
 	lastDelay []uint64
+	lastIO    []uint64
 	runNsec   uint64
 	delayNsec uint64
+	ioNsec    uint64
 	gone      bool
 	announced bool
 }

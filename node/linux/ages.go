@@ -1,0 +1,188 @@
+package linux
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/reclaim"
+	"github.com/commensal-io/commensal/model"
+)
+
+// How long the pages of each LC and BE task lay idle (model.PageAges), from the multi-generational LRU. It is the
+// one source that can be used for a hundred tasks: DAMON takes a thread of the kernel and a mark in a journal for each process.
+//
+// Reading walks the page tables of the task's processes, so it is done beside the loop, a few tasks at a time, and rarely. The kernel keeps four
+// generations, of which two tell of an age: what was not used since the walk before the last one, and since the one before that.
+// So walks come in turns that make these two the ages that are asked for: with 1.5 h and 6 h a walk after 4.5 h, the next one after 1.5 h, and
+// each second one tells both; with one age alone, or without swap, for which only the shorter one counts, one each time that passes.
+//
+// Of file pages the kernel tells no lower bound, but how it has sorted them: what it evicts goes by that, and it spares what was read meanwhile.
+//
+// However long the walks of a machine take, they have at most agesShare of one CPU: after each turn nobody is walked for as long as makes it so, and
+// tasks then wait for longer than that.
+
+const (
+	agesShare = 0.004 // of one CPU; the goal is half a per cent
+	agesBatch = 8     // tasks in a turn
+	// agesSoon is how far from its due time a task may be walked, as a share of the gap.
+	agesSoon = 0.02
+)
+
+// ages is the reader's state. What its turn needs it owns while busy.
+type ages struct {
+	lru    *reclaim.LRUGen // nil: not read
+	gaps   []int64         // until the next walk, in turn
+	edges  []time.Duration
+	clock  Clock
+	run    func(work func()) // nil: in a goroutine
+	noSwap bool              // as the agent found it
+	cancel context.CancelFunc
+	ctx    context.Context
+	wait   sync.WaitGroup
+
+	walks map[model.TaskNum]walked
+
+	mu    sync.Mutex
+	busy  bool
+	rests int64 // nobody is walked before
+	ready []model.PageAges
+}
+
+// walked is when a task was last walked, and how often.
+type walked struct {
+	atNsec int64
+	times  int
+}
+
+// open finds out whether ages can be told here. Nobody looks while no policy asks.
+func (a *ages) open(h *Host) {
+	o := &h.opt
+	if o.Ages == (model.AskedAges{}) {
+		return
+	}
+	lru := reclaim.NewLRUGen(o.FS)
+	bits, err := lru.Enabled()
+	if err == nil && bits&reclaim.LRUGenCore == 0 {
+		err = errors.New("the multi-generational LRU is switched off (y in /sys/kernel/mm/lru_gen/enabled switches it on)")
+	}
+	if err == nil {
+		err = lru.Scan(func(*reclaim.LRUNode) error { return nil }) // debugfs may not be mounted
+	}
+	if err != nil {
+		h.lacks("ages of pages", err)
+		return
+	}
+	a.lru, a.clock, a.run, a.walks = lru, o.Clock, o.Beside, map[model.TaskNum]walked{}
+	a.gaps = []int64{o.Ages.ShortestNsec}
+	if more := o.Ages.LongestNsec - o.Ages.ShortestNsec; more > 0 {
+		a.gaps = []int64{more, o.Ages.ShortestNsec}
+	}
+	if areas, err := reclaim.ReadSwaps(o.FS); err != nil || len(areas) == 0 {
+		a.noSwap, a.gaps = true, a.gaps[len(a.gaps)-1:]
+	}
+	for _, edge := range model.AgeEdges {
+		a.edges = append(a.edges, time.Duration(edge))
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+}
+
+// observe adds what was read since, and begins the next turn.
+func (a *ages) observe(h *Host, mark model.WindowMark, snap *model.Snapshot) {
+	if a.lru == nil || mark&model.WindowEnd == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.ready) > 0 {
+		snap.Ages, a.ready = a.ready, nil
+	}
+	if now := a.clock.MonoNsec(); !a.busy && now >= a.rests {
+		if due := a.due(h, now); len(due) > 0 {
+			a.busy = true
+			a.wait.Add(1)
+			work := func() { defer a.wait.Done(); a.turn(due) }
+			if a.run == nil {
+				go work()
+				return
+			}
+			a.mu.Unlock() // it is done at once
+			a.run(work)
+			a.mu.Lock()
+		}
+	}
+}
+
+// due are the tasks that have waited longest beyond their time.
+func (a *ages) due(h *Host, now int64) []model.Task {
+	maps.DeleteFunc(a.walks, func(num model.TaskNum, _ walked) bool { return h.find(num) == nil })
+	type waiting struct {
+		task model.Task
+		late int64
+	}
+	var list []waiting
+	for _, w := range h.tasks {
+		if w.gone || w.task.Class != model.LC && w.task.Class != model.BE {
+			continue
+		}
+		last, known := a.walks[w.task.Num]
+		late := now // one that is new is walked first
+		if known {
+			gap := a.gaps[last.times%len(a.gaps)]
+			late = now - last.atNsec - gap + int64(agesSoon*float64(gap))
+		}
+		if late >= 0 {
+			list = append(list, waiting{w.task, late})
+		}
+	}
+	slices.SortStableFunc(list, func(x, y waiting) int { return cmp.Compare(y.late, x.late) })
+	due := make([]model.Task, 0, agesBatch)
+	for _, w := range list[:min(len(list), agesBatch)] {
+		due = append(due, w.task)
+	}
+	return due
+}
+
+// turn walks some tasks and reads their ages. A group that is gone has none.
+func (a *ages) turn(due []model.Task) {
+	began := a.clock.MonoNsec()
+	var read []model.PageAges
+	for i := range due {
+		t := &due[i]
+		_, err := a.lru.Age(a.ctx, t.Path, !a.noSwap)
+		last := a.walks[t.Num]
+		a.walks[t.Num] = walked{a.clock.MonoNsec(), last.times + 1}
+		if err != nil {
+			continue
+		}
+		if found, err := a.lru.Ages(a.ctx, t.Path, a.edges); err == nil {
+			read = append(read, histogram(t.Num, a.clock.MonoNsec(), &found))
+		}
+	}
+	now := a.clock.MonoNsec()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = append(a.ready, read...)
+	a.busy, a.rests = false, now+int64(float64(now-began)*(1/agesShare-1))
+}
+
+// histogram is what a source told, as samples have it.
+func histogram(num model.TaskNum, nowNsec int64, found *reclaim.Ages) model.PageAges {
+	h := model.PageAges{Num: num, MonoNsec: nowNsec, Source: found.Source}
+	for i := range model.AgeEdges {
+		h.Anon[i], h.File[i] = found.Anon[i].AtLeastBytes, found.FileSorted[i]
+	}
+	return h
+}
+
+// close ends a turn that is under way.
+func (a *ages) close() {
+	if a.cancel != nil {
+		a.cancel()
+		a.wait.Wait()
+	}
+}
