@@ -79,6 +79,7 @@ type Window struct {
 	Closed                bool
 	StartNsec, LengthNsec int64
 	Victims               []Victim        // ordered by Num
+	Beside                []Victim        // as they are by the signal that is judged beside (model.SignalRow.Beside), ordered by Num; none while no policy goes by it
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 	// Observation is all that the window says of node and tasks; nil without a window. What memory the machine and each task
 	// have is missing in it unless a policy's row says that it needs InUse.
@@ -91,6 +92,12 @@ func (w *Window) Memory() []model.MemoryObservation {
 		return nil
 	}
 	return w.Observation.Memory
+}
+
+// Look is what a reading of memory between windows says, of the time since memory was last read.
+type Look struct {
+	Room  model.Room
+	Tasks []model.TaskMemory // best-effort ones, ordered by Num
 }
 
 // HoldState is where a claim of a policy stands.
@@ -134,6 +141,7 @@ type View struct {
 	// SLO is what latency sources say at this tick of jobs that have a target and are protected; none: nothing new.
 	SLO    []model.Latency
 	Window Window
+	Look   *Look      // nil: memory was not read at this tick, or a window tells of it
 	Tasks  []TaskView // ordered by number
 	// Classes are the knobs of classes of service that somebody claims or that say something of ours, ordered by target.
 	Classes []ClassView
@@ -147,6 +155,8 @@ type View struct {
 	// Taking: policy balm takes memory bandwidth for services that miss their target, or looks what came of it. Judging: the
 	// hard cap looks what came of a hold of who had the CPU. One remedy at a time: with two nobody could tell which one helped.
 	Taking, Judging bool
+	// Remedying: policy remedy looks for a remedy, or what came of one. Holding: the hard cap looks what came of a hold of anybody.
+	Remedying, Holding bool
 	// Results are what came of changes since the step before, of all policies and operators.
 	Results []model.Result
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
@@ -161,6 +171,9 @@ type View struct {
 	// TakeBackBy; 0: none does.
 	TakeBackNsec int64
 	TakeBackBy   string
+	// MemoryBackNsec and MemoryBackBy are the same of memory.
+	MemoryBackNsec int64
+	MemoryBackBy   string
 }
 
 // Task returns the task of a number; nil where the view has none.
@@ -170,6 +183,12 @@ func (v *View) Task(num model.TaskNum) *TaskView {
 		return nil
 	}
 	return &v.Tasks[i]
+}
+
+// Pending reports whether something is on its way to be done to a task.
+func (v *View) Pending(num model.TaskNum, of model.KnobKind) bool {
+	t := v.Task(num)
+	return t != nil && t.Knobs[of].Pending
 }
 
 // Class returns a knob of a class of service in a domain; what nobody claims, and where nothing of ours stands, is empty.
@@ -224,16 +243,16 @@ type Wishes struct {
 	// Decisions are said as they are, Notes once. The engine fills in policy, mode and times.
 	Decisions []model.Decision
 	Notes     []Note
-	// Incidents are new or changed. Forgiven are victims whose violations count afresh.
-	Incidents []*model.Incident
-	Forgiven  []model.TaskNum
+	// Incidents are new or changed. Forgiven are victims whose violations count afresh, ForgivenBeside those of the signal that is judged beside.
+	Incidents                []*model.Incident
+	Forgiven, ForgivenBeside []model.TaskNum
 }
 
 // Reset empties the lists and keeps their room.
 func (w *Wishes) Reset() {
 	*w = Wishes{
 		Claims: w.Claims[:0], Ends: w.Ends[:0], Decisions: w.Decisions[:0], Notes: w.Notes[:0],
-		Incidents: w.Incidents[:0], Forgiven: w.Forgiven[:0],
+		Incidents: w.Incidents[:0], Forgiven: w.Forgiven[:0], ForgivenBeside: w.ForgivenBeside[:0],
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 func Defaults(src model.Source) Params {
 	row := src.Row()
 	return Params{
-		Threshold: row.Correlation, Offset: row.Rest, Bound: row.Bound, MinSuspectCPU: row.MinSuspectCPU, Margin: row.Margin,
+		Threshold: row.Correlation, Offset: row.Rest, Bound: row.Bound, MinSuspectCPU: row.MinSuspectCPU, Margin: row.Margin, Steady: row.Steady,
 	}
 }
 

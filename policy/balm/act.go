@@ -29,7 +29,7 @@ func (s *State) judge(have *model.Classes, v *policy.View) bool {
 				victim = t.Task.Num
 			}
 			for _, d := range have.Memory {
-				if valid && inTrouble(l.State) && near(have, t, d) && !slices.Contains(s.Domains, d) {
+				if valid && inTrouble(l.State) && t.Near(have, d) && !slices.Contains(s.Domains, d) {
 					s.Domains = append(s.Domains, d)
 				}
 			}
@@ -105,7 +105,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 // wouldAct says once whom it would take bandwidth from first: what would come then nobody knows.
 func (s *State) wouldAct(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	if list := s.candidates(have, v); inTrouble(s.Colour) && len(list) > 0 {
-		w.Once("would", s.tell(list[0].task, least(have), have.MostLevel))
+		w.Once("would", s.tell(list[0].task, have.Lowest(), have.MostLevel))
 	}
 }
 
@@ -118,7 +118,7 @@ func (s *State) giveBack(why string) {
 // follow drops who is gone, and whose class or level is refused or another program's, and notes since when what is
 // wished for stands.
 func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	s.Barred = slices.DeleteFunc(s.Barred, func(b Barred) bool { return v.NowNsec >= b.UntilNsec || taskOf(v, b.Task) == nil })
+	s.Barred = slices.DeleteFunc(s.Barred, func(b Barred) bool { return v.NowNsec >= b.UntilNsec || v.Task(b.Task) == nil })
 	if !v.Enforced() {
 		if len(s.Rungs) > 0 {
 			s.giveBack("it is not to be enforced any more")
@@ -131,7 +131,7 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 		word, why, done := s.levelOf(have, v, r)
 		late := s.SetNsec == 0 && v.NowNsec-s.AskedNsec >= p.BlindNsec
 		r.Tasks = slices.DeleteFunc(r.Tasks, func(num model.TaskNum) bool {
-			t := taskOf(v, num)
+			t := v.Task(num)
 			if t == nil {
 				s.changed = true
 				return true
@@ -183,15 +183,6 @@ func (s *State) levelOf(have *model.Classes, v *policy.View, r *Rung) (word, why
 	return "", "", stands
 }
 
-func taskOf(v *policy.View, num model.TaskNum) *policy.TaskView {
-	for i := range v.Tasks {
-		if v.Tasks[i].Task.Num == num {
-			return &v.Tasks[i]
-		}
-	}
-	return nil
-}
-
 // settled reports whether what services say is of what stands.
 func (s *State) settled(p *Params, v *policy.View) bool {
 	return len(s.Rungs) == 0 && s.AskedNsec == 0 || s.SetNsec != 0 && v.NowNsec-s.SetNsec >= p.SettleNsec
@@ -203,15 +194,15 @@ func (s *State) revert(p *Params, have *model.Classes, v *policy.View, w *policy
 	r.Patience = min(max(1, 2*r.Patience), mostPatience)
 	r.RetryNsec = v.NowNsec + int64(r.Patience)*p.RetryNsec
 	s.Trial = 0
-	s.move(r, max(least(have), r.Level-step(have)), v, w)
+	s.move(r, max(have.Lowest(), r.Level-have.Raise()), v, w)
 	s.away(p, have, v, w, r, pageStep)
 }
 
 // heal takes bandwidth: what was given back before, or from the next one.
 func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	for i := range s.Rungs {
-		if r := &s.Rungs[i]; r.Level > least(have) && s.draws(have, v, r) {
-			s.move(r, least(have), v, w)
+		if r := &s.Rungs[i]; r.Level > have.Lowest() && s.draws(have, v, r) {
+			s.move(r, have.Lowest(), v, w)
 			return
 		}
 	}
@@ -234,7 +225,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	if alone < s.alone {
 		s.Rungs = append(s.Rungs, Rung{Class: model.ClassOf(list[0].task), Tasks: []model.TaskNum{list[0].task}, Level: have.MostLevel})
-		s.move(&s.Rungs[len(s.Rungs)-1], least(have), v, w, list[0].fact.Is(list[0].draw))
+		s.move(&s.Rungs[len(s.Rungs)-1], have.Lowest(), v, w, list[0].fact.Is(list[0].draw))
 		return
 	}
 	s.rest(list, have, v, w)
@@ -266,22 +257,7 @@ func (s *State) rest(list []candidate, have *model.Classes, v *policy.View, w *p
 		r.Tasks = append(r.Tasks, list[i].task)
 	}
 	slices.Sort(r.Tasks)
-	s.move(r, least(have), v, w)
-}
-
-// step is how far a level goes up at once: about nine steps to no limit (BALM: 10 % each).
-func step(have *model.Classes) int {
-	n := max(1, have.LevelStep)
-	return max(n, (have.MostLevel-least(have))/9/n*n)
-}
-
-// least is the lowest level: the machine's own where levels are per cent of what a core could ask for, and a tenth of all
-// where they count bytes, of which the machine would take next to none.
-func least(have *model.Classes) int {
-	if have.LevelBytes() > 0 {
-		return max(have.LeastLevel, have.MostLevel/10)
-	}
-	return have.LeastLevel
+	s.move(r, have.Lowest(), v, w)
 }
 
 // climb gives back by a step, to who had it taken first.
@@ -297,7 +273,7 @@ func (s *State) climb(have *model.Classes, v *policy.View, w *policy.Wishes) {
 			return
 		}
 		s.Trial = i + 1
-		s.move(r, min(have.MostLevel, r.Level+step(have)), v, w)
+		s.move(r, min(have.MostLevel, r.Level+have.Raise()), v, w)
 		return
 	}
 }
@@ -346,7 +322,7 @@ func (s *State) cannotFix(p *Params, have *model.Classes, v *policy.View, w *pol
 	}
 	now := s.Figure / s.Target
 	c.Helped = c.Tried > 0 && now <= (1-p.Gain)*s.Start
-	d := model.Decision{Kind: model.DecideCannotFix, Task: s.Victim, Facts: append(s.facts(), model.FactTried.Is(float64(c.Tried)), model.FactMemoryLevel.Is(float64(least(have))))}
+	d := model.Decision{Kind: model.DecideCannotFix, Task: s.Victim, Facts: append(s.facts(), model.FactTried.Is(float64(c.Tried)), model.FactMemoryLevel.Is(float64(have.Lowest())))}
 	switch {
 	case c.Tried == 0:
 		d.Reason = s.text() + ", and no best-effort task draws from its memory that could have less"

@@ -122,31 +122,20 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	const reason = "a service misses its target, and who draws from its memory has less of it"
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
+		if r.Pages.Moving {
+			w.MovePages(r.Tasks[0], r.Pages.Off, int64(r.Pages.Left), reason, p.HoldNsec)
+		}
+		if r.Class != model.ClassBE {
+			w.Alone(v, r.Tasks[0], 0, r.Level, reason, p.HoldNsec)
+			continue
+		}
 		for _, num := range r.Tasks {
 			w.Claims = append(w.Claims, model.Claim{Target: model.OfTask(num), Kind: model.ClaimPlace, Value: model.InClass(r.Class), Reason: reason, HoldNsec: p.HoldNsec})
 		}
-		if r.Pages.Moving {
-			w.Claims = append(w.Claims, model.Claim{
-				Target: model.OfTask(r.Tasks[0]), Kind: model.ClaimRun, Value: model.Setting{Knob: model.MemoryPages, CPUs: r.Pages.Off, Amount: int64(r.Pages.Left)},
-				Reason: reason, HoldNsec: p.HoldNsec,
-			})
-		}
-		limit := func(kind model.KnobKind, domain int32, amount float64) {
-			w.Claims = append(w.Claims, model.Claim{
-				Target: model.OfClass(r.Class, domain), Kind: model.ClaimCap, Value: model.Ask(kind), Cap: amount, Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
-			})
-		}
 		for _, domain := range have.Memory {
-			level := int64(r.Level)
-			if k := v.Class(model.ClassBE, domain, model.MemoryBandwidth); k.Ours && r.Class != model.ClassBE {
-				level = min(level, k.Now.Amount)
-			}
-			limit(model.MemoryBandwidth, domain, float64(level))
-		}
-		for j := range v.Classes {
-			if k := &v.Classes[j]; k.Target.Num == model.ClassBE && k.Kind != model.MemoryBandwidth && k.Ours && r.Class != model.ClassBE {
-				limit(k.Kind, k.Target.Domain, float64(k.Now.Amount))
-			}
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfClass(r.Class, domain), Kind: model.ClaimCap, Value: model.Ask(model.MemoryBandwidth), Cap: float64(r.Level), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
+			})
 		}
 	}
 }

@@ -36,7 +36,7 @@ type Moved struct {
 
 // away has so much of a rung's pages moved, and reports whether it could ask for that.
 func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, r *Rung, step int) bool {
-	off := s.nodes(have, v)
+	off := v.MemoryAt(have, func(domain int32) bool { return slices.Contains(s.Domains, domain) })
 	if len(s.Domains) == 0 { // nobody is in trouble any more: on from where they were
 		off = r.Pages.Off
 	}
@@ -46,7 +46,7 @@ func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	if r.Pages.Off != off {
 		r.Pages = Moved{Off: off, Left: 1000}
 	}
-	t := taskOf(v, r.Tasks[0])
+	t := v.Task(r.Tasks[0])
 	if r.Pages.Done || t == nil || t.Exempt != "" {
 		return false
 	}
@@ -57,27 +57,6 @@ func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		Reason: fmt.Sprintf("%s; at most %.0f %% of its pages stay on the memory of nodes %s, where services in trouble are", s.text(), float64(r.Pages.Left)/10, off),
 	})
 	return true
-}
-
-// nodes are the memory nodes that services in trouble are at; none where there are no others.
-func (s *State) nodes(have *model.Classes, v *policy.View) (off model.CPUSet) {
-	var others model.CPUSet
-	for i := range v.Topology.CPUs {
-		c := &v.Topology.CPUs[i]
-		for j := range have.Domains {
-			switch d := &have.Domains[j]; {
-			case !d.CPUs.Has(c.ID):
-			case slices.Contains(s.Domains, d.ID):
-				off.Add(c.Node)
-			default:
-				others.Add(c.Node)
-			}
-		}
-	}
-	if others.Without(off).Empty() {
-		return model.CPUSet{}
-	}
-	return off
 }
 
 // moving returns the rung whose pages are on their way, nil: none.
@@ -97,25 +76,17 @@ func (s *State) arrive(v *policy.View) {
 	if r == nil {
 		return
 	}
-	t := taskOf(v, r.Tasks[0])
-	if t != nil && t.Knobs[model.MemoryPages].Pending {
+	if v.Pending(r.Tasks[0], model.MemoryPages) {
 		return
 	}
-	asked, found := r.Pages.Left, false
-	for i := range v.Results {
-		res := &v.Results[i]
-		if res.Target != model.OfTask(r.Tasks[0]) || res.Now.Knob != model.MemoryPages {
-			continue
-		}
-		found = true
-		if r.Pages.Done = res.Kind != model.Applied; !r.Pages.Done && res.Now.CPUs == r.Pages.Off {
-			r.Pages.Left = int(res.Now.Amount)
-		}
-	}
+	asked, res := r.Pages.Left, v.PagesMoved(r.Tasks[0])
 	// What was not granted, for too many actions in a short time, is asked for again when it is its turn.
-	if r.Pages.Moving, s.changed = false, true; !found {
+	if r.Pages.Moving, s.changed = false, true; res == nil {
 		r.Pages.Left = r.Pages.Was
 		return
+	}
+	if r.Pages.Done = res.Kind != model.Applied; !r.Pages.Done && res.Now.CPUs == r.Pages.Off {
+		r.Pages.Left = int(res.Now.Amount)
 	}
 	// Pages that cannot be moved, or are taken anew, are left there.
 	if r.Pages.Done = r.Pages.Done || r.Pages.Left == 0 || r.Pages.Left > asked; !r.Pages.Done || r.Pages.Left == 0 {

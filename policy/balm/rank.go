@@ -85,7 +85,7 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
 	share := 0.0
 	for i, domain := range have.Memory {
-		if !near(have, t, domain) {
+		if !t.Near(have, domain) {
 			continue
 		}
 		remote := s.Remote[i]
@@ -104,23 +104,11 @@ func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
 // draws reports whether any task of a rung draws from the memories in trouble.
 func (s *State) draws(have *model.Classes, v *policy.View, r *Rung) bool {
 	for _, num := range r.Tasks {
-		if t := taskOf(v, num); t != nil && s.share(have, t) > 0 {
+		if t := v.Task(num); t != nil && s.share(have, t) > 0 {
 			return true
 		}
 	}
 	return false
-}
-
-// near reports whether a task may run on the CPUs of a domain; who may run everywhere, or whose CPUs or domains are
-// not known, is near.
-func near(have *model.Classes, t *policy.TaskView, domain int32) bool {
-	cpus := t.Knobs[model.CPUPlace].Now.CPUs
-	for i := range have.Domains {
-		if d := &have.Domains[i]; d.ID == domain && !cpus.Empty() {
-			return !cpus.And(d.CPUs).Empty()
-		}
-	}
-	return true
 }
 
 // rungOf returns the rung that a task is on, nil: none.

@@ -74,7 +74,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	s.changed = false
 	s.follow(have, v)
 	s.look(p, have, v, w)
-	if s.Resting = v.Comparing; !s.Resting && v.Window.Closed {
+	if s.Resting = v.Comparing || v.Remedying; !s.Resting && v.Window.Closed {
 		s.decide(p, have, v, w)
 	}
 	if w.AsBefore = !v.Changed && !s.changed; !w.AsBefore {
@@ -207,7 +207,7 @@ func (s *State) Note(now model.Mode) string {
 	}
 	switch {
 	case s.Resting:
-		return text + "; rests while cache compares"
+		return text + "; rests while cache or remedy compares"
 	case s.FreeNsec > 0:
 		return text + "; it did not help LC: no limit for now"
 	case now == model.ModeEnforce:

@@ -190,6 +190,7 @@ func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *polic
 		s.SinceNsec = v.NowNsec
 	}
 	switch {
+	case v.Remedying: // what it changes for LC would pass for an effect of ours
 	case v.NowNsec < s.RestNsec: // what is before is summed up once the rest is over
 	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced()):
 		if s.Before.Windows >= p.Windows {

@@ -408,7 +408,7 @@ func (inc *Incident) remains(excess float64) float64 {
 const most = 0.5
 
 // alike: a suspect is held together with others when it is charged with so much of what the first of
-// all is, also of one that nobody can hold. A bystander, too, has its share where the CPUs are full:
+// all is, also of one that nobody can hold, and to hold it makes sense beside those. A bystander, too, has its share where the CPUs are full:
 // with 0.5 some were held in six of 200 runs on seeds 1 to 20 (TestWaitTable in twin/scenario). And it took at least half
 // as much of the room, where that says something.
 const alike = 0.75
@@ -419,7 +419,7 @@ func (s *State) divided(p *Params, in *policy.View, inc *Incident) (list []antag
 	if len(s.analysis.Scores) == 0 {
 		return nil, 0
 	}
-	first := s.answer(s.analysis.Scores[0].Num)
+	first, beyond := s.answer(s.analysis.Scores[0].Num), s.beyondReach(p.Blame.Share)
 	by, least := antagonist.Params{}, max(p.Blame.Share/2, alike*s.analysis.Scores[0].Value)
 	for i := range s.analysis.Scores {
 		sc := &s.analysis.Scores[i]
@@ -430,7 +430,7 @@ func (s *State) divided(p *Params, in *policy.View, inc *Incident) (list []antag
 		if sus.State == model.SuspectHeldAlready && inc.hold(in, sc.Num).State == policy.HoldInForce {
 			sum += sc.Value
 		}
-		if !may || s.answer(sc.Num).Room < first.Room/2 || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
+		if !may || !s.besideOthers(in, inc, sc, &sus, true, beyond) || s.answer(sc.Num).Room < first.Room/2 || s.tested(sc.Num, false) || in.Table.Get(sc.Num).Importance == model.Critical {
 			continue
 		}
 		sum += sc.Value
@@ -461,7 +461,7 @@ func (s *State) accuse(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		}
 	}
 	if pick < 0 || s.analysis.Scores[pick].Value < most {
-		if list, sum := s.divided(p, in, inc); len(list) > 1 && (pick >= 0 || sum >= most) {
+		if list, sum := s.divided(p, in, inc); len(list) > 1 && sum >= most {
 			s.group.Members, s.group.Score, s.group.Explained = append(s.group.Members[:0], list...), sum, sum
 			s.askForGroup(p, in, out, inc, *r)
 			s.reportLeftAlone(in, out, inc, inc.round())

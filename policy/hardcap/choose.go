@@ -55,10 +55,14 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		s.accuse(p, in, out, inc, &r)
 		return
 	}
-	if in.Taking && inc.Source.Row().Targeted {
+	if in.Remedying || in.Taking && inc.Source.Row().Targeted {
+		who := "policy balm takes memory bandwidth"
+		if in.Remedying {
+			who = "policy remedy takes what is milder"
+		}
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
-			Reason: "waits: it is not late for want of a CPU, and policy balm takes memory bandwidth for its sake",
+			Reason: fmt.Sprintf("waits: it does not suffer for want of a CPU, and %s for its sake", who),
 		})
 		return
 	}
@@ -190,23 +194,13 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 	if byMargin {
 		r.Margin = ap.Margin
 	}
-	pick, critical, untouchable := -1, -1, -2.0
+	pick, critical, beyond := -1, -1, s.beyondReach(needed)
 	for i := range a.Scores {
 		sc := &a.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, needed)
-		if may && (r.ByBlame && sc.Value < untouchable/2 || !r.ByBlame && sc.Value < untouchable-clearlyBetter) {
-			sus.Judge(model.SuspectOutdone, "")
-			may = false
-		}
-		if may && r.ByBlame && sc.Value < untouchable && s.alibi(in, inc.Victim, sc.Num) {
-			sus.Judge(model.SuspectAlibi, "")
-			may = false
-		}
+		may = may && s.besideOthers(in, inc, sc, &sus, r.ByBlame, beyond)
 		if sus.State == model.SuspectHeldAlready {
 			s.complain(inc, sc.Num)
-		}
-		if sus.Kind != model.SuspectTask && sc.Value >= needed && sc.Usage >= leastUntouchable {
-			untouchable = max(untouchable, sc.Value)
 		}
 		if may {
 			isCritical := in.Table.Get(sc.Num).Importance == model.Critical
@@ -234,6 +228,35 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 		}
 	}
 	return pick
+}
+
+// nobodyBeyond is less than any score.
+const nobodyBeyond = -2
+
+// beyondReach is the greatest score of CPU outside of all tasks, or stolen, that reaches what is asked for; nobodyBeyond where none does.
+func (s *State) beyondReach(needed float64) float64 {
+	most := float64(nobodyBeyond)
+	for i := range s.analysis.Scores {
+		sc := &s.analysis.Scores[i]
+		if (sc.Num == model.NumUnmanaged || sc.Num == model.NumSteal) && sc.Value >= needed && sc.Usage >= leastUntouchable {
+			most = max(most, sc.Value)
+		}
+	}
+	return most
+}
+
+// besideOthers reports whether to hold a suspect makes sense beside those whom nobody can hold, the greatest of whom scores beyond, and
+// says in sus why not.
+func (s *State) besideOthers(in *policy.View, inc *Incident, sc *antagonist.Score, sus *model.Suspect, byBlame bool, beyond float64) bool {
+	switch {
+	case byBlame && sc.Value < beyond/2, !byBlame && sc.Value < beyond-clearlyBetter:
+		sus.Judge(model.SuspectOutdone, "")
+	case byBlame && beyond > nobodyBeyond && s.alibi(in, inc.Victim, sc.Num):
+		sus.Judge(model.SuspectAlibi, "")
+	default:
+		return true
+	}
+	return false
 }
 
 // weigh says what stands for or against one suspect; may means that it can be held.

@@ -91,6 +91,13 @@ func (s *State) Judging() bool {
 	})
 }
 
+// Holding reports whether it is looked what came of a hold of anybody.
+func (s *State) Holding() bool {
+	return slices.ContainsFunc(s.Incidents, func(inc Incident) bool {
+		return inc.State == model.Holding || inc.State == model.Verifying || inc.Trial != nil
+	})
+}
+
 // askForGroup makes the round of a group that was found.
 func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	r.GroupScore, r.Explained = s.group.Score, s.group.Explained

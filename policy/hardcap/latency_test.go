@@ -105,20 +105,26 @@ func TestLatencyByCorrelation(t *testing.T) {
 	}
 }
 
-// While policy balm takes memory bandwidth for the service nobody is held by correlation; by blame somebody is.
-func TestLatencyLeavesItToBalm(t *testing.T) {
+// While policy balm or remedy takes something for the service nobody is held by correlation; by blame somebody is.
+func TestLatencyLeavesItToOthers(t *testing.T) {
 	t.Parallel()
-	for longest, want := range map[float64]int{2: 0, 15: 1} {
-		q := newQueue(t, from40(3, 1, 0), sometimes(map[model.TaskNum]float64{1: 5, 2: 10, 3: 900}))
-		late(q, longest, caused(q, 3))
-		noted := q.After
-		q.After = func(in *engine.Input, out *engine.Output) {
-			q.Engine.State.CPU.Balm.Healing = true // balm itself, which is off, forgets it each time
-			noted(in, out)
-		}
-		if got := q.held(80); len(got) != want || want == 0 && !q.says(model.DecideSearch, "policy balm takes memory bandwidth") {
-			q.Dump(t)
-			t.Errorf("longest wait %g ms: held %v, expected %d", longest, got, want)
+	for says, work := range map[string]func(s *engine.CPUState){
+		// Policies that are off forget it each time.
+		"policy balm takes memory bandwidth": func(s *engine.CPUState) { s.Balm.Healing = true },
+		"policy remedy takes what is milder": func(s *engine.CPUState) { s.Remedy.Victim = 1 },
+	} {
+		for longest, want := range map[float64]int{2: 0, 15: 1} {
+			q := newQueue(t, from40(3, 1, 0), sometimes(map[model.TaskNum]float64{1: 5, 2: 10, 3: 900}))
+			late(q, longest, caused(q, 3))
+			noted := q.After
+			q.After = func(in *engine.Input, out *engine.Output) {
+				work(&q.Engine.State.CPU)
+				noted(in, out)
+			}
+			if got := q.held(80); len(got) != want || want == 0 && !q.says(model.DecideSearch, says) {
+				q.Dump(t)
+				t.Errorf("longest wait %g ms, %s: held %v, expected %d", longest, says, got, want)
+			}
 		}
 	}
 }

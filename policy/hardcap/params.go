@@ -99,7 +99,7 @@ func Defaults() Params {
 		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
 		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
 		Blame:    Blame{Share: 0.2, Windows: 120, Bad: 3, Lasting: true},
-		Repeat:   Repeat{HalfLifeNsec: 24 * hourNsec, Doubt: 0.02, AtOnce: true},
+		Repeat:   Repeat{HalfLifeNsec: 24 * hourNsec, Doubt: 0.02, AtOnce: true, Prior: 0.5},
 		First:    First{Grave: 1.5, UsageShare: 0.5},
 		Coded:    CodedNudges{After: 1, Share: 0.25, MinVictims: 2, MaxSuspects: 7, Doubt: 0.05, MaxLostNsec: 60e9, MaxLostDayNsec: 600e9},
 		Demote:   Demote{Windows: 2, CapShare: 0.5, DurationNsec: 1800e9},

@@ -34,6 +34,11 @@ import (
 //     the windows before, when nobody was held or let go, says how far it swings of itself; the evidence is measured in these swings.
 //   - One coincidence: an experiment adds at most half of what is asked for, so that two of them agree at least.
 //   - Jobs change: evidence halves in HalfLife, and goes when a hold that it led to does not help.
+//   - A fleet may have seen the pair elsewhere (Hear). Its word is a prior: the logarithm of the odds that the victim recovers when the other is
+//     held, at the least, but no more than a part of what is asked for. It is a head start, as in J. M. Lucas and R. B. Crosier, "Fast Initial
+//     Response for CUSUM Quality-Control Schemes", Technometrics 24, 1982, who give half of what is asked for. Experiments that speak against the pair use
+//     it up, however often it is said again, and from then on the bound above holds. Until then an innocent one is decided with a chance of
+//     doubt^(1-prior), one in seven. With half, one experiment of full weight has to agree on this very machine.
 //
 // Whose pair is decided is held without a nudge, and with AtOnce as soon as it runs and a victim has a bad window: an anomaly, three of
 // them, is what it takes to suspect somebody, not to recognise him.
@@ -47,6 +52,8 @@ type Repeat struct {
 	Doubt float64 `json:"doubt"`
 	// AtOnce: who is known for guilty is held at the first bad window.
 	AtOnce bool `json:"at_once"`
+	// Prior is what a fleet's word is worth at most, as a share of the evidence that is asked for; 0: nothing.
+	Prior float64 `json:"prior,omitempty"`
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -56,16 +63,26 @@ func (r *Repeat) Rows() []model.Param {
 		{Key: "half_life", At: model.Nsec(&r.HalfLifeNsec), Least: 1e9, Most: model.Unbounded, Soak: [2]float64{10e9, 600e9}, Why: "in which evidence becomes half of it"},
 		{Key: "doubt", At: &r.Doubt, Least: 1e-6, Most: 0.5, Unit: "a probability", Why: "one in so many experiments with an innocent pair may decide against it"},
 		{Key: "at_once", At: &r.AtOnce, Soak: [2]float64{0.6, 0.4}, Why: "hold who is known for guilty at the first bad window, not at the anomaly"},
+		{Key: "prior", At: &r.Prior, Most: 0.9, Unit: "a share", Why: "what a fleet's word on two jobs is worth at most, of the evidence asked for: a head start, never enough alone; 0: nothing"},
 	}
 }
 
-// Pair is what is known of two jobs. Only those with evidence are kept.
+// Pair is what is known of two jobs. Only those with evidence are kept, and those of which a fleet says something.
 type Pair struct {
 	Victim     string  `json:"victim,omitempty"` // a job; "": all services of the node together
 	Antagonist string  `json:"antagonist"`       // a job, or the path of a task that has none
-	Evidence   float64 `json:"evidence"`         // as it was at AtNsec
+	Evidence   float64 `json:"evidence"`         // of this machine, as it was at AtNsec; below 0: how much of the fleet's is used up
 	Times      int     `json:"times"`            // experiments that it rests on
 	AtNsec     int64   `json:"at_nsec"`
+	Fleet      Heard   `json:"fleet,omitzero"`
+}
+
+// Heard is what a fleet says of a pair (model.Prior).
+type Heard struct {
+	Odds      float64 `json:"odds"` // logarithm of the least odds that the victim recovers
+	Incidents int     `json:"incidents"`
+	Nodes     int     `json:"nodes"`
+	AtNsec    int64   `json:"at_nsec"` // when it was said last
 }
 
 // maxPairs bounds them: those of ten services with 25 batch jobs, which is more than a machine has, in some 20 kB. Beyond it the one with least evidence goes.
@@ -87,10 +104,27 @@ func (s *State) findPair(victim, suspect string) (int, bool) {
 // asked is the evidence that decides.
 func (r *Repeat) asked() float64 { return -math.Log(r.Doubt) }
 
-// faded is the evidence at a moment.
+// left is how much is left of evidence from a moment.
+func (r *Repeat) left(atNsec, nowNsec int64) float64 {
+	return math.Exp2(-max(0, float64(nowNsec-atNsec)) / max(1, float64(r.HalfLifeNsec)))
+}
+
+// faded is this machine's evidence at a moment. What of a fleet's word is used up stays so.
 func (r *Repeat) faded(p *Pair, nowNsec int64) float64 {
-	age := max(0, float64(nowNsec-p.AtNsec))
-	return p.Evidence * math.Exp2(-age/max(1, float64(r.HalfLifeNsec)))
+	if p.Evidence <= 0 {
+		return p.Evidence
+	}
+	return p.Evidence * r.left(p.AtNsec, nowNsec)
+}
+
+// prior is what the fleet's word is worth at a moment.
+func (r *Repeat) prior(p *Pair, nowNsec int64) float64 {
+	return min(p.Fleet.Odds, r.Prior*r.asked()) * r.left(p.Fleet.AtNsec, nowNsec)
+}
+
+// total is all evidence at a moment.
+func (r *Repeat) total(p *Pair, nowNsec int64) float64 {
+	return r.faded(p, nowNsec) + r.prior(p, nowNsec)
 }
 
 // decided returns the pair that speaks against a suspect for a victim's job, nil where the evidence does not do.
@@ -99,7 +133,7 @@ func (s *State) decided(p *Params, nowNsec int64, victim string, suspect *model.
 		return nil
 	}
 	for _, v := range []string{victim, ""} {
-		if i, ok := s.findPair(v, jobOf(suspect)); ok && p.Repeat.faded(&s.Pairs[i], nowNsec) >= p.Repeat.asked() {
+		if i, ok := s.findPair(v, jobOf(suspect)); ok && p.Repeat.total(&s.Pairs[i], nowNsec) >= p.Repeat.asked() {
 			return &s.Pairs[i]
 		}
 	}
@@ -117,11 +151,12 @@ func (s *State) addUp(r *Repeat, nowNsec int64, victim, suspect string, sigmas f
 	if ok {
 		p = s.Pairs[i]
 	}
-	p.Evidence, p.Times, p.AtNsec = r.faded(&p, nowNsec)+step, p.Times+1, nowNsec
-	switch {
-	case p.Evidence > 0 && ok:
+	prior := r.prior(&p, nowNsec)
+	p.Evidence, p.Times, p.AtNsec = max(r.faded(&p, nowNsec)+step, -prior), p.Times+1, nowNsec
+	switch keep := p.Evidence > 0 || prior >= leastEvidence; {
+	case keep && ok:
 		s.Pairs[i] = p
-	case p.Evidence > 0:
+	case keep:
 		s.Pairs = slices.Insert(s.Pairs, i, p)
 		s.dropPairs(r, nowNsec)
 	case ok:
@@ -129,12 +164,14 @@ func (s *State) addUp(r *Repeat, nowNsec int64, victim, suspect string, sigmas f
 	}
 }
 
-// dropPairs keeps to the bound.
+// dropPairs keeps to the bound. What this machine found out itself outlasts what it was told.
 func (s *State) dropPairs(r *Repeat, nowNsec int64) {
+	own := func(p *Pair) int { return min(p.Times, 1) }
 	for len(s.Pairs) > maxPairs {
 		least := 0
 		for i := range s.Pairs {
-			if r.faded(&s.Pairs[i], nowNsec) < r.faded(&s.Pairs[least], nowNsec) {
+			p, l := &s.Pairs[i], &s.Pairs[least]
+			if cmp.Or(cmp.Compare(own(p), own(l)), cmp.Compare(r.total(p, nowNsec), r.total(l, nowNsec))) < 0 {
 				least = i
 			}
 		}
@@ -201,13 +238,18 @@ func (s *State) swing(in *policy.View, src model.Source, job string, windows int
 // medianOfNormal is the median of a normal variable's size, in its standard deviations.
 const medianOfNormal = 0.6745
 
-// forgetPair takes evidence back that led to a hold in vain: that of the pair, and half of what speaks against the suspect for all services.
-func (s *State) forgetPair(inc *Incident, suspect *model.Task) {
+// forgetPair takes evidence back that led to a hold in vain: that of the pair, a fleet's word with it, and half of what speaks against the suspect
+// for all services.
+func (s *State) forgetPair(r *Repeat, nowNsec int64, inc *Incident, suspect *model.Task) {
 	if suspect == nil {
 		return
 	}
 	if i, ok := s.findPair(inc.VictimJob, jobOf(suspect)); ok && inc.VictimJob != "" {
-		s.Pairs = slices.Delete(s.Pairs, i, i+1)
+		if p := &s.Pairs[i]; r.prior(p, nowNsec) >= leastEvidence {
+			p.Evidence, p.AtNsec = -r.prior(p, nowNsec), nowNsec
+		} else {
+			s.Pairs = slices.Delete(s.Pairs, i, i+1)
+		}
 	}
 	if i, ok := s.findPair("", jobOf(suspect)); ok {
 		s.Pairs[i].Evidence /= 2
@@ -258,19 +300,85 @@ func (of *Pair) facts(p *Params, nowNsec int64) []model.Fact {
 	if of == nil {
 		return nil
 	}
-	return []model.Fact{model.FactEvidence.Is(p.Repeat.faded(of, nowNsec)), model.FactEvidenceAsked.Is(p.Repeat.asked()), model.FactExperiments.Is(float64(of.Times))}
+	facts := []model.Fact{model.FactEvidence.Is(p.Repeat.total(of, nowNsec)), model.FactEvidenceAsked.Is(p.Repeat.asked()), model.FactExperiments.Is(float64(of.Times))}
+	if prior := p.Repeat.prior(of, nowNsec); prior > 0 {
+		facts = append(facts, model.FactPrior.Is(prior))
+	}
+	return facts
 }
 
 // text is the evidence in words.
 func (of *Pair) text(p *Params, nowNsec int64) string {
-	switch {
-	case of == nil:
+	if of == nil {
 		return "was found guilty a while ago"
-	case of.Victim == "":
-		return fmt.Sprintf("hurts the services of this machine: evidence %.1f of %.1f asked for, from %d experiments", p.Repeat.faded(of, nowNsec), p.Repeat.asked(), of.Times)
 	}
-	return fmt.Sprintf("hurts %s: evidence %.1f of %.1f asked for, from %d experiments", of.Victim, p.Repeat.faded(of, nowNsec), p.Repeat.asked(), of.Times)
+	text := fmt.Sprintf("hurts %s: evidence %.1f of %.1f asked for, from %d experiments", cmp.Or(of.Victim, "the services of this machine"), p.Repeat.total(of, nowNsec), p.Repeat.asked(), of.Times)
+	if p.Repeat.prior(of, nowNsec) > 0 {
+		text += "; " + of.heard(p, nowNsec)
+	}
+	return text
 }
+
+// heard is the fleet's word in words.
+func (of *Pair) heard(p *Params, nowNsec int64) string {
+	return fmt.Sprintf("the fleet saw this pair %d times on %d nodes: prior %.1f of %.1f asked for", of.Fleet.Incidents, of.Fleet.Nodes, p.Repeat.prior(of, nowNsec), p.Repeat.asked())
+}
+
+// Hear takes in what a fleet says of who hurts a job, in place of what it said before; of whom it says nothing now, that fades. It returns what is to
+// be told: nil where it says nothing new. What cannot be is passed over.
+func (s *State) Hear(p *Params, said *model.Priors, nowNsec int64) *model.Decision {
+	r := &p.Repeat
+	if !r.Enabled || r.Prior <= 0 || said.Job == "" {
+		return nil
+	}
+	news, most := 0, Pair{}
+	for i := range said.Pairs {
+		pr := &said.Pairs[i]
+		if pr.Check() != nil {
+			continue
+		}
+		at, ok := s.findPair(said.Job, pr.Antagonist)
+		pair := Pair{Victim: said.Job, Antagonist: pr.Antagonist}
+		if ok {
+			pair = s.Pairs[at]
+		}
+		before := r.prior(&pair, nowNsec)
+		pair.Fleet = Heard{Odds: oddsOf(pr.Confidence), Incidents: pr.Incidents, Nodes: pr.Nodes, AtNsec: nowNsec}
+		now := r.prior(&pair, nowNsec)
+		switch {
+		case ok:
+			s.Pairs[at] = pair // where it is worth nothing, too: it takes the place of what was said before
+		case now >= leastEvidence:
+			s.Pairs = slices.Insert(s.Pairs, at, pair)
+			s.dropPairs(r, nowNsec)
+		}
+		if math.Abs(now-before) >= toldAgain {
+			if news++; now >= r.prior(&most, nowNsec) {
+				most = pair
+			}
+		}
+	}
+	s.Pairs = slices.DeleteFunc(s.Pairs, func(o Pair) bool {
+		return o.Fleet != (Heard{}) && o.Evidence <= 0 && r.prior(&o, nowNsec) < leastEvidence
+	})
+	if news == 0 {
+		return nil
+	}
+	d := &model.Decision{Kind: model.DecideSpec, Path: said.Job, Facts: most.facts(p, nowNsec), Reason: fmt.Sprintf("%s may hurt %s: %s", most.Antagonist, said.Job, most.heard(p, nowNsec))}
+	if news > 1 {
+		d.Reason += fmt.Sprintf("; it has news of %d others, no worse", news-1)
+	}
+	return d
+}
+
+// oddsOf is the logarithm of the odds of a probability, where these are even at least.
+func oddsOf(chance float64) float64 {
+	chance = min(chance, 1-1e-9)
+	return max(0, math.Log(chance/(1-chance)))
+}
+
+// toldAgain is by how much a prior has to change to be told again: odds of 1.6 to 1.
+const toldAgain = 0.5
 
 // KeptPair is a pair as it outlives a restart: its time is by the wall clock, in whole seconds.
 type KeptPair struct {
@@ -282,9 +390,12 @@ type KeptPair struct {
 func (s *State) KeepPairs(monoNsec, wallNsec int64) []KeptPair {
 	var list []KeptPair
 	for _, p := range s.Pairs {
+		if p.Evidence <= 0 {
+			continue // what a fleet says it says again
+		}
 		k := KeptPair{p, wallNsec - (monoNsec - p.AtNsec)}
 		k.WallNsec -= k.WallNsec % 1e9
-		k.AtNsec = 0
+		k.AtNsec, k.Fleet = 0, Heard{}
 		list = append(list, k)
 	}
 	return list
@@ -293,6 +404,7 @@ func (s *State) KeepPairs(monoNsec, wallNsec int64) []KeptPair {
 // RestorePair takes a pair up again that an earlier run had kept. It reports whether there is anything left of it.
 func (s *State) RestorePair(r *Repeat, k *KeptPair, monoNsec, wallNsec int64) bool {
 	p := k.Pair
+	p.Fleet = Heard{}
 	p.AtNsec = monoNsec - max(0, wallNsec-k.WallNsec)
 	i, ok := s.findPair(p.Victim, p.Antagonist)
 	if ok || !r.Enabled || p.Antagonist == "" || p.Times < 1 || !(r.faded(&p, monoNsec) >= leastEvidence) || math.IsInf(p.Evidence, 0) {

@@ -115,12 +115,12 @@ func TestPairsOutliveARestart(t *testing.T) {
 		t.Errorf("a day later %v is left of %v", got, s.Pairs[0].Evidence)
 	}
 	for name, k := range map[string]KeptPair{
-		"old":     {Pair{"web", "grind", 1, 1, 0}, wall - 10*dayNsec},
-		"nobody":  {Pair{"web", "", 1, 1, 0}, wall},
-		"nothing": {Pair{"web", "grind", 0, 1, 0}, wall},
-		"NaN":     {Pair{"web", "grind", math.NaN(), 1, 0}, wall},
-		"Inf":     {Pair{"web", "grind", math.Inf(1), 1, 0}, wall},
-		"never":   {Pair{"web", "grind", 1, 0, 0}, wall},
+		"old":     {Pair{Victim: "web", Antagonist: "grind", Evidence: 1, Times: 1}, wall - 10*dayNsec},
+		"nobody":  {Pair{Victim: "web", Antagonist: "", Evidence: 1, Times: 1}, wall},
+		"nothing": {Pair{Victim: "web", Antagonist: "grind", Evidence: 0, Times: 1}, wall},
+		"NaN":     {Pair{Victim: "web", Antagonist: "grind", Evidence: math.NaN(), Times: 1}, wall},
+		"Inf":     {Pair{Victim: "web", Antagonist: "grind", Evidence: math.Inf(1), Times: 1}, wall},
+		"never":   {Pair{Victim: "web", Antagonist: "grind", Evidence: 1, Times: 0}, wall},
 	} {
 		if s := (&State{}); s.RestorePair(r, &k, now, wall) {
 			t.Errorf("%s is taken up: %+v", name, s.Pairs)

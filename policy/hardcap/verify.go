@@ -98,7 +98,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	case r.WindowsJudged >= p.VerifyWindows && inc.together(p) && s.keep(p, in, out, inc, v):
 		inc.State, inc.Fresh, inc.SearchLeft = model.Searching, true, p.SearchWindows
 	case r.WindowsJudged >= p.VerifyWindows:
-		s.takeBack(in, out, inc, v)
+		s.takeBack(p, in, out, inc, v)
 		s.nextRound(p, in, out, inc, model.RoundNoHelp, "the victim did not recover")
 	default:
 		change(out, inc)
@@ -176,7 +176,7 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		return
 	}
 	r.Conclude(model.RoundCoincidence, "the recovery was a coincidence")
-	s.takeBack(in, out, inc, v)
+	s.takeBack(p, in, out, inc, v)
 	s.exclude(p, in, out, inc)
 }
 
@@ -196,10 +196,10 @@ func helped(p *Params, inc *Incident, r *model.Round) bool {
 }
 
 // takeBack gives a cap back that did not help.
-func (s *State) takeBack(in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
+func (s *State) takeBack(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()
 	s.dropRound(out, inc, r, "it did not help the victim")
-	s.forgetPair(inc, in.Table.Get(*r.Chosen))
+	s.forgetPair(&p.Repeat, in.NowNsec, inc, in.Table.Get(*r.Chosen))
 	s.say(in, out, inc, model.Decision{
 		Kind: model.DecideTakenBack, Task: *r.Chosen, Path: r.ChosenPath, Facts: []model.Fact{model.FactSignal.Is(v.Signal), model.FactThreshold.Is(v.Threshold)},
 		Reason: fmt.Sprintf("holding it did not bring %s of %s under its threshold", inc.Source, inc.VictimPath),

@@ -13,9 +13,6 @@ import (
 // numHorizons: now, an hour, a quarter of the longest, and the longest.
 const numHorizons = 4
 
-// GPU says why there is no figure of GPUs.
-const GPU = "absent: this version does not read GPUs (no NVML)"
-
 // Report is the forecast with all its terms: each figure can be worked out from the others by hand.
 type Report struct {
 	WallNsec int64 `json:"wall_nsec"` // when it was made; 0: there is none yet
@@ -30,7 +27,7 @@ type Report struct {
 	Hours  [24]model.Value `json:"hours"`
 	Tasks  []TaskForecast  `json:"tasks"`  // LC and system
 	Others TaskForecast    `json:"others"` // what no task uses, and steal
-	GPU    string          `json:"gpu"`
+	Memory MemoryReport    `json:"memory"`
 	Params Params          `json:"params"`
 }
 
@@ -82,13 +79,14 @@ func (r *Report) Clone() Report {
 		c.Tasks[i].Terms = slices.Clone(c.Tasks[i].Terms)
 	}
 	c.Others.Terms = slices.Clone(r.Others.Terms)
+	c.Memory = r.Memory.clone()
 	return c
 }
 
 // forecast makes the report anew, in the room of the one before.
 func (s *State) forecast(p *Params, v *policy.View, obs *model.Observation) {
 	r := &s.report
-	r.WallNsec, r.CPUs, r.GPU, r.Params = v.WallNsec, obs.CPUs, GPU, *p
+	r.WallNsec, r.CPUs, r.Params = v.WallNsec, obs.CPUs, *p
 	r.TakeBackNsec, r.TakeBackBy = v.TakeBackNsec, v.TakeBackBy
 	all := float64(obs.CPUs)
 	r.Horizons = append(r.Horizons[:0],
@@ -112,6 +110,7 @@ func (s *State) forecast(p *Params, v *policy.View, obs *model.Observation) {
 	r.Others.Job, r.Others.Path, r.Others.Limit, r.Others.Of = Others, Others, all, "all CPUs"
 	s.Others.forecast(p, v, r, &r.Others)
 	r.sum(p, all)
+	s.forecastMemory(p, v, r)
 }
 
 // limit is what a task may have: what its quota says, or else the CPUs that it may run on.
@@ -148,12 +147,13 @@ var hourNames = func() (names [day/hour + 1]string) {
 
 // forecast fills in one task's terms.
 func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
-	t.compare(p, v)
+	t.compare(p, v, t.profile, cpuHours)
 	f.Last, f.High, f.Level = t.Last, t.recent(p, v.NowNsec), t.level(p)
 	f.Terms = f.Terms[:0]
 	unread := v.NowNsec-t.SeenNsec > hour || t.SeenNsec == 0
 	for i := range r.Horizons {
-		term := t.term(p, v.WallNsec, r.Horizons[i].Nsec)
+		term := Term{}
+		term.Profile, term.Hour, term.Cold = t.profile.ahead(p, cpuHours, v.WallNsec, r.Horizons[i].Nsec)
 		if unread && term.Cold == "" {
 			term.Cold = "its usage was not read in the last hour"
 		}
@@ -164,7 +164,7 @@ func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
 		f.Terms = append(f.Terms, term)
 	}
 	for i := range r.Hours {
-		if t.profile == nil || t.profile.cold(p, v.WallNsec, i) != "" {
+		if t.profile == nil || t.profile.cold(p, cpuHours, v.WallNsec, i) != "" {
 			r.Hours[i] = model.Missing(model.Unavailable)
 		} else if r.Hours[i].Outcome == model.OK {
 			high, _ := t.profile.Hours[i].read(p.Percentile)
@@ -174,21 +174,22 @@ func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
 }
 
 // compare takes what the task used since the last forecast into the means.
-func (t *Task) compare(p *Params, v *policy.View) {
+func (t *Track) compare(p *Params, v *policy.View, o *Profile, of func(*Profile) (*Hours, *int64)) {
 	if t.OverNsec == 0 {
 		return
 	}
 	used, over := t.SumNsec/float64(t.OverNsec), t.OverNsec
 	t.SumNsec, t.OverNsec = 0, 0
-	if t.profile == nil || v.WallNsec < 0 {
+	if o == nil || v.WallNsec < 0 {
 		return
 	}
 	at := int(v.WallNsec / hour % 24)
-	if t.profile.cold(p, v.WallNsec, at) != "" {
+	if o.cold(p, of, v.WallNsec, at) != "" {
 		t.Used, t.Expected = 0, 0
 		return
 	}
-	_, mid := t.profile.Hours[at].read(p.Percentile)
+	hours, _ := of(o)
+	_, mid := hours[at].read(p.Percentile)
 	if t.Expected == 0 {
 		t.Used, t.Expected = mid, mid // as expected, until it is seen to be otherwise
 	}
@@ -198,34 +199,36 @@ func (t *Task) compare(p *Params, v *policy.View) {
 }
 
 // level is by how much the task exceeds its profile.
-func (t *Task) level(p *Params) float64 {
+func (t *Track) level(p *Params) float64 {
 	if t.Expected <= 0 {
 		return 1
 	}
 	return min(p.MaxLevel, max(1, t.Used/t.Expected))
 }
 
-// term looks up the hours between now and a horizon.
-func (t *Task) term(p *Params, wallNsec, horizonNsec int64) Term {
-	if t.profile == nil || wallNsec < 0 {
-		return Term{Cold: "there is no room for more profiles of jobs"}
+// ahead looks up the hours between now and a horizon: the highest figure, of which hour of the day it is, or why there is none.
+func (o *Profile) ahead(p *Params, of func(*Profile) (*Hours, *int64), wallNsec, horizonNsec int64) (most float64, hourOfDay int, cold string) {
+	if o == nil || wallNsec < 0 {
+		return 0, 0, "there is no room for more profiles of jobs"
 	}
-	term := Term{Hour: int(wallNsec / hour % 24)}
+	hours, _ := of(o)
+	hourOfDay = int(wallNsec / hour % 24)
 	for n := wallNsec / hour; n <= (wallNsec+horizonNsec)/hour && n < wallNsec/hour+24; n++ {
 		at := int(n % 24)
-		if why := t.profile.cold(p, wallNsec, at); why != "" {
-			return Term{Hour: at, Cold: why}
+		if why := o.cold(p, of, wallNsec, at); why != "" {
+			return 0, at, why
 		}
-		if high, _ := t.profile.Hours[at].read(p.Percentile); high > term.Profile {
-			term.Profile, term.Hour = high, at
+		if high, _ := hours[at].read(p.Percentile); high > most {
+			most, hourOfDay = high, at
 		}
 	}
-	return term
+	return most, hourOfDay, ""
 }
 
 // cold says why a profile does not count in an hour of the day, "" where it does.
-func (o *Profile) cold(p *Params, wallNsec int64, at int) string {
-	switch h := &o.Hours[at]; {
+func (o *Profile) cold(p *Params, of func(*Profile) (*Hours, *int64), wallNsec int64, at int) string {
+	hours, _ := of(o)
+	switch h := &hours[at]; {
 	case wallNsec-o.SinceNsec < p.ColdStartNsec:
 		return "its job is not known for long enough (cold_start)"
 	case h.total == 0 || int64(h.seen)*unit < p.FillNsec:

@@ -68,6 +68,9 @@ type Profile struct {
 	SinceNsec int64 `json:"since_nsec"`
 	LastNsec  int64 `json:"last_nsec"`
 	Hours     Hours `json:"hours"`
+	// Memory is the same of its tasks' working sets, in GiB; MemoryNsec is when one was last seen.
+	Memory     Hours `json:"memory,omitzero"`
+	MemoryNsec int64 `json:"memory_nsec,omitempty"`
 }
 
 func (p *Profile) compare(class model.Class, job string) int {
@@ -77,20 +80,26 @@ func (p *Profile) compare(class model.Class, job string) int {
 // Task is what is remembered of one task beside its job's profile.
 type Task struct {
 	Num model.TaskNum `json:"num"`
+	Track
+	Memory MemoryTrack `json:"memory,omitzero"`
+
+	profile *Profile // nil: there is no room for one
+	view    int      // its place in the view
+}
+
+// Track is what is remembered of one task's use of one resource: CPU-sec/sec, or GiB.
+type Track struct {
 	// Slot is the latest slot of High, counted from 0 of the monotonic clock.
 	Slot     int64             `json:"slot,omitempty"`
 	High     [numSlots]float32 `json:"high,omitzero"`
 	Last     model.Value       `json:"last,omitzero"`       // in the last window
 	SeenNsec int64             `json:"seen_nsec,omitempty"` // when it was last read, monotonic; 0: never
-	// SumNsec is the CPU time since the last forecast, of OverNsec.
+	// SumNsec is the use in nanoseconds times the resource's unit since the last forecast, of OverNsec.
 	SumNsec  float64 `json:"sum_nsec,omitempty"`
 	OverNsec int64   `json:"over_nsec,omitempty"`
 	// Used and Expected are running means of what it used, and of the median of its profile meanwhile.
 	Used     float64 `json:"used,omitempty"`
 	Expected float64 `json:"expected,omitempty"`
-
-	profile *Profile // nil: there is no room for one
-	view    int      // its place in the view
 }
 
 // State is what the policy remembers.
@@ -98,6 +107,9 @@ type State struct {
 	Profiles []*Profile `json:"profiles,omitempty"` // ordered by class and job
 	Tasks    []Task     `json:"tasks,omitempty"`    // LC and system tasks, ordered by number
 	Others   Task       `json:"others,omitzero"`    // what no task used
+	// Total and Available are of the machine's memory at the last reading, bytes.
+	Total     model.Value `json:"total,omitzero"`
+	Available model.Value `json:"available,omitzero"`
 	// LastNsec is the end of the last window, NextNsec when the next forecast is due, monotonic.
 	LastNsec int64 `json:"last_nsec,omitempty"`
 	NextNsec int64 `json:"next_nsec,omitempty"`
@@ -136,6 +148,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		s.forget(p, v.WallNsec)
 	}
 	s.learn(p, v, obs, gap)
+	s.learnMemory(p, v, obs, gap)
 	if v.NowNsec >= s.NextNsec {
 		s.forecast(p, v, obs)
 		s.NextNsec = v.NowNsec + everyNsec
@@ -197,45 +210,49 @@ func (s *State) learn(p *Params, v *policy.View, obs *model.Observation, gap int
 		if j < len(obs.Tasks) && obs.Tasks[j].Num == t.Num {
 			cpu = obs.Tasks[j].CPU
 		}
-		t.take(p, v, cpu, gap)
+		t.take(p, v, cpu, gap, t.profile, cpuHours)
 	}
 	others := obs.Unmanaged
 	if others.Outcome == model.OK && obs.Steal.Outcome == model.OK {
 		others.V += obs.Steal.V
 	}
-	s.Others.take(p, v, others, gap)
+	s.Others.take(p, v, others, gap, s.Others.profile, cpuHours)
 }
 
-// take is one task's usage in a window, which stands for a time.
-func (t *Task) take(p *Params, v *policy.View, cpu model.Value, gap int64) {
-	if !(cpu.V >= 0 && cpu.V <= math.MaxFloat32) { // no figure, whoever made it
-		cpu = model.Missing(model.Unavailable)
+// cpuHours and memoryHours pick a resource's part of a profile, and when that was last seen.
+func cpuHours(o *Profile) (*Hours, *int64)    { return &o.Hours, &o.LastNsec }
+func memoryHours(o *Profile) (*Hours, *int64) { return &o.Memory, &o.MemoryNsec }
+
+// take is what one task used in a window, which stands for a time.
+func (t *Track) take(p *Params, v *policy.View, used model.Value, gap int64, o *Profile, of func(*Profile) (*Hours, *int64)) {
+	if !(used.V >= 0 && used.V <= math.MaxFloat32) { // no figure, whoever made it
+		used = model.Missing(model.Unavailable)
 	}
-	if t.Last = cpu; cpu.Outcome != model.OK {
+	if t.Last = used; used.Outcome != model.OK {
 		return
 	}
 	t.SeenNsec = v.NowNsec
-	t.SumNsec += cpu.V * float64(gap)
+	t.SumNsec += used.V * float64(gap)
 	t.OverNsec += gap
 	t.slots(v.NowNsec)
 	at := t.Slot % numSlots
-	t.High[at] = max(t.High[at], float32(cpu.V))
-	o := t.profile
+	t.High[at] = max(t.High[at], float32(used.V))
 	if o == nil || v.WallNsec < 0 {
 		return
 	}
-	h := &o.Hours[v.WallNsec/hour%24]
+	hours, last := of(o)
+	h := &hours[v.WallNsec/hour%24]
 	h.age(int32(v.WallNsec/day), p.HalfLifeDays)
 	weight := uint32(gap / unit)
-	h.add(cpu.V, weight)
-	if o.LastNsec != v.WallNsec { // the first of its tasks in this window
+	h.add(used.V, weight)
+	if *last != v.WallNsec { // the first of its tasks in this window
 		h.seen += min(weight, ^h.seen)
-		o.LastNsec = v.WallNsec
+		*last = v.WallNsec
 	}
 }
 
 // slots empties those that began since.
-func (t *Task) slots(nowNsec int64) {
+func (t *Track) slots(nowNsec int64) {
 	slot := nowNsec / slotNsec
 	for n := max(t.Slot, slot-numSlots); n < slot; n++ {
 		t.High[(n+1)%numSlots] = 0
@@ -244,7 +261,7 @@ func (t *Task) slots(nowNsec int64) {
 }
 
 // recent returns the most that the task used of late.
-func (t *Task) recent(p *Params, nowNsec int64) (high float64) {
+func (t *Track) recent(p *Params, nowNsec int64) (high float64) {
 	for n := range (p.RecentNsec + slotNsec - 1) / slotNsec {
 		if slot := nowNsec/slotNsec - n; slot > t.Slot-numSlots && slot <= t.Slot && slot >= 0 {
 			high = max(high, float64(t.High[slot%numSlots]))

@@ -21,7 +21,7 @@
 //     window is reported as self-queueing and accuses nobody.
 //
 // A signal that has a target (latency) is an outlier above it. The floor is not for it: requests that
-// are late are late however little CPU they take. Own throttling is: it makes requests late, too.
+// are late are late however little CPU they take. Nor is it for what is judged beside (io): who waits for a disk runs little. Own throttling is: it makes requests late, too.
 package outlier
 
 import (
@@ -112,7 +112,7 @@ func Usable(p *Params, src model.Source, o *model.TaskObservation) bool {
 	if o.Signals[src].Outcome != model.OK || o.CPU.Outcome != model.OK {
 		return false
 	}
-	if o.CPU.V < p.RequiredCPUUsage || src.Row().Targeted {
+	if row := src.Row(); o.CPU.V < p.RequiredCPUUsage && !row.Beside || row.Targeted {
 		return false
 	}
 	return !src.Row().Waits || (o.ThrottledKnown && !o.Throttled)
@@ -121,7 +121,7 @@ func Usable(p *Params, src model.Source, o *model.TaskObservation) bool {
 // Judge says what a window means. spec may be nil.
 func Judge(p *Params, src model.Source, spec *model.Spec, o *model.TaskObservation) Verdict {
 	row := src.Row()
-	if o.CPU.Outcome == model.OK && o.CPU.V < p.RequiredCPUUsage && !row.Targeted {
+	if o.CPU.Outcome == model.OK && o.CPU.V < p.RequiredCPUUsage && !row.Targeted && !row.Beside {
 		return BelowFloor
 	}
 	if o.Signals[src].Outcome != model.OK || o.CPU.Outcome != model.OK {

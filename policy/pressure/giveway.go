@@ -12,38 +12,50 @@ import (
 // leastAsk is how little memory of a task is not worth asking for.
 const leastAsk = 1 << 20
 
-// pending reports whether memory is being taken back from a task.
-func pending(v *policy.View, num model.TaskNum) bool {
-	t := v.Task(num)
-	return t != nil && t.Knobs[model.MemoryReclaim].Pending
+// inUse is how much memory a task had at this look, or at the window's end.
+func inUse(v *policy.View, num model.TaskNum) (bytes float64, ok bool) {
+	if v.Look != nil {
+		i, there := slices.BinarySearchFunc(v.Look.Tasks, num, func(t model.TaskMemory, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
+		if !there {
+			return 0, false
+		}
+		return float64(v.Look.Tasks[i].Bytes), true
+	}
+	if o := observed(v, num); o != nil && o.InUse.Outcome == model.OK {
+		return o.InUse.V, true
+	}
+	return 0, false
 }
 
-// inUse is how much memory a task had at the window's end.
-func inUse(v *policy.View, num model.TaskNum) (bytes float64, ok bool) {
+// observed is what the window says of a task; nil: nothing, or no window closed.
+func observed(v *policy.View, num model.TaskNum) *model.TaskObservation {
 	obs := v.Window.Observation
 	if obs == nil {
-		return 0, false
+		return nil
 	}
 	i, there := slices.BinarySearchFunc(obs.Tasks, num, func(t model.TaskObservation, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
-	if !there || obs.Tasks[i].InUse.Outcome != model.OK {
-		return 0, false
+	if !there {
+		return nil
 	}
-	return obs.Tasks[i].InUse.V, true
+	return &obs.Tasks[i]
 }
 
 // candidate is a best-effort task that may have to give way.
 type candidate struct {
 	t     *policy.TaskView
 	bytes float64
+	grows float64 // bytes a second
+	next  float64 // bytes at the next look, as it grows now
+	spent float64 // CPU-seconds
 }
 
 // candidates are the best-effort tasks of which it is known what they have, in the order in which they give way. Tasks are
 // numbered as they come, so that the youngest has the highest number.
-func candidates(p *Params, v *policy.View) (list []candidate) {
-	for i := range v.Tasks {
-		t := &v.Tasks[i]
-		if bytes, ok := inUse(v, t.Task.Num); ok && t.Task.Class == model.BE {
-			list = append(list, candidate{t, bytes})
+func (s *State) candidates(p *Params, v *policy.View) (list []candidate) {
+	for i := range s.Tasks {
+		h := &s.Tasks[i]
+		if bytes, ok := inUse(v, h.Num); ok {
+			list = append(list, candidate{&v.Tasks[h.view], bytes, h.GrowsBytes, bytes + max(0, h.GrowsBytes)*s.ahead(p), h.Spent})
 		}
 	}
 	last := func(c candidate) int {
@@ -53,16 +65,22 @@ func candidates(p *Params, v *policy.View) (list []candidate) {
 		return 0
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
-		key := 0
-		if p.Order == LeastImportant {
-			key = rank(a) - rank(b)
-		}
-		if p.Order == Youngest {
-			key = cmp.Compare(b.t.Task.Num, a.t.Task.Num)
-		}
-		return cmp.Or(last(a)-last(b), key, cmp.Compare(b.bytes, a.bytes))
+		return cmp.Or(last(a)-last(b), compare(p.Order, a, b), compare(p.Then, a, b), compare(Largest, a, b))
 	})
 	return list
+}
+
+// compare is below 0 where a gives way before b.
+func compare(order string, a, b candidate) int {
+	switch order {
+	case LeastImportant:
+		return rank(a) - rank(b)
+	case Youngest:
+		return cmp.Compare(b.t.Task.Num, a.t.Task.Num)
+	case Cheapest:
+		return cmp.Compare(a.spent, b.spent)
+	}
+	return cmp.Compare(b.next, a.next)
 }
 
 // rank is how important a task is, the least first.
@@ -73,7 +91,7 @@ func rank(c candidate) int {
 // giveWay has the next tasks give way, and reports whether one was to be frozen. Memory is asked back until there is
 // enough; nobody more is frozen once what is available falls no further.
 func (s *State) giveWay(p *Params, v *policy.View, w *policy.Wishes) (froze bool) {
-	list := candidates(p, v)
+	list := s.candidates(p, v)
 	if p.ReclaimBytes > 0 && s.share() < p.Enough && (s.AskedNsec == 0 || v.NowNsec-s.AskedNsec >= p.EveryNsec) {
 		s.ask(p, list, v, w)
 	}
@@ -114,7 +132,7 @@ func (s *State) learn(p *Params, v *policy.View) {
 	s.Dry = slices.DeleteFunc(s.Dry, func(d Dry) bool { return v.NowNsec >= d.UntilNsec })
 	kept := s.Asked[:0]
 	for _, a := range s.Asked {
-		if pending(v, a.Num) {
+		if v.Pending(a.Num, model.MemoryReclaim) {
 			kept = append(kept, a)
 			continue
 		}
@@ -125,34 +143,49 @@ func (s *State) learn(p *Params, v *policy.View) {
 	s.Asked = kept
 }
 
-// freeze has the first of the list that run frozen. What only would be done changes nothing: in mode observe it is said
-// of the first ones, and nothing is inferred from what they go on doing.
+// freeze has the first of the list that run frozen. Where the reserve is near because some of them grow, these are; those that do
+// not would give nothing for it, and where it is the only thing left they follow once a second. What only would be done changes nothing: in mode observe it is said of
+// the first ones, and nothing is inferred from what they go on doing.
 func (s *State) freeze(p *Params, list []candidate, v *policy.View, w *policy.Wishes) bool {
-	n := 0
+	if !v.Enforced() && len(s.Frozen) >= p.AtOnce {
+		return false
+	}
+	list = slices.DeleteFunc(list, func(c candidate) bool { return !s.mayFreeze(&c, w) })
+	stands := func(c candidate) bool { return c.grows < s.FallBytes/10 }
+	if s.urgent(p) && slices.ContainsFunc(list, func(c candidate) bool { return !stands(c) }) {
+		list = slices.DeleteFunc(list, stands)
+	} else if n := len(s.Frozen); n > 0 && v.NowNsec-s.Frozen[n-1].AtNsec < settleNsec {
+		return false
+	}
+	list = list[:min(len(list), p.AtOnce)]
 	for _, c := range list {
 		t := &c.t.Task
-		if n == p.AtOnce || t.Importance == model.Critical || !v.Enforced() && len(s.Frozen) >= p.AtOnce {
-			break
-		}
-		if slices.ContainsFunc(s.Frozen, func(f Frozen) bool { return f.Num == t.Num }) || c.bytes < leastAsk {
-			continue
-		}
-		word, why := c.t.Closed(model.GroupFreeze)
-		if word == "" && c.t.Knobs[model.GroupFreeze].Refused {
-			word, why = "refused", "it could not be frozen: "+c.t.Knobs[model.GroupFreeze].Why
-		}
-		if word != "" {
-			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Num, Path: t.Path, Reason: why})
-			continue
-		}
-		n++
 		s.Frozen = append(s.Frozen, Frozen{t.Num, v.NowNsec})
 		w.Decide(model.Decision{
 			Kind: model.DecideFreeze, Task: t.Num, Path: t.Path, Facts: append(s.facts(p), model.FactHeld.Is(c.bytes)),
 			Reason: fmt.Sprintf("memory is short, and this task has %.0f MiB", c.bytes/(1<<20)),
 		})
 	}
-	return n > 0
+	return len(list) > 0
+}
+
+// settleNsec is how long it takes to be seen what came of a task that was frozen.
+const settleNsec = int64(1e9)
+
+// mayFreeze reports whether a task runs, has memory, and may be frozen. What stands against it is said once.
+func (s *State) mayFreeze(c *candidate, w *policy.Wishes) bool {
+	t := &c.t.Task
+	if t.Importance == model.Critical || c.bytes < leastAsk || slices.ContainsFunc(s.Frozen, func(f Frozen) bool { return f.Num == t.Num }) {
+		return false
+	}
+	word, why := c.t.Closed(model.GroupFreeze)
+	if word == "" && c.t.Knobs[model.GroupFreeze].Refused {
+		word, why = "refused", "it could not be frozen: "+c.t.Knobs[model.GroupFreeze].Why
+	}
+	if word != "" {
+		w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Num, Path: t.Path, Reason: why})
+	}
+	return word == ""
 }
 
 // letIn lets the task that was frozen last go on, and the next one when there has been enough for as long again.
@@ -180,7 +213,7 @@ func claimOf(p *Params, num model.TaskNum) model.Claim {
 func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 	s.Frozen = slices.DeleteFunc(s.Frozen, func(f Frozen) bool {
 		t := v.Task(f.Num)
-		if t == nil || !p.Freeze {
+		if t == nil || !p.Freeze || v.Enforced() && slices.Contains(s.Ending, f.Num) { // v1 ends no process that is frozen
 			return true
 		}
 		word, _ := t.Closed(model.GroupFreeze) // an operator's word, or a stranger's write
@@ -190,9 +223,16 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Claims = append(w.Claims, claimOf(p, f.Num))
 	}
 	for _, a := range s.Asked {
-		if s.AskedNsec == v.NowNsec || pending(v, a.Num) {
+		if s.AskedNsec == v.NowNsec || v.Pending(a.Num, model.MemoryReclaim) {
 			w.Claims = append(w.Claims, model.Claim{
 				Target: model.OfTask(a.Num), Kind: model.ClaimRun, Value: model.Reclaim(a.Bytes), Reason: frozenReason, HoldNsec: p.HoldNsec,
+			})
+		}
+	}
+	for _, num := range s.Ending {
+		if s.EndedNsec == v.NowNsec || v.Pending(num, model.GroupKill) {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfTask(num), Kind: model.ClaimRun, Value: model.End(0), Reason: frozenReason, HoldNsec: p.HoldNsec,
 			})
 		}
 	}

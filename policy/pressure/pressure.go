@@ -11,15 +11,20 @@
 // stops who grows, and lets the kernel swap what they have. The last ones frozen are let go on first, one at a time, once
 // there has been enough for a while; longer each time that turned out too soon.
 //
-// Hard cases. A frozen task keeps what cannot be swapped: without swap memory may stay short although nobody grows. Then
-// it is said who holds how much, and that somebody must end one (cannot-fix): this policy ends nobody. Frozen tasks hold
+// Hard cases. A frozen task keeps what cannot be swapped: without swap memory may stay short although nobody grows. Where the
+// configuration gives tasks of some importance up (end), they are ended then, one after the other, frozen ones first; else
+// it is said who holds how much, and that somebody must end one (cannot-fix). Frozen tasks hold
 // what locks they have: a service that shares files or databases with batch work may wait for them, so `critical` ones are
-// never frozen. What is read is a window old. Who grows by gigabytes a second on a machine with windows of a minute is
-// not caught.
+// never frozen. What is read is a window old, and a service may grow from above the reserve to all there is within a second: so memory
+// is looked at more often while little is available or the reserve is in sight, at once when programs begin to wait for it (PSI
+// triggers), and what will be gone by the next look is taken for gone. To freeze who does not grow gains no time: who grows
+// goes first where time is short, in the order that is asked for. Who takes all there is within a window of a minute is
+// seen when programs wait, or not at all.
 package pressure
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -97,6 +102,27 @@ type State struct {
 	Asked     []Asked  `json:"asked,omitempty"`      // in the last round
 	Dry       []Dry    `json:"dry,omitempty"`        // tasks that have nothing to give
 	Frozen    []Frozen `json:"frozen,omitempty"`     // in the order in which they were
+	LookNsec  int64    `json:"look_nsec,omitempty"`  // when it last looked, or tried to
+	Tasks     []Task   `json:"tasks,omitempty"`      // best-effort ones, ordered by number
+
+	HelplessNsec int64           `json:"helpless_nsec,omitempty"` // since when there is little with nobody left to freeze
+	EndedNsec    int64           `json:"ended_nsec,omitempty"`    // when tasks were last told to end
+	Ending       []model.TaskNum `json:"ending,omitempty"`        // they
+	Outlived     []Dry           `json:"outlived,omitempty"`      // tasks that were and are there still
+
+	matched bool
+	spare   []Task
+}
+
+// Task is what is remembered of a best-effort task.
+type Task struct {
+	Num        model.TaskNum `json:"num"`
+	Bytes      float64       `json:"bytes,omitempty"`       // at the last look
+	AtNsec     int64         `json:"at_nsec,omitempty"`     // when that was; 0: never
+	GrowsBytes float64       `json:"grows_bytes,omitempty"` // a second, smoothed
+	Spent      float64       `json:"spent,omitempty"`       // CPU-seconds since its cgroup was made
+
+	view int // its place in the view
 }
 
 const mostPatience = 16
@@ -107,9 +133,17 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		*s = State{}
 		return
 	}
-	news := false
+	if v.Changed || !s.matched {
+		s.match(v)
+	}
+	news, r := false, (*model.Room)(nil)
 	if v.Window.Closed {
-		r := &v.Window.Observation.Room
+		r = &v.Window.Observation.Room
+	} else if v.Look != nil {
+		r = &v.Look.Room
+	}
+	if r != nil {
+		s.LookNsec = v.NowNsec
 		if r.Total.Outcome != model.OK || r.Available.Outcome != model.OK || r.Total.V <= 0 {
 			if s.AtNsec == 0 {
 				w.AsBefore = !v.Changed // it was never told, which Note says
@@ -117,7 +151,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 			}
 			w.Once("blind", model.Decision{Kind: model.DecideLeftAlone, Reason: "nobody tells how much memory is available: what was held stays so"})
 		} else {
-			news = s.look(p, v, w)
+			news = s.look(p, r, v, w)
 		}
 	}
 	if w.AsBefore = !news && !v.Changed; !w.AsBefore {
@@ -125,9 +159,34 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 }
 
-// look takes the window in, and does what follows from it. It reports whether anything is wished for anew.
-func (s *State) look(p *Params, v *policy.View, w *policy.Wishes) bool {
-	s.follow(&v.Window.Observation.Room, v.NowNsec)
+// match brings the memory of tasks in line with the view.
+func (s *State) match(v *policy.View) {
+	s.matched = true
+	s.Tasks, s.spare = policy.Match(v, s.Tasks, s.spare, func(t *Task) model.TaskNum { return t.Num }, func(t *policy.TaskView, had *Task, at int) (Task, bool) {
+		entry := Task{Num: t.Task.Num}
+		if had != nil {
+			entry = *had
+		}
+		entry.view = at
+		return entry, t.Task.Class == model.BE
+	})
+}
+
+// LookDue returns when memory is to be looked at next between windows, monotonic; math.MaxInt64: it is not. While enough is
+// available, and the reserve not in sight, nothing is done more often than windows close.
+func (s *State) LookDue(p *Params) int64 {
+	if p.LookNsec <= 0 || s.AtNsec == 0 || s.Level == Calm && s.share() >= p.Enough && s.leftSeconds(p) >= float64(p.HorizonNsec)/1e9 {
+		return math.MaxInt64
+	}
+	return s.LookNsec + p.LookNsec
+}
+
+// ahead is how long it takes until the next look, in seconds, where memory is short.
+func (s *State) ahead(p *Params) float64 { return float64(p.LookNsec) / 1e9 }
+
+// look takes a window or a look in, and does what follows from it. It reports whether anything is wished for anew.
+func (s *State) look(p *Params, r *model.Room, v *policy.View, w *policy.Wishes) bool {
+	s.follow(r, v)
 	now := s.judge(p, v.NowNsec)
 	if now != s.Level {
 		if now > Calm && s.LetNsec > 0 && v.NowNsec-s.LetNsec < 4*int64(max(1, s.Patience))*p.CalmNsec && now > s.Level {
@@ -137,25 +196,44 @@ func (s *State) look(p *Params, v *policy.View, w *policy.Wishes) bool {
 		w.Decide(model.Decision{Kind: model.DecidePressure, Facts: s.facts(p), Reason: s.why(p, now)})
 		s.Level, s.LevelNsec = now, v.NowNsec
 	}
-	had := len(s.Frozen)
+	had, ending := len(s.Frozen), len(s.Ending)
+	s.outlived(p, v)
 	if s.Level > Calm {
-		s.helpless(p, v, w, s.giveWay(p, v, w))
+		gave := s.giveWay(p, v, w)
+		s.helpless(p, v, w, s.end(p, v, w, gave) || gave)
 	} else {
-		s.StuckNsec = 0
+		s.StuckNsec, s.HelplessNsec, s.EndedNsec = 0, 0, 0
 		s.letIn(p, v, w)
 	}
-	return s.AskedNsec == v.NowNsec || had != len(s.Frozen)
+	return s.AskedNsec == v.NowNsec || ending != len(s.Ending) || had != len(s.Frozen)
 }
 
-// follow notes how available memory moves.
-func (s *State) follow(r *model.Room, nowNsec int64) {
-	if dt := nowNsec - s.AtNsec; s.AtNsec > 0 && dt > 0 {
+// smooth is by how much of the difference a rate is moved that was measured over a time: by half in a second.
+func smooth(nsec int64) float64 { return 1 - math.Exp2(-float64(nsec)/1e9) }
+
+// follow notes how available memory moves, and that of tasks.
+func (s *State) follow(r *model.Room, v *policy.View) {
+	if dt := v.NowNsec - s.AtNsec; s.AtNsec > 0 && dt > 0 {
 		fall := (s.Room.Available.V - r.Available.V) / float64(dt) * 1e9
-		if s.FallBytes += (fall - s.FallBytes) / 2; fall <= 0 { // what was done has helped: nobody more has to
+		if s.FallBytes += (fall - s.FallBytes) * smooth(dt); fall <= 0 { // what was done has helped: nobody more has to
 			s.FallBytes = fall
 		}
 	}
-	s.Room, s.AtNsec = *r, nowNsec
+	s.Room, s.AtNsec = *r, v.NowNsec
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if o := observed(v, t.Num); o != nil && o.Spent.Outcome == model.OK {
+			t.Spent = o.Spent.V
+		}
+		bytes, ok := inUse(v, t.Num)
+		if !ok {
+			continue
+		}
+		if dt := v.NowNsec - t.AtNsec; t.AtNsec > 0 && dt > 0 {
+			t.GrowsBytes += ((bytes-t.Bytes)/float64(dt)*1e9 - t.GrowsBytes) * smooth(dt)
+		}
+		t.Bytes, t.AtNsec = bytes, v.NowNsec
+	}
 }
 
 func (s *State) share() float64 { return s.Room.Available.V / s.Room.Total.V }
@@ -165,10 +243,11 @@ func (s *State) stalls(p *Params) bool {
 	return s.Room.Some.Outcome == model.OK && s.Room.Some.V >= p.Some || s.Room.Full.Outcome == model.OK && s.Room.Full.V >= p.Full
 }
 
-// leftSeconds is when the reserve will be reached, in seconds; a day where it will not.
+// leftSeconds is how long after the next look the reserve will be reached, in seconds; a day where it will not. Until then
+// nothing more can be done about what is to come.
 func (s *State) leftSeconds(p *Params) float64 {
 	const day = 24 * 3600
-	left := s.Room.Available.V - p.Reserve*s.Room.Total.V
+	left := s.Room.Available.V - p.Reserve*s.Room.Total.V - max(0, s.FallBytes)*s.ahead(p)
 	switch {
 	case left <= 0:
 		return 0
@@ -178,10 +257,13 @@ func (s *State) leftSeconds(p *Params) float64 {
 	return min(day, left/s.FallBytes)
 }
 
+// urgent reports whether only the strongest means is fast enough.
+func (s *State) urgent(p *Params) bool { return s.leftSeconds(p) < float64(p.SoonNsec)/1e9 }
+
 // judge says how hard best-effort work has to give way.
 func (s *State) judge(p *Params, nowNsec int64) Level {
 	share, left := s.share(), s.leftSeconds(p)
-	s.Short = share < p.Low && s.stalls(p) || share < p.Enough && left < float64(p.HorizonNsec)/1e9 || left < float64(p.SoonNsec)/1e9
+	s.Short = share < p.Low && s.stalls(p) || share < p.Enough && left < float64(p.HorizonNsec)/1e9 || s.urgent(p)
 	if share >= p.Enough && !s.Short && (s.Level == Calm || !s.stalls(p)) {
 		if s.CalmNsec == 0 {
 			s.CalmNsec = nowNsec
@@ -189,7 +271,7 @@ func (s *State) judge(p *Params, nowNsec int64) Level {
 	} else {
 		s.CalmNsec = 0
 	}
-	switch urgent := left < float64(p.SoonNsec)/1e9; {
+	switch urgent := s.urgent(p); {
 	case s.Level == Calm && s.Short && !urgent:
 		return Reclaim
 	case s.Short && urgent, s.Level == Reclaim && s.Short && share < p.Low && nowNsec-s.LevelNsec >= p.PatienceNsec:

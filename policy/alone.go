@@ -1,0 +1,77 @@
+package policy
+
+import "github.com/commensal-io/commensal/model"
+
+// What one task alone has of caches and memory bandwidth, for policies that take something from one task.
+
+// Near reports whether a task may run on the CPUs of a domain; who may run everywhere, or whose CPUs or domains are
+// not known, is near.
+func (t *TaskView) Near(have *model.Classes, domain int32) bool {
+	cpus := t.Knobs[model.CPUPlace].Now.CPUs
+	for i := range have.Domains {
+		if d := &have.Domains[i]; d.ID == domain && !cpus.Empty() {
+			return !cpus.And(d.CPUs).Empty()
+		}
+	}
+	return true
+}
+
+// MemoryAt returns the memory nodes of the domains that at is true of; none where there are no others to go to.
+func (v *View) MemoryAt(have *model.Classes, at func(domain int32) bool) (nodes model.CPUSet) {
+	var others model.CPUSet
+	for i := range v.Topology.CPUs {
+		c := &v.Topology.CPUs[i]
+		for j := range have.Domains {
+			switch d := &have.Domains[j]; {
+			case !d.CPUs.Has(c.ID):
+			case at(d.ID):
+				nodes.Add(c.Node)
+			default:
+				others.Add(c.Node)
+			}
+		}
+	}
+	if others.Without(nodes).Empty() {
+		return model.CPUSet{}
+	}
+	return nodes
+}
+
+// MovePages wishes that at most so many per mille of a task's pages on some memory nodes stay there.
+func (w *Wishes) MovePages(task model.TaskNum, off model.CPUSet, left int64, reason string, holdNsec int64) {
+	w.Claims = append(w.Claims, model.Claim{
+		Target: model.OfTask(task), Kind: model.ClaimRun, Value: model.Setting{Knob: model.MemoryPages, CPUs: off, Amount: left}, Reason: reason, HoldNsec: holdNsec,
+	})
+}
+
+// PagesMoved returns what became of a wish to move a task's pages; nil: nothing was heard.
+func (v *View) PagesMoved(task model.TaskNum) (last *model.Result) {
+	for i := range v.Results {
+		if r := &v.Results[i]; r.Target == model.OfTask(task) && r.Now.Knob == model.MemoryPages {
+			last = r
+		}
+	}
+	return last
+}
+
+// Alone wishes for a class of service of its own for a task, with so many ways and such a level of memory bandwidth
+// in all domains: it has them wherever it runs. 0 limits nothing. Of what the class of BE has, a task that is out of it has no more.
+func (w *Wishes) Alone(v *View, task model.TaskNum, ways, level int, reason string, holdNsec int64) {
+	class, have := model.ClassOf(task), v.Topology.Classes
+	w.Claims = append(w.Claims, model.Claim{Target: model.OfTask(task), Kind: model.ClaimPlace, Value: model.InClass(class), Reason: reason, HoldNsec: holdNsec})
+	limit := func(kind model.KnobKind, domains []int32, amount int64) {
+		for _, domain := range domains {
+			least := amount
+			if k := v.Class(model.ClassBE, domain, kind); k.Ours && (least == 0 || k.Now.Amount < least) {
+				least = k.Now.Amount
+			}
+			if least > 0 {
+				w.Claims = append(w.Claims, model.Claim{
+					Target: model.OfClass(class, domain), Kind: model.ClaimCap, Value: model.Ask(kind), Cap: float64(least), Uncounted: true, Reason: reason, HoldNsec: holdNsec,
+				})
+			}
+		}
+	}
+	limit(model.CacheWays, have.Caches, int64(ways))
+	limit(model.MemoryBandwidth, have.Memory, int64(level))
+}

@@ -1,0 +1,223 @@
+package remedy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// The way back. What was taken last is dearest to batch work and is given back first, by steps: a way or two, a level, a quarter of
+// the CPU time. It is known what a step had brought, so it is known what giving it back may cost: services have to have been well for
+// a while, and every figure so far from its target that with this cost it would still be some standard deviations away. That is for
+// targets, where each try costs a promise; a bound of CPI is no promise, and a while is enough. Batch work changes, too, and what a
+// task does without its hold nobody knows while it has it: so after a long time a step is tried all the same, and later and later
+// where that brought trouble.
+
+// mostPatience bounds how much later a step back is tried each time.
+const mostPatience = 16
+
+// steps is about in how many steps something is given back.
+const steps = 4
+
+// relax gives back one step where there is room for it.
+func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	if s.Trial != nil || v.Holding || len(s.Holds) == 0 || s.SetNsec == 0 || v.NowNsec-s.SetNsec < p.QuietNsec {
+		return
+	}
+	x := s.closest()
+	if x == nil || slices.ContainsFunc(s.Victims, func(x Victim) bool { return x.Figure.N < float64(p.Windows) || x.SeenNsec != v.NowNsec }) {
+		return
+	}
+	if s.makeRoom(p, have, v, w) {
+		return
+	}
+	var dearest *Hold
+	for i := range s.Holds {
+		h := &s.Holds[i]
+		if h.RetryNsec == 0 {
+			h.RetryNsec = h.FreshNsec + p.RetryNsec
+		}
+		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h)) && (dearest == nil || h.dear() >= dearest.dear()) {
+			dearest = h
+		}
+	}
+	if h := dearest; h != nil {
+		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true}
+		s.move(v, h, h.looser(have))
+		s.reset()
+		d := h.tell(v, x)
+		d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
+		w.Decide(d)
+	}
+}
+
+// dear is what a hold costs its task for what it brings the service.
+func (h *Hold) dear() float64 { return h.Price / (h.Effect + 0.01) }
+
+// closest is the service that is closest to its bound.
+func (s *State) closest() *Victim {
+	if len(s.Victims) == 0 {
+		return nil
+	}
+	worst := 0
+	for i := range s.Victims {
+		if compare(&s.Victims[i], &s.Victims[worst]) > 0 {
+			worst = i
+		}
+	}
+	return &s.Victims[worst]
+}
+
+// room reports whether all services with a target would still be well away from it if a hold were given back by a step.
+func (s *State) room(p *Params, h *Hold) bool {
+	for i := range s.Victims {
+		x := &s.Victims[i]
+		if !x.Targeted {
+			continue
+		}
+		mean, sd := x.Figure.mean()
+		if x.Figure.N < 2 || mean+h.Effect/2+p.Margin*sd >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// looser is a step up from what a hold leaves.
+func (h *Hold) looser(have *model.Classes) float64 {
+	step := 0.0
+	switch h.Means {
+	case Ways:
+		step = max(1, float64(have.Ways/steps))
+	case Bandwidth:
+		step = float64(have.Raise())
+	case CPU:
+		step = h.Full / steps
+	}
+	return min(h.Full, h.Amount+step)
+}
+
+// concludeBack looks what came of a step back: trouble takes it back.
+func (s *State) concludeBack(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, h *Hold) bool {
+	if x := s.inTrouble(p); x != nil {
+		h.Patience = min(max(1, 2*h.Patience), mostPatience)
+		h.RetryNsec = v.NowNsec + int64(h.Patience)*p.RetryNsec
+		s.Trial = nil
+		s.move(v, h, h.Was)
+		s.reset()
+		d := h.tell(v, x)
+		d.Kind, d.Reason = model.DecideTakenBack, fmt.Sprintf("%s; back to %s", x.text(v), h.text())
+		w.Decide(d)
+		return true
+	}
+	if x := s.closest(); x == nil || v.NowNsec-s.SetNsec < p.QuietNsec/2 {
+		return true
+	}
+	s.Trial, h.RetryNsec, h.Patience = nil, 0, 0
+	s.drop("services are well without")
+	return s.changed
+}
+
+// drop forgets holds that hold nothing any more.
+func (s *State) drop(why string) {
+	n := len(s.Holds)
+	if s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return h.Amount >= h.Full }); len(s.Holds) != n {
+		s.changed, s.why = true, why
+	}
+}
+
+// giveBack lets all go.
+func (s *State) giveBack(v *policy.View, why string) {
+	s.Holds, s.Trial, s.Victim = nil, nil, 0
+	s.changed, s.why, s.AskedNsec, s.SetNsec = true, why, v.NowNsec, 0
+	s.reset()
+}
+
+// follow drops who is gone, and what is refused or another program's, and notes since when what is wished for stands.
+func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	s.Tried = slices.DeleteFunc(s.Tried, func(f Tried) bool { return v.NowNsec >= f.UntilNsec || v.Task(f.Task) == nil })
+	if !v.Enforced() {
+		if s.CannotFix, s.Victim = false, 0; len(s.Holds) > 0 {
+			s.giveBack(v, "it is not to be enforced any more")
+		}
+		return
+	}
+	stands := true
+	before := len(s.Holds)
+	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { // pages are not held when nobody looks what came of them
+		return h.Means == Pages && (s.Trial == nil || s.Trial.Task != h.Task || s.Trial.Means != Pages)
+	})
+	s.changed = s.changed || len(s.Holds) != before
+	late := s.AskedNsec != 0 && s.SetNsec == 0 && v.NowNsec-s.AskedNsec >= p.BlindNsec
+	n := len(s.Holds)
+	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool {
+		t := v.Task(h.Task)
+		if t == nil {
+			return true
+		}
+		word, why, done := h.stands(have, v, t)
+		if late && why == "" && !done {
+			word, why = "late", "it is not there in time: another program may hold it, or a limit forbids it (limits)"
+		}
+		stands = stands && done
+		if why == "" {
+			return false
+		}
+		s.why = why
+		for _, m := range allMeans {
+			if m.knob() == h.Means.knob() {
+				s.Tried = append(s.Tried, Tried{Task: h.Task, Means: m, UntilNsec: v.NowNsec + p.RestNsec})
+			}
+		}
+		w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: h.Task, Path: t.Task.Path, Reason: why})
+		return true
+	})
+	if len(s.Holds) != n {
+		s.changed, s.Trial = true, nil
+	}
+	switch {
+	case !stands || s.changed:
+		s.SetNsec = 0
+	case s.SetNsec == 0:
+		s.SetNsec = v.NowNsec
+	}
+}
+
+// stands reports whether a hold is in force, and why it cannot be.
+func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (word, why string, done bool) {
+	k := &t.Knobs[h.Means.knob()]
+	if word, why = t.Closed(h.Means.knob()); why != "" {
+		return word, why, false
+	}
+	if h.Means == Pages {
+		if h.Moved != "" && h.Moved != moved {
+			return "pages", h.Moved, false
+		}
+		return "", "", h.Moved == moved
+	}
+	if k.Refused {
+		return "refused", k.Why, false
+	}
+	done = k.Ours && !k.Pending
+	if h.Means == CPU {
+		return "", "", done
+	}
+	done = done && k.Now == model.InClass(model.ClassOf(h.Task))
+	kind, domains := model.CacheWays, have.Caches
+	if h.Means == Bandwidth {
+		kind, domains = model.MemoryBandwidth, have.Memory
+	}
+	for _, d := range domains {
+		switch c := v.Class(model.ClassOf(h.Task), d, kind); {
+		case c.Void:
+			return "void class", "another program sets what its class has: " + c.Why, false
+		case c.Refused:
+			return "refused class", c.Why, false
+		default:
+			done = done && c.Ours && !c.Pending
+		}
+	}
+	return "", "", done
+}

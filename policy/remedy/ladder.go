@@ -1,0 +1,478 @@
+package remedy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+const (
+	lineBytes = 64
+	recent    = 3 // windows that a task's misses are the mean of, where the last has no more
+	fewMisses = 1 // per thousand instructions: a service that misses no more hardly waits for memory (policy/bandwidth)
+	fewest    = 0.02
+	patience  = 4 // times so many windows as are asked for it is waited for them
+	overlap   = 3 // readings of a latency source that look back over the same seconds (BALM §IV-A: 3 s, read each second)
+)
+
+// act does what a reading asks for.
+func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	if len(s.Victims) == 0 {
+		if s.Victim = 0; len(s.Holds) > 0 && s.settled(p, v) {
+			s.giveBack(v, "no service tells how it is")
+		}
+		return
+	}
+	if !v.Enforced() {
+		s.would(p, have, v, w)
+		return
+	}
+	x := s.inTrouble(p)
+	if s.Victim = 0; x != nil {
+		s.Victim = x.Task
+		s.interrupt()
+	}
+	if !s.settled(p, v) || s.Trial != nil && s.conclude(p, have, v, w) {
+		return
+	}
+	switch {
+	case x == nil:
+		s.CannotFix = false
+		s.relax(p, have, v, w)
+	case s.Trial == nil && !v.Holding:
+		s.heal(p, have, v, w, x)
+	}
+}
+
+// inTrouble returns who is worst off of those in trouble, nil: nobody is.
+func (s *State) inTrouble(p *Params) *Victim {
+	var worst *Victim
+	for i := range s.Victims {
+		if x := &s.Victims[i]; x.Trouble && !x.blip(p) && (worst == nil || compare(x, worst) > 0) {
+			worst = x
+		}
+	}
+	return worst
+}
+
+// option is a step that could be taken.
+type option struct {
+	task   *policy.TaskView
+	means  Means
+	amount float64 // that it leaves
+	was    float64
+	full   float64
+	draw   model.Fact
+	off    model.CPUSet // memory nodes
+	known  float64      // by which it helped this pair before
+}
+
+// heal takes the next step.
+func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim) {
+	if n := float64(p.Windows); x.CPI.N < n && x.Figure.N < n {
+		return // nothing to compare with yet
+	}
+	order, text := x.contended(p)
+	list := s.options(p, have, v, w, x, order)
+	if len(list) == 0 && x.Targeted && x.Figure.N < blips {
+		return // whether it misses its target often is not known yet
+	}
+	if len(list) == 0 {
+		s.cannotFix(v, w, x, text)
+		return
+	}
+	s.CannotFix = false
+	s.take(v, w, x, list[0], text)
+}
+
+// contended says what is contended by the victim's counters (PRM's detection): which means come first, and why.
+func (x *Victim) contended(p *Params) (order []Means, text string) {
+	cache, known := x.MPKI.above(p.Rise, p.Windows)
+	memory, also := x.Traffic.above(p.Rise, p.Windows)
+	switch {
+	case known && cache:
+		return []Means{Ways, Bandwidth, Pages}, fmt.Sprintf("it misses the cache %.3g times in 1000 instructions, %.3g in quiet windows: the cache", x.MPKI.Now, x.MPKI.Quiet)
+	case also && memory && (!known || x.MPKI.Now >= fewMisses):
+		return []Means{Bandwidth, Ways, Pages}, fmt.Sprintf("its memory moves %.3g GB/s, %.3g in quiet windows: memory", x.Traffic.Now/1e9, x.Traffic.Quiet/1e9)
+	}
+	return []Means{Ways, Bandwidth, Pages}, "nothing says what is contended: the mildest first"
+}
+
+// options are the steps that could be taken, in the order in which they are tried: what helped this pair before, then ways,
+// bandwidth and pages of one task after the other, then CPU time.
+func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim, order []Means) []option {
+	tasks := s.candidates(have, v, x)
+	alone := map[model.TaskNum]bool{}
+	for i := range s.Holds {
+		if s.Holds[i].Means.knob() == model.ServiceClass {
+			alone[s.Holds[i].Task] = true
+		}
+	}
+	var list, last []option
+	open := tasks[:0:0]
+	for _, c := range tasks {
+		if c.took < fewest*tasks[0].took {
+			continue // what it takes is nothing beside that
+		}
+		if !alone[c.task.Task.Num] && len(alone) >= have.Alone() {
+			w.Once("no class", model.Decision{
+				Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
+				Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rung is CPU time", len(alone), have.Alone()),
+			})
+		} else {
+			open = append(open, c)
+		}
+		if o, ok := s.option(p, have, v, x, c, CPU); ok {
+			last = append(last, o)
+		}
+	}
+	for _, m := range order {
+		for _, c := range open {
+			if o, ok := s.option(p, have, v, x, c, m); ok {
+				list = append(list, o)
+			}
+		}
+	}
+	list = append(list, last...)
+	slices.SortStableFunc(list, func(a, b option) int { return -cmp.Compare(a.known, b.known) })
+	return list
+}
+
+// candidate is a BE task from which something may be taken.
+type candidate struct {
+	task *policy.TaskView
+	took float64 // misses a second; where nobody counts them, CPU-sec/sec
+	fact model.Fact
+	cpu  float64
+}
+
+// candidates are those beside the victim, who takes most first, and critical ones last. Who lives in the cache takes of it by what
+// it misses, too: each miss fills a line.
+func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []candidate {
+	victim := v.Task(x.Task)
+	var list []candidate
+	misses := false
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		if t.Task.Class != model.BE || t.Exempt != "" || !beside(have, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+			continue
+		}
+		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
+		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > cpu { // who has just begun takes no less
+			cpu, missed = max(cpu, u), max(missed, m)
+		}
+		if cpu > 0 || missed > 0 {
+			misses = misses || missed > 0
+			list = append(list, candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * lineBytes), cpu: cpu})
+		}
+	}
+	for i := range list {
+		if c := &list[i]; !misses {
+			c.took, c.fact = c.cpu, model.FactUsage.Is(c.cpu)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		critical := func(c *candidate) int { return one(c.task.Task.Importance == model.Critical) }
+		return cmp.Or(critical(&a)-critical(&b), -cmp.Compare(a.took, b.took))
+	})
+	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) })
+}
+
+// beside reports whether two tasks may run in one domain.
+func beside(have *model.Classes, a, b *policy.TaskView) bool {
+	domains := slices.Concat(have.Caches, have.Memory)
+	return slices.ContainsFunc(domains, func(d int32) bool { return a.Near(have, d) && b.Near(have, d) })
+}
+
+// option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
+func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim, c candidate, m Means) (o option, ok bool) {
+	t := c.task
+	o = option{task: t, means: m, draw: c.fact}
+	switch m {
+	case Ways:
+		o.amount, o.full = float64(max(p.Ways, have.Least)), float64(have.Ways)
+		ok = len(have.Caches) > 0
+	case Bandwidth:
+		o.amount, o.full = float64(have.Lowest()), float64(have.MostLevel)
+		ok = len(have.Memory) > 0
+	case Pages:
+		o.off = off(have, v, x.Task)
+		o.full = s.stay(t.Task.Num, o.off)
+		o.amount = pagesKept * o.full
+		ok = o.full >= leastStay && !o.off.Empty()
+	case CPU:
+		o.full = c.cpu
+		if h := s.hold(t.Task.Num, CPU); h != nil {
+			o.full = h.Full
+			o.amount = max(p.CPULeast*o.full, h.Amount/2)
+		} else {
+			o.amount = max(p.CPULeast, 0.5) * o.full
+		}
+		ok = o.full > 0 && x.often()
+	}
+	if o.was = o.full; ok && s.hold(t.Task.Num, m) != nil {
+		o.was = s.hold(t.Task.Num, m).Amount
+	}
+	if _, why := t.Closed(m.knob()); why != "" || !ok || o.amount >= o.was {
+		return o, false
+	}
+	for i := range s.Tried {
+		if f := &s.Tried[i]; f.Task == t.Task.Num && f.Means == m && (f.Victim == 0 || f.Victim == x.Task) {
+			return o, false
+		}
+	}
+	if victim := v.Task(x.Task); victim != nil {
+		if k := s.known(victim.Task.Job, t.Task.Job, m); k != nil {
+			o.known = k.Effect
+		}
+	}
+	return o, true
+}
+
+func (s *State) known(victim, job string, m Means) *Known {
+	i := slices.IndexFunc(s.Known, func(k Known) bool { return k.Victim == victim && k.Job == job && k.Means == m })
+	if i < 0 {
+		return nil
+	}
+	return &s.Known[i]
+}
+
+// take takes a step, and looks what comes of it.
+func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, text string) {
+	num := o.task.Task.Num
+	h := s.hold(num, o.means)
+	if h == nil {
+		s.Holds = append(s.Holds, Hold{Task: num, Victim: x.Task, Means: o.means, Amount: o.full, Full: o.full, Off: o.off})
+		h = &s.Holds[len(s.Holds)-1]
+	}
+	h.Victim = x.Task
+	s.move(v, h, o.amount)
+	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Own: s.batch(num).CPI}
+	s.reset()
+	more := ""
+	if o.known > 0 {
+		more = fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
+	}
+	d := h.tell(v, x)
+	d.Facts = append(d.Facts, o.draw)
+	d.Reason = fmt.Sprintf("%s; %s; %s%s", x.text(v), text, h.text(), more)
+	w.Decide(d)
+}
+
+// move changes what a task has.
+func (s *State) move(v *policy.View, h *Hold, amount float64) {
+	h.Was, h.Amount, h.FreshNsec = h.Amount, amount, v.NowNsec
+	s.changed, s.AskedNsec, s.SetNsec = true, v.NowNsec, 0
+}
+
+// reset begins anew to sum up: something is other than before.
+func (s *State) reset() {
+	for i := range s.Victims {
+		s.Victims[i].CPI, s.Victims[i].Figure = Sum{}, Sum{}
+	}
+	for i := range s.Batch {
+		s.Batch[i].CPI = Sum{}
+	}
+}
+
+// conclude looks what came of the last change, and reports whether it has to be waited on, or changed something.
+func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+	t, h := s.Trial, s.hold(s.Trial.Task, s.Trial.Means)
+	if h == nil {
+		s.Trial = nil
+		return false
+	}
+	if t.Back {
+		return s.concludeBack(p, have, v, w, h)
+	}
+	x := s.victim(h.Victim)
+	if x == nil {
+		s.Trial = nil
+		return false
+	}
+	by, source := s.helped(p, x)
+	if t.Waited += one(v.Window.Closed); source == "" {
+		if t.Waited <= patience*p.Windows {
+			return true
+		}
+		source = "signal" // which it does not tell: as if nothing had changed
+	}
+	d := h.tell(v, x)
+	d.Facts = append(d.Facts, model.FactRatio.Is(math.Exp(-by.diff)), model.FactNoise.Is(by.sem))
+	d.Reason = fmt.Sprintf("%s; with %s its %s is %.3g times what it was, +- %.2g", x.text(v), h.text(), source, math.Exp(-by.diff), by.sem)
+	victim, task := v.Task(h.Victim), v.Task(h.Task)
+	s.Trial = nil
+	if by.diff > by.sem && by.diff > 0 {
+		d.Kind = model.DecideKept
+		w.Decide(d)
+		h.Effect = max(h.Effect, by.diff)
+		s.price(h, t)
+		s.remember(victim, task, h)
+		if h.Means == Pages {
+			s.roomMade(h.Task)
+			s.away(h)
+		}
+		return false
+	}
+	d.Kind = model.DecideTakenBack
+	w.Decide(d)
+	s.Known = slices.DeleteFunc(s.Known, func(k Known) bool {
+		return victim != nil && task != nil && k.Victim == victim.Task.Job && k.Job == task.Task.Job && k.Means == h.Means
+	})
+	s.Tried = append(s.Tried, Tried{Victim: h.Victim, Task: h.Task, Means: h.Means, UntilNsec: v.NowNsec + p.RestNsec})
+	if h.Means == Pages {
+		s.away(h)
+		return true
+	}
+	s.move(v, h, h.Was)
+	s.reset()
+	x.CPI, x.Figure = t.CPI, t.Figure // as before
+	s.drop("it did not help")
+	return true
+}
+
+// price notes what a step cost the task.
+func (s *State) price(h *Hold, t *Trial) {
+	own := &s.batch(h.Task).CPI
+	switch cost, _ := own.below(&t.Own, 1); {
+	case h.Means == CPU:
+		h.Price = math.Log(h.Full / h.Amount)
+	case own.N > 0 && t.Own.N > 0:
+		h.Price = max(0, -cost)
+	}
+}
+
+// change is by how much a signal came down, the logarithm, and its standard error.
+type change struct{ diff, sem float64 }
+
+// helped compares the victim's CPI, or where there is none its figure, with what it was; source "": not known yet. CPU time that
+// is taken may help a service that waits for it, which CPI does not tell.
+func (s *State) helped(p *Params, x *Victim) (by change, source string) {
+	n := float64(p.Windows)
+	if t := s.Trial; t.CPI.N >= 2 {
+		if x.CPI.N < n {
+			return by, ""
+		}
+		by.diff, by.sem = x.CPI.below(&t.CPI, 1)
+		if t.Means != CPU || t.Figure.N < 2 || by.diff > by.sem {
+			return by, "CPI"
+		}
+	}
+	each := 1.0
+	if x.Targeted {
+		each = overlap
+	}
+	if s.Trial.Figure.N < 2 || x.Figure.N < each*n {
+		return by, ""
+	}
+	by.diff, by.sem = x.Figure.below(&s.Trial.Figure, each)
+	return by, "figure"
+}
+
+// remember notes that a means helped a pair of jobs.
+func (s *State) remember(victim, task *policy.TaskView, h *Hold) {
+	if victim == nil || task == nil {
+		return
+	}
+	if k := s.known(victim.Task.Job, task.Task.Job, h.Means); k != nil {
+		k.Effect = h.Effect
+		return
+	}
+	if len(s.Known) >= mostKnown {
+		s.Known = slices.Delete(s.Known, 0, 1)
+	}
+	s.Known = append(s.Known, Known{Victim: victim.Task.Job, Job: task.Task.Job, Means: h.Means, Effect: h.Effect})
+}
+
+// cannotFix says once that nobody is left to take from; what helped is kept.
+func (s *State) cannotFix(v *policy.View, w *policy.Wishes, x *Victim, text string) {
+	s.CannotFix = true
+	var tried []model.TaskNum
+	for i := range s.Tried {
+		if t := &s.Tried[i]; t.Victim == x.Task && !slices.Contains(tried, t.Task) {
+			tried = append(tried, t.Task)
+		}
+	}
+	d := model.Decision{Kind: model.DecideCannotFix, Task: x.Task, Path: v.Table.Name(x.Task), Facts: append(x.facts(), model.FactTried.Is(float64(len(tried)))), Reason: fmt.Sprintf("%s; %s; no best-effort task is left that could have less", x.text(v), text)}
+	if len(s.Holds) > 0 {
+		d.Reason += fmt.Sprintf("; %d holds helped, and are kept", len(s.Holds))
+	}
+	w.Once("cannot fix", d)
+}
+
+// would says once what it would begin with: what would come then nobody knows.
+func (s *State) would(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	x := s.inTrouble(p)
+	if x == nil {
+		return
+	}
+	order, text := x.contended(p)
+	if list := s.options(p, have, v, w, x, order); len(list) > 0 {
+		h := Hold{Task: list[0].task.Task.Num, Victim: x.Task, Means: list[0].means, Amount: list[0].amount, Was: list[0].was, Full: list[0].full}
+		d := h.tell(v, x)
+		d.Reason = fmt.Sprintf("%s; %s; %s", x.text(v), text, h.text())
+		w.Once("would", d)
+	}
+}
+
+// tell is the decision that a task has less, or more.
+func (h *Hold) tell(v *policy.View, x *Victim) model.Decision {
+	d := model.Decision{Task: h.Task, Path: v.Table.Name(h.Task), Facts: x.facts()}
+	switch h.Means {
+	case Ways:
+		d.Kind, d.Facts = model.DecideDivide, append(d.Facts, model.FactWays.Is(h.Amount))
+	case Bandwidth:
+		d.Kind, d.Facts = model.DecideLevel, append(d.Facts, model.FactMemoryLevel.Is(h.Amount))
+	case Pages:
+		d.Kind, d.Facts = model.DecidePages, append(d.Facts, model.FactPagesLeft.Is(h.Amount))
+	default:
+		d.Kind, d.Facts = model.DecideCap, append(d.Facts, model.FactCap.Is(h.Amount))
+	}
+	return d
+}
+
+// text says what a task has and had.
+func (h *Hold) text() string {
+	switch h.Means {
+	case Ways:
+		return fmt.Sprintf("%.0f ways of the cache, had %.0f", h.Amount, h.Was)
+	case Bandwidth:
+		return fmt.Sprintf("level %.0f of memory bandwidth, had %.0f", h.Amount, h.Was)
+	case Pages:
+		return fmt.Sprintf("%.0f %% of its pages on the service's memory, had %.0f %%", 100*h.Amount, 100*h.Was)
+	}
+	return fmt.Sprintf("%.3g CPU, had %.3g", h.Amount, h.Was)
+}
+
+// text says how a service is.
+func (x *Victim) text(v *policy.View) string {
+	if x.Targeted {
+		return fmt.Sprintf("%s takes %.3g ms, %.3g of its target", v.Table.Name(x.Task), x.Value, x.Ratio)
+	}
+	return fmt.Sprintf("%s has a CPI of %.3g, %.3g of its threshold", v.Table.Name(x.Task), x.Value, x.Ratio)
+}
+
+func (x *Victim) facts() []model.Fact {
+	facts := []model.Fact{model.FactSignal.Is(x.Value), model.FactThreshold.Is(x.Bound)}
+	if x.Targeted {
+		facts = []model.Fact{model.FactFigure.Is(x.Value), model.FactTarget.Is(x.Bound)}
+	}
+	if x.MPKI.Now > 0 {
+		facts = append(facts, model.FactMPKI.Is(x.MPKI.Now))
+	}
+	if x.MPKI.N > 0 {
+		facts = append(facts, model.FactMPKIQuiet.Is(x.MPKI.Quiet))
+	}
+	return facts
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,243 @@
+package remedy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// Victim is one service that tells how it is.
+type Victim struct {
+	Task     model.TaskNum `json:"task"`
+	Targeted bool          `json:"targeted,omitempty"`
+	// Ratio is its figure beside its target, or its CPI beside the threshold of outliers; Value is the figure, in ms, or CPI.
+	Ratio    float64 `json:"ratio"`
+	Value    float64 `json:"value"`
+	Bound    float64 `json:"bound"`
+	Trouble  bool    `json:"trouble,omitempty"`
+	SeenNsec int64   `json:"seen_nsec"`
+	// Figure and CPI are the logarithms of Ratio and of the CPI since the last change.
+	Figure Sum `json:"figure,omitzero"`
+	CPI    Sum `json:"cpi,omitzero"`
+	// MPKI and Traffic, bytes a second of its memories, are of the last windows; their quiet ones of those in which it was well.
+	MPKI    Level `json:"mpki,omitzero"`
+	Traffic Level `json:"traffic,omitzero"`
+}
+
+// Batch is a best-effort task: the logarithm of its CPI since the last change, and how much of its pages is left on the memory nodes off
+// which they were last moved, a share.
+type Batch struct {
+	Task model.TaskNum `json:"task"`
+	CPI  Sum           `json:"cpi,omitzero"`
+	Off  model.CPUSet  `json:"off,omitzero"`
+	Left float64       `json:"left,omitempty"`
+}
+
+// Level is a figure now and in quiet windows.
+type Level struct {
+	Now   float64 `json:"now,omitempty"`
+	Quiet float64 `json:"quiet,omitempty"`
+	N     int     `json:"n,omitempty"` // quiet windows
+}
+
+// add takes a window in; what is new has a third of the weight, of what is quiet a tenth.
+func (l *Level) add(x float64, quiet bool) {
+	if !(x >= 0 && x < absurd) {
+		return
+	}
+	if l.Now == 0 {
+		l.Now = x
+	}
+	if l.Now += (x - l.Now) / 3; quiet {
+		l.N = min(l.N+1, 1000)
+		l.Quiet += (x - l.Quiet) / float64(min(l.N, 10))
+	}
+}
+
+// above reports whether it is above what is quiet by a share, and whether that is known.
+func (l *Level) above(share float64, windows int) (above, known bool) {
+	return l.Now > (1+share)*l.Quiet, l.N >= windows
+}
+
+// absurd is above any figure that a machine has.
+const absurd = 1e15
+
+// Sum is a sum of logarithms. What is long past fades.
+type Sum struct {
+	N       float64 `json:"n,omitempty"`
+	Sum     float64 `json:"sum,omitempty"`
+	Squares float64 `json:"squares,omitempty"`
+}
+
+const mostSum = 60
+
+func (s *Sum) add(x float64) {
+	if !(x > 1/absurd && x < absurd) {
+		return
+	}
+	if s.N >= mostSum {
+		s.N, s.Sum, s.Squares = s.N/2, s.Sum/2, s.Squares/2
+	}
+	l := math.Log(x)
+	s.N, s.Sum, s.Squares = s.N+1, s.Sum+l, s.Squares+l*l
+}
+
+// jumps reports whether a reading is far above what was summed up.
+func (s *Sum) jumps(x float64) bool {
+	mean, sd := s.mean()
+	return s.N >= 4 && math.Log(x) > mean+3*max(sd, leastSpread)
+}
+
+// leastSpread is a spread that any signal has.
+const leastSpread = 0.03
+
+// mean is the mean and the standard deviation.
+func (s *Sum) mean() (mean, sd float64) {
+	if s.N < 2 {
+		return s.Sum / max(1, s.N), 0
+	}
+	mean = s.Sum / s.N
+	return mean, math.Sqrt(max(0, s.Squares/s.N-mean*mean) * s.N / (s.N - 1))
+}
+
+// below is by how much a sum is below an earlier one, and the standard error of that. each is how many of them are one independent reading.
+func (s *Sum) below(earlier *Sum, each float64) (diff, sem float64) {
+	a, da := earlier.mean()
+	b, db := s.mean()
+	return a - b, math.Sqrt(each * (da*da/max(1, earlier.N) + db*db/max(1, s.N)))
+}
+
+// blip reports whether trouble is one reading of many that were well: so many figures are above their target now and then whatever is done.
+func (x *Victim) blip(p *Params) bool {
+	mean, sd := x.Figure.mean()
+	return x.Targeted && x.Figure.N >= blips && mean+p.Margin*sd < 0
+}
+
+// often reports whether a service misses its target in a good part of the time (a sixth of what is normally distributed is above a
+// standard deviation): for less no CPU time is taken, and for who has no target the hard cap is the one to take it.
+func (x *Victim) often() bool {
+	mean, sd := x.Figure.mean()
+	return x.Targeted && x.Figure.N >= blips && mean+sd > 0
+}
+
+// blips is how many readings make one of them a blip.
+const blips = 15
+
+// compare orders by who is worse off: who is in trouble, then by ratio.
+func compare(a, b *Victim) int {
+	if a.Trouble != b.Trouble {
+		if a.Trouble {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a.Ratio, b.Ratio)
+}
+
+// look takes in what services say.
+func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
+	for i := range v.SLO {
+		l := &v.SLO[i]
+		valid := l.Figure.Outcome == model.OK && l.Figure.V > 0 && l.Figure.V < absurd && l.Target > 1/absurd && l.Target < absurd
+		for j := range v.Tasks {
+			if t := &v.Tasks[j]; valid && t.Task.Job == l.Job && t.Task.Protected() {
+				trouble := l.State == model.LatencyRed || l.State == model.LatencyYellow
+				s.tell(p, v, Victim{Task: t.Task.Num, Targeted: true, Ratio: l.Figure.V / l.Target, Value: 1e3 * l.Figure.V, Bound: 1e3 * l.Target, Trouble: trouble})
+			}
+		}
+	}
+	if v.Window.Closed {
+		for i := range v.Window.Victims {
+			x := &v.Window.Victims[i]
+			if x.Source == model.SourceCPI && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < absurd && x.Threshold > 0 && x.Threshold < absurd {
+				s.tell(p, v, Victim{Task: x.Num, Ratio: x.Signal / x.Threshold, Value: x.Signal, Bound: x.Threshold, Trouble: x.Anomalous && x.Verdict == outlier.Outlier})
+			}
+		}
+		s.count(have, v)
+	}
+	s.Batch = slices.DeleteFunc(s.Batch, func(b Batch) bool { return v.Task(b.Task) == nil })
+	s.Victims = slices.DeleteFunc(s.Victims, func(x Victim) bool { return v.NowNsec-x.SeenNsec >= p.BlindNsec || v.Task(x.Task) == nil })
+}
+
+// tell takes a reading in.
+func (s *State) tell(p *Params, v *policy.View, x Victim) {
+	at, ok := slices.BinarySearchFunc(s.Victims, x.Task, func(o Victim, n model.TaskNum) int { return cmp.Compare(o.Task, n) })
+	if !ok {
+		s.Victims = slices.Insert(s.Victims, at, Victim{Task: x.Task})
+	}
+	o := &s.Victims[at]
+	if o.Targeted != x.Targeted {
+		o.Figure = Sum{}
+	}
+	o.Targeted, o.Ratio, o.Value, o.Bound, o.Trouble, o.SeenNsec = x.Targeted, x.Ratio, x.Value, x.Bound, x.Trouble, v.NowNsec
+	if s.settled(p, v) {
+		if o.Figure.jumps(x.Ratio) { // something else is new for it: what was before is no measure of what helps
+			o.Figure, o.CPI = Sum{}, Sum{}
+		}
+		o.Figure.add(x.Ratio)
+	}
+}
+
+// count takes in what counters say of a window.
+func (s *State) count(have *model.Classes, v *policy.View) {
+	if v.Window.Observation == nil {
+		return
+	}
+	for i := range v.Window.Observation.Tasks {
+		o := &v.Window.Observation.Tasks[i]
+		x, cpi, t := s.victim(o.Num), o.Raw[model.SourceCPI], v.Task(o.Num)
+		known := cpi.Outcome == model.OK && s.stood(v.Window.StartNsec)
+		if known && t != nil && t.Task.Class == model.BE {
+			s.batch(o.Num).CPI.add(cpi.V)
+		}
+		if x == nil {
+			continue
+		}
+		if known {
+			x.CPI.add(cpi.V)
+		}
+		if o.MPKI.Outcome == model.OK {
+			x.MPKI.add(o.MPKI.V, !x.Trouble)
+		}
+		if t != nil {
+			traffic, known := 0.0, false
+			for _, m := range v.Window.Memory() {
+				if m.Node.Outcome == model.OK && t.Near(have, m.Domain) {
+					traffic, known = traffic+m.Node.V, true
+				}
+			}
+			if known {
+				x.Traffic.add(traffic, !x.Trouble)
+			}
+		}
+	}
+}
+
+// stood reports whether what is wished for stands since a time.
+func (s *State) stood(sinceNsec int64) bool {
+	return s.AskedNsec == 0 || s.SetNsec != 0 && sinceNsec >= s.SetNsec
+}
+
+// settled reports whether what services say is of what stands.
+func (s *State) settled(p *Params, v *policy.View) bool { return s.stood(v.NowNsec - p.SettleNsec) }
+
+// batch returns a best-effort task's figures.
+func (s *State) batch(task model.TaskNum) *Batch {
+	at, ok := slices.BinarySearchFunc(s.Batch, task, func(o Batch, n model.TaskNum) int { return cmp.Compare(o.Task, n) })
+	if !ok {
+		s.Batch = slices.Insert(s.Batch, at, Batch{Task: task})
+	}
+	return &s.Batch[at]
+}
+
+func (s *State) victim(task model.TaskNum) *Victim {
+	at, ok := slices.BinarySearchFunc(s.Victims, task, func(o Victim, n model.TaskNum) int { return cmp.Compare(o.Task, n) })
+	if !ok {
+		return nil
+	}
+	return &s.Victims[at]
+}

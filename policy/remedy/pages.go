@@ -1,0 +1,107 @@
+package remedy
+
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// A task's pages on another socket's memory (BALM III-A): its reads pass by the service's memory then, and take longer. It comes
+// after ways and levels: copying takes bandwidth too, and what is moved is not held. Half of what lies there moves at once, and
+// again if that is not enough: what a step is worth is told on the service before the next one. Pages are not moved back, since the harm would
+// be, and since a task lets go of them by itself in time. Where the service runs at all memories there is nowhere to go.
+//
+// The same makes room: where a step back brought trouble, or would, the task's pages move while services are well, and the step is tried
+// once that helped (BALM's second dimension, which waits for the trouble). Trouble meanwhile ends that: copying may be its cause.
+
+const (
+	pagesKept = 0.5 // of a task's pages on the service's memory, by a step
+	leastStay = 0.1 // with less there no step is worth its copying (BALM moves a tenth at once)
+)
+
+// off returns the memory that a victim runs at; none where there is no other.
+func off(have *model.Classes, v *policy.View, victim model.TaskNum) model.CPUSet {
+	t := v.Task(victim)
+	if t == nil {
+		return model.CPUSet{}
+	}
+	return v.MemoryAt(have, func(domain int32) bool { return t.Near(have, domain) })
+}
+
+// stay returns how much of a task's pages is on the memory that they are to be taken off, as far as moves have told: a share.
+func (s *State) stay(task model.TaskNum, from model.CPUSet) float64 {
+	if b := s.batch(task); b.Off == from {
+		return b.Left
+	}
+	return 1
+}
+
+// makeRoom has pages moved of a task to which nothing can be given back soon, and reports whether it did.
+func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+	for i := range s.Holds {
+		h := &s.Holds[i]
+		x := s.victim(h.Victim)
+		if h.Patience == 0 && s.room(p, h) || h.Means == CPU || x == nil || off(have, v, x.Task).Empty() {
+			continue
+		}
+		for _, c := range s.candidates(have, v, x) {
+			if c.task.Task.Num != h.Task {
+				continue
+			}
+			if o, ok := s.option(p, have, v, x, c, Pages); ok {
+				s.take(v, w, x, o, "giving back would bring trouble")
+				s.Trial.Well = true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// roomMade lets what a task is held to be given back soon: its pages are not in the way any more.
+func (s *State) roomMade(task model.TaskNum) {
+	for i := range s.Holds {
+		if h := &s.Holds[i]; h.Task == task {
+			h.RetryNsec, h.Patience = 0, 0
+		}
+	}
+}
+
+// arrive takes in what became of pages on their way.
+func (s *State) arrive(v *policy.View) {
+	for i := range s.Holds {
+		h := &s.Holds[i]
+		if h.Means != Pages || h.Moved != "" || v.Task(h.Task) == nil || v.Pending(h.Task, model.MemoryPages) {
+			continue
+		}
+		s.changed = true
+		switch res := v.PagesMoved(h.Task); {
+		case res == nil:
+			h.Moved = "not granted: too many actions in a short time, or the task is not to be touched"
+		case res.Kind == model.Applied:
+			h.Moved, h.Amount = moved, float64(res.Now.Amount)/1000
+			b := s.batch(h.Task)
+			b.Left, b.Off = h.Amount, h.Off
+		default:
+			h.Moved = res.Error
+		}
+	}
+}
+
+// interrupt ends what makes room while a service is in trouble.
+func (s *State) interrupt() {
+	if s.Trial != nil && s.Trial.Well {
+		s.away(s.hold(s.Trial.Task, Pages))
+		s.Trial = nil
+	}
+}
+
+// away ends the hold on a task whose pages were moved: they stay where they are.
+func (s *State) away(h *Hold) {
+	if h != nil {
+		h.Amount = h.Full
+	}
+	s.drop("its pages stay where they are")
+}
+
+// moved is what Hold.Moved says of pages that were moved.
+const moved = "moved"

@@ -1,0 +1,135 @@
+package remedy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/remedy"
+)
+
+// newSockets is a world of two sockets, with the service on the first one, where pages go where they are sent.
+func newSockets() *world {
+	have := xeon(8)
+	near := model.FullSet(4)
+	have.Caches, have.Memory = []int32{0, 1}, []int32{0, 1}
+	have.Domains = []model.Domain{{ID: 0, CPUs: near}, {ID: 1, CPUs: model.FullSet(8).Without(near)}}
+	w := newWorld(model.ModeEnforce, have)
+	for i := range w.Topology.CPUs {
+		w.Topology.CPUs[i].Node = i / 4
+	}
+	w.Tasks[0].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: near}
+	w.List(service)
+	w.gone = map[model.TaskNum]float64{}
+	for _, t := range w.Tasks {
+		t.Knobs[model.MemoryPages].Write = func(ask model.Setting) string {
+			w.gone[t.Num] = max(w.gone[t.Num], 1-float64(ask.Amount)/1000)
+			return ""
+		}
+	}
+	return w
+}
+
+// Pages go where ways and levels do not help: by halves, and no more once the service is well. Nothing is held then.
+func TestPages(t *testing.T) {
+	w := newSockets()
+	w.seconds(10)
+	w.harms[2] = harm{pages: 0.9, misses: 100}
+	w.seconds(200)
+	if w.gone[2] != 0.75 || w.gone[3] != 0 {
+		t.Errorf("gone of 2: %v, of 3: %v", w.gone[2], w.gone[3])
+	}
+	w.expect(t, "well by pages", free)
+	red := w.red
+	w.seconds(100)
+	if w.red != red || w.Count(model.DecidePages) != 2 || len(w.state().Holds) != 0 {
+		t.Errorf("%d seconds late after that, %d moves, holds %+v", w.red-red, w.Count(model.DecidePages), w.state().Holds)
+	}
+}
+
+// Pages stay where they do not help (once), where they cannot be moved, where there is one memory, and where the service runs at both.
+func TestPagesStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(w *world)
+		moves  int
+		said   string
+	}{
+		"in vain":    {func(*world) {}, 3, "no best-effort task is left"},
+		"one memory": {one, 0, "no best-effort task is left"},
+		"at both":    {func(w *world) { w.Tasks[0].Knobs[model.CPUPlace].Value.CPUs = model.CPUSet{}; w.List(service) }, 0, "no best-effort task is left"},
+		"refused": {func(w *world) {
+			for _, t := range w.Tasks {
+				t.Refuse(model.MemoryPages, "no room")
+			}
+		}, 3, "no room"},
+	} {
+		w := newSockets()
+		c.change(w)
+		w.seconds(10)
+		w.own, w.harms[4] = 0.5, harm{misses: 20}
+		w.seconds(400)
+		w.expect(t, name, free)
+		if n := w.Count(model.DecidePages); n < c.moves || c.moves == 0 && n > 0 || n > 2*c.moves {
+			t.Errorf("%s: %d moves, expected %d", name, n, c.moves)
+		}
+		if !slices.ContainsFunc(w.Said, func(d model.Decision) bool { return strings.Contains(d.Reason, c.said) }) {
+			t.Errorf("%s: nobody says %q", name, c.said)
+		}
+	}
+}
+
+// one makes the machine's memory one node.
+func one(w *world) {
+	for i := range w.Topology.CPUs {
+		w.Topology.CPUs[i].Node = 0
+	}
+}
+
+// Where giving a level back brings trouble the task's pages make room, and then it has everything again.
+func TestPagesMakeRoom(t *testing.T) {
+	for _, room := range []bool{false, true} {
+		w := newSockets()
+		if !room {
+			one(w)
+		}
+		w.seconds(10)
+		w.harms[2] = harm{level: 0.8, misses: 100}
+		w.seconds(900)
+		if free := w.has(2, model.MemoryBandwidth, 100) == 100; free != room || w.gone[2] > 0.9 {
+			t.Errorf("another memory: %v: %s, %.0f %% of its pages are gone", room, w.holds(), 100*w.gone[2])
+		}
+		if room {
+			w.expect(t, "room", free)
+		}
+	}
+}
+
+// Trouble while pages make room ends their move, and the ladder goes on.
+func TestPagesInterrupted(t *testing.T) {
+	w := newSockets()
+	w.seconds(8)
+	s := &remedy.State{
+		Holds: []remedy.Hold{{Task: 2, Victim: service, Means: remedy.Pages, Amount: 0.5, Was: 1, Full: 1, Off: model.FullSet(1)}},
+		Trial: &remedy.Trial{Task: 2, Means: remedy.Pages, Well: true},
+	}
+	w.copying = 2
+	if out := step(w, s, 1, false); len(s.Holds) != 1 || s.Trial == nil || !out.AsBefore {
+		t.Fatalf("well: %+v, %+v", s, out.Claims)
+	}
+	if out := step(w, s, 3, false); len(s.Holds) != 0 || s.Trial != nil || len(out.Claims) != 0 {
+		t.Errorf("in trouble: %+v, %+v", s, out.Claims)
+	}
+}
+
+// Pages on their way are part of a checkpoint.
+func TestPagesCheckpoints(t *testing.T) {
+	w := newSockets()
+	w.Shadow(t, 7)
+	w.seconds(10)
+	w.harms[2] = harm{pages: 0.9, misses: 100}
+	w.seconds(100)
+	if w.Count(model.DecidePages) == 0 {
+		w.Dump(t)
+	}
+}

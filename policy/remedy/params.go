@@ -1,0 +1,50 @@
+package remedy
+
+import "github.com/commensal-io/commensal/model"
+
+// Params are the policy's parameters.
+type Params struct {
+	// Ways is how many ways of each last-level cache one task is left.
+	Ways int `json:"ways"`
+	// CPULeast is the least share of its CPU time that a task is left; 1: none is taken.
+	CPULeast float64 `json:"cpu_least"`
+	// Windows are so many of the victim's windows before a step and after it are compared.
+	Windows int `json:"windows"`
+	// SettleNsec is how long after a change stands what services say of it counts: a latency source looks back for so long.
+	SettleNsec int64 `json:"settle_nsec"`
+	// Rise is by how much the victim's misses, or its memories' traffic, have to be above those of its quiet windows.
+	Rise float64 `json:"rise"`
+	// QuietNsec is how long services have to be well before a step is given back, Margin how many standard deviations their
+	// figures have to be away from their targets even then. RetryNsec is how long it takes until one is given back all the
+	// same, twice as long after each that brought trouble.
+	QuietNsec int64   `json:"quiet_nsec"`
+	Margin    float64 `json:"margin"`
+	RetryNsec int64   `json:"retry_nsec"`
+	// RestNsec is how long a step that did not help, or was refused, is not tried again.
+	RestNsec int64 `json:"rest_nsec"`
+	// BlindNsec is how long what was taken is kept while no service tells how it is, and a change is waited for.
+	BlindNsec int64 `json:"blind_nsec"`
+	// HoldNsec is how long a claim stands that is not renewed.
+	HoldNsec int64 `json:"hold_nsec"`
+}
+
+// Defaults are the papers' figures, and ours where they say nothing.
+func Defaults() Params {
+	return Params{Ways: 2, CPULeast: 0.25, Windows: 4, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
+}
+
+// Rows describes the parameters that the configuration sets.
+func (p *Params) Rows() []model.Param {
+	return []model.Param{
+		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 4}, Unit: "ways of each last-level cache", Why: "what one task is left of the cache, at once (ByteDance: two; PRM: the minimum at once)"},
+		{Key: "cpu_least", At: &p.CPULeast, Least: 0.01, Most: 1, Soak: [2]float64{0.1, 1}, Unit: "a share of what it used", Why: "the last rung halves a task's CPU time down to this; 1: that is left to the hard cap"},
+		{Key: "windows", At: &p.Windows, Least: 2, Most: 100, Soak: [2]float64{2, 5}, Why: "so many of the victim's windows before a step and after it are compared"},
+		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 600e9, Soak: [2]float64{0, 5e9}, Why: "after a change services are looked at no sooner (BALM §IV-A: their figures look back for 3 s)"},
+		{Key: "rise", At: &p.Rise, Most: 10, Soak: [2]float64{0, 0.3}, Unit: "a share", Why: "so far the victim's misses are above those of its quiet windows where the cache is contended, and traffic where memory is (PRM: above a fence)"},
+		{Key: "quiet", At: model.Nsec(&p.QuietNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 20e9}, Why: "services have to be well for so long before a step is given back (PRM: after quiet cycles)"},
+		{Key: "margin", At: &p.Margin, Most: 10, Soak: [2]float64{0, 3}, Unit: "standard deviations", Why: "so far the figures have to stay from their targets by what a step back is reckoned to cost"},
+		{Key: "retry", At: model.Nsec(&p.RetryNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "after so long a step is given back although that is not so; after twice as long where it brought trouble, up to 16 times"},
+		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "a step that did not help this victim, or that was refused, is not tried again for so long"},
+		{Key: "blind", At: model.Nsec(&p.BlindNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{2e9, 60e9}, Why: "while no service tells how it is for so long everything is given back"},
+	}
+}

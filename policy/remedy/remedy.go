@@ -1,0 +1,213 @@
+// Package remedy goes up one ladder of remedies for a service in trouble: of the best-effort task that takes most of what is
+// contended first ways of the cache, then memory bandwidth, then the same of the next one, then pages on another memory, and CPU time at last. Each step
+// is verified on the service, and taken back where it did not help (PRM's contention controllers; DESIGN.md, decision 12).
+//
+// Intuition. A limit for all best-effort work costs all of it, and mostly one task does the harm, through one thing that is shared.
+// Two ways of the cache cost a task that reads memory through hardly anything, so they come first; a cap on CPU time costs
+// what it says, so it comes last. Where the service misses the cache more often than in its quiet windows it is the cache;
+// where its misses are as many and memory moves more, it is memory (PRM: CPI above its fence, then MPKI: the cache, then bandwidth).
+//
+// Hard cases. Latency at the 99th percentile is noisy: whether a step helped is told by the service's CPI where there are counters, and by
+// its figure elsewhere, and it has to be lower by more than the standard error. Fewer ways can be worse, as who lived in
+// the cache reads memory instead: that step is taken back, and the next one comes. A step back costs the service what the step had brought,
+// so it waits until there is room for that, or for long (back.go). Classes of service are few: without one the next rung is CPU
+// time. Who helped this job before is tried first (pairs of jobs). With nobody left it cannot be fixed, and the hard cap may act.
+//
+// One at a time: while the hard cap looks what came of a hold nothing begins here, and the other way round (View.Holding,
+// View.Remedying); who is held by it is left alone. While this policy enforces, balm only observes: its rung is one of these.
+//
+// What it does not know: what a task takes is estimated by its LLC misses, as nobody counts occupancy and bandwidth
+// by task; who is held on another socket and reads this one's memory is not found.
+package remedy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// Means is what a step takes.
+type Means string
+
+// The means, the mildest first.
+const (
+	Ways      Means = "ways"
+	Bandwidth Means = "bandwidth"
+	Pages     Means = "pages"
+	CPU       Means = "cpu"
+)
+
+var allMeans = []Means{Ways, Bandwidth, Pages, CPU}
+
+// knob is the knob that a means turns.
+func (m Means) knob() model.KnobKind {
+	switch m {
+	case Pages:
+		return model.MemoryPages
+	case CPU:
+		return model.CPUBandwidth
+	}
+	return model.ServiceClass
+}
+
+// State is what the policy remembers.
+type State struct {
+	Victims []Victim      `json:"victims,omitempty"` // services that tell how they are, ordered by task
+	Batch   []Batch       `json:"batch,omitempty"`   // best-effort tasks that have counters, ordered by task
+	Victim  model.TaskNum `json:"victim,omitempty"`  // in trouble, for whom steps are taken; 0: nobody
+	Holds   []Hold        `json:"holds,omitempty"`   // in the order in which they were taken
+	Trial   *Trial        `json:"trial,omitempty"`   // of the last change, until it is known what came of it
+	Tried   []Tried       `json:"tried,omitempty"`
+	Known   []Known       `json:"known,omitempty"`
+	// CannotFix: nobody is left to take from, and that was said.
+	CannotFix bool `json:"cannot_fix,omitempty"`
+
+	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
+	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
+
+	changed bool
+	why     string // of what is given back in this step
+}
+
+// Hold is what one task is held to.
+type Hold struct {
+	Task   model.TaskNum `json:"task"`
+	Victim model.TaskNum `json:"victim"` // for whose sake
+	Means  Means         `json:"means"`
+	// Amount is what it has: ways, the level in the machine's unit, the share of its pages that is left on the service's memory, or
+	// CPU-sec/sec. Was is what it had before the last change, Full what it has without us.
+	Amount float64 `json:"amount"`
+	Was    float64 `json:"was"`
+	Full   float64 `json:"full"`
+	// Effect is the logarithm by which the victim's signal came down.
+	Effect float64 `json:"effect,omitempty"`
+	// Price is the logarithm by which the task's own CPI went up, or its CPU time came down.
+	Price     float64 `json:"price,omitempty"`
+	RetryNsec int64   `json:"retry_nsec,omitempty"` // when it may be given back though there is no room
+	Patience  int     `json:"patience,omitempty"`
+	FreshNsec int64   `json:"fresh_nsec,omitempty"` // of the last change
+	// Off is the memory nodes that pages are taken off, Moved what became of that: "" while they are on their way.
+	Off   model.CPUSet `json:"off,omitzero"`
+	Moved string       `json:"moved,omitempty"`
+}
+
+// Trial is a change that is looked at.
+type Trial struct {
+	Task  model.TaskNum `json:"task"`
+	Means Means         `json:"means"`
+	Back  bool          `json:"back,omitempty"` // it gives back
+	Well  bool          `json:"well,omitempty"` // pages move while services are well, to make room
+	// CPI and Figure are the victim's, and Own the task's own CPI, under what stood before.
+	CPI    Sum `json:"cpi,omitzero"`
+	Figure Sum `json:"figure,omitzero"`
+	Own    Sum `json:"own,omitzero"`
+	Waited int `json:"waited,omitempty"` // windows, since it stands
+}
+
+// Tried is a step that did not help, or was refused.
+type Tried struct {
+	Victim    model.TaskNum `json:"victim,omitempty"` // 0: any
+	Task      model.TaskNum `json:"task"`
+	Means     Means         `json:"means"`
+	UntilNsec int64         `json:"until_nsec"`
+}
+
+// Known is a remedy that helped a pair of jobs.
+type Known struct {
+	Victim string  `json:"victim"`
+	Job    string  `json:"job"`
+	Means  Means   `json:"means"`
+	Effect float64 `json:"effect"` // by which the victim's signal came down, the logarithm
+}
+
+// mostKnown bounds what is remembered of pairs; the oldest goes.
+const mostKnown = 64
+
+// Step looks at what is new of services, and wishes for what is to be held.
+func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
+	if v.Mode == model.ModeOff {
+		*s = State{}
+		return
+	}
+	if v.Topology == nil {
+		return
+	}
+	have := v.Topology.Classes
+	if have == nil || len(have.Caches)+len(have.Memory) == 0 {
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has neither ways nor levels of memory bandwidth to divide, or resctrl is not mounted"})
+		return
+	}
+	s.changed, s.why = false, ""
+	s.look(p, have, v)
+	s.arrive(v)
+	s.follow(p, have, v, w)
+	if len(v.SLO) > 0 || v.Window.Closed {
+		s.act(p, have, v, w)
+	}
+	if w.AsBefore = !v.Changed && !s.changed; !w.AsBefore {
+		w.Why = s.why
+		s.wish(p, v, w)
+	}
+}
+
+// Working reports whether somebody is in trouble for whom there may be a remedy, or a change is looked at.
+func (s *State) Working() bool { return s.Victim != 0 && !s.CannotFix || s.Trial != nil }
+
+// wish claims what holds are of: a class of service for each task, and caps on CPU time.
+func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
+	var done []model.TaskNum
+	for i := range s.Holds {
+		h := &s.Holds[i]
+		reason := "for the sake of " + v.Table.Name(h.Victim)
+		if h.Means == Pages {
+			if h.Moved == "" {
+				w.MovePages(h.Task, h.Off, int64(1000*h.Amount), reason, p.HoldNsec)
+			}
+			continue
+		}
+		if h.Means == CPU {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfTask(h.Task), Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: h.Amount, UsageAtClaim: h.Full, Reason: reason, HoldNsec: p.HoldNsec,
+			})
+			continue
+		}
+		if slices.Contains(done, h.Task) {
+			continue
+		}
+		done = append(done, h.Task)
+		amount := func(m Means) int {
+			if o := s.hold(h.Task, m); o != nil {
+				return int(o.Amount)
+			}
+			return 0
+		}
+		w.Alone(v, h.Task, amount(Ways), amount(Bandwidth), reason, p.HoldNsec)
+	}
+}
+
+// hold returns what a task is held to by some means, nil: it is not.
+func (s *State) hold(task model.TaskNum, m Means) *Hold {
+	i := slices.IndexFunc(s.Holds, func(h Hold) bool { return h.Task == task && h.Means == m })
+	if i < 0 {
+		return nil
+	}
+	return &s.Holds[i]
+}
+
+// Note is where the policy stands, in a few words.
+func (s *State) Note(now model.Mode) string {
+	if len(s.Victims) == 0 {
+		return "no service has told how it is"
+	}
+	worst := slices.MaxFunc(s.Victims, func(a, b Victim) int { return compare(&a, &b) })
+	text := fmt.Sprintf("the worst service is at %.3g of its bound", worst.Ratio)
+	if s.CannotFix {
+		text += "; nobody is left to take from"
+	}
+	if now == model.ModeEnforce {
+		text += fmt.Sprintf("; %d holds on BE tasks", len(s.Holds))
+	}
+	return text
+}
