@@ -12,10 +12,15 @@ func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
 	case model.MemoryPages:
 		h.movePages(e, ask, res)
 	case model.MemoryReclaim:
-		got, err := h.m.Reclaim(e.num, float64(max(0, ask.Amount)), 0, true, true)
-		if res.Now = model.Reclaim(int64(got)); err != nil || got < 1 {
+		got, err := h.m.Reclaim(e.num, float64(max(0, ask.Amount)), ask.OlderNsec, ask.Pages != model.FilePages, ask.Pages != model.AnonPages)
+		if res.Now = model.ReclaimCold(int64(got), ask.Pages, ask.OlderNsec); err != nil || got < 1 && ask.OlderNsec == 0 {
 			res.Kind, res.Error = model.Refused, "less was reclaimed than asked for"
 		}
+	case model.GroupKill:
+		if err := h.Stop(e.task.Num); err != nil {
+			res.Kind, res.Error = model.Vanished, err.Error()
+		}
+		res.Now = model.End(0)
 	default:
 		res.Kind, res.Error = model.Refused, "the simulated machine has no "+ask.Knob.String()
 	}

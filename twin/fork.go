@@ -16,6 +16,9 @@ func (h *Host) Fork() *Host {
 		own := *k
 		f.classes[i] = &own
 	}
+	if h.stalls != nil {
+		f.stalls = h.stalls.Fork(f.m)
+	}
 	f.waits.owner = slices.Clone(h.waits.owner)
 	f.waits.taken.Charged = nil
 	return &f

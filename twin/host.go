@@ -37,6 +37,12 @@ type Host struct {
 	meters  bool                 // somebody asks what is moved to and from memory ...
 	inUse   bool                 // ... and how much of it is in use
 	metered []model.MemorySample // at the last window's edge
+	stalls  *machine.StallWatch  // nil: nobody asked
+
+	agesEvery int64 // how far apart the ages of a task's pages are read; 0: never
+
+	io  bool             // somebody asks what is done on the disk
+	ios []model.IOSample // of the reading at hand
 }
 
 // entry is a task, from its start on; gone ones stay, since numbers are not used again.
@@ -49,6 +55,7 @@ type entry struct {
 	usage uint64 // CPU time when pulsed was last brought up to date
 	// hidden: no rule of the agent's speaks of it. What it uses is nobody's.
 	hidden bool
+	agedAt int64 // when the ages of its pages were last read
 	// waited is for how long its threads waited for a CPU in windows, and of that for others, ns.
 	waited, waitedForeign uint64
 	knobs                 [model.NumKnobs]knob
@@ -67,6 +74,7 @@ type knob struct {
 var (
 	_ node.Host     = (*Host)(nil)
 	_ node.Metering = (*Host)(nil)
+	_ node.Looking  = (*Host)(nil)
 )
 
 // NewHost returns a machine without tasks; pmu says whether it has hardware counters.

@@ -106,6 +106,7 @@ var wires = [model.NumKnobs]struct {
 		},
 		func(m *machine.Machine, num int, v model.Setting) error { return m.SetFrozen(num, v.Amount != 0) },
 	},
+	model.IOMaxKnob: {diskLimit, setDiskLimit},
 }
 
 // setting reads a knob of a task that lives.
@@ -177,8 +178,11 @@ func (h *Host) change(p *point, c *model.Change, res *model.Result) {
 		return // nothing of ours: as found
 	}
 	want := res.Found
-	if c.Kind == model.Set || c.Kind == model.Hold && !c.Value.Knob.Spec().Within(res.Found, c.Value) {
+	switch c.Kind {
+	case model.Set:
 		want = c.Value
+	case model.Hold:
+		want = res.Found.Tightest(c.Value)
 	}
 	if want == model.Weight(model.WeightIdle) && h.m.Config().Kernel == machine.NoBurst {
 		want.Amount = model.WeightLeast // a kernel that old has no cpu.idle

@@ -4,12 +4,35 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
 // domain a socket, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
-// edge. With inUse it says of each snapshot how much memory the tasks and the machine use, too.
-func (h *Host) Meter(moved, inUse bool) { h.meters, h.inUse, h.metered = moved, inUse, nil }
+// edge. With inUse it says of each snapshot how much memory the tasks and the machine use, with io what tasks do on the disk. Ages of pages it reads three times in
+// the shortest age that is asked for.
+func (h *Host) Meter(moved, inUse, io bool, ages model.AskedAges) {
+	h.meters, h.inUse, h.io, h.metered, h.agesEvery = moved, inUse, io, nil, ages.ShortestNsec/3
+}
+
+// readAges reads the ages of the tasks of which it is time, to the page: as a kernel would that looks at each all the time.
+func (h *Host) readAges(dst []model.PageAges) []model.PageAges {
+	for i := range h.tasks {
+		e := &h.tasks[i]
+		if h.agesEvery == 0 || e.gone || e.hidden || e.agedAt != 0 && h.m.NowNsec()-e.agedAt < h.agesEvery {
+			continue
+		}
+		e.agedAt = max(1, h.m.NowNsec())
+		a := model.PageAges{Num: e.task.Num, MonoNsec: e.agedAt, Source: "twin"}
+		for k, edge := range model.AgeEdges {
+			if anon, file, err := h.m.MemoryOlder(e.num, edge); err == nil {
+				a.Anon[k], a.File[k] = uint64(anon)&^4095, uint64(file)&^4095
+			}
+		}
+		dst = append(dst, a)
+	}
+	return dst
+}
 
 // observeRoom is the machine's own memory, as /proc/meminfo and /proc/pressure/memory have it.
 func (h *Host) observeRoom(n *model.NodeSample) {
@@ -20,6 +43,34 @@ func (h *Host) observeRoom(n *model.NodeSample) {
 	n.C[model.CountMemoryTotal], n.C[model.CountMemoryAvailable] = pages(room.Total), pages(room.Available)
 	n.C[model.CountSwapFree] = pages(room.SwapFree)
 	n.C[model.CountMemorySome], n.C[model.CountMemoryFull] = model.Read(stall.MemorySome/1000*1000), model.Read(stall.MemoryFull/1000*1000)
+}
+
+// Look implements node.Looking.
+func (h *Host) Look(l *model.Look) {
+	*l = model.Look{MonoNsec: h.m.NowNsec(), Tasks: l.Tasks[:0]}
+	h.observeRoom(&l.Node)
+	for i := range h.tasks {
+		if e := &h.tasks[i]; e.known && !e.gone && !e.hidden && e.task.Class == model.BE {
+			s := model.TaskSample{}
+			if h.observeInUse(e, &s); s.C[model.CountMemory].Outcome == model.OK {
+				l.Tasks = append(l.Tasks, model.TaskMemory{Num: e.task.Num, Bytes: s.C[model.CountMemory].Value})
+			}
+		}
+	}
+}
+
+// Watch implements node.Looking, by the machine's own physics.
+func (h *Host) Watch(some, full float64) error {
+	h.stalls = h.m.WatchStalls(some, full)
+	return nil
+}
+
+// Stalls implements node.Looking.
+func (h *Host) Stalls() <-chan struct{} {
+	if h.stalls == nil {
+		return nil
+	}
+	return h.stalls.Stalls()
 }
 
 // observeInUse is a task's memory, as its cgroup's files have it.
@@ -34,6 +85,12 @@ func (h *Host) observeInUse(e *entry, s *model.TaskSample) {
 	anon, file := pages(u.Anon), pages(u.File)
 	s.C[model.CountMemory], s.C[model.CountMemoryAnon], s.C[model.CountMemoryFile] = model.Read(anon.Value+file.Value), anon, file
 	s.C[model.CountRefaults] = model.Read(u.FaultPages)
+	if _, old, err := h.m.MemoryOlder(e.num, machine.ActiveNsec); err == nil {
+		s.C[model.CountMemoryInactive] = pages(old)
+	}
+	if stall, err := h.m.Pressure(e.num); err == nil {
+		s.C[model.CountMemoryStall] = model.Read(stall.MemorySome / 1000 * 1000)
+	}
 }
 
 // pages is an amount of memory in whole pages, as the kernel counts it, in bytes.

@@ -8,6 +8,7 @@ import (
 // Observe implements node.Host.
 func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	tasks, settings, waiting, online := snap.Tasks[:0], snap.Settings[:0], snap.Waiting[:0], h.m.Online()
+	h.ios = h.ios[:0]
 	*snap = model.Snapshot{
 		MonoNsec: h.m.NowNsec(), WallNsec: h.WallNsec(), Mark: mark,
 		Added: h.added, Removed: h.removed,
@@ -55,9 +56,13 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	if mark != 0 && h.meters {
 		snap.Memory, h.metered = h.metered, h.meter()
 	}
+	if mark&model.WindowEnd != 0 {
+		snap.Ages = h.readAges(nil)
+	}
 	if mark != 0 {
 		h.switchWaits(mark&model.WindowStart != 0)
 	}
+	snap.IO = h.ios
 	snap.Tasks, snap.Settings, node.C[model.CountBusy] = tasks, settings, model.Read(busy)
 	return nil
 }
@@ -70,6 +75,7 @@ func (h *Host) sample(e *entry, k *machine.Counters) model.TaskSample {
 		s.C[model.CountCPUStall] = model.Read(stalls.CPUSome)
 	}
 	h.observeInUse(e, &s)
+	h.observeIO(e, &s)
 	if h.pmu && !e.lost {
 		s.C[model.CountCycles], s.C[model.CountRefCycles] = model.Read(k.Cycles), model.Read(k.RefCycles)
 		s.C[model.CountInstructions], s.C[model.CountLLCMisses] = model.Read(k.Instructions), model.Read(k.LLCMisses)

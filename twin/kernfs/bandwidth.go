@@ -130,6 +130,7 @@ func (k *Kernel) settle() {
 	}
 	h.top.each(func(g *group) { g.bandwidth.fresh = false })
 	k.settleFreezers()
+	k.settleDisks()
 }
 
 // settleLimit tells the machine of a process's limit: as a write where somebody wrote it.

@@ -1,6 +1,7 @@
 package kernfs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,7 +38,7 @@ func (d delays) Query(tgids []int32, out []taskstats.Stats) error {
 			continue
 		}
 		u := d.k.used(p)
-		out[i] = taskstats.Stats{RunNsec: u.UsageNsec, DelayNsec: u.DelayNsec, DelayCount: switches(u), Status: taskstats.OK}
+		out[i] = taskstats.Stats{RunNsec: u.UsageNsec, DelayNsec: u.DelayNsec, DelayCount: switches(u), IODelayNsec: uint64(u.disk.WaitedNsec), Status: taskstats.OK}
 	}
 	return nil
 }
@@ -210,5 +211,22 @@ func (c *counters) Close() error {
 		return fmt.Errorf("perf: close: %w", unix.EBADF)
 	}
 	c.closed = true
+	return nil
+}
+
+// Ender returns what ends processes.
+func (k *Kernel) Ender() cgroup.Ender { return ender{k} }
+
+// ender implements cgroup.Ender.
+type ender struct{ k *Kernel }
+
+// End implements cgroup.Ender.
+func (e ender) End(pid int32, meant func() bool) error {
+	if !meant() {
+		return nil
+	}
+	if err := e.k.Kill(int(pid)); !errors.Is(err, unix.ESRCH) {
+		return err
+	}
 	return nil
 }

@@ -51,6 +51,8 @@ func (k *Kernel) addControllerFiles(g *group, c cgroup.Controller) {
 		k.addV1Memory(g)
 	case c == cgroup.Freezer:
 		k.addV1Freezer(g)
+	case c == cgroup.IO:
+		k.addIO(g)
 	case c == cgroup.PIDs:
 		k.addPIDs(g)
 	}

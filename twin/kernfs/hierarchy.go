@@ -32,7 +32,7 @@ const cgroupDir = "/sys/fs/cgroup"
 // mountCgroups makes the hierarchies with their root groups.
 func (k *Kernel) mountCgroups() {
 	if k.opt.Layout == cgroup.LayoutV2 {
-		k.mountCgroup(cgroupDir, true, v2Controllers)
+		k.mountCgroup(cgroupDir, true, v2ControllersOf(k.m))
 		return
 	}
 	for _, c := range v1Controllers {
@@ -115,6 +115,8 @@ type group struct {
 	place     place
 	freeze    freezing
 	memory    bounds
+	gens      generations
+	io        machine.DiskLimit
 
 	clones bool // cgroup.clone_children, of v1: a new cpuset below begins with these lists
 
@@ -131,6 +133,7 @@ func (g *group) init(k *Kernel) {
 	g.bandwidth = newBandwidth()
 	g.place = newPlace(k, g)
 	g.memory = newBounds()
+	g.gens = newGenerations(k.m.NowNsec())
 	g.pressure = true
 	g.dir.mkdir = func(name string) error { return k.mkdirGroup(g, name) }
 	if g.up != nil {

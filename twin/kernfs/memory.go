@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // pageBytes is a page of memory.
@@ -91,9 +93,6 @@ type held struct {
 	faults, reclaimed, killed                    uint64
 }
 
-// activeNsec is how long after its last use a page counts as active.
-const activeNsec = 16e9
-
 func (k *Kernel) held(g *group) held {
 	var h held
 	g.each(func(g *group) {
@@ -103,7 +102,7 @@ func (k *Kernel) held(g *group) held {
 			if err != nil {
 				continue // somebody took the task from the machine
 			}
-			anon, file, err := k.m.MemoryOlder(num, activeNsec)
+			anon, file, err := k.m.MemoryOlder(num, machine.ActiveNsec)
 			if err != nil {
 				continue
 			}
@@ -179,6 +178,7 @@ func (k *Kernel) memoryStatV1(g *group, buf []byte) []byte {
 	h := k.held(g)
 	buf = number(append(buf, "total_cache "...), wholePages(h.file))
 	buf = number(append(buf, "total_rss "...), wholePages(h.anon))
+	buf = number(append(buf, "total_inactive_file "...), min(wholePages(h.file), wholePages(h.inactiveFile)))
 	buf = number(append(buf, "total_workingset_refault_anon "...), 0)
 	return number(append(buf, "total_workingset_refault_file "...), h.faults)
 }

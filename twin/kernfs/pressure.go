@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/psi"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -52,15 +53,22 @@ func (k *Kernel) pressureFile(of func() (some, full uint64)) readFunc {
 	}
 }
 
-// pick returns the totals of a resource. Storage is left out: nobody waits for it.
+// pick returns the totals of a resource.
 func pick(p machine.Pressure, r psi.Resource) (some, full uint64) {
 	switch r {
 	case psi.CPU:
 		return p.CPUSome, p.CPUFull
 	case psi.Memory:
 		return p.MemorySome, p.MemoryFull
+	case psi.IO:
+		return p.IOSome, p.IOFull
 	}
 	return 0, 0
+}
+
+// WatchStalls watches for programs that wait for memory, as a poll of /proc/pressure/memory does (linux.Options.Stalls).
+func (k *Kernel) WatchStalls(some, full float64) (linux.StallSource, error) {
+	return k.m.WatchStalls(some, full), nil
 }
 
 var resources = []psi.Resource{psi.CPU, psi.Memory, psi.IO}

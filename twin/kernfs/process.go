@@ -32,6 +32,7 @@ type process struct {
 	shares int64
 	idle   bool
 	frozen bool
+	io     machine.DiskLimit
 	cpus   model.CPUSet
 	dir    *node // in /proc
 	space  *addressSpace

@@ -20,6 +20,8 @@ func (k *Kernel) addProc() {
 	k.addFile(proc, "stat", always(k.procStat), nil)
 	k.addFile(proc, "cpuinfo", always(k.cpuinfo), nil)
 	k.addFile(proc, "meminfo", always(k.meminfo), nil)
+	k.addFile(proc, "swaps", always(k.swaps), nil)
+	k.addText(k.dir("/proc/sys/vm"), "swappiness", "60\n")
 	k.addSystemPressure(k.dir("/proc/pressure"))
 	kernel := k.dir("/proc/sys/kernel")
 	k.addText(kernel, "osrelease", osrelease+"\n")

@@ -121,7 +121,7 @@ func openNode(t *testing.T, k *kernfs.Kernel, path string) *linux.Host {
 	var log strings.Builder
 	h, err := linux.Open(linux.Options{
 		FS: k, Rules: compiled, Journal: j, Counters: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Delay: k.Taskstats(), Opener: k.Counters(), Clock: k, Pages: k.PageCalls(), Beside: func(work func()) { work() },
+		Delay: k.Taskstats(), Opener: k.Counters(), Clock: k, Pages: k.PageCalls(), Ender: k.Ender(), Beside: func(work func()) { work() },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ func (k *Kernel) addSys() {
 	for cpu := range c.CPUs() {
 		k.addCPU(k.addDir(cpus, fmt.Sprintf("cpu%d", cpu)), cpu)
 	}
+	k.addLRUGen()
 	k.addText(k.dir("/sys/kernel/cgroup"), "delegate", "cgroup.procs\ncgroup.threads\ncgroup.subtree_control\nmemory.oom.group\n")
 }
 

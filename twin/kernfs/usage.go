@@ -12,6 +12,7 @@ import (
 type usage struct {
 	machine.Counters
 	stall machine.Pressure
+	disk  machine.DiskUse
 }
 
 func (u *usage) add(o usage) {
@@ -32,6 +33,9 @@ func (u *usage) add(o usage) {
 	u.stall.CPUFull += o.stall.CPUFull
 	u.stall.MemorySome += o.stall.MemorySome
 	u.stall.MemoryFull += o.stall.MemoryFull
+	u.stall.IOSome += o.stall.IOSome
+	u.stall.IOFull += o.stall.IOFull
+	u.disk = u.disk.Plus(o.disk, 1)
 }
 
 // since returns what was used after an earlier reading.
@@ -53,6 +57,9 @@ func (u usage) since(o usage) usage {
 	u.stall.CPUFull -= o.stall.CPUFull
 	u.stall.MemorySome -= o.stall.MemorySome
 	u.stall.MemoryFull -= o.stall.MemoryFull
+	u.stall.IOSome -= o.stall.IOSome
+	u.stall.IOFull -= o.stall.IOFull
+	u.disk = u.disk.Plus(o.disk, -1)
 	return u
 }
 
@@ -63,6 +70,7 @@ func (k *Kernel) used(p *process) usage {
 	if err == nil {
 		p.last.Counters = c
 		p.last.stall, _ = k.m.Pressure(p.num) // the task is there
+		p.last.disk, _ = k.m.DiskUse(p.num)
 	}
 	return p.last
 }

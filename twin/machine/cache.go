@@ -200,7 +200,11 @@ func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 	p.mpki = misses + p.again
 	p.cost = m.cost(t, s)
 	if len(m.throttled) > 0 {
-		p.cost.gate = (t.cfg.APKI + p.again) / 1000 * m.gap(i, s)
+		lines := t.cfg.APKI + p.again
+		if m.cfg.Physics.MBAClocks {
+			lines += p.mpki * t.cfg.WriteShare / (1 - t.cfg.WriteShare)
+		}
+		p.cost.gate = lines / 1000 * m.gap(i, s)
 	}
 }
 

@@ -216,9 +216,10 @@ func TestSixteenCopies(t *testing.T) {
 
 // drawn is a machine with tasks of the catalogue, whatever comes: sockets, siblings, masks, levels,
 // quotas, pages anywhere, services and batch work.
-func drawn(t *testing.T, rng *rand.Rand) *world {
+func drawn(t *testing.T, rng *rand.Rand, under func(machine.Config) machine.Config) *world {
 	c := machine.Skylake()
 	c.Sockets, c.CoresPerSocket, c.ThreadsPerCore = 1+rng.IntN(2), 2+rng.IntN(27), 1+rng.IntN(2)
+	c = under(c)
 	w := newWorld(t, c)
 	names := program.Names()
 	class := w.AddCLOS()
@@ -264,9 +265,23 @@ func drawn(t *testing.T, rng *rand.Rand) *world {
 // What tasks moved is what the memories delivered, and that is no more than they can; what tasks hold of
 // a cache fits into it.
 func TestTrafficIsConserved(t *testing.T) {
-	for seed := range uint64(200) {
+	conserved(t, 200, func(c machine.Config) machine.Config { return c })
+}
+
+// So it is with all terms that public measurements add, and with a queue that holds little.
+func TestTermsConserveTraffic(t *testing.T) {
+	conserved(t, 100, machine.Published)
+	conserved(t, 100, func(c machine.Config) machine.Config {
+		c.Physics.QueueLines = 60
+		return c
+	})
+}
+
+func conserved(t *testing.T, seeds uint64, under func(machine.Config) machine.Config) {
+	t.Helper()
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		w := drawn(t, rng)
+		w := drawn(t, rng, under)
 		c := w.Config()
 		last := 0.0
 		for turn := range 60 {

@@ -50,6 +50,8 @@ type Config struct {
 	MemBytes        float64 // of one node
 	SwapBytes       float64 // of the machine; 0: none
 	FaultNsec       float64 // until a page is back from swap or disk; 0: 100 us
+	DiskBytes       float64 // that the disk moves a second; 0: there is none
+	DiskOps         float64 // operations that it does a second, of no bytes
 
 	// MBAPerThread is true where each thread of a core has its own level (Ice Lake and
 	// later); else the stricter one of both threads' classes holds for the core.
@@ -60,6 +62,8 @@ type Config struct {
 	SMTSlowdown float64
 
 	Kernel Kernel // whose CFS bandwidth control it has
+
+	Physics Physics // terms beyond the model of the docs' tables; none
 
 	StepNsec int64
 }
@@ -109,15 +113,21 @@ func (c *Config) Check() error {
 		{"link bandwidth", c.LinkPeakBytes, 1e6, 1e13},
 		{"swap", c.SwapBytes, 0, 1 << 50},
 		{"time of a page fault", c.FaultNsec, 0, 1e9},
+		{"disk bandwidth", c.DiskBytes, 0, 1e12},
+		{"disk operations", c.DiskOps, 0, 1e8},
 		{"memory size", c.MemBytes, 1 << 20, 1 << 50},
 		{"SMT slowdown", c.SMTSlowdown, 0, 3},
 		{"kernel", float64(c.Kernel), float64(Mainline), float64(NoBurst)},
+		{"lines that wait at a memory node", c.Physics.QueueLines, 0, 1e6},
 		{"step", float64(c.StepNsec), 1e5, 1e9},
 	} {
 		// Written so that NaN fails.
 		if !(b.value >= b.min && b.value <= b.to) {
 			return fmt.Errorf("machine: %s %v is not in [%g, %g]", b.name, b.value, b.min, b.to)
 		}
+	}
+	if (c.DiskBytes > 0) != (c.DiskOps > 0) {
+		return fmt.Errorf("machine: a disk of %v bytes and %v operations a second; expected both, or neither", c.DiskBytes, c.DiskOps)
 	}
 	last := 1e10
 	for i, hz := range c.Turbo {
@@ -168,6 +178,7 @@ type Machine struct {
 	byCPU     []float64 // what tasks used on each CPU until it was last placed
 	stall     pressure
 	pagesAt   int64 // when pages age next
+	grownAt   int64 // when tasks last grew
 	partNsec  int64 // how long the last part of a step was
 	longest   int64 // how long the next may be
 }
@@ -249,6 +260,8 @@ func (m *Machine) part(left int64) int64 {
 	m.schedule(dt)
 	m.clocks()
 	m.press(dt)
+	m.serveDisk(dt)
+	m.pressDisk(dt)
 	m.settle(float64(dt))
 	for _, t := range m.live {
 		m.spend(t, dt)

@@ -118,8 +118,8 @@ func TestRemediesHelp(t *testing.T) {
 	}
 }
 
-// MBA is strongly non-linear: from 10 to 40 % does most of the damage, from 40 to 100 %
-// almost none (the published finding on a Skylake-SP).
+// Beside sixteen streaming threads the steps from 10 to 40 % do most of the damage, and those from there on almost
+// none: the memory is saturated by then. That is the model's; no such sweep was published.
 func TestMBAIsNonLinear(t *testing.T) {
 	at := func(percent int) float64 {
 		return settled(t, func(m *Machine, _, be int) {

@@ -10,22 +10,44 @@ const (
 	// mbaStepBytes is what a core may move per second for each 10 % of the level. At 10 %
 	// people measured 13.6 GB/s on 6 cores, "over 40" on 20, and that 10 cores with 20 GB/s
 	// in all are not held back (intel-cmt-cat issues 277, 285, 185): 2.0 to 2.3 each. That
-	// it is linear above is the kernel's reading of the percentage (resctrl.rst).
+	// it is linear above is the kernel's reading of the percentage (resctrl.rst); levels that were
+	// measured are not: mbaClocks.
 	mbaStepBytes = 2.2e9
 	// Levels from 65 on are applied as 90 (intel-cmt-cat issues 69 and 115: Skylake-SP and
 	// Cascade Lake), which leaves the 8 levels that BALM found.
 	mbaCoarse, mbaHigh = 65, 90
 )
 
+// mbaClocks is by how many reference clocks each level keeps lines apart, read and written: what makes
+// of the 13.2 GB/s that one core of STREAM moved without a level what it moved with it (2.78, 4.08,
+// 5.48, 8.82, 9.70, 10.80 and 11.80 GB/s), by gated, on a Xeon Gold 6136 of 3.0 GHz, two runs alike
+// (the artifact of Temenos, CloudCom'26: kaltinsoy/cloud, exp9_mba_calibration.txt). That lines
+// written count, and clocks of the reference and not of the turbo, was chosen by the other CPU
+// that was measured, a Gold 6148 of 2.4 GHz (intel-cmt-cat issue 277): 68 clocks at 10 %, so.
+var mbaClocks = []struct{ percent, clocks float64 }{{10, 69.0}, {20, 47.0}, {30, 34.8}, {40, 20.6}, {50, 18.2}, {60, 15.3}, {mbaHigh, 12.6}}
+
 // mbaGapNsec returns how far apart a gate at a level keeps requests: the level in per cent.
-func mbaGapNsec(percent int) float64 {
+func (c *Config) mbaGapNsec(percent int) float64 {
 	switch {
 	case percent >= 100:
 		return 0
 	case percent >= mbaCoarse:
 		percent = mbaHigh
 	}
+	if c.Physics.MBAClocks {
+		return clocksAt(float64(max(10, percent))) / c.Hz * 1e9
+	}
 	return cacheLine * 1e9 / (mbaStepBytes * float64(max(10, percent)) / 10)
+}
+
+// clocksAt is mbaClocks with lines between its levels.
+func clocksAt(percent float64) float64 {
+	i := 1
+	for mbaClocks[i].percent < percent {
+		i++
+	}
+	a, b := &mbaClocks[i-1], &mbaClocks[i]
+	return a.clocks + (b.clocks-a.clocks)*(percent-a.percent)/(b.percent-a.percent)
 }
 
 // gap returns how many cycles apart a task's requests on a socket are kept. The gate is the
@@ -34,7 +56,7 @@ func mbaGapNsec(percent int) float64 {
 // "thread_throttle_mode: max"). Where MBA is per thread, neither is so.
 func (m *Machine) gap(i, s int) float64 {
 	t := m.live[i]
-	own := mbaGapNsec(m.clos[t.clos].mba[s])
+	own := m.cfg.mbaGapNsec(m.clos[t.clos].mba[s])
 	if m.cfg.MBAPerThread {
 		return own * m.hz[s] / 1e9
 	}
@@ -49,7 +71,7 @@ func (m *Machine) gap(i, s int) float64 {
 func (m *Machine) stricterSibling(i, s int, own float64) float64 {
 	p, t, sum := &m.placement, m.live[i], 0.0
 	for _, other := range m.throttled {
-		more := mbaGapNsec(m.clos[other.clos].mba[s]) - own
+		more := m.cfg.mbaGapNsec(m.clos[other.clos].mba[s]) - own
 		if other == t || more <= 0 {
 			continue
 		}

@@ -12,6 +12,7 @@ type memory struct {
 	writes  float64 // share of the traffic
 	pace    float64 // how far the shares of the socket's cache go of where they are heading (calm)
 	link    float64 // factor on the latency of the links out of this node's socket
+	held    float64 // how much longer a core's own lines are kept from this node than its latency, with Physics.QueueLines
 	step    told    // of the step at hand, summed up
 	told    told    // of the last step
 }
@@ -19,7 +20,9 @@ type memory struct {
 // told is how a node fared in a step: the bytes that it moved, and means of its peak and its latency.
 type told struct{ bytes, peak, latency float64 }
 
-func newMemory(c *Config) memory { return memory{latency: 1, peak: c.MemPeakBytes, pace: 1, link: 1} }
+func newMemory(c *Config) memory {
+	return memory{latency: 1, peak: c.MemPeakBytes, pace: 1, link: 1, held: 1}
+}
 
 // flow is what one task on one socket asks of the node at hand: rate bytes per second over
 // the cycles of an instruction, which are fixed + slope x latency, or, when that is more,
@@ -73,6 +76,7 @@ func (m *Machine) settle(dt float64) {
 
 // deliver finds at which latency a node delivers what is asked of it, and adds to out what crosses links for it.
 func (m *Machine) deliver(n int, out *[maxSockets]float64) {
+	m.mem[n].held = 1
 	m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Sockets)
 	for _, t := range m.live {
 		if t.pages[n] <= 0 {
@@ -92,6 +96,9 @@ func (m *Machine) deliver(n int, out *[maxSockets]float64) {
 	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
 	curve := m.cfg.DRAM.measured().at(mem.writes)
 	mem.latency = meet(m.flows, mem.peak, &curve, mem.latency)
+	if m.cfg.Physics.QueueLines > 0 {
+		m.hold(mem, &curve)
+	}
 	for i := range m.flows {
 		if f := &m.flows[i]; f.socket != n {
 			bytes := f.at(mem.latency)
@@ -132,11 +139,12 @@ func (m *Machine) crowd(out *[maxSockets]float64) (over bool) {
 func (m *Machine) flow(f *flow, t *Task, s, n int) {
 	mpki, c := t.perf[s].mpki, &t.perf[s].cost
 	node := t.pages[n] * m.cfg.MemLatencyNsec * m.hz[s] / 1e9 // cycles at idle latency
-	rest := m.waits(t, s) - node*m.mem[n].latency
+	wait, held := m.waits(t, s)
+	rest := node * m.mem[n].latency
 	*f = flow{
 		rate:  t.on[s] * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
-		fixed: c.own + c.felt*rest, slope: c.felt * node,
-		floor: c.least * rest, floorSlope: c.least * node,
+		fixed: c.own + c.felt*(wait-rest), slope: c.felt * node,
+		floor: c.least * (held - rest), floorSlope: c.least * node,
 		gate: c.gate, writes: t.cfg.WriteShare, socket: s,
 	}
 }
@@ -161,31 +169,39 @@ func (m *Machine) cost(t *Task, s int) cost {
 	p := &t.perf[s]
 	unhidden := (1 - t.cfg.Prefetched) / t.cfg.Overlap / 1000
 	first := p.mpki - p.again
+	lines := first / 1000
+	if !m.cfg.Physics.WritesApart {
+		lines /= 1 - t.cfg.WriteShare
+	}
 	c := cost{
 		own: t.cfg.CPI*t.spread*t.phase.cycles()*(1+m.cfg.SMTSlowdown*t.sib) +
 			max(0, t.cfg.APKI-first)*unhidden*m.cfg.LLCHitCycles,
 		felt:  first*unhidden + p.again/t.cfg.Overlap/1000,
-		least: first / 1000 / (1 - t.cfg.WriteShare) * (1 + t.sib) / m.cfg.InFlight,
+		least: lines * (1 + t.sib) / m.cfg.InFlight,
 	}
 	return c
 }
 
-// waits is the cycles of one miss from socket s, before any overlap.
-func (m *Machine) waits(t *Task, s int) float64 {
-	nsec := 0.0
+// waits is the cycles of one miss from socket s, before any overlap, and for how many its line is one of
+// the core's on their way: longer where a node's queue holds no more.
+func (m *Machine) waits(t *Task, s int) (wait, held float64) {
+	nsec, more := 0.0, 0.0
 	for n, share := range t.pages {
 		nsec += share * m.cfg.MemLatencyNsec * m.mem[n].latency
+		more += share * m.cfg.MemLatencyNsec * m.mem[n].latency * (m.mem[n].held - 1)
 		if n != s { // reads come over the other socket's links, and what is written goes over its own
 			back := t.cfg.WriteShare / (1 - t.cfg.WriteShare)
 			nsec += share * m.cfg.LinkLatencyNsec * (m.mem[n].link + back*(m.mem[s].link-1))
 		}
 	}
-	return nsec * m.hz[s] / 1e9
+	wait = nsec * m.hz[s] / 1e9
+	return wait, wait + more*m.hz[s]/1e9
 }
 
 func (m *Machine) cpi(t *Task, s int) float64 {
-	c, wait := &t.perf[s].cost, m.waits(t, s)
-	return gated(max(c.own+c.felt*wait, c.least*wait), c.gate)
+	c := &t.perf[s].cost
+	wait, held := m.waits(t, s)
+	return gated(max(c.own+c.felt*wait, c.least*held), c.gate)
 }
 
 // speed is a task's instructions per second on a CPU, where it runs now.

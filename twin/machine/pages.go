@@ -13,6 +13,8 @@ type Heat struct {
 	EveryNsec int64 // 0: all the time
 	// OverNsec is for how long the task runs until it has all of it, evenly; 0: it begins with it. Ages are as if it had.
 	OverNsec int64
+	// Locked memory (mlock) is never taken, and the kernel keeps no age of it.
+	Locked bool
 }
 
 const (
@@ -24,6 +26,8 @@ const (
 	maxHeats = 16
 	// pagesEveryNsec is how often ages are moved on: page ages matter from seconds on.
 	pagesEveryNsec = 1e9
+	// growEveryNsec is how often tasks that grow take more: what runs out of memory does so within a second.
+	growEveryNsec = 100e6
 	// maxBlocked bounds the share of its time that a task waits for pages: what thrashes
 	// still creeps.
 	maxBlocked = 0.95
@@ -38,12 +42,13 @@ const (
 type heat struct {
 	out   float64
 	taken float64 // of Heat.Bytes, so far
+	since int64   // nothing of it is older
+	swept int64   // until then it is used from one end to the other (Sweep)
 }
 
 // pageState is a task's memory.
 type pageState struct {
 	heats     []heat
-	since     int64   // when the task started: nothing is older
 	high, max float64 // bytes; 0: none
 	blocked   float64 // share of its time that it waits for pages
 	faults    float64 // pages that came back, since it started
@@ -58,7 +63,7 @@ func checkHeats(c *TaskConfig, m *Config) error {
 	}
 	sum := 0.0
 	for _, h := range c.Memory {
-		if !(h.Bytes >= 0) || h.EveryNsec < 0 || h.OverNsec < 0 {
+		if !(h.Bytes >= 0) || h.EveryNsec < 0 || h.OverNsec < 0 || c.AgedNsec < 0 {
 			return fmt.Errorf("machine: task %s: memory is impossible: %+v", c.Name, h)
 		}
 		sum += h.Bytes
@@ -69,10 +74,11 @@ func checkHeats(c *TaskConfig, m *Config) error {
 	return nil
 }
 
-// newHeats is the memory of a task that begins.
-func newHeats(kinds []Heat) []heat {
+// newHeats is the memory of a task that begins, and uses it since some time.
+func newHeats(kinds []Heat, since int64) []heat {
 	list := make([]heat, len(kinds))
 	for i := range kinds {
+		list[i].since = since
 		if kinds[i].OverNsec == 0 {
 			list[i].taken = kinds[i].Bytes
 		}
@@ -80,9 +86,32 @@ func newHeats(kinds []Heat) []heat {
 	return list
 }
 
+// grow lets tasks take the memory that they grow by, when the time for it has come, and reports whether one did.
+func (m *Machine) grow() (grew bool) {
+	dt := m.now - m.grownAt
+	if dt < growEveryNsec {
+		return false
+	}
+	m.grownAt = m.now
+	for _, t := range m.live {
+		for i := range t.mem.heats {
+			h, c := &t.mem.heats[i], &t.cfg.Memory[i]
+			if c.OverNsec > 0 && h.taken < c.Bytes && !t.frozen && !t.mem.killed {
+				h.taken = min(c.Bytes, h.taken+c.Bytes*float64(dt)/float64(c.OverNsec))
+				grew = true
+			}
+		}
+	}
+	return grew
+}
+
 // movePages lets pages come back and go, when the time for it has come.
 func (m *Machine) movePages() {
+	grew := m.grow()
 	if m.now < m.pagesAt {
+		if grew {
+			m.bound()
+		}
 		return
 	}
 	m.pagesAt = m.now + pagesEveryNsec
@@ -94,11 +123,14 @@ func (m *Machine) movePages() {
 		}
 		back := 0.0
 		for i := range t.mem.heats {
-			h, c := &t.mem.heats[i], &t.cfg.Memory[i]
-			if c.OverNsec > 0 {
-				h.taken = min(c.Bytes, h.taken+c.Bytes*pagesEveryNsec/float64(c.OverNsec))
-			}
+			h := &t.mem.heats[i]
 			left := h.out * t.cfg.Memory[i].unused(pagesEveryNsec)
+			if h.swept > m.now-pagesEveryNsec { // an even part of what is left until the sweep is over, and then it is all young
+				left *= max(0, 1-pagesEveryNsec/float64(h.swept-m.now+pagesEveryNsec))
+				if h.swept <= m.now {
+					h.since = m.now
+				}
+			}
 			back += h.out - left
 			h.out = left
 		}
@@ -108,6 +140,11 @@ func (m *Machine) movePages() {
 		running := max(1, min(t.want, float64(t.cfg.Threads)))
 		t.mem.blocked = min(maxBlocked, faults/seconds*m.cfg.FaultNsec/1e9/running)
 	}
+	m.bound()
+}
+
+// bound takes what is over the limits of tasks, and over what there is.
+func (m *Machine) bound() {
 	for _, t := range m.live {
 		for _, limit := range [...]float64{t.mem.high, t.mem.max} {
 			if limit <= 0 {
@@ -135,10 +172,10 @@ func (h *Heat) unused(nsec float64) float64 {
 // older returns the bytes of a task's i-th heat that are there and were not used for so
 // long.
 func (m *Machine) older(t *Task, i int, nsec float64) float64 {
-	if nsec > float64(m.now-t.mem.since) {
+	h := &t.mem.heats[i]
+	if nsec > float64(m.now-h.since) || nsec > 0 && t.cfg.Memory[i].Locked {
 		return 0
 	}
-	h := &t.mem.heats[i]
 	return max(0, h.taken*t.cfg.Memory[i].unused(nsec)-h.out)
 }
 
@@ -183,6 +220,7 @@ func (m *Machine) takeable(tasks []*Task, nsec, room float64, file bool) float64
 	for _, t := range tasks {
 		for i := range t.mem.heats {
 			switch b := m.older(t, i, nsec); {
+			case t.cfg.Memory[i].Locked:
 			case !t.cfg.Memory[i].File:
 				anon += b
 			case file:
@@ -199,7 +237,7 @@ func (m *Machine) take(tasks []*Task, nsec, want, room float64, file bool) float
 	for _, cache := range [...]bool{true, false} {
 		for _, t := range tasks {
 			for i := range t.mem.heats {
-				if t.cfg.Memory[i].File != cache || cache && !file {
+				if t.cfg.Memory[i].File != cache || cache && !file || t.cfg.Memory[i].Locked {
 					continue
 				}
 				bytes := max(0, min(m.older(t, i, nsec), want-got))
@@ -245,6 +283,11 @@ func (m *Machine) makeRoom() {
 	}
 	if over > 0 {
 		over -= m.reclaim(m.live, over, 0, true, true)
+	}
+	for _, t := range m.live {
+		if t.mem.killed { // what it has comes free as it ends
+			over -= m.resident(t)
+		}
 	}
 	if over <= pageBytes {
 		return
@@ -310,6 +353,9 @@ func (m *Machine) MemoryUse(num int) (MemoryUse, error) {
 	return u, nil
 }
 
+// ActiveNsec is how long after its last use a page counts as active.
+const ActiveNsec = 16e9
+
 // MemoryOlder returns the bytes of a task's memory that are there and were not used for so
 // long: what the kernel's generations and access bits are for.
 func (m *Machine) MemoryOlder(num int, nsec int64) (anon, file float64, err error) {
@@ -330,6 +376,21 @@ func (m *Machine) olderOf(t *Task, nsec float64) (anon, file float64) {
 		}
 	}
 	return anon, file
+}
+
+// Sweep has a task use all of its memory once, evenly over a time: a full garbage collection, a backup. What is out comes back.
+func (m *Machine) Sweep(num int, nsec int64) error {
+	t, err := m.task(num)
+	if err != nil {
+		return err
+	}
+	if nsec < pagesEveryNsec {
+		return fmt.Errorf("machine: no sweep in %d ns: a second at least", nsec)
+	}
+	for i := range t.mem.heats {
+		t.mem.heats[i].swept = m.now + nsec
+	}
+	return nil
 }
 
 // SetMemoryLimits sets what of a task's memory is reclaimed above: memory.high and

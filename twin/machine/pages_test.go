@@ -166,3 +166,37 @@ func FuzzPages(f *testing.F) {
 		}
 	})
 }
+
+// A task that lived before it is played has old pages from the start; what is locked has no age and stays; a sweep brings all
+// back, at an even pace, and makes it young.
+func TestAgedLockedSwept(t *testing.T) {
+	m := pagesMachine(t, 64*gib, 32*gib)
+	c := spinner(1)
+	c.AgedNsec = 24 * 3600e9
+	c.Memory = []Heat{{Bytes: 2 * gib, EveryNsec: 48 * 3600e9}, {Bytes: gib, EveryNsec: 48 * 3600e9, Locked: true}, {Bytes: gib, EveryNsec: 48 * 3600e9, File: true}}
+	n := add(t, m, c)
+	m.Advance(1e9)
+	anon, file, err := m.MemoryOlder(n, 12*3600e9)
+	must(t, err)
+	near(t, "older than half a day", anon, 2*gib*math.Exp(-0.25), 0.01)
+	near(t, "page cache older than that", file, gib*math.Exp(-0.25), 0.01)
+	got, err := m.Reclaim(n, 64*gib, 0, true, true)
+	must(t, err)
+	near(t, "all but what is locked", got, 3*gib, 0.01)
+	if u := memoryUse(t, m, n); u.Anon < 0.99*gib {
+		t.Errorf("%.3g bytes are there of 1 GiB that is locked", u.Anon)
+	}
+	before := memoryUse(t, m, n).FaultPages
+	must(t, m.Sweep(n, 10e9))
+	m.Advance(5e9)
+	near(t, "came back in half of the sweep", float64(memoryUse(t, m, n).FaultPages-before)*pageBytes, 1.5*gib, 0.25)
+	m.Advance(10e9)
+	u := memoryUse(t, m, n)
+	near(t, "anonymous after the sweep", u.Anon, 3*gib, 0.01)
+	if anon, file, _ := m.MemoryOlder(n, 60e9); anon+file != 0 {
+		t.Errorf("%v and %v bytes are a minute old just after a sweep", anon, file)
+	}
+	if m.Sweep(n, 1) == nil || m.Sweep(99, 1e9) == nil {
+		t.Error("an impossible sweep is taken")
+	}
+}

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
@@ -35,6 +36,8 @@ const (
 	// maxQueue bounds the requests that wait. A service that is so far behind has
 	// clients that gave up: the oldest are counted as lost.
 	maxQueue = 20_000
+	// leastRoom is for how many requests a queue keeps its room.
+	leastRoom = 1024
 	// The range of latencies that are told apart, to two digits.
 	minLatencyNsec, maxLatencyNsec = 1_000, 600_000_000_000
 	// freshLatencies are taken into a histogram at a time: by themselves they would find
@@ -196,7 +199,11 @@ func (q *queue) run(t *Task, now, dt int64) float64 {
 	}
 	q.behind(t.may, begin, end)
 	if q.head > 1024 && q.head*2 > len(q.waiting) || q.head == len(q.waiting) {
-		q.waiting = q.waiting[:copy(q.waiting, q.waiting[q.head:])]
+		if rest := q.waiting[q.head:]; cap(q.waiting) > 4*len(rest)+leastRoom {
+			q.waiting = slices.Clone(rest) // the room of an overload that is over
+		} else {
+			q.waiting = q.waiting[:copy(q.waiting, rest)]
+		}
 		q.head = 0
 	}
 	return used

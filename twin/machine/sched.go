@@ -15,14 +15,15 @@ type atom struct {
 	cpus   float64
 	member model.CPUSet
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
-	sibling []float64
-	load    float64   // CPUs in use
-	busy    float64   // share of the time in which the sibling of a CPU in use works
-	by      []float64 // load, by rank
-	met     []meeting // by rank of who is woken
-	used    float64   // CPU time, since the CPUs were divided so
-	taken   taken     // of the time of each of its CPUs
-	counted float64   // of used, in what takers took
+	sibling  []float64
+	load     float64   // CPUs in use
+	variance float64   // of their number within a step, with Physics.SiblingBursts
+	busy     float64   // share of the time in which the sibling of a CPU in use works
+	by       []float64 // load, by rank
+	met      []meeting // by rank of who is woken
+	used     float64   // CPU time, since the CPUs were divided so
+	taken    taken     // of the time of each of its CPUs
+	counted  float64   // of used, in what takers took
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -53,6 +54,9 @@ func (m *Machine) schedule(dt int64) {
 		}
 	}
 	m.meet()
+	if m.cfg.Physics.SiblingBursts {
+		m.fluctuate(float64(dt))
+	}
 	for a := range p.atoms {
 		at := &p.atoms[a]
 		at.busy = 0
@@ -210,11 +214,16 @@ func (m *Machine) siblingBusy(i int) float64 {
 
 // siblingLoad returns how busy siblings in atom b are while a CPU of atom a works.
 func (p *placement) siblingLoad(a, b int) float64 {
-	rho := p.atoms[b].load / p.atoms[b].cpus
+	at := &p.atoms[b]
+	rho := at.load / at.cpus
 	if b == a {
 		// Within one set of CPUs the scheduler prefers cores that are wholly idle: only
 		// what does not fit on them shares.
-		rho = max(2-1/max(rho, 0.5), 0.3*rho*rho)
+		meet := 2 - 1/max(rho, 0.5)
+		if at.variance > 0 {
+			meet = together(at.cpus, at.load, at.variance)
+		}
+		rho = max(meet, 0.3*rho*rho)
 	}
 	return rho
 }

@@ -51,6 +51,10 @@ type TaskConfig struct {
 	// Memory is what it has in memory beside the traffic of its misses; empty: nothing
 	// that could be reclaimed.
 	Memory []Heat
+	// AgedNsec is for how long it had used that memory so when it starts: what is left of a life that is not played.
+	AgedNsec int64
+
+	Disk *DiskIO // nil: it does nothing there
 }
 
 const (
@@ -97,6 +101,11 @@ func (c *TaskConfig) Check(m *Config) error {
 	}
 	if err := checkHeats(c, m); err != nil {
 		return err
+	}
+	if c.Disk != nil {
+		if err := c.Disk.check(c.Name, m); err != nil {
+			return err
+		}
 	}
 	if (c.Requests == nil) == (c.Work == nil) {
 		return fmt.Errorf("machine: task %s: wants either requests or work", c.Name)
@@ -166,6 +175,7 @@ type Task struct {
 	cpus  model.CPUSet // that it is restricted to; none: no restriction
 	mem   pageState
 	stall pressure
+	disk  disk
 	queue queue  // of open-loop requests
 	waits *Waits // nil: nobody asks for them
 
@@ -221,7 +231,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	t.limit = unlimited(m.cfg.Kernel, t.num, m.now)
 	t.pages = placePages(&m.cfg, &cfg)
 	t.queue.init(&cfg)
-	t.mem = pageState{heats: newHeats(cfg.Memory), since: m.now}
+	t.mem = pageState{heats: newHeats(cfg.Memory, m.now-cfg.AgedNsec)}
 	m.tasks = append(m.tasks, t)
 	m.live = append(m.live, t)
 	m.placement.stale = true

@@ -33,6 +33,10 @@ func (p *Player) Until(ctx context.Context, nsec int64) error {
 		}
 		now, next := p.Machine.NowNsec(), nsec
 		for i, a := range p.Agents {
+			if a.Stalls() != nil {
+				next = min(next, now+agent.WatchNsec)
+				a.Hark()
+			}
 			if a.Due() <= now {
 				out := a.Next()
 				if a.Failing() != "" {

@@ -93,3 +93,26 @@ func TestAlone(t *testing.T) {
 		}
 	}
 }
+
+// A service that waits for more takes as long alone, and longer where memory is slower; other programs are as they were.
+func TestExposed(t *testing.T) {
+	c := machine.Skylake()
+	slow := c
+	slow.MemLatencyNsec *= 2
+	for _, name := range Names() {
+		p, _ := Find(name)
+		e := p.Exposed()
+		if !p.Service {
+			if e.Overlap != p.Overlap || e.CPI != p.CPI {
+				t.Errorf("%s serves nobody and changed", name)
+			}
+			continue
+		}
+		if alone, was := e.cycles(&c), p.cycles(&c); math.Abs(alone-was) > 1e-9 || e.CPI < 0.1 {
+			t.Errorf("%s takes %.3f cycles alone, was %.3f; its core's own are %.3f", name, alone, was, e.CPI)
+		}
+		if e.cycles(&slow) <= p.cycles(&slow) {
+			t.Errorf("%s does not feel a slower memory more", name)
+		}
+	}
+}

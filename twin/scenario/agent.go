@@ -47,14 +47,19 @@ func (p *Plan) specs() []model.Spec {
 
 // turn puts the agent's next turn on the agenda.
 func (r *runner) turn() {
-	l := r.agent
-	r.agenda.note(l.Due(), orderAgent, func() error {
+	l, at := r.agent, r.agent.Due()
+	if l.Stalls() != nil {
+		at = min(at, r.m.NowNsec()+agent.WatchNsec)
+	}
+	r.agenda.note(at, orderAgent, func() error {
 		if r.down || l != r.agent {
 			return nil
 		}
-		if out := l.Next(); out != nil {
-			if err := r.heard(out); err != nil {
-				return err
+		if l.Hark(); l.Due() <= r.m.NowNsec() {
+			if out := l.Next(); out != nil {
+				if err := r.heard(out); err != nil {
+					return err
+				}
 			}
 		}
 		r.turn()

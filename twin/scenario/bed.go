@@ -107,6 +107,9 @@ func (b *typed) Stop(path string) error {
 		return err
 	}
 	delete(b.nums, path)
+	if _, err := b.Physical(num); err != nil {
+		return nil // the agent has ended it
+	}
 	return b.Host.Stop(num)
 }
 

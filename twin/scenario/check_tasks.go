@@ -216,6 +216,9 @@ func (p *Plan) physical(at string, t *Task) (machine.TaskConfig, error) {
 	if c.Memory, err = p.memory(at+".memory", t.Memory); err != nil {
 		return c, err
 	}
+	if t.Disk != nil {
+		c.Disk = &machine.DiskIO{OpsPerSecond: t.Disk.Ops, Depth: t.Disk.Depth, Bytes: float64(t.Disk.Bytes), WriteShare: t.Disk.WriteShare}
+	}
 	if err := p.behave(at, &t.Behaviour, &c); err != nil {
 		return c, err
 	}

@@ -26,6 +26,7 @@ func (p *Plan) actions(e *Event) []action {
 		{"shares", e.Shares != nil, p.checkSharesWrite}, {"idle", e.Idle != nil, p.checkIdle},
 		{"cpus", e.CPUs != nil, p.checkCPUs}, {"pages", e.Pages != nil, p.checkPagesWrite},
 		{"offline", e.Offline != "", p.checkOffline}, {"online", e.Online != "", p.checkOnline},
+		{"disk", e.Disk != nil, p.checkDisk},
 		{"softirq", e.SoftIRQ != nil, func(key string, e *Event) error { return p.checkTaken(key, e.SoftIRQ) }},
 		{"steal", e.Steal != nil, func(key string, e *Event) error { return p.checkTaken(key, e.Steal) }},
 		{"lose_counters", e.Lose != nil, p.checkLose}, {"refuse_writes", e.Refuse != nil, p.checkRefuse},
@@ -285,6 +286,18 @@ func (p *Plan) checkTaken(key string, k *Taken) error {
 	}
 	if !p.doc.Has(key+".share") || !(k.Share >= 0 && k.Share <= machine.MaxTaken) {
 		return p.doc.Errorf(key+".share", "is %g; expected 0 to %g of the CPUs' time", k.Share, machine.MaxTaken)
+	}
+	return nil
+}
+
+func (p *Plan) checkDisk(key string, e *Event) error {
+	switch {
+	case p.machine.DiskBytes <= 0:
+		return p.doc.Errorf(key, "changes a disk, and the machine has none (machine.disk_bandwidth, disk_ops)")
+	case !(e.Disk.Bandwidth > 0 && e.Disk.Bandwidth <= 1e12):
+		return p.doc.Errorf(key+".bandwidth", "is %g; expected bytes a second", float64(e.Disk.Bandwidth))
+	case !(e.Disk.Ops > 0 && e.Disk.Ops <= 1e8):
+		return p.doc.Errorf(key+".ops", "is %g; expected operations a second", e.Disk.Ops)
 	}
 	return nil
 }

@@ -110,6 +110,8 @@ func (r *runner) doKnob(e *Event) error {
 		return r.switchCPUs(e.Offline, false)
 	case e.Online != "":
 		return r.switchCPUs(e.Online, true)
+	case e.Disk != nil:
+		return r.m.SetDisk(float64(e.Disk.Bandwidth), e.Disk.Ops)
 	case e.SoftIRQ != nil:
 		return r.take(machine.SoftIRQ, e.SoftIRQ)
 	case e.Steal != nil:

@@ -24,6 +24,7 @@ type Event struct {
 	Pages    *PagesWrite   `yaml:"pages"`
 	Offline  string        `yaml:"offline"`
 	Online   string        `yaml:"online"`
+	Disk     *DiskWrite    `yaml:"disk"`
 	SoftIRQ  *Taken        `yaml:"softirq"`
 	Steal    *Taken        `yaml:"steal"`
 	Lose     *Lose         `yaml:"lose_counters"`
@@ -31,6 +32,12 @@ type Event struct {
 	Restart  *AgentRestart `yaml:"restart_agent"`
 	Kill     *bool         `yaml:"kill_switch"`
 	Operator *Operator     `yaml:"operator"`
+}
+
+// DiskWrite makes the disk another: slower, or as it was.
+type DiskWrite struct {
+	Bandwidth Size    `yaml:"bandwidth"`
+	Ops       float64 `yaml:"ops"`
 }
 
 // RateChange changes how many requests come, at once or evenly over a time.

@@ -32,6 +32,10 @@ var figures = map[string]func(*TaskFigures) Number{
 	"cpu_full":          func(t *TaskFigures) Number { return t.Pressure.CPUFull },
 	"memory_some":       func(t *TaskFigures) Number { return t.Pressure.MemorySome },
 	"memory_full":       func(t *TaskFigures) Number { return t.Pressure.MemoryFull },
+	"io_some":           ofDisk(func(d *DiskFigures) Number { return d.Some }),
+	"io_full":           ofDisk(func(d *DiskFigures) Number { return d.Full }),
+	"disk_mb_per_sec":   ofDisk(func(d *DiskFigures) Number { return d.MBPerSec }),
+	"disk_ms":           ofDisk(func(d *DiskFigures) Number { return d.OpMs }),
 	"resident_bytes":    ofMemory(func(m *MemoryFigures) Number { return m.ResidentBytes }),
 	"swapped_bytes":     ofMemory(func(m *MemoryFigures) Number { return m.SwappedBytes }),
 	"faults_per_sec":    ofMemory(func(m *MemoryFigures) Number { return m.Faults }),
@@ -50,6 +54,15 @@ func ofLatency(f func(*Latency) Number) func(*TaskFigures) Number {
 			return Number(math.NaN())
 		}
 		return f(t.Latency)
+	}
+}
+
+func ofDisk(f func(*DiskFigures) Number) func(*TaskFigures) Number {
+	return func(t *TaskFigures) Number {
+		if t.Disk == nil {
+			return Number(math.NaN())
+		}
+		return f(t.Disk)
 	}
 }
 

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -28,6 +27,7 @@ type meter struct {
 	occupancy float64 // byte-nanoseconds of the LLCs
 
 	stall             machine.Pressure
+	disk              machine.DiskUse
 	faults            uint64  // pages that came back
 	resident, swapped float64 // byte-nanoseconds of memory
 }
@@ -51,7 +51,10 @@ func (m *meter) add(c machine.Counters) {
 }
 
 // addStalls takes in the waiting of a life that is over.
-func (m *meter) addStalls(p machine.Pressure, faults uint64) {
+func (m *meter) addStalls(p machine.Pressure, disk machine.DiskUse, faults uint64) {
+	m.stall.IOSome += p.IOSome
+	m.stall.IOFull += p.IOFull
+	m.disk = m.disk.Plus(disk, 1)
 	m.stall.CPUSome += p.CPUSome
 	m.stall.CPUFull += p.CPUFull
 	m.stall.MemorySome += p.MemorySome
@@ -71,7 +74,8 @@ type nodeMeter struct {
 // gauge is one player's meter with what is not yet added to it.
 type gauge struct {
 	meter
-	from      int64 // since when it is held; -1: it is not
+	from      int64            // since when it is held; -1: it is not
+	seen      machine.Counters // at the last beat: what is left of one whom the agent ends
 	slo       *hdrhistogram.Histogram
 	sloFrom   int64
 	source    source // what a latency source has seen
@@ -173,12 +177,13 @@ func (ms *meters) total(r *runner, i int) meter {
 	if pl := &r.players[i]; pl.alive {
 		c, err := r.m.Counters(pl.num)
 		if err != nil {
-			panic("a task that runs has counters: " + err.Error())
+			c = ms.gauges[i].seen
 		}
 		t.add(c)
-		stall, _ := r.m.Pressure(pl.num) // it runs: see above
+		stall, _ := r.m.Pressure(pl.num) // nothing of one that the agent has ended
 		use, _ := r.m.MemoryUse(pl.num)
-		t.addStalls(stall, use.FaultPages)
+		disk, _ := r.m.DiskUse(pl.num)
+		t.addStalls(stall, disk, use.FaultPages)
 	}
 	return t
 }
@@ -220,6 +225,12 @@ func (r *runner) beat() {
 func (r *runner) beatPlayer(i int, now, dt int64) {
 	ms, pl := &r.meters, &r.players[i]
 	g := &ms.gauges[i]
+	c, err := r.m.Counters(pl.num)
+	if err != nil {
+		r.toEnd(i, "is ended by the agent")
+		return
+	}
+	g.seen = c
 	g.alive += dt
 	if g.from >= 0 {
 		g.held += dt
@@ -261,15 +272,20 @@ func (r *runner) beatMemory(i int, dt int64) {
 	g := &r.meters.gauges[i]
 	g.resident += (use.Anon + use.File) * float64(dt)
 	g.swapped += use.Swap * float64(dt)
-	if !use.Killed {
-		return
+	if use.Killed {
+		r.toEnd(i, "is killed: out of memory")
 	}
+}
+
+// toEnd has a player's life end at once, and says why.
+func (r *runner) toEnd(i int, why string) {
+	pl := &r.players[i]
 	num := pl.num
 	r.agenda.note(r.m.NowNsec(), orderEvent, func() error {
 		if !pl.alive || pl.num != num {
 			return nil
 		}
-		r.story.say(r, fmt.Sprintf("%s is killed: out of memory", pl.name))
+		r.story.say(r, pl.name+" "+why)
 		return r.stop(i)
 	})
 }

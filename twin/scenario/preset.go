@@ -43,6 +43,7 @@ func (m *Machine) config() machine.Config {
 	c.LinkLatencyNsec, c.LinkPeakBytes, c.MemBytes = float64(m.LinkLatency), float64(m.LinkBandwidth), float64(m.Memory)
 	c.Turbo = m.Turbo
 	c.SwapBytes, c.FaultNsec = float64(m.Swap), float64(m.FaultTime)
+	c.DiskBytes, c.DiskOps = float64(m.DiskBandwidth), m.DiskOps
 	c.SMTSlowdown, c.StepNsec = m.SMTSlowdown, int64(m.Step)
 	return c
 }
@@ -53,7 +54,7 @@ var machineKeys = []struct{ name, key string }{
 	{"frequency", "hz"}, {"turbo", "turbo"}, {"LLC size", "llc"}, {"LLC ways", "llc_ways"}, {"cycles of an LLC hit", "llc_hit_cycles"},
 	{"memory latency", "memory_latency"}, {"memory bandwidth", "memory_bandwidth"}, {"link latency", "link_latency"},
 	{"link bandwidth", "link_bandwidth"}, {"memory size", "memory"},
-	{"swap", "swap"}, {"time of a page fault", "fault_time"}, {"SMT slowdown", "smt_slowdown"}, {"step", "step"},
+	{"swap", "swap"}, {"time of a page fault", "fault_time"}, {"disk bandwidth", "disk_bandwidth"}, {"disk operations", "disk_ops"}, {"SMT slowdown", "smt_slowdown"}, {"step", "step"},
 }
 
 // check returns what makes the machine impossible.

@@ -109,6 +109,15 @@ type MemoryFigures struct {
 	Faults        Number `json:"faults_per_sec"` // pages that came back
 }
 
+// DiskFigures are of a task that uses the disk.
+type DiskFigures struct {
+	Some     Number `json:"io_some"` // share of the time in which a thread waited for it (PSI)
+	Full     Number `json:"io_full"`
+	MBPerSec Number `json:"mb_per_sec"`
+	Ops      Number `json:"ops_per_sec"`
+	OpMs     Number `json:"op_ms"` // until an operation is done, in the mean
+}
+
 // TaskFigures are one task's.
 type TaskFigures struct {
 	Task  string      `json:"task"`
@@ -130,6 +139,7 @@ type TaskFigures struct {
 
 	Pressure PressureFigures `json:"pressure"`
 	Memory   *MemoryFigures  `json:"memory,omitempty"`
+	Disk     *DiskFigures    `json:"disk,omitempty"`
 
 	Work         Number  `json:"work_per_sec"` // requests of LC, instructions of BE
 	RelativeWork *Number `json:"relative_work,omitempty"`
@@ -221,6 +231,13 @@ func (r *runner) figures(k int, before, after *meter) TaskFigures {
 		Slowdown: ratio(usage+float64(d.DelayNsec), usage), ThrottledPart: ratio(float64(d.Throttled), float64(d.Periods)),
 		HeldSec: Number(float64(after.held-before.held) / 1e9), Work: ratio(1e9*work, alive),
 		Pressure: pressure(&before.stall, &after.stall, alive),
+	}
+	if pl.cfg.Disk != nil {
+		u := after.disk.Plus(before.disk, -1)
+		t.Disk = &DiskFigures{
+			Some: ratio(float64(after.stall.IOSome-before.stall.IOSome), alive), Full: ratio(float64(after.stall.IOFull-before.stall.IOFull), alive),
+			MBPerSec: ratio(1e3*(u.ReadBytes+u.WrittenBytes), alive), Ops: ratio(1e9*(u.Reads+u.Writes), alive), OpMs: ratio(u.WaitedNsec/1e6, u.Reads+u.Writes),
+		}
 	}
 	if len(pl.cfg.Memory) > 0 {
 		t.Memory = &MemoryFigures{

@@ -48,6 +48,8 @@ type Machine struct {
 	Memory         Size          `yaml:"memory"` // of one node
 	Swap           Size          `yaml:"swap"`   // of the machine
 	FaultTime      time.Duration `yaml:"fault_time"`
+	DiskBandwidth  Size          `yaml:"disk_bandwidth"` // a second; 0: there is no disk
+	DiskOps        float64       `yaml:"disk_ops"`       // operations of no bytes, a second
 	SMTSlowdown    float64       `yaml:"smt_slowdown"`
 	Step           time.Duration `yaml:"step"`
 }
@@ -90,6 +92,7 @@ type Task struct {
 	CPUs        string        `yaml:"cpus"`
 	Pages       []float64     `yaml:"pages"`
 	Memory      []Memory      `yaml:"memory"`
+	Disk        *DiskIO       `yaml:"disk"`
 	CPUMax      *CPUMax       `yaml:"cpu_max"`
 	Start       time.Duration `yaml:"start"`
 	Stop        time.Duration `yaml:"stop"`
@@ -106,6 +109,15 @@ type Memory struct {
 	Every time.Duration `yaml:"every"` // 0: all the time
 	File  bool          `yaml:"file"`  // page cache: dropped instead of swapped out
 	Over  time.Duration `yaml:"over"`  // it comes evenly as the task runs so long; 0: the task begins with it
+}
+
+// DiskIO is what a task does on the disk while it runs: so many operations a second whatever comes back, or as many under way at
+// all times.
+type DiskIO struct {
+	Ops        float64 `yaml:"ops"`
+	Depth      float64 `yaml:"depth"`
+	Bytes      Size    `yaml:"bytes"` // of an operation
+	WriteShare float64 `yaml:"write_share"`
 }
 
 // Requests come whether or not the earlier ones are done.

@@ -44,12 +44,13 @@ const (
 	checkDoor     = "sockets answer"
 	checkReclaim  = "reclaim is asked for"
 	checkPages    = "moved pages are asked for"
+	checkEnds     = "who is ended was given up"
 )
 
 // Checks lists what every run is watched for.
 func Checks() []Check {
 	return []Check{
-		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl and memory.reclaim, which have checks of their own, and to NUMA files, which the agent does not make yet; reads"},
+		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, memory.reclaim and cgroup.kill, which have checks of their own, and to NUMA files, which the agent does not make yet; reads"},
 		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
 		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
 		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},
@@ -65,8 +66,9 @@ func Checks() []Check {
 		{checkRestored, "in the end every limit and every list of CPUs is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above, and CPUs that went offline meanwhile"},
 		{checkReplay, "every decision in the record comes out again when its inputs are fed in", "turns that the record lost to a full disk, and segments that its bound dropped"},
 		{checkDoor, "a command is answered with what became of it, status is a document without holes, and metrics are numbers", "connections and locks: those are tested with real agents"},
-		{checkReclaim, "memory.reclaim is written of a best-effort task alone, where an operator asked this agent for it, and takes no more bytes than that", "that as much is reclaimed, for the kernel may come up short; that it is done at all"},
-		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it or policy balm wants it, and none onto the nodes that they are to leave", "how many; which share is left"},
+		{checkReclaim, "memory.reclaim is written of a task where an operator asked this agent for it, or policy pressure or coldpages wants it, and takes no more bytes than that; pages are taken by their age where coldpages asked somebody for such", "that as much is reclaimed, for the kernel may come up short; that it is done at all"},
+		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it or policy balm or remedy wants it, and none onto the nodes that they are to leave", "how many; which share is left"},
+		{checkEnds, "the processes of a best-effort task alone are ended, where policy pressure decided it and the configuration gives tasks of its importance up", "that memory was short"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
 }
@@ -329,6 +331,10 @@ func (w *world) checkBounds(s *engine.State) {
 		{"incidents", len(s.Hardcap.Incidents), tasks},
 		{"victims in peace", len(s.Hardcap.Peace), tasks},
 		{"specs", len(s.Specs.Entries), jobs * int(model.NumSources)},
+		{"pairs of jobs", len(s.Hardcap.Pairs), maxPairs},
+		{"services that remedy looks at", len(s.CPU.Remedy.Victims), tasks},
+		{"holds of remedy", len(s.CPU.Remedy.Holds), 3 * tasks},
+		{"pairs that remedy knows", len(s.CPU.Remedy.Known), 64},
 		{"jobs without protection", len(s.ProtectOff), jobs + 1},
 		{"bytes of journal", int(w.disk.Size(journalPath)), maxJournal},
 	} {

@@ -262,6 +262,15 @@ func TestCheckersFire(t *testing.T) {
 				}
 			}
 		}},
+		{checkEnds, "a task is ended unasked", func(w *world, b *brokenHost) {
+			b.step = func() {
+				for _, g := range w.witness.list {
+					for _, pid := range w.k.PIDs(g.path) {
+						_ = enderCalls{w.k.Ender(), w}.End(int32(pid), func() bool { return true })
+					}
+				}
+			}
+		}},
 		{checkPanic, "the host panics", func(w *world, b *brokenHost) {
 			b.step = func() {
 				if w.now() > 5e9 {

@@ -76,8 +76,9 @@ func (w *world) open(l *life) error {
 	core, err := agent.Assemble(c, agent.Deps{
 		Waits: w.waitsOf(l.owner), SLO: w.latencies,
 		FS: r.FS, Journal: r.Journal, Disk: r.Disk, Boot: r.Boot, Clock: r.Clock, Platform: "simulated",
-		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()), Latency: w.k.MemoryLatency,
+		Delay: l.owner.Source(w.k.Taskstats()), Opener: l.owner.Opener(w.k.Counters()), Latency: w.k.MemoryLatency, Stalls: w.k.WatchStalls,
 		Pages:    pageCalls{w.k.PageCalls(), w},
+		Ender:    enderCalls{w.k.Ender(), w},
 		Beside:   w.begin,
 		IDPrefix: strconv.Itoa(w.born) + ".", KillSwitch: func() bool { return w.killSwitch }, Wrap: w.wrapHost,
 		Record: func(h record.Header) agent.Recorder {
@@ -167,6 +168,8 @@ func (w *world) count(out *engine.Output) {
 		switch c := &out.Changes[i]; {
 		case c.Kind == model.Hold && c.Value.Knob == model.GroupFreeze:
 			w.res.Freezes++
+		case c.Kind == model.Hold && c.Value.Knob == model.IOMaxKnob:
+			w.res.DiskCaps++
 		case c.Kind == model.Hold:
 			w.res.Caps++
 		case c.Kind == model.Set && c.Value.Knob == model.CPUPlace:

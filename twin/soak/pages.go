@@ -7,6 +7,7 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/remedy"
 )
 
 // Operators have a best-effort task's pages moved off a memory node: an action through kernel calls.
@@ -31,16 +32,11 @@ func (c pageCalls) MovePages(pid int32, pages []uintptr, nodes, status []int32, 
 
 // movesPages looks whether somebody asked for a process's pages to be moved so.
 func (w *world) movesPages(pid int32, nodes []int32) {
-	var g *watchedGroup // the one that it is in, and not those above
-	for _, o := range w.witness.list {
-		if (g == nil || within(o.path, g.path)) && slices.Contains(w.k.PIDs(o.path), int(pid)) {
-			g = o
-		}
-	}
+	g := w.groupWith(pid)
 	if g == nil {
 		return // it has ended, or its group has: the kernel says so
 	}
-	if off, asked := w.balmMoves(g.task); asked && g.class == model.BE && !slices.ContainsFunc(nodes, func(n int32) bool { return off.Has(int(n)) }) {
+	if off, asked := w.policyMoves(g.task); asked && g.class == model.BE && !slices.ContainsFunc(nodes, func(n int32) bool { return off.Has(int(n)) }) {
 		w.res.Moves++
 		return
 	}
@@ -55,8 +51,8 @@ func (w *world) movesPages(pid int32, nodes []int32) {
 	w.res.Moves++
 }
 
-// balmMoves says off which memory nodes policy balm has a task's pages moved.
-func (w *world) balmMoves(task string) (off model.CPUSet, asked bool) {
+// policyMoves says off which memory nodes policy balm or remedy has a task's pages moved.
+func (w *world) policyMoves(task string) (off model.CPUSet, asked bool) {
 	if w.life == nil {
 		return off, false
 	}
@@ -65,6 +61,11 @@ func (w *world) balmMoves(task string) (off model.CPUSet, asked bool) {
 		r := &s.CPU.Balm.Rungs[i]
 		if r.Pages.Moving && s.Tasks.Name(r.Tasks[0]) == task {
 			return r.Pages.Off, true
+		}
+	}
+	for i := range s.CPU.Remedy.Holds {
+		if h := &s.CPU.Remedy.Holds[i]; h.Means == remedy.Pages && h.Moved == "" && s.Tasks.Name(h.Task) == task {
+			return h.Off, true
 		}
 	}
 	return off, false

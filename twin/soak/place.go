@@ -165,10 +165,12 @@ func parentOf(path string) string {
 }
 
 // inherited is what is rightful in a new group. One that was made with the list of the
-// group above, while that was ours, has what it would have had without us.
+// group above, while that was ours, has what it would have had without us. So may one that has it after a guardian
+// put the group above back and ended before it was done: lists bear no time, and whoever goes on from the journal, in which the
+// hold still is, cannot tell a copy of it from the same list that somebody gave a moment later.
 func (v *witness) inherited(path string, now model.Setting) []model.Setting {
 	up := v.group(parentOf(path))
-	if now.Knob == model.CPUPlace && !v.flat() && up != nil && up.knobs[now.Knob].now == now && v.copied(up) {
+	if now.Knob == model.CPUPlace && !v.flat() && up != nil && (up.knobs[now.Knob].now == now && v.copied(up) || v.heldStill(up, now)) {
 		list := slices.Clone(up.knobs[now.Knob].rightful)
 		if v.w.plan.cpusOf(path) == now.CPUs {
 			list = append(list, now) // it is its own: nobody can tell
@@ -176,6 +178,12 @@ func (v *witness) inherited(path string, now model.Setting) []model.Setting {
 		return list
 	}
 	return []model.Setting{now}
+}
+
+// heldStill reports whether the journal still says that a group is held to a list.
+func (v *witness) heldStill(g *watchedGroup, list model.Setting) bool {
+	l := v.limitOf(g, model.CPUPlace)
+	return l != nil && l.Ours(list)
 }
 
 // cpusOf returns the list that a group is made with, none for that of the group above.

@@ -67,6 +67,7 @@ const (
 	stranger            // somebody writes a limit
 	strangerPlace       // or a group's CPUs
 	strangerWeight      // or a group's weight
+	strangerDisk        // or what a group may do on the disk
 	strangerClass       // or does something with resctrl
 	replug              // a CPU goes offline, or comes back
 	operate             // an operator speaks
@@ -113,6 +114,7 @@ func newPlan(r source, end int64, calm bool) *plan {
 	p.drawTasks(r)
 	p.drawConfig(r)
 	p.drawEvents(r, end)
+	p.drawDisk(r, end)
 	if !calm && r.chance(0.85) {
 		p.drawFaults(r, end)
 	}
@@ -135,6 +137,28 @@ const (
 	folderSystem = "/sys"
 	folderOther  = "/other" // no rule speaks of it
 )
+
+// drawDisk gives some machines of v2 a disk that services use, that some batch tasks fill, and whose limits strangers write.
+func (p *plan) drawDisk(r source, end int64) {
+	if p.layout != cgroup.LayoutV2 || !r.chance(0.5) {
+		return
+	}
+	p.machine.DiskBytes, p.machine.DiskOps = 500e6, 10_000
+	for i := range p.tasks {
+		switch t := &p.tasks[i]; {
+		case t.class == model.LC:
+			t.cfg.Disk = &machine.DiskIO{OpsPerSecond: r.between(50, 500), Bytes: 8 << 10, WriteShare: r.between(0, 0.5)}
+		case r.chance(0.5):
+			t.cfg.Disk = &machine.DiskIO{Depth: float64(r.count(4, 16)), Bytes: 512 << 10, WriteShare: r.between(0, 1)}
+			at := slices.IndexFunc(p.events, func(e event) bool { return e.do == arrive && e.task == i })
+			p.events[at].at = r.seconds(0.2, 0.7*float64(end)/1e9) // services have been seen without it
+		}
+	}
+	for range r.count(0, 12) {
+		p.events = append(p.events, event{at: r.seconds(0, float64(end)/1e9), do: strangerDisk, pick: r.Uint64()})
+	}
+	slices.SortStableFunc(p.events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+}
 
 func (p *plan) drawTasks(r source) {
 	cpus := p.machine.CPUs()

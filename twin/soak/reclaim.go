@@ -8,6 +8,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/pressure"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -17,6 +18,9 @@ import (
 
 // reclaimName is the file that does it, on cgroup v2 with the memory controller.
 const reclaimName = "/memory.reclaim"
+
+// generationsName is the file by which ages of pages are moved on ("+"), and pages of an age taken back ("-").
+const generationsName = "/sys/kernel/debug/lru_gen"
 
 // memoryBytes is what a socket's memory has: little enough for policy pressure to see it run short.
 const memoryBytes = 3 << 29
@@ -42,9 +46,17 @@ func (w *world) reclaimed(e *fault.Event) {
 	if !e.Took {
 		return
 	}
+	if e.Path == generationsName {
+		if !w.mayAge(strings.HasPrefix(e.Data, "-")) {
+			w.fail(checkReclaim, fmt.Sprintf("%s wrote %q to %s, and policy coldpages asks for no such thing", e.Who, e.Data, e.Path))
+		}
+		w.res.Aged++
+		return
+	}
 	_, group, _ := strings.Cut(e.Path, w.witness.mounts[model.CPUBandwidth])
 	group = strings.TrimSuffix(group, reclaimName)
-	bytes, err := strconv.ParseInt(e.Data, 10, 64)
+	text, _, _ := strings.Cut(e.Data, " ") // behind it may stand which pages
+	bytes, err := strconv.ParseInt(text, 10, 64)
 	if err == nil && w.gaveWay(group, bytes) {
 		w.res.Reclaims++
 		return
@@ -56,11 +68,23 @@ func (w *world) reclaimed(e *fault.Event) {
 	w.res.Reclaims++
 }
 
-// gaveWay reports whether policy pressure has asked so much of a group.
+// mayAge reports whether policy coldpages asks for ages, and, to evict, whether it has asked some task for pages of an age.
+func (w *world) mayAge(evict bool) bool {
+	if w.life == nil {
+		return false
+	}
+	mode, asked := w.life.Engine.Params.CPU.ColdPagesMode, w.life.Engine.State.CPU.ColdPages.Asked
+	return mode != model.ModeOff && (!evict || slices.ContainsFunc(asked, func(a coldpages.Asked) bool { return a.Older > 0 }))
+}
+
+// gaveWay reports whether policy pressure or coldpages has asked so much of a group.
 func (w *world) gaveWay(group string, bytes int64) bool {
 	if w.life == nil {
 		return false
 	}
 	s := w.life.Engine.State
+	if slices.ContainsFunc(s.CPU.ColdPages.Asked, func(a coldpages.Asked) bool { return a.Older == 0 && bytes <= a.Bytes && s.Tasks.Name(a.Num) == group }) {
+		return true
+	}
 	return slices.ContainsFunc(s.CPU.Pressure.Asked, func(a pressure.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group })
 }

@@ -31,7 +31,10 @@ type Summary struct {
 	Places    int            `json:"places"`
 	Writes    int            `json:"writes"`
 	Reclaims  int            `json:"reclaims"`
+	Aged      int            `json:"aged"`
 	Freezes   int            `json:"freezes"`
+	DiskCaps  int            `json:"disk_caps"`
+	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
 	Alone     int            `json:"alone"`
@@ -101,7 +104,10 @@ func (s *Summary) add(r *Result) {
 	s.Places += r.Places
 	s.Writes += r.Writes
 	s.Reclaims += r.Reclaims
+	s.Aged += r.Aged
 	s.Freezes += r.Freezes
+	s.DiskCaps += r.DiskCaps
+	s.Ends += r.Ends
 	s.Moves += r.Moves
 	s.Classes += r.Classes
 	s.Alone += r.Alone
@@ -141,7 +147,10 @@ func (s *Summary) Print(out io.Writer) error {
 	row("places asked for", s.Places)
 	row("writes to the kernel", s.Writes)
 	row("writes that took memory back", s.Reclaims)
+	row("writes that moved ages of pages on", s.Aged)
 	row("tasks frozen", s.Freezes)
+	row("limits on the disk asked for", s.DiskCaps)
+	row("tasks and processes ended", s.Ends)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))

@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/twin/fault"
 )
 
@@ -65,7 +67,7 @@ func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
 	case k.kind == model.CPUWeight: // who is made normal again has the default for a moment
 		return slices.Contains(k.rightful, now) || now.Amount == model.WeightDefault
 	}
-	if k.kind == model.GroupFreeze {
+	if k.kind == model.GroupFreeze || k.kind == model.IOMaxKnob {
 		return slices.Contains(k.rightful, now)
 	}
 	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
@@ -89,6 +91,7 @@ func (v *witness) ours(g *watchedGroup, kind model.KnobKind) bool {
 type witness struct {
 	w      *world
 	cg     cgroup.Driver          // without faults
+	io     *blkio.Controller      // likewise; nil: the machine has no disk
 	mounts [model.NumKnobs]string // of the hierarchies with the knobs
 	list   []*watchedGroup
 	gone   model.CPUSet // CPUs that were ever offline
@@ -157,6 +160,15 @@ func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) 
 	case model.CPUBandwidth:
 		now, err := v.cg.ReadCPUMax(path)
 		return model.Bandwidth(model.CPUMax(now)), err
+	case model.IOMaxKnob:
+		if v.io == nil {
+			return model.LimitIO(""), nil
+		}
+		now, err := linux.IOMaxOf(v.io, path)
+		if errors.Is(err, cgroup.ErrUnsupported) { // the controller is not handed down to it
+			return now, nil
+		}
+		return now, err
 	case model.GroupFreeze:
 		frozen, err := v.cg.ReadFreezeAsked(path)
 		return model.Freeze(frozen), err
@@ -202,7 +214,7 @@ func (v *witness) groupOf(file string) (group, name string, kind model.KnobKind)
 	for kind := range model.OfCgroups {
 		rest, ok := strings.CutPrefix(file, v.mounts[kind]+"/")
 		i := strings.LastIndexByte(rest, '/')
-		if !ok {
+		if !ok || v.mounts[kind] == "" {
 			continue
 		}
 		if i < 0 {
@@ -226,6 +238,8 @@ func knobOf(name string) model.KnobKind {
 		return model.CPUPlace
 	case "cpu.weight", "cpu.shares", "cpu.idle":
 		return model.CPUWeight
+	case "io.max":
+		return model.IOMaxKnob
 	case "cgroup.freeze", "freezer.state":
 		return model.GroupFreeze
 	}
@@ -234,12 +248,18 @@ func knobOf(name string) model.KnobKind {
 
 // wrote is told of every write to a kernel file, ours or a stranger's.
 func (v *witness) wrote(w *world, e *fault.Event) {
-	if e.Who != strangerName && strings.HasSuffix(e.Path, reclaimName) {
+	if e.Who != strangerName && (strings.HasSuffix(e.Path, reclaimName) || e.Path == generationsName) {
 		w.reclaimed(e)
 		return
 	}
 	path, name, kind := v.groupOf(e.Path)
 	g := v.group(path)
+	if e.Who != strangerName && g != nil && name == endName {
+		if e.Took {
+			w.ends(path)
+		}
+		return
+	}
 	if g == nil || kind == model.NumKnobs {
 		if e.Who != strangerName && e.Took {
 			w.fail(checkKnown, e.Who+" wrote "+e.Path+", which is no knob of a group that is known")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/resctrl"
@@ -135,6 +136,9 @@ func (w *world) watch(fs hostfs.FS) error {
 			v.mounts[kind] = mounts.V1[c]
 		}
 	}
+	if v.io, err = blkio.Open(fs, mounts); err == nil { // machines without a disk have none
+		v.mounts[model.IOMaxKnob] = mounts.Unified
+	}
 	return nil
 }
 
@@ -165,13 +169,17 @@ func (w *world) next() {
 		if end, ok := w.watched(); ok {
 			turn = min(turn, end)
 		}
-		at = min(at, turn)
+		if at = min(at, turn); w.life.Stalls() != nil {
+			at = min(at, max(w.now()+agent.WatchNsec, w.stallUntil))
+		}
 		if len(w.class.work) > 0 {
 			at = min(at, max(w.class.at, w.stallUntil))
 		}
 	}
 	if at > w.now() {
-		w.pass(at - w.now())
+		if w.pass(at - w.now()); w.life != nil {
+			w.life.Hark()
+		}
 		return
 	}
 	if w.upcoming < len(w.plan.events) && w.plan.events[w.upcoming].at <= w.now() {
@@ -216,6 +224,8 @@ func (w *world) do(e *event) {
 		w.strangerWrites(e)
 	case strangerPlace:
 		w.strangerPlaces(e)
+	case strangerDisk:
+		w.strangerLimits(e)
 	case strangerWeight:
 		w.strangerWeighs(e)
 	case strangerClass:
@@ -371,6 +381,15 @@ func (w *world) strangerWeighs(e *event) {
 	_ = w.inj.Stranger(w.witness.mounts[model.CPUWeight]+g.path+name, text) // an idle group takes no weight
 }
 
+// strangerLimits writes what some group may do on the disk as another program would.
+func (w *world) strangerLimits(e *event) {
+	r := source{rand.New(rand.NewPCG(e.pick, 6))}
+	if g := w.someGroup(r, model.IOMaxKnob); g != nil {
+		_ = w.inj.Stranger(w.witness.mounts[model.IOMaxKnob]+g.path+"/io.max", twin.Disk.String()+pick(r,
+			" rbps=max wbps=max riops=max wiops=max", " rbps=50000000 wbps=max riops=max wiops=max", " rbps=max wbps=20000000 riops=300 wiops=40"))
+	}
+}
+
 // strangerPlaces writes some group's CPUs as another program would.
 func (w *world) strangerPlaces(e *event) {
 	r := source{rand.New(rand.NewPCG(e.pick, 4))}
@@ -400,6 +419,9 @@ func (w *world) heldGroups(kind model.KnobKind) []*watchedGroup {
 func (w *world) operator(e *event) {
 	if w.life == nil || w.now() < w.stallUntil {
 		return
+	}
+	if e.pick%4 == 2 {
+		w.fleetSays(e.pick)
 	}
 	r := source{rand.New(rand.NewPCG(e.pick, 2))}
 	t := &w.plan.tasks[e.task]

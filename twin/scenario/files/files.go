@@ -120,6 +120,7 @@ func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
 	r := b.restoring()
 	d.FS, d.Journal, d.Disk, d.Boot, d.Clock = r.FS, r.Journal, r.Disk, r.Boot, r.Clock
 	d.Beside = func(work func()) { work() }
+	d.Stalls = b.k.WatchStalls
 	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
 	d.Pages = b.k.PageCalls()
 	d.Latency = b.k.MemoryLatency

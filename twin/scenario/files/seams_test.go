@@ -265,6 +265,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 //	memory  swap and page cache; nothing is decided
 //	no-pmu  run-queue slowdown
 //	numa    cpusets and pages
+//	remedy  ways and levels of one task, verified on the service
 //	wait-*  who had the CPU
 //
 // What may differ is what the two seams cannot say alike: the order within a turn, the
@@ -275,7 +276,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // task is the difference of two counters that the kernel rounds, so that it can be the top
 // suspect, with nothing to be held, where nobody explains the victim.
 func TestBothSeamsDecideTheSame(t *testing.T) {
-	for _, name := range []string{"balm", "bandwidth", "case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "wait-equal", "wait-rhythm", "wait-steady"} {
+	for _, name := range []string{"balm", "bandwidth", "case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "remedy", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if name != "memory" && (len(want.Decisions) == 0 || len(want.writes) == 0) {

@@ -8,9 +8,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -197,10 +199,28 @@ func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
 	case model.GroupFreeze:
 		frozen, err := b.world.ReadFreezeAsked(p)
 		return model.Freeze(frozen), err
+	case model.IOMaxKnob:
+		return b.ioMax(p)
 	case model.ServiceClass:
 		return b.class(p)
 	}
 	return model.Setting{}, fmt.Errorf("no knob %s in a simulated kernel", kind)
+}
+
+// ioMax returns a task's limits on the disk, none where the kernel has no such controller.
+func (b *bed) ioMax(p string) (model.Setting, error) {
+	m, err := cgroup.Discover(b.k)
+	if err != nil {
+		return model.Setting{}, err
+	}
+	io, err := blkio.Open(b.k, m)
+	if errors.Is(err, cgroup.ErrUnsupported) {
+		return model.LimitIO(""), nil
+	}
+	if err != nil {
+		return model.Setting{}, err
+	}
+	return linux.IOMaxOf(io, p)
 }
 
 // class returns the class of service that a task is in: one of ours has a group of its own.

@@ -1,0 +1,203 @@
+package kernfs_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/reclaim"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/node/match"
+	"github.com/commensal-io/commensal/twin/kernfs"
+	"github.com/commensal-io/commensal/twin/machine"
+)
+
+// idleTask has 2 GiB of page cache and 3 GiB of anonymous memory of which half are hardly used, and some that is locked.
+func idleTask() machine.TaskConfig {
+	c := bystander()
+	c.AgedNsec = 48 * 3600e9
+	c.Memory = []machine.Heat{
+		{Bytes: gib, EveryNsec: 20e9}, {Bytes: 2 * gib, EveryNsec: 72 * 3600e9}, {Bytes: gib, EveryNsec: 60e9, File: true}, {Bytes: gib, EveryNsec: 24 * 3600e9, File: true},
+		{Bytes: gib, EveryNsec: 72 * 3600e9, File: true, Locked: true},
+	}
+	return c
+}
+
+// agesBed is a kernel with some idle tasks, and a host that reads ages for thresholds of a quarter and half an hour.
+func agesBed(t *testing.T, layout cgroup.Layout, swap float64, paths ...string) (*kernfs.Kernel, *linux.Host) {
+	t.Helper()
+	c := machine.Skylake()
+	c.Sockets, c.CoresPerSocket, c.ThreadsPerCore, c.MemBytes, c.SwapBytes, c.StepNsec = 1, 4, 1, 256*gib, swap, 1e9
+	m, err := machine.New(c, 3)
+	must(t, err)
+	k, err := kernfs.New(m, kernfs.Options{Layout: layout})
+	must(t, err)
+	for _, path := range paths {
+		started(t, k, path, idleTask())
+	}
+	rules, err := match.Compile(crowdRules)
+	must(t, err)
+	j, err := journal.Create(filepath.Join(t.TempDir(), "journal"), "boot")
+	must(t, err)
+	h, err := linux.Open(linux.Options{
+		FS: k, Rules: rules, Journal: j, Log: slog.New(slog.DiscardHandler), Delay: k.Taskstats(), Opener: k.Counters(), Clock: k, InUse: true,
+		DiscoverEvery: 30 * time.Second, Ages: model.AskedAges{ShortestNsec: 900e9, LongestNsec: 1800e9}, Beside: func(work func()) { work() },
+	})
+	must(t, err)
+	t.Cleanup(func() { _ = h.Close() })
+	return k, h
+}
+
+// read plays two hours and returns the last ages of each task, and how often each was read.
+func read(t *testing.T, k *kernfs.Kernel, h *linux.Host) (last map[model.TaskNum]model.PageAges, times map[model.TaskNum]int) {
+	t.Helper()
+	last, times = map[model.TaskNum]model.PageAges{}, map[model.TaskNum]int{}
+	for range 240 {
+		var s model.Snapshot
+		must(t, h.Observe(model.WindowStart|model.WindowEnd, &s))
+		for _, a := range s.Ages {
+			last[a.Num] = a
+			times[a.Num]++
+		}
+		k.Advance(30e9)
+	}
+	return last, times
+}
+
+// The driver on simulated generations tells what lay idle for the two ages that are asked for, with two walks in half an hour, and what is older than one of
+// them is given back and no more: what is locked stays, and whose group is gone gives nothing.
+func TestAgesAndEviction(t *testing.T) {
+	k, h := agesBed(t, cgroup.LayoutV2, 16*gib, "/a-web-1")
+	last, times := read(t, k, h)
+	var num model.TaskNum
+	for n := range last {
+		num = n
+	}
+	a := last[num]
+	if times[num] < 7 || times[num] > 9 || a.Source != "mglru" {
+		t.Fatalf("read %d times in two hours, by %q", times[num], a.Source)
+	}
+	half, quarter := model.AgeEdge(1800e9), model.AgeEdge(900e9)
+	for _, c := range []struct {
+		what string
+		got  uint64
+		want float64 // GiB; those in use are seldom older
+	}{{"anonymous, half an hour", a.Anon[half], 2 * 0.99}, {"anonymous, a quarter", a.Anon[quarter], 2 * 0.99}, {"file", a.File[quarter], 0.98}} {
+		if got := float64(c.got) / gib; math.Abs(got-c.want) > 0.05 {
+			t.Errorf("%s: %.3f GiB, want %.3f", c.what, got, c.want)
+		}
+	}
+	run := func(ask model.Setting) model.Result {
+		t.Helper()
+		res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Run, Value: ask})
+		if len(res) != 1 {
+			t.Fatalf("%+v", res)
+		}
+		return res[0]
+	}
+	if r := run(model.ReclaimCold(4*gib, model.FilePages, 900e9)); r.Kind != model.Applied || math.Abs(float64(r.Now.Amount)/gib-0.98) > 0.05 || r.Now.Pages != model.FilePages || r.Now.OlderNsec != 900e9 {
+		t.Errorf("file pages: %+v", r)
+	}
+	if r := run(model.ReclaimCold(4*gib, model.FilePages, 900e9)); r.Kind != model.Applied || r.Now.Amount > gib/100 {
+		t.Errorf("nothing is left but what is locked: %+v", r)
+	}
+	if r := run(model.ReclaimCold(gib/2, model.AnonPages, 1800e9)); r.Kind != model.Applied || math.Abs(float64(r.Now.Amount)/gib-0.5) > 0.05 {
+		t.Errorf("anonymous pages: %+v", r)
+	}
+	must(t, k.Stop("/a-web-1"))
+	if r := run(model.ReclaimCold(gib, model.AnonPages, 1800e9)); r.Kind == model.Applied {
+		t.Errorf("of a group that is gone: %+v", r)
+	}
+}
+
+// Without swap anonymous pages stay, and ages are told for file pages' sake; on cgroup v1 the ages are told and reclaim is refused.
+func TestAgesWithoutSwapOrReclaim(t *testing.T) {
+	k, h := agesBed(t, cgroup.LayoutV2, 0, "/a-web-1")
+	last, times := read(t, k, h)
+	for num, a := range last {
+		if times[num] < 7 || a.File[model.AgeEdge(900e9)] < gib/2 {
+			t.Errorf("%d times, %+v", times[num], a)
+		}
+		res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Run, Value: model.ReclaimCold(gib, model.AnonPages, 900e9)})
+		if len(res) != 1 || res[0].Kind != model.Refused || !strings.Contains(res[0].Error, reclaim.ErrNoRoom.Error()) {
+			t.Errorf("without swap: %+v", res)
+		}
+	}
+	k, h = agesBed(t, cgroup.LayoutHybrid, 16*gib, "/a-web-1")
+	last, _ = read(t, k, h)
+	for num := range last {
+		res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Run, Value: model.ReclaimCold(gib, model.FilePages, 900e9)})
+		if len(res) != 1 || res[0].Kind != model.Refused || !strings.Contains(res[0].Error, reclaim.ErrNoReclaim.Error()) {
+			t.Errorf("on v1: %+v", res)
+		}
+	}
+	if len(last) == 0 {
+		t.Error("nobody tells ages on v1")
+	}
+}
+
+// Commands that the kernel does not take.
+func TestLRUGenRefuses(t *testing.T) {
+	k, _ := agesBed(t, cgroup.LayoutV2, 0, "/a-web-1")
+	for _, text := range []string{"x", "+ 1 0", "+ 99999 0 1 1 1", "- 1 0 1 200 5", "- 1 0 0 999 5", "+ a 0 1 1", "* 1 0 1 1 1"} {
+		if err := k.WriteFile("/sys/kernel/debug/lru_gen", []byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// slowWalks is a kernel whose walks take a while, which its clock shows.
+type slowWalks struct {
+	*kernfs.Kernel
+	walk, spent int64 // ns
+}
+
+func (s *slowWalks) WriteFile(path string, data []byte) error {
+	if strings.HasSuffix(path, "lru_gen") {
+		s.spent += s.walk
+	}
+	return s.Kernel.WriteFile(path, data)
+}
+
+func (s *slowWalks) MonoNsec() int64 { return s.Kernel.MonoNsec() + s.spent }
+
+// However long walks take, they have less than half a per cent of a CPU; where they are short each task is read when it is due.
+func TestAgesAreCheap(t *testing.T) {
+	const tasks = 30
+	for _, c := range []struct {
+		walk   time.Duration
+		lo, hi float64 // readings of a task in two hours
+	}{{20 * time.Millisecond, 7, 9}, {2 * time.Second, 0.2, 1.5}} {
+		var paths []string
+		for i := range tasks {
+			paths = append(paths, fmt.Sprintf("/a-web-%d", i))
+		}
+		k, _ := agesBed(t, cgroup.LayoutV2, 16*gib, paths...)
+		s := &slowWalks{Kernel: k, walk: c.walk.Nanoseconds()}
+		rules, err := match.Compile(crowdRules)
+		must(t, err)
+		h, err := linux.Open(linux.Options{
+			FS: s, Rules: rules, Log: slog.New(slog.DiscardHandler), Delay: k.Taskstats(), Opener: k.Counters(), Clock: s,
+			DiscoverEvery: 30 * time.Second, Ages: model.AskedAges{ShortestNsec: 900e9, LongestNsec: 1800e9}, Beside: func(work func()) { work() },
+		})
+		must(t, err)
+		_, times := read(t, k, h)
+		_ = h.Close() // it only read
+		sum := 0
+		for _, n := range times {
+			sum += n
+		}
+		share, each := float64(s.spent)/float64(s.MonoNsec()), float64(sum)/tasks
+		if share > 0.005 || each < c.lo || each > c.hi || len(times) < tasks && c.lo > 1 {
+			t.Errorf("walks of %s: %.3f %% of a CPU, %d tasks read %.1f times each", c.walk, 100*share, len(times), each)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package soak
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/pressure"
+)
+
+// Policy pressure ends tasks where the configuration gives them up: an action of which there is no way back.
+
+// endName is the file that does it, on cgroup v2.
+const endName = "cgroup.kill"
+
+// enderCalls looks at who is ended on v1, which has no such file.
+type enderCalls struct {
+	cgroup.Ender
+	w *world
+}
+
+func (c enderCalls) End(pid int32, meant func() bool) error {
+	if g := c.w.groupWith(pid); g != nil {
+		c.w.ends(g.task)
+	}
+	return c.Ender.End(pid, meant)
+}
+
+// groupWith is the group that a process is in, and not those above; nil: none that is watched.
+func (w *world) groupWith(pid int32) (g *watchedGroup) {
+	for _, o := range w.witness.list {
+		if (g == nil || within(o.path, g.path)) && slices.Contains(w.k.PIDs(o.path), int(pid)) {
+			g = o
+		}
+	}
+	return g
+}
+
+// ends looks whether the policy wants a task's end, and may.
+func (w *world) ends(path string) {
+	w.res.Ends++
+	e := w.life.Engine
+	s, end := &e.State.CPU.Pressure, e.Params.CPU.Pressure.End
+	i := slices.IndexFunc(e.State.Tasks.Tasks, func(t model.Task) bool { return t.Path == path })
+	if i < 0 {
+		w.fail(checkEnds, path+" is ended, which is no task")
+		return
+	}
+	t := &e.State.Tasks.Tasks[i]
+	given := t.Importance == model.BestEffort && end != pressure.EndNobody || t.Importance == model.Batch && end == pressure.EndBatch
+	if !slices.Contains(s.Ending, t.Num) || t.Class != model.BE || !given || e.Params.CPU.PressureMode != model.ModeEnforce {
+		w.fail(checkEnds, fmt.Sprintf("%s is ended: %s, %s; pressure is in mode %s and may end %s", path, t.Class, t.Importance, e.Params.CPU.PressureMode, end))
+	}
+}
