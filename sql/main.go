@@ -38,7 +38,7 @@ const (
 	maxQuery = 64 << 10
 )
 
-var tables = []string{"samples", "decisions", "incidents"}
+var tables = []string{"samples", "decisions", "incidents", "specs", "audit"}
 
 type question struct {
 	SQL  string `json:"sql"`
@@ -142,9 +142,6 @@ func setUp(dir string) []string {
 	}
 	for _, t := range tables {
 		texts = append(texts, fmt.Sprintf("CREATE VIEW %s AS SELECT * FROM read_parquet('%s/%s/*/*/*.parquet', hive_partitioning = true, union_by_name = true)", t, strings.ReplaceAll(dir, "'", "''"), t))
-	}
-	if st, err := os.Stat(filepath.Join(dir, "audit.jsonl")); err == nil && st.Size() > 0 {
-		texts = append(texts, fmt.Sprintf("CREATE VIEW audit AS SELECT * FROM read_json('%s/audit.jsonl', format = 'newline_delimited')", strings.ReplaceAll(dir, "'", "''")))
 	}
 	return append(texts, "SET lock_configuration = true")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"text/tabwriter"
@@ -31,7 +32,7 @@ func failed(err error) error {
 func statusCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the hub and its nodes", Args: cobra.NoArgs,
+		Use: "status", Short: "Show the hub, and all its nodes together", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var st hub.Status
 			if err := c.Do(cmd.Context(), "/v1/fleet", nil, &st); err != nil {
@@ -46,6 +47,9 @@ func statusCommand(p *cli.Printer) *cobra.Command {
 
 func printStatus(w io.Writer, st *hub.Status) error {
 	fmt.Fprintf(w, "hub %s since %s; nodes connect to %s\n", st.Version, st.Started.Local().Format(time.DateTime), st.NodesURL)
+	if st.Partitions > 1 {
+		fmt.Fprintf(w, "shard %s: of the fleet's %d partitions %v are this hub's, and all that follows is of their jobs\n", st.Shard, st.Partitions, st.Mine)
+	}
 	if st.Problem != "" {
 		fmt.Fprintf(w, "batches are not read: %s\n", st.Problem)
 	}
@@ -57,26 +61,93 @@ func printStatus(w io.Writer, st *hub.Status) error {
 		fmt.Fprintf(w, "; %s: %d files, %d bytes", u.Table, u.Files, u.Bytes)
 	}
 	fmt.Fprintln(w)
+	if st.Passed > 0 {
+		fmt.Fprintf(w, "%d samples were not learned from: some node is the only one to speak of very many jobs\n", st.Passed)
+	}
+	if b := st.Bucket; b != nil {
+		fmt.Fprintf(w, "%s: %d files, %d bytes wait for it", b.Bucket, b.WaitingFiles, b.WaitingBytes)
+		if b.Problem != "" {
+			fmt.Fprintf(w, "; since %s: %s", b.Since.Local().Format(time.DateTime), b.Problem)
+		}
+		if len(b.Gone) > 0 {
+			fmt.Fprintf(w, "; SOMEBODY ELSE DELETED %v", b.Gone)
+		}
+		fmt.Fprintln(w)
+	}
+	n := &st.Nodes
+	fmt.Fprintf(w, "%d nodes, of which %d are enrolled and %d were heard since; %d of these are silent; %d samples, %d incidents; lost batches %d, refused %d (of %d nodes)\n", n.Known, n.Enrolled, n.Heard, n.Silent, n.Samples, n.Incidents, n.Lost, n.Refused, n.Refusing)
+	fmt.Fprintln(w, "`commensal-hub nodes` lists them")
+	return nil
+}
+
+// pages asks for all pages of a list.
+func pages[P any](ctx context.Context, c *client.Client, path string, q url.Values, take func(page *P) (next string)) error {
+	q.Set("limit", "1000")
+	for {
+		var page P
+		if err := c.Do(ctx, path+"?"+q.Encode(), nil, &page); err != nil {
+			return failed(err)
+		}
+		next := take(&page)
+		if next == "" {
+			return nil
+		}
+		q.Set("after", next)
+	}
+}
+
+func nodesCommand(p *cli.Printer) *cobra.Command {
+	var c client.Client
+	var match, only string
+	cmd := &cobra.Command{
+		Use: "nodes", Short: "Show nodes: when they were heard, and what they sent", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list := []hub.NodeStatus{}
+			err := pages(cmd.Context(), &c, "/v1/nodes", url.Values{"match": {match}, "only": {only}}, func(page *hub.NodePage) string {
+				list = append(list, page.Nodes...)
+				return page.Next
+			})
+			if err != nil {
+				return err
+			}
+			return p.Print(list, func(w io.Writer) error { return printNodes(w, list) })
+		},
+	}
+	c.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&match, "match", "", "part of their names")
+	cmd.Flags().StringVar(&only, "only", "", "silent (for three minutes), refused (some of their batches were), lost (they dropped batches), unknown (they are not enrolled)")
+	return cmd
+}
+
+func printNodes(w io.Writer, list []hub.NodeStatus) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NODE\tHEARD\tTASKS\tSAMPLES\tINCIDENTS\tLOST\tREFUSED\tPLATFORM")
-	for _, n := range st.Nodes {
+	for _, n := range list {
 		heard := "never"
 		if !n.Seen.IsZero() {
 			heard = time.Since(n.Seen).Round(time.Second).String() + " ago"
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", n.Name, heard, n.Tasks, n.Samples, n.Incidents, n.Lost, n.Refused, n.Platform)
+		if n.Why != "" {
+			fmt.Fprintf(tw, "\trefused: %s\n", n.Why)
+		}
 	}
 	return tw.Flush()
 }
 
 func jobsCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
+	var match, only string
 	cmd := &cobra.Command{
 		Use: "jobs", Short: "Show jobs and their specs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list []hub.JobStatus
-			if err := c.Do(cmd.Context(), "/v1/jobs", nil, &list); err != nil {
-				return failed(err)
+			list := []hub.JobStatus{}
+			err := pages(cmd.Context(), &c, "/v1/jobs", url.Values{"match": {match}, "only": {only}}, func(page *hub.JobPage) string {
+				list = append(list, page.Jobs...)
+				return page.Next
+			})
+			if err != nil {
+				return err
 			}
 			return p.Print(list, func(w io.Writer) error {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -101,6 +172,8 @@ func jobsCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	c.Flags(cmd.Flags())
+	cmd.Flags().StringVar(&match, "match", "", "part of their names")
+	cmd.Flags().StringVar(&only, "only", "", "held: those of which a spec is held back")
 	return cmd
 }
 
@@ -184,8 +257,11 @@ func printRollout(w io.Writer, st *hub.RolloutStatus) error {
 		fmt.Fprintf(w, "roll-out %s of %s to %d %% of the nodes; in force on %d that were heard since\n", st.ID, st.By, st.Percent, st.InForce)
 	}
 	fmt.Fprintf(w, "incidents since then: %d on these, %d on %d others (whose rate lets expect %.1f)\n", st.Inside, st.Outside, st.Outsiders, st.Expected)
+	if st.Refusing > 0 {
+		fmt.Fprintf(w, "%d nodes refuse it:\n", st.Refusing)
+	}
 	for _, node := range slices.Sorted(maps.Keys(st.Refused)) {
-		fmt.Fprintf(w, "%s refuses it: %s\n", node, st.Refused[node])
+		fmt.Fprintf(w, "  %s: %s\n", node, st.Refused[node])
 	}
 	fmt.Fprintf(w, "%s\n", st.Overlay)
 	return nil

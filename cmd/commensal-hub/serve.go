@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/fleet/bucket/s3"
 	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
@@ -21,7 +22,9 @@ import (
 
 func serveCommand() *cobra.Command {
 	cfg := hub.Config{Spec: spec.Defaults()}
-	var keepDays int
+	var keepDays, keepLocal int
+	var where s3.Config
+	shard := "1/1"
 	period := time.Duration(cfg.Spec.PeriodNsec)
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the hub", Args: cobra.NoArgs,
@@ -33,7 +36,13 @@ machine it listens only with TLS. The first administrator's token is written to 
 			if keepDays < 1 || period < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 {
 				return cli.Fail(cli.CodeBadInput, errors.New("--keep-days, --min-tasks and --min-samples are 1 or more, --spec-every a second or more"))
 			}
+			if n, err := fmt.Sscanf(shard+"\n", "%d/%d\n", &cfg.Shard, &cfg.Shards); err != nil || n != 2 || cfg.Shard < 1 || cfg.Shards < 1 {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--shard %q; expected I/N with I from 1 to N, as 2/3", shard))
+			}
 			cfg.Keep, cfg.Version, cfg.Spec.PeriodNsec = time.Duration(keepDays)*24*time.Hour, version, int64(period)
+			if err := openBucket(&cfg, where, keepLocal); err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
 			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			h, err := hub.New(cfg)
 			if err != nil {
@@ -50,9 +59,15 @@ machine it listens only with TLS. The first administrator's token is written to 
 	f.StringVar(&cfg.NATSCreds, "nats-creds", "", "credentials file for it")
 	f.StringVar(&cfg.NATSCA, "nats-ca", "", "certificates that its are signed by")
 	f.IntVar(&cfg.Replicas, "nats-replicas", 1, "copies of each message in it")
+	f.IntVar(&cfg.Partitions, "partitions", 1, "of the fleet's jobs, which several hubs on one NATS cluster share; they may become more, not fewer")
+	f.StringVar(&shard, "shard", shard, "which of these hubs this is")
+	f.BoolVar(&cfg.TakeOver, "take-over", false, "take this shard's partitions also from a hub that is silent and did not give them back: its folder is lost for good, and with it what it had stored")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "certificate, of pages and transport")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "its key")
-	f.IntVar(&keepDays, "keep-days", 90, "how long the store keeps a day")
+	f.StringVar(&cfg.ClientCA, "client-ca", "", "certificates that people's are signed by: they may enter by them, without a token")
+	f.IntVar(&keepDays, "keep-days", 90, "how long the store keeps a day, folder and bucket")
+	f.IntVar(&keepLocal, "keep-local-days", 0, "how long the folder keeps a day that the bucket has (default: 7, or --keep-days)")
+	bucketFlags(f, &where)
 	f.StringVar(&cfg.HookURL, "hook-url", "", "is told (POST) of tasks that are held again and again, and of what operators want done with a task: restart, confine")
 	f.StringVar(&cfg.SQL, "sql", "", "the program that answers queries (default: commensal-sql beside this one)")
 	f.DurationVar(&period, "spec-every", period, "from one calculation of specs to the next (CPI² §3.1: 24 h)")
@@ -130,16 +145,26 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 
 func personCommand(p *cli.Printer) *cobra.Command {
 	var dir, role string
+	var noToken bool
 	cmd := &cobra.Command{
 		Use: "person", Short: "Say who may enter", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	add := &cobra.Command{
-		Use: "add NAME", Short: "Let somebody in, and print the token; it is shown once", Args: cobra.ExactArgs(1),
+		Use: "add NAME", Short: "Let somebody in, and print the token; it is shown once. NAME is the common name of a certificate (serve --client-ca)", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			var r hub.Role
 			if err := r.UnmarshalText([]byte(role)); err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
+			}
+			if noToken {
+				if err := hub.AddCertified(dir, args[0], r, time.Now()); err != nil {
+					return cli.Fail(cli.CodeBadInput, err)
+				}
+				return p.Print(map[string]string{"person": args[0], "role": role}, func(w io.Writer) error {
+					fmt.Fprintf(w, "%s may enter by certificate\n", args[0])
+					return nil
+				})
 			}
 			token, err := hub.AddPerson(dir, args[0], r, time.Now())
 			if err != nil {
@@ -152,8 +177,25 @@ func personCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	add.Flags().StringVar(&role, "role", "viewer", "viewer, operator or admin")
+	add.Flags().BoolVar(&noToken, "no-token", false, "by certificate only")
+	remove := &cobra.Command{
+		Use: "remove NAME", Short: "Let somebody in no more, by token or certificate", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			ok, err := hub.RemovePerson(dir, args[0])
+			if err == nil && !ok {
+				err = cli.Fail(cli.CodeBadInput, fmt.Errorf("there is no person %q", args[0]))
+			}
+			if err != nil {
+				return err
+			}
+			return p.Print(map[string]string{"removed": args[0]}, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s may enter no more\n", args[0])
+				return nil
+			})
+		},
+	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", defaultDir, "the hub's folder")
-	cmd.AddCommand(add)
+	cmd.AddCommand(add, remove)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,6 +23,8 @@ type Client struct {
 	URL       string
 	TokenFile string
 	CAFile    string
+	CertFile  string // of whoever asks, in place of a token
+	KeyFile   string
 }
 
 // Flags adds the flags that say which hub it is.
@@ -29,6 +32,8 @@ func (c *Client) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.URL, "hub", "http://127.0.0.1:8469", "the hub's pages")
 	f.StringVar(&c.TokenFile, "token-file", "/var/lib/commensal-hub/admin.token", "file with the token to enter by")
 	f.StringVar(&c.CAFile, "ca-file", "", "certificates that the hub's is signed by (default: the system's)")
+	f.StringVar(&c.CertFile, "cert", "", "your certificate, to enter by in place of a token, where the hub has --client-ca")
+	f.StringVar(&c.KeyFile, "key", "", "its key")
 }
 
 // Refused is what a hub answers when it does not do something.
@@ -41,9 +46,12 @@ func (r *Refused) Error() string { return r.Text }
 
 // Do asks; a nil body is a GET. What is answered goes into v.
 func (c *Client) Do(ctx context.Context, path string, body, v any) error {
-	token, err := os.ReadFile(c.TokenFile)
-	if err != nil {
-		return fmt.Errorf("the token to enter by: %w", err)
+	var token []byte
+	var err error
+	if c.CertFile == "" {
+		if token, err = os.ReadFile(c.TokenFile); err != nil {
+			return fmt.Errorf("the token to enter by: %w", err)
+		}
 	}
 	method, in := http.MethodGet, io.Reader(nil)
 	if body != nil {
@@ -57,7 +65,9 @@ func (c *Client) Do(ctx context.Context, path string, body, v any) error {
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if c.CertFile == "" {
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
 	web, err := c.web()
 	if err != nil {
 		return err
@@ -88,17 +98,31 @@ func (c *Client) Do(ctx context.Context, path string, body, v any) error {
 
 func (c *Client) web() (*http.Client, error) {
 	web := &http.Client{Timeout: time.Minute}
-	if c.CAFile == "" {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return nil, errors.New("--cert and --key go together")
+	}
+	if c.CAFile == "" && c.CertFile == "" {
 		return web, nil
 	}
-	pem, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		return nil, err
+	trust := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		trust.RootCAs = x509.NewCertPool()
+		if !trust.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", c.CAFile)
+		}
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate", c.CAFile)
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("the certificate to enter by: %w", err)
+		}
+		// Shown also where the hub expects others: it then says what is wrong with this one.
+		trust.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
-	web.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	web.Transport = &http.Transport{TLSClientConfig: trust}
 	return web, nil
 }

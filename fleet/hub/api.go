@@ -81,7 +81,8 @@ func (h *Hub) handler() http.Handler {
 			}
 		})
 	}
-	return mux
+	// A browser shows a certificate whoever's page asks: what another site's page would have done is refused.
+	return http.NewCrossOriginProtection().Handler(mux)
 }
 
 // route is one thing that people ask.
@@ -100,7 +101,8 @@ var errBad = errors.New("request")
 func (h *Hub) routes() []route {
 	return []route{
 		{"GET /v1/fleet", Viewer, func(_ *person, r *http.Request) (any, error) { return h.status(r.Context()) }},
-		{"GET /v1/jobs", Viewer, func(*person, *http.Request) (any, error) { return h.jobs(), nil }},
+		{"GET /v1/jobs", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listJobs(r) }},
+		{"GET /v1/nodes", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listNodes(r) }},
 		{"GET /v1/incidents", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listIncidents(r) }},
 		{"GET /v1/audit", Viewer, func(*person, *http.Request) (any, error) { return h.audit.list(), nil }},
 		{"GET /v1/questions", Viewer, func(*person, *http.Request) (any, error) { return questions, nil }},
@@ -208,27 +210,22 @@ type SignalStatus struct {
 	Held      string  `json:"held,omitempty"` // why its newest spec is held back
 }
 
-func (h *Hub) jobs() []JobStatus {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make([]JobStatus, 0, len(h.learner.Jobs))
-	for k, j := range h.learner.Jobs {
-		st := JobStatus{Job: k.Job, Platform: k.Platform, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
-		for i := range j.Signals {
-			s := &j.Signals[i]
-			x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tasks), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
-			if sp := s.Spec; sp != nil {
-				x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
-			}
-			if s.Held != nil {
-				x.Held = s.Held.Why
-			}
-			st.Signals = append(st.Signals, x)
+// job is called with the lock.
+func (h *Hub) job(k spec.Key) JobStatus {
+	j := h.learner.Jobs[k]
+	st := JobStatus{Job: k.Job, Platform: k.Platform, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
+	for i := range j.Signals {
+		s := &j.Signals[i]
+		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tasks), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
+		if sp := s.Spec; sp != nil {
+			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
 		}
-		out = append(out, st)
+		if s.Held != nil {
+			x.Held = s.Held.Why
+		}
+		st.Signals = append(st.Signals, x)
 	}
-	slices.SortFunc(out, func(a, b JobStatus) int { return strings.Compare(a.Job+"\x00"+a.Platform, b.Job+"\x00"+b.Platform) })
-	return out
+	return st
 }
 
 // listIncidents returns the latest, newest first.

@@ -2,9 +2,13 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,74 +16,97 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/internal/testchild"
 )
 
-// member is one server of a cluster that is not the hub's own.
+// member is one server, a process of its own, of a cluster that is not the hub's.
 type member struct {
-	opts *server.Options
-	srv  *server.Server
+	role, monitor string
+	*testchild.Child
+}
+
+// natsChild is a server: nats NAME PORT MONITOR DIR [ROUTES PORT]. Of a cluster, what it acknowledges is on its disk.
+func natsChild(p *testchild.Parent, args []string) error {
+	opts := &server.Options{ServerName: args[0], Host: "127.0.0.1", HTTPHost: "127.0.0.1", JetStream: true, StoreDir: args[3], SyncAlways: true, NoSigs: true, NoLog: true, MaxPayload: maxPayload}
+	var err error
+	if opts.Port, err = strconv.Atoi(args[1]); err != nil {
+		return err
+	}
+	if opts.HTTPPort, err = strconv.Atoi(args[2]); err != nil {
+		return err
+	}
+	if len(args) > 4 {
+		opts.Routes = server.RoutesFromStr(args[4])
+		opts.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1"}
+		if opts.Cluster.Port, err = strconv.Atoi(args[5]); err != nil {
+			return err
+		}
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return err
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(20 * time.Second) {
+		return errors.New("it does not start")
+	}
+	return p.Stay()
 }
 
 func (m *member) start(t *testing.T) {
 	t.Helper()
-	var err error
-	opts := m.opts.Clone()
-	if m.srv, err = server.NewServer(opts); err != nil {
-		t.Fatal(err)
-	}
-	go m.srv.Start()
-	if !m.srv.ReadyForConnections(20 * time.Second) {
-		t.Fatal("a member does not start")
-	}
+	m.Child = testchild.Start(t, m.role).Await("ready")
 }
 
-// newCluster starts three servers that keep everything three times.
-func newCluster(t *testing.T) (members []*member, url string) {
-	t.Helper()
-	var routes, clients []string
-	var ports [3][2]int
-	for i := range ports {
-		for k := range ports[i] {
-			_, port, err := net.SplitHostPort(freeAddress(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := fmt.Sscan(port, &ports[i][k]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		clients = append(clients, fmt.Sprintf("nats://127.0.0.1:%d", ports[i][0]))
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[i][1]))
+// well: it is of the cluster, and has all that it should have.
+func (m *member) well() bool {
+	res, err := http.Get("http://" + m.monitor + "/healthz")
+	if err != nil {
+		return false
 	}
-	for i := range ports {
-		m := &member{opts: &server.Options{
-			ServerName: fmt.Sprintf("m%d", i), Host: "127.0.0.1", Port: ports[i][0], JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true, MaxPayload: maxPayload,
-			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i][1]}, Routes: server.RoutesFromStr(strings.Join(routes, ",")),
-		}}
+	res.Body.Close()
+	return res.StatusCode == http.StatusOK
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// newCluster starts so many servers, each of which keeps everything.
+func newCluster(t *testing.T, count int) (members []*member, url string) {
+	t.Helper()
+	var routes, clients, ports []string
+	for range count {
+		port := freePort(t)
+		ports = append(ports, port)
+		routes = append(routes, "nats://127.0.0.1:"+port)
+	}
+	for i := range count {
+		port, monitor := freePort(t), freePort(t)
+		clients = append(clients, "nats://127.0.0.1:"+port)
+		m := &member{role: strings.Join([]string{"nats", fmt.Sprintf("m%d", i), port, monitor, t.TempDir()}, " "), monitor: "127.0.0.1:" + monitor}
+		if count > 1 {
+			m.role += " " + strings.Join(routes, ",") + " " + ports[i]
+		}
 		m.start(t)
 		members = append(members, m)
 	}
-	t.Cleanup(func() {
-		for _, m := range members {
-			m.srv.Shutdown()
-			m.srv.WaitForShutdown()
-		}
-	})
-	eventually(t, "the cluster has a leader", func() bool {
-		for _, m := range members {
-			if m.srv.JetStreamIsLeader() {
-				return true
-			}
-		}
-		return false
+	eventually(t, "the servers are one cluster", func() bool {
+		return !slices.ContainsFunc(members, func(m *member) bool { return !m.well() })
 	})
 	return members, strings.Join(clients, ",")
 }
 
-// With a cluster of three servers, of which one after the other goes away and comes back, no batch is lost and none is there twice; and a
+// With a cluster of three servers, of which one after the other is killed (SIGKILL) and comes back, no batch is lost and none is there twice; and a
 // spec and the kill switch come down all the same.
 func TestAClusterLosesMembers(t *testing.T) {
-	members, url := newCluster(t)
+	t.Parallel()
+	members, url := newCluster(t, 3)
 	cfg := testConfig(t.TempDir())
 	cfg.NATS, cfg.Replicas = url, 3
 	b := startHub(t, cfg)
@@ -99,23 +126,27 @@ func TestAClusterLosesMembers(t *testing.T) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			for _, n := range nodes {
-				n.window(2 + 0.01*float64(i%7))
+				if !n.onDisk(func() { n.window(2 + 0.01*float64(i%7)) }) {
+					t.Error("a batch does not get to disk")
+					return
+				}
 			}
 		}
 	}()
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, k := range rng.Perm(3) {
 		time.Sleep(time.Second)
-		members[k].srv.Shutdown()
-		members[k].srv.WaitForShutdown()
+		members[k].End()
 		time.Sleep(time.Duration(500+rng.IntN(1000)) * time.Millisecond)
 		members[k].start(t)
-		eventually(t, "all are back", func() bool { return members[k].srv.JetStreamIsCurrent() })
+		eventually(t, "all are back", members[k].well)
 	}
 	eventually(t, "specs come down", func() bool { return len(nodes[0].heard()) > 0 && len(nodes[2].heard()) > 0 })
-	if code, m := b.call(b.token("a", Admin), "POST", "/v1/off", `{"off": true}`); code != 200 {
-		t.Errorf("%d %v", code, m)
-	}
+	admin := b.token("a", Admin)
+	eventually(t, "the kill switch is taken", func() bool { // a leader that was killed is missed for 4 to 9 seconds
+		code, _ := b.call(admin, "POST", "/v1/off", `{"off": true}`)
+		return code == http.StatusOK
+	})
 	eventually(t, "all are off", func() bool { return nodes[0].Off() && nodes[1].Off() && nodes[2].Off() })
 	close(stop)
 	<-done

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/webhook"
 	"github.com/commensal-io/commensal/model"
 )
@@ -111,7 +112,7 @@ func (h *Hub) askHook(ctx context.Context, p *person, a Asked) error {
 		return fmt.Errorf("%w: no hook is configured (--hook-url), and the hub itself ends and moves nothing", errUnknown)
 	}
 	a.Version, a.By = 1, p.Name
-	_, err := h.do(p, Act{What: a.What, Node: a.Node, Detail: map[string]string{"task": a.Task, "job": a.Job}, Why: a.Why}, func() (string, error) {
+	_, err := h.do(p, wire.Act{What: a.What, Node: a.Node, Why: a.Why}, map[string]string{"task": a.Task, "job": a.Job}, func() (string, error) {
 		return "the hook took it", h.post(ctx, &a)
 	})
 	return err

@@ -12,12 +12,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/commensal-io/commensal/fleet/bucket"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/model"
@@ -34,6 +35,7 @@ type Config struct {
 	Replicas    int // of stream and buckets; an embedded server has one
 	TLSCert     string
 	TLSKey      string
+	ClientCA    string        // certificates that people's are signed by; "": people enter by token only
 	Keep        time.Duration // of the store's days
 	HookURL     string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
 	RolloutLook time.Duration // how often a roll-out is looked at; 0: 5 s
@@ -44,6 +46,15 @@ type Config struct {
 	Spec         spec.Params
 	Version      string
 	Log          *slog.Logger
+
+	// Several hubs share a fleet: its jobs are in so many partitions (0: 1), and this is hub Shard of Shards (0: 1 of 1).
+	Partitions, Shard, Shards int
+	TakeOver                  bool          // of partitions whose hub is silent: its folder is lost
+	LeaseSilence              time.Duration // that this takes; 0: 30 s
+	// Bucket has the store's days as well, where it is not nil.
+	Bucket      bucket.Objects
+	KeepLocal   time.Duration // how long the folder then keeps days that the bucket has
+	BucketEvery time.Duration // from one round of copying to the next; 0: a minute
 }
 
 // NodeStatus is what the hub knows of a node since its start.
@@ -63,6 +74,8 @@ type NodeStatus struct {
 	Doubles   uint64    `json:"doubles"` // batches that came again
 	Refused   uint64    `json:"refused"`
 	Why       string    `json:"why,omitempty"` // of the last one that was refused
+
+	tasks map[int]int // by partition
 }
 
 // NodeIncident is an incident of a node, as it stood last.
@@ -80,6 +93,9 @@ type Hub struct {
 	audit *audit
 	door  *door
 
+	shard  shard
+	mirror *bucket.Mirror // nil: there is no bucket
+
 	started time.Time
 	ready   chan struct{} // closed when it answers
 	addr    net.Addr
@@ -91,16 +107,19 @@ type Hub struct {
 	mu        sync.Mutex
 	learner   *spec.State
 	nodes     map[string]*NodeStatus
+	names     index[string] // of nodes; it has a lock of its own
+	jobNames  index[spec.Key]
 	incidents []NodeIncident // oldest first
 	watched   watch          // of the roll-out
 	offenders map[[2]string]*offender
+	said      saidPriors
 	asked     chan Asked // for the hook
 	problem   string     // why batches are not read; "": they are
 }
 
 // New prepares a hub.
 func New(cfg Config) (*Hub, error) {
-	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, offenders: map[[2]string]*offender{}, asked: make(chan Asked, hookWaiting), ready: make(chan struct{}), started: time.Now()}
+	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, offenders: map[[2]string]*offender{}, said: saidPriors{last: map[string]said{}}, asked: make(chan Asked, hookWaiting), ready: make(chan struct{}), started: time.Now()}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -108,11 +127,18 @@ func New(cfg Config) (*Hub, error) {
 	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
 	h.cfg.RolloutLook = cmp.Or(cfg.RolloutLook, rolloutLook)
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
+	h.cfg.BucketEvery = cmp.Or(cfg.BucketEvery, bucketEvery)
 	if h.cfg.Spec == (spec.Params{}) {
 		h.cfg.Spec = spec.Defaults()
 	}
+	if err := h.cfg.checkShard(); err != nil {
+		return nil, err
+	}
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		return nil, errors.New("--tls-cert and --tls-key go together")
+	}
+	if cfg.ClientCA != "" && cfg.TLSCert == "" {
+		return nil, errors.New("--client-ca needs --tls-cert and --tls-key: without TLS nobody shows a certificate")
 	}
 	listens := []string{cfg.Listen}
 	if cfg.NATS == "" {
@@ -148,20 +174,29 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer lock.Close() //nolint:errcheck // closing is unlocking
-	if h.audit, err = openAudit(filepath.Join(h.cfg.Dir, "store", "audit.jsonl")); err != nil {
+	if err := h.openShard(); err != nil {
 		return err
 	}
-	defer h.audit.close()
-	if h.door, err = openDoor(h.cfg.Dir); err != nil {
+	if h.door, err = openDoor(h.cfg.Dir, h.cfg.ClientCA); err != nil {
 		return err
 	}
 	if h.store, err = store.Open(filepath.Join(h.cfg.Dir, "store")); err != nil {
 		return err
 	}
+	if h.audit, err = openAudit(auditFile(h.cfg.Dir), h.store, h.log); err != nil {
+		return err
+	}
+	defer h.audit.close()
+	h.openBucket()
 	if err := h.recall(); err != nil {
 		return err
 	}
 	enrolled, _ := os.Stat(nodesFile(h.cfg.Dir)) // nil: there is no list yet
+	list, err := Nodes(h.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	h.enrolled(list)
 	if h.t, err = openTransport(ctx, &h.cfg, h.log); err != nil {
 		return err
 	}
@@ -171,11 +206,12 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("hub: %w", err)
 	}
 	h.addr = listener.Addr()
-	srv := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, TLSConfig: h.t.tls}
+	srv := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, TLSConfig: h.door.asks(h.t.tls)}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.ingest(ctx) })
 	g.Go(func() error { return h.watchNodes(ctx, enrolled) })
 	g.Go(func() error { return h.export(ctx) })
+	g.Go(func() error { return h.fillBucket(ctx) })
 	g.Go(func() error { return h.watchRollout(ctx) })
 	g.Go(func() error { return h.runHook(ctx) })
 	g.Go(func() error {
@@ -214,10 +250,16 @@ func (h *Hub) URL() string {
 // NodesURL is what a node's configuration says under fleet.hub.
 func (h *Hub) NodesURL() string {
 	if h.t.srv == nil {
-		return h.cfg.NATS
+		return shown(h.cfg.NATS)
 	}
 	return h.t.srv.ClientURL()
 }
+
+// userInfo is a name, and a password, in an address.
+var userInfo = regexp.MustCompile(`//[^/@,]*@`)
+
+// shown is a list of addresses as everybody may see them.
+func shown(urls string) string { return userInfo.ReplaceAllString(urls, "//") }
 
 // watchNodes takes over who was enrolled or dismissed by another process since the list was as the transport began with it.
 func (h *Hub) watchNodes(ctx context.Context, last os.FileInfo) error {
@@ -225,7 +267,12 @@ func (h *Hub) watchNodes(ctx context.Context, last os.FileInfo) error {
 	defer tick.Stop()
 	for {
 		if st, err := os.Stat(nodesFile(h.cfg.Dir)); err == nil && (last == nil || !st.ModTime().Equal(last.ModTime()) || st.Size() != last.Size()) {
-			if err := h.t.reload(); err != nil {
+			list, err := Nodes(h.cfg.Dir)
+			if err == nil {
+				h.enrolled(list)
+				err = h.t.reload()
+			}
+			if err != nil {
 				h.log.Error("the list of nodes is not taken over", "error", err)
 			}
 			last = st
@@ -238,38 +285,43 @@ func (h *Hub) watchNodes(ctx context.Context, last os.FileInfo) error {
 	}
 }
 
-// trouble notes why batches are not read.
-func (h *Hub) trouble(err error) {
+// trouble notes why batches are not read, and says whether that is news.
+func (h *Hub) trouble(err error) (news bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	was := h.problem
 	h.problem = ""
 	if err != nil {
 		h.problem = err.Error()
 	}
+	return h.problem != was
 }
 
 // Status is what the hub says of itself and of the fleet.
 type Status struct {
-	Version   string         `json:"version"`
-	Started   time.Time      `json:"started"`
-	NodesURL  string         `json:"nodes_connect_to"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	NodesURL string    `json:"nodes_connect_to"`
+	// Shard is which of the fleet's hubs this is, "1/1" the only one, and Mine the partitions that are its own, of so many.
+	Shard      string `json:"shard"`
+	Partitions int    `json:"partitions"`
+	Mine       []int  `json:"own_partitions"`
+
 	Problem   string         `json:"problem,omitempty"`
 	Waiting   int            `json:"waiting_rows"` // for a commit
 	Committed uint64         `json:"committed"`    // the stream's last message in the store
 	Count     uint64         `json:"count"`        // messages in the store, of all streams there were
 	Store     []store.Usage  `json:"store"`
+	Bucket    *bucket.Status `json:"bucket,omitempty"`
 	Jobs      int            `json:"jobs"`
+	Passed    uint64         `json:"samples_not_learned"` // of nodes that alone speak of too many jobs
 	Off       *offStatus     `json:"off"`
 	Rollout   *RolloutStatus `json:"rollout"`
-	Nodes     []NodeStatus   `json:"nodes"`
+	Nodes     NodeTotals     `json:"nodes"` // which they are says /v1/nodes
 }
 
 func (h *Hub) status(ctx context.Context) (*Status, error) {
 	usage, err := h.store.Usage()
-	if err != nil {
-		return nil, err
-	}
-	enrolled, err := Nodes(h.cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -281,21 +333,11 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Off: off, Nodes: []NodeStatus{}}
+	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Bucket: h.bucketStatus(), Off: off, Shard: h.cfg.shardName(), Partitions: h.cfg.Partitions, Mine: h.shard.parts}
 	st.Committed, st.Count = h.store.Committed()
-	st.Waiting = h.store.Pending()
+	st.Waiting, st.Nodes = h.store.Pending(), h.totals()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	st.Problem, st.Jobs = h.problem, len(h.learner.Jobs)
-	for _, e := range enrolled {
-		n := *h.node(e.Name)
-		n.Enrolled = true
-		st.Nodes = append(st.Nodes, n)
-	}
-	for name, n := range h.nodes {
-		if !slices.ContainsFunc(enrolled, func(e Enrolled) bool { return e.Name == name }) {
-			st.Nodes = append(st.Nodes, *n)
-		}
-	}
+	st.Problem, st.Jobs, st.Passed = h.problem, len(h.learner.Jobs), h.learner.Passed
 	return st, nil
 }

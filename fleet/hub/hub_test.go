@@ -172,7 +172,7 @@ func TestANodeMayDoItsOwnOnly(t *testing.T) {
 		}
 	}
 	for _, subject := range []string{
-		wire.UpPrefix + "other", wire.KV(wire.SpecBucket, wire.SpecKey("cpu", "web")), wire.KV(wire.ControlBucket, wire.KeyOff), wire.CommandPrefix + "other",
+		wire.UpPrefix + "other", wire.Up("other", 3), wire.KV(wire.ControlBucket, leaseKey(0)), wire.KVGet(wire.ControlBucket, leaseKey(0)), wire.KV(wire.SpecBucket, wire.SpecKey("cpu", "web")), wire.KV(wire.PriorBucket, wire.SpecKey("cpu", "web")), wire.KV(wire.ControlBucket, wire.KeyOff), wire.CommandPrefix + "other",
 		"$JS.API.STREAM.DELETE." + wire.Stream, "$JS.API.STREAM.PURGE." + wire.Stream, "$JS.API.CONSUMER.CREATE.KV_" + wire.SpecBucket, "$SYS.REQ.SERVER.PING",
 	} {
 		if err := nc.Publish(subject, []byte("{}")); err != nil {
@@ -232,15 +232,58 @@ func TestBadBatchesAreRefused(t *testing.T) {
 		t.Error("a message of 3 MiB was taken")
 	}
 	eventually(t, "all are seen", func() bool { _, n := b.store.Committed(); return n == uint64(sent) })
-	st, err := b.status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := st.Nodes[0]; n.Refused != 4 || n.Doubles != 2 || n.Batches != 1 || !strings.Contains(n.Why, "off the hub's clock") {
+	b.mu.Lock()
+	n := *b.nodes["n"]
+	b.mu.Unlock()
+	if n.Refused != 4 || n.Doubles != 2 || n.Batches != 1 || !strings.Contains(n.Why, "off the hub's clock") {
 		t.Errorf("%+v", n)
 	}
 	if count, err := storedIn(b.store); err != nil || len(count) != 1 || count["n 0123456789abcdef 1"] != 1 {
 		t.Errorf("%v %v", count, err)
+	}
+}
+
+// Clocks that disagree by some minutes, either way, cost nothing: what such nodes send is stored and learned, and commands reach them. One that is
+// off by more is refused and said, and the others go on.
+func TestClocksDisagree(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Spec.MinTasks = 3
+	b := startHub(t, cfg)
+	off := map[string]time.Duration{"behind": -9 * time.Minute, "ahead": 9 * time.Minute, "right": 0, "far": 11 * time.Minute}
+	nodes := map[string]*testNode{}
+	for name, by := range off {
+		n := startNode(t, t.Context(), b.NodesURL(), name, enrol(t, b.dir, name), t.TempDir())
+		defer n.Close()
+		n.wall = time.Now().Add(by)
+		nodes[name] = n
+	}
+	for i := range 30 {
+		for _, n := range nodes {
+			n.window(1.8 + 0.1*float64(i%5-2))
+			n.wall = n.wall.Add(-990 * time.Millisecond) // a test's seconds are shorter
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	eventually(t, "a spec of those three is at all of them", func() bool {
+		for _, name := range []string{"behind", "ahead", "right"} {
+			nodes[name].window(1.8)
+			nodes[name].wall = nodes[name].wall.Add(-990 * time.Millisecond)
+			if specs := nodes[name].heard(); len(specs) == 0 || specs[0].Tasks != 3 {
+				return false
+			}
+		}
+		return true
+	})
+	eventually(t, "the fourth is refused", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		n := b.nodes["far"]
+		return n.Refused >= 20 && n.Batches == 0 && strings.Contains(n.Why, "off the hub's clock") && b.nodes["ahead"].Refused == 0 && b.nodes["behind"].Refused == 0
+	})
+	for name := range off {
+		if ans, err := b.command(&person{Name: "ann", Role: Operator}, name, wireCommand("cap", "/be", "")); err != nil || ans.Done != "cap" {
+			t.Errorf("%s: %+v, %v", name, ans, err)
+		}
 	}
 }
 

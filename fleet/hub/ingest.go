@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,23 +22,26 @@ const (
 	commitEvery  = 5 * time.Second // a batch waits at most, where the configuration does not say
 	tidyEvery    = 10 * time.Minute
 	stateEvery   = 5 * time.Minute // what was learned is kept
-	failedWait   = 5 * time.Second // after a commit that failed: a full disk
 	inactive     = 2 * time.Minute // a consumer that nobody asks is gone
 	maxIncidents = 2000            // that the pages show; the store has all
 )
 
-// ingest runs until the context ends.
+// ingest runs until the context ends, or another hub has what this one reads.
 func (h *Hub) ingest(ctx context.Context) error {
 	for {
 		err := h.follow(ctx)
 		if ctx.Err() != nil {
-			return h.commit(context.WithoutCancel(ctx))
+			return h.leave(context.WithoutCancel(ctx))
 		}
-		h.log.Error("batches are not read: the stream keeps them", "error", err)
-		h.trouble(err)
+		if h.trouble(err) {
+			h.log.Error("batches are not read: the stream keeps them", "error", err)
+		}
+		if errors.Is(err, errDeposed) {
+			return err
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(failedWait):
+		case <-time.After(h.cfg.CommitEvery): // a full disk, or a partition that somebody else has
 		}
 	}
 }
@@ -50,18 +52,24 @@ func (h *Hub) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", wire.Stream, err)
 	}
-	from := h.store.From(stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano))
-	if first := stream.CachedInfo().State.FirstSeq; first > from && from > 1 {
+	from := h.store.From(stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), h.shard.parts...)
+	if err := h.claim(ctx); err != nil {
+		return err
+	}
+	cfg := jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: inactive,
+	}
+	if h.cfg.Shards > 1 {
+		cfg.FilterSubjects = h.subjects()
+	} else if first := stream.CachedInfo().State.FirstSeq; first > from && from > 1 { // else it may have been another hub's
 		h.log.Warn("the stream lost messages before they were read", "from", from, "first", first)
 	}
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: inactive,
-	})
+	consumer, err := stream.CreateConsumer(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("consumer of %s: %w", wire.Stream, err)
 	}
 	h.trouble(nil)
-	next, committed := from, time.Now()
+	at, committed := place{next: from}, time.Now()
 	for ctx.Err() == nil {
 		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxWait(500*time.Millisecond))
 		if err != nil {
@@ -72,11 +80,12 @@ func (h *Hub) follow(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if seq := meta.Sequence.Stream; seq > next && next > from {
-				return fmt.Errorf("message %d came after %d: going back", seq, next-1)
-			} else if seq >= next {
-				next = seq + 1
-				h.take(seq, strings.TrimPrefix(m.Subject(), wire.UpPrefix), m.Data())
+			fresh, err := at.step(meta.Sequence)
+			if err != nil {
+				return err
+			}
+			if fresh {
+				h.take(meta.Sequence.Stream, m.Subject(), m.Data())
 			}
 		}
 		if err := msgs.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -84,6 +93,9 @@ func (h *Hub) follow(ctx context.Context) error {
 		}
 		if now := time.Now(); h.store.Pending() >= commitRows || now.Sub(committed) >= h.cfg.CommitEvery {
 			if err := h.commit(ctx); err != nil {
+				return err
+			}
+			if err := h.stillAgree(ctx); err != nil {
 				return err
 			}
 			committed = now
@@ -96,10 +108,33 @@ func (h *Hub) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// place is how far a consumer is: the last message that it counted, and the stream's next one. The stream has gaps where other hubs' messages
+// are; what the consumer counts has none.
+type place struct{ counted, next uint64 }
+
+// step says whether a message is new. One that is missing before it is an error.
+func (p *place) step(at jetstream.SequencePair) (fresh bool, err error) {
+	if at.Consumer > p.counted+1 {
+		return false, fmt.Errorf("delivery %d (message %d) came after %d (message %d): going back", at.Consumer, at.Stream, p.counted, p.next-1)
+	}
+	p.counted = max(p.counted, at.Consumer)
+	if at.Stream < p.next {
+		return false, nil
+	}
+	p.next = at.Stream + 1
+	return true, nil
+}
+
 // take takes one message in.
-func (h *Hub) take(seq uint64, node string, data []byte) {
-	b, err := codec.Decode(data)
+func (h *Hub) take(seq uint64, subject string, data []byte) {
+	node, part, err := wire.ParseUp(subject)
+	h.shard.dirty[part] = true
+	var b *wire.Batch
 	if err == nil {
+		b, err = codec.Decode(data)
+	}
+	if err == nil {
+		b.Part = part
 		err = b.Check(node, time.Now().UnixMilli())
 	}
 	if err != nil {
@@ -128,9 +163,13 @@ func (h *Hub) take(seq uint64, node string, data []byte) {
 	n.Lost += b.Lost
 	n.Samples += uint64(b.Samples.Len())
 	if b.Samples.Len() > 0 {
-		n.Tasks = len(b.Tasks)
+		if n.tasks == nil {
+			n.tasks = map[int]int{}
+		}
+		n.Tasks += len(b.Tasks) - n.tasks[part]
+		n.tasks[part] = len(b.Tasks)
 	}
-	h.learner.Add(&h.cfg.Spec, b)
+	h.learn(b)
 	for _, inc := range b.Incidents {
 		h.incident(node, inc)
 		h.offend(node, inc, time.Now().UnixNano())
@@ -164,6 +203,9 @@ func (h *Hub) incident(node string, inc *model.Incident) {
 
 // commit puts what waits into the store, and lets the stream forget it.
 func (h *Hub) commit(ctx context.Context) error {
+	if err := h.renew(ctx); err != nil {
+		return err
+	}
 	_, before := h.store.Committed()
 	if err := h.store.Commit(); err != nil {
 		return err
@@ -182,18 +224,40 @@ func (h *Hub) commit(ctx context.Context) error {
 		h.tidied = time.Now()
 		h.tidy(h.tidied, h.keptCount)
 	}
-	stream, err := h.t.js.Stream(ctx, wire.Stream)
-	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSequence(through+1))
+	subjects := []string{""} // all
+	if h.cfg.Shards > 1 {
+		subjects = subjects[:0]
+		for part := range h.shard.dirty {
+			subjects = append(subjects, wire.Up("*", part))
+		}
 	}
-	if err != nil {
-		h.log.Warn("what is in the store stays in the stream for now", "through", through, "error", err)
+	for _, subject := range subjects {
+		if err := h.purge(ctx, subject, through); err != nil {
+			h.log.Warn("what is in the store stays in the stream for now", "through", through, "error", err)
+			return nil
+		}
 	}
+	clear(h.shard.dirty)
 	return nil
+}
+
+// purge lets the stream forget the messages of a subject, "" of all, through one of them.
+func (h *Hub) purge(ctx context.Context, subject string, through uint64) error {
+	if through == 0 {
+		return nil // nothing is stored of it
+	}
+	stream, err := h.t.js.Stream(ctx, wire.Stream)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSequence(through+1), jetstream.WithPurgeSubject(subject))
 }
 
 // tidy merges files and removes old ones.
 func (h *Hub) tidy(now time.Time, count uint64) {
+	if h.mirror != nil {
+		h.mirror.Learned(count)
+	}
 	merged, err := h.store.Compact(now, count)
 	if err != nil {
 		h.log.Error("files of the store are not merged", "error", err)

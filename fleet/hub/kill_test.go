@@ -63,6 +63,7 @@ func (failing) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 // TestKills ends hub and nodes by SIGKILL at random moments under load. In the end every batch of every spool must be in the store, from
 // the first to the last that was seen, each with all its samples and none twice.
 func TestKills(t *testing.T) {
+	t.Parallel()
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) //nolint:gosec // any seed will do

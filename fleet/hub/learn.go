@@ -72,9 +72,12 @@ func (h *Hub) recall() error {
 	h.learner, h.keptCount = l.State, l.Count
 	again := 0
 	err = h.store.Replay(l.Count, func(b *wire.Batch) {
-		h.learner.Add(&h.cfg.Spec, b)
+		h.learn(b)
 		again += b.Samples.Len()
 	})
+	if n := h.learner.Forget(func(k spec.Key) bool { return !h.owns(k.Job) }); n > 0 {
+		h.log.Info("jobs of other shards are forgotten", "jobs", n)
+	}
 	if err == nil && again > 0 {
 		h.log.Info("learned again from the store", "samples", again)
 	}
@@ -147,7 +150,9 @@ func (h *Hub) send(ctx context.Context, sh *wire.SpecSheet) error {
 	if err != nil {
 		return err
 	}
-	_, err = kv.Put(ctx, key, b)
+	if _, err = kv.Put(ctx, key, b); err == nil {
+		h.store.PutSheet(sh)
+	}
 	return err
 }
 

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testchild.Play(map[string]testchild.Role{"hub": hubChild, "node": nodeChild})
+	testchild.Play(map[string]testchild.Role{"hub": hubChild, "node": nodeChild, "nats": natsChild, "shard": shardChild})
 	code := m.Run()
 	if sqlDir != "" {
 		_ = os.RemoveAll(sqlDir) // 70 MB of /tmp
@@ -137,6 +137,7 @@ type testNode struct {
 
 	mu       sync.Mutex
 	specs    []model.Spec
+	priors   []model.Priors
 	commands []wire.Command
 	overlay  string // in force
 }
@@ -147,11 +148,21 @@ func (n *testNode) heard() []model.Spec {
 	return append([]model.Spec(nil), n.specs...)
 }
 
+func (n *testNode) told() []model.Priors {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]model.Priors(nil), n.priors...)
+}
+
 func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *testNode {
 	t.Helper()
 	n := &testNode{name: name, wall: time.Now().Add(-time.Hour)}
+	cfg := uplink.Config{URL: url, Node: name, SeedFile: seed, Dir: dir, MaxBytes: 64 << 20}
+	if strings.HasSuffix(seed, ".creds") {
+		cfg.SeedFile, cfg.Creds = "", seed
+	}
 	var err error
-	n.Uplink, err = uplink.Start(ctx, uplink.Config{URL: url, Node: name, SeedFile: seed, Dir: dir, MaxBytes: 64 << 20},
+	n.Uplink, err = uplink.Start(ctx, cfg,
 		uplink.Node{Boot: "boot", Platform: "cpu", Program: "test"}, uplink.NewGather(1),
 		uplink.Hooks{
 			Log: slog.New(slog.DiscardHandler),
@@ -159,6 +170,11 @@ func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.specs = s
+			},
+			Priors: func(p model.Priors) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.priors = append(n.priors, p)
 			},
 			Rollout: func(overlay string, on bool) error {
 				n.mu.Lock()
@@ -207,6 +223,18 @@ func (n *testNode) window(cpi float64) {
 	n.Turn(n.mono + 1)
 }
 
+// onDisk does what fills a batch, and waits until the batch is in the spool or sent: of those between the loop and the disk too many are lost.
+func (n *testNode) onDisk(fill func()) bool {
+	before := n.Status()
+	fill()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if st := n.Status(); st.Sent+uint64(st.Waiting) > before.Sent+uint64(before.Waiting) {
+			return true
+		}
+	}
+	return false
+}
+
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -220,31 +248,36 @@ func eventually(t *testing.T, what string, f func() bool) {
 // call asks the hub over HTTP.
 func (b *bed) call(token, method, path, body string) (int, map[string]any) {
 	b.t.Helper()
-	req, err := http.NewRequest(method, b.URL()+path, strings.NewReader(body))
+	return callAt(b.t, b.URL(), token, method, path, body)
+}
+
+func callAt(t *testing.T, url, token, method, path, body string) (int, map[string]any) {
+	t.Helper()
+	req, err := http.NewRequest(method, url+path, strings.NewReader(body))
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	m := map[string]any{}
 	if bytes.HasPrefix(text, []byte("[")) {
 		var list []any
 		if err := json.Unmarshal(text, &list); err != nil {
-			b.t.Fatal(err)
+			t.Fatal(err)
 		}
 		m["list"] = list
 	} else if err := json.Unmarshal(text, &m); err != nil {
-		b.t.Fatalf("%s: %s", err, text)
+		t.Fatalf("%s: %s", err, text)
 	}
 	return res.StatusCode, m
 }

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -13,10 +12,10 @@ import (
 type collector struct {
 	hub                                                                                    *Hub
 	reading, waiting, committed, jobs, held, nodes, silent, batches, samples, lost, refuse *prometheus.Desc
-}
 
-// silentAfter is how long a node may be unheard until it counts as silent.
-const silentAfter = 3 * time.Minute
+	// With a bucket only.
+	bucketFailing, bucketWaiting, bucketCopied, bucketGone *prometheus.Desc
+}
 
 func newCollector(h *Hub) *collector {
 	d := func(name, help string) *prometheus.Desc {
@@ -35,12 +34,17 @@ func newCollector(h *Hub) *collector {
 		samples:   d("samples_total", "Samples that were taken."),
 		lost:      d("lost_batches_total", "Batches that nodes had to drop before they were sent."),
 		refuse:    d("refused_batches_total", "Batches that were no good."),
+
+		bucketFailing: d("bucket_failing", "1 while the bucket does not get what it should; status says why."),
+		bucketWaiting: d("bucket_waiting_bytes", "Bytes of the store that the bucket should have and has not."),
+		bucketCopied:  d("bucket_copied_bytes_total", "Bytes that were copied to the bucket."),
+		bucketGone:    d("bucket_gone_files", "Files that somebody else deleted in the bucket and the folder has no more."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse} {
+	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
 		ch <- d
 	}
 }
@@ -52,9 +56,20 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
 	}
 	h := c.hub
+	if st := h.bucketStatus(); st != nil {
+		failing := 0.0
+		if st.Problem != "" {
+			failing = 1
+		}
+		gauge(c.bucketFailing, failing)
+		gauge(c.bucketWaiting, float64(st.WaitingBytes))
+		count(c.bucketCopied, uint64(st.CopiedBytes)) //nolint:gosec // not negative
+		gauge(c.bucketGone, float64(len(st.Gone)))
+	}
 	gauge(c.waiting, float64(h.store.Pending()))
 	message, _ := h.store.Committed()
 	gauge(c.committed, float64(message))
+	all := h.totals()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reading := 1.0
@@ -62,32 +77,18 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		reading = 0
 	}
 	gauge(c.reading, reading)
-	held, silent, heard := 0, 0, 0
+	waits := 0
 	for _, j := range h.learner.Jobs {
-		for i := range j.Signals {
-			if j.Signals[i].Held != nil {
-				held++
-			}
-		}
-	}
-	var batches, samples, lost, refused uint64
-	for _, n := range h.nodes {
-		if !n.Seen.IsZero() {
-			heard++
-			if time.Since(n.Seen) > silentAfter {
-				silent++
-			}
-		}
-		batches, samples, lost, refused = batches+n.Batches, samples+n.Samples, lost+n.Lost, refused+n.Refused
+		waits += heldBack(j)
 	}
 	gauge(c.jobs, float64(len(h.learner.Jobs)))
-	gauge(c.held, float64(held))
-	gauge(c.nodes, float64(heard))
-	gauge(c.silent, float64(silent))
-	count(c.batches, batches)
-	count(c.samples, samples)
-	count(c.lost, lost)
-	count(c.refuse, refused)
+	gauge(c.held, float64(waits))
+	gauge(c.nodes, float64(all.Heard))
+	gauge(c.silent, float64(all.Silent))
+	count(c.batches, all.Batches)
+	count(c.samples, all.Samples)
+	count(c.lost, all.Lost)
+	count(c.refuse, all.Refused)
 }
 
 func (h *Hub) metrics() http.Handler {

@@ -22,70 +22,6 @@ import (
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
-// What operators do. Each thing is written to the audit, and synced, before it is done; one that cannot be written is not done.
-
-// Act is one line of the audit.
-type Act struct {
-	Time   time.Time `json:"time"`
-	ID     string    `json:"id"` // of the command
-	By     string    `json:"who"`
-	Role   string    `json:"role"`
-	What   string    `json:"what"`
-	Node   string    `json:"node,omitempty"`
-	Detail any       `json:"detail,omitempty"`
-	Why    string    `json:"why,omitempty"`
-	// Result is on a second line of the same id, when it is known.
-	Result string `json:"result,omitempty"`
-}
-
-// audit is the file, a line an act.
-type audit struct {
-	mu     sync.Mutex
-	f      *os.File
-	recent []Act
-}
-
-const maxActs = 500 // that the pages show
-
-func openAudit(path string) (*audit, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("hub: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-	if err != nil {
-		return nil, fmt.Errorf("hub: %w", err)
-	}
-	return &audit{f: f}, nil
-}
-
-func (a *audit) write(act Act) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b, err := json.Marshal(act)
-	if err == nil {
-		_, err = a.f.Write(append(b, '\n'))
-	}
-	if err == nil {
-		err = a.f.Sync()
-	}
-	if err != nil {
-		return fmt.Errorf("the audit cannot be written, so nothing is done: %w", err)
-	}
-	a.recent = append(a.recent, act)
-	if len(a.recent) > maxActs {
-		a.recent = append(a.recent[:0], a.recent[len(a.recent)-maxActs:]...)
-	}
-	return nil
-}
-
-func (a *audit) list() []Act {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return append([]Act{}, a.recent...)
-}
-
-func (a *audit) close() { _ = a.f.Close() } // each line is synced
-
 func newID() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -93,7 +29,13 @@ func newID() string {
 }
 
 // do writes an act, does it, and writes what came of it.
-func (h *Hub) do(p *person, act Act, f func() (string, error)) (string, error) {
+func (h *Hub) do(p *person, act wire.Act, detail any, f func() (string, error)) (string, error) {
+	if detail != nil {
+		var err error
+		if act.Detail, err = json.Marshal(detail); err != nil {
+			return "", err
+		}
+	}
 	act.Time, act.By, act.Role = time.Now().UTC(), p.Name, p.Role.String()
 	if act.ID == "" {
 		act.ID = newID()
@@ -120,7 +62,7 @@ func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, erro
 	var ans wire.Answer
 	detail := c
 	detail.Why, detail.By = "", ""
-	_, err := h.do(p, Act{ID: c.ID, What: c.Kind, Node: node, Detail: detail, Why: c.Why}, func() (string, error) {
+	_, err := h.do(p, wire.Act{ID: c.ID, What: c.Kind, Node: node, Why: c.Why}, detail, func() (string, error) {
 		b, err := json.Marshal(c)
 		if err != nil {
 			return "", err
@@ -206,7 +148,7 @@ func (h *Hub) off(ctx context.Context) (*offStatus, error) {
 
 // setOff releases everything on every node, or lets the fleet go on.
 func (h *Hub) setOff(ctx context.Context, p *person, off bool, why string) error {
-	_, err := h.do(p, Act{What: "kill-switch", Detail: map[string]bool{"off": off}, Why: why}, func() (string, error) {
+	_, err := h.do(p, wire.Act{What: "kill-switch", Why: why}, map[string]bool{"off": off}, func() (string, error) {
 		kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)
 		if err != nil {
 			return "", err
@@ -227,7 +169,10 @@ var errUnknown = errors.New("not done")
 // specAct publishes a spec that is held back, or goes back to an older sheet.
 func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, revision uint64, why string) (*wire.SpecSheet, error) {
 	var sh wire.SpecSheet
-	_, err := h.do(p, Act{What: "spec-" + what, Detail: map[string]any{"job": k.Job, "platform": k.Platform, "revision": revision}, Why: why}, func() (string, error) {
+	if !h.owns(k.Job) {
+		return nil, fmt.Errorf("%w: job %q is of shard %d of %d, and this is hub %d: ask that one", errUnknown, k.Job, h.cfg.shardOf(k.Job), h.cfg.Shards, h.cfg.Shard)
+	}
+	_, err := h.do(p, wire.Act{What: "spec-" + what, Why: why}, map[string]any{"job": k.Job, "platform": k.Platform, "revision": revision}, func() (string, error) {
 		now := time.Now().UnixNano()
 		switch what {
 		case "accept":

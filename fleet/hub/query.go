@@ -124,7 +124,7 @@ const (
 // InterferenceFile is where schedulers find which job hurts which (CPI² section 9), in a hub's folder.
 func InterferenceFile(dir string) string { return filepath.Join(dir, "interference.json") }
 
-// export keeps the file of interference current.
+// export keeps the file of interference current, and what nodes know of it.
 func (h *Hub) export(ctx context.Context) error {
 	for wait := 10 * time.Second; ; wait = interferenceEvery {
 		select {
@@ -132,8 +132,8 @@ func (h *Hub) export(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		if err := h.exportOnce(ctx); err != nil && ctx.Err() == nil {
-			h.log.Warn("the file of interference for schedulers is not written", "error", err)
+		if err := errors.Join(h.exportOnce(ctx), h.sendPriors(ctx)); err != nil && ctx.Err() == nil {
+			h.log.Warn("schedulers or nodes do not hear who hurts whom", "error", err)
 		}
 	}
 }
@@ -173,30 +173,42 @@ type Question struct {
 }
 
 // latest are the incidents as they stood last.
-const latest = `(SELECT * FROM incidents QUALIFY row_number() OVER (PARTITION BY node, spool, id ORDER BY batch DESC) = 1)`
+const latest = `(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY node, spool, id ORDER BY batch DESC) AS nth FROM incidents) AS numbered WHERE nth = 1) AS latest`
 
+// within are the last days; its argument is their number.
+const within = ` >= CAST(now() AS TIMESTAMP) - INTERVAL '1' DAY * CAST(? AS INTEGER)`
+
+// hurt is how bad a signal was, in times of its threshold; null where that is 0. Engines do not agree on what a float by a float is, nor by 0.
+const hurt = `CAST(value AS DOUBLE) / nullif(threshold, 0)`
+
+// The questions are in the SQL that DuckDB and Spark both answer, and alike (TestSparkAnswersTheSame): numbers with a fraction are doubles
+// (1e0), since the mean of decimals is rounded in one of them, and what is cut off by LIMIT is ordered to the last column.
 var questions = []Question{
 	{"antagonists", "the most aggressive antagonists of a job in the last days", []string{"job", "days"}, `
-SELECT antagonist_job, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(value / threshold), 3) AS degradation, round(avg(CASE WHEN state = 'recovered' THEN 1.0 ELSE 0.0 END), 3) AS recovered
-FROM ` + latest + ` WHERE victim_job = ? AND antagonist_job <> '' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER))
+SELECT antagonist_job, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(` + hurt + `), 3) AS degradation, round(avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END), 3) AS recovered
+FROM ` + latest + ` WHERE victim_job = ? AND antagonist_job <> '' AND opened` + within + `
 GROUP BY 1 ORDER BY incidents DESC, antagonist_job LIMIT 50`},
 	{"apart", "jobs that should not share a machine", []string{"days"}, `
-SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(value / threshold), 3) AS degradation
-FROM ` + latest + ` WHERE antagonist_job <> '' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER))
-GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job LIMIT 100`},
+SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(` + hurt + `), 3) AS degradation
+FROM ` + latest + ` WHERE antagonist_job <> '' AND opened` + within + `
+GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job, platform LIMIT 100`},
 	{interference, "which job hurts which: how often, on how many nodes, how much (signal by threshold, with a 95 % interval), and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
-WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, avg(value / threshold) AS degradation,
-  coalesce(stddev_samp(value / threshold), 0) / sqrt(count(*)) AS error, avg(CASE WHEN state = 'recovered' THEN 1.0 ELSE 0.0 END) AS recovered
-FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL)
-SELECT victim_job, antagonist_job, platform, signal, incidents, nodes, round(degradation, 3) AS degradation, round(degradation - 1.96 * error, 3) AS low, round(degradation + 1.96 * error, 3) AS high,
-  round((recovered + 1.92 / incidents - 1.96 * sqrt((recovered * (1 - recovered) + 0.96 / incidents) / incidents)) / (1 + 3.84 / incidents), 3) AS confidence
+WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, avg(` + hurt + `) AS degradation,
+  coalesce(stddev_samp(` + hurt + `), 0) / sqrt(count(*)) AS error, avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END) AS recovered
+FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened` + within + ` GROUP BY ALL)
+SELECT victim_job, antagonist_job, platform, signal, incidents, nodes, round(degradation, 3) AS degradation, round(degradation - 1.96e0 * error, 3) AS low, round(degradation + 1.96e0 * error, 3) AS high,
+  round((recovered + 1.92e0 / incidents - 1.96e0 * sqrt((recovered * (1 - recovered) + 0.96e0 / incidents) / incidents)) / (1 + 3.84e0 / incidents), 3) AS confidence
 FROM pairs ORDER BY incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
 	{"victims", "victims by hour in the last days", []string{"days"}, `
-SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (state = 'cannot-fix') AS not_fixed
-FROM ` + latest + ` WHERE opened >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL ORDER BY hour, victim_job`},
+SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (WHERE state = 'cannot-fix') AS not_fixed
+FROM ` + latest + ` WHERE opened` + within + ` GROUP BY ALL ORDER BY hour, victim_job`},
 	{"node", "a node's history: what was decided, newest first", []string{"node"}, `
-SELECT time, kind, taken_by, mode, task, incident, reason FROM decisions WHERE node = ? ORDER BY time DESC LIMIT 500`},
+SELECT time, kind, taken_by, mode, task, incident, reason FROM decisions WHERE node = ? ORDER BY time DESC, kind, taken_by, mode, task, incident, reason LIMIT 500`},
+	{"specs", "what was published of a job, newest first", []string{"job"}, `
+SELECT time, platform, revision, signal, mean, stddev, tail, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, signal, definition LIMIT 500`},
+	{"audit", "what operators did in the last days, newest first", []string{"days"}, `
+SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
 	{"cost", "what policies took from batch work: how often each held something, by mode", []string{"days"}, `
 SELECT taken_by, mode, kind, count(*) AS decisions, count(DISTINCT node) AS nodes, count(DISTINCT task) AS tasks
-FROM decisions WHERE time >= now()::TIMESTAMP - to_days(CAST(? AS INTEGER)) GROUP BY ALL ORDER BY decisions DESC, taken_by, kind LIMIT 200`},
+FROM decisions WHERE time` + within + ` GROUP BY ALL ORDER BY decisions DESC, taken_by, mode, kind LIMIT 200`},
 }

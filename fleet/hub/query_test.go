@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -141,13 +142,13 @@ func TestQueries(t *testing.T) {
 		"SELECT * FROM read_parquet('https://example.com/x.parquet')": "",
 		"INSTALL httpfs":                                              "expected one SELECT",
 		"SELECT count(*) FROM range(100000000000) a, range(100000) b": "took more than",
-		"SELECT list(a.range) FROM range(1000000000) a":               "emory",
+		"SELECT list(a.range) FROM range(1000000000) a":               "emory|took more than", // whichever is first on this machine
 		"SELECT nothing FROM samples":                                 "nothing",
 		"SELEC 1":                                                     "syntax error",
 		"":                                                            "",
 	} {
 		r, err := ask(sql)
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
 			t.Errorf("%s: %v, %v", sql, r, err)
 		}
 	}

@@ -3,12 +3,9 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/commensal-io/commensal/fleet/wire"
 )
@@ -24,6 +21,7 @@ const (
 	haltTimes  = 2
 	haltSigmas = 3
 	maxOverlay = 16 << 10
+	maxRefused = 100 // nodes that are named with their reason
 )
 
 // watch is what is known of incidents since a change was made.
@@ -37,10 +35,11 @@ type watch struct {
 // RolloutStatus is how a change stands.
 type RolloutStatus struct {
 	wire.Rollout
-	InForce int               `json:"in_force"`          // nodes that have it
-	Refused map[string]string `json:"refused,omitempty"` // nodes that refuse it, and why
-	Inside  uint64            `json:"incidents_inside"`  // since it was made or widened, of nodes that have it
-	Outside uint64            `json:"incidents_outside"`
+	InForce  int               `json:"in_force"`          // nodes that have it
+	Refusing int               `json:"refusing"`          // nodes that refuse it ...
+	Refused  map[string]string `json:"refused,omitempty"` // ... and why, of some of them
+	Inside   uint64            `json:"incidents_inside"`  // since it was made or widened, of nodes that have it
+	Outside  uint64            `json:"incidents_outside"`
 	// Outsiders are the nodes to compare with; with none the change is not halted.
 	Outsiders int     `json:"nodes_outside"`
 	Expected  float64 `json:"expected_inside"` // by the rate outside
@@ -53,14 +52,8 @@ func (h *Hub) rollout(ctx context.Context) (wire.Rollout, error) {
 	if err != nil {
 		return r, err
 	}
-	e, err := kv.Get(ctx, wire.KeyRollout)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return r, nil
-	}
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal(e.Value(), &r)
+	_, err = lookUp(ctx, kv, wire.KeyRollout, &r)
+	return r, err
 }
 
 func (h *Hub) putRollout(ctx context.Context, r *wire.Rollout) error {
@@ -97,7 +90,7 @@ func (h *Hub) setRollout(ctx context.Context, p *person, overlay string, percent
 	case now.ID == "" || now.Halted != "" || now.Overlay != overlay:
 		r.ID = newID()
 	}
-	_, err = h.do(p, Act{What: "rollout", Detail: map[string]any{"id": r.ID, "percent": percent, "overlay": r.Overlay}, Why: why}, func() (string, error) {
+	_, err = h.do(p, wire.Act{What: "rollout", Why: why}, map[string]any{"id": r.ID, "percent": percent, "overlay": r.Overlay}, func() (string, error) {
 		return "done", h.putRollout(ctx, &r)
 	})
 	if err != nil {
@@ -140,7 +133,9 @@ func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
 			st.InForce++
 			st.Inside += more
 		case len(n.Rollout) > 0 && n.Rollout[0] == '!':
-			st.Refused[name] = n.Rollout[1:]
+			if st.Refusing++; len(st.Refused) < maxRefused {
+				st.Refused[name] = n.Rollout[1:]
+			}
 			others++
 			st.Outside += more
 		default:
@@ -185,7 +180,7 @@ func (h *Hub) watchRollout(ctx context.Context) error {
 		h.log.Error("a roll-out is halted", "id", st.ID, "why", why)
 		r := st.Rollout
 		r.Halted, r.WallNsec = why, time.Now().UnixNano()
-		_, err = h.do(&person{Name: "hub", Role: Admin}, Act{What: "rollout-halted", Detail: map[string]any{"id": r.ID, "percent": r.Percent}, Why: why}, func() (string, error) {
+		_, err = h.do(&person{Name: "hub", Role: Admin}, wire.Act{What: "rollout-halted", Why: why}, map[string]any{"id": r.ID, "percent": r.Percent}, func() (string, error) {
 			return "done", h.putRollout(ctx, &r)
 		})
 		if err != nil && ctx.Err() == nil {

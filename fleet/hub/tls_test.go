@@ -83,6 +83,14 @@ func TestTLS(t *testing.T) {
 		t.Cleanup(up.Close)
 		return up
 	}
+	// Pages are behind TLS, too, where the transport is somebody else's.
+	_, url := newCluster(t, 1)
+	cfg.Dir, cfg.NATS = t.TempDir(), url
+	beside := startHub(t, cfg)
+	c := &client.Client{URL: beside.URL(), TokenFile: AdminToken(beside.dir), CAFile: cert}
+	if err := c.Do(t.Context(), "/v1/fleet", nil, &Status{}); err != nil || !strings.HasPrefix(beside.URL(), "https://") {
+		t.Errorf("%s: %v", beside.URL(), err)
+	}
 	strange, good := start(b.NodesURL(), ""), start(b.NodesURL(), cert)
 	eventually(t, "a node that trusts it connects", func() bool { return good.Status().Connected })
 	if strange.Status().Connected {

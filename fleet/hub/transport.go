@@ -26,7 +26,7 @@ type transport struct {
 	js  jetstream.JetStream
 	srv *server.Server // nil: it is somebody else's
 	own nkeys.KeyPair  // of the hub itself
-	tls *tls.Config
+	tls *tls.Config    // of pages and, where the server is in this process, transport
 	cfg *Config
 }
 
@@ -44,6 +44,13 @@ func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *trans
 			t.close()
 		}
 	}()
+	if cfg.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("hub: %w", err)
+		}
+		t.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
 	opts := []nats.Option{nats.Name("commensal-hub"), nats.MaxReconnects(-1), nats.Timeout(5 * time.Second)}
 	url := cfg.NATS
 	if url == "" {
@@ -62,7 +69,7 @@ func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *trans
 		opts = append(opts, nats.RootCAs(cfg.NATSCA))
 	}
 	if t.nc, err = nats.Connect(url, opts...); err != nil {
-		return nil, fmt.Errorf("hub: the transport at %q: %w", url, err)
+		return nil, fmt.Errorf("hub: the transport at %q: %w", shown(url), err)
 	}
 	if t.js, err = jetstream.New(t.nc); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -75,7 +82,7 @@ func (t *transport) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	_, err := t.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: wire.Stream, Subjects: []string{wire.AllUp}, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas,
+		Name: wire.Stream, Subjects: []string{wire.AllUp, wire.AllParts}, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas,
 		// What nobody took away yet is never dropped for something newer: nodes keep it until there is room.
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: maxStream, MaxMsgSize: maxPayload,
 		Description: "batches of nodes, until the hub has them in its store",
@@ -83,7 +90,7 @@ func (t *transport) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
 	}
-	for bucket, history := range map[string]uint8{wire.SpecBucket: 16, wire.ControlBucket: 16} {
+	for bucket, history := range map[string]uint8{wire.SpecBucket: 16, wire.PriorBucket: 1, wire.ControlBucket: 16} {
 		_, err := t.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucket, History: history, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas})
 		if err != nil {
 			return fmt.Errorf("hub: bucket %s: %w", bucket, err)
@@ -96,13 +103,6 @@ func (t *transport) prepare(ctx context.Context) error {
 func (t *transport) embed(log *slog.Logger) (err error) {
 	if t.own, err = nkeys.CreateUser(); err != nil { // drawn anew at each start: nobody else ever needs it
 		return fmt.Errorf("hub: %w", err)
-	}
-	if t.cfg.TLSCert != "" {
-		pair, err := tls.LoadX509KeyPair(t.cfg.TLSCert, t.cfg.TLSKey)
-		if err != nil {
-			return fmt.Errorf("hub: %w", err)
-		}
-		t.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	opts, err := t.options()
 	if err != nil {
@@ -153,14 +153,14 @@ func (t *transport) options() (*server.Options, error) {
 	}, nil
 }
 
-// permissions are all that a node may do: send its own batches, read specs, the kill switch and the roll-out, answer commands.
+// permissions are all that a node may do: send its own batches, read specs and priors, the kill switch and the roll-out, answer commands.
 func permissions(node string) *server.Permissions {
 	return &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
-			wire.UpPrefix + node, wire.KVGet(wire.SpecBucket, "*.*"), wire.KVGet(wire.ControlBucket, "*"),
+			wire.UpPrefix + node, wire.UpPrefix + node + ".*", wire.KVGet(wire.SpecBucket, "*.*"), wire.KVGet(wire.PriorBucket, "*.*"), wire.KVGet(wire.ControlBucket, "*"),
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{
-			wire.InboxPrefix(node) + ".>", wire.CommandPrefix + node, wire.KV(wire.SpecBucket, "*.*"), wire.KV(wire.ControlBucket, "*"),
+			wire.InboxPrefix(node) + ".>", wire.CommandPrefix + node, wire.KV(wire.SpecBucket, "*.*"), wire.KV(wire.PriorBucket, "*.*"), wire.KV(wire.ControlBucket, "*"),
 		}},
 		Response: &server.ResponsePermission{MaxMsgs: 1, Expires: time.Minute},
 	}

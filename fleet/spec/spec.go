@@ -90,6 +90,7 @@ type Signal struct {
 	Recent     []From  // ordered by Node
 	Sketch     Sketch  // of all, weighted by age
 	History    Moments // before the last calculation
+	Unseen     float64 // samples of History that Sketch does not have: they were adopted
 	Tasks      []Tally // ordered by Task
 	DayNsec    int64   // when the day of the tallies began
 	AtNsec     int64   // of the last calculation; 0: there was none
@@ -110,12 +111,17 @@ type Job struct {
 	Signals  []Signal // ordered by source and definition
 	Revision uint64   // of the sheet that was published last
 	Pinned   bool     // by an operator, at what is published
+	// Only is 1 and the number of the one node that has ever spoken of it; 0: several have, or nobody knows.
+	Only uint32
 }
 
 // State is the learner. Everything in it is exported so that it can be kept.
 type State struct {
 	Nodes map[string]uint32
 	Jobs  map[Key]*Job
+	// Passed are samples that were not learned from, since their node is the only one to speak of too many jobs.
+	Passed uint64
+	alone  map[uint32]int // jobs by Job.Only; nil: not counted yet
 }
 
 // New returns a learner that knows nothing.
@@ -146,7 +152,12 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 				continue
 			}
 			if into[t] == nil {
-				into[t] = s.job(Key{b.Tasks[t].Job, b.Platform}).signal(col.Source, col.Definition)
+				j := s.jobOf(Key{b.Tasks[t].Job, b.Platform}, node)
+				if j == nil {
+					s.Passed++
+					continue
+				}
+				into[t] = j.signal(col.Source, col.Definition)
 			}
 			count[t]++
 		}
@@ -158,7 +169,7 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		}
 		for i, v := range col.Values {
 			t := smp.Task[i]
-			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
+			if v != v || !wire.Evidence(smp.Flags[i], col.Source) || into[t] == nil {
 				continue
 			}
 			x := min(float64(v), into[t].limit(p))
@@ -250,6 +261,9 @@ func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, h
 				held = append(held, *back)
 			}
 		}
+		if j.idle() {
+			s.lose(k)
+		}
 		if changed && !j.Pinned {
 			j.Revision++
 			sheets = append(sheets, j.Sheet(wallNsec))
@@ -291,6 +305,7 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 		age = math.Pow(p.AgeWeight, float64(max(0, wallNsec-s.AtNsec))/(24*3600e9))
 	}
 	s.Sketch.Age(age)
+	s.Unseen *= age
 	all := recent
 	all.merge(s.History, age)
 	s.History, s.Recent, s.AtNsec, s.Nodes = all, nil, wallNsec, max(nodes, 1)
@@ -305,8 +320,10 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 		return false, nil
 	}
 	if p.Fit {
-		if g, ok := FitGEV(&s.Sketch); ok {
+		if g, ok := FitGEV(&s.Sketch); ok && s.Sketch.Count() >= s.Unseen {
 			sp.Tail = g.Quantile(beyond(p.Sigmas))
+		} else if s.Spec != nil {
+			sp.Tail = s.Spec.Tail
 		}
 	}
 	if why := s.jump(p, &sp); why != "" {
@@ -438,13 +455,7 @@ func (s *State) Pin(k Key, old wire.SpecSheet, wallNsec int64) (wire.SpecSheet, 
 	case old.Job != k.Job || old.Platform != k.Platform:
 		return old, fmt.Errorf("the sheet is of job %q on %q", old.Job, old.Platform)
 	}
-	for i := range old.Specs {
-		sp := old.Specs[i]
-		sig := j.signal(sp.Source, sp.Definition)
-		n := float64(sp.NumSamples)
-		sig.Spec, sig.Held, sig.Recent = &sp, nil, nil
-		sig.History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
-	}
+	j.begin(&old)
 	j.Pinned = true
 	j.Revision++
 	sh := j.Sheet(wallNsec)

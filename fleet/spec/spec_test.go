@@ -78,6 +78,64 @@ func TestSpecsAreOfAllNodes(t *testing.T) {
 	}
 }
 
+// CPI² section 3.1: no spec of fewer than 5 tasks, nor of tasks with fewer than 100 samples; of exactly so much there is one.
+func TestTheLeastThatASpecNeeds(t *testing.T) {
+	for _, c := range []struct{ tasks, samples, sheets int }{{4, 5000, 0}, {5, 99, 0}, {5, 100, 1}, {4, 100, 0}, {50, 99, 0}} {
+		p, s := Defaults(), New()
+		rng := rand.New(rand.NewPCG(5, 5))
+		fleet(s, &p, c.tasks, c.samples, func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() })
+		if sheets, _ := s.Calculate(&p, start); len(sheets) != c.sheets {
+			t.Errorf("%d tasks of %d samples: %+v", c.tasks, c.samples, sheets)
+		}
+	}
+}
+
+// What is NaN is no sample, however much of it comes, and brings no job.
+func TestNothingIsLearnedOfNaN(t *testing.T) {
+	p, s := Defaults(), New()
+	fleet(s, &p, 10, 500, func(int) float64 { return math.NaN() })
+	if sheets, _ := s.Calculate(&p, start); len(sheets) != 0 || len(s.Jobs) != 0 {
+		t.Errorf("%+v, %d jobs", sheets, len(s.Jobs))
+	}
+}
+
+// A node that invents jobs fills no learner: beyond some of them its samples are passed over, until others speak of those jobs too, and what nobody
+// speaks of any more is forgotten. Jobs that several nodes have are learned of all the while.
+func TestOneNodeInventsJobs(t *testing.T) {
+	p, s := Defaults(), New()
+	invent := func(node string, from, n int) {
+		b := &wire.Batch{Node: node, Platform: "cpu"}
+		b.Samples.Signals = []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}
+		for i := range n {
+			b.Tasks = append(b.Tasks, wire.Task{Path: fmt.Sprint("/", i), Job: fmt.Sprint("job-", from+i)})
+			b.Samples.Task, b.Samples.CPU, b.Samples.WallMsec, b.Samples.Flags = append(b.Samples.Task, uint32(i)), append(b.Samples.CPU, 1), append(b.Samples.WallMsec, start/1e6), append(b.Samples.Flags, wire.Usable) //nolint:gosec // few
+			b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, 1)
+		}
+		s.Add(&p, b)
+	}
+	invent("liar", 0, 3*maxAlone)
+	if len(s.Jobs) != maxAlone || s.Passed != 2*maxAlone {
+		t.Errorf("%d jobs, %d samples passed over", len(s.Jobs), s.Passed)
+	}
+	s.alone = nil // as after a restart
+	invent("liar", 5*maxAlone, maxAlone)
+	fleet(s, &p, 10, 200, func(int) float64 { return 1.8 })
+	if len(s.Jobs) != maxAlone+1 || s.Jobs[web] == nil || s.Jobs[web].Only != 0 {
+		t.Errorf("%d jobs; the others': %+v", len(s.Jobs), s.Jobs[web])
+	}
+	invent("n0", 0, 10) // which are not the liar's alone any more
+	invent("liar", 7*maxAlone, maxAlone)
+	if len(s.Jobs) != maxAlone+1+10 {
+		t.Errorf("%d jobs", len(s.Jobs))
+	}
+	for day := range int64(4) {
+		s.Calculate(&p, start+day*25*60*minute)
+	}
+	if len(s.Jobs) != 1 || s.Jobs[web] == nil || s.alone[1] != 0 {
+		t.Errorf("after days %d jobs are left, of the liar's %d", len(s.Jobs), s.alone[1])
+	}
+}
+
 // What is a day old weighs 0.9 of what is new.
 func TestSpecsAge(t *testing.T) {
 	p, s := Defaults(), New()

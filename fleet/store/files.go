@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,25 +71,28 @@ func (t *table) write(path string, rows []row) error {
 	return nil
 }
 
+// newWriter leaves out of pages their least and greatest values, which it takes as long to find as for the footer, where readers look.
+func newWriter(f *os.File, schema *parquet.Schema) *parquet.GenericWriter[any] {
+	return parquet.NewGenericWriter[any](f, schema, parquet.Compression(&parquet.Zstd), parquet.DataPageStatistics(false))
+}
+
 func (t *table) writeTo(f *os.File, rows []row) error {
 	schema := t.schema()
-	w := parquet.NewGenericWriter[any](f, schema, parquet.Compression(&parquet.Zstd))
+	w := newWriter(f, schema)
 	places := schema.Columns() // ordered by name
-	values := make([]parquet.Value, 0, chunk)
+	values := make([]parquet.Value, chunk)
 	for at, out := range w.ColumnWriters() {
 		i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == places[at][0] })
 		c := &t.columns[i]
-		for from := 0; from < len(rows); from += chunk {
-			values = values[:0]
-			for _, r := range rows[from:min(from+chunk, len(rows))] {
-				v := c.value(r)
-				level := 0
-				if c.node.Optional() && !v.IsNull() {
-					level = 1
+		optional := c.node.Optional()
+		for part := range slices.Chunk(rows, chunk) {
+			for i, r := range part {
+				values[i] = c.value(r)
+				if optional && !values[i].IsNull() {
+					values[i] = values[i].Level(0, 1, at) // all others are of level 0 as they are made
 				}
-				values = append(values, v.Level(0, level, at))
 			}
-			if _, err := out.WriteRowValues(values); err != nil {
+			if _, err := out.WriteRowValues(values[:len(part)]); err != nil {
 				return err
 			}
 		}
@@ -96,62 +100,51 @@ func (t *table) writeTo(f *os.File, rows []row) error {
 	return w.Close()
 }
 
-// file is one file of a table.
-type file struct {
-	name        string // below the store's folder
-	first, last uint64 // messages, by their count
-	bytes       int64
+// File is one file of a table.
+type File struct {
+	Name        string // below the store's folder: TABLE/date=YYYY-MM-DD/hour=HH/FIRST-LAST.parquet
+	First, Last uint64 // messages, by the store's count
+	Bytes       int64
+}
+
+// ParseName says which messages a file has, by its name; false: it is somebody else's.
+func ParseName(name string) (File, bool) {
+	dir, base := filepath.Split(name)
+	at, ok := strings.CutSuffix(base, ".parquet")
+	a, b, ranged := strings.Cut(at, "-")
+	first, err1 := strconv.ParseUint(a, 10, 64)
+	last, err2 := strconv.ParseUint(b, 10, 64)
+	_, err3 := hourOf(filepath.Clean(dir))
+	return File{Name: name, First: first, Last: last}, ok && ranged && errors.Join(err1, err2, err3) == nil
+}
+
+// hourOf is when the hour of a folder began.
+func hourOf(dir string) (time.Time, error) {
+	return time.Parse("date=2006-01-02/hour=15", filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir))
 }
 
 // list returns a table's files in the order of their folders and messages.
-func (s *Store) list(table string) ([]file, error) {
-	names, err := filepath.Glob(s.path(table, "date=*", "hour=*", "*.parquet"))
+func (s *Store) list(table string) ([]File, error) { return s.listDays(table + "/date=*") }
+
+func (s *Store) listDays(pattern string) ([]File, error) {
+	names, err := filepath.Glob(s.path(pattern, "hour=*", "*.parquet"))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	var out []file
+	var out []File
 	for _, name := range names {
 		st, err := os.Stat(name)
 		if err != nil {
 			continue // it was taken away meanwhile
 		}
-		f := file{name: strings.TrimPrefix(name, s.dir+"/"), bytes: st.Size()}
-		a, b, _ := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".parquet"), "-")
-		first, err1 := strconv.ParseUint(a, 10, 64)
-		last, err2 := strconv.ParseUint(b, 10, 64)
-		if err1 != nil || err2 != nil {
-			continue // somebody else's
+		if f, ok := ParseName(strings.TrimPrefix(name, s.dir+"/")); ok {
+			f.Bytes = st.Size()
+			out = append(out, f)
 		}
-		f.first, f.last = first, last
-		out = append(out, f)
 	}
-	slices.SortFunc(out, func(a, b file) int {
-		return cmp.Or(cmp.Compare(filepath.Dir(a.name), filepath.Dir(b.name)), cmp.Compare(a.first, b.first))
+	slices.SortFunc(out, func(a, b File) int {
+		return cmp.Or(cmp.Compare(filepath.Dir(a.Name), filepath.Dir(b.Name)), cmp.Compare(a.First, b.First))
 	})
-	return out, nil
-}
-
-// Usage is what one table takes.
-type Usage struct {
-	Table string `json:"table"`
-	Files int    `json:"files"`
-	Bytes int64  `json:"bytes"`
-}
-
-// Usage returns what the tables take.
-func (s *Store) Usage() ([]Usage, error) {
-	var out []Usage
-	for i := range tables {
-		files, err := s.list(tables[i].name)
-		if err != nil {
-			return nil, err
-		}
-		u := Usage{Table: tables[i].name, Files: len(files)}
-		for _, f := range files {
-			u.Bytes += f.bytes
-		}
-		out = append(out, u)
-	}
 	return out, nil
 }
 
@@ -168,8 +161,8 @@ func (s *Store) Expire(now time.Time, keep time.Duration) (int, error) {
 			return n, fmt.Errorf("store: %w", err)
 		}
 		for _, day := range days {
-			at, err := time.Parse("2006-01-02", strings.TrimPrefix(filepath.Base(day), "date="))
-			if err != nil || at.Unix() == 0 || now.Sub(at.Add(24*time.Hour)) < keep {
+			ended, err := Ended(day, now)
+			if err != nil || filepath.Base(day) == exampleDay || ended < keep {
 				continue
 			}
 			files, err := filepath.Glob(filepath.Join(day, "hour=*", "*.parquet"))
@@ -180,6 +173,7 @@ func (s *Store) Expire(now time.Time, keep time.Duration) (int, error) {
 				return n, fmt.Errorf("store: %w", err)
 			}
 			n += len(files)
+			s.used.changed(strings.TrimPrefix(day, s.dir+"/"))
 		}
 	}
 	return n, nil
@@ -195,35 +189,53 @@ func (s *Store) Compact(now time.Time, count uint64) (int, error) {
 		if err != nil {
 			return merged, err
 		}
-		files = slices.DeleteFunc(files, func(f file) bool { return f.last > count || f.last == 0 })
-		for len(files) > 0 {
-			dir := filepath.Dir(files[0].name)
-			n := slices.IndexFunc(files, func(f file) bool { return filepath.Dir(f.name) != dir })
-			if n < 0 {
-				n = len(files)
-			}
-			if n > 1 && settled(dir, now) {
-				done, err := s.merge(t, files[:n])
+		files = slices.DeleteFunc(files, func(f File) bool { return f.Last > count || f.Last == 0 })
+		for hour := range hours(files) {
+			if n := len(hour); n > 1 && settled(hour[0], now) {
+				done, err := s.merge(t, hour)
 				if err != nil || !done {
 					return merged, err
 				}
 				merged += n - 1
 			}
-			files = files[n:]
 		}
 	}
 	return merged, nil
 }
 
-// settled: the hour of a folder ended so long ago that hardly anything comes for it any more.
-func settled(dir string, now time.Time) bool {
-	text := strings.TrimPrefix(filepath.Base(filepath.Dir(dir)), "date=") + " " + strings.TrimPrefix(filepath.Base(dir), "hour=")
-	at, err := time.Parse("2006-01-02 15", text)
+// hours yields files that are sorted by folder, hour by hour, and Days day by day.
+func hours(files []File) iter.Seq[[]File] {
+	return inRuns(files, func(f File) string { return filepath.Dir(f.Name) })
+}
+
+// Days yields files in the order of Settled by their table and day (File.Day).
+func Days(files []File) iter.Seq[[]File] { return inRuns(files, File.Day) }
+
+// inRuns yields the files that follow each other in one folder.
+func inRuns(files []File, folder func(File) string) iter.Seq[[]File] {
+	return func(yield func([]File) bool) {
+		for len(files) > 0 {
+			first := folder(files[0])
+			n := slices.IndexFunc(files, func(f File) bool { return folder(f) != first })
+			if n < 0 {
+				n = len(files)
+			}
+			if !yield(files[:n]) {
+				return
+			}
+			files = files[n:]
+		}
+	}
+}
+
+// settled: the hour of a file ended so long ago that hardly anything comes for it any more.
+func settled(f File, now time.Time) bool {
+	at, err := hourOf(filepath.Dir(f.Name))
 	return err == nil && now.Sub(at) >= 2*time.Hour
 }
 
 // merge puts the files of one folder into one, by a commit of its own; false: not now, for somebody reads.
-func (s *Store) merge(t *table, files []file) (bool, error) {
+func (s *Store) merge(t *table, files []File) (bool, error) {
 	if !s.reading.TryLock() {
 		return false, nil
 	}
@@ -237,12 +249,12 @@ func (s *Store) merge(t *table, files []file) (bool, error) {
 	var last uint64
 	var names []string
 	for _, f := range files {
-		last, names = max(last, f.last), append(names, f.name)
+		last, names = max(last, f.Last), append(names, f.Name)
 	}
 	if err := s.concat(t, s.path(from), names); err != nil {
 		return false, err
 	}
-	to := filepath.Join(filepath.Dir(files[0].name), fmt.Sprintf("%d-%d.parquet", files[0].first, last))
+	to := filepath.Join(filepath.Dir(files[0].Name), fmt.Sprintf("%d-%d.parquet", files[0].First, last))
 	next := s.done
 	next.Moves, next.Removes = []move{{from, to}}, nil
 	for _, name := range names {
@@ -267,7 +279,7 @@ func (s *Store) concat(t *table, path string, names []string) (err error) {
 			_ = os.Remove(path) // what is there of it helps nobody
 		}
 	}()
-	w := parquet.NewGenericWriter[any](out, t.schema(), parquet.Compression(&parquet.Zstd))
+	w := newWriter(out, t.schema())
 	for _, name := range names {
 		if err := s.each(name, func(rg parquet.RowGroup) error {
 			rows := rg.Rows()

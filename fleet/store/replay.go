@@ -19,11 +19,11 @@ func (s *Store) Replay(after uint64, f func(b *wire.Batch)) error {
 		return err
 	}
 	for _, file := range files {
-		if file.first <= after {
+		if file.First <= after {
 			continue
 		}
 		r := replayer{f: f}
-		if err := s.each(file.name, r.group); err != nil {
+		if err := s.each(file.Name, r.group); err != nil {
 			return err
 		}
 		r.flush()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,12 +43,16 @@ func batch(node, spool string, seq uint64, from time.Time, samples int) *wire.Ba
 	return b
 }
 
+// inlineInTests is so little that stores of two addresses have a journal.
+const inlineInTests = 1
+
 func open(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.inline = inlineInTests
 	return s
 }
 
@@ -68,7 +74,7 @@ func rowsOf(t *testing.T, s *Store, table string) (rows []map[string]string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		err := s.each(f.name, func(rg parquet.RowGroup) error {
+		err := s.each(f.Name, func(rg parquet.RowGroup) error {
 			names, all := rg.Schema().Columns(), rg.Rows()
 			buf := make([]parquet.Row, 10)
 			for {
@@ -105,9 +111,9 @@ func TestRowsLieInTheirHours(t *testing.T) {
 		t.Fatal(err)
 	}
 	for hour, want := range map[string]int{"hour=12": 60, "hour=13": 30} {
-		f := file{name: filepath.Join("samples", "date=2026-05-04", hour, "1-1.parquet")}
+		f := File{Name: filepath.Join("samples", "date=2026-05-04", hour, "1-1.parquet")}
 		n := 0
-		if err := s.each(f.name, func(rg parquet.RowGroup) error { n += int(rg.NumRows()); return nil }); err != nil || n != want {
+		if err := s.each(f.Name, func(rg parquet.RowGroup) error { n += int(rg.NumRows()); return nil }); err != nil || n != want {
 			t.Errorf("%s: %d rows, %v", hour, n, err)
 		}
 	}
@@ -118,7 +124,7 @@ func TestRowsLieInTheirHours(t *testing.T) {
 	want := map[string]string{
 		"node": "n", "spool": "s", "batch": "1", "platform": "cpu", "job": "be", "task": "/be", "class": "BE", "importance": "batch", "production": "false", "cpu": "1",
 		"usable": "true", "throttled": "false", "outlier": "false", "cpi": "1.5", "cpi_definition": "reference", "time": fmt.Sprint(noon.Add(time.Minute).UnixMilli()),
-		"slowdown": "<null>", "pressure": "<null>", "wait": "<null>", "latency": "<null>",
+		"slowdown": "<null>", "pressure": "<null>", "wait": "<null>", "latency": "<null>", "io": "<null>",
 	}
 	if !maps.Equal(rows[1], want) {
 		t.Errorf("%v\nwant %v", rows[1], want)
@@ -131,6 +137,210 @@ func TestRowsLieInTheirHours(t *testing.T) {
 	}
 	if i := rowsOf(t, s, "incidents"); len(i) != 1 || i[0]["victim_job"] != "web" || !strings.Contains(i[0]["document"], `"id":"1"`) {
 		t.Errorf("%v", i)
+	}
+}
+
+// What was published is a row a spec, with the next commit, batches or none.
+func TestSheetsAreRows(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	s.From("a")
+	sheet := &wire.SpecSheet{Job: "web", Platform: "cpu", Revision: 3, WallNsec: noon.UnixNano(), Nodes: 7, Specs: []model.Spec{
+		{Source: model.SourceCPI, Definition: "reference", NumSamples: 500, Tasks: 5, Mean: 1.5, StdDev: 0.25}, {Source: model.SourceWait, NumSamples: 100, Mean: 0.5},
+	}}
+	s.PutSheet(sheet)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if rows := rowsOf(t, s, "specs"); len(rows) != 2 {
+		t.Errorf("without a batch: %v", rows)
+	}
+	for seq := range uint64(2) {
+		s.Put(seq+1, batch("n", "s", seq+1, noon, 1))
+		sheet.Revision += seq
+		if seq > 0 {
+			s.PutSheet(sheet)
+		}
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows := rowsOf(t, open(t, dir), "specs")
+	want := map[string]string{
+		"time": fmt.Sprint(noon.UnixMilli()), "platform": "cpu", "job": "web", "revision": "3", "pinned": "false", "nodes": "7", "signal": "cpi", "definition": "reference",
+		"samples": "500", "tasks": "5", "cpu": "0", "mean": "1.5", "stddev": "0.25", "tail": "0",
+	}
+	if len(rows) != 4 || !maps.Equal(rows[0], want) || rows[1]["signal"] != "wait" || rows[2]["revision"] != "4" {
+		t.Errorf("%v", rows)
+	}
+}
+
+// Lines of the audit are rows once, whether the commit that has them came through or not, and also where the file is an older copy.
+func TestActsAreRows(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	act := func(id string) wire.Act {
+		return wire.Act{Time: noon, ID: id, By: "ann", Role: "operator", What: "cap", Node: "n", Detail: json.RawMessage(`{"cap":1}`), Why: "it's he"}
+	}
+	s.PutAct(act("a"), 100)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()                // as a commit or a merger holds it: nobody waits for that
+	s.PutAct(act("lost"), 200) // with a process that ends
+	s.mu.Unlock()
+	s = open(t, dir)
+	if from := s.AuditFrom(200); from != 100 {
+		t.Fatalf("it goes on from byte %d", from)
+	}
+	s.PutAct(act("lost"), 200)
+	s.Put(1, batch("n", "s", 1, noon, 1))
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if from := open(t, dir).AuditFrom(150); from != 150 { // never committed: a store that is only looked at stays
+		t.Errorf("of an older copy it goes on from byte %d", from)
+	}
+	s = open(t, dir)
+	if from := s.AuditFrom(150); from != 150 {
+		t.Errorf("of an older copy it goes on from byte %d", from)
+	}
+	if err := s.Commit(); err != nil { // without anything new
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	if from := s.AuditFrom(999); from != 150 {
+		t.Errorf("after a commit it goes on from byte %d", from)
+	}
+	rows := rowsOf(t, s, "audit")
+	want := map[string]string{"time": fmt.Sprint(noon.UnixMilli()), "id": "a", "who": "ann", "role": "operator", "what": "cap", "node": "n", "detail": `{"cap":1}`, "why": "it's he", "result": ""}
+	if len(rows) != 2 || !maps.Equal(rows[0], want) || rows[1]["id"] != "lost" {
+		t.Errorf("%v", rows)
+	}
+	if _, err := s.Compact(noon.Add(24*time.Hour), 99); err != nil || len(rowsOf(t, s, "audit")) != 2 {
+		t.Errorf("%v: merged %v", err, rowsOf(t, s, "audit"))
+	}
+}
+
+// A copy of a store that runs on meanwhile, commit.json first, is the store as that commit has it: what later commits and mergers brought does not
+// count, and is stored when it comes again.
+func TestACopyOfARunningStore(t *testing.T) {
+	dir, copied := t.TempDir(), t.TempDir()
+	s := open(t, dir)
+	s.From("a")
+	put := func(s *Store, from, to uint64) {
+		t.Helper()
+		for seq := from; seq <= to; seq++ {
+			s.Put(seq, batch("n", "s", seq, noon, 10))
+			if err := s.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(s, 1, 4)
+	first, err := os.ReadFile(filepath.Join(dir, "commit.json"))
+	if err == nil {
+		err = os.CopyFS(copied, os.DirFS(dir)) // an hour before its merger ...
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(noon.Add(24*time.Hour), 4); err != nil {
+		t.Fatal(err)
+	}
+	put(s, 5, 6)
+	for _, table := range Tables() { // ... and the same after it, with what came later
+		list, err := s.list(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			b, err := os.ReadFile(filepath.Join(dir, f.Name))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(copied, f.Name), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(copied, "commit.json"), first, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := open(t, copied)
+	check := func(batches int) {
+		t.Helper()
+		got := stored(t, c)
+		if len(got) != batches {
+			t.Errorf("%d batches of %d", len(got), batches)
+		}
+		for name, n := range got {
+			if n != 10 {
+				t.Errorf("%s has %d samples", name, n)
+			}
+		}
+	}
+	check(4)
+	c.From("a")
+	put(c, 1, 6)
+	check(6)
+	if len(rowsOf(t, c, "incidents")) != 6 {
+		t.Errorf("%d incidents", len(rowsOf(t, c, "incidents")))
+	}
+}
+
+// What the tables take is counted day by day, and right after whatever changes files.
+func TestUsageFollowsTheFiles(t *testing.T) {
+	s := open(t, t.TempDir())
+	s.From("a")
+	check := func(what string) {
+		t.Helper()
+		got, err := s.Usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range got {
+			files, err := s.list(u.Table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := int64(0)
+			for _, f := range files {
+				bytes += f.Bytes
+			}
+			if u.Files != len(files) || u.Bytes != bytes || u.Files == 0 {
+				t.Errorf("%s: %+v; there are %d files of %d bytes", what, u, len(files), bytes)
+			}
+		}
+	}
+	check("an empty store")
+	for seq := range uint64(6) {
+		s.Put(seq+1, batch("n", "s", seq+1, noon.Add(time.Duration(seq/2)*16*time.Hour), 90))
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		check("a commit")
+	}
+	if n, err := s.Compact(noon.Add(72*time.Hour), 99); err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	check("a merger")
+	files, err := s.Settled(noon.Add(72 * time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Drop(files[:2]); err != nil || n != 2 {
+		t.Fatal(n, err)
+	}
+	check("what a bucket has instead")
+	if n, err := s.Expire(noon.Add(60*time.Hour), 24*time.Hour); err != nil || n == 0 {
+		t.Fatal(n, err)
+	}
+	check("days that are too old")
+	s.used.mu.Lock()
+	defer s.used.mu.Unlock()
+	if len(s.used.days) == 0 || len(s.used.stale) != 0 {
+		t.Errorf("%v, %v", s.used.days, s.used.stale)
 	}
 }
 
@@ -238,7 +448,7 @@ func TestCompactAndExpire(t *testing.T) {
 		t.Errorf("%d files fewer, %v", n, err)
 	}
 	files, err := s.list("samples")
-	if err != nil || len(files) != 4 || files[1].name != "samples/date=2026-05-04/hour=12/1-3.parquet" || files[3].first != 6 {
+	if err != nil || len(files) != 4 || files[1].Name != "samples/date=2026-05-04/hour=12/1-3.parquet" || files[3].First != 6 {
 		t.Errorf("%+v %v", files, err)
 	}
 	if got := stored(t, s); !maps.Equal(got, before) {
@@ -312,4 +522,100 @@ func TestHalvesAreNotMoved(t *testing.T) {
 	if got := stored(t, s); got["n s 1"] != 10 {
 		t.Errorf("%v", got)
 	}
+}
+
+// Parts of a stream are read by several stores, and change hands: each batch is in one of them, also one that a node sends again afterwards.
+func TestPartsChangeHands(t *testing.T) {
+	of := func(seq uint64, part int) *wire.Batch {
+		b := batch("n", "s", seq, noon, 4)
+		b.Part = part
+		return b
+	}
+	stream := []*wire.Batch{of(1, 0), of(2, 1), of(3, 2), of(4, 0), of(5, 1), of(6, 2), of(7, 1), of(8, 0)}
+	feed := func(s *Store, parts ...int) {
+		t.Helper()
+		for at := s.From("stream", parts...); at <= uint64(len(stream)); at++ {
+			if b := stream[at-1]; slices.Contains(parts, b.Part) {
+				s.Put(at, b)
+			}
+		}
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirA, dirB := t.TempDir(), t.TempDir()
+	a, b := open(t, dirA), open(t, dirB)
+	feed(a, 0, 1)
+	feed(b, 2)
+	if got := stored(t, a); len(got) != 6 || len(stored(t, b)) != 2 {
+		t.Errorf("%v and %v", got, stored(t, b))
+	}
+	marks, through := a.Marks(1)
+	if len(marks) != 1 || len(marks["n"]) != 1 || marks["n"][0] != (Mark{"s", 7}) || through != 8 {
+		t.Errorf("%v through %d", marks, through)
+	}
+	if raw, err := os.ReadFile(filepath.Join(dirA, "commit.json")); err != nil || !strings.Contains(string(raw), `"through":{"0":8,"1":8}`) {
+		t.Errorf("%s %v", raw, err)
+	}
+	// Part 1 goes to b, which stands beyond its messages: what is off the stream is not read again, and what came since is.
+	b = open(t, dirB)
+	b.Adopt(1, marks)
+	if err := b.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	b = open(t, dirB)                                                // what was adopted is on disk
+	stream = append(stream, of(7, 1), of(9, 1), of(10, 2), of(8, 0)) // 7: its acknowledgement was lost
+	feed(b, 1, 2)
+	a = open(t, dirA)
+	feed(a, 0)
+	if got := stored(t, b); len(got) != 4 || got["n s 9"] != 4 || got["n s 7"] != 0 || got["n s 5"] != 0 || got["n s 10"] != 4 {
+		t.Errorf("b: %v", got)
+	}
+	if got := stored(t, a); len(got) != 6 || got["n s 8"] != 4 {
+		t.Errorf("a: %v", got)
+	}
+	// A folder that knows no parts is one of part 0.
+	var old commit
+	if err := json.Unmarshal([]byte(`{"version": 1, "stream": "x", "through": 12, "count": 3, "marks": {}}`), &old); err != nil || old.Through[0] != 12 {
+		t.Errorf("%+v %v", old, err)
+	}
+	if raw, err := json.Marshal(commit{Through: map[int]uint64{0: 12}}); err != nil || !strings.Contains(string(raw), `"through":12,`) {
+		t.Errorf("%s %v", raw, err)
+	}
+}
+
+// BenchmarkCommit puts what a commit of a busy hub has: minutes of 170 nodes, of each 30 tasks' windows of a second.
+func BenchmarkCommit(b *testing.B) {
+	s, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	const nodes, tasks, windows = 170, 30, 60
+	rng := rand.New(rand.NewPCG(1, 1))
+	var list []*wire.Batch
+	for node := range nodes {
+		one := batch(fmt.Sprintf("node-%d", node), fmt.Sprintf("%016x", node), 0, noon, tasks*windows)
+		one.Tasks = nil
+		for i := range tasks {
+			one.Tasks = append(one.Tasks, wire.Task{Path: fmt.Sprintf("/kubepods/pod%08x/%d", node, i), Job: fmt.Sprintf("job-%d", (node*7+i)%500), Class: model.LC})
+		}
+		for i := range tasks * windows {
+			one.Samples.Task[i], one.Samples.WallMsec[i] = uint32(i%tasks), noon.Add(time.Duration(i/tasks)*time.Second).UnixMilli()
+			one.Samples.CPU[i], one.Samples.Signals[0].Values[i] = rng.Float32(), 1+rng.Float32()
+		}
+		list = append(list, one)
+	}
+	message := uint64(0)
+	for b.Loop() {
+		for _, one := range list {
+			next := *one
+			message++
+			next.Seq = message
+			s.Put(message, &next)
+		}
+		if err := s.Commit(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*nodes*tasks*windows), "ns/sample")
 }

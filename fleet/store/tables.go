@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"strings"
+	"unsafe"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -42,7 +43,10 @@ func float() parquet.Node {
 }
 func truth() parquet.Node { return parquet.Leaf(parquet.BooleanType) }
 
-func text(s string) parquet.Value { return parquet.ValueOf(s) }
+// text takes the string as it is: parquet.ValueOf would put each into an interface, an allocation a row and column.
+func text(s string) parquet.Value {
+	return parquet.ByteArrayValue(unsafe.Slice(unsafe.StringData(s), len(s))) //nolint:gosec // a writer only reads it
+}
 
 // origin says of each row from which batch it is.
 func origin() []column {
@@ -56,7 +60,7 @@ func origin() []column {
 func task(r row) *wire.Task { return &r.b.Tasks[r.b.Samples.Task[r.i]] }
 
 // tables are what the store holds.
-var tables = []table{samplesTable(), decisionsTable(), incidentsTable()}
+var tables = []table{samplesTable(), decisionsTable(), incidentsTable(), specsTable(), auditTable()}
 
 func samplesTable() table {
 	t := table{
@@ -145,6 +149,48 @@ func incidentsTable() table {
 			column{"sheet", "", "revision of the fleet's spec; 0: the node's own", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Spec.Sheet)) }}, //nolint:gosec // counts publications
 			column{"document", "JSON", "all of it, as the node's record has it", prose(), func(r row) parquet.Value { return text(document(at(r))) }},
 		),
+	}
+}
+
+func specsTable() table {
+	at := func(r row) *wire.SpecSheet { return &r.b.Sheets[r.i] }
+	of := func(r row) *model.Spec { return &at(r).Specs[0] }
+	return table{
+		name: "specs", rows: func(b *wire.Batch) int { return len(b.Sheets) }, msec: func(r row) int64 { return at(r).WallNsec / 1e6 },
+		columns: []column{
+			{"time", "ms since 1970, UTC", "when it was published", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) }},
+			{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(at(r).Platform) }},
+			{"job", "", "", word(), func(r row) parquet.Value { return text(at(r).Job) }},
+			{"revision", "", "counts what was published of the job on the platform", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Revision)) }}, //nolint:gosec // counts publications
+			{"pinned", "", "an operator chose this revision", truth(), func(r row) parquet.Value { return parquet.BooleanValue(at(r).Pinned) }},
+			{"nodes", "", "that the samples are from", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Nodes)) }},
+			{"signal", "", "cpi, slowdown, …", word(), func(r row) parquet.Value { return text(of(r).Source.String()) }},
+			{"definition", "", "how it is calculated", word(), func(r row) parquet.Value { return text(of(r).Definition) }},
+			{"samples", "", "", whole(), func(r row) parquet.Value { return parquet.Int64Value(of(r).NumSamples) }},
+			{"tasks", "", "that contributed", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(of(r).Tasks)) }},
+			{"cpu", "CPU-sec/sec", "mean usage", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).UsageMean)) }},
+			{"mean", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Mean)) }},
+			{"stddev", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).StdDev)) }},
+			{"tail", "", "threshold by a fitted distribution; 0: it is mean and deviations", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Tail)) }},
+		},
+	}
+}
+
+func auditTable() table {
+	at := func(r row) *wire.Act { return &r.b.Acts[r.i] }
+	return table{
+		name: "audit", rows: func(b *wire.Batch) int { return len(b.Acts) }, msec: func(r row) int64 { return at(r).Time.UnixMilli() },
+		columns: []column{
+			{"time", "ms since 1970, UTC", "when it was done; in the row with a result, when that was known", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).Time.UnixMilli()) }},
+			{"id", "", "of the act, whose result is a second row", word(), func(r row) parquet.Value { return text(at(r).ID) }},
+			{"who", "", "a person's name; hub: itself", word(), func(r row) parquet.Value { return text(at(r).By) }},
+			{"role", "", "viewer, operator or admin", word(), func(r row) parquet.Value { return text(at(r).Role) }},
+			{"what", "", "cap, protect-off, spec-rollback, rollout, kill-switch, …", word(), func(r row) parquet.Value { return text(at(r).What) }},
+			{"node", "", "empty: of no single one", word(), func(r row) parquet.Value { return text(at(r).Node) }},
+			{"detail", "JSON", "of the command; empty: none", prose(), func(r row) parquet.Value { return text(string(at(r).Detail)) }},
+			{"why", "", "as was said", prose(), func(r row) parquet.Value { return text(at(r).Why) }},
+			{"result", "", "what came of it; empty: of the first row", prose(), func(r row) parquet.Value { return text(at(r).Result) }},
+		},
 	}
 }
 

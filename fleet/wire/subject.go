@@ -12,18 +12,24 @@ import (
 // Subjects, streams and buckets of the transport. NODE is a node's name.
 const (
 	Stream   = "commensal-batches" // takes what nodes publish
-	UpPrefix = "commensal.v1.up."  // + NODE: batches
+	UpPrefix = "commensal.v1.up."  // + NODE, or NODE.PART (Up): batches
 	AllUp    = UpPrefix + "*"
+	AllParts = UpPrefix + "*.*"
 
 	CommandPrefix = "commensal.v1.command." // + NODE: a Command, answered by an Answer
 
 	SpecBucket    = "commensal-specs"   // key: SpecKey; value: a SpecSheet
-	ControlBucket = "commensal-control" // keys: KeyOff, KeyRollout; values: an Off, a Rollout
+	ControlBucket = "commensal-control" // keys: KeyOff, KeyRollout, KeyLayout; values: an Off, a Rollout, a Layout; and leases of hubs, below KeyLease
+	MarksBucket   = "commensal-marks"   // of objects: what a hub leaves to the next one of its partitions
 
 	// KeyOff is the fleet's kill switch: while Off says so everything is released on every node.
 	KeyOff = "off"
 	// KeyRollout is what a part of the fleet has otherwise than its files say.
 	KeyRollout = "rollout"
+	// KeyLayout says into how many parts batches are divided.
+	KeyLayout = "layout"
+	// KeyLease + "." + PART says which hub has a part. A key of two words is nothing that nodes can read.
+	KeyLease = "lease"
 )
 
 // KV is the subject on which a change of a bucket's key is published.

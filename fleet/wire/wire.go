@@ -7,10 +7,13 @@
 package wire
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/commensal-io/commensal/model"
@@ -38,6 +41,8 @@ type Batch struct {
 	// file, or its disk, begins anew instead of repeating numbers, also within one boot.
 	Spool string
 	Seq   uint64
+	// Part is which part of the node's jobs it is about (Split). The subject says it, not the message.
+	Part int
 	// Boot, Platform (CPU type) and Program (the agent's version) are the node's.
 	Boot, Platform, Program string
 	// Lost is how many batches the node dropped since the one before, because nobody took them for too long.
@@ -49,6 +54,23 @@ type Batch struct {
 	// Decisions and Incidents are as the record has them (docs/RECORD.md). An incident comes again whenever it changed.
 	Decisions []model.Decision
 	Incidents []*model.Incident
+	// Sheets are what a hub published, one spec in each, on their way into its store. They are never in a message.
+	Sheets []SpecSheet
+	// Acts are lines of a hub's audit on the same way.
+	Acts []Act
+}
+
+// Act is a line of a hub's audit: what somebody did, or, on a second line of the same ID, what came of it.
+type Act struct {
+	Time   time.Time       `json:"time"`
+	ID     string          `json:"id"` // of the command
+	By     string          `json:"who"`
+	Role   string          `json:"role"`
+	What   string          `json:"what"`
+	Node   string          `json:"node,omitempty"` // "": of no single one
+	Detail json.RawMessage `json:"detail,omitempty"`
+	Why    string          `json:"why,omitempty"`
+	Result string          `json:"result,omitempty"`
 }
 
 // Task is a task of the node. Its number is that of the agent's run.
@@ -100,8 +122,9 @@ var ErrNewer = errors.New("is of a newer version of the format")
 
 // Bounds of a plausible time, around the reader's own clock.
 const (
-	oldestMsec = 31 * 24 * 3600 * 1000 // what a spool may hold
-	futureMsec = 10 * 60 * 1000        // clocks that disagree
+	oldestMsec = 31 * 24 * 3600 * 1000  // what a spool may hold
+	eldestMsec = 366 * 24 * 3600 * 1000 // an incident that comes again whenever it changed
+	futureMsec = 10 * 60 * 1000         // clocks that disagree
 )
 
 // Check says what is wrong with a batch that came from a node, by the reader's clock; nil: nothing.
@@ -130,7 +153,22 @@ func (b *Batch) Check(node string, nowMsec int64) error {
 			return fmt.Errorf("task %d: class %s, importance %s", i, t.Class, t.Importance)
 		}
 	}
-	return b.checkSamples(nowMsec)
+	return cmp.Or(b.checkSamples(nowMsec), b.checkEvents(nowMsec))
+}
+
+// checkEvents bounds when decisions and incidents were: each hour is a file in the reader's store.
+func (b *Batch) checkEvents(nowMsec int64) error {
+	for i := range b.Decisions {
+		if at := b.Decisions[i].WallNsec / 1e6; at < nowMsec-oldestMsec || at > nowMsec+futureMsec {
+			return fmt.Errorf("decision %d is %d s off the hub's clock", i, (at-nowMsec)/1000)
+		}
+	}
+	for i, inc := range b.Incidents {
+		if at := inc.OpenedWall / 1e6; at < nowMsec-eldestMsec || at > nowMsec+futureMsec {
+			return fmt.Errorf("incident %d is %d s off the hub's clock", i, (at-nowMsec)/1000)
+		}
+	}
+	return nil
 }
 
 func (b *Batch) checkSamples(nowMsec int64) error {

@@ -10,7 +10,7 @@ const bytes = b => { const u = ["B", "KiB", "MiB", "GiB", "TiB"]; let i = 0; whi
 
 const link = (text, ...way) => el("a", { textContent: text, href: "#" + way.map(encodeURIComponent).join("/") });
 
-let token = sessionStorage.getItem("token") || "", view, way, timer;
+let token = sessionStorage.getItem("token") || "", entered = false, view, way, timer;
 // #token=…&view=… comes in by one click: what is behind # is sent to nobody, and it does not stay in the address.
 if (location.hash.startsWith("#token=")) {
   const q = new URLSearchParams(location.hash.slice(1));
@@ -21,9 +21,9 @@ const go = () => { [view, ...way] = (location.hash.slice(1) || "fleet").split("/
 go();
 
 async function ask(path, body) {
-  const r = await fetch(path, { method: body ? "POST" : "GET", headers: { Authorization: "Bearer " + token }, body: body && JSON.stringify(body) });
+  const r = await fetch(path, { method: body ? "POST" : "GET", headers: token ? { Authorization: "Bearer " + token } : {}, body: body && JSON.stringify(body) });
   const v = await r.json();
-  if (!r.ok) throw new Error(v.error || r.statusText);
+  if (!r.ok) throw Object.assign(new Error(v.error || r.statusText), { code: r.status });
   return v;
 }
 
@@ -36,19 +36,36 @@ function table(rows, columns, none) {
 }
 const mark = (text, cls) => el("span", { textContent: text, className: cls });
 
+const query = o => new URLSearchParams(Object.entries(o).filter(([, v]) => v)).toString();
+// finder is a line that narrows a list, and goes through its pages. What is asked for stands in the address: view/match/only/after.
+function finder(name, what, kinds, match, only, after, next) {
+  const go = (...to) => { location.hash = [name, ...to].map(encodeURIComponent).join("/"); };
+  const box = el("input", { type: "search", value: match, placeholder: what, ariaLabel: what });
+  const kind = el("select", { ariaLabel: "which" }, ...kinds.map(([v, t]) => el("option", { value: v, textContent: t, selected: v === only })));
+  kind.onchange = () => go(box.value, kind.value, "");
+  const form = el("form", { className: "find", onsubmit: e => { e.preventDefault(); document.activeElement.blur(); go(box.value, kind.value, ""); } }, box, kind, el("button", { textContent: "Find" }));
+  if (after) form.append(el("button", { type: "button", textContent: "First page", onclick: () => go(match, only, "") }));
+  if (next) form.append(el("button", { type: "button", textContent: "Next page", id: "next", onclick: () => go(match, only, next) }));
+  return form;
+}
+
 const views = {
   fleet: ["Fleet", async () => {
-    const s = await ask("/v1/fleet");
+    const [match, only, after] = [0, 1, 2].map(i => way[i] || "");
+    const [s, page] = await Promise.all([ask("/v1/fleet"), ask("/v1/nodes?" + query({ match, only, after, limit: 100 }))]), n = s.nodes;
     const lines = [`Version ${s.version}, since ${when(s.started)}. Nodes connect to ${s.nodes_connect_to}. ${s.jobs} jobs; ${s.waiting_rows} rows wait for the store.`];
     const out = [el("p", { textContent: lines[0] })];
+    if (s.partitions > 1) out.push(el("p", { textContent: `Shard ${s.shard}: of the fleet's ${s.partitions} partitions ${s.own_partitions.join(", ")} are this hub's, and all that follows is of their jobs.` }));
     if (s.off.off) out.push(el("p", { className: "bad", textContent: `The fleet's kill switch is on: ${s.off.by}, ${s.off.why || "no reason given"}. Nothing is held on any node.` }));
-    if (s.rollout.id) out.push(el("p", { className: s.rollout.halted ? "bad" : "warn", textContent: s.rollout.halted ? `A roll-out by ${s.rollout.by} was halted: ${s.rollout.halted}.` : `A roll-out by ${s.rollout.by} (${s.rollout.why || "no reason given"}) is in force on ${s.rollout.in_force} nodes, ${s.rollout.percent} % of the fleet; ${Object.keys(s.rollout.refused || {}).length} refuse it.` }));
+    if (s.rollout.id) out.push(el("p", { className: s.rollout.halted ? "bad" : "warn", textContent: s.rollout.halted ? `A roll-out by ${s.rollout.by} was halted: ${s.rollout.halted}.` : `A roll-out by ${s.rollout.by} (${s.rollout.why || "no reason given"}) is in force on ${s.rollout.in_force} nodes, ${s.rollout.percent} % of the fleet; ${s.rollout.refusing} refuse it.` }));
     if (s.problem) out.push(el("p", { className: "bad", textContent: "Batches are not read: " + s.problem }));
-    out.push(el("h2", { textContent: "Nodes" }), table(s.nodes, [
+    out.push(el("h2", { textContent: "Nodes" }), el("p", { textContent: `${num(n.known, 9)} nodes, of which ${num(n.enrolled, 9)} are enrolled and ${num(n.heard, 9)} were heard; ${num(n.silent, 9)} of these are silent. Batches: ${num(n.batches, 9)}; lost ${num(n.lost, 9)}, refused ${num(n.refused, 9)} of ${num(n.refusing, 9)} nodes.` }),
+      finder("fleet", "part of a node's name", [["", "all"], ["silent", "silent for three minutes"], ["refused", "with refused batches"], ["lost", "with lost batches"], ["unknown", "not enrolled"]], match, only, after, page.next));
+    out.push(table(page.nodes, [
       ["Node", r => link(r.name, "node", r.name)], ["Last heard", r => mark(ago(r.seen), Date.now() - new Date(r.seen) > 180e3 ? "warn" : "")], ["Platform", r => r.platform], ["Agent", r => r.program],
       ["Tasks", r => num(r.tasks, 9), "n"], ["Samples", r => num(r.samples, 9), "n"], ["Incidents", r => num(r.incidents, 9), "n"], ["Lost", r => r.lost || "", "n"],
       ["Refused", r => r.refused ? mark(`${r.refused}: ${r.why}`, "bad") : ""], ["", r => r.enrolled ? "" : mark("not enrolled", "warn")],
-    ], "No node is enrolled yet: commensal-hub node add NAME"));
+    ], match || only || after ? "No node is so." : "No node is enrolled yet: commensal-hub node add NAME"));
     out.push(el("h2", { textContent: "Store" }), table(s.store, [["Table", r => r.table], ["Files", r => num(r.files, 9), "n"], ["Size", r => bytes(r.bytes), "n"]], ""));
     return out;
   }],
@@ -63,13 +80,14 @@ const views = {
     ], "No incident since the hub was started. Older ones: ask the store.")];
   }],
   jobs: ["Jobs", async () => {
-    const rows = (await ask("/v1/jobs")).flatMap(j => j.signals.map(s => ({ j, s })));
-    return [table(rows, [
+    const [match, only, after] = [0, 1, 2].map(i => way[i] || ""), page = await ask("/v1/jobs?" + query({ match, only, after, limit: 100 }));
+    const rows = page.jobs.flatMap(j => j.signals.map(s => ({ j, s })));
+    return [finder("jobs", "part of a job's name", [["", "all"], ["held", "with specs that are held back"]], match, only, after, page.next), table(rows, [
       ["Job", r => r.s.samples ? link(r.j.job, "job", r.j.job, r.j.platform, r.s.signal) : r.j.job], ["Platform", r => r.j.platform], ["Signal", r => r.s.signal], ["Sheet", r => r.j.revision ? r.j.revision + (r.j.pinned ? " pinned" : "") : "", "n"],
       ["Samples", r => num(Math.round(r.s.samples), 9), "n"], ["Tasks", r => r.s.tasks, "n"], ["Mean", r => r.s.published ? num(r.s.mean, 4) : "", "n"], ["Deviation", r => r.s.published ? num(r.s.stddev) : "", "n"],
       ["Threshold", r => r.s.published ? num(r.s.threshold, 4) : "", "n"], ["p50", r => num(r.s.p50), "n"], ["p90", r => num(r.s.p90), "n"], ["p99", r => num(r.s.p99), "n"],
       ["", r => r.s.held ? mark("held back: " + r.s.held, "warn") : r.s.published ? "" : mark("not enough samples yet", "dim")],
-    ], "No samples yet.")];
+    ], match || only || after ? "No job is so." : "No samples yet.")];
   }],
   ask: ["Ask", async () => {
     const box = el("textarea", { value: sessionStorage.getItem("sql") || "SELECT job, platform, count(*) AS samples, avg(cpu) AS cpu FROM samples GROUP BY ALL ORDER BY samples DESC", ariaLabel: "SQL" });
@@ -88,7 +106,7 @@ const views = {
       return el("p", {}, b, " ", ...inputs);
     });
     const go = el("button", { textContent: "Run", onclick: () => { sessionStorage.setItem("sql", box.value); run(box.value); } });
-    return [...ready, el("h2", { textContent: "SQL on samples, decisions, incidents, audit" }), box, go, to];
+    return [...ready, el("h2", { textContent: "SQL on samples, decisions, incidents, specs, audit" }), box, go, to];
   }, true],
   audit: ["Audit", async () => [table((await ask("/v1/audit")).reverse(), [
     ["Time", r => when(r.time)], ["Who", r => `${r.who} (${r.role})`], ["What", r => r.what], ["Node", r => r.node || ""], ["Detail", r => r.detail ? JSON.stringify(r.detail) : ""], ["Why", r => r.why || ""], ["Result", r => r.result || ""],
@@ -159,7 +177,7 @@ const decided = [["Time", d => new Date(d.t).toLocaleString()], ["What", d => d.
 views.job = ["Job", async () => {
   const [job, platform, sig] = way;
   signalName(sig);
-  const known = (await ask("/v1/jobs")).find(j => j.job === job && j.platform === platform), s = known && known.signals.find(x => x.signal === sig);
+  const known = (await ask("/v1/jobs?" + new URLSearchParams({ job, limit: 1000 }))).jobs.find(j => j.platform === platform), s = known && known.signals.find(x => x.signal === sig);
   if (!s) return [el("p", { textContent: "The hub knows no such job." })];
   const width = Math.max((s.p99 - s.p50) / 12, s.p50 / 200, 1e-6);
   const where = `FROM samples WHERE job = ? AND platform = ? AND usable AND ${sig} IS NOT NULL AND date >= CAST(? AS DATE)`, since = day(Date.now() - 7 * 864e5);
@@ -167,12 +185,14 @@ views.job = ["Job", async () => {
   const total = bins.reduce((a, b) => a + b.n, 0), xs = bins.map(b => (b.b + .5) * width);
   const normal = x => s.published && s.stddev > 0 ? Math.exp(-((x - s.mean) ** 2) / (2 * s.stddev ** 2)) / (s.stddev * Math.sqrt(2 * Math.PI)) * width : null;
   const hours = await rows(`SELECT epoch_ms(date_trunc('hour', time)) AS t, avg(${sig}) AS mean, quantile_cont(${sig}, 0.99) AS top, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, since]);
+  const clock = await rows(`SELECT hour, avg(${sig}) AS mean, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, since]);
   return [
     el("h2", { textContent: `${job} on ${platform}: ${sig}` }),
     el("p", { textContent: s.published ? `Spec: ${num(s.mean, 4)} ± ${num(s.stddev)}, threshold ${num(s.threshold, 4)}; revision ${known.revision}${known.pinned ? ", pinned" : ""}.` : "Not enough samples for a spec yet." }),
     s.held ? el("p", { className: "warn", textContent: "Held back: " + s.held }) : null,
     xs.length > 1 ? chart("Distribution of a week's windows", [xs, bins.map(b => b.n / total), xs.map(normal)], [{ label: "share of windows", stroke: css("--link"), fill: "rgba(60, 120, 200, .2)", paths: uPlot.paths.bars({ size: [1] }) }, { label: "normal by the spec", stroke: css("--bad") }], { plain: true, x: sig }) : el("p", { className: "dim", textContent: "The store has no samples of the last week." }),
     hours.length > 1 ? chart("By the hour", [hours.map(h => h.t / 1e3), hours.map(h => h.mean), hours.map(h => h.top), hours.map(h => h.cpu)], [{ label: "mean", stroke: css("--link") }, { label: "p99", stroke: css("--warn") }, { label: "CPU a task", stroke: css("--good"), scale: "cpu" }], { right: "cpu", mark: s.published ? s.threshold : null, text: "Dashed: the threshold." }) : null,
+    clock.length > 1 ? chart("By the hour of the day", [clock.map(h => Number(h.hour)), clock.map(h => h.mean), clock.map(h => h.cpu)], [{ label: "mean", stroke: css("--link") }, { label: "CPU a task", stroke: css("--good"), scale: "cpu" }], { plain: true, x: "hour, UTC", right: "cpu", mark: s.published ? s.threshold : null, text: "Means of a week. Dashed: the threshold." }) : null,
   ].filter(Boolean);
 }, true];
 
@@ -191,24 +211,35 @@ views.node = ["Node", async () => {
 const shown = ["fleet", "incidents", "jobs", "ask", "audit"];
 for (const [name, v] of Object.entries(views)) if (shown.includes(name)) nav.append(el("button", { textContent: v[0], id: "nav-" + name, onclick: () => { location.hash = name; } }));
 
+// again shows what is new, but not while somebody types into what it would replace.
+function again() {
+  if (main.contains(document.activeElement) && /^(INPUT|SELECT)$/.test(document.activeElement.tagName)) timer = setTimeout(again, 1000);
+  else show();
+}
+
 async function show() {
   clearTimeout(timer);
   if (!Object.hasOwn(views, view)) view = "fleet";
   const home = { incident: "incidents", job: "jobs", node: "fleet" }[view] || view;
   for (const name of shown) document.getElementById("nav-" + name).setAttribute("aria-current", String(name === home));
-  document.getElementById("enter").hidden = !!token;
-  if (!token) { main.replaceChildren(el("p", { textContent: "Enter a token. The first one is in the hub's folder, in admin.token; commensal-hub person add makes others." })); return; }
+  document.getElementById("enter").hidden = !!token || entered;
   const at = view, where = location.hash;
   try {
     const kids = await views[at][1]();
     if (at !== view || where !== location.hash) return;
+    entered = true; // without a token: by the browser's certificate
+    document.getElementById("enter").hidden = true;
     main.replaceChildren(...kids);
     say.textContent = ""; say.className = "";
   } catch (e) {
     say.textContent = e.message; say.className = "bad";
-    if (/token/.test(e.message)) { token = ""; sessionStorage.removeItem("token"); document.getElementById("enter").hidden = false; }
+    if (e.code === 401) {
+      if (!token && !entered) say.textContent = e.message.replace(/^expected.*/, ""); // nothing was tried yet
+      token = ""; entered = false; sessionStorage.removeItem("token"); document.getElementById("enter").hidden = false;
+      main.replaceChildren(el("p", { textContent: "Enter a token. The first one is in the hub's folder, in admin.token; commensal-hub person add makes others." }));
+    }
   }
-  if (token && !views[at][2]) timer = setTimeout(show, 3000);
+  if ((token || entered) && !views[at][2]) timer = setTimeout(again, 3000);
 }
 addEventListener("hashchange", () => { go(); main.replaceChildren(el("p", { className: "dim", textContent: "asking…" })); show(); });
 document.getElementById("enter").addEventListener("submit", e => { e.preventDefault(); token = document.getElementById("token").value.trim(); sessionStorage.setItem("token", token); show(); });

@@ -45,8 +45,8 @@ func drawn(seed uint64) *wire.Batch {
 	if n == 0 {
 		b.Samples = wire.Samples{}
 	}
-	b.Decisions = []model.Decision{{Kind: model.DecideCap, Path: "/be", Reason: "it does", Facts: []model.Fact{model.FactCap.Is(0.1)}}}
-	b.Incidents = []*model.Incident{{ID: "i1", VictimJob: "job", Rounds: []model.Round{{Cap: 0.1}}}}
+	b.Decisions = []model.Decision{{Kind: model.DecideCap, WallNsec: nowMsec * 1e6, Path: "/be", Reason: "it does", Facts: []model.Fact{model.FactCap.Is(0.1)}}}
+	b.Incidents = []*model.Incident{{ID: "i1", OpenedWall: nowMsec * 1e6, VictimJob: "job", Rounds: []model.Round{{Cap: 0.1}}}}
 	return b
 }
 
@@ -104,6 +104,10 @@ func TestCheck(t *testing.T) {
 		"used NaN CPUs":            func(b *wire.Batch) { b.Samples.CPU[0] = nan },
 		"used -1 CPUs":             func(b *wire.Batch) { b.Samples.CPU[0] = -1 },
 		"has cpi +Inf":             func(b *wire.Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
+		"decision 0 is 86400 s":    func(b *wire.Batch) { b.Decisions = []model.Decision{{WallNsec: (nowMsec + 86400e3) * 1e6}} },
+		"decision 0 is -":          func(b *wire.Batch) { b.Decisions = []model.Decision{{}} },
+		"incident 0 is 660 s":      func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: (nowMsec + 660e3) * 1e6}} },
+		"incident 0 is -":          func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: -1}} },
 		"0 values of slowdown for": func(b *wire.Batch) { b.Samples.Signals[1].Values = nil },
 	} {
 		b := drawn(3)
@@ -115,6 +119,23 @@ func TestCheck(t *testing.T) {
 	for _, name := range []string{"", "a.b", "a*", ">", "-a", "A", strings.Repeat("a", 64), "a/b"} {
 		if wire.NodeName(name) == nil {
 			t.Errorf("node %q is taken", name)
+		}
+	}
+}
+
+// What is small on the way and large unpacked is refused before it takes the memory.
+func TestBombsAreRefused(t *testing.T) {
+	bomb := packer.EncodeAll(make([]byte, wire.MaxUnpacked+1), nil)
+	if len(bomb) > 1<<20 {
+		t.Fatalf("%d bytes are refused by the transport", len(bomb))
+	}
+	if b, err := Decode(bomb); err == nil {
+		t.Errorf("taken: %d tasks", len(b.Tasks))
+	}
+	many := &wire.Batch{Node: "a", Tasks: make([]wire.Task, wire.MaxTasks+1)}
+	if data, err := Encode(many); err == nil {
+		if _, err := Decode(data); err == nil {
+			t.Error("more tasks than may be were taken")
 		}
 	}
 }
