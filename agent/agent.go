@@ -207,6 +207,9 @@ func (a *Agent) loop(ctx context.Context, after func(), locked func() bool) erro
 			if l.Hear() != nil {
 				after()
 			}
+		case <-l.Stalls():
+			l.Wake()
+			timer.Reset(0)
 		case <-timer.C:
 			if l.Next() != nil {
 				after()

@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/procstat"
@@ -39,6 +40,9 @@ type Deps struct {
 	Latency linux.MemoryLatency // nil: nobody knows how long memory takes to answer
 	Waits   linux.WaitSource    // stays the caller's to close; nil: nobody measures who makes whom wait
 	Pages   numa.Calls          // find and move pages; nil: this machine's own
+	Ender   cgroup.Ender        // ends processes; nil: this machine's own
+	// Stalls says when programs wait for memory; nil: this machine's PSI triggers do.
+	Stalls func(some, full float64) (linux.StallSource, error)
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
 	SLO func(dst []model.Latency) []model.Latency
 	// Told is told of each decision, and does not keep it; nil: nobody is.
@@ -101,7 +105,16 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 		}
 	}
 	if m, ok := c.Host.(node.Metering); ok {
-		m.Meter(params.Needs().Memory, params.Needs().InUse)
+		needs := params.Needs()
+		m.Meter(needs.Memory, needs.InUse || needs.Sizes, needs.IO, needs.Ages)
+	}
+	if l, ok := c.Host.(node.Looking); ok {
+		if some, full, ok := params.Stalls(); ok {
+			c.looking = l
+			if err := l.Watch(some, full); err != nil {
+				c.log.Info("not to be had on this machine; the rest goes on", "missing", fmt.Sprintf("waking when programs wait for memory: %v", err))
+			}
+		}
 	}
 	if d.Wrap != nil {
 		c.Host = d.Wrap(c.Host)
@@ -146,8 +159,8 @@ func (c *Core) open(d *Deps) error {
 	needs := p.Needs()
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, InUse: needs.InUse, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
-		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Latency: d.Latency, Clock: c.Clock,
+		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, InUse: needs.InUse, Sizes: needs.Sizes, IO: needs.IO, Ages: needs.Ages, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Ender: d.Ender, Latency: d.Latency, Stalls: d.Stalls, Clock: c.Clock,
 	})
 	if err != nil {
 		return errors.Join(err, j.Close())

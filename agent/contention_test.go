@@ -33,8 +33,8 @@ func TestContentionCPI(t *testing.T) {
 	s.bystander = b.group("be-bystander", unlimited)
 	// It stays in the root's monitoring group, as most tasks of most hosts do.
 	s.plain = b.group("be-plain", unlimited)
-	s.monitor(s.victim, s.far, s.antagonist, s.bystander)
-	s.configureCPI()
+	s.monitor(1, s.victim, s.far, s.antagonist, s.bystander)
+	s.configureCPI("")
 
 	s.start("web", s.victim, 0)
 	s.start("web", s.far, 2)
@@ -80,8 +80,12 @@ type cpiScene struct {
 	victim, far, antagonist, bystander, plain string
 }
 
-// monitor mounts resctrl anew and makes a monitoring group for each task.
-func (s *cpiScene) monitor(groups ...string) {
+// rmidsUsed is how many RMIDs this boot has handed out, which it does in their order.
+var rmidsUsed int
+
+// monitor mounts resctrl anew and makes a monitoring group for each task, of RMIDs from first on: by these the rig
+// knows what tenant a task is (rig/answers.go).
+func (s *cpiScene) monitor(first int, groups ...string) {
 	s.t.Helper()
 	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {
 		s.t.Fatal("mount resctrl:", err)
@@ -91,10 +95,20 @@ func (s *cpiScene) monitor(groups ...string) {
 			s.t.Error("unmount resctrl:", err)
 		}
 	})
+	for ; rmidsUsed < first-1; rmidsUsed++ { // of tests that were not selected, or ended early
+		unused := monitoringGroup("unused")
+		if err := os.Mkdir(unused, 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.Remove(unused); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	for _, g := range groups {
 		if err := os.Mkdir(monitoringGroup(g), 0o755); err != nil {
 			s.t.Fatal(err)
 		}
+		rmidsUsed++
 	}
 }
 
@@ -122,19 +136,25 @@ func (s *cpiScene) assign(group string) {
 	}
 }
 
-// configureCPI is CPI²'s profile with windows that a test has the time for.
-func (s *cpiScene) configureCPI() {
+// configureCPI is CPI²'s profile with windows that a test has the time for, and more of a configuration; with more,
+// nobody is capped, and one task is a job.
+func (s *cpiScene) configureCPI(more string) {
 	s.t.Helper()
+	mode, tasks := "enforce", 2
+	if more != "" {
+		mode, tasks = "observe", 1
+	}
 	text := fmt.Sprintf(`version: 1
 profile: cpi2
-mode: enforce
+mode: %[3]s
+%[4]s
 signals: [cpi]
 cpi2:
   sampling_duration: 500ms
   sampling_frequency: 1s
   outlier_threshold_2: {violations: 3, window: 15s}
   correlation_window: 30s
-  min_tasks: 2
+  min_tasks: %[5]d
   min_samples_per_task: 12
   verify_windows: 10
   search_windows: 20
@@ -152,7 +172,7 @@ agent:
   metrics_listen: ""
   discover_every: 200ms
   waits: false # to read the kernel's BTF takes an emulated CPU seconds
-`, s.root, s.dir)
+`, s.root, s.dir, mode, more, tasks)
 	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -39,6 +40,8 @@ type Core struct {
 	snap     model.Snapshot
 	pulse    model.Pulse
 	glance   glance
+	looking  node.Looking // nil: the host reads memory with windows alone
+	look     model.Look
 	in       engine.Input
 	results  []model.Result // that the next turn hands in
 	commands []model.Command
@@ -60,7 +63,7 @@ func (c *Core) GoOnWith(r *engine.Restored) { c.in.Restored = r }
 func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	begin := c.Clock.MonoNsec()
 	c.in.Seq++
-	c.in.Snapshot, c.in.Pulse = nil, nil
+	c.in.Snapshot, c.in.Pulse, c.in.Look = nil, nil, nil
 	c.in.WallNsec = c.Clock.WallNsec()
 	if t.Mark != 0 {
 		if err := c.Host.Observe(t.Mark, &c.snap); err != nil {
@@ -72,6 +75,11 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	}
 	if t.Pulse {
 		c.takePulse()
+	}
+	if t.Look {
+		c.looking.Look(&c.look)
+		c.in.Look = &c.look
+		c.counts.looks++
 	}
 	c.in.MonoNsec = c.Clock.MonoNsec()
 	c.in.Knobs = c.in.Knobs[:0]
@@ -98,6 +106,14 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	c.goesUp(out)
 	c.counts.cycle(time.Duration(c.Clock.MonoNsec()-begin), t.Mark)
 	return out
+}
+
+// LookDue returns when memory is to be read between windows, by the core's clock; math.MaxInt64: it is not.
+func (c *Core) LookDue() int64 {
+	if c.looking == nil {
+		return math.MaxInt64
+	}
+	return c.Engine.LookDue()
 }
 
 // maxRecent bounds the incidents that are kept for `status`; the record has them all.

@@ -40,6 +40,9 @@ func (a *Agent) startUplink(ctx context.Context, g *uplink.Gather) (*uplink.Upli
 		Specs: func(specs []model.Spec) {
 			_ = a.ask(ctx, func() { a.core.Tell(specs...) }) // of an agent that ends nobody needs them
 		},
+		Priors: func(p model.Priors) {
+			_ = a.ask(ctx, func() { a.core.TellPriors(p) }) // likewise
+		},
 		Rollout: func(overlay string, on bool) error { return a.rollOut(ctx, overlay, on) },
 		Command: func(ctx context.Context, c *wire.Command) (ans wire.Answer) {
 			by := c.By

@@ -9,10 +9,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -63,5 +65,23 @@ func TestHeadroomIsPublished(t *testing.T) {
 	(*publisher)(nil).close()
 	if c, _ := config.Defaults(config.ProfileCPI2); c.Agent.HeadroomFile == "" {
 		t.Error("no file by default")
+	}
+}
+
+// GPUs are named absent where no driver's device file is, and not read where one is.
+func TestGPUs(t *testing.T) {
+	for want, files := range map[string][]string{
+		"not known": nil, "absent": {"dev/null", "dev/dri/card0", "dev/nvidia-caps/x"}, "not read: /dev/nvidia0": {"dev/nvidiactl", "dev/nvidia0"},
+		"not read: /dev/kfd": {"dev/kfd"}, "not read: /dev/dri/renderD128": {"dev/dri/renderD128"},
+	} {
+		dir := t.TempDir()
+		for _, f := range files {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755), os.WriteFile(filepath.Join(dir, f), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := gpus(hostfs.NewRoot(dir)); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %s", files, got)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/slo"
 )
 
@@ -22,6 +23,7 @@ import (
 type counts struct {
 	windows   uint64
 	cycles    uint64
+	looks     uint64
 	cycleSum  time.Duration
 	failures  uint64
 	lost      uint64 // turns that the record lacks
@@ -51,9 +53,10 @@ func (c *counts) cycle(d time.Duration, mark model.WindowMark) {
 
 // The descriptions of the series; base units, names as Prometheus asks.
 type descriptions struct {
-	up, warnings, windows, cycles, cycleSeconds, failures, lost, delays, decisions *prometheus.Desc
-	cpu, signal, threshold, held, slo, target, met                                 *prometheus.Desc
-	free, freeTerm, freeTask, freeCold, freeAt, hub, waiting, sent, gone           *prometheus.Desc
+	up, warnings, windows, cycles, looks, cycleSeconds, failures, lost, delays, decisions                                            *prometheus.Desc
+	cpu, signal, threshold, held, slo, target, met                                                                                   *prometheus.Desc
+	free, freeTerm, freeTask, freeCold, freeAt, freeMemory, freeMemoryTerm, freeMemoryTask, freeMemoryCold, hub, waiting, sent, gone *prometheus.Desc
+	idle, cold, given, back                                                                                                          *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -61,31 +64,40 @@ func describe() descriptions {
 		return prometheus.NewDesc("commensal_"+name, help, labels, nil)
 	}
 	return descriptions{
-		up:           d("enforcing", "1 when the policy may write, 0 when it only observes or is off.", "policy"),
-		warnings:     d("warnings", "Warnings that `commensal status` shows."),
-		windows:      d("windows_total", "Sampling windows that were judged."),
-		cycles:       d("agent_cycles_total", "Turns of the agent's loop."),
-		cycleSeconds: d("agent_cycle_seconds_total", "Wall time spent in those turns."),
-		failures:     d("agent_failures_total", "Turns in which the machine could not be read or the record not be written."),
-		lost:         d("record_lost_ticks_total", "Turns that are not in the record, since its disk was full, too slow or gone."),
-		delays:       d("delay_failures_total", "Readings in which the scheduler delay could not be read: without it no slowdown is known."),
-		decisions:    d("decisions_total", "Decisions by who took them, a policy or detection, operators and the kernel, and by kind.", "policy", "kind"),
-		cpu:          d("task_cpu_cores", "CPU usage in the last window, CPU-seconds per second.", "task", "job", "class"),
-		signal:       d("task_signal_ratio", "The task's signal in the last window.", "task", "job", "source"),
-		threshold:    d("task_signal_threshold_ratio", "The outlier threshold of that signal.", "task", "job", "source"),
-		held:         d("task_cap_cores", "The cap in force, CPU-seconds per second. A raised quota is none.", "task"),
-		slo:          d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
-		target:       d("slo_target_seconds", "Latency that the job promises, for the quantile.", "job", "quantile"),
-		free:         d("headroom_cores", "What best-effort work may use from now through a horizon, CPU-seconds per second.", "horizon"),
-		freeTerm:     d("headroom_term_cores", "What of the machine it may not use, and for whom that is: lc, system, others, reserve.", "horizon", "term"),
-		freeTask:     d("headroom_task_cores", "What a task is forecast to use at most.", "task", "job", "horizon"),
-		freeCold:     d("headroom_cold_tasks", "Tasks that are too little known and count with all that they may use.", "horizon"),
-		freeAt:       d("headroom_timestamp_seconds", "When the forecast was made, by the wall clock."),
-		hub:          d("fleet_connected", "1 while the fleet's hub can be reached; no series where this node is of no fleet."),
-		waiting:      d("fleet_waiting_batches", "Batches on disk that the hub did not take yet."),
-		sent:         d("fleet_sent_batches_total", "Batches that the hub acknowledged."),
-		gone:         d("fleet_lost_batches_total", "Batches that had to give way: the hub was away for too long, or the disk hung."),
-		met:          d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
+		up:             d("enforcing", "1 when the policy may write, 0 when it only observes or is off.", "policy"),
+		warnings:       d("warnings", "Warnings that `commensal status` shows."),
+		windows:        d("windows_total", "Sampling windows that were judged."),
+		cycles:         d("agent_cycles_total", "Turns of the agent's loop."),
+		looks:          d("agent_memory_looks_total", "Readings of memory between windows: it was low or fell fast, or programs waited for it."),
+		cycleSeconds:   d("agent_cycle_seconds_total", "Wall time spent in those turns."),
+		failures:       d("agent_failures_total", "Turns in which the machine could not be read or the record not be written."),
+		lost:           d("record_lost_ticks_total", "Turns that are not in the record, since its disk was full, too slow or gone."),
+		delays:         d("delay_failures_total", "Readings in which the scheduler delay could not be read: without it no slowdown is known."),
+		decisions:      d("decisions_total", "Decisions by who took them, a policy or detection, operators and the kernel, and by kind.", "policy", "kind"),
+		cpu:            d("task_cpu_cores", "CPU usage in the last window, CPU-seconds per second.", "task", "job", "class"),
+		signal:         d("task_signal_ratio", "The task's signal in the last window.", "task", "job", "source"),
+		threshold:      d("task_signal_threshold_ratio", "The outlier threshold of that signal.", "task", "job", "source"),
+		held:           d("task_cap_cores", "The cap in force, CPU-seconds per second. A raised quota is none.", "task"),
+		slo:            d("slo_latency_seconds", "Latency that a probe of the service saw.", "job", "quantile"),
+		target:         d("slo_target_seconds", "Latency that the job promises, for the quantile.", "job", "quantile"),
+		free:           d("headroom_cores", "What best-effort work may use from now through a horizon, CPU-seconds per second.", "horizon"),
+		freeTerm:       d("headroom_term_cores", "What of the machine it may not use, and for whom that is: lc, system, others, reserve.", "horizon", "term"),
+		freeTask:       d("headroom_task_cores", "What a task is forecast to use at most.", "task", "job", "horizon"),
+		freeCold:       d("headroom_cold_tasks", "Tasks that are too little known and count with all that they may use.", "horizon"),
+		freeAt:         d("headroom_timestamp_seconds", "When the forecast was made, by the wall clock."),
+		freeMemory:     d("headroom_memory_bytes", "Memory that best-effort work may have from now through a horizon.", "horizon"),
+		freeMemoryTerm: d("headroom_memory_term_bytes", "What of the machine's memory it may not have, and for whom that is: lc, system, others, reserve.", "horizon", "term"),
+		freeMemoryTask: d("headroom_memory_task_bytes", "Working set that a task is forecast to have at most.", "task", "job", "horizon"),
+		freeMemoryCold: d("headroom_memory_cold_tasks", "Tasks whose memory is too little known and counts with all that they may have.", "horizon"),
+		hub:            d("fleet_connected", "1 while the fleet's hub can be reached; no series where this node is of no fleet."),
+		waiting:        d("fleet_waiting_batches", "Batches on disk that the hub did not take yet."),
+		sent:           d("fleet_sent_batches_total", "Batches that the hub acknowledged."),
+		gone:           d("fleet_lost_batches_total", "Batches that had to give way: the hub was away for too long, or the disk hung."),
+		met:            d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
+		idle:           d("idle_memory_bytes", "Memory of all tasks of a class that was not used for so many seconds or longer, as last read of each.", "class", "pages", "age_seconds"),
+		cold:           d("task_idle_memory_bytes", "Memory of the task that is old enough to be given back.", "task", "job", "pages"),
+		given:          d("task_given_back_bytes_total", "Idle memory of the task that was given back.", "task", "job"),
+		back:           d("task_came_back_bytes_total", "What of that came back, beyond the usual, while it was watched.", "task", "job"),
 	}
 }
 
@@ -100,8 +112,9 @@ type collector struct {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
-		d.up, d.warnings, d.windows, d.cycles, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
-		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.hub, d.waiting, d.sent, d.gone,
+		d.up, d.warnings, d.windows, d.cycles, d.looks, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
+		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.freeMemory, d.freeMemoryTerm, d.freeMemoryTask, d.freeMemoryCold, d.hub, d.waiting, d.sent, d.gone,
+		d.idle, d.cold, d.given, d.back,
 	} {
 		ch <- desc
 	}
@@ -147,6 +160,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.desc.warnings, float64(len(st.Warnings)))
 	count(c.desc.windows, float64(n.windows))
 	count(c.desc.cycles, float64(n.cycles))
+	count(c.desc.looks, float64(n.looks))
 	count(c.desc.cycleSeconds, n.cycleSum.Seconds())
 	count(c.desc.failures, float64(n.failures))
 	count(c.desc.lost, float64(n.lost))
@@ -155,7 +169,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count(c.desc.decisions, float64(v), d.by, d.kind.String())
 	}
 	c.tasks(st, gauge)
+	c.idle(st, gauge, count)
 	c.headroom(free, gauge)
+	c.memory(&free.Memory, gauge)
 	if f := st.Fleet; f != nil {
 		up := 0.0
 		if f.Connected {
@@ -165,6 +181,39 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.desc.waiting, float64(f.Waiting))
 		count(c.desc.sent, float64(f.Sent))
 		count(c.desc.gone, float64(f.Lost))
+	}
+}
+
+// idle tells of memory that lies idle; where nobody reads ages it has no series.
+func (c *collector) idle(st *Status, gauge, count func(d *prometheus.Desc, v float64, labels ...string)) {
+	type series struct {
+		class model.Class
+		pages model.PageKind
+	}
+	sums := map[series]*[model.NumAgeEdges]float64{}
+	for i := range st.Tasks {
+		t := &st.Tasks[i]
+		if t.Idle == nil {
+			continue
+		}
+		for _, pages := range [...]model.PageKind{model.AnonPages, model.FilePages} {
+			of := series{t.Class, pages}
+			if sums[of] == nil {
+				sums[of] = &[model.NumAgeEdges]float64{}
+			}
+			for k, bytes := range t.Idle.Ages.Of(pages) {
+				sums[of][k] += float64(bytes)
+			}
+		}
+		gauge(c.desc.cold, float64(t.Idle.Anon), t.Path, t.Job, model.AnonPages.String())
+		gauge(c.desc.cold, float64(t.Idle.File), t.Path, t.Job, model.FilePages.String())
+		count(c.desc.given, t.Idle.Given, t.Path, t.Job)
+		count(c.desc.back, t.Idle.CameBack, t.Path, t.Job)
+	}
+	for of, sum := range sums {
+		for k, edge := range model.AgeEdges {
+			gauge(c.desc.idle, sum[k], of.class.String(), of.pages.String(), strconv.FormatInt(edge/1e9, 10))
+		}
 	}
 }
 
@@ -183,6 +232,22 @@ func (c *collector) headroom(h *Headroom, gauge func(d *prometheus.Desc, v float
 		gauge(c.desc.freeTerm, o.Reserve, o.Name, "reserve")
 		for j := range h.Tasks {
 			gauge(c.desc.freeTask, h.Tasks[j].Terms[i].CPU, h.Tasks[j].Path, h.Tasks[j].Job, o.Name)
+		}
+	}
+}
+
+// memory tells of the last forecast of memory; none has no series.
+func (c *collector) memory(r *headroom.MemoryReport, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	for i := range r.Horizons {
+		o := &r.Horizons[i]
+		gauge(c.desc.freeMemory, o.BE, o.Name)
+		gauge(c.desc.freeMemoryCold, float64(o.Cold), o.Name)
+		gauge(c.desc.freeMemoryTerm, o.LC, o.Name, "lc")
+		gauge(c.desc.freeMemoryTerm, o.System, o.Name, "system")
+		gauge(c.desc.freeMemoryTerm, o.Others, o.Name, "others")
+		gauge(c.desc.freeMemoryTerm, o.Reserve, o.Name, "reserve")
+		for j := range r.Tasks {
+			gauge(c.desc.freeMemoryTask, r.Tasks[j].Terms[i].Bytes, r.Tasks[j].Path, r.Tasks[j].Job, o.Name)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/outlier"
 )
 
@@ -90,6 +91,8 @@ type TaskStatus struct {
 	// path, or of an LC or eligible task below it, stopped it; at most 1. Where its period is not known it is taken to
 	// be the kernel's default.
 	Throttled model.Value `json:"throttled"`
+	// Idle is what is known of its idle memory; absent: nobody has read that.
+	Idle *coldpages.Idle `json:"idle,omitempty"`
 	// Lacks says what the task does without, and why: "hardware counters: ...".
 	Lacks []string `json:"lacks,omitempty"`
 }
@@ -187,6 +190,7 @@ func (a *Agent) task(task *model.Task, t *engine.Track) TaskStatus {
 	st := TaskStatus{
 		Task: *task, CPU: t.CPU, Source: t.Source, Signal: t.Signal, Threshold: t.Limit, Verdict: t.Verdict,
 		Raw: t.Raw, Throttled: t.ThrottledRate,
+		Idle: a.core.Engine.State.CPU.ColdPages.Idle(&a.core.Engine.Params.CPU.ColdPages, task),
 	}
 	if st.Throttled.Outcome == model.OK && st.Throttled.V > 0 {
 		found, _ := a.core.Engine.State.Ledger.InForce(task.Num, model.CPUBandwidth)

@@ -36,11 +36,13 @@ type Params struct {
 
 // Input is one tick. Everything that could change the engine's mind is in it.
 type Input struct {
-	Seq        uint64              `json:"seq"`
-	MonoNsec   int64               `json:"mono_nsec"`
-	WallNsec   int64               `json:"wall_nsec"`
-	Snapshot   *model.Snapshot     `json:"-"` // nil on ticks without a reading; recorded apart
-	Pulse      *model.Pulse        `json:"-"` // nil on ticks without one; recorded apart
+	Seq      uint64          `json:"seq"`
+	MonoNsec int64           `json:"mono_nsec"`
+	WallNsec int64           `json:"wall_nsec"`
+	Snapshot *model.Snapshot `json:"-"` // nil on ticks without a reading; recorded apart
+	Pulse    *model.Pulse    `json:"-"` // nil on ticks without one; recorded apart
+	// Look is a reading of memory between windows; nil: there is none.
+	Look       *model.Look         `json:"look,omitempty"`
 	Results    []model.Result      `json:"results,omitempty"`
 	Knobs      []model.KnobReading `json:"knobs,omitempty"`
 	Commands   []model.Command     `json:"commands,omitempty"`
@@ -50,6 +52,8 @@ type Input struct {
 	Params *Params `json:"params,omitempty"`
 	// Specs are what a fleet, or an earlier run, knows of jobs.
 	Specs []model.Spec `json:"specs,omitempty"`
+	// Priors are what a fleet has seen of jobs that hurt each other, in place of what it said of the same job before.
+	Priors []model.Priors `json:"priors,omitempty"`
 	// SLO are readings of latency sources that are new since the last tick.
 	SLO []model.Latency `json:"slo,omitempty"`
 }
@@ -66,7 +70,8 @@ type Output struct {
 type Track struct {
 	Num     model.TaskNum   `json:"num"`
 	Flags   outlier.Flags   `json:"flags"`
-	Verdict outlier.Verdict `json:"verdict"` // of the last window
+	Beside  outlier.Flags   `json:"beside,omitzero"` // of the signal that is judged beside
+	Verdict outlier.Verdict `json:"verdict"`         // of the last window
 	Source  model.Source    `json:"source"`
 	Signal  model.Value     `json:"signal"`
 	CPU     model.Value     `json:"cpu"`
@@ -110,6 +115,8 @@ type State struct {
 	Node       NodeTrack `json:"node"`
 	// SLO is the last reading of each latency source, ordered by job.
 	SLO []model.Latency `json:"slo,omitempty"`
+	// Memory is the last reading of the machine's memory, without tasks; nil: there was none.
+	Memory *model.Look `json:"memory,omitempty"`
 }
 
 // Engine is State with its parameters and scratch space.
@@ -178,8 +185,9 @@ func (e *Engine) Step(in *Input) *Output {
 		e.command(in, &in.Commands[i])
 	}
 	e.killSwitch(in)
-	e.scratch.victims = e.scratch.victims[:0]
+	e.scratch.victims, e.scratch.beside = e.scratch.victims[:0], e.scratch.beside[:0]
 	e.window(in)
+	e.look(in)
 	e.policies(in)
 	e.doubt(in)
 	e.settle(in)

@@ -71,6 +71,11 @@ func (e *Engine) grant(in *Input, i int) {
 			t.Flags.Clear()
 		}
 	}
+	for _, n := range w.ForgivenBeside {
+		if t := e.track(n); t != nil {
+			t.Beside.Clear()
+		}
+	}
 	switch {
 	case p.Mode != model.ModeEnforce:
 		return

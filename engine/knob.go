@@ -106,6 +106,9 @@ func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
 		return wish{model.Set, place.Value}, true
 	}
 	if least != nil {
+		if spec.Cap == nil {
+			return wish{model.Hold, least.Value}, true
+		}
 		return wish{model.Hold, spec.Cap(least.Cap, periodNsec)}, true
 	}
 	if base, known := l.base(k); raises && known {

@@ -6,8 +6,10 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/balm"
 	"github.com/commensal-io/commensal/policy/bandwidth"
+	"github.com/commensal-io/commensal/policy/blockio"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
@@ -16,6 +18,7 @@ import (
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
 	"github.com/commensal-io/commensal/policy/pressure"
+	"github.com/commensal-io/commensal/policy/remedy"
 )
 
 // Defaults returns what the policies take where nobody says otherwise. Each only observes; demote is off.
@@ -28,7 +31,9 @@ func Defaults() Params {
 			DemoteMode: model.ModeOff, Demote: demote.Defaults(), CacheMode: model.ModeOff, Cache: cache.Defaults(),
 			BandwidthMode: model.ModeOff, Bandwidth: bandwidth.Defaults(),
 			BalmMode: model.ModeOff, Balm: balm.Defaults(),
-			PressureMode: model.ModeOff, Pressure: pressure.Defaults(), Headroom: headroom.Defaults(),
+			RemedyMode: model.ModeOff, Remedy: remedy.Defaults(),
+			PressureMode: model.ModeOff, Pressure: pressure.Defaults(), ColdPagesMode: model.ModeOff, ColdPages: coldpages.Defaults(), Headroom: headroom.Defaults(),
+			IOMode: model.ModeOff, IO: blockio.Defaults(),
 		},
 	}
 }
@@ -102,7 +107,7 @@ func (p *Params) signalRows(src model.Source) []model.Param {
 	a, row := &p.Hardcap.Antagonist[src], src.Row()
 	rows := a.Rows(row.Calibrated)
 	switch {
-	case row.Waits:
+	case row.Waits, row.Beside:
 		rows = slices.Concat(p.Outlier.RowsOf(src), rows, a.BoundRows())
 	case row.Targeted:
 		rows = slices.Concat(rows, a.BoundRows())

@@ -9,13 +9,16 @@ import (
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/balm"
 	"github.com/commensal-io/commensal/policy/bandwidth"
+	"github.com/commensal-io/commensal/policy/blockio"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
 	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/pressure"
+	"github.com/commensal-io/commensal/policy/remedy"
 )
 
 // CPUParams are what the configuration says to the policies of the CPU and its caches.
@@ -35,16 +38,22 @@ type CPUParams struct {
 	Bandwidth     bandwidth.Params `json:"bandwidth"`
 	BalmMode      model.Mode       `json:"balm_mode"`
 	Balm          balm.Params      `json:"balm"`
+	RemedyMode    model.Mode       `json:"remedy_mode"`
+	Remedy        remedy.Params    `json:"remedy"`
 	PressureMode  model.Mode       `json:"pressure_mode"`
 	Pressure      pressure.Params  `json:"pressure"`
+	ColdPagesMode model.Mode       `json:"coldpages_mode"`
+	ColdPages     coldpages.Params `json:"coldpages"`
 	HeadroomMode  model.Mode       `json:"headroom_mode"`
 	Headroom      headroom.Params  `json:"headroom"`
+	IOMode        model.Mode       `json:"io_mode"`
+	IO            blockio.Params   `json:"io"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, PressureMode: model.ModeOff, HeadroomMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, RemedyMode: model.ModeOff, PressureMode: model.ModeOff, ColdPagesMode: model.ModeOff, HeadroomMode: model.ModeOff, IOMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -61,8 +70,11 @@ type CPUState struct {
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	Balm      balm.State      `json:"balm,omitzero"`
+	Remedy    remedy.State    `json:"remedy,omitzero"`
 	Pressure  pressure.State  `json:"pressure,omitzero"`
+	ColdPages coldpages.State `json:"coldpages,omitzero"`
 	Headroom  headroom.State  `json:"headroom,omitzero"`
+	IO        blockio.State   `json:"io,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -74,6 +86,7 @@ type row struct {
 	uses []string // the remedies that it is, as the probe of the machine names them
 	// needs is what the host is to tell it, beside what it tells of every machine.
 	needs Needs
+	ages  func(*Params) model.AskedAges // of pages, that it goes by; nil: none
 	// always: it takes a step at every tick, in every mode, since what it began goes on. The
 	// others take one when a pulse came, unless they are off.
 	always bool
@@ -90,8 +103,12 @@ type row struct {
 	rows  func(*Params) []model.Param           // its parameters
 	check func(*Params) (key, why string)       // finds parameters that do not fit each other; nil: all do
 	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
+	// under reports whether another policy that enforces does its work, so that it observes. nil: none does.
+	under func(*Params) bool
 	// takesBack is how soon CPU comes back from BE while it enforces. nil: it takes none back, or from who is found guilty alone.
 	takesBack func(*Params) int64
+	// takesMemory is how soon memory comes back from BE while it enforces; 0 or nil: it takes none back for sure.
+	takesMemory func(*Params) int64
 	// detail says whether a pulse at a time should tell of each LC task. nil: never.
 	detail func(p *Params, s *State, nowNsec int64) bool
 	// rests says that the policy has nothing to do soon but what pulses with detail are for, so
@@ -109,9 +126,9 @@ var policyRows = [...]row{
 		name: model.PolicyHardcap, does: "CPI²: holds antagonists back", uses: []string{"hard cap"}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.Mode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
-			v.Taking = s.CPU.Balm.Taking()
+			v.Taking, v.Remedying = s.CPU.Balm.Taking(), s.CPU.Remedy.Working()
 			s.Hardcap.Step(&p.Hardcap, v, w)
-			v.Judging = s.Hardcap.Judging()
+			v.Judging, v.Holding = s.Hardcap.Judging(), s.Hardcap.Holding()
 		},
 		rows:  (*Params).hardcapRows,
 		check: (*Params).checkHardcap,
@@ -197,6 +214,23 @@ var policyRows = [...]row{
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
+
+		under: func(p *Params) bool { return p.CPU.RemedyMode == model.ModeEnforce },
+	},
+	{
+		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Remedy.Step(&p.CPU.Remedy, v, w) },
+		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },
+		note: func(s *State, now model.Mode) string { return s.CPU.Remedy.Note(now) },
+		keeps: &keeps{
+			keep: func(_ *Params, s *State, r *Restored) { r.Remedies = slices.Clone(s.CPU.Remedy.Known) },
+			mark: func(s *State) float64 { return s.CPU.Remedy.Mark() },
+			restore: func(_ *Params, s *State, r *Restored) (d model.Decision, ok bool) {
+				s.CPU.Remedy.Restore(r.Remedies)
+				return d, false // it shows when it is tried first
+			},
+		},
 	},
 	{
 		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze"}, needs: Needs{InUse: true}, always: true,
@@ -207,9 +241,31 @@ var policyRows = [...]row{
 		rows:  func(p *Params) []model.Param { return p.CPU.Pressure.Rows() },
 		check: func(p *Params) (key, why string) { return p.CPU.Pressure.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.Pressure.Note(now) },
+
+		takesMemory: func(p *Params) int64 { return p.CPU.Pressure.TakesBackNsec() },
 	},
 	{
-		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", always: true,
+		name: model.PolicyColdPages, does: "Alibaba §3.2: gives memory back that lay idle for hours", uses: []string{"reclaim"}, needs: Needs{InUse: true}, always: true,
+		ages: func(p *Params) model.AskedAges { return p.CPU.ColdPages.Ages() },
+		mode: func(p *Params) *model.Mode { return &p.CPU.ColdPagesMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.ColdPages.Step(&p.CPU.ColdPages, v, w)
+		},
+		rows: func(p *Params) []model.Param { return p.CPU.ColdPages.Rows() },
+		note: func(s *State, now model.Mode) string { return s.CPU.ColdPages.Note(now) },
+	},
+	{
+		name: model.PolicyIO, does: "CPI² §9: who makes a service wait for its disk may do less there", uses: []string{"io limits"}, needs: Needs{IO: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.IOMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.IO.Step(&p.CPU.IO, blockio.Input{Correlation: &p.Hardcap.Antagonist[model.SourceIO], IDPrefix: p.Hardcap.IDPrefix}, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.IO.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.IO.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.IO.Note(now) },
+	},
+	{
+		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", needs: Needs{Sizes: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.HeadroomMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.CPU.Headroom.Step(&p.CPU.Headroom, v, w)
@@ -230,11 +286,14 @@ var policyRows = [...]row{
 
 // Needs is what policies want a host to tell beside what it tells of every machine.
 type Needs struct {
-	Places  bool // which tasks cannot be placed on CPUs
-	Classes bool // what there is of classes of service
-	Memory  bool // what memories move
-	InUse   bool // how much memory the tasks and the machine use, and how long they wait for it
-	SLO     bool // what latency sources say, each second and not at the edges of windows alone
+	Places  bool            // which tasks cannot be placed on CPUs
+	Classes bool            // what there is of classes of service
+	Memory  bool            // what memories move
+	IO      bool            // what tasks do on block devices, and how long they wait for them
+	InUse   bool            // how much memory the tasks and the machine use, and how long they wait for it
+	Sizes   bool            // how much memory they use, once a minute
+	SLO     bool            // what latency sources say, each second and not at the edges of windows alone
+	Ages    model.AskedAges // how long the tasks' pages lay idle
 }
 
 // keeps is how a part of a policy's memory outlives a restart of the agent.
@@ -264,12 +323,14 @@ type scratch struct {
 	view    policy.View
 	wishes  policy.Wishes
 	victims []policy.Victim
+	beside  []policy.Victim
 	fresh   bool   // view.Tasks is as the ledger is
 	pulsed  int64  // when the last pulse was, monotonic; 0: not yet
 	step    uint64 // counts sets of wishes
 	still   bool   // nothing was put to the ledger since it was last gone through ...
 	due     int64  // ... and until then nothing in it changes by itself
 	watch   cpuset.Watch
+	look    policy.Look
 }
 
 // PoliciesOf returns the policies that a remedy is of, in their order and with commas between them; "" when none of this
@@ -295,7 +356,10 @@ func (p *Params) Needs() (all Needs) {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
 			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
-			all.InUse = all.InUse || r.needs.InUse
+			all.InUse, all.Sizes, all.IO = all.InUse || r.needs.InUse, all.Sizes || r.needs.Sizes, all.IO || r.needs.IO
+			if r.ages != nil {
+				all.Ages = r.ages(p)
+			}
 		}
 	}
 	return all
@@ -430,8 +494,10 @@ func (e *Engine) policies(in *Input) {
 	v.NowNsec, v.WallNsec, v.Pulse, v.Results = in.MonoNsec, in.WallNsec, in.Pulse, in.Results
 	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
+	v.Window.Beside = e.scratch.beside
 	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])
-	v.TakeBackNsec, v.TakeBackBy = e.takeBack()
+	v.TakeBackNsec, v.TakeBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesBack })
+	v.MemoryBackNsec, v.MemoryBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesMemory })
 	for i := range policyRows {
 		r, mode := &policyRows[i], e.State.Policies[i].Mode
 		if r.always || in.Pulse != nil && mode != model.ModeOff {
@@ -446,14 +512,15 @@ func (e *Engine) policies(in *Input) {
 	}
 }
 
-// takeBack returns how soon CPU comes back from BE, by the fastest policy that enforces that; 0: none does.
-func (e *Engine) takeBack() (nsec int64, by string) {
+// takeBack returns how soon something comes back from BE, by the fastest policy that enforces that; 0: none does.
+func (e *Engine) takeBack(of func(r *row) func(*Params) int64) (nsec int64, by string) {
 	for i := range policyRows {
 		r := &policyRows[i]
-		if r.takesBack == nil || e.State.Policies[i].Mode != model.ModeEnforce {
+		takes := of(r)
+		if takes == nil || e.State.Policies[i].Mode != model.ModeEnforce {
 			continue
 		}
-		if n := r.takesBack(&e.Params); nsec == 0 || n < nsec {
+		if n := takes(&e.Params); n > 0 && (nsec == 0 || n < nsec) {
 			nsec, by = n, r.name
 		}
 	}
@@ -463,8 +530,9 @@ func (e *Engine) takeBack() (nsec int64, by string) {
 // mode works out how far a policy may go now. One that may no longer enforce gives back what
 // it has; one whose mode changed looks at everything anew, and says everything anew.
 func (e *Engine) mode(in *Input, i int) {
-	m, s := *policyRows[i].mode(&e.Params), &e.State.Policies[i]
-	if m == model.ModeEnforce && e.disarmed(in) {
+	r, s := &policyRows[i], &e.State.Policies[i]
+	m := *r.mode(&e.Params)
+	if m == model.ModeEnforce && (e.disarmed(in) || r.under != nil && r.under(&e.Params)) {
 		m = model.ModeObserve
 	}
 	if m == s.Mode {

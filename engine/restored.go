@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/remedy"
 )
 
 // Restored is what an earlier run of the agent had learned or was told, and what this one
@@ -23,6 +24,8 @@ type Restored struct {
 	Pairs []hardcap.KeptPair `json:"pairs,omitempty"`
 	// Headroom is what jobs use, by hour of the day.
 	Headroom []*headroom.Profile `json:"headroom,omitempty"`
+	// Remedies are what helped which job against which.
+	Remedies []remedy.Known `json:"remedies,omitempty"`
 }
 
 // Keep returns what should outlive a restart, as it is at a moment.

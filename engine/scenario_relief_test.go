@@ -90,6 +90,22 @@ func reliefScenarios() []scenario {
 			"while /grind/1 runs, which hurts web: evidence 2.4 of 2.3 asked for, from 5 experiments", "cap         /grind/1 [i-10]: score 0.01, and grind hurts web: evidence", "verified    /web/1 [i-10]"},
 		never: []string{"taken-back", "/report/1 [i"},
 	}, {
+		name: "repeat-prior", until: 2700,
+		about: "repeat with a fleet's word: it has seen grind hurt web elsewhere, and says the same of an innocent job; the one is decided after three experiments in place of five, the other is left alone",
+		build: func(t *testing.T) *sim {
+			n := again(t, func(*engine.Params) {})
+			n.at[5] = func(_ *sim, in *engine.Input) {
+				in.Priors = []model.Priors{{Job: "web", Pairs: []model.Prior{
+					{Antagonist: "grind", Incidents: 14, Nodes: 6, Degradation: 1.3, Low: 1.2, High: 1.4, Confidence: 0.71},
+					{Antagonist: "report", Incidents: 40, Nodes: 9, Degradation: 1.3, Low: 1.2, High: 1.4, Confidence: 0.95},
+				}}}
+			}
+			return n
+		},
+		want: []string{"report may hurt web: the fleet saw this pair 40 times on 9 nodes: prior 1.2 of 2.3 asked for; it has news of 1 others",
+			"refute      /grind/1", "confirmed", "which hurts web: evidence", "the fleet saw this pair 14 times on 6 nodes: prior 0.9 of 2.3 asked for"},
+		never: []string{"taken-back", "/report/1 [i"},
+	}, {
 		name: "repeat-off", until: 2700,
 		about: "repeat off: the same; each incident begins anew, and nobody is ever held",
 		build: func(t *testing.T) *sim { return again(t, func(p *engine.Params) { p.Hardcap.Repeat.Enabled = false }) },

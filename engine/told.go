@@ -17,7 +17,7 @@ func (p *Params) Take(n *Params) {
 	p.Platform, p.HistoryWindows, p.Spec.CoreCycles = platform, windows, core
 }
 
-// told takes in what others say: parameters, specs, and what the services themselves see of
+// told takes in what others say: parameters, specs, who hurts whom, and what the services themselves see of
 // their latency.
 func (e *Engine) told(in *Input) {
 	if in.Params != nil {
@@ -28,6 +28,11 @@ func (e *Engine) told(in *Input) {
 		sp := &in.Specs[i]
 		if err := s.Specs.Teach(e.Params.Spec, sp, in.MonoNsec); err != nil {
 			e.decide(in, model.Decision{Kind: model.DecideSpec, Path: sp.Job, Reason: fmt.Sprintf("a spec of %s for %s is left aside: %v", sp.Source, sp.Job, err)})
+		}
+	}
+	for i := range in.Priors {
+		if d := s.Hardcap.Hear(&e.Params.Hardcap, &in.Priors[i], in.MonoNsec); d != nil {
+			e.decide(in, *d)
 		}
 	}
 	for i := range in.SLO {

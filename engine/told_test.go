@@ -39,6 +39,37 @@ func TestToldSpecs(t *testing.T) {
 	}
 }
 
+// What a fleet says of who hurts whom is told once, in words and facts, and goes into a checkpoint; a profile without the switch, as cpi2, hears nothing.
+func TestToldPriors(t *testing.T) {
+	p := singleNode(t)
+	say := func(e *engine.Engine, seq uint64) *engine.Output {
+		return e.Step(&engine.Input{Seq: seq, MonoNsec: int64(seq) * second, Priors: []model.Priors{{Job: "web", Pairs: []model.Prior{
+			{Antagonist: "grind", Incidents: 14, Nodes: 6, Degradation: 1.3, Low: 1.2, High: 1.4, Confidence: 0.87},
+			{Antagonist: "idle", Incidents: 14, Nodes: 6, Degradation: 1.3, Low: 1.2, High: 1.4, Confidence: 0.2},
+			{Antagonist: "lies", Incidents: -1, Nodes: 6, Degradation: 1.3, Low: 1.2, High: 1.4, Confidence: 1},
+		}}}})
+	}
+	without := engine.New(p)
+	if out := say(without, 1); len(out.Decisions) != 0 || len(without.State.Hardcap.Pairs) != 0 {
+		t.Errorf("%+v", out.Decisions)
+	}
+	p.Hardcap.Repeat.Enabled = true
+	e := engine.New(p)
+	out := say(e, 1)
+	if len(out.Decisions) != 1 || out.Decisions[0].Path != "web" || out.Decisions[0].Reason != "grind may hurt web: the fleet saw this pair 14 times on 6 nodes: prior 1.9 of 3.9 asked for" {
+		t.Fatalf("%+v", out.Decisions)
+	}
+	if v, ok := out.Decisions[0].Fact(model.FactPrior); !ok || v < 1.89 || v > 1.91 {
+		t.Errorf("prior %v", v)
+	}
+	if out := say(e, 2); len(out.Decisions) != 0 || len(e.State.Hardcap.Pairs) != 1 {
+		t.Errorf("the same again: %+v, %+v", out.Decisions, e.State.Hardcap.Pairs)
+	}
+	if kept := e.Keep(3*second, 1e18); len(kept.Pairs) != 0 {
+		t.Errorf("it is kept over a restart: %+v", kept.Pairs)
+	}
+}
+
 func TestToldParamsAndLatencies(t *testing.T) {
 	p := singleNode(t)
 	e := engine.New(p)

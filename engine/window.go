@@ -41,8 +41,8 @@ func (e *Engine) window(in *Input) {
 	if s.Prev == nil {
 		s.Prev = &model.Snapshot{}
 	}
-	tasks, memory := append(s.Prev.Tasks[:0], snap.Tasks...), append(s.Prev.Memory[:0], snap.Memory...)
-	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks, Memory: memory}
+	tasks, memory, io := append(s.Prev.Tasks[:0], snap.Tasks...), append(s.Prev.Memory[:0], snap.Memory...), append(s.Prev.IO[:0], snap.IO...)
+	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks, Memory: memory, IO: io}
 }
 
 // judge goes through the tasks of the window once: signal, verdict, history, spec.
@@ -50,6 +50,7 @@ func (e *Engine) judge(in *Input) {
 	s := e.State
 	h := s.History
 	h.Begin(in.MonoNsec)
+	beside := e.Params.Needs().IO
 	s.BECPU = 0
 	s.Node = NodeTrack{CPUs: e.obs.CPUs, ElapsedNsec: e.obs.ElapsedNsec, Busy: e.obs.Busy, Unmanaged: e.obs.Unmanaged, Steal: e.obs.Steal}
 	j := 0
@@ -62,6 +63,9 @@ func (e *Engine) judge(in *Input) {
 			continue // a task the engine was never told of
 		}
 		e.judgeTask(in, o, j)
+		if beside {
+			e.judgeBeside(in, o, j)
+		}
 	}
 	h.Put(model.NumUnmanaged, e.obs.Unmanaged.V, antagonist.NoEvidence)
 	h.Put(model.NumSteal, e.obs.Steal.V, antagonist.NoEvidence)
@@ -128,6 +132,34 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		e.scratch.victims = append(e.scratch.victims, policy.Victim{
 			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, MPKI: o.MPKI, Protected: !slices.Contains(s.ProtectOff, task.Job),
+		})
+	}
+}
+
+// judgeBeside judges a protected task by the signal that stands beside the one that is used. What a task of best-effort
+// work waits is nobody's concern.
+func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int) {
+	tr, task := &e.State.Tracks[j], &e.State.Tasks.Tasks[j]
+	if !task.Protected() {
+		return
+	}
+	for _, src := range model.Sources() {
+		if !src.Row().Beside {
+			continue
+		}
+		spec := e.State.Specs.Lookup(task.Job, src)
+		e.study(task, o, src, spec)
+		verdict := outlier.Judge(&e.Params.Outlier, src, spec, o)
+		if verdict == outlier.Outlier {
+			tr.Beside.Flag(&e.Params.Outlier, in.MonoNsec)
+		}
+		if spec == nil {
+			continue
+		}
+		n := tr.Beside.Recent(&e.Params.Outlier, in.MonoNsec)
+		e.scratch.beside = append(e.scratch.beside, policy.Victim{
+			Num: task.Num, Source: src, Verdict: verdict, Signal: o.Signals[src].V, Threshold: e.Params.Outlier.Threshold(spec), Spec: spec,
+			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(e.State.ProtectOff, task.Job),
 		})
 	}
 }
@@ -246,7 +278,7 @@ func (s *State) promise(task *model.Task) *model.Latency {
 func (e *Engine) source(o *model.TaskObservation) model.Source {
 	last := model.Source(0)
 	for _, src := range model.Sources() {
-		if !e.Params.Sources[src] {
+		if !e.Params.Sources[src] || src.Row().Beside {
 			continue
 		}
 		if last = src; o.Signals[src].Outcome == model.OK {

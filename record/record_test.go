@@ -87,8 +87,10 @@ func inputText(t *testing.T, in *engine.Input) string {
 }
 
 func TestReadsBackEqual(t *testing.T) {
+	priors := 0
 	for seed := range uint64(3) {
 		dir, inputs, outputs := recorded(t, seed, 200, 1<<30)
+		priors += strings.Count(strings.Join(outputs, ""), "the fleet saw this pair 9 times on 4 nodes")
 		files, err := Segments(dir)
 		must(t, err)
 		f, err := os.Open(files[0])
@@ -118,6 +120,9 @@ func TestReadsBackEqual(t *testing.T) {
 		if said < 20 {
 			t.Fatalf("seed %d: only %d decisions: the run tests nothing", seed, said)
 		}
+	}
+	if priors == 0 {
+		t.Error("no run heard of the fleet's priors")
 	}
 }
 
@@ -472,11 +477,12 @@ func FuzzTick(f *testing.F) {
 	})
 }
 
-// What memory domains moved is read back by the counters' names, with what could not be read.
+// What memory domains moved is read back by the counters' names, with what could not be read, and what tasks did on block devices.
 func TestMemoryReadsBack(t *testing.T) {
 	m := model.MemorySample{Domain: 1, MonoNsec: 5e9}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(1<<40), model.Counter{Outcome: model.GoneBackwards}
-	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}}}
+	io := []model.IOSample{{Num: 3, Device: model.DeviceOf(254, 1), Read: 1 << 50, Wrote: 2, Reads: 3, Writes: 4}}
+	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io}}
 	var c coder
 	b, err := c.encode(nil, in, false)
 	must(t, err)
@@ -486,6 +492,9 @@ func TestMemoryReadsBack(t *testing.T) {
 	_, err = c.decode(b, &got, &model.Snapshot{}, &model.Pulse{})
 	must(t, err)
 	if d := cmp.Diff(in.Snapshot.Memory, got.Snapshot.Memory); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(io, got.Snapshot.IO); d != "" {
 		t.Error(d)
 	}
 }

@@ -46,16 +46,20 @@ type rare struct {
 	Shields    []model.Shield      `json:"shields,omitempty"`
 	Params     *engine.Params      `json:"params,omitempty"`
 	Specs      []model.Spec        `json:"specs,omitempty"`
+	Priors     []model.Priors      `json:"priors,omitempty"`
 	SLO        []model.Latency     `json:"slo,omitempty"`
 	Waiting    []model.Waiting     `json:"waiting,omitempty"`
 	Passed     []int64             `json:"passed,omitempty"` // of the pulse (pulse.go)
 
 	Memory []model.MemorySample `json:"memory,omitempty"`
+	Look   *model.Look          `json:"look,omitempty"`
+	Ages   []model.PageAges     `json:"ages,omitempty"`
+	IO     []model.IOSample     `json:"io,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Passed) == 0 && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.Priors) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Passed) == 0 && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0 && r.Look == nil && len(r.Ages) == 0 && len(r.IO) == 0
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -79,7 +83,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	b = binary.AppendVarint(b, in.WallNsec)
 	r := rare{
 		Results: in.Results, Knobs: in.Knobs, Commands: in.Commands, KillSwitch: in.KillSwitch,
-		Params: in.Params, Specs: in.Specs, SLO: in.SLO, Restored: in.Restored,
+		Params: in.Params, Specs: in.Specs, Priors: in.Priors, SLO: in.SLO, Restored: in.Restored, Look: in.Look,
 	}
 	flags := byte(0)
 	if output {
@@ -89,7 +93,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 		flags |= hasSnapshot
 		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
 		r.Topology, r.Settings, r.Waiting = in.Snapshot.Topology, in.Snapshot.Settings, in.Snapshot.Waiting
-		r.Shields, r.Memory = in.Snapshot.Shields, in.Snapshot.Memory
+		r.Shields, r.Memory, r.Ages, r.IO = in.Snapshot.Shields, in.Snapshot.Memory, in.Snapshot.Ages, in.Snapshot.IO
 	}
 	if in.Pulse != nil {
 		flags |= hasPulse
@@ -230,9 +234,9 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 		}
 	}
 	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
-	in.Params, in.Specs, in.SLO = r.Params, r.Specs, r.SLO
+	in.Params, in.Specs, in.Priors, in.SLO, in.Look = r.Params, r.Specs, r.Priors, r.SLO, r.Look
 	if flags&hasSnapshot != 0 {
-		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Tasks: snap.Tasks[:0]}
+		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Ages: r.Ages, IO: r.IO, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
 		in.Snapshot = snap
 	}

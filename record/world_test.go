@@ -19,7 +19,8 @@ func quick() engine.Params {
 		Outlier: outlier.Params{RequiredCPUUsage: 0.02, Sigmas: 2, Violations: 2, WindowNsec: 10e9},
 		Spec:    localspec.Params{RecalculateNsec: 30e9, AgeWeight: 0.9, MinTasks: 1, MinSamplesPerTask: 5},
 		Hardcap: hardcap.Params{Quota: 0.1, QuotaBestEffort: 0.01, DurationNsec: 8e9, RecoveredWindows: 2, VerifyWindows: 3, SearchWindows: 2, MaxRounds: 2, RetryAfterNsec: 5e9, AnalysisEveryNsec: 1e9,
-			Antagonist: [model.NumSources]antagonist.Params{{Threshold: 0.05}, {Threshold: 0.05, Offset: 1, Bound: 2}}},
+			Antagonist: [model.NumSources]antagonist.Params{{Threshold: 0.05}, {Threshold: 0.05, Offset: 1, Bound: 2}},
+			Repeat:     hardcap.Repeat{Enabled: true, HalfLifeNsec: 60e9, Doubt: 0.02, Prior: 0.5}},
 		Limits: engine.Limits{MaxHeldTasks: 4, MaxBETaken: 1},
 	}
 }
@@ -132,6 +133,8 @@ func (w *world) input() *engine.Input {
 		in.Params = &p
 	case 1:
 		in.Specs = []model.Spec{{Job: "j1", Platform: []string{"cpu", "other"}[w.rng.IntN(2)], Source: model.Source(w.rng.IntN(2)), NumSamples: 9, Mean: 1, StdDev: w.rng.Float64()}}
+	case 3:
+		in.Priors = []model.Priors{{Job: "j1", Pairs: []model.Prior{{Antagonist: "j2", Incidents: 9, Nodes: 4, Degradation: 2, Low: 1.5, High: 2.5, Confidence: []float64{0.6, 0.9, -1}[w.seq%3]}}}}
 	case 2:
 		in.SLO = []model.Latency{{
 			Job: fmt.Sprintf("j%d", w.rng.IntN(3)), P99: model.Known(w.rng.Float64()), Samples: 100,

@@ -296,7 +296,7 @@ func TestTickWithoutASegment(t *testing.T) {
 
 // A folder that is removed while the agent runs is made anew.
 func TestFolderRemoved(t *testing.T) {
-	l := newLife(t, 10, 100_000)
+	l := newLife(t, 10, 150_000)
 	l.tick()
 	must(t, os.RemoveAll(l.dir()))
 	for l.begins < 2 {

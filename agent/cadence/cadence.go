@@ -18,6 +18,7 @@ type Turn struct {
 	Mark    model.WindowMark // the edges of a sampling window; 0: no reading
 	Compare bool             // held knobs are compared with the kernel
 	Pulse   bool             // the fast reading is taken; the engine says of what
+	Look    bool             // memory is read between windows
 }
 
 // First is the turn that an agent begins with.

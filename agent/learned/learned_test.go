@@ -15,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/remedy"
 )
 
 func here() Under {
@@ -28,7 +29,8 @@ func state() engine.Restored {
 			History: localspec.Moments{N: 20, Mean: 1.5, M2: 0.2}, WallNsec: 3e9,
 		}},
 		BurstBound: &burst.KeptBound{K: 1, Bucket: 10}, ProtectOff: []string{"", "web"},
-		Pairs: []hardcap.KeptPair{{Pair: hardcap.Pair{Victim: "web", Antagonist: "grind", Evidence: 2.5, Times: 4}, WallNsec: 3e9}},
+		Pairs:    []hardcap.KeptPair{{Pair: hardcap.Pair{Victim: "web", Antagonist: "grind", Evidence: 2.5, Times: 4}, WallNsec: 3e9}},
+		Remedies: []remedy.Known{{Victim: "web", Job: "grind", Means: remedy.Ways, Effect: 0.2}},
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
-// What comes down: sheets of specs, the kill switch, commands. A node may do no more with the transport's key-value store than
+// What comes down: sheets of specs and of priors, the kill switch, commands. A node may do no more with the transport's key-value store than
 // read: it listens where changes are published, and asks for the last value after it began to listen, whenever the connection
 // was lost, and once in a while.
 
@@ -34,6 +34,7 @@ type sheets struct {
 type sheet struct {
 	revision uint64 // of what the agent was told; 0: nothing yet
 	wall     int64
+	priors   int64 // time of the fleet's word on who hurts the job
 	stale    bool
 }
 
@@ -56,7 +57,7 @@ func (s *sheets) stale() {
 	}
 }
 
-// want listens for the specs of a batch's jobs that are new here.
+// want listens for the specs and priors of a batch's jobs that are new here.
 func (s *sheets) want(u *Uplink, b *wire.Batch) {
 	for i := range b.Tasks {
 		job := b.Tasks[i].Job
@@ -72,14 +73,15 @@ func (s *sheets) want(u *Uplink, b *wire.Batch) {
 		if there {
 			continue
 		}
-		subject := wire.KV(wire.SpecBucket, wire.SpecKey(u.node.Platform, job))
-		if _, err := u.nc.Subscribe(subject, func(m *nats.Msg) { u.takeSheet(job, m.Data) }); err != nil {
-			u.hooks.Log.Error("the fleet's specs of a job do not come down", "job", job, "error", err)
+		for bucket, take := range map[string]func(job string, data []byte){wire.SpecBucket: u.takeSheet, wire.PriorBucket: u.takePriors} {
+			if _, err := u.nc.Subscribe(wire.KV(bucket, wire.SpecKey(u.node.Platform, job)), func(m *nats.Msg) { take(job, m.Data) }); err != nil {
+				u.hooks.Log.Error("what the fleet knows of a job does not come down", "job", job, "bucket", bucket, "error", err)
+			}
 		}
 	}
 }
 
-// fetch asks for the sheets that may have changed unheard.
+// fetch asks for the sheets that may have changed unheard. Without priors, which an older hub has none of, a node goes on until the next time.
 func (u *Uplink) fetch() {
 	u.sheets.mu.Lock()
 	var jobs []string
@@ -99,11 +101,22 @@ func (u *Uplink) fetch() {
 		u.sheets.jobs[job].stale = false
 		u.sheets.mu.Unlock()
 	}
+	for _, job := range jobs {
+		data, err := u.get(wire.PriorBucket, wire.SpecKey(u.node.Platform, job))
+		if err != nil {
+			return
+		}
+		u.takePriors(job, data)
+	}
 }
 
 // get returns the last value of a key; nil: there is none.
 func (u *Uplink) get(bucket, key string) ([]byte, error) {
-	m, err := u.nc.Request(wire.KVGet(bucket, key), nil, getTimeout)
+	var m *nats.Msg
+	err := u.waitFor(func() (err error) {
+		m, err = u.nc.Request(wire.KVGet(bucket, key), nil, getTimeout)
+		return err
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -149,13 +162,64 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 	}
 }
 
+// takePriors hands the fleet's word on who hurts a job to the agent when it is a newer one than before.
+func (u *Uplink) takePriors(job string, data []byte) {
+	if len(data) == 0 || u.hooks.Priors == nil {
+		return
+	}
+	var s wire.PriorSheet
+	err := fmt.Errorf("it has %d bytes", len(data))
+	if len(data) <= wire.MaxPriorBytes {
+		if err = json.Unmarshal(data, &s); err == nil {
+			err = s.Check(job, u.node.Platform)
+		}
+	}
+	if err != nil {
+		u.hooks.Log.Warn("a sheet of priors from the hub is left aside", "job", job, "error", err)
+		return
+	}
+	u.sheets.mu.Lock()
+	j := u.sheets.jobs[job]
+	fresh := j != nil && s.WallNsec > j.priors
+	if fresh {
+		j.priors = s.WallNsec
+	}
+	u.sheets.mu.Unlock()
+	if fresh {
+		u.hooks.Priors(s.Priors)
+	}
+}
+
+// control are the keys that all nodes listen to, and who takes their values.
+func (u *Uplink) control() map[string]func(data []byte) {
+	return map[string]func(data []byte){wire.KeyOff: u.takeOff, wire.KeyRollout: u.takeRollout, wire.KeyLayout: u.takeLayout}
+}
+
 // askControl asks for what may have changed unheard.
 func (u *Uplink) askControl() {
-	if data, err := u.get(wire.ControlBucket, wire.KeyOff); err == nil && len(data) > 0 {
-		u.takeOff(data)
+	for key, take := range u.control() {
+		if data, err := u.get(wire.ControlBucket, key); err == nil && len(data) > 0 {
+			take(data)
+		}
 	}
-	if data, err := u.get(wire.ControlBucket, wire.KeyRollout); err == nil && len(data) > 0 {
-		u.takeRollout(data)
+}
+
+// takeLayout divides the next batches as the hubs want them.
+func (u *Uplink) takeLayout(data []byte) {
+	var l wire.Layout
+	err := json.Unmarshal(data, &l)
+	switch {
+	case err == nil && l.Version > wire.LayoutVersion:
+		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, l.Version, wire.LayoutVersion)
+	case err == nil && (l.Partitions < 1 || l.Partitions > wire.MaxParts):
+		err = fmt.Errorf("%d parts; expected 1 to %d", l.Partitions, wire.MaxParts)
+	}
+	if err != nil {
+		u.hooks.Log.Error("how the hubs want batches divided cannot be read: it stays as it was", "error", err)
+		return
+	}
+	if u.parts.Swap(int64(l.Partitions)) != int64(l.Partitions) {
+		u.hooks.Log.Info("batches are divided by job", "parts", l.Partitions, "by", l.By)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +42,7 @@ type Node struct{ Boot, Platform, Program string }
 // Hooks are what the agent does for the uplink. They are called from goroutines of the uplink.
 type Hooks struct {
 	Specs   func(specs []model.Spec)
+	Priors  func(p model.Priors) // nil: nobody wants them
 	Command func(ctx context.Context, c *wire.Command) wire.Answer
 	// Rollout takes a change over, or goes back to what the file says; nil: there is none to go back from.
 	Rollout func(overlay string, on bool) error
@@ -58,6 +61,7 @@ type Status struct {
 	Sent      uint64    `json:"sent"`          // batches, acknowledged
 	Lost      uint64    `json:"lost"`          // batches that had to give way
 	Sheets    int       `json:"sheets"`        // jobs of which the fleet's spec is known
+	Parts     int       `json:"parts"`         // that batches are divided into, by job
 	Off       bool      `json:"off"`           // the fleet's kill switch
 	OffWhy    string    `json:"off_why,omitempty"`
 	Rollout   string    `json:"rollout,omitempty"` // the change in force; "!ID: why" one that this node refuses
@@ -77,11 +81,13 @@ type Uplink struct {
 	run   string // begins the names of this run's messages
 	id    string // of the spool, as the batches say it
 	seq   uint64
+	taken bool // something came in while the hub was asked
 	in    chan *wire.Batch
 	wake  chan struct{}
 	done  chan struct{}
 	off   atomic.Bool
-	ended atomic.Bool // the connection is closed by us
+	parts atomic.Int64 // that batches are divided into
+	ended atomic.Bool  // the connection is closed by us
 	once  sync.Once
 
 	rolling sync.Mutex // held while a change is taken over
@@ -114,6 +120,7 @@ func Start(ctx context.Context, cfg Config, node Node, gather *Gather, hooks Hoo
 		Gather: gather, cfg: cfg, node: node, hooks: hooks, spool: sp, id: hex.EncodeToString(id[:]),
 		in: make(chan *wire.Batch, handed), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
+	u.parts.Store(1)
 	u.run = fmt.Sprintf("%016x-%s", time.Now().UnixNano(), u.id)
 	u.status = Status{Hub: cfg.URL, Node: cfg.Node, Since: time.Now(), Why: "not yet connected", Waiting: sp.Len(), Bytes: sp.Bytes()}
 	if err := u.connect(); err != nil {
@@ -159,7 +166,7 @@ func (u *Uplink) connect() error {
 	if _, err := nc.Subscribe(wire.CommandPrefix+u.cfg.Node, u.command); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	for key, take := range map[string]func(data []byte){wire.KeyOff: u.takeOff, wire.KeyRollout: u.takeRollout} {
+	for key, take := range u.control() {
 		if _, err := nc.Subscribe(wire.KV(wire.ControlBucket, key), func(m *nats.Msg) { take(m.Data) }); err != nil {
 			return fmt.Errorf("fleet: %w", err)
 		}
@@ -218,7 +225,7 @@ func (u *Uplink) Status() *Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	st := u.status
-	st.Off, st.Sheets = u.off.Load(), u.sheets.known()
+	st.Off, st.Sheets, st.Parts = u.off.Load(), u.sheets.known(), int(u.parts.Load())
 	return &st
 }
 
@@ -270,6 +277,7 @@ func (u *Uplink) work(ctx context.Context) {
 	refresh := time.NewTicker(refreshEvery)
 	defer refresh.Stop()
 	for {
+		again := false
 		select {
 		case b, ok := <-u.in:
 			if !ok {
@@ -283,37 +291,46 @@ func (u *Uplink) work(ctx context.Context) {
 			u.sheets.stale()
 			u.askControl()
 		case <-timer.C:
+			again = true
 		}
+		u.taken = false
 		switch err := u.send(ctx); {
 		case err == nil:
 			wait = 0
 			u.fetch()
 		case wait == 0:
 			wait = retryFirst
-		default:
+		case again: // what new batches have it try beside does not count
 			wait = min(2*wait, retryMost)
 		}
-		if wait > 0 {
+		switch {
+		case wait > 0:
 			timer.Reset(wait)
-		} else {
+		case u.taken: // while the hub was asked for specs
+			timer.Reset(0)
+		default:
 			timer.Stop()
 		}
 	}
 }
 
-// publish sends one message and waits for its acknowledgement. Meanwhile what is handed in goes to disk: a hub that takes its time must
-// not cost the next minute.
+// publish sends one message and waits for its acknowledgement.
 func (u *Uplink) publish(ctx context.Context, msg *nats.Msg, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	u.mu.Lock()
 	u.giveUp = cancel
 	u.mu.Unlock()
-	done := make(chan error, 1)
-	go func() {
+	return u.waitFor(func() error {
 		_, err := u.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.Stream))
-		done <- err
-	}()
+		return err
+	})
+}
+
+// waitFor does what asks the hub. Meanwhile what is handed in goes to disk: a hub that takes its time must not cost the next minute.
+func (u *Uplink) waitFor(ask func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- ask() }()
 	in := u.in
 	for {
 		select {
@@ -325,20 +342,50 @@ func (u *Uplink) publish(ctx context.Context, msg *nats.Msg, id string) error {
 				continue
 			}
 			u.store(b)
+			u.taken = true
 		}
 	}
 }
 
-// store names a batch and puts it on disk.
+// store puts a batch on disk, divided as the hub wants it: what is on disk is sent as it is, whatever the hub says later.
 func (u *Uplink) store(b *wire.Batch) {
-	u.seq++
-	b.Node, b.Spool, b.Seq = u.cfg.Node, u.id, u.seq
-	b.Boot, b.Platform, b.Program = u.node.Boot, u.node.Platform, u.node.Program
+	b.Node, b.Boot, b.Platform, b.Program = u.cfg.Node, u.node.Boot, u.node.Platform, u.node.Program
 	b.Lost += u.spool.Lost()
 	u.mu.Lock()
 	b.Rollout = u.status.Rollout
 	u.mu.Unlock()
 	u.sheets.want(u, b)
+	for _, part := range b.Split(int(u.parts.Load())) {
+		u.keep(part)
+	}
+}
+
+// nameOf is what the spool calls a message: the names of all runs are in the order in which they were drawn.
+func (u *Uplink) nameOf(b *wire.Batch) string {
+	name := fmt.Sprintf("%s-%012d", u.run, b.Seq)
+	if b.Part != 0 {
+		name += "-" + strconv.Itoa(b.Part)
+	}
+	return name
+}
+
+// partOf is the part in a name of the spool.
+func partOf(name string) int {
+	words := strings.Split(name, "-")
+	if len(words) != 4 { // run, spool, number
+		return 0
+	}
+	part, err := strconv.Atoi(words[3])
+	if err != nil {
+		return 0
+	}
+	return part
+}
+
+// keep names a batch and puts it on disk.
+func (u *Uplink) keep(b *wire.Batch) {
+	u.seq++
+	b.Spool, b.Seq = u.id, u.seq
 	data, err := codec.Encode(b)
 	if err != nil && len(b.Decisions)+len(b.Incidents) > 0 { // samples at least
 		u.hooks.Log.Error("decisions do not go up: they are too much for one batch", "decisions", len(b.Decisions), "incidents", len(b.Incidents), "error", err)
@@ -346,7 +393,7 @@ func (u *Uplink) store(b *wire.Batch) {
 		data, err = codec.Encode(b)
 	}
 	if err == nil {
-		err = u.spool.Put(fmt.Sprintf("%s-%012d", u.run, u.seq), data)
+		err = u.spool.Put(u.nameOf(b), data)
 	}
 	u.mu.Lock()
 	u.status.Lost += b.Lost
@@ -377,7 +424,7 @@ func (u *Uplink) send(ctx context.Context) error {
 		case !u.nc.IsConnected():
 			return errAway
 		}
-		msg := &nats.Msg{Subject: wire.UpPrefix + u.cfg.Node, Data: data}
+		msg := &nats.Msg{Subject: wire.Up(u.cfg.Node, partOf(name)), Data: data}
 		if err := u.publish(ctx, msg, u.cfg.Node+"-"+name); err != nil {
 			u.mu.Lock()
 			u.status.Why = err.Error()

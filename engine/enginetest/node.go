@@ -16,7 +16,9 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/blockio"
 	"github.com/commensal-io/commensal/policy/burst"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
@@ -36,7 +38,7 @@ const wallNsec = int64(1e18)
 func Params() engine.Params {
 	p := engine.Params{Platform: "test", HistoryWindows: 1, CapPeriodNsec: 250 * Msec, Limits: engine.Limits{MaxHeldTasks: 8, MaxBETaken: 1}}
 	p.Hardcap.DurationNsec = 300 * Sec // for so long policies keep off a task that an operator freed
-	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults(), Pressure: pressure.Defaults()}
+	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults(), Pressure: pressure.Defaults(), ColdPages: coldpages.Defaults(), IO: blockio.Defaults()}
 	p.SetModes(model.ModeOff)
 	return p
 }
@@ -47,6 +49,8 @@ type Knob struct {
 	Unreadable bool
 	// Write is what the kernel makes of a write, "" when it takes it. nil: it takes everything.
 	Write func(v model.Setting) (refusal string)
+	// Did is how much an action does of what it is asked for. nil: all.
+	Did func(v model.Setting) int64
 	// Ours: Found was there before our first write. The journal of this node.
 	Ours         bool
 	Found, wrote model.Setting
@@ -120,6 +124,7 @@ type Node struct {
 	Pulse    *model.Pulse    // of the next step; nil: none
 	Kill     bool            // the kill switch is there
 	SLO      []model.Latency // that the next step is told
+	Look     *model.Look     // memory between windows, of the next step; nil: none
 	Tasks    []*Task         // ordered by number
 	Topology *model.Topology
 	Wide     []*WideKnob // that are no task's, as they are first written
@@ -276,6 +281,9 @@ func (n *Node) Step() *engine.Output {
 	in := &n.in
 	in.MonoNsec, in.WallNsec, in.Pulse, in.KillSwitch = n.NowNsec, n.NowNsec+wallNsec, n.Pulse, n.Kill
 	in.SLO, n.SLO = n.SLO, nil
+	if in.Look, n.Look = n.Look, nil; in.Look != nil {
+		in.Look.MonoNsec = in.MonoNsec
+	}
 	if in.Snapshot != nil {
 		in.Snapshot.MonoNsec, in.Snapshot.WallNsec = in.MonoNsec, in.WallNsec
 	}
@@ -331,7 +339,9 @@ func (n *Node) land(c *model.Change) {
 func (n *Node) change(k *Knob, c *model.Change, r *model.Result) {
 	r.Kind, r.Found, r.Now = model.Applied, k.Value, k.Value
 	if c.Kind == model.Run { // nothing stands there afterwards
-		r.Now = c.Value
+		if r.Now = c.Value; k.Did != nil {
+			r.Now.Amount = k.Did(c.Value)
+		}
 		if k.Write != nil {
 			if r.Error = k.Write(c.Value); r.Error != "" {
 				r.Kind = model.Refused
@@ -346,8 +356,11 @@ func (n *Node) change(k *Knob, c *model.Change, r *model.Result) {
 		}
 	}
 	want := r.Found
-	if c.Kind == model.Set || c.Kind == model.Hold && !c.Value.Knob.Spec().Within(r.Found, c.Value) {
+	switch c.Kind {
+	case model.Set:
 		want = c.Value
+	case model.Hold:
+		want = r.Found.Tightest(c.Value)
 	}
 	if want != k.Value {
 		if k.Write != nil {
