@@ -10,7 +10,7 @@ import (
 )
 
 func cpi2Experiment() experiment {
-	relief, fit := false, false
+	relief, fit, terms := false, false, ""
 	return experiment{
 		name: "cpi2", short: "The evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures",
 		listed: "the evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures: forty minutes, --quick 3",
@@ -18,17 +18,21 @@ func cpi2Experiment() experiment {
 		quick:  "fewer machines", seed: "of the catalogue and of all machines", html: true,
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().BoolVar(&relief, "relief", false, "only how much relief each arm brings, over ten catalogues of jobs: a quarter of an hour on two quiet CPUs")
+			physicsFlag(cmd, &terms)
 			cmd.Flags().BoolVar(&fit, "fit", false, "only fit how often something happens to the paper's rate of identifications, on development catalogues: five minutes")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
+			published, err := physicsOf(terms)
+			if err != nil {
+				return nil, err
+			}
 			var cases []cpi2.Case
 			if !relief && !fit {
-				var err error
 				if cases, err = caseStudies(); err != nil {
 					return nil, err
 				}
 			}
-			return cpi2.Run(ctx, cpi2.Options{Quick: o.Quick, Seed: o.Seed, Cases: cases, Relief: relief, Fit: fit, Log: os.Stderr})
+			return cpi2.Run(ctx, cpi2.Options{Quick: o.Quick, Seed: o.Seed, Cases: cases, Relief: relief, Fit: fit, Published: published, Log: os.Stderr})
 		},
 	}
 }

@@ -20,9 +20,18 @@ func twinCommand(p *cli.Printer) *cobra.Command {
 }
 
 func calibrateExperiment() experiment {
+	ablation := false
 	return experiment{
 		name: "calibrate", short: "Hold the simulated server's physics against the published curves",
 		long: "Play the experiments behind the published curves on the simulated server (tasks run, their counters are read)\nand print each published point beside the twin's, with the error. It exits with 1 when an error is over\nits curve's bound or a published finding does not hold.",
-		play: func(context.Context, *options) (result, error) { return calibrate.Run() },
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&ablation, "ablation", false, "instead: what each term of the physics that is off by default changes, and how each fares against measurements")
+		},
+		play: func(context.Context, *options) (result, error) {
+			if ablation {
+				return calibrate.Ablate()
+			}
+			return calibrate.Run()
+		},
 	}
 }

@@ -18,7 +18,7 @@ func headroomCommand(p *cli.Printer) *cobra.Command {
 	var t target
 	cmd := &cobra.Command{
 		Use: "headroom", Short: "What best-effort work may use now and in the next hours, with each term", Args: cobra.NoArgs,
-		Long: "What the services are forecast to use, and what that leaves best-effort work: now, through the next hour, and\nfurther. Each figure is in CPUs and follows from those beside it; docs/policies/headroom.md says how.",
+		Long: "What the services are forecast to use, and what that leaves best-effort work: now, through the next hour, and\nfurther. Each figure is in CPUs, then in GiB of memory, and follows from those beside it; docs/policies/headroom.md says how.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := t.client()
 			if err != nil {
@@ -76,8 +76,70 @@ func printHeadroom(w io.Writer, h *agent.Headroom) error {
 		}
 		fmt.Fprintf(w, " %02d: %s", at, text)
 	}
+	fmt.Fprintln(w)
+	if err := printMemory(w, h); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, "\nGPUs: %s\n", h.GPU)
 	return err
+}
+
+const gib = 1 << 30
+
+// printMemory prints the same of memory.
+func printMemory(w io.Writer, h *agent.Headroom) error {
+	m := &h.Memory
+	if len(m.Horizons) == 0 {
+		_, err := fmt.Fprintln(w, "\nmemory: no forecast: it was not read yet, or not for an hour")
+		return err
+	}
+	fmt.Fprintf(w, "\nmemory, in GiB (%.2f are available); a task has what it has less the page cache that is taken back first (CACHE)\n\n", m.Available.V/gib)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "THROUGH\tBEST-EFFORT\tMACHINE\tRESERVE\tSERVICES\tSYSTEM\tOTHERS\tNOT KNOWN")
+	for i := range m.Horizons {
+		o := &m.Horizons[i]
+		fmt.Fprintf(tw, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\n", o.Name, o.BE/gib, o.Total/gib, o.Reserve/gib, o.LC/gib, o.System/gib, o.Others/gib, o.Cold)
+	}
+	fmt.Fprint(tw, "\nTASK\tCLASS\tHAS\tCACHE\tMAY HAVE\tMOST OF LATE\tLEVEL\tA DAY MORE")
+	for i := range m.Horizons {
+		fmt.Fprintf(tw, "\t%s", m.Horizons[i].Name)
+	}
+	fmt.Fprintln(tw, "\tWHY")
+	for i := range m.Tasks {
+		printMemoryForecast(tw, h, &m.Tasks[i])
+	}
+	printMemoryForecast(tw, h, &m.Others)
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if o := &m.Horizons[0]; o.BoundWhy != "" {
+		fmt.Fprintf(w, "\n%s: %s\n", o.Name, o.BoundWhy)
+	}
+	if m.TakeBackNsec > 0 {
+		fmt.Fprintf(w, "\ntaken back within %s by %s\n", time.Duration(m.TakeBackNsec), m.TakeBackBy)
+	}
+	return nil
+}
+
+// printMemoryForecast prints one task, with the reason for what it is taken to need through the longest horizon.
+func printMemoryForecast(w io.Writer, h *agent.Headroom, f *headroom.MemoryForecast) {
+	inGiB := func(v model.Value) model.Value {
+		v.V /= gib
+		return v
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f", f.Path, f.Class, valueText(inGiB(f.Last), "%.2f"), valueText(inGiB(f.Cache), "%.2f"), f.Limit/gib, f.High/gib, f.Level, f.Trend*86400/gib)
+	for i := range f.Terms {
+		fmt.Fprintf(w, "\t%.2f", f.Terms[i].Bytes/gib)
+	}
+	why := ""
+	if n := len(f.Terms); n > 0 {
+		far := &f.Terms[n-1]
+		why = fmt.Sprintf("p%g at %02d h is %.2f, growth %.2f, + %g %%", 100*h.Params.Percentile, far.Hour, far.Profile/gib, far.Growth/gib, 100*h.Params.Margin)
+		if far.Cold != "" {
+			why = fmt.Sprintf("%s: %s", f.Of, far.Cold)
+		}
+	}
+	fmt.Fprintf(w, "\t%s\n", why)
 }
 
 // printForecast prints one task, with the reason for what it is taken to need through the longest horizon.

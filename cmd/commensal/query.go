@@ -36,7 +36,7 @@ func queryCommand(p *cli.Printer) *cobra.Command {
 	var ready string
 	cmd := &cobra.Command{
 		Use: "query SQL | --question NAME [ARG...] | --question list", Short: "Ask the fleet's hub about samples, decisions and incidents",
-		Long: "Ask the fleet's hub: one SELECT on the tables samples, decisions, incidents and audit (`commensal-hub schema` lists\ntheir columns), or a question that it has ready, with a value for each of its arguments.",
+		Long: "Ask the fleet's hub: one SELECT on the tables samples, decisions, incidents, specs and audit (`commensal-hub schema` lists\ntheir columns), or a question that it has ready, with a value for each of its arguments.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
 			switch {

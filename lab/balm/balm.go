@@ -35,10 +35,11 @@ const (
 	MBA               // policy balm without moving pages
 	Both              // policy balm
 	Grey              // the same, until grey: the paper's algorithm 1
+	Remedy            // policy remedy: ways, bandwidth, pages and CPU time
 	NumArms
 )
 
-var armNames = [NumArms]string{"as found", "pages spread", "MBA 10 %", "MBA, balm", "MBA and pages, balm", "the same, until grey"}
+var armNames = [NumArms]string{"as found", "pages spread", "MBA 10 %", "MBA, balm", "MBA and pages, balm", "the same, until grey", "remedy"}
 
 // String returns the arm's name in tables.
 func (a Arm) String() string { return armNames[a] }
@@ -197,7 +198,10 @@ func sceneOf(services []Service, batch string, load float64, arm Arm) string {
 		b.WriteString("control:\n  - {name: be, tasks: [heavy, options, random, swaptions], mba: 10}\n")
 	}
 	b.WriteString("policies:\n  profile: single-node\n  mode: off\n")
-	if arm >= MBA {
+	switch {
+	case arm == Remedy:
+		b.WriteString("  config:\n    remedy: {mode: enforce}\n")
+	case arm >= MBA:
 		until := map[bool]string{true: "grey", false: "green"}[arm == Grey]
 		fmt.Fprintf(&b, "  config:\n    balm: {mode: enforce, pages: %t, until: %s}\n", arm != MBA, until)
 	}

@@ -239,7 +239,7 @@ func (b *bench) add(c machine.TaskConfig) (task, class int) {
 }
 
 // rates is what a task does in a second.
-type rates struct{ cycles, instructions, references, misses, bytes float64 }
+type rates struct{ cycles, refCycles, instructions, references, misses, bytes float64 }
 
 func (r *rates) cpi() float64  { return r.cycles / r.instructions }
 func (r *rates) mpki() float64 { return r.misses / r.instructions * 1000 }
@@ -263,7 +263,7 @@ func (b *bench) over(settle, nsec int64, tasks ...int) []rates {
 		per := func(from, to uint64) float64 { return float64(to-from) / float64(nsec) * 1e9 }
 		a := &before[i]
 		out = append(out, rates{
-			per(a.Cycles, c.Cycles), per(a.Instructions, c.Instructions), per(a.LLCReferences, c.LLCReferences),
+			per(a.Cycles, c.Cycles), per(a.RefCycles, c.RefCycles), per(a.Instructions, c.Instructions), per(a.LLCReferences, c.LLCReferences),
 			per(a.LLCMisses, c.LLCMisses), per(a.MemBytes, c.MemBytes),
 		})
 	}

@@ -60,21 +60,23 @@ type beside struct {
 	ways           uint32 // of the BE; 0: all
 	percent        int    // MBA of the BE; 0: 100
 	own            bool   // the service has the ways that the BE has not
+	under          *physics
 }
 
 // outcome is what became of it.
-type outcome struct{ cpi, mpki, batchIPC, gb, nsec float64 }
+type outcome struct {
+	cpi, mpki, batchIPC, gb, nsec float64
+	refCPI, batch                 float64 // the service's in reference cycles; the batch's instructions a second
+}
 
 func (x beside) play() (outcome, error) {
-	b, err := newBench(goldMachine())
+	b, err := newBench(x.under.on(goldMachine()))
 	if err != nil {
 		return outcome{}, err
 	}
 	find := func(name string, threads, from int) machine.TaskConfig {
-		p, ok := program.Find(name)
-		if !ok {
-			b.note(fmt.Errorf("calibrate: no program %s", name))
-		}
+		p, err := x.under.find(name)
+		b.note(err)
 		c := machine.TaskConfig{Name: name, Threads: threads, CPUs: cpus(from, from+threads), Pages: []float64{1}, Work: &machine.Work{}}
 		p.Apply(&c)
 		return c
@@ -99,9 +101,9 @@ func (x beside) play() (outcome, error) {
 		return outcome{}, b.err
 	}
 	r := b.over(10e9, 1e9, tasks...)
-	o := outcome{cpi: r[0].cpi(), mpki: r[0].mpki(), gb: b.m.Memory(0).BytesPerSecond / 1e9, nsec: b.m.Memory(0).LatencyNsec}
+	o := outcome{cpi: r[0].cpi(), mpki: r[0].mpki(), gb: b.m.Memory(0).BytesPerSecond / 1e9, nsec: b.m.Memory(0).LatencyNsec, refCPI: r[0].refCycles / r[0].instructions}
 	if len(r) > 1 {
-		o.batchIPC = 1 / r[1].cpi()
+		o.batchIPC, o.batch = 1/r[1].cpi(), r[1].instructions
 	}
 	return o, b.err
 }

@@ -46,6 +46,7 @@ const (
 type kind struct {
 	between, within float64
 	alone           bool // every thread has a core to itself: as many cores as the machine else has threads
+	published       bool // machines and services have what public measurements say beyond the twin's usual physics
 }
 
 // CPI²'s standard deviations are 9 % of the mean in figure 7 and 10, 19 and 10 % in table 1. What comes of the kinds is
@@ -83,6 +84,9 @@ func drawCatalogue(seed uint64, of kind) (*catalogue, error) {
 	if of.alone {
 		c.config.CoresPerSocket, c.config.ThreadsPerCore = c.config.CoresPerSocket*c.config.ThreadsPerCore, 1
 	}
+	if of.published {
+		c.config = machine.Published(c.config)
+	}
 	for _, k := range []struct {
 		role role
 		name string
@@ -98,7 +102,7 @@ func drawCatalogue(seed uint64, of kind) (*catalogue, error) {
 		}
 	}
 	for _, name := range programs[aggressor] {
-		base, err := baseOf(name)
+		base, err := baseOf(name, of)
 		if err != nil {
 			return nil, err
 		}
@@ -107,10 +111,13 @@ func drawCatalogue(seed uint64, of kind) (*catalogue, error) {
 	return c, nil
 }
 
-func baseOf(name string) (machine.TaskConfig, error) {
+func baseOf(name string, of kind) (machine.TaskConfig, error) {
 	p, ok := program.Find(name)
 	if !ok {
 		return machine.TaskConfig{}, fmt.Errorf("cpi2: no program %q in twin/program", name)
+	}
+	if of.published {
+		p = p.Exposed()
 	}
 	var c machine.TaskConfig
 	p.Apply(&c)
@@ -123,7 +130,7 @@ func logNormal(rng *rand.Rand, spread float64) float64 { return math.Exp(spread 
 // drawJob draws a job around a program: no two jobs run quite the same code on the same
 // data.
 func drawJob(rng *rand.Rand, name string, r role, prog string, k kind) (job, error) {
-	base, err := baseOf(prog)
+	base, err := baseOf(prog, k)
 	if err != nil {
 		return job{}, err
 	}

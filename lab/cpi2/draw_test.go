@@ -122,3 +122,34 @@ func TestIntervalOverCatalogues(t *testing.T) {
 		}
 	}
 }
+
+// A run under the published physics draws the same jobs, on machines with all its terms, whose services wait for more of
+// their misses; a run without does neither.
+func TestPublishedPhysics(t *testing.T) {
+	usually, err := drawCatalogue(7, usual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := usual
+	of.published = true
+	c, err := drawCatalogue(7, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.config.Physics != machine.Published(serverConfig()).Physics || len(c.config.Turbo) != c.config.CoresPerSocket || usually.config.Physics != (machine.Physics{}) {
+		t.Errorf("machines have %+v, usually %+v", c.config.Physics, usually.config.Physics)
+	}
+	exposed := 0
+	for i := range c.jobs {
+		a, b := &c.jobs[i], &usually.jobs[i]
+		if a.name != b.name || a.cpu != b.cpu || a.base.APKI != b.base.APKI {
+			t.Errorf("job %s is another: %s", b.name, a.name)
+		}
+		if a.base.Overlap < b.base.Overlap {
+			exposed++
+		}
+	}
+	if exposed < jobsProduction {
+		t.Errorf("%d jobs wait for more, of %d services", exposed, jobsProduction)
+	}
+}

@@ -288,6 +288,11 @@ type tier struct {
 // which run on other machines. It returns how many samples of saturated machines were left out.
 func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines, minutes int) ([]Pair, int, error) {
 	names, configs := platforms()
+	if c.config.Physics != (machine.Physics{}) {
+		for i := range configs {
+			configs[i] = machine.Published(configs[i])
+		}
+	}
 	parts, err := parallel.Map(ctx, workers, machines, func(i int) ([]tier, error) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)|1<<42))
 		return c.playTiers(rng, configs[i%len(configs)], minutes)

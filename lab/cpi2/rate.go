@@ -38,7 +38,7 @@ func (l *lab) fitRate() error {
 	r := &Rate{Minutes: baseMinutes}
 	var each []float64
 	for seed := uint64(fitFirst); seed < fitFirst+fitCatalogues; seed++ {
-		b, err := newBench(l.ctx, seed, l.o.Workers, usual)
+		b, err := newBench(l.ctx, seed, l.o.Workers, l.of(usual))
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,14 @@ import (
 // WriteText writes the tables, each with CPI²'s figures beside ours.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
+func (r *Result) facts(profile string) [][2]string {
+	facts := [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", profile}}
+	if r.Physics != "" {
+		facts = append(facts, [2]string{"physics", r.Physics})
+	}
+	return facts
+}
+
 // Report is the evaluation as a page or as text.
 func (r *Result) Report() report.Report {
 	if r.Rate != nil {
@@ -22,7 +30,7 @@ func (r *Result) Report() report.Report {
 	if len(r.Plays) == 0 {
 		return report.Report{
 			Title: "CPI2 on the twin: relief", Verdict: r.Verdict(), Sections: []report.Section{r.sectionRelief()},
-			Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", "cpi2, relief"}},
+			Facts: r.facts("cpi2, relief"),
 		}
 	}
 	rep := report.Report{
@@ -36,7 +44,7 @@ func (r *Result) Report() report.Report {
 		Sections: []report.Section{
 			r.sectionMetric(), r.sectionSpecs(), r.sectionBase(), r.sectionAccuracy(), r.sectionBenefit(), r.sectionTruth(), r.sectionArms(),
 		},
-		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", "cpi2"}},
+		Facts: r.facts("cpi2"),
 	}
 	if len(r.Catalogues) > 0 {
 		rep.Sections = append(rep.Sections, r.sectionRelief())

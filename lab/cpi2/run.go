@@ -24,6 +24,8 @@ type Options struct {
 
 	// Relief, Fit: only that part is played.
 	Relief, Fit bool
+	// Published: machines have all terms of machine.Published, and services are program.Exposed.
+	Published bool
 
 	sizes *sizes // of tests
 }
@@ -70,6 +72,7 @@ func (o *Options) size() sizes {
 type Result struct {
 	Seed      uint64       `json:"seed"`
 	Quick     bool         `json:"quick"`
+	Physics   string       `json:"physics,omitempty"` // none: the usual
 	Sizes     sizes        `json:"sizes"`
 	Pairs     []Pair       `json:"metric_validity"`
 	Saturated int          `json:"saturated_samples"` // of figure 4, left out
@@ -120,7 +123,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	l := &lab{o: o, size: o.size(), ctx: ctx}
 	l.res = &Result{Seed: o.Seed, Quick: o.Quick, Sizes: l.size, Cases: o.Cases, ArmsKnown: Arms()}
 	var err error
-	if l.cat, err = drawCatalogue(o.Seed, usual); err != nil {
+	if o.Published {
+		l.res.Physics = "published"
+	}
+	if l.cat, err = drawCatalogue(o.Seed, l.of(usual)); err != nil {
 		return nil, err
 	}
 	type part struct {
@@ -218,12 +224,18 @@ func (l *lab) playTrials() error {
 	return nil
 }
 
+// of is a kind under the run's physics.
+func (l *lab) of(k kind) kind {
+	k.published = l.o.Published
+	return k
+}
+
 func (l *lab) playRelief() error {
 	var err error
 	first := firstCatalogue * l.o.Seed
-	if l.res.Catalogues, err = Relief(l.ctx, first, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers, usual); err != nil {
+	if l.res.Catalogues, err = Relief(l.ctx, first, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers, l.of(usual)); err != nil {
 		return err
 	}
-	l.res.Narrow, err = Relief(l.ctx, first, l.size.NarrowCatalogues, l.size.CatalogueMachines, l.o.Workers, narrow)
+	l.res.Narrow, err = Relief(l.ctx, first, l.size.NarrowCatalogues, l.size.CatalogueMachines, l.o.Workers, l.of(narrow))
 	return err
 }

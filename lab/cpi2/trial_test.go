@@ -152,7 +152,7 @@ func TestTrialOfAStrongAntagonist(t *testing.T) {
 	b := &bench{cat: c, specs: f.specs, arms: Arms()[:4:4]}
 	rng := rand.New(rand.NewPCG(5, 5))
 	m := c.drawMix(rng, quiet, warmMinutes, warmMinutes+1, playMinutes)
-	stream, err := baseOf("stream")
+	stream, err := baseOf("stream", usual)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -31,19 +32,20 @@ import (
 // side included; 24 bytes a stored sample; 4 KiB of memory a job and platform; a spec at 1,000 connected nodes within a second; a month of
 // 1,000 nodes' incidents answers each ready-made question in a second.
 type Cost struct {
-	Seed     uint64  `json:"seed"`
-	Samples  int     `json:"samples"`
-	Batches  int     `json:"batches"`
-	Seconds  float64 `json:"seconds"`
-	CPU      float64 `json:"cpu_seconds"`
-	Wire     float64 `json:"wire_bytes_a_sample"`
-	Stored   float64 `json:"stored_bytes_a_sample"`
-	Memory   []Grown `json:"memory"`
-	Nodes    int     `json:"nodes"`
-	Spread   float64 `json:"spread_seconds"` // until all nodes had a spec
-	Rows     int     `json:"incident_rows"`
-	Answers  []Took  `json:"answers"`
-	NoAnswer string  `json:"no_answer,omitempty"`
+	Seed     uint64   `json:"seed"`
+	Samples  int      `json:"samples"`
+	Batches  int      `json:"batches"`
+	Seconds  float64  `json:"seconds"`
+	CPU      float64  `json:"cpu_seconds"`
+	Wire     float64  `json:"wire_bytes_a_sample"`
+	Stored   float64  `json:"stored_bytes_a_sample"`
+	Memory   []Grown  `json:"memory"`
+	Nodes    int      `json:"nodes"`
+	Spread   float64  `json:"spread_seconds"` // until all nodes had a spec
+	Rows     int      `json:"incident_rows"`
+	Answers  []Took   `json:"answers"`
+	NoAnswer string   `json:"no_answer,omitempty"`
+	Shared   []Shared `json:"shared"`
 }
 
 // Grown is the learner's memory with so many jobs.
@@ -124,7 +126,11 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 		return nil, err
 	}
 	log("a spec to all nodes")
-	return c, c.spread(f, quick)
+	if err := c.spread(f, quick); err != nil {
+		return nil, err
+	}
+	log("hubs that share a fleet")
+	return c, c.share(ctx, dir, seed, quick, log)
 }
 
 // grow measures what the learner takes.
@@ -172,51 +178,25 @@ func cpuSeconds() float64 {
 
 // ingest sends nodes' minutes and waits until the store has them.
 func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uint64, quick bool) error {
-	const tasks, windows, senders = 30, 60, 4
-	nodes, minutes := 200, 20
+	load := minutesOf{nodes: 200, minutes: 20}
 	if quick {
-		minutes = 3
+		load.minutes = 3
 	}
-	c.Samples, c.Batches = nodes*minutes*tasks*windows, nodes*minutes
+	c.Samples, c.Batches = load.samples(), load.nodes*load.minutes
 	var before, st hub.Status
 	if err := cl.Do(ctx, "/v1/fleet", nil, &before); err != nil {
 		return err
 	}
 	start, cpu := time.Now(), cpuSeconds()
-	var mu sync.Mutex
-	var sent int64
-	g, gctx := errgroup.WithContext(ctx)
-	for k := range senders {
-		g.Go(func() error {
-			nc, err := dial(f)
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
-			rng := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // few
-			begin := time.Now().Add(-time.Duration(minutes) * time.Minute)
-			for m := range minutes {
-				for node := k; node < nodes; node += senders {
-					data, err := codec.Encode(minuteBatch(rng, node, tasks, windows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute))) //nolint:gosec // few
-					if err != nil {
-						return err
-					}
-					if _, err := js.Publish(gctx, wire.UpPrefix+"bench", data); err != nil {
-						return err
-					}
-					mu.Lock()
-					sent += int64(len(data))
-					mu.Unlock()
-				}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	var sent atomic.Int64
+	if err := load.send(ctx, seed, func() (*nats.Conn, error) { return dial(f) }, func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error {
+		data, err := codec.Encode(b)
+		if err == nil {
+			_, err = js.Publish(ctx, wire.UpPrefix+"bench", data)
+		}
+		sent.Add(int64(len(data)))
+		return err
+	}); err != nil {
 		return err
 	}
 	for st.Count < before.Count+uint64(c.Batches) { //nolint:gosec // few
@@ -229,7 +209,7 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 		time.Sleep(20 * time.Millisecond)
 	}
 	c.Seconds, c.CPU = time.Since(start).Seconds(), cpuSeconds()-cpu
-	c.Wire = float64(sent) / float64(c.Samples)
+	c.Wire = float64(sent.Load()) / float64(c.Samples)
 	if err := cl.Do(ctx, "/v1/fleet", nil, &st); err != nil {
 		return err
 	}
@@ -239,6 +219,42 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 		}
 	}
 	return nil
+}
+
+// minutesOf is a load: so many minutes of so many nodes.
+type minutesOf struct{ nodes, minutes int }
+
+const loadTasks, loadWindows, loadSenders = 30, 60, 4 // tasks of a node, windows of a minute, connections
+
+func (l *minutesOf) samples() int { return l.nodes * l.minutes * loadTasks * loadWindows }
+
+// send makes the batches of a load, drawn from a seed, and hands each to put, on several connections at once.
+func (l *minutesOf) send(ctx context.Context, seed uint64, connect func() (*nats.Conn, error), put func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for k := range loadSenders {
+		g.Go(func() error {
+			nc, err := connect()
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			if err != nil {
+				return err
+			}
+			rng := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // few
+			begin := time.Now().Add(-time.Duration(l.minutes) * time.Minute)
+			for m := range l.minutes {
+				for node := k; node < l.nodes; node += loadSenders {
+					if err := put(ctx, js, minuteBatch(rng, node, loadTasks, loadWindows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute))); err != nil { //nolint:gosec // few
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 func dial(f *field) (*nats.Conn, error) {
@@ -372,5 +388,6 @@ func (c *Cost) WriteText(w io.Writer) error {
 	if c.NoAnswer != "" {
 		fmt.Fprintf(tw, "questions\tnot answered: %s\t≤ 1\n", c.NoAnswer)
 	}
+	c.writeShared(tw)
 	return tw.Flush()
 }

@@ -173,7 +173,7 @@ func (r *Result) formed(ctx context.Context, c *client.Client, nodes []*node) er
 			n.answer()
 			n.loop.Hear()
 		}
-		if err := c.Do(ctx, "/v1/jobs", nil, &r.Jobs); err != nil {
+		if err := r.jobs(ctx, c); err != nil {
 			return err
 		}
 		published := 0
@@ -323,6 +323,14 @@ func (r *Result) rollOut(ctx context.Context, c *client.Client, o *Options, node
 	return c.Do(ctx, "/v1/rollout", map[string]any{"percent": 0, "why": "the demo"}, &st)
 }
 
+// jobs asks the hub for its jobs, which are few here.
+func (r *Result) jobs(ctx context.Context, c *client.Client) error {
+	var page hub.JobPage
+	err := c.Do(ctx, "/v1/jobs?limit=1000", nil, &page)
+	r.Jobs = page.Jobs
+	return err
+}
+
 // count asks the hub what it has.
 func (r *Result) count(ctx context.Context, c *client.Client, nodes []*node) error {
 	if err := settle(ctx, nodes); err != nil {
@@ -338,17 +346,14 @@ func (r *Result) count(ctx context.Context, c *client.Client, nodes []*node) err
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
-	for i := range st.Nodes {
-		n := &st.Nodes[i]
-		r.Samples, r.Incidents = r.Samples+n.Samples, r.Incidents+n.Incidents
-		r.Lost, r.Doubles, r.Refused = r.Lost+n.Lost, r.Doubles+n.Doubles, r.Refused+n.Refused
-	}
+	all := &st.Nodes
+	r.Samples, r.Incidents, r.Lost, r.Doubles, r.Refused = all.Samples, all.Incidents, all.Lost, all.Doubles, all.Refused
 	for _, u := range st.Store {
 		if u.Table == "samples" {
 			r.Bytes = u.Bytes
 		}
 	}
-	if err := c.Do(ctx, "/v1/jobs", nil, &r.Jobs); err != nil {
+	if err := r.jobs(ctx, c); err != nil {
 		return err
 	}
 	var answer hub.Result

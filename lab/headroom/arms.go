@@ -18,11 +18,14 @@ type forecaster interface {
 // numOurs of the arms are the policy's own: as it is, and without a part of it.
 const numOurs = 2
 
-// arms are the forecasters by name, the policy first.
-var arms = []struct {
+// arm is a forecaster by name.
+type arm struct {
 	name string
 	open func(n *Node) forecaster
-}{
+}
+
+// arms are the forecasters of CPU, the policy first.
+var arms = []arm{
 	{"commensal", func(n *Node) forecaster { return openOurs(n, forecast.Defaults()) }},
 	{"commensal, profile alone", func(n *Node) forecaster {
 		p := forecast.Defaults()

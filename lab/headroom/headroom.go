@@ -64,37 +64,42 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Quick {
 		num = 8
 	}
-	develop, fitted, err := play(ctx, developmentSeed, num)
-	if err != nil {
-		return nil, err
-	}
-	o.Log("development: %d nodes", num)
-	factors := fitAll(develop, fitted)
-	judged, heardOf, err := play(ctx, o.Seed, num)
-	if err != nil {
-		return nil, err
-	}
-	o.Log("reported: %d nodes", num)
 	r := &Result{Seed: o.Seed, Quick: o.Quick, Bound: bound}
-	r.Parts = append(r.Parts, judge(fmt.Sprintf("drawn, seeds %d to %d", o.Seed, o.Seed+uint64(num)-1), judged, heardOf, factors))
-	if o.Trace != nil {
-		r.Parts = append(r.Parts, judge(o.Trace.Name, []*Node{o.Trace}, [][]heard{listen(o.Trace)}, factors))
-	}
-	for i := range r.Parts {
-		r.ask(&r.Parts[i])
+	for _, of := range [...]struct {
+		what string
+		draw func(seed uint64) Node
+		arms []arm
+	}{{"drawn", Draw, arms}, {"memory, drawn", DrawMemory, memoryArms}} {
+		develop, fitted, err := play(ctx, developmentSeed, num, of.draw, of.arms)
+		if err != nil {
+			return nil, err
+		}
+		o.Log("%s, development: %d nodes", of.what, num)
+		factors := fitAll(develop, fitted, of.arms)
+		judged, heardOf, err := play(ctx, o.Seed, num, of.draw, of.arms)
+		if err != nil {
+			return nil, err
+		}
+		o.Log("%s, reported: %d nodes", of.what, num)
+		r.Parts = append(r.Parts, judge(fmt.Sprintf("%s, seeds %d to %d", of.what, o.Seed, o.Seed+uint64(num)-1), judged, heardOf, factors, of.arms))
+		r.ask(&r.Parts[len(r.Parts)-1], len(of.arms) == len(arms))
+		if len(r.Parts) == 1 && o.Trace != nil {
+			r.Parts = append(r.Parts, judge(o.Trace.Name, []*Node{o.Trace}, [][]heard{listen(o.Trace, arms)}, factors, arms))
+			r.ask(&r.Parts[1], true)
+		}
 	}
 	return r, nil
 }
 
 // play draws nodes by seeds from a first one on and shows them to all forecasters.
-func play(ctx context.Context, first uint64, num int) (nodes []*Node, list [][]heard, err error) {
+func play(ctx context.Context, first uint64, num int, draw func(seed uint64) Node, arms []arm) (nodes []*Node, list [][]heard, err error) {
 	type both struct {
 		n *Node
 		h []heard
 	}
 	all, err := parallel.Map(ctx, 0, num, func(i int) (both, error) {
-		n := Draw(first + uint64(i))
-		return both{&n, listen(&n)}, nil
+		n := draw(first + uint64(i))
+		return both{&n, listen(&n, arms)}, nil
 	})
 	for _, b := range all {
 		nodes, list = append(nodes, b.n), append(list, b.h)
@@ -111,7 +116,7 @@ func of(list [][]heard, arm int) (one []heard) {
 }
 
 // fitAll returns each forecaster's factor for each horizon; NaN where none is enough.
-func fitAll(nodes []*Node, list [][]heard) [][numHorizons]stat.Number {
+func fitAll(nodes []*Node, list [][]heard, arms []arm) [][numHorizons]stat.Number {
 	factors := make([][numHorizons]stat.Number, len(arms))
 	for a := range arms {
 		for h := range horizons {
@@ -124,7 +129,7 @@ func fitAll(nodes []*Node, list [][]heard) [][numHorizons]stat.Number {
 	return factors
 }
 
-func judge(name string, nodes []*Node, list [][]heard, factors [][numHorizons]stat.Number) Part {
+func judge(name string, nodes []*Node, list [][]heard, factors [][numHorizons]stat.Number, arms []arm) Part {
 	p := Part{Name: name, Nodes: len(nodes)}
 	for _, n := range nodes {
 		p.Steps = max(p.Steps, n.steps())
@@ -145,8 +150,9 @@ func judge(name string, nodes []*Node, list [][]heard, factors [][numHorizons]st
 	return p
 }
 
-// ask holds the policy, which is the first arm, to what was written down (package comment). Its variants are no other forecasters.
-func (r *Result) ask(p *Part) {
+// ask holds the policy, which is the first arm, to what was written down (package comment, memory.go). Its variants are no other
+// forecasters; beside is whether it is held to what they offer, too.
+func (r *Result) ask(p *Part, beside bool) {
 	for h := range horizons {
 		us := &p.Arms[0].Horizons[h]
 		gave := us.Default.GaveWay
@@ -157,7 +163,9 @@ func (r *Result) ask(p *Part) {
 		if gave.Of == 0 {
 			g.Unclear = "no window can be judged"
 		}
-		r.Goals = append(r.Goals, g)
+		if r.Goals = append(r.Goals, g); !beside {
+			continue
+		}
 		best := bestOther(p, h)
 		g = report.Goal{Where: p.Name, What: us.Horizon + ": offered at the factor fitted for 1 %, and at most 1 % of windows", Got: armText(us)}
 		g.Want = "more than any other within 1 %"

@@ -49,6 +49,34 @@ func TestForecasters(t *testing.T) {
 	}
 }
 
+// Of memory, too, each says of a plain load what it would; a leak goes on by the day.
+func TestMemoryForecasters(t *testing.T) {
+	n := flat(8)
+	for _, a := range memoryArms {
+		f := a.open(n)
+		for step := range n.steps() {
+			f.see(step, []float64{n.Tasks[0].CPU[step]})
+		}
+		got, want := f.say(n.steps()-1), map[string]float64{"last value": 1, "Crane dsp, max value": 2, "Katalyst N-sigma": 2}[a.name]
+		if want == 0 {
+			want = 2.2
+		}
+		if far := got[numHorizons-1]; far < want*(1-1e-9) || far > want*1.06 {
+			t.Errorf("%s: %v through the day, not %v", a.name, far, want)
+		}
+	}
+	for i := range n.Tasks[0].CPU {
+		n.Tasks[0].CPU[i] = 1 + float64(i)/perDay/10 // a tenth more each day
+	}
+	f := memoryArms[0].open(n)
+	for step := range n.steps() {
+		f.see(step, []float64{n.Tasks[0].CPU[step]})
+	}
+	if got := f.say(n.steps() - 1); got[3] < 1.9*1.1 || got[3] > 2.5 {
+		t.Errorf("a leak: %v", got)
+	}
+}
+
 // Scores of hand-made figures: shares, factors, and windows that nobody knows.
 func TestScore(t *testing.T) {
 	n := flat(4)
@@ -61,7 +89,7 @@ func TestScore(t *testing.T) {
 		t.Errorf("factor %v, %t", f, ok)
 	}
 	n.Tasks[0].CPU[3*perDay+5] = math.NaN()
-	for _, h := range listen(n) {
+	for _, h := range listen(n, arms) {
 		for _, s := range h[0] {
 			for _, v := range s.actual {
 				if math.IsNaN(v) {
@@ -78,8 +106,9 @@ func TestScore(t *testing.T) {
 // Drawn nodes have what they are drawn for, and the same seed draws the same.
 func TestDraw(t *testing.T) {
 	holes := 0
-	for seed := range uint64(5) {
-		n, again := Draw(seed), Draw(seed)
+	for i := range uint64(10) {
+		seed, draw := i/2, []func(uint64) Node{Draw, DrawMemory}[i%2]
+		n, again := draw(seed), draw(seed)
 		if d := cmp.Diff(n, again, cmpopts.EquateNaNs()); d != "" {
 			t.Fatal(d)
 		}
@@ -123,7 +152,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Parts) != 2 || len(r.Goals) != 4*numHorizons || len(r.Parts[0].Arms) != len(arms) {
+	if len(r.Parts) != 3 || len(r.Goals) != 5*numHorizons || len(r.Parts[2].Arms) != len(memoryArms) || len(r.Parts[0].Arms) != len(arms) {
 		t.Errorf("%d parts, %d goals", len(r.Parts), len(r.Goals))
 	}
 	one, err := json.Marshal(r)
@@ -158,7 +187,7 @@ func TestGoals(t *testing.T) {
 			}
 		}
 		var r Result
-		r.ask(&p)
+		r.ask(&p, true)
 		return report.Judge(r.Goals).Outcome
 	}
 	if verdict(0.6, 0.5, 10) != report.Pass || verdict(0.6, 0.5, 11) != report.Fail || verdict(0.4, 0.5, 10) != report.Fail {

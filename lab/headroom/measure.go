@@ -18,7 +18,7 @@ type heard [numHorizons][]said
 
 // listen shows a node to all forecasters and takes down what they say in the second half of the time, in which all windows are
 // known. The machine is all that tasks may use, so that more is never forecast.
-func listen(n *Node) (all []heard) {
+func listen(n *Node, arms []arm) (all []heard) {
 	steps, totals := n.steps(), []float64(nil)
 	for step := range steps {
 		totals = append(totals, n.total(step))

@@ -21,6 +21,7 @@ func (r *Result) Report() report.Report {
 		Title: "What best-effort work may be offered",
 		Summary: []string{
 			"Forecasters see the CPU use of each task of a node, five minutes a window, and say what all of them will use at most. Half of the time is to learn, half is judged.",
+			"The same of memory: working sets in GiB, and what tasks may have.",
 			"Where services used more than that, best-effort work would have had to give way. What it is offered is the rest of the machine, which is the sum of the tasks' quotas.",
 		},
 		Verdict: report.Judge(r.Goals),

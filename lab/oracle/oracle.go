@@ -11,7 +11,7 @@
 // allow, and stops it when a target is missed; PARTIES moves one resource at a time by slack, and takes a step back that hurts. They
 // divide all batch work together, and know no migration.
 //
-// Written down before the first run: ours fails where it has less than 95 % of the oracle's work on the mean, or misses targets in a larger
+// Written down before the first run: ours, the policies remedy and hard_cap, fails where it has less than 95 % of the oracle's work on the mean, or misses targets in a larger
 // share of the time than the oracle by more than one in a hundred. Seeds below 100 are for development; what is reported begins at 1000.
 package oracle
 
@@ -40,11 +40,12 @@ const (
 	Parties             // likewise
 	Balm                // policy balm
 	Ours                // policies balm, cache and hard_cap
+	Remedy              // policies remedy and hard_cap
 	Oracle              // the best fixed division
 	NumArms
 )
 
-var armNames = [NumArms]string{"off", "two ways", "MBA 10 %", "as Heracles", "as PARTIES", "balm", "commensal", "oracle"}
+var armNames = [NumArms]string{"off", "two ways", "MBA 10 %", "as Heracles", "as PARTIES", "balm", "balm, cache, hard cap", "remedy, hard cap", "oracle"}
 
 // String returns the arm's name in tables.
 func (a Arm) String() string { return armNames[a] }
@@ -257,7 +258,7 @@ func (w *world) arm(ctx context.Context, arm Arm) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	if arm == Balm || arm == Ours {
+	if arm == Balm || arm == Ours || arm == Remedy {
 		if err := r.agent(arm); err != nil {
 			return Outcome{}, err
 		}

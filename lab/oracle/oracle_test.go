@@ -74,7 +74,7 @@ func TestNear(t *testing.T) {
 func TestGoals(t *testing.T) {
 	for i, ours := range []Outcome{{Work: 0.9, Missed: 0.01}, {Work: 1, Missed: 0.05}, {Work: 1, Missed: 0.01}} {
 		m := Mix{Feasible: true}
-		m.Arms[Ours], m.Arms[Oracle] = ours, Outcome{Work: 1, Missed: 0.01}
+		m.Arms[Remedy], m.Arms[Oracle] = ours, Outcome{Work: 1, Missed: 0.01}
 		r := &Result{Mixes: []Mix{m, {}}}
 		r.sum()
 		for k := range r.Goals {

@@ -18,8 +18,14 @@ import (
 func configOf(arm Arm) *config.Config {
 	c, _ := config.Defaults(config.ProfileSingleNode)
 	c.Policies.SetModes(model.ModeOff)
-	if c.Policies.CPU.BalmMode = model.ModeEnforce; arm == Ours {
-		c.Policies.Mode, c.Policies.CPU.CacheMode = model.ModeEnforce, model.ModeEnforce
+	cpu := &c.Policies.CPU
+	switch arm {
+	case Balm:
+		cpu.BalmMode = model.ModeEnforce
+	case Ours:
+		cpu.BalmMode, c.Policies.Mode, cpu.CacheMode = model.ModeEnforce, model.ModeEnforce, model.ModeEnforce
+	case Remedy:
+		cpu.RemedyMode, c.Policies.Mode = model.ModeEnforce, model.ModeEnforce
 	}
 	return &c
 }

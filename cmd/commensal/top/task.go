@@ -113,7 +113,16 @@ var columns = slices.Concat([]column{
 	{"SIGNAL/LIMIT", 15, true, 50, signal},
 	{"STATE", 10, false, 72, state},
 	{"CPUS", 10, false, 100, cpus},
+	{"IDLE MiB", 8, true, 150, idle},
 })
+
+// idle is the memory that the task could give back by its age.
+func idle(r *row) (string, Style) {
+	if r.Idle == nil {
+		return "-", Plain
+	}
+	return strconv.FormatInt((r.Idle.Anon+r.Idle.File)>>20, 10), Plain
+}
 
 // measures are the columns of signals that every task has, whatever its own signal is: one on
 // a screen of 66, each further one where there is more room than all others need.
@@ -251,6 +260,8 @@ func claimText(h *agent.HeldStatus, c *model.Claim) string {
 	switch {
 	case c.Kind == model.ClaimRaise:
 		text = "raise" + h.Knob.Spec().Raised(h.Found, c.Value)
+	case h.Knob.Spec().Cap == nil:
+		text = c.Value.Brief()
 	case h.Knob.Spec().CPUs == nil:
 		text = h.Knob.Spec().Cap(c.Cap, 0).Brief()
 	case h.Found.QuotaUsec >= 0 && h.Found.PeriodUsec > 0:

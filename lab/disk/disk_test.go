@@ -1,0 +1,57 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/internal/labtest"
+)
+
+// A short run is the same twice, and its scenes are what they are called.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
+	for i := range r.Rounds {
+		s := &r.Rounds[i].Scenes
+		if s[Nothing].AloneMs <= 0 || s[Nothing].AloneMs != s[Policy].AloneMs || s[Nothing].MBPerSec <= 0 || s[Slow].MBPerSec != 0 {
+			t.Errorf("%+v", r.Rounds[i])
+		}
+		if s[Nothing].AfterSec >= 0 || len(s[Nothing].Others) > 0 || s[Slow].Ms < 1.5*s[Slow].AloneMs {
+			t.Errorf("%+v", r.Rounds[i])
+		}
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "policy io") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// The goals can be missed, each by itself, and nothing is reached where no round counts.
+func TestGoals(t *testing.T) {
+	for i, spoil := range []func(r *Round){
+		func(r *Round) { r.Scenes[Policy].AfterSec = -1 },
+		func(r *Round) { r.Scenes[Policy].Others = []string{"backup"} },
+		func(r *Round) { r.Scenes[Slow].Others = []string{"backup"} },
+		func(r *Round) { r.Scenes[Policy].Ms = 4 },
+		func(r *Round) { r.Scenes[Policy].MBPerSec = 0 },
+		func(r *Round) { r.Scenes[Slow].Restored = false },
+		func(*Round) {},
+		func(r *Round) { r.Scenes[Nothing].Ms = 1 },
+	} {
+		good := Found{AloneMs: 1, Ms: 1.5, MBPerSec: 30, AfterSec: 3, Restored: true}
+		round := Round{Scenes: [NumScenes]Found{good, good, good}}
+		round.Scenes[Nothing].Ms, round.Scenes[Nothing].MBPerSec = 9, 100
+		spoil(&round)
+		r := &Result{Rounds: []Round{round}}
+		r.sum()
+		for k := range r.Goals {
+			if met := k != i && i != 7; r.Goals[k].Met != met {
+				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
+			}
+		}
+	}
+}
