@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build hub demo fleet-demo bench-fleet web pages-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
+.PHONY: help build hub demo fleet-demo bench-fleet web pages-test boards-test spark-test bucket-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -78,6 +78,43 @@ pages-test: ## Look at the hub's pages in a headless Chromium (installs one)
 	@go=$$(scripts/setup pages)
 	"$$go" test -count=1 -v -run Pages ./fleet/hub
 
+# What `make test` cannot say of deploy/ without Prometheus's own program.
+boards-test: ## Check alert rules and an example of Prometheus's configuration with promtool (installs it), the dashboards with Grafana's model
+	@go=$$(scripts/setup boards)
+	promtool check rules deploy/alerts.yaml
+	promtool check config deploy/prometheus.yaml
+	promtool test rules deploy/alerts_test.yaml
+	"$$go" test -count=1 -v -run 'CheckExpr|Dashboards|Alerts' ./internal/repository
+
+# Spark is half a gigabyte of Java that no hub needs: so its test is no part of `make test`, where it skips without.
+SPARK := .tools/spark
+spark-test: $(SPARK)/lock ## Ask Spark what the hub's own engine answers, and compare (installs Java and Spark)
+	@go=$$(scripts/setup spark)
+	"$$go" test -count=1 -v -run Spark ./fleet/hub
+
+$(SPARK)/lock: scripts/spark.lock
+	@scripts/setup spark >/dev/null
+	rm -rf $(SPARK)
+	python3 -m venv $(SPARK)
+	pip='$(SPARK)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --no-build-isolation'
+	grep '^setuptools' $< | $$pip -r /dev/stdin
+	$$pip -r $<
+	cp $< $@
+
+# The server is a hundred modules that nothing else needs: so its tests are no part of `make test`, where they skip without one.
+VERSITYGW_VERSION := v1.8.0
+VERSITYGW         := .tools/versitygw-$(VERSITYGW_VERSION)
+bucket-test: $(VERSITYGW) ## Test the hub's bucket against a real S3 server (builds one)
+	@go=$$(scripts/setup build)
+	VERSITYGW='$(CURDIR)/$(VERSITYGW)' "$$go" test -count=1 -v -run RealServer ./fleet/bucket/s3
+
+$(VERSITYGW):
+	@go=$$(scripts/setup build)
+	mkdir -p .tools/new
+	GOBIN="$(CURDIR)/.tools/new" "$$go" install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) \
+		2> >(grep -v '^go: downloading' >&2)
+	mv .tools/new/versitygw $@
+
 fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents (as root; some minutes); ARGS="--stay" leaves its pages open
 	@scripts/setup demo >/dev/null
 	exec bin/commensal-lab run fleet $(ARGS)
@@ -102,12 +139,25 @@ test: lint supply ## Vet, lint and test; what CI runs. As root, or the kernel's 
 	@go=$$(scripts/setup test)
 	"$$go" test -p 1 -count=1 $(TESTFLAGS) $(PKG)
 
-lint: $(GOLANGCI) ## Vet and lint
+# The one program in Python is a page long, and asks Spark (make spark-test).
+PYLINT := .tools/pylint
+lint: $(GOLANGCI) $(PYLINT)/lock ## Vet and lint
 	@go=$$(scripts/setup test)
 	export PATH="$$(dirname "$$go"):$$PATH"
 	"$$go" vet $(PKG)
 	$(GOLANGCI) run $(PKG)
 	cd sql && CGO_ENABLED=1 ../$(GOLANGCI) run --config ../.golangci.yml ./...
+	cd ..
+	$(PYLINT)/bin/ruff check --quiet --select E,F,I,B,UP,D,SIM,RET --ignore D203,D213,D103,D401 --line-length 120 scripts/*.py
+	$(PYLINT)/bin/ruff format --check --quiet --line-length 100 scripts/*.py
+	$(PYLINT)/bin/mypy --strict --no-error-summary --cache-dir $(PYLINT)/cache --disable-error-code import-not-found scripts/*.py
+
+$(PYLINT)/lock: scripts/lint.lock
+	@scripts/setup lint >/dev/null
+	rm -rf $(PYLINT)
+	python3 -m venv $(PYLINT)
+	$(PYLINT)/bin/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r $<
+	cp $< $@
 
 # go.sum has the checksum of every module; a finding of govulncheck is a failure.
 supply: $(VULNCHECK) ## Verify the modules, look for known vulnerabilities in what the programs call

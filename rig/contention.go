@@ -3,50 +3,46 @@ package rig
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
-// Tenant is what the contention rule knows of the task behind an RMID.
+// Tenant is the task behind an RMID: what its instructions are like. How many CPUs it keeps busy, and under
+// which limits, the guest's own kernel says.
 type Tenant struct {
-	RMID        int
-	CPI         float64 // alone on the machine
-	MPKI        float64 // alone
-	Sensitivity float64 // share of its CPI that one unit of pressure adds
-	Appetite    float64 // units of pressure on the others while it is on one CPU
-	// Spread is the standard deviation of its CPI alone, as a share of it: a service's
-	// work is never the same twice (CPI² figure 5: about 4 %).
-	Spread float64
+	RMID int
+	Task machine.TaskConfig
 }
 
-// Contention is what a shared cache would have shown, as a rule: a task's CPI and misses
-// grow by its sensitivity times the pressure of those that ran in the same domain,
-//
-//	CPI_r = CPI_r(alone) * (1 + sensitivity_r * sum over o != r of appetite_o * cpus_o)
-//
-// with cpus_o the CPUs that o kept busy lately. It stands for no particular machine: it
-// makes what perf reads in the guest depend on who really ran there, and so on what the
-// agent did about it. The twin has the physics.
+// Contention answers with the counters that the guest's caches and memory would have shown, by the twin's physics
+// (docs/TWIN.md): who really ran in the guest, on which socket, with which mask of ways and which MBA delay, goes into
+// the machine, and what its tasks' counters and monitoring then say is what perf and resctrl read in the guest.
 type Contention struct {
 	Table   *Table
+	Machine machine.Config
 	Tenants []Tenant
 	Seed    uint64
 }
 
 const (
-	// contentionEvery is how often the rule is applied, in the host's time.
+	// contentionEvery is how often the guest is looked at, in the host's time.
 	contentionEvery = 20 * time.Millisecond
-	// contentionSpan is the guest's time over which "lately" averages: several
+	// contentionSpan is the guest's time over which CPU time is averaged: several
 	// periods of CFS bandwidth control, so that a capped task counts by its mean.
 	contentionSpan = 400 * time.Millisecond
-	// spreadEvery is how long, in the guest's time, a task's work stays alike.
-	spreadEvery = 500 * time.Millisecond
+	// contentionMost is how much of the guest's time is played at once, after a halt of the host.
+	contentionMost = time.Second
 )
 
-// Run applies the rule until ctx ends. The emulator need not have started.
+// Run answers until ctx ends. The emulator need not have started.
 func (c *Contention) Run(ctx context.Context) error {
 	var now [tableDomains][tableRMIDs]Ran
-	state := newPressure(c.Tenants, c.Seed)
+	state, err := newLoop(c)
+	if err != nil {
+		return err
+	}
 	tick := time.NewTicker(contentionEvery)
 	defer tick.Stop()
 	for {
@@ -62,87 +58,128 @@ func (c *Contention) Run(ctx context.Context) error {
 		if err == nil {
 			err = c.Table.ReadRan(&now)
 		}
+		if err == nil {
+			err = state.advance(clock, &now)
+		}
 		if err != nil {
 			return err
 		}
-		if !state.advance(clock, &now) {
-			continue
-		}
-		for d := range tableDomains {
-			for i, a := range state.answers(d) {
-				if err := c.Table.Set(d, c.Tenants[i].RMID, a); err != nil {
-					return err
-				}
+		for i := range state.seats {
+			s := &state.seats[i]
+			if err := c.Table.Set(s.domain, s.rmid, s.answer); err != nil {
+				return err
 			}
 		}
 	}
 }
 
-// pressure follows how many CPUs each tenant keeps busy in each domain.
-type pressure struct {
-	tenants []Tenant
-	clock   uint64
-	ran     [tableDomains][]uint64  // CPU time as of clock
-	busy    [tableDomains][]float64 // CPUs, averaged
-	rng     *rand.Rand
-	spread  []float64 // factor on the CPI of each tenant alone
-	drawn   uint64    // guest's time of the last draw
+// loop is the machine that plays what the guest's tasks run.
+type loop struct {
+	m     *machine.Machine
+	clock uint64 // the guest's, of the last reading
+	owed  int64  // of the guest's time, not played yet: less than a step
+	seats []seat
 }
 
-func newPressure(tenants []Tenant, seed uint64) *pressure {
-	p := &pressure{tenants: tenants, rng: rand.New(rand.NewPCG(seed, 0)), spread: make([]float64, len(tenants))}
-	p.draw()
-	for d := range tableDomains {
-		p.ran[d] = make([]uint64, len(tenants))
-		p.busy[d] = make([]float64, len(tenants))
-	}
-	return p
+// seat is a tenant in one domain: a task of the machine that is kept on one socket.
+type seat struct {
+	domain, rmid int
+	task         machine.TaskConfig
+	num, class   int     // of the machine
+	ran          uint64  // CPU time of the last reading
+	busy         float64 // CPUs, averaged
+	last         machine.Counters
+	total        float64 // of its traffic, as of last
+	answer       Answer
 }
 
-// draw gives each tenant another piece of work.
-func (p *pressure) draw() {
-	for i, t := range p.tenants {
-		// Three standard deviations at most, so that no factor is absurd.
-		p.spread[i] = 1 + t.Spread*max(-3, min(3, p.rng.NormFloat64()))
+func newLoop(c *Contention) (*loop, error) {
+	m, err := machine.New(c.Machine, c.Seed)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// advance takes in a reading; false when no guest time has passed since the last one.
-func (p *pressure) advance(clock uint64, now *[tableDomains][tableRMIDs]Ran) bool {
-	if clock <= p.clock {
-		return false
-	}
-	span := float64(clock - p.clock)
-	weight := min(span/float64(contentionSpan), 1)
-	for d := range tableDomains {
-		for i, t := range p.tenants {
-			ran := now[d][t.RMID].CPUNsec
-			if ran >= p.ran[d][i] {
-				p.busy[d][i] += weight * (float64(ran-p.ran[d][i])/span - p.busy[d][i])
-			}
-			p.ran[d][i] = ran
-		}
-	}
-	p.clock = clock
-	if clock-p.drawn >= uint64(spreadEvery) {
-		p.drawn = clock
-		p.draw()
-	}
-	return true
-}
-
-// answers applies the rule in one domain, in the order of the tenants.
-func (p *pressure) answers(domain int) []Answer {
-	list := make([]Answer, len(p.tenants))
-	for i, t := range p.tenants {
-		sum := 0.0
-		for j, o := range p.tenants {
-			if j != i {
-				sum += o.Appetite * p.busy[domain][j]
+	l := &loop{m: m}
+	for d := range c.Machine.Sockets {
+		var cpus model.CPUSet
+		for cpu := range c.Machine.CPUs() {
+			if c.Machine.SocketOf(cpu) == d {
+				cpus.Add(cpu)
 			}
 		}
-		factor := 1 + t.Sensitivity*sum
-		list[i] = Answer{CPIMilli: uint64(1000 * t.CPI * p.spread[i] * factor), MPKI: uint64(t.MPKI*factor + 0.5)}
+		for _, t := range c.Tenants {
+			s := seat{domain: d, rmid: t.RMID, class: m.AddCLOS(), task: t.Task}
+			s.task.CPUs, s.task.Threads, s.task.Work = cpus, c.Machine.CoresPerSocket*c.Machine.ThreadsPerCore, &machine.Work{Phases: []machine.Phase{{Nsec: 1e9}}}
+			if s.num, err = m.Add(s.task); err != nil {
+				return nil, err
+			}
+			if err := errors.Join(m.SetCLOS(s.num, s.class), m.SetRMID(s.num, 1+s.num)); err != nil {
+				return nil, err
+			}
+			l.seats = append(l.seats, s)
+		}
 	}
-	return list
+	return l, nil
+}
+
+// advance takes in a reading, and plays the guest's time since the last one. Nothing happens when none has passed.
+func (l *loop) advance(clock uint64, now *[tableDomains][tableRMIDs]Ran) error {
+	if clock <= l.clock {
+		return nil
+	}
+	span := clock - l.clock
+	l.clock = clock
+	for i := range l.seats {
+		if err := l.seats[i].follow(l.m, span, &now[l.seats[i].domain][l.seats[i].rmid]); err != nil {
+			return err
+		}
+	}
+	l.owed += int64(min(span, uint64(contentionMost)))
+	step := l.m.Config().StepNsec
+	l.m.Advance(l.owed / step * step)
+	l.owed %= step
+	for i := range l.seats {
+		if err := l.seats[i].read(l.m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow gives a task of the machine the CPU time and the limits that its tenant has in the guest.
+func (s *seat) follow(m *machine.Machine, span uint64, now *Ran) error {
+	if ran := now.CPUNsec; ran >= s.ran {
+		weight := min(float64(span)/float64(contentionSpan), 1)
+		s.busy += weight * (float64(ran-s.ran)/float64(span) - s.busy)
+	}
+	s.ran = now.CPUNsec
+	s.task.Work = &machine.Work{Phases: []machine.Phase{{Nsec: time.Hour.Nanoseconds(), CPUs: s.busy}}}
+	err := m.Become(s.num, s.task)
+	if now.WayMask != 0 { // else it has not run yet
+		err = errors.Join(err, m.SetWays(s.class, s.domain, uint32(now.WayMask)), m.SetMBA(s.class, s.domain, 100-int(now.DelayPercent)))
+	}
+	return err
+}
+
+// read turns what its task has done since the last reading that said something into the tenant's counters.
+func (s *seat) read(m *machine.Machine) error {
+	now, err := m.Counters(s.num)
+	if err != nil {
+		return err
+	}
+	held, err := m.Occupancy(s.num, s.domain)
+	if err != nil {
+		return err
+	}
+	s.answer.OccupancyBytes = max(1, uint64(held))
+	ran, instructions := float64(now.UsageNsec-s.last.UsageNsec), float64(now.Instructions-s.last.Instructions)
+	if ran < 1e6 || instructions < 1 { // what hardly ran shows nothing, and adds to the next reading
+		return nil
+	}
+	total, local := m.RMIDTraffic(1+s.num, s.domain)
+	s.answer.CPIMilli = max(1, uint64(1000*float64(now.Cycles-s.last.Cycles)/instructions))
+	s.answer.MPKI = uint64(1000*float64(now.LLCMisses-s.last.LLCMisses)/instructions + 0.5)
+	s.answer.RateBytes = max(1, uint64((total-s.total)/ran*1e9))
+	s.answer.LocalPercent = uint64(100*local/max(total, 1) + 0.5)
+	s.last, s.total = now, total
+	return nil
 }

@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,160 +11,159 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// steady are tenants whose work is always the same.
-func steady() []Tenant {
-	return []Tenant{
-		{RMID: 1, CPI: 1.0, MPKI: 2, Sensitivity: 1.0, Appetite: 0.1},
-		{RMID: 2, CPI: 2.0, MPKI: 20, Sensitivity: 0.5, Appetite: 2.0},
-	}
-}
-
 // guestTime is a machine's table of who ran, moved on by hand.
 type guestTime struct {
+	t     *testing.T
+	l     *loop
 	clock uint64
 	ran   [tableDomains][tableRMIDs]Ran
 }
 
-// pass lets time pass with a number of CPUs kept busy by an RMID in a domain.
-func (g *guestTime) pass(d time.Duration, domain, rmid int, cpus float64) {
-	g.clock += uint64(d)
-	g.ran[domain][rmid].CPUNsec += uint64(cpus * float64(d))
+const (
+	aService, another, aScan = 1, 2, 3
+	allWays                  = 1<<11 - 1
+)
+
+func newGuest(t *testing.T, seed uint64) *guestTime {
+	t.Helper()
+	l, err := newLoop(&Contention{Machine: contended(), Tenants: tenants, Seed: seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guestTime{t: t, l: l}
+	for d := range g.ran {
+		for r := range g.ran[d] {
+			g.ran[d][r].WayMask = allWays
+		}
+	}
+	return g
 }
 
-func near(got uint64, want float64) bool { return math.Abs(float64(got)-want) <= 1 }
+// pass lets seconds pass in which RMIDs keep so many CPUs of domain 0 busy, in readings of 20 ms.
+func (g *guestTime) pass(seconds float64, cpus map[int]float64) {
+	g.t.Helper()
+	for range int(seconds * 50) {
+		g.clock += 20e6
+		for rmid, n := range cpus {
+			g.ran[0][rmid].CPUNsec += uint64(n * 20e6)
+		}
+		if err := g.l.advance(g.clock, &g.ran); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
 
-func TestPressureAlone(t *testing.T) {
-	p := newPressure(steady(), 1)
-	var g guestTime
-	check := func(what string) {
+func (g *guestTime) answer(domain, rmid int) Answer {
+	for _, s := range g.l.seats {
+		if s.domain == domain && s.rmid == rmid {
+			return s.answer
+		}
+	}
+	g.t.Fatalf("no tenant with RMID %d in domain %d", rmid, domain)
+	return Answer{}
+}
+
+// mean is an RMID's mean CPI over five seconds more: the work of a moment is never alike.
+func (g *guestTime) mean(rmid int, cpus map[int]float64) float64 {
+	g.t.Helper()
+	sum := 0.0
+	for range 25 {
+		g.pass(0.2, cpus)
+		sum += float64(g.answer(0, rmid).CPIMilli) / 1000
+	}
+	return sum / 25
+}
+
+// Who scans beside a service makes it slower; not when it is capped, kept to two ways, or on the other socket.
+func TestContentionHarm(t *testing.T) {
+	g := newGuest(t, 1)
+	alone := map[int]float64{aService: 0.8}
+	beside := map[int]float64{aService: 0.8, aScan: 1}
+	g.pass(10, alone)
+	quiet := g.mean(aService, alone)
+	if quiet < 0.8 || quiet > 1.3 {
+		t.Errorf("alone it has %.2f cycles an instruction", quiet)
+	}
+	harm := func(what string, least, most float64, cpus map[int]float64) {
 		t.Helper()
-		want := []Answer{{CPIMilli: 1000, MPKI: 2}, {CPIMilli: 2000, MPKI: 20}}
-		for d := range tableDomains {
-			if diff := cmp.Diff(want, p.answers(d)); diff != "" {
-				t.Errorf("%s: domain %d: -want +got:\n%s", what, d, diff)
-			}
+		g.pass(10, cpus)
+		got := g.mean(aService, cpus) / quiet
+		t.Logf("%s its CPI is %.2f times %.2f", what, got, quiet)
+		if got < least || got > most {
+			t.Errorf("%s its CPI is %.2f times that alone, want %.2f to %.2f", what, got, least, most)
 		}
 	}
-	check("before the first reading")
-	g.pass(time.Second, 0, 0, 2) // idle is RMID 0's
-	if !p.advance(g.clock, &g.ran) {
-		t.Error("the first reading was not taken")
+	harm("beside a scan", 1.3, 4, beside)
+	if a, b := g.answer(0, aService), g.answer(0, aScan); a.OccupancyBytes >= b.OccupancyBytes || b.RateBytes < 1e9 || b.LocalPercent != 100 {
+		t.Errorf("service %+v, scan %+v", a, b)
 	}
-	check("nobody ran")
-}
-
-func TestPressureOfAnAntagonist(t *testing.T) {
-	p := newPressure(steady(), 1)
-	var g guestTime
-	g.pass(time.Second, 0, 2, 1)
-	if !p.advance(g.clock, &g.ran) {
-		t.Fatal("the reading was not taken")
+	harm("beside one at 0.01 CPU", 0.9, 1.1, map[int]float64{aService: 0.8, aScan: 0.01})
+	harm("beside a scan again", 1.3, 4, beside)
+	g.ran[0][aScan].WayMask = 3
+	harm("beside one in two ways", 0.9, 1.25, beside)
+	if two := g.answer(0, aScan).OccupancyBytes; two > 16<<20*2/11+1 {
+		t.Errorf("in two ways it holds %d bytes", two)
 	}
-	// One CPU, 2.0 units a CPU: a CPI of 1 * (1 + 1 * 2) and 2 misses become 6. Its own
-	// pressure is none on itself.
-	if diff := cmp.Diff([]Answer{{CPIMilli: 3000, MPKI: 6}, {CPIMilli: 2000, MPKI: 20}}, p.answers(0)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	g.ran[0][aScan].WayMask = allWays
+	full := g.answer(0, aScan).RateBytes
+	g.ran[0][aScan].DelayPercent = 90
+	g.pass(5, beside)
+	if got := g.answer(0, aScan).RateBytes; got > full*2/3 {
+		t.Errorf("with MBA at 10 %% it moves %d bytes a second, before %d", got, full)
 	}
-	if diff := cmp.Diff([]Answer{{CPIMilli: 1000, MPKI: 2}, {CPIMilli: 2000, MPKI: 20}}, p.answers(1)); diff != "" {
-		t.Errorf("the other domain: -want +got:\n%s", diff)
-	}
-	// Both at two CPUs, each hurts the other.
-	g.clock += uint64(time.Second)
-	g.ran[0][1].CPUNsec += 2e9
-	g.ran[0][2].CPUNsec += 2e9
-	p.advance(g.clock, &g.ran)
-	if diff := cmp.Diff([]Answer{{CPIMilli: 5000, MPKI: 10}, {CPIMilli: 2200, MPKI: 22}}, p.answers(0)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	// It stopped: a span later nothing is left of it.
-	g.pass(contentionSpan, 0, 2, 0)
-	p.advance(g.clock, &g.ran)
-	if got := p.answers(0); got[0].CPIMilli != 1000 {
-		t.Errorf("after it stopped: %+v", got)
+	if got := g.answer(1, aService); got.CPIMilli != 0 {
+		t.Errorf("on the socket where it never ran it has %+v", got)
 	}
 }
 
-// "Lately" is an average: a reading of half a span moves it half of the way.
-func TestPressureAverages(t *testing.T) {
-	p := newPressure(steady(), 1)
-	var g guestTime
-	half := 0.0
-	for i := range 6 {
-		g.pass(contentionSpan/2, 0, 2, 1)
-		p.advance(g.clock, &g.ran)
-		half += (1 - half) / 2
-		if got := p.answers(0)[0].CPIMilli; !near(got, 1000*(1+2*half)) {
-			t.Errorf("reading %d: %d, want %.1f", i, got, 1000*(1+2*half))
-		}
-	}
-	// A tenth of a CPU in periods of 100 ms counts by its mean.
-	for i := range 100 {
-		g.pass(10*time.Millisecond, 0, 2, map[bool]float64{true: 1}[i%10 == 0])
-		p.advance(g.clock, &g.ran)
-	}
-	if got := p.answers(0)[0].CPIMilli; got < 1100 || got > 1400 {
-		t.Errorf("capped at 0.1 CPU: %d, want about 1200", got)
+// A solver that is kept to two ways takes the memory from who waits for it: worse than before.
+func TestContentionWorse(t *testing.T) {
+	const aWaiter, aSolver, divided = 8, 9, 10
+	g := newGuest(t, 1)
+	g.pass(15, map[int]float64{aWaiter: 0.8, aSolver: 1})
+	before := g.mean(aWaiter, map[int]float64{aWaiter: 0.8, aSolver: 1})
+	g.ran[0][divided].WayMask = 3
+	g.pass(15, map[int]float64{aWaiter: 0.8, divided: 1})
+	if after := g.mean(aWaiter, map[int]float64{aWaiter: 0.8, divided: 1}); after < 1.05*before {
+		t.Errorf("CPI %.2f with all ways for the solver, %.2f with two", before, after)
 	}
 }
 
-func TestPressureTimeStandsStill(t *testing.T) {
-	p := newPressure(steady(), 1)
-	var g guestTime
-	if p.advance(0, &g.ran) {
-		t.Error("a reading at time 0 was taken")
-	}
-	g.pass(time.Second, 0, 2, 1)
-	p.advance(g.clock, &g.ran)
-	before := p.answers(0)
-	g.ran[0][2].CPUNsec += 5e9 // its clock was not yet written
+// Time that stands still or runs back, and CPU time that goes back, change nothing; a long halt of the host is cut short.
+func TestContentionTime(t *testing.T) {
+	g := newGuest(t, 1)
+	g.pass(3, map[int]float64{aService: 1, aScan: 1})
+	before, played := g.answer(0, aService), g.l.m.NowNsec()
+	g.ran[0][aScan].CPUNsec += 5e9 // its clock was not yet written
 	for _, clock := range []uint64{g.clock, g.clock - 1, 0} {
-		if p.advance(clock, &g.ran) {
-			t.Errorf("a reading of time %d after %d was taken", clock, g.clock)
+		if err := g.l.advance(clock, &g.ran); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff(before, p.answers(0)); diff != "" {
+	if diff := cmp.Diff(before, g.answer(0, aService)); diff != "" || g.l.m.NowNsec() != played {
 		t.Errorf("it was believed: -want +got:\n%s", diff)
 	}
-	// What it ran is not lost: one CPU throughout.
-	g.clock += uint64(5 * time.Second)
-	p.advance(g.clock, &g.ran)
-	if diff := cmp.Diff(before, p.answers(0)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	g.ran[0][aScan].CPUNsec = 10
+	g.pass(0.02, nil)
+	for i := range g.l.seats {
+		if s := &g.l.seats[i]; s.busy < 0 || s.busy > 2 {
+			t.Errorf("RMID %d keeps %v CPUs busy", s.rmid, s.busy)
+		}
+	}
+	played = g.l.m.NowNsec()
+	g.clock += uint64(time.Hour)
+	g.pass(0.02, nil)
+	if got := g.l.m.NowNsec() - played; got > 2*contentionMost.Nanoseconds() {
+		t.Errorf("after an hour %d ns were played", got)
 	}
 }
 
-// CPU time that went back gives no rate, neither a huge one nor none.
-func TestPressureCPUTimeGoesBack(t *testing.T) {
-	p := newPressure(steady(), 1)
-	var g guestTime
-	g.pass(time.Second, 0, 2, 1)
-	p.advance(g.clock, &g.ran)
-	before := p.answers(0)
-	g.clock += uint64(time.Second)
-	g.ran[0][2].CPUNsec = 10
-	if !p.advance(g.clock, &g.ran) {
-		t.Error("the reading was not taken")
-	}
-	if diff := cmp.Diff(before, p.answers(0)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	g.pass(time.Second, 0, 2, 0.5)
-	p.advance(g.clock, &g.ran)
-	if got := p.answers(0)[0].CPIMilli; !near(got, 2000) {
-		t.Errorf("afterwards: %d, want 2000", got)
-	}
-}
-
-func TestPressureBySeed(t *testing.T) {
-	list := slices.Clone(tenants)
-	list[0].Spread = 1e6 // beyond any sense: the draw is held within three deviations
-	play := func(seed uint64) (all [][]Answer) {
-		p := newPressure(list, seed)
-		var g guestTime
+func TestContentionBySeed(t *testing.T) {
+	play := func(seed uint64) (all []Answer) {
+		g := newGuest(t, seed)
 		for range 20 {
-			g.pass(100*time.Millisecond, 0, 3, 1)
-			p.advance(g.clock, &g.ran)
-			all = append(all, p.answers(0), p.answers(1))
+			g.pass(0.1, map[int]float64{aService: 1, aScan: 1})
+			all = append(all, g.answer(0, aService))
 		}
 		return all
 	}
@@ -175,41 +173,20 @@ func TestPressureBySeed(t *testing.T) {
 	if cmp.Equal(play(7), play(8)) {
 		t.Error("two seeds, one run")
 	}
-	// Work stays alike for half a second of the guest's time.
-	p := newPressure(tenants, 7)
-	var g guestTime
-	drawn := 0
-	last := slices.Clone(p.spread)
-	for range 50 {
-		g.pass(100*time.Millisecond, 0, 0, 0)
-		p.advance(g.clock, &g.ran)
-		if !slices.Equal(last, p.spread) {
-			drawn++
-			last = slices.Clone(p.spread)
-		}
-		for i, s := range p.spread {
-			if most := 3 * tenants[i].Spread; math.Abs(s-1) > most+1e-9 {
-				t.Errorf("factor %v, want at most %v from 1", s, most)
-			}
-		}
-	}
-	if drawn != 10 {
-		t.Errorf("%d draws in 5 s, want 10", drawn)
-	}
 }
 
 // Run answers in the table, as long as the emulator writes there.
 func TestContentionRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, f := makeTable(t)
-		c := &Contention{Table: table, Tenants: steady(), Seed: 1}
+		c := &Contention{Table: table, Machine: contended(), Tenants: tenants[:3], Seed: 1}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
 		answer := func() []uint64 {
 			time.Sleep(2 * contentionEvery)
 			synctest.Wait()
-			return words(t, f, wantAnswers+48, 6)
+			return words(t, f, wantAnswers+aService*48, 6)
 		}
 		if got := answer(); !slices.Equal(got, make([]uint64, 6)) {
 			t.Errorf("before the emulator's mark: %v", got)
@@ -219,16 +196,12 @@ func TestContentionRun(t *testing.T) {
 		if got := answer(); got[4] != 0 {
 			t.Errorf("before the guest's time runs: %v", got)
 		}
-		put(t, f, wantRan+2*32, 1e9)
+		put(t, f, wantRan+aService*32, 1e9, 0, allWays, 0)
 		put(t, f, 40, 1e9)
-		if got := answer(); got[4] != 3000 || got[5] != 6 {
-			t.Errorf("beside an antagonist: %v", got)
+		if got := answer(); got[1] < 1<<20 || got[4] < 500 || got[5] == 0 {
+			t.Errorf("when it ran: %v", got)
 		}
-		put(t, f, 40, 2e9) // and a second without it
-		if got := answer(); got[4] != 1000 || got[5] != 2 {
-			t.Errorf("alone: %v", got)
-		}
-		if got := words(t, f, wantAnswers+3*48, 6); !slices.Equal(got, make([]uint64, 6)) {
+		if got := words(t, f, wantAnswers+9*48, 6); !slices.Equal(got, make([]uint64, 6)) {
 			t.Errorf("a stranger's answer was written: %v", got)
 		}
 		cancel()
@@ -238,15 +211,18 @@ func TestContentionRun(t *testing.T) {
 	})
 }
 
-// A table that breaks under way ends the rule, and with it the run.
+// A table that breaks under way ends the loop, and with it the run; so does a machine that cannot be.
 func TestContentionRunFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, f := makeTable(t)
 		if err := f.Truncate(10); err != nil {
 			t.Fatal(err)
 		}
-		if err := (&Contention{Table: table}).Run(t.Context()); err == nil || errors.Is(err, ErrNoTable) {
+		if err := (&Contention{Table: table, Machine: contended()}).Run(t.Context()); err == nil || errors.Is(err, ErrNoTable) {
 			t.Errorf("got %v", err)
+		}
+		if err := (&Contention{Table: table}).Run(t.Context()); err == nil {
+			t.Error("a machine without sockets was played")
 		}
 	})
 }

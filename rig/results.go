@@ -25,14 +25,15 @@ type results struct {
 	raw    map[string]*bytes.Buffer
 	ended  map[string]bool
 	bad    []string
-	errs   []error // of writing files
+	failed map[string][]string // by package: Result.Failed
+	errs   []error             // of writing files
 }
 
 func newResults(dir string, out io.Writer, verbose bool) (*results, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
 	}
-	r := &results{dir: dir, out: out, verbose: verbose, raw: map[string]*bytes.Buffer{}, ended: map[string]bool{}}
+	r := &results{dir: dir, out: out, verbose: verbose, raw: map[string]*bytes.Buffer{}, ended: map[string]bool{}, failed: map[string][]string{}}
 	var err error
 	if r.log, err = os.Create(filepath.Join(dir, "console.log")); err != nil {
 		return nil, err
@@ -99,6 +100,7 @@ func (r *results) end(pkg string, m *wire.Message) {
 		return
 	}
 	r.bad = append(r.bad, pkg)
+	r.failed[pkg] = v.Failed
 	fmt.Fprintf(r.out, "%sFAIL\t%s\t%.1fs\t%d passed%s\n", strings.ReplaceAll(v.Output, "\x16", ""), pkg, v.Sec, v.Passed, v.aside())
 	for _, w := range v.Wrong {
 		fmt.Fprintf(r.out, "    \t%s\n", w)

@@ -281,6 +281,9 @@ func TestStageTwice(t *testing.T) {
 	if n := strings.Count(out.String(), "\tkernel/more\t"); n != 1 {
 		t.Errorf("kernel/more ran %d times\n%s", n, out)
 	}
+	if _, again, ok := strings.Cut(out.String(), "stage acts-again"); !ok || strings.Count(again, "1 passed") != 1 {
+		t.Errorf("not only the test that failed was run again:\n%s", out)
+	}
 	tester, out = actsTester(t, "plan")
 	if _, err = tester.stageTwice(t.Context(), actsStage("Passes|Fails")); err != nil || !slices.Equal(tester.bad, []string{"kernel/acts"}) || len(tester.flaky) > 0 {
 		t.Errorf("%v, bad %v, flaky %v\n%s", err, tester.bad, tester.flaky, out)
@@ -289,5 +292,21 @@ func TestStageTwice(t *testing.T) {
 	tester.Select.Packages = []string{"kernel/acts"}
 	if _, err = tester.stageTwice(t.Context(), actsStage("Passes|OnceBad")); err != nil || !slices.Equal(tester.bad, []string{"kernel/acts"}) {
 		t.Errorf("a part: %v, bad %v", err, tester.bad)
+	}
+}
+
+// On a kernel besides the newest, a unit's brief tests are all that a whole run has; who names the package gets the rest.
+func TestBrief(t *testing.T) {
+	tester, _ := actsTester(t, "plan")
+	s := &Stage{Name: "acts", Units: []Unit{{Package: "kernel/acts", Brief: "Passes"}}}
+	for _, c := range []struct {
+		series string
+		pkgs   []string
+		want   string
+	}{{newest, nil, ""}, {"6.1", nil, "Passes"}, {"6.1", []string{"kernel/acts"}, ""}} {
+		tester.Series, tester.Select.Packages = c.series, c.pkgs
+		if units := tester.units(s); len(units) != 1 || units[0].Only != c.want {
+			t.Errorf("%s, packages %v: %+v", c.series, c.pkgs, units)
+		}
 	}
 }

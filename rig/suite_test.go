@@ -120,7 +120,7 @@ func TestStep(t *testing.T) {
 	got := u.step([]string{"TestA", "TestB"}, "Test/some[/]sub/deeper")
 	want := []string{
 		"/src/kernel/psi/psi.test", "-test.v=test2json", "-test.count=1", "-test.paniconexit0",
-		"-test.timeout=1m0s", "-test.run=^(TestA|TestB)$/some[/]sub/deeper",
+		"-test.timeout=1m0s", "-test.parallel=2", "-test.run=^(TestA|TestB)$/some[/]sub/deeper",
 	}
 	if diff := cmp.Diff(want, got.Argv); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -128,7 +128,7 @@ func TestStep(t *testing.T) {
 	if got.Name != "kernel/psi" || got.Dir != "/src/kernel/psi" || got.TimeoutSec <= 60 {
 		t.Errorf("got %+v", got)
 	}
-	if usual := (&Unit{Package: "agent"}).step([]string{"TestA"}, "TestA"); usual.Argv[5] != "-test.run=^(TestA)$" || usual.TimeoutSec <= int(unitTimeout.Seconds()) {
+	if usual := (&Unit{Package: "agent"}).step([]string{"TestA"}, "TestA"); usual.Argv[6] != "-test.run=^(TestA)$" || usual.TimeoutSec <= int(unitTimeout.Seconds()) {
 		t.Errorf("got %+v", usual)
 	}
 }
@@ -147,7 +147,7 @@ func TestStages(t *testing.T) {
 				t.Errorf("stage %s has %s twice: its steps would have one name", s.Name, u.Package)
 			}
 			packages[u.Package] = true
-			for _, pattern := range []string{u.Only, u.Not} {
+			for _, pattern := range []string{u.Only, u.Not, u.Brief} {
 				if _, err := regexp.Compile(pattern); err != nil {
 					t.Errorf("stage %s, %s: %v", s.Name, u.Package, err)
 				}

@@ -109,8 +109,9 @@ type tester struct {
 	kernel  *Kernel
 	builder Builder
 	skips   *Skips
-	bad     []string // packages and stages that failed
-	flaky   []string // packages that failed, and passed in a boot of their own
+	bad     []string            // packages and stages that failed
+	failed  map[string][]string // by package, of the last boot: top-level tests, where nothing but tests failed
+	flaky   []string            // packages that failed, and passed in a boot of their own
 }
 
 func newTester(o Options, out io.Writer) (*tester, error) {
@@ -194,6 +195,9 @@ func (t *tester) units(s *Stage) []Unit {
 	var list []Unit
 	for _, u := range s.Units {
 		if t.Select.has(u.Package) && (!s.NeedRDT || t.Machine == RDT) && s.NotOn != t.Series {
+			if u.Brief != "" && t.Select.whole() && t.Series != newest {
+				u.Only = u.Brief
+			}
 			list = append(list, u)
 		}
 	}
@@ -214,7 +218,13 @@ func (t *tester) stageTwice(ctx context.Context, s *Stage) (int, error) {
 	}
 	again := *s
 	again.Name += "-again"
-	again.Units = slices.DeleteFunc(slices.Clone(s.Units), func(u Unit) bool { return !slices.Contains(failed, u.Package) })
+	again.Units = nil
+	for _, u := range s.Units {
+		if tests := t.failed[u.Package]; len(tests) > 0 && slices.Contains(failed, u.Package) {
+			u.Only = "^(" + strings.Join(tests, "|") + ")$"
+			again.Units = append(again.Units, u)
+		}
+	}
 	if len(again.Units) < len(failed) {
 		return ran, nil // it was not only tests that failed
 	}
@@ -287,7 +297,7 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 		fmt.Fprintf(t.out, "FAIL\tstage %s: %v\n", s.Name, err)
 		log.bad = append(log.bad, "stage "+s.Name)
 	}
-	t.bad = append(t.bad, log.bad...)
+	t.bad, t.failed = append(t.bad, log.bad...), log.failed
 	return len(units), log.close()
 }
 
@@ -332,7 +342,7 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 	ctx, stop := context.WithCancelCause(ctx)
 	answering := make(chan error, 1)
 	go func() {
-		c := &Contention{Table: table, Seed: t.Seed, Tenants: tenants}
+		c := &Contention{Table: table, Machine: contended(), Seed: t.Seed, Tenants: tenants}
 		err := c.Run(ctx)
 		if err != nil {
 			stop(err)

@@ -33,25 +33,32 @@ type Result struct {
 	Skipped int      // on the list of skips
 	NoRDT   int      // for want of RDT, on the stock machine
 	Wrong   []string // why it failed; none: it passed
+	Failed  []string // the top-level tests that failed, where nothing else is wrong
 	Output  string   // of the tests that failed
 	JSON    []byte   // as go test -json prints
+}
+
+// ended is a unit's result as its end alone tells it; nil: it has none.
+func ended(pkg string, end *wire.Message) *Result {
+	r := &Result{Package: pkg}
+	if end == nil {
+		r.Wrong = append(r.Wrong, "the guest did not get to its end")
+		return r
+	}
+	r.Sec = end.Sec
+	if end.TimedOut {
+		r.Wrong = append(r.Wrong, "killed: it took too long")
+	}
+	for left := range strings.Lines(end.Text) {
+		r.Wrong = append(r.Wrong, strings.TrimSpace(left))
+	}
+	return r
 }
 
 // judge turns a unit's raw output into its result. A test that was to run and of which
 // nothing is known is a failure, and so is a skip that is not on the list.
 func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string, raw []byte, end *wire.Message, skips *Skips) *Result {
-	r := &Result{Package: pkg}
-	if end == nil {
-		r.Wrong = append(r.Wrong, "the guest did not get to its end")
-	} else {
-		r.Sec = end.Sec
-		if end.TimedOut {
-			r.Wrong = append(r.Wrong, "killed: it took too long")
-		}
-		for left := range strings.Lines(end.Text) {
-			r.Wrong = append(r.Wrong, strings.TrimSpace(left))
-		}
-	}
+	r := ended(pkg, end)
 	events, err := r.convert(goCommand, raw)
 	if err != nil {
 		r.Wrong = append(r.Wrong, err.Error())
@@ -102,6 +109,9 @@ func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string
 	if r.Passed+r.Skipped+r.NoRDT == 0 && len(r.Wrong) == 0 {
 		r.Wrong = append(r.Wrong, "no test ran")
 	}
+	if len(r.Wrong) == 1 {
+		r.Failed = topLevelOf(failed)
+	}
 	unexplained := end != nil && end.Exit != 0 && len(failed) == 0
 	if unexplained {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("the test binary exited with %d", end.Exit))
@@ -111,6 +121,16 @@ func judge(goCommand string, k *Kernel, m Machine, pkg string, expected []string
 		r.Output += tail(raw)
 	}
 	return r
+}
+
+// topLevelOf are the tests of a list that are no subtests.
+func topLevelOf(tests []string) (top []string) {
+	for _, name := range tests {
+		if !strings.Contains(name, "/") {
+			top = append(top, name)
+		}
+	}
+	return top
 }
 
 // tail is the end of a raw output, for when nothing else explains it.

@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		{name: "output without an end", tests: []string{"TestPrints", "TestPasses"}, want: Result{Sec: 2, Passed: 2}},
 		{
 			name: "fail", tests: []string{"TestPasses", "TestFails"},
-			want: Result{Sec: 2, Passed: 1, Wrong: []string{"failed: TestFails"}},
+			want: Result{Sec: 2, Passed: 1, Wrong: []string{"failed: TestFails"}, Failed: []string{"TestFails"}},
 			says: []string{"one is not two"},
 		},
 		{name: "listed skip", tests: []string{"TestSkips"}, skips: list, want: Result{Sec: 2, Skipped: 1}},

@@ -70,8 +70,11 @@ var rooms = []room{
 	{dir: "fleet/wire/codec", uses: []string{"model", "fleet/wire"}},
 	{dir: "fleet/spec", pure: true, uses: []string{"model", "fleet/wire"}},
 	{dir: "fleet/store", uses: []string{"model", "fleet/wire"}},
+	{dir: "fleet/bucket", uses: []string{"fleet/store"}},
+	{dir: "fleet/bucket/s3", uses: []string{"fleet/bucket"}},
+	{dir: "fleet/bucket/buckettest", uses: []string{"fleet/bucket"}},
 	{dir: "fleet/client"},
-	{dir: "fleet/hub", uses: []string{"model", "fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "internal/webhook"}},
+	{dir: "fleet/hub", uses: []string{"model", "fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "fleet/bucket", "internal/webhook"}},
 	{dir: "sql"},
 	{dir: "lab", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab",
@@ -80,7 +83,7 @@ var rooms = []room{
 	}},
 	{dir: "cmd", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "cmd/cli", "cmd/commensal/top", "fleet",
-		"fleet/wire", "fleet/spec", "fleet/store", "fleet/client", "fleet/hub", "twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/scenario/files", "twin/soak", "scenarios",
+		"fleet/wire", "fleet/spec", "fleet/store", "fleet/bucket", "fleet/bucket/s3", "fleet/client", "fleet/hub", "twin", "twin/machine", "twin/program", "twin/kernfs", "twin/scenario", "twin/scenario/files", "twin/soak", "scenarios",
 	}},
 	{dir: "cmd/cli"},
 	{dir: "cmd/commensal/top", uses: []string{"cmd/cli", "model", "policy", "engine", "agent", "slo"}},
@@ -91,7 +94,7 @@ var rooms = []room{
 	{dir: "internal/rigtest"},
 	{dir: "internal/testchild"},
 	{dir: "internal/labtest"},
-	{dir: "rig", uses: []string{"rig", "internal/rigtest"}},
+	{dir: "rig", uses: []string{"rig", "internal/rigtest", "model", "twin/machine"}}, // its guests have the twin's caches
 	{dir: "deploy"},
 }
 

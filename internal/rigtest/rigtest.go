@@ -71,3 +71,17 @@ func Out(t testing.TB, name string) string {
 	}
 	return path
 }
+
+// DiskDir returns a folder of the test's own on a disk: the root of the rig's guest is memory itself, whose pages cannot be dropped.
+func DiskDir(t testing.TB) string {
+	t.Helper()
+	if !Inside() {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/mnt", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
