@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,9 +251,11 @@ func (s *cpiScene) rightCulprit(inc *model.Incident) {
 	if r.SignalBefore <= inc.Threshold || r.SignalAfter >= inc.Threshold+0.3*(r.SignalBefore-inc.Threshold) || r.WindowsJudged < 2 {
 		s.t.Errorf("verified on CPI %.2f before and %.2f after %d windows, threshold %.2f", r.SignalBefore, r.SignalAfter, r.WindowsJudged, inc.Threshold)
 	}
+	// Three samples of fifteen beyond two standard deviations are an anomaly, which windows as short as these have by
+	// chance now and then: it may be looked into, and nobody may be blamed.
 	for _, i := range s.status().Incidents {
-		if i.VictimPath != s.victim {
-			s.t.Errorf("an incident of %s, which nobody disturbs", i.VictimPath)
+		if i.VictimPath != s.victim && slices.ContainsFunc(i.Rounds, func(r model.Round) bool { return r.ChosenPath != "" }) {
+			s.t.Errorf("somebody is blamed for %s, which nobody disturbs: %+v", i.VictimPath, i.Rounds)
 		}
 	}
 	s.t.Logf("CPI %.2f before, %.2f after the cap; threshold %.2f; score %.2f of %.2f", r.SignalBefore, r.SignalAfter, inc.Threshold, r.Suspects[0].Score, r.Threshold)

@@ -3,26 +3,32 @@ package labtest
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 )
 
-// Twice plays a lab two times and returns the second result: the same seed has to come out the same.
-func Twice[R any](t *testing.T, play func() (R, error)) (r R) {
+// Twice plays a lab two times at once and returns one result: the same seed has to come out the same.
+func Twice[R any](t *testing.T, play func() (R, error)) R {
 	t.Helper()
-	var texts []string
-	for range 2 {
-		var err error
-		if r, err = play(); err != nil {
-			t.Fatal(err)
-		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(b))
+	type played struct {
+		result R
+		text   string
+		err    error
 	}
-	if texts[0] != texts[1] {
+	plays := make(chan played, 2)
+	for range cap(plays) {
+		go func() {
+			r, err := play()
+			text, bad := json.Marshal(r)
+			plays <- played{r, string(text), errors.Join(err, bad)}
+		}()
+	}
+	a, b := <-plays, <-plays
+	if err := errors.Join(a.err, b.err); err != nil {
+		t.Fatal(err)
+	}
+	if a.text != b.text {
 		t.Error("the same seed came out otherwise")
 	}
-	return r
+	return a.result
 }

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// answerWait is how long the agent may take until it answers, on a slow and busy machine.
-	answerWait = 30 * time.Second
+	// answerWait is how long the agent may take until it answers: one that is emulated on a busy host reads the kernel's types
+	// for half a minute. One that ends is not waited for.
+	answerWait = 2 * time.Minute
 	// restoreWait is how long it may take to put everything back.
 	restoreWait = 15 * time.Second
 )

@@ -16,6 +16,7 @@ var found = map[Fault][]uint64{NoDescriptors: {280, 370}, StrangerAt20Hz: {186, 
 func TestRounds(t *testing.T) {
 	for f := range NumFaults {
 		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
 			held, knobs, worst := 0, 0, int64(0)
 			seeds := slices.Concat(found[f], []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 			for _, seed := range seeds {
