@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,33 +37,39 @@ func TestTwin(t *testing.T) {
 		t.Skip("takes a few seconds")
 	}
 	for i, most := range []stat.Number{0.03, 0.10, 0.03} {
-		table := short(t, 7, twinTables()[i])
-		alone, none, ours := table.find(ArmAlone), table.find(ArmNone), table.find(ArmOurs)
-		for _, r := range table.Rows {
-			t.Logf("%-20s p99 x %.3f, after a surge x %.3f, utilisation %.3f, %d resizes", r.Arm, r.Worst, r.WorstAfter, r.Utilisation, r.Resizes)
-		}
-		if ours.Worst > wantedTail {
-			t.Errorf("p99 is %.3f of that without BE", ours.Worst)
-		}
-		if none.Worst < 1.2 || none.Utilisation < 0.98 {
-			t.Errorf("without control p99 is %.3f of that without BE, at a utilisation of %.3f: nothing to protect from", none.Worst, none.Utilisation)
-		}
-		if best := table.frontier(max(ours.Worst, table.find(oracle(3)).Worst)); !(ours.Utilisation >= best-most) {
-			t.Errorf("utilisation: %.3f without BE, ours %.3f, who knows the load %.3f", alone.Utilisation, ours.Utilisation, best)
-		}
-		if ours.Resizes == 0 || ours.Resizes > 2*60 || ours.Batch <= 0 || alone.Batch != 0 {
-			t.Errorf("%+v", ours)
-		}
-		if len(table.Chart().Series) != 2 {
-			t.Error("the chart lacks a line")
-		}
-		table.Rows = append(table.Rows, TwinRow{Arm: ArmIdle, Services: alone.Services}, TwinRow{Arm: ArmShares, Services: alone.Services})
-		r := Result{Twin: []TwinTable{*table}}
-		r.judge()
-		var text strings.Builder
-		if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), string(oracle(2))) {
-			t.Errorf("%v\n%s", err, text.String())
-		}
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			meetsGoals(t, short(t, 7, twinTables()[i]), most)
+		})
+	}
+}
+
+func meetsGoals(t *testing.T, table *TwinTable, most stat.Number) {
+	alone, none, ours := table.find(ArmAlone), table.find(ArmNone), table.find(ArmOurs)
+	for _, r := range table.Rows {
+		t.Logf("%-20s p99 x %.3f, after a surge x %.3f, utilisation %.3f, %d resizes", r.Arm, r.Worst, r.WorstAfter, r.Utilisation, r.Resizes)
+	}
+	if ours.Worst > wantedTail {
+		t.Errorf("p99 is %.3f of that without BE", ours.Worst)
+	}
+	if none.Worst < 1.2 || none.Utilisation < 0.98 {
+		t.Errorf("without control p99 is %.3f of that without BE, at a utilisation of %.3f: nothing to protect from", none.Worst, none.Utilisation)
+	}
+	if best := table.frontier(max(ours.Worst, table.find(oracle(3)).Worst)); !(ours.Utilisation >= best-most) {
+		t.Errorf("utilisation: %.3f without BE, ours %.3f, who knows the load %.3f", alone.Utilisation, ours.Utilisation, best)
+	}
+	if ours.Resizes == 0 || ours.Resizes > 2*60 || ours.Batch <= 0 || alone.Batch != 0 {
+		t.Errorf("%+v", ours)
+	}
+	if len(table.Chart().Series) != 2 {
+		t.Error("the chart lacks a line")
+	}
+	table.Rows = append(table.Rows, TwinRow{Arm: ArmIdle, Services: alone.Services}, TwinRow{Arm: ArmShares, Services: alone.Services})
+	r := Result{Twin: []TwinTable{*table}}
+	r.judge()
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), string(oracle(2))) {
+		t.Errorf("%v\n%s", err, text.String())
 	}
 }
 
