@@ -295,7 +295,7 @@ func (s *State) halve(p *Params, v *policy.View, w *policy.Wishes, inc *Incident
 	if inc.Share/2 < p.Share/(1<<maxHalved) {
 		return false
 	}
-	s.step(v, w, inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, and more than it should", inc.VictimPath))
+	s.step(v, w, inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, but still more than it should", inc.VictimPath))
 	return true
 }
 
