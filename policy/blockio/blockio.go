@@ -5,7 +5,8 @@
 // one, judged beside that of the CPU. What a suspect uses is what it does on the device that the victim uses most: bytes, and
 // operations counted as bytes, since both take the device's time. The correlation is CPI²'s. Who is picked may do on that device a
 // share of what it did (io.max, blkio.throttle); whether that helps the victim's signal says. If not it is taken back and the next suspect
-// tried; if so it is doubled step by step, up to what the task did, as long as the victim stays well.
+// tried; if so it may do more step by step, half way to the least at which the victim suffered, as long as that hardly shows in how long the victim
+// waits. Where what it does never showed it has all back; where it did it keeps what does not hurt, and all is given back in time.
 //
 // Hard cases, and what is done about them:
 //
@@ -53,12 +54,16 @@ type Incident struct {
 	Sum        float64             `json:"sum"` // of the victim's signals in this round
 	GoodRow    int                 `json:"good_row"`
 	BadRow     int                 `json:"bad_row"`
-	Was        model.IOObservation `json:"was"`   // what the held task did, a second
-	Share      float64             `json:"share"` // of it, that it may do; 0: nobody is held
-	Floor      float64             `json:"floor"` // the share at which it recovered
-	Good       float64             `json:"good"`  // the largest share at which it was well
-	Fails      int                 `json:"fails"` // shares that were too much
-	Blind      int                 `json:"blind"` // windows in a row that say nothing of the victim
+	Was        model.IOObservation `json:"was"`              // what the held task did, a second
+	Share      float64             `json:"share"`            // of it, that it may do; 0: nobody is held
+	Floor      float64             `json:"floor"`            // the share at which it recovered
+	Good       float64             `json:"good"`             // the largest share at which it was well
+	Bad        float64             `json:"bad"`              // the least one above it at which it was not; at first all that the task did
+	Low        float64             `json:"low"`              // the victim's signal at the floor
+	GoodSum    float64             `json:"good_sum"`         // of the signals of GoodRow windows
+	Enough     float64             `json:"enough,omitempty"` // the signal up to which it is well, where no hold brings it under its threshold
+	Fails      int                 `json:"fails"`            // shares that were too much, one after the other
+	Blind      int                 `json:"blind"`            // windows in a row that say nothing of the victim
 	HeldNsec   int64               `json:"held_nsec,omitempty"`
 	MovedNsec  int64               `json:"moved_nsec,omitempty"` // when the share was last other
 	Reason     string              `json:"reason,omitempty"`     // of the claim

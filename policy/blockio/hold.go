@@ -2,6 +2,7 @@ package blockio
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -196,7 +197,7 @@ func (s *State) hold(p *Params, v *policy.View, w *policy.Wishes, inc *Incident,
 		say(v, w, inc, d)
 		return
 	}
-	inc.State, inc.Share, inc.Fails, inc.GoodRow, inc.BadRow, inc.Sum, inc.HeldNsec = model.Holding, p.Share, 0, 0, 0, 0, v.NowNsec
+	inc.State, inc.Share, inc.GoodRow, inc.GoodSum, inc.BadRow, inc.Sum, inc.Enough, inc.HeldNsec = model.Holding, p.Share, 0, 0, 0, 0, 0, v.NowNsec
 	s.moved = true
 	say(v, w, inc, d)
 }
@@ -241,10 +242,10 @@ func (s *State) follow(p *Params, v *policy.View, w *policy.Wishes, inc *Inciden
 	r.WindowsJudged++
 	inc.Sum += x.Signal
 	r.SignalAfter = inc.Sum / float64(r.WindowsJudged)
-	if x.Verdict == outlier.Outlier {
-		inc.GoodRow, inc.BadRow = 0, inc.BadRow+1
+	if x.Verdict == outlier.Outlier && x.Signal > inc.Enough {
+		inc.GoodRow, inc.GoodSum, inc.BadRow = 0, 0, inc.BadRow+1
 	} else {
-		inc.GoodRow, inc.BadRow = inc.GoodRow+1, 0
+		inc.GoodRow, inc.GoodSum, inc.BadRow = inc.GoodRow+1, inc.GoodSum+x.Signal, 0
 	}
 	if inc.State == model.Recovered {
 		s.giveBack(p, v, w, inc, x)
@@ -252,14 +253,14 @@ func (s *State) follow(p *Params, v *policy.View, w *policy.Wishes, inc *Inciden
 	}
 	switch {
 	case inc.GoodRow >= p.RecoveredWindows:
-		inc.State, inc.GoodRow, inc.Floor, inc.Good = model.Recovered, 0, inc.Share, inc.Share
-		r.Conclude(model.RoundRecovered, "the victim recovered")
-		inc.Evidence = fmt.Sprintf("holding %s brought the time that it waits for I/O from %.3g to %.3g", r.ChosenPath, r.SignalBefore, x.Signal)
-		w.ForgivenBeside = append(w.ForgivenBeside, inc.Victim)
-		say(v, w, inc, model.Decision{Kind: model.DecideVerified, Task: inc.Victim, Facts: inc.facts(x.Signal), Reason: inc.Evidence})
-	case r.WindowsJudged >= p.VerifyWindows && inc.GoodRow == 0 && inc.helps(r.SignalAfter) && s.halve(p, v, w, inc):
+		s.recovered(v, w, inc, x, "the victim recovered", "")
+	case r.WindowsJudged < p.VerifyWindows || inc.GoodRow > 0:
+	case inc.helps(r.SignalAfter) && s.halve(p, v, w, inc):
 		r.WindowsJudged, inc.Sum = 0, 0
-	case r.WindowsJudged >= p.VerifyWindows && inc.GoodRow == 0:
+	case inc.helps(r.SignalAfter) && r.SignalAfter+inc.margin() < r.SignalBefore:
+		inc.Enough = r.SignalAfter + inc.margin()
+		s.recovered(v, w, inc, x, "the victim waits less, if more than it should", fmt.Sprintf(", above its threshold of %.3g", inc.Threshold))
+	default:
 		say(v, w, inc, model.Decision{
 			Kind: model.DecideTakenBack, Task: *r.Chosen, Facts: inc.facts(x.Signal),
 			Reason: fmt.Sprintf("holding it did not bring the time that %s waits for I/O under its threshold", inc.VictimPath),
@@ -268,9 +269,25 @@ func (s *State) follow(p *Params, v *policy.View, w *policy.Wishes, inc *Inciden
 	}
 }
 
-// helps reports whether half of what the victim waited too long is gone.
+// recovered begins the way back.
+func (s *State) recovered(v *policy.View, w *policy.Wishes, inc *Incident, x *policy.Victim, why, above string) {
+	r := inc.round()
+	inc.State, inc.GoodRow, inc.GoodSum, inc.BadRow = model.Recovered, 0, 0, 0
+	inc.Floor, inc.Good, inc.Bad, inc.Fails = inc.Share, inc.Share, 1, 0
+	r.Conclude(model.RoundRecovered, why)
+	inc.Evidence = fmt.Sprintf("holding %s brought the time that it waits for I/O from %.3g to %.3g%s", r.ChosenPath, r.SignalBefore, x.Signal, above)
+	w.ForgivenBeside = append(w.ForgivenBeside, inc.Victim)
+	say(v, w, inc, model.Decision{Kind: model.DecideVerified, Task: inc.Victim, Facts: inc.facts(x.Signal), Reason: inc.Evidence})
+}
+
+// margin is by how much a signal must be above what is usual to be an outlier.
+func (inc *Incident) margin() float64 { return max(0, inc.Threshold-inc.Spec.Mean) }
+
+// helps reports whether half of what the victim waited too long is gone, or as much as makes an outlier: a share of the time that was nearly all
+// of it falls little when what the victim waits falls much.
 func (inc *Incident) helps(signal float64) bool {
-	return signal-inc.Threshold <= (inc.round().SignalBefore-inc.Threshold)/2
+	before := inc.round().SignalBefore
+	return signal <= max((before+inc.Threshold)/2, before-inc.margin())
 }
 
 // halve tightens a limit that helps, and not enough, and reports whether it could.
@@ -278,7 +295,7 @@ func (s *State) halve(p *Params, v *policy.View, w *policy.Wishes, inc *Incident
 	if inc.Share/2 < p.Share/(1<<maxHalved) {
 		return false
 	}
-	s.step(v, w, inc, inc.Share/2, "tightened", fmt.Sprintf("half of what %s waits too long is gone", inc.VictimPath))
+	s.step(v, w, inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, but still more than it should", inc.VictimPath))
 	return true
 }
 
@@ -294,19 +311,26 @@ func (s *State) next(p *Params, v *policy.View, w *policy.Wishes, inc *Incident,
 	}
 }
 
-// giveBack doubles what the held task may do while the victim is well, and goes back to the last good share when it is not.
+const (
+	// leastStep is the least factor by which a share is raised; closer to what was too much there is nothing to win.
+	leastStep = 1.1
+	// mayShow is the part of the way from the signal at the floor to the threshold that the signal may go while a share is raised, and shows
+	// that from which what the held task does is seen in it.
+	mayShow, shows = 0.5, 0.2
+	// settled is how often LoosenAfter is doubled before more than what was too much is tried, and once more for each time that it was; forget is
+	// how much more that is.
+	settled, forget = 2, 1.2
+)
+
+// giveBack lets the held task do more while the victim is well, and goes back to the last good share when it is not. The victim's waiting tells
+// that the disk fills before it suffers: so a share is tried that is half way to what was too much, never all at once.
 func (s *State) giveBack(p *Params, v *policy.View, w *policy.Wishes, inc *Incident, x *policy.Victim) {
-	wait := p.LoosenAfter << min(inc.Fails, 4)
+	tried := inc.Share > inc.Good
 	switch {
+	case inc.BadRow > 0 && tried:
+		s.back(v, w, inc, inc.Good, "waits again")
 	case inc.BadRow >= p.TightenAfter && inc.Share > inc.Floor:
-		inc.Fails++
-		next := inc.Good
-		if next >= inc.Share {
-			next = max(inc.Floor, inc.Share/2)
-		}
-		inc.Good = next
-		w.ForgivenBeside = append(w.ForgivenBeside, inc.Victim)
-		s.step(v, w, inc, next, "tightened", inc.VictimPath+" waits again")
+		s.back(v, w, inc, max(inc.Floor, inc.Share/2), "waits again")
 	case inc.BadRow >= p.TightenAfter && x.Anomalous && inc.helps(x.Signal):
 		if s.halve(p, v, w, inc) { // else it is as tight as may be, and stays: it helps
 			inc.Good, inc.Floor = inc.Share, inc.Share
@@ -317,17 +341,46 @@ func (s *State) giveBack(p *Params, v *policy.View, w *policy.Wishes, inc *Incid
 			Kind: model.DecideRelapse, Task: inc.Victim, Facts: inc.facts(x.Signal), Reason: "suffers again while " + inc.round().ChosenPath + " is held",
 		})
 		s.next(p, v, w, inc, model.RoundCoincidence, "the recovery was a coincidence")
-	case inc.GoodRow >= wait && inc.Share >= 0.5:
-		s.close(v, w, inc, model.Recovered, fmt.Sprintf("loosened step by step without %s suffering: given back", inc.VictimPath))
-	case inc.GoodRow >= wait:
-		inc.Good = inc.Share
-		s.step(v, w, inc, 2*inc.Share, "loosened", inc.VictimPath+" is well")
+	case inc.GoodRow >= p.LoosenAfter:
+		s.loosen(p, v, w, inc, inc.GoodSum/float64(inc.GoodRow))
+	}
+}
+
+// back takes a share back that was too much.
+func (s *State) back(v *policy.View, w *policy.Wishes, inc *Incident, share float64, why string) {
+	inc.Bad, inc.Good, inc.Fails = inc.Share, share, inc.Fails+1
+	w.ForgivenBeside = append(w.ForgivenBeside, inc.Victim)
+	s.step(v, w, inc, share, "tightened", inc.VictimPath+" "+why)
+}
+
+// loosen decides what comes after windows in which the victim was well, at such a signal in the mean.
+func (s *State) loosen(p *Params, v *policy.View, w *policy.Wishes, inc *Incident, mean float64) {
+	if inc.Share <= inc.Floor {
+		inc.Low = mean
+	}
+	room := max(0, max(inc.Threshold, inc.Enough)-inc.Low)
+	if inc.Share > inc.Good {
+		if mean-inc.Low > mayShow*room {
+			s.back(v, w, inc, inc.Good, "waits more, and would soon suffer")
+			return
+		}
+		inc.Good, inc.Fails = inc.Share, 0
+	}
+	more := min(2*inc.Share, math.Sqrt(inc.Share*inc.Bad))
+	switch {
+	case more >= leastStep*inc.Share:
+		s.step(v, w, inc, more, "loosened", inc.VictimPath+" is well")
+	case inc.Bad >= 1 && mean-inc.Low <= shows*room:
+		s.close(v, w, inc, model.Recovered, fmt.Sprintf("loosened step by step to %.0f %% without that showing in how long %s waits: given back", 100*inc.Share, inc.VictimPath))
+	case inc.Bad < 1 && (inc.Fails == 0 || inc.GoodRow >= p.LoosenAfter<<(settled+min(inc.Fails, 4)) || mean < inc.Low-shows*room): // last: it is other than it was
+		inc.Bad = min(1, forget*inc.Bad)
+		inc.GoodRow, inc.GoodSum = 0, 0
 	}
 }
 
 // step claims another share of what the task did.
 func (s *State) step(v *policy.View, w *policy.Wishes, inc *Incident, share float64, word, why string) {
-	inc.Share, inc.GoodRow, inc.BadRow, inc.MovedNsec, s.moved = share, 0, 0, v.NowNsec, true
+	inc.Share, inc.GoodRow, inc.GoodSum, inc.BadRow, inc.MovedNsec, s.moved = share, 0, 0, 0, v.NowNsec, true
 	inc.Reason = fmt.Sprintf("%s: %s to %.0f %% of what it did on device %s", why, word, 100*share, inc.Device)
 	r := inc.round()
 	r.Steps++

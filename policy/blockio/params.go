@@ -25,8 +25,8 @@ type Params struct {
 	SearchWindows    int   `json:"search_windows"`
 	MaxRounds        int   `json:"max_rounds"`
 	RetryAfterNsec   int64 `json:"retry_after_nsec"`
-	// LoosenAfter and TightenAfter are the windows in a row in which the victim is well, or not, before the limit is doubled or taken back to
-	// the last good one. What failed is tried again after twice as many windows, each time.
+	// LoosenAfter and TightenAfter are the windows in a row in which the victim is well, or not, before the limit is raised, or lowered below what
+	// was good once. What failed is tried again after four times as many windows, and twice as many each time it fails.
 	LoosenAfter     int   `json:"loosen_after"`
 	TightenAfter    int   `json:"tighten_after"`
 	MaxDurationNsec int64 `json:"max_duration_nsec"`
@@ -56,8 +56,8 @@ func (p *Params) Rows() []model.Param {
 		{Key: "search_windows", At: &p.SearchWindows, Least: 1, Most: 1000, Soak: [2]float64{2, 10}, Unit: "analyses", Why: "bad windows before a search for the antagonist gives up: who did a tenth as much before takes 25 to stand out, and a search costs nobody anything. So many windows in a row that say nothing of the victim end its incident, and a hold with it"},
 		{Key: "max_rounds", At: &p.MaxRounds, Least: 1, Most: 1000, Soak: [2]float64{1, 4}, Unit: "suspects", Why: "suspects held one after the other in one incident"},
 		{Key: "retry_after", At: model.Nsec(&p.RetryAfterNsec), Most: model.Unbounded, Soak: [2]float64{5e9, 30e9}, Why: "peace for a victim that could not be helped"},
-		{Key: "loosen_after", At: &p.LoosenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "good windows in a row before a limit is doubled, up to what the task did, when it is given back"},
-		{Key: "tighten_after", At: &p.TightenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "bad windows in a row before it is as before"},
+		{Key: "loosen_after", At: &p.LoosenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "good windows in a row before a limit is raised, half way to what was too much and at most to double"},
+		{Key: "tighten_after", At: &p.TightenAfter, Least: 1, Most: 1000, Soak: [2]float64{1, 5}, Unit: "windows", Why: "bad windows in a row before a limit is lowered that was good once; one that is tried goes back after one"},
 		{Key: "max_duration", At: model.Nsec(&p.MaxDurationNsec), Least: 1e9, Most: model.Unbounded, Soak: [2]float64{60e9, 600e9}, Why: "of a hold; then it is given back whatever the victim does"},
 	}
 }
