@@ -295,16 +295,17 @@ func TestStageTwice(t *testing.T) {
 	}
 }
 
-// On a kernel besides the newest, a unit's brief tests are all that a whole run has; who names the package gets the rest.
+// A unit's brief tests are all that a whole run has, but on the newest kernel where the unit says so; who names the package gets the rest.
 func TestBrief(t *testing.T) {
 	tester, _ := actsTester(t, "plan")
 	s := &Stage{Name: "acts", Units: []Unit{{Package: "kernel/acts", Brief: "Passes"}}}
 	for _, c := range []struct {
 		series string
+		whole  bool // on the newest
 		pkgs   []string
 		want   string
-	}{{newest, nil, ""}, {"6.1", nil, "Passes"}, {"6.1", []string{"kernel/acts"}, ""}} {
-		tester.Series, tester.Select.Packages = c.series, c.pkgs
+	}{{newest, true, nil, ""}, {newest, false, nil, "Passes"}, {"6.1", true, nil, "Passes"}, {"6.1", false, []string{"kernel/acts"}, ""}} {
+		tester.Series, tester.Select.Packages, s.Units[0].NewestWhole = c.series, c.pkgs, c.whole
 		if units := tester.units(s); len(units) != 1 || units[0].Only != c.want {
 			t.Errorf("%s, packages %v: %+v", c.series, c.pkgs, units)
 		}

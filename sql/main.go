@@ -136,6 +136,9 @@ func explain(ctx context.Context, seconds int, err error) error {
 func setUp(dir string) []string {
 	quoted := "'" + strings.ReplaceAll(dir, "'", "''") + "'"
 	texts := []string{
+		// A store is thousands of small files, each opened to know its columns and again to read them: what is known of it is kept in between, and the
+		// file itself is not.
+		"SET parquet_metadata_cache = true", "SET enable_external_file_cache = false",
 		"SET memory_limit = '" + memory + "'", "SET threads = 2", "SET temp_directory = ''", "SET TimeZone = 'UTC'",
 		"SET autoinstall_known_extensions = false", "SET autoload_known_extensions = false",
 		"SET allowed_directories = [" + quoted + "]", "SET enable_external_access = false",

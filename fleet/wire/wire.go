@@ -51,7 +51,7 @@ type Batch struct {
 	Rollout string
 	Tasks   []Task
 	Samples Samples
-	// Decisions and Incidents are as the record has them (docs/RECORD.md). An incident comes again whenever it changed.
+	// Decisions and Incidents are as the record has them (docs/RECORD.md). An incident comes again, in a later batch, whenever it changed.
 	Decisions []model.Decision
 	Incidents []*model.Incident
 	// Sheets are what a hub published, one spec in each, on their way into its store. They are never in a message.
@@ -163,7 +163,12 @@ func (b *Batch) checkEvents(nowMsec int64) error {
 			return fmt.Errorf("decision %d is %d s off the hub's clock", i, (at-nowMsec)/1000)
 		}
 	}
+	seen := make(map[string]bool, len(b.Incidents))
 	for i, inc := range b.Incidents {
+		if seen[inc.ID] { // the last state of an incident is that of the last batch
+			return fmt.Errorf("incident %d is %q again", i, inc.ID)
+		}
+		seen[inc.ID] = true
 		if at := inc.OpenedWall / 1e6; at < nowMsec-eldestMsec || at > nowMsec+futureMsec {
 			return fmt.Errorf("incident %d is %d s off the hub's clock", i, (at-nowMsec)/1000)
 		}

@@ -319,22 +319,26 @@ func (c *Cost) month(dir string, seed uint64, quick bool) error {
 	for day := range days {
 		for node := range nodes {
 			at := now.Add(-time.Duration(day)*24*time.Hour - time.Duration(rng.IntN(86400))*time.Second)
-			b := &wire.Batch{Node: fmt.Sprintf("node-%d", node), Spool: fmt.Sprintf("%016x", node), Seq: uint64(day + 1), Platform: platforms[node%2].name} //nolint:gosec // few
-			for k := range 3 {
+			incidents := [3]*model.Incident{}
+			for k := range incidents {
 				by := model.TaskNum(2)
-				job := fmt.Sprintf("batch-%d", rng.IntN(200))
-				for state := range 3 {
-					inc := &model.Incident{
-						ID: fmt.Sprintf("%d-%d", day, k), VictimJob: fmt.Sprintf("job-%d", rng.IntN(500)), VictimPath: "/web", Signal: 2 + rng.Float64(), Threshold: 2, OpenedWall: at.UnixNano(), State: []model.IncidentState{model.Holding, model.Verifying, model.Recovered}[state],
-						Rounds: []model.Round{{Chosen: &by, ChosenPath: "/be", Suspects: []model.Suspect{{Task: by, Path: "/be", Job: job, Score: rng.Float64()}}}},
-					}
-					b.Incidents = append(b.Incidents, inc)
+				incidents[k] = &model.Incident{
+					ID: fmt.Sprintf("%d-%d", day, k), VictimJob: fmt.Sprintf("job-%d", rng.IntN(500)), VictimPath: "/web", Signal: 2 + rng.Float64(), Threshold: 2, OpenedWall: at.UnixNano(),
+					Rounds: []model.Round{{Chosen: &by, ChosenPath: "/be", Suspects: []model.Suspect{{Task: by, Path: "/be", Job: fmt.Sprintf("batch-%d", rng.IntN(200)), Score: rng.Float64()}}}},
+				}
+			}
+			for change, state := range []model.IncidentState{model.Holding, model.Verifying, model.Recovered} {
+				b := &wire.Batch{Node: fmt.Sprintf("node-%d", node), Spool: fmt.Sprintf("%016x", node), Seq: uint64(3*day + change + 1), Platform: platforms[node%2].name} //nolint:gosec // few
+				for _, inc := range incidents {
+					now := *inc
+					now.State = state
+					b.Incidents = append(b.Incidents, &now)
 					b.Decisions = append(b.Decisions, model.Decision{Kind: model.DecideCap, Policy: model.PolicyHardcap, Mode: "enforce", WallNsec: at.UnixNano(), Path: "/be", Reason: "for the bench"}, model.Decision{Kind: model.DecideVerified, Policy: model.PolicyHardcap, WallNsec: at.UnixNano(), Reason: "for the bench"})
 				}
-				c.Rows += 3
+				c.Rows += len(incidents)
+				message++
+				s.Put(message, b)
 			}
-			message++
-			s.Put(message, b)
 		}
 		if err := s.Commit(); err != nil {
 			return err

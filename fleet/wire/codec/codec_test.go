@@ -92,22 +92,25 @@ func TestLaterVersions(t *testing.T) {
 func TestCheck(t *testing.T) {
 	nan := float32(math.NaN())
 	for want, spoil := range map[string]func(b *wire.Batch){
-		"came from":                func(b *wire.Batch) { b.Node = "web-2" },
-		"16 hexadecimal":           func(b *wire.Batch) { b.Spool = "../../../../etc/" },
-		"sequence 0":               func(b *wire.Batch) { b.Seq = 0 },
-		"no name":                  func(b *wire.Batch) { b.Tasks[0].Job = "a\x1b[2J" },
-		"class unknown":            func(b *wire.Batch) { b.Tasks[0].Class = 7 },
-		"columns of":               func(b *wire.Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
-		"is of task":               func(b *wire.Batch) { b.Samples.Task[0] = 999 },
-		"off the hub's clock":      func(b *wire.Batch) { b.Samples.WallMsec[0] += 3600e3 },
-		"3456000 s off the hub":    func(b *wire.Batch) { b.Samples.WallMsec[0] = nowMsec - 40*24*3600e3 },
-		"used NaN CPUs":            func(b *wire.Batch) { b.Samples.CPU[0] = nan },
-		"used -1 CPUs":             func(b *wire.Batch) { b.Samples.CPU[0] = -1 },
-		"has cpi +Inf":             func(b *wire.Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
-		"decision 0 is 86400 s":    func(b *wire.Batch) { b.Decisions = []model.Decision{{WallNsec: (nowMsec + 86400e3) * 1e6}} },
-		"decision 0 is -":          func(b *wire.Batch) { b.Decisions = []model.Decision{{}} },
-		"incident 0 is 660 s":      func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: (nowMsec + 660e3) * 1e6}} },
-		"incident 0 is -":          func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: -1}} },
+		"came from":             func(b *wire.Batch) { b.Node = "web-2" },
+		"16 hexadecimal":        func(b *wire.Batch) { b.Spool = "../../../../etc/" },
+		"sequence 0":            func(b *wire.Batch) { b.Seq = 0 },
+		"no name":               func(b *wire.Batch) { b.Tasks[0].Job = "a\x1b[2J" },
+		"class unknown":         func(b *wire.Batch) { b.Tasks[0].Class = 7 },
+		"columns of":            func(b *wire.Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
+		"is of task":            func(b *wire.Batch) { b.Samples.Task[0] = 999 },
+		"off the hub's clock":   func(b *wire.Batch) { b.Samples.WallMsec[0] += 3600e3 },
+		"3456000 s off the hub": func(b *wire.Batch) { b.Samples.WallMsec[0] = nowMsec - 40*24*3600e3 },
+		"used NaN CPUs":         func(b *wire.Batch) { b.Samples.CPU[0] = nan },
+		"used -1 CPUs":          func(b *wire.Batch) { b.Samples.CPU[0] = -1 },
+		"has cpi +Inf":          func(b *wire.Batch) { b.Samples.Signals[0].Values[0] = float32(math.Inf(1)) },
+		"decision 0 is 86400 s": func(b *wire.Batch) { b.Decisions = []model.Decision{{WallNsec: (nowMsec + 86400e3) * 1e6}} },
+		"decision 0 is -":       func(b *wire.Batch) { b.Decisions = []model.Decision{{}} },
+		"incident 0 is 660 s":   func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: (nowMsec + 660e3) * 1e6}} },
+		"incident 0 is -":       func(b *wire.Batch) { b.Incidents = []*model.Incident{{OpenedWall: -1}} },
+		"incident 1 is \"a\" again": func(b *wire.Batch) {
+			b.Incidents = []*model.Incident{{ID: "a", OpenedWall: nowMsec * 1e6}, {ID: "a", OpenedWall: nowMsec * 1e6}}
+		},
 		"0 values of slowdown for": func(b *wire.Batch) { b.Samples.Signals[1].Values = nil },
 	} {
 		b := drawn(3)
