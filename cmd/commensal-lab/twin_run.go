@@ -23,7 +23,7 @@ import (
 type twinRun struct {
 	seed              uint64
 	profile, policies string
-	html              string
+	html, svg         string
 	seam, layout      string
 	baseline, list    bool
 }
@@ -63,6 +63,7 @@ func twinRunCommand(p *cli.Printer) *cobra.Command {
 	f.StringVar(&o.profile, "profile", "", "cpi2, relief or single-node instead of the scenario's")
 	f.StringVar(&o.policies, "policies", "", "off, observe or enforce instead of the scenario's; after commas, of groups, feedback and confirm those to switch on")
 	f.StringVar(&o.html, "html", "", "also write a page with plots here")
+	f.StringVar(&o.svg, "svg", "", "also write the picture of the first run here")
 	f.StringVar(&o.seam, "seam", seamTyped, "typed: fast; files: through drivers, journal and restore, on a simulated kernel")
 	f.StringVar(&o.layout, "layout", files.Layouts()[0], "cgroups of --seam files: "+strings.Join(files.Layouts(), " or "))
 	f.BoolVar(&o.baseline, "baseline", false, "also play it with policies off, and compare")
@@ -134,8 +135,11 @@ func (o *twinRun) play(p *cli.Printer, f *scenario.File, bed scenario.NewBed) er
 	if err != nil {
 		return err
 	}
-	if o.html != "" {
-		if err := writeFile(o.html, func(w io.Writer) error { return scenariolab.WriteHTML(w, res) }); err != nil {
+	for file, write := range map[string]func(io.Writer, *scenario.Result) error{o.html: scenariolab.WriteHTML, o.svg: scenariolab.WriteSVG} {
+		if file == "" {
+			continue
+		}
+		if err := writeFile(file, func(w io.Writer) error { return write(w, res) }); err != nil {
 			return err
 		}
 	}

@@ -4,14 +4,19 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/scenario"
 )
+
+// WriteSVG writes the picture of a result's first run: what policies did to the service, and to the work of everybody else.
+func WriteSVG(w io.Writer, res *scenario.Result) error { return workChart(&res.Runs[0]).WriteSVG(w) }
 
 // WriteHTML writes a result as one page with plots that loads nothing from anywhere.
 func WriteHTML(w io.Writer, res *scenario.Result) error { return page(res).WriteHTML(w) }
@@ -37,6 +42,7 @@ func page(res *scenario.Result) report.Report {
 	p.Sections = append(p.Sections,
 		report.Section{Title: "Victims and suspects", Charts: victimCharts(run), Text: []string{
 			"Above: the signal of a latency-critical task, with its outlier threshold. Below: the CPU that the suspects used. Times under a cap, and those in which a task was demoted, are shaded."}},
+		report.Section{Title: "What was done, and the work of all", Charts: []report.Chart{workChart(run)}},
 		report.Section{Title: "Latency and the machine", Charts: []report.Chart{latencyChart(run), nodeChart(run)}},
 		report.Section{Title: "Figures", Tables: tablesOf(res)})
 	return p
@@ -209,6 +215,63 @@ func latencyChart(run *scenario.Run) report.Chart {
 		chart.Series = append(chart.Series, report.Series{Name: t.Task, Role: role, X: floats(run.Series.AtSec), Y: floats(t.P99Ms)})
 	}
 	return chart
+}
+
+// workChart draws the services' latency, or their CPI where they serve no requests, above the work of the others; a mark is a decision to
+// hold somebody, or to let go.
+func workChart(run *scenario.Run) report.Chart {
+	c := castOf(run)
+	points := max(1, len(run.Series.AtSec)/smooth)
+	chart := report.Chart{YLabel: fmt.Sprintf("p99 of requests, median of %.0f s (ms)", float64(points)*run.Series.EverySec), Lower: &report.Panel{YLabel: "work (10⁹ instructions/s)"}}
+	at := floats(run.Series.AtSec)
+	serves := slices.ContainsFunc(run.Series.Tasks, func(t scenario.TaskSeries) bool { return len(t.P99Ms) > 0 })
+	if !serves {
+		chart.YLabel = "CPI"
+	}
+	for i := range run.Series.Tasks {
+		t := &run.Series.Tasks[i]
+		role := report.Bystander
+		switch {
+		case serves && len(t.P99Ms) > 0:
+			chart.Series = append(chart.Series, report.Series{Name: t.Task, Role: report.Victim, X: at, Y: medians(floats(t.P99Ms), points)})
+			continue
+		case slices.Contains(c.victims, t.Task):
+			if !serves {
+				chart.Series = append(chart.Series, report.Series{Name: t.Task, Role: report.Victim, X: at, Y: floats(t.CPI)})
+			}
+			continue
+		case slices.Contains(c.named, t.Task):
+			role = report.Antagonist
+		}
+		chart.Lower.Series = append(chart.Lower.Series, report.Series{Name: t.Task, Role: role, X: at, Y: floats(t.GIPS)})
+	}
+	for i := range run.Decisions {
+		if d := &run.Decisions[i]; d.Kind.Acts() || d.Kind == model.DecideRelease {
+			from := float64(d.MonoNsec) / 1e9
+			chart.Shades = append(chart.Shades, report.Shade{From: from, To: from + run.Series.EverySec, Role: report.Capped, Label: d.Kind.String()})
+		}
+	}
+	return chart
+}
+
+// smooth is how many points of a latency a picture can show apart.
+const smooth = 60
+
+// medians are those of so many points around each.
+func medians(list []float64, points int) []float64 {
+	out := make([]float64, len(list))
+	for i := range list {
+		var known []float64
+		for _, v := range list[max(0, i-points/2):min(len(list), i+points/2+1)] {
+			if !math.IsNaN(v) {
+				known = append(known, v)
+			}
+		}
+		if out[i] = math.NaN(); len(known) > 0 {
+			out[i] = stat.Median(known)
+		}
+	}
+	return out
 }
 
 // nodeChart draws the machine: how busy its CPUs are, and how long its memory takes.

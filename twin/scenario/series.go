@@ -33,7 +33,8 @@ type NodeSeries struct {
 type TaskSeries struct {
 	Task  string       `json:"task"`
 	CPI   []Number     `json:"cpi"`
-	CPU   []Number     `json:"cpu"` // CPU-sec/sec
+	CPU   []Number     `json:"cpu"`  // CPU-sec/sec
+	GIPS  []Number     `json:"gips"` // 10⁹ instructions a second
 	P99Ms []Number     `json:"p99_ms,omitempty"`
 	Slow  []Number     `json:"slowdown"`
 	Held  [][2]float64 `json:"held_sec,omitempty"` // from, to of each cap
@@ -117,17 +118,17 @@ func (t *TaskSeries) Of(src model.Source) []Number {
 func (s *series) task(out *TaskSeries, now, before *meter) {
 	d := difference(&now.count, &before.count)
 	alive := float64(now.alive - before.alive)
-	cpi, cpu, slow := math.NaN(), math.NaN(), math.NaN()
+	cpi, cpu, gips, slow := math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	if d.Instructions > 0 {
 		cpi = float64(d.RefCycles) / float64(d.Instructions)
 	}
 	if alive > 0 {
-		cpu = float64(d.UsageNsec) / alive
+		cpu, gips = float64(d.UsageNsec)/alive, float64(d.Instructions)/alive
 	}
 	if d.UsageNsec > 0 {
 		slow = 1 + float64(d.DelayNsec)/float64(d.UsageNsec)
 	}
-	out.CPI, out.CPU, out.Slow = append(out.CPI, Number(cpi)), append(out.CPU, Number(cpu)), append(out.Slow, Number(slow))
+	out.CPI, out.CPU, out.GIPS, out.Slow = append(out.CPI, Number(cpi)), append(out.CPU, Number(cpu)), append(out.GIPS, Number(gips)), append(out.Slow, Number(slow))
 }
 
 // difference returns what was counted between two readings.
