@@ -74,7 +74,7 @@ var outside = regexp.MustCompile(`(?i)(src|href)\s*=\s*["']?(https?:|//)|<script
 
 // The page draws victims, latency and the machine, and loads nothing.
 func TestPage(t *testing.T) {
-	for name, charts := range map[string]int{"case-2": 3, "no-pmu": 3, "ways": 1} {
+	for name, charts := range map[string]int{"case-2": 4, "no-pmu": 4, "ways": 1} {
 		var b bytes.Buffer
 		if err := show.WriteHTML(&b, play(t, name, false)); err != nil {
 			t.Fatal(err)
