@@ -125,7 +125,7 @@ func TestLongerThanARing(t *testing.T) {
 	slow.Pin(0)
 	var busy []*testchild.Child
 	for i := range 8 { // the CPU goes from group to group, a few ten thousand times a second
-		c := b.start(b.group(fmt.Sprint("busy", i)), "nap 1 20us 20us")
+		c := b.start(b.group(fmt.Sprint("busy", i)), "nap 4 20us 20us")
 		c.Pin(0)
 		busy = append(busy, c)
 	}
