@@ -195,7 +195,7 @@ func (t *tester) units(s *Stage) []Unit {
 	var list []Unit
 	for _, u := range s.Units {
 		if t.Select.has(u.Package) && (!s.NeedRDT || t.Machine == RDT) && s.NotOn != t.Series {
-			if u.Brief != "" && t.Select.whole() && !(u.NewestWhole && t.Series == newest) {
+			if u.Brief != "" && t.Select.whole() && (!u.NewestWhole || t.Series != newest) {
 				u.Only = u.Brief
 			}
 			list = append(list, u)
