@@ -132,7 +132,7 @@ demo: ## Show interference found and held back on this machine (as root); ARGS="
 	exec bin/commensal-lab demo $(ARGS)
 
 # Tests of simulations, of pure code and of the hub, which disturb nobody: two packages at a time.
-SIMULATED := $(PURE) ./twin/... ./fleet/... $(addprefix ./lab/,balm cache calibrate coldpages cpi2 disk drc oracle rdt)
+SIMULATED := $(PURE) ./twin/... ./fleet/... $(addprefix ./lab/,balm cache calibrate coldpages cpi2 disk drc headroom oracle rdt scenario)
 
 # -p 1: tests against the real kernel share one machine. Two packages at a time would be
 # each other's interference: load, cgroups and a scheduler delay that neither made.

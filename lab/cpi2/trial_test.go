@@ -92,7 +92,7 @@ func TestAccusations(t *testing.T) {
 	}
 }
 
-func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20, 1, 2, 2, 1} }
+func tiny() *sizes { return &sizes{6, 16, 2, 1, 20, 1, 2, 1, 30, 2, 20, 1, 2, 1, 1} }
 
 // Equal seeds give equal bytes, whatever the number of workers; and the run has everything
 // that its tables need.
