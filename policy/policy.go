@@ -288,3 +288,11 @@ func Match[T any](v *View, list, spare []T, num func(*T) model.TaskNum, of func(
 	}
 	return matched, list
 }
+
+// One is 1 of what is true, and 0 of what is not: for counting, and for ordering.
+func One(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

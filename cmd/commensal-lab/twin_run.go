@@ -135,11 +135,14 @@ func (o *twinRun) play(p *cli.Printer, f *scenario.File, bed scenario.NewBed) er
 	if err != nil {
 		return err
 	}
-	for file, write := range map[string]func(io.Writer, *scenario.Result) error{o.html: scenariolab.WriteHTML, o.svg: scenariolab.WriteSVG} {
-		if file == "" {
+	for _, out := range [...]struct {
+		file  string
+		write func(io.Writer, *scenario.Result) error
+	}{{o.html, scenariolab.WriteHTML}, {o.svg, scenariolab.WriteSVG}} {
+		if out.file == "" {
 			continue
 		}
-		if err := writeFile(file, func(w io.Writer) error { return write(w, res) }); err != nil {
+		if err := writeFile(out.file, func(w io.Writer) error { return out.write(w, res) }); err != nil {
 			return err
 		}
 	}

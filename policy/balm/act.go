@@ -221,7 +221,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	alone := 0
 	for i := range s.Rungs {
-		alone += one(s.Rungs[i].Class != model.ClassBE)
+		alone += policy.One(s.Rungs[i].Class != model.ClassBE)
 	}
 	if alone < s.alone {
 		s.Rungs = append(s.Rungs, Rung{Class: model.ClassOf(list[0].task), Tasks: []model.TaskNum{list[0].task}, Level: have.MostLevel})

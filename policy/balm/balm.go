@@ -149,7 +149,7 @@ func (s *State) Note(now model.Mode) string {
 	held, alone := 0, 0
 	for i := range s.Rungs {
 		held += len(s.Rungs[i].Tasks)
-		alone += one(s.Rungs[i].Class != model.ClassBE)
+		alone += policy.One(s.Rungs[i].Class != model.ClassBE)
 	}
 	switch {
 	case s.CannotFix != nil && held == 0:
@@ -158,11 +158,4 @@ func (s *State) Note(now model.Mode) string {
 		return fmt.Sprintf("%s; %d BE tasks have less memory bandwidth, %d of %d classes of one task are taken", text, held, alone, max(alone, s.alone))
 	}
 	return text
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -90,7 +90,7 @@ func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
 		}
 		remote := s.Remote[i]
 		if remote < 0 {
-			remote = unknownRemote * float64(one(len(have.Memory) > 1))
+			remote = unknownRemote * float64(policy.One(len(have.Memory) > 1))
 		}
 		if slices.Contains(s.Domains, domain) {
 			share = max(share, 1-remote)

@@ -12,10 +12,6 @@ import (
 )
 
 const (
-	// maxSuspects is how many a round keeps, and clearlyBetter by how much who cannot be held must beat the best who can before holding the
-	// latter makes no sense: both as of the hard cap.
-	maxSuspects   = 10
-	clearlyBetter = 0.1
 	// minor is the part of what a task does on a device up to which a direction is not limited.
 	minor = 0.05
 	// maxHalved is how often a limit that helps, and not enough, is halved.
@@ -108,11 +104,11 @@ func (s *State) choose(p *Params, ap *antagonist.Params, v *policy.View, inc *In
 	if r.Threshold = needed; byMargin {
 		r.Margin = ap.Margin
 	}
-	pick, critical, untouchable := -1, -1, -2.0
+	choice, untouchable := antagonist.NewChoice(), -2.0
 	for i, sc := range s.analysis.Scores {
 		sus := model.Suspect{Task: sc.Num, Path: v.Table.Name(sc.Num), Score: sc.Value, Usage: sc.Usage}
 		may := s.weigh(p, v, inc, &sus, needed, most)
-		if may && sc.Value < untouchable-clearlyBetter {
+		if may && sc.Value < untouchable-antagonist.ClearlyBetter {
 			sus.Judge(model.SuspectOutdone, "")
 			may = false
 		}
@@ -120,31 +116,11 @@ func (s *State) choose(p *Params, ap *antagonist.Params, v *policy.View, inc *In
 		case sus.State == model.SuspectLeftAlone && sus.Class != model.BE:
 			untouchable = max(untouchable, sc.Value)
 		case sus.State == model.SuspectHeldAlready: // what comes of that first: nobody behind it is held
-			untouchable = max(untouchable, sc.Value+2*clearlyBetter)
+			untouchable = max(untouchable, sc.Value+2*antagonist.ClearlyBetter)
 		}
-		switch {
-		case !may:
-		case pick >= 0:
-			sus.Judge(model.SuspectBehind, "")
-		case v.Table.Get(sc.Num).Importance == model.Critical:
-			sus.Judge(model.SuspectLast, "")
-			if critical < 0 {
-				critical = i
-			}
-		default:
-			pick = i
-			sus.Judge(model.SuspectChosen, "")
-		}
-		if len(r.Suspects) < maxSuspects || i == pick {
-			r.Suspects = append(r.Suspects, sus)
-		}
+		choice.Take(r, i, sus, may, may && v.Table.Get(sc.Num).Importance == model.Critical)
 	}
-	if pick < 0 && critical >= 0 {
-		if pick = critical; critical < len(r.Suspects) {
-			r.Suspects[critical].Judge(model.SuspectChosenLast, "")
-		}
-	}
-	return pick
+	return choice.Made(r)
 }
 
 // weigh says what stands for or against one suspect, and whether it can be held.

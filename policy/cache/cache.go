@@ -177,7 +177,7 @@ func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *polic
 	s.Stands = 0
 	if s.limited(have, v, w) {
 		for i := range v.Tasks {
-			s.Stands += one(v.Tasks[i].Knobs[model.ServiceClass].Ours)
+			s.Stands += policy.One(v.Tasks[i].Knobs[model.ServiceClass].Ours)
 		}
 	}
 	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
@@ -216,13 +216,6 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
 		d.Kind = model.DecideTakenBack
 	}
 	w.Decide(d)
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Note is where the policy stands, in a few words.

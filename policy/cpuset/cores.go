@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // core is one physical core with those of its logical CPUs that are online.
@@ -133,7 +134,7 @@ func (m *machine) order(kept []int, own []Own, sockets string) []int {
 // compare is negative when BE takes a before b.
 func (n *census) compare(a, b *core, sockets string) int {
 	if a.pinned != b.pinned {
-		return truth(a.pinned) - truth(b.pinned)
+		return policy.One(a.pinned) - policy.One(b.pinned)
 	}
 	if a.socket != b.socket {
 		bySize := cmp.Compare(n.be[a.socket], n.be[b.socket])

@@ -219,7 +219,7 @@ func (f *free) pick(want int, near []int, found model.CPUSet) []int {
 		}
 		room := func(c *core) int { return -(caches[c.llc].cores - caches[c.llc].be) }
 		return cmp.Or(cmp.Compare(in(x), in(y)), cmp.Compare(caches[x.llc].near, caches[y.llc].near),
-			cmp.Compare(sockets[x.socket].near, sockets[y.socket].near), cmp.Compare(truth(f.be[a]), truth(f.be[b])),
+			cmp.Compare(sockets[x.socket].near, sockets[y.socket].near), cmp.Compare(policy.One(f.be[a]), policy.One(f.be[b])),
 			cmp.Compare(room(x), room(y)), cmp.Compare(x.llc, y.llc), cmp.Compare(x.id, y.id))
 	})
 	var ids []int
@@ -243,7 +243,7 @@ func (f *free) groups(can, near []int) (caches, sockets []group) {
 		c := &f.m.cores[at]
 		for _, g := range []*group{&caches[c.llc], &sockets[c.socket]} {
 			g.cores++
-			g.be += truth(f.be[at])
+			g.be += policy.One(f.be[at])
 		}
 	}
 	for _, id := range near {
@@ -267,11 +267,4 @@ func fittest(list []group, want int) int {
 		}
 	}
 	return best
-}
-
-func truth(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -9,19 +9,9 @@ import (
 	"github.com/commensal-io/commensal/policy/antagonist"
 )
 
-// maxSuspects is how many suspects a round keeps: CPI²'s longest list (case 4) has
-// nine.
-const maxSuspects = 10
-
 // leastUntouchable is the CPU-sec/sec from which on CPU outside of all tasks, or stolen, is
 // more than what counters are off that were not read at one instant, or are rounded.
 const leastUntouchable = 0.05
-
-// clearlyBetter is by how much a suspect that nobody can hold must beat the best BE
-// suspect before holding the latter makes no sense. CPI²'s own lists of like
-// suspects (figures 8a, 11a) lie within 0.1 of their neighbours. By blame, whose scores are parts of one whole, a
-// suspect must answer for half as much as who cannot be held.
-const clearlyBetter = 0.1
 
 // analyse runs at most one correlation a second (section 4.2), for the incident that
 // has waited longest.
@@ -194,7 +184,7 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 	if byMargin {
 		r.Margin = ap.Margin
 	}
-	pick, critical, beyond := -1, -1, s.beyondReach(needed)
+	choice, beyond := antagonist.NewChoice(), s.beyondReach(needed)
 	for i := range a.Scores {
 		sc := &a.Scores[i]
 		sus, may := s.weigh(ap, in, inc, sc, needed)
@@ -202,32 +192,9 @@ func (s *State) choose(p *Params, ap *antagonist.Params, in *policy.View, inc *I
 		if sus.State == model.SuspectHeldAlready {
 			s.complain(inc, sc.Num)
 		}
-		if may {
-			isCritical := in.Table.Get(sc.Num).Importance == model.Critical
-			switch {
-			case pick >= 0:
-				sus.Judge(model.SuspectBehind, "")
-			case isCritical && critical < 0:
-				critical = i
-				sus.Judge(model.SuspectLast, "")
-			case isCritical:
-				sus.Judge(model.SuspectLast, "")
-			default:
-				pick = i
-				sus.Judge(model.SuspectChosen, "")
-			}
-		}
-		if len(r.Suspects) < maxSuspects || i == pick {
-			r.Suspects = append(r.Suspects, sus)
-		}
+		choice.Take(r, i, sus, may, may && in.Table.Get(sc.Num).Importance == model.Critical)
 	}
-	if pick < 0 && critical >= 0 {
-		pick = critical
-		if critical < len(r.Suspects) {
-			r.Suspects[critical].Judge(model.SuspectChosenLast, "")
-		}
-	}
-	return pick
+	return choice.Made(r)
 }
 
 // nobodyBeyond is less than any score.
@@ -246,10 +213,10 @@ func (s *State) beyondReach(needed float64) float64 {
 }
 
 // besideOthers reports whether to hold a suspect makes sense beside those whom nobody can hold, the greatest of whom scores beyond, and
-// says in sus why not.
+// says in sus why not. By blame, whose scores are parts of one whole, a suspect must answer for half as much as who cannot be held.
 func (s *State) besideOthers(in *policy.View, inc *Incident, sc *antagonist.Score, sus *model.Suspect, byBlame bool, beyond float64) bool {
 	switch {
-	case byBlame && sc.Value < beyond/2, !byBlame && sc.Value < beyond-clearlyBetter:
+	case byBlame && sc.Value < beyond/2, !byBlame && sc.Value < beyond-antagonist.ClearlyBetter:
 		sus.Judge(model.SuspectOutdone, "")
 	case byBlame && beyond > nobodyBeyond && s.alibi(in, inc.Victim, sc.Num):
 		sus.Judge(model.SuspectAlibi, "")

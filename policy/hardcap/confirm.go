@@ -177,7 +177,7 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *policy.View, inc *In
 		if sus.Kind != model.SuspectTask && sc.Value >= least && sc.Usage >= leastUntouchable {
 			untouchable = max(untouchable, sc.Value)
 		}
-		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-clearlyBetter || (i != pick && in.Table.Get(sc.Num).Importance == model.Critical) {
+		if !may || (i != pick && (s.tested(sc.Num, false) || s.refuted(inc.Victim, sc.Num))) || sc.Value < untouchable-antagonist.ClearlyBetter || (i != pick && in.Table.Get(sc.Num).Importance == model.Critical) {
 			continue
 		}
 		if p.Confirm.Share > 0 && i != pick && sc.Usage < 2*p.nudgeCap(in.Table.Get(sc.Num), sc.Usage) {

@@ -218,10 +218,10 @@ func (t *MemoryTrack) forecast(p *Params, v *policy.View, r *MemoryReport, f *Me
 func (r *MemoryReport) sum() {
 	for i := range r.Horizons {
 		h := &r.Horizons[i]
-		h.Others, h.Cold = r.Others.Terms[i].Bytes, bit(r.Others.Terms[i].Cold != "")
+		h.Others, h.Cold = r.Others.Terms[i].Bytes, policy.One(r.Others.Terms[i].Cold != "")
 		for j := range r.Tasks {
 			f := &r.Tasks[j]
-			h.Cold += bit(f.Terms[i].Cold != "")
+			h.Cold += policy.One(f.Terms[i].Cold != "")
 			if f.Class == model.LC {
 				h.LC += f.Terms[i].Bytes
 			} else {
@@ -234,11 +234,4 @@ func (r *MemoryReport) sum() {
 	if r.TakeBackNsec == 0 && now.BE > far.BE {
 		now.BE, now.BoundWhy = far.BE, "as through the longest horizon: no policy enforces that ends best-effort work (pressure.end), and who is frozen keeps its memory"
 	}
-}
-
-func bit(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

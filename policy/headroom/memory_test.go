@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // checkMemory holds a report to what is true of each: no horizon has more than a shorter one, and each figure follows from its terms.
@@ -133,7 +134,7 @@ func TestMemoryIsSeldomPassed(t *testing.T) {
 			said := w.s.report.Memory.Tasks[0].Terms[numHorizons-1].Bytes
 			for range 24 * 60 {
 				f := w.pass(w.diurnal(1, 2)).Memory.Tasks[0]
-				passed += bit(f.Last.V > said)
+				passed += policy.One(f.Last.V > said)
 				minutes++
 			}
 		}

@@ -176,7 +176,7 @@ func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []can
 		}
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
-		critical := func(c *candidate) int { return one(c.task.Task.Importance == model.Critical) }
+		critical := func(c *candidate) int { return policy.One(c.task.Task.Importance == model.Critical) }
 		return cmp.Or(critical(&a)-critical(&b), -cmp.Compare(a.took, b.took))
 	})
 	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) })
@@ -295,7 +295,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 		return false
 	}
 	by, source := s.helped(p, x)
-	if t.Waited += one(v.Window.Closed); source == "" {
+	if t.Waited += policy.One(v.Window.Closed); source == "" {
 		if t.Waited <= patience*p.Windows {
 			return true
 		}
@@ -468,11 +468,4 @@ func (x *Victim) facts() []model.Fact {
 		facts = append(facts, model.FactMPKIQuiet.Is(x.MPKI.Quiet))
 	}
 	return facts
-}
-
-func one(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
