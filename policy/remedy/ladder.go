@@ -313,6 +313,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 		s.price(h, t)
 		s.remember(victim, task, h)
 		if h.Means == Pages {
+			s.weigh(h.Task, t)
 			s.roomMade(h.Task)
 			s.away(h)
 		}

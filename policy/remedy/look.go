@@ -35,6 +35,8 @@ type Batch struct {
 	CPI  Sum           `json:"cpi,omitzero"`
 	Off  model.CPUSet  `json:"off,omitzero"`
 	Left float64       `json:"left,omitempty"`
+	// Dear: the last move off them cost the task more than what it is held to does, so that no more of them make room.
+	Dear bool `json:"dear,omitempty"`
 }
 
 // Level is a figure now and in quiet windows.

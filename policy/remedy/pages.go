@@ -11,7 +11,8 @@ import (
 // be, and since a task lets go of them by itself in time. Where the service runs at all memories there is nowhere to go.
 //
 // The same makes room: where a step back brought trouble, or would, the task's pages move while services are well, and the step is tried
-// once that helped (BALM's second dimension, which waits for the trouble). Trouble meanwhile ends that: copying may be its cause.
+// once that helped (BALM's second dimension, which waits for the trouble). Trouble meanwhile ends that: copying may be its cause. It is
+// for the task's good, so it ends where a move costs the task more than it could get back: the other memory may be the narrower one by then.
 
 const (
 	pagesKept = 0.5 // of a task's pages on the service's memory, by a step
@@ -40,7 +41,10 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 	for i := range s.Holds {
 		h := &s.Holds[i]
 		x := s.victim(h.Victim)
-		if h.Patience == 0 && s.room(p, h) || h.Means == CPU || x == nil || off(have, v, x.Task).Empty() {
+		if h.Means == CPU || x == nil || h.Patience == 0 && s.room(p, h) {
+			continue
+		}
+		if from, b := off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
 			continue
 		}
 		for _, c := range s.candidates(have, v, x) {
@@ -64,6 +68,22 @@ func (s *State) roomMade(task model.TaskNum) {
 			h.RetryNsec, h.Patience = 0, 0
 		}
 	}
+}
+
+// weigh notes whether a move off the service's memory cost the task more than all that it is held to.
+func (s *State) weigh(task model.TaskNum, t *Trial) {
+	b := s.batch(task)
+	if b.CPI.N < 2 || t.Own.N < 2 {
+		return
+	}
+	held := 0.0
+	for i := range s.Holds {
+		if h := &s.Holds[i]; h.Task == task && h.Means != Pages {
+			held += h.Price
+		}
+	}
+	gain, sem := b.CPI.below(&t.Own, 1)
+	b.Dear = -gain > held+sem
 }
 
 // arrive takes in what became of pages on their way.

@@ -105,6 +105,19 @@ func TestPagesMakeRoom(t *testing.T) {
 	}
 }
 
+// Room is made for the task's own good: no more of it where the last move cost the task more than its holds do.
+func TestPagesMakeRoomNoDearer(t *testing.T) {
+	for _, far := range []float64{0, 2} {
+		w := newSockets()
+		w.seconds(10)
+		w.harms[2] = harm{level: 1.6, misses: 100, far: far}
+		w.seconds(2500)
+		if dear := far > 0; (w.gone[2] == 0.75) != dear || (w.has(2, model.MemoryBandwidth, 100) < 100) != dear {
+			t.Errorf("its CPI goes up by %v: %v of its pages are gone; %s", far, w.gone[2], w.holds())
+		}
+	}
+}
+
 // Trouble while pages make room ends their move, and the ladder goes on.
 func TestPagesInterrupted(t *testing.T) {
 	w := newSockets()
