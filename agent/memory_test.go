@@ -3,20 +3,23 @@ package agent_test
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/internal/testchild"
 )
 
-var memoryRounds = flag.Int("memory-rounds", 2, "how often TestMemoryRunsOut lets memory run out")
+var memoryRounds = flag.Int("memory-rounds", 2, "how often TestMemoryRunsOut lets memory run out under the policy; half as often without it")
 
 // eat takes memory: args are megabytes, megabytes a second.
 func eat(p *testchild.Parent, args []string) error {
@@ -46,20 +49,55 @@ func eat(p *testchild.Parent, args []string) error {
 	return p.Stay()
 }
 
-// vmstat is a counter of /proc/vmstat.
-func vmstat(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("/proc/vmstat")
+// serve takes memory at once, and goes through it and a file each millisecond: args are megabytes, the file. Asked by a line it says
+// what that took at the 99th percentile since it was last asked, in ns, from when it was due.
+func serve(p *testchild.Parent, args []string) error {
+	const mega, page, each = 1 << 20, 4096, time.Millisecond
+	size, err := strconv.Atoi(args[0])
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	for line := range strings.Lines(string(text)) {
-		if v, ok := strings.CutPrefix(line, name+" "); ok {
-			return strings.TrimSpace(v)
+	own, err := unix.Mmap(-1, 0, size*mega, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(own); i += page {
+		own[i] = 1
+	}
+	f, err := os.Open(args[1])
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	file, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	took := hdrhistogram.New(1, int64(time.Minute), 3)
+	go func() {
+		rng, sum := rand.New(rand.NewPCG(1, 2)), byte(0)
+		for due := time.Now(); ; due = due.Add(each) {
+			time.Sleep(time.Until(due))
+			for range 8 {
+				sum += own[rng.IntN(len(own))] + file[rng.IntN(len(file))]
+			}
+			own[0] = sum
+			mu.Lock()
+			_ = took.RecordValue(min(int64(time.Since(due)), int64(time.Minute)))
+			mu.Unlock()
 		}
+	}()
+	for p.Say("ready"); ; {
+		p.Line()
+		mu.Lock()
+		p.Say("%d", took.ValueAtQuantile(99))
+		took.Reset()
+		mu.Unlock()
 	}
-	t.Fatalf("no %s in /proc/vmstat", name)
-	return ""
 }
 
 // available is what /proc/meminfo says of it, in MiB.
@@ -76,56 +114,143 @@ func available(t *testing.T) (mib int) {
 	return mib / 1024
 }
 
-// TestMemoryRunsOut: batch work that takes all memory of a machine without swap, at speeds that are drawn, beside a service
-// that is larger than it. It is frozen while some is left; the kernel's OOM killer never acts, and the service lives.
+// TestMemoryRunsOut: batch work takes all memory of a machine without swap, at speeds that are drawn, beside a service that is larger than
+// it. Under policy pressure it is frozen while some is left: the kernel's OOM killer never acts, and the service lives. That it does act
+// otherwise, and on whom, is seen beside it: nothing done, and a limit by hand.
 func TestMemoryRunsOut(t *testing.T) {
 	rigtest.Only(t, "takes all of the machine's memory")
+	few := max(1, *memoryRounds/2)
+	with := runOut(t, "pressure", *memoryRounds)
+	none := runOut(t, "nothing", few)
+	limits := runOut(t, "memory.max", few)
+	for _, r := range []*runsOut{with, none, limits} {
+		t.Logf("%-10s %3d rounds: OOM kills: %d of the service, %d of batch work; least available %d MiB; the service's p99 %.2f ms, %.2f alone (%.2f times)",
+			r.arm, r.rounds, r.services, r.batch, r.least, r.p99*1e3, r.alone*1e3, r.p99/r.alone)
+	}
+	if with.services+with.batch > 0 {
+		t.Errorf("pressure: the kernel's OOM killer has ended %d services, %d of batch work", with.services, with.batch)
+	}
+	if none.services+none.batch == 0 || limits.services+limits.batch == 0 {
+		t.Errorf("without the policy nobody was killed (%d, %d): this load could not have shown anything", none.services+none.batch, limits.services+limits.batch)
+	}
+}
+
+// runsOut is what became of rounds in which memory ran out.
+type runsOut struct {
+	arm             string
+	rounds          int
+	services, batch int     // that the OOM killer ended
+	least           int     // MiB available, when a round ended
+	p99, alone      float64 // seconds, mean over rounds of what the service took in a round, and before the first
+}
+
+// runOut lets memory run out so often.
+func runOut(t *testing.T, arm string, rounds int) *runsOut {
 	rng := random(t)
 	b := newBed(t, "memory", settings{})
-	service := b.group("victim", unlimited)
+	victim := b.group("victim", unlimited)
 	text, err := os.ReadFile(b.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = append(text, "pressure: {mode: enforce, reclaim_bytes: 0}\n"...)
-	if err := os.WriteFile(b.config, text, 0o644); err != nil {
+	if err := os.WriteFile(b.config, append(text, "pressure: {mode: enforce, reclaim_bytes: 0}\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(rigtest.DiskDir(t), "file")
+	if err := os.WriteFile(file, make([]byte, 32<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	total := available(t)
-	served := testchild.Start(t, fmt.Sprintf("eat %d 1000000", total*6/10))
-	b.move(service, served)
-	eventually(t, "the service has its memory", func() bool { return available(t) < total*45/100 })
-	p := b.agent()
-	killed := vmstat(t, "oom_kill")
-	frozen := func(group string) bool {
-		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", group, "cgroup.events"))
-		return err == nil && strings.Contains(string(text), "frozen 1")
+	service := func() *testchild.Child {
+		c := testchild.Start(t, fmt.Sprintf("serve %d %s", total*6/10, file)).Await("ready")
+		if err := b.cg.MovePID(victim, c.PID()); err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
-	least := total
-	for i := range *memoryRounds {
+	p99 := func(c *testchild.Child) float64 {
+		c.Say("p99")
+		ns, err := strconv.ParseFloat(c.Line(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ns / 1e9
+	}
+	r := &runsOut{arm: arm, rounds: rounds, least: total}
+	served := service()
+	var p *proc
+	if arm == "pressure" {
+		p = b.agent()
+	}
+	p99(served)
+	time.Sleep(5 * time.Second)
+	r.alone = p99(served)
+	measured := 0
+	for i := range rounds {
 		rate := 20 << rng.IntN(5) // 20 to 320 MiB a second
 		hog := b.group(fmt.Sprintf("be-%d", i), unlimited)
+		if arm == "memory.max" { // what the service leaves, but for a twentieth
+			limit := strconv.Itoa((total*4/10 - total/20) << 20)
+			if err := os.WriteFile(filepath.Join("/sys/fs/cgroup", hog, "memory.max"), []byte(limit), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 		eater := testchild.Start(t, fmt.Sprintf("eat %d %d", total, rate))
 		b.move(hog, eater)
-		eventually(t, fmt.Sprintf("round %d: who takes %d MiB a second is frozen", i, rate), func() bool { return frozen(hog) })
+		what := ""
+		eventually(t, fmt.Sprintf("%s, round %d: who takes %d MiB a second is frozen, or somebody is killed", arm, i, rate), func() bool {
+			what = fate(hog, eater, served)
+			return what != ""
+		})
 		left := available(t)
-		if now := vmstat(t, "oom_kill"); now != killed {
-			t.Fatalf("round %d, %d MiB a second: the kernel's OOM killer has ended %s, was %s\n%s", i, rate, now, killed, p.text())
+		t.Logf("%s, round %d: %d MiB a second, %s with %d of %d MiB available", arm, i, rate, what, left, total)
+		r.least = min(r.least, left)
+		switch {
+		case what == "the service is killed":
+			r.services++
+			eater.End()
+			served.End()
+			served = service()
+			continue
+		case what == "batch work is killed":
+			r.batch++
 		}
-		t.Logf("round %d: %d MiB a second, frozen with %d of %d MiB available", i, rate, left, total)
-		least = min(least, left)
+		r.p99 += p99(served)
+		measured++
 		eater.End()
 	}
-	t.Logf("%d rounds: nobody ended; least available %d of %d MiB", *memoryRounds, least, total)
-	if err := unix.Kill(served.PID(), 0); err != nil {
-		t.Errorf("the service: %v", err)
+	r.p99 /= float64(measured)
+	served.End()
+	if p != nil {
+		p.stop(unix.SIGTERM)
 	}
-	p.stop(unix.SIGTERM)
 	for _, hog := range b.groups[1:] {
-		if frozen(hog) {
+		if fate(hog, nil, nil) != "" {
 			t.Errorf("%s is still frozen", hog)
 		}
 	}
+	return r
+}
+
+// fate is what became of batch work or the service, "": nothing yet.
+func fate(hog string, eater, served *testchild.Child) string {
+	text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", hog, "cgroup.events"))
+	switch {
+	case err == nil && strings.Contains(string(text), "frozen 1"):
+		return "frozen"
+	case served != nil && zombie(served.PID()):
+		return "the service is killed"
+	case eater != nil && zombie(eater.PID()):
+		return "batch work is killed"
+	}
+	return ""
+}
+
+// zombie reports whether a child has ended.
+func zombie(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	return err != nil || strings.HasPrefix(after, "Z")
 }
 
 // move puts a child into a group and lets it begin.

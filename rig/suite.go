@@ -112,6 +112,8 @@ type Selection struct {
 	Packages []string // "" or "./kernel/psi"; none: all
 	Run      string   // as go test's -run
 	Verbose  bool
+	Args     []string      // for the test binaries
+	Timeout  time.Duration // of each package; 0: its own
 }
 
 // has says whether a package was selected.
@@ -222,22 +224,23 @@ func topLevel(run string) (*regexp.Regexp, error) {
 }
 
 // step returns what the guest runs for a unit.
-func (u *Unit) step(tests []string, run string) wire.Step {
+func (u *Unit) step(tests []string, sel *Selection) wire.Step {
+	run := sel.Run
 	pattern := "^(" + strings.Join(tests, "|") + ")$"
 	if _, sub, ok := strings.Cut(run, "/"); ok {
 		pattern += "/" + sub
 	}
-	timeout := cmp.Or(u.Timeout, unitTimeout)
+	timeout := cmp.Or(sel.Timeout, u.Timeout, unitTimeout)
 	dir := "/src/" + u.Package
 	return wire.Step{
 		Name: u.Package,
 		Dir:  dir,
-		Argv: []string{
+		Argv: append([]string{
 			dir + "/" + path.Base(u.Package) + ".test",
 			"-test.v=test2json", "-test.count=1", "-test.paniconexit0",
 			// One CPU of the host emulates all of the guest's: more at once only makes each wait for the others.
 			"-test.timeout=" + timeout.String(), "-test.parallel=2", "-test.run=" + pattern,
-		},
+		}, sel.Args...),
 		// go test's own timeout says more; this one is for a process that hangs in the kernel.
 		TimeoutSec: int(timeout.Seconds()) + 20,
 	}

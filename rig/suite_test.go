@@ -117,10 +117,10 @@ func TestTests(t *testing.T) {
 
 func TestStep(t *testing.T) {
 	u := &Unit{Package: "kernel/psi", Timeout: time.Minute}
-	got := u.step([]string{"TestA", "TestB"}, "Test/some[/]sub/deeper")
+	got := u.step([]string{"TestA", "TestB"}, &Selection{Run: "Test/some[/]sub/deeper", Args: []string{"-rounds=3"}})
 	want := []string{
 		"/src/kernel/psi/psi.test", "-test.v=test2json", "-test.count=1", "-test.paniconexit0",
-		"-test.timeout=1m0s", "-test.parallel=2", "-test.run=^(TestA|TestB)$/some[/]sub/deeper",
+		"-test.timeout=1m0s", "-test.parallel=2", "-test.run=^(TestA|TestB)$/some[/]sub/deeper", "-rounds=3",
 	}
 	if diff := cmp.Diff(want, got.Argv); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -128,7 +128,7 @@ func TestStep(t *testing.T) {
 	if got.Name != "kernel/psi" || got.Dir != "/src/kernel/psi" || got.TimeoutSec <= 60 {
 		t.Errorf("got %+v", got)
 	}
-	if usual := (&Unit{Package: "agent"}).step([]string{"TestA"}, "TestA"); usual.Argv[6] != "-test.run=^(TestA)$" || usual.TimeoutSec <= int(unitTimeout.Seconds()) {
+	if usual := (&Unit{Package: "agent"}).step([]string{"TestA"}, &Selection{Run: "TestA"}); usual.Argv[6] != "-test.run=^(TestA)$" || usual.TimeoutSec <= int(unitTimeout.Seconds()) {
 		t.Errorf("got %+v", usual)
 	}
 }

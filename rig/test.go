@@ -260,7 +260,7 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 		}
 		units = append(units, u)
 		expected[u.Package] = tests
-		step := u.step(tests, t.Select.Run)
+		step := u.step(tests, &t.Select)
 		limit += time.Duration(step.TimeoutSec) * time.Second
 		plan.Steps = append(plan.Steps, step)
 	}

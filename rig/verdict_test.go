@@ -33,7 +33,7 @@ func act(t *testing.T, tests ...string) ([]byte, int) {
 	binary := filepath.Join(t.TempDir(), "kernel-acts.test")
 	linkSelf(t, binary)
 	u := Unit{Package: "kernel/acts"}
-	cmd := exec.Command(binary, u.step(tests, "").Argv[1:]...)
+	cmd := exec.Command(binary, u.step(tests, &Selection{}).Argv[1:]...)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -29,6 +29,8 @@ func run() int {
 	flag.StringVar(&o.Series, "kernel", "6.12", "series of the guest's kernel")
 	flag.StringVar(&o.Select.Run, "run", "", "only tests that match, as go test -run")
 	flag.BoolVar(&o.Select.Verbose, "v", false, "print all that the tests print")
+	flag.DurationVar(&o.Select.Timeout, "timeout", 0, "of each package; 0: its own")
+	args := flag.String("args", "", "words for the test binaries, as go test -args")
 	flag.StringVar(&o.Repo, "repo", ".", "the checkout")
 	flag.StringVar(&o.Go, "go", "go", "the go command")
 	flag.Uint64Var(&o.Seed, "seed", 0, "of what the emulated hardware leaves to chance; 0: a new one, which is printed")
@@ -47,7 +49,7 @@ func run() int {
 		o.Seed = rand.Uint64()
 	}
 	o.Machine = rig.Machine(*machine)
-	o.Select.Packages = strings.Fields(*packages)
+	o.Select.Packages, o.Select.Args = strings.Fields(*packages), strings.Fields(*args)
 	if flag.NArg() > 0 || (o.Machine != rig.RDT && o.Machine != rig.Stock) {
 		fmt.Fprintf(os.Stderr, "rig: unknown machine %q or argument %q\n", *machine, flag.Args())
 		return 2
