@@ -47,10 +47,7 @@ func (h *Hub) handler() http.Handler {
 	mux := http.NewServeMux()
 	pages(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		h.mu.Lock()
-		problem := h.problem
-		h.mu.Unlock()
-		if problem != "" {
+		if problem := h.wrong(); problem != "" {
 			reply(w, http.StatusServiceUnavailable, failure{problem})
 			return
 		}

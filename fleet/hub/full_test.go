@@ -2,50 +2,79 @@ package hub
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/agent/uplink"
 )
 
-// A hub whose store has no room stops taking batches and says so; the stream keeps them, and once there is room all are in the store, each once.
-func TestAFullDisk(t *testing.T) {
+// smallDisk makes a folder a file system of its own.
+func smallDisk(t *testing.T, dir, size string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("mounts a small file system: needs root")
 	}
-	dir := t.TempDir()
-	small := filepath.Join(dir, "store")
-	if err := os.Mkdir(small, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=64k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		t.Skipf("no small file system can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// health is what /healthz answers, and why where that is not 200.
+func (b *bed) health() (code int, why string) {
+	b.t.Helper()
+	code, said := b.call("", "GET", "/healthz", "")
+	why, _ = said["error"].(string)
+	return code, why
+}
+
+// allStored: after the hub's end every batch that was acknowledged is in the store, each once and whole.
+func (b *bed) allStored(sent uint64) {
+	b.t.Helper()
+	b.stop()
+	got, err := storedIn(b.store)
+	if err != nil || uint64(len(got)) != sent {
+		b.t.Errorf("%d batches of %d, %v", len(got), sent, err)
+	}
+	for name, samples := range got {
+		if samples != 2 {
+			b.t.Errorf("%s has %d samples", name, samples)
+		}
+	}
+	if len(got) < 50 {
+		b.t.Errorf("%d batches: this tests nothing", len(got))
+	}
+}
+
+// A hub whose store has no room stops taking batches and says so; the stream keeps them, and once there is room all are in the store, each once.
+func TestAFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	small := filepath.Join(dir, "store")
+	smallDisk(t, small, "64k")
 	b := startHub(t, testConfig(dir))
 	n := startNode(t, context.Background(), b.NodesURL(), "n", enrol(t, dir, "n"), t.TempDir())
 	defer n.Close()
-	health := func() int {
-		res, err := http.Get(b.URL() + "/healthz")
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		return res.StatusCode
-	}
 	eventually(t, "it says that its disk is full", func() bool {
 		for i := range 5 {
 			n.window(1 + 0.001*float64(i))
 		}
-		return health() == http.StatusServiceUnavailable
+		code, _ := b.health()
+		return code == http.StatusServiceUnavailable
 	})
 	last := uint64(0)
 	eventually(t, "the stream takes what is left", func() bool {
@@ -58,18 +87,91 @@ func TestAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := n.Status()
-	eventually(t, "it goes on", func() bool { _, count := b.store.Committed(); return count >= st.Sent && health() == http.StatusOK })
-	b.stop()
-	got, err := storedIn(b.store)
-	if err != nil || uint64(len(got)) != st.Sent {
-		t.Errorf("%d batches of %d, %v", len(got), st.Sent, err)
+	eventually(t, "it goes on", func() bool {
+		_, count := b.store.Committed()
+		code, _ := b.health()
+		return count >= st.Sent && code == http.StatusOK
+	})
+	b.allStored(st.Sent)
+}
+
+// ballast is somebody else's file, which leaves so many bytes of a disk.
+func ballast(t *testing.T, dir string, leave int64) (path string) {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
 	}
-	for name, samples := range got {
-		if samples != 2 {
-			t.Errorf("%s has %d samples", name, samples)
-		}
+	path = filepath.Join(dir, "ballast")
+	if err := os.WriteFile(path, make([]byte, max(0, int64(fs.Bavail)*fs.Bsize-leave)), 0o600); err != nil && !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
 	}
-	if len(got) < 50 {
-		t.Errorf("%s: this tests nothing", fmt.Sprint(len(got)))
+	return path
+}
+
+// Store and transport have one disk, as a hub's folder has. Batches stop while there is room for what is the hub's own, the kill switch among it; where
+// somebody else takes that as well, a stream's write fails, for good as the transport has it. Either way the hub says so, nodes keep their batches, and
+// once there is room all is taken without anybody's doing, each batch once.
+func TestTheWholeDiskIsFull(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name           string
+		reserve, leave int64
+		why            string
+	}{
+		{"a reserve is left", 2 << 20, 2<<20 + 80<<10, "the disk is full"},
+		{"nothing is left", 1, 80 << 10, "write error"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			smallDisk(t, dir, "32m")
+			cfg := testConfig(dir)
+			cfg.Reserve = c.reserve
+			b := startHub(t, cfg)
+			n := startNode(t, context.Background(), b.NodesURL(), "n", enrol(t, dir, "n"), t.TempDir())
+			defer n.Close()
+			for range 20 {
+				n.onDisk(func() { n.window(2) })
+			}
+			heavy := ballast(t, dir, c.leave)
+			eventually(t, "it says that its disk is full", func() bool {
+				n.window(2)
+				code, why := b.health()
+				return code == http.StatusServiceUnavailable && strings.Contains(why, c.why)
+			})
+			if c.reserve > 1 {
+				if code, said := b.call(b.token("a", Admin), "POST", "/v1/off", `{"off": true}`); code != http.StatusOK {
+					t.Errorf("the kill switch: %d %v", code, said)
+				}
+				eventually(t, "the node is off", n.Off)
+			}
+			var kept uplink.Status
+			eventually(t, "the node keeps its batches", func() bool {
+				n.window(2)
+				kept = *n.Status()
+				return kept.Waiting >= 5 && kept.Why != ""
+			})
+			t.Logf("after %d batches the node says %q", kept.Sent, kept.Why)
+			time.Sleep(2 * diskLook)
+			if code, why := b.health(); code != http.StatusServiceUnavailable || n.Status().Sent > kept.Sent {
+				t.Errorf("it is well without room: %d %q, %d batches more", code, why, n.Status().Sent-kept.Sent)
+			}
+			if err := os.Remove(heavy); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "all is taken by itself", func() bool {
+				code, why := b.health()
+				st := n.Status()
+				_, count := b.store.Committed()
+				return code == http.StatusOK && why == "" && st.Waiting == 0 && count >= st.Sent
+			})
+			st := n.Status()
+			if st.Sent < kept.Sent+uint64(kept.Waiting) { //nolint:gosec // not negative
+				t.Errorf("%d batches were sent of %d and %d that waited", st.Sent, kept.Sent, kept.Waiting)
+			}
+			n.Close()
+			b.allStored(n.Status().Sent)
+		})
 	}
 }

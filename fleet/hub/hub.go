@@ -40,6 +40,7 @@ type Config struct {
 	HookURL     string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
 	RolloutLook time.Duration // how often a roll-out is looked at; 0: 5 s
 	CommitEvery time.Duration // a batch waits at most so long for the store; 0: 5 s
+	Reserve     int64         // bytes of the disk that batches leave free; 0: 256 MiB
 	// QuerySeconds bounds a query; 0: 25.
 	QuerySeconds int
 	SQL          string // the program that answers queries; "": the one beside this one
@@ -115,6 +116,7 @@ type Hub struct {
 	said      saidPriors
 	asked     chan Asked // for the hook
 	problem   string     // why batches are not read; "": they are
+	short     string     // why batches are not taken; "": they are
 }
 
 // New prepares a hub.
@@ -127,6 +129,7 @@ func New(cfg Config) (*Hub, error) {
 	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
 	h.cfg.RolloutLook = cmp.Or(cfg.RolloutLook, rolloutLook)
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
+	h.cfg.Reserve = cmp.Or(cfg.Reserve, reserve)
 	h.cfg.BucketEvery = cmp.Or(cfg.BucketEvery, bucketEvery)
 	if h.cfg.Spec == (spec.Params{}) {
 		h.cfg.Spec = spec.Defaults()
@@ -210,6 +213,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.ingest(ctx) })
 	g.Go(func() error { return h.watchNodes(ctx, enrolled) })
+	g.Go(func() error { return h.watchDisk(ctx) })
 	g.Go(func() error { return h.export(ctx) })
 	g.Go(func() error { return h.fillBucket(ctx) })
 	g.Go(func() error { return h.watchRollout(ctx) })
@@ -335,9 +339,9 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	}
 	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Bucket: h.bucketStatus(), Off: off, Shard: h.cfg.shardName(), Partitions: h.cfg.Partitions, Mine: h.shard.parts}
 	st.Committed, st.Count = h.store.Committed()
-	st.Waiting, st.Nodes = h.store.Pending(), h.totals()
+	st.Waiting, st.Nodes, st.Problem = h.store.Pending(), h.totals(), h.wrong()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	st.Problem, st.Jobs, st.Passed = h.problem, len(h.learner.Jobs), h.learner.Passed
+	st.Jobs, st.Passed = len(h.learner.Jobs), h.learner.Passed
 	return st, nil
 }

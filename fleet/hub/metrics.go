@@ -23,7 +23,7 @@ func newCollector(h *Hub) *collector {
 	}
 	return &collector{
 		hub:       h,
-		reading:   d("reading", "1 while batches are read; 0 when they are not, which /healthz explains."),
+		reading:   d("reading", "1 while batches are taken and read; 0 when they are not, which /healthz explains."),
 		waiting:   d("waiting_rows", "Rows that wait for a commit."),
 		committed: d("committed_message", "The stream's last message that is in the store."),
 		jobs:      d("jobs", "Jobs on platforms that the learner knows."),
@@ -69,11 +69,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.waiting, float64(h.store.Pending()))
 	message, _ := h.store.Committed()
 	gauge(c.committed, float64(message))
-	all := h.totals()
+	all, problem := h.totals(), h.wrong()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reading := 1.0
-	if h.problem != "" {
+	if problem != "" {
 		reading = 0
 	}
 	gauge(c.reading, reading)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -28,12 +27,18 @@ type transport struct {
 	own nkeys.KeyPair  // of the hub itself
 	tls *tls.Config    // of pages and, where the server is in this process, transport
 	cfg *Config
+
+	// Of the goroutine that watches the disk.
+	closed   bool // the stream refuses batches
+	reopened time.Time
 }
 
-// maxStream bounds what waits in the transport for the hub, and maxPayload one message: a batch with its headers.
+// maxStream bounds what waits in the transport for the hub, maxTransport that and all buckets (which a server finds by the disk's room at its
+// start where nobody says it: too little for good), and maxPayload one message: a batch with its headers.
 const (
-	maxStream  = 4 << 30
-	maxPayload = wire.MaxBytes + 64<<10
+	maxStream    = 4 << 30
+	maxTransport = 2 * maxStream
+	maxPayload   = wire.MaxBytes + 64<<10
 )
 
 // openTransport starts the server, or connects to an existing cluster.
@@ -81,13 +86,7 @@ func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *trans
 func (t *transport) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_, err := t.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: wire.Stream, Subjects: []string{wire.AllUp, wire.AllParts}, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas,
-		// What nobody took away yet is never dropped for something newer: nodes keep it until there is room.
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: maxStream, MaxMsgSize: maxPayload,
-		Description: "batches of nodes, until the hub has them in its store",
-	})
-	if err != nil {
+	if _, err := t.js.CreateOrUpdateStream(ctx, t.stream()); err != nil {
 		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
 	}
 	for bucket, history := range map[string]uint8{wire.SpecBucket: 16, wire.PriorBucket: 1, wire.ControlBucket: 16} {
@@ -97,6 +96,16 @@ func (t *transport) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stream is how the batches' stream should be.
+func (t *transport) stream() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: wire.Stream, Subjects: []string{wire.AllUp, wire.AllParts}, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas,
+		// What nobody took away yet is never dropped for something newer: nodes keep it until there is room.
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, MaxBytes: maxStream, MaxMsgSize: maxPayload,
+		Description: "batches of nodes, until the hub has them in its store",
+	}
 }
 
 // embed starts the server in this process.
@@ -148,7 +157,7 @@ func (t *transport) options() (*server.Options, error) {
 	}
 	return &server.Options{
 		ServerName: "commensal-hub", Host: host, Port: number, NoSigs: true, MaxPayload: maxPayload, Nkeys: users,
-		JetStream: true, StoreDir: filepath.Join(t.cfg.Dir, "transport"), SyncAlways: true, TLSConfig: t.tls, TLSTimeout: 5,
+		JetStream: true, StoreDir: t.dir(), JetStreamMaxStore: maxTransport, SyncAlways: true, TLSConfig: t.tls, TLSTimeout: 5,
 		MaxControlLine: 4096, DisableShortFirstPing: true,
 	}, nil
 }
