@@ -39,6 +39,9 @@ const (
 	maxStream    = 4 << 30
 	maxTransport = 2 * maxStream
 	maxPayload   = wire.MaxBytes + 64<<10
+
+	prepareTries  = 6
+	prepareWithin = 5 * time.Second
 )
 
 // openTransport starts the server, or connects to an existing cluster.
@@ -79,12 +82,16 @@ func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *trans
 	if t.js, err = jetstream.New(t.nc); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	return t, t.prepare(ctx)
+	for try := 0; ; try++ { // a cluster between two leaders answers nothing, and not later either
+		if err = t.prepare(ctx); try == prepareTries-1 || !errors.Is(err, context.DeadlineExceeded) {
+			return t, err
+		}
+	}
 }
 
 // prepare makes the stream and the buckets where they are not there.
 func (t *transport) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
 	defer cancel()
 	if _, err := t.js.CreateOrUpdateStream(ctx, t.stream()); err != nil {
 		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
