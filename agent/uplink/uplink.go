@@ -81,7 +81,8 @@ type Uplink struct {
 	run   string // begins the names of this run's messages
 	id    string // of the spool, as the batches say it
 	seq   uint64
-	taken bool // something came in while the hub was asked
+	lost  uint64 // batches that nobody told the hub of yet: they did not get to disk
+	taken bool   // something came in while the hub was asked
 	in    chan *wire.Batch
 	wake  chan struct{}
 	done  chan struct{}
@@ -352,8 +353,10 @@ func (u *Uplink) store(b *wire.Batch) {
 	b.Node, b.Boot, b.Platform, b.Program = u.cfg.Node, u.node.Boot, u.node.Platform, u.node.Program
 	b.Lost += u.spool.Lost()
 	u.mu.Lock()
+	u.status.Lost += b.Lost
 	b.Rollout = u.status.Rollout
 	u.mu.Unlock()
+	b.Lost, u.lost = b.Lost+u.lost, 0
 	u.sheets.want(u, b)
 	for _, part := range b.Split(int(u.parts.Load())) {
 		u.keep(part)
@@ -396,10 +399,11 @@ func (u *Uplink) keep(b *wire.Batch) {
 		err = u.spool.Put(u.nameOf(b), data)
 	}
 	u.mu.Lock()
-	u.status.Lost += b.Lost
 	if err != nil {
+		u.lost += 1 + b.Lost
 		u.status.Lost++
 	}
+	u.status.Waiting, u.status.Bytes = u.spool.Len(), u.spool.Bytes()
 	u.mu.Unlock()
 	if err != nil {
 		u.hooks.Log.Error("a batch for the hub is lost", "error", err)
@@ -437,7 +441,7 @@ func (u *Uplink) send(ctx context.Context) error {
 		}
 		u.mu.Lock()
 		u.status.Sent++
-		u.status.Why = ""
+		u.status.Waiting, u.status.Bytes, u.status.Why = u.spool.Len(), u.spool.Bytes(), ""
 		u.mu.Unlock()
 	}
 }

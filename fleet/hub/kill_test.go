@@ -7,12 +7,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/testchild"
 )
 
@@ -21,11 +23,9 @@ var (
 	killFor  = flag.Duration("kill-for", 8*time.Second, "how long the kill test kills")
 )
 
-// hubChild is a hub as a process of its own: hub DIR ADDRESS.
+// hubChild is a hub as a process of its own: hub DIR ADDRESS, where an address with a scheme is of a cluster.
 func hubChild(p *testchild.Parent, args []string) error {
-	cfg := testConfig(args[0])
-	cfg.NATSListen = args[1]
-	h, err := New(cfg)
+	h, err := New(killConfig(args[0], args[1]))
 	if err != nil {
 		return err
 	}
@@ -36,20 +36,30 @@ func hubChild(p *testchild.Parent, args []string) error {
 	return h.Run(context.Background())
 }
 
-// nodeChild is an agent's end of the fleet as a process of its own: node URL NAME SEED DIR TALLY. Before a batch is handed on
-// for sending it notes in the tally what it will be called; what the spool has, it will send.
+func killConfig(dir, address string) Config {
+	cfg := testConfig(dir)
+	if cfg.NATSListen = address; strings.Contains(address, "://") {
+		cfg.NATS, cfg.Replicas = address, 3
+	}
+	return cfg
+}
+
+// nodeChild is an agent's end of the fleet as a process of its own: node URL NAME SEED DIR TALLY, of which SEED may be "none". The tally gets a line
+// with the run and how many of its batches came to the disk, which are then the hub's or wait in the spool, each time that this is seen.
 func nodeChild(p *testchild.Parent, args []string) error {
-	n := startNode(failing{}, context.Background(), args[0], args[1], args[2], args[3])
+	tally, err := os.OpenFile(args[4], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	n := startNode(failing{}, context.Background(), args[0], args[1], strings.TrimPrefix(args[2], "none"), args[3])
+	n.run = strconv.FormatInt(time.Now().UnixNano(), 36)
+	before := kept(n.Status())
 	p.Say("ready")
 	for {
 		n.window(2)
-		time.Sleep(time.Duration(1+n.mono%7) * time.Millisecond)
-		if n.mono%(200*1e9) == 0 {
-			st := n.Status()
-			line := fmt.Sprintf("%d %d %d\n", st.Sent, st.Waiting, st.Lost)
-			if err := os.WriteFile(args[4], []byte(line), 0o600); err != nil {
-				return err
-			}
+		time.Sleep(time.Duration(1+n.mono/1e9%7) * time.Millisecond)
+		if _, err := fmt.Fprintln(tally, n.run, kept(n.Status())-before); err != nil {
+			return err
 		}
 	}
 }
@@ -60,8 +70,75 @@ type failing struct{ testing.TB }
 func (failing) Helper()           {}
 func (failing) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// TestKills ends hub and nodes by SIGKILL at random moments under load. In the end every batch of every spool must be in the store, from
-// the first to the last that was seen, each with all its samples and none twice.
+// killBed is a fleet of processes that are killed.
+type killBed struct {
+	dir, address, url      string
+	members                []*member // of the cluster; nil: the hub has a server
+	hub                    *testchild.Child
+	nodes                  []*testchild.Child
+	seeds, spools, tallies []string
+	next                   []int // who is killed next, of servers, hub and nodes
+	hubs, agents, servers  int   // that were killed
+}
+
+func newKillBed(t *testing.T, clustered bool) *killBed {
+	const count = 4
+	b := &killBed{dir: t.TempDir(), nodes: make([]*testchild.Child, count)}
+	if clustered {
+		b.members, b.url = newCluster(t, 3)
+		b.address = b.url
+	} else {
+		b.address = freeAddress(t)
+		b.url = "nats://" + b.address
+	}
+	for i := range count {
+		seed := "none"
+		if !clustered {
+			seed = enrol(t, b.dir, fmt.Sprintf("n%d", i))
+		}
+		b.seeds, b.spools, b.tallies = append(b.seeds, seed), append(b.spools, t.TempDir()), append(b.tallies, filepath.Join(t.TempDir(), "tally"))
+	}
+	b.startHub(t)
+	for i := range b.nodes {
+		b.startNode(t, i)
+	}
+	return b
+}
+
+func (b *killBed) startHub(t *testing.T) { b.hub = testchild.Start(t, "hub "+b.dir+" "+b.address) }
+
+func (b *killBed) startNode(t *testing.T, i int) {
+	b.nodes[i] = testchild.Start(t, strings.Join([]string{"node", b.url, fmt.Sprintf("n%d", i), b.seeds[i], b.spools[i], b.tallies[i]}, " "))
+}
+
+// kill ends somebody at random, each kind in turn, and starts it again. A server is killed while all of them are well: two of three are the cluster.
+func (b *killBed) kill(t *testing.T, rng *rand.Rand) {
+	if len(b.next) == 0 {
+		b.next = rng.Perm(3)
+	}
+	who, i, pause := b.next[0], rng.IntN(len(b.nodes)), time.Duration(rng.IntN(300))*time.Millisecond
+	b.next = b.next[1:]
+	switch {
+	case who == 0 && b.members != nil && !slices.ContainsFunc(b.members, func(m *member) bool { return !m.well() }):
+		m := b.members[i%len(b.members)]
+		m.End()
+		time.Sleep(pause)
+		m.start(t)
+		b.servers++
+	case who == 1:
+		b.hub.End()
+		time.Sleep(pause)
+		b.startHub(t)
+		b.hubs++
+	default:
+		b.nodes[i].End()
+		b.startNode(t, i)
+		b.agents++
+	}
+}
+
+// TestKills ends hub, nodes and, of a cluster, servers by SIGKILL at random moments under load. In the end every batch that a run of a node had on its
+// disk, and all before it, must be in the store, each with all its samples and none twice.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	seed := *seedFlag
@@ -69,60 +146,53 @@ func TestKills(t *testing.T) {
 		seed = uint64(time.Now().UnixNano()) //nolint:gosec // any seed will do
 	}
 	t.Logf("go test ./fleet/hub -run TestKills -args -seed %d -kill-for %s", seed, *killFor)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	dir := t.TempDir()
-	address := freeAddress(t)
-	url := "nats://" + address
-	const count = 4
-	var seeds, spools, tallies []string
-	for i := range count {
-		seeds = append(seeds, enrol(t, dir, fmt.Sprintf("n%d", i)))
-		spools = append(spools, t.TempDir())
-		tallies = append(tallies, filepath.Join(t.TempDir(), "tally"))
+	for name, clustered := range map[string]bool{"a hub with its server": false, "a hub and a cluster": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newKillBed(t, clustered)
+			rng := rand.New(rand.NewPCG(seed, 0))
+			for end := time.Now().Add(*killFor); time.Now().Before(end); {
+				time.Sleep(time.Duration(100+rng.IntN(1200)) * time.Millisecond)
+				b.kill(t, rng)
+			}
+			for _, n := range b.nodes {
+				n.End()
+			}
+			b.hub.End()
+			waiting := spooled(t, b.spools)
+			b.drain(t)
+			b.check(t, waiting)
+		})
 	}
-	startHubChild := func() *testchild.Child {
-		c := testchild.Start(t, "hub "+dir+" "+address)
-		return c
+}
+
+// drain has nodes that have nothing new send what the spools still hold, and a hub store it.
+func (b *killBed) drain(t *testing.T) {
+	t.Helper()
+	for _, m := range b.members {
+		eventually(t, "all servers are back", m.well)
 	}
-	startNodeChild := func(i int) *testchild.Child {
-		return testchild.Start(t, strings.Join([]string{"node", url, fmt.Sprintf("n%d", i), seeds[i], spools[i], tallies[i]}, " "))
-	}
-	hub := startHubChild()
-	nodes := make([]*testchild.Child, count)
-	for i := range nodes {
-		nodes[i] = startNodeChild(i)
-	}
-	hubs, agents := 0, 0
-	for end := time.Now().Add(*killFor); time.Now().Before(end); {
-		time.Sleep(time.Duration(100+rng.IntN(1200)) * time.Millisecond)
-		if rng.IntN(2) == 0 {
-			hub.End()
-			hubs++
-			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
-			hub = startHubChild()
-		} else {
-			i := rng.IntN(count)
-			nodes[i].End()
-			agents++
-			nodes[i] = startNodeChild(i)
-		}
-	}
-	for _, n := range nodes {
-		n.End()
-	}
-	waiting := spooled(t, spools)
-	// What the spools still hold is sent by nodes that have nothing new.
-	for i := range count {
-		n := startNode(t, t.Context(), url, fmt.Sprintf("n%d", i), seeds[i], spools[i])
+	h := startHub(t, killConfig(b.dir, b.address))
+	for i := range b.nodes {
+		n := startNode(t, t.Context(), b.url, fmt.Sprintf("n%d", i), strings.TrimPrefix(b.seeds[i], "none"), b.spools[i])
 		eventually(t, "the spools are empty", func() bool {
 			st := n.Status()
 			return st.Connected && st.Waiting == 0
 		})
 		n.Close()
 	}
-	time.Sleep(2 * time.Second) // a commit
-	hub.End()
-	s, err := store.Open(filepath.Join(dir, "store"))
+	eventually(t, "the stream is in the store", func() bool {
+		stream, err := h.Hub.t.js.Stream(t.Context(), wire.Stream)
+		through, _ := h.store.Committed()
+		return err == nil && through >= stream.CachedInfo().State.LastSeq
+	})
+	h.stop()
+}
+
+// check compares the store with what the runs of the nodes had on disk, and with the batches that waited at the end.
+func (b *killBed) check(t *testing.T, waiting []string) {
+	t.Helper()
+	s, err := store.Open(filepath.Join(b.dir, "store"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,24 +200,32 @@ func TestKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, total := map[string]int{}, 0
 	for name, samples := range got {
-		at := strings.LastIndexByte(name, ' ')
-		seq, err := strconv.Atoi(name[at+1:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		last[name[:at]] = max(last[name[:at]], seq)
-		total++
 		if samples != 2 {
 			t.Errorf("%s has %d samples", name, samples)
 		}
 	}
-	for spool, n := range last {
-		for seq := 1; seq <= n; seq++ {
-			if got[fmt.Sprintf("%s %d", spool, seq)] == 0 {
-				t.Errorf("batch %d of %s is lost; the last is %d", seq, spool, n)
+	last, spool := map[string]uint64{}, map[string]string{} // by the path of a run's task
+	if err := s.Replay(0, func(of *wire.Batch) {
+		for _, task := range of.Tasks {
+			if task.Job == "batch" {
+				last[task.Path], spool[task.Path] = max(last[task.Path], of.Seq), of.Node+" "+of.Spool
 			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	had := tallied(t, b.tallies)
+	for run, name := range spool {
+		for seq := uint64(1); seq <= max(last[run], had[run]); seq++ {
+			if got[fmt.Sprintf("%s %d", name, seq)] == 0 {
+				t.Errorf("batch %d of %s is lost; the last is %d, and %d were on disk", seq, name, last[run], had[run])
+			}
+		}
+	}
+	for run, count := range had {
+		if count > 0 && spool[run] == "" {
+			t.Errorf("%d batches of run %s were on disk and none is in the store", count, run)
 		}
 	}
 	for _, name := range waiting {
@@ -155,10 +233,30 @@ func TestKills(t *testing.T) {
 			t.Errorf("%s waited in a spool and is not in the store", name)
 		}
 	}
-	t.Logf("%d hubs and %d nodes killed; %d batches of %d spools", hubs, agents, total, len(last))
-	if hubs+agents < 5 || total < 100 {
-		t.Errorf("%d kills and %d batches: this tests nothing", hubs+agents, total)
+	t.Logf("%d hubs, %d nodes and %d servers killed; %d batches of %d spools, %d of them known to have been on disk", b.hubs, b.agents, b.servers, len(got), len(last), len(had))
+	if min(b.hubs, b.agents) == 0 || b.members != nil && b.servers == 0 || b.hubs+b.agents+b.servers < 5 || len(got) < 100 || len(had) < len(b.nodes) {
+		t.Error("this tests nothing")
 	}
+}
+
+// tallied is how many batches each run had on disk at least, by the path of its task.
+func tallied(t *testing.T, paths []string) map[string]uint64 {
+	t.Helper()
+	had := map[string]uint64{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var run string
+			var count uint64
+			if n, _ := fmt.Sscanln(line, &run, &count); n == 2 {
+				had["/be <b>x</b>"+run] = count // which only grows
+			}
+		}
+	}
+	return had
 }
 
 // spooled names the batches that wait in spools, as storedIn does.
