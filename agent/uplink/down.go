@@ -138,7 +138,7 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 	switch {
 	case len(data) > maxSheet:
 		err = fmt.Errorf("it has %d bytes", len(data))
-	case err == nil && s.Version > wire.SheetVersion:
+	case s.Version > wire.SheetVersion: // whatever else there is of it
 		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, s.Version, wire.SheetVersion)
 	case err == nil && (s.Job != job || s.Platform != u.node.Platform):
 		err = fmt.Errorf("it is of job %q on platform %q", s.Job, s.Platform)
@@ -209,7 +209,7 @@ func (u *Uplink) takeLayout(data []byte) {
 	var l wire.Layout
 	err := json.Unmarshal(data, &l)
 	switch {
-	case err == nil && l.Version > wire.LayoutVersion:
+	case l.Version > wire.LayoutVersion:
 		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, l.Version, wire.LayoutVersion)
 	case err == nil && (l.Partitions < 1 || l.Partitions > wire.MaxParts):
 		err = fmt.Errorf("%d parts; expected 1 to %d", l.Partitions, wire.MaxParts)
@@ -230,7 +230,7 @@ func (u *Uplink) takeRollout(data []byte) {
 	switch {
 	case len(data) > maxSheet:
 		err = fmt.Errorf("it has %d bytes", len(data))
-	case err == nil && r.Version > wire.RolloutVersion:
+	case r.Version > wire.RolloutVersion:
 		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, r.Version, wire.RolloutVersion)
 	}
 	if err != nil {

@@ -1,11 +1,14 @@
 package uplink
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
 )
 
 // A command is done once, and only when it is of now, by the clocks of both.
@@ -29,5 +32,44 @@ func TestCommandsAreDoneOnce(t *testing.T) {
 	now = now.Add(time.Hour)
 	if why := c.admit(cmd("f", 0), now); why != "" || len(c.ids) != 1 {
 		t.Errorf("%q; %d are remembered", why, len(c.ids))
+	}
+}
+
+// A sheet of specs that is of a newer version, too long or of somebody else is left aside and named, whatever it has besides, and what was heard before
+// stands; so are a layout and a roll-out of a newer version.
+func TestSheetsAreChecked(t *testing.T) {
+	var heard [][]model.Spec
+	var log strings.Builder
+	u := &Uplink{node: Node{Platform: "cpu"}, hooks: Hooks{Log: slog.New(slog.NewTextHandler(&log, nil)), Specs: func(s []model.Spec) { heard = append(heard, s) }}}
+	u.sheets.jobs = map[string]*sheet{"web": {}}
+	u.parts.Store(1)
+	sheetOf := func(version int, job, platform, specs string) string {
+		return fmt.Sprintf(`{"version": %d, "job": %q, "platform": %q, "revision": 3, "wall_nsec": 100, "specs": %s}`, version, job, platform, specs)
+	}
+	u.takeSheet("web", []byte(sheetOf(wire.SheetVersion, "web", "cpu", `[{"mean": 1.5}]`)))
+	if len(heard) != 1 || len(heard[0]) != 1 || heard[0][0].Mean != 1.5 || heard[0][0].Sheet != 3 || heard[0][0].Job != "web" {
+		t.Fatalf("%+v %s", heard, log.String())
+	}
+	newer := fmt.Sprintf("newer version of the format: %d, known here: %d", wire.SheetVersion+1, wire.SheetVersion)
+	for doc, want := range map[string]string{
+		sheetOf(wire.SheetVersion+1, "web", "cpu", "[]"):                                  newer,
+		sheetOf(wire.SheetVersion+1, "web", "cpu", `"in some other form"`):                newer,
+		sheetOf(wire.SheetVersion, "web", "cpu", `"in some other form"`):                  "cannot unmarshal",
+		sheetOf(wire.SheetVersion, "mail", "cpu", "[]"):                                   "it is of job",
+		sheetOf(wire.SheetVersion, "web", "other", "[]"):                                  "on platform",
+		sheetOf(wire.SheetVersion, "web", "cpu", "[]") + strings.Repeat(" ", maxSheet):    "bytes",
+		strings.Replace(sheetOf(wire.SheetVersion, "web", "cpu", "[]"), "100", "1e99", 1): "cannot unmarshal",
+	} {
+		log.Reset()
+		u.takeSheet("web", []byte(doc))
+		if len(heard) != 1 || !strings.Contains(log.String(), want) {
+			t.Errorf("%.200s: heard %d, %s; want %q", doc, len(heard), log.String(), want)
+		}
+	}
+	log.Reset()
+	u.takeLayout(fmt.Appendf(nil, `{"version": %d, "partitions": "by colour"}`, wire.LayoutVersion+1))
+	u.takeRollout(fmt.Appendf(nil, `{"version": %d, "percent": "all"}`, wire.RolloutVersion+1))
+	if n := strings.Count(log.String(), "newer version"); n != 2 || u.parts.Load() != 1 {
+		t.Errorf("%d parts; %s", u.parts.Load(), log.String())
 	}
 }

@@ -175,3 +175,44 @@ func TestTheWholeDiskIsFull(t *testing.T) {
 		})
 	}
 }
+
+// A node whose spool's disk is full says how many batches that costs, keeps those that it had, and goes on once there is room; the hub hears of the loss.
+func TestASpoolsDiskIsFull(t *testing.T) {
+	t.Parallel()
+	dir, spool, address := t.TempDir(), t.TempDir(), freeAddress(t)
+	smallDisk(t, spool, "256k")
+	n := startNode(t, context.Background(), "nats://"+address, "n", enrol(t, dir, "n"), spool)
+	defer n.Close()
+	next := func() *uplink.Status {
+		before := n.Status()
+		n.window(2)
+		eventually(t, "a batch is on disk or lost", func() bool { st := n.Status(); return kept(st)+st.Lost > kept(before)+before.Lost })
+		return n.Status()
+	}
+	eventually(t, "it says that batches are lost", func() bool { return next().Lost > 0 })
+	full := next()
+	for range 10 {
+		if st := next(); st.Waiting != full.Waiting || st.Lost <= full.Lost {
+			t.Fatalf("%d wait and %d are lost, after %d and %d", st.Waiting, st.Lost, full.Waiting, full.Lost)
+		}
+	}
+	if err := unix.Mount("", spool, "tmpfs", unix.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		next()
+	}
+	st := n.Status()
+	if st.Waiting != full.Waiting+10 || st.Lost != full.Lost+10 {
+		t.Errorf("with room %d wait and %d are lost, after %d and %d", st.Waiting, st.Lost, full.Waiting, full.Lost)
+	}
+	cfg := testConfig(dir)
+	cfg.NATSListen = address
+	b := startHub(t, cfg)
+	eventually(t, "the hub has all that was kept, and knows of the rest", func() bool {
+		_, count := b.store.Committed()
+		all := b.totals()
+		return n.Status().Waiting == 0 && count >= kept(st) && all.Batches == kept(st) && all.Lost == st.Lost
+	})
+	b.allStored(kept(st))
+}

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -240,6 +241,70 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	}
 	if count, err := storedIn(b.store); err != nil || len(count) != 1 || count["n 0123456789abcdef 1"] != 1 {
 		t.Errorf("%v %v", count, err)
+	}
+}
+
+// Of a signal NaN is none: such samples are stored without it, and what is normal is learned from the others. As a number of CPUs, or any other value
+// that is none, it has the batch refused.
+func TestNaNsAreNoValues(t *testing.T) {
+	b := startHub(t, testConfig(t.TempDir()))
+	js, err := connect(t, b, "n", enrol(t, b.dir, "n")).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nan, seq := float32(math.NaN()), uint64(0)
+	send := func(change func(s *wire.Samples)) {
+		t.Helper()
+		seq++
+		x := &wire.Batch{Node: "n", Spool: "0123456789abcdef", Seq: seq, Platform: "cpu", Tasks: []wire.Task{{Num: 1, Path: "/a", Job: "web"}, {Num: 2, Path: "/b", Job: "web"}}}
+		x.Samples.Signals = []wire.Signal{{Source: model.SourceCPI, Definition: model.SourceCPI.Definition(false)}}
+		for i := range 100 {
+			v := nan
+			if i%4 < 2 { // of both tasks
+				v = 1.9 + 0.1*float32(i%3)
+			}
+			s := &x.Samples
+			s.Task, s.WallMsec = append(s.Task, uint32(i%2)), append(s.WallMsec, time.Now().UnixMilli()-int64(i)*1000)
+			s.CPU, s.Flags, s.Signals[0].Values = append(s.CPU, 0.5), append(s.Flags, wire.Usable), append(s.Signals[0].Values, v)
+		}
+		change(&x.Samples)
+		data, err := codec.Encode(x)
+		if err == nil {
+			_, err = js.Publish(wire.UpPrefix+"n", data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(func(s *wire.Samples) { s.CPU[7] = nan })
+	send(func(s *wire.Samples) { s.Signals[0].Values[7] = float32(math.Inf(1)) })
+	send(func(*wire.Samples) {})
+	send(func(s *wire.Samples) { // a column of nothing else
+		for i := range s.Signals[0].Values {
+			s.Signals[0].Values[i] = nan
+		}
+	})
+	var sheets []wire.SpecSheet
+	eventually(t, "a spec forms", func() bool { sheets, err = b.sheets(t.Context()); return len(sheets) > 0 && b.totals().Batches == 2 })
+	if sp := sheets[0].Specs[0]; err != nil || len(sheets) != 1 || sp.NumSamples != 50 || !(sp.Mean > 1.95 && sp.Mean < 2.05) || !(sp.StdDev > 0 && sp.StdDev < 0.2) {
+		t.Errorf("%+v, %v", sheets, err)
+	}
+	if all := b.totals(); all.Refused != 2 {
+		t.Errorf("%+v", all)
+	}
+	b.stop()
+	known, samples := 0, 0
+	if err := b.store.Replay(0, func(of *wire.Batch) {
+		samples += of.Samples.Len()
+		for _, signal := range of.Samples.Signals {
+			for _, v := range signal.Values {
+				if v == v {
+					known++
+				}
+			}
+		}
+	}); err != nil || samples != 200 || known != 50 {
+		t.Errorf("%d samples, %d with a value, %v", samples, known, err)
 	}
 }
 
