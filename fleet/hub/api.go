@@ -101,6 +101,7 @@ func (h *Hub) routes() []route {
 		{"GET /v1/jobs", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listJobs(r) }},
 		{"GET /v1/nodes", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listNodes(r) }},
 		{"GET /v1/incidents", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listIncidents(r) }},
+		{"GET /v1/search", Viewer, func(_ *person, r *http.Request) (any, error) { return h.search(r) }},
 		{"GET /v1/audit", Viewer, func(*person, *http.Request) (any, error) { return h.audit.list(), nil }},
 		{"GET /v1/questions", Viewer, func(*person, *http.Request) (any, error) { return questions, nil }},
 		{"POST /v1/query", Viewer, func(_ *person, r *http.Request) (any, error) {
@@ -205,6 +206,8 @@ type SignalStatus struct {
 	P90       float64 `json:"p90"`
 	P99       float64 `json:"p99"`
 	Held      string  `json:"held,omitempty"` // why its newest spec is held back
+	// Fit is the distribution, fitted to the windows so far, by which the threshold is; nil: it is mean and deviations.
+	Fit *spec.GEV `json:"fit,omitempty"`
 }
 
 // job is called with the lock.
@@ -216,6 +219,9 @@ func (h *Hub) job(k spec.Key) JobStatus {
 		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tasks), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
 		if sp := s.Spec; sp != nil {
 			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
+			if g, ok := spec.FitGEV(&s.Sketch); ok && sp.Tail > sp.Mean {
+				x.Fit = &g
+			}
 		}
 		if s.Held != nil {
 			x.Held = s.Held.Why
@@ -225,10 +231,10 @@ func (h *Hub) job(k spec.Key) JobStatus {
 	return st
 }
 
-// listIncidents returns the latest, newest first.
+// listIncidents returns the latest, newest first, of all nodes or of one.
 func (h *Hub) listIncidents(r *http.Request) (any, error) {
-	limit := 100
-	if text := r.URL.Query().Get("limit"); text != "" {
+	limit, values := 100, r.URL.Query()
+	if text := values.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxIncidents {
 			return nil, fmt.Errorf("%w: limit %q; expected 1 to %d", errBad, text, maxIncidents)
@@ -237,10 +243,11 @@ func (h *Hub) listIncidents(r *http.Request) (any, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := slices.Clone(h.incidents[max(0, len(h.incidents)-limit):])
-	slices.Reverse(out)
-	if out == nil {
-		out = []NodeIncident{}
+	out := []NodeIncident{}
+	for i := len(h.incidents) - 1; i >= 0 && len(out) < limit; i-- {
+		if !values.Has("node") || h.incidents[i].Node == values.Get("node") {
+			out = append(out, h.incidents[i])
+		}
 	}
 	return out, nil
 }

@@ -195,14 +195,19 @@ func (h *Hub) nodeNames() []string {
 
 // listNodes returns a page of nodes.
 func (h *Hub) listNodes(r *http.Request) (any, error) {
-	q, err := pageOf(r.URL.Query(), "silent", "refused", "lost", "unknown")
+	values := r.URL.Query()
+	q, err := pageOf(values, "silent", "refused", "lost", "unknown")
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	var page NodePage
 	var more bool
-	page.Nodes, page.Next, more = pick(h, beyond(h.nodeNames(), q.after, strings.Compare), q.limit, func(name string) (NodeStatus, bool) {
+	names := beyond(h.nodeNames(), q.after, strings.Compare)
+	if values.Has("node") {
+		names = []string{values.Get("node")}
+	}
+	page.Nodes, page.Next, more = pick(h, names, q.limit, func(name string) (NodeStatus, bool) {
 		n := h.nodes[name]
 		if n == nil || !n.is(q.only, now) || !strings.Contains(name, q.match) {
 			return NodeStatus{}, false
@@ -217,6 +222,10 @@ func (h *Hub) listNodes(r *http.Request) (any, error) {
 
 func byJob(a, b spec.Key) int {
 	return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Platform, b.Platform))
+}
+
+func (h *Hub) jobKeys() []spec.Key {
+	return sorted(h, &h.jobNames, func() map[spec.Key]*spec.Job { return h.learner.Jobs }, byJob)
 }
 
 // listJobs returns a page of jobs. Where it goes on is two names, and either may hold anything.
@@ -234,7 +243,7 @@ func (h *Hub) listJobs(r *http.Request) (any, error) {
 	if q.after != "" && (!both || errs != [2]error{}) {
 		return nil, fmt.Errorf("%w: after %q; expected what `next` of the page before says", errBad, q.after)
 	}
-	keys := sorted(h, &h.jobNames, func() map[spec.Key]*spec.Job { return h.learner.Jobs }, byJob)
+	keys := h.jobKeys()
 	if q.after != "" {
 		keys = beyond(keys, after, byJob)
 	}

@@ -4,7 +4,11 @@ import "math"
 
 // GEV is a generalised extreme value distribution, which fitted CPI best of those that CPI²'s authors tried (figure 7). Shape is
 // their third parameter: below 0 the right tail ends somewhere.
-type GEV struct{ Location, Scale, Shape float64 }
+type GEV struct {
+	Location float64 `json:"location"`
+	Scale    float64 `json:"scale"`
+	Shape    float64 `json:"shape"`
+}
 
 // FitGEV fits by the first three L-moments (J. R. M. Hosking, J. R. Wallis and E. F. Wood, "Estimation of the generalized extreme-value distribution by
 // the method of probability-weighted moments", Technometrics 27, 1985), which can be had of a histogram and are little moved by single
