@@ -191,12 +191,11 @@ func (p *tab) settled(want []string) (dom string) {
 
 // keys are what keys are called by the protocol; others are the letters that they write.
 var keys = map[string]map[string]any{
-	"Enter":     {"key": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
-	"Tab":       {"key": "Tab", "windowsVirtualKeyCode": 9},
-	"Up":        {"key": "ArrowUp", "windowsVirtualKeyCode": 38},
-	"Down":      {"key": "ArrowDown", "windowsVirtualKeyCode": 40},
-	"Right":     {"key": "ArrowRight", "windowsVirtualKeyCode": 39},
-	"Backspace": {"key": "Backspace", "windowsVirtualKeyCode": 8},
+	"Enter": {"key": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
+	"Tab":   {"key": "Tab", "windowsVirtualKeyCode": 9},
+	"Up":    {"key": "ArrowUp", "windowsVirtualKeyCode": 38},
+	"Down":  {"key": "ArrowDown", "windowsVirtualKeyCode": 40},
+	"Right": {"key": "ArrowRight", "windowsVirtualKeyCode": 39},
 }
 
 // press presses keys, one after the other.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -251,6 +252,16 @@ func searchByKeyboard(t *testing.T, s *scene) {
 	if at := p.eval("document.activeElement.id + ' ' + document.activeElement.value"); at != "what WEB" { // all of it is selected: what is typed takes its place
 		t.Errorf("/ leads to %s", at)
 	}
+	p.press("Tab") // away from the box
+	want, _ := strconv.Atoi(p.eval(`everything = [...document.querySelectorAll("a, button, input, summary, [tabindex='0']")].filter(e => e.checkVisibility()); everything.length`))
+	for range want + 5 {
+		p.eval("document.activeElement.reached = true")
+		p.press("Tab")
+	}
+	if missed := p.eval("everything.filter(e => !e.reached && e.checkVisibility()).map(e => e.outerHTML).join()"); missed != "" || want < 15 {
+		t.Errorf("of %d things Tab does not reach %s", want, missed)
+	}
+	p.eval("box.focus(); box.select(); 0")
 	p.press("/", "b", "e", " ", "<", "b", "Enter") // the first of these is part of the name: the box has the focus
 	p.until("the hostile task is there", `main.innerText.includes("Tasks: 2") && main.innerText.includes("/be <b>x</b>")`)
 	if n := p.eval(`main.querySelectorAll("b, img").length + " " + document.title`); n != "0 Search · /be <b · Commensal fleet" {

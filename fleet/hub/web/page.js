@@ -11,9 +11,11 @@ const enter = document.getElementById("enter"), box = document.getElementById("w
 const buttons = ["fleet", "incidents", "jobs", "ask", "audit"];
 for (const name of buttons) nav.append(el("button", { textContent: views[name].title, id: "nav-" + name, onclick: () => { location.hash = name; } }));
 
+const plain = s => { try { return decodeURIComponent(s); } catch { return s; } }; // an address may be anything
+
 // go reads the address.
 function go() {
-  [view, ...way] = (location.hash.slice(1) || "fleet").split("/").map(decodeURIComponent);
+  [view, ...way] = (location.hash.slice(1) || "fleet").split("/").map(plain);
   if (!Object.hasOwn(views, view)) view = "fleet";
   if (view === "search" && document.activeElement !== box) box.value = way[0] || "";
   document.title = [views[view].title, ...way, "Commensal fleet"].join(" · ");
