@@ -162,7 +162,7 @@ func TestPagesInABrowser(t *testing.T) {
 		name string
 		do   func(t *testing.T, s *scene)
 	}{
-		{"each page", eachPage}, {"search by keyboard", searchByKeyboard}, {"an incident goes on", incidentGoesOn}, {"the theme changes", themeChanges}, {"ask again", askAgain}, {"a curve of a fit", curveOfAFit},
+		{"each page", eachPage}, {"search by keyboard", searchByKeyboard}, {"an incident goes on", incidentGoesOn}, {"the theme changes", themeChanges}, {"ask again", askAgain}, {"holds", holdsOfDecisions}, {"a curve of a fit", curveOfAFit},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.do(t, s) })
 	}
@@ -354,6 +354,30 @@ func curveOfAFit(t *testing.T, s *scene) {
 	s.mu.Unlock()
 	p = s.chromium.open(t, 1000, 700, "light", s.at("job/web/cpu/cpi"))
 	p.until("a normal distribution is drawn", `main.innerText.includes("normal by the spec") && !main.innerText.includes("GEV")`)
+}
+
+// holdsOfDecisions: what was held, by whom and until when, is what the decisions say, whoever ends it.
+func holdsOfDecisions(t *testing.T, s *scene) {
+	p := s.chromium.open(t, 1000, 700, "light", s.at("audit"))
+	p.until("the page is there", `main.innerText.includes("ann (operator)")`)
+	for _, c := range []struct{ told, want string }{
+		{"cap hard_cap /a; step hard_cap /a; release hard_cap /a", "hard_cap /a 0-2"},
+		{"cap hard_cap /a; demote hard_cap /a; cap io /a; gone io /a", "hard_cap /a 0-, io /a 2-3"},
+		{"nudge hard_cap /a; refute hard_cap /a; cap hard_cap /b; taken-back hard_cap /b", "hard_cap /a 0-1, hard_cap /b 2-3"},
+		{"divide cache ; release cache class best-effort, domain 0; freeze pressure /a; end pressure /a", "cache  0-1, pressure /a 2-3"},
+		{"operator operators /a: ann caps it to 0.2 CPU for 60 s; release hard_cap /a; operator operators /a: ann demotes it for 60 s; operator operators /a: ann frees it", "operators /a 0-1, operators /a 2-3"},
+		{"operator operators /a: ann turned protection off; release hard_cap /b", ""},
+		{"cap hard_cap /a; level remedy /b; kill-switch operators ", "hard_cap /a 0-2, remedy /b 1-2"},
+	} {
+		got := p.eval(fmt.Sprintf(`holds(%q.split("; ").map((d, t) => { const [, kind, taken_by, task, reason] = d.match(/^(\S+) (\S+) ?([^:]*):? ?(.*)$/) || []; return { t, kind, taken_by, task, reason: reason || "" }; }))
+			.map(h => h.by + " " + h.task + " " + h.from + "-" + (h.to ?? "")).join(", ")`, c.told))
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.told, got, c.want)
+		}
+	}
+	if got := p.eval(`holds([{ t: 0, kind: "cap", taken_by: "hard_cap", mode: "observe", task: "/a", reason: "" }]).length`); got != "0" {
+		t.Error("what only observes holds")
+	}
 }
 
 // askAgain: an answer is kept current, and what is typed meanwhile stays and is not asked.

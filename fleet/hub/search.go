@@ -53,7 +53,7 @@ type FoundIncident struct {
 }
 
 // foundSQL looks into the store. Its arguments: the text, days, hours, rows. The latest state of each incident is what counts.
-var foundSQL = `
+const foundSQL = `
 WITH asked AS (SELECT CAST(? AS VARCHAR) AS what, CAST(now() AS TIMESTAMP) AS upto),
 old AS (SELECT CAST(now() AS DATE) - CAST(? AS INTEGER) AS day),
 inc AS (SELECT *, row_number() OVER (PARTITION BY node, spool, id ORDER BY batch DESC) AS nth FROM incidents WHERE date >= (SELECT day FROM old)),

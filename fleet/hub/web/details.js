@@ -92,7 +92,7 @@ views.incident = { title: "Incident", every: 10, home: "incidents", show: async 
     title("Suspects of the last round"), suspects(last, node),
     ...rounds.slice(0, -1).map((r, i) => el("details", {}, el("summary", { textContent: `Suspects of round ${i + 1}` }), suspects(r, node))),
     title("Holds of that time"), table(held, holdColumns, "Nothing was held."),
-    title("What was decided"), table(told.filter(d => d.t >= from && (d.incident === id || tasks.includes(d.task))).slice(0, 500), decided, "Nothing."),
+    title("What was decided"), table(told.filter(d => d.t >= from && (d.incident === id || tasks.includes(d.task))).slice(-500), decided, "Nothing."),
   ];
 } };
 
