@@ -14,7 +14,7 @@ type Spec struct {
 	UsageMean  float64 `json:"cpu_usage_mean"` // CPU-sec/sec
 	Mean       float64 `json:"mean"`
 	StdDev     float64 `json:"stddev"`
-	MonoNsec   int64   `json:"mono_nsec"` // when it was calculated
+	MonoNsec   int64   `json:"mono_nsec"` // when it was calculated; of a fleet's, when the fleet said so last
 	// RunMean is how long the job runs between two waits for a CPU, in ms; of the signal wait alone.
 	RunMean float64 `json:"run_mean_ms,omitempty"`
 	// LeftOut is how many windows were left out as noise, and Refuted the mean of the spec

@@ -23,6 +23,9 @@ const (
 	getTimeout   = 5 * time.Second
 	maxJobs      = 4096 // of a node
 	maxSheet     = 64 << 10
+	// retellEvery is how often the agent is told again of a sheet that the hub still has: far more often than it gives one up
+	// of which it hears no more (localspec.State.Teach), and so seldom that it costs nothing.
+	retellEvery = 6 * time.Hour
 )
 
 // sheets are the specs that this node wants and has.
@@ -34,7 +37,8 @@ type sheets struct {
 type sheet struct {
 	revision uint64 // of what the agent was told; 0: nothing yet
 	wall     int64
-	priors   int64 // time of the fleet's word on who hurts the job
+	told     time.Time // when that was
+	priors   int64     // time of the fleet's word on who hurts the job
 	stale    bool
 }
 
@@ -128,7 +132,7 @@ func (u *Uplink) get(bucket, key string) ([]byte, error) {
 	return m.Data, nil
 }
 
-// takeSheet hands a sheet's specs to the agent when it is another one than before.
+// takeSheet hands a sheet's specs to the agent when it is another one than before, and once in a while when it is the same.
 func (u *Uplink) takeSheet(job string, data []byte) {
 	if len(data) == 0 {
 		return
@@ -149,9 +153,10 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 	}
 	u.sheets.mu.Lock()
 	j := u.sheets.jobs[job]
-	fresh := j != nil && (s.Revision != j.revision || s.WallNsec != j.wall) && s.WallNsec >= j.wall
+	now := time.Now()
+	fresh := j != nil && s.WallNsec >= j.wall && (s.Revision != j.revision || s.WallNsec != j.wall || now.Sub(j.told) >= retellEvery)
 	if fresh {
-		j.revision, j.wall = s.Revision, s.WallNsec
+		j.revision, j.wall, j.told = s.Revision, s.WallNsec, now
 	}
 	u.sheets.mu.Unlock()
 	if fresh {

@@ -73,3 +73,33 @@ func TestSheetsAreChecked(t *testing.T) {
 		t.Errorf("%d parts; %s", u.parts.Load(), log.String())
 	}
 }
+
+// A sheet that the hub still has is told again once in a while, so that the node knows that it stands; not each time that it is seen, and
+// not when it is gone.
+func TestASheetThatStandsIsToldAgain(t *testing.T) {
+	var told []model.Spec
+	u := &Uplink{node: Node{Platform: "cpu"}, sheets: sheets{jobs: map[string]*sheet{"web": {}}}, hooks: Hooks{
+		Log: slog.New(slog.DiscardHandler), Specs: func(s []model.Spec) { told = append(told, s...) },
+	}}
+	of := func(revision, wall int) []byte {
+		return fmt.Appendf(nil, `{"version": 1, "job": "web", "platform": "cpu", "revision": %d, "wall_nsec": %d, "specs": [{"source": "cpi", "num_samples": 500, "mean": 2, "tail": 3}]}`, revision, wall)
+	}
+	later := func() { u.sheets.jobs["web"].told = u.sheets.jobs["web"].told.Add(-retellEvery) }
+	for i, step := range []struct {
+		data []byte
+		wait bool
+		want int
+	}{
+		{of(4, 10), false, 1}, {of(4, 10), false, 1}, {of(4, 10), true, 2}, {of(4, 10), false, 2}, {nil, true, 2}, {of(3, 9), true, 2}, {of(4, 10), false, 3}, {of(5, 11), false, 4},
+	} {
+		if step.wait {
+			later()
+		}
+		if u.takeSheet("web", step.data); len(told) != step.want {
+			t.Fatalf("step %d: told %d times, expected %d", i, len(told), step.want)
+		}
+	}
+	if sp := told[1]; sp != told[0] || sp.Sheet != 4 || sp.Tail != 3 || told[3].Sheet != 5 {
+		t.Errorf("%+v", told)
+	}
+}

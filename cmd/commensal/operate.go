@@ -180,7 +180,7 @@ func printStatus(w io.Writer, st *agent.Status) error {
 	if st.KillSwitch {
 		fmt.Fprintln(w, "KILL SWITCH is there: everything is released, nothing is held")
 	}
-	printFleet(w, st.Fleet)
+	printFleet(w, st.Fleet, st.Specs)
 	for _, j := range st.ProtectOff {
 		if j == "" {
 			j = "all jobs"

@@ -13,6 +13,7 @@ import (
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/cmd/cli"
 	fleetclient "github.com/commensal-io/commensal/fleet/client"
+	"github.com/commensal-io/commensal/model"
 )
 
 // answer is what a hub answers to a query.
@@ -123,8 +124,11 @@ func printAnswer(w io.Writer, a *answer) error {
 	return err
 }
 
-// printFleet says how the node stands to its fleet.
-func printFleet(w io.Writer, f *uplink.Status) {
+// maxTheirs bounds the fleet's specs that a status names; as JSON it has all.
+const maxTheirs = 8
+
+// printFleet says how the node stands to its fleet, and which of the specs in force are the fleet's.
+func printFleet(w io.Writer, f *uplink.Status, specs []*model.Spec) {
 	if f == nil {
 		return
 	}
@@ -132,7 +136,19 @@ func printFleet(w io.Writer, f *uplink.Status) {
 	if !f.Connected {
 		state = "NOT CONNECTED since " + f.Since.Format(time.DateTime) + " (" + oneLine(f.Why) + "); this node goes on with what it knows"
 	}
-	fmt.Fprintf(w, "fleet: node %s of %s, %s; %d batches sent, %d wait, %d lost; specs of %d jobs\n", f.Node, f.Hub, state, f.Sent, f.Waiting, f.Lost, f.Sheets)
+	fmt.Fprintf(w, "fleet: node %s of %s, %s; %d batches sent, %d wait, %d lost; sheets of %d jobs\n", f.Node, f.Hub, state, f.Sent, f.Waiting, f.Lost, f.Sheets)
+	var theirs []string
+	for _, sp := range specs {
+		if sp.Sheet != 0 {
+			theirs = append(theirs, fmt.Sprintf("%s of %s (revision %d)", sp.Source, oneLine(sp.Job), sp.Sheet))
+		}
+	}
+	if n := len(theirs); n > maxTheirs {
+		theirs = append(theirs[:maxTheirs], fmt.Sprintf("%d more", n-maxTheirs))
+	}
+	if theirs != nil {
+		fmt.Fprintf(w, "the fleet's specs are in force: %s\n", strings.Join(theirs, ", "))
+	}
 	if id, refused := strings.CutPrefix(f.Rollout, "!"); refused {
 		fmt.Fprintf(w, "the fleet's roll-out is refused here: %s\n", oneLine(id))
 	} else if id != "" {

@@ -17,8 +17,8 @@ type Kept struct {
 	WallNsec int64 `json:"wall_nsec"`
 }
 
-// maxKept is the age beyond which a spec is not taken up again: CPI² calculates one each day
-// and weighs the day before by 0.9, so that after a week half of it would be gone.
+// maxKept is the age beyond which a spec is not taken up again, and from which on one of a fleet gives way to what is learned here:
+// CPI² calculates one each day and weighs the day before by 0.9, so that after a week half of it would be gone.
 const maxKept = 7 * 24 * time.Hour
 
 // Keep returns what is published at a moment, in key order.

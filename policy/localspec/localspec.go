@@ -17,7 +17,8 @@
 // changed would then be an outlier for ever.
 //
 // The first spec is published as soon as there are samples enough (section 4.1), not after a day;
-// few.go says how it is made to stand noise, and how one that did not is found out.
+// few.go says how it is made to stand noise, and how one that did not is found out. A spec of a fleet is of more than this node
+// can know, and is left alone as long as it stands (Teach).
 package localspec
 
 import (
@@ -217,9 +218,9 @@ func (s *State) Forget(p Params, task *model.Task) {
 	}
 }
 
-// Teach takes a spec in that was learned elsewhere: by a fleet, or before a restart. It holds
-// until the next calculation, which weighs local samples against all of its own. One of
-// another platform, or of a signal that is calculated otherwise, says nothing here.
+// Teach takes a spec in that was learned elsewhere. One that a fleet's sheet has stands until maxKept after it was taught last
+// (standing), any other one until the next calculation, which weighs what was sampled here since against all of its samples.
+// One of another platform, or of a signal that is calculated otherwise, says nothing here.
 func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 	definition := spec.Source.Definition(p.CoreCycles)
 	switch {
@@ -239,7 +240,21 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 	taught.Platform, taught.Definition, taught.MonoNsec = s.Platform, definition, monoNsec
 	e := &s.Entries[i]
 	e.Spec, e.History = &taught, Moments{N: n, Mean: spec.Mean, M2: spec.StdDev * spec.StdDev * n, UsageMean: spec.UsageMean, RunMean: spec.RunMean}
+	e.begin()
+	e.Measured = nil // of the spec before: to doubt this one must not bring it back
 	return nil
+}
+
+// begin begins a sample: what came before is in the spec.
+func (e *Entry) begin() {
+	e.Recent, e.Beside, e.Clamped, e.Ended, e.EndedRobust = Moments{}, nil, 0, 0, 0
+	e.Tasks, e.Samples, e.Few = e.Tasks[:0], e.Samples[:0], e.Few[:0]
+}
+
+// standing reports whether the spec is of a sheet that the fleet has spoken of within maxKept. What is learned here takes the
+// place of none of these: it is of one node, and would undo what an operator pinned.
+func (e *Entry) standing(monoNsec int64) bool {
+	return e.Spec != nil && e.Spec.Sheet != 0 && monoNsec-e.Spec.MonoNsec < int64(maxKept)
 }
 
 // Recalculate publishes what is due and returns the specs that are new or changed, in
@@ -248,7 +263,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 	var changed []*model.Spec
 	for i := range s.Entries {
 		e := &s.Entries[i]
-		if !e.robust(p) {
+		if e.standing(monoNsec) || !e.robust(p) {
 			continue
 		}
 		all, leftOut, was, without := e.Recent, 0, 0.0, ""
@@ -270,11 +285,11 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
 			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without,
 		}
-		e.History, e.Recent, e.Beside = all, Moments{}, nil
+		e.History = all
+		e.begin()
 		if without == "" {
 			e.Measured = nil
 		}
-		e.Tasks, e.Samples, e.Few, e.Clamped, e.Ended, e.EndedRobust = e.Tasks[:0], e.Samples[:0], e.Few[:0], 0, 0, 0
 		changed = append(changed, e.Spec)
 	}
 	return changed
