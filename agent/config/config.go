@@ -38,6 +38,7 @@ type Fleet struct {
 	SeedFile   string
 	CredsFile  string
 	CAFile     string
+	Unguarded  bool // the hub may be another machine all the same
 	Every      time.Duration
 	SpoolBytes int64
 }

@@ -77,6 +77,18 @@ func TestTable2(t *testing.T) {
 	}
 }
 
+// A hub on another machine is reached by TLS, and knows who comes, unless the file says that something else sees to that.
+func TestGuardedHubs(t *testing.T) {
+	for _, fleet := range []string{
+		"hub: 'nats://127.0.0.1:4222'", "hub: 'tls://hub:4222', seed_file: /s", "hub: 'tls://hub:4222', creds_file: /c", "hub: 'nats://hub:4222', creds_file: /c, ca_file: /a",
+		"hub: 'nats://hub:4222', unguarded: true",
+	} {
+		if _, err := Parse("f.yaml", []byte(good+"fleet: {node: n, "+fleet+"}\n")); err != nil {
+			t.Errorf("%s: %v", fleet, err)
+		}
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{good + "colour: red\n", `f.yaml:11: unknown key "colour"`},
@@ -99,6 +111,9 @@ func TestBadFiles(t *testing.T) {
 		{"mode: enforce\n", `tasks: is missing`},
 		{"mode: yes\n" + good[len("profile: single-node\nmode: enforce\n"):], `f.yaml:1: mode: is "yes"; expected off, observe or enforce`},
 		{good + "slo:\n  - job: db\n    kind: memcached\n    address: x\n", `f.yaml:12: slo[0].job: is "db", which no rule under tasks names`},
+		{good + "fleet: {hub: 'nats://hub:4222', node: n, seed_file: /s}\n", `f.yaml:11: fleet.hub: hub:4222 is another machine, reached in plain text; expected tls://hub:4222, or unguarded: true`},
+		{good + "fleet: {hub: 'nats://127.0.0.1:1,nats://10.0.0.1:1', node: n, seed_file: /s}\n", `10.0.0.1:1 is another machine, reached in plain text`},
+		{good + "fleet: {hub: 'tls://hub:4222', node: n}\n", `f.yaml:11: fleet.hub: hub:4222 is another machine, and nothing proves to it who comes; expected a key or a credentials file, or unguarded: true`},
 		{sloFile("kind: nginx"), `slo[0].kind: is "nginx"; expected one of memcached, redis, http, prometheus, program`},
 		{sloFile("kind: memcached"), `slo[0].address: is missing; expected host:port or unix:/path`},
 		{sloFile("kind: memcached, address: 'localhost:1'"), `slo[0]: probe: bad address: tcp "localhost:1"`},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/internal/natsurl"
 	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
@@ -149,13 +150,14 @@ func (c *Config) checkFleet() []check {
 		u, err := url.Parse(strings.TrimSpace(text))
 		checks = append(checks, check{"fleet.hub", err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.Host != "", fmt.Sprintf("is %q; expected nats://host:port or tls://host:port", text)})
 	}
-	name := wire.NodeName(f.Node)
+	name, guarded := wire.NodeName(f.Node), natsurl.Guarded(f.Hub, f.CAFile != "", f.SeedFile+f.CredsFile != "")
 	return append(checks,
 		check{"fleet.node", name == nil, fmt.Sprint(name)},
 		check{"fleet.seed_file", f.SeedFile == "" || filepath.IsAbs(f.SeedFile), fmt.Sprintf("is %q; expected an absolute path", f.SeedFile)},
 		check{"fleet.creds_file", f.CredsFile == "" || filepath.IsAbs(f.CredsFile), fmt.Sprintf("is %q; expected an absolute path", f.CredsFile)},
 		check{"fleet.ca_file", f.CAFile == "" || filepath.IsAbs(f.CAFile), fmt.Sprintf("is %q; expected an absolute path", f.CAFile)},
 		check{"fleet.seed_file", f.SeedFile == "" || f.CredsFile == "", "is there beside creds_file; expected one of them"},
+		check{"fleet.hub", f.Unguarded || guarded == nil, fmt.Sprintf("%v, or unguarded: true", guarded)},
 	)
 }
 

@@ -95,11 +95,12 @@ func (r *Record) rows() []model.Param {
 
 func (f *Fleet) rows() []model.Param {
 	return []model.Param{
-		{Key: "hub", At: &f.Hub, Why: "where the fleet's hub takes batches, nats://host:port or tls://host:port, several with commas between; empty: this node is of no fleet"},
+		{Key: "hub", At: &f.Hub, Why: "where the fleet's hub takes batches, tls://host:port, or nats://host:port on this machine, several with commas between; empty: this node is of no fleet"},
 		{Key: "node", At: &f.Node, Why: "this node's name there, as it was enrolled (docs/OPERATIONS.md)"},
 		{Key: "seed_file", At: &f.SeedFile, Why: "the node's key, which `commensal-hub node add` makes"},
 		{Key: "creds_file", At: &f.CredsFile, Why: "in its place, a credentials file of an existing NATS cluster"},
 		{Key: "ca_file", At: &f.CAFile, Why: "certificates that the hub's is signed by; empty: the system's"},
+		{Key: "unguarded", At: &f.Unguarded, Why: "the hub may be another machine in plain text (nats:// without ca_file), or without seed_file and creds_file: something else guards the way, as a tunnel"},
 		{Key: "batch_every", At: &f.Every, Least: 1e9, Most: 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "samples go up so often; events within two seconds"},
 		{Key: "spool_bytes", At: &f.SpoolBytes, Least: 2 << 20, Most: model.Unbounded, Soak: [2]float64{2 << 20, 64 << 20}, Unit: "bytes", Why: "what waits on disk while the hub is away, oldest dropped first"},
 	}

@@ -29,7 +29,7 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the hub", Args: cobra.NoArgs,
 		Long: `Run the hub: one process and one folder, with a transport (NATS JetStream) of its own. Beyond this
-machine it listens only with TLS. The first administrator's token is written to admin.token in the folder.`,
+machine it listens, and connects to --nats, only with TLS. The first administrator's token is written to admin.token in the folder.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -58,6 +58,7 @@ machine it listens only with TLS. The first administrator's token is written to 
 	f.StringVar(&cfg.NATS, "nats", "", "an existing NATS cluster with JetStream, in place of the hub's own")
 	f.StringVar(&cfg.NATSCreds, "nats-creds", "", "credentials file for it")
 	f.StringVar(&cfg.NATSCA, "nats-ca", "", "certificates that its are signed by")
+	f.BoolVar(&cfg.NATSUnguarded, "nats-unguarded", false, "--nats may be another machine in plain text (nats:// without --nats-ca), or without credentials: something else guards the way, as a tunnel")
 	f.IntVar(&cfg.Replicas, "nats-replicas", 1, "copies of each message in it")
 	f.IntVar(&cfg.Partitions, "partitions", 1, "of the fleet's jobs, which several hubs on one NATS cluster share; they may become more, not fewer")
 	f.StringVar(&shard, "shard", shard, "which of these hubs this is")
@@ -98,7 +99,7 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 				return err
 			}
 			return p.Print(map[string]string{"node": args[0], "seed_file": path}, func(w io.Writer) error {
-				fmt.Fprintf(w, "%s may connect. Bring %s to it, where only root may read it, and put into its configuration:\n\nfleet:\n  hub: nats://HUB:4222\n  node: %s\n  seed_file: /etc/commensal/node.seed\n", args[0], path, args[0])
+				fmt.Fprintf(w, "%s may connect. Bring %s to it, where only root may read it, and put into its configuration:\n\nfleet:\n  hub: tls://HUB:4222\n  node: %s\n  seed_file: /etc/commensal/node.seed\n", args[0], path, args[0])
 				return nil
 			})
 		},

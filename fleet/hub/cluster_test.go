@@ -175,3 +175,23 @@ func TestAClusterLosesMembers(t *testing.T) {
 		}
 	}
 }
+
+// A hub connects to another machine's cluster by TLS and with credentials only, unless it is told that something else guards the way.
+func TestAHubsClusterIsGuarded(t *testing.T) {
+	for _, x := range []struct {
+		change func(c *Config)
+		want   string // in the error; "": there is none
+	}{
+		{func(c *Config) { c.NATS = "nats://hub:secret@10.0.0.1:4222" }, "--nats: 10.0.0.1:4222 is another machine, reached in plain text; expected tls://10.0.0.1:4222, or --nats-unguarded"},
+		{func(c *Config) { c.NATS = "tls://10.0.0.1:4222" }, "nothing proves to it who comes"},
+		{func(c *Config) { c.NATS = "tls://hub:secret@10.0.0.1:4222" }, ""},
+		{func(c *Config) { c.NATS, c.NATSCreds, c.NATSCA = "nats://10.0.0.1:4222", "file", "file" }, ""},
+		{func(c *Config) { c.NATS, c.NATSUnguarded = "nats://10.0.0.1:4222", true }, ""},
+	} {
+		cfg := testConfig(t.TempDir())
+		x.change(&cfg)
+		if _, err := New(cfg); (err == nil) != (x.want == "") || err != nil && (!strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %v", cfg.NATS, err)
+		}
+	}
+}

@@ -21,26 +21,29 @@ import (
 	"github.com/commensal-io/commensal/fleet/bucket"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/internal/natsurl"
 	"github.com/commensal-io/commensal/model"
 )
 
 // Config is what a hub is told at its start.
 type Config struct {
-	Dir         string // everything that it keeps
-	Listen      string // HTTP: API and pages
-	NATSListen  string // nodes connect here
-	NATS        string // an existing cluster in its place
-	NATSCreds   string
-	NATSCA      string
-	Replicas    int // of stream and buckets; an embedded server has one
-	TLSCert     string
-	TLSKey      string
-	ClientCA    string        // certificates that people's are signed by; "": people enter by token only
-	Keep        time.Duration // of the store's days
-	HookURL     string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
-	RolloutLook time.Duration // how often a roll-out is looked at; 0: 5 s
-	CommitEvery time.Duration // a batch waits at most so long for the store; 0: 5 s
-	Reserve     int64         // bytes of the disk that batches leave free; 0: 256 MiB
+	Dir        string // everything that it keeps
+	Listen     string // HTTP: API and pages
+	NATSListen string // nodes connect here
+	NATS       string // an existing cluster in its place
+	NATSCreds  string
+	NATSCA     string
+	// NATSUnguarded: the cluster may be another machine without TLS or credentials all the same.
+	NATSUnguarded bool
+	Replicas      int // of stream and buckets; an embedded server has one
+	TLSCert       string
+	TLSKey        string
+	ClientCA      string        // certificates that people's are signed by; "": people enter by token only
+	Keep          time.Duration // of the store's days
+	HookURL       string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
+	RolloutLook   time.Duration // how often a roll-out is looked at; 0: 5 s
+	CommitEvery   time.Duration // a batch waits at most so long for the store; 0: 5 s
+	Reserve       int64         // bytes of the disk that batches leave free; 0: 256 MiB
 	// QuerySeconds bounds a query; 0: 25.
 	QuerySeconds int
 	SQL          string // the program that answers queries; "": the one beside this one
@@ -146,6 +149,8 @@ func New(cfg Config) (*Hub, error) {
 	listens := []string{cfg.Listen}
 	if cfg.NATS == "" {
 		listens = append(listens, cfg.NATSListen)
+	} else if err := natsurl.Guarded(cfg.NATS, cfg.NATSCA != "", cfg.NATSCreds != ""); err != nil && !cfg.NATSUnguarded {
+		return nil, fmt.Errorf("--nats: %w, or --nats-unguarded", err)
 	}
 	for _, addr := range listens {
 		if err := guarded(addr, cfg.TLSCert != ""); err != nil {
