@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -274,7 +275,14 @@ func (u *Uplink) takeOff(data []byte) {
 		u.hooks.Log.Error("the fleet's kill switch cannot be read: it stays as it was", "error", err)
 		return
 	}
-	if u.off.Swap(o.Off) != o.Off {
+	if u.setOff(&o) {
+		u.notes.note(func(h *heard) { h.Off = o })
+	}
+}
+
+// setOff sets the kill switch, and says whether it was otherwise.
+func (u *Uplink) setOff(o *wire.Off) (changed bool) {
+	if changed = u.off.Swap(o.Off) != o.Off; changed {
 		u.hooks.Log.Warn("the fleet's kill switch", "off", o.Off, "by", o.By, "why", o.Why)
 	}
 	u.mu.Lock()
@@ -283,6 +291,7 @@ func (u *Uplink) takeOff(data []byte) {
 		u.status.OffWhy = o.By + ": " + o.Why
 	}
 	u.mu.Unlock()
+	return changed
 }
 
 // commands remembers which were done: one that comes again is not done again.
@@ -326,6 +335,7 @@ func (u *Uplink) command(m *nats.Msg) {
 	if err := dec.Decode(&cmd); err != nil {
 		ans.Error = "request: " + err.Error()
 	} else if ans.Error = u.seen.admit(&cmd, time.Now()); ans.Error == "" {
+		u.notes.note(func(h *heard) { h.Done = maps.Clone(u.seen.ids) })
 		ctx, cancel := context.WithTimeout(context.Background(), getTimeout)
 		ans = u.hooks.Command(ctx, &cmd)
 		cancel()

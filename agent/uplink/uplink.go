@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,6 +79,7 @@ type Uplink struct {
 	nc    *nats.Conn
 	js    jetstream.JetStream
 	spool *spool.Spool
+	notes *notes
 
 	run   string // begins the names of this run's messages
 	id    string // of the spool, as the batches say it
@@ -107,6 +110,7 @@ const (
 	ackTimeout = 10 * time.Second
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
+	closeWait  = 3 * time.Second
 )
 
 // Start begins. An error is one of the configuration: a hub that cannot be reached is none.
@@ -122,9 +126,13 @@ func Start(ctx context.Context, cfg Config, node Node, gather *Gather, hooks Hoo
 		in: make(chan *wire.Batch, handed), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	u.parts.Store(1)
+	u.notes = openNotes(filepath.Join(cfg.Dir, heardFile), cfg.URL, hooks.Log)
+	u.seen.ids = maps.Clone(u.notes.heard.Done)
 	u.run = fmt.Sprintf("%016x-%s", time.Now().UnixNano(), u.id)
 	u.status = Status{Hub: cfg.URL, Node: cfg.Node, Since: time.Now(), Why: "not yet connected", Waiting: sp.Len(), Bytes: sp.Bytes()}
+	u.setOff(&u.notes.heard.Off)
 	if err := u.connect(); err != nil {
+		u.notes.close()
 		return nil, err
 	}
 	go u.work(ctx)
@@ -230,7 +238,7 @@ func (u *Uplink) Status() *Status {
 	return &st
 }
 
-// Off reports whether the fleet's kill switch is set: as the hub said last, also while it is away.
+// Off reports whether the fleet's kill switch is set: as the hub said last, also while it is away, and to a run before this one.
 func (u *Uplink) Off() bool { return u != nil && u.off.Load() }
 
 // Turn is called by the loop after each turn, and hands on what is due.
@@ -264,10 +272,11 @@ func (u *Uplink) end() {
 	close(u.in)
 	select {
 	case <-u.done:
-	case <-time.After(3 * time.Second):
+	case <-time.After(closeWait):
 	}
 	u.ended.Store(true)
 	u.nc.Close()
+	u.notes.close()
 }
 
 // work puts batches on disk, and sends what is there.
