@@ -24,6 +24,7 @@ type Result struct {
 	Seed        uint64          `json:"seed"`
 	Nodes       int             `json:"nodes"`
 	Real        int             `json:"real_agents"`
+	Hosts       []Host          `json:"hosts"`        // what became of these
 	NodeSec     float64         `json:"node_seconds"` // of the nodes' time, together
 	Seconds     float64         `json:"seconds"`      // that it took
 	Jobs        []hub.JobStatus `json:"jobs"`
@@ -44,6 +45,8 @@ type Result struct {
 	Bytes       int64           `json:"bytes"` // of samples in the store
 	Query       string          `json:"query"` // what the hub answers to who hurts whom
 	Pages       string          `json:"pages"`
+	Page        string          `json:"page"`     // what is wrong with the page; "": nothing
+	Incident    string          `json:"incident"` // and with the answer for one incident
 	Failed      []string        `json:"failed"`
 }
 
@@ -96,13 +99,14 @@ func (r *Result) play(ctx context.Context, o *Options, f *field) error {
 		defer n.up.Close()
 		nodes = append(nodes, n)
 	}
+	var hosts *real
 	if o.Agent != "" {
-		real, err := startReal(ctx, o, f)
-		if err != nil {
+		var err error
+		if hosts, err = startReal(ctx, o, f); err != nil {
 			return err
 		}
-		r.Real = len(real.names)
-		defer real.close()
+		r.Real = len(hosts.hosts)
+		defer hosts.close()
 	}
 	c := &client.Client{URL: f.hub.URL(), TokenFile: hub.AdminToken(f.dir)}
 	o.Log("%d nodes of %d platforms, and %d real agents: %d s in which nothing happens", len(nodes), len(platforms), r.Real, quietSec)
@@ -123,11 +127,18 @@ func (r *Result) play(ctx context.Context, o *Options, f *field) error {
 		return err
 	}
 	r.judge(nodes)
-	if err := r.operate(ctx, c, o, nodes); err != nil {
+	if err := r.operate(ctx, c, o, nodes, hosts); err != nil {
 		return err
 	}
 	r.NodeSec, r.Seconds = float64(len(nodes))*float64(nodes[0].host.MonoNsec())/1e9, time.Since(begin).Seconds()
 	if err := r.count(ctx, c, nodes); err != nil {
+		return err
+	}
+	var err error
+	if r.Hosts, err = hosts.count(ctx, c); err != nil {
+		return err
+	}
+	if err := r.look(ctx, c, nodes); err != nil {
 		return err
 	}
 	r.verdict()
@@ -233,8 +244,8 @@ func (r *Result) judge(nodes []*node) {
 	}
 }
 
-// operate caps a task on one node, and pulls the kill switch.
-func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, nodes []*node) error {
+// operate caps a task on one node, and on the real ones, and pulls the kill switch.
+func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, nodes []*node, hosts *real) error {
 	n := nodes[slices.IndexFunc(nodes, func(n *node) bool { return n.antagonist == 0 })]
 	o.Log("an operator caps /compile on %s", n.name)
 	done := make(chan error, 1)
@@ -257,6 +268,9 @@ func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, node
 		return err
 	}
 	r.Capped = holding(n, "/compile")
+	if err := hosts.capped(ctx, c); err != nil {
+		return err
+	}
 	if err := r.rollOut(ctx, c, o, nodes, at+2); err != nil {
 		return err
 	}
@@ -280,7 +294,13 @@ func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, node
 			r.StillHeld++
 		}
 	}
+	if err := hosts.freed(ctx); err != nil {
+		return err
+	}
 	if err := c.Do(ctx, "/v1/off", map[string]any{"off": false, "why": "the demo"}, &wire.Off{}); err != nil {
+		return err
+	}
+	if err := hosts.on(ctx); err != nil {
 		return err
 	}
 	return pass(ctx, nodes, at+4, 12) // so that the last batches are full
@@ -289,11 +309,15 @@ func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, node
 // rollSec is for how long a roll-out is looked at: batches go up every ten seconds.
 const rollSec = 24
 
-// rollOut lets a part of the nodes only observe, and looks whether these and no others do.
+// rollHeld is how many tasks a node may hold at once by the roll-out: so many are never held here, and so no node has more incidents by it, for which
+// the hub would halt it.
+const rollHeld = 77
+
+// rollOut changes a limit on a part of the nodes, and looks whether these and no others have it.
 func (r *Result) rollOut(ctx context.Context, c *client.Client, o *Options, nodes []*node, at int64) error {
-	o.Log("a tenth of the nodes is to observe only")
+	o.Log("a tenth of the nodes is to hold at most %d tasks", rollHeld)
 	var st hub.RolloutStatus
-	if err := c.Do(ctx, "/v1/rollout", map[string]any{"percent": 10, "overlay": "hard_cap: {mode: observe}", "why": "the demo"}, &st); err != nil {
+	if err := c.Do(ctx, "/v1/rollout", map[string]any{"percent": 10, "overlay": fmt.Sprintf("limits: {max_held_tasks: %d}", rollHeld), "why": "the demo"}, &st); err != nil {
 		return err
 	}
 	for _, n := range nodes {
@@ -308,13 +332,16 @@ func (r *Result) rollOut(ctx context.Context, c *client.Client, o *Options, node
 		return err
 	}
 	for _, n := range nodes {
-		if n.loop.Engine.Params.Mode == model.ModeObserve {
+		if n.loop.Engine.Params.Limits.MaxHeldTasks == rollHeld {
 			r.Rolled++
 		}
 	}
 	var now hub.RolloutStatus
 	if err := c.Do(ctx, "/v1/rollout", nil, &now); err != nil {
 		return err
+	}
+	if now.Halted != "" {
+		r.Failed = append(r.Failed, "the hub halted the roll-out: "+now.Halted)
 	}
 	for node, why := range now.Refused {
 		r.Failed = append(r.Failed, fmt.Sprintf("%s refuses the roll-out: %s", node, why))
@@ -395,9 +422,17 @@ func (r *Result) verdict() {
 		{r.Rolled != r.RollWant, fmt.Sprintf("a roll-out is in force on %d nodes in place of %d", r.Rolled, r.RollWant)},
 		{r.OffSeconds >= 10 || r.StillHeld > 0, fmt.Sprintf("%d nodes hold something after the kill switch", r.StillHeld)},
 		{r.Lost+r.Doubles+r.Refused > 0, fmt.Sprintf("batches: %d lost, %d doubled, %d refused", r.Lost, r.Doubles, r.Refused)},
+		{r.Real != len(r.Hosts), fmt.Sprintf("the hub says nothing of %d real agents", r.Real)},
+		{r.Page != "", "the page: " + r.Page},
+		{r.Incident != "", "an incident's answer: " + r.Incident},
 	} {
 		if c.bad {
 			r.Failed = append(r.Failed, c.text)
+		}
+	}
+	for i := range r.Hosts {
+		if why := r.Hosts[i].why(); why != "" {
+			r.Failed = append(r.Failed, why)
 		}
 	}
 }

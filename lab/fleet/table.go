@@ -34,6 +34,10 @@ func (r *Result) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "a roll-out to a tenth of the nodes: in force on %d of %d\n", r.Rolled, r.RollWant)
 	fmt.Fprintf(w, "an operator's cap in force: %v; the kill switch reached all nodes in %.2f s, after which %d held something\n", r.Capped, r.OffSeconds, r.StillHeld)
 	fmt.Fprintf(w, "samples: %d, %.1f bytes each in the store; batches lost %d, doubled %d, refused %d\n", r.Samples, perSample, r.Lost, r.Doubles, r.Refused)
+	for i := range r.Hosts {
+		h := &r.Hosts[i]
+		fmt.Fprintf(w, "real agent %s: %d samples of %d tasks; an operator's cap in force: %v, given back at the kill switch: %v, on again: %v\n", h.Node, h.Samples, h.Tasks, h.Capped, h.Freed, h.On)
+	}
 	fmt.Fprintf(w, "who hurts whom, asked in SQL: %s\n\n", r.Query)
 	if len(r.Failed) == 0 {
 		fmt.Fprintln(w, "PASSED")
