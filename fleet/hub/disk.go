@@ -15,7 +15,8 @@ import (
 
 // A disk that fills up has store and embedded transport on it. The transport never tries again once a write of a stream failed, and tells a
 // sender nothing. So batches are refused, which their nodes keep, while there still is room for everything else: commits, which empty the stream, the
-// audit and the kill switch. Where somebody else takes the last room too, the transport is opened anew once there is some again.
+// audit and the kill switch. Where somebody else takes the last room too, the server is started anew once there is some again. (To close and open its
+// streams only, which it can do as well, races with its own connections.)
 
 const (
 	reserve     = 256 << 20 // more than nodes send between two looks
@@ -25,13 +26,16 @@ const (
 
 // watchDisk looks after the disk until the context ends.
 func (h *Hub) watchDisk(ctx context.Context) error {
-	if h.t.srv == nil {
+	if h.t.srv.Load() == nil {
 		return nil // those disks are somebody else's
 	}
 	tick := time.NewTicker(diskLook)
 	defer tick.Stop()
-	for ctx.Err() == nil {
+	for {
 		err := h.tendDisk(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
 		h.mu.Lock()
 		was := h.short
 		h.short = ""
@@ -48,10 +52,10 @@ func (h *Hub) watchDisk(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			return nil
 		case <-tick.C:
 		}
 	}
-	return nil
 }
 
 // tendDisk does what the disk's room asks for. An error says why nodes' batches are not taken.
@@ -61,25 +65,27 @@ func (h *Hub) tendDisk(ctx context.Context) error {
 		return fmt.Errorf("hub: the room at %s: %w", h.t.dir(), err)
 	}
 	free := int64(fs.Bavail) * fs.Bsize //nolint:gosec // of one disk
-	least := h.cfg.Reserve
-	if h.t.closed {
+	least, most := h.cfg.Reserve, int64(maxStream)
+	if h.t.most == 1 {
 		least *= 2 // so that it is not opened for a moment
 	}
 	short := free < least
 	stuck := h.t.stuck()
 	if stuck != nil && !short && time.Since(h.t.reopened) >= reopenEvery {
-		h.log.Warn("the transport is opened anew: there is room again", "error", stuck)
-		if stuck = h.t.reopen(); stuck == nil {
+		h.log.Warn("the transport is started anew: there is room again", "error", stuck)
+		h.t.reopened = time.Now()
+		if stuck = h.t.start(); stuck == nil {
 			stuck = h.t.stuck()
 		}
 	}
 	if stuck != nil {
 		return stuck
 	}
-	if h.t.closed != short {
-		if err := h.t.setClosed(ctx, short); err != nil {
-			return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
-		}
+	if short {
+		most = 1
+	}
+	if err := h.t.bound(ctx, most); err != nil {
+		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
 	}
 	if short {
 		return fmt.Errorf("the disk is full: %d MB are free at %s; batches are taken again from %d MB on", free>>20, h.cfg.Dir, 2*h.cfg.Reserve>>20)
@@ -105,10 +111,14 @@ func (t *transport) dir() string { return filepath.Join(t.cfg.Dir, "transport") 
 
 // stuck says which stream takes nothing any more since a write failed, or was not opened; nil: none, or it is somebody else's server.
 func (t *transport) stuck() error {
-	if t.srv == nil {
+	srv := t.srv.Load()
+	if srv == nil {
 		return nil
 	}
-	for _, e := range t.srv.Healthz(&server.HealthzOptions{Details: true}).Errors {
+	if !srv.Running() {
+		return errors.New("the transport is being started")
+	}
+	for _, e := range srv.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		if e.Type != server.HealthzErrorConn { // which a busy machine is enough for
 			return errors.New("the transport cannot write: " + e.Error)
 		}
@@ -116,30 +126,19 @@ func (t *transport) stuck() error {
 	return nil
 }
 
-// reopen closes the streams and reads them from the disk, as a restart does. Connections stay.
-func (t *transport) reopen() error {
-	t.reopened = time.Now()
-	err := t.srv.ShutdownJetStream()
-	if err == nil {
-		err = t.srv.EnableJetStream(&server.JetStreamConfig{StoreDir: t.dir(), MaxStore: maxTransport}) // the rest is as in options
+// bound has the stream take so many bytes and refuse what is beyond, as a full one does. What is there stays: only what is new is discarded.
+func (t *transport) bound(ctx context.Context, most int64) error {
+	if t.most == most {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("hub: the transport: %w", err)
-	}
-	return nil
-}
-
-// setClosed has the stream refuse batches, as a full one does, or take them again.
-func (t *transport) setClosed(ctx context.Context, closed bool) error {
+	t.most = 0
 	cfg := t.stream()
-	if closed {
-		cfg.MaxBytes = 1 // what is there stays: only what is new is discarded
-	}
+	cfg.MaxBytes = most
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err := t.js.UpdateStream(ctx, cfg)
 	if err == nil {
-		t.closed = closed
+		t.most = most
 	}
 	return err
 }

@@ -205,7 +205,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 		return err
 	}
 	h.enrolled(list)
-	if h.t, err = openTransport(ctx, &h.cfg, h.log); err != nil {
+	if h.t, err = openTransport(ctx, &h.cfg); err != nil {
 		return err
 	}
 	defer h.t.close()
@@ -258,10 +258,11 @@ func (h *Hub) URL() string {
 
 // NodesURL is what a node's configuration says under fleet.hub.
 func (h *Hub) NodesURL() string {
-	if h.t.srv == nil {
+	srv := h.t.srv.Load()
+	if srv == nil {
 		return shown(h.cfg.NATS)
 	}
-	return h.t.srv.ClientURL()
+	return srv.ClientURL()
 }
 
 // userInfo is a name, and a password, in an address.

@@ -69,8 +69,8 @@ func (h *Hub) claim(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alone := h.t.srv != nil // nobody else can be in the transport
-	if !alone {             // before anything else: others may wait for it
+	alone := h.t.srv.Load() != nil // nobody else can be in the transport
+	if !alone {                    // before anything else: others may wait for it
 		if err := h.free(ctx, kv); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -23,13 +25,16 @@ import (
 type transport struct {
 	nc  *nats.Conn
 	js  jetstream.JetStream
-	srv *server.Server // nil: it is somebody else's
-	own nkeys.KeyPair  // of the hub itself
-	tls *tls.Config    // of pages and, where the server is in this process, transport
+	own nkeys.KeyPair // of the hub itself
+	tls *tls.Config   // of pages and, where the server is in this process, transport
 	cfg *Config
 
+	srv      atomic.Pointer[server.Server] // nil: it is somebody else's
+	changing sync.Mutex                    // held while it becomes another one, or gets other options
+	port     int                           // that the first one had
+
 	// Of the goroutine that watches the disk.
-	closed   bool // the stream refuses batches
+	most     int64 // bytes that the stream takes, 1 while it refuses batches; 0: not known
 	reopened time.Time
 }
 
@@ -45,7 +50,7 @@ const (
 )
 
 // openTransport starts the server, or connects to an existing cluster.
-func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *transport, err error) {
+func openTransport(ctx context.Context, cfg *Config) (t *transport, err error) {
 	t = &transport{cfg: cfg}
 	defer func() {
 		if err != nil {
@@ -62,14 +67,14 @@ func openTransport(ctx context.Context, cfg *Config, log *slog.Logger) (t *trans
 	opts := []nats.Option{nats.Name("commensal-hub"), nats.MaxReconnects(-1), nats.Timeout(5 * time.Second)}
 	url := cfg.NATS
 	if url == "" {
-		if err := t.embed(log); err != nil {
+		if err := t.embed(); err != nil {
 			return nil, err
 		}
 		public, err := t.own.PublicKey()
 		if err != nil {
 			return nil, fmt.Errorf("hub: %w", err)
 		}
-		opts = append(opts, nats.InProcessServer(t.srv), nats.Nkey(public, t.own.Sign))
+		opts = append(opts, nats.InProcessServer(t), nats.Nkey(public, t.own.Sign))
 	} else if cfg.NATSCreds != "" {
 		opts = append(opts, nats.UserCredentials(cfg.NATSCreds))
 	}
@@ -116,24 +121,45 @@ func (t *transport) stream() jetstream.StreamConfig {
 }
 
 // embed starts the server in this process.
-func (t *transport) embed(log *slog.Logger) (err error) {
+func (t *transport) embed() (err error) {
 	if t.own, err = nkeys.CreateUser(); err != nil { // drawn anew at each start: nobody else ever needs it
 		return fmt.Errorf("hub: %w", err)
 	}
+	return t.start()
+}
+
+// start starts the server, in the place of one that there was: its connections come again.
+func (t *transport) start() error {
+	t.changing.Lock()
+	defer t.changing.Unlock()
 	opts, err := t.options()
 	if err != nil {
 		return err
 	}
-	if t.srv, err = server.NewServer(opts); err != nil {
+	t.stop()
+	srv, err := server.NewServer(opts)
+	if err != nil {
 		return fmt.Errorf("hub: %w", err)
 	}
-	t.srv.SetLoggerV2(&serverLog{log: log}, false, false, false)
-	t.srv.Start()
-	if !t.srv.ReadyForConnections(30 * time.Second) {
+	t.srv.Store(srv)
+	srv.SetLoggerV2(&serverLog{log: t.cfg.Log}, false, false, false)
+	srv.Start()
+	if !srv.ReadyForConnections(30 * time.Second) {
 		return errors.New("hub: the embedded transport did not start; its log says why")
 	}
+	t.port = srv.Addr().(*net.TCPAddr).Port // it listens on TCP
 	return nil
 }
+
+func (t *transport) stop() {
+	if srv := t.srv.Load(); srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+// InProcessConn connects the hub itself to the server that there is now.
+func (t *transport) InProcessConn() (net.Conn, error) { return t.srv.Load().InProcessConn() }
 
 // options are the server's, with the nodes that are enrolled now.
 func (t *transport) options() (*server.Options, error) {
@@ -145,10 +171,8 @@ func (t *transport) options() (*server.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: nats-listen: port %q: %w", port, err)
 	}
-	if number == 0 && t.srv != nil { // a reload keeps the port that was drawn
-		number = t.srv.Addr().(*net.TCPAddr).Port // it listens on TCP
-	} else if number == 0 {
-		number = server.RANDOM_PORT
+	if number == 0 { // a port that was drawn is kept
+		number = cmp.Or(t.port, server.RANDOM_PORT)
 	}
 	public, err := t.own.PublicKey()
 	if err != nil {
@@ -184,14 +208,17 @@ func permissions(node string) *server.Permissions {
 
 // reload takes over who is enrolled now.
 func (t *transport) reload() error {
-	if t.srv == nil {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	srv := t.srv.Load()
+	if srv == nil {
 		return nil
 	}
 	opts, err := t.options()
 	if err != nil {
 		return err
 	}
-	if err := t.srv.ReloadOptions(opts); err != nil {
+	if err := srv.ReloadOptions(opts); err != nil {
 		return fmt.Errorf("hub: the nodes that are enrolled: %w", err)
 	}
 	return nil
@@ -201,10 +228,7 @@ func (t *transport) close() {
 	if t.nc != nil {
 		t.nc.Close()
 	}
-	if t.srv != nil {
-		t.srv.Shutdown()
-		t.srv.WaitForShutdown()
-	}
+	t.stop()
 }
 
 // serverLog is the server's log: what it does every day is no news, and strangers who knock cannot fill it.
