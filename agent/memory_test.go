@@ -17,11 +17,12 @@ import (
 
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/internal/testchild"
+	"github.com/commensal-io/commensal/policy"
 )
 
 var memoryRounds = flag.Int("memory-rounds", 2, "how often TestMemoryRunsOut lets memory run out under the policy; half as often without it")
 
-// eat takes memory: args are megabytes, megabytes a second.
+// eat takes memory: args are megabytes, megabytes a second, and how many of them at once before that.
 func eat(p *testchild.Parent, args []string) error {
 	const mega = 1 << 20
 	most, err := strconv.Atoi(args[0])
@@ -29,6 +30,10 @@ func eat(p *testchild.Parent, args []string) error {
 		return err
 	}
 	rate, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	first, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
 	}
@@ -43,7 +48,10 @@ func eat(p *testchild.Parent, args []string) error {
 			for i := 0; i < mega; i += 4096 {
 				b[i] = 1
 			}
-			time.Sleep(time.Until(begun.Add(time.Duration(taken+1) * time.Second / time.Duration(rate))))
+			if taken <= first {
+				begun = time.Now()
+			}
+			time.Sleep(time.Until(begun.Add(time.Duration(taken+1-first) * time.Second / time.Duration(rate))))
 		}
 	}()
 	return p.Stay()
@@ -120,10 +128,14 @@ func available(t *testing.T) (mib int) {
 func TestMemoryRunsOut(t *testing.T) {
 	rigtest.Only(t, "takes all of the machine's memory")
 	few := max(1, *memoryRounds/2)
-	with := runOut(t, "pressure", *memoryRounds)
-	none := runOut(t, "nothing", few)
-	limits := runOut(t, "memory.max", few)
-	for _, r := range []*runsOut{with, none, limits} {
+	with, none, limits := &runsOut{arm: "pressure", rounds: *memoryRounds}, &runsOut{arm: "nothing", rounds: few}, &runsOut{arm: "memory.max", rounds: few}
+	all := []*runsOut{with, none, limits}
+	for _, r := range all {
+		if !t.Run(r.arm, r.play) {
+			return
+		}
+	}
+	for _, r := range all {
 		t.Logf("%-10s %3d rounds: OOM kills: %d of the service, %d of batch work; least available %d MiB; the service's p99 %.2f ms, %.2f alone (%.2f times)",
 			r.arm, r.rounds, r.services, r.batch, r.least, r.p99*1e3, r.alone*1e3, r.p99/r.alone)
 	}
@@ -142,94 +154,102 @@ type runsOut struct {
 	services, batch int     // that the OOM killer ended
 	least           int     // MiB available, when a round ended
 	p99, alone      float64 // seconds, mean over rounds of what the service took in a round, and before the first
+
+	*bed
+	victim, file string // the service's group, and what it reads
+	total        int    // MiB
+	served       *testchild.Child
 }
 
-// runOut lets memory run out so often.
-func runOut(t *testing.T, arm string, rounds int) *runsOut {
+// play lets memory run out so often.
+func (r *runsOut) play(t *testing.T) {
 	rng := random(t)
-	b := newBed(t, "memory", settings{})
-	victim := b.group("victim", unlimited)
-	text, err := os.ReadFile(b.config)
+	r.bed = newBed(t, "memory", settings{})
+	r.victim, r.file, r.total = r.group("victim", unlimited), filepath.Join(rigtest.DiskDir(t), "file"), available(t)
+	text, err := os.ReadFile(r.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(b.config, append(text, "pressure: {mode: enforce, reclaim_bytes: 0}\n"...), 0o644); err != nil {
+	if err := os.WriteFile(r.config, append(text, "pressure: {mode: enforce, reclaim_bytes: 0}\n"...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(rigtest.DiskDir(t), "file")
-	if err := os.WriteFile(file, make([]byte, 32<<20), 0o644); err != nil {
+	if err := os.WriteFile(r.file, make([]byte, 32<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	total := available(t)
-	service := func() *testchild.Child {
-		c := testchild.Start(t, fmt.Sprintf("serve %d %s", total*6/10, file)).Await("ready")
-		if err := b.cg.MovePID(victim, c.PID()); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	p99 := func(c *testchild.Child) float64 {
-		c.Say("p99")
-		ns, err := strconv.ParseFloat(c.Line(), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ns / 1e9
-	}
-	r := &runsOut{arm: arm, rounds: rounds, least: total}
-	served := service()
+	r.serve()
 	var p *proc
-	if arm == "pressure" {
-		p = b.agent()
+	if r.arm == "pressure" {
+		p = r.agent()
 	}
-	p99(served)
+	r.took()
 	time.Sleep(5 * time.Second)
-	r.alone = p99(served)
-	measured := 0
-	for i := range rounds {
-		rate := 20 << rng.IntN(5) // 20 to 320 MiB a second
-		hog := b.group(fmt.Sprintf("be-%d", i), unlimited)
-		if arm == "memory.max" { // what the service leaves, but for a twentieth
-			limit := strconv.Itoa((total*4/10 - total/20) << 20)
-			if err := os.WriteFile(filepath.Join("/sys/fs/cgroup", hog, "memory.max"), []byte(limit), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		eater := testchild.Start(t, fmt.Sprintf("eat %d %d", total, rate))
-		b.move(hog, eater)
-		what := ""
-		eventually(t, fmt.Sprintf("%s, round %d: who takes %d MiB a second is frozen, or somebody is killed", arm, i, rate), func() bool {
-			what = fate(hog, eater, served)
-			return what != ""
-		})
-		left := available(t)
-		t.Logf("%s, round %d: %d MiB a second, %s with %d of %d MiB available", arm, i, rate, what, left, total)
-		r.least = min(r.least, left)
-		switch {
-		case what == "the service is killed":
-			r.services++
-			eater.End()
-			served.End()
-			served = service()
-			continue
-		case what == "batch work is killed":
-			r.batch++
-		}
-		r.p99 += p99(served)
-		measured++
-		eater.End()
+	r.alone, r.least = r.took(), r.total
+	for i := range r.rounds {
+		r.round(i, 20<<rng.IntN(5)) // 20 to 320 MiB a second
 	}
-	r.p99 /= float64(measured)
-	served.End()
+	r.p99 /= float64(r.rounds - r.services)
+	r.served.End()
 	if p != nil {
 		p.stop(unix.SIGTERM)
 	}
-	for _, hog := range b.groups[1:] {
+	for _, hog := range r.groups[1:] {
 		if fate(hog, nil, nil) != "" {
 			t.Errorf("%s is still frozen", hog)
 		}
 	}
-	return r
+}
+
+// serve starts the service, which has three fifths of the memory.
+func (r *runsOut) serve() {
+	r.t.Helper()
+	r.served = testchild.Start(r.t, fmt.Sprintf("serve %d %s", r.total*6/10, r.file)).Await("ready")
+	if err := r.cg.MovePID(r.victim, r.served.PID()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// took is the service's p99 since it was last asked, in seconds.
+func (r *runsOut) took() float64 {
+	r.t.Helper()
+	r.served.Say("p99")
+	ns, err := strconv.ParseFloat(r.served.Line(), 64)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ns / 1e9
+}
+
+// round has batch work take all memory, half of what the service leaves at once, and waits until it is frozen or somebody is killed.
+func (r *runsOut) round(i, rate int) {
+	t := r.t
+	t.Helper()
+	hog := r.group(fmt.Sprintf("be-%d", i), unlimited)
+	if r.arm == "memory.max" { // what the service leaves, but for a twentieth
+		limit := strconv.Itoa((r.total*4/10 - r.total/20) << 20)
+		if err := os.WriteFile(filepath.Join("/sys/fs/cgroup", hog, "memory.max"), []byte(limit), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eater := testchild.Start(t, fmt.Sprintf("eat %d %d %d", r.total, rate, r.total/5))
+	r.move(hog, eater)
+	what := ""
+	eventually(t, fmt.Sprintf("round %d: who takes %d MiB a second is frozen, or somebody is killed", i, rate), func() bool {
+		what = fate(hog, eater, r.served)
+		return what != ""
+	})
+	left := available(t)
+	t.Logf("round %d: %d MiB a second, %s with %d of %d MiB available", i, rate, what, left, r.total)
+	r.least = min(r.least, left)
+	if what == "the service is killed" {
+		r.services++
+		eater.End()
+		r.served.End()
+		r.serve()
+		return
+	}
+	r.batch += policy.One(what == "batch work is killed")
+	r.p99 += r.took()
+	eater.End()
 }
 
 // fate is what became of batch work or the service, "": nothing yet.
