@@ -20,7 +20,7 @@ import (
 	"github.com/commensal-io/commensal/policy"
 )
 
-var memoryRounds = flag.Int("memory-rounds", 2, "how often TestMemoryRunsOut lets memory run out under the policy; half as often without it")
+var memoryRounds = flag.Int("memory-rounds", 2, "how often TestMemoryRunsOut lets memory run out under the policy; half as often without it, ten times at most")
 
 // eat takes memory: args are megabytes, megabytes a second, and how many of them at once before that.
 func eat(p *testchild.Parent, args []string) error {
@@ -57,10 +57,10 @@ func eat(p *testchild.Parent, args []string) error {
 	return p.Stay()
 }
 
-// serve takes memory at once, and goes through it and a file each millisecond: args are megabytes, the file. Asked by a line it says
+// serve takes memory at once, and goes through it and a file a hundred times a second: args are megabytes, the file. Asked by a line it says
 // what that took at the 99th percentile since it was last asked, in ns, from when it was due.
 func serve(p *testchild.Parent, args []string) error {
-	const mega, page, each = 1 << 20, 4096, time.Millisecond
+	const mega, page, each = 1 << 20, 4096, 10 * time.Millisecond
 	size, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func available(t *testing.T) (mib int) {
 // otherwise, and on whom, is seen beside it: nothing done, and a limit by hand.
 func TestMemoryRunsOut(t *testing.T) {
 	rigtest.Only(t, "takes all of the machine's memory")
-	few := max(1, *memoryRounds/2)
+	few := min(max(1, *memoryRounds/2), 10)
 	with, none, limits := &runsOut{arm: "pressure", rounds: *memoryRounds}, &runsOut{arm: "nothing", rounds: few}, &runsOut{arm: "memory.max", rounds: few}
 	all := []*runsOut{with, none, limits}
 	for _, r := range all {
