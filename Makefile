@@ -119,7 +119,8 @@ fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents
 	@scripts/setup demo >/dev/null
 	exec bin/commensal-lab run fleet $(ARGS)
 
-bench-fleet: build hub ## Print what the hub's work costs beside its goals; ARGS="--quick"
+bench-fleet: build hub ## Print what the hub's work costs beside its goals and two rivals (which root installs); ARGS="--quick"
+	@scripts/setup rivals >/dev/null || true # a rival that is not there has a row that says so
 	@exec bin/commensal-lab run fleet-bench $(ARGS)
 
 demo: ## Show interference found and held back on this machine (as root); ARGS="..." go to commensal-lab demo

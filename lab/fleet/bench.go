@@ -45,6 +45,7 @@ type Cost struct {
 	Rows     int      `json:"incident_rows"`
 	Answers  []Took   `json:"answers"`
 	NoAnswer string   `json:"no_answer,omitempty"`
+	Rivals   []Rival  `json:"rivals"`
 	Shared   []Shared `json:"shared"`
 }
 
@@ -129,6 +130,9 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	if err := c.spread(f, quick); err != nil {
 		return nil, err
 	}
+	if err := c.compete(ctx, dir, seed, quick, log); err != nil {
+		return nil, err
+	}
 	log("hubs that share a fleet")
 	return c, c.share(ctx, dir, seed, quick, log)
 }
@@ -178,10 +182,7 @@ func cpuSeconds() float64 {
 
 // ingest sends nodes' minutes and waits until the store has them.
 func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uint64, quick bool) error {
-	load := minutesOf{nodes: 200, minutes: 20}
-	if quick {
-		load.minutes = 3
-	}
+	load := ingestLoad(quick)
 	c.Samples, c.Batches = load.samples(), load.nodes*load.minutes
 	var before, st hub.Status
 	if err := cl.Do(ctx, "/v1/fleet", nil, &before); err != nil {
@@ -224,37 +225,63 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 // minutesOf is a load: so many minutes of so many nodes.
 type minutesOf struct{ nodes, minutes int }
 
+// ingestLoad is what the hub takes in, and then its rivals.
+func ingestLoad(quick bool) minutesOf {
+	if quick {
+		return minutesOf{nodes: 200, minutes: 3}
+	}
+	return minutesOf{nodes: 200, minutes: 20}
+}
+
 const loadTasks, loadWindows, loadSenders = 30, 60, 4 // tasks of a node, windows of a minute, connections
 
 func (l *minutesOf) samples() int { return l.nodes * l.minutes * loadTasks * loadWindows }
 
-// send makes the batches of a load, drawn from a seed, and hands each to put, on several connections at once.
-func (l *minutesOf) send(ctx context.Context, seed uint64, connect func() (*nats.Conn, error), put func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error) error {
+const loadValues = 3 // of a sample: CPU and two signals
+
+// draw makes the batches of a load from a seed. Each of several senders, which work at once, has next give it its own, in order; nil: there are no more.
+func (l *minutesOf) draw(ctx context.Context, seed uint64, sender func(ctx context.Context, k int, next func() *wire.Batch) error) error {
 	g, ctx := errgroup.WithContext(ctx)
+	begin := time.Now().Add(-time.Duration(l.minutes) * time.Minute)
 	for k := range loadSenders {
 		g.Go(func() error {
-			nc, err := connect()
-			if err != nil {
-				return err
-			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err != nil {
-				return err
-			}
 			rng := rand.New(rand.NewPCG(seed, uint64(k))) //nolint:gosec // few
-			begin := time.Now().Add(-time.Duration(l.minutes) * time.Minute)
-			for m := range l.minutes {
-				for node := k; node < l.nodes; node += loadSenders {
-					if err := put(ctx, js, minuteBatch(rng, node, loadTasks, loadWindows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute))); err != nil { //nolint:gosec // few
-						return err
-					}
+			m, node := 0, k
+			return sender(ctx, k, func() *wire.Batch {
+				if node >= l.nodes {
+					m, node = m+1, k
 				}
-			}
-			return nil
+				if m >= l.minutes {
+					return nil
+				}
+				b := minuteBatch(rng, node, loadTasks, loadWindows, uint64(m+1), begin.Add(time.Duration(m)*time.Minute)) //nolint:gosec // few
+				node += loadSenders
+				return b
+			})
 		})
 	}
 	return g.Wait()
+}
+
+// send hands each batch of a load to put, on several connections at once.
+func (l *minutesOf) send(ctx context.Context, seed uint64, connect func() (*nats.Conn, error), put func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error) error {
+	return l.draw(ctx, seed, func(ctx context.Context, _ int, next func() *wire.Batch) error {
+		nc, err := connect()
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		for b := next(); b != nil; b = next() {
+			if err := put(ctx, js, b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func dial(f *field) (*nats.Conn, error) {
@@ -392,6 +419,7 @@ func (c *Cost) WriteText(w io.Writer) error {
 	if c.NoAnswer != "" {
 		fmt.Fprintf(tw, "questions\tnot answered: %s\t≤ 1\n", c.NoAnswer)
 	}
+	c.writeRivals(tw)
 	c.writeShared(tw)
 	return tw.Flush()
 }
