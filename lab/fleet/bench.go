@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -40,8 +39,7 @@ type Cost struct {
 	Wire     float64  `json:"wire_bytes_a_sample"`
 	Stored   float64  `json:"stored_bytes_a_sample"`
 	Memory   []Grown  `json:"memory"`
-	Nodes    int      `json:"nodes"`
-	Spread   float64  `json:"spread_seconds"` // until all nodes had a spec
+	Reach    Reach    `json:"reach"`
 	Rows     int      `json:"incident_rows"`
 	Answers  []Took   `json:"answers"`
 	NoAnswer string   `json:"no_answer,omitempty"`
@@ -96,28 +94,11 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	if err := c.month(filepath.Join(dir, "store"), seed, quick); err != nil {
 		return nil, err
 	}
-	key, err := hub.Enrol(dir, "bench", time.Now())
+	f, cl, end, err := hubIn(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	f := &field{dir: dir, seeds: []string{filepath.Join(dir, "bench.seed")}}
-	if err := os.WriteFile(f.seeds[0], key, 0o600); err != nil {
-		return nil, err
-	}
-	if f.hub, err = hub.New(hub.Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 40 * 24 * time.Hour, Version: "bench"}); err != nil {
-		return nil, err
-	}
-	hubCtx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- f.hub.Run(hubCtx) }()
-	defer func() { stop(); err = errors.Join(err, <-ended) }()
-	select {
-	case <-f.hub.Ready():
-	case e := <-ended:
-		ended <- nil
-		return nil, e
-	}
-	cl := &client.Client{URL: f.hub.URL(), TokenFile: hub.AdminToken(dir)}
+	defer func() { err = errors.Join(err, end()) }()
 	log("questions")
 	if err := c.ask(ctx, cl); err != nil {
 		return nil, err
@@ -126,8 +107,12 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	if err := c.ingest(ctx, f, cl, seed, quick); err != nil {
 		return nil, err
 	}
-	log("a spec to all nodes")
-	if err := c.spread(f, quick); err != nil {
+	log("a spec and a command to all nodes")
+	nodes := 1000
+	if quick {
+		nodes = 200
+	}
+	if err := c.reach(ctx, f, cl, nodes); err != nil {
 		return nil, err
 	}
 	if err := c.compete(ctx, dir, seed, quick, log); err != nil {
@@ -135,6 +120,27 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	}
 	log("hubs that share a fleet")
 	return c, c.share(ctx, dir, seed, quick, log)
+}
+
+// hubIn starts a hub in a folder, with one node enrolled, bench. end ends it.
+func hubIn(ctx context.Context, dir string) (f *field, cl *client.Client, end func() error, err error) {
+	f = &field{dir: dir}
+	if err := f.let("bench"); err != nil {
+		return nil, nil, nil, err
+	}
+	if f.hub, err = hub.New(hub.Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 40 * 24 * time.Hour, Version: "bench"}); err != nil {
+		return nil, nil, nil, err
+	}
+	hubCtx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- f.hub.Run(hubCtx) }()
+	select {
+	case <-f.hub.Ready():
+	case err := <-ended:
+		stop()
+		return nil, nil, nil, errors.Join(err, ctx.Err())
+	}
+	return f, &client.Client{URL: f.hub.URL(), TokenFile: hub.AdminToken(dir)}, func() error { stop(); return <-ended }, nil
 }
 
 // grow measures what the learner takes.
@@ -299,38 +305,6 @@ func dial(f *field) (*nats.Conn, error) {
 	return nil, err
 }
 
-// spread measures until when a sheet is at all nodes.
-func (c *Cost) spread(f *field, quick bool) error {
-	c.Nodes = 1000
-	if quick {
-		c.Nodes = 200
-	}
-	subject := wire.KV(wire.SpecBucket, wire.SpecKey(platforms[0].name, "spread"))
-	var all sync.WaitGroup
-	for range c.Nodes {
-		nc, err := dial(f)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		all.Add(1)
-		once := sync.OnceFunc(all.Done)
-		if _, err := nc.Subscribe(subject, func(*nats.Msg) { once() }); err != nil {
-			return err
-		}
-		if err := nc.Flush(); err != nil {
-			return err
-		}
-	}
-	begin := time.Now()
-	if err := f.hub.Publish(context.Background(), &wire.SpecSheet{Version: wire.SheetVersion, Job: "spread", Platform: platforms[0].name, Revision: 1}); err != nil {
-		return err
-	}
-	all.Wait()
-	c.Spread = time.Since(begin).Seconds()
-	return nil
-}
-
 // month fills a store with a month of 1,000 nodes: three incidents a node and day, each of three changes and six decisions.
 func (c *Cost) month(dir string, seed uint64, quick bool) error {
 	s, err := store.Open(dir)
@@ -412,7 +386,7 @@ func (c *Cost) WriteText(w io.Writer) error {
 	for _, m := range c.Memory {
 		fmt.Fprintf(tw, "bytes of memory a job and platform, %d jobs of ten tasks\t%.0f\t≤ 4096\n", m.Jobs, m.Bytes)
 	}
-	fmt.Fprintf(tw, "seconds until %d connected nodes have a spec\t%.3f\t≤ 1\n", c.Nodes, c.Spread)
+	c.Reach.write(tw)
 	for _, a := range c.Answers {
 		fmt.Fprintf(tw, "seconds of question %s, %d rows of incidents\t%.2f\t≤ 1\n", a.Question, c.Rows, a.Seconds)
 	}

@@ -263,16 +263,19 @@ func pass(ctx context.Context, nodes []*node, from, sec int64) error {
 // enrol lets all nodes in.
 func (f *field) enrol(n int) error {
 	for i := range n {
-		name := fmt.Sprintf("twin-%03d", i)
-		seed, err := hub.Enrol(f.dir, name, time.Now())
-		if err != nil {
+		if err := f.let(fmt.Sprintf("twin-%03d", i)); err != nil {
 			return err
 		}
-		path := filepath.Join(f.dir, name+".seed")
-		if err := os.WriteFile(path, seed, 0o600); err != nil {
-			return err
-		}
-		f.seeds = append(f.seeds, path)
 	}
 	return nil
+}
+
+// let lets a node in.
+func (f *field) let(name string) error {
+	seed, err := hub.Enrol(f.dir, name, time.Now())
+	if err != nil {
+		return err
+	}
+	f.seeds = append(f.seeds, f.seedFile(name))
+	return os.WriteFile(f.seedFile(name), seed, 0o600)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/fleet/client"
-	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/stage"
@@ -76,11 +75,7 @@ func startReal(ctx context.Context, o *Options, f *field) (*real, error) {
 
 func (r *real) start(ctx context.Context, o *Options, f *field, i int) error {
 	name := fmt.Sprintf("host-%d", i)
-	seed, err := hub.Enrol(f.dir, name, time.Now())
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(f.seedFile(name), seed, 0o600); err != nil {
+	if err := f.let(name); err != nil {
 		return err
 	}
 	h := &host{Host: Host{Node: name}}
