@@ -28,7 +28,7 @@ func (j *Job) begin(sh *wire.SpecSheet) {
 		sp := sh.Specs[i]
 		sig := j.signal(sp.Source, sp.Definition)
 		n := float64(sp.NumSamples)
-		sig.Spec, sig.Held, sig.Recent = &sp, nil, nil
+		sig.Spec, sig.Held, sig.Since = &sp, nil, nil
 		sig.History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
 	}
 }

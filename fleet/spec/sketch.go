@@ -38,7 +38,7 @@ func (s *Sketch) Add(v float64, times float32) {
 	at := binOf(v)
 	i, ok := slices.BinarySearchFunc(s.Bins, at, func(b Bin, at int32) int { return int(b.At) - int(at) })
 	if !ok {
-		s.Bins = slices.Insert(s.Bins, i, Bin{At: at})
+		s.Bins = insert(s.Bins, i, Bin{At: at})
 	}
 	s.Bins[i].N += times
 }

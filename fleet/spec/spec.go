@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unique"
 
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
@@ -71,27 +72,39 @@ func (m *Moments) stddev() float64 {
 	return math.Sqrt(m.M2 / m.N)
 }
 
-// From is what one node sent since the last calculation.
+// From is what one node sent since the last calculation: Moments, in as little room as does it, for each node of a job has one a signal.
 type From struct {
-	Node uint32 // of State.Nodes
-	M    Moments
+	Node, N   uint32 // Node is of State.Nodes
+	Mean      float64
+	M2, Usage float32
 }
 
-// Tally is how many samples a task gave in this day and in the one before.
+func (f *From) add(v, usage float64) {
+	m := f.moments()
+	m.add(v, usage)
+	f.N, f.Mean, f.M2, f.Usage = f.N+1, m.Mean, float32(m.M2), float32(m.Usage)
+}
+
+func (f *From) moments() Moments {
+	return Moments{N: float64(f.N), Mean: f.Mean, M2: float64(f.M2), Usage: float64(f.Usage)}
+}
+
+// Tally is how many samples a task gave in this day and in the one before, each at most as many as a spec can ask of it. Each task of a job has one a
+// signal, so it is small: two tasks of a job share a hash, and so count as one, in a pair of 4 billion.
 type Tally struct {
-	Task       uint64 // hash of node and path
-	Day, Night uint32
+	Task       uint32 // hash of node and path
+	Day, Night uint16
 }
 
 // Signal is what is known of one signal of a job.
 type Signal struct {
 	Source     model.Source
 	Definition string
-	Recent     []From  // ordered by Node
+	Since      []From  // the last calculation, ordered by Node
 	Sketch     Sketch  // of all, weighted by age
 	History    Moments // before the last calculation
 	Unseen     float64 // samples of History that Sketch does not have: they were adopted
-	Tasks      []Tally // ordered by Task
+	Tallies    []Tally // ordered by Task
 	DayNsec    int64   // when the day of the tallies began
 	AtNsec     int64   // of the last calculation; 0: there was none
 	Spec       *model.Spec
@@ -173,7 +186,7 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 				continue
 			}
 			x := min(float64(v), into[t].limit(p))
-			from[t].M.add(x, float64(smp.CPU[i]))
+			from[t].add(x, float64(smp.CPU[i]))
 			into[t].Sketch.Add(x, 1)
 		}
 	}
@@ -209,39 +222,47 @@ func (j *Job) signal(src model.Source, definition string) *Signal {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Definition, b.Definition))
 	})
 	if !ok {
-		j.Signals = slices.Insert(j.Signals, i, Signal{Source: src, Definition: definition})
+		j.Signals = insert(j.Signals, i, Signal{Source: src, Definition: unique.Make(definition).Value()}) // each batch brings its own copy of the text
 	}
 	return &j.Signals[i]
 }
 
-func (s *Signal) from(node uint32) *From {
-	i, ok := slices.BinarySearchFunc(s.Recent, node, func(f From, node uint32) int { return cmp.Compare(f.Node, node) })
-	if !ok {
-		s.Recent = slices.Insert(s.Recent, i, From{Node: node})
+// insert is slices.Insert for lists that stay: of those that doubled, a third of all memory was room that nobody used.
+func insert[T any](list []T, i int, v T) []T {
+	if len(list) == cap(list) {
+		list = append(make([]T, 0, len(list)+len(list)/8+1), list...)
 	}
-	return &s.Recent[i]
+	return slices.Insert(list, i, v)
 }
 
-func (s *Signal) tally(task uint64, n uint32) {
-	i, ok := slices.BinarySearchFunc(s.Tasks, task, func(t Tally, task uint64) int { return cmp.Compare(t.Task, task) })
+func (s *Signal) from(node uint32) *From {
+	i, ok := slices.BinarySearchFunc(s.Since, node, func(f From, node uint32) int { return cmp.Compare(f.Node, node) })
 	if !ok {
-		if len(s.Tasks) >= maxTallies {
+		s.Since = insert(s.Since, i, From{Node: node})
+	}
+	return &s.Since[i]
+}
+
+func (s *Signal) tally(task, n uint32) {
+	i, ok := slices.BinarySearchFunc(s.Tallies, task, func(t Tally, task uint32) int { return cmp.Compare(t.Task, task) })
+	if !ok {
+		if len(s.Tallies) >= maxTallies {
 			return
 		}
-		s.Tasks = slices.Insert(s.Tasks, i, Tally{Task: task})
+		s.Tallies = insert(s.Tallies, i, Tally{Task: task})
 	}
-	s.Tasks[i].Day += n
+	s.Tallies[i].Day = uint16(min(uint32(s.Tallies[i].Day)+min(n, math.MaxUint16), math.MaxUint16)) //nolint:gosec // it fits
 }
 
-// taskHash is FNV-1a of a node and a path.
-func taskHash(node, path string) uint64 {
+// taskHash is FNV-1a of a node and a path, folded.
+func taskHash(node, path string) uint32 {
 	h := uint64(14695981039346656037)
 	for _, s := range [...]string{node, "\x00", path} {
 		for i := range len(s) {
 			h = (h ^ uint64(s[i])) * 1099511628211
 		}
 	}
-	return h
+	return uint32(h ^ h>>32) //nolint:gosec // which folds it
 }
 
 // Calculate calculates what is due, and returns the sheets that changed and what was held back, in the order of their
@@ -296,7 +317,7 @@ func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
 func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, held *Held) {
 	s.turn(wallNsec)
 	tasks := s.enough(p)
-	if len(s.Recent) == 0 || tasks < p.MinTasks {
+	if len(s.Since) == 0 || tasks < p.MinTasks {
 		return false, nil
 	}
 	recent, nodes, leftOut := s.fair()
@@ -308,7 +329,7 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 	s.Unseen *= age
 	all := recent
 	all.merge(s.History, age)
-	s.History, s.Recent, s.AtNsec, s.Nodes = all, nil, wallNsec, max(nodes, 1)
+	s.History, s.Since, s.AtNsec, s.Nodes = all, nil, wallNsec, max(nodes, 1)
 	sp := model.Spec{
 		Job: j.Key.Job, Platform: j.Key.Platform, Source: s.Source, Definition: s.Definition, NumSamples: int64(math.Round(all.N)), Tasks: tasks,
 		UsageMean: all.Usage, Mean: all.Mean, StdDev: all.stddev(), LeftOut: int64(leftOut),
@@ -345,16 +366,16 @@ func (s *Signal) turn(wallNsec int64) {
 		s.DayNsec = wallNsec
 	case wallNsec-s.DayNsec >= 24*3600e9:
 		s.DayNsec = wallNsec
-		for i := range s.Tasks {
-			s.Tasks[i] = Tally{Task: s.Tasks[i].Task, Night: s.Tasks[i].Day}
+		for i := range s.Tallies {
+			s.Tallies[i] = Tally{Task: s.Tallies[i].Task, Night: s.Tallies[i].Day}
 		}
-		s.Tasks = slices.DeleteFunc(s.Tasks, func(t Tally) bool { return t.Night == 0 })
+		s.Tallies = slices.DeleteFunc(s.Tallies, func(t Tally) bool { return t.Night == 0 })
 	}
 }
 
 // enough counts the tasks with samples enough.
 func (s *Signal) enough(p *Params) (n int) {
-	for _, t := range s.Tasks {
+	for _, t := range s.Tallies {
 		if int(t.Day)+int(t.Night) >= p.MinSamplesPerTask {
 			n++
 		}
@@ -375,9 +396,9 @@ const (
 
 // fair puts together what the nodes sent, so that none of them can decide.
 func (s *Signal) fair() (all Moments, nodes, leftOut int) {
-	counts, means := make([]float64, len(s.Recent)), make([]float64, len(s.Recent))
-	for i := range s.Recent {
-		counts[i], means[i] = s.Recent[i].M.N, s.Recent[i].M.Mean
+	counts, means := make([]float64, len(s.Since)), make([]float64, len(s.Since))
+	for i := range s.Since {
+		counts[i], means[i] = float64(s.Since[i].N), s.Since[i].Mean
 	}
 	typical, centre := median(counts), median(means)
 	off := make([]float64, len(means))
@@ -385,8 +406,8 @@ func (s *Signal) fair() (all Moments, nodes, leftOut int) {
 		off[i] = math.Abs(means[i] - centre)
 	}
 	far := max(farSigmas*medianSigma*median(off), farShare*centre)
-	for i := range s.Recent {
-		m := s.Recent[i].M
+	for i := range s.Since {
+		m := s.Since[i].moments()
 		if len(means) >= judgedFrom && off[i] > far {
 			leftOut += int(m.N)
 			continue

@@ -1,0 +1,91 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/gob"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// What each node and each task of a job take is small, and still right: moments of a million samples are those that doubles give, and who sends more
+// samples than a tally can count has samples enough all the same.
+func TestSmallIsRight(t *testing.T) {
+	if f, y := unsafe.Sizeof(From{}), unsafe.Sizeof(Tally{}); f != 24 || y != 8 {
+		t.Errorf("%d bytes a node, %d a task", f, y)
+	}
+	rng := rand.New(rand.NewPCG(11, 11))
+	var small From
+	var want Moments
+	for range 1_000_000 {
+		v, cpu := 1.8+0.16*rng.NormFloat64(), rng.Float64()
+		small.add(v, cpu)
+		want.add(v, cpu)
+	}
+	got := small.moments()
+	if got.N != want.N || math.Abs(got.Mean/want.Mean-1) > 1e-9 || math.Abs(got.stddev()/want.stddev()-1) > 5e-3 || math.Abs(got.Usage/want.Usage-1) > 1e-3 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	s := Signal{}
+	for range 3 {
+		s.tally(7, math.MaxUint16-1)
+	}
+	s.tally(7, math.MaxUint32)
+	s.tally(8, 99)
+	if p := Defaults(); len(s.Tallies) != 2 || s.Tallies[0].Day != math.MaxUint16 || s.enough(&p) != 1 {
+		t.Errorf("%+v", s.Tallies)
+	}
+}
+
+// What an earlier version kept, with more room a task and node, is read: specs and history stay, and samples of the last minutes and tallies begin anew.
+func TestWhatWasKeptLargerIsRead(t *testing.T) {
+	type from struct {
+		Node uint32
+		M    Moments
+	}
+	type tally struct {
+		Task       uint64
+		Day, Night uint32
+	}
+	type signal struct {
+		Source     model.Source
+		Definition string
+		Recent     []from
+		Sketch     Sketch
+		History    Moments
+		Tasks      []tally
+		AtNsec     int64
+		Spec       *model.Spec
+	}
+	type job struct {
+		Key      Key
+		Signals  []signal
+		Revision uint64
+	}
+	type state struct {
+		Nodes map[string]uint32
+		Jobs  map[Key]*job
+	}
+	old := state{map[string]uint32{"n0": 0}, map[Key]*job{web: {web, []signal{{
+		Definition: "d", Recent: []from{{0, Moments{N: 5, Mean: 2}}}, History: Moments{N: 5000, Mean: 1.8, M2: 128}, Tasks: []tally{{1 << 60, 1 << 20, 1 << 20}}, AtNsec: start, Spec: &model.Spec{Mean: 1.8, StdDev: 0.16},
+	}}, 3}}}
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(old); err != nil {
+		t.Fatal(err)
+	}
+	s := New()
+	if err := gob.NewDecoder(&b).Decode(s); err != nil {
+		t.Fatal(err)
+	}
+	if sig := s.Jobs[web].Signals[0]; len(sig.Since) != 0 || len(sig.Tallies) != 0 || sig.History.N != 5000 || sig.Spec.Mean != 1.8 {
+		t.Fatalf("%+v", sig)
+	}
+	p := Defaults()
+	fleet(s, &p, 10, 200, func(int) float64 { return 1.8 })
+	if sheets, _ := s.Calculate(&p, start+p.PeriodNsec); len(sheets) != 1 || sheets[0].Revision != 4 || sheets[0].Specs[0].NumSamples < 6990 {
+		t.Errorf("%+v", sheets)
+	}
+}
