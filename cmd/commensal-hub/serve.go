@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -33,8 +32,8 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if keepDays < 1 || period < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 {
-				return cli.Fail(cli.CodeBadInput, errors.New("--keep-days, --min-tasks and --min-samples are 1 or more, --spec-every a second or more"))
+			if keepDays < 1 || period < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 || cfg.Spec.MinSamplesPerTask > spec.MaxSamplesPerTask {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--keep-days, --min-tasks and --min-samples are 1 or more, --min-samples at most %d, --spec-every a second or more", spec.MaxSamplesPerTask))
 			}
 			if n, err := fmt.Sscanf(shard+"\n", "%d/%d\n", &cfg.Shard, &cfg.Shards); err != nil || n != 2 || cfg.Shard < 1 || cfg.Shards < 1 {
 				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--shard %q; expected I/N with I from 1 to N, as 2/3", shard))

@@ -110,6 +110,7 @@ type Hub struct {
 
 	mu        sync.Mutex
 	learner   *spec.State
+	published published
 	nodes     map[string]*NodeStatus
 	names     index[string] // of nodes; it has a lock of its own
 	jobNames  index[spec.Key]

@@ -105,20 +105,34 @@ func unpack(b []byte, l *learned) error {
 	return nil
 }
 
+// published counts what specs took, since the hub's start.
+type published struct {
+	sheets                  uint64
+	calculating, publishing time.Duration
+}
+
 // publish calculates what is due and sends it down.
 func (h *Hub) publish(ctx context.Context) {
+	begin := time.Now()
 	h.mu.Lock()
-	sheets, held := h.learner.Calculate(&h.cfg.Spec, time.Now().UnixNano())
+	sheets, held := h.learner.Calculate(&h.cfg.Spec, begin.UnixNano())
+	calculated := time.Now()
+	h.published.calculating += calculated.Sub(begin)
 	h.mu.Unlock()
 	for i := range held {
 		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "why", held[i].Why)
 	}
-	for i := range sheets {
-		if err := h.send(ctx, &sheets[i]); err != nil {
-			h.log.Error("specs are not published; those after the next calculation will be", "job", sheets[i].Job, "platform", sheets[i].Platform, "not_published", len(sheets)-i, "error", err)
-			return // the transport is away: batches must not wait for each of them
+	sent := 0
+	for ; sent < len(sheets); sent++ {
+		if err := h.send(ctx, &sheets[sent]); err != nil {
+			h.log.Error("specs are not published; those after the next calculation will be", "job", sheets[sent].Job, "platform", sheets[sent].Platform, "not_published", len(sheets)-sent, "error", err)
+			break // the transport is away: batches must not wait for each of them
 		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published.sheets += uint64(sent)
+	h.published.publishing += time.Since(calculated)
 }
 
 // send puts a sheet where nodes listen. Its revision comes after all that were there: a hub that lost what it had learned would else

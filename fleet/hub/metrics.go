@@ -13,6 +13,8 @@ type collector struct {
 	hub                                                                                    *Hub
 	reading, waiting, committed, jobs, held, nodes, silent, batches, samples, lost, refuse *prometheus.Desc
 
+	sheets, calculating, publishing *prometheus.Desc
+
 	// With a bucket only.
 	bucketFailing, bucketWaiting, bucketCopied, bucketGone *prometheus.Desc
 }
@@ -35,6 +37,10 @@ func newCollector(h *Hub) *collector {
 		lost:      d("lost_batches_total", "Batches that nodes had to drop before they were sent."),
 		refuse:    d("refused_batches_total", "Batches that were no good."),
 
+		sheets:      d("specs_published_total", "Sheets of specs that were published."),
+		calculating: d("specs_calculating_seconds_total", "Time that specs were calculated; no batch is taken meanwhile."),
+		publishing:  d("specs_publishing_seconds_total", "Time that specs were being published; no batch is taken meanwhile."),
+
 		bucketFailing: d("bucket_failing", "1 while the bucket does not get what it should; status says why."),
 		bucketWaiting: d("bucket_waiting_bytes", "Bytes of the store that the bucket should have and has not."),
 		bucketCopied:  d("bucket_copied_bytes_total", "Bytes that were copied to the bucket."),
@@ -44,7 +50,7 @@ func newCollector(h *Hub) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
+	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.sheets, c.calculating, c.publishing, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
 		ch <- d
 	}
 }
@@ -89,6 +95,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(c.samples, all.Samples)
 	count(c.lost, all.Lost)
 	count(c.refuse, all.Refused)
+	count(c.sheets, h.published.sheets)
+	ch <- prometheus.MustNewConstMetric(c.calculating, prometheus.CounterValue, h.published.calculating.Seconds())
+	ch <- prometheus.MustNewConstMetric(c.publishing, prometheus.CounterValue, h.published.publishing.Seconds())
 }
 
 func (h *Hub) metrics() http.Handler {

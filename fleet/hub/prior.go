@@ -37,6 +37,12 @@ SELECT victim_job, antagonist_job, platform, CAST(sum(incidents) AS BIGINT) AS i
   round(min((share + 1.92 / n - 1.96 * sqrt((share * (1 - share) + 0.96 / n) / n)) / (1 + 3.84 / n)), 3) AS confidence
 FROM shares GROUP BY victim_job, antagonist_job, platform ORDER BY incidents DESC, victim_job, antagonist_job, platform LIMIT 5000`
 
+// PriorQuestion is what the hub asks its own store, every ten minutes.
+func PriorQuestion(now time.Time) *Query {
+	since := now.UTC().Add(-interferenceDays * 24 * time.Hour).Format(time.DateTime)
+	return &Query{SQL: priorsSQL, Args: []any{priorCounted, since, wire.LeastPriorNodes}}
+}
+
 // saidPriors is what nodes were told last, by key.
 type saidPriors struct {
 	mu   sync.Mutex
@@ -50,8 +56,7 @@ type said struct {
 
 // priors returns what is to be said of each job and platform, by key. Of a job with more pairs than a sheet holds the most frequent are in it.
 func (h *Hub) priors(ctx context.Context) (map[string]*wire.PriorSheet, error) {
-	since := time.Now().UTC().Add(-interferenceDays * 24 * time.Hour).Format(time.DateTime)
-	res, err := h.query(ctx, &Query{SQL: priorsSQL, Args: []any{priorCounted, since, wire.LeastPriorNodes}})
+	res, err := h.query(ctx, PriorQuestion(time.Now()))
 	if err != nil {
 		return nil, err
 	}

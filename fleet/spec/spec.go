@@ -89,7 +89,7 @@ func (f *From) moments() Moments {
 	return Moments{N: float64(f.N), Mean: f.Mean, M2: float64(f.M2), Usage: float64(f.Usage)}
 }
 
-// Tally is how many samples a task gave in this day and in the one before, each at most as many as a spec can ask of it. Each task of a job has one a
+// Tally is how many samples a task gave in this day and in the one before, each at most MaxSamplesPerTask. Each task of a job has one a
 // signal, so it is small: two tasks of a job share a hash, and so count as one, in a pair of 4 billion.
 type Tally struct {
 	Task       uint32 // hash of node and path
@@ -139,6 +139,9 @@ type State struct {
 
 // New returns a learner that knows nothing.
 func New() *State { return &State{Nodes: map[string]uint32{}, Jobs: map[Key]*Job{}} }
+
+// MaxSamplesPerTask bounds Params.MinSamplesPerTask: a task's samples of a day are not counted any further.
+const MaxSamplesPerTask = math.MaxUint16
 
 // maxTallies bounds the tasks of a signal that are told apart.
 const maxTallies = 100_000
@@ -251,7 +254,7 @@ func (s *Signal) tally(task, n uint32) {
 		}
 		s.Tallies = insert(s.Tallies, i, Tally{Task: task})
 	}
-	s.Tallies[i].Day = uint16(min(uint32(s.Tallies[i].Day)+min(n, math.MaxUint16), math.MaxUint16)) //nolint:gosec // it fits
+	s.Tallies[i].Day = uint16(min(uint32(s.Tallies[i].Day)+min(n, MaxSamplesPerTask), MaxSamplesPerTask)) //nolint:gosec // it fits
 }
 
 // taskHash is FNV-1a of a node and a path, folded.

@@ -39,18 +39,14 @@ type Cost struct {
 	Wire     float64  `json:"wire_bytes_a_sample"`
 	Stored   float64  `json:"stored_bytes_a_sample"`
 	Memory   []Grown  `json:"memory"`
+	Growth   []Growth `json:"growth"`
+	NoGrowth string   `json:"no_growth,omitempty"`
 	Reach    Reach    `json:"reach"`
 	Rows     int      `json:"incident_rows"`
 	Answers  []Took   `json:"answers"`
 	NoAnswer string   `json:"no_answer,omitempty"`
 	Rivals   []Rival  `json:"rivals"`
 	Shared   []Shared `json:"shared"`
-}
-
-// Grown is the learner's memory with so many jobs.
-type Grown struct {
-	Jobs  int     `json:"jobs"`
-	Bytes float64 `json:"bytes_a_job"`
 }
 
 // Took is how long a question took.
@@ -89,12 +85,17 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a folder of /tmp
 	log("memory of the learner")
-	c.grow(quick)
+	if err := c.grow(quick); err != nil {
+		return nil, err
+	}
+	if err := c.growHub(ctx, dir, quick, log); err != nil {
+		return nil, err
+	}
 	log("a month of incidents")
 	if err := c.month(filepath.Join(dir, "store"), seed, quick); err != nil {
 		return nil, err
 	}
-	f, cl, end, err := hubIn(ctx, dir)
+	f, cl, end, err := hubIn(ctx, dir, spec.Params{})
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +123,13 @@ func Bench(ctx context.Context, seed uint64, quick bool, log func(format string,
 	return c, c.share(ctx, dir, seed, quick, log)
 }
 
-// hubIn starts a hub in a folder, with one node enrolled, bench. end ends it.
-func hubIn(ctx context.Context, dir string) (f *field, cl *client.Client, end func() error, err error) {
+// hubIn starts a hub in a folder, with one node enrolled, bench; parameters of nothing are the defaults. end ends it.
+func hubIn(ctx context.Context, dir string, p spec.Params) (f *field, cl *client.Client, end func() error, err error) {
 	f = &field{dir: dir}
 	if err := f.let("bench"); err != nil {
 		return nil, nil, nil, err
 	}
-	if f.hub, err = hub.New(hub.Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 40 * 24 * time.Hour, Version: "bench"}); err != nil {
+	if f.hub, err = hub.New(hub.Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 40 * 24 * time.Hour, Spec: p, Version: "bench"}); err != nil {
 		return nil, nil, nil, err
 	}
 	hubCtx, stop := context.WithCancel(ctx)
@@ -141,33 +142,6 @@ func hubIn(ctx context.Context, dir string) (f *field, cl *client.Client, end fu
 		return nil, nil, nil, errors.Join(err, ctx.Err())
 	}
 	return f, &client.Client{URL: f.hub.URL(), TokenFile: hub.AdminToken(dir)}, func() error { stop(); return <-ended }, nil
-}
-
-// grow measures what the learner takes.
-func (c *Cost) grow(quick bool) {
-	for _, n := range []int{100, 1_000, 10_000, 100_000} {
-		if quick && n > 10_000 {
-			break
-		}
-		before := heap()
-		s, p := spec.New(), spec.Defaults()
-		rng := rand.New(rand.NewPCG(1, 1))
-		for node := range 10 { // each job has a task on each of ten nodes
-			for from := 0; from < n; from += 100 {
-				b := minuteBatch(rng, node, 100, 120, 1, time.Unix(1_790_000_000, 0))
-				b.Node, b.Platform = fmt.Sprint(node), "cpu"
-				b.Samples.Signals = b.Samples.Signals[:1]
-				for i := range b.Tasks {
-					b.Tasks[i].Job = fmt.Sprintf("job-%d", from+i)
-				}
-				s.Add(&p, b)
-			}
-		}
-		s.Calculate(&p, 1_790_000_000e9)
-		used := heap() - before
-		c.Memory = append(c.Memory, Grown{n, float64(used) / float64(len(s.Jobs))})
-		runtime.KeepAlive(s)
-	}
 }
 
 func heap() int64 {
@@ -196,7 +170,7 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 	}
 	start, cpu := time.Now(), cpuSeconds()
 	var sent atomic.Int64
-	if err := load.send(ctx, seed, func() (*nats.Conn, error) { return dial(f) }, func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error {
+	if err := load.send(ctx, seed, func() (*nats.Conn, error) { return dialAs(f.hub.NodesURL(), "bench", f.seeds[0]) }, func(ctx context.Context, js jetstream.JetStream, b *wire.Batch) error {
 		data, err := codec.Encode(b)
 		if err == nil {
 			_, err = js.Publish(ctx, wire.UpPrefix+"bench", data)
@@ -290,21 +264,6 @@ func (l *minutesOf) send(ctx context.Context, seed uint64, connect func() (*nats
 	})
 }
 
-func dial(f *field) (*nats.Conn, error) {
-	key, err := nats.NkeyOptionFromSeed(f.seeds[0])
-	if err != nil {
-		return nil, err
-	}
-	var nc *nats.Conn
-	for range 50 { // the hub takes over who is enrolled within a second
-		if nc, err = nats.Connect(f.hub.NodesURL(), key, nats.CustomInboxPrefix(wire.InboxPrefix("bench"))); err == nil {
-			return nc, nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return nil, err
-}
-
 // month fills a store with a month of 1,000 nodes: three incidents a node and day, each of three changes and six decisions.
 func (c *Cost) month(dir string, seed uint64, quick bool) error {
 	s, err := store.Open(dir)
@@ -349,20 +308,24 @@ func (c *Cost) month(dir string, seed uint64, quick bool) error {
 	return err
 }
 
-// ask puts the ready-made questions.
+// ask puts the ready-made questions, and the one whose answer goes to the nodes.
 func (c *Cost) ask(ctx context.Context, cl *client.Client) error {
 	var list []hub.Question
 	if err := cl.Do(ctx, "/v1/questions", nil, &list); err != nil {
 		return err
 	}
 	values := map[string]any{"job": "job-7", "days": "30", "node": "node-7"}
+	queries, names := []*hub.Query{hub.PriorQuestion(time.Now())}, []string{"priors (the hub's own)"}
 	for _, q := range list {
-		args := []any{}
+		ask := &hub.Query{SQL: q.SQL}
 		for _, a := range q.Args {
-			args = append(args, values[a])
+			ask.Args = append(ask.Args, values[a])
 		}
+		queries, names = append(queries, ask), append(names, q.Name)
+	}
+	for i, q := range queries {
 		var res hub.Result
-		err := cl.Do(ctx, "/v1/query", hub.Query{SQL: q.SQL, Args: args}, &res)
+		err := cl.Do(ctx, "/v1/query", q, &res)
 		var refused *client.Refused
 		if errors.As(err, &refused) {
 			c.NoAnswer = refused.Text
@@ -371,7 +334,7 @@ func (c *Cost) ask(ctx context.Context, cl *client.Client) error {
 		if err != nil {
 			return err
 		}
-		c.Answers = append(c.Answers, Took{q.Name, res.Seconds})
+		c.Answers = append(c.Answers, Took{names[i], res.Seconds})
 	}
 	return nil
 }
@@ -383,9 +346,7 @@ func (c *Cost) WriteText(w io.Writer) error {
 	fmt.Fprintf(tw, "samples a second, from a node's batch to Parquet (%d in %d batches, nodes' side included; %.1f CPU-seconds)\t%.0f\t≥ 500000\n", c.Samples, c.Batches, c.CPU, float64(c.Samples)/c.Seconds)
 	fmt.Fprintf(tw, "bytes a sample on the way\t%.1f\t-\n", c.Wire)
 	fmt.Fprintf(tw, "bytes a stored sample\t%.1f\t≤ 24\n", c.Stored)
-	for _, m := range c.Memory {
-		fmt.Fprintf(tw, "bytes of memory a job and platform, %d jobs of ten tasks\t%.0f\t≤ 4096\n", m.Jobs, m.Bytes)
-	}
+	c.writeGrowth(tw)
 	c.Reach.write(tw)
 	for _, a := range c.Answers {
 		fmt.Fprintf(tw, "seconds of question %s, %d rows of incidents\t%.2f\t≤ 1\n", a.Question, c.Rows, a.Seconds)

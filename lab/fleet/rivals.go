@@ -4,21 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/snappy"
@@ -94,42 +89,29 @@ func (r *rival) measure(ctx context.Context, got *Rival, program, dir string, se
 	if err := os.WriteFile(filepath.Join(dir, "none.yml"), nil, 0o600); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddr()
 	if err != nil {
 		return err
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil { // the program takes it over
+	p, err := spawn(ctx, program, dir, r.args(dir, addr)...)
+	if err != nil {
 		return err
 	}
-	var says bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, r.args(dir, addr)...)
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &says, &says, []string{}, dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer func() {
-		_ = cmd.Process.Kill() // its files go as well
-		_ = cmd.Wait()
-		if err != nil {
-			err = fmt.Errorf("%w; it says %.500s", err, says.String())
-		}
-	}()
+	defer func() { err = p.end(err) }() // its files go as well
 	base := "http://" + addr
-	if err := until(ctx, 30*time.Second, func() (bool, error) {
+	if err := until(ctx, 500*time.Millisecond, 30*time.Second, func() (bool, error) {
 		_, err := call(ctx, http.MethodGet, base+r.well)
 		return err == nil, nil
 	}); err != nil {
 		return fmt.Errorf("it does not answer: %w", err)
 	}
-	return r.play(ctx, got, base, dir, cmd.Process.Pid, seed, load)
+	return r.play(ctx, got, base, dir, p.Process.Pid, seed, load)
 }
 
 // play sends the load to the running program.
 func (r *rival) play(ctx context.Context, got *Rival, base, dir string, pid int, seed uint64, load minutesOf) error {
 	begin, mine := time.Now(), cpuSeconds()
-	own, _, err := usageOf(pid)
+	before, err := usageOf(pid)
 	if err != nil {
 		return err
 	}
@@ -142,11 +124,11 @@ func (r *rival) play(ctx context.Context, got *Rival, base, dir string, pid int,
 	if err != nil {
 		return err
 	}
-	after, peak, err := usageOf(pid)
+	after, err := usageOf(pid)
 	if err != nil {
 		return err
 	}
-	got.Samples, got.Values, got.Resident, got.Own = load.samples(), loadValues, peak/(1<<20), after-own
+	got.Samples, got.Values, got.Resident, got.Own = load.samples(), loadValues, after.peak/(1<<20), after.cpu-before.cpu
 	got.CPU = got.Own + cpuSeconds() - mine
 	n := float64(got.Samples)
 	bytes, err := sizeOf(files)
@@ -171,7 +153,7 @@ func settleVictoria(ctx context.Context, base, dir string, written func()) (stri
 		return "", err
 	}
 	last := int64(-1) // a merge begins after the answer, and is over when nothing grows or goes any more
-	return dir, until(ctx, time.Minute, func() (bool, error) {
+	return dir, until(ctx, 500*time.Millisecond, time.Minute, func() (bool, error) {
 		page, err := call(ctx, http.MethodGet, base+"/metrics")
 		if err != nil {
 			return false, err
@@ -291,59 +273,6 @@ func answer(client *http.Client, req *http.Request) (string, error) {
 		err = fmt.Errorf("%s answers %s: %.200s", req.URL.Path, res.Status, text)
 	}
 	return string(text), err
-}
-
-// until looks twice a second whether something is so.
-func until(ctx context.Context, most time.Duration, so func() (bool, error)) error {
-	for begin := time.Now(); time.Since(begin) < most; time.Sleep(500 * time.Millisecond) {
-		if ok, err := so(); ok || err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return fmt.Errorf("not within %s", most)
-}
-
-// sizeOf is what the files below a folder hold, in bytes. Files that go meanwhile count nothing.
-func sizeOf(dir string) (sum int64, err error) {
-	return sum, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			var info fs.FileInfo
-			if info, err = e.Info(); err == nil {
-				sum += info.Size()
-			}
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return err
-	})
-}
-
-var residentMost = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
-
-// usageOf is a process's CPU time in seconds, and the most memory that was resident, in bytes.
-func usageOf(pid int) (cpu, resident float64, err error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return 0, 0, err
-	}
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	if err != nil {
-		return 0, 0, err
-	}
-	most := residentMost.FindSubmatch(status)
-	_, rest, _ := bytes.Cut(stat, []byte(") ")) // from the third field on
-	if words := bytes.Fields(rest); len(words) > 12 && most != nil {
-		user, err1 := strconv.ParseFloat(string(words[11]), 64)
-		kernel, err2 := strconv.ParseFloat(string(words[12]), 64)
-		kib, err3 := strconv.ParseFloat(string(most[1]), 64)
-		return (user + kernel) / 100, kib * 1024, errors.Join(err1, err2, err3)
-	}
-	return 0, 0, fmt.Errorf("%s has no CPU time, or no memory", dir)
 }
 
 func (c *Cost) writeRivals(w io.Writer) {

@@ -155,7 +155,7 @@ func (c *Cost) reach(ctx context.Context, f *field, cl *client.Client, nodes int
 			return err
 		}
 	}
-	if err := until(ctx, reachTime, func() (bool, error) {
+	if err := until(ctx, 20*time.Millisecond, reachTime, func() (bool, error) {
 		for _, u := range crowd.ups {
 			if st := u.Status(); st.Sent == 0 || st.Sheets == 0 {
 				return false, nil

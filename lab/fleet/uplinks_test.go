@@ -3,12 +3,14 @@ package fleet
 import (
 	"strings"
 	"testing"
+
+	"github.com/commensal-io/commensal/fleet/spec"
 )
 
 // Every node that was let in hears a changed spec and does a command to all, each by its own key. More nodes than the process may open files for are
 // refused before anything begins.
 func TestAllNodesAreReached(t *testing.T) {
-	f, cl, end, err := hubIn(t.Context(), t.TempDir())
+	f, cl, end, err := hubIn(t.Context(), t.TempDir(), spec.Params{})
 	if err != nil {
 		t.Fatal(err)
 	}

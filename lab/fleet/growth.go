@@ -1,0 +1,312 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/commensal-io/commensal/fleet/client"
+	"github.com/commensal-io/commensal/fleet/hub"
+	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/fleet/wire/codec"
+	"github.com/commensal-io/commensal/model"
+)
+
+// Grown is the learner's memory with so many jobs, each with so many tasks on as many nodes and so many signals: heap in use a job and
+// platform, before a calculation, when it has all nodes' samples since the last one, and after it.
+type Grown struct {
+	Jobs      int     `json:"jobs"`
+	Tasks     int     `json:"tasks_a_job"`
+	Signals   int     `json:"signals"`
+	Before    float64 `json:"bytes_a_job_before_a_calculation"`
+	Bytes     float64 `json:"bytes_a_job"`
+	Calculate float64 `json:"calculation_seconds"`
+}
+
+// Growth is a whole hub, a process of its own with its transport, store and learner, which got more and more jobs.
+type Growth struct {
+	Jobs      int     `json:"jobs"`
+	Tasks     int     `json:"tasks_a_job"`
+	Signals   int     `json:"signals"`
+	Samples   int     `json:"samples"`             // of the jobs that were added last, as are:
+	Ingest    float64 `json:"ingest_seconds"`      // until they were taken and learned from, and all but the last few seconds' stored
+	Calculate float64 `json:"calculation_seconds"` // all calculations until each had a spec
+	Publish   float64 `json:"publishing_seconds"`
+	Sheets    int     `json:"sheets"`
+	Resident  float64 `json:"resident_mib"` // of the process, at the end
+	Empty     float64 `json:"empty_mib"`    // and before it had any job
+}
+
+// growWindows are those of a task: as many samples as a spec is allowed to be of here.
+const (
+	growWindows = 30
+	growBlock   = 100 // jobs in a batch
+	growFew     = 10  // tasks of a job
+	growMany    = 300
+	growTime    = 15 * time.Minute // of one step
+	growLook    = 50 * time.Millisecond
+)
+
+// growSizes are how many jobs a hub or learner gets to, step by step; with many tasks a job it is fewer, for the samples' sake.
+func growSizes(tasks int, quick bool) []int {
+	switch {
+	case quick:
+		return []int{100, 1_000}
+	case tasks == growMany:
+		return []int{100, 1_000, 3_000}
+	}
+	return []int{100, 1_000, 10_000, 100_000}
+}
+
+func growNode(i int) string { return fmt.Sprintf("grow-%03d", i) }
+
+// learned are the signals of which specs are learned: as many as an agent can send.
+func learned() (list []model.Source) {
+	for _, src := range model.Sources() {
+		if !src.Row().Targeted {
+			list = append(list, src)
+		}
+	}
+	return list
+}
+
+// jobsBatch is what a node sends of some jobs, with a task of each.
+func jobsBatch(rng *rand.Rand, node, from, jobs int, signals []model.Source) *wire.Batch {
+	b := minuteBatch(rng, node, jobs, growWindows, 1, time.Now().Add(-time.Minute))
+	b.Node, b.Platform = growNode(node), "cpu"
+	for i := range b.Tasks {
+		b.Tasks[i].Path, b.Tasks[i].Job = fmt.Sprintf("/kubepods/pod%08x/%d", node, from+i), fmt.Sprintf("job-%d", from+i)
+	}
+	b.Samples.Signals = nil
+	for _, src := range signals {
+		values := make([]float32, b.Samples.Len())
+		for i := range values {
+			values[i] = 1 + 0.1*float32(rng.NormFloat64())
+		}
+		b.Samples.Signals = append(b.Samples.Signals, wire.Signal{Source: src, Definition: src.Definition(false), Values: values})
+	}
+	return b
+}
+
+// grow measures what the learner takes. All nodes speak of a job before the next ones come: of jobs that one node alone speaks of only so many are learned.
+func (c *Cost) grow(quick bool) error {
+	for _, of := range []struct {
+		tasks   int
+		signals []model.Source
+	}{{growFew, learned()[:1]}, {growFew, learned()}, {growMany, learned()}} {
+		for _, n := range growSizes(of.tasks, quick) {
+			before := heap()
+			s, p := spec.New(), spec.Defaults()
+			p.MinSamplesPerTask = growWindows
+			rng := rand.New(rand.NewPCG(1, 1))
+			for from := 0; from < n; from += growBlock {
+				for node := range of.tasks {
+					s.Add(&p, jobsBatch(rng, node, from, growBlock, of.signals))
+				}
+			}
+			g := Grown{Jobs: n, Tasks: of.tasks, Signals: len(of.signals), Before: float64(heap()-before) / float64(n)}
+			begin := time.Now()
+			sheets, _ := s.Calculate(&p, begin.UnixNano())
+			g.Calculate = time.Since(begin).Seconds()
+			if len(s.Jobs) != n || len(sheets) != n {
+				return fmt.Errorf("of %d jobs %d are learned and %d published", n, len(s.Jobs), len(sheets))
+			}
+			runtime.KeepAlive(sheets)
+			sheets = nil
+			g.Bytes = float64(heap()-before) / float64(n)
+			c.Memory = append(c.Memory, g)
+			runtime.KeepAlive(s)
+		}
+	}
+	return nil
+}
+
+// growHub measures a whole hub, with few tasks a job and with many.
+func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(format string, args ...any)) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(filepath.Dir(self), "commensal-hub")
+	if _, err := os.Stat(program); err != nil {
+		c.NoGrowth = fmt.Sprintf("%s is not there; `make hub` builds it", program)
+		return nil
+	}
+	for _, tasks := range []int{growFew, growMany} {
+		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d", tasks)), tasks, growSizes(tasks, quick), log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// growIn runs one hub.
+func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, sizes []int, log func(format string, args ...any)) (err error) {
+	pages, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	nodes, err := freeAddr()
+	if err != nil {
+		return err
+	}
+	g := &growing{field: field{dir: dir}, nodes: "nats://" + nodes, client: client.Client{URL: "http://" + pages, TokenFile: hub.AdminToken(dir)}}
+	for i := range tasks {
+		if err := g.let(growNode(i)); err != nil {
+			return err
+		}
+	}
+	p, err := spawn(ctx, program, dir, "serve", "--dir", dir, "--listen", pages, "--nats-listen", nodes, "--min-samples", strconv.Itoa(growWindows), "--spec-every", "10s")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(p.end(err), os.RemoveAll(dir)) }()
+	if err := until(ctx, growLook, 30*time.Second, func() (bool, error) {
+		_, err := call(ctx, "GET", g.client.URL+"/metrics")
+		return err == nil, nil
+	}); err != nil {
+		return fmt.Errorf("the hub does not answer: %w", err)
+	}
+	empty, err := usageOf(p.Process.Pid)
+	if err != nil {
+		return err
+	}
+	for from, signals := 0, learned(); len(sizes) > 0; from, sizes = sizes[0], sizes[1:] {
+		log("a hub of %d jobs, %d tasks each", sizes[0], tasks)
+		step := Growth{Jobs: sizes[0], Tasks: tasks, Signals: len(signals), Samples: (sizes[0] - from) * tasks * growWindows, Empty: empty.resident / (1 << 20)}
+		if err := g.step(ctx, &step, from, signals); err != nil {
+			return fmt.Errorf("a hub of %d jobs: %w", step.Jobs, err)
+		}
+		c.Growth = append(c.Growth, step)
+	}
+	return nil
+}
+
+// growing is a hub that gets jobs.
+type growing struct {
+	field
+	client client.Client
+	nodes  string // address
+}
+
+// step adds jobs, and waits until each has a published spec.
+func (g *growing) step(ctx context.Context, step *Growth, from int, signals []model.Source) error {
+	before, err := g.figures(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := g.feed(ctx, from, step.Jobs, step.Tasks, signals); err != nil {
+		return err
+	}
+	now := before
+	if err := until(ctx, growLook, growTime, func() (bool, error) {
+		now, err = g.figures(ctx)
+		return now["samples_total"]-before["samples_total"] == float64(step.Samples), err
+	}); err != nil {
+		return fmt.Errorf("%.0f samples came of %d: %w", now["samples_total"]-before["samples_total"], step.Samples, err)
+	}
+	step.Ingest = time.Since(begin).Seconds()
+	err = until(ctx, growLook, growTime, func() (bool, error) {
+		now, err = g.figures(ctx)
+		return now["specs_published_total"]-before["specs_published_total"] >= float64(step.Jobs-from) && now["jobs"] == float64(step.Jobs) && now["waiting_rows"] == 0, err
+	})
+	step.Sheets = int(now["specs_published_total"] - before["specs_published_total"])
+	step.Calculate, step.Publish = now["specs_calculating_seconds_total"]-before["specs_calculating_seconds_total"], now["specs_publishing_seconds_total"]-before["specs_publishing_seconds_total"]
+	step.Resident = now["process_resident_memory_bytes"] / (1 << 20)
+	return err
+}
+
+var figure = regexp.MustCompile(`(?m)^commensal_hub_(\w+) (\S+)$`)
+
+// figures are what the hub tells Prometheus.
+func (g *growing) figures(ctx context.Context) (map[string]float64, error) {
+	page, err := call(ctx, "GET", g.client.URL+"/metrics")
+	out := map[string]float64{}
+	for _, line := range figure.FindAllStringSubmatch(page, -1) {
+		v, err := strconv.ParseFloat(line[2], 64)
+		if err != nil {
+			return nil, err
+		}
+		out[line[1]] = v
+	}
+	return out, err
+}
+
+// feed sends the jobs from one to another, each node's batches over a connection of its own, a block of jobs from all nodes before the next one.
+func (g *growing) feed(ctx context.Context, from, to, nodes int, signals []model.Source) error {
+	ways := make([]jetstream.JetStream, nodes)
+	for i := range ways {
+		nc, err := dialAs(g.nodes, growNode(i), g.seeds[i])
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		if ways[i], err = jetstream.New(nc); err != nil {
+			return err
+		}
+	}
+	grp, ctx := errgroup.WithContext(ctx)
+	for k := range loadSenders {
+		grp.Go(func() error {
+			rng, seq := rand.New(rand.NewPCG(uint64(from), uint64(k))), uint64(0) //nolint:gosec // few
+			for at := from + k*growBlock; at < to; at += loadSenders * growBlock {
+				seq++
+				for node, js := range ways {
+					b := jobsBatch(rng, node, at, min(growBlock, to-at), signals)
+					b.Spool, b.Seq = fmt.Sprintf("%08x%06x%02x", from, node, k), seq // each sender counts for itself
+					data, err := codec.Encode(b)
+					if err != nil {
+						return err
+					}
+					if _, err := js.Publish(ctx, wire.UpPrefix+b.Node, data); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return grp.Wait()
+}
+
+// dialAs connects as a node that was let in.
+func dialAs(url, node, seedFile string) (nc *nats.Conn, err error) {
+	key, err := nats.NkeyOptionFromSeed(seedFile)
+	if err != nil {
+		return nil, err
+	}
+	for range 50 { // the hub takes over who is enrolled within a second
+		if nc, err = nats.Connect(url, key, nats.CustomInboxPrefix(wire.InboxPrefix(node))); err == nil {
+			return nc, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil, err
+}
+
+func (c *Cost) writeGrowth(w io.Writer) {
+	for _, m := range c.Memory {
+		fmt.Fprintf(w, "bytes of the learner's memory a job and platform, %d jobs of %d tasks, %d signals: after a calculation (of %.2f s), and before\t%.0f, %.0f\t≤ 4096\n", m.Jobs, m.Tasks, m.Signals, m.Calculate, m.Bytes, m.Before)
+	}
+	if c.NoGrowth != "" {
+		fmt.Fprintf(w, "a whole hub\tnot measured: %s\t≤ 4096\n", c.NoGrowth)
+	}
+	for _, g := range c.Growth {
+		fmt.Fprintf(w, "bytes of a whole hub's resident memory a job and platform, %d jobs of %d tasks, %d signals (%.0f MiB, empty %.0f)\t%.0f\t≤ 4096\n", g.Jobs, g.Tasks, g.Signals, g.Resident, g.Empty, (g.Resident-g.Empty)*(1<<20)/float64(g.Jobs))
+		fmt.Fprintf(w, "  samples a second into it; seconds of calculation and of publishing, sheets\t%.0f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.Calculate, g.Publish, g.Sheets)
+	}
+}
