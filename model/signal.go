@@ -52,6 +52,8 @@ type SignalRow struct {
 	// Beside: it says of another means than the CPU how much the task suffers for it. It is judged beside the signal that is used, whatever
 	// that says and however little the task runs, and is no choice of the configuration's.
 	Beside bool
+	// Resource is what the task has less of while it is bad: cpu, memory (caches and bandwidth with it) or disk; "": that cannot be told by it.
+	Resource string
 	// Rest is its value when nothing disturbs the task.
 	Rest float64
 	// Section is where its parameters stand in the configuration, and Calibrated where the
@@ -73,25 +75,25 @@ type SignalRow struct {
 // CPI² table 2 for CPI. Of the others what was calibrated: docs/EVALUATION.md.
 var signals = [NumSources]SignalRow{
 	SourceCPI: {
-		Name: "cpi", Short: "cpi", Title: "CPI", Probe: "cpi", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
+		Name: "cpi", Short: "cpi", Title: "CPI", Resource: "memory", Probe: "cpi", Definition: "reference cycles / instructions", ByCore: "core cycles / instructions", Times: 1, Derive: cpi, Correlation: 0.35,
 		Section: "cpi2", Calibrated: "CPI² table 2: 0.35; for the cpi signal", Explained: "cpi needs hardware counters",
 	},
 	SourceSlowdown: {
-		Name: "slowdown", Short: "slow", Title: "slowdown", Probe: "run-delay slowdown", Definition: "(cpu + delay) / cpu, delay without the task's own queueing",
+		Name: "slowdown", Short: "slow", Title: "slowdown", Resource: "cpu", Probe: "run-delay slowdown", Definition: "(cpu + delay) / cpu, delay without the task's own queueing",
 		Column: "DELAY", Suffix: "x", Times: 1, Derive: slowdown,
 		Waits: true, Rest: 1, MinRise: 0.5, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15,
 		Section: "slowdown", Calibrated: "calibrated for slowdown, see docs/FIRST-LIGHT.md", Explained: "slowdown is (cpu + run-queue delay) / cpu",
 	},
 	// The parameters are slowdown's, but for the rise: a tenth of the time. None was calibrated.
 	SourcePressure: {
-		Name: "pressure", Short: "psi", Title: "CPU pressure", Probe: "psi stall", Definition: "cpu.pressure some / time, without the task's own queueing",
+		Name: "pressure", Short: "psi", Title: "CPU pressure", Resource: "cpu", Probe: "psi stall", Definition: "cpu.pressure some / time, without the task's own queueing",
 		Column: "PSI", Suffix: "%", Times: 100, Derive: pressure,
 		Waits: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "pressure", Calibrated: "as for slowdown; not calibrated", Explained: "pressure is the share of time in which a thread waited for a CPU (cgroup v2)",
 	},
 	// The parameters are slowdown's, but for the rise: docs/WAITS.md says what it is from.
 	SourceWait: {
-		Name: "wait", Short: "wait", Title: "waiting (p99)", Probe: "scheduler waits", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
+		Name: "wait", Short: "wait", Title: "waiting (p99)", Resource: "cpu", Probe: "scheduler waits", Definition: "p99 of waits for a CPU after a wake-up, in ms, times the share of all waiting in which others had the CPU",
 		Times: 1, Derive: wait,
 		Waits: true, Charged: true, MinRise: 0.1, MinRuns: 3, Sigmas: 3, Correlation: 0.25, Bound: 2, MinSuspectCPU: 0.1, Margin: 0.15, Optional: true,
 		Section: "wait", Calibrated: "as for slowdown; not calibrated", Explained: "wait is how long one in a hundred waits for a CPU lasts, as far as others had it (BPF, docs/WAITS.md)",
@@ -105,7 +107,7 @@ var signals = [NumSources]SignalRow{
 	},
 	// The parameters are pressure's, but for the correlation, which is CPI²'s, and the margin over a steady suspect: a disk that is slow by itself makes all look guilty. None was calibrated.
 	SourceIO: {
-		Name: "io", Short: "io", Title: "time stalled on I/O", Probe: "io stall", Definition: "io.pressure some / time; where a kernel has none, block-I/O delay of all threads / time",
+		Name: "io", Short: "io", Title: "time stalled on I/O", Resource: "disk", Probe: "io stall", Definition: "io.pressure some / time; where a kernel has none, block-I/O delay of all threads / time",
 		Times: 1, Derive: ioShare,
 		Beside: true, MinRise: 0.1, Correlation: 0.35, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
 		Section: "io_stall", Calibrated: "CPI² table 2: 0.35; not calibrated for I/O", Explained: "io is the share of time in which a task waits for block devices, and is judged beside the others where policy io is not off (docs/policies/io.md)",

@@ -21,6 +21,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/bucket"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/natsurl"
 	"github.com/commensal-io/commensal/model"
 )
@@ -107,6 +108,7 @@ type Hub struct {
 	// Of the goroutine that ingests.
 	kept, tidied, calculated time.Time
 	keptCount                uint64
+	unsent                   []wire.SpecSheet // calculated and not yet published
 
 	mu        sync.Mutex
 	learner   *spec.State

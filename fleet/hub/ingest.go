@@ -17,7 +17,8 @@ import (
 // the store knows, and so the stream's consumer acknowledges nothing: it is made anew where the store wants to go on.
 
 const (
-	fetchMost    = 512             // messages at once
+	fetchMost    = 512 // messages at once
+	fetchWait    = 500 * time.Millisecond
 	commitRows   = 300_000         // rows that wait at most
 	commitEvery  = 5 * time.Second // a batch waits at most, where the configuration does not say
 	tidyEvery    = 10 * time.Minute
@@ -71,7 +72,11 @@ func (h *Hub) follow(ctx context.Context) error {
 	h.trouble(nil)
 	at, committed := place{next: from}, time.Now()
 	for ctx.Err() == nil {
-		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxWait(500*time.Millisecond))
+		wait := fetchWait
+		if len(h.unsent) > 0 {
+			wait /= 10
+		}
+		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxWait(wait))
 		if err != nil {
 			return err
 		}
@@ -100,10 +105,11 @@ func (h *Hub) follow(ctx context.Context) error {
 			}
 			committed = now
 		}
-		if now := time.Now(); now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
+		if now := time.Now(); len(h.unsent) == 0 && now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
 			h.calculated = now
-			h.publish(ctx)
+			h.calculate()
 		}
+		h.publish(ctx, publishFor)
 	}
 	return ctx.Err()
 }

@@ -111,28 +111,53 @@ type published struct {
 	calculating, publishing time.Duration
 }
 
-// publish calculates what is due and sends it down.
-func (h *Hub) publish(ctx context.Context) {
-	begin := time.Now()
+// publishFor is how long batches wait at once while sheets are sent: of many jobs that takes minutes, in which a hub must commit and renew its leases.
+const publishFor = 500 * time.Millisecond
+
+// calculate calculates what is due; publish sends it down.
+func (h *Hub) calculate() {
 	h.mu.Lock()
+	begin := time.Now()
 	sheets, held := h.learner.Calculate(&h.cfg.Spec, begin.UnixNano())
-	calculated := time.Now()
-	h.published.calculating += calculated.Sub(begin)
+	h.published.calculating += time.Since(begin)
 	h.mu.Unlock()
 	for i := range held {
 		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "why", held[i].Why)
 	}
-	sent := 0
-	for ; sent < len(sheets); sent++ {
-		if err := h.send(ctx, &sheets[sent]); err != nil {
-			h.log.Error("specs are not published; those after the next calculation will be", "job", sheets[sent].Job, "platform", sheets[sent].Platform, "not_published", len(sheets)-sent, "error", err)
-			break // the transport is away: batches must not wait for each of them
+	h.unsent = sheets
+}
+
+// publish sends what was calculated, for so long at most.
+func (h *Hub) publish(ctx context.Context, most time.Duration) {
+	if len(h.unsent) == 0 {
+		return
+	}
+	begin, sent := time.Now(), uint64(0)
+	for len(h.unsent) > 0 && time.Since(begin) < most {
+		sh := &h.unsent[0]
+		if !h.stands(sh) {
+			h.unsent = h.unsent[1:]
+			continue
 		}
+		if err := h.send(ctx, sh); err != nil {
+			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", len(h.unsent), "error", err)
+			h.unsent = nil // the transport is away: batches must not wait for each of them
+			break
+		}
+		h.unsent, sent = h.unsent[1:], sent+1
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.published.sheets += uint64(sent)
-	h.published.publishing += time.Since(calculated)
+	h.published.sheets += sent
+	h.published.publishing += time.Since(begin)
+}
+
+// stands reports whether a sheet is still what is to be published: an operator may have gone back to another one meanwhile.
+func (h *Hub) stands(sh *wire.SpecSheet) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.learner.Jobs[spec.Key{Job: sh.Job, Platform: sh.Platform}]
+	return j != nil && j.Revision == sh.Revision
 }
 
 // send puts a sheet where nodes listen. Its revision comes after all that were there: a hub that lost what it had learned would else
@@ -140,11 +165,7 @@ func (h *Hub) publish(ctx context.Context) {
 func (h *Hub) send(ctx context.Context, sh *wire.SpecSheet) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	kv, err := h.t.js.KeyValue(ctx, wire.SpecBucket)
-	if err != nil {
-		return err
-	}
-	key := wire.SpecKey(sh.Platform, sh.Job)
+	kv, key := h.t.specs, wire.SpecKey(sh.Platform, sh.Job)
 	old, err := kv.Get(ctx, key)
 	switch {
 	case err == nil:
@@ -175,11 +196,7 @@ func (h *Hub) Publish(ctx context.Context, sh *wire.SpecSheet) error { return h.
 
 // sheetsOf returns the sheets of a job that were published, the oldest first.
 func (h *Hub) sheetsOf(ctx context.Context, k spec.Key) ([]wire.SpecSheet, error) {
-	kv, err := h.t.js.KeyValue(ctx, wire.SpecBucket)
-	if err != nil {
-		return nil, err
-	}
-	history, err := kv.History(ctx, wire.SpecKey(k.Platform, k.Job))
+	history, err := h.t.specs.History(ctx, wire.SpecKey(k.Platform, k.Job))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}

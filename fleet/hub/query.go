@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/model"
 )
 
 // Queries are answered by a program of its own, commensal-sql: an engine that is given any text may use up its memory, hang or crash, and must
@@ -155,7 +156,7 @@ func (h *Hub) exportOnce(ctx context.Context) error {
 			}
 			pairs = append(pairs, p)
 		}
-		b, err := json.MarshalIndent(map[string]any{"version": 1, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
+		b, err := json.MarshalIndent(map[string]any{"version": 2, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
 		if err != nil {
 			return err
 		}
@@ -181,6 +182,21 @@ const within = ` >= CAST(now() AS TIMESTAMP) - INTERVAL '1' DAY * CAST(? AS INTE
 // hurt is how bad a signal was, in times of its threshold; null where that is 0. Engines do not agree on what a float by a float is, nor by 0.
 const hurt = `CAST(value AS DOUBLE) / nullif(threshold, 0)`
 
+// relief is how much worse a signal was before the last hold than in it: what the antagonist made of it; null where either is not known.
+const relief = `CASE WHEN before > 0 AND after > 0 THEN CAST(before AS DOUBLE) / after END`
+
+// resource is what a signal says that the victim had less of.
+func resource() string {
+	var b strings.Builder
+	b.WriteString("CASE signal")
+	for _, src := range model.Sources() {
+		if r := src.Row(); r.Resource != "" {
+			fmt.Fprintf(&b, " WHEN '%s' THEN '%s'", r.Name, r.Resource)
+		}
+	}
+	return b.String() + " ELSE '' END"
+}
+
 // The questions are in the SQL that DuckDB and Spark both answer, and alike (TestSparkAnswersTheSame): numbers with a fraction are doubles
 // (1e0), since the mean of decimals is rounded in one of them, and what is cut off by LIMIT is ordered to the last column.
 var questions = []Question{
@@ -192,11 +208,11 @@ GROUP BY 1 ORDER BY incidents DESC, antagonist_job LIMIT 50`},
 SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(` + hurt + `), 3) AS degradation
 FROM ` + latest + ` WHERE antagonist_job <> '' AND opened` + within + `
 GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job, platform LIMIT 100`},
-	{interference, "which job hurts which: how often, on how many nodes, how much (signal by threshold, with a 95 % interval), and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
-WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, avg(` + hurt + `) AS degradation,
-  coalesce(stddev_samp(` + hurt + `), 0) / sqrt(count(*)) AS error, avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END) AS recovered
+	{interference, "which job hurts which, and at what: how often, on how many nodes, how much (the victim's signal before a hold by that in it, over the incidents in which both are known, with a 95 % interval), how far above its threshold, and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
+WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, count(` + relief + `) AS held, avg(` + relief + `) AS degradation,
+  1.96e0 * stddev_samp(` + relief + `) / sqrt(nullif(count(` + relief + `), 0)) AS error, avg(` + hurt + `) AS above, avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END) AS recovered
 FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened` + within + ` GROUP BY ALL)
-SELECT victim_job, antagonist_job, platform, signal, incidents, nodes, round(degradation, 3) AS degradation, round(degradation - 1.96e0 * error, 3) AS low, round(degradation + 1.96e0 * error, 3) AS high,
+SELECT victim_job, antagonist_job, platform, signal, ` + resource() + ` AS resource, incidents, nodes, held, round(degradation, 3) AS degradation, round(degradation - error, 3) AS low, round(degradation + error, 3) AS high, round(above, 3) AS above,
   round((recovered + 1.92e0 / incidents - 1.96e0 * sqrt((recovered * (1 - recovered) + 0.96e0 / incidents) / incidents)) / (1 + 3.84e0 / incidents), 3) AS confidence
 FROM pairs ORDER BY incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
 	{"victims", "victims by hour in the last days", []string{"days"}, `

@@ -40,10 +40,13 @@ func fill(t *testing.T, dir string, nodes int) {
 				b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, 1+rng.Float32())
 			}
 			hurt := func(id, victim string, by model.TaskNum, path, job string, state model.IncidentState) {
-				chosen := by
+				chosen, before, after := by, 3.0, 0.0 // of who was held in vain nothing is known
+				if victim == "web" {
+					after = []float64{1, 1.5}[hour%2] // three times as bad, or twice
+				}
 				b.Incidents = append(b.Incidents, &model.Incident{
 					ID: id, VictimJob: victim, VictimPath: "/" + victim, Signal: 3, Threshold: 2, OpenedWall: at.UnixNano(), State: state,
-					Rounds: []model.Round{{Chosen: &chosen, ChosenPath: path, Suspects: []model.Suspect{{Task: by, Path: path, Job: job}}}},
+					Rounds: []model.Round{{Chosen: &chosen, ChosenPath: path, SignalBefore: before, SignalAfter: after, Suspects: []model.Suspect{{Task: by, Path: path, Job: job}}}},
 				})
 				b.Decisions = append(b.Decisions, model.Decision{Kind: model.DecideCap, Policy: model.PolicyHardcap, Mode: "enforce", WallNsec: at.UnixNano(), Path: path, Incident: id, Reason: "it's he"})
 			}
@@ -111,7 +114,7 @@ func TestQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	table, err := os.ReadFile(InterferenceFile(dir))
-	for _, want := range []string{`"antagonist_job": "batch"`, `"incidents": 120`, `"degradation": 1.5`, `"low": 1.5`, `"confidence": 0.969`, `"victim_job": "mail"`, `"confidence": 0`} {
+	for _, want := range []string{`"antagonist_job": "batch"`, `"incidents": 120`, `"held": 120`, `"degradation": 2.5`, `"low": 2.41`, `"high": 2.59`, `"above": 1.5`, `"resource": "memory"`, `"confidence": 0.969`, `"victim_job": "mail"`, `"held": 0`, `"degradation": null`, `"low": null`, `"confidence": 0`} {
 		if err != nil || !strings.Contains(string(table), want) {
 			t.Errorf("%v: the file of interference lacks %s:\n%s", err, want, table)
 		}

@@ -72,7 +72,7 @@ func draw(t *testing.T, dir string, rng *rand.Rand) {
 					OpenedWall: now.Add(-time.Duration(seq/3)*6*time.Hour - time.Duration(1+n*7+k)*time.Minute).UnixNano(), State: model.IncidentState(rng.IntN(8)), //nolint:gosec // few
 				}
 				if chosen != "" {
-					inc.Rounds = []model.Round{{Chosen: &by, ChosenPath: "/b", Suspects: []model.Suspect{{Task: by, Path: "/b", Job: chosen, Score: rng.Float64()}}}}
+					inc.Rounds = []model.Round{{Chosen: &by, ChosenPath: "/b", SignalBefore: float64(rng.IntN(3)) * rng.Float64(), SignalAfter: float64(rng.IntN(3)) / 2, Suspects: []model.Suspect{{Task: by, Path: "/b", Job: chosen, Score: rng.Float64()}}}}
 				}
 				b.Incidents = append(b.Incidents, inc)
 			}

@@ -27,7 +27,9 @@ type transport struct {
 	js  jetstream.JetStream
 	own nkeys.KeyPair // of the hub itself
 	tls *tls.Config   // of pages and, where the server is in this process, transport
-	cfg *Config
+	// specs is the bucket of specs: a sheet is sent often enough for not looking it up each time.
+	specs jetstream.KeyValue
+	cfg   *Config
 
 	srv      atomic.Pointer[server.Server] // nil: it is somebody else's
 	changing sync.Mutex                    // held while it becomes another one, or gets other options
@@ -102,9 +104,12 @@ func (t *transport) prepare(ctx context.Context) error {
 		return fmt.Errorf("hub: stream %s: %w", wire.Stream, err)
 	}
 	for bucket, history := range map[string]uint8{wire.SpecBucket: 16, wire.PriorBucket: 1, wire.ControlBucket: 16} {
-		_, err := t.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucket, History: history, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas})
+		kv, err := t.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bucket, History: history, Storage: jetstream.FileStorage, Replicas: t.cfg.Replicas})
 		if err != nil {
 			return fmt.Errorf("hub: bucket %s: %w", bucket, err)
+		}
+		if bucket == wire.SpecBucket {
+			t.specs = kv
 		}
 	}
 	return nil

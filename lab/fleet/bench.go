@@ -284,7 +284,7 @@ func (c *Cost) month(dir string, seed uint64, quick bool) error {
 				by := model.TaskNum(2)
 				incidents[k] = &model.Incident{
 					ID: fmt.Sprintf("%d-%d", day, k), VictimJob: fmt.Sprintf("job-%d", rng.IntN(500)), VictimPath: "/web", Signal: 2 + rng.Float64(), Threshold: 2, OpenedWall: at.UnixNano(),
-					Rounds: []model.Round{{Chosen: &by, ChosenPath: "/be", Suspects: []model.Suspect{{Task: by, Path: "/be", Job: fmt.Sprintf("batch-%d", rng.IntN(200)), Score: rng.Float64()}}}},
+					Rounds: []model.Round{{Chosen: &by, ChosenPath: "/be", SignalBefore: 2 + rng.Float64(), SignalAfter: 1 + rng.Float64(), Suspects: []model.Suspect{{Task: by, Path: "/be", Job: fmt.Sprintf("batch-%d", rng.IntN(200)), Score: rng.Float64()}}}},
 				}
 			}
 			for change, state := range []model.IncidentState{model.Holding, model.Verifying, model.Recovered} {

@@ -305,8 +305,13 @@ func (c *Cost) writeGrowth(w io.Writer) {
 	if c.NoGrowth != "" {
 		fmt.Fprintf(w, "a whole hub\tnot measured: %s\t≤ 4096\n", c.NoGrowth)
 	}
-	for _, g := range c.Growth {
-		fmt.Fprintf(w, "bytes of a whole hub's resident memory a job and platform, %d jobs of %d tasks, %d signals (%.0f MiB, empty %.0f)\t%.0f\t≤ 4096\n", g.Jobs, g.Tasks, g.Signals, g.Resident, g.Empty, (g.Resident-g.Empty)*(1<<20)/float64(g.Jobs))
+	for i, g := range c.Growth {
+		last := Growth{Resident: g.Empty}
+		if i > 0 && c.Growth[i-1].Tasks == g.Tasks {
+			last = c.Growth[i-1]
+		}
+		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
+			g.Jobs, g.Tasks, g.Signals, g.Empty, g.Resident, (g.Resident-last.Resident)*(1<<20)/float64(g.Jobs-last.Jobs))
 		fmt.Fprintf(w, "  samples a second into it; seconds of calculation and of publishing, sheets\t%.0f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.Calculate, g.Publish, g.Sheets)
 	}
 }

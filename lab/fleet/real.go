@@ -92,6 +92,7 @@ func (r *real) start(ctx context.Context, o *Options, f *field, i int) error {
 		cfg.Tasks = append(cfg.Tasks, config.Task{Match: path, Job: "host-" + task.name, Class: task.class.String()})
 		h.batch = path // the last of them
 	}
+	var err error
 	if h.found, err = r.stage.Cgroups().ReadCPUMax(h.batch); err != nil {
 		return err
 	}
