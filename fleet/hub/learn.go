@@ -23,14 +23,16 @@ import (
 // What the learner knows outlives the hub: it is kept once in a while, with how many messages are in it, and what came after that
 // is learned again from the store.
 
-// learned is the file.
+// learned is how the file begins. The jobs of the state follow one by one: as one value they would take as much memory again as they do in the learner,
+// and twice that while it grows. In version 1 the state has them.
 type learned struct {
 	Version int
 	Count   uint64 // of the store's messages that are in it
 	State   *spec.State
+	Jobs    int // that follow
 }
 
-const learnedVersion = 1
+const learnedVersion = 2
 
 func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
 
@@ -42,7 +44,13 @@ func (h *Hub) keepState(count uint64) error {
 		return fmt.Errorf("hub: %w", err)
 	}
 	h.mu.Lock()
-	err = gob.NewEncoder(z).Encode(learned{learnedVersion, count, h.learner})
+	enc := gob.NewEncoder(z)
+	err = enc.Encode(learned{learnedVersion, count, &spec.State{Nodes: h.learner.Nodes, Passed: h.learner.Passed}, len(h.learner.Jobs)})
+	for _, j := range h.learner.Jobs {
+		if err == nil {
+			err = enc.Encode(j)
+		}
+	}
 	h.mu.Unlock()
 	if err = errors.Join(err, z.Close()); err != nil {
 		return fmt.Errorf("hub: what is learned cannot be kept: %w", err)
@@ -90,14 +98,24 @@ func unpack(b []byte, l *learned) error {
 		return err
 	}
 	defer z.Close()
-	if err := gob.NewDecoder(z).Decode(l); err != nil {
+	dec := gob.NewDecoder(z)
+	if err := dec.Decode(l); err != nil {
 		return err
 	}
 	switch {
 	case l.Version > learnedVersion:
 		return fmt.Errorf("it is of version %d; known here: %d", l.Version, learnedVersion)
-	case l.State == nil || l.State.Jobs == nil:
+	case l.State == nil:
 		l.State = spec.New()
+	case l.State.Jobs == nil:
+		l.State.Jobs = map[spec.Key]*spec.Job{}
+	}
+	for range l.Jobs {
+		j := &spec.Job{}
+		if err := dec.Decode(j); err != nil {
+			return err
+		}
+		l.State.Jobs[j.Key] = j
 	}
 	if l.State.Nodes == nil {
 		l.State.Nodes = map[string]uint32{}
@@ -136,20 +154,29 @@ func (h *Hub) publish(ctx context.Context, most time.Duration) {
 	for len(h.unsent) > 0 && time.Since(begin) < most {
 		sh := &h.unsent[0]
 		if !h.stands(sh) {
-			h.unsent = h.unsent[1:]
+			h.sent(1)
 			continue
 		}
 		if err := h.send(ctx, sh); err != nil {
 			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", len(h.unsent), "error", err)
-			h.unsent = nil // the transport is away: batches must not wait for each of them
+			h.sent(len(h.unsent)) // the transport is away: batches must not wait for each of them
 			break
 		}
-		h.unsent, sent = h.unsent[1:], sent+1
+		h.sent(1)
+		sent++
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.published.sheets += sent
 	h.published.publishing += time.Since(begin)
+}
+
+// sent forgets the first sheets, and what they hold.
+func (h *Hub) sent(n int) {
+	clear(h.unsent[:n])
+	if h.unsent = h.unsent[n:]; len(h.unsent) == 0 {
+		h.unsent = nil
+	}
 }
 
 // stands reports whether a sheet is still what is to be published: an operator may have gone back to another one meanwhile.
