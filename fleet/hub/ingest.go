@@ -72,7 +72,7 @@ func (h *Hub) follow(ctx context.Context) error {
 	h.trouble(nil)
 	at, committed := place{next: from}, time.Now()
 	for ctx.Err() == nil {
-		wait := fetchWait
+		begin, wait := time.Now(), fetchWait
 		if len(h.unsent) > 0 {
 			wait /= 10
 		}
@@ -109,7 +109,7 @@ func (h *Hub) follow(ctx context.Context) error {
 			h.calculated = now
 			h.calculate()
 		}
-		h.publish(ctx, publishFor)
+		h.publish(ctx, max(publishFor, time.Since(begin)/2))
 	}
 	return ctx.Err()
 }

@@ -129,7 +129,8 @@ type published struct {
 	calculating, publishing time.Duration
 }
 
-// publishFor is how long batches wait at once while sheets are sent: of many jobs that takes minutes, in which a hub must commit and renew its leases.
+// publishFor is how long batches wait at once while sheets are sent, or a third of all time where batches take longer: of many jobs it takes minutes,
+// in which a hub must commit and renew its leases.
 const publishFor = 500 * time.Millisecond
 
 // calculate calculates what is due; publish sends it down.

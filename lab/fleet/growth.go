@@ -119,13 +119,10 @@ func (c *Cost) grow(quick bool) error {
 			}
 			g := Grown{Jobs: n, Tasks: of.tasks, Signals: len(of.signals), Before: float64(heap()-before) / float64(n)}
 			begin := time.Now()
-			sheets, _ := s.Calculate(&p, begin.UnixNano())
-			g.Calculate = time.Since(begin).Seconds()
-			if len(s.Jobs) != n || len(sheets) != n {
+			if sheets, _ := s.Calculate(&p, begin.UnixNano()); len(s.Jobs) != n || len(sheets) != n {
 				return fmt.Errorf("of %d jobs %d are learned and %d published", n, len(s.Jobs), len(sheets))
 			}
-			runtime.KeepAlive(sheets)
-			sheets = nil
+			g.Calculate = time.Since(begin).Seconds()
 			g.Bytes = float64(heap()-before) / float64(n)
 			c.Memory = append(c.Memory, g)
 			runtime.KeepAlive(s)
