@@ -107,6 +107,7 @@ type Hub struct {
 
 	// Of the goroutine that ingests.
 	kept, tidied, calculated time.Time
+	settled                  time.Time // when a commit was begun last
 	keptCount                uint64
 	unsent                   []wire.SpecSheet // calculated and not yet published
 

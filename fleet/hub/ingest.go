@@ -70,7 +70,8 @@ func (h *Hub) follow(ctx context.Context) error {
 		return fmt.Errorf("consumer of %s: %w", wire.Stream, err)
 	}
 	h.trouble(nil)
-	at, committed := place{next: from}, time.Now()
+	h.settled = time.Now()
+	at := place{next: from}
 	for ctx.Err() == nil {
 		begin, wait := time.Now(), fetchWait
 		if len(h.unsent) > 0 {
@@ -92,18 +93,19 @@ func (h *Hub) follow(ctx context.Context) error {
 			if fresh {
 				h.take(meta.Sequence.Stream, m.Subject(), m.Data())
 			}
+			if h.store.Pending() >= commitRows { // what is fetched at once may be many times as much
+				if err := h.settle(ctx); err != nil {
+					return err
+				}
+			}
 		}
 		if err := msgs.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		if now := time.Now(); h.store.Pending() >= commitRows || now.Sub(committed) >= h.cfg.CommitEvery {
-			if err := h.commit(ctx); err != nil {
+		if time.Since(h.settled) >= h.cfg.CommitEvery {
+			if err := h.settle(ctx); err != nil {
 				return err
 			}
-			if err := h.stillAgree(ctx); err != nil {
-				return err
-			}
-			committed = now
 		}
 		if now := time.Now(); len(h.unsent) == 0 && now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
 			h.calculated = now
@@ -112,6 +114,15 @@ func (h *Hub) follow(ctx context.Context) error {
 		h.publish(ctx, max(publishFor, time.Since(begin)/2))
 	}
 	return ctx.Err()
+}
+
+// settle commits, and sees to it that this hub may go on.
+func (h *Hub) settle(ctx context.Context) error {
+	h.settled = time.Now()
+	if err := h.commit(ctx); err != nil {
+		return err
+	}
+	return h.stillAgree(ctx)
 }
 
 // place is how far a consumer is: the last message that it counted, and the stream's next one. The stream has gaps where other hubs' messages

@@ -47,6 +47,7 @@ type Growth struct {
 	Publish   float64 `json:"publishing_seconds"`
 	Sheets    int     `json:"sheets"`
 	Resident  float64 `json:"resident_mib"` // of the process, at the end
+	Peak      float64 `json:"peak_mib"`     // at most, since its start
 	Empty     float64 `json:"empty_mib"`    // and before it had any job
 }
 
@@ -177,7 +178,8 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, sizes
 	}); err != nil {
 		return fmt.Errorf("the hub does not answer: %w", err)
 	}
-	empty, err := usageOf(p.Process.Pid)
+	g.pid = p.Process.Pid
+	empty, err := usageOf(g.pid)
 	if err != nil {
 		return err
 	}
@@ -197,6 +199,7 @@ type growing struct {
 	field
 	client client.Client
 	nodes  string // address
+	pid    int
 }
 
 // step adds jobs, and waits until each has a published spec.
@@ -223,8 +226,9 @@ func (g *growing) step(ctx context.Context, step *Growth, from int, signals []mo
 	})
 	step.Sheets = int(now["specs_published_total"] - before["specs_published_total"])
 	step.Calculate, step.Publish = now["specs_calculating_seconds_total"]-before["specs_calculating_seconds_total"], now["specs_publishing_seconds_total"]-before["specs_publishing_seconds_total"]
-	step.Resident = now["process_resident_memory_bytes"] / (1 << 20)
-	return err
+	memory, err2 := usageOf(g.pid)
+	step.Resident, step.Peak = memory.resident/(1<<20), memory.peak/(1<<20)
+	return errors.Join(err, err2)
 }
 
 var figure = regexp.MustCompile(`(?m)^commensal_hub_(\w+) (\S+)$`)
@@ -307,8 +311,8 @@ func (c *Cost) writeGrowth(w io.Writer) {
 		if i > 0 && c.Growth[i-1].Tasks == g.Tasks {
 			last = c.Growth[i-1]
 		}
-		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
-			g.Jobs, g.Tasks, g.Signals, g.Empty, g.Resident, (g.Resident-last.Resident)*(1<<20)/float64(g.Jobs-last.Jobs))
+		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f, at most %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
+			g.Jobs, g.Tasks, g.Signals, g.Empty, g.Peak, g.Resident, (g.Resident-last.Resident)*(1<<20)/float64(g.Jobs-last.Jobs))
 		fmt.Fprintf(w, "  samples a second into it; seconds of calculation and of publishing, sheets\t%.0f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.Calculate, g.Publish, g.Sheets)
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"os"
 	"testing"
 
 	"github.com/commensal-io/commensal/fleet/client"
@@ -21,7 +22,7 @@ func TestAHubGrows(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	g := &growing{field: field{dir: f.dir}, client: client.Client{URL: cl.URL, TokenFile: hub.AdminToken(f.dir)}, nodes: f.hub.NodesURL()}
+	g := &growing{field: field{dir: f.dir}, client: client.Client{URL: cl.URL, TokenFile: hub.AdminToken(f.dir)}, nodes: f.hub.NodesURL(), pid: os.Getpid()}
 	for i := range growFew {
 		if err := g.let(growNode(i)); err != nil {
 			t.Fatal(err)
@@ -33,7 +34,7 @@ func TestAHubGrows(t *testing.T) {
 		if err := g.step(t.Context(), &step, from, learned()[:2]); err != nil { // which counts samples, jobs and sheets
 			t.Fatal(err)
 		}
-		if step.Sheets < jobs-from || step.Ingest <= 0 || step.Calculate <= 0 || step.Publish <= 0 || step.Resident <= 0 {
+		if step.Sheets < jobs-from || step.Ingest <= 0 || step.Calculate <= 0 || step.Publish <= 0 || step.Resident <= 0 || step.Peak < step.Resident {
 			t.Errorf("%+v", step)
 		}
 		t.Logf("%+v", step)
