@@ -19,7 +19,7 @@ func TestSheetsGoDownBitByBit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.t, err = openTransport(t.Context(), &h.cfg, h.log); err != nil {
+	if h.t, err = openTransport(t.Context(), &h.cfg); err != nil {
 		t.Fatal(err)
 	}
 	defer h.t.close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/fleet/client"
+	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/lab/stage"
