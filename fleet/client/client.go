@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -25,6 +27,7 @@ type Client struct {
 	CAFile    string
 	CertFile  string // of whoever asks, in place of a token
 	KeyFile   string
+	Unguarded bool // the hub may be another machine in plain text
 }
 
 // Flags adds the flags that say which hub it is.
@@ -34,6 +37,7 @@ func (c *Client) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.CAFile, "ca-file", "", "certificates that the hub's is signed by (default: the system's)")
 	f.StringVar(&c.CertFile, "cert", "", "your certificate, to enter by in place of a token, where the hub has --client-ca")
 	f.StringVar(&c.KeyFile, "key", "", "its key")
+	f.BoolVar(&c.Unguarded, "hub-unguarded", false, "--hub may be another machine in plain text (http://): something else guards the way, as a tunnel")
 }
 
 // Refused is what a hub answers when it does not do something.
@@ -47,7 +51,10 @@ func (r *Refused) Error() string { return r.Text }
 // Do asks; a nil body is a GET. What is answered goes into v.
 func (c *Client) Do(ctx context.Context, path string, body, v any) error {
 	var token []byte
-	var err error
+	err := c.guarded()
+	if err != nil {
+		return err
+	}
 	if c.CertFile == "" {
 		if token, err = os.ReadFile(c.TokenFile); err != nil {
 			return fmt.Errorf("the token to enter by: %w", err)
@@ -94,6 +101,18 @@ func (c *Client) Do(ctx context.Context, path string, body, v any) error {
 		return fmt.Errorf("the hub's answer: %w", err)
 	}
 	return nil
+}
+
+// guarded refuses to send a token to another machine in plain text.
+func (c *Client) guarded() error {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("--hub is %q; expected https://host:port, or http://host:port on this machine", c.URL)
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "https" || c.Unguarded || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%s is another machine, and who listens on the way would have the token; expected https://%s, or --hub-unguarded", u.Host, u.Host)
 }
 
 func (c *Client) web() (*http.Client, error) {
