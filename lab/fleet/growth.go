@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,6 +58,7 @@ const (
 	growBlock   = 100 // jobs in a batch
 	growFew     = 10  // tasks of a job
 	growMany    = 300
+	growUsual   = 2                // signals that an agent sends where nobody asks for more
 	growTime    = 15 * time.Minute // of one step
 	growLook    = 50 * time.Millisecond
 )
@@ -107,7 +109,7 @@ func (c *Cost) grow(quick bool) error {
 	for _, of := range []struct {
 		tasks   int
 		signals []model.Source
-	}{{growFew, learned()[:1]}, {growFew, learned()}, {growMany, learned()}} {
+	}{{growFew, learned()[:growUsual]}, {growFew, learned()}, {growMany, learned()}} {
 		for _, n := range growSizes(of.tasks, quick) {
 			before := heap()
 			s, p := spec.New(), spec.Defaults()
@@ -143,8 +145,13 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 		c.NoGrowth = fmt.Sprintf("%s is not there; `make hub` builds it", program)
 		return nil
 	}
-	for _, tasks := range []int{growFew, growMany} {
-		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d", tasks)), tasks, growSizes(tasks, quick), log); err != nil {
+	for _, of := range []struct {
+		tasks   int
+		signals []model.Source
+		most    int // jobs
+	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 10_000}, {growMany, learned(), 3_000}} {
+		sizes := slices.DeleteFunc(growSizes(of.tasks, quick), func(jobs int) bool { return jobs > of.most })
+		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, len(of.signals))), of.tasks, of.signals, sizes, log); err != nil {
 			return err
 		}
 	}
@@ -152,7 +159,7 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 }
 
 // growIn runs one hub.
-func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, sizes []int, log func(format string, args ...any)) (err error) {
+func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signals []model.Source, sizes []int, log func(format string, args ...any)) (err error) {
 	pages, err := freeAddr()
 	if err != nil {
 		return err
@@ -183,8 +190,8 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, sizes
 	if err != nil {
 		return err
 	}
-	for from, signals := 0, learned(); len(sizes) > 0; from, sizes = sizes[0], sizes[1:] {
-		log("a hub of %d jobs, %d tasks each", sizes[0], tasks)
+	for from := 0; len(sizes) > 0; from, sizes = sizes[0], sizes[1:] {
+		log("a hub of %d jobs, %d tasks each, %d signals", sizes[0], tasks, len(signals))
 		step := Growth{Jobs: sizes[0], Tasks: tasks, Signals: len(signals), Samples: (sizes[0] - from) * tasks * growWindows, Empty: empty.resident / (1 << 20)}
 		if err := g.step(ctx, &step, from, signals); err != nil {
 			return fmt.Errorf("a hub of %d jobs: %w", step.Jobs, err)
@@ -308,7 +315,7 @@ func (c *Cost) writeGrowth(w io.Writer) {
 	}
 	for i, g := range c.Growth {
 		last := Growth{Resident: g.Empty}
-		if i > 0 && c.Growth[i-1].Tasks == g.Tasks {
+		if i > 0 && c.Growth[i-1].Tasks == g.Tasks && c.Growth[i-1].Signals == g.Signals {
 			last = c.Growth[i-1]
 		}
 		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f, at most %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
