@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
-	"github.com/commensal-io/commensal/internal/natsurl"
+	"github.com/commensal-io/commensal/internal/guard"
 	"github.com/commensal-io/commensal/internal/strictyaml"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
@@ -150,7 +150,7 @@ func (c *Config) checkFleet() []check {
 		u, err := url.Parse(strings.TrimSpace(text))
 		checks = append(checks, check{"fleet.hub", err == nil && (u.Scheme == "nats" || u.Scheme == "tls") && u.Host != "", fmt.Sprintf("is %q; expected nats://host:port or tls://host:port", text)})
 	}
-	name, guarded := wire.NodeName(f.Node), natsurl.Guarded(f.Hub, f.CAFile != "", f.SeedFile+f.CredsFile != "")
+	name, guarded := wire.NodeName(f.Node), guard.NATS(f.Hub, f.CAFile != "", f.SeedFile+f.CredsFile != "")
 	return append(checks,
 		check{"fleet.node", name == nil, fmt.Sprint(name)},
 		check{"fleet.seed_file", f.SeedFile == "" || filepath.IsAbs(f.SeedFile), fmt.Sprintf("is %q; expected an absolute path", f.SeedFile)},

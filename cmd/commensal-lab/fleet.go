@@ -14,7 +14,7 @@ import (
 func fleetBenchExperiment() experiment {
 	return experiment{
 		name: "fleet-bench", short: "What the hub's work costs: ingest, store, memory, specs to nodes, questions",
-		listed: "what the hub's work costs, beside its goals and two rivals (a quarter of an hour)",
+		listed: "what the hub's work costs, beside its goals and two rivals (some ten minutes)",
 		long: "Measure a hub on this machine: samples a second from nodes' batches to Parquet, bytes a stored sample, memory of the learner and of a whole hub\n" +
 			"from 100 to 100,000 jobs, how soon a spec and a command are at 1,000 agents' uplinks, how long the ready-made questions take on a month of\n" +
 			"incidents, and what the same samples cost VictoriaMetrics and Prometheus where they are installed (scripts/setup rivals).",

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/commensal-io/commensal/internal/guard"
 )
 
 // Client is one way to a hub.
@@ -109,7 +110,7 @@ func (c *Client) guarded() error {
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--hub is %q; expected https://host:port, or http://host:port on this machine", c.URL)
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "https" || c.Unguarded || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+	if u.Scheme == "https" || c.Unguarded || guard.Here(u.Hostname()) {
 		return nil
 	}
 	return fmt.Errorf("%s is another machine, and who listens on the way would have the token; expected https://%s, or --hub-unguarded", u.Host, u.Host)

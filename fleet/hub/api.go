@@ -219,8 +219,10 @@ func (h *Hub) job(k spec.Key) JobStatus {
 		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: len(s.Tallies), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
 		if sp := s.Spec; sp != nil {
 			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
-			if g, ok := spec.FitGEV(&s.Sketch); ok && sp.Tail > sp.Mean {
-				x.Fit = &g
+			if sp.Tail > sp.Mean { // else it is not by a fit
+				if g, ok := spec.FitGEV(&s.Sketch); ok {
+					x.Fit = &g
+				}
 			}
 		}
 		if s.Held != nil {

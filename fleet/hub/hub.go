@@ -22,7 +22,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
-	"github.com/commensal-io/commensal/internal/natsurl"
+	"github.com/commensal-io/commensal/internal/guard"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -153,7 +153,7 @@ func New(cfg Config) (*Hub, error) {
 	listens := []string{cfg.Listen}
 	if cfg.NATS == "" {
 		listens = append(listens, cfg.NATSListen)
-	} else if err := natsurl.Guarded(cfg.NATS, cfg.NATSCA != "", cfg.NATSCreds != ""); err != nil && !cfg.NATSUnguarded {
+	} else if err := guard.NATS(cfg.NATS, cfg.NATSCA != "", cfg.NATSCreds != ""); err != nil && !cfg.NATSUnguarded {
 		return nil, fmt.Errorf("--nats: %w, or --nats-unguarded", err)
 	}
 	for _, addr := range listens {
@@ -170,7 +170,7 @@ func guarded(addr string, tls bool) error {
 	if err != nil {
 		return fmt.Errorf("%q: %w", addr, err)
 	}
-	if ip := net.ParseIP(host); tls || host == "localhost" || ip != nil && ip.IsLoopback() {
+	if tls || guard.Here(host) {
 		return nil
 	}
 	return fmt.Errorf("%s can be reached from other machines: that needs --tls-cert and --tls-key", addr)

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,13 +42,9 @@ func agentConfig(dir string, tasks []config.Task, metrics string, cpu model.Mode
 
 // runAgent runs the agent's own binary against the tasks on the stage.
 func runAgent(ctx context.Context, o *Options, c *crowd, name string, change func(*config.Config), watch watcher) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	metrics, err := stage.FreeAddress()
 	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	metrics := l.Addr().String()
-	if err := l.Close(); err != nil { // the agent takes it over
-		return fmt.Errorf("bench: %w", err)
+		return err
 	}
 	config := agentConfig(c.stage.Dir, c.rules(), metrics, model.ModeObserve)
 	change(config)
@@ -99,7 +92,7 @@ func watch(ctx context.Context, length time.Duration, p *stage.Proc, metrics str
 	}
 	res.Seconds = time.Since(begin).Seconds()
 	res.CorePercent = float64(after-before) / 1e7 / res.Seconds
-	res.RSSMiB, res.PeakMiB, err = memory(p.Pid())
+	res.RSSMiB, res.PeakMiB, err = stage.Memory(p.Pid())
 	return res, err
 }
 
@@ -134,28 +127,4 @@ func scrape(ctx context.Context, addr string, tasks int) error {
 		return fmt.Errorf("bench: the agent reports %d tasks of %d", n, tasks)
 	}
 	return nil
-}
-
-// memory reads VmRSS and VmHWM of /proc/PID/status, which are kilobytes.
-func memory(pid int) (rss, peak float64, err error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, 0, fmt.Errorf("bench: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line)
-		if len(f) != 3 || f[0] != "VmRSS:" && f[0] != "VmHWM:" {
-			continue
-		}
-		v, err := strconv.ParseFloat(f[1], 64)
-		if err != nil {
-			return 0, 0, fmt.Errorf("bench: %s: %w", f[0], err)
-		}
-		if f[0] == "VmRSS:" {
-			rss = v / 1024
-		} else {
-			peak = v / 1024
-		}
-	}
-	return rss, peak, nil
 }

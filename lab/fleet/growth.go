@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/fleet/wire/codec"
+	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -58,20 +58,21 @@ const (
 	growBlock   = 100 // jobs in a batch
 	growFew     = 10  // tasks of a job
 	growMany    = 300
+	growManyTo  = 3_000            // jobs of so many tasks, for the samples' sake
 	growUsual   = 2                // signals that an agent sends where nobody asks for more
 	growTime    = 15 * time.Minute // of one step
 	growLook    = 50 * time.Millisecond
 )
 
-// growSizes are how many jobs a hub or learner gets to, step by step; with many tasks a job it is fewer, for the samples' sake.
-func growSizes(tasks int, quick bool) []int {
-	switch {
-	case quick:
-		return []int{100, 1_000}
-	case tasks == growMany:
-		return []int{100, 1_000, 3_000}
+// growSizes are how many jobs a hub or learner gets to, step by step.
+func growSizes(most int, quick bool) (sizes []int) {
+	if quick {
+		most = 1_000
 	}
-	return []int{100, 1_000, 10_000, 100_000}
+	for n := 100; n < most; n *= 10 {
+		sizes = append(sizes, n)
+	}
+	return append(sizes, most)
 }
 
 func growNode(i int) string { return fmt.Sprintf("grow-%03d", i) }
@@ -109,8 +110,9 @@ func (c *Cost) grow(quick bool) error {
 	for _, of := range []struct {
 		tasks   int
 		signals []model.Source
-	}{{growFew, learned()[:growUsual]}, {growFew, learned()}, {growMany, learned()}} {
-		for _, n := range growSizes(of.tasks, quick) {
+		most    int // jobs
+	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 100_000}, {growMany, learned(), growManyTo}} {
+		for _, n := range growSizes(of.most, quick) {
 			before := heap()
 			s, p := spec.New(), spec.Defaults()
 			p.MinSamplesPerTask = growWindows
@@ -149,9 +151,8 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 		tasks   int
 		signals []model.Source
 		most    int // jobs
-	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 10_000}, {growMany, learned(), 3_000}} {
-		sizes := slices.DeleteFunc(growSizes(of.tasks, quick), func(jobs int) bool { return jobs > of.most })
-		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, len(of.signals))), of.tasks, of.signals, sizes, log); err != nil {
+	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 10_000}, {growMany, learned(), growManyTo}} {
+		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, len(of.signals))), of.tasks, of.signals, growSizes(of.most, quick), log); err != nil {
 			return err
 		}
 	}
@@ -160,11 +161,11 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 
 // growIn runs one hub.
 func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signals []model.Source, sizes []int, log func(format string, args ...any)) (err error) {
-	pages, err := freeAddr()
+	pages, err := stage.FreeAddress()
 	if err != nil {
 		return err
 	}
-	nodes, err := freeAddr()
+	nodes, err := stage.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signa
 	}
 	for from := 0; len(sizes) > 0; from, sizes = sizes[0], sizes[1:] {
 		log("a hub of %d jobs, %d tasks each, %d signals", sizes[0], tasks, len(signals))
-		step := Growth{Jobs: sizes[0], Tasks: tasks, Signals: len(signals), Samples: (sizes[0] - from) * tasks * growWindows, Empty: empty.resident / (1 << 20)}
+		step := Growth{Jobs: sizes[0], Tasks: tasks, Signals: len(signals), Samples: (sizes[0] - from) * tasks * growWindows, Empty: empty.resident}
 		if err := g.step(ctx, &step, from, signals); err != nil {
 			return fmt.Errorf("a hub of %d jobs: %w", step.Jobs, err)
 		}
@@ -234,7 +235,7 @@ func (g *growing) step(ctx context.Context, step *Growth, from int, signals []mo
 	step.Sheets = int(now["specs_published_total"] - before["specs_published_total"])
 	step.Calculate, step.Publish = now["specs_calculating_seconds_total"]-before["specs_calculating_seconds_total"], now["specs_publishing_seconds_total"]-before["specs_publishing_seconds_total"]
 	memory, err2 := usageOf(g.pid)
-	step.Resident, step.Peak = memory.resident/(1<<20), memory.peak/(1<<20)
+	step.Resident, step.Peak = memory.resident, memory.peak
 	return errors.Join(err, err2)
 }
 

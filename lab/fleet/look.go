@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -51,9 +50,7 @@ func page(ctx context.Context, url string) string {
 	return ""
 }
 
-// maxPage bounds what is read of a file, in bytes.
-const maxPage = 4 << 20
-
+// get fetches a file that is to be of a kind of content, and says why it could not.
 func get(ctx context.Context, url, kind string) (text, why string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -61,16 +58,14 @@ func get(ctx context.Context, url, kind string) (text, why string) {
 	if err != nil {
 		return "", err.Error()
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
+	text, is, err := answer(http.DefaultClient, req)
+	switch {
+	case err != nil:
 		return "", err.Error()
+	case text == "" || !strings.HasPrefix(is, kind):
+		return "", fmt.Sprintf("%s: %d bytes of %q", url, len(text), is)
 	}
-	defer res.Body.Close() //nolint:errcheck // read only
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxPage))
-	if err != nil || res.StatusCode != http.StatusOK || len(b) == 0 || !strings.HasPrefix(res.Header.Get("Content-Type"), kind) {
-		return "", fmt.Sprintf("%s: %s, %d bytes of %q, %v", url, res.Status, len(b), res.Header.Get("Content-Type"), err)
-	}
-	return string(b), ""
+	return text, ""
 }
 
 // explained says what is wrong with the answers for the incidents, since antagonists came, in which somebody was chosen on a node that has one; "": nothing. Each

@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/commensal-io/commensal/lab/stage"
 )
 
 // process is a program of this run's, which ends with it.
@@ -39,15 +41,6 @@ func (p *process) end(err error) error {
 		err = fmt.Errorf("%w; it says %s", err, says[max(0, len(says)-500):])
 	}
 	return err
-}
-
-// freeAddr is an address on which nobody listens yet.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // until looks again and again whether something is so.
@@ -79,32 +72,50 @@ func sizeOf(dir string) (sum int64, err error) {
 	})
 }
 
-// usage is a process's: CPU time in seconds, memory that is resident and was at most, in bytes.
+// usage is a process's: CPU time in seconds, memory that is resident and was at most, in MiB.
 type usage struct{ cpu, resident, peak float64 }
 
-var resident = regexp.MustCompile(`(?s)VmHWM:\s+(\d+) kB.*VmRSS:\s+(\d+) kB`)
-
 func usageOf(pid int) (u usage, err error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return u, err
 	}
-	status, err := os.ReadFile(filepath.Join(dir, "status"))
-	if err != nil {
-		return u, err
-	}
-	memory := resident.FindSubmatch(status)
 	_, rest, _ := bytes.Cut(stat, []byte(") ")) // from the third field on
 	words := bytes.Fields(rest)
-	if len(words) < 13 || memory == nil {
-		return u, fmt.Errorf("%s has no CPU time, or no memory", dir)
+	if len(words) < 13 {
+		return u, fmt.Errorf("process %d has no CPU time", pid)
 	}
-	var v [4]float64
-	for i, text := range [][]byte{words[11], words[12], memory[2], memory[1]} {
-		if v[i], err = strconv.ParseFloat(string(text), 64); err != nil {
-			return u, fmt.Errorf("%s: %w", dir, err)
+	for _, text := range words[11:13] {
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil {
+			return u, fmt.Errorf("process %d: %w", pid, err)
 		}
+		u.cpu += v / 100
 	}
-	return usage{(v[0] + v[1]) / 100, v[2] * 1024, v[3] * 1024}, nil
+	u.resident, u.peak, err = stage.Memory(pid)
+	return u, err
+}
+
+// call asks over HTTP, and returns the text of an answer that is none of an error.
+func call(ctx context.Context, method, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return "", err
+	}
+	text, _, err := answer(http.DefaultClient, req)
+	return text, err
+}
+
+// answer is call of a request that is made already; kind is the type of the content.
+func answer(client *http.Client, req *http.Request) (text, kind string, err error) {
+	res, err := client.Do(req)
+	if err != nil {
+		return "", "", err
+	}
+	defer res.Body.Close() //nolint:errcheck // reading only
+	b, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("%s: %s: %.200s", req.URL.Path, res.Status, b)
+	}
+	return string(b), res.Header.Get("Content-Type"), err
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/lab/stage"
 )
 
 // Rival is what the same samples cost a database of time series: drawn from the same seed, the same minutes of the same nodes, a sample's
@@ -89,7 +90,7 @@ func (r *rival) measure(ctx context.Context, got *Rival, program, dir string, se
 	if err := os.WriteFile(filepath.Join(dir, "none.yml"), nil, 0o600); err != nil {
 		return err
 	}
-	addr, err := freeAddr()
+	addr, err := stage.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (r *rival) play(ctx context.Context, got *Rival, base, dir string, pid int,
 	if err != nil {
 		return err
 	}
-	got.Samples, got.Values, got.Resident, got.Own = load.samples(), loadValues, after.peak/(1<<20), after.cpu-before.cpu
+	got.Samples, got.Values, got.Resident, got.Own = load.samples(), loadValues, after.peak, after.cpu-before.cpu
 	got.CPU = got.Own + cpuSeconds() - mine
 	n := float64(got.Samples)
 	bytes, err := sizeOf(files)
@@ -195,7 +196,7 @@ func (l *minutesOf) write(ctx context.Context, seed uint64, url string) (int64, 
 			req.Header.Set("Content-Encoding", "snappy")
 			req.Header.Set("Content-Type", "application/x-protobuf")
 			req.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
-			if _, err := answer(client, req); err != nil {
+			if _, _, err := answer(client, req); err != nil {
 				return err
 			}
 		}
@@ -252,27 +253,6 @@ func count(ctx context.Context, base string) (float64, error) {
 		return 0, fmt.Errorf("a count's answer is %.200q (%w)", text, err)
 	}
 	return strconv.ParseFloat(fmt.Sprint(said.Data.Result[0].Value[1]), 64)
-}
-
-func call(ctx context.Context, method, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		return "", err
-	}
-	return answer(http.DefaultClient, req)
-}
-
-func answer(client *http.Client, req *http.Request) (string, error) {
-	res, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close() //nolint:errcheck // reading only
-	text, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
-	if err == nil && res.StatusCode >= 300 {
-		err = fmt.Errorf("%s answers %s: %.200s", req.URL.Path, res.Status, text)
-	}
-	return string(text), err
 }
 
 func (c *Cost) writeRivals(w io.Writer) {

@@ -126,7 +126,7 @@ func (s *Scene) open(ctx context.Context) error {
 	if s.Victim, err = s.Stage.Group("memcached"); err != nil {
 		return err
 	}
-	addr, err := freeAddress()
+	addr, err := stage.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -159,16 +159,6 @@ func (s *Scene) open(ctx context.Context) error {
 		return err
 	}
 	return s.startLoad(addr)
-}
-
-// freeAddress finds a free port on loopback.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("scene: %w", err)
-	}
-	defer l.Close() //nolint:errcheck // memcached takes it over
-	return l.Addr().String(), nil
 }
 
 // startWait is how long a program may take until it answers, on a machine that is slow

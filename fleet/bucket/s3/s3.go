@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/commensal-io/commensal/fleet/bucket"
+	"github.com/commensal-io/commensal/internal/guard"
 )
 
 // Config says which bucket.
@@ -58,7 +59,7 @@ func Open(cfg Config) (*Bucket, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("endpoint %q: expected https://HOST or https://HOST:PORT", endpoint)
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if u.Scheme == "http" && !guard.Here(u.Hostname()) {
 		return nil, fmt.Errorf("endpoint %q leaves this machine: expected https", endpoint)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -1,4 +1,4 @@
-package natsurl
+package guard
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 )
 
 // This machine may be reached in any way, others by TLS and with something that proves who comes.
-func TestGuarded(t *testing.T) {
+func TestNATS(t *testing.T) {
 	for _, x := range []struct {
 		urls      string
 		ca, creds bool
@@ -31,7 +31,7 @@ func TestGuarded(t *testing.T) {
 		{"tls://ann:secret@hub:port", false, true, "no scheme://host:port"},
 		{"", false, true, "no scheme://host:port"},
 	} {
-		err := Guarded(x.urls, x.ca, x.creds)
+		err := NATS(x.urls, x.ca, x.creds)
 		if (err == nil) != (x.want == "") || err != nil && (!strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%+v: %v", x, err)
 		}

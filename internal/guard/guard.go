@@ -1,5 +1,5 @@
-// Package natsurl says whether the way to a NATS server is guarded: nodes and hubs ask it of what they are told to connect to.
-package natsurl
+// Package guard says whether what is sent to an address stays on this machine or is guarded on its way: nodes, hubs and who asks them are refused else.
+package guard
 
 import (
 	"errors"
@@ -9,10 +9,16 @@ import (
 	"strings"
 )
 
-// Guarded refuses addresses, several with commas between, that are of another machine and are reached without TLS, or without anything
+// Here reports whether a host, a name or an address without a port, is this machine.
+func Here(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// NATS refuses addresses of NATS servers, several with commas between, that are of another machine and are reached without TLS, or without anything
 // that proves who comes. ca: the client has certificates of its own to trust, and then connects by TLS only, whatever an address says.
 // creds: it has a key or a credentials file. Errors have no password in them.
-func Guarded(urls string, ca, creds bool) error {
+func NATS(urls string, ca, creds bool) error {
 	for _, text := range strings.Split(urls, ",") {
 		text = strings.TrimSpace(text)
 		if !strings.Contains(text, "://") {
@@ -22,7 +28,7 @@ func Guarded(urls string, ca, creds bool) error {
 		if err != nil || u.Hostname() == "" {
 			return errors.New("one of the addresses is no scheme://host:port")
 		}
-		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
+		if Here(u.Hostname()) {
 			continue
 		}
 		switch {
