@@ -108,6 +108,20 @@ func serve(p *testchild.Parent, args []string) error {
 	}
 }
 
+// oomKills is how many processes the kernel's OOM killer has ended since the boot, whosoever they were.
+func oomKills(t *testing.T) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), "\noom_kill ")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		t.Fatalf("oom_kill of /proc/vmstat: %v", err)
+	}
+	return n
+}
+
 // available is what /proc/meminfo says of it, in MiB.
 func available(t *testing.T) (mib int) {
 	t.Helper()
@@ -136,14 +150,14 @@ func TestMemoryRunsOut(t *testing.T) {
 		}
 	}
 	for _, r := range all {
-		t.Logf("%-10s %3d rounds: OOM kills: %d of the service, %d of batch work; least available %d MiB; the service's p99 %.2f ms, %.2f alone (%.2f times)",
-			r.arm, r.rounds, r.services, r.batch, r.least, r.p99*1e3, r.alone*1e3, r.p99/r.alone)
+		t.Logf("%-10s %3d rounds: %d OOM kills, %d of the service, %d of batch work; least available %d MiB; the service's p99 %.2f ms, %.2f alone (%.2f times)",
+			r.arm, r.rounds, r.kills, r.services, r.batch, r.least, r.p99*1e3, r.alone*1e3, r.p99/r.alone)
 	}
-	if with.services+with.batch > 0 {
-		t.Errorf("pressure: the kernel's OOM killer has ended %d services, %d of batch work", with.services, with.batch)
+	if with.kills+with.services+with.batch > 0 {
+		t.Errorf("pressure: the kernel's OOM killer has ended %d processes; %d services and %d of batch work are gone", with.kills, with.services, with.batch)
 	}
-	if none.services+none.batch == 0 || limits.services+limits.batch == 0 {
-		t.Errorf("without the policy nobody was killed (%d, %d): this load could not have shown anything", none.services+none.batch, limits.services+limits.batch)
+	if none.kills == 0 || none.services+none.batch == 0 || limits.kills == 0 || limits.services+limits.batch == 0 {
+		t.Errorf("without the policy nobody was killed (%d, %d): this load could not have shown anything", none.kills, limits.kills)
 	}
 }
 
@@ -151,7 +165,8 @@ func TestMemoryRunsOut(t *testing.T) {
 type runsOut struct {
 	arm             string
 	rounds          int
-	services, batch int     // that the OOM killer ended
+	services, batch int     // that were ended
+	kills           int     // of anybody, that the kernel counts
 	least           int     // MiB available, when a round ended
 	p99, alone      float64 // seconds, mean over rounds of what the service took in a round, and before the first
 
@@ -183,10 +198,11 @@ func (r *runsOut) play(t *testing.T) {
 	}
 	r.took()
 	time.Sleep(5 * time.Second)
-	r.alone, r.least = r.took(), r.total
+	r.alone, r.least, r.kills = r.took(), r.total, -oomKills(t)
 	for i := range r.rounds {
 		r.round(i, 20<<rng.IntN(5)) // 20 to 320 MiB a second
 	}
+	r.kills += oomKills(t)
 	r.p99 /= float64(r.rounds - r.services)
 	r.served.End()
 	if p != nil {
