@@ -79,6 +79,9 @@ const (
 	ProfileCPI2       = "cpi2"
 	ProfileSingleNode = "single-node"
 	ProfileRelief     = "relief"
+
+	// DefaultProfile is in force where a file names none: of those that measure as CPI² does the one that is proved best (docs/EVALUATION.md).
+	DefaultProfile = ProfileRelief
 )
 
 // Profiles lists the names that Defaults takes.

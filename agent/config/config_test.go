@@ -44,6 +44,19 @@ func TestParseKeepsProfileDefaults(t *testing.T) {
 	}
 }
 
+// A file that names no profile has the one that is proved best, whose measuring is CPI²'s.
+func TestDefaultProfile(t *testing.T) {
+	const rule = "tasks: [{match: /a, job: a, class: LC}]\n"
+	measured, _ := Defaults(ProfileCPI2)
+	c, err := Parse("x.yaml", []byte("version: 1\n"+rule))
+	if err != nil || c.Profile != ProfileRelief || !c.Policies.Hardcap.Confirm.Enabled || c.Sampling.Frequency != measured.Sampling.Frequency {
+		t.Fatalf("%v, %+v", err, c)
+	}
+	if c, err = Parse("x.yaml", []byte("version: 1\nprofile: cpi2\n"+rule)); err != nil || c.Policies.Hardcap.Confirm.Enabled {
+		t.Errorf("%v, %+v", err, c.Policies.Hardcap.Confirm)
+	}
+}
+
 // TestTable2 holds the defaults against the paper's table 2 and the numbers in its text.
 func TestTable2(t *testing.T) {
 	c, _ := Defaults(ProfileCPI2)

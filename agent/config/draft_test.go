@@ -192,7 +192,7 @@ func TestNoSpec(t *testing.T) {
 		tasks map[string]int
 		want  string
 	}{
-		{"", map[string]int{"web": 1, "db": 5, "batch": 1, "kept": 2}, "kept (2), web (1); hard_cap.cpi2.min_tasks asks for 5, as profile cpi2 has it"},
+		{"", map[string]int{"web": 1, "db": 5, "batch": 1, "kept": 2}, "kept (2), web (1); hard_cap.cpi2.min_tasks asks for 5, as profile relief has it"},
 		{"profile: single-node\n", map[string]int{"web": 1}, ""},
 		{"profile: single-node\ncpi2: {min_tasks: 2}\n", map[string]int{"web": 1, "db": 2}, "web (1); hard_cap.cpi2.min_tasks asks for 2"},
 		{"", map[string]int{"web": 0, "batch": 3}, ""},

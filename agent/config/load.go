@@ -39,7 +39,7 @@ func Parse(name string, b []byte) (*Config, error) {
 	if err := doc.Version(Version); err != nil {
 		return nil, err
 	}
-	profile := ProfileCPI2
+	profile := DefaultProfile
 	if text, ok := doc.Value("profile"); ok {
 		profile = text
 	}

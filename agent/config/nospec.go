@@ -34,9 +34,9 @@ func (c *Config) NoSpec(tasks map[string]int) string {
 	const instead = "; `profile: single-node` is for one machine with few tasks"
 	switch c.Profile {
 	case ProfileCPI2:
-		text += ", as profile cpi2 has it, which holds where a file names no profile" + instead
+		text += ", as profile cpi2 has it" + instead
 	case ProfileRelief:
-		text += ", as profile relief has it" + instead
+		text += ", as profile relief has it, which holds where a file names no profile" + instead
 	}
 	return text
 }

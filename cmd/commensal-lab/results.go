@@ -17,11 +17,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/cmd/cli"
+	"github.com/commensal-io/commensal/lab/balm"
 	"github.com/commensal-io/commensal/lab/cache"
 	"github.com/commensal-io/commensal/lab/calibrate"
+	"github.com/commensal-io/commensal/lab/coldpages"
 	"github.com/commensal-io/commensal/lab/cpi2"
+	"github.com/commensal-io/commensal/lab/disk"
+	"github.com/commensal-io/commensal/lab/drc"
 	"github.com/commensal-io/commensal/lab/firstlight"
+	"github.com/commensal-io/commensal/lab/headroom"
+	"github.com/commensal-io/commensal/lab/oracle"
 	"github.com/commensal-io/commensal/lab/partition"
+	"github.com/commensal-io/commensal/lab/pressure"
+	"github.com/commensal-io/commensal/lab/rdt"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/throttle"
 )
@@ -30,7 +38,7 @@ import (
 // out to what was written down, with its commit, in docs/results.json.
 
 // headline is a goal's figure and its interval. Where the lab gives no interval, it may move by a tenth of itself and
-// by one of the last digit that is shown.
+// by one of the last digit that is shown; where it gives a wide one, by mostSlack or a tenth of itself.
 type headline struct {
 	Name string  `json:"name"`
 	Text string  `json:"text"`
@@ -38,6 +46,9 @@ type headline struct {
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
+
+// mostSlack is how far a figure may move whatever its interval is, where a tenth of itself is less.
+const mostSlack = 10
 
 // pageRun is a run behind a page and its headlines.
 type pageRun struct {
@@ -65,6 +76,14 @@ func reruns() []rerun {
 		{page: "docs/PARTITION.md", command: "run partition --twin-only --seed 1", experiment: partitionExperiment(), seed: 1},
 		{page: "docs/FIRST-LIGHT.md", command: "run first-light --twin-only --first-seed 11000 --seeds 16", experiment: firstLightExperiment(), flags: map[string]string{"first-seed": "11000", "seeds": "16"}, one: true},
 		{page: "docs/EVALUATION.md", command: "run cpi2 --relief --seed 2", experiment: cpi2Experiment(), seed: 2, flags: map[string]string{"relief": "true"}},
+		{page: "docs/policies/balm.md", command: "run balm --seed 1001", experiment: balmExperiment(), seed: 1001},
+		{page: "docs/policies/bandwidth.md", command: "run drc --seed 1001", experiment: drcExperiment(), seed: 1001},
+		{page: "docs/policies/cache.md", command: "run rdt --seed 2001", experiment: rdtExperiment(), seed: 2001},
+		{page: "docs/policies/coldpages.md", command: "run coldpages --seed 1001", experiment: coldPagesExperiment(), seed: 1001},
+		{page: "docs/policies/io.md", command: "run io --seed 1002", experiment: diskExperiment(), seed: 1002},
+		{page: "docs/policies/pressure.md", command: "run pressure --seed 1002", experiment: pressureExperiment(), seed: 1002},
+		{page: "docs/policies/remedy.md", command: "run oracle --seed 3001", experiment: oracleExperiment(), seed: 3001},
+		{page: "docs/HEADROOM.md", command: "run headroom --seed 4000", experiment: headroomExperiment(), seed: 4000},
 	}
 }
 
@@ -73,14 +92,30 @@ func goalsOf(res result) []report.Goal {
 	switch r := res.(type) {
 	case *calibrate.Result:
 		return r.Goals()
+	case *balm.Result:
+		return r.Goals
 	case *cache.Result:
+		return r.Goals
+	case *coldpages.Result:
+		return r.Goals
+	case *disk.Result:
+		return r.Goals
+	case *drc.Result:
+		return r.Goals
+	case *headroom.Result:
+		return r.Goals
+	case *oracle.Result:
+		return r.Goals
+	case *pressure.Result:
+		return r.Goals
+	case *rdt.Result:
 		return r.Goals
 	case *throttle.Result:
 		return r.Goals
 	case firstLight:
 		return firstlight.TwinGoals(r.Twin)
 	case *cpi2.Result:
-		return r.ReliefGoals()
+		return r.Told()
 	case *partition.Result:
 		var list []report.Goal
 		for _, g := range r.Goals {
@@ -102,10 +137,13 @@ func headlineOf(g *report.Goal) (h headline, ok bool) {
 	number := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v }
 	h = headline{Name: strings.TrimSpace(g.Where + " " + g.What), Text: g.Got, Got: number(m[1])}
 	h.Low, h.High = number(m[3]), number(m[4]) // 0 where there is none
-	if h.Low == h.High {                       // none, or all catalogues alike
-		slack := math.Abs(h.Got)/10 + math.Pow10(-len(m[2]))
-		h.Low, h.High = math.Round(1000*(h.Got-slack))/1000, math.Round(1000*(h.Got+slack))/1000
+	slack := math.Abs(h.Got)/10 + math.Pow10(-len(m[2]))
+	low, high := math.Round(1000*(h.Got-slack))/1000, math.Round(1000*(h.Got+slack))/1000
+	if h.Low == h.High { // none, or all catalogues alike
+		h.Low, h.High = low, high
 	}
+	// Two catalogues can have an interval that nothing leaves.
+	h.Low, h.High = max(h.Low, min(low, h.Got-mostSlack)), min(h.High, max(high, h.Got+mostSlack))
 	return h, true
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ func TestHeadlines(t *testing.T) {
 		{"1.05", 1.05, 0.935, 1.165},
 		{"81.5 % (who knows the load: 90.1 % at a p99 of 1.10)", 81.5, 73.25, 89.75},
 		{"-12.0 [-20.0, -4.0] %", -12, -20, -4},
+		{"32.2 % [0.0, 158.2]", 32.2, 22.2, 42.2},
 	} {
 		h, ok := headlineOf(&report.Goal{Where: "twin", What: "x", Got: c.got})
 		if !ok || h.Name != "twin x" || h.Got != c.value || abs(h.Low-c.low) > 1e-9 || abs(h.High-c.up) > 1e-9 {
@@ -33,6 +35,21 @@ func TestHeadlines(t *testing.T) {
 }
 
 func abs(v float64) float64 { return max(v, -v) }
+
+// Every run is written down, in its quick size or its only one.
+func TestEveryRunIsWrittenDown(t *testing.T) {
+	list, err := readResults("../../docs/results.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range reruns() {
+		if !slices.ContainsFunc(list, func(p pageRun) bool {
+			return p.Page == r.page && strings.HasPrefix(p.Command, "commensal-lab "+r.command) && len(p.Headlines) > 0
+		}) {
+			t.Errorf("%s: nothing is written down; commensal-lab results --update --only %q does", r.page, r.command)
+		}
+	}
+}
 
 // What moved out of its interval, is new or gone fails; what moved within it does not.
 func TestMoved(t *testing.T) {

@@ -161,7 +161,7 @@ func configCommand(p *cli.Printer) *cobra.Command {
 			})
 		},
 	}
-	defaults.Flags().StringVar(&profile, "profile", config.ProfileCPI2, "cpi2, relief or single-node")
+	defaults.Flags().StringVar(&profile, "profile", config.DefaultProfile, "cpi2, relief or single-node")
 	check := &cobra.Command{
 		Use: "check FILE", Short: "Check a configuration file; exit 2 with one line when it is wrong", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

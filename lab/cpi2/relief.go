@@ -19,6 +19,8 @@ type Catalogue struct {
 	Culprits int          `json:"culprits"` // trials in which somebody may be held
 	Spread   float64      `json:"spread"`   // of the production jobs' specs, median of sd/mean
 	Arms     []ArmSummary `json:"arms"`
+	// Production is the same of the trials with a production victim alone.
+	Production *Catalogue `json:"production,omitempty"`
 }
 
 // firstCatalogue: those below are for development. A run with seed s plays catalogues from firstCatalogue*s on.
@@ -52,31 +54,56 @@ func Relief(ctx context.Context, first uint64, catalogues, machines, workers int
 			return nil, fmt.Errorf("catalogue %d: %w", seed, err)
 		}
 		ts := (&Result{Plays: plays}).trials()
-		production, _ := specSpread(b.specs)
-		c := Catalogue{Seed: seed, Trials: len(ts), Spread: stat.Median(production)}
-		for i := range arms {
-			c.Arms = append(c.Arms, armSummary(ts, i, arms[i].Name))
-		}
-		c.Culprits = c.Arms[0].Recovered.Of
+		spread, _ := specSpread(b.specs)
+		c := catalogueOf(seed, ts, arms)
+		c.Spread = stat.Median(spread)
+		production := catalogueOf(seed, slices.DeleteFunc(ts, func(t *Trial) bool { return !t.Production }), arms)
+		c.Production = &production
 		list = append(list, c)
 	}
 	return list, nil
 }
 
+// catalogueOf sums up trials.
+func catalogueOf(seed uint64, ts []*Trial, arms []Arm) Catalogue {
+	c := Catalogue{Seed: seed, Trials: len(ts)}
+	for i := range arms {
+		c.Arms = append(c.Arms, armSummary(ts, i, arms[i].Name))
+	}
+	c.Culprits = c.Arms[0].Recovered.Of
+	return c
+}
+
+// ofProduction are catalogues by their production victims alone.
+func ofProduction(list []Catalogue) (of []Catalogue) {
+	for i := range list {
+		of = append(of, *list[i].Production)
+	}
+	return of
+}
+
 // What the tables and the goals ask of an arm in one catalogue; NaN where nothing says it.
 func recovered(_ *Catalogue, a *ArmSummary) float64    { return shareValue(a.Recovered) }
-func badLeft(_ *Catalogue, a *ArmSummary) float64      { return a.Suffering }
-func innocentHeld(_ *Catalogue, a *ArmSummary) float64 { return a.InnocentHeld }
+func badLeft(_ *Catalogue, a *ArmSummary) float64      { return of(a, a.Suffering) }
+func innocentHeld(_ *Catalogue, a *ArmSummary) float64 { return of(a, a.InnocentHeld) }
 func precision(_ *Catalogue, a *ArmSummary) float64    { return shareValue(a.Kept.Precision) }
 
 func reliefShare(c *Catalogue, a *ArmSummary) float64    { return ofOracle(c.Arms, a) }
-func antagonistLost(_ *Catalogue, a *ArmSummary) float64 { return a.AntagonistLost }
+func antagonistLost(_ *Catalogue, a *ArmSummary) float64 { return of(a, a.AntagonistLost) }
 func namedShare(_ *Catalogue, a *ArmSummary) float64     { return shareValue(a.Named) }
 func namedIn(_ *Catalogue, a *ArmSummary) float64 {
 	if a.Named.N == 0 {
 		return math.NaN()
 	}
 	return a.NamedIn
+}
+
+// of is a figure of trials, NaN of none.
+func of(a *ArmSummary, v float64) float64 {
+	if a.Trials == 0 {
+		return math.NaN()
+	}
+	return v
 }
 
 // over returns a figure of an arm in each catalogue in which it is known.
@@ -173,7 +200,8 @@ func (r *Result) sectionRelief() report.Section {
 		return fmt.Sprintf("%d catalogues of jobs, %d machines each", len(list), r.Sizes.CatalogueMachines)
 	}
 	tables := reliefTables("Relief, over "+size(r.Catalogues), r.Catalogues)
-	tables = append(tables, report.GoalTable(fmt.Sprintf("Goals of %q, means over catalogues", reliefArm), report.Heads("goal", "asked for", "got", "outcome"), r.ReliefGoals()))
+	tables = append(tables, reliefTables("Of production victims alone", ofProduction(r.Catalogues))[0],
+		report.GoalTable(fmt.Sprintf("Goals of %q, means over catalogues", reliefArm), report.Heads("victims", "goal", "asked for", "got", "outcome"), r.ReliefGoals()))
 	if len(r.Narrow) > 0 {
 		tables = append(tables, reliefTables("Machines without siblings, where specs spread as CPI²'s: "+size(r.Narrow), r.Narrow)...)
 	}
@@ -191,10 +219,14 @@ func (r *Result) sectionRelief() report.Section {
 	return report.Section{Title: "Relief", Tables: append(tables, t)}
 }
 
-// ReliefGoals asks the goals of the arm relief.
+// ReliefGoals asks the goals of the arm relief: of production victims, for whom they were set, and of all.
 func (r *Result) ReliefGoals() []report.Goal {
-	k := slices.IndexFunc(r.Catalogues[0].Arms, func(a ArmSummary) bool { return a.Arm == reliefArm })
-	var list []report.Goal
+	return append(reliefGoals("production", ofProduction(r.Catalogues)), reliefGoals("all", r.Catalogues)...)
+}
+
+func reliefGoals(victims string, list []Catalogue) []report.Goal {
+	k := slices.IndexFunc(list[0].Arms, func(a ArmSummary) bool { return a.Arm == reliefArm })
+	var goals []report.Goal
 	for _, g := range []struct {
 		what   string
 		want   float64
@@ -207,13 +239,17 @@ func (r *Result) ReliefGoals() []report.Goal {
 		{"innocents' work lost, of the held", 0.01, innocentHeld, true},
 		{"precision of lasting caps", 0.95, precision, false},
 	} {
-		v := over(r.Catalogues, k, g.figure)
+		v := over(list, k, g.figure)
 		got := stat.Mean(v)
 		sign, met := "at least ", got >= g.want
 		if g.most {
 			sign, met = "at most ", got <= g.want
 		}
-		list = append(list, report.Goal{What: g.what, Want: sign + percent(g.want, 0), Got: interval(v, math.Inf(1), 1), Met: met})
+		goals = append(goals, report.Goal{Where: victims, What: g.what, Want: sign + percent(g.want, 0), Got: interval(v, math.Inf(1), 1), Met: met})
 	}
-	return list
+	in := stat.Median(over(list, k, namedIn))
+	return append(goals, report.Goal{Where: victims, What: "time to name, median", Want: fmt.Sprintf("at most %d s", mostToName), Got: stat.Text(in, 0) + " s", Met: in <= mostToName})
 }
+
+// mostToName is what the goal asks for, in seconds.
+const mostToName = 60

@@ -68,16 +68,25 @@ func (r *Result) Verdict() report.Verdict {
 	if len(r.Goals) == 0 {
 		return report.Verdict{Text: "No trial had a production victim."}
 	}
-	v := report.Judge(r.told())
-	v.Text = fmt.Sprintf("%q on production victims: %s", r.Goals[0].Arm, v.Text)
+	v := report.Judge(r.Told())
+	v.Text = fmt.Sprintf("%q on production victims, and %q: %s", r.Goals[0].Arm, reliefArm, v.Text)
 	return v
 }
 
 // Outcome is the verdict in one word.
 func (r *Result) Outcome() report.Outcome { return r.Verdict().Outcome }
 
-// told are the goals in the words of every lab.
-func (r *Result) told() []report.Goal {
+// Told are all goals in the words of every lab: of the best combination, and of relief over catalogues.
+func (r *Result) Told() []report.Goal {
+	list := r.best()
+	if len(r.Catalogues) > 0 {
+		list = append(list, r.ReliefGoals()...)
+	}
+	return list
+}
+
+// best are the goals of the best combination.
+func (r *Result) best() []report.Goal {
 	var list []report.Goal
 	for _, g := range r.Goals {
 		sign := "at most "

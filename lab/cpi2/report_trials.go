@@ -217,7 +217,7 @@ func (r *Result) accusations() report.Table {
 }
 
 func (r *Result) goalsTable() report.Table {
-	g := report.GoalTable("Goals on production victims, of the best combination", report.Heads("goal", "wanted", "got", "met"), r.told())
+	g := report.GoalTable("Goals on production victims, of the best combination", report.Heads("goal", "wanted", "got", "met"), r.best())
 	if len(r.Goals) > 0 {
 		g.Notes = []string{"Arm: " + r.Goals[0].Arm + ", chosen beforehand. Innocent work lost is that of the held."}
 	}

@@ -7,9 +7,9 @@
 // done. The oracle is the best fixed division that misses no target in more than 2 % of the time: first the best of a grid for all
 // batch work, then task by task as long as that gains. Where even the harshest misses a target, the mix does not count, and is said.
 //
-// Two of the arms are other systems' rules, as their papers give them: Heracles grows batch work while slack and memory bandwidth
-// allow, and stops it when a target is missed; PARTIES moves one resource at a time by slack, and takes a step back that hurts. They
-// divide all batch work together, and know no migration.
+// Three of the arms are other systems' rules, as their papers and sources give them: Heracles grows batch work while slack and memory bandwidth
+// allow, and stops it when a target is missed; PARTIES moves one resource at a time by slack, and takes a step back that hurts; PRM knows no
+// target, and goes by counters beside what they are alone. They divide all batch work together, and know no migration.
 //
 // Written down before the first run: ours, the policies remedy and hard_cap, fails where it has less than 95 % of the oracle's work on the mean, or misses targets in a larger
 // share of the time than the oracle by more than one in a hundred. Seeds below 100 are for development; what is reported begins at 1000.
@@ -38,6 +38,7 @@ const (
 	Level10             // MBA at 10 %, always
 	Heracles            // a controller with its rules
 	Parties             // likewise
+	PRM                 // likewise
 	Balm                // policy balm
 	Ours                // policies balm, cache and hard_cap
 	Remedy              // policies remedy and hard_cap
@@ -45,7 +46,7 @@ const (
 	NumArms
 )
 
-var armNames = [NumArms]string{"off", "two ways", "MBA 10 %", "as Heracles", "as PARTIES", "balm", "balm, cache, hard cap", "remedy, hard cap", "oracle"}
+var armNames = [NumArms]string{"off", "two ways", "MBA 10 %", "as Heracles", "as PARTIES", "as PRM", "balm", "balm, cache, hard cap", "remedy, hard cap", "oracle"}
 
 // String returns the arm's name in tables.
 func (a Arm) String() string { return armNames[a] }
@@ -253,6 +254,12 @@ func (w *world) arm(ctx context.Context, arm Arm) (Outcome, error) {
 		each = new(heracles).second
 	case Parties:
 		each = new(parties).second
+	case PRM:
+		p, err := w.prm(ctx)
+		if err != nil {
+			return Outcome{}, err
+		}
+		each = p.second
 	}
 	r, err := w.start(true)
 	if err != nil {

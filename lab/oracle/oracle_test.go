@@ -62,6 +62,34 @@ func TestDraw(t *testing.T) {
 	}
 }
 
+// PRM's controllers take all but the least at once, and give it back by steps after quiet windows; a fence is four deviations, or the most seen.
+func TestPRM(t *testing.T) {
+	p := prm{now: Share{allWays, 100, 1}}
+	if got := p.step(0, true, allWays, 2, allWays, 1); got != 2 {
+		t.Errorf("%d ways in contention", got)
+	}
+	for want := 2; want <= 4; want++ {
+		for range prmQuiet - 1 {
+			if got := p.step(0, false, want, 2, allWays, 1); got != want {
+				t.Errorf("%d ways after too few quiet windows, not %d", got, want)
+			}
+		}
+		if got := p.step(0, false, want, 2, allWays, 1); got != want+1 {
+			t.Errorf("%d ways after quiet windows, not %d", got, want+1)
+		}
+	}
+	list := []fence{{cpi: 1}, {cpi: 1}, {cpi: 1.1}, {cpi: 1}}
+	if got := bound(list, func(f fence) float64 { return f.cpi }); got != 1.1 {
+		t.Errorf("a fence of %v, not the most that was seen", got)
+	}
+	for range 100 {
+		list = append(list, fence{cpi: 1})
+	}
+	if got := bound(append(list, fence{cpi: 3}), func(f fence) float64 { return f.cpi }); got < 1.5 || got > 2 {
+		t.Errorf("a fence of %v for one window far out", got)
+	}
+}
+
 func TestNear(t *testing.T) {
 	got := near(Share{2, 100, 0.5})
 	want := []Share{{5, 100, 0.5}, {2, 60, 0.5}, {2, 100, 0.25}, {2, 100, 1}}
