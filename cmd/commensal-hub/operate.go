@@ -8,9 +8,12 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +30,30 @@ func failed(err error) error {
 		return err
 	}
 	return cli.Answered(r.Code, err)
+}
+
+// reasoned looks at the reason for what changes the fleet, before the hub is asked. Where there is none it says the whole line: of the kill switch that is
+// what somebody in a hurry copies.
+func reasoned(why string) error {
+	err := hub.CheckWhy(why)
+	if err != nil && why == "" {
+		err = fmt.Errorf("%w; say: %s --why \"...\"", err, quoted(os.Args))
+	}
+	return cli.Fail(cli.CodeBadInput, err)
+}
+
+// quoted is a command's line as a shell reads it.
+func quoted(args []string) string {
+	words := []string{filepath.Base(args[0])}
+	for _, arg := range args[1:] {
+		if strings.ContainsFunc(arg, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=,@%", r)
+		}) {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(words, " ")
 }
 
 func statusCommand(p *cli.Printer) *cobra.Command {
@@ -182,8 +209,11 @@ func specCommand(p *cli.Printer) *cobra.Command {
 	var platform, why string
 	var revision uint64
 	cmd := &cobra.Command{
-		Use: "spec accept|rollback|unpin JOB", Short: "Publish a spec that is held back, or go back to an older one", Args: cobra.ExactArgs(2),
+		Use: "spec accept|rollback|unpin JOB --platform P --why TEXT", Short: "Publish a spec that is held back, or go back to an older one", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := reasoned(why); err != nil {
+				return err
+			}
 			var sh wire.SpecSheet
 			err := c.Do(cmd.Context(), "/v1/spec", map[string]any{"job": args[1], "platform": platform, "what": args[0], "revision": revision, "why": why}, &sh)
 			if err != nil {
@@ -205,32 +235,39 @@ func specCommand(p *cli.Printer) *cobra.Command {
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&platform, "platform", "", "the CPU type, as `commensal-hub jobs` shows it")
 	cmd.Flags().Uint64Var(&revision, "revision", 0, "of rollback (default: the one before the last)")
-	cmd.Flags().StringVar(&why, "why", "", "for the audit")
+	cmd.Flags().StringVar(&why, "why", "", forAudit)
 	return cmd
 }
 
 func rolloutCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
-	var file, why string
-	percent := -1
+	var q hub.RolloutChange
+	var file string
 	cmd := &cobra.Command{
-		Use: "rollout [--overlay FILE] [--percent N]", Short: "Change policies on a part of the fleet first; without flags: how the change stands", Args: cobra.NoArgs,
-		Long: "Lay a piece of configuration (policies and limits) over that of a part of the nodes, widen that part, or end the change with\n--percent 0. Begin with what only observes. The hub halts a change whose nodes have clearly more incidents than the others.",
+		Use: "rollout [--overlay FILE] [--percent N] [--observe | --skip-observe] --why TEXT", Short: "Change policies on a part of the fleet first; without flags: how the change stands", Args: cobra.NoArgs,
+		Long: `Lay a piece of configuration (policies and limits) over that of a part of the nodes, widen that part, or end the change with
+--percent 0. What turns a policy to enforce has to be observed first, on as many nodes and for a time (serve --observe-for): the same
+FILE with --observe, and then without. The hub halts a change whose nodes have clearly more incidents than the others.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var body any
-			if percent >= 0 || file != "" {
-				q := map[string]any{"percent": max(0, percent), "why": why}
-				if percent < 0 {
-					return cli.Fail(cli.CodeBadInput, errors.New("--overlay needs --percent"))
+			if cmd.Flags().Changed("percent") || file != "" || q.Observe || q.SkipObserve || q.Why != "" {
+				switch {
+				case !cmd.Flags().Changed("percent"):
+					return cli.Fail(cli.CodeBadInput, errors.New("a change needs --percent; without any flag: how the change stands"))
+				case q.Observe && q.SkipObserve:
+					return cli.Fail(cli.CodeBadInput, errors.New("--observe and --skip-observe are one or the other"))
+				}
+				if err := reasoned(q.Why); err != nil {
+					return err
 				}
 				if file != "" {
 					text, err := os.ReadFile(file)
 					if err != nil {
 						return cli.Fail(cli.CodeBadInput, err)
 					}
-					q["overlay"] = string(text)
+					q.Overlay = string(text)
 				}
-				body = q
+				body = &q
 			}
 			var st hub.RolloutStatus
 			if err := c.Do(cmd.Context(), "/v1/rollout", body, &st); err != nil {
@@ -240,11 +277,17 @@ func rolloutCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	c.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&file, "overlay", "", "file with what these nodes have otherwise, as in their configuration (default: the change that is there)")
-	cmd.Flags().IntVar(&percent, "percent", percent, "of the nodes; 0 ends the change")
-	cmd.Flags().StringVar(&why, "why", "", "for the audit")
+	f := cmd.Flags()
+	f.StringVar(&file, "overlay", "", "file with what these nodes have otherwise, as in their configuration (default: the change that is there)")
+	f.IntVar(&q.Percent, "percent", 0, "of the nodes; 0 ends the change")
+	f.BoolVar(&q.Observe, "observe", false, "what the overlay has as enforce is only observed")
+	f.BoolVar(&q.SkipObserve, "skip-observe", false, "enforce also what was not observed before; the audit has it")
+	f.StringVar(&q.Why, "why", "", forAudit)
 	return cmd
 }
+
+// forAudit says what a reason is for.
+const forAudit = "the reason, for the audit and for whoever looks at a node"
 
 func printRollout(w io.Writer, st *hub.RolloutStatus) error {
 	if st.ID == "" {
@@ -255,6 +298,13 @@ func printRollout(w io.Writer, st *hub.RolloutStatus) error {
 		fmt.Fprintf(w, "roll-out %s of %s is HALTED: %s\n", st.ID, st.By, st.Halted)
 	} else {
 		fmt.Fprintf(w, "roll-out %s of %s to %d %% of the nodes; in force on %d that were heard since\n", st.ID, st.By, st.Percent, st.InForce)
+	}
+	switch {
+	case st.Halted != "":
+	case len(st.Enforces) > 0:
+		fmt.Fprintf(w, "it enforces; it was observed on %d %% before\n", st.Observed)
+	default:
+		fmt.Fprintf(w, "it enforces nothing that it does not find enforced; %d of the %d nodes that it is for have had it for %s\n", st.InForce, st.Meant, time.Duration(st.ObservedSeconds*float64(time.Second)).Round(time.Second))
 	}
 	fmt.Fprintf(w, "incidents since then: %d on these, %d on %d others (whose rate lets expect %.1f)\n", st.Inside, st.Outside, st.Outsiders, st.Expected)
 	if st.Refusing > 0 {
@@ -272,8 +322,11 @@ func offCommand(p *cli.Printer) *cobra.Command {
 	var why string
 	var back bool
 	cmd := &cobra.Command{
-		Use: "off", Short: "Release everything on every node, until --back", Args: cobra.NoArgs,
+		Use: "off --why TEXT", Short: "Release everything on every node, until --back", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := reasoned(why); err != nil {
+				return err
+			}
 			var off wire.Off
 			if err := c.Do(cmd.Context(), "/v1/off", map[string]any{"off": !back, "why": why}, &off); err != nil {
 				return failed(err)
@@ -289,7 +342,7 @@ func offCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	c.Flags(cmd.Flags())
-	cmd.Flags().StringVar(&why, "why", "", "for the audit, and for whoever looks at a node")
+	cmd.Flags().StringVar(&why, "why", "", forAudit)
 	cmd.Flags().BoolVar(&back, "back", false, "let the fleet go on")
 	return cmd
 }
@@ -319,8 +372,11 @@ func nodeCommandCommand(p *cli.Printer) *cobra.Command {
 	var q wire.Command
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use: "command NODE cap|demote|uncap|protect-on|protect-off|restart|confine", Short: "Hold or free a task of a node, turn protection there, or on all nodes (*), on or off, or ask the hook for more", Args: cobra.ExactArgs(2),
+		Use: "command NODE cap|demote|uncap|protect-on|protect-off|restart|confine --why TEXT", Short: "Hold or free a task of a node, turn protection there, or on all nodes (*), on or off, or ask the hook for more", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := reasoned(q.Why); err != nil {
+				return err
+			}
 			q.Kind, q.Duration = args[1], duration.Seconds()
 			body := map[string]any{"node": args[0], "kind": q.Kind, "task": q.Task, "job": q.Job, "cap": q.Cap, "duration_seconds": q.Duration, "why": q.Why}
 			if args[0] == "*" {
@@ -342,6 +398,6 @@ func nodeCommandCommand(p *cli.Printer) *cobra.Command {
 	f.StringVar(&q.Job, "job", "", "of protect-on and protect-off (default: all jobs)")
 	f.Float64Var(&q.Cap, "cpu", 0.1, "of cap: CPU-sec/sec")
 	f.DurationVar(&duration, "for", 5*time.Minute, "of cap and demote")
-	f.StringVar(&q.Why, "why", "", "for the audit")
+	f.StringVar(&q.Why, "why", "", forAudit)
 	return cmd
 }

@@ -32,8 +32,8 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if keepDays < 1 || period < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 || cfg.Spec.MinSamplesPerTask > spec.MaxSamplesPerTask {
-				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--keep-days, --min-tasks and --min-samples are 1 or more, --min-samples at most %d, --spec-every a second or more", spec.MaxSamplesPerTask))
+			if keepDays < 1 || period < time.Second || cfg.ObserveFor < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 || cfg.Spec.MinSamplesPerTask > spec.MaxSamplesPerTask {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--keep-days, --min-tasks and --min-samples are 1 or more, --min-samples at most %d, --spec-every and --observe-for a second or more", spec.MaxSamplesPerTask))
 			}
 			if n, err := fmt.Sscanf(shard+"\n", "%d/%d\n", &cfg.Shard, &cfg.Shards); err != nil || n != 2 || cfg.Shard < 1 || cfg.Shards < 1 {
 				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--shard %q; expected I/N with I from 1 to N, as 2/3", shard))
@@ -69,6 +69,7 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 	f.IntVar(&keepLocal, "keep-local-days", 0, "how long the folder keeps a day that the bucket has (default: 7, or --keep-days)")
 	bucketFlags(f, &where)
 	f.StringVar(&cfg.HookURL, "hook-url", "", "is told (POST) of tasks that are held again and again, and of what operators want done with a task: restart, confine")
+	f.DurationVar(&cfg.ObserveFor, "observe-for", time.Hour, "how long a roll-out observes before it may enforce, on as many nodes")
 	f.StringVar(&cfg.SQL, "sql", "", "the program that answers queries (default: commensal-sql beside this one)")
 	f.DurationVar(&period, "spec-every", period, "from one calculation of specs to the next (CPI² §3.1: 24 h)")
 	f.BoolVar(&cfg.Spec.Fit, "fit-thresholds", false, "thresholds by a fitted distribution (CPI² figure 7: GEV) in place of mean and two standard deviations")

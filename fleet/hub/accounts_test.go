@@ -63,7 +63,7 @@ func TestAClusterWithAccounts(t *testing.T) {
 		st := n.Status()
 		return err1 == nil && err2 == nil && st.Waiting == 0 && uint64(len(one)+len(two)) == st.Sent && st.Sent >= 5
 	})
-	if ans, err := second.command(&person{Name: "ann", Role: Operator}, "web-1", wireCommand("cap", "/be", "")); err != nil || ans.Done != "cap" {
+	if ans, err := second.command(&person{Name: "ann", Role: Operator}, "web-1", wireCommand("cap", "/be", "a test")); err != nil || ans.Done != "cap" {
 		t.Errorf("%+v, %v", ans, err)
 	}
 	if _, err := nats.Connect(url); err == nil {

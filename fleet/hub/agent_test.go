@@ -268,11 +268,11 @@ func (r *real) obeys(t *testing.T) {
 	r.command("protect-on", `"job": "web"`)
 	off()
 	for _, job := range []string{"web", ""} {
-		if m := r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-off", "job": %q}`, job)); fmt.Sprint(m["done"]) != "["+realNode+"]" {
+		if m := r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-off", "job": %q, "why": "a test"}`, job)); fmt.Sprint(m["done"]) != "["+realNode+"]" {
 			t.Errorf("%v", m)
 		}
 		off(job)
-		r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-on", "job": %q}`, job))
+		r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-on", "job": %q, "why": "a test"}`, job))
 		off()
 	}
 }
@@ -286,11 +286,11 @@ func (r *real) switchedOff(t *testing.T) {
 	r.until("the agent says so", func(st *agent.Status) bool {
 		return st.KillSwitch && st.Fleet.Off && st.Fleet.OffWhy == "ann: trouble" && st.ModeNow == model.ModeObserve.String() && len(st.Held) == 0
 	})
-	body := fmt.Sprintf(`{"node": %q, "kind": "cap", "task": %q, "cap": 0.05, "duration_seconds": 600}`, realNode, r.batch)
+	body := fmt.Sprintf(`{"node": %q, "kind": "cap", "task": %q, "cap": 0.05, "duration_seconds": 600, "why": "a test"}`, realNode, r.batch)
 	if code, m := r.call(r.token, "POST", "/v1/command", body); code == 200 || !strings.Contains(fmt.Sprint(m["error"]), "kill switch") {
 		t.Errorf("%d %v", code, m)
 	}
-	r.must("/v1/off", `{"off": false}`)
+	r.must("/v1/off", `{"off": false, "why": "a test"}`)
 	r.until("it goes on", func(st *agent.Status) bool {
 		return !st.KillSwitch && !st.Fleet.Off && st.ModeNow == model.ModeEnforce.String()
 	})
@@ -314,7 +314,7 @@ func (r *real) rolledOut(t *testing.T) {
 		_, m := r.call(r.token, "GET", "/v1/nodes", "")
 		return m["nodes"].([]any)[0].(map[string]any)["rollout"] != nil
 	})
-	r.must("/v1/rollout", `{"percent": 0}`)
+	r.must("/v1/rollout", `{"percent": 0, "why": "a test"}`)
 	mode("it is taken back", model.ModeEnforce, false)
 }
 

@@ -115,15 +115,11 @@ func (h *Hub) routes() []route {
 		{"POST /v1/spec", Operator, h.handleSpec},
 		{"GET /v1/rollout", Viewer, func(_ *person, r *http.Request) (any, error) { return h.rolloutStatus(r.Context()) }},
 		{"POST /v1/rollout", Admin, func(p *person, r *http.Request) (any, error) {
-			var q struct {
-				Overlay string `json:"overlay"`
-				Percent int    `json:"percent"`
-				Why     string `json:"why"`
-			}
+			var q RolloutChange
 			if err := read(r, &q); err != nil {
 				return nil, err
 			}
-			return h.setRollout(r.Context(), p, q.Overlay, q.Percent, q.Why)
+			return h.setRollout(r.Context(), p, &q)
 		}},
 		{"POST /v1/off", Admin, func(p *person, r *http.Request) (any, error) {
 			var q struct {
@@ -155,6 +151,9 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 		return nil, fmt.Errorf("%w: %w", errBad, wire.NodeName(q.Node))
 	case !slices.Contains(commandKinds, q.Kind):
 		return nil, fmt.Errorf("%w: kind %q; expected one of %s", errBad, q.Kind, strings.Join(commandKinds, ", "))
+	}
+	if err := CheckWhy(q.Why); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
 	}
 	if all {
 		return h.commandAll(p, q.Command)

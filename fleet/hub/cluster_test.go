@@ -144,7 +144,7 @@ func TestAClusterLosesMembers(t *testing.T) {
 	eventually(t, "specs come down", func() bool { return len(nodes[0].heard()) > 0 && len(nodes[2].heard()) > 0 })
 	admin := b.token("a", Admin)
 	eventually(t, "the kill switch is taken", func() bool { // a leader that was killed is missed for 4 to 9 seconds
-		code, _ := b.call(admin, "POST", "/v1/off", `{"off": true}`)
+		code, _ := b.call(admin, "POST", "/v1/off", `{"off": true, "why": "a test"}`)
 		return code == http.StatusOK
 	})
 	eventually(t, "all are off", func() bool { return nodes[0].Off() && nodes[1].Off() && nodes[2].Off() })

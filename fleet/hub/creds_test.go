@@ -93,7 +93,7 @@ func TestCredentialsFiles(t *testing.T) {
 		list, err := storedIn(b.store)
 		return err == nil && len(list) >= 3
 	})
-	if ans, err := b.command(&person{Name: "ann", Role: Operator}, "web-1", wireCommand("cap", "/be", "")); err != nil || ans.Done != "cap" {
+	if ans, err := b.command(&person{Name: "ann", Role: Operator}, "web-1", wireCommand("cap", "/be", "a test")); err != nil || ans.Done != "cap" {
 		t.Errorf("%+v, %v", ans, err)
 	}
 	sendsForItselfOnly(t, url, nats.UserCredentials(own))

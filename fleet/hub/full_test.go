@@ -141,7 +141,7 @@ func TestTheWholeDiskIsFull(t *testing.T) {
 				return code == http.StatusServiceUnavailable && strings.Contains(why, c.why)
 			})
 			if c.reserve > 1 {
-				if code, said := b.call(b.token("a", Admin), "POST", "/v1/off", `{"off": true}`); code != http.StatusOK {
+				if code, said := b.call(b.token("a", Admin), "POST", "/v1/off", `{"off": true, "why": "a test"}`); code != http.StatusOK {
 					t.Errorf("the kill switch: %d %v", code, said)
 				}
 				eventually(t, "the node is off", n.Off)

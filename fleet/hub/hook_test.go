@@ -55,7 +55,7 @@ func TestHook(t *testing.T) {
 	if a := <-got; a.What != "restart" || a.By != "o" || a.Why != "again" || a.Task != "/be" {
 		t.Errorf("%+v", a)
 	}
-	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "node-1", "kind": "confine", "task": "/no"}`); code == 200 || !strings.Contains(fmt.Sprint(m["error"]), "418") {
+	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "node-1", "kind": "confine", "task": "/no", "why": "again"}`); code == 200 || !strings.Contains(fmt.Sprint(m["error"]), "418") {
 		t.Errorf("%d %v", code, m)
 	}
 	if len(got) != 0 {
@@ -63,7 +63,7 @@ func TestHook(t *testing.T) {
 	}
 	cfg = testConfig(t.TempDir())
 	none := startHub(t, cfg)
-	if code, m := none.call(none.token("o", Operator), "POST", "/v1/command", `{"node": "node-1", "kind": "restart", "task": "/be"}`); code != 422 || !strings.Contains(fmt.Sprint(m["error"]), "--hook-url") {
+	if code, m := none.call(none.token("o", Operator), "POST", "/v1/command", `{"node": "node-1", "kind": "restart", "task": "/be", "why": "again"}`); code != 422 || !strings.Contains(fmt.Sprint(m["error"]), "--hook-url") {
 		t.Errorf("%d %v", code, m)
 	}
 }

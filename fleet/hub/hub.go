@@ -43,6 +43,7 @@ type Config struct {
 	Keep          time.Duration // of the store's days
 	HookURL       string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
 	RolloutLook   time.Duration // how often a roll-out is looked at; 0: 5 s
+	ObserveFor    time.Duration // how long a roll-out observes before it may enforce; 0: an hour
 	CommitEvery   time.Duration // a batch waits at most so long for the store; 0: 5 s
 	Reserve       int64         // bytes of the disk that batches leave free; 0: 256 MiB
 	// QuerySeconds bounds a query; 0: 25.
@@ -135,6 +136,7 @@ func New(cfg Config) (*Hub, error) {
 	h.cfg.Log = h.log
 	h.cfg.Replicas, h.cfg.QuerySeconds = max(1, cfg.Replicas), cmp.Or(cfg.QuerySeconds, querySeconds)
 	h.cfg.RolloutLook = cmp.Or(cfg.RolloutLook, rolloutLook)
+	h.cfg.ObserveFor = cmp.Or(cfg.ObserveFor, observeFor)
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
 	h.cfg.Reserve = cmp.Or(cfg.Reserve, reserve)
 	h.cfg.BucketEvery = cmp.Or(cfg.BucketEvery, bucketEvery)

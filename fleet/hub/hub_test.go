@@ -56,16 +56,16 @@ func TestUpAndDown(t *testing.T) {
 	if n := nodes[1]; len(n.commands) != 1 || n.commands[0].Why != "a test" || n.commands[0].By != "o through the hub" || len(nodes[0].commands) != 0 {
 		t.Errorf("%+v", n.commands)
 	}
-	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "*", "kind": "protect-off", "job": "web"}`); code != 200 || fmt.Sprint(m["done"]) != "[node-0 node-1 node-2]" || len(m["failed"].(map[string]any)) != 0 {
+	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "*", "kind": "protect-off", "job": "web", "why": "a test"}`); code != 200 || fmt.Sprint(m["done"]) != "[node-0 node-1 node-2]" || len(m["failed"].(map[string]any)) != 0 {
 		t.Errorf("%d %v", code, m)
 	}
 	for body, want := range map[string]string{
-		`{"node": "*", "kind": "cap", "task": "/be"}`:         "expected 1 to 63",
-		`{"node": "node-1", "kind": "cap", "task": "/gone"}`:  "no task",
-		`{"node": "nobody", "kind": "cap", "task": "/be"}`:    "not connected",
-		`{"node": "node-1", "kind": "format", "task": "/be"}`: "expected one of cap",
-		`{"node": "a.*", "kind": "cap"}`:                      "expected 1 to 63",
-		`{"node": "node-1", "kind": "cap", "oops": 1}`:        "oops",
+		`{"node": "*", "kind": "cap", "task": "/be"}`:                         "expected 1 to 63",
+		`{"node": "node-1", "kind": "cap", "task": "/gone", "why": "a test"}`: "no task",
+		`{"node": "nobody", "kind": "cap", "task": "/be", "why": "a test"}`:   "not connected",
+		`{"node": "node-1", "kind": "format", "task": "/be"}`:                 "expected one of cap",
+		`{"node": "a.*", "kind": "cap"}`:                                      "expected 1 to 63",
+		`{"node": "node-1", "kind": "cap", "oops": 1}`:                        "oops",
 	} {
 		if code, m := b.call(operator, "POST", "/v1/command", body); code == 200 || !strings.Contains(fmt.Sprint(m["error"]), want) {
 			t.Errorf("%s: %d %v", body, code, m)
@@ -74,7 +74,7 @@ func TestUpAndDown(t *testing.T) {
 	if code, _ := b.call(viewer, "POST", "/v1/command", cap1); code != http.StatusForbidden {
 		t.Errorf("a viewer capped: %d", code)
 	}
-	if code, _ := b.call(operator, "POST", "/v1/off", `{"off": true}`); code != http.StatusForbidden {
+	if code, _ := b.call(operator, "POST", "/v1/off", `{"off": true, "why": "a test"}`); code != http.StatusForbidden {
 		t.Errorf("an operator turned the fleet off: %d", code)
 	}
 	if code, m := b.call(admin, "POST", "/v1/off", `{"off": true, "why": "trouble"}`); code != 200 || m["off"] != true {
@@ -86,7 +86,7 @@ func TestUpAndDown(t *testing.T) {
 	late := startNode(t, ctx, b.NodesURL(), "late", enrol(t, b.dir, "late"), t.TempDir())
 	defer late.Close()
 	eventually(t, "a node that comes later is off", func() bool { late.window(1); return late.Off() })
-	if code, _ := b.call(admin, "POST", "/v1/off", `{"off": false}`); code != 200 {
+	if code, _ := b.call(admin, "POST", "/v1/off", `{"off": false, "why": "a test"}`); code != 200 {
 		t.Error("not turned on again")
 	}
 	eventually(t, "all go on", func() bool { return !nodes[0].Off() && !nodes[1].Off() && !late.Off() })
@@ -346,7 +346,7 @@ func TestClocksDisagree(t *testing.T) {
 		return n.Refused >= 20 && n.Batches == 0 && strings.Contains(n.Why, "off the hub's clock") && b.nodes["ahead"].Refused == 0 && b.nodes["behind"].Refused == 0
 	})
 	for name := range off {
-		if ans, err := b.command(&person{Name: "ann", Role: Operator}, name, wireCommand("cap", "/be", "")); err != nil || ans.Done != "cap" {
+		if ans, err := b.command(&person{Name: "ann", Role: Operator}, name, wireCommand("cap", "/be", "a test")); err != nil || ans.Done != "cap" {
 			t.Errorf("%s: %+v, %v", name, ans, err)
 		}
 	}

@@ -57,6 +57,9 @@ func (h *Hub) follow(ctx context.Context) error {
 	if err := h.claim(ctx); err != nil {
 		return err
 	}
+	if err := h.recallWatch(ctx); err != nil {
+		return err
+	}
 	cfg := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: inactive,
 	}
@@ -176,6 +179,7 @@ func (h *Hub) take(seq uint64, subject string, data []byte) {
 		return
 	}
 	n.Seen, n.Platform, n.Program, n.Boot, n.Rollout = time.Now(), b.Platform, b.Program, b.Boot, b.Rollout
+	h.watched.hear(node, b.Rollout)
 	n.Batches++
 	n.Lost += b.Lost
 	n.Samples += uint64(b.Samples.Len())
@@ -212,6 +216,7 @@ func (h *Hub) incident(node string, inc *model.Incident) {
 		}
 	}
 	h.node(node).Incidents++
+	h.watched.incident(node, inc)
 	h.incidents = append(h.incidents, NodeIncident{Node: node, Incident: inc})
 	if len(h.incidents) > maxIncidents {
 		h.incidents = append(h.incidents[:0], h.incidents[len(h.incidents)-maxIncidents:]...)
@@ -223,6 +228,7 @@ func (h *Hub) commit(ctx context.Context) error {
 	if err := h.renew(ctx); err != nil {
 		return err
 	}
+	h.keepWatch(ctx)
 	_, before := h.store.Committed()
 	if err := h.store.Commit(); err != nil {
 		return err

@@ -23,7 +23,7 @@ var (
 	killFor  = flag.Duration("kill-for", 8*time.Second, "how long the kill test kills")
 )
 
-// hubChild is a hub as a process of its own: hub DIR ADDRESS, where an address with a scheme is of a cluster.
+// hubChild is a hub as a process of its own: hub DIR ADDRESS, where an address with a scheme is of a cluster. It says where its pages are.
 func hubChild(p *testchild.Parent, args []string) error {
 	h, err := New(killConfig(args[0], args[1]))
 	if err != nil {
@@ -31,7 +31,7 @@ func hubChild(p *testchild.Parent, args []string) error {
 	}
 	go func() {
 		<-h.Ready()
-		p.Say("ready")
+		p.Say("%s", h.URL())
 	}()
 	return h.Run(context.Background())
 }

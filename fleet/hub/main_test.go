@@ -42,7 +42,7 @@ func quick() spec.Params {
 }
 
 func testConfig(dir string) Config {
-	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond, RolloutLook: 200 * time.Millisecond}
+	return Config{Dir: dir, Listen: "127.0.0.1:0", NATSListen: "127.0.0.1:0", Keep: 24 * time.Hour, Spec: quick(), Version: "test", SQL: sqlProgram, QuerySeconds: 3, CommitEvery: 300 * time.Millisecond, RolloutLook: 200 * time.Millisecond, ObserveFor: 700 * time.Millisecond}
 }
 
 // sqlProgram is set by needSQL, and sqlDir is where it was built; "": nowhere.
@@ -180,7 +180,7 @@ func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *
 			Rollout: func(overlay string, on bool) error {
 				n.mu.Lock()
 				defer n.mu.Unlock()
-				if overlay == "bad" && on {
+				if overlay == "bad: 1" && on {
 					return errors.New("no such key")
 				}
 				if n.overlay = ""; on {

@@ -10,8 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,8 +31,28 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// maxWhy bounds a reason, in bytes.
+const maxWhy = 500
+
+// CheckWhy says what is wrong with the reason that somebody gives for what changes the fleet; nil: nothing. The kill switch needs one like
+// all else: whoever finds a node that holds nothing, and has to decide whether it may go on, has only that.
+func CheckWhy(why string) error {
+	switch {
+	case strings.TrimSpace(why) == "":
+		return errors.New("a reason is missing (why): a few words for the audit, and for whoever looks at a node")
+	case len(why) > maxWhy:
+		return fmt.Errorf("the reason (why) has %d bytes; expected at most %d", len(why), maxWhy)
+	case !utf8.ValidString(why) || strings.ContainsFunc(why, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("the reason (why) is %.40q; expected one line of text", why)
+	}
+	return nil
+}
+
 // do writes an act, does it, and writes what came of it.
 func (h *Hub) do(p *person, act wire.Act, detail any, f func() (string, error)) (string, error) {
+	if err := CheckWhy(act.Why); err != nil {
+		return "", fmt.Errorf("%w: %w", errBad, err)
+	}
 	if detail != nil {
 		var err error
 		if act.Detail, err = json.Marshal(detail); err != nil {

@@ -160,7 +160,7 @@ func keepsOpen(t *testing.T, b *bed, ca string, who *client.Client) {
 	defer web.CloseIdleConnections()
 	ask := func(method, path, site string) int {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, b.URL()+path, strings.NewReader(`{"node": "n", "kind": "cap"}`))
+		req, err := http.NewRequestWithContext(t.Context(), method, b.URL()+path, strings.NewReader(`{"node": "n", "kind": "cap", "why": "a test"}`))
 		if err != nil {
 			t.Fatal(err)
 		}

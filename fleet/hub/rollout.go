@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
-// A change of parameters goes to a part of the fleet first. While it is there the hub compares how many incidents its nodes have with how many the
+// A change of policies goes to a part of the fleet first. While it is there the hub compares how many incidents its nodes have with how many the
 // others have in the same time, and ends it when that is clearly more: nobody has to look.
 
 const (
@@ -24,25 +25,35 @@ const (
 	maxRefused = 100 // nodes that are named with their reason
 )
 
-// watch is what is known of incidents since a change was made.
-type watch struct {
-	id      string
-	percent int
-	since   time.Time
-	base    map[string]uint64 // incidents of each node then
-}
-
-// RolloutStatus is how a change stands.
+// RolloutStatus is how a change stands. What it counts is since it was made, widened or began to enforce.
 type RolloutStatus struct {
 	wire.Rollout
+	Enforces []string          `json:"enforces"`          // where the overlay says `mode: enforce`, as "hard_cap"; "": at the top
+	Meant    int               `json:"nodes_meant"`       // that were heard and are of its share
 	InForce  int               `json:"in_force"`          // nodes that have it
 	Refusing int               `json:"refusing"`          // nodes that refuse it ...
 	Refused  map[string]string `json:"refused,omitempty"` // ... and why, of some of them
-	Inside   uint64            `json:"incidents_inside"`  // since it was made or widened, of nodes that have it
+	Inside   uint64            `json:"incidents_inside"`  // of nodes that have it
 	Outside  uint64            `json:"incidents_outside"`
 	// Outsiders are the nodes to compare with; with none the change is not halted.
 	Outsiders int     `json:"nodes_outside"`
 	Expected  float64 `json:"expected_inside"` // by the rate outside
+	// ObservedSeconds is for how long enough of the nodes have had it; of a change that enforces nothing.
+	ObservedSeconds float64 `json:"observed_seconds"`
+}
+
+// enough reports whether what these nodes observe speaks for the share.
+func (st *RolloutStatus) enough() bool {
+	return st.InForce > 0 && float64(st.InForce) >= observeShare*float64(st.Meant)
+}
+
+// RolloutChange is what an administrator wants changed.
+type RolloutChange struct {
+	Overlay     string `json:"overlay"`      // "": that of the change that is there
+	Percent     int    `json:"percent"`      // of the nodes; 0 ends the change
+	Observe     bool   `json:"observe"`      // what the overlay enforces is only observed
+	SkipObserve bool   `json:"skip_observe"` // it need not have been observed before
+	Why         string `json:"why"`
 }
 
 // rollout returns the change that is there; its ID is "" where there is none.
@@ -69,34 +80,54 @@ func (h *Hub) putRollout(ctx context.Context, r *wire.Rollout) error {
 	return err
 }
 
-// setRollout makes a change, widens the one that is there, or ends it (percent 0).
-func (h *Hub) setRollout(ctx context.Context, p *person, overlay string, percent int, why string) (*RolloutStatus, error) {
-	if percent < 0 || percent > 100 || len(overlay) > maxOverlay {
-		return nil, fmt.Errorf("%w: %d %% and %d bytes; expected 0 to 100, and at most %d", errBad, percent, len(overlay), maxOverlay)
+// setRollout makes a change, widens the one that is there, has it enforce what it observed, or ends it (percent 0).
+func (h *Hub) setRollout(ctx context.Context, p *person, q *RolloutChange) (*RolloutStatus, error) {
+	if q.Percent < 0 || q.Percent > 100 || len(q.Overlay) > maxOverlay {
+		return nil, fmt.Errorf("%w: %d %% and %d bytes; expected 0 to 100, and at most %d", errBad, q.Percent, len(q.Overlay), maxOverlay)
 	}
 	now, err := h.rollout(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if overlay == "" {
-		overlay = now.Overlay
+	r := wire.Rollout{Version: wire.RolloutVersion, Percent: q.Percent, By: p.Name, Why: q.Why, WallNsec: time.Now().UnixNano()}
+	var enforces []string
+	if q.Percent > 0 {
+		if enforces, err = h.next(&r, &now, q); err != nil {
+			return nil, err
+		}
 	}
-	r := wire.Rollout{Version: wire.RolloutVersion, ID: now.ID, Percent: percent, Overlay: overlay, By: p.Name, Why: why, WallNsec: time.Now().UnixNano()}
-	switch {
-	case percent == 0:
-		r.ID, r.Overlay = "", ""
-	case overlay == "":
-		return nil, fmt.Errorf("%w: there is no change to widen", errBad)
-	case now.ID == "" || now.Halted != "" || now.Overlay != overlay:
-		r.ID = newID()
-	}
-	_, err = h.do(p, wire.Act{What: "rollout", Why: why}, map[string]any{"id": r.ID, "percent": percent, "overlay": r.Overlay}, func() (string, error) {
+	detail := map[string]any{"id": r.ID, "percent": r.Percent, "overlay": r.Overlay, "enforces": enforces, "observed_percent": r.Observed, "skip_observe": q.SkipObserve}
+	_, err = h.do(p, wire.Act{What: "rollout", Why: q.Why}, detail, func() (string, error) {
 		return "done", h.putRollout(ctx, &r)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return h.rolloutStatus(ctx)
+}
+
+// next fills in what is to come after the change that is there, and says what of it enforces.
+func (h *Hub) next(r, now *wire.Rollout, q *RolloutChange) (enforces []string, err error) {
+	text := cmp.Or(q.Overlay, now.Overlay)
+	if text == "" {
+		return nil, fmt.Errorf("%w: there is no change to widen", errBad)
+	}
+	o, err := readOverlay(text)
+	if err == nil && q.Observe {
+		o, err = readOverlay(o.observed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
+	}
+	s := h.seenOf(now, o)
+	if err := h.mayEnforce(o, q.Percent, &s); err != nil && !q.SkipObserve {
+		return nil, err
+	}
+	if r.ID, r.Observed = now.ID, s.percent; !s.same {
+		r.ID = newID()
+	}
+	r.Overlay = o.text
+	return o.enforces, nil
 }
 
 // rolloutStatus counts.
@@ -112,41 +143,47 @@ func (h *Hub) rolloutStatus(ctx context.Context) (*RolloutStatus, error) {
 
 // countRollout is called with the lock.
 func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
-	st := &RolloutStatus{Rollout: *r, Refused: map[string]string{}}
+	st := &RolloutStatus{Rollout: *r, Enforces: []string{}, Refused: map[string]string{}}
+	w := &h.watched
 	if r.ID == "" {
+		*w = watch{known: w.known, loaded: w.loaded}
 		return st
 	}
-	if w := &h.watched; w.id != r.ID || w.percent != r.Percent {
-		*w = watch{id: r.ID, percent: r.Percent, since: time.Now(), base: map[string]uint64{}}
-		for name, n := range h.nodes {
-			w.base[name] = n.Incidents
-		}
+	if o, err := readOverlay(r.Overlay); err == nil { // else nodes refuse it as well
+		st.Enforces = append(st.Enforces, o.enforces...)
 	}
-	others := 0
-	for name, n := range h.nodes {
-		if n.Seen.Before(h.watched.since) {
-			continue // not heard since: it says nothing
+	if !w.is(r) {
+		h.watchAnew(r)
+	}
+	for name, n := range w.Nodes {
+		if !n.Heard {
+			continue // not since: it says nothing
 		}
-		more := n.Incidents - h.watched.base[name]
-		switch {
-		case n.Rollout == r.ID:
+		if r.Takes(name) {
+			st.Meant++
+		}
+		if n.Rollout == r.ID {
 			st.InForce++
-			st.Inside += more
-		case len(n.Rollout) > 0 && n.Rollout[0] == '!':
+			st.Inside += n.Incidents
+			continue
+		}
+		if len(n.Rollout) > 0 && n.Rollout[0] == '!' {
 			if st.Refusing++; len(st.Refused) < maxRefused {
 				st.Refused[name] = n.Rollout[1:]
 			}
-			others++
-			st.Outside += more
-		default:
-			others++
-			st.Outside += more
 		}
+		st.Outsiders++
+		st.Outside += n.Incidents
 	}
-	if others > 0 {
-		st.Expected = float64(st.Outside) / float64(others) * float64(st.InForce)
+	if st.Outsiders > 0 {
+		st.Expected = float64(st.Outside) / float64(st.Outsiders) * float64(st.InForce)
 	}
-	st.Outsiders = others
+	if len(st.Enforces) == 0 && st.enough() {
+		if w.Observed.IsZero() {
+			w.Observed, w.changed = time.Now().UTC(), true
+		}
+		st.ObservedSeconds = max(0, time.Since(w.Observed).Seconds())
+	}
 	return st
 }
 

@@ -9,17 +9,26 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
+// startNodes connects nodes called node-0 and so on.
+func startNodes(t *testing.T, b *bed, count int) (nodes []*testNode) {
+	t.Helper()
+	for i := range count {
+		name := fmt.Sprintf("node-%d", i)
+		n := startNode(t, t.Context(), b.NodesURL(), name, enrol(t, b.dir, name), t.TempDir())
+		t.Cleanup(n.Close)
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		eventually(t, n.name+" is connected", func() bool { return n.Status().Connected })
+	}
+	return nodes
+}
+
 // A change goes to a part of the fleet, to more of it, and back; whoever has it at first keeps it. One that nodes refuse says why.
 func TestARolloutGoesToAPart(t *testing.T) {
 	b := startHub(t, testConfig(t.TempDir()))
 	admin := b.token("a", Admin)
-	var nodes []*testNode
-	for i := range 20 {
-		name := fmt.Sprintf("node-%d", i)
-		n := startNode(t, t.Context(), b.NodesURL(), name, enrol(t, b.dir, name), t.TempDir())
-		defer n.Close()
-		nodes = append(nodes, n)
-	}
+	nodes := startNodes(t, b, 20)
 	having := func(overlay string) (names []string) {
 		for _, n := range nodes {
 			n.window(2)
@@ -46,15 +55,7 @@ func TestARolloutGoesToAPart(t *testing.T) {
 		}
 		return m
 	}
-	eventually(t, "all are connected", func() bool {
-		for _, n := range nodes {
-			if !n.Status().Connected {
-				return false
-			}
-		}
-		return true
-	})
-	first := set(`{"overlay": "x: 1", "percent": 40, "why": "try"}`)
+	first := set(`{"overlay": "limits: {max_held_tasks: 1}", "percent": 40, "why": "try"}`)
 	r := wire.Rollout{ID: first["id"].(string), Percent: 40}
 	want := 0
 	for _, n := range nodes {
@@ -66,33 +67,33 @@ func TestARolloutGoesToAPart(t *testing.T) {
 		t.Fatalf("%d of 20 nodes at 40 %%", want)
 	}
 	eventually(t, "a part has it", inForce(want))
-	before := having("x: 1")
-	second := set(`{"percent": 70}`)
-	if second["id"] != first["id"] || second["overlay"] != "x: 1" {
+	before := having("limits: {max_held_tasks: 1}")
+	second := set(`{"percent": 70, "why": "more"}`)
+	if second["id"] != first["id"] || second["overlay"] != "limits: {max_held_tasks: 1}" {
 		t.Errorf("%v", second)
 	}
-	eventually(t, "more have it", func() bool { return len(having("x: 1")) > len(before) })
-	now := strings.Join(having("x: 1"), " ") + " "
+	eventually(t, "more have it", func() bool { return len(having("limits: {max_held_tasks: 1}")) > len(before) })
+	now := strings.Join(having("limits: {max_held_tasks: 1}"), " ") + " "
 	for _, name := range before {
 		if !strings.Contains(now, name+" ") {
 			t.Errorf("%s had it at 40 %% and not at 70", name)
 		}
 	}
-	set(`{"percent": 0}`)
+	set(`{"percent": 0, "why": "enough"}`)
 	eventually(t, "nobody has it", func() bool { return len(having("")) == len(nodes) })
-	set(`{"overlay": "bad", "percent": 100}`)
+	set(`{"overlay": "bad: 1", "percent": 100, "why": "try"}`)
 	eventually(t, "all refuse it, and say why", func() bool {
 		having("")
 		_, m := b.call(admin, "GET", "/v1/rollout", "")
 		refused, _ := m["refused"].(map[string]any)
 		return len(refused) == len(nodes) && strings.Contains(fmt.Sprint(refused["node-3"]), "no such key")
 	})
-	for _, body := range []string{`{"percent": 101, "overlay": "x"}`, `{"percent": -1}`} {
+	for _, body := range []string{`{"percent": 101, "overlay": "x: 1", "why": "a test"}`, `{"percent": -1, "why": "a test"}`, `{"percent": 1, "overlay": "x", "why": "a test"}`, `{"percent": 1, "overlay": "x: [", "why": "a test"}`, `{"percent": 1, "overlay": "x: 1"}`, `{"percent": 0}`} {
 		if code, _ := b.call(admin, "POST", "/v1/rollout", body); code != 400 {
 			t.Errorf("%s: %d", body, code)
 		}
 	}
-	if code, _ := b.call(b.token("o", Operator), "POST", "/v1/rollout", `{"percent": 0}`); code != 403 {
+	if code, _ := b.call(b.token("o", Operator), "POST", "/v1/rollout", `{"percent": 0, "why": "a test"}`); code != 403 {
 		t.Errorf("an operator rolled out: %d", code)
 	}
 }
@@ -101,14 +102,8 @@ func TestARolloutGoesToAPart(t *testing.T) {
 func TestARolloutThatDoesHarmIsHalted(t *testing.T) {
 	b := startHub(t, testConfig(t.TempDir()))
 	admin := b.token("a", Admin)
-	var nodes []*testNode
-	for i := range 12 {
-		name := fmt.Sprintf("node-%d", i)
-		n := startNode(t, t.Context(), b.NodesURL(), name, enrol(t, b.dir, name), t.TempDir())
-		defer n.Close()
-		nodes = append(nodes, n)
-	}
-	if code, m := b.call(admin, "POST", "/v1/rollout", `{"overlay": "worse: 1", "percent": 50}`); code != 200 {
+	nodes := startNodes(t, b, 12)
+	if code, m := b.call(admin, "POST", "/v1/rollout", `{"overlay": "worse: 1", "percent": 50, "why": "try"}`); code != 200 {
 		t.Fatalf("%d %v", code, m)
 	}
 	k := 0

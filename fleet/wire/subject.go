@@ -24,7 +24,7 @@ const (
 
 	// KeyOff is the fleet's kill switch: while Off says so everything is released on every node.
 	KeyOff = "off"
-	// KeyRollout is what a part of the fleet has otherwise than its files say.
+	// KeyRollout is what a part of the fleet has otherwise than its files say. Below it (two words, which nodes cannot read) hubs keep what they count of it.
 	KeyRollout = "rollout"
 	// KeyLayout says into how many parts batches are divided.
 	KeyLayout = "layout"
@@ -97,6 +97,8 @@ type Rollout struct {
 	By       string `json:"by"`
 	Why      string `json:"why,omitempty"`
 	WallNsec int64  `json:"wall_nsec"`
+	// Observed is on how many per cent of the nodes it has only observed for long enough to enforce there; of no interest to nodes.
+	Observed int `json:"observed_percent,omitempty"`
 	// Halted says why the hub ended it; "": it did not.
 	Halted string `json:"halted,omitempty"`
 }
