@@ -122,10 +122,7 @@ func (h *Hub) routes() []route {
 			return h.setRollout(r.Context(), p, &q)
 		}},
 		{"POST /v1/off", Admin, func(p *person, r *http.Request) (any, error) {
-			var q struct {
-				Off bool   `json:"off"`
-				Why string `json:"why"`
-			}
+			var q offBody
 			if err := read(r, &q); err != nil {
 				return nil, err
 			}
@@ -137,11 +134,27 @@ func (h *Hub) routes() []route {
 	}
 }
 
-func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
-	var q struct {
+// What is asked of the hub, as openapi.json has it.
+type (
+	commandBody struct {
 		Node string `json:"node"`
 		wire.Command
 	}
+	specBody struct {
+		Job      string `json:"job"`
+		Platform string `json:"platform"`
+		What     string `json:"what"`
+		Revision uint64 `json:"revision"`
+		Why      string `json:"why"`
+	}
+	offBody struct {
+		Off bool   `json:"off"`
+		Why string `json:"why"`
+	}
+)
+
+func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
+	var q commandBody
 	if err := read(r, &q); err != nil {
 		return nil, err
 	}
@@ -169,13 +182,7 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 }
 
 func (h *Hub) handleSpec(p *person, r *http.Request) (any, error) {
-	var q struct {
-		Job      string `json:"job"`
-		Platform string `json:"platform"`
-		What     string `json:"what"`
-		Revision uint64 `json:"revision"`
-		Why      string `json:"why"`
-	}
+	var q specBody
 	if err := read(r, &q); err != nil {
 		return nil, err
 	}

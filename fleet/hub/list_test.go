@@ -198,9 +198,9 @@ func TestPagesThatAreNone(t *testing.T) {
 	if len(b.nodes) != 1 || b.nodes["b"] == nil || b.nodes["b"].Enrolled {
 		t.Errorf("%v", b.nodes)
 	}
+	b.countRollout(&wire.Rollout{ID: "x"})
 	for i := range 3 * maxRefused {
-		b.node(fmt.Sprint(i)).Seen = time.Now().Add(time.Hour)
-		b.node(fmt.Sprint(i)).Rollout = "!x: no such key"
+		b.watched.hear(fmt.Sprint(i), "!x: no such key")
 	}
 	if st := b.countRollout(&wire.Rollout{ID: "x"}); len(st.Refused) != maxRefused || st.Refusing != 3*maxRefused {
 		t.Errorf("%d refuse it, %d are named", st.Refusing, len(st.Refused))

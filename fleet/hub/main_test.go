@@ -273,6 +273,7 @@ func callAt(t *testing.T, url, token, method, path, body string) (int, map[strin
 	if err != nil {
 		t.Fatal(err)
 	}
+	theDescribed().answered(t, method, path, body, res.StatusCode, text)
 	m := map[string]any{}
 	if bytes.HasPrefix(text, []byte("[")) {
 		var list []any
