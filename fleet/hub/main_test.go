@@ -93,6 +93,12 @@ func startHub(t *testing.T, cfg Config) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runHub(t, h)
+}
+
+// runHub runs it until the test ends.
+func runHub(t *testing.T, h *Hub) *bed {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
@@ -103,7 +109,7 @@ func startHub(t *testing.T, cfg Config) *bed {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the hub does not start")
 	}
-	b := &bed{Hub: h, t: t, dir: cfg.Dir}
+	b := &bed{Hub: h, t: t, dir: h.cfg.Dir}
 	b.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
