@@ -3,6 +3,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,8 +29,12 @@ type Client struct {
 	CAFile    string
 	CertFile  string // of whoever asks, in place of a token
 	KeyFile   string
-	Unguarded bool // the hub may be another machine in plain text
+	Unguarded bool          // the hub may be another machine in plain text
+	Timeout   time.Duration // of one answer; 0: a minute
 }
+
+// timeout is longer than the hub's own limits, of which a query's is the longest.
+const timeout = time.Minute
 
 // Flags adds the flags that say which hub it is.
 func (c *Client) Flags(f *pflag.FlagSet) {
@@ -38,6 +43,7 @@ func (c *Client) Flags(f *pflag.FlagSet) {
 	f.StringVar(&c.CAFile, "ca-file", "", "certificates that the hub's is signed by (default: the system's)")
 	f.StringVar(&c.CertFile, "cert", "", "your certificate, to enter by in place of a token, where the hub has --client-ca")
 	f.StringVar(&c.KeyFile, "key", "", "its key")
+	f.DurationVar(&c.Timeout, "timeout", timeout, "how long the hub may take to answer")
 	f.BoolVar(&c.Unguarded, "hub-unguarded", false, "--hub may be another machine in plain text (http://): something else guards the way, as a tunnel")
 }
 
@@ -117,7 +123,7 @@ func (c *Client) guarded() error {
 }
 
 func (c *Client) web() (*http.Client, error) {
-	web := &http.Client{Timeout: time.Minute}
+	web := &http.Client{Timeout: cmp.Or(c.Timeout, timeout)}
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return nil, errors.New("--cert and --key go together")
 	}
