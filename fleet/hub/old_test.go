@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -286,21 +287,37 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 			o.checkOld(true)
 		})
 	}
-	// A file of a newer version is refused by name: it must not be overwritten.
-	cfg := oldFolder(t, "cb817e3")
-	path := filepath.Join(cfg.Dir, "store", "commit.json")
-	b, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path, bytes.Replace(b, []byte(`"version":1`), []byte(`"version":9`), 1), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "commit.json is of version 9; known here: 1") {
-		t.Errorf("%v", err)
+}
+
+// What must neither be overwritten nor left out in silence keeps the hub from starting, by name: a store of a newer version, and a file of samples that is
+// damaged and has not been learned from.
+func TestWhatMustNotBePassedOverIsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, want string
+		spoil      func(b []byte) []byte
+	}{
+		"newer":   {"commit.json", "commit.json is of version 9; known here: 1", func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":1`), []byte(`"version":9`), 1) }},
+		"damaged": {"samples/date=2026-11-26/hour=16/205-207.parquet", "samples/date=2026-11-26/hour=16/205-207.parquet: ", func(b []byte) []byte { return b[:len(b)/2] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := oldFolder(t, "cb817e3")
+			path := filepath.Join(cfg.Dir, "store", c.file)
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = errors.Join(os.WriteFile(path, c.spoil(b), 0o600), os.Remove(filepath.Join(cfg.Dir, "learned")))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := h.Run(ctx); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
