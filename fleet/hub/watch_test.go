@@ -31,16 +31,21 @@ func startKilled(t *testing.T, lost bool) *killed {
 		_, k.url = newCluster(t, 1)
 		role = fmt.Sprintf("shard %s %s 1 1", k.dir, k.url)
 	}
+	seeds := make([]string, 12)
+	for i := range seeds {
+		if !lost {
+			seeds[i] = enrol(t, k.dir, fmt.Sprintf("node-%d", i))
+		}
+	}
 	k.child = testchild.Start(t, role)
 	k.pages = k.child.Line()
-	for i := range 12 {
-		name, seed := fmt.Sprintf("node-%d", i), ""
-		if !lost {
-			seed = enrol(t, k.dir, name)
-		}
-		n := startNode(t, t.Context(), k.url, name, seed, t.TempDir())
+	for i, seed := range seeds {
+		n := startNode(t, t.Context(), k.url, fmt.Sprintf("node-%d", i), seed, t.TempDir())
 		t.Cleanup(n.Close)
 		k.nodes = append(k.nodes, n)
+	}
+	for _, n := range k.nodes {
+		eventually(t, n.name+" is connected", func() bool { return n.Status().Connected })
 	}
 	token, err := os.ReadFile(AdminToken(k.dir))
 	if err != nil {
