@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +14,7 @@ import (
 )
 
 func fleetBenchExperiment() experiment {
+	var only []string
 	return experiment{
 		name: "fleet-bench", short: "What the hub's work costs: ingest, store, memory, specs to nodes, questions",
 		listed: "what the hub's work costs, beside its goals and two rivals (some ten minutes)",
@@ -19,8 +22,16 @@ func fleetBenchExperiment() experiment {
 			"from 100 to 100,000 jobs, how soon a spec and a command are at 1,000 agents' uplinks, how long the ready-made questions take on a month of\n" +
 			"incidents, and what the same samples cost VictoriaMetrics and Prometheus where they are installed (scripts/setup rivals).",
 		quick: "a tenth of it", seed: "of what is drawn", twin: true,
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringSliceVar(&only, "only", nil, "the parts to measure: "+strings.Join(fleet.Parts, ", ")+" (default: all)")
+		},
 		play: func(ctx context.Context, o *options) (result, error) {
-			return fleet.Bench(ctx, o.Seed, o.Quick, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
+			for _, part := range only {
+				if !slices.Contains(fleet.Parts, part) || part == "rivals" && !slices.Contains(only, "ingest") {
+					return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--only %s: expected some of %s; rivals with ingest", strings.Join(only, ","), strings.Join(fleet.Parts, ", ")))
+				}
+			}
+			return fleet.Bench(ctx, o.Seed, o.Quick, only, func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) })
 		},
 	}
 }

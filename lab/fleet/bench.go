@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
@@ -76,51 +77,77 @@ func minuteBatch(rng *rand.Rand, node, tasks, windows int, seq uint64, begin tim
 	return b
 }
 
-// Bench measures.
-func Bench(ctx context.Context, seed uint64, quick bool, log func(format string, args ...any)) (c *Cost, err error) {
+// Parts are those of a bench, in their order: memory of the learner and of a whole hub, questions, ingest, what reaches the nodes, the rivals (which are
+// compared with ingest), hubs that share a fleet.
+var Parts = []string{"memory", "questions", "ingest", "reach", "rivals", "shards"}
+
+// Bench measures; of the parts only those named, all where none is.
+func Bench(ctx context.Context, seed uint64, quick bool, only []string, log func(format string, args ...any)) (c *Cost, err error) {
 	c = &Cost{Seed: seed}
 	dir, err := os.MkdirTemp("", "commensal-fleet-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a folder of /tmp
-	log("memory of the learner")
-	if err := c.grow(quick); err != nil {
-		return nil, err
+	has := func(part string) bool { return len(only) == 0 || slices.Contains(only, part) }
+	if has("memory") {
+		log("memory of the learner")
+		if err := c.grow(quick); err != nil {
+			return nil, err
+		}
+		if err := c.growHub(ctx, dir, quick, log); err != nil {
+			return nil, err
+		}
 	}
-	if err := c.growHub(ctx, dir, quick, log); err != nil {
-		return nil, err
+	if has("questions") || has("ingest") || has("reach") {
+		if err := c.inHub(ctx, dir, seed, quick, has, log); err != nil {
+			return nil, err
+		}
 	}
-	log("a month of incidents")
-	if err := c.month(filepath.Join(dir, "store"), seed, quick); err != nil {
-		return nil, err
+	if has("rivals") {
+		if err := c.compete(ctx, dir, seed, quick, log); err != nil {
+			return nil, err
+		}
+	}
+	if has("shards") {
+		log("hubs that share a fleet")
+		return c, c.share(ctx, dir, seed, quick, log)
+	}
+	return c, nil
+}
+
+// inHub measures what one hub in this process does.
+func (c *Cost) inHub(ctx context.Context, dir string, seed uint64, quick bool, has func(part string) bool, log func(format string, args ...any)) error {
+	if has("questions") {
+		log("a month of incidents")
+		if err := c.month(filepath.Join(dir, "store"), seed, quick); err != nil {
+			return err
+		}
 	}
 	f, cl, end, err := hubIn(ctx, dir, spec.Params{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, end()) }()
-	log("questions")
-	if err := c.ask(ctx, cl); err != nil {
-		return nil, err
+	for _, part := range []struct {
+		name, text string
+		measure    func() error
+	}{
+		{"questions", "questions", func() error { return c.ask(ctx, cl) }},
+		{"ingest", "ingest", func() error { return c.ingest(ctx, f, cl, seed, quick) }},
+		{"reach", "a spec and a command to all nodes", func() error {
+			nodes := 1000
+			if quick {
+				nodes = 200
+			}
+			return c.reach(ctx, f, cl, nodes)
+		}},
+	} {
+		if err == nil && has(part.name) {
+			log("%s", part.text)
+			err = part.measure()
+		}
 	}
-	log("ingest")
-	if err := c.ingest(ctx, f, cl, seed, quick); err != nil {
-		return nil, err
-	}
-	log("a spec and a command to all nodes")
-	nodes := 1000
-	if quick {
-		nodes = 200
-	}
-	if err := c.reach(ctx, f, cl, nodes); err != nil {
-		return nil, err
-	}
-	if err := c.compete(ctx, dir, seed, quick, log); err != nil {
-		return nil, err
-	}
-	log("hubs that share a fleet")
-	return c, c.share(ctx, dir, seed, quick, log)
+	return errors.Join(err, end())
 }
 
 // lastCommit is how long what comes last waits for a commit, in place of five seconds: at the rate that is measured rows have them due long before, so
@@ -347,11 +374,13 @@ func (c *Cost) ask(ctx context.Context, cl *client.Client) error {
 func (c *Cost) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "WHAT\tMEASURED\tGOAL")
-	fmt.Fprintf(tw, "samples a second, from a node's batch to Parquet (%d in %d batches, nodes' side included; %.1f CPU-seconds)\t%.0f\t≥ 500000\n", c.Samples, c.Batches, c.CPU, float64(c.Samples)/c.Seconds)
-	fmt.Fprintf(tw, "bytes a sample on the way\t%.1f\t-\n", c.Wire)
-	fmt.Fprintf(tw, "bytes a stored sample\t%.1f\t≤ 24\n", c.Stored)
+	if c.Samples > 0 {
+		c.writeIngest(tw)
+	}
 	c.writeGrowth(tw)
-	c.Reach.write(tw)
+	if c.Reach.Nodes > 0 {
+		c.Reach.write(tw)
+	}
 	for _, a := range c.Answers {
 		fmt.Fprintf(tw, "seconds of question %s, %d rows of incidents\t%.2f\t≤ 1\n", a.Question, c.Rows, a.Seconds)
 	}
@@ -361,4 +390,10 @@ func (c *Cost) WriteText(w io.Writer) error {
 	c.writeRivals(tw)
 	c.writeShared(tw)
 	return tw.Flush()
+}
+
+func (c *Cost) writeIngest(w io.Writer) {
+	fmt.Fprintf(w, "samples a second, from a node's batch to Parquet (%d in %d batches, nodes' side included; %.1f CPU-seconds)\t%.0f\t≥ 500000\n", c.Samples, c.Batches, c.CPU, float64(c.Samples)/c.Seconds)
+	fmt.Fprintf(w, "bytes a sample on the way\t%.1f\t-\n", c.Wire)
+	fmt.Fprintf(w, "bytes a stored sample\t%.1f\t≤ 24\n", c.Stored)
 }

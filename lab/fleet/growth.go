@@ -58,7 +58,6 @@ const (
 	growBlock   = 100 // jobs in a batch
 	growFew     = 10  // tasks of a job
 	growMany    = 300
-	growManyTo  = 3_000            // jobs of so many tasks, for the samples' sake
 	growUsual   = 2                // signals that an agent sends where nobody asks for more
 	growTime    = 15 * time.Minute // of one step
 	growLook    = 50 * time.Millisecond
@@ -88,8 +87,8 @@ func learned() (list []model.Source) {
 }
 
 // jobsBatch is what a node sends of some jobs, with a task of each.
-func jobsBatch(rng *rand.Rand, node, from, jobs int, signals []model.Source) *wire.Batch {
-	b := minuteBatch(rng, node, jobs, growWindows, 1, time.Now().Add(-time.Minute))
+func jobsBatch(rng *rand.Rand, node, from, jobs, windows int, signals []model.Source) *wire.Batch {
+	b := minuteBatch(rng, node, jobs, windows, 1, time.Now().Add(-time.Minute))
 	b.Node, b.Platform = growNode(node), "cpu"
 	for i := range b.Tasks {
 		b.Tasks[i].Path, b.Tasks[i].Job = fmt.Sprintf("/kubepods/pod%08x/%d", node, from+i), fmt.Sprintf("job-%d", from+i)
@@ -105,24 +104,26 @@ func jobsBatch(rng *rand.Rand, node, from, jobs int, signals []model.Source) *wi
 	return b
 }
 
+// growths are the loads: tasks of a job, windows of each, signals, and the most jobs of a learner and of a whole hub. Of many tasks each gives few windows, for the samples' sake.
+var growths = []struct{ tasks, windows, signals, learner, hub int }{
+	{growFew, growWindows, growUsual, 100_000, 100_000}, {growFew, growWindows, len(learned()), 100_000, 100_000},
+	{growMany, growMany / 100, growUsual, 100_000, 10_000}, {growMany, growMany / 100, len(learned()), 100_000, 10_000},
+}
+
 // grow measures what the learner takes. All nodes speak of a job before the next ones come: of jobs that one node alone speaks of only so many are learned.
 func (c *Cost) grow(quick bool) error {
-	for _, of := range []struct {
-		tasks   int
-		signals []model.Source
-		most    int // jobs
-	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 100_000}, {growMany, learned(), growManyTo}} {
-		for _, n := range growSizes(of.most, quick) {
+	for _, of := range growths {
+		for _, n := range growSizes(of.learner, quick) {
 			before := heap()
 			s, p := spec.New(), spec.Defaults()
-			p.MinSamplesPerTask = growWindows
+			p.MinSamplesPerTask = of.windows
 			rng := rand.New(rand.NewPCG(1, 1))
 			for from := 0; from < n; from += growBlock {
 				for node := range of.tasks {
-					s.Add(&p, jobsBatch(rng, node, from, growBlock, of.signals))
+					s.Add(&p, jobsBatch(rng, node, from, growBlock, of.windows, learned()[:of.signals]))
 				}
 			}
-			g := Grown{Jobs: n, Tasks: of.tasks, Signals: len(of.signals), Before: float64(heap()-before) / float64(n)}
+			g := Grown{Jobs: n, Tasks: of.tasks, Signals: of.signals, Before: float64(heap()-before) / float64(n)}
 			begin := time.Now()
 			if sheets, _ := s.Calculate(&p, begin.UnixNano()); len(s.Jobs) != n || len(sheets) != n {
 				return fmt.Errorf("of %d jobs %d are learned and %d published", n, len(s.Jobs), len(sheets))
@@ -147,12 +148,9 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 		c.NoGrowth = fmt.Sprintf("%s is not there; `make hub` builds it", program)
 		return nil
 	}
-	for _, of := range []struct {
-		tasks   int
-		signals []model.Source
-		most    int // jobs
-	}{{growFew, learned()[:growUsual], 100_000}, {growFew, learned(), 10_000}, {growMany, learned(), growManyTo}} {
-		if err := c.growIn(ctx, program, filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, len(of.signals))), of.tasks, of.signals, growSizes(of.most, quick), log); err != nil {
+	for _, of := range growths {
+		g := &growing{field: field{dir: filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, of.signals))}, tasks: of.tasks, windows: of.windows, signals: learned()[:of.signals]}
+		if err := c.growIn(ctx, program, g, growSizes(of.hub, quick), log); err != nil {
 			return err
 		}
 	}
@@ -160,7 +158,7 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 }
 
 // growIn runs one hub.
-func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signals []model.Source, sizes []int, log func(format string, args ...any)) (err error) {
+func (c *Cost) growIn(ctx context.Context, program string, g *growing, sizes []int, log func(format string, args ...any)) (err error) {
 	pages, err := stage.FreeAddress()
 	if err != nil {
 		return err
@@ -169,13 +167,14 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signa
 	if err != nil {
 		return err
 	}
-	g := &growing{field: field{dir: dir}, nodes: "nats://" + nodes, client: client.Client{URL: "http://" + pages, TokenFile: hub.AdminToken(dir)}}
-	for i := range tasks {
+	dir := g.dir
+	g.nodes, g.client = "nats://"+nodes, client.Client{URL: "http://" + pages, TokenFile: hub.AdminToken(dir)}
+	for i := range g.tasks {
 		if err := g.let(growNode(i)); err != nil {
 			return err
 		}
 	}
-	p, err := spawn(ctx, program, dir, "serve", "--dir", dir, "--listen", pages, "--nats-listen", nodes, "--min-samples", strconv.Itoa(growWindows), "--spec-every", "10s")
+	p, err := spawn(ctx, program, dir, "serve", "--dir", dir, "--listen", pages, "--nats-listen", nodes, "--min-samples", strconv.Itoa(g.windows), "--spec-every", "10s")
 	if err != nil {
 		return err
 	}
@@ -192,9 +191,9 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signa
 		return err
 	}
 	for from := 0; len(sizes) > 0; from, sizes = sizes[0], sizes[1:] {
-		log("a hub of %d jobs, %d tasks each, %d signals", sizes[0], tasks, len(signals))
-		step := Growth{Jobs: sizes[0], Tasks: tasks, Signals: len(signals), Samples: (sizes[0] - from) * tasks * growWindows, Empty: empty.resident}
-		if err := g.step(ctx, &step, from, signals); err != nil {
+		log("a hub of %d jobs, %d tasks each, %d signals", sizes[0], g.tasks, len(g.signals))
+		step := Growth{Jobs: sizes[0], Tasks: g.tasks, Signals: len(g.signals), Samples: (sizes[0] - from) * g.tasks * g.windows, Empty: empty.resident}
+		if err := g.step(ctx, &step, from); err != nil {
 			return fmt.Errorf("a hub of %d jobs: %w", step.Jobs, err)
 		}
 		c.Growth = append(c.Growth, step)
@@ -205,19 +204,22 @@ func (c *Cost) growIn(ctx context.Context, program, dir string, tasks int, signa
 // growing is a hub that gets jobs.
 type growing struct {
 	field
-	client client.Client
-	nodes  string // address
-	pid    int
+	client  client.Client
+	nodes   string // address
+	pid     int
+	tasks   int // of a job, each on a node of its own
+	windows int // of a task
+	signals []model.Source
 }
 
 // step adds jobs, and waits until each has a published spec.
-func (g *growing) step(ctx context.Context, step *Growth, from int, signals []model.Source) error {
+func (g *growing) step(ctx context.Context, step *Growth, from int) error {
 	before, err := g.figures(ctx)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := g.feed(ctx, from, step.Jobs, step.Tasks, signals); err != nil {
+	if err := g.feed(ctx, from, step.Jobs); err != nil {
 		return err
 	}
 	now := before
@@ -256,8 +258,8 @@ func (g *growing) figures(ctx context.Context) (map[string]float64, error) {
 }
 
 // feed sends the jobs from one to another, each node's batches over a connection of its own, a block of jobs from all nodes before the next one.
-func (g *growing) feed(ctx context.Context, from, to, nodes int, signals []model.Source) error {
-	ways := make([]jetstream.JetStream, nodes)
+func (g *growing) feed(ctx context.Context, from, to int) error {
+	ways := make([]jetstream.JetStream, g.tasks)
 	for i := range ways {
 		nc, err := dialAs(g.nodes, growNode(i), g.seeds[i])
 		if err != nil {
@@ -275,7 +277,7 @@ func (g *growing) feed(ctx context.Context, from, to, nodes int, signals []model
 			for at := from + k*growBlock; at < to; at += loadSenders * growBlock {
 				seq++
 				for node, js := range ways {
-					b := jobsBatch(rng, node, at, min(growBlock, to-at), signals)
+					b := jobsBatch(rng, node, at, min(growBlock, to-at), g.windows, g.signals)
 					b.Spool, b.Seq = fmt.Sprintf("%08x%06x%02x", from, node, k), seq // each sender counts for itself
 					data, err := codec.Encode(b)
 					if err != nil {

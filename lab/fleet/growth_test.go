@@ -22,7 +22,7 @@ func TestAHubGrows(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	g := &growing{field: field{dir: f.dir}, client: client.Client{URL: cl.URL, TokenFile: hub.AdminToken(f.dir)}, nodes: f.hub.NodesURL(), pid: os.Getpid()}
+	g := &growing{field: field{dir: f.dir}, client: client.Client{URL: cl.URL, TokenFile: hub.AdminToken(f.dir)}, nodes: f.hub.NodesURL(), pid: os.Getpid(), tasks: growFew, windows: growWindows, signals: learned()[:growUsual]}
 	for i := range growFew {
 		if err := g.let(growNode(i)); err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestAHubGrows(t *testing.T) {
 	from := 0
 	for _, jobs := range []int{150, 400} {
 		step := Growth{Jobs: jobs, Tasks: growFew, Samples: (jobs - from) * growFew * growWindows}
-		if err := g.step(t.Context(), &step, from, learned()[:growUsual]); err != nil { // which counts samples, jobs and sheets
+		if err := g.step(t.Context(), &step, from); err != nil { // which counts samples, jobs and sheets
 			t.Fatal(err)
 		}
 		if step.Sheets < jobs-from || step.Ingest <= 0 || step.Calculate <= 0 || step.Publish <= 0 || step.Resident <= 0 || step.Peak < step.Resident {
