@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,13 @@ import (
 // hourRows are the rows of one hour.
 type hourRows struct {
 	folder string
-	rows   []row
+	rows   []rows
+}
+
+// rows are some of a batch that follow each other, from one to before another.
+type rows struct {
+	b        *wire.Batch
+	from, to int
 }
 
 // byHour sorts what batches have of a table into hours. Rows of an hour are ordered by node and batch, as they came.
@@ -28,17 +35,22 @@ func (t *table) byHour(batches []*wire.Batch) []hourRows {
 	at := map[int64]int{}
 	var list []hourRows
 	for _, b := range batches {
+		hour, k := int64(math.MinInt64), 0 // of the row before
 		for i := range t.rows(b) {
-			r := row{b, i}
-			msec := t.msec(r)
-			hour := msec / 3600e3
-			k, ok := at[hour]
-			if !ok {
+			msec := t.msec(row{b, i})
+			if msec/3600e3 == hour {
+				into := list[k].rows
+				into[len(into)-1].to++
+				continue
+			}
+			hour = msec / 3600e3
+			var ok bool
+			if k, ok = at[hour]; !ok {
 				k = len(list)
 				at[hour] = k
 				list = append(list, hourRows{folder: folderOf(msec)})
 			}
-			list[k].rows = append(list[k].rows, r)
+			list[k].rows = append(list[k].rows, rows{b, i, i + 1})
 		}
 	}
 	slices.SortFunc(list, func(a, b hourRows) int { return cmp.Compare(a.folder, b.folder) })
@@ -57,12 +69,12 @@ func (t *table) schema() *parquet.Schema {
 const chunk = 4096
 
 // write makes a file of rows, synced.
-func (t *table) write(path string, rows []row) error {
+func (t *table) write(path string, all []rows) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	err = t.writeTo(f, rows)
+	err = t.writeTo(f, all)
 	err = cmp.Or(err, f.Sync())
 	if err = errors.Join(err, f.Close()); err != nil {
 		_ = os.Remove(path) // a full disk: what is there of it helps nobody
@@ -76,7 +88,7 @@ func newWriter(f *os.File, schema *parquet.Schema) *parquet.GenericWriter[any] {
 	return parquet.NewGenericWriter[any](f, schema, parquet.Compression(&parquet.Zstd), parquet.DataPageStatistics(false))
 }
 
-func (t *table) writeTo(f *os.File, rows []row) error {
+func (t *table) writeTo(f *os.File, all []rows) error {
 	schema := t.schema()
 	w := newWriter(f, schema)
 	places := schema.Columns() // ordered by name
@@ -85,16 +97,27 @@ func (t *table) writeTo(f *os.File, rows []row) error {
 		i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == places[at][0] })
 		c := &t.columns[i]
 		optional := c.node.Optional()
-		for part := range slices.Chunk(rows, chunk) {
-			for i, r := range part {
-				values[i] = c.value(r)
-				if optional && !values[i].IsNull() {
-					values[i] = values[i].Level(0, 1, at) // all others are of level 0 as they are made
+		n := 0
+		flush := func() error {
+			_, err := out.WriteRowValues(values[:n])
+			n = 0
+			return err
+		}
+		for _, some := range all {
+			for i := some.from; i < some.to; i++ {
+				values[n] = c.value(row{some.b, i})
+				if optional && !values[n].IsNull() {
+					values[n] = values[n].Level(0, 1, at) // all others are of level 0 as they are made
+				}
+				if n++; n == chunk {
+					if err := flush(); err != nil {
+						return err
+					}
 				}
 			}
-			if _, err := out.WriteRowValues(values[:len(part)]); err != nil {
-				return err
-			}
+		}
+		if err := flush(); err != nil {
+			return err
 		}
 	}
 	return w.Close()
