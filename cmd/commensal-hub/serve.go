@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -18,6 +19,10 @@ import (
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
 )
+
+// garbage is how much of it may lie about, in per cent of what is in use, where GOGC does not say: half of Go's 100, since what is in use is mostly what was
+// learned, which is few pointers and quickly looked through.
+const garbage = 50
 
 func serveCommand() *cobra.Command {
 	cfg := hub.Config{Spec: spec.Defaults()}
@@ -41,6 +46,9 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 			cfg.Keep, cfg.Version, cfg.Spec.PeriodNsec = time.Duration(keepDays)*24*time.Hour, version, int64(period)
 			if err := openBucket(&cfg, where, keepLocal); err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
+			}
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(garbage)
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			h, err := hub.New(cfg)

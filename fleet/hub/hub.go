@@ -110,6 +110,7 @@ type Hub struct {
 	kept, tidied, calculated time.Time
 	settled                  time.Time // when a commit was begun last
 	keptCount                uint64
+	gaveBack                 time.Time        // memory
 	unsent                   []wire.SpecSheet // calculated and not yet published
 
 	mu        sync.Mutex

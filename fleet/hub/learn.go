@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -28,11 +29,9 @@ import (
 type learned struct {
 	Version int
 	Count   uint64 // of the store's messages that are in it
-	State   *spec.State
+	State   *spec.Kept
 	Jobs    int // that follow
 }
-
-const learnedVersion = 2
 
 func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
 
@@ -45,10 +44,10 @@ func (h *Hub) keepState(count uint64) error {
 	}
 	h.mu.Lock()
 	enc := gob.NewEncoder(z)
-	err = enc.Encode(learned{learnedVersion, count, &spec.State{Nodes: h.learner.Nodes, Passed: h.learner.Passed}, len(h.learner.Jobs)})
+	err = enc.Encode(learned{spec.KeptVersion, count, h.learner.Keep(), len(h.learner.Jobs)})
 	for _, j := range h.learner.Jobs {
 		if err == nil {
-			err = enc.Encode(j)
+			err = enc.Encode(j.Keep())
 		}
 	}
 	h.mu.Unlock()
@@ -64,10 +63,10 @@ func (h *Hub) keepState(count uint64) error {
 
 // recall reads what was learned, and learns the rest again.
 func (h *Hub) recall() error {
-	l := learned{State: spec.New()}
+	state, count := spec.New(), uint64(0)
 	b, err := os.ReadFile(h.learnedFile())
 	if err == nil {
-		err = unpack(b, &l)
+		state, count, err = unpack(b)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		aside := h.learnedFile() + ".damaged"
@@ -75,11 +74,11 @@ func (h *Hub) recall() error {
 		if err := os.Rename(h.learnedFile(), aside); err != nil {
 			return fmt.Errorf("hub: %w", err)
 		}
-		l = learned{State: spec.New()}
+		state, count = spec.New(), 0
 	}
-	h.learner, h.keptCount = l.State, l.Count
+	h.learner, h.keptCount = state, count
 	again := 0
-	err = h.store.Replay(l.Count, func(b *wire.Batch) {
+	err = h.store.Replay(count, func(b *wire.Batch) {
 		h.learn(b)
 		again += b.Samples.Len()
 	})
@@ -92,35 +91,28 @@ func (h *Hub) recall() error {
 	return err
 }
 
-func unpack(b []byte, l *learned) error {
+func unpack(b []byte) (state *spec.State, count uint64, err error) {
 	z, err := zstd.NewReader(bytes.NewReader(b))
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	defer z.Close()
-	dec := gob.NewDecoder(z)
-	if err := dec.Decode(l); err != nil {
-		return err
+	l, dec := learned{State: &spec.Kept{}}, gob.NewDecoder(z)
+	if err := dec.Decode(&l); err != nil {
+		return nil, 0, err
 	}
-	switch {
-	case l.Version > learnedVersion:
-		return fmt.Errorf("it is of version %d; known here: %d", l.Version, learnedVersion)
-	case l.State == nil:
-		l.State = spec.New()
-	case l.State.Jobs == nil:
-		l.State.Jobs = map[spec.Key]*spec.Job{}
+	if l.Version > spec.KeptVersion {
+		return nil, 0, fmt.Errorf("it is of version %d; known here: %d", l.Version, spec.KeptVersion)
 	}
+	state = l.State.Recall(l.Version)
 	for range l.Jobs {
-		j := &spec.Job{}
+		j := &spec.KeptJob{}
 		if err := dec.Decode(j); err != nil {
-			return err
+			return nil, 0, err
 		}
-		l.State.Jobs[j.Key] = j
+		state.Recall(j, l.Version)
 	}
-	if l.State.Nodes == nil {
-		l.State.Nodes = map[string]uint32{}
-	}
-	return nil
+	return state, l.Count, nil
 }
 
 // published counts what specs took, since the hub's start.
@@ -133,6 +125,10 @@ type published struct {
 // in which a hub must commit and renew its leases.
 const publishFor = 500 * time.Millisecond
 
+// giveBackEvery is how often memory that is not in use goes back to the system, at most: after a calculation much of it is free, and by itself the runtime keeps as much as was once
+// needed while batches came.
+const giveBackEvery = 30 * time.Second
+
 // calculate calculates what is due; publish sends it down.
 func (h *Hub) calculate() {
 	h.mu.Lock()
@@ -144,6 +140,10 @@ func (h *Hub) calculate() {
 		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "why", held[i].Why)
 	}
 	h.unsent = sheets
+	if len(sheets) > 0 && time.Since(h.gaveBack) >= giveBackEvery {
+		debug.FreeOSMemory()
+		h.gaveBack = time.Now()
+	}
 }
 
 // publish sends what was calculated, for so long at most.

@@ -17,7 +17,7 @@ func (s *State) Adopt(sh wire.SpecSheet) (ok bool) {
 	j.Revision, j.Pinned = sh.Revision, sh.Pinned
 	for i := range j.Signals {
 		sig := &j.Signals[i]
-		sig.AtNsec, sig.Nodes, sig.Unseen = sh.WallNsec, sh.Nodes, sig.History.N
+		sig.AtNsec, sig.Nodes, sig.Unseen = sh.WallNsec, whole(int64(sh.Nodes)), sig.History.N
 	}
 	return true
 }
@@ -28,7 +28,7 @@ func (j *Job) begin(sh *wire.SpecSheet) {
 		sp := sh.Specs[i]
 		sig := j.signal(sp.Source, sp.Definition)
 		n := float64(sp.NumSamples)
-		sig.Spec, sig.Held, sig.Since = &sp, nil, nil
+		sig.Spec, sig.Held, sig.Since, sig.Grouped = figuresOf(&sp), nil, nil, false
 		sig.History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
 	}
 }

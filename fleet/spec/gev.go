@@ -15,18 +15,17 @@ type GEV struct {
 // values. ok is false where there is nothing to fit.
 func FitGEV(s *Sketch) (g GEV, ok bool) {
 	total, seen := s.Count(), 0.0
-	if total <= 0 || len(s.Bins) < 3 {
+	if total <= 0 || len(s.Bins()) < 3 {
 		return g, false
 	}
 	var b0, b1, b2 float64 // probability-weighted moments
-	for _, b := range s.Bins {
-		n := float64(b.N)
-		x, f, w := valueOf(b.At), (seen+n/2)/total, n/total
+	s.each(func(at int32, n float64) {
+		x, f, w := valueOf(at), (seen+n/2)/total, n/total
 		seen += n
 		// Within a bin values and ranks lie evenly and rise together: what that adds to their products.
 		both := w * x * 2 * Accuracy / 12
 		b0, b1, b2 = b0+n*x, b1+n*(x*f+both), b2+n*(x*(f*f+w*w/12)+2*f*both)
-	}
+	})
 	b0, b1, b2 = b0/total, b1/total, b2/total
 	l2, l3 := 2*b1-b0, 6*b2-6*b1+b0
 	if l2 <= 0 {

@@ -29,13 +29,13 @@ func TestSmallIsRight(t *testing.T) {
 	if got.N != want.N || math.Abs(got.Mean/want.Mean-1) > 1e-9 || math.Abs(got.stddev()/want.stddev()-1) > 5e-3 || math.Abs(got.Usage/want.Usage-1) > 1e-3 {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	s := Signal{}
+	s, p := Signal{}, Defaults()
 	for range 3 {
-		s.tally(7, math.MaxUint16-1)
+		s.tally(&p, 7, MaxSamplesPerTask-1)
 	}
-	s.tally(7, math.MaxUint32)
-	s.tally(8, 99)
-	if p := Defaults(); len(s.Tallies) != 2 || s.Tallies[0].Day != math.MaxUint16 || s.enough(&p) != 1 {
+	s.tally(&p, 7, math.MaxUint32)
+	s.tally(&p, 8, 99)
+	if n, about := s.haveEnough(&p); len(s.Tallies) != 2 || s.Tallies[0].Day != recently|MaxSamplesPerTask || n != 1 || about != 1 {
 		t.Errorf("%+v", s.Tallies)
 	}
 }
@@ -76,10 +76,11 @@ func TestWhatWasKeptLargerIsRead(t *testing.T) {
 	if err := gob.NewEncoder(&b).Encode(old); err != nil {
 		t.Fatal(err)
 	}
-	s := New()
-	if err := gob.NewDecoder(&b).Decode(s); err != nil {
+	var kept Kept
+	if err := gob.NewDecoder(&b).Decode(&kept); err != nil {
 		t.Fatal(err)
 	}
+	s := kept.Recall(1)
 	if sig := s.Jobs[web].Signals[0]; len(sig.Since) != 0 || len(sig.Tallies) != 0 || sig.History.N != 5000 || sig.Spec.Mean != 1.8 {
 		t.Fatalf("%+v", sig)
 	}

@@ -72,44 +72,46 @@ func (m *Moments) stddev() float64 {
 	return math.Sqrt(m.M2 / m.N)
 }
 
-// From is what one node sent since the last calculation: Moments, in as little room as does it, for each node of a job has one a signal.
-type From struct {
-	Node, N   uint32 // Node is of State.Nodes
-	Mean      float64
-	M2, Usage float32
-}
-
-func (f *From) add(v, usage float64) {
-	m := f.moments()
-	m.add(v, usage)
-	f.N, f.Mean, f.M2, f.Usage = f.N+1, m.Mean, float32(m.M2), float32(m.Usage)
-}
-
-func (f *From) moments() Moments {
-	return Moments{N: float64(f.N), Mean: f.Mean, M2: float64(f.M2), Usage: float64(f.Usage)}
-}
-
-// Tally is how many samples a task gave in this day and in the one before, each at most MaxSamplesPerTask. Each task of a job has one a
-// signal, so it is small: two tasks of a job share a hash, and so count as one, in a pair of 4 billion.
-type Tally struct {
-	Task       uint32 // hash of node and path
-	Day, Night uint16
-}
-
 // Signal is what is known of one signal of a job.
 type Signal struct {
 	Source     model.Source
+	Period     uint8  // as look had it last
+	Full       bool   // there was no room for all tasks in this day
+	Grouped    bool   // Since is of groups of nodes
+	Level      uint8  // of the tasks one in 2 to this power is in Tallies
+	Nodes      uint32 // that the last calculation was of
 	Definition string
-	Since      []From  // the last calculation, ordered by Node
+	Since      []From  // the last calculation, ordered by Node, or its groups
 	Sketch     Sketch  // of all, weighted by age
 	History    Moments // before the last calculation
 	Unseen     float64 // samples of History that Sketch does not have: they were adopted
 	Tallies    []Tally // ordered by Task
 	DayNsec    int64   // when the day of the tallies began
 	AtNsec     int64   // of the last calculation; 0: there was none
-	Spec       *model.Spec
+	Spec       *Figures
 	Held       *Held
-	Nodes      int // that the last calculation was of
+}
+
+// Figures are what a published spec says of a signal, without what the signal and its job say themselves.
+type Figures struct {
+	NumSamples                    int64
+	Mean, StdDev, UsageMean, Tail float64
+	Tasks, LeftOut                uint32
+}
+
+func figuresOf(sp *model.Spec) *Figures {
+	return &Figures{NumSamples: sp.NumSamples, Mean: sp.Mean, StdDev: sp.StdDev, UsageMean: sp.UsageMean, Tail: sp.Tail, Tasks: whole(int64(sp.Tasks)), LeftOut: whole(sp.LeftOut)}
+}
+
+// whole is a count as far as there is room for it.
+func whole(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) } //nolint:gosec // it fits
+
+// spec is a signal's figures as nodes are told them.
+func (s *Signal) spec(k Key, f *Figures) model.Spec {
+	return model.Spec{
+		Job: k.Job, Platform: k.Platform, Source: s.Source, Definition: s.Definition, NumSamples: f.NumSamples, Tasks: int(f.Tasks),
+		UsageMean: f.UsageMean, Mean: f.Mean, StdDev: f.StdDev, Tail: f.Tail, LeftOut: int64(f.LeftOut),
+	}
 }
 
 // Held is a spec that was not published.
@@ -128,7 +130,7 @@ type Job struct {
 	Only uint32
 }
 
-// State is the learner. Everything in it is exported so that it can be kept.
+// State is the learner.
 type State struct {
 	Nodes map[string]uint32
 	Jobs  map[Key]*Job
@@ -139,12 +141,6 @@ type State struct {
 
 // New returns a learner that knows nothing.
 func New() *State { return &State{Nodes: map[string]uint32{}, Jobs: map[Key]*Job{}} }
-
-// MaxSamplesPerTask bounds Params.MinSamplesPerTask: a task's samples of a day are not counted any further.
-const MaxSamplesPerTask = math.MaxUint16
-
-// maxTallies bounds the tasks of a signal that are told apart.
-const maxTallies = 100_000
 
 // Add takes a batch in. Samples that are no evidence of what is normal are passed over, and signals of which nothing is learned.
 func (s *State) Add(p *Params, b *wire.Batch) {
@@ -179,7 +175,7 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		}
 		for t := range into {
 			if into[t] != nil {
-				into[t].tally(taskHash(b.Node, b.Tasks[t].Path), count[t])
+				into[t].tally(p, taskHash(b.Node, b.Tasks[t].Path), count[t])
 				from[t] = into[t].from(node) // the node's entry is made once a signal, so that the pointer holds
 			}
 		}
@@ -204,7 +200,7 @@ func (s *Signal) limit(p *Params) float64 {
 }
 
 // Threshold is the value above which a window is an outlier under a spec; a node's own may lie higher (a least rise).
-func (p *Params) Threshold(sp *model.Spec) float64 {
+func (p *Params) Threshold(sp *Figures) float64 {
 	if sp.Tail > sp.Mean {
 		return sp.Tail
 	}
@@ -236,36 +232,6 @@ func insert[T any](list []T, i int, v T) []T {
 		list = append(make([]T, 0, len(list)+len(list)/8+1), list...)
 	}
 	return slices.Insert(list, i, v)
-}
-
-func (s *Signal) from(node uint32) *From {
-	i, ok := slices.BinarySearchFunc(s.Since, node, func(f From, node uint32) int { return cmp.Compare(f.Node, node) })
-	if !ok {
-		s.Since = insert(s.Since, i, From{Node: node})
-	}
-	return &s.Since[i]
-}
-
-func (s *Signal) tally(task, n uint32) {
-	i, ok := slices.BinarySearchFunc(s.Tallies, task, func(t Tally, task uint32) int { return cmp.Compare(t.Task, task) })
-	if !ok {
-		if len(s.Tallies) >= maxTallies {
-			return
-		}
-		s.Tallies = insert(s.Tallies, i, Tally{Task: task})
-	}
-	s.Tallies[i].Day = uint16(min(uint32(s.Tallies[i].Day)+min(n, MaxSamplesPerTask), MaxSamplesPerTask)) //nolint:gosec // it fits
-}
-
-// taskHash is FNV-1a of a node and a path, folded.
-func taskHash(node, path string) uint32 {
-	h := uint64(14695981039346656037)
-	for _, s := range [...]string{node, "\x00", path} {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-	}
-	return uint32(h ^ h>>32) //nolint:gosec // which folds it
 }
 
 // Calculate calculates what is due, and returns the sheets that changed and what was held back, in the order of their
@@ -310,7 +276,7 @@ func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
 	sh := wire.SpecSheet{Version: wire.SheetVersion, Job: j.Key.Job, Platform: j.Key.Platform, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
 	for i := range j.Signals {
 		if sp := j.Signals[i].Spec; sp != nil {
-			sh.Specs, sh.Nodes = append(sh.Specs, *sp), max(sh.Nodes, j.Signals[i].Nodes)
+			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(j.Key, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
 		}
 	}
 	return sh
@@ -318,8 +284,9 @@ func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
 
 // calculate works a signal's spec out, and says whether it is published.
 func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, held *Held) {
-	s.turn(wallNsec)
-	tasks := s.enough(p)
+	s.turn(p, wallNsec)
+	s.look(p, wallNsec)
+	tasks, about := s.haveEnough(p)
 	if len(s.Since) == 0 || tasks < p.MinTasks {
 		return false, nil
 	}
@@ -332,11 +299,8 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 	s.Unseen *= age
 	all := recent
 	all.merge(s.History, age)
-	s.History, s.Since, s.AtNsec, s.Nodes = all, nil, wallNsec, max(nodes, 1)
-	sp := model.Spec{
-		Job: j.Key.Job, Platform: j.Key.Platform, Source: s.Source, Definition: s.Definition, NumSamples: int64(math.Round(all.N)), Tasks: tasks,
-		UsageMean: all.Usage, Mean: all.Mean, StdDev: all.stddev(), LeftOut: int64(leftOut),
-	}
+	s.History, s.Since, s.Grouped, s.AtNsec, s.Nodes = all, nil, false, wallNsec, whole(int64(max(nodes, 1)))
+	sp := s.spec(j.Key, &Figures{NumSamples: int64(math.Round(all.N)), Tasks: whole(int64(about)), UsageMean: all.Usage, Mean: all.Mean, StdDev: all.stddev(), LeftOut: whole(int64(leftOut))})
 	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
 		return false, nil
 	}
@@ -358,81 +322,8 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 		}
 		return false, nil
 	}
-	s.Spec, s.Held = &sp, nil
+	s.Spec, s.Held = figuresOf(&sp), nil
 	return true, nil
-}
-
-// turn begins a new day of the tallies.
-func (s *Signal) turn(wallNsec int64) {
-	switch {
-	case s.DayNsec == 0:
-		s.DayNsec = wallNsec
-	case wallNsec-s.DayNsec >= 24*3600e9:
-		s.DayNsec = wallNsec
-		for i := range s.Tallies {
-			s.Tallies[i] = Tally{Task: s.Tallies[i].Task, Night: s.Tallies[i].Day}
-		}
-		s.Tallies = slices.DeleteFunc(s.Tallies, func(t Tally) bool { return t.Night == 0 })
-	}
-}
-
-// enough counts the tasks with samples enough.
-func (s *Signal) enough(p *Params) (n int) {
-	for _, t := range s.Tallies {
-		if int(t.Day)+int(t.Night) >= p.MinSamplesPerTask {
-			n++
-		}
-	}
-	return n
-}
-
-const (
-	// A node counts at most this many times what the median one does.
-	heaviest = 2
-	// From so many nodes on one is left out whose mean is so many median deviations off the median of all (Hampel's X84:
-	// 3.5 sigmas), and by more than a tenth.
-	judgedFrom  = 5
-	farSigmas   = 3.5
-	medianSigma = 1.4826
-	farShare    = 0.1
-)
-
-// fair puts together what the nodes sent, so that none of them can decide.
-func (s *Signal) fair() (all Moments, nodes, leftOut int) {
-	counts, means := make([]float64, len(s.Since)), make([]float64, len(s.Since))
-	for i := range s.Since {
-		counts[i], means[i] = float64(s.Since[i].N), s.Since[i].Mean
-	}
-	typical, centre := median(counts), median(means)
-	off := make([]float64, len(means))
-	for i := range means {
-		off[i] = math.Abs(means[i] - centre)
-	}
-	far := max(farSigmas*medianSigma*median(off), farShare*centre)
-	for i := range s.Since {
-		m := s.Since[i].moments()
-		if len(means) >= judgedFrom && off[i] > far {
-			leftOut += int(m.N)
-			continue
-		}
-		w := 1.0
-		if len(counts) >= 3 && m.N > heaviest*typical {
-			w = heaviest * typical / m.N
-		}
-		all.merge(m, w)
-		nodes++
-	}
-	return all, nodes, leftOut
-}
-
-func median(v []float64) float64 {
-	v = slices.Clone(v)
-	slices.Sort(v)
-	n := len(v)
-	if n%2 == 1 {
-		return v[n/2]
-	}
-	return (v[n/2-1] + v[n/2]) / 2
 }
 
 // jump says why a spec is held back; "" where it is not.
@@ -457,8 +348,7 @@ func (s *State) Accept(k Key, wallNsec int64) (sh wire.SpecSheet, ok bool) {
 	}
 	for i := range j.Signals {
 		if h := j.Signals[i].Held; h != nil {
-			sp := h.Spec
-			j.Signals[i].Spec, j.Signals[i].Held, ok = &sp, nil, true
+			j.Signals[i].Spec, j.Signals[i].Held, ok = figuresOf(&h.Spec), nil, true
 		}
 	}
 	if !ok {

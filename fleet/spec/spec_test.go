@@ -34,7 +34,7 @@ func fleet(s *State, p *Params, nodes, windows int, value func(node int) float64
 
 var web = Key{"web", "cpu"}
 
-func cpi(t *testing.T, s *State) *model.Spec {
+func cpi(t *testing.T, s *State) *Figures {
 	t.Helper()
 	j := s.Jobs[web]
 	if j == nil || len(j.Signals) != 1 || j.Signals[0].Spec == nil {

@@ -47,7 +47,8 @@ type Growth struct {
 	Calculate float64 `json:"calculation_seconds"` // all calculations until each had a spec
 	Publish   float64 `json:"publishing_seconds"`
 	Sheets    int     `json:"sheets"`
-	Resident  float64 `json:"resident_mib"` // of the process, at the end
+	CPU       float64 `json:"cpu_seconds"`  // of the process
+	Resident  float64 `json:"resident_mib"` // of it, at the end
 	Peak      float64 `json:"peak_mib"`     // at most, since its start
 	Empty     float64 `json:"empty_mib"`    // and before it had any job
 }
@@ -218,6 +219,10 @@ func (g *growing) step(ctx context.Context, step *Growth, from int) error {
 	if err != nil {
 		return err
 	}
+	was, err := usageOf(g.pid)
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	if err := g.feed(ctx, from, step.Jobs); err != nil {
 		return err
@@ -237,7 +242,7 @@ func (g *growing) step(ctx context.Context, step *Growth, from int) error {
 	step.Sheets = int(now["specs_published_total"] - before["specs_published_total"])
 	step.Calculate, step.Publish = now["specs_calculating_seconds_total"]-before["specs_calculating_seconds_total"], now["specs_publishing_seconds_total"]-before["specs_publishing_seconds_total"]
 	memory, err2 := usageOf(g.pid)
-	step.Resident, step.Peak = memory.resident, memory.peak
+	step.CPU, step.Resident, step.Peak = memory.cpu-was.cpu, memory.resident, memory.peak
 	return errors.Join(err, err2)
 }
 
@@ -323,6 +328,6 @@ func (c *Cost) writeGrowth(w io.Writer) {
 		}
 		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f, at most %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
 			g.Jobs, g.Tasks, g.Signals, g.Empty, g.Peak, g.Resident, (g.Resident-last.Resident)*(1<<20)/float64(g.Jobs-last.Jobs))
-		fmt.Fprintf(w, "  samples a second into it; seconds of calculation and of publishing, sheets\t%.0f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.Calculate, g.Publish, g.Sheets)
+		fmt.Fprintf(w, "  samples a second into it; its CPU-seconds; seconds of calculation and of publishing, sheets\t%.0f; %.1f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.CPU, g.Calculate, g.Publish, g.Sheets)
 	}
 }
