@@ -3,7 +3,7 @@
 //
 // What goes beyond the paper, and why. The sample holds windows in which somebody hurt the task: above the threshold in force they
 // count as the threshold (as on one node, package localspec). A node may be broken, or lie: in each period none counts
-// more than twice what the median node does, and one whose mean is far off all others' is left out. A spec that jumps is
+// more than twice what the median node does, and one whose mean is far off all others' is left out; of many nodes this goes by groups (nodes.go). A spec that jumps is
 // held back until an operator has looked, for a fleet that learned nonsense is wrong everywhere at once.
 //
 // The package is pure: time is data, and equal inputs give equal outputs.
