@@ -100,7 +100,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		e.study(task, o, src, spec)
 	case tr.Verdict == outlier.Good: // what is normal of another signal is best learned while the job keeps its promise
 		other := e.source(o)
-		e.study(task, o, other, s.Specs.Lookup(task.Job, other))
+		e.study(task, o, other, s.Specs.Of(task, other))
 	}
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
@@ -147,7 +147,7 @@ func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int) {
 		if !src.Row().Beside {
 			continue
 		}
-		spec := e.State.Specs.Lookup(task.Job, src)
+		spec := e.State.Specs.Of(task, src)
 		e.study(task, o, src, spec)
 		verdict := outlier.Judge(&e.Params.Outlier, src, spec, o)
 		if verdict == outlier.Outlier {
@@ -261,7 +261,7 @@ func (e *Engine) measure(in *Input, o *model.TaskObservation, tr *Track, task *m
 		}
 	}
 	src := e.source(o)
-	return src, e.State.Specs.Lookup(task.Job, src)
+	return src, e.State.Specs.Of(task, src)
 }
 
 // promise is the last reading of a protected task's job, where that has a target.

@@ -8,6 +8,7 @@ type Spec struct {
 	Job        string  `json:"job"`
 	Platform   string  `json:"platform"` // CPU type
 	Source     Source  `json:"source"`
+	Size       string  `json:"size,omitempty"`       // of the job's tasks that it is of (Task.Size); "": of all of them
 	Definition string  `json:"definition,omitempty"` // of the source, when it was calculated; "": not known
 	NumSamples int64   `json:"num_samples"`
 	Tasks      int     `json:"tasks"`          // distinct tasks that contributed
@@ -37,6 +38,9 @@ func (s *Spec) Origin() string {
 	text := fmt.Sprintf("over %d samples of %d tasks", s.NumSamples, s.Tasks)
 	if s.Sheet != 0 {
 		text += fmt.Sprintf(" of the fleet, revision %d", s.Sheet)
+	}
+	if s.Size != "" {
+		text += ", size " + s.Size
 	}
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("; %d more were noise", s.LeftOut)

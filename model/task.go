@@ -76,6 +76,9 @@ type Task struct {
 	// quota comes to.
 	Exclusive bool `json:"exclusive,omitempty"`
 	Cores     int  `json:"cores,omitempty"`
+	// Size is which of its job's sizes the task has: what it was given, as the configuration says. Tasks of two sizes differ in what is
+	// normal of them. "": it is not told.
+	Size string `json:"size,omitempty"`
 	// CPUs is how many logical CPUs the task may run on; 0 when that is not known.
 	CPUs int `json:"cpus"`
 }

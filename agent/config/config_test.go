@@ -119,6 +119,7 @@ func TestBadFiles(t *testing.T) {
 		{good + "  - match: /c\n    job: web\n    class: BE\n", `job "web" has another class`},
 		{good + "  - match: /c\n    job: d\n    class: lc\n", `f.yaml:13: tasks[2].class: is "lc"; expected LC, BE or system`},
 		{good + "  - match: /c\n    job: d\n    class: LC\n    importance: batch\n", `only BE tasks have an importance`},
+		{good + "  - match: /c\n    job: d\n    class: LC\n    size: Large\n", `f.yaml:14: tasks[2].size: size "Large"; expected at most 63 of a-z`},
 		{"profile: big\n", `f.yaml:1: profile: unknown profile "big"; expected one of cpi2, relief, single-node`},
 		{"version: 9\n" + good, `f.yaml:1: version: is 9, newer than this program reads (1)`},
 		{"mode: enforce\n", `tasks: is missing`},

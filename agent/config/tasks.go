@@ -28,6 +28,7 @@ type Task struct {
 	Eligible   bool   `yaml:"eligible"`  // protected although not LC
 	Exclusive  bool   `yaml:"exclusive"` // of LC: keeps physical cores of its own
 	Cores      int    `yaml:"cores"`     // of exclusive: how many; 0: as its quota comes to
+	Size       string `yaml:"size"`      // what it was given, by a name; cpu-limit: by its limit
 }
 
 // Container names containers by what their cgroups' paths tell. Without keys: all.
@@ -67,6 +68,7 @@ func (c *Config) checkTasks() []check {
 			check{k("class"), !c.jobHasOtherClass(i), fmt.Sprintf("job %q has another class in an earlier rule", t.Job)},
 			check{k("exclusive"), !t.Exclusive || class == model.LC, "only LC tasks keep cores of their own"},
 			check{k("cores"), t.Cores >= 0 && t.Cores <= maxCores, fmt.Sprintf("is %d; expected 0 (as many as the task's quota comes to) to %d", t.Cores, maxCores)},
+			check{k("size"), model.SizeName(t.Size) == nil, fmt.Sprint(model.SizeName(t.Size))},
 			check{k("cores"), t.Cores == 0 || t.Exclusive, "only exclusive tasks have a number of cores"},
 		)
 	}
@@ -119,7 +121,7 @@ func (c *Config) Rules() []match.Rule {
 		t := &c.Tasks[i]
 		rules[i] = match.Rule{
 			Glob: t.Match, Unit: t.unit(), Containers: t.containers(), Pods: t.pods(), Delegated: t.Delegated,
-			Job: t.Job, Production: t.Production, Eligible: t.Eligible, Exclusive: t.Exclusive, Cores: t.Cores,
+			Job: t.Job, Production: t.Production, Eligible: t.Eligible, Exclusive: t.Exclusive, Cores: t.Cores, Size: t.Size,
 		}
 		_ = rules[i].Class.UnmarshalText([]byte(t.Class)) // checked by Validate
 		if t.Importance != "" {

@@ -21,7 +21,7 @@ tasks:
   - {container: {runtime: docker}, job: boxes, class: BE}
   - {container: {runtime: podman, id: 4f3a, parent: "/machine.slice"}, job: one, class: BE}
   - {pods: {qos: besteffort}, job: scraps, class: BE, importance: best-effort}
-  - {pods: {qos: guaranteed, level: container}, job: services, class: LC}
+  - {pods: {qos: guaranteed, level: container}, job: services, class: LC, size: cpu-limit}
   - {pods: {qos: burstable, namespace: prod, name: "web-*"}, job: front, class: LC}
 `
 
@@ -39,6 +39,9 @@ func TestSources(t *testing.T) {
 	}
 	if *r[4].Pods != (source.Pods{QoS: source.BestEffort, Level: source.Pod}) || *r[5].Pods != (source.Pods{QoS: source.Guaranteed, Level: source.Container}) {
 		t.Errorf("pods: %+v, %+v", r[4].Pods, r[5].Pods)
+	}
+	if r[4].Size != "" || r[5].Size != model.SizeByCPULimit {
+		t.Errorf("sizes: %q %q", r[4].Size, r[5].Size)
 	}
 	if *r[6].Pods != (source.Pods{QoS: source.Burstable, Namespace: "prod", Name: "web-*", Level: source.Pod}) {
 		t.Errorf("pods by name: %+v", r[6].Pods)

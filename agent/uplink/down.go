@@ -32,7 +32,17 @@ const (
 // sheets are the specs that this node wants and has.
 type sheets struct {
 	mu   sync.Mutex
-	jobs map[string]*sheet
+	jobs map[sheetKey]*sheet
+}
+
+// sheetKey is a job on this node's platform, or its tasks of one size.
+type sheetKey struct{ job, size string }
+
+func (k sheetKey) String() string {
+	if k.size == "" {
+		return k.job
+	}
+	return k.job + " of size " + k.size
 }
 
 type sheet struct {
@@ -65,53 +75,66 @@ func (s *sheets) stale() {
 // want listens for the specs and priors of a batch's jobs that are new here.
 func (s *sheets) want(u *Uplink, b *wire.Batch) {
 	for i := range b.Tasks {
-		job := b.Tasks[i].Job
-		s.mu.Lock()
-		if s.jobs == nil {
-			s.jobs = map[string]*sheet{}
+		k := sheetKey{job: b.Tasks[i].Job}
+		if s.wants(k) {
+			s.listen(u, k, wire.PriorBucket, func(data []byte) { u.takePriors(k.job, data) })
+			s.listen(u, k, wire.SpecBucket, func(data []byte) { u.takeSheet(k, data) })
 		}
-		_, there := s.jobs[job]
-		if there = there || len(s.jobs) >= maxJobs; !there {
-			s.jobs[job] = &sheet{stale: true}
+		if sized := (sheetKey{b.Tasks[i].Job, b.Tasks[i].Size}); sized != k && s.wants(sized) {
+			s.listen(u, sized, wire.SpecBucket, func(data []byte) { u.takeSheet(sized, data) })
 		}
-		s.mu.Unlock()
-		if there {
-			continue
-		}
-		for bucket, take := range map[string]func(job string, data []byte){wire.SpecBucket: u.takeSheet, wire.PriorBucket: u.takePriors} {
-			if _, err := u.nc.Subscribe(wire.KV(bucket, wire.SpecKey(u.node.Platform, job)), func(m *nats.Msg) { take(job, m.Data) }); err != nil {
-				u.hooks.Log.Error("what the fleet knows of a job does not come down", "job", job, "bucket", bucket, "error", err)
-			}
-		}
+	}
+}
+
+// wants notes that a sheet is wanted; false: it was, or there are too many.
+func (s *sheets) wants(k sheetKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs == nil {
+		s.jobs = map[sheetKey]*sheet{}
+	}
+	_, there := s.jobs[k]
+	if there = there || len(s.jobs) >= maxJobs; !there {
+		s.jobs[k] = &sheet{stale: true}
+	}
+	return !there
+}
+
+func (s *sheets) listen(u *Uplink, k sheetKey, bucket string, take func(data []byte)) {
+	if _, err := u.nc.Subscribe(wire.KV(bucket, wire.SizedKey(u.node.Platform, k.job, k.size)), func(m *nats.Msg) { take(m.Data) }); err != nil {
+		u.hooks.Log.Error("what the fleet knows of a job does not come down", "job", k, "bucket", bucket, "error", err)
 	}
 }
 
 // fetch asks for the sheets that may have changed unheard. Without priors, which an older hub has none of, a node goes on until the next time.
 func (u *Uplink) fetch() {
 	u.sheets.mu.Lock()
-	var jobs []string
-	for job, j := range u.sheets.jobs {
+	var jobs []sheetKey
+	for k, j := range u.sheets.jobs {
 		if j.stale {
-			jobs = append(jobs, job)
+			jobs = append(jobs, k)
 		}
 	}
 	u.sheets.mu.Unlock()
-	for _, job := range jobs {
-		data, err := u.get(wire.SpecBucket, wire.SpecKey(u.node.Platform, job))
+	for _, k := range jobs {
+		data, err := u.get(wire.SpecBucket, wire.SizedKey(u.node.Platform, k.job, k.size))
 		if err != nil {
 			return // the next time
 		}
-		u.takeSheet(job, data)
+		u.takeSheet(k, data)
 		u.sheets.mu.Lock()
-		u.sheets.jobs[job].stale = false
+		u.sheets.jobs[k].stale = false
 		u.sheets.mu.Unlock()
 	}
-	for _, job := range jobs {
-		data, err := u.get(wire.PriorBucket, wire.SpecKey(u.node.Platform, job))
+	for _, k := range jobs {
+		if k.size != "" {
+			continue
+		}
+		data, err := u.get(wire.PriorBucket, wire.SpecKey(u.node.Platform, k.job))
 		if err != nil {
 			return
 		}
-		u.takePriors(job, data)
+		u.takePriors(k.job, data)
 	}
 }
 
@@ -134,7 +157,7 @@ func (u *Uplink) get(bucket, key string) ([]byte, error) {
 }
 
 // takeSheet hands a sheet's specs to the agent when it is another one than before, and once in a while when it is the same.
-func (u *Uplink) takeSheet(job string, data []byte) {
+func (u *Uplink) takeSheet(k sheetKey, data []byte) {
 	if len(data) == 0 {
 		return
 	}
@@ -145,15 +168,15 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 		err = fmt.Errorf("it has %d bytes", len(data))
 	case s.Version > wire.SheetVersion: // whatever else there is of it
 		err = fmt.Errorf("%w: %d, known here: %d", wire.ErrNewer, s.Version, wire.SheetVersion)
-	case err == nil && (s.Job != job || s.Platform != u.node.Platform):
-		err = fmt.Errorf("it is of job %q on platform %q", s.Job, s.Platform)
+	case err == nil && (s.Job != k.job || s.Platform != u.node.Platform || s.Size != k.size):
+		err = fmt.Errorf("it is of job %q on platform %q, size %.70q", s.Job, s.Platform, s.Size)
 	}
 	if err != nil {
-		u.hooks.Log.Warn("a sheet of specs from the hub is left aside", "job", job, "error", err)
+		u.hooks.Log.Warn("a sheet of specs from the hub is left aside", "job", k, "error", err)
 		return
 	}
 	u.sheets.mu.Lock()
-	j := u.sheets.jobs[job]
+	j := u.sheets.jobs[k]
 	now := time.Now()
 	fresh := j != nil && s.WallNsec >= j.wall && (s.Revision != j.revision || s.WallNsec != j.wall || now.Sub(j.told) >= retellEvery)
 	if fresh {
@@ -162,7 +185,7 @@ func (u *Uplink) takeSheet(job string, data []byte) {
 	u.sheets.mu.Unlock()
 	if fresh {
 		for i := range s.Specs {
-			s.Specs[i].Job, s.Specs[i].Platform, s.Specs[i].Sheet = s.Job, s.Platform, s.Revision
+			s.Specs[i].Job, s.Specs[i].Platform, s.Specs[i].Size, s.Specs[i].Sheet = s.Job, s.Platform, s.Size, s.Revision
 		}
 		u.hooks.Specs(s.Specs)
 	}
@@ -185,7 +208,7 @@ func (u *Uplink) takePriors(job string, data []byte) {
 		return
 	}
 	u.sheets.mu.Lock()
-	j := u.sheets.jobs[job]
+	j := u.sheets.jobs[sheetKey{job: job}]
 	fresh := j != nil && s.WallNsec > j.priors
 	if fresh {
 		j.priors = s.WallNsec

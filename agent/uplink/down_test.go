@@ -41,12 +41,12 @@ func TestSheetsAreChecked(t *testing.T) {
 	var heard [][]model.Spec
 	var log strings.Builder
 	u := &Uplink{node: Node{Platform: "cpu"}, hooks: Hooks{Log: slog.New(slog.NewTextHandler(&log, nil)), Specs: func(s []model.Spec) { heard = append(heard, s) }}}
-	u.sheets.jobs = map[string]*sheet{"web": {}}
+	u.sheets.jobs = map[sheetKey]*sheet{{job: "web"}: {}}
 	u.parts.Store(1)
 	sheetOf := func(version int, job, platform, specs string) string {
 		return fmt.Sprintf(`{"version": %d, "job": %q, "platform": %q, "revision": 3, "wall_nsec": 100, "specs": %s}`, version, job, platform, specs)
 	}
-	u.takeSheet("web", []byte(sheetOf(wire.SheetVersion, "web", "cpu", `[{"mean": 1.5}]`)))
+	u.takeSheet(sheetKey{job: "web"}, []byte(sheetOf(wire.SheetVersion, "web", "cpu", `[{"mean": 1.5}]`)))
 	if len(heard) != 1 || len(heard[0]) != 1 || heard[0][0].Mean != 1.5 || heard[0][0].Sheet != 3 || heard[0][0].Job != "web" {
 		t.Fatalf("%+v %s", heard, log.String())
 	}
@@ -61,7 +61,7 @@ func TestSheetsAreChecked(t *testing.T) {
 		strings.Replace(sheetOf(wire.SheetVersion, "web", "cpu", "[]"), "100", "1e99", 1): "cannot unmarshal",
 	} {
 		log.Reset()
-		u.takeSheet("web", []byte(doc))
+		u.takeSheet(sheetKey{job: "web"}, []byte(doc))
 		if len(heard) != 1 || !strings.Contains(log.String(), want) {
 			t.Errorf("%.200s: heard %d, %s; want %q", doc, len(heard), log.String(), want)
 		}
@@ -78,13 +78,15 @@ func TestSheetsAreChecked(t *testing.T) {
 // not when it is gone.
 func TestASheetThatStandsIsToldAgain(t *testing.T) {
 	var told []model.Spec
-	u := &Uplink{node: Node{Platform: "cpu"}, sheets: sheets{jobs: map[string]*sheet{"web": {}}}, hooks: Hooks{
+	u := &Uplink{node: Node{Platform: "cpu"}, sheets: sheets{jobs: map[sheetKey]*sheet{{job: "web"}: {}}}, hooks: Hooks{
 		Log: slog.New(slog.DiscardHandler), Specs: func(s []model.Spec) { told = append(told, s...) },
 	}}
 	of := func(revision, wall int) []byte {
 		return fmt.Appendf(nil, `{"version": 1, "job": "web", "platform": "cpu", "revision": %d, "wall_nsec": %d, "specs": [{"source": "cpi", "num_samples": 500, "mean": 2, "tail": 3}]}`, revision, wall)
 	}
-	later := func() { u.sheets.jobs["web"].told = u.sheets.jobs["web"].told.Add(-retellEvery) }
+	later := func() {
+		u.sheets.jobs[sheetKey{job: "web"}].told = u.sheets.jobs[sheetKey{job: "web"}].told.Add(-retellEvery)
+	}
 	for i, step := range []struct {
 		data []byte
 		wait bool
@@ -95,7 +97,7 @@ func TestASheetThatStandsIsToldAgain(t *testing.T) {
 		if step.wait {
 			later()
 		}
-		if u.takeSheet("web", step.data); len(told) != step.want {
+		if u.takeSheet(sheetKey{job: "web"}, step.data); len(told) != step.want {
 			t.Fatalf("step %d: told %d times, expected %d", i, len(told), step.want)
 		}
 	}

@@ -112,7 +112,7 @@ func (g *Gather) task(t *model.Task) (uint32, bool) {
 	at := uint32(len(g.batch.Tasks)) //nolint:gosec // MaxTasks
 	g.index[t.Num] = at
 	g.batch.Tasks = append(g.batch.Tasks, wire.Task{
-		Num: uint32(t.Num), Path: t.Path, Job: t.Job, Class: t.Class, Importance: t.Importance, Production: t.Production,
+		Num: uint32(t.Num), Path: t.Path, Job: t.Job, Class: t.Class, Importance: t.Importance, Production: t.Production, Size: t.Size,
 	})
 	return at, true
 }

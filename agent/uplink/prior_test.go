@@ -17,7 +17,7 @@ func TestPriorsAreChecked(t *testing.T) {
 	var heard []model.Priors
 	var log strings.Builder
 	u := &Uplink{node: Node{Platform: "cpu"}, hooks: Hooks{Log: slog.New(slog.NewTextHandler(&log, nil)), Priors: func(p model.Priors) { heard = append(heard, p) }}}
-	u.sheets.jobs = map[string]*sheet{"web": {}}
+	u.sheets.jobs = map[sheetKey]*sheet{{job: "web"}: {}}
 	const pair = `{"antagonist": "grind", "incidents": 14, "nodes": 6, "degradation": 1.5, "low": 1.4, "high": 1.6, "confidence": 0.9}`
 	sheetOf := func(wall int, pairs ...string) string {
 		return fmt.Sprintf(`{"version": 1, "job": "web", "platform": "cpu", "wall_nsec": %d, "pairs": [%s]}`, wall, strings.Join(pairs, ", "))

@@ -18,7 +18,7 @@ const (
 
 	CommandPrefix = "commensal.v1.command." // + NODE: a Command, answered by an Answer
 
-	SpecBucket    = "commensal-specs"   // key: SpecKey; value: a SpecSheet
+	SpecBucket    = "commensal-specs"   // key: SpecKey or SizedKey; value: a SpecSheet
 	ControlBucket = "commensal-control" // keys: KeyOff, KeyRollout, KeyLayout; values: an Off, a Rollout, a Layout; and leases of hubs, below KeyLease
 	MarksBucket   = "commensal-marks"   // of objects: what a hub leaves to the next one of its partitions
 
@@ -46,6 +46,14 @@ func InboxPrefix(node string) string { return "_INBOX_" + node }
 // SpecKey is the key of a job's sheet on a platform. Names may hold anything, keys may not.
 func SpecKey(platform, job string) string { return short(platform) + "." + short(job) }
 
+// SizedKey is the key of the sheet of a job's tasks of one size; "": of all of them, which is SpecKey. No name has a zero byte.
+func SizedKey(platform, job, size string) string {
+	if size == "" {
+		return SpecKey(platform, job)
+	}
+	return SpecKey(platform, job+"\x00"+size)
+}
+
 func short(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:8])
@@ -66,8 +74,9 @@ func NodeName(name string) error {
 
 // SpecSheet is what the fleet knows of a job on a platform.
 type SpecSheet struct {
-	Version  int          `json:"version"` // of this document: 1
+	Version  int          `json:"version"` // of this document: 1; 2 where it has a size, so that who knows none does not take it for the job's
 	Job      string       `json:"job"`
+	Size     string       `json:"size,omitempty"` // of the tasks that it is of; "": of all
 	Platform string       `json:"platform"`
 	Revision uint64       `json:"revision"` // counts the sheets of this job and platform
 	WallNsec int64        `json:"wall_nsec"`
@@ -76,8 +85,8 @@ type SpecSheet struct {
 	Specs    []model.Spec `json:"specs"`            // one a signal and definition
 }
 
-// SheetVersion is of SpecSheet.
-const SheetVersion = 1
+// SheetVersion is the newest of SpecSheet.
+const SheetVersion = 2
 
 // Off is the kill switch.
 type Off struct {

@@ -80,6 +80,7 @@ type Task struct {
 	Class      model.Class
 	Importance model.Importance
 	Production bool
+	Size       string // of the job's (model.Task.Size); "": not told
 }
 
 // Flags of a sample.
@@ -146,7 +147,7 @@ func (b *Batch) Check(node string, nowMsec int64) error {
 	}
 	for i := range b.Tasks {
 		t := &b.Tasks[i]
-		if err := errors.Join(plain(t.Path), plain(t.Job)); err != nil {
+		if err := errors.Join(plain(t.Path), plain(t.Job), model.SizeName(t.Size)); err != nil {
 			return fmt.Errorf("task %d: %w", i, err)
 		}
 		if t.Class > model.BE || t.Importance > model.Critical {

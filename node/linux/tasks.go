@@ -156,12 +156,25 @@ func (h *Host) watch(path string, rule *match.Rule) error {
 	w := &watched{group: g, readers: h.readersOf(), task: model.Task{
 		Num: h.nextNum, Path: path, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
 		Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
-		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path),
+		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path), Size: h.sizeOf(path, rule),
 	}}
 	h.askLimit(w)
 	h.nextNum++
 	h.tasks = append(h.tasks, w)
 	return nil
+}
+
+// sizeOf is which of its job's sizes a task has from now on, as the limit is that was found: holds of an earlier run are put back by then. Of a
+// limit that cannot be read it has none.
+func (h *Host) sizeOf(path string, rule *match.Rule) string {
+	if rule.Size != model.SizeByCPULimit {
+		return rule.Size
+	}
+	v, err := h.cg.ReadCPUMax(path)
+	if err != nil {
+		return ""
+	}
+	return model.SizeOfLimit(model.CPUMax(v).Ratio())
 }
 
 // vital returns the cgroups of the agent and of PID 1, which are never held.

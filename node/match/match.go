@@ -45,6 +45,8 @@ type Rule struct {
 	// many as its quota comes to.
 	Exclusive bool
 	Cores     int
+	// Size is which of the job's sizes the task has; model.SizeByCPULimit: by its limit.
+	Size string
 }
 
 // String names what a rule claims, as its configuration does.

@@ -32,7 +32,7 @@ const mostOf = 0.5
 
 // Charge says which neighbour delayed the job most in the window that Add took in last.
 func (s *State) Charge(p Params, task *model.Task, src model.Source, by Beside) {
-	i, ok := s.find(Key{task.Job, src})
+	i, ok := s.find(Key{Job: task.Job, Source: src})
 	if !ok || !p.Alone {
 		return
 	}
@@ -87,7 +87,7 @@ func (e *Entry) neighbour(rest float64) string {
 // Doubt takes back that a neighbour was left out of a job's first spec: holding it did not help. It
 // returns the spec that takes its place, nil when there is nothing to take back.
 func (s *State) Doubt(job string, src model.Source, monoNsec int64) *model.Spec {
-	i, ok := s.find(Key{job, src})
+	i, ok := s.find(Key{Job: job, Source: src})
 	if !ok || s.Entries[i].Measured == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func (s *State) Restore(k *Kept, monoNsec, wallNsec int64) *model.Spec {
 	if k.Spec.Platform != s.Platform || age > int64(maxKept) {
 		return nil
 	}
-	key := Key{k.Spec.Job, k.Spec.Source}
+	key := Key{k.Spec.Job, k.Spec.Source, k.Spec.Size}
 	i, ok := s.find(key)
 	if !ok {
 		s.Entries = slices.Insert(s.Entries, i, Entry{Key: key})

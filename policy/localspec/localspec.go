@@ -88,13 +88,15 @@ func (m *Moments) merge(o Moments, w float64) {
 type Key struct {
 	Job    string       `json:"job"`
 	Source model.Source `json:"source"`
+	// Size is of a fleet's spec of the job's tasks of one size. What is learned here is of all of them: they are few.
+	Size string `json:"size,omitempty"`
 }
 
 func compareKeys(a, b *Key) int {
 	if c := strings.Compare(a.Job, b.Job); c != 0 {
 		return c
 	}
-	return cmp.Compare(a.Source, b.Source)
+	return cmp.Or(cmp.Compare(a.Source, b.Source), strings.Compare(a.Size, b.Size))
 }
 
 // Entry is what is known of one key.
@@ -145,9 +147,19 @@ type State struct {
 	Entries  []Entry `json:"entries"` // ordered by key
 }
 
+// Of returns the spec that a task is judged by: that of its size, while the fleet has one, else its job's.
+func (s *State) Of(task *model.Task, src model.Source) *model.Spec {
+	if task.Size != "" {
+		if i, ok := s.find(Key{task.Job, src, task.Size}); ok {
+			return s.Entries[i].Spec
+		}
+	}
+	return s.Lookup(task.Job, src)
+}
+
 // Lookup returns the published spec of a job, nil when there is none yet.
 func (s *State) Lookup(job string, src model.Source) *model.Spec {
-	i, ok := s.find(Key{job, src})
+	i, ok := s.find(Key{Job: job, Source: src})
 	if !ok {
 		return nil
 	}
@@ -164,7 +176,7 @@ func (s *State) find(k Key) (int, bool) {
 // Add takes one window of one task in. threshold is the outlier threshold under the
 // present spec, at which larger values are held; pass +Inf when there is none.
 func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, threshold float64) {
-	k := Key{task.Job, src}
+	k := Key{Job: task.Job, Source: src}
 	i, ok := s.find(k)
 	if !ok {
 		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
@@ -190,7 +202,7 @@ func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, thre
 
 // Turn takes in how long a task ran between two waits in the window that was added last, in ms.
 func (s *State) Turn(job string, src model.Source, msec float64) {
-	if i, ok := s.find(Key{job, src}); ok {
+	if i, ok := s.find(Key{Job: job, Source: src}); ok {
 		m := &s.Entries[i].Recent
 		m.RunMean += (msec - m.RunMean) / m.N
 	}
@@ -228,10 +240,12 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 		return fmt.Errorf("it is of %s, and here it is %s", spec.Definition, definition)
 	case spec.Platform != "" && spec.Platform != s.Platform:
 		return fmt.Errorf("it is of platform %s, and this is %s", spec.Platform, s.Platform)
+	case spec.Size != "" && spec.Sheet == 0:
+		return fmt.Errorf("it is of size %s and of no sheet of the fleet", spec.Size)
 	case !(spec.NumSamples > 0 && spec.StdDev >= 0 && !math.IsInf(spec.Mean, 0) && !math.IsNaN(spec.Mean) && !math.IsInf(spec.StdDev, 0)):
 		return fmt.Errorf("mean %v and standard deviation %v of %d samples are no distribution", spec.Mean, spec.StdDev, spec.NumSamples)
 	}
-	k := Key{spec.Job, spec.Source}
+	k := Key{spec.Job, spec.Source, spec.Size}
 	i, ok := s.find(k)
 	if !ok {
 		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
@@ -260,6 +274,7 @@ func (e *Entry) standing(monoNsec int64) bool {
 // Recalculate publishes what is due and returns the specs that are new or changed, in
 // key order; nil, without allocating, when nothing is.
 func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
+	s.lapse(monoNsec)
 	var changed []*model.Spec
 	for i := range s.Entries {
 		e := &s.Entries[i]
@@ -293,6 +308,15 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		changed = append(changed, e.Spec)
 	}
 	return changed
+}
+
+// lapse forgets specs of a size of which the fleet has not spoken for too long: nothing that is learned here takes their place.
+func (s *State) lapse(monoNsec int64) {
+	for i := len(s.Entries) - 1; i >= 0; i-- {
+		if e := &s.Entries[i]; e.Key.Size != "" && !e.standing(monoNsec) {
+			s.Entries = slices.Delete(s.Entries, i, i+1)
+		}
+	}
 }
 
 // robust asks for enough tasks with enough samples each. A task with few samples does

@@ -39,6 +39,7 @@ const (
 	taskClass
 	taskImportance
 	taskProduction
+	taskSize
 )
 
 const (
@@ -82,6 +83,7 @@ func Encode(b *wire.Batch) ([]byte, error) {
 		e = number(e, taskClass, uint64(t.Class))
 		e = number(e, taskImportance, uint64(t.Importance))
 		e = number(e, taskProduction, protowire.EncodeBool(t.Production))
+		e = text(e, taskSize, t.Size)
 		m = inner(m, fieldTasks, e)
 	}
 	if b.Samples.Len() > 0 {
@@ -256,6 +258,8 @@ func task(b *wire.Batch, e []byte) error {
 			t.Importance = model.Importance(min(v, 255))
 		case taskProduction:
 			t.Production = v != 0
+		case taskSize:
+			t.Size = string(e)
 		}
 		return nil
 	})

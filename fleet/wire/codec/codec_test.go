@@ -22,7 +22,7 @@ func drawn(seed uint64) *wire.Batch {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	b := &wire.Batch{Node: "web-1", Spool: "0123456789abcdef", Seq: 1 + rng.Uint64N(1e6), Boot: "b", Platform: "Xeon 作", Program: "v1", Rollout: "abc", Lost: rng.Uint64N(3)}
 	for i := range 1 + rng.IntN(30) {
-		b.Tasks = append(b.Tasks, wire.Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0})
+		b.Tasks = append(b.Tasks, wire.Task{Num: uint32(i + 1), Path: "/a/" + strings.Repeat("x", i), Job: "job", Class: model.Class(rng.IntN(3)), Importance: model.Importance(rng.IntN(3)), Production: rng.IntN(2) == 0, Size: []string{"", "large", "cpu-0.5"}[i%3]})
 	}
 	n := rng.IntN(2000)
 	for _, src := range []model.Source{model.SourceCPI, model.SourceSlowdown} {
@@ -96,6 +96,9 @@ func TestCheck(t *testing.T) {
 		"16 hexadecimal":        func(b *wire.Batch) { b.Spool = "../../../../etc/" },
 		"sequence 0":            func(b *wire.Batch) { b.Seq = 0 },
 		"no name":               func(b *wire.Batch) { b.Tasks[0].Job = "a\x1b[2J" },
+		"size \"../../etc\"":    func(b *wire.Batch) { b.Tasks[0].Size = "../../etc" },
+		"at most 63":            func(b *wire.Batch) { b.Tasks[0].Size = strings.Repeat("a", 64) },
+		"size \"a\\x00b\"":      func(b *wire.Batch) { b.Tasks[0].Size = "a\x00b" },
 		"class unknown":         func(b *wire.Batch) { b.Tasks[0].Class = 7 },
 		"columns of":            func(b *wire.Batch) { b.Samples.CPU = b.Samples.CPU[1:] },
 		"is of task":            func(b *wire.Batch) { b.Samples.Task[0] = 999 },
