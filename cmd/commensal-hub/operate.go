@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/fleet/client"
 	"github.com/commensal-io/commensal/fleet/hub"
+	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
@@ -178,7 +180,7 @@ func jobsCommand(p *cli.Printer) *cobra.Command {
 			}
 			return p.Print(list, func(w io.Writer) error {
 				tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-				fmt.Fprintln(tw, "JOB\tSIGNAL\tSHEET\tSAMPLES\tTASKS\tMEAN\tDEVIATION\tTHRESHOLD\tPLATFORM")
+				fmt.Fprintln(tw, "JOB\tSIGNAL\tSHEET\tSAMPLES\tTASKS\tMEAN\tDEVIATION\tTHRESHOLD\tSIZE\tPLATFORM")
 				for _, j := range list {
 					for _, s := range j.Signals {
 						sheet := "-"
@@ -188,7 +190,7 @@ func jobsCommand(p *cli.Printer) *cobra.Command {
 						if j.Pinned {
 							sheet += " pinned"
 						}
-						fmt.Fprintf(tw, "%s\t%s\t%s\t%.0f\t%d\t%.4g\t%.3g\t%.4g\t%s\n", j.Job, s.Signal, sheet, s.Samples, s.Tasks, s.Mean, s.StdDev, s.Threshold, j.Platform)
+						fmt.Fprintf(tw, "%s\t%s\t%s\t%.0f\t%d\t%.4g\t%.3g\t%.4g\t%s\t%s\n", j.Job, s.Signal, sheet, s.Samples, s.Tasks, s.Mean, s.StdDev, s.Threshold, cmp.Or(j.Size, "all"), j.Platform)
 						if s.Held != "" {
 							fmt.Fprintf(tw, "\theld back: %s\n", s.Held)
 						}
@@ -206,7 +208,7 @@ func jobsCommand(p *cli.Printer) *cobra.Command {
 
 func specCommand(p *cli.Printer) *cobra.Command {
 	var c client.Client
-	var platform, why string
+	var platform, size, why string
 	var revision uint64
 	cmd := &cobra.Command{
 		Use: "spec accept|rollback|unpin JOB --platform P --why TEXT", Short: "Publish a spec that is held back, or go back to an older one", Args: cobra.ExactArgs(2),
@@ -215,7 +217,7 @@ func specCommand(p *cli.Printer) *cobra.Command {
 				return err
 			}
 			var sh wire.SpecSheet
-			err := c.Do(cmd.Context(), "/v1/spec", map[string]any{"job": args[1], "platform": platform, "what": args[0], "revision": revision, "why": why}, &sh)
+			err := c.Do(cmd.Context(), "/v1/spec", map[string]any{"job": args[1], "platform": platform, "size": size, "what": args[0], "revision": revision, "why": why}, &sh)
 			if err != nil {
 				return failed(err)
 			}
@@ -224,7 +226,7 @@ func specCommand(p *cli.Printer) *cobra.Command {
 					fmt.Fprintf(w, "%s follows what is learned again\n", args[1])
 					return nil
 				}
-				fmt.Fprintf(w, "revision %d of %s on %s is published\n", sh.Revision, sh.Job, sh.Platform)
+				fmt.Fprintf(w, "revision %d of %s is published\n", sh.Revision, spec.KeyOf(&sh))
 				for i := range sh.Specs {
 					fmt.Fprintf(w, "  %s: %.4g ± %.3g\n", sh.Specs[i].Source, sh.Specs[i].Mean, sh.Specs[i].StdDev)
 				}
@@ -234,6 +236,7 @@ func specCommand(p *cli.Printer) *cobra.Command {
 	}
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&platform, "platform", "", "the CPU type, as `commensal-hub jobs` shows it")
+	cmd.Flags().StringVar(&size, "size", "", "of the tasks, where the spec is of one size (default: of all)")
 	cmd.Flags().Uint64Var(&revision, "revision", 0, "of rollback (default: the one before the last)")
 	cmd.Flags().StringVar(&why, "why", "", forAudit)
 	return cmd

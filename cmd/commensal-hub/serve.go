@@ -37,8 +37,8 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			if keepDays < 1 || period < time.Second || cfg.ObserveFor < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 || cfg.Spec.MinSamplesPerTask > spec.MaxSamplesPerTask {
-				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--keep-days, --min-tasks and --min-samples are 1 or more, --min-samples at most %d, --spec-every and --observe-for a second or more", spec.MaxSamplesPerTask))
+			if keepDays < 1 || period < time.Second || cfg.ObserveFor < time.Second || cfg.Spec.MinTasks < 1 || cfg.Spec.MinSamplesPerTask < 1 || cfg.Spec.MinSamplesPerTask > spec.MaxSamplesPerTask || cfg.Spec.Sizes < 0 || cfg.Spec.Sizes > spec.MaxSizes {
+				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--keep-days, --min-tasks and --min-samples are 1 or more, --min-samples at most %d, --spec-every and --observe-for a second or more, --spec-sizes 0 to %d", spec.MaxSamplesPerTask, spec.MaxSizes))
 			}
 			if n, err := fmt.Sscanf(shard+"\n", "%d/%d\n", &cfg.Shard, &cfg.Shards); err != nil || n != 2 || cfg.Shard < 1 || cfg.Shards < 1 {
 				return cli.Fail(cli.CodeBadInput, fmt.Errorf("--shard %q; expected I/N with I from 1 to N, as 2/3", shard))
@@ -81,6 +81,7 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 	f.StringVar(&cfg.SQL, "sql", "", "the program that answers queries (default: commensal-sql beside this one)")
 	f.DurationVar(&period, "spec-every", period, "from one calculation of specs to the next (CPI² §3.1: 24 h)")
 	f.BoolVar(&cfg.Spec.Fit, "fit-thresholds", false, "thresholds by a fitted distribution (CPI² figure 7: GEV) in place of mean and two standard deviations")
+	f.IntVar(&cfg.Spec.Sizes, "spec-sizes", 0, "of a job on a platform, learn so many sizes of its tasks apart, as nodes tell them (size in a rule of their tasks), beside all of them together; 0: none")
 	f.IntVar(&cfg.Spec.MinTasks, "min-tasks", cfg.Spec.MinTasks, "tasks that a spec needs (CPI² §3.1)")
 	f.IntVar(&cfg.Spec.MinSamplesPerTask, "min-samples", cfg.Spec.MinSamplesPerTask, "samples that each of them needs (CPI² §3.1)")
 	return cmd

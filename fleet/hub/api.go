@@ -12,6 +12,7 @@ import (
 
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
 )
 
 // The HTTP interface. docs/OPERATIONS.md lists it; openapi.json, which is served, describes it to programs.
@@ -143,6 +144,7 @@ type (
 	specBody struct {
 		Job      string `json:"job"`
 		Platform string `json:"platform"`
+		Size     string `json:"size"`
 		What     string `json:"what"`
 		Revision uint64 `json:"revision"`
 		Why      string `json:"why"`
@@ -186,13 +188,17 @@ func (h *Hub) handleSpec(p *person, r *http.Request) (any, error) {
 	if err := read(r, &q); err != nil {
 		return nil, err
 	}
-	return h.specAct(r.Context(), p, q.What, spec.Key{Job: q.Job, Platform: q.Platform}, q.Revision, q.Why)
+	if err := model.SizeName(q.Size); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
+	}
+	return h.specAct(r.Context(), p, q.What, spec.Key{Job: q.Job, Platform: q.Platform, Size: q.Size}, q.Revision, q.Why)
 }
 
-// JobStatus is a job on a platform.
+// JobStatus is a job on a platform, or its tasks of one size there.
 type JobStatus struct {
 	Job      string         `json:"job"`
 	Platform string         `json:"platform"`
+	Size     string         `json:"size,omitempty"`
 	Revision uint64         `json:"revision"`
 	Pinned   bool           `json:"pinned"`
 	Signals  []SignalStatus `json:"signals"`
@@ -219,7 +225,7 @@ type SignalStatus struct {
 // job is called with the lock.
 func (h *Hub) job(k spec.Key) JobStatus {
 	j := h.learner.Jobs[k]
-	st := JobStatus{Job: k.Job, Platform: k.Platform, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
+	st := JobStatus{Job: k.Job, Platform: k.Platform, Size: k.Size, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
 	for i := range j.Signals {
 		s := &j.Signals[i]
 		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: s.Tasks(), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}

@@ -137,7 +137,7 @@ func (h *Hub) calculate() {
 	h.published.calculating += time.Since(begin)
 	h.mu.Unlock()
 	for i := range held {
-		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "why", held[i].Why)
+		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "size", held[i].Spec.Size, "why", held[i].Why)
 	}
 	h.unsent = sheets
 	if len(sheets) > 0 && time.Since(h.gaveBack) >= giveBackEvery {
@@ -184,7 +184,7 @@ func (h *Hub) sent(n int) {
 func (h *Hub) stands(sh *wire.SpecSheet) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	j := h.learner.Jobs[spec.Key{Job: sh.Job, Platform: sh.Platform}]
+	j := h.learner.Jobs[spec.KeyOf(sh)]
 	return j != nil && j.Revision == sh.Revision
 }
 
@@ -193,7 +193,7 @@ func (h *Hub) stands(sh *wire.SpecSheet) bool {
 func (h *Hub) send(ctx context.Context, sh *wire.SpecSheet) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	kv, key := h.t.specs, wire.SpecKey(sh.Platform, sh.Job)
+	kv, key := h.t.specs, wire.SizedKey(sh.Platform, sh.Job, sh.Size)
 	old, err := kv.Get(ctx, key)
 	switch {
 	case err == nil:
@@ -201,7 +201,7 @@ func (h *Hub) send(ctx context.Context, sh *wire.SpecSheet) error {
 		if json.Unmarshal(old.Value(), &was) == nil && was.Revision >= sh.Revision {
 			sh.Revision = was.Revision + 1
 			h.mu.Lock()
-			if j := h.learner.Jobs[spec.Key{Job: sh.Job, Platform: sh.Platform}]; j != nil {
+			if j := h.learner.Jobs[spec.KeyOf(sh)]; j != nil {
 				j.Revision = sh.Revision
 			}
 			h.mu.Unlock()
@@ -224,7 +224,7 @@ func (h *Hub) Publish(ctx context.Context, sh *wire.SpecSheet) error { return h.
 
 // sheetsOf returns the sheets of a job that were published, the oldest first.
 func (h *Hub) sheetsOf(ctx context.Context, k spec.Key) ([]wire.SpecSheet, error) {
-	history, err := h.t.specs.History(ctx, wire.SpecKey(k.Platform, k.Job))
+	history, err := h.t.specs.History(ctx, wire.SizedKey(k.Platform, k.Job, k.Size))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
 	}

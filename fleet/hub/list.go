@@ -1,7 +1,7 @@
 package hub
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/spec"
+	"github.com/commensal-io/commensal/model"
 )
 
 // A fleet has more nodes and jobs than fit an answer: lists come in pages, by name, each from where the one before ended.
@@ -29,7 +30,7 @@ type NodePage struct {
 	Next  string       `json:"next"` // what `after` is for the next page; "": this is the last one
 }
 
-// JobPage is some of the jobs, by name and platform.
+// JobPage is some of the jobs, by name, platform and size.
 type JobPage struct {
 	Jobs []JobStatus `json:"jobs"`
 	Next string      `json:"next"`
@@ -220,32 +221,51 @@ func (h *Hub) listNodes(r *http.Request) (any, error) {
 	return page, nil
 }
 
-func byJob(a, b spec.Key) int {
-	return cmp.Or(strings.Compare(a.Job, b.Job), strings.Compare(a.Platform, b.Platform))
-}
-
 func (h *Hub) jobKeys() []spec.Key {
-	return sorted(h, &h.jobNames, func() map[spec.Key]*spec.Job { return h.learner.Jobs }, byJob)
+	return sorted(h, &h.jobNames, func() map[spec.Key]*spec.Job { return h.learner.Jobs }, spec.Key.Compare)
 }
 
-// listJobs returns a page of jobs. Where it goes on is two names, and either may hold anything.
+// nextJob is where a page of jobs goes on: two names, either of which may hold anything, and the size where there is one.
+func nextJob(k spec.Key) string {
+	next := url.PathEscape(k.Job) + "/" + url.PathEscape(k.Platform)
+	if k.Size != "" {
+		next += "/" + k.Size
+	}
+	return next
+}
+
+// afterJob is the reverse of nextJob.
+func afterJob(text string) (k spec.Key, err error) {
+	names := strings.Split(text, "/")
+	if len(names) == 2 {
+		names = append(names, "")
+	}
+	if len(names) == 3 {
+		var errs [2]error
+		k.Job, errs[0] = url.PathUnescape(names[0])
+		k.Platform, errs[1] = url.PathUnescape(names[1])
+		k.Size, err = names[2], errors.Join(errs[0], errs[1], model.SizeName(names[2]))
+	}
+	if len(names) != 3 || err != nil {
+		return k, fmt.Errorf("%w: after %q; expected what `next` of the page before says", errBad, text)
+	}
+	return k, nil
+}
+
+// listJobs returns a page of jobs.
 func (h *Hub) listJobs(r *http.Request) (any, error) {
 	values := r.URL.Query()
 	q, err := pageOf(values, "held")
 	if err != nil {
 		return nil, err
 	}
-	job, platform, both := strings.Cut(q.after, "/")
-	after := spec.Key{}
-	var errs [2]error
-	after.Job, errs[0] = url.PathUnescape(job)
-	after.Platform, errs[1] = url.PathUnescape(platform)
-	if q.after != "" && (!both || errs != [2]error{}) {
-		return nil, fmt.Errorf("%w: after %q; expected what `next` of the page before says", errBad, q.after)
-	}
 	keys := h.jobKeys()
 	if q.after != "" {
-		keys = beyond(keys, after, byJob)
+		after, err := afterJob(q.after)
+		if err != nil {
+			return nil, err
+		}
+		keys = beyond(keys, after, spec.Key.Compare)
 	}
 	if values.Has("job") {
 		keys = keys[sort.Search(len(keys), func(i int) bool { return keys[i].Job >= values.Get("job") }):]
@@ -260,7 +280,7 @@ func (h *Hub) listJobs(r *http.Request) (any, error) {
 	})
 	page := JobPage{Jobs: jobs}
 	if more {
-		page.Next = url.PathEscape(last.Job) + "/" + url.PathEscape(last.Platform)
+		page.Next = nextJob(last)
 	}
 	return page, nil
 }

@@ -164,7 +164,7 @@ func TestManyNodes(t *testing.T) {
 		q.Set("after", page.Next)
 	}
 	sorted := slices.IsSortedFunc(all, func(x, y JobStatus) int {
-		return byJob(spec.Key{Job: x.Job, Platform: x.Platform}, spec.Key{Job: y.Job, Platform: y.Platform})
+		return spec.Key{Job: x.Job, Platform: x.Platform}.Compare(spec.Key{Job: y.Job, Platform: y.Platform})
 	})
 	if len(all) != jobs || !sorted {
 		t.Errorf("%d jobs in all pages, in order: %v", len(all), sorted)

@@ -195,7 +195,11 @@ func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, r
 	if !h.owns(k.Job) {
 		return nil, fmt.Errorf("%w: job %q is of shard %d of %d, and this is hub %d: ask that one", errUnknown, k.Job, h.cfg.shardOf(k.Job), h.cfg.Shards, h.cfg.Shard)
 	}
-	_, err := h.do(p, wire.Act{What: "spec-" + what, Why: why}, map[string]any{"job": k.Job, "platform": k.Platform, "revision": revision}, func() (string, error) {
+	detail := map[string]any{"job": k.Job, "platform": k.Platform, "revision": revision}
+	if k.Size != "" {
+		detail["size"] = k.Size
+	}
+	_, err := h.do(p, wire.Act{What: "spec-" + what, Why: why}, detail, func() (string, error) {
 		now := time.Now().UnixNano()
 		switch what {
 		case "accept":
@@ -204,7 +208,7 @@ func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, r
 			sh, ok = h.learner.Accept(k, now)
 			h.mu.Unlock()
 			if !ok {
-				return "", fmt.Errorf("%w: no spec of job %q on %q is held back", errUnknown, k.Job, k.Platform)
+				return "", fmt.Errorf("%w: no spec of %s is held back", errUnknown, k)
 			}
 		case "rollback":
 			old, err := h.sheetBefore(ctx, k, revision)
@@ -222,7 +226,7 @@ func (h *Hub) specAct(ctx context.Context, p *person, what string, k spec.Key, r
 			ok := h.learner.Unpin(k)
 			h.mu.Unlock()
 			if !ok {
-				return "", fmt.Errorf("%w: job %q on %q is not pinned", errUnknown, k.Job, k.Platform)
+				return "", fmt.Errorf("%w: %s is not pinned", errUnknown, k)
 			}
 			return "done", nil
 		default:
@@ -247,7 +251,7 @@ func (h *Hub) sheetBefore(ctx context.Context, k spec.Key, revision uint64) (wir
 			return list[i], nil
 		}
 	}
-	return wire.SpecSheet{}, fmt.Errorf("%w: of job %q on %q %d sheets are kept, and none is revision %d", errUnknown, k.Job, k.Platform, len(list), revision)
+	return wire.SpecSheet{}, fmt.Errorf("%w: of %s %d sheets are kept, and none is revision %d", errUnknown, k, len(list), revision)
 }
 
 // lockDir keeps a second hub out of the folder.

@@ -221,7 +221,7 @@ FROM ` + latest + ` WHERE opened` + within + ` GROUP BY ALL ORDER BY hour, victi
 	{"node", "a node's history: what was decided, newest first", []string{"node"}, `
 SELECT time, kind, taken_by, mode, task, incident, reason FROM decisions WHERE node = ? ORDER BY time DESC, kind, taken_by, mode, task, incident, reason LIMIT 500`},
 	{"specs", "what was published of a job, newest first", []string{"job"}, `
-SELECT time, platform, revision, signal, mean, stddev, tail, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, signal, definition LIMIT 500`},
+SELECT time, platform, size, revision, signal, mean, stddev, tail, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, size, signal, definition LIMIT 500`},
 	{"audit", "what operators did in the last days, newest first", []string{"days"}, `
 SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
 	{"cost", "what policies took from batch work: how often each held something, by mode", []string{"days"}, `

@@ -30,15 +30,13 @@ type Params struct {
 	Fit               bool    // the threshold is where a fitted distribution (figure 7) has as much above it as a normal one has above Sigmas
 	JumpSigmas        float64 // a mean that moved further at once is held back ...
 	JumpShare         float64 // ... when that is also more than this share of it
+	Sizes             int     // of a job on a platform, at most so many are also learned apart, those that come first; 0: none
 }
 
 // Defaults are the paper's values, but for the period.
 func Defaults() Params {
 	return Params{PeriodNsec: 5 * 60e9, AgeWeight: 0.9, MinTasks: 5, MinSamplesPerTask: 100, Sigmas: 2, JumpSigmas: 1, JumpShare: 0.1}
 }
-
-// Key says of what a spec is.
-type Key struct{ Job, Platform string }
 
 // Moments are a weighted count, means and the sum of squared deviations.
 type Moments struct{ N, Mean, M2, Usage float64 }
@@ -109,7 +107,7 @@ func whole(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) } //n
 // spec is a signal's figures as nodes are told them.
 func (s *Signal) spec(k Key, f *Figures) model.Spec {
 	return model.Spec{
-		Job: k.Job, Platform: k.Platform, Source: s.Source, Definition: s.Definition, NumSamples: f.NumSamples, Tasks: int(f.Tasks),
+		Job: k.Job, Platform: k.Platform, Size: k.Size, Source: s.Source, Definition: s.Definition, NumSamples: f.NumSamples, Tasks: int(f.Tasks),
 		UsageMean: f.UsageMean, Mean: f.Mean, StdDev: f.StdDev, Tail: f.Tail, LeftOut: int64(f.LeftOut),
 	}
 }
@@ -137,10 +135,14 @@ type State struct {
 	// Passed are samples that were not learned from, since their node is the only one to speak of too many jobs.
 	Passed uint64
 	alone  map[uint32]int // jobs by Job.Only; nil: not counted yet
+	sizes  map[Key]int    // sizes of a job on a platform, the key without one; counted with alone
 }
 
 // New returns a learner that knows nothing.
 func New() *State { return &State{Nodes: map[string]uint32{}, Jobs: map[Key]*Job{}} }
+
+// MaxSizes bounds Params.Sizes: each is as much memory as a job.
+const MaxSizes = 64
 
 // Add takes a batch in. Samples that are no evidence of what is normal are passed over, and signals of which nothing is learned.
 func (s *State) Add(p *Params, b *wire.Batch) {
@@ -149,45 +151,59 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		node = uint32(len(s.Nodes)) //nolint:gosec // nodes are enrolled one by one
 		s.Nodes[b.Node] = node
 	}
-	smp := &b.Samples
-	for k := range smp.Signals {
-		col := &smp.Signals[k]
+	sized := p.Sizes > 0 && slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return t.Size != "" })
+	for k := range b.Samples.Signals {
+		col := &b.Samples.Signals[k]
 		if col.Source.Row().Targeted {
 			continue
 		}
-		into := make([]*Signal, len(b.Tasks)) // found once a task, not once a sample
-		from := make([]*From, len(b.Tasks))
-		count := make([]uint32, len(b.Tasks))
-		for i, v := range col.Values {
-			t := smp.Task[i]
-			if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
+		s.column(p, b, node, col, func(t *wire.Task) *Job {
+			j := s.jobOf(Key{t.Job, b.Platform, ""}, node)
+			if j == nil {
+				s.Passed++
+			}
+			return j
+		})
+		if sized {
+			s.column(p, b, node, col, func(t *wire.Task) *Job { return s.sizeOf(p, t, b.Platform, node) })
+		}
+	}
+}
+
+// column takes the samples of one signal in, each with the job that of returns; nil: with none.
+func (s *State) column(p *Params, b *wire.Batch, node uint32, col *wire.Signal, of func(t *wire.Task) *Job) {
+	smp := &b.Samples
+	into := make([]*Signal, len(b.Tasks)) // found once a task, not once a sample
+	from := make([]*From, len(b.Tasks))
+	count := make([]uint32, len(b.Tasks))
+	for i, v := range col.Values {
+		t := smp.Task[i]
+		if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
+			continue
+		}
+		if into[t] == nil {
+			j := of(&b.Tasks[t])
+			if j == nil {
 				continue
 			}
-			if into[t] == nil {
-				j := s.jobOf(Key{b.Tasks[t].Job, b.Platform}, node)
-				if j == nil {
-					s.Passed++
-					continue
-				}
-				into[t] = j.signal(col.Source, col.Definition)
-			}
-			count[t]++
+			into[t] = j.signal(col.Source, col.Definition)
 		}
-		for t := range into {
-			if into[t] != nil {
-				into[t].tally(p, taskHash(b.Node, b.Tasks[t].Path), count[t])
-				from[t] = into[t].from(node) // the node's entry is made once a signal, so that the pointer holds
-			}
+		count[t]++
+	}
+	for t := range into {
+		if into[t] != nil {
+			into[t].tally(p, taskHash(b.Node, b.Tasks[t].Path), count[t])
+			from[t] = into[t].from(node) // the node's entry is made once a signal, so that the pointer holds
 		}
-		for i, v := range col.Values {
-			t := smp.Task[i]
-			if v != v || !wire.Evidence(smp.Flags[i], col.Source) || into[t] == nil {
-				continue
-			}
-			x := min(float64(v), into[t].limit(p))
-			from[t].add(x, float64(smp.CPU[i]))
-			into[t].Sketch.Add(x, 1)
+	}
+	for i, v := range col.Values {
+		t := smp.Task[i]
+		if v != v || !wire.Evidence(smp.Flags[i], col.Source) || into[t] == nil {
+			continue
 		}
+		x := min(float64(v), into[t].limit(p))
+		from[t].add(x, float64(smp.CPU[i]))
+		into[t].Sketch.Add(x, 1)
 	}
 }
 
@@ -212,6 +228,7 @@ func (s *State) job(k Key) *Job {
 	if j == nil {
 		j = &Job{Key: k}
 		s.Jobs[k] = j
+		s.size(k, 1)
 	}
 	return j
 }
@@ -237,12 +254,12 @@ func insert[T any](list []T, i int, v T) []T {
 // Calculate calculates what is due, and returns the sheets that changed and what was held back, in the order of their
 // keys.
 func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, held []Held) {
-	for _, k := range s.keys() {
+	for _, k := range s.due(p, wallNsec) {
 		j := s.Jobs[k]
 		changed := false
 		for i := range j.Signals {
 			sig := &j.Signals[i]
-			if sig.AtNsec != 0 && wallNsec-sig.AtNsec < p.PeriodNsec {
+			if !sig.due(p, wallNsec) {
 				continue
 			}
 			published, back := sig.calculate(p, j, wallNsec)
@@ -262,24 +279,46 @@ func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, h
 	return sheets, held
 }
 
-func (s *State) keys() []Key {
-	keys := make([]Key, 0, len(s.Jobs))
-	for k := range s.Jobs {
-		keys = append(keys, k)
+// due reports whether a signal is to be calculated.
+func (s *Signal) due(p *Params, wallNsec int64) bool {
+	return s.AtNsec == 0 || wallNsec-s.AtNsec >= p.PeriodNsec
+}
+
+// due returns the keys of which something is to be calculated, or nothing is worth keeping, in their order.
+func (s *State) due(p *Params, wallNsec int64) (keys []Key) {
+	for k, j := range s.Jobs {
+		due := j.idle()
+		for i := range j.Signals {
+			due = due || j.Signals[i].due(p, wallNsec)
+		}
+		if due {
+			keys = append(keys, k)
+		}
 	}
-	slices.SortFunc(keys, func(a, b Key) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Platform, b.Platform)) })
+	slices.SortFunc(keys, Key.Compare)
 	return keys
 }
 
 // Sheet is what is published of a job.
 func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
-	sh := wire.SpecSheet{Version: wire.SheetVersion, Job: j.Key.Job, Platform: j.Key.Platform, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
+	sh := wire.SpecSheet{Version: 1, Job: j.Key.Job, Platform: j.Key.Platform, Size: j.Key.Size, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
+	if sh.Size != "" {
+		sh.Version = 2
+	}
 	for i := range j.Signals {
 		if sp := j.Signals[i].Spec; sp != nil {
 			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(j.Key, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
 		}
 	}
 	return sh
+}
+
+// age is what the last calculation weighs at a moment.
+func (s *Signal) age(p *Params, wallNsec int64) float64 {
+	if s.AtNsec == 0 {
+		return 1
+	}
+	return math.Pow(p.AgeWeight, float64(max(0, wallNsec-s.AtNsec))/(24*3600e9))
 }
 
 // calculate works a signal's spec out, and says whether it is published.
@@ -291,10 +330,7 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 		return false, nil
 	}
 	recent, nodes, leftOut := s.fair()
-	age := 1.0
-	if s.AtNsec != 0 {
-		age = math.Pow(p.AgeWeight, float64(max(0, wallNsec-s.AtNsec))/(24*3600e9))
-	}
+	age := s.age(p, wallNsec)
 	s.Sketch.Age(age)
 	s.Unseen *= age
 	all := recent
@@ -336,53 +372,6 @@ func (s *Signal) jump(p *Params, sp *model.Spec) string {
 	if moved <= p.JumpSigmas*old.StdDev || moved <= p.JumpShare*math.Abs(old.Mean) {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s on %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",
-		s.Source, sp.Job, sp.Platform, old.Mean, sp.Mean, p.JumpSigmas, old.StdDev, 100*p.JumpShare)
-}
-
-// Accept publishes what is held back of a job. ok is false where nothing is.
-func (s *State) Accept(k Key, wallNsec int64) (sh wire.SpecSheet, ok bool) {
-	j := s.Jobs[k]
-	if j == nil {
-		return sh, false
-	}
-	for i := range j.Signals {
-		if h := j.Signals[i].Held; h != nil {
-			j.Signals[i].Spec, j.Signals[i].Held, ok = figuresOf(&h.Spec), nil, true
-		}
-	}
-	if !ok {
-		return sh, false
-	}
-	j.Pinned = false
-	j.Revision++
-	return j.Sheet(wallNsec), true
-}
-
-// Pin publishes an earlier sheet again and keeps it until Unpin: what is learned meanwhile is not published. What was learned
-// since is forgotten, for it is what the operator does not believe.
-func (s *State) Pin(k Key, old wire.SpecSheet, wallNsec int64) (wire.SpecSheet, error) {
-	j := s.Jobs[k]
-	switch {
-	case j == nil:
-		return old, fmt.Errorf("nothing is known of job %q on %q", k.Job, k.Platform)
-	case old.Job != k.Job || old.Platform != k.Platform:
-		return old, fmt.Errorf("the sheet is of job %q on %q", old.Job, old.Platform)
-	}
-	j.begin(&old)
-	j.Pinned = true
-	j.Revision++
-	sh := j.Sheet(wallNsec)
-	sh.Nodes = old.Nodes
-	return sh, nil
-}
-
-// Unpin lets a job be published again as it is learned.
-func (s *State) Unpin(k Key) bool {
-	j := s.Jobs[k]
-	if j == nil || !j.Pinned {
-		return false
-	}
-	j.Pinned = false
-	return true
+	return fmt.Sprintf("%s of %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",
+		s.Source, Key{sp.Job, sp.Platform, sp.Size}, old.Mean, sp.Mean, p.JumpSigmas, old.StdDev, 100*p.JumpShare)
 }

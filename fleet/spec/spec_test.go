@@ -32,7 +32,7 @@ func fleet(s *State, p *Params, nodes, windows int, value func(node int) float64
 	}
 }
 
-var web = Key{"web", "cpu"}
+var web = Key{Job: "web", Platform: "cpu"}
 
 func cpi(t *testing.T, s *State) *Figures {
 	t.Helper()

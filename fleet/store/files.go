@@ -65,6 +65,21 @@ func (t *table) schema() *parquet.Schema {
 	return parquet.NewSchema(t.name, g)
 }
 
+// in reports whether a file can be read and has the table's columns.
+func (t *table) in(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // reading only
+	st, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	p, err := parquet.OpenFile(f, st.Size())
+	return err == nil && slices.EqualFunc(p.Schema().Columns(), t.schema().Columns(), slices.Equal)
+}
+
 // chunk is how many values go to a column at once.
 const chunk = 4096
 

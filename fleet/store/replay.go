@@ -12,7 +12,7 @@ import (
 )
 
 // Replay calls f for the samples that came with messages after so many, batch by batch, as far as learners need them: node,
-// platform, tasks with path and job, usage, flags, signals.
+// platform, tasks with path, job and size, usage, flags, signals.
 func (s *Store) Replay(after uint64, f func(b *wire.Batch)) error {
 	files, err := s.list("samples")
 	if err != nil {
@@ -85,6 +85,8 @@ func (r *replayer) row(row parquet.Row) {
 			t.Job = v.String()
 		case "task":
 			t.Path = v.String()
+		case "size":
+			t.Size = v.String()
 		case "cpu":
 			cpu = v.Float()
 		case "usable":

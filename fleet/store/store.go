@@ -195,10 +195,10 @@ func (s *Store) Dir() string { return s.dir }
 // exampleDay is where the files without rows lie.
 const exampleDay = "date=1970-01-01"
 
-// example writes a file without rows, so that a table has its columns before it has anything else.
+// example writes a file without rows, so that a table has its columns, also those of a later version, before it has anything else.
 func (s *Store) example(t *table) error {
 	path := s.path(t.name, exampleDay, "hour=00", "0-0.parquet")
-	if _, err := os.Stat(path); err == nil {
+	if t.in(path) {
 		return nil
 	}
 	if err := t.write(s.path("tmp", "example"), nil); err != nil {

@@ -122,7 +122,7 @@ func TestRowsLieInTheirHours(t *testing.T) {
 		t.Fatalf("%d rows", len(rows))
 	}
 	want := map[string]string{
-		"node": "n", "spool": "s", "batch": "1", "platform": "cpu", "job": "be", "task": "/be", "class": "BE", "importance": "batch", "production": "false", "cpu": "1",
+		"node": "n", "spool": "s", "batch": "1", "platform": "cpu", "job": "be", "task": "/be", "class": "BE", "importance": "batch", "production": "false", "size": "", "cpu": "1",
 		"usable": "true", "throttled": "false", "outlier": "false", "cpi": "1.5", "cpi_definition": "reference", "time": fmt.Sprint(noon.Add(time.Minute).UnixMilli()),
 		"slowdown": "<null>", "pressure": "<null>", "wait": "<null>", "latency": "<null>", "io": "<null>",
 	}
@@ -145,7 +145,7 @@ func TestSheetsAreRows(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	s.From("a")
-	sheet := &wire.SpecSheet{Job: "web", Platform: "cpu", Revision: 3, WallNsec: noon.UnixNano(), Nodes: 7, Specs: []model.Spec{
+	sheet := &wire.SpecSheet{Job: "web", Platform: "cpu", Size: "large", Revision: 3, WallNsec: noon.UnixNano(), Nodes: 7, Specs: []model.Spec{
 		{Source: model.SourceCPI, Definition: "reference", NumSamples: 500, Tasks: 5, Mean: 1.5, StdDev: 0.25}, {Source: model.SourceWait, NumSamples: 100, Mean: 0.5},
 	}}
 	s.PutSheet(sheet)
@@ -167,7 +167,7 @@ func TestSheetsAreRows(t *testing.T) {
 	}
 	rows := rowsOf(t, open(t, dir), "specs")
 	want := map[string]string{
-		"time": fmt.Sprint(noon.UnixMilli()), "platform": "cpu", "job": "web", "revision": "3", "pinned": "false", "nodes": "7", "signal": "cpi", "definition": "reference",
+		"time": fmt.Sprint(noon.UnixMilli()), "platform": "cpu", "job": "web", "size": "large", "revision": "3", "pinned": "false", "nodes": "7", "signal": "cpi", "definition": "reference",
 		"samples": "500", "tasks": "5", "cpu": "0", "mean": "1.5", "stddev": "0.25", "tail": "0",
 	}
 	if len(rows) != 4 || !maps.Equal(rows[0], want) || rows[1]["signal"] != "wait" || rows[2]["revision"] != "4" {

@@ -72,6 +72,7 @@ func samplesTable() table {
 			column{"task", "", "its cgroup's path", word(), func(r row) parquet.Value { return text(task(r).Path) }},
 			column{"class", "", "LC, BE or system", word(), func(r row) parquet.Value { return text(task(r).Class.String()) }},
 			column{"importance", "", "of a BE task", word(), func(r row) parquet.Value { return text(task(r).Importance.String()) }},
+			column{"size", "", "which of its job's sizes it has; empty: not told", word(), func(r row) parquet.Value { return text(task(r).Size) }},
 			column{"production", "", "it is of a production job", truth(), func(r row) parquet.Value { return parquet.BooleanValue(task(r).Production) }},
 			column{"cpu", "CPU-sec/sec", "usage", float(), func(r row) parquet.Value { return parquet.FloatValue(r.b.Samples.CPU[r.i]) }},
 			column{"usable", "", "it ran enough for the window to be evidence of what is normal", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Usable != 0) }},
@@ -161,6 +162,7 @@ func specsTable() table {
 			{"time", "ms since 1970, UTC", "when it was published", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) }},
 			{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(at(r).Platform) }},
 			{"job", "", "", word(), func(r row) parquet.Value { return text(at(r).Job) }},
+			{"size", "", "of the tasks that it is of; empty: of all", word(), func(r row) parquet.Value { return text(at(r).Size) }},
 			{"revision", "", "counts what was published of the job on the platform", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Revision)) }}, //nolint:gosec // counts publications
 			{"pinned", "", "an operator chose this revision", truth(), func(r row) parquet.Value { return parquet.BooleanValue(at(r).Pinned) }},
 			{"nodes", "", "that the samples are from", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Nodes)) }},

@@ -105,15 +105,16 @@ const extreme = ({ location: m, scale, shape }) => x => {
   return t ** (shape + 1) * Math.exp(-t) / scale;
 };
 
-views.job = { title: "Job", every: 30, home: "jobs", show: async ([job, platform, sig]) => {
+views.job = { title: "Job", every: 30, home: "jobs", show: async ([job, platform, sig, size = ""]) => {
   signalName(sig);
-  const known = (await ask("/v1/jobs?" + new URLSearchParams({ job, limit: 1000 }))).jobs.find(j => j.platform === platform), s = known && known.signals.find(x => x.signal === sig);
+  const known = (await ask("/v1/jobs?" + new URLSearchParams({ job, limit: 1000 }))).jobs.find(j => j.platform === platform && (j.size || "") === size), s = known && known.signals.find(x => x.signal === sig);
   if (!s) return [text("The hub knows no such job.")];
+  const sized = size ? [size] : [];
   const width = Math.max((s.p99 - s.p50) / 12, s.p50 / 200, 1e-6);
-  const where = `FROM samples WHERE job = ? AND platform = ? AND usable AND ${sig} IS NOT NULL AND date >= CAST(? AS DATE)`, since = day(Date.now() - 7 * 864e5);
-  const bins = await rows(`SELECT floor(${sig} / CAST(? AS DOUBLE)) AS b, count(*) AS n ${where} AND ${sig} <= CAST(? AS DOUBLE) GROUP BY 1 ORDER BY 1`, [width, job, platform, since, 3 * (s.p99 || 1)]);
-  const hours = await rows(`SELECT epoch_ms(date_trunc('hour', time)) AS t, avg(${sig}) AS mean, quantile_cont(${sig}, 0.99) AS top, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, since]);
-  const clock = await rows(`SELECT hour, avg(${sig}) AS mean, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, since]);
+  const where = `FROM samples WHERE job = ? AND platform = ? ${size && "AND size = ?"} AND usable AND ${sig} IS NOT NULL AND date >= CAST(? AS DATE)`, since = day(Date.now() - 7 * 864e5);
+  const bins = await rows(`SELECT floor(${sig} / CAST(? AS DOUBLE)) AS b, count(*) AS n ${where} AND ${sig} <= CAST(? AS DOUBLE) GROUP BY 1 ORDER BY 1`, [width, job, platform, ...sized, since, 3 * (s.p99 || 1)]);
+  const hours = await rows(`SELECT epoch_ms(date_trunc('hour', time)) AS t, avg(${sig}) AS mean, quantile_cont(${sig}, 0.99) AS top, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, ...sized, since]);
+  const clock = await rows(`SELECT hour, avg(${sig}) AS mean, avg(cpu) AS cpu ${where} GROUP BY 1 ORDER BY 1`, [job, platform, ...sized, since]);
   const total = bins.reduce((a, b) => a + b.n, 0), count = new Map(bins.map(b => [b.b, b.n])), level = s.published ? s.threshold : null;
   const least = bins.length ? bins[0].b - 1 : 0, most = bins.length ? Math.max(bins.at(-1).b, Math.floor((level || 0) / width)) + 1 : -1;
   const steps = Array.from({ length: Math.min(most - least + 1, 2000) }, (_, i) => least + i), xs = steps.map(b => (b + .5) * width), hoursOfDay = [...Array(24).keys()];
@@ -121,7 +122,7 @@ views.job = { title: "Job", every: 30, home: "jobs", show: async ([job, platform
   const named = s.fit ? `fitted GEV (${num(s.fit.location, 4)}, ${num(s.fit.scale)}, ${num(s.fit.shape)})` : "normal by the spec";
   const cpu = { label: "CPU a task", colour: "--good", scale: "cpu" };
   return [
-    title(`${job} on ${platform}: ${sig}`),
+    title(`${job} on ${platform}${size ? ", size " + size : ""}: ${sig}`),
     text(s.published ? `Spec: ${num(s.mean, 4)} ± ${num(s.stddev)}, threshold ${num(s.threshold, 4)}${s.fit ? " by the fitted distribution" : ""}; revision ${known.revision}${known.pinned ? ", pinned" : ""}.` : "Not enough samples for a spec yet."),
     s.held ? text("Held back: " + s.held, "warn") : null,
     xs.length > 1 ? chart("Distribution of a week's windows", [xs, steps.map(b => (count.get(b) || 0) / total), ...(curve ? [xs.map(x => curve(x) * width)] : [])],

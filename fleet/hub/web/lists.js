@@ -16,7 +16,7 @@ const nodeColumns = [
 ];
 const published = (key, d) => r => r.s.published ? num(r.s[key], d) : "";
 const jobColumns = [
-  ["Job", r => r.s.samples ? link(r.j.job, "job", r.j.job, r.j.platform, r.s.signal) : r.j.job], ["Platform", r => r.j.platform], ["Signal", r => r.s.signal],
+  ["Job", r => r.s.samples ? link(r.j.job, "job", r.j.job, r.j.platform, r.s.signal, ...(r.j.size ? [r.j.size] : [])) : r.j.job], ["Platform", r => r.j.platform], ["Size", r => r.j.size || ""], ["Signal", r => r.s.signal],
   ["Sheet", r => r.j.revision ? r.j.revision + (r.j.pinned ? " pinned" : "") : "", "n"], ["Samples", r => num(Math.round(r.s.samples), 9), "n"], ["Tasks", r => r.s.tasks, "n"],
   ["Mean", published("mean", 4), "n"], ["Deviation", published("stddev"), "n"], ["Threshold", published("threshold", 4), "n"],
   ["p50", r => num(r.s.p50), "n"], ["p90", r => num(r.s.p90), "n"], ["p99", r => num(r.s.p99), "n"],
