@@ -149,6 +149,7 @@ func (p *place) step(at jetstream.SequencePair) (fresh bool, err error) {
 func (h *Hub) take(seq uint64, subject string, data []byte) {
 	node, part, err := wire.ParseUp(subject)
 	h.shard.dirty[part] = true
+	h.shard.handed.waiting += int64(len(data))
 	var b *wire.Batch
 	if err == nil {
 		b, err = codec.Decode(data)
@@ -190,7 +191,12 @@ func (h *Hub) take(seq uint64, subject string, data []byte) {
 		n.Tasks += len(b.Tasks) - n.tasks[part]
 		n.tasks[part] = len(b.Tasks)
 	}
-	h.learn(b)
+	if h.shard.learnedFrom(b) {
+		h.shard.unlearned = true
+	} else {
+		h.learn(b)
+		h.touch(b)
+	}
 	for _, inc := range b.Incidents {
 		h.incident(node, inc)
 		h.offend(node, inc, time.Now().UnixNano())
@@ -234,10 +240,10 @@ func (h *Hub) commit(ctx context.Context) error {
 		return err
 	}
 	through, count := h.store.Committed()
-	if count == before {
+	if count == before && !h.shard.handed.owing {
 		return nil
 	}
-	if time.Since(h.kept) >= stateEvery {
+	if time.Since(h.kept) >= stateEvery || h.shard.unlearned {
 		h.kept = time.Now()
 		if err := h.keepState(count); err != nil {
 			return err
@@ -246,6 +252,9 @@ func (h *Hub) commit(ctx context.Context) error {
 	if time.Since(h.tidied) >= tidyEvery {
 		h.tidied = time.Now()
 		h.tidy(h.tidied, h.keptCount)
+	}
+	if h.shard.handed.owing = !h.handOn(ctx); h.shard.handed.owing {
+		return nil
 	}
 	subjects := []string{""} // all
 	if h.cfg.Shards > 1 {
@@ -257,6 +266,7 @@ func (h *Hub) commit(ctx context.Context) error {
 	for _, subject := range subjects {
 		if err := h.purge(ctx, subject, through); err != nil {
 			h.log.Warn("what is in the store stays in the stream for now", "through", through, "error", err)
+			h.shard.handed.owing = true
 			return nil
 		}
 	}

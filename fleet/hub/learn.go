@@ -31,42 +31,61 @@ type learned struct {
 	Count   uint64 // of the store's messages that are in it
 	State   *spec.Kept
 	Jobs    int // that follow
+	// Share is which part of the fleet's jobs it is of: partitions, shards, and the number of this one.
+	Share [3]int
+	// Past are the batches that this hub has to store and not to learn from, by partition and node: it took over what was learned from them.
+	Past map[int]map[string][]store.Mark
+	// Hub says who left it, and Marks which batches are in it by node, where it is a partition's for its next hub.
+	Hub   string
+	Marks map[string][]store.Mark
+}
+
+// packWindow is small, since there may be a file a partition at each commit.
+const packWindow = 1 << 20
+
+// pack writes what is learned.
+func (l learned) pack(of *spec.State) ([]byte, error) {
+	var b bytes.Buffer
+	z, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packWindow), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, err
+	}
+	l.Version, l.State, l.Jobs = spec.KeptVersion, of.Keep(), len(of.Jobs)
+	enc := gob.NewEncoder(z)
+	err = enc.Encode(l)
+	for _, j := range of.Jobs {
+		if err == nil {
+			err = enc.Encode(j.Keep())
+		}
+	}
+	err = errors.Join(err, z.Close())
+	return b.Bytes(), err
 }
 
 func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
 
 // keepState writes what is learned. It is called when all that was learned is in the store.
 func (h *Hub) keepState(count uint64) error {
-	var b bytes.Buffer
-	z, err := zstd.NewWriter(&b)
-	if err != nil {
-		return fmt.Errorf("hub: %w", err)
-	}
 	h.mu.Lock()
-	enc := gob.NewEncoder(z)
-	err = enc.Encode(learned{spec.KeptVersion, count, h.learner.Keep(), len(h.learner.Jobs)})
-	for _, j := range h.learner.Jobs {
-		if err == nil {
-			err = enc.Encode(j.Keep())
-		}
-	}
+	l := learned{Count: count, Share: h.shard.share, Past: h.shard.past}
+	b, err := l.pack(h.learner)
 	h.mu.Unlock()
-	if err = errors.Join(err, z.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("hub: what is learned cannot be kept: %w", err)
 	}
-	if err := store.Replace(h.learnedFile(), b.Bytes()); err != nil {
+	if err := store.Replace(h.learnedFile(), b); err != nil {
 		return err
 	}
-	h.keptCount = count
+	h.keptCount, h.shard.unlearned = count, false
 	return nil
 }
 
 // recall reads what was learned, and learns the rest again.
 func (h *Hub) recall() error {
-	state, count := spec.New(), uint64(0)
+	l, state := learned{}, spec.New()
 	b, err := os.ReadFile(h.learnedFile())
 	if err == nil {
-		state, count, err = unpack(b)
+		l, state, err = unpack(b)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		aside := h.learnedFile() + ".damaged"
@@ -74,45 +93,50 @@ func (h *Hub) recall() error {
 		if err := os.Rename(h.learnedFile(), aside); err != nil {
 			return fmt.Errorf("hub: %w", err)
 		}
-		state, count = spec.New(), 0
+		l, state = learned{}, spec.New()
 	}
-	h.learner, h.keptCount = state, count
+	h.learner, h.keptCount, h.shard.past = state, l.Count, l.Past
+	if h.shard.past == nil {
+		h.shard.past = map[int]map[string][]store.Mark{}
+	}
+	if l.Share[0] > 0 { // what it has of partitions that are another hub's now it leaves to that one
+		h.shard.share = l.Share
+	}
 	again := 0
-	err = h.store.Replay(count, func(b *wire.Batch) {
+	err = h.store.Replay(l.Count, func(b *wire.Batch) {
 		h.learn(b)
 		again += b.Samples.Len()
 	})
-	if n := h.learner.Forget(func(k spec.Key) bool { return !h.owns(k.Job) }); n > 0 {
-		h.log.Info("jobs of other shards are forgotten", "jobs", n)
-	}
 	if err == nil && again > 0 {
 		h.log.Info("learned again from the store", "samples", again)
 	}
 	return err
 }
 
-func unpack(b []byte) (state *spec.State, count uint64, err error) {
+// unpack reads what was packed, by this program or an older one.
+func unpack(b []byte) (l learned, state *spec.State, err error) {
 	z, err := zstd.NewReader(bytes.NewReader(b))
 	if err != nil {
-		return nil, 0, err
+		return learned{}, nil, err
 	}
 	defer z.Close()
-	l, dec := learned{State: &spec.Kept{}}, gob.NewDecoder(z)
+	dec := gob.NewDecoder(z)
+	l = learned{State: &spec.Kept{}}
 	if err := dec.Decode(&l); err != nil {
-		return nil, 0, err
+		return learned{}, nil, err
 	}
 	if l.Version > spec.KeptVersion {
-		return nil, 0, fmt.Errorf("it is of version %d; known here: %d", l.Version, spec.KeptVersion)
+		return learned{}, nil, fmt.Errorf("it is of version %d; known here: %d", l.Version, spec.KeptVersion)
 	}
 	state = l.State.Recall(l.Version)
 	for range l.Jobs {
 		j := &spec.KeptJob{}
 		if err := dec.Decode(j); err != nil {
-			return nil, 0, err
+			return learned{}, nil, err
 		}
 		state.Recall(j, l.Version)
 	}
-	return state, l.Count, nil
+	return l, state, nil
 }
 
 // published counts what specs took, since the hub's start.

@@ -81,9 +81,9 @@ func TestWhatIsLearnedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range map[string][]byte{"version 3": kept, "version 2": second.Bytes(), "version 1": old.Bytes()} {
-		state, count, err := unpack(file)
-		if err != nil || count != 7 {
-			t.Fatalf("%s: %v, %d", name, err, count)
+		l, state, err := unpack(file)
+		if err != nil || l.Count != 7 {
+			t.Fatalf("%s: %v, %d", name, err, l.Count)
 		}
 		ignore := []string{"Period"}
 		if name != "version 3" { // of which tasks are counted by another hash

@@ -40,6 +40,8 @@ type lease struct {
 	Shard   string `json:"shard"`
 	// New: what the holder before left is not taken over yet.
 	New bool `json:"new,omitempty"`
+	// From are the hubs, while New, that may have left what is learned: the last that had taken it over, and those since.
+	From []string `json:"from,omitempty"`
 	// Released: all that the stream had of it then is in its holder's store, and off the stream.
 	Released bool `json:"released,omitempty"`
 }
@@ -60,6 +62,19 @@ type sighting struct {
 // errDeposed ends the hub: what it has taken in since its last commit is somebody else's.
 var errDeposed = errors.New("another hub has taken over")
 
+// before is lease.From for whoever has it next.
+func (l *lease) before() []string {
+	switch {
+	case l.Hub == "":
+		return nil
+	case !l.New:
+		return []string{l.Hub}
+	case slices.Contains(l.From, l.Hub):
+		return l.From
+	}
+	return append(slices.Clone(l.From), l.Hub)
+}
+
 func leaseKey(part int) string { return fmt.Sprintf("%s.%d", wire.KeyLease, part) }
 
 // claim takes this hub's partitions, all of them or none is read. The first hub also says how the fleet is divided, and for that needs its
@@ -70,7 +85,8 @@ func (h *Hub) claim(ctx context.Context) error {
 		return err
 	}
 	alone := h.t.srv.Load() != nil // nobody else can be in the transport
-	if !alone {                    // before anything else: others may wait for it
+	h.setAside()
+	if !alone { // before anything else: others may wait for it
 		if err := h.free(ctx, kv); err != nil {
 			return err
 		}
@@ -122,7 +138,9 @@ func (h *Hub) claimAll(ctx context.Context, kv jetstream.KeyValue) error {
 			continue
 		}
 		l := &held{lease: s.me, foreign: was.New || was.Hub != "" && was.Hub != s.me.Hub}
-		l.New = was.Hub != s.me.Hub || was.New
+		if l.New = was.Hub != s.me.Hub || was.New; l.New {
+			l.From = was.before()
+		}
 		var err error
 		if l.revision, err = write(ctx, kv, leaseKey(p), &l.lease, revision[p]); err != nil {
 			return err
@@ -224,6 +242,7 @@ func (h *Hub) takeUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var left []*spec.State
 	for _, p := range fresh {
 		var marks map[string][]store.Mark
 		b, err := box.GetBytes(ctx, boxName(p))
@@ -234,24 +253,19 @@ func (h *Hub) takeUp(ctx context.Context) error {
 			return fmt.Errorf("what is stored elsewhere of partition %d: %w", p, err)
 		}
 		h.store.Adopt(p, marks)
+		if h.shard.held[p].foreign {
+			s, err := h.leftOf(ctx, box, p, marks)
+			if err != nil {
+				return err
+			}
+			left = append(left, s)
+		}
 	}
 	sheets, err := h.sheets(ctx)
 	if err != nil {
 		return fmt.Errorf("the specs in force: %w", err)
 	}
-	in := func(job string, foreign bool) bool {
-		p := wire.PartOf(job, h.cfg.Partitions)
-		return slices.Contains(fresh, p) && (!foreign || h.shard.held[p].foreign)
-	}
-	h.mu.Lock()
-	forgotten := h.learner.Forget(func(k spec.Key) bool { return in(k.Job, true) }) // others knew it later than this one
-	adopted := 0
-	for i := range sheets {
-		if in(sheets[i].Job, false) && h.learner.Adopt(sheets[i]) {
-			adopted++
-		}
-	}
-	h.mu.Unlock()
+	h.takeOver(fresh, left, sheets)
 	if err := h.store.Commit(); err != nil {
 		return err
 	}
@@ -259,10 +273,15 @@ func (h *Hub) takeUp(ctx context.Context) error {
 	if err := h.keepState(count); err != nil {
 		return err
 	}
-	for _, p := range fresh {
-		h.shard.held[p].New = false
+	for _, p := range fresh { // else who comes after this one would find the word of the hub before, and not know that nobody had it since
+		if err := h.leaveLearned(ctx, p); err != nil {
+			return err
+		}
+		h.shard.held[p].From = h.shard.held[p].before() // it may be read again, before the lease says that it was
 	}
-	h.log.Info("partitions are taken up", "partitions", fresh, "specs_adopted", adopted, "specs_forgotten", forgotten)
+	for _, p := range fresh {
+		h.shard.held[p].New, h.shard.held[p].From = false, nil
+	}
 	return h.renew(ctx)
 }
 
@@ -333,6 +352,9 @@ func (h *Hub) leave(ctx context.Context) error {
 func (h *Hub) giveBack(ctx context.Context, kv jetstream.KeyValue, part int, l *held) error {
 	if !l.New {
 		marks, through := h.store.Marks(part)
+		if err := h.leaveLearned(ctx, part); err != nil {
+			return err
+		}
 		if err := h.purge(ctx, wire.Up("*", part), through); err != nil {
 			return err
 		}
@@ -353,6 +375,7 @@ func (h *Hub) giveBack(ctx context.Context, kv jetstream.KeyValue, part int, l *
 		return err
 	}
 	delete(h.shard.held, part)
+	delete(h.shard.past, part)
 	return nil
 }
 
@@ -375,7 +398,7 @@ func (h *Hub) free(ctx context.Context, kv jetstream.KeyValue) error {
 				continue
 			}
 			l := &held{lease: s.me, revision: revision}
-			l.New = was.New
+			l.New, l.From = was.New, was.From
 			if err = h.giveBack(ctx, kv, p, l); err == nil {
 				h.log.Info("a partition that is not this hub's any more is given back", "partition", p)
 			}
@@ -384,6 +407,9 @@ func (h *Hub) free(ctx context.Context, kv jetstream.KeyValue) error {
 			s.freed = false
 			return err
 		}
+	}
+	if s.freed {
+		s.aside = nil
 	}
 	return nil
 }

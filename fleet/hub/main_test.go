@@ -144,6 +144,7 @@ type testNode struct {
 
 	mu       sync.Mutex
 	specs    []model.Spec
+	sizes    map[string]model.Spec // the last of each size
 	priors   []model.Priors
 	commands []wire.Command
 	overlay  string // in force
@@ -163,7 +164,7 @@ func (n *testNode) told() []model.Priors {
 
 func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *testNode {
 	t.Helper()
-	n := &testNode{name: name, wall: time.Now().Add(-time.Hour)}
+	n := &testNode{name: name, sizes: map[string]model.Spec{}, wall: time.Now().Add(-time.Hour)}
 	cfg := uplink.Config{URL: url, Node: name, SeedFile: seed, Dir: dir, MaxBytes: 64 << 20}
 	if strings.HasSuffix(seed, ".creds") {
 		cfg.SeedFile, cfg.Creds = "", seed
@@ -177,6 +178,9 @@ func startNode(t testing.TB, ctx context.Context, url, name, seed, dir string) *
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.specs = s
+				for _, sp := range s {
+					n.sizes[sp.Size] = sp
+				}
 			},
 			Priors: func(p model.Priors) {
 				n.mu.Lock()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
 )
@@ -30,6 +31,14 @@ type shard struct {
 	seen  map[int]sighting
 	dirty map[int]bool // partitions with messages that the stream may drop
 	freed bool         // what this folder had and has no more is given back
+	share [3]int       // which part of the fleet's jobs is learned: partitions, shards, number
+	// aside is what an earlier process had learned in another share, until the partitions are given back, and asideParts of how many they are.
+	aside      *spec.State
+	asideParts int
+	past       map[int]map[string][]store.Mark // batches that were learned from elsewhere, by partition and node
+	// unlearned: a batch was stored since what is learned was kept, and not learned from.
+	unlearned bool
+	handed    handed
 }
 
 // checkShard says what is wrong with a share, and fills in what is not said.
@@ -54,7 +63,15 @@ func (c *Config) shardName() string { return fmt.Sprintf("%d/%d", c.Shard, c.Sha
 // shardOf is the number, from 1 on, of the shard that a job is of.
 func (c *Config) shardOf(job string) int { return wire.PartOf(job, c.Partitions)%c.Shards + 1 }
 
-func (h *Hub) owns(job string) bool { return h.cfg.Shards == 1 || h.cfg.shardOf(job) == h.cfg.Shard }
+func (h *Hub) owns(job string) bool { return inShare(h.cfg.share(), job) }
+
+// share is partitions, shards and number of a hub.
+func (c *Config) share() [3]int { return [3]int{c.Partitions, c.Shards, c.Shard} }
+
+// inShare reports whether a job is of a share.
+func inShare(share [3]int, job string) bool {
+	return share[1] <= 1 || wire.PartOf(job, share[0])%share[1] == share[2]-1
+}
 
 // openShard reads, or draws, who this hub is.
 func (h *Hub) openShard() error {
@@ -77,7 +94,7 @@ func (h *Hub) openShard() error {
 	}
 	h.shard = shard{
 		me:   lease{Version: leaseVersion, Hub: strings.TrimSpace(string(id)), Run: newID(), Name: host + ":" + dir, Shard: h.cfg.shardName()},
-		held: map[int]*held{}, seen: map[int]sighting{}, dirty: map[int]bool{},
+		held: map[int]*held{}, seen: map[int]sighting{}, dirty: map[int]bool{}, share: h.cfg.share(), past: map[int]map[string][]store.Mark{},
 	}
 	for p := h.cfg.Shard - 1; p < h.cfg.Partitions; p += h.cfg.Shards {
 		h.shard.parts = append(h.shard.parts, p)
@@ -97,12 +114,13 @@ func (h *Hub) subjects() (list []string) {
 // learn learns of the jobs that are this hub's. Others are in a batch that was divided for another number of partitions, or by nobody: it is stored
 // here, and what is normal of them is learned elsewhere, from later ones.
 func (h *Hub) learn(b *wire.Batch) {
-	if !slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return !h.owns(t.Job) }) {
+	share := h.shard.share
+	if !slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return !inShare(share, t.Job) }) {
 		h.learner.Add(&h.cfg.Spec, b)
 		return
 	}
-	for _, part := range b.Split(h.cfg.Partitions) {
-		if part.Part%h.cfg.Shards == h.cfg.Shard-1 {
+	for _, part := range b.Split(share[0]) {
+		if part.Part%share[1] == share[2]-1 {
 			h.learner.Add(&h.cfg.Spec, part)
 		}
 	}

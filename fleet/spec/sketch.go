@@ -119,6 +119,14 @@ func (s *Sketch) Age(w float64) {
 	}
 }
 
+// Merge takes another one's values in, each w times what it weighs there: bins are the same everywhere, so that quantiles are those of one sketch that had
+// all of them, to within Accuracy of the values as ever. The order of merging does not matter, but for the rounding of counts to 24 bits, and where the lowest are collapsed.
+func (s *Sketch) Merge(o *Sketch, w float64) {
+	for _, b := range slices.Backward(o.Bins()) { // from the highest: what is too low for it is collapsed at once
+		s.count(b.At, float32(float64(b.N)*w))
+	}
+}
+
 // Count is how many values there are, as they are weighted.
 func (s *Sketch) Count() (sum float64) {
 	s.each(func(_ int32, n float64) { sum += n })
