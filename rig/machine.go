@@ -40,6 +40,8 @@ type Boot struct {
 	Table string
 	// Disk is an image for the guest's disk, which it may change; "": an empty one is made.
 	Disk string
+	// Extra are more words for the emulator: devices.
+	Extra []string
 	// Terminal has the console's output as it comes, and the process's own input goes to
 	// the console; nil: neither.
 	Terminal io.Writer
@@ -145,7 +147,7 @@ func (b *Boot) command(qemu, port string) *exec.Cmd {
 	if b.Exact {
 		args = append(args, "-icount", "shift=1,sleep=on")
 	}
-	cmd := exec.Command(qemu, args...)
+	cmd := exec.Command(qemu, append(args, b.Extra...)...)
 	cmd.Env = append(os.Environ(), "QEMU_RDT="+geometry)
 	if b.Table != "" {
 		cmd.Env = append(cmd.Env, "QEMU_RDT_SHM="+b.Table)

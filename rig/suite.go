@@ -150,7 +150,7 @@ func (b *Builder) Build(ctx context.Context, packages []string) error {
 		}
 	}
 	// The version is the one that the tests' goldens name.
-	args := []string{"build", "-trimpath", "-ldflags=-s -w -X main.version=test", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./rig/guest"}
+	args := []string{"build", "-trimpath", "-ldflags=-s -w -X main.version=test", "-o", filepath.Join(b.Dir, "bin") + "/", "./cmd/commensal", "./cmd/commensal-lab", "./cmd/commensal-guest", "./rig/guest"}
 	if err := b.run(ctx, args...); err != nil {
 		return err
 	}
