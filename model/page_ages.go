@@ -28,6 +28,9 @@ type PageAges struct {
 	// Anon are the bytes that certainly were not used for as long as each of AgeEdges, or longer; File those that the kernel takes for it.
 	Anon [NumAgeEdges]uint64 `json:"anon"`
 	File [NumAgeEdges]uint64 `json:"file"`
+	// Guest: the task is a virtual machine, and its guest said so, bounded by what the host charges to the task. AnonRoom bytes of anonymous memory fit into the guest's own swap.
+	Guest    bool   `json:"guest,omitempty"`
+	AnonRoom uint64 `json:"anon_room,omitempty"`
 }
 
 // Of returns the histogram of anonymous or of file memory.

@@ -81,6 +81,8 @@ type Task struct {
 	Size string `json:"size,omitempty"`
 	// CPUs is how many logical CPUs the task may run on; 0 when that is not known.
 	CPUs int `json:"cpus"`
+	// Guest says where the guest of a task that is a virtual machine is asked for its idle memory; "": it is none.
+	Guest string `json:"guest,omitempty"`
 }
 
 // Protected reports whether the task may be the victim on whose behalf others are held.

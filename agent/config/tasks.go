@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/commensal-io/commensal/kernel/guest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/match"
 	"github.com/commensal-io/commensal/node/source"
@@ -25,10 +26,11 @@ type Task struct {
 	Class      string `yaml:"class"`      // LC, BE or system
 	Importance string `yaml:"importance"` // of BE: best-effort, batch or critical
 	Production bool   `yaml:"production"`
-	Eligible   bool   `yaml:"eligible"`  // protected although not LC
-	Exclusive  bool   `yaml:"exclusive"` // of LC: keeps physical cores of its own
-	Cores      int    `yaml:"cores"`     // of exclusive: how many; 0: as its quota comes to
-	Size       string `yaml:"size"`      // what it was given, by a name; cpu-limit: by its limit
+	Eligible   bool   `yaml:"eligible"`        // protected although not LC
+	Exclusive  bool   `yaml:"exclusive"`       // of LC: keeps physical cores of its own
+	Cores      int    `yaml:"cores"`           // of exclusive: how many; 0: as its quota comes to
+	Size       string `yaml:"size"`            // what it was given, by a name; cpu-limit: by its limit
+	Guest      string `yaml:"guest,omitempty"` // the tasks are virtual machines: where their guests are asked for idle memory
 }
 
 // Container names containers by what their cgroups' paths tell. Without keys: all.
@@ -59,6 +61,7 @@ func (c *Config) checkTasks() []check {
 		var class model.Class
 		var imp model.Importance
 		classErr := class.UnmarshalText([]byte(t.Class))
+		_, guestErr := guest.ParseAddress(t.Guest)
 		checks = append(checks, c.checkWay(i)...)
 		checks = append(checks,
 			check{k("job"), t.Job != "", "is missing: every task belongs to a job"},
@@ -70,6 +73,7 @@ func (c *Config) checkTasks() []check {
 			check{k("cores"), t.Cores >= 0 && t.Cores <= maxCores, fmt.Sprintf("is %d; expected 0 (as many as the task's quota comes to) to %d", t.Cores, maxCores)},
 			check{k("size"), model.SizeName(t.Size) == nil, fmt.Sprint(model.SizeName(t.Size))},
 			check{k("cores"), t.Cores == 0 || t.Exclusive, "only exclusive tasks have a number of cores"},
+			check{k("guest"), t.Guest == "" || guestErr == nil, fmt.Sprintf("is %v", guestErr)},
 		)
 	}
 	return checks
@@ -121,7 +125,7 @@ func (c *Config) Rules() []match.Rule {
 		t := &c.Tasks[i]
 		rules[i] = match.Rule{
 			Glob: t.Match, Unit: t.unit(), Containers: t.containers(), Pods: t.pods(), Delegated: t.Delegated,
-			Job: t.Job, Production: t.Production, Eligible: t.Eligible, Exclusive: t.Exclusive, Cores: t.Cores, Size: t.Size,
+			Job: t.Job, Production: t.Production, Eligible: t.Eligible, Exclusive: t.Exclusive, Cores: t.Cores, Size: t.Size, Guest: t.Guest,
 		}
 		_ = rules[i].Class.UnmarshalText([]byte(t.Class)) // checked by Validate
 		if t.Importance != "" {

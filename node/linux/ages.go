@@ -35,8 +35,10 @@ const (
 
 // ages is the reader's state. What its turn needs it owns while busy.
 type ages struct {
-	lru    *reclaim.LRUGen // nil: not read
-	gaps   []int64         // until the next walk, in turn
+	lru    *reclaim.LRUGen // nil: those of guests alone are read
+	guests *guests
+	gaps   []int64 // until the next walk, in turn; none: nothing is read
+	inside []int64 // the same of guests, which have swap of their own, or none
 	edges  []time.Duration
 	clock  Clock
 	run    func(work func()) // nil: in a goroutine
@@ -75,13 +77,14 @@ func (a *ages) open(h *Host) {
 	}
 	if err != nil {
 		h.lacks("ages of pages", err)
-		return
+		lru = nil
 	}
-	a.lru, a.clock, a.run, a.walks = lru, o.Clock, o.Beside, map[model.TaskNum]walked{}
+	a.lru, a.guests, a.clock, a.run, a.walks = lru, h.guests, o.Clock, o.Beside, map[model.TaskNum]walked{}
 	a.gaps = []int64{o.Ages.ShortestNsec}
 	if more := o.Ages.LongestNsec - o.Ages.ShortestNsec; more > 0 {
 		a.gaps = []int64{more, o.Ages.ShortestNsec}
 	}
+	a.inside = a.gaps
 	if areas, err := reclaim.ReadSwaps(o.FS); err != nil || len(areas) == 0 {
 		a.noSwap, a.gaps = true, a.gaps[len(a.gaps)-1:]
 	}
@@ -93,7 +96,7 @@ func (a *ages) open(h *Host) {
 
 // observe adds what was read since, and begins the next turn.
 func (a *ages) observe(h *Host, mark model.WindowMark, snap *model.Snapshot) {
-	if a.lru == nil || mark&model.WindowEnd == 0 {
+	if a.gaps == nil || mark&model.WindowEnd == 0 {
 		return
 	}
 	a.mu.Lock()
@@ -126,13 +129,17 @@ func (a *ages) due(h *Host, now int64) []model.Task {
 	}
 	var list []waiting
 	for _, w := range h.tasks {
-		if w.gone || w.task.Class != model.LC && w.task.Class != model.BE {
+		if w.gone || w.task.Class != model.LC && w.task.Class != model.BE || a.lru == nil && w.task.Guest == "" {
 			continue
+		}
+		gaps := a.gaps
+		if w.task.Guest != "" {
+			gaps = a.inside
 		}
 		last, known := a.walks[w.task.Num]
 		late := now // one that is new is walked first
 		if known {
-			gap := a.gaps[last.times%len(a.gaps)]
+			gap := gaps[last.times%len(gaps)]
 			late = now - last.atNsec - gap + int64(agesSoon*float64(gap))
 		}
 		if late >= 0 {
@@ -149,13 +156,22 @@ func (a *ages) due(h *Host, now int64) []model.Task {
 
 // turn walks some tasks and reads their ages. A group that is gone has none.
 func (a *ages) turn(due []model.Task) {
-	began := a.clock.MonoNsec()
+	var spent int64
 	var read []model.PageAges
 	for i := range due {
 		t := &due[i]
-		_, err := a.lru.Age(a.ctx, t.Path, !a.noSwap)
 		last := a.walks[t.Num]
+		if t.Guest != "" { // who waits for it uses no CPU
+			found, err := a.guests.ages(a.ctx, t)
+			if a.walks[t.Num] = (walked{a.clock.MonoNsec(), last.times + 1}); err == nil {
+				read = append(read, found)
+			}
+			continue
+		}
+		began := a.clock.MonoNsec()
+		_, err := a.lru.Age(a.ctx, t.Path, !a.noSwap)
 		a.walks[t.Num] = walked{a.clock.MonoNsec(), last.times + 1}
+		spent += a.clock.MonoNsec() - began
 		if err != nil {
 			continue
 		}
@@ -163,11 +179,10 @@ func (a *ages) turn(due []model.Task) {
 			read = append(read, histogram(t.Num, a.clock.MonoNsec(), &found))
 		}
 	}
-	now := a.clock.MonoNsec()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ready = append(a.ready, read...)
-	a.busy, a.rests = false, now+int64(float64(now-began)*(1/agesShare-1))
+	a.busy, a.rests = false, a.clock.MonoNsec()+int64(float64(spent)*(1/agesShare-1))
 }
 
 // histogram is what a source told, as samples have it.

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 		"forks":  forks,
 		"grow":   grow,
 		"thrash": thrash,
+		"guest":  fakeGuest,
 		"reads":  reads,
 		"read":   readFile,
 		"leaf": func(*testchild.Parent, []string) error {

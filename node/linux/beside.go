@@ -36,10 +36,10 @@ type beside struct {
 // maxStopping bounds how long Close waits for actions that are under way.
 const maxStopping = 2 * time.Second
 
-func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options) *beside {
+func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options, g *guests) *beside {
 	b := &beside{cg: cg, clock: o.Clock, run: o.Beside}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m}
+	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m, guests: g}
 	pause := rest
 	if o.Beside != nil { // who plays time plays it without us
 		pause = func(context.Context, time.Duration) {}

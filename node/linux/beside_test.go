@@ -36,7 +36,7 @@ func (n numbered) Inode(string) (uint64, error) { return uint64(n), nil }
 func TestSlowWorkDelaysNoPulse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pulse = 50 * time.Millisecond
-		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}}, nil)
 		b.cg = numbered(0)
 		b.actions[model.MemoryReclaim] = sleeper{takes: 2 * time.Second, does: 5 << 20}
 		began, cameAt := time.Now(), time.Duration(0)
@@ -66,7 +66,7 @@ func TestSlowWorkDelaysNoPulse(t *testing.T) {
 // Closing ends what is under way, what did nothing is refused, and what did a part counts.
 func TestBesideEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBeside(nil, nil, &Options{Clock: RealClock{}})
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}}, nil)
 		b.cg = numbered(0)
 		ask := model.Change{Seq: 1, Kind: model.Run, Value: model.Reclaim(1)}
 		b.actions[model.MemoryReclaim] = sleeper{takes: time.Hour}
@@ -79,7 +79,7 @@ func TestBesideEnds(t *testing.T) {
 		if got := b.take(nil); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error == "" {
 			t.Errorf("what was ended: %+v", got)
 		}
-		b = newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }})
+		b = newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }}, nil)
 		b.cg = numbered(0)
 		b.actions[model.MemoryReclaim] = sleeper{does: 9, err: errors.New("less than asked for")}
 		b.start(ask, model.Task{})
@@ -98,7 +98,7 @@ func TestBesideEnds(t *testing.T) {
 // A group that was made anew under the old one's path is not who was meant.
 func TestActionIsOfTheGroupThatWasMeant(t *testing.T) {
 	for inode, want := range map[uint64]model.ResultKind{7: model.Applied, 8: model.Refused} {
-		b := newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }})
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}, Beside: func(work func()) { work() }}, nil)
 		b.cg = numbered(7)
 		b.actions[model.MemoryReclaim] = sleeper{does: 9}
 		b.start(model.Change{Kind: model.Run, Value: model.Reclaim(9)}, model.Task{Path: "/batch", Inode: inode})

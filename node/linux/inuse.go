@@ -126,6 +126,7 @@ func (u *inUse) observe(s *model.TaskSample) {
 			s.C[model.CountMemoryStall] = model.Read(t.SomeUsec * 1000)
 		}
 	}
+	u.h.guests.told(u.path, s)
 }
 
 func (u *inUse) close() {

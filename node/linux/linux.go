@@ -68,6 +68,7 @@ type Host struct {
 	sized    int64       // when it was last read for Sizes, monotonic; 0: never
 	stalls   StallSource // nil: nobody says when programs wait for some
 	ages     ages        // how long pages lay idle
+	guests   *guests     // of tasks that are virtual machines
 
 	waits waits // who makes whom wait
 
@@ -127,7 +128,8 @@ func Open(o Options) (*Host, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoTasks, err)
 	}
 	h := &Host{opt: o, cg: cg, nextNum: 1, waits: waits{source: o.Waits}} // task 0 is the whole node, in decisions
-	h.beside = newBeside(m, cg, &o)
+	h.guests = newGuests(m, cg, &o)
+	h.beside = newBeside(m, cg, &o, h.guests)
 	if o.Journal != nil {
 		h.knobs = newKnobs(cg, o.FS, o.Clock, o.Journal)
 	}
@@ -188,8 +190,10 @@ func (h *Host) CoreCycles() bool {
 
 // Close lets go of all descriptors and leaves what is held as it is.
 func (h *Host) Close() error {
+	h.guests.cancel()
 	h.beside.close()
 	h.ages.close()
+	h.guests.close()
 	if h.classes != nil {
 		h.classes.close()
 	}

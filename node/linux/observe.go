@@ -43,6 +43,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		h.classes.startMeter()
 	}
 	h.ages.observe(h, mark, snap)
+	h.guests.observe(h, mark)
 	h.forget(snap)
 	return nil
 }

@@ -13,14 +13,20 @@ import (
 )
 
 // reclaiming asks the kernel to take memory back from a task: memory.reclaim of cgroup v2, which takes the coldest there is, or the
-// multi-generational LRU's eviction, which takes nothing that is younger than is asked for.
+// multi-generational LRU's eviction, which takes nothing that is younger than is asked for. Of a task that is a virtual machine its guest's kernel is asked.
 type reclaiming struct {
 	fs     hostfs.FS
 	mounts *cgroup.Mounts
+	guests *guests
 }
 
 func (r *reclaiming) run(ctx context.Context, t model.Task, ask model.Setting) (model.Setting, bool, error) {
 	now := model.ReclaimCold(0, ask.Pages, ask.OlderNsec)
+	if t.Guest != "" {
+		var err error
+		now.Amount, err = r.guests.reclaim(ctx, &t, ask)
+		return now, now.Amount != 0 || ask.OlderNsec > 0 && err == nil, err
+	}
 	mem, err := reclaim.Open(r.fs, r.mounts)
 	if err != nil {
 		return now, false, err

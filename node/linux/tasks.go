@@ -156,7 +156,7 @@ func (h *Host) watch(path string, rule *match.Rule) error {
 	w := &watched{group: g, readers: h.readersOf(), task: model.Task{
 		Num: h.nextNum, Path: path, Inode: g.Identity().Inode, Job: rule.Job, Class: rule.Class,
 		Importance: rule.Importance, Production: rule.Production, Eligible: rule.Eligible,
-		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path), Size: h.sizeOf(path, rule),
+		Exclusive: rule.Exclusive, Cores: rule.Cores, CPUs: h.cpusOf(path), Size: h.sizeOf(path, rule), Guest: rule.Guest,
 	}}
 	h.askLimit(w)
 	h.nextNum++

@@ -47,6 +47,8 @@ type Rule struct {
 	Cores     int
 	// Size is which of the job's sizes the task has; model.SizeByCPULimit: by its limit.
 	Size string
+	// Guest: tasks are virtual machines, and this is where their guests are asked (guest.Address).
+	Guest string
 }
 
 // String names what a rule claims, as its configuration does.

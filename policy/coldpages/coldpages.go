@@ -216,8 +216,13 @@ func (s *State) cold(p *Params, c model.Class, t *Task, kind model.PageKind) int
 	return all - min(all, t.Taken[kind])
 }
 
-// swap returns how much anonymous memory swap has room for, in bytes.
-func (s *State) swap() int64 { return max(0, int64(s.SwapFree)-leastSwap) }
+// swap returns how much of a task's anonymous memory swap has room for, in bytes: the machine's, or a guest's own.
+func (s *State) swap(t *Task) int64 {
+	if t.Ages.Guest {
+		return max(0, int64(t.Ages.AnonRoom)-min(maxInt64/2, t.Taken[model.AnonPages])-leastSwap)
+	}
+	return max(0, int64(s.SwapFree)-leastSwap)
+}
 
 // ask asks the next task, if one may be, and reports whether it did.
 func (s *State) ask(p *Params, v *policy.View, w *policy.Wishes) bool {
@@ -263,7 +268,7 @@ func (s *State) wants(p *Params, v *policy.View, w *policy.Wishes, t *Task) Aske
 		a.What, a.Bytes = s.little(p, tv.Task.Class, t, v.NowNsec)
 	} else {
 		a.What, a.Bytes = model.FilePages, s.cold(p, tv.Task.Class, t, model.FilePages)
-		if anon := min(s.swap(), s.cold(p, tv.Task.Class, t, model.AnonPages)); anon > a.Bytes { // the one must not keep the other waiting
+		if anon := min(s.swap(t), s.cold(p, tv.Task.Class, t, model.AnonPages)); anon > a.Bytes { // the one must not keep the other waiting
 			a.What, a.Bytes = model.AnonPages, anon
 		}
 		a.Older = p.age(tv.Task.Class, a.What)
@@ -282,7 +287,7 @@ func (s *State) wants(p *Params, v *policy.View, w *policy.Wishes, t *Task) Aske
 
 // little is what a task is asked for by pressure (TMO §3.3): a share of what it has for each six seconds, the less the more it waits for memory.
 func (s *State) little(p *Params, c model.Class, t *Task, nowNsec int64) (model.PageKind, int64) {
-	anon, file := p.age(c, model.AnonPages) > 0 && s.swap() > 0, p.age(c, model.FilePages) > 0
+	anon, file := p.age(c, model.AnonPages) > 0 && s.swap(t) > 0, p.age(c, model.FilePages) > 0
 	stall := s.stall(t)
 	since := float64(nowNsec - t.AskedNsec)
 	if t.AskedNsec == 0 {
@@ -297,7 +302,7 @@ func (s *State) little(p *Params, c model.Class, t *Task, nowNsec int64) (model.
 	case !anon:
 		return model.FilePages, bytes
 	case !file:
-		return model.AnonPages, min(bytes, s.swap())
+		return model.AnonPages, min(bytes, s.swap(t))
 	}
 	return model.AnyPages, bytes
 }

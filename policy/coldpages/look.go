@@ -147,7 +147,7 @@ func (s *State) would(p *Params, v *policy.View, w *policy.Wishes, t *Task) {
 	c := tv.Task.Class
 	anon, file := s.cold(p, c, t, model.AnonPages), s.cold(p, c, t, model.FilePages)
 	text := ""
-	if room := s.swap(); room < anon {
+	if room := s.swap(t); room < anon {
 		anon, text = room, fmt.Sprintf(", for which swap has room, of %.0f MiB", float64(anon)/mib)
 	}
 	if anon+file < leastAsk && text == "" {
