@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build hub demo fleet-demo bench-fleet web pages-test boards-test spark-test bucket-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
+.PHONY: help build hub guest demo fleet-demo bench-fleet web pages-test boards-test spark-test bucket-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -57,6 +57,11 @@ build: ## Build bin/commensal and bin/commensal-lab
 	@go=$$(scripts/setup build)
 	"$$go" build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/commensal ./cmd/commensal-lab
 	echo "bin/commensal bin/commensal-lab ($(VERSION))"
+
+guest: ## Build bin/commensal-guest, static, which answers inside virtual machines (docs/GUESTS.md)
+	@go=$$(scripts/setup build)
+	CGO_ENABLED=0 "$$go" build -trimpath -buildvcs=false -ldflags '-s -w $(LDFLAGS)' -o bin/ ./cmd/commensal-guest
+	echo "bin/commensal-guest ($(VERSION))"
 
 # The query engine is C++ behind a Go module of its own (sql/); nothing else needs a compiler.
 hub: ## Build bin/commensal-hub, the fleet's service, and bin/commensal-sql, its query engine (docs/OPERATIONS.md)

@@ -2,17 +2,22 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	vm "github.com/commensal-io/commensal/kernel/guest"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/rig/wire"
@@ -39,10 +44,13 @@ type idleGuest struct {
 	socket string
 	pid    int32 // of the emulator
 	said   chan string
+
+	commensal string // the program, of the same build
 }
 
 // startIdle starts a guest whose balloon reports free pages, or does not.
-func startIdle(t *testing.T, reporting string) *idleGuest {
+// enter: the emulator's group is made one of these directories first.
+func startIdle(t *testing.T, reporting string, enter ...string) *idleGuest {
 	which := os.Getenv(liveEnv)
 	if which == "" || which == "1" {
 		t.Skipf("it starts a real guest: %s=6.12 go test ./rig -run LiveIdle, after make rig", liveEnv)
@@ -74,9 +82,11 @@ func startIdle(t *testing.T, reporting string) *idleGuest {
 		"-device", "virtio-balloon-pci,free-page-reporting=" + reporting, "-device", "virtio-serial-pci",
 		"-chardev", "socket,id=guest,server=on,wait=off,path=" + g.socket, "-device", "virtserialport,chardev=guest,name=" + vm.PortName,
 	}}
-	if _, err := RDT.emulator(dir); err != nil {
-		b.Machine = Stock
+	emulators := dir
+	if len(enter) > 0 {
+		emulators = wrapped(t, dir, b.Machine, enter)
 	}
+	g.commensal = filepath.Join(builder.Dir, "bin", "commensal")
 	b.Initramfs = filepath.Join(b.Dir, "initramfs")
 	initramfs := &Initramfs{
 		Init: filepath.Join(builder.Dir, "bin", "guest"), Files: builder.files(nil), Modules: modules,
@@ -89,7 +99,7 @@ func startIdle(t *testing.T, reporting string) *idleGuest {
 	over := errors.New("the test has seen enough")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, dir, b, 10*time.Minute, func(line string) { t.Log("console:", line) }, func(m wire.Message) {
+		ended <- Run(ctx, emulators, b, 10*time.Minute, func(line string) { t.Log("console:", line) }, func(m wire.Message) {
 			if m.Kind == wire.Line {
 				g.said <- m.Text
 			}
@@ -231,4 +241,144 @@ func TestLiveIdleMemory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wrapped is a folder with an emulator that enters groups before it begins.
+func wrapped(t *testing.T, dir string, m Machine, enter []string) string {
+	qemu, err := m.emulator(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\n"
+	for _, group := range enter {
+		script += "echo $$ >" + group + "/cgroup.procs || exit 9\n"
+	}
+	to := t.TempDir()
+	writeFile(t, filepath.Join(to, "qemu-rdt"), script+"exec "+qemu+` "$@"`+"\n")
+	if err := os.Chmod(filepath.Join(to, "qemu-rdt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// The whole way: an agent on the host, policy coldpages, a guest that is a task. In mode observe it tells the guest's idle memory and takes nothing; in mode
+// enforce the emulator's memory falls.
+func TestLiveIdleAgent(t *testing.T) {
+	if os.Geteuid() != 0 || os.Getenv(liveEnv) == "" {
+		t.Skipf("it starts a real guest and an agent, as root: %s=6.12 go test ./rig -run LiveIdle, after make rig", liveEnv)
+	}
+	fsys := hostfs.NewRoot("/")
+	mounts, err := cgroup.Discover(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cg, err := cgroup.Open(fsys, mounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/commensal-idle-%d", os.Getpid())
+	if err := cg.Mkdir(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 100 { // the kernel may not have forgotten the emulator yet
+			if err = cg.Rmdir(path); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	dirs := map[string]bool{}
+	for _, mount := range mounts.V1 {
+		dirs[mount+path] = true
+	}
+	if mounts.Layout == cgroup.LayoutV2 {
+		dirs[mounts.Unified+path] = true
+	}
+	var enter []string
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if exists(dir) {
+			enter = append(enter, dir)
+		}
+	}
+	g := startIdle(t, "on", enter...)
+	g.await("idle")
+	var table strings.Builder
+	for _, mode := range []string{"observe", "enforce"} {
+		before := g.rss()
+		status := g.agent(path, mode)
+		after := g.rss()
+		fmt.Fprintf(&table, "| %-7s | %5.0f | %5.0f | %5.0f | %5.0f | %5.0f | %5.0f |\n", mode, before, after, before-after, status.file, status.anon, status.given)
+		switch {
+		case mode == "observe" && (status.file < 100 || status.anon < 60 || before-after > 24):
+			t.Errorf("observe: %+v, RSS from %.0f to %.0f MiB", status, before, after)
+		case mode == "enforce" && (before-after < 150 || status.given < 150):
+			t.Errorf("enforce: %+v, RSS from %.0f to %.0f MiB", status, before, after)
+		}
+	}
+	t.Logf("\n| coldpages | RSS before, MiB | after | fell | idle file | idle anonymous | given, by the status |\n%s", table.String())
+}
+
+// told is what a status says of the guest's idle memory, in MiB.
+type told struct{ file, anon, given float64 }
+
+// agent runs one in a mode until the guest's idle memory was told, or given, for a while, and returns what it said.
+func (g *idleGuest) agent(path, mode string) (last told) {
+	t := g.t
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	writeFile(t, config, fmt.Sprintf(`version: 1
+profile: single-node
+signals: [slowdown]
+coldpages: {mode: %s, be_anon: 10s, be_file: 10s, machine_bytes: 268435456, task_bytes: 134217728, watch: 1s, rest: 5s}
+tasks:
+  - {match: %s, job: vm, class: BE, importance: batch, guest: "unix:%s"}
+agent: {state_dir: %s/state, run_dir: %s, socket: %s/sock, socket_group: "", kill_switch: %s/off, metrics_listen: "", waits: false}
+`, mode, path, g.socket, dir, dir, dir, dir))
+	logs, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close() //nolint:errcheck // read after the agent's end
+	cmd := exec.Command(g.commensal, "agent", "--beside-another", "--config", config)
+	cmd.Stdout, cmd.Stderr = logs, logs
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(100 * time.Second); time.Now().Before(deadline); time.Sleep(time.Second) {
+		out, err := exec.Command(g.commensal, "status", "--json", "--config", config).Output()
+		if err != nil {
+			continue
+		}
+		var st struct {
+			Warnings []string
+			Tasks    []struct {
+				Idle *struct{ Anon, File, Given float64 }
+			}
+		}
+		if err := json.Unmarshal(out, &st); err != nil {
+			t.Fatal(err)
+		}
+		if len(st.Tasks) == 1 && st.Tasks[0].Idle != nil {
+			i := st.Tasks[0].Idle
+			last = told{i.File / (1 << 20), i.Anon / (1 << 20), i.Given / (1 << 20)}
+		}
+		if mode == "observe" && last.file > 100 && last.anon > 60 || last.given > 170 {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(logs.Name())
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s: %s", mode, text)
+	return last
 }

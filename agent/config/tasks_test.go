@@ -120,6 +120,7 @@ func TestBadTasks(t *testing.T) {
 		{"{pods: {qos: guaranteed}" + rest, `tasks[7].pods: pods qos "guaranteed" level "container" and pods qos "guaranteed" level "pod" overlap: a cgroup of one could lie inside`},
 		{"{match: /a, exclusive: true" + rest, `f.yaml:14: tasks[7].exclusive: only LC tasks keep cores of their own`},
 		{"{match: /a, cores: 2" + rest, `f.yaml:14: tasks[7].cores: only exclusive tasks have a number of cores`},
+		{"{match: /a, guest: \"tcp:/run/vm.sock\"" + rest, `f.yaml:14: tasks[7].guest: is "tcp:/run/vm.sock"; expected unix:/path/of/*/sockets, hybrid:/path/of/*/sockets or vsock`},
 		{"{match: /a, exclusive: true, cores: -1, job: j, class: LC}\n", `f.yaml:14: tasks[7].cores: is -1; expected 0`},
 	} {
 		_, err := Parse("f.yaml", []byte(manySources+"  - "+c.rule))

@@ -33,11 +33,12 @@ type prospects struct {
 	Config  string   `json:"config"`
 	Agent   string   `json:"agent"`
 	Warning string   `json:"warning,omitempty"`
+	Guests  string   `json:"guests,omitempty"` // of tasks that are virtual machines; "": there are none
 	Next    []string `json:"next"`
 }
 
 // prospect looks at configuration and agent, and says what to do next.
-func prospect(ctx context.Context, path string) *prospects {
+func prospect(parent context.Context, path string) *prospects {
 	c, err := config.Load(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -60,13 +61,17 @@ func prospect(ctx context.Context, path string) *prospects {
 	if why := onDisk(c.Agent.RunDir); why != "" {
 		p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(parent, time.Second)
 	defer cancel()
 	if st, err := agent.NewClient(c.Agent.Socket).Brief(ctx); err == nil {
+		if slices.ContainsFunc(c.Tasks, func(t config.Task) bool { return t.Guest != "" }) {
+			p.Guests = guestWarning(st.Warnings)
+		}
 		p.Agent = fmt.Sprintf("runs since %s, %d windows", st.StartedAt.Format(time.DateTime), st.Windows)
 		p.Next = []string{"commensal top         what it sees and does, live", "commensal status      the same once, with warnings"}
 		return p
 	}
+	p.Guests = guestsHere(parent, c)
 	p.Agent = "does not run, or does not answer you"
 	p.Next = []string{
 		"commensal config match " + path + "   which cgroups are tasks",
@@ -137,6 +142,9 @@ func printShort(w io.Writer, d *diagnosis) error {
 	fmt.Fprintf(w, "Not built yet: no policy of this version uses them\n  %s\n", strings.Join(unbuilt, ", "))
 	if p := d.Prospects; p != nil {
 		fmt.Fprintf(w, "Configuration  %s\nAgent          %s\n", p.Config, p.Agent)
+		if p.Guests != "" {
+			fmt.Fprintf(w, "Guests         %s\n", p.Guests)
+		}
 		if p.Warning != "" {
 			fmt.Fprintf(w, "WARNING        %s\n", p.Warning)
 		}

@@ -35,6 +35,15 @@ type mem struct {
 	stallNsec  float64
 	nothing    bool // the kernel refuses
 	readAtNsec int64
+	guest      *float64 // it is a virtual machine, whose guest has so much room in swap of its own
+}
+
+// room is where its anonymous pages go.
+func (w *world) room(m *mem) *float64 {
+	if m.guest != nil {
+		return m.guest
+	}
+	return &w.swap
 }
 
 // world is a node whose ages are read each ten minutes, with a window a minute. Memory is the test's own.
@@ -79,8 +88,9 @@ func (w *world) start(num int, class model.Class, anon, file float64) *mem {
 			if v.Pages == kind || v.Pages == model.AnyPages {
 				n := min(float64(v.Amount)-got, m.cold[kind])
 				if kind == model.AnonPages {
-					n = min(n, w.swap)
-					w.swap -= n
+					room := w.room(m)
+					n = min(n, *room)
+					*room -= n
 				}
 				m.cold[kind], got = m.cold[kind]-n, got+n
 			}
@@ -122,6 +132,9 @@ func (w *world) minute() {
 			if edge <= 6*hour {
 				a.Anon[i], a.File[i] = uint64(m.cold[model.AnonPages]), uint64(m.cold[model.FilePages]+m.lies)
 			}
+		}
+		if m.guest != nil {
+			a.Guest, a.AnonRoom = true, uint64(*m.guest)
 		}
 		s.Ages = append(s.Ages, a)
 	}
@@ -194,15 +207,18 @@ func TestFaults(t *testing.T) {
 		left   [3]float64 // MiB, at the end
 		says   string
 	}{
-		"no swap":     {change: func(w *world) { w.swap = 0 }, left: [3]float64{0, 800, 0}},
-		"swap fills":  {change: func(w *world) { w.swap = 364 * mib }, left: [3]float64{0, 500, 0}},
-		"refused":     {change: func(w *world) { w.mem[1].nothing = true }, left: [3]float64{0, 800, 300}, says: "the kernel took nothing back: no memory.reclaim"},
-		"locked":      {change: func(w *world) { w.mem[1].lies = 5000 * mib }, left: [3]float64{0, 0, 0}},
-		"no ages":     {change: func(w *world) { w.blind = true }, left: [3]float64{0, 800, 300}, says: "nobody tells how long pages lay idle"},
-		"it stalls":   {change: func(w *world) { w.mem[1].stall = 0.05 }, left: [3]float64{0, 800, 300}},
-		"all stall":   {change: func(w *world) { w.some = 0.2 }, left: [3]float64{0, 800, 300}, says: "programs wait for memory 20.0 % of the time"},
-		"not this":    {change: func(w *world) { w.params().LCAnonNsec = 0 }, left: [3]float64{0, 800, 0}},
-		"off in time": {during: func(w *world, m int) { w.Engine.Params.CPU.ColdPagesMode = model.ModeOff }, left: [3]float64{0, 800, 300}},
+		"no swap":                      {change: func(w *world) { w.swap = 0 }, left: [3]float64{0, 800, 0}},
+		"swap fills":                   {change: func(w *world) { w.swap = 364 * mib }, left: [3]float64{0, 500, 0}},
+		"a guest with swap of its own": {change: func(w *world) { w.swap, w.mem[1].guest = 0, new(2000.0*mib) }, left: [3]float64{0, 0, 0}},
+		"a guest whose swap fills":     {change: func(w *world) { w.mem[1].guest = new(364.0 * mib) }, left: [3]float64{0, 500, 0}},
+		"a guest without swap":         {change: func(w *world) { w.mem[1].guest = new(0.0) }, left: [3]float64{0, 800, 0}},
+		"refused":                      {change: func(w *world) { w.mem[1].nothing = true }, left: [3]float64{0, 800, 300}, says: "the kernel took nothing back: no memory.reclaim"},
+		"locked":                       {change: func(w *world) { w.mem[1].lies = 5000 * mib }, left: [3]float64{0, 0, 0}},
+		"no ages":                      {change: func(w *world) { w.blind = true }, left: [3]float64{0, 800, 300}, says: "nobody tells how long pages lay idle"},
+		"it stalls":                    {change: func(w *world) { w.mem[1].stall = 0.05 }, left: [3]float64{0, 800, 300}},
+		"all stall":                    {change: func(w *world) { w.some = 0.2 }, left: [3]float64{0, 800, 300}, says: "programs wait for memory 20.0 % of the time"},
+		"not this":                     {change: func(w *world) { w.params().LCAnonNsec = 0 }, left: [3]float64{0, 800, 0}},
+		"off in time":                  {during: func(w *world, m int) { w.Engine.Params.CPU.ColdPagesMode = model.ModeOff }, left: [3]float64{0, 800, 300}},
 		"freed": {change: func(w *world) {
 			w.Tell(model.Command{Kind: model.CommandUncap, Task: 1})
 			w.Engine.Params.Hardcap.DurationNsec = 10 * hour
