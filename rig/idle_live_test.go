@@ -347,7 +347,8 @@ agent: {state_dir: %s/state, run_dir: %s, socket: %s/sock, socket_group: "", kil
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(100 * time.Second); time.Now().Before(deadline); time.Sleep(time.Second) {
+	began := time.Now()
+	for deadline := began.Add(100 * time.Second); time.Now().Before(deadline); time.Sleep(time.Second) {
 		out, err := exec.Command(g.commensal, "status", "--json", "--config", config).Output()
 		if err != nil {
 			continue
@@ -365,7 +366,7 @@ agent: {state_dir: %s/state, run_dir: %s, socket: %s/sock, socket_group: "", kil
 			i := st.Tasks[0].Idle
 			last = told{i.File / (1 << 20), i.Anon / (1 << 20), i.Given / (1 << 20)}
 		}
-		if mode == "observe" && last.file > 100 && last.anon > 60 || last.given > 170 {
+		if mode == "observe" && time.Since(began) > 40*time.Second && last.file > 100 && last.anon > 60 || last.given > 170 {
 			break
 		}
 	}

@@ -62,6 +62,7 @@ var stages = []Stage{
 			{Package: "kernel/procstat"},
 			{Package: "kernel/cputopology"},
 			{Package: "kernel/taskstats"},
+			{Package: "kernel/guest"},
 			{Package: "kernel/psi"},
 			{Package: "kernel/cgroup"},
 			{Package: "kernel/schedwait", Timeout: 5 * time.Minute},

@@ -41,8 +41,8 @@ const (
 	skipList = "rig/skips"
 )
 
-// guestModules are what steps are promised: a disk, ext4, and swap that is compressed.
-var guestModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "zram", "lz4", "lzo"}
+// guestModules are what steps are promised: a disk, ext4, swap that is compressed, and vsock of the guest with itself.
+var guestModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "zram", "lz4", "lzo", "vsock_loopback"}
 
 // Test builds the tests, runs them in guests and prints what became of them. It returns
 // ErrFailed when they did not all pass, and another error when that is not known.

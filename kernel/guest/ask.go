@@ -42,6 +42,8 @@ const (
 	vsockKind  = "vsock"
 	// maxSockets bounds how many sockets of a pattern are looked at.
 	maxSockets = 512
+	// socketWithin is how long a socket that may be another task's keeps us.
+	socketWithin = 300 * time.Millisecond
 )
 
 // ParseAddress reads an address as a configuration has it.
@@ -71,7 +73,11 @@ func (a *Address) Dial(ctx context.Context, fsys hostfs.FS, pids []int32) (io.Re
 	}
 	reason := errors.New("other processes listen")
 	for _, path := range paths[:min(len(paths), maxSockets)] {
-		conn, err := dialSocket(ctx, path)
+		patience := socketWithin
+		if path == a.last {
+			patience = time.Hour // as long as ctx has
+		}
+		conn, err := dialSocket(ctx, path, patience)
 		if err != nil {
 			reason = err
 			continue
@@ -93,7 +99,9 @@ func (a *Address) Dial(ctx context.Context, fsys hostfs.FS, pids []int32) (io.Re
 }
 
 // dialSocket connects with a monitor's socket. QEMU takes one client at a time, and lets one more wait; the next is told EAGAIN.
-func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+func dialSocket(ctx context.Context, path string, patience time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if !errors.Is(err, unix.EAGAIN) {

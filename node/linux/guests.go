@@ -227,7 +227,7 @@ func (g *guests) reclaim(ctx context.Context, t *model.Task, ask model.Setting) 
 		one.lies++
 		err := fmt.Errorf("the guest says that it gave %d MiB, and the host has %d MiB of them (does its balloon report free pages?)", a.FreedBytes>>20, fell>>20)
 		g.blame(one, err.Error(), one.lies >= mostLies)
-		return int64(fell), err
+		return 0, err
 	}
 	if fell > 0 {
 		one.lies, one.asides = 0, 0
@@ -257,7 +257,7 @@ func (g *guests) observe(h *Host, mark model.WindowMark) {
 		return
 	}
 	var tasks []model.Task
-	bad := map[string][]string{}
+	var bad map[string][]string
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, w := range h.tasks {
@@ -270,8 +270,14 @@ func (g *guests) observe(h *Host, mark model.WindowMark) {
 			if one.untilNsec > g.clock.MonoNsec() {
 				why = "put aside: " + why
 			}
+			if bad == nil {
+				bad = map[string][]string{}
+			}
 			bad[why] = append(bad[why], w.task.Path)
 		}
+	}
+	if len(tasks) == 0 && len(g.by) == 0 {
+		return
 	}
 	for path := range g.by {
 		if w := h.at(path); w == nil || w.task.Guest == "" {
