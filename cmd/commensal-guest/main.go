@@ -30,7 +30,10 @@ var version = "dev"
 // again is how soon it is looked again whether a host is there.
 const again = 250 * time.Millisecond
 
-func main() {
+func main() { os.Exit(run()) }
+
+// run returns the exit code: 2 bad usage, 4 nobody can ask, 5 failed while running.
+func run() int {
 	port := flag.String("port", guest.PortName, "listen on the virtio-serial port of this `name` where there is one")
 	vsock := flag.Uint("vsock", guest.VsockPort, "listen on this vsock `port` where there is vsock; 0: do not")
 	prepare := flag.Bool("prepare", true, "mount debugfs and switch the multi-generational LRU on where that is not so")
@@ -38,12 +41,12 @@ func main() {
 	flag.Parse()
 	if *showVersion {
 		fmt.Println("commensal-guest", version)
-		return
+		return 0
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if flag.NArg() > 0 {
 		log.Error("it takes no arguments", "got", flag.Args())
-		os.Exit(2)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -66,15 +69,16 @@ func main() {
 	}
 	if ways == 0 {
 		log.Error("nobody can ask: there is neither a virtio-serial port of that name nor vsock", "name", *port)
-		os.Exit(4)
+		return 4
 	}
 	log.Info("answering", "version", version, "ways", ways)
 	select {
 	case <-ctx.Done():
 	case err := <-errs:
 		log.Error("ended", "error", err)
-		os.Exit(5)
+		return 5
 	}
+	return 0
 }
 
 // ready has the kernel tell ages.
