@@ -108,6 +108,19 @@ func beyondScenarios() []scenario {
 		never: []string{"taken-back", "cannot-fix"},
 		once:  []string{"hold /copy/1"},
 	}, {
+		name: "confirm-misses", until: 140,
+		about: "confirm: the same, but counters say that the grinder misses the cache twenty times as often as the bystander, which uses more CPU: it is nudged first, and the bystander never",
+		build: func(t *testing.T) *sim {
+			n := newSim(t, with(t, false, false, true),
+				lc(1, "/web/1", steady(1)).hurtBy("/grind/1", 0.5),
+				be(2, "/copy/1", model.Batch, between(40, 90, 4, 0)),
+				be(3, "/grind/1", model.Batch, between(40, 90, 1.5, 0)))
+			n.task("/grind/1").misses = 20e6
+			return n
+		},
+		want:  []string{"nudge       /grind/1", "confirmed", "verified", "release /grind/1: applied, no limit"},
+		never: []string{"hold /copy/1", "refute", "taken-back"},
+	}, {
 		name: "witnesses", until: 220,
 		about: "witnesses: three services suffer a little, by less than any score of 0.35 tells; the bystander that bursts at the same time is nudged, which helps none of them, then the grinder, which helps all",
 		build: func(t *testing.T) *sim {

@@ -34,9 +34,10 @@ type simTask struct {
 	model.Task
 	demand func(s int) float64 // CPU-sec/sec that it would use
 	// hurt says by how much the CPI (or the slowdown) rises per CPU-sec/sec of others, by path.
-	hurt map[string]float64
-	free float64             // CPU-sec/sec that it may use without hurting anybody; 0: harmless
-	self func(s int) float64 // rise of its own making
+	hurt   map[string]float64
+	free   float64             // CPU-sec/sec that it may use without hurting anybody; 0: harmless
+	misses float64             // of the LLC per CPU-sec; 0: 1e6
+	self   func(s int) float64 // rise of its own making
 	// throttledBySelf says when its own quota throttles it.
 	throttledBySelf func(s int) bool
 
@@ -224,7 +225,7 @@ func (n *sim) count(t *simTask) {
 		grow(model.CountCycles, t.used*2e9)
 		grow(model.CountRefCycles, t.used*2e9)
 		grow(model.CountInstructions, t.used*2e9/level)
-		grow(model.CountLLCMisses, t.used*1e6)
+		grow(model.CountLLCMisses, t.used*cmp.Or(t.misses, 1e6))
 	}
 }
 
