@@ -14,19 +14,20 @@ func relieved(t *testing.T) engine.Params {
 	return p
 }
 
-// choir is three services that four tasks of different jobs hurt a little each, from 40 s on, beside two innocents that run at the same time.
-func choir(t *testing.T, p engine.Params, rise float64) *sim {
+// choir is three services that four tasks of different jobs hurt a little each, from 40 s on, beside two innocents that run at the same time,
+// and beside others.
+func choir(t *testing.T, p engine.Params, rise float64, others ...*simTask) *sim {
 	hurt := func(n *simTask) *simTask {
 		for _, path := range []string{"/a/1", "/b/1", "/c/1", "/d/1"} {
 			n.hurtBy(path, rise)
 		}
 		return n
 	}
-	return newSim(t, p,
+	return newSim(t, p, append(others,
 		hurt(lc(1, "/web/1", steady(1))), hurt(lc(2, "/shop/1", steady(1))), hurt(lc(3, "/mail/1", steady(1))),
 		be(4, "/a/1", model.Batch, between(40, 160, 1.1, 0.01)), be(5, "/b/1", model.Batch, between(40, 160, 1.12, 0.01)),
 		be(6, "/c/1", model.Batch, between(40, 160, 1.14, 0.01)), be(7, "/d/1", model.Batch, between(40, 160, 1.16, 0.01)),
-		be(8, "/copy/1", model.Batch, between(40, 160, 1.2, 0)), be(9, "/index/1", model.Batch, between(40, 160, 1.25, 0)))
+		be(8, "/copy/1", model.Batch, between(40, 160, 1.2, 0)), be(9, "/index/1", model.Batch, between(40, 160, 1.25, 0)))...)
 }
 
 // again is a service that a job hurts a little for ten seconds, again and again.
@@ -113,23 +114,24 @@ func reliefScenarios() []scenario {
 		never: []string{"cap         /grind/1", "evidence 2"},
 	}, {
 		name: "coded", until: 220,
-		about: "coded: four tasks hurt a little each, by less than a nudge of one shows; held by turns, their effects are told from each other and from two innocents of the same rhythm",
+		about: "coded: four tasks hurt a little each, by less than a nudge of one shows; held by turns, their effects are told from each other and from two innocents of the same rhythm; a critical task of that rhythm, the largest of all, takes no part",
 		build: func(t *testing.T) *sim {
 			p := relieved(t)
 			p.Hardcap.Groups.Enabled, p.Hardcap.Coded.Enabled, p.Hardcap.Coded.MaxLostNsec = false, true, 60*second
-			return choir(t, p, 0.06)
+			return choir(t, p, 0.06, be(10, "/close/1", model.Critical, between(40, 160, 1.3, 0)))
 		},
 		want:  []string{"refute      /index/1", "holds 6 suspects by turns", "cap         /d/1", "cap         /c/1", "cap         /b/1", "cap         /a/1", "the experiment is over: others did it", "verified    /web/1"},
-		never: []string{"cap         /copy/1", "cap         /index/1", "taken-back"},
+		never: []string{"cap         /copy/1", "cap         /index/1", "hold /close/1", "taken-back"},
 	}, {
 		name: "relief-first", until: 260,
-		about: "relief first: a service is in grave trouble; all batch tasks are held back by half at once, which helps, and then the search goes on",
+		about: "relief first: a service is in grave trouble; all batch tasks are held back by half at once, which helps, and then the search goes on; a critical task runs as it did",
 		build: func(t *testing.T) *sim {
 			p := relieved(t)
 			p.Hardcap.First.Enabled, p.Limits.MaxHeldTasks, p.Limits.MaxBETaken = true, 16, 1
-			return choir(t, p, 0.3)
+			return choir(t, p, 0.3, be(10, "/close/1", model.Critical, steady(2)))
 		},
-		want: []string{"holds all 6 best-effort tasks back a little", "the search goes on"},
+		want:  []string{"holds all 6 best-effort tasks back a little", "the search goes on"},
+		never: []string{"hold /close/1"},
 	}, {
 		name: "relief-first-own", until: 200,
 		about: "relief first: the trouble is the service's own; nobody's hold helps, all are let go at once and nobody is nudged",
