@@ -153,3 +153,59 @@ func TestPublishedPhysics(t *testing.T) {
 		t.Errorf("%d jobs wait for more, of %d services", exposed, jobsProduction)
 	}
 }
+
+// Figure 4 asks what CPI says of latency. Services weigh more than batch work, so that on a machine with more work than CPUs
+// it is the batch work that waits; its samples are told apart all the same.
+func TestTiersOnASaturatedMachine(t *testing.T) {
+	c, err := drawCatalogue(1, usual)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := serverConfig()
+	config.CoresPerSocket = 8
+	drawn := func() *rand.Rand { return rand.New(rand.NewPCG(2, 1)) }
+	s, _, err := c.startTiers(drawn(), config, 15)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.mix.plan {
+		if p := s.mix.plan[i].start; p != nil && (p.task.Class == model.LC) != (p.cfg.Shares > 1024) {
+			t.Errorf("%s is %s and has %d shares", p.task.Path, p.task.Class, p.cfg.Shares)
+		}
+	}
+	list, err := c.playTiers(drawn(), config, 15)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].saturated || !list[1].saturated {
+		t.Fatalf("not saturated and saturated: %+v", list)
+	}
+	for k := range list[0].latency {
+		if more, slower := list[1].latency[k]/list[0].latency[k], list[1].cpi[k]/list[0].cpi[k]; more > 1.2*slower {
+			t.Errorf("tier %d: latency grows by %.2f and CPI by %.2f once all CPUs are busy", k, more, slower)
+		}
+	}
+}
+
+// What figure 4 shows is without the samples of saturated machines, and so is the leaf for which a root waits.
+func TestScatterLeavesSaturatedOut(t *testing.T) {
+	var parts [][]tier
+	for i := range 4 { // two machines of each platform
+		var list []tier
+		for n := range 5 {
+			v := float64(1 + n + 10*(i%2))
+			list = append(list, tier{cpi: [3]float64{v, v, v}, latency: [3]float64{v, v, v}})
+		}
+		parts = append(parts, list)
+	}
+	parts[0][2] = tier{cpi: [3]float64{1, 1, 1}, latency: [3]float64{1e6, 1e6, 1e6}, saturated: true}
+	pairs, out := scatter(parts, []string{"fast", "slow"})
+	if out != 1 || len(pairs) != 6 {
+		t.Fatalf("%d samples out, %d pairs", out, len(pairs))
+	}
+	for i, p := range pairs {
+		if want := 10 - (i+1)%2; len(p.X) != want || p.R < 0.999 {
+			t.Errorf("%s: %d samples of %d, r %.3f", p.Name, len(p.X), want, p.R)
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -300,14 +299,18 @@ func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines
 	if err != nil {
 		return nil, 0, err
 	}
+	pairs, out := scatter(parts, names)
+	return pairs, out, nil
+}
+
+// scatter makes the pairs of figure 4 of the machines' samples, whose platforms take turns.
+func scatter(parts [][]tier, platforms []string) (pairs []Pair, out int) {
 	figures := []string{"4a: leaf, single tasks, 5 min", "4b: intermediate", "4c: root, which waits for its leaves"}
 	seeds := []string{"0.68-0.75", "0.68-0.75", "poor"}
-	var pairs []Pair
-	out := 0
 	for k := range figures {
-		for p := range configs {
+		for p := range platforms {
 			var x, y []float64
-			for i := p; i < len(parts); i += len(configs) {
+			for i := p; i < len(parts); i += len(platforms) {
 				for n, one := range parts[i] {
 					if one.saturated {
 						if k == 0 {
@@ -322,10 +325,10 @@ func tiers(ctx context.Context, workers int, c *catalogue, seed uint64, machines
 					x, y = append(x, one.cpi[k]), append(y, lat)
 				}
 			}
-			pairs = append(pairs, newPair(figures[k]+", "+names[p], seeds[k], normalised(x), normalised(y)))
+			pairs = append(pairs, newPair(figures[k]+", "+platforms[p], seeds[k], normalised(x), normalised(y)))
 		}
 	}
-	return pairs, out, nil
+	return pairs, out
 }
 
 // slowestLeaf is the latency of the slowest leaf of all other machines at a time.
@@ -339,26 +342,32 @@ func slowestLeaf(parts [][]tier, but, n int) float64 {
 	return slowest
 }
 
-// playTiers plays a machine with a task of each tier.
-func (c *catalogue) playTiers(rng *rand.Rand, config machine.Config, minutes int) ([]tier, error) {
+// startTiers draws a machine with a task of each tier.
+func (c *catalogue) startTiers(rng *rand.Rand, config machine.Config, minutes int) (s *server, nums [3]model.TaskNum, err error) {
 	m := c.drawMixOn(rng, config, c.natural(rng, 600), 5, minutes, minutes)
 	for i := range m.plan {
 		if p := m.plan[i].start; p != nil && p.task.Class == model.LC {
 			p.cfg.Shares = lcShares
 		}
 	}
-	mach, err := machine.New(m.config, m.seed)
-	if err != nil {
-		return nil, err
+	if s, err = newServer(m); err != nil {
+		return nil, nums, err
 	}
-	s := &server{mix: m, nums: map[string]model.TaskNum{}, host: twin.NewHost(mach, true)}
-	var nums [3]model.TaskNum
 	for k, j := range []int{0, 4, 1} { // search leaf, front end as intermediate, a light job as root
 		t := c.jobs[j].draw(rng, fmt.Sprintf("/tier/%d", k), &m.config)
 		t.cfg.Shares = lcShares
 		if nums[k], err = s.host.Start(t.task, t.cfg); err != nil {
-			return nil, err
+			return nil, nums, err
 		}
+	}
+	return s, nums, nil
+}
+
+// playTiers plays a machine with a task of each tier.
+func (c *catalogue) playTiers(rng *rand.Rand, config machine.Config, minutes int) ([]tier, error) {
+	s, nums, err := c.startTiers(rng, config, minutes)
+	if err != nil {
+		return nil, err
 	}
 	var out []tier
 	var was [3]machine.Counters
@@ -369,8 +378,8 @@ func (c *catalogue) playTiers(rng *rand.Rand, config machine.Config, minutes int
 				return nil, err
 			}
 		}
-		now := float64(mach.BusyNsec())
-		one := tier{saturated: now-busy > saturated*300e9*float64(m.config.CPUs())}
+		now := float64(s.host.Machine().BusyNsec())
+		one := tier{saturated: now-busy > saturated*300e9*float64(config.CPUs())}
 		busy = now
 		for k, num := range nums {
 			now, err := s.counters(num)
