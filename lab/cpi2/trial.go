@@ -154,11 +154,15 @@ func (b *bench) play(seed uint64) (*Play, error) {
 
 // playMix plays a machine that was drawn.
 func (b *bench) playMix(m *mix) (*Play, error) {
-	r := &run{bench: b, mix: m}
+	return (&run{bench: b, mix: m}).play()
+}
+
+// play looks on, and deals with the worst anomaly that arises.
+func (r *run) play() (*Play, error) {
 	if err := r.look(watchUntil + searchMinutes); err != nil {
 		return nil, err
 	}
-	p := &Play{Cause: m.cause, Anomalies: r.anomalies()}
+	p := &Play{Cause: r.mix.cause, Anomalies: r.anomalies()}
 	worst := r.worst()
 	if worst == nil {
 		return p, nil
