@@ -84,7 +84,14 @@ func row(name string, points []Point) string {
 		return fmt.Sprintf("%.1f %%\t%.1f %%", 100*s.Median, 100*s.Worst)
 	}
 	n := func(u Use) int { return spread(points, u).Points }
-	return fmt.Sprintf("%s\t%d, %d, %d\t%s\t%s", name, n(Input), n(Fitted), n(Judged), cell(spread(points, Input, Fitted)), cell(spread(points, Judged)))
+	judged := cell(spread(points, Judged))
+	if n(Judged) == 0 {
+		judged = "inputs, not judged"
+		if n(Fitted) > 0 {
+			judged = "fitted, not judged"
+		}
+	}
+	return fmt.Sprintf("%s\t%d, %d, %d\t%s\t%s", name, n(Input), n(Fitted), n(Judged), cell(spread(points, Input, Fitted)), judged)
 }
 
 // Claim is a published finding without numbers of its own, and whether it holds on the

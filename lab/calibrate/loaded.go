@@ -69,6 +69,9 @@ func scenes() []loadScene {
 
 func loaded() ([]Curve, error) {
 	var out []Curve
+	between := Curve{
+		Name: "Latency between the curves' points", Source: "Mess-simulator (MICRO'24); the memories are told idle, peak and every other point", X: "reads, GB/s", Unit: "ns", Bound: 0.3, // the last tenth is nearly upright
+	}
 	for _, scene := range scenes() {
 		c := Curve{Name: scene.name, Source: scene.source, X: "GB/s", Unit: "ns", Bound: scene.bound}
 		locus, err := scene.sweep()
@@ -90,6 +93,41 @@ func loaded() ([]Curve, error) {
 			c.Points = append(c.Points, Point{fmt.Sprintf("%g", p.gb), p.nsec, latencyAt(locus, p.gb), use})
 		}
 		out = append(out, c)
+		if scene.ends {
+			continue
+		}
+		points, err := scene.between()
+		if err != nil {
+			return nil, err
+		}
+		between.Points = append(between.Points, points...)
+	}
+	return append(out, between), nil
+}
+
+// between plays a scene on a memory that is told every other point of its curve, and asks for those in between.
+func (s loadScene) between() (out []Point, err error) {
+	upward := s.points
+	for upward[len(upward)-1].past {
+		upward = upward[:len(upward)-1]
+	}
+	idle, last := s.config.MemLatencyNsec, len(upward)-1
+	s.config.LoadCurve = []machine.LoadPoint{{Utilisation: 0, Latency: 1}}
+	var asked []loadPoint
+	for i, p := range upward {
+		switch {
+		case i%2 == 1 && i < last:
+			asked = append(asked, p)
+		case p.nsec > idle*1.02: // what is hardly more is idle
+			s.config.LoadCurve = append(s.config.LoadCurve, machine.LoadPoint{Utilisation: p.gb / upward[last].gb, Latency: p.nsec / idle})
+		}
+	}
+	locus, err := s.sweep()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range asked {
+		out = append(out, Point{fmt.Sprintf("%.0f %%, %g", 100*(1-s.writes), p.gb), p.nsec, latencyAt(locus, p.gb), Judged})
 	}
 	return out, nil
 }

@@ -1,5 +1,7 @@
 package machine
 
+import "fmt"
+
 // DRAM is a kind of memory: which measured curve of latency against bandwidth a node
 // follows, and how its peak falls with the share of writes.
 type DRAM int
@@ -55,6 +57,48 @@ func (d DRAM) measured() *dram {
 		return &gravitonDRAM
 	}
 	return &skylakeDRAM
+}
+
+// LoadPoint is a point of a measured curve of latency under load.
+type LoadPoint struct {
+	Utilisation float64 // share of the peak
+	Latency     float64 // as a share of idle
+}
+
+// curve returns the configuration's: its DRAM's, or between its own points a line, whatever the mix of reads and writes.
+func (c *Config) curve() dram {
+	d := *c.DRAM.measured()
+	if len(c.LoadCurve) == 0 {
+		return d
+	}
+	for i := range d.utilisation {
+		// Of more points than there are the first segment is made.
+		k := max(0, i-(loadPoints-len(c.LoadCurve)))
+		p := c.LoadCurve[k]
+		if k == 0 {
+			part := float64(i) / float64(loadPoints-len(c.LoadCurve)+1)
+			p.Utilisation, p.Latency = p.Utilisation+part*(c.LoadCurve[1].Utilisation-p.Utilisation), p.Latency+part*(c.LoadCurve[1].Latency-p.Latency)
+		}
+		d.utilisation[i], d.few[i], d.many[i] = p.Utilisation, p.Latency, p.Latency
+	}
+	return d
+}
+
+// checkLoadCurve returns what makes the configuration's own curve impossible.
+func (c *Config) checkLoadCurve() error {
+	n := len(c.LoadCurve)
+	if n == 0 {
+		return nil
+	}
+	if n < 2 || n > loadPoints || c.LoadCurve[0] != (LoadPoint{0, 1}) || c.LoadCurve[n-1].Utilisation != 1 {
+		return fmt.Errorf("machine: a load curve has 2 to %d points, from the idle latency to the peak; this one is %v", loadPoints, c.LoadCurve)
+	}
+	for i := 1; i < n; i++ {
+		if a, b := c.LoadCurve[i-1], c.LoadCurve[i]; !(b.Utilisation > a.Utilisation && b.Latency > a.Latency && b.Latency < maxLatency) {
+			return fmt.Errorf("machine: a load curve rises; this one has %v after %v", b, a)
+		}
+	}
+	return nil
 }
 
 // loadCurve is a measured curve at one mix of reads and writes.

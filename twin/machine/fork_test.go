@@ -114,7 +114,7 @@ func TestForkSharesNothing(t *testing.T) {
 // sharedOnPurpose is what a fork shares: it never changes once a task has started. So is scratch,
 // which a fork begins without.
 var sharedOnPurpose = map[string]bool{
-	"Machine.cfg.Turbo": true, "Machine.live.cfg": true, "Machine.live.phase.cur": true,
+	"Machine.cfg.Turbo": true, "Machine.cfg.LoadCurve": true, "Machine.live.cfg": true, "Machine.live.phase.cur": true,
 	"Machine.flows": true, "Machine.fillers": true, "Machine.throttled": true, "Machine.ran": true,
 	// The same tasks once more, in another order.
 	"Machine.tasks": true,

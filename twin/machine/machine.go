@@ -42,16 +42,17 @@ type Config struct {
 	// of 20 lines.
 	PrefetchedBytes float64
 
-	DRAM            DRAM    // what the latency under load is like
-	MemLatencyNsec  float64 // of an unloaded memory node, from its own socket
-	MemPeakBytes    float64 // of one node, with reads only
-	LinkLatencyNsec float64 // what an access to another socket's node adds
-	LinkPeakBytes   float64 // of the links out of one socket
-	MemBytes        float64 // of one node
-	SwapBytes       float64 // of the machine; 0: none
-	FaultNsec       float64 // until a page is back from swap or disk; 0: 100 us
-	DiskBytes       float64 // that the disk moves a second; 0: there is none
-	DiskOps         float64 // operations that it does a second, of no bytes
+	DRAM            DRAM        // what the latency under load is like
+	LoadCurve       []LoadPoint // in place of DRAM's curve up to the peak: a server's own, from {0, 1} to its peak; nil: DRAM's
+	MemLatencyNsec  float64     // of an unloaded memory node, from its own socket
+	MemPeakBytes    float64     // of one node, with reads only
+	LinkLatencyNsec float64     // what an access to another socket's node adds
+	LinkPeakBytes   float64     // of the links out of one socket
+	MemBytes        float64     // of one node
+	SwapBytes       float64     // of the machine; 0: none
+	FaultNsec       float64     // until a page is back from swap or disk; 0: 100 us
+	DiskBytes       float64     // that the disk moves a second; 0: there is none
+	DiskOps         float64     // operations that it does a second, of no bytes
 
 	// MBAPerThread is true where each thread of a core has its own level (Ice Lake and
 	// later); else the stricter one of both threads' classes holds for the core.
@@ -136,7 +137,7 @@ func (c *Config) Check() error {
 		}
 		last = hz
 	}
-	return nil
+	return c.checkLoadCurve()
 }
 
 const (
@@ -162,6 +163,7 @@ type Machine struct {
 
 	clos []clos
 	mem  []memory // one a node, which is one a socket
+	dram dram     // of all of them
 
 	monitor   monitor
 	placement placement
@@ -194,7 +196,7 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	if cfg.PrefetchedBytes == 0 {
 		cfg.PrefetchedBytes = defaultPrefetched
 	}
-	m := &Machine{cfg: cfg, partNsec: cfg.StepNsec, longest: cfg.StepNsec, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), byCPU: make([]float64, cfg.CPUs()), monitor: newMonitor(&cfg)}
+	m := &Machine{cfg: cfg, dram: cfg.curve(), partNsec: cfg.StepNsec, longest: cfg.StepNsec, rng: newGenerator(seed, 0x6d616368696e65), online: model.FullSet(cfg.CPUs()), byCPU: make([]float64, cfg.CPUs()), monitor: newMonitor(&cfg)}
 	if m.cfg.FaultNsec == 0 {
 		m.cfg.FaultNsec = defaultFaultNsec
 	}

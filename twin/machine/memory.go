@@ -93,8 +93,8 @@ func (m *Machine) deliver(n int, out *[maxSockets]float64) {
 	if all, writes := m.mix(mem.latency); all > 0 {
 		mem.writes = writes / all
 	}
-	mem.peak = m.cfg.MemPeakBytes * (1 - m.cfg.DRAM.measured().writeLoss*mem.writes)
-	curve := m.cfg.DRAM.measured().at(mem.writes)
+	mem.peak = m.cfg.MemPeakBytes * (1 - m.dram.writeLoss*mem.writes)
+	curve := m.dram.at(mem.writes)
 	mem.latency = meet(m.flows, mem.peak, &curve, mem.latency)
 	if m.cfg.Physics.QueueLines > 0 {
 		m.hold(mem, &curve)

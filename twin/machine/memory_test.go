@@ -112,6 +112,25 @@ func TestLoadCurves(t *testing.T) {
 	}
 }
 
+// A machine's own curve goes through its points, however few, and one that falls or ends early is refused.
+func TestOwnLoadCurve(t *testing.T) {
+	c := oneSocket()
+	c.LoadCurve = []LoadPoint{{0, 1}, {0.5, 1.2}, {1, 3}}
+	must(t, c.Check())
+	d := c.curve()
+	at := d.at(0.3)
+	for latency, u := range map[float64]float64{1.1: 0.25, 1.2: 0.5, 2.1: 0.75, 3: 1} {
+		if got := at.deliveredAt(latency); math.Abs(got-u) > 1e-9 {
+			t.Errorf("at latency %v %v of the peak, wanted %v", latency, got, u)
+		}
+	}
+	for _, bad := range [][]LoadPoint{{{0, 1}}, {{0.1, 1}, {1, 3}}, {{0, 1}, {0.9, 3}}, {{0, 1}, {0.5, 3}, {1, 2}}, {{0, 1}, {0.5, math.NaN()}, {1, 2}}, make([]LoadPoint, loadPoints+1)} {
+		if c.LoadCurve = bad; c.Check() == nil {
+			t.Errorf("%v is a curve", bad)
+		}
+	}
+}
+
 // On a core of whose threads one belongs to a throttled class, both are (intel-cmt-cat issue
 // 219: nine times slower), unless MBA is per thread; a core apart is not.
 func TestStricterSibling(t *testing.T) {
