@@ -188,6 +188,7 @@ func (o *oldHub) checkOld(later bool) {
 			t.Errorf("%v: %v", j["job"], s)
 		}
 	}
+	eventually(t, "what the file of the audit had is committed", func() bool { return o.rows("SELECT count(*) > 0 FROM audit") == "true\n" })
 	for what, sql := range map[string]string{
 		"inc-1 node-0 /web web /be batch cpi recovered": "SELECT id, node, victim, victim_job, antagonist, antagonist_job, signal, state FROM incidents",
 		"node-0 cannot-fix /web a decision of old":      "SELECT node, kind, task, reason FROM decisions",
