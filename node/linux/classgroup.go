@@ -232,8 +232,7 @@ func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, e
 	return d.MoveProcesses(to, group.Procs)
 }
 
-// value is what a change writes. The ways are a row from the low side, where the I/O of devices does not go, and
-// none that somebody holds for himself.
+// value is what a change writes.
 func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schemata, err error) {
 	n, domain := op.change.Value.Amount, int(op.change.Domain)
 	if op.change.Value.Knob == model.MemoryBandwidth {
@@ -245,14 +244,27 @@ func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schema
 		return nil, err
 	}
 	for _, c := range w.caches() {
-		avoid := c.ShareableBits | resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })[domain]
-		mask, err := c.ContiguousMask(int(n), avoid, resctrl.LowWays)
+		taken := resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })[domain]
+		mask, err := rowOf(c, int(n), taken)
 		if err != nil {
 			return nil, err
 		}
 		want.Set(c.Resource, domain, uint64(mask))
 	}
 	return want, nil
+}
+
+// rowOf is a row of n ways from the low side, where the I/O of devices does not go, and none that somebody holds for himself. Who is given so
+// many that there are not as many beside those of devices (the two highest of 11 on Intel) has some of them, too: without us it had them all.
+// But a class is not pressed onto ways that are mostly theirs: it would fill those more than without us.
+func rowOf(c *resctrl.Cache, n int, taken resctrl.Mask) (resctrl.Mask, error) {
+	row, err := c.ContiguousMask(n, c.ShareableBits|taken, resctrl.LowWays)
+	if errors.Is(err, resctrl.ErrNoRoom) {
+		if wider, none := c.ContiguousMask(n, taken, resctrl.LowWays); none == nil && 2*(wider&c.ShareableBits).Ways() < n {
+			return wider, nil
+		}
+	}
+	return row, err
 }
 
 // amount is what schemata say of a knob, in its unit.

@@ -13,7 +13,8 @@ import (
 // a while, and every figure so far from its target that with this cost it would still be some standard deviations away. That is for
 // targets, where each try costs a promise; a bound of CPI is no promise, and a while is enough. Batch work changes, too, and what a
 // task does without its hold nobody knows while it has it: so after a long time a step is tried all the same, and later and later
-// where that brought trouble.
+// where that brought trouble. The last step takes the task out of its class of service; where the machine refuses one on the way
+// (another program's ways are in between) the last one is taken at once. Services are looked at after these as after any other.
 
 // mostPatience bounds how much later a step back is tried each time.
 const mostPatience = 16
@@ -46,6 +47,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 	if h := dearest; h != nil {
 		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true}
 		s.move(v, h, h.looser(have))
+		s.why = "services are well"
 		s.reset()
 		d := h.tell(v, x)
 		d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
@@ -120,10 +122,36 @@ func (s *State) concludeBack(p *Params, have *model.Classes, v *policy.View, w *
 	return s.changed
 }
 
+// skip gives a task all back at once of what the machine refuses to give by a step.
+func (s *State) skip(have *model.Classes, v *policy.View, w *policy.Wishes) {
+	if s.Trial == nil || !s.Trial.Back {
+		return
+	}
+	h, t := s.hold(s.Trial.Task, s.Trial.Means), v.Task(s.Trial.Task)
+	if h == nil || t == nil || h.over() {
+		return
+	}
+	word, why, _ := h.stands(have, v, t)
+	x := s.closest()
+	if word != refusedClass || x == nil {
+		return
+	}
+	was, step := h.Was, h.Amount
+	s.move(v, h, h.Full)
+	h.Was, s.why = was, "a step on the way was refused"
+	d := h.tell(v, x)
+	d.Reason = fmt.Sprintf("%.0f were refused: %s; %s", step, why, h.text())
+	w.Decide(d)
+}
+
+// over reports whether a hold leaves a task all that it has without us: nothing is wished for then. What is held is forgotten once it
+// is known what came of that.
+func (h *Hold) over() bool { return h.Amount >= h.Full }
+
 // drop forgets holds that hold nothing any more.
 func (s *State) drop(why string) {
 	n := len(s.Holds)
-	if s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return h.Amount >= h.Full }); len(s.Holds) != n {
+	if s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { return h.over() }); len(s.Holds) != n {
 		s.changed, s.why = true, why
 	}
 }
@@ -144,6 +172,7 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 		}
 		return
 	}
+	s.skip(have, v, w)
 	stands := true
 	before := len(s.Holds)
 	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { // pages are not held when nobody looks what came of them
@@ -158,6 +187,9 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 			return true
 		}
 		word, why, done := h.stands(have, v, t)
+		if h.over() && word != "void" {
+			word, why, done = "", "", s.released(have, v, t, &h)
+		}
 		if late && why == "" && !done {
 			word, why = "late", "it is not there in time: another program may hold it, or a limit forbids it (limits)"
 		}
@@ -205,19 +237,46 @@ func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (
 		return "", "", done
 	}
 	done = done && k.Now == model.InClass(model.ClassOf(h.Task))
-	kind, domains := model.CacheWays, have.Caches
-	if h.Means == Bandwidth {
-		kind, domains = model.MemoryBandwidth, have.Memory
-	}
+	kind, domains := h.Means.domains(have)
 	for _, d := range domains {
 		switch c := v.Class(model.ClassOf(h.Task), d, kind); {
 		case c.Void:
 			return "void class", "another program sets what its class has: " + c.Why, false
 		case c.Refused:
-			return "refused class", c.Why, false
+			return refusedClass, c.Why, false
 		default:
 			done = done && c.Ours && !c.Pending
 		}
 	}
 	return "", "", done
 }
+
+// released reports whether a task has all back of what it was held to.
+func (s *State) released(have *model.Classes, v *policy.View, t *policy.TaskView, h *Hold) bool {
+	k := &t.Knobs[h.Means.knob()]
+	if k.Pending || k.Refused {
+		return false // which is tried again
+	}
+	if h.Means == CPU {
+		return true
+	}
+	own := model.ClassOf(h.Task)
+	kind, domains := h.Means.domains(have)
+	for _, d := range domains { // a task out of the class of BE has no more than that
+		if c := v.Class(own, d, kind); c.Pending || c.Ours && !v.Class(model.ClassBE, d, kind).Ours {
+			return false
+		}
+	}
+	return k.Now != model.InClass(own) || slices.ContainsFunc(s.Holds, func(o Hold) bool { return o.Task == h.Task && o.Means.knob() == model.ServiceClass && !o.over() })
+}
+
+// domains returns the knob of a class of service that a means turns, and its domains.
+func (m Means) domains(have *model.Classes) (model.KnobKind, []int32) {
+	if m == Bandwidth {
+		return model.MemoryBandwidth, have.Memory
+	}
+	return model.CacheWays, have.Caches
+}
+
+// refusedClass is what is said of a hold for which the machine refuses what its class is to have.
+const refusedClass = "refused class"

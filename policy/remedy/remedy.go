@@ -160,6 +160,9 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 	var done []model.TaskNum
 	for i := range s.Holds {
 		h := &s.Holds[i]
+		if h.over() {
+			continue
+		}
 		reason := "for the sake of " + v.Table.Name(h.Victim)
 		if h.Means == Pages {
 			if h.Moved == "" {
@@ -178,7 +181,7 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 		done = append(done, h.Task)
 		amount := func(m Means) int {
-			if o := s.hold(h.Task, m); o != nil {
+			if o := s.hold(h.Task, m); o != nil && !o.over() {
 				return int(o.Amount)
 			}
 			return 0
