@@ -40,6 +40,7 @@ type classes struct {
 	noted  map[model.TaskNum]bool // the journal has a class's group
 	worker classWorker
 	told   *model.Classes // what the machine has; nil: not known yet
+	asked  bool           // somebody wants to know that
 
 	mu       sync.Mutex
 	ended    chan struct{} // closed when the batch that is under way is done; nil: none is
@@ -52,6 +53,7 @@ type classes struct {
 // classOp is a change, or a task that is gone, or a look at everything, or a reading of what is moved to and from memory.
 type classOp struct {
 	change model.Change
+	unit   string // in which a level counts
 	task   model.Task
 	gone   bool
 	tend   bool
@@ -97,7 +99,11 @@ func classLimit(class model.TaskNum, own string) journal.Limit {
 
 // take hands a change in.
 func (c *classes) take(change model.Change, t model.Task) {
-	c.queue = append(c.queue, classOp{change: change, task: t})
+	op := classOp{change: change, task: t}
+	if c.told != nil {
+		op.unit = c.told.LevelUnit
+	}
+	c.queue = append(c.queue, op)
 }
 
 // errNoClasses: the host was opened without them.
@@ -115,15 +121,16 @@ func (c *classes) forget(task string) {
 	}
 }
 
-// tend has the worker look at everything: who came into a task from outside, and what strangers did.
+// tend has the worker look at everything: who came into a task from outside, what strangers did, and what the machine has.
 func (c *classes) tend() {
-	if len(c.noted) > 0 {
+	if len(c.noted) > 0 || c.asked {
 		c.queue = append(c.queue, classOp{tend: true})
 	}
 }
 
 // look has the worker find out what the machine has.
 func (c *classes) look() {
+	c.asked = true
 	c.start(func() {
 		have := c.worker.have()
 		c.mu.Lock()

@@ -33,7 +33,7 @@ func noResctrl(err error) bool {
 	return errors.Is(err, resctrl.ErrUnsupported) || errors.Is(err, resctrl.ErrNotMounted) || errors.Is(err, resctrl.ErrRemounted)
 }
 
-// driver opens the drivers, once for each mount.
+// driver opens the drivers, once for each mount, and finds out what the machine has by it.
 func (w *classWorker) driver() (*resctrl.Driver, error) {
 	if w.drv != nil {
 		return w.drv, nil
@@ -51,19 +51,30 @@ func (w *classWorker) driver() (*resctrl.Driver, error) {
 		return nil, err
 	}
 	w.drv, w.info, w.cg, w.point = drv, info, cg, drv.Mounted().Point
+	if w.told != nil {
+		if err := w.tell(drv); err != nil {
+			w.drv = nil
+			return nil, err
+		}
+	}
 	return drv, nil
 }
 
 // have says what the machine has; an empty answer: nothing.
 func (w *classWorker) have() *model.Classes {
+	w.told = &model.Classes{}
+	_, _ = w.driver() // which tells
+	w.news = false
+	told := *w.told
+	return &told
+}
+
+// tell finds out what the machine has as resctrl is mounted now.
+func (w *classWorker) tell(d *resctrl.Driver) error {
 	have := &model.Classes{}
-	d, err := w.driver()
-	if err != nil {
-		return have
-	}
 	root, err := d.ReadSchemata(resctrl.Name{})
 	if err != nil {
-		return have
+		return err
 	}
 	domains := func(r resctrl.Resource) (list []int32) {
 		for _, d := range root.Domains(r) {
@@ -80,25 +91,34 @@ func (w *classWorker) have() *model.Classes {
 		offerLevels(have, b, root)
 	}
 	have.Domains = w.domains(have)
-	w.told = have
-	w.recount()
-	w.news = false
-	told := *w.told
-	return &told
+	w.told, w.news = have, true
+	return w.countIDs(d)
 }
 
-// recount counts how many classes there can be, and how many of them others hold: programs come and go.
+// recount counts how many classes there can be, and how many of them others hold: programs come and go. So does resctrl, which may be
+// mounted, unmounted, and mounted with other options: other lines for code and data (cdp), levels in another unit (mba_MBps).
 func (w *classWorker) recount() {
 	if w.told == nil {
-		return
+		return // nobody asked
 	}
 	d, err := w.driver()
-	if err != nil {
-		return
+	if err == nil {
+		if err = w.countIDs(d); noResctrl(err) {
+			w.forgetGone(err)
+			w.drv = nil
+			_, err = w.driver()
+		}
 	}
+	if noResctrl(err) && len(w.told.Caches)+len(w.told.Memory) > 0 {
+		w.told, w.news = &model.Classes{}, true
+	}
+}
+
+// countIDs counts classes of service.
+func (w *classWorker) countIDs(d *resctrl.Driver) error {
 	b, err := d.Budget()
 	if err != nil || !b.CLOSIDs.Known {
-		return
+		return err
 	}
 	next := *w.told
 	next.IDs = b.CLOSIDs.Total
@@ -107,6 +127,7 @@ func (w *classWorker) recount() {
 	if next.IDs != w.told.IDs || next.Taken != w.told.Taken {
 		w.told, w.news = &next, true
 	}
+	return nil
 }
 
 // offerLevels says which levels of memory bandwidth there are. Where the kernel does not say which is no limit (AMD,
@@ -168,6 +189,9 @@ func (w *classWorker) caches() []*resctrl.Cache {
 // limit writes what a group gets.
 func (w *classWorker) limit(g *classGroup, op *classOp) (want resctrl.Schemata, change resctrl.Change, err error) {
 	d, err := w.driver()
+	if now := w.told; err == nil && now != nil && op.change.Value.Knob == model.MemoryBandwidth && op.unit != now.LevelUnit {
+		err = fmt.Errorf("resctrl was mounted anew: levels of memory bandwidth count in %q, not %q", now.LevelUnit, op.unit)
+	}
 	if err == nil {
 		want, err = w.value(d, op)
 	}

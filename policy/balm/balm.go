@@ -46,6 +46,7 @@ type State struct {
 	Trial     int        `json:"trial,omitempty"`
 	CannotFix *CannotFix `json:"cannot_fix,omitempty"` // said of the trouble that there is
 	Barred    []Barred   `json:"barred,omitempty"`     // who is left alone for a while, ordered by task
+	Most      int        `json:"most,omitempty"`       // the level that is no limit, by which levels are counted
 
 	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
@@ -99,6 +100,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		return
 	}
 	s.changed, s.why, s.alone = false, "", have.Alone()
+	if s.Most != have.MostLevel {
+		if s.Most = have.MostLevel; len(s.Rungs) > 0 {
+			s.giveBack("levels of memory bandwidth count otherwise: resctrl was mounted anew")
+		}
+	}
 	s.measure(have, v)
 	s.arrive(v)
 	s.follow(p, have, v, w)

@@ -448,3 +448,20 @@ func TestSteadyStep(t *testing.T) {
 		t.Errorf("as before: %v, %+v", wishes.AsBefore, state.Rungs)
 	}
 }
+
+// Levels that count otherwise from now on (resctrl was mounted anew, with mba_MBps) are not held as they were counted before.
+func TestLevelsCountOtherwise(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(1))
+	if w.seconds(20); len(w.state().Rungs) != 1 || w.level(3) == 100 {
+		t.Fatalf("%s, %+v", w.levels(), w.state().Rungs)
+	}
+	machine := *w.Topology
+	machine.Classes = xeon(1)
+	machine.Classes.LeastLevel, machine.Classes.MostLevel, machine.Classes.LevelStep, machine.Classes.LevelUnit = 1, 1<<32-1, 1, model.LevelMiB
+	w.asks[3] = 0
+	w.Plug(&machine)
+	if w.seconds(2); len(w.state().Rungs) > 0 {
+		t.Errorf("%+v", w.state().Rungs)
+	}
+	w.expect(t, "given back", "100 100 100")
+}

@@ -33,6 +33,7 @@ type State struct {
 	Wanted  int      `json:"wanted"` // BE tasks that are to be in the class
 	Stands  int      `json:"stands"` // of them, those that are
 	Domains []Domain `json:"domains,omitempty"`
+	Most    int      `json:"most,omitempty"`  // the level that is no limit, by which levels are counted
 	Basis   Basis    `json:"basis,omitempty"` // what the last step went by
 	Resting bool     `json:"resting,omitempty"`
 
@@ -82,10 +83,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 }
 
-// follow keeps one memory a domain, and says what stands in each.
+// follow keeps one memory a domain, and says what stands in each. Where levels count otherwise than before (resctrl was mounted anew)
+// all begins anew.
 func (s *State) follow(have *model.Classes, v *policy.View) {
-	if s.Stands = 0; !slices.EqualFunc(s.Domains, have.Memory, func(d Domain, id int32) bool { return d.ID == id }) {
-		s.Domains = make([]Domain, len(have.Memory))
+	if s.Stands = 0; s.Most != have.MostLevel || !slices.EqualFunc(s.Domains, have.Memory, func(d Domain, id int32) bool { return d.ID == id }) {
+		s.Domains, s.Most = make([]Domain, len(have.Memory)), have.MostLevel
 		for i, id := range have.Memory {
 			s.Domains[i] = Domain{ID: id, Level: have.MostLevel, InForce: have.MostLevel}
 		}

@@ -382,3 +382,18 @@ func TestSteadyStep(t *testing.T) {
 		t.Error("it wishes anew although nothing changed")
 	}
 }
+
+// Levels that count otherwise from now on (resctrl was mounted anew, with mba_MBps): no limit is one of those, too, and 100 of them is none of per cent.
+func TestLevelsCountOtherwise(t *testing.T) {
+	w := newWorld(model.ModeEnforce, skylake())
+	w.be = [2]float64{5, 5}
+	w.windows(4)
+	machine := *w.Topology
+	machine.Classes = skylake()
+	machine.Classes.LeastLevel, machine.Classes.MostLevel, machine.Classes.LevelStep, machine.Classes.LevelUnit = 1, math.MaxUint32, 1, model.LevelMiB
+	w.Plug(&machine)
+	w.windows(4)
+	if d := w.Engine.State.CPU.Bandwidth.Domains; len(w.Wide) > 0 || d[0].Limited || d[0].Level != math.MaxUint32 {
+		t.Errorf("%d writes to classes, %+v", len(w.Wide), d)
+	}
+}

@@ -82,6 +82,7 @@ func (c *classed) open() {
 	must(c.t, err)
 	c.rest()
 	c.look()
+	c.rest()
 }
 
 // look takes a reading.
@@ -214,43 +215,6 @@ func TestClassesOfService(t *testing.T) {
 		c.change(model.Release, c.task("/b-registers"), model.Ask(model.ServiceClass)), c.change(model.Release, ofClass(0), model.Ask(model.CacheWays))), 2)
 	if left := c.groups(); len(left) > 0 || len(c.j.Outstanding()) > 0 {
 		t.Errorf("left: %v, journal %+v", left, c.j.Outstanding())
-	}
-}
-
-// A class is given its ways back one by one, up to all: the first of them lie beside the two that devices fill. What another
-// program holds for itself it does not get, and it is not pressed onto those of devices.
-func TestWaysComeBackOneByOne(t *testing.T) {
-	c := openClassed(t)
-	at := func(domain int) (mask uint64) {
-		for _, g := range c.listed() {
-			if strings.HasPrefix(g.Name.Ctrl, "commensal-be-") {
-				mask, _ = g.Schemata.Get(resctrl.L3, domain)
-			}
-		}
-		return mask
-	}
-	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE)), 1)
-	for n := int64(2); n <= 11; n++ {
-		c.all(model.Applied, c.do(c.change(model.Hold, ofClass(0), model.Ways(n))), 1)
-		if want := uint64(1)<<n - 1; at(0) != want {
-			t.Errorf("%d ways are %#x, not %#x", n, at(0), want)
-		}
-	}
-	// Another program has the seven lowest for itself: of the other four two are clear of devices.
-	c.all(model.Applied, c.do(c.change(model.Hold, ofClass(0), model.Ways(2)), c.change(model.Hold, ofClass(1), model.Ways(2))), 2)
-	must(t, c.k.WriteFile("/sys/fs/resctrl/"+c.groups()[0]+"/schemata", []byte("L3:0=180;1=180\n")))
-	must(t, c.k.WriteFile("/sys/fs/resctrl/schemata", []byte("L3:0=780;1=780\n")))
-	must(t, c.k.Mkdir("/sys/fs/resctrl/COS1", 0o755))
-	must(t, c.k.WriteFile("/sys/fs/resctrl/COS1/schemata", []byte("L3:0=7f;1=7f\n")))
-	must(t, c.k.WriteFile("/sys/fs/resctrl/COS1/mode", []byte("exclusive\n")))
-	for n, want := range map[int64]uint64{2: 0x180, 3: 0x380} {
-		if c.all(model.Applied, c.do(c.change(model.Hold, ofClass(0), model.Ways(n))), 1); at(0) != want {
-			t.Errorf("%d of the other ways are %#x, not %#x", n, at(0), want)
-		}
-	}
-	got := c.do(c.change(model.Hold, ofClass(0), model.Ways(4)))
-	if c.all(model.Refused, got, 1); !strings.Contains(got[0].Error, "no room") {
-		t.Errorf("four of them: %+v", got)
 	}
 }
 

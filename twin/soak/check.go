@@ -50,7 +50,7 @@ const (
 // Checks lists what every run is watched for.
 func Checks() []Check {
 	return []Check{
-		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, memory.reclaim and cgroup.kill, which have checks of their own, and to NUMA files, which the agent does not make yet; reads"},
+		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, memory.reclaim and cgroup.kill, and pages that are moved, which have checks of their own; reads"},
 		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
 		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
 		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},

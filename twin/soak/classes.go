@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
@@ -63,8 +65,8 @@ func (w *world) strangerDoes(e *event) {
 	note := func(what string) { w.inj.Note("class-"+what, "") }
 	his, deeds := len(c.theirs[hisGroup]) > 0, []func(){func() {
 		note("remounted")
-		if w.k.UnmountResctrl() == nil {
-			w.mountClasses()
+		if err := w.k.UnmountResctrl(); err == nil || errors.Is(err, unix.EINVAL) { // or it was not mounted
+			w.mountClasses(resctrl.MountOptions{CDP: r.chance(0.2), MBps: r.chance(0.4)})
 		}
 	}}
 	if ours := w.ourGroups(); len(ours) > 0 {
@@ -102,11 +104,11 @@ func (w *world) strangerDoes(e *event) {
 }
 
 // mountClasses mounts resctrl where the machine has it.
-func (w *world) mountClasses() {
+func (w *world) mountClasses(o resctrl.MountOptions) {
 	if !w.class.on {
 		return
 	}
-	if err := w.k.MountResctrl(resctrl.MountOptions{}); err != nil {
+	if err := w.k.MountResctrl(o); err != nil {
 		w.fail("simulation", "mount resctrl: "+err.Error())
 	}
 	w.remember()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/procstat"
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/kernfs"
 )
@@ -136,7 +137,7 @@ func (w *world) boots() error {
 	if err := w.kernelThreads(); err != nil {
 		return err
 	}
-	w.mountClasses()
+	w.mountClasses(resctrl.MountOptions{})
 	if w.boot, err = procstat.ReadBootID(w.k); err != nil {
 		return err
 	}
