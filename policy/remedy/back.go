@@ -236,6 +236,9 @@ func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (
 	if h.Means == CPU {
 		return "", "", done
 	}
+	if h.Full != h.Means.full(have) {
+		return "anew", "resctrl was unmounted, or mounted anew: what was held is counted otherwise", false
+	}
 	done = done && k.Now == model.InClass(model.ClassOf(h.Task))
 	kind, domains := h.Means.domains(have)
 	for _, d := range domains {
@@ -268,6 +271,14 @@ func (s *State) released(have *model.Classes, v *policy.View, t *policy.TaskView
 		}
 	}
 	return k.Now != model.InClass(own) || slices.ContainsFunc(s.Holds, func(o Hold) bool { return o.Task == h.Task && o.Means.knob() == model.ServiceClass && !o.over() })
+}
+
+// full is what a class has of a means without a limit.
+func (m Means) full(have *model.Classes) float64 {
+	if m == Bandwidth {
+		return float64(have.MostLevel)
+	}
+	return float64(have.Ways)
 }
 
 // domains returns the knob of a class of service that a means turns, and its domains.

@@ -1,11 +1,36 @@
 package remedy_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
 )
+
+// What counts otherwise from now on, or is not there any more (resctrl was mounted anew, or unmounted), is not held as it was counted before.
+func TestCountedOtherwise(t *testing.T) {
+	for name, change := range map[string]func(c *model.Classes){
+		"mba_MBps": func(c *model.Classes) {
+			c.LeastLevel, c.MostLevel, c.LevelStep, c.LevelUnit = 1, math.MaxUint32, 1, model.LevelMiB
+		},
+		"unmounted": func(c *model.Classes) { *c = model.Classes{} },
+	} {
+		w := newWorld(model.ModeEnforce, xeon(8))
+		w.seconds(10)
+		w.harms[2] = harm{level: 0.6, misses: 100}
+		w.seconds(30)
+		w.expect(t, "a level", "11/10/2 11/100/2 11/100/2")
+		w.harms[2] = harm{misses: 100}
+		machine := *w.Topology
+		machine.Classes = xeon(8)
+		change(machine.Classes)
+		w.Plug(&machine)
+		if w.seconds(3); w.holds() != free || len(w.state().Holds) > 0 {
+			t.Errorf("%s: %s, %+v", name, w.holds(), w.state().Holds)
+		}
+	}
+}
 
 // A step back that the machine refuses is no reason to let go of a task and to look away, nor not to hold it again: it is given all back
 // at once, services are looked at as after any other step, and where that brings trouble it has what it had before.

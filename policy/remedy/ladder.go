@@ -112,32 +112,25 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 			alone[s.Holds[i].Task] = true
 		}
 	}
-	var list, last []option
-	open := tasks[:0:0]
-	for _, c := range tasks {
-		if c.took < fewest*tasks[0].took {
-			continue // what it takes is nothing beside that
-		}
-		if !alone[c.task.Task.Num] && len(alone) >= have.Alone() {
-			w.Once("no class", model.Decision{
-				Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
-				Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rung is CPU time", len(alone), have.Alone()),
-			})
-		} else {
-			open = append(open, c)
-		}
-		if o, ok := s.option(p, have, v, x, c, CPU); ok {
-			last = append(last, o)
-		}
-	}
-	for _, m := range order {
-		for _, c := range open {
-			if o, ok := s.option(p, have, v, x, c, m); ok {
+	var list []option
+	for _, m := range append(order, CPU) {
+		for _, c := range tasks {
+			if c.took < fewest*tasks[0].took {
+				continue // what it takes is nothing beside that
+			}
+			o, ok := s.option(p, have, v, x, c, m)
+			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= have.Alone() {
+				w.Once("no class", model.Decision{
+					Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
+					Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rungs are pages and CPU time", len(alone), have.Alone()),
+				})
+				continue
+			}
+			if ok {
 				list = append(list, o)
 			}
 		}
 	}
-	list = append(list, last...)
 	slices.SortStableFunc(list, func(a, b option) int { return -cmp.Compare(a.known, b.known) })
 	return list
 }
@@ -184,8 +177,11 @@ func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []can
 
 // beside reports whether two tasks may run in one domain.
 func beside(have *model.Classes, a, b *policy.TaskView) bool {
-	domains := slices.Concat(have.Caches, have.Memory)
-	return slices.ContainsFunc(domains, func(d int32) bool { return a.Near(have, d) && b.Near(have, d) })
+	near := func(d int32) bool { return a.Near(have, d) && b.Near(have, d) }
+	if len(have.Caches)+len(have.Memory) == 0 {
+		return slices.ContainsFunc(have.Domains, func(d model.Domain) bool { return near(d.ID) })
+	}
+	return slices.ContainsFunc(have.Caches, near) || slices.ContainsFunc(have.Memory, near)
 }
 
 // option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
@@ -194,10 +190,10 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim
 	o = option{task: t, means: m, draw: c.fact}
 	switch m {
 	case Ways:
-		o.amount, o.full = float64(max(p.Ways, have.Least)), float64(have.Ways)
+		o.amount, o.full = float64(max(p.Ways, have.Least)), m.full(have)
 		ok = len(have.Caches) > 0
 	case Bandwidth:
-		o.amount, o.full = float64(have.Lowest()), float64(have.MostLevel)
+		o.amount, o.full = float64(have.Lowest()), m.full(have)
 		ok = len(have.Memory) > 0
 	case Pages:
 		o.off = off(have, v, x.Task)

@@ -12,12 +12,17 @@ import (
 // newSockets is a world of two sockets, with the service on the first one, where pages go where they are sent.
 func newSockets() *world {
 	have := xeon(8)
-	near := model.FullSet(4)
 	have.Caches, have.Memory = []int32{0, 1}, []int32{0, 1}
-	have.Domains = []model.Domain{{ID: 0, CPUs: near}, {ID: 1, CPUs: model.FullSet(8).Without(near)}}
+	have.Domains = []model.Domain{{ID: 0, CPUs: model.FullSet(4)}, {ID: 1, CPUs: model.FullSet(8).Without(model.FullSet(4))}}
+	return socketsWith(have)
+}
+
+// socketsWith are two sockets with other classes of service.
+func socketsWith(have *model.Classes) *world {
+	near := model.FullSet(4)
 	w := newWorld(model.ModeEnforce, have)
 	for i := range w.Topology.CPUs {
-		w.Topology.CPUs[i].Node = i / 4
+		w.Topology.CPUs[i].Node, w.Topology.CPUs[i].LLC = i/4, i/4
 	}
 	w.Tasks[0].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: near}
 	w.List(service)
@@ -45,6 +50,36 @@ func TestPages(t *testing.T) {
 	w.seconds(100)
 	if w.red != red || w.Count(model.DecidePages) != 2 || len(w.state().Holds) != 0 {
 		t.Errorf("%d seconds late after that, %d moves, holds %+v", w.red-red, w.Count(model.DecidePages), w.state().Holds)
+	}
+}
+
+// Pages need no class of service, and CPU time neither: they are what is left where all are taken, and without resctrl. Who runs on the
+// other socket only is not beside the service.
+func TestWithoutAClass(t *testing.T) {
+	taken := newSockets().Topology.Classes
+	taken.Taken = 8
+	for name, have := range map[string]*model.Classes{"all are taken": taken, "no resctrl": {}} {
+		w := socketsWith(have)
+		w.Tasks[2].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: model.FullSet(8).Without(model.FullSet(4))}
+		w.List(3)
+		w.seconds(10)
+		w.harms[2], w.harms[3] = harm{pages: 0.9, misses: 100}, harm{misses: 500}
+		if w.seconds(200); w.gone[2] != 0.75 || name == "no resctrl" && w.gone[3] != 0 || w.Count(model.DecideCap) > 0 {
+			t.Errorf("%s: gone of 2: %v, of 3: %v; %d caps", name, w.gone[2], w.gone[3], w.Count(model.DecideCap))
+		}
+		w.harms[2] = harm{cpu: 0.8, misses: 100}
+		if w.seconds(150); w.cpus(2) >= 2 || len(w.Wide) > 0 {
+			t.Errorf("%s: %s; %d writes to classes", name, w.holds(), len(w.Wide))
+		}
+		if n := w.Count(model.DecideLeftAlone); n == 0 {
+			t.Errorf("%s: nobody says that there is no class", name)
+		}
+	}
+	// Where nothing at all is left nothing is begun.
+	w := newWorld(model.ModeEnforce, &model.Classes{})
+	w.params().CPULeast, w.harms[2] = 1, harm{cpu: 0.8, misses: 100}
+	if w.seconds(60); w.Writes > 0 || w.state().Working() || len(w.state().Victims) > 0 {
+		t.Errorf("%d writes, %+v", w.Writes, w.state())
 	}
 }
 

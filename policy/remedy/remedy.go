@@ -10,8 +10,8 @@
 // Hard cases. Latency at the 99th percentile is noisy: whether a step helped is told by the service's CPI where there are counters, and by
 // its figure elsewhere, and it has to be lower by more than the standard error. Fewer ways can be worse, as who lived in
 // the cache reads memory instead: that step is taken back, and the next one comes. A step back costs the service what the step had brought,
-// so it waits until there is room for that, or for long (back.go). Classes of service are few: without one the next rung is CPU
-// time. Who helped this job before is tried first (pairs of jobs). With nobody left it cannot be fixed, and the hard cap may act.
+// so it waits until there is room for that, or for long (back.go). Classes of service are few: without one, or
+// without resctrl, the next rungs are pages and CPU time. Who helped this job before is tried first (pairs of jobs). With nobody left it cannot be fixed, and the hard cap may act.
 //
 // One at a time: while the hard cap looks what came of a hold nothing begins here, and the other way round (View.Holding,
 // View.Remedying); who is held by it is left alone. While this policy enforces, balm only observes: its rung is one of these.
@@ -69,6 +69,9 @@ type State struct {
 
 	changed bool
 	why     string // of what is given back in this step
+
+	without *model.Classes  // what a machine has that divides neither caches nor memory bandwidth
+	of      *model.Topology // the machine
 }
 
 // Hold is what one task is held to.
@@ -136,8 +139,13 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 	have := v.Topology.Classes
 	if have == nil || len(have.Caches)+len(have.Memory) == 0 {
-		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has neither ways nor levels of memory bandwidth to divide, or resctrl is not mounted"})
-		return
+		const none = "this machine has neither ways nor levels of memory bandwidth to divide, or resctrl is not mounted"
+		have = s.machine(v.Topology)
+		if p.CPULeast >= 1 && !several(v.Topology) && len(s.Holds) == 0 {
+			w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none})
+			return
+		}
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": pages and CPU time are what is left"})
 	}
 	s.changed, s.why = false, ""
 	s.look(p, have, v)
@@ -150,6 +158,30 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Why = s.why
 		s.wish(p, v, w)
 	}
+}
+
+// machine is what a machine has that divides neither caches nor memory bandwidth: CPUs that share a last-level cache are beside each
+// other all the same, and on a memory.
+func (s *State) machine(t *model.Topology) *model.Classes {
+	if s.of == t {
+		return s.without
+	}
+	s.of, s.without = t, &model.Classes{}
+	for i := range t.CPUs {
+		c := &t.CPUs[i]
+		at := slices.IndexFunc(s.without.Domains, func(d model.Domain) bool { return d.ID == int32(c.LLC) })
+		if at < 0 {
+			at = len(s.without.Domains)
+			s.without.Domains = append(s.without.Domains, model.Domain{ID: int32(c.LLC)})
+		}
+		s.without.Domains[at].CPUs.Add(c.ID)
+	}
+	return s.without
+}
+
+// several reports whether a machine has several memories.
+func several(t *model.Topology) bool {
+	return slices.ContainsFunc(t.CPUs, func(c model.CPU) bool { return c.Node != t.CPUs[0].Node })
 }
 
 // Working reports whether somebody is in trouble for whom there may be a remedy, or a change is looked at.
