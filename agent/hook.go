@@ -23,9 +23,8 @@ import (
 // one at a time and beside the loop, which never waits; a program that hangs is killed with all that it started.
 
 const (
-	maxHooked   = 16              // decisions that wait to be told; more are left out and counted
-	hookTimeout = webhook.Timeout // for the program, as for the URL
-	maxHookSays = 1 << 10         // bytes of what a program says that are logged
+	maxHooked   = 16      // decisions that wait to be told; more are left out and counted
+	maxHookSays = 1 << 10 // bytes of what a program says that are logged
 )
 
 // Unfixed is what a hook is told, as JSON: on a program's standard input, and as the body of a POST.
@@ -39,6 +38,7 @@ type Unfixed struct {
 type hook struct {
 	program, url string
 	host         string
+	timeout      time.Duration // for the program, and for the URL
 	log          *slog.Logger
 	in           chan model.Decision
 	done         chan struct{}
@@ -48,10 +48,15 @@ type hook struct {
 
 // startHook starts what the configuration names; nil: nothing.
 func startHook(ctx context.Context, a *config.Agent, log *slog.Logger) *hook {
+	return startHookWithin(ctx, webhook.Timeout, a, log)
+}
+
+// startHookWithin starts it with another bound on the time that one decision may take of each.
+func startHookWithin(ctx context.Context, timeout time.Duration, a *config.Agent, log *slog.Logger) *hook {
 	if a.HookProgram == "" && a.HookURL == "" {
 		return nil
 	}
-	h := &hook{program: a.HookProgram, url: a.HookURL, log: log, in: make(chan model.Decision, maxHooked), done: make(chan struct{})}
+	h := &hook{program: a.HookProgram, url: a.HookURL, timeout: timeout, log: log, in: make(chan model.Decision, maxHooked), done: make(chan struct{})}
 	h.host, _ = os.Hostname() // "" where it has none
 	go h.run(ctx)
 	return h
@@ -103,9 +108,15 @@ func (h *hook) run(ctx context.Context) {
 			h.say("program", h.program, h.start(ctx, doc))
 		}
 		if h.url != "" {
-			h.say("url", h.url, webhook.Post(ctx, h.url, doc))
+			h.say("url", h.url, h.post(ctx, doc))
 		}
 	}
+}
+
+func (h *hook) post(ctx context.Context, doc []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	return webhook.Post(ctx, h.url, doc)
 }
 
 func (h *hook) say(what, to string, err error) {
@@ -121,7 +132,7 @@ func (h *hook) start(ctx context.Context, doc []byte) error {
 	} else if st.Mode()&0o022 != 0 {
 		return fmt.Errorf("others than its owner may write it (mode %04o), and it would run as root", st.Mode().Perm())
 	}
-	ctx, cancel := context.WithTimeout(ctx, hookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	says := &head{left: maxHookSays}
 	cmd := exec.CommandContext(ctx, h.program)
@@ -138,7 +149,7 @@ func (h *hook) start(ctx context.Context, doc []byte) error {
 	_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
 	err := cmd.Wait()
 	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("killed after %s: %w", hookTimeout, err)
+		err = fmt.Errorf("killed after %s: %w", h.timeout, err)
 	}
 	if err != nil && len(says.kept) > 0 {
 		err = fmt.Errorf("%w; it said %q", err, says.kept)

@@ -91,6 +91,44 @@ func TestHookFails(t *testing.T) {
 	}
 }
 
+// A program that never ends and a URL that never answers are given up in time, which is said, and the next decision is handed on.
+func TestHookNeverAnswers(t *testing.T) {
+	release := make(chan struct{})
+	asked := make(chan struct{}, 10)
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
+		<-release
+	}))
+	defer silent.Close()
+	defer close(release)
+	pids := filepath.Join(t.TempDir(), "pids")
+	for name, c := range map[string]struct {
+		agent config.Agent
+		says  string
+	}{
+		"program": {config.Agent{HookProgram: script(t, "echo $$ >>"+pids+"; echo so far; sleep 300")}, "killed after 300ms"},
+		"url":     {config.Agent{HookURL: silent.URL}, "deadline exceeded"},
+	} {
+		var log strings.Builder
+		begun := time.Now()
+		h := startHookWithin(context.Background(), 300*time.Millisecond, &c.agent, slog.New(slog.NewTextHandler(&log, nil)))
+		h.tell(&unfixed)
+		h.tell(&unfixed)
+		h.close()
+		<-h.done
+		if took := time.Since(begun); took > 8*time.Second {
+			t.Errorf("%s: %v for two", name, took)
+		}
+		if n := strings.Count(log.String(), c.says); n != 2 {
+			t.Errorf("%s: said %d times: %s", name, n, log.String())
+		}
+	}
+	if b, err := os.ReadFile(pids); err != nil || len(strings.Fields(string(b))) != 2 || len(asked) != 2 {
+		t.Errorf("the program began as %q, %v; the URL was asked %d times", b, err, len(asked))
+	}
+}
+
 // A program that hangs keeps nobody waiting: not the loop, and not an agent that ends; nothing of it is left.
 func TestHookHangs(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
