@@ -1,12 +1,19 @@
 package kernfs_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/node/linux"
 )
 
 // A class is given its ways back one by one, up to all: the first of them lie beside the two that devices fill. What another
@@ -115,4 +122,35 @@ func TestMountedLater(t *testing.T) {
 		t.Errorf("after: %+v", have)
 	}
 	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(0), model.Ways(2))), 2)
+}
+
+// Whoever holds the lock on resctrl and never gives it back keeps nobody: an agent that ends, and whoever restores after it, end within the
+// time that the lock is waited for, and say what is left. Once it is given back the next restore removes that.
+func TestLockThatIsNeverGivenBack(t *testing.T) {
+	c := openClassed(t)
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(0), model.Ways(2))), 2)
+	dir, err := c.k.OpenFolder("/sys/fs/resctrl")
+	must(t, err)
+	must(t, dir.Flock(unix.LOCK_EX))
+	bounded := func(who string, restore func() (node.Report, error)) {
+		t.Helper()
+		began := c.k.MonoNsec()
+		rep, err := restore()
+		if took := time.Duration(c.k.MonoNsec() - began); took > 3*resctrl.DefaultLockWait {
+			t.Errorf("%s: it took %s", who, took)
+		}
+		if err != nil || rep.Complete() || rep.Count(node.NotRestored) != 1 || !strings.Contains(rep.Items[0].Error, "locked by another process") || len(c.j.Outstanding()) != 1 {
+			t.Errorf("%s: %+v, %v; journal %+v", who, rep, err, c.j.Outstanding())
+		}
+	}
+	bounded("an agent that ends", c.h.Restore)
+	must(t, errors.Join(c.h.Close(), c.j.Close()))
+	boot, err := procstat.ReadBootID(c.k)
+	must(t, err)
+	r := linux.Restoring{FS: c.k, Journal: c.journal, Boot: boot, Clock: c.k}
+	bounded("restore", r.Run)
+	must(t, dir.Close())
+	if rep, err := r.Run(); err != nil || !rep.Complete() || len(c.groups()) > 0 {
+		t.Errorf("given back: %+v, %v; left %v", rep, err, c.groups())
+	}
 }
