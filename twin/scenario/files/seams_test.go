@@ -150,19 +150,26 @@ func near(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= precision*math.Max(math.Abs(a), math.Abs(b))
 }
 
-// sameDecision compares all but numbers of tasks. A refusal ends with the same error of the
-// kernel, which the drivers say more about.
+// sameDecision compares all but numbers of tasks. A refusal has the same error of the kernel, of which the drivers say more before it, and
+// what the kernel called it after it. Who would be blamed by a score below the threshold may be CPU that no task used on one seam alone.
 func sameDecision(a, b *model.Decision) bool {
 	if a.Kind == model.DecideRefused {
 		what, rest, _ := strings.Cut(a.Reason, ": ")
-		if !strings.HasPrefix(b.Reason, what+": ") || !strings.HasSuffix(b.Reason, ": "+rest) {
+		if !strings.HasPrefix(b.Reason, what+": ") || !strings.Contains(b.Reason+": ", ": "+rest+": ") {
 			return false
 		}
+	} else if unmanaged := "(unmanaged CPU)"; nobodyBlamed(a) && nobodyBlamed(b) && strings.Contains(a.Reason+b.Reason, unmanaged) {
+		// the same, but for who came nearest
 	} else if a.Reason != b.Reason {
 		return false
 	}
 	return a.MonoNsec == b.MonoNsec && a.WallNsec == b.WallNsec && a.Kind == b.Kind && a.Mode == b.Mode && a.Path == b.Path &&
 		a.Incident == b.Incident && slices.EqualFunc(a.Facts, b.Facts, func(x, y model.Fact) bool { return x.Name == y.Name && near(x.Value, y.Value) })
+}
+
+// nobodyBlamed reports whether a search, or its end, only says that no suspect is near the threshold.
+func nobodyBlamed(d *model.Decision) bool {
+	return (d.Kind == model.DecideSearch || d.Kind == model.DecideCannotFix) && strings.HasPrefix(d.Reason, "nobody may be held: the top suspect ") && strings.HasSuffix(d.Reason, ": below the threshold")
 }
 
 // sameFigures compares what was measured of a task. A limit that is written anew as it
@@ -256,33 +263,44 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // Scenarios decide the same through both seams: when, what, on whom, with which value and
 // for what reason; so do what was written and what came of it, and the incidents.
 //
-//	balm    a class of service for one task, and what services say each second
+//	balm    a class of service for one task, and what services say each second; balm-pages, and its pages
 //	bandwidth  what mon_data counts, and levels that are written
+//	cache   ways of a class; cache-worse, and that they are given back
 //	case-2  caps in CPI²'s windows, verification, 41 tasks in groups of one group
 //	case-5  rounds against several, who is taken back
 //	faults  a stranger, refusals, lost counters, CPUs that go, restart, kill switch, operator
 //	group   sets of antagonists
+//	io-*    what a scrubber may do on a disk, and a disk that is slow by itself (cgroup v2)
 //	memory  swap and page cache; nothing is decided
 //	no-pmu  run-queue slowdown
 //	numa    cpusets and pages
-//	remedy  ways and levels of one task, verified on the service
+//	pressure  memory that runs out: what is taken back, and who is ended (cgroup v2)
+//	remedy  ways and levels of one task, verified on the service; remedy-pages, and its pages
 //	wait-*  who had the CPU
 //
 // What may differ is what the two seams cannot say alike: the order within a turn, the
 // words around a kernel's error, and figures by their last digits (precision). The agent
 // looks for new tasks at each reading here; on a real machine it does so every 5 s.
 //
+// On cgroup v1 the kernel has neither a cgroup's stalls nor io.max: who makes a task wait for its disk or for memory is not known there,
+// which the typed seam, which is of v2, says; those scenarios are not played on it.
+//
 // Not verified: scenarios that turn on less than a tick. The CPU time that belongs to no
 // task is the difference of two counters that the kernel rounds, so that it can be the top
-// suspect, with nothing to be held, where nobody explains the victim.
+// suspect, with nothing to be held, where nobody explains the victim; who it is then is not compared.
 func TestBothSeamsDecideTheSame(t *testing.T) {
-	for _, name := range []string{"balm", "bandwidth", "case-2", "case-5", "faults", "group", "memory", "no-pmu", "numa", "remedy", "wait-equal", "wait-rhythm", "wait-steady"} {
+	calm := []string{"memory", "io-slow-disk"} // nothing is written
+	onlyV2 := []string{"io-scrubber", "io-slow-disk", "pressure", "pressure-end"}
+	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-pages", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
-		if name != "memory" && (len(want.Decisions) == 0 || len(want.writes) == 0) {
+		if !slices.Contains(calm, name) && (len(want.Decisions) == 0 || len(want.writes) == 0) {
 			t.Errorf("%s: nothing to compare", name)
 		}
 		for _, layout := range layouts {
+			if layout != cgroup.LayoutV2 && slices.Contains(onlyV2, name) {
+				continue
+			}
 			t.Run(name+"/"+layout.String(), func(t *testing.T) {
 				compareRuns(t, want, play(t, f.Plans[0], files.Bed(files.Options{Layout: layout})))
 			})
