@@ -211,7 +211,7 @@ func (p *prober) resctrlMBA(m *mountedResctrl) Finding {
 	return f
 }
 
-// resctrlMonitor answers about occupancy and bandwidth per group. Context only.
+// resctrlMonitor answers about occupancy and bandwidth per group, by which policy remedy goes where it can.
 func (p *prober) resctrlMonitor(m *mountedResctrl) Finding {
 	f := Finding{Name: ResctrlMonitor}
 	if m.info == nil {
@@ -232,6 +232,7 @@ func (p *prober) resctrlMonitor(m *mountedResctrl) Finding {
 	}
 	f.Answer = yesNo(len(events) > 0)
 	f.Why = m.at.Point + "/info/L3_MON: " + strings.Join(append(events, mon.OtherFeatures...), " ")
+	f.Why += fmt.Sprintf("; tasks that can be counted: %d more", max(0, m.budget.Bound.MonBeside))
 	return f
 }
 

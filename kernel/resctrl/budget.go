@@ -71,6 +71,8 @@ type Budget struct {
 type Bound struct {
 	CtrlGroups int
 	MonGroups  int
+	// MonBeside is how many monitoring groups there can be while all control groups are made that may be; below 0: so many are too many.
+	MonBeside int
 }
 
 // Budget counts what is left.
@@ -107,6 +109,7 @@ func (d *Driver) budget() (Budget, error) {
 	b.Bound.CtrlGroups = left(b.CLOSIDs, d.opt.ReserveCLOSIDs)
 	if b.RMIDs.Known {
 		b.Bound.MonGroups = left(b.RMIDs, d.opt.ReserveRMIDs)
+		b.Bound.MonBeside = b.RMIDs.Free() - d.opt.ReserveRMIDs - b.Bound.CtrlGroups
 		b.Bound.CtrlGroups = min(b.Bound.CtrlGroups, b.Bound.MonGroups)
 	}
 	return b, nil

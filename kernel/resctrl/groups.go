@@ -73,6 +73,12 @@ func (d *Driver) ControlGroups() ([]Name, error) {
 	return slices.DeleteFunc(names, func(n Name) bool { return n.Mon != "" }), err
 }
 
+// MonGroups lists our monitoring groups, wherever they are, without waiting for the lock.
+func (d *Driver) MonGroups() ([]Identity, error) {
+	all, err := d.identities()
+	return slices.DeleteFunc(all, func(id Identity) bool { return !id.Name.IsMon() || !d.ours(id.Name) }), err
+}
+
 // identities lists all groups: the root group, then each control group with its
 // monitoring groups.
 func (d *Driver) identities() ([]Identity, error) {

@@ -53,18 +53,38 @@ type Removal struct {
 // The tasks are free of the group's limits at once. A group that had any is removed after
 // Options.Quiet, some times that where tasks keep appearing; the lock is not held meanwhile.
 func (d *Driver) Remove(id Identity, force bool) (Removal, error) {
-	r := remover{d: d, force: force, Removal: Removal{Identity: id, Outcome: Refused}}
-	for look := 1; ; look++ {
-		var again bool
-		err := d.locked(toChange, func() (err error) {
-			again, err = r.look(look == maxPasses)
-			return err
-		})
-		if err != nil || !again {
-			return r.Removal, err
-		}
-		d.opt.Clock.Sleep(d.opt.Quiet)
+	done, err := d.RemoveAll([]Identity{id}, force)
+	return done[0], err
+}
+
+// RemoveAll removes groups as Remove does, in their order, and waits for all of them together: how long that takes does not depend
+// on how many there are. What cannot be removed does not keep the others; the errors are joined.
+func (d *Driver) RemoveAll(ids []Identity, force bool) ([]Removal, error) {
+	left := make([]*remover, len(ids))
+	for i, id := range ids {
+		left[i] = &remover{d: d, force: force, Removal: Removal{Identity: id, Outcome: Refused}}
 	}
+	all := slices.Clone(left)
+	var errs []error
+	for look := 1; len(left) > 0; look++ {
+		if look > 1 {
+			d.opt.Clock.Sleep(d.opt.Quiet)
+		}
+		left = slices.DeleteFunc(left, func(r *remover) bool {
+			var again bool
+			err := d.locked(toChange, func() (err error) {
+				again, err = r.look(look == maxPasses)
+				return err
+			})
+			errs = append(errs, err)
+			return err != nil || !again
+		})
+	}
+	done := make([]Removal, len(all))
+	for i, r := range all {
+		done[i] = r.Removal
+	}
+	return done, errors.Join(errs...)
 }
 
 // remover is one removal.
