@@ -218,7 +218,7 @@ var policyRows = [...]row{
 		under: func(p *Params) bool { return p.CPU.RemedyMode == model.ModeEnforce },
 	},
 	{
-		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
+		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, Domains: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Remedy.Step(&p.CPU.Remedy, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },
@@ -289,6 +289,7 @@ type Needs struct {
 	Places  bool            // which tasks cannot be placed on CPUs
 	Classes bool            // what there is of classes of service
 	Memory  bool            // what memories move
+	Domains bool            // what each task has of the last-level caches, and moves to and from memory
 	IO      bool            // what tasks do on block devices, and how long they wait for them
 	InUse   bool            // how much memory the tasks and the machine use, and how long they wait for it
 	Sizes   bool            // how much memory they use, once a minute
@@ -356,6 +357,7 @@ func (p *Params) Needs() (all Needs) {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
 			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
+			all.Domains = all.Domains || r.needs.Domains
 			all.InUse, all.Sizes, all.IO = all.InUse || r.needs.InUse, all.Sizes || r.needs.Sizes, all.IO || r.needs.IO
 			if r.ages != nil {
 				all.Ages = r.ages(p)

@@ -42,8 +42,13 @@ func (e *Engine) window(in *Input) {
 		s.Prev = &model.Snapshot{}
 	}
 	tasks, memory, io := append(s.Prev.Tasks[:0], snap.Tasks...), append(s.Prev.Memory[:0], snap.Memory...), append(s.Prev.IO[:0], snap.IO...)
-	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks, Memory: memory, IO: io}
+	domains := append(s.Prev.Domains[:0], snap.Domains...)
+	*s.Prev = model.Snapshot{MonoNsec: snap.MonoNsec, WallNsec: snap.WallNsec, Mark: snap.Mark, Node: snap.Node, Tasks: tasks, Memory: memory, IO: io, Domains: domains}
 }
+
+// Domains returns what the last window says of what a task has of the last-level caches and moves to and from memory, by domain; none where nobody
+// counts it. It is good until the next window.
+func (e *Engine) Domains(task model.TaskNum) []model.DomainObservation { return e.obs.In(task) }
 
 // judge goes through the tasks of the window once: signal, verdict, history, spec.
 func (e *Engine) judge(in *Input) {

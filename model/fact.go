@@ -70,6 +70,8 @@ const (
 	FactIOBytes
 	FactIOOps
 	FactIOShare
+	FactOccupancy
+	FactMoved
 	NumFacts
 )
 
@@ -139,6 +141,8 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactIOBytes:       {"io_bytes", "bytes/s", "that a suspect moved on the device while the victim suffered"},
 	FactIOOps:         {"io_ops", "1/s", "operations that it did there"},
 	FactIOShare:       {"io_share", "", "of these, that it may still do"},
+	FactOccupancy:     {"llc_occupancy", "bytes", "that a task's lines fill of the last-level caches of the victim (resctrl)"},
+	FactMoved:         {"memory_moved", "bytes/s", "that a task moved to and from memory, by the CPUs of the victim's domains (resctrl)"},
 }
 
 // Is returns the fact with a value.

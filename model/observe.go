@@ -9,7 +9,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	elapsed := cur.MonoNsec - prev.MonoNsec
 	*out = Observation{
 		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
-		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0], Ages: cur.Ages, IO: out.IO[:0],
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0], Ages: cur.Ages, IO: out.IO[:0], Domains: out.Domains[:0],
 	}
 	if elapsed <= 0 {
 		return
@@ -17,6 +17,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	out.Busy = rate(prev.Node.C[CountBusy], cur.Node.C[CountBusy], elapsed)
 	out.Memory = observeMemory(prev, cur, out.Memory)
 	out.IO = observeIO(prev, cur, elapsed, out.IO)
+	out.Domains = observeDomains(prev, cur, out.Domains)
 	out.Room = ObserveRoom(&prev.Node, &cur.Node, elapsed)
 	out.Steal = rate(prev.Node.C[CountSteal], cur.Node.C[CountSteal], elapsed)
 

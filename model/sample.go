@@ -50,6 +50,9 @@ type Snapshot struct {
 	Memory []MemorySample `json:"memory,omitempty"`
 	// Ages are of the tasks whose page ages were read since the snapshot before that closed a window, while somebody asks.
 	Ages []PageAges `json:"ages,omitempty"`
+	// Domains is what tasks have of the last-level caches and move to and from memory, ordered by task and domain, where the machine counts it
+	// and somebody asks. It was begun to be read at the window's edge before this one.
+	Domains []DomainSample `json:"domains,omitempty"`
 	// IO is what tasks have done on block devices, ordered by task and device, while a policy asks.
 	IO []IOSample `json:"io,omitempty"`
 }
@@ -107,8 +110,9 @@ type Observation struct {
 	Tasks       []TaskObservation
 	Waiting     []Waiting // the closing snapshot's own
 	Memory      []MemoryObservation
-	Ages        []PageAges      // the closing snapshot's own
-	IO          []IOObservation // ordered by task and device
+	Ages        []PageAges          // the closing snapshot's own
+	IO          []IOObservation     // ordered by task and device
+	Domains     []DomainObservation // ordered by task and domain
 	Room        Room
 
 	none TaskSample // what a task that is new was before

@@ -18,6 +18,7 @@ const maxColumns = 21
 const (
 	_ = uint(maxColumns - model.NumTaskCounters)
 	_ = uint(maxColumns - model.NumNodeCounters)
+	_ = uint(maxColumns - model.NumDomainCounters)
 )
 
 // columnsOf lists counters as a header has them.
@@ -70,6 +71,9 @@ func newDecoder(h *Header) (c coder, err error) {
 		oldNode, oldTask = nil, nil
 	}
 	if c.nodeAt, err = places(h.NodeCounters, oldNode, model.NodeCounters()); err != nil {
+		return c, err
+	}
+	if c.domainAt, err = places(h.DomainCounters, nil, model.DomainCounters()); err != nil {
 		return c, err
 	}
 	if c.pulsed = 2; h.Version >= 5 {

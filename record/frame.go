@@ -19,7 +19,7 @@ import (
 )
 
 // Version of the format that is written, and the newest that is read.
-const Version = 5
+const Version = 6
 
 // magic begins every segment.
 const magic = "commensal-record\n"

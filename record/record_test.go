@@ -323,8 +323,8 @@ func TestDamagedLengths(t *testing.T) {
 
 func TestNewerVersionIsRefusedByName(t *testing.T) {
 	_, b := segment(t, 1)
-	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":5`), []byte(`"version":6`), 1) })
-	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 6, this one reads up to 5") {
+	newer := reframe(b, len(magic), func(p []byte) []byte { return bytes.Replace(p, []byte(`"version":6`), []byte(`"version":7`), 1) })
+	if _, err := NewReader(bytes.NewReader(newer)); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "version 7, this one reads up to 6") {
 		t.Error(err)
 	}
 }
@@ -444,6 +444,7 @@ func FuzzReader(f *testing.F) {
 func FuzzTick(f *testing.F) {
 	f.Add([]byte("\x01\x02\x02\x00"))
 	f.Add([]byte("\x01\x02\x02\x08\x04\x01\x06\x02\x03\x09\x02\x04\x06\x04\x01\x06"))
+	f.Add([]byte("\x01\x02\x02\x12\x03\x02\x04\x08\x00\x00\x02\x01\x00\x06\x05\x00\x01\x01\x02\x05\x00"))
 	f.Add([]byte("\x01\x02\x02\x03\x02{}\x03\x00\x00\x04\x00\x01\x05\x01\x02"))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		c, err := newDecoder(&Header{Version: 2})
@@ -460,7 +461,7 @@ func FuzzTick(f *testing.F) {
 		}
 		// What was read writes and reads back the same.
 		w := coder{}
-		h := Header{Version: Version, TaskCounters: columnsOf(model.TaskCounters()), NodeCounters: columnsOf(model.NodeCounters())}
+		h := Header{Version: Version, TaskCounters: columnsOf(model.TaskCounters()), NodeCounters: columnsOf(model.NodeCounters()), DomainCounters: columnsOf(model.DomainCounters())}
 		r, err := newDecoder(&h)
 		must(t, err)
 		b, err := w.encode(nil, &in, output)
@@ -482,11 +483,21 @@ func TestMemoryReadsBack(t *testing.T) {
 	m := model.MemorySample{Domain: 1, MonoNsec: 5e9}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(1<<40), model.Counter{Outcome: model.GoneBackwards}
 	io := []model.IOSample{{Num: 3, Device: model.DeviceOf(254, 1), Read: 1 << 50, Wrote: 2, Reads: 3, Writes: 4}}
-	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io}}
+	one := model.DomainSample{Num: 3, Domain: 0, SinceNsec: 4e9, MonoNsec: 5e9}
+	one.C[model.CountOccupancy], one.C[model.CountMovedTotal] = model.Read(5<<20), model.Counter{Outcome: model.Absent}
+	two := model.DomainSample{Num: 3, Domain: 1, SinceNsec: 4e9, MonoNsec: 5e9 + 1}
+	two.C[model.CountMovedTotal], two.C[model.CountMovedLocal] = model.Read(1<<40), model.Read(7)
+	domains := []model.DomainSample{one, two}
+	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io, Domains: domains}}
 	var c coder
 	b, err := c.encode(nil, in, false)
 	must(t, err)
-	c, err = newDecoder(&Header{Version: 3, NodeCounters: columnsOf(model.NodeCounters()), TaskCounters: columnsOf(model.TaskCounters())})
+	again := domains[1]
+	again.MonoNsec, again.C[model.CountMovedTotal], again.C[model.CountMovedLocal] = 9e9, model.Read(1<<40+5), model.Read(6)
+	next := &engine.Input{Seq: 2, Snapshot: &model.Snapshot{MonoNsec: 10e9, Mark: model.WindowEnd, Domains: []model.DomainSample{again}}}
+	b2, err := c.encode(nil, next, false)
+	must(t, err)
+	c, err = newDecoder(&Header{Version: Version, NodeCounters: columnsOf(model.NodeCounters()), TaskCounters: columnsOf(model.TaskCounters()), DomainCounters: columnsOf(model.DomainCounters())})
 	must(t, err)
 	var got engine.Input
 	_, err = c.decode(b, &got, &model.Snapshot{}, &model.Pulse{})
@@ -496,5 +507,11 @@ func TestMemoryReadsBack(t *testing.T) {
 	}
 	if d := cmp.Diff(io, got.Snapshot.IO); d != "" {
 		t.Error(d)
+	}
+	if d := cmp.Diff(domains, got.Snapshot.Domains); d != "" {
+		t.Error(d)
+	}
+	if _, err = c.decode(b2, &got, &model.Snapshot{}, &model.Pulse{}); err != nil || !cmp.Equal(next.Snapshot.Domains, got.Snapshot.Domains) {
+		t.Errorf("%v, %+v", err, got.Snapshot.Domains)
 	}
 }

@@ -22,6 +22,8 @@ type TaskStory struct {
 	FromNsec  int64 `json:"from_wall_nsec"`
 	UntilNsec int64 `json:"until_wall_nsec"`
 	Ended     bool  `json:"ended,omitempty"` // the task was gone before the record's end
+	// Domains is what it had of the last-level caches and moved to and from memory when that was counted last; none: it never was.
+	Domains []model.DomainObservation `json:"domains,omitempty"`
 	// Policies are all policies in the order in which they run, then what was decided by none.
 	Policies  []PolicyStory `json:"policies"`
 	Writes    []Write       `json:"writes"`    // what the kernel was told, the latest
@@ -88,6 +90,9 @@ type taskCollector struct {
 	class classCollector
 	by    map[string]*PolicyStory
 	parts map[string]*TaskPart
+
+	counted model.Snapshot // the last that says what tasks had of the caches; of it time and domains
+	window  model.Observation
 }
 
 func (c *taskCollector) begin(_ string, r *Reader) error {
@@ -101,6 +106,17 @@ func (c *taskCollector) begin(_ string, r *Reader) error {
 	}
 	c.class.begin(&r.Checkpoint.Ledger, num)
 	return nil
+}
+
+// count takes in what a reading says of what tasks have of the caches.
+func (c *taskCollector) count(s *model.Snapshot) {
+	model.Observe(&c.counted, &model.Snapshot{MonoNsec: s.MonoNsec, Domains: s.Domains}, &c.window)
+	if list := c.window.In(c.st.Task.Num); !c.st.Ended && slices.ContainsFunc(list, func(d model.DomainObservation) bool {
+		return d.Occupancy.Outcome == model.OK || d.Total.Outcome == model.OK
+	}) {
+		c.st.Domains = append(c.st.Domains[:0], list...)
+	}
+	c.counted.MonoNsec, c.counted.Domains = s.MonoNsec, append(c.counted.Domains[:0], s.Domains...)
 }
 
 func (c *taskCollector) meet(t *model.Task) {
@@ -118,6 +134,9 @@ func (c *taskCollector) visit(t *Tick) bool {
 			if s.Added[i].Path == c.path {
 				c.meet(&s.Added[i])
 			}
+		}
+		if len(s.Domains) > 0 {
+			c.count(s)
 		}
 		if !c.st.Ended && slices.Contains(s.Removed, c.st.Task.Num) {
 			c.st.Ended = true

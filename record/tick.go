@@ -15,6 +15,7 @@ import (
 //	if flags&hasRare: length and JSON of rare
 //	if flags&hasSnapshot: mark, snapshot mono and wall, node: cpus, its counters
 //	  number of tasks, and for each: number, its counters as differences
+//	if flags&hasDomains: as domains.go has it
 //	if flags&hasPulse: mono, 2 counters, number of tasks, and for each: number, 3 counters
 //
 // Which counters a node and a task have, and in which order, is in the header (columns.go).
@@ -29,7 +30,8 @@ const (
 	hasRare     = 1
 	hasSnapshot = 2
 	hasOutput   = 4
-	hasPulse    = 8 // since version 2
+	hasPulse    = 8  // since version 2
+	hasDomains  = 16 // since version 6
 )
 
 // rare is the part of an input that is seldom there.
@@ -70,8 +72,10 @@ type coder struct {
 	pulse  model.Pulse        // the last one; its tasks are those of the last with detail
 	passed []int64            // scratch
 
+	domains []model.DomainSample // of the last snapshot that had any
+
 	// Of a reader: which counter each column is. A writer has one for each, in order.
-	nodeAt, taskAt []int
+	nodeAt, taskAt, domainAt []int
 	// Of a reader: how many counters a pulse has.
 	pulsed int
 }
@@ -93,6 +97,9 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 		flags |= hasSnapshot
 		r.Added, r.Removed = in.Snapshot.Added, in.Snapshot.Removed
 		r.Topology, r.Settings, r.Waiting = in.Snapshot.Topology, in.Snapshot.Settings, in.Snapshot.Waiting
+		if len(in.Snapshot.Domains) > 0 {
+			flags |= hasDomains
+		}
 		r.Shields, r.Memory, r.Ages, r.IO = in.Snapshot.Shields, in.Snapshot.Memory, in.Snapshot.Ages, in.Snapshot.IO
 	}
 	if in.Pulse != nil {
@@ -113,6 +120,9 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 	}
 	if in.Snapshot != nil {
 		b = c.encodeSnapshot(b, in.Snapshot)
+	}
+	if flags&hasDomains != 0 {
+		b = c.encodeDomains(b, in.Snapshot)
 	}
 	if in.Pulse != nil {
 		b = c.encodePulse(b, in.Pulse)
@@ -224,7 +234,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 	cur := &cursor{b: payload}
 	*in = engine.Input{Seq: cur.uvarint(), MonoNsec: cur.varint(), WallNsec: cur.varint()}
 	flags := cur.byte()
-	if flags&^(hasRare|hasSnapshot|hasOutput|hasPulse) != 0 {
+	if flags&^(hasRare|hasSnapshot|hasOutput|hasPulse|hasDomains) != 0 || flags&hasDomains != 0 && flags&hasSnapshot == 0 {
 		cur.fail("unknown flags")
 	}
 	var r rare
@@ -239,6 +249,9 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Ages: r.Ages, IO: r.IO, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
 		in.Snapshot = snap
+	}
+	if flags&hasDomains != 0 {
+		c.decodeDomains(cur, snap)
 	}
 	if flags&hasPulse != 0 {
 		c.decodePulse(cur, pulse)

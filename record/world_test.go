@@ -90,6 +90,16 @@ func (w *world) snapshot() *model.Snapshot {
 	}
 	w.node.CPUs = 8
 	w.node.C[model.CountBusy], w.node.C[model.CountSteal] = w.counter(w.node.C[model.CountBusy], 5e9), w.counter(w.node.C[model.CountSteal], 1e7)
+	for i := range w.tasks {
+		for domain := range int32(2 * (w.seq % 3)) {
+			d := model.DomainSample{Num: w.tasks[i].Num, Domain: domain, SinceNsec: w.mono / 8e9, MonoNsec: w.mono - 1e9}
+			d.C[model.CountOccupancy], d.C[model.CountMovedTotal].Outcome = model.Read(w.seq<<10), w.tasks[i].C[model.CountLLCMisses].Outcome
+			if missed := w.tasks[i].C[model.CountLLCMisses]; missed.Outcome == model.OK {
+				d.C[model.CountMovedTotal] = missed
+			}
+			s.Domains = append(s.Domains, d)
+		}
+	}
 	s.Node, s.Tasks = w.node, w.tasks
 	return s
 }

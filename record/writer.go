@@ -47,6 +47,8 @@ type Header struct {
 	// What samples hold, in the order of the frames; since version 3.
 	TaskCounters []Column `json:"task_counters,omitempty"`
 	NodeCounters []Column `json:"node_counters,omitempty"`
+	// DomainCounters are those of a task in a domain of resctrl, since version 6.
+	DomainCounters []Column `json:"domain_counters,omitempty"`
 }
 
 // outputFrame is what a tick led to.
@@ -80,7 +82,7 @@ type Writer struct {
 // It writes at once, and whoever calls waits for the disk.
 func NewWriter(dir string, maxBytes int64, h Header) *Writer {
 	h.Version = Version
-	h.TaskCounters, h.NodeCounters = columnsOf(model.TaskCounters()), columnsOf(model.NodeCounters())
+	h.TaskCounters, h.NodeCounters, h.DomainCounters = columnsOf(model.TaskCounters()), columnsOf(model.NodeCounters()), columnsOf(model.DomainCounters())
 	return &Writer{maxBytes: maxBytes, header: h, disk: &folder{dir: dir, maxBytes: maxBytes, create: createFile}}
 }
 

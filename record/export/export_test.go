@@ -39,6 +39,12 @@ func renewed(t *testing.T) string {
 			tick.Input.SLO = []model.Latency{{
 				Job: "web", P50: model.Known(0.001), P99: model.Known(0.006), Target: 0.005, Quantile: 0.99, Figure: model.Known(0.006), State: "red", Samples: 150, Errors: 1, Lateness: 1e-4,
 			}}
+		case 5:
+			if s := tick.Input.Snapshot; s != nil && len(s.Tasks) > 0 {
+				d := model.DomainSample{Num: s.Tasks[0].Num, Domain: 1, SinceNsec: 7, MonoNsec: s.MonoNsec - 1}
+				d.C[model.CountOccupancy], d.C[model.CountMovedTotal] = model.Read(12<<20), model.Counter{Outcome: model.Absent}
+				s.Domains = []model.DomainSample{d}
+			}
 		case 9:
 			tick.Input.SLO = []model.Latency{{Job: "web", Target: 0.005, Quantile: 0.99, State: "grey", Why: "connection refused"}, {Job: "dns"}}
 		}

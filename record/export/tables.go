@@ -43,6 +43,7 @@ const (
 	facts
 	incidents
 	latencies
+	domains
 	numTables
 )
 
@@ -75,6 +76,8 @@ func Tables() []Table {
 		{"latencies", with(Column{"job", Text, false}, Column{"state", Text, true}, Column{"target", Float, true}, Column{"quantile", Float, true}, Column{"figure", Float, true},
 			Column{"p50", Float, true}, Column{"p99", Float, true}, Column{"p999", Float, true}, Column{"samples", Int, false}, Column{"errors", Int, false},
 			Column{"lateness", Float, false}, Column{"why", Text, true})},
+		{"domains", counters(with(mark, Column{"task", Int, false}, Column{"path", Text, true}, Column{"job", Text, true}, Column{"class", Text, true},
+			Column{"domain", Int, false}, Column{"since_nsec", Int, false}, Column{"read_nsec", Int, false}), model.DomainCounters())},
 	}
 }
 
@@ -184,6 +187,16 @@ func (s *source) snapshot(seq uint64, snap *model.Snapshot) {
 		}
 		s.row = append(s.row[:0], s.boot, seq, snap.MonoNsec, snap.WallNsec, int64(snap.Mark), int64(sample.Num), text(task.Path), text(task.Job), class)
 		s.put(samples, s.counters(sample.C[:])...)
+	}
+	for i := range snap.Domains {
+		d := &snap.Domains[i]
+		task := s.tasks[d.Num]
+		class := any(nil)
+		if task.Num != 0 {
+			class = task.Class.String()
+		}
+		s.row = append(s.row[:0], s.boot, seq, snap.MonoNsec, snap.WallNsec, int64(snap.Mark), int64(d.Num), text(task.Path), text(task.Job), class, int64(d.Domain), d.SinceNsec, d.MonoNsec)
+		s.put(domains, s.counters(d.C[:])...)
 	}
 }
 
