@@ -150,6 +150,7 @@ profile: cpi2
 mode: %[3]s
 %[4]s
 signals: [cpi]
+resctrl: {monitor: off} # the groups that it would make have numbers of which the rig knows nothing
 cpi2:
   sampling_duration: 500ms
   sampling_frequency: 1s

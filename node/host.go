@@ -36,10 +36,18 @@ type Host interface {
 	Close() error
 }
 
-// Metering is a host that reads what is moved to and from memory, how much of it is in use, and what is done on block devices, only when it is told to. How often it
-// reads the ages of a task's pages follows from those that are asked for.
+// Metering is a host that reads some things only when it is told to.
 type Metering interface {
-	Meter(moved, inUse, io bool, ages model.AskedAges)
+	Meter(r Readings)
+}
+
+// Readings are what a host reads beside what it reads of every machine.
+type Readings struct {
+	Moved   bool            // what is moved to and from memory
+	InUse   bool            // how much memory is in use
+	IO      bool            // what is done on block devices
+	Domains bool            // what each task has of the last-level caches and moves to and from memory
+	Ages    model.AskedAges // of pages: how often they are read follows from those that are asked for
 }
 
 // Looking is a host that reads memory between windows, and says when programs begin to wait for it.

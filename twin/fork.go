@@ -10,7 +10,7 @@ func (h *Host) Fork() *Host {
 	f.tasks = slices.Clone(h.tasks)
 	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
 	f.made, f.results = slices.Clone(h.made), slices.Clone(h.results)
-	f.metered = slices.Clone(h.metered)
+	f.metered, f.had = slices.Clone(h.metered), slices.Clone(h.had)
 	f.classes = make([]*classKnob, len(h.classes))
 	for i, k := range h.classes {
 		own := *k

@@ -37,6 +37,8 @@ type Host struct {
 	meters  bool                 // somebody asks what is moved to and from memory ...
 	inUse   bool                 // ... and how much of it is in use
 	metered []model.MemorySample // at the last window's edge
+	counts  bool                 // ... and what each task has of the caches and moves
+	had     []model.DomainSample // the same at the last window's edge
 	stalls  *machine.StallWatch  // nil: nobody asked
 
 	agesEvery int64 // how far apart the ages of a task's pages are read; 0: never
@@ -56,6 +58,8 @@ type entry struct {
 	// hidden: no rule of the agent's speaks of it. What it uses is nobody's.
 	hidden bool
 	agedAt int64 // when the ages of its pages were last read
+	// countedNsec is when what it has of the caches began to be counted; 0: not yet.
+	countedNsec int64
 	// waited is for how long its threads waited for a CPU in windows, and of that for others, ns.
 	waited, waitedForeign uint64
 	knobs                 [model.NumKnobs]knob
@@ -197,7 +201,7 @@ func (h *Host) Reopen() {
 	h.added, h.removed, h.told = nil, nil, false
 	h.pulsed = 0
 	h.switchWaits(false)
-	h.metered = nil
+	h.metered, h.had = nil, nil
 	for i := range h.tasks {
 		e := &h.tasks[i]
 		e.waited, e.waitedForeign = 0, 0
@@ -205,7 +209,7 @@ func (h *Host) Reopen() {
 			continue
 		}
 		h.added = append(h.added, e.task)
-		e.known = false
+		e.known, e.countedNsec = false, 0
 		for k := range e.knobs {
 			e.knobs[k].known = false
 		}

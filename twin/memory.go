@@ -4,15 +4,42 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
 // domain a socket, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
-// edge. With inUse it says of each snapshot how much memory the tasks and the machine use, with io what tasks do on the disk. Ages of pages it reads three times in
-// the shortest age that is asked for.
-func (h *Host) Meter(moved, inUse, io bool, ages model.AskedAges) {
-	h.meters, h.inUse, h.io, h.metered, h.agesEvery = moved, inUse, io, nil, ages.ShortestNsec/3
+// edge, as what each task has of the caches and moves. It says of each snapshot how much memory the tasks and the machine use, and what tasks do on the disk. Ages of pages
+// it reads three times in the shortest age that is asked for.
+func (h *Host) Meter(r node.Readings) {
+	h.meters, h.inUse, h.io, h.counts, h.metered, h.had, h.agesEvery = r.Moved, r.InUse, r.IO, r.Domains, nil, nil, r.Ages.ShortestNsec/3
+}
+
+// countTasks reads what each task has of the caches and moved, of the tasks that the agent knows: as a machine does that has a number for each of them.
+func (h *Host) countTasks() (list []model.DomainSample) {
+	for i := range h.tasks {
+		e := &h.tasks[i]
+		if e.gone || e.hidden || !e.known {
+			continue
+		}
+		if e.countedNsec == 0 {
+			e.countedNsec = max(1, h.m.NowNsec())
+		}
+		for s := range h.m.Config().Sockets {
+			d := model.DomainSample{Num: e.task.Num, Domain: int32(s), SinceNsec: e.countedNsec, MonoNsec: h.m.NowNsec()}
+			occupancy, err := h.m.Occupancy(e.num, s)
+			total, local := h.m.Traffic(e.num, s)
+			if err != nil {
+				panic("a task that lives has lines: " + err.Error())
+			}
+			for k, bytes := range [...]float64{model.CountOccupancy: occupancy, model.CountMovedTotal: total, model.CountMovedLocal: local} {
+				d.C[k] = model.Read(uint64(bytes))
+			}
+			list = append(list, d)
+		}
+	}
+	return list
 }
 
 // readAges reads the ages of the tasks of which it is time, to the page: as a kernel would that looks at each all the time.

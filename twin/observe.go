@@ -56,6 +56,9 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	if mark != 0 && h.meters {
 		snap.Memory, h.metered = h.metered, h.meter()
 	}
+	if mark != 0 && h.counts {
+		snap.Domains, h.had = h.had, h.countTasks()
+	}
 	if mark&model.WindowEnd != 0 {
 		snap.Ages = h.readAges(nil)
 	}

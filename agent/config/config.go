@@ -27,6 +27,7 @@ type Config struct {
 	Tasks    []Task
 	SLO      []SLO
 	Agent    Agent
+	Resctrl  Resctrl
 	Record   Record
 	Fleet    Fleet
 }
@@ -67,6 +68,18 @@ type Agent struct {
 	Pulse         time.Duration
 	Waits         bool
 }
+
+// Resctrl says what resctrl is used for beside what policies ask of it.
+type Resctrl struct {
+	Monitor string // whether each task is counted in a monitoring group of its own: MonitorOff, MonitorOn, MonitorAuto
+}
+
+// Whether tasks are counted in monitoring groups.
+const (
+	MonitorOff  = "off"
+	MonitorOn   = "on"
+	MonitorAuto = "auto" // where a policy that is not off goes by it
+)
 
 // Record bounds the record of samples and decisions.
 type Record struct {
@@ -154,8 +167,9 @@ func Defaults(profile string) (Config, bool) {
 			StateDir: "/var/lib/commensal", RunDir: "/run/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
 			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", HeadroomFile: "headroom.json", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
 		},
-		Record: Record{Enabled: true, MaxBytes: 256 << 20},
-		Fleet:  Fleet{Every: time.Minute, SpoolBytes: 64 << 20},
+		Resctrl: Resctrl{Monitor: MonitorAuto},
+		Record:  Record{Enabled: true, MaxBytes: 256 << 20},
+		Fleet:   Fleet{Every: time.Minute, SpoolBytes: 64 << 20},
 	}
 	switch profile {
 	case ProfileCPI2:

@@ -25,6 +25,21 @@ func (c *Config) Params(platform string) engine.Params {
 	return p
 }
 
+// Monitors reports whether each task is counted in a monitoring group of its own, where the machine can.
+func (c *Config) Monitors(p *engine.Params) bool {
+	return c.Resctrl.Monitor == MonitorOn || c.Resctrl.Monitor == MonitorAuto && p.Needs().Domains
+}
+
+// Targets are the jobs that keep a target of their latency.
+func (c *Config) Targets() (jobs []string) {
+	for i := range c.SLO {
+		if c.SLO[i].Target > 0 {
+			jobs = append(jobs, c.SLO[i].Job)
+		}
+	}
+	return jobs
+}
+
 // Overlaid returns the configuration with an operator's change over it, of which a fleet tells a running agent. Only policies and limits may be
 // changed, and nothing that needs a restart: what the machine was opened to read, and the pace of the loop.
 func (c *Config) Overlaid(text string) (*Config, error) {

@@ -43,6 +43,7 @@ func (c *Config) rowsWith(sections []engine.Section) []model.Param {
 	rows = append(rows, model.Below("limits", c.Policies.Limits.Rows())...)
 	rows = append(rows, model.Param{Key: "tasks", At: &c.Tasks}, model.Param{Key: "slo", At: &c.SLO})
 	rows = append(rows, model.Below("agent", c.Agent.rows())...)
+	rows = append(rows, model.Param{Key: "resctrl.monitor", At: &c.Resctrl.Monitor, Words: []string{MonitorOff, MonitorOn, MonitorAuto}, Why: "count for each task what it has of the last-level caches and moves to and from memory, in monitoring groups of resctrl; auto: where a policy that is not off goes by it"})
 	rows = append(rows, model.Below("record", c.Record.rows())...)
 	return append(rows, model.Below("fleet", c.Fleet.rows())...)
 }

@@ -70,6 +70,7 @@ const boot = "test-boot"
 type bed struct {
 	waits   WaitSource // nil: none
 	classes bool       // the Host has classes of service
+	counted bool       // and counts what each task has of the caches
 	inUse   bool       // the Host tells of memory in use
 	ages    model.AskedAges
 	io      bool // the Host tells of I/O
@@ -165,7 +166,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, InUse: b.inUse, Ages: b.ages, IO: b.io, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, Monitor: b.counted, InUse: b.inUse, Ages: b.ages, IO: b.io, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

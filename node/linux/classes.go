@@ -39,6 +39,8 @@ type classes struct {
 	queue  []classOp
 	noted  map[model.TaskNum]bool // the journal has a class's group
 	worker classWorker
+	counts bool           // the journal has monitoring groups
+	wanted int            // tasks that were last to be counted
 	told   *model.Classes // what the machine has; nil: not known yet
 	asked  bool           // somebody wants to know that
 
@@ -48,9 +50,12 @@ type classes struct {
 	readings []model.KnobReading
 	have     *model.Classes // not in a snapshot yet; nil: nothing new
 	memory   []model.MemorySample
+	domains  []model.DomainSample
+	lacks    map[model.TaskNum]string // why a task is not counted
 }
 
-// classOp is a change, or a task that is gone, or a look at everything, or a reading of what is moved to and from memory.
+// classOp is a change, or a task that is gone, or a look at everything, or a reading of what is moved to and from memory and
+// of what tasks have of it, or the tasks that are to be counted.
 type classOp struct {
 	change model.Change
 	unit   string // in which a level counts
@@ -58,6 +63,8 @@ type classOp struct {
 	gone   bool
 	tend   bool
 	meter  bool
+	count  bool
+	want   []countWish
 }
 
 func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()), j *journal.Journal) *classes {
@@ -73,6 +80,9 @@ func newClasses(fsys hostfs.FS, m *cgroup.Mounts, clock Clock, begin func(func()
 	}
 	c.worker.own = ownPart(j.Path())
 	for _, l := range j.Outstanding() {
+		if l.Path == monitorLimit(c.worker.own).Path {
+			c.counts, c.worker.counted.left = true, true
+		}
 		class := model.TaskNum(l.Intended.Amount)
 		if l.Found.Knob == model.ServiceClass && l.Path == classLimit(class, c.worker.own).Path { // whoever started could not remove it
 			c.noted[class], c.worker.left[class] = true, true
@@ -148,7 +158,7 @@ func (c *classes) goOn() {
 	c.note()
 	batch := slices.DeleteFunc(c.queue, func(op classOp) bool {
 		err := c.intend(&op)
-		if err != nil {
+		if err != nil && !op.count { // of those nobody waits for a result
 			c.done = append(c.done, refusal(&op.change, err))
 		}
 		return err != nil
@@ -160,8 +170,9 @@ func (c *classes) goOn() {
 		done, readings := c.worker.do(batch)
 		c.mu.Lock()
 		if slices.ContainsFunc(batch, func(op classOp) bool { return op.meter }) {
-			c.memory = c.worker.metered
+			c.memory, c.domains = c.worker.metered, c.worker.had
 		}
+		c.lacks = c.worker.counted.lacks
 		c.done, c.readings = append(c.done, done...), append(c.readings, readings...)
 		if c.worker.news {
 			told := *c.worker.told
@@ -173,6 +184,11 @@ func (c *classes) goOn() {
 
 // intend notes the group that an operation may make.
 func (c *classes) intend(op *classOp) error {
+	if op.count && len(op.want) > 0 && !c.counts {
+		err := c.j.Intent([]journal.Limit{monitorLimit(c.worker.own)})
+		c.counts = err == nil
+		return err
+	}
 	class := op.class()
 	if c.noted[class] || !op.takes() {
 		return nil
@@ -246,6 +262,11 @@ func (c *classes) note() {
 			delete(c.noted, class)
 		}
 	}
+	if k := &c.worker.counted; c.counts && c.wanted == 0 && len(k.groups) == 0 && !k.left {
+		l := monitorLimit(c.worker.own)
+		c.j.Done(l.Key())
+		c.counts = false
+	}
 }
 
 // close waits for what is under way; false: it is still at it.
@@ -274,6 +295,8 @@ func (c *classes) restore() []node.Restoration {
 	items := restoreClasses(c.worker.fs, c.worker.clock, c.j)
 	clear(c.worker.groups)
 	clear(c.noted)
+	clear(c.worker.counted.groups)
+	c.counts = false
 	return items
 }
 
@@ -293,11 +316,16 @@ func restoreClasses(fsys hostfs.FS, clock resctrl.Clock, j *journal.Journal) []n
 				point = d.Mounted().Point
 			}
 		}
-		if err == nil {
+		own, monitors := strings.CutPrefix(l.Path, monitorPath)
+		switch {
+		case err != nil:
+		case monitors:
+			it.Kind, err = removeMonitors(d, own)
+		default:
 			it.Kind, err = removeGroup(fsys, d, nameOf(&l))
 		}
 		switch {
-		case noResctrl(err) && isGone(fsys, point, resctrl.Identity{Name: nameOf(&l)}):
+		case noResctrl(err) && monitors && monitorsGone(fsys, point), noResctrl(err) && !monitors && isGone(fsys, point, resctrl.Identity{Name: nameOf(&l)}):
 			it.Kind = node.LeftGone
 		case err != nil:
 			it.Kind, it.Now, it.Error = node.NotRestored, l.Intended, err.Error()

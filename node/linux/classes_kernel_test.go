@@ -26,7 +26,10 @@ type classBed struct {
 	seq                   uint64
 }
 
-func newClassBed(t *testing.T, name string) *classBed {
+func newClassBed(t *testing.T, name string) *classBed { return newCountedBed(t, name, false) }
+
+// newCountedBed is such a bed, whose tasks are counted or not.
+func newCountedBed(t *testing.T, name string, counted bool) *classBed {
 	rigtest.NeedRDT(t)
 	if !rigtest.Inside() {
 		t.Skip("resctrl is mounted and unmounted: only in the rig")
@@ -44,7 +47,7 @@ func newClassBed(t *testing.T, name string) *classBed {
 	for _, path := range []string{b.victim, b.first, b.second} {
 		b.pids[path] = b.spin(path).PID()
 	}
-	b.classes = true
+	b.classes, b.counted = true, counted
 	b.open(false)
 	b.until("the machine's classes are known", func() bool {
 		b.observe(0)

@@ -331,6 +331,7 @@ func (w *classWorker) remove(class model.TaskNum) error {
 	var did resctrl.Removal
 	d, err := w.driver()
 	if err == nil {
+		w.homewards(w.groups[class].id.Name)
 		did, err = d.Remove(w.groups[class].id, true)
 	}
 	// Once the group is gone, what failed afterwards was a look at threads that may have slipped through.
@@ -349,6 +350,7 @@ func (w *classWorker) moveBack(t *model.Task) error {
 	}
 	root, err := d.Root()
 	if err == nil {
+		w.along(t.Path, root.Name)
 		_, err = w.move(root, t)
 	}
 	return err

@@ -31,6 +31,9 @@ type classWorker struct {
 
 	meter   meter
 	metered []model.MemorySample // by the last batch that was to
+	moved   bool                 // what is moved to and from memory is to be read
+	counted counted
+	had     []model.DomainSample // what tasks had, by the last batch that was to read it
 }
 
 // classGroup is one class's control group.
@@ -60,7 +63,12 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 		g := w.groups[class]
 		switch {
 		case op.meter:
-			w.metered = w.readMemory()
+			if w.moved {
+				w.metered = w.readMemory()
+			}
+			w.had = w.readDomains()
+		case op.count:
+			w.count(op.want)
 		case op.tend:
 			readings = w.tend(readings)
 			w.recount()
@@ -111,7 +119,7 @@ func (w *classWorker) classOf(op *classOp) model.TaskNum {
 
 // takes reports whether it may make a group.
 func (op *classOp) takes() bool {
-	return !op.gone && !op.tend && !op.meter && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
+	return !op.gone && !op.tend && !op.meter && !op.count && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
 }
 
 func (op *classOp) knob() classKnob { return classKnob{op.change.Value.Knob, op.change.Domain} }
@@ -165,6 +173,7 @@ func asTaken(want, now resctrl.Schemata, domain int) (taken resctrl.Schemata) {
 
 // put puts a task into a group.
 func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
+	w.along(op.task.Path, g.id.Name)
 	moved, err := w.move(g.id, &op.task)
 	switch {
 	case errors.Is(err, cgroup.ErrVanished):

@@ -15,6 +15,7 @@ const (
 	LackPlace    = "cpuset"            // cannot be placed
 	LackDelay    = "scheduler delay"   // no slowdown, at times
 	LackNested   = "throttling inside" // of groups in the task; its own and that above count
+	LackMonitor  = "count of its cache and memory traffic"
 )
 
 // Lack is something that one task does without, and why.
@@ -37,6 +38,11 @@ func (h *Host) Lacks(dst []Lack) []Lack {
 		}{{LackCounters, &w.perf.lack}, {LackLimit, &w.limit}, {LackPlace, &w.place}, {LackNested, &w.inner}, {LackDelay, &w.unread}} {
 			if l.lack.why != "" {
 				dst = append(dst, Lack{w.task.Num, w.task.Path, l.what, l.lack.why})
+			}
+		}
+		if h.opt.Monitor {
+			if why := h.classes.uncounted(w.task.Num); why != "" {
+				dst = append(dst, Lack{w.task.Num, w.task.Path, LackMonitor, why})
 			}
 		}
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	Places        bool            // tasks may be placed: say which of them cannot be
 	Classes       bool            // tasks may be put into classes of service: say what the machine has of them
 	Memory        bool            // say what the CPUs of each domain move to and from memory
+	Monitor       bool            // say what tasks have of the last-level caches and move to and from memory
+	Targets       []string        // jobs that keep a target: of tasks that cannot all be counted so theirs come first
 	InUse         bool            // say how much memory the tasks and the machine use, and how long they wait for it
 	Sizes         bool            // say how much memory they use once a minute
 	Ages          model.AskedAges // say how long pages lay idle
@@ -151,8 +153,9 @@ func Open(o Options) (*Host, error) {
 			h.lacks("CPI", err)
 		}
 	}
-	if c := newClasses(o.FS, m, o.Clock, o.Beside, o.Journal); o.Classes || o.Memory || len(c.noted) > 0 { // an earlier agent left some
+	if c := newClasses(o.FS, m, o.Clock, o.Beside, o.Journal); o.Classes || o.Memory || o.Monitor || len(c.noted) > 0 || c.counts { // an earlier agent left some
 		h.classes, c.worker.meter.latency = c, o.Latency
+		c.worker.moved = o.Memory
 	}
 	if o.Classes {
 		h.classes.look()

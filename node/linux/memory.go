@@ -37,12 +37,11 @@ type meterKey struct {
 	domain int
 }
 
-// startMeter has the worker read, unless it is to already.
+// startMeter has the worker read, before all else that waits, unless it is to already.
 func (c *classes) startMeter() {
 	if !slices.ContainsFunc(c.queue, func(op classOp) bool { return op.meter }) {
-		c.queue = append(c.queue, classOp{meter: true})
+		c.queue = slices.Insert(c.queue, 0, classOp{meter: true})
 	}
-	c.goOn()
 }
 
 // takeMemory returns the last reading, once.
@@ -142,6 +141,38 @@ func (k *meter) add(key meterKey, m *resctrl.Monitored, be bool, now map[int32]*
 	count(model.CountMemLocal, m.Local, was.Local)
 	if be {
 		count(model.CountMemBE, m.Total, was.Total)
+	}
+}
+
+// shift tells that what a control group counts is to grow, or fall, by what a monitoring group has that comes or goes.
+func (k *meter) shift(d *resctrl.Driver, control resctrl.Name, by []resctrl.Monitored, comes bool) {
+	m, err := d.OpenMonitor(control)
+	if err != nil {
+		return
+	}
+	id := m.Identity()
+	_ = m.Close() // it was only asked who it is
+	for i := range by {
+		key := meterKey{id, by[i].Domain}
+		was, known := k.seen[key]
+		if !known && !comes {
+			continue
+		}
+		if !known {
+			was = resctrl.Monitored{Domain: by[i].Domain, Total: resctrl.Count{State: resctrl.Counted}, Local: resctrl.Count{State: resctrl.Counted}}
+		}
+		move := func(c *resctrl.Count, n resctrl.Count) {
+			switch {
+			case c.State != resctrl.Counted || n.State != resctrl.Counted:
+			case comes:
+				c.Bytes += n.Bytes
+			default:
+				c.Bytes -= min(c.Bytes, n.Bytes)
+			}
+		}
+		move(&was.Total, by[i].Total)
+		move(&was.Local, by[i].Local)
+		k.seen[key] = was
 	}
 }
 

@@ -23,8 +23,17 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		h.discovered = now
 		if h.classes != nil {
 			h.classes.tend()
-			h.classes.goOn()
 		}
+		if h.opt.Monitor {
+			h.classes.count(h.wishes(now))
+		}
+	}
+	if (h.opt.Memory || h.opt.Monitor) && mark != 0 {
+		snap.Memory, snap.Domains = h.classes.takeMemory(), h.classes.takeDomains()
+		h.classes.startMeter()
+	}
+	if h.classes != nil {
+		h.classes.goOn()
 	}
 	h.offer()
 	snap.Topology, h.topology.now = h.topology.now, nil
@@ -38,10 +47,6 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	snap.IO = h.io
 	h.observeDelay(snap)
 	h.observeWaits(snap)
-	if h.opt.Memory && mark != 0 {
-		snap.Memory = h.classes.takeMemory()
-		h.classes.startMeter()
-	}
 	h.ages.observe(h, mark, snap)
 	h.guests.observe(h, mark)
 	h.forget(snap)
@@ -88,7 +93,8 @@ func (h *Host) observeTask(w *watched, snap *model.Snapshot) {
 	if h.perf != nil {
 		h.perf.observe(w, snap.Mark, &s)
 	}
-	w.members.growth(s.C[model.CountUsage])
+	w.used = s.C[model.CountUsage]
+	w.members.growth(w.used)
 	w.sample = len(snap.Tasks)
 	if !w.announced {
 		w.announced = true

@@ -53,6 +53,9 @@ type watched struct {
 	ioNsec    uint64
 	gone      bool
 	announced bool
+
+	used, usedBefore model.Counter // CPU time at the last reading, and at usedNsec
+	usedNsec         int64
 }
 
 func (w *watched) close() error {

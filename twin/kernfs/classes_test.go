@@ -31,12 +31,22 @@ type classed struct {
 	work []func()
 	seq  uint64
 	snap model.Snapshot
+	// counts: the tasks are counted, those of the job web with a target.
+	counts bool
 }
 
 // forgetful is a kernel that lists no threads after a group was removed, if it is to.
 type forgetful struct {
 	*kernfs.Kernel
 	fails, removed bool
+	old            bool // it moves no monitoring groups, as before Linux 6.4
+}
+
+func (f *forgetful) Rename(from, to string) error {
+	if f.old {
+		return &fs.PathError{Op: "rename", Path: from, Err: unix.EPERM}
+	}
+	return f.Kernel.Rename(from, to)
 }
 
 func (f *forgetful) Rmdir(path string) error {
@@ -51,11 +61,13 @@ func (f *forgetful) ReadDir(path string) ([]hostfs.DirEntry, error) {
 	return f.Kernel.ReadDir(path)
 }
 
-func openClassed(t *testing.T) *classed {
+func openClassed(t *testing.T) *classed { return openCounted(t, false) }
+
+func openCounted(t *testing.T, counts bool) *classed {
 	t.Helper()
 	b := newResctrlBed(t, 1)
 	must(t, b.k.MountResctrl(resctrl.MountOptions{}))
-	c := &classed{t: t, fs: &forgetful{Kernel: b.k}, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
+	c := &classed{t: t, counts: counts, fs: &forgetful{Kernel: b.k}, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
 	started(t, c.k, "/c-stream", antagonist())
 	started(t, c.k, "/b-registers", bystander())
 	started(t, c.k, "/a-web-0", service())
@@ -76,7 +88,7 @@ func (c *classed) open() {
 	must(c.t, err)
 	c.work = nil
 	c.h, err = linux.Open(linux.Options{
-		FS: c.fs, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Memory: true, Latency: c.k.MemoryLatency, Log: slog.New(slog.DiscardHandler),
+		FS: c.fs, Rules: rules, Journal: c.j, DiscoverEvery: 10e9, Clock: c.k, Delay: c.k.Taskstats(), Classes: true, Memory: true, Monitor: c.counts, Targets: []string{"web"}, Latency: c.k.MemoryLatency, Log: slog.New(slog.DiscardHandler),
 		Beside: func(work func()) { c.work = append(c.work, work) },
 	})
 	must(c.t, err)

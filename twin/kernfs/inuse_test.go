@@ -53,7 +53,7 @@ func TestInUseOnBothSeams(t *testing.T) {
 	}
 	m := fullMachine(t)
 	host := twin.NewHost(m, false)
-	host.Meter(false, true, false, model.AskedAges{})
+	host.Meter(node.Readings{InUse: true})
 	for _, path := range paths {
 		_, err := host.Start(model.Task{Path: path}, crowd[path])
 		must(t, err)

@@ -59,6 +59,7 @@ func (t *Task) fork() *Task {
 	f.pages = slices.Clone(t.pages)
 	f.mem.heats = slices.Clone(t.mem.heats)
 	f.on = slices.Clone(t.on)
+	f.moved = slices.Clone(t.moved)
 	f.share = slices.Clone(t.share)
 	f.perf = slices.Clone(t.perf)
 	for s := range f.perf {

@@ -122,6 +122,18 @@ func (m *Machine) count(t *Task, socket int, bytes float64) {
 	k := &m.monitor.traffic[t.rmid*m.cfg.Sockets+socket]
 	k.total += bytes
 	k.local += bytes * t.pages[socket]
+	t.moved[socket].total += bytes
+	t.moved[socket].local += bytes * t.pages[socket]
+}
+
+// Traffic returns what a task that lives moved to and from memory from a socket's cores since it started, in bytes, and the
+// part of it that was the socket's own memory.
+func (m *Machine) Traffic(num, socket int) (total, local float64) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, 0
+	}
+	return t.moved[socket].total, t.moved[socket].local
 }
 
 // RMIDOccupancy returns the bytes of a socket's LLC whose lines bear an RMID.

@@ -160,7 +160,8 @@ type Task struct {
 	frozen bool
 	clos   int
 	rmid   int
-	rank   int // of this step
+	moved  []traffic // by socket, under whatever RMID
+	rank   int       // of this step
 	pages  []float64
 	spread float64 // factor on the CPI of the work at hand
 	phase  phase   // of closed-loop work
@@ -217,7 +218,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	t := &Task{
 		cfg: cfg, num: len(m.tasks), rng: newGenerator(m.rng.Uint64(), m.rng.Uint64()),
 		shares: defaultShares, cpus: cfg.CPUs, spread: 1, stretch: 1, drawn: math.MinInt64 / 2,
-		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets),
+		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets), moved: make([]traffic, m.cfg.Sockets),
 	}
 	if cfg.Shares > 0 {
 		t.shares = float64(cfg.Shares)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
@@ -36,6 +37,7 @@ type classWorld struct {
 const (
 	resctrlRoot = resctrl.DefaultPoint + "/"
 	hisGroup    = "COS1"
+	monitorsDir = "mon_groups/"
 )
 
 // drawClasses gives a third of the machines resctrl, and some of those strangers.
@@ -52,6 +54,9 @@ func (p *plan) drawClasses(r source, end int64) {
 			p.events = append(p.events, event{at: r.seconds(0, float64(end)/1e9), do: strangerClass, pick: r.Uint64()})
 		}
 		sortEvents(p.events)
+	}
+	if r.chance(0.4) { // of the others those are counted whose policies go by it
+		p.config.Resctrl.Monitor = config.MonitorOn
 	}
 }
 
@@ -141,6 +146,20 @@ func (w *world) ourGroups() []string {
 	return w.groupsOf(func(name string) bool { return strings.HasPrefix(name, resctrl.DefaultPrefix) })
 }
 
+// ourMonitors are the monitoring groups of agents in the root group: others go with the class that they are in.
+func (w *world) ourMonitors() (names []string) {
+	if !w.class.on {
+		return nil
+	}
+	list, err := w.k.ReadDir(resctrlRoot + monitorsDir[:len(monitorsDir)-1])
+	for i := range list {
+		if err == nil && strings.HasPrefix(list[i].Name, resctrl.DefaultPrefix) {
+			names = append(names, list[i].Name)
+		}
+	}
+	return names
+}
+
 // someTask is the path of some BE task that is there, "" for none.
 func (w *world) someTask(r source) string {
 	var paths []string
@@ -217,7 +236,16 @@ func (w *world) wroteClass(e *fault.Event) {
 		return
 	}
 	w.res.Checks++
-	name, _, _ := strings.Cut(rest, "/")
+	name, below, _ := strings.Cut(rest, "/")
+	if monitor, ok := strings.CutPrefix(below, monitorsDir); ok || name == monitorsDir[:len(monitorsDir)-1] { // in a class of ours or in the root group
+		if !ok {
+			monitor = below
+		} else if !strings.HasPrefix(name, resctrl.DefaultPrefix) {
+			w.fail(checkKnown, e.Who+" wrote "+e.Path+", which is in another program's group")
+		}
+		name, _, _ = strings.Cut(monitor, "/")
+		w.res.Counted++
+	}
 	if !strings.HasPrefix(name, resctrl.DefaultPrefix) {
 		w.fail(checkKnown, e.Who+" wrote "+e.Path+", which is no group of ours")
 		return
@@ -227,10 +255,14 @@ func (w *world) wroteClass(e *fault.Event) {
 	}
 }
 
-// journalHas reports whether the journal has a group of ours.
+// journalHas reports whether the journal has a group of ours. It has all that count tasks as one.
 func (w *world) journalHas(name string) bool {
 	c, _ := w.journal()
+	_, own, monitor := strings.Cut(strings.TrimPrefix(name, resctrl.DefaultPrefix+"t"), "-")
 	for i := range c.Limits {
+		if l := &c.Limits[i]; monitor && strings.HasSuffix(l.Path, ":mon_groups-"+own) {
+			return true
+		}
 		if l := &c.Limits[i]; l.Found.Knob == model.ServiceClass && strings.HasSuffix(l.Path, ":"+strings.TrimPrefix(name, resctrl.DefaultPrefix)) {
 			return true
 		}
@@ -292,7 +324,8 @@ func (w *world) checkTheirs() {
 		}
 		for _, tid := range w.threads(g.path) {
 			text, err := w.k.ReadFile("/proc/"+tid+"/cpu_resctrl_groups", nil)
-			if err == nil && strings.Contains(string(text), resctrl.DefaultPrefix) {
+			class, _, _ := strings.Cut(string(text), "\n") // what only counts it is in the next line
+			if err == nil && strings.Contains(class, resctrl.DefaultPrefix) {
 				w.fail(checkLC, fmt.Sprintf("thread %s of %s is in %q", tid, g.path, text))
 			}
 		}
@@ -309,7 +342,8 @@ func (w *world) checkTheirs() {
 // checkNoClasses looks after somebody who put everything back, from a time on: nothing of ours is there, unless
 // something hindered him.
 func (w *world) checkNoClasses(since int64, after string, err error) {
-	if ours := w.ourGroups(); len(ours) > 0 && (err == nil && w.class.trouble.lastTrouble < since) {
+	ours := append(w.ourGroups(), w.ourMonitors()...)
+	if len(ours) > 0 && (err == nil && w.class.trouble.lastTrouble < since) {
 		w.fail(checkRestored, fmt.Sprintf("after %s (%v) there is %v", after, err, ours))
 	}
 }

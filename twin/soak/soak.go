@@ -67,6 +67,7 @@ type Result struct {
 	Ends      int            `json:"ends"`      // times that a process was told to end, or on v2 all of a task at once
 	Moves     int            `json:"moves"`     // calls that moved pages, as an operator had asked or policy balm wanted
 	Classes   int            `json:"classes"`   // turns after which BE had a class of service
+	Counted   int            `json:"counted"`   // writes to groups that count tasks
 	Alone     int            `json:"alone"`     // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"`  // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`    // looks that checkers took

@@ -38,6 +38,7 @@ type Summary struct {
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
 	Alone     int            `json:"alone"`
+	Counted   int            `json:"counted"`
 	Renewals  int            `json:"renewals"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
@@ -111,6 +112,7 @@ func (s *Summary) add(r *Result) {
 	s.Moves += r.Moves
 	s.Classes += r.Classes
 	s.Alone += r.Alone
+	s.Counted += r.Counted
 	s.Renewals += r.Renewals
 	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
@@ -154,6 +156,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
+	row("writes to groups that count tasks", fmt.Sprint(s.Counted))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {
