@@ -56,6 +56,7 @@ type descriptions struct {
 	up, warnings, windows, cycles, looks, cycleSeconds, failures, lost, delays, decisions                                            *prometheus.Desc
 	cpu, signal, threshold, held, slo, target, met                                                                                   *prometheus.Desc
 	free, freeTerm, freeTask, freeCold, freeAt, freeMemory, freeMemoryTerm, freeMemoryTask, freeMemoryCold, hub, waiting, sent, gone *prometheus.Desc
+	occupancy, moved                                                                                                                 *prometheus.Desc
 	idle, cold, given, back                                                                                                          *prometheus.Desc
 }
 
@@ -93,6 +94,8 @@ func describe() descriptions {
 		waiting:        d("fleet_waiting_batches", "Batches on disk that the hub did not take yet."),
 		sent:           d("fleet_sent_batches_total", "Batches that the hub acknowledged."),
 		gone:           d("fleet_lost_batches_total", "Batches that had to give way: the hub was away for too long, or the disk hung."),
+		occupancy:      d("task_llc_occupancy_bytes", "Bytes of the domain's last-level cache that the task's lines fill (resctrl).", "task", "job", "domain"),
+		moved:          d("task_memory_bytes_per_second", "Bytes a second that the task's threads in the domain moved to and from memory in the last window: total, or local, the part to the domain's own (resctrl).", "task", "job", "domain", "which"),
 		met:            d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
 		idle:           d("idle_memory_bytes", "Memory of all tasks of a class that was not used for so many seconds or longer, as last read of each.", "class", "pages", "age_seconds"),
 		cold:           d("task_idle_memory_bytes", "Memory of the task that is old enough to be given back.", "task", "job", "pages"),
@@ -114,7 +117,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		d.up, d.warnings, d.windows, d.cycles, d.looks, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
 		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.freeMemory, d.freeMemoryTerm, d.freeMemoryTask, d.freeMemoryCold, d.hub, d.waiting, d.sent, d.gone,
-		d.idle, d.cold, d.given, d.back,
+		d.occupancy, d.moved, d.idle, d.cold, d.given, d.back,
 	} {
 		ch <- desc
 	}
@@ -273,6 +276,18 @@ func (c *collector) tasks(st *Status, gauge func(d *prometheus.Desc, v float64, 
 		}
 		if t.Threshold > 0 {
 			gauge(c.desc.threshold, t.Threshold, t.Path, t.Job, t.Source.String())
+		}
+		for _, d := range t.Domains {
+			domain := strconv.Itoa(int(d.Domain))
+			if d.Occupancy.Outcome == model.OK {
+				gauge(c.desc.occupancy, d.Occupancy.V, t.Path, t.Job, domain)
+			}
+			if d.Total.Outcome == model.OK {
+				gauge(c.desc.moved, d.Total.V, t.Path, t.Job, domain, "total")
+			}
+			if d.Local.Outcome == model.OK {
+				gauge(c.desc.moved, d.Local.V, t.Path, t.Job, domain, "local")
+			}
 		}
 	}
 	for i := range st.Held {

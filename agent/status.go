@@ -93,6 +93,8 @@ type TaskStatus struct {
 	Throttled model.Value `json:"throttled"`
 	// Idle is what is known of its idle memory; absent: nobody has read that.
 	Idle *coldpages.Idle `json:"idle,omitempty"`
+	// Domains is what it has of the last-level cache of each domain of resctrl, and moves to and from memory; absent: nobody counts that.
+	Domains []model.DomainObservation `json:"domains,omitempty"`
 	// Lacks says what the task does without, and why: "hardware counters: ...".
 	Lacks []string `json:"lacks,omitempty"`
 }
@@ -114,6 +116,9 @@ type HeldStatus struct {
 	Seconds float64 `json:"seconds_left"` // of the longest claim
 	Why     string  `json:"why,omitempty"`
 }
+
+// Taken sums up what the task has of the last-level caches, in bytes, and moves to and from memory, in bytes a second, over all domains.
+func (t *TaskStatus) Taken() (occupancy, moved model.Value) { return model.SumDomains(t.Domains) }
 
 // Left returns the seconds until a claim of the knob expires.
 func (h *HeldStatus) Left(c *model.Claim) float64 { return float64(c.ExpiresNsec-h.NowNsec) / 1e9 }
@@ -192,6 +197,7 @@ func (a *Agent) task(task *model.Task, t *engine.Track) TaskStatus {
 		Raw: t.Raw, Throttled: t.ThrottledRate,
 		Idle: a.core.Engine.State.CPU.ColdPages.Idle(&a.core.Engine.Params.CPU.ColdPages, task),
 	}
+	st.Domains = slices.Clone(a.core.Engine.Domains(task.Num))
 	if st.Throttled.Outcome == model.OK && st.Throttled.V > 0 {
 		found, _ := a.core.Engine.State.Ledger.InForce(task.Num, model.CPUBandwidth)
 		st.Throttled.V = min(1, st.Throttled.V*float64(cmp.Or(max(found.PeriodUsec, 0), defaultPeriodUsec))/1e6)

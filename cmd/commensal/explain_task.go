@@ -23,6 +23,9 @@ func printTaskStory(w io.Writer, st *record.TaskStory) error {
 	if st.Ended {
 		fmt.Fprintln(w, "it was gone before the end of the record")
 	}
+	if occupancy, moved := model.SumDomains(st.Domains); occupancy.Outcome == model.OK || moved.Outcome == model.OK {
+		fmt.Fprintf(w, "it had %s MiB of the last-level caches and moved %s MB/s to and from memory when that was counted last\n", inUnits(occupancy, 1<<20), inUnits(moved, 1e6))
+	}
 	for i := range st.Policies {
 		printPolicyStory(w, &st.Policies[i])
 	}
@@ -42,6 +45,12 @@ func printTaskStory(w io.Writer, st *record.TaskStory) error {
 	}
 	_, err := fmt.Fprintln(w, "\nit had a part in no incident")
 	return err
+}
+
+// inUnits is a number of bytes in a larger unit.
+func inUnits(v model.Value, unit float64) string {
+	v.V /= unit
+	return valueText(v, "%.1f")
 }
 
 func printPolicyStory(w io.Writer, p *record.PolicyStory) {

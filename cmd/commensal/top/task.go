@@ -113,6 +113,14 @@ var columns = slices.Concat([]column{
 	{"SIGNAL/LIMIT", 15, true, 50, signal},
 	{"STATE", 10, false, 72, state},
 	{"CPUS", 10, false, 100, cpus},
+	{cacheColumn, 7, true, 108, func(r *row) (string, Style) {
+		occupancy, _ := r.Taken()
+		return scaled(occupancy, 1<<20), Plain
+	}},
+	{memoryColumn, 8, true, 117, func(r *row) (string, Style) {
+		_, moved := r.Taken()
+		return scaled(moved, 1e6), Plain
+	}},
 	{"IDLE MiB", 8, true, 150, idle},
 })
 
@@ -122,6 +130,12 @@ func idle(r *row) (string, Style) {
 		return "-", Plain
 	}
 	return strconv.FormatInt((r.Idle.Anon+r.Idle.File)>>20, 10), Plain
+}
+
+// scaled is a number of bytes in a larger unit.
+func scaled(v model.Value, unit float64) string {
+	v.V /= unit
+	return number(v, 1, "")
 }
 
 // measures are the columns of signals that every task has, whatever its own signal is: one on
@@ -143,11 +157,18 @@ func measures() (list []column) {
 	return list
 }
 
+// The columns of what is counted in monitoring groups of resctrl, which are shown where any task is.
+const (
+	cacheColumn  = "LLC MiB"
+	memoryColumn = "MEM MB/s"
+)
+
 // visible returns the columns of a screen, and what is left for paths.
-func visible(screen int) (list []column, path int) {
+func (v *View) visible(screen int) (list []column, path int) {
+	counted := v.Status != nil && slices.ContainsFunc(v.Status.Tasks, func(t agent.TaskStatus) bool { return len(t.Domains) > 0 })
 	path = screen
 	for _, c := range columns {
-		if screen >= c.need {
+		if screen >= c.need && (counted || c.name != cacheColumn && c.name != memoryColumn) {
 			list = append(list, c)
 			path -= c.width + 1
 		}

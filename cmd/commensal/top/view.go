@@ -76,7 +76,7 @@ func (v *View) batch() Frame {
 	for i := range c.Status.Tasks {
 		path = max(path, width(cli.Clean(c.Status.Tasks[i].Path, c.UTF8)))
 	}
-	_, left := visible(unbounded)
+	_, left := c.visible(unbounded)
 	lines := c.head()
 	c.Columns += path - left
 	lines = append(lines, c.header())
@@ -259,7 +259,7 @@ func (v *View) policies() []Line {
 }
 
 func (v *View) header() Line {
-	list, path := visible(v.Columns)
+	list, path := v.visible(v.Columns)
 	text := pad("TASK", path, false)
 	for _, c := range list {
 		text += " " + pad(c.name, c.width, c.right)
@@ -281,7 +281,7 @@ func (v *View) tasks(list []row, room int) (first, shown int, lines []Line) {
 		last--
 	}
 	first = max(0, min(v.Offset, last, len(list)-1))
-	columns, path := visible(v.Columns)
+	columns, path := v.visible(v.Columns)
 	for i := first; i < len(list) && len(lines) < room; i++ {
 		lines = append(lines, v.task(&list[i], columns, path))
 		shown++

@@ -290,3 +290,24 @@ func BenchmarkStatus150(b *testing.B) {
 		}
 	})
 }
+
+// What resctrl counts of tasks has its columns where it counts any, with new where that has just begun.
+func TestCountedColumns(t *testing.T) {
+	st := sample()
+	v := View{Status: st, Now: now, Columns: 120, Rows: 40, Sort: SortName, UTF8: true}
+	text := func() (all string) {
+		for _, l := range Render(&v).Lines {
+			all += l.String() + "\n"
+		}
+		return all
+	}
+	if strings.Contains(text(), cacheColumn) {
+		t.Errorf("nobody is counted:\n%s", text())
+	}
+	st.Tasks[0].Domains = []model.DomainObservation{
+		{Occupancy: model.Known(12 << 20), Total: model.Known(2e9)}, {Domain: 1, Occupancy: model.Known(1 << 19), Total: model.Missing(model.Fresh)},
+	}
+	if got := text(); !strings.Contains(got, cacheColumn) || !strings.Contains(got, "   12.5      new") {
+		t.Errorf("a task has 12.5 MiB:\n%s", got)
+	}
+}
