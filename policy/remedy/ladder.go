@@ -113,20 +113,19 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 		}
 	}
 	var list []option
-	for _, m := range append(order, CPU) {
-		for _, c := range tasks {
-			if c.took < fewest*tasks[0].took {
-				continue // what it takes is nothing beside that
-			}
+	for _, m := range append(slices.Clone(order), CPU) {
+		about := m
+		if m == CPU {
+			about = order[0] // of whoever takes most of what is contended
+		}
+		for _, c := range ranked(tasks, about) {
 			o, ok := s.option(p, have, v, x, c, m)
 			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= have.Alone() {
 				w.Once("no class", model.Decision{
 					Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
 					Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rungs are pages and CPU time", len(alone), have.Alone()),
 				})
-				continue
-			}
-			if ok {
+			} else if ok {
 				list = append(list, o)
 			}
 		}
@@ -135,59 +134,16 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 	return list
 }
 
-// candidate is a BE task from which something may be taken.
-type candidate struct {
-	task *policy.TaskView
-	took float64 // misses a second; where nobody counts them, CPU-sec/sec
-	fact model.Fact
-	cpu  float64
-}
-
-// candidates are those beside the victim, who takes most first, and critical ones last. Who lives in the cache takes of it by what
-// it misses, too: each miss fills a line.
-func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []candidate {
-	victim := v.Task(x.Task)
-	var list []candidate
-	misses := false
-	for i := range v.Tasks {
-		t := &v.Tasks[i]
-		if t.Task.Class != model.BE || t.Exempt != "" || !beside(have, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
-			continue
-		}
-		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
-		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > cpu { // who has just begun takes no less
-			cpu, missed = max(cpu, u), max(missed, m)
-		}
-		if cpu > 0 || missed > 0 {
-			misses = misses || missed > 0
-			list = append(list, candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * lineBytes), cpu: cpu})
-		}
-	}
-	for i := range list {
-		if c := &list[i]; !misses {
-			c.took, c.fact = c.cpu, model.FactUsage.Is(c.cpu)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b candidate) int {
-		critical := func(c *candidate) int { return policy.One(c.task.Task.Importance == model.Critical) }
-		return cmp.Or(critical(&a)-critical(&b), -cmp.Compare(a.took, b.took))
-	})
-	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) })
-}
-
-// beside reports whether two tasks may run in one domain.
-func beside(have *model.Classes, a, b *policy.TaskView) bool {
-	near := func(d int32) bool { return a.Near(have, d) && b.Near(have, d) }
-	if len(have.Caches)+len(have.Memory) == 0 {
-		return slices.ContainsFunc(have.Domains, func(d model.Domain) bool { return near(d.ID) })
-	}
-	return slices.ContainsFunc(have.Caches, near) || slices.ContainsFunc(have.Memory, near)
-}
-
 // option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
 func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim, c candidate, m Means) (o option, ok bool) {
 	t := c.task
 	o = option{task: t, means: m, draw: c.fact}
+	switch {
+	case c.counted && m == Ways:
+		o.draw = model.FactOccupancy.Is(c.lines)
+	case c.counted && m != CPU:
+		o.draw = model.FactMoved.Is(c.moved)
+	}
 	switch m {
 	case Ways:
 		o.amount, o.full = float64(max(p.Ways, have.Least)), m.full(have)
@@ -250,8 +206,14 @@ func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, text
 	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Own: s.batch(num).CPI}
 	s.reset()
 	more := ""
+	switch o.draw.Name {
+	case model.FactOccupancy.String():
+		more = fmt.Sprintf("; it has %.3g MB of the cache", o.draw.Value/1e6)
+	case model.FactMoved.String():
+		more = fmt.Sprintf("; it moves %.3g GB/s", o.draw.Value/1e9)
+	}
 	if o.known > 0 {
-		more = fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
+		more += fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
 	}
 	d := h.tell(v, x)
 	d.Facts = append(d.Facts, o.draw)

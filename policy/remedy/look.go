@@ -37,6 +37,42 @@ type Batch struct {
 	Left float64       `json:"left,omitempty"`
 	// Dear: the last move off them cost the task more than what it is held to does, so that no more of them make room.
 	Dear bool `json:"dear,omitempty"`
+	// Took is what it was last counted to take, by domain; none where nobody counts it. Unseen is how many windows ago that was.
+	Took   []Took `json:"took,omitempty"`
+	Unseen int    `json:"unseen,omitempty"`
+}
+
+// Took is what a task has of a domain's last-level cache, in bytes, and what its threads there move to and from memory, in bytes a second.
+type Took struct {
+	Domain int32   `json:"domain"`
+	Lines  float64 `json:"lines"`
+	Moved  float64 `json:"moved"`
+}
+
+// take takes in what a window says of a task's domains. What is new has a third of the weight, unless it is more: who has just begun takes no less.
+func (b *Batch) take(list []model.DomainObservation) {
+	if b.Unseen++; b.Unseen > patience {
+		b.Took = nil
+	}
+	for i := range list {
+		d := &list[i]
+		if d.Occupancy.Outcome != model.OK && d.Total.Outcome != model.OK {
+			continue
+		}
+		b.Unseen = 0
+		at := slices.IndexFunc(b.Took, func(t Took) bool { return t.Domain == d.Domain })
+		if at < 0 {
+			at = len(b.Took)
+			b.Took = append(b.Took, Took{Domain: d.Domain})
+		}
+		follow := func(x *float64, v model.Value) {
+			if v.Outcome == model.OK && v.V >= 0 && v.V < absurd {
+				*x = max(v.V, *x+(v.V-*x)/3)
+			}
+		}
+		follow(&b.Took[at].Lines, d.Occupancy)
+		follow(&b.Took[at].Moved, d.Total)
+	}
 }
 
 // Level is a figure now and in quiet windows.
@@ -193,8 +229,13 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 		o := &v.Window.Observation.Tasks[i]
 		x, cpi, t := s.victim(o.Num), o.Raw[model.SourceCPI], v.Task(o.Num)
 		known := cpi.Outcome == model.OK && s.stood(v.Window.StartNsec)
-		if known && t != nil && t.Task.Class == model.BE {
-			s.batch(o.Num).CPI.add(cpi.V)
+		if t != nil && t.Task.Class == model.BE {
+			if list := v.Window.Observation.In(o.Num); len(list) > 0 || s.counted(o.Num) {
+				s.batch(o.Num).take(list)
+			}
+			if known {
+				s.batch(o.Num).CPI.add(cpi.V)
+			}
 		}
 		if x == nil {
 			continue
@@ -234,6 +275,12 @@ func (s *State) batch(task model.TaskNum) *Batch {
 		s.Batch = slices.Insert(s.Batch, at, Batch{Task: task})
 	}
 	return &s.Batch[at]
+}
+
+// counted reports whether it is known what a best-effort task takes.
+func (s *State) counted(task model.TaskNum) bool {
+	at, ok := slices.BinarySearchFunc(s.Batch, task, func(o Batch, n model.TaskNum) int { return cmp.Compare(o.Task, n) })
+	return ok && len(s.Batch[at].Took) > 0
 }
 
 func (s *State) victim(task model.TaskNum) *Victim {

@@ -16,8 +16,11 @@
 // One at a time: while the hard cap looks what came of a hold nothing begins here, and the other way round (View.Holding,
 // View.Remedying); who is held by it is left alone. While this policy enforces, balm only observes: its rung is one of these.
 //
-// What it does not know: what a task takes is estimated by its LLC misses, as nobody counts occupancy and bandwidth
-// by task; who is held on another socket and reads this one's memory is not found.
+// Who takes most is counted where resctrl counts each task (model.DomainObservation): lines of the victim's caches for ways, what is moved to and from
+// memory for the others. Who fills the cache and lives in it misses it hardly ever. Elsewhere it is estimated by LLC misses, and by CPU time without counters.
+// Tasks that are not counted where others are (RMIDs are few, and the largest have them) stand behind those in the order of the estimate.
+//
+// What it does not know: who is held on another socket and reads this one's memory is not found.
 package remedy
 
 import (

@@ -47,6 +47,10 @@ type world struct {
 	moved   float64
 	sample  []model.TaskSample
 	last    []float64 // ms
+	// counts is what resctrl counts of a task: its lines in the cache, and what it moves a second, in bytes.
+	counts  map[model.TaskNum][2]float64
+	total   map[model.TaskNum]uint64  // that it moved
+	fetched map[model.TaskNum]float64 // bytes a second, without a miss
 	red     int
 }
 
@@ -56,7 +60,7 @@ func newWorld(mode model.Mode, have *model.Classes) *world {
 	p.CPU.RemedyMode, p.CPU.Remedy = mode, remedy.Defaults()
 	machine := enginetest.Flat(8)
 	machine.Classes = have
-	w := &world{harms: map[model.TaskNum]harm{2: {misses: 100}, 3: {misses: 50}, 4: {misses: 1}}, count: map[model.TaskNum]*[3]float64{}}
+	w := &world{harms: map[model.TaskNum]harm{2: {misses: 100}, 3: {misses: 50}, 4: {misses: 1}}, total: map[model.TaskNum]uint64{}, count: map[model.TaskNum]*[3]float64{}}
 	tasks := []*enginetest.Task{enginetest.NewTask(1, model.LC)}
 	for num := 2; num <= 4; num++ {
 		tasks = append(tasks, enginetest.NewTask(num, model.BE))
@@ -103,7 +107,7 @@ func (w *world) play() {
 		cpi += share*(h.ways*(w.has(t.Num, model.CacheWays, 11)-2)/9+h.level*(1-w.gone[t.Num])*w.has(t.Num, model.MemoryBandwidth, 100)/100) + h.cpu*share + share*h.pages*(1-w.gone[t.Num])
 		missed += share * max(0, h.ways)
 		w.add(t.Num, w.cpus(t.Num)*1e9, w.cpus(t.Num)*1e9/(1+2*h.far*max(0, w.gone[t.Num]-0.5)), share*h.misses*1e6)
-		w.moved += share * h.misses * 64e6
+		w.moved += share*h.misses*64e6 + w.fetched[t.Num]
 	}
 	cpi *= 1 + 0.01*float64(w.second%3-1)
 	w.add(1, 2e9, 2e9/cpi, 2e9/cpi/1000*(2+10*missed))
@@ -116,6 +120,14 @@ func (w *world) play() {
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(uint64(w.moved)), model.Read(uint64(w.moved))
 	s.Memory = []model.MemorySample{m}
 	w.sample = w.sample[:0]
+	for _, t := range w.Tasks {
+		if c, ok := w.counts[t.Num]; ok {
+			w.total[t.Num] += uint64(c[1])
+			d := model.DomainSample{Num: t.Num, SinceNsec: 1, MonoNsec: w.NowNsec + enginetest.Sec}
+			d.C[model.CountOccupancy], d.C[model.CountMovedTotal] = model.Read(uint64(c[0])), model.Read(w.total[t.Num])
+			s.Domains = append(s.Domains, d)
+		}
+	}
 	for _, t := range w.Tasks {
 		c, x := w.count[t.Num], model.TaskSample{Num: t.Num}
 		x.C[model.CountUsage], x.C[model.CountLLCMisses] = model.Read(uint64(c[0])), model.Read(uint64(c[2]))
@@ -319,6 +331,48 @@ func step(w *world, s *remedy.State, cpi float64, holding bool) *policy.Wishes {
 	wishes := new(policy.Wishes)
 	s.Step(w.params(), v, wishes)
 	return wishes
+}
+
+// Who fills the cache and lives in it misses less than others, and is found first all the same where resctrl counts each task's lines; and so is
+// who moves most by a prefetcher, whose lines nobody misses. Without counts others are tried first, in vain.
+func TestWhoIsCounted(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		for _, tt := range []struct {
+			hurts     harm
+			right, of string // the first step with counts, and without
+			lines     float64
+			moved     float64
+			fact      model.FactKind
+			value     float64
+		}{
+			{harm{ways: 0.5, misses: 2}, "11/100/2 11/100/2 2/100/2", "2/100/2 11/100/2 11/100/2", 30e6, 0.1e9, model.FactOccupancy, 30e6},
+			{harm{level: 0.5, misses: 2}, "11/100/2 11/100/2 11/10/2", "11/10/2 11/100/2 11/100/2", 1e6, 9e9, model.FactMoved, 9e9},
+		} {
+			w := newWorld(model.ModeEnforce, xeon(8))
+			counts := map[model.TaskNum][2]float64{2: {2e6, 6.4e9}, 3: {4e6, 3.2e9}, 4: {1e6, 0.1e9}}
+			if counted {
+				w.counts = counts
+			}
+			w.seconds(20)
+			w.harms[4], counts[4] = tt.hurts, [2]float64{tt.lines, tt.moved}
+			if tt.hurts.level > 0 {
+				w.fetched = map[model.TaskNum]float64{4: tt.moved}
+			}
+			for range 30 {
+				if w.play(); w.holds() != free {
+					break
+				}
+			}
+			w.expect(t, fmt.Sprintf("counted %v", counted), map[bool]string{true: tt.right, false: tt.of}[counted])
+			i := slices.IndexFunc(w.Said, func(d model.Decision) bool { return d.Kind == model.DecideDivide || d.Kind == model.DecideLevel })
+			if i < 0 {
+				t.Fatalf("%+v", w.Said)
+			}
+			if v, ok := w.Said[i].Fact(tt.fact); ok != counted || counted && math.Abs(v-tt.value) > 0.2*tt.value {
+				t.Errorf("counted %v: %+v", counted, w.Said[i].Facts)
+			}
+		}
+	}
 }
 
 // A service without a target is helped by its CPI, and nothing begins while the hard cap looks what came of a hold.

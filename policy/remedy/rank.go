@@ -1,0 +1,108 @@
+package remedy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
+
+// Who takes most of what is contended.
+
+// candidate is a BE task from which something may be taken.
+type candidate struct {
+	task *policy.TaskView
+	took float64    // misses a second; where nobody counts them, CPU-sec/sec
+	fact model.Fact // of took
+	cpu  float64
+	// counted: it is known what it has of the victim's caches, bytes, and moves to and from memory, bytes a second.
+	counted      bool
+	lines, moved float64
+}
+
+// takes is how much a task takes of what a means is about, as it is counted.
+func (c *candidate) takes(m Means) float64 {
+	if m == Ways {
+		return c.lines
+	}
+	return c.moved
+}
+
+// ranked are those who take more than nothing beside who takes most of what a means is about: first who is counted, by that, and then the others in
+// their order. Critical ones come last.
+func ranked(list []candidate, m Means) []candidate {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		switch {
+		case a.critical() != b.critical():
+			return a.critical() - b.critical()
+		case a.counted != b.counted:
+			return policy.One(b.counted) - policy.One(a.counted)
+		case a.counted:
+			return -cmp.Compare(a.takes(m), b.takes(m))
+		}
+		return 0
+	})
+	most := map[bool]float64{} // of those who are counted, and of the others
+	return slices.DeleteFunc(list, func(c candidate) bool {
+		takes := c.took
+		if c.counted {
+			takes = c.takes(m)
+		}
+		if _, known := most[c.counted]; !known {
+			most[c.counted] = takes
+		}
+		return takes < fewest*most[c.counted] || !(takes > 0)
+	})
+}
+
+func (c *candidate) critical() int { return policy.One(c.task.Task.Importance == model.Critical) }
+
+// candidates are those beside the victim, who takes most by an estimate first, and critical ones last. Who lives in the cache takes of it by what
+// it misses, too: each miss fills a line.
+func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []candidate {
+	victim := v.Task(x.Task)
+	var list []candidate
+	misses := false
+	for i := range v.Tasks {
+		t := &v.Tasks[i]
+		if t.Task.Class != model.BE || t.Exempt != "" || !beside(have, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+			continue
+		}
+		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
+		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > cpu { // who has just begun takes no less
+			cpu, missed = max(cpu, u), max(missed, m)
+		}
+		if cpu > 0 || missed > 0 {
+			misses = misses || missed > 0
+			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * lineBytes), cpu: cpu, counted: s.counted(t.Task.Num)}
+			if c.counted {
+				for _, took := range s.batch(t.Task.Num).Took {
+					if victim.Near(have, took.Domain) {
+						c.lines, c.moved = c.lines+took.Lines, c.moved+took.Moved
+					}
+				}
+			}
+			list = append(list, c)
+		}
+	}
+	for i := range list {
+		if c := &list[i]; !misses {
+			c.took, c.fact = c.cpu, model.FactUsage.Is(c.cpu)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		return cmp.Or(a.critical()-b.critical(), -cmp.Compare(a.took, b.took))
+	})
+	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) && !(c.lines+c.moved > 0) })
+}
+
+// beside reports whether two tasks may run in one domain.
+func beside(have *model.Classes, a, b *policy.TaskView) bool {
+	near := func(d int32) bool { return a.Near(have, d) && b.Near(have, d) }
+	if len(have.Caches)+len(have.Memory) == 0 {
+		return slices.ContainsFunc(have.Domains, func(d model.Domain) bool { return near(d.ID) })
+	}
+	return slices.ContainsFunc(have.Caches, near) || slices.ContainsFunc(have.Memory, near)
+}
