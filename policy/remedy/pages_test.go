@@ -83,6 +83,19 @@ func TestWithoutAClass(t *testing.T) {
 	}
 }
 
+// Pages need no class of service: where others have them all pages go all the same.
+func TestPagesWithoutAClass(t *testing.T) {
+	w := newSockets()
+	w.Topology.Classes.Taken = w.Topology.Classes.IDs
+	w.seconds(10)
+	w.harms[2] = harm{pages: 0.9, misses: 100}
+	w.seconds(200)
+	if w.gone[2] != 0.75 || w.gone[3] != 0 || w.Count(model.DecideDivide) != 0 {
+		t.Errorf("gone of 2: %v, of 3: %v; divided %d times", w.gone[2], w.gone[3], w.Count(model.DecideDivide))
+	}
+	w.expect(t, "well by pages", free)
+}
+
 // Pages stay where they do not help (once), where they cannot be moved, where there is one memory, and where the service runs at both.
 func TestPagesStay(t *testing.T) {
 	for name, c := range map[string]struct {

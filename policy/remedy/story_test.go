@@ -254,7 +254,7 @@ func TestStory(t *testing.T) {
 	story.Check(t, "story", text.String(), *rewrite)
 }
 
-// Where no class is left for one task the next rung is CPU time.
+// Where no class is left for one task the next rung is CPU time, on a machine with one memory.
 func TestClassesRunOut(t *testing.T) {
 	w := newWorld(model.ModeEnforce, xeon(3))
 	w.seconds(10)
