@@ -81,6 +81,19 @@ type cpiScene struct {
 	victim, far, antagonist, bystander, plain string
 }
 
+// mountResctrl mounts resctrl until the test ends.
+func mountResctrl(t *testing.T) {
+	t.Helper()
+	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {
+		t.Fatal("mount resctrl:", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(resctrlRoot, 0); err != nil {
+			t.Error("unmount resctrl:", err)
+		}
+	})
+}
+
 // rmidsUsed is how many RMIDs this boot has handed out, which it does in their order.
 var rmidsUsed int
 
@@ -88,14 +101,7 @@ var rmidsUsed int
 // knows what tenant a task is (rig/answers.go).
 func (s *cpiScene) monitor(first int, groups ...string) {
 	s.t.Helper()
-	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {
-		s.t.Fatal("mount resctrl:", err)
-	}
-	s.t.Cleanup(func() {
-		if err := unix.Unmount(resctrlRoot, 0); err != nil {
-			s.t.Error("unmount resctrl:", err)
-		}
-	})
+	mountResctrl(s.t)
 	for ; rmidsUsed < first-1; rmidsUsed++ { // of tests that were not selected, or ended early
 		unused := monitoringGroup("unused")
 		if err := os.Mkdir(unused, 0o755); err != nil {

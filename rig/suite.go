@@ -75,7 +75,7 @@ var stages = []Stage{
 			{
 				Package: "agent", Timeout: 15 * time.Minute, Not: contentionTests,
 				// What hangs on cgroup v2: holds of each kind, that they end whoever is killed, memory. The rest plays on cgroup v1 in every `make test`.
-				Brief: "^Test(StopRestores|KilledAgent|KilledAgentAndGuardian|HungAgent|KillSwitch|Interference|MemoryRunsOut|OneAgentAHost|Commands|TargetMissed|UnkillableAgent|RestoreBeside|NobodyTakesTheDescriptors)$",
+				Brief: "^Test(StopRestores|KilledAgent|KilledAgentAndGuardian|HungAgent|KillSwitch|Interference|MemoryRunsOut|Pqos|ColdPagesSwap|OneAgentAHost|Commands|TargetMissed|UnkillableAgent|RestoreBeside|NobodyTakesTheDescriptors)$",
 			},
 		},
 	},
@@ -101,7 +101,7 @@ var stages = []Stage{
 		Name:       "contention",
 		Contention: true,
 		NeedRDT:    true,
-		Units:      []Unit{{Package: "agent", Timeout: 10 * time.Minute, Only: contentionTests, Brief: "^TestContentionCPI$", NewestWhole: true}},
+		Units:      []Unit{{Package: "agent", Timeout: 15 * time.Minute, Only: contentionTests, Brief: "^TestContentionCPI$", NewestWhole: true}},
 	},
 }
 
@@ -252,6 +252,9 @@ func (b *Builder) files(units []Unit) map[string]string {
 	files := map[string]string{
 		"/rig/bin":     filepath.Join(b.Dir, "bin"),
 		"/bin/busybox": filepath.Join(b.Repo, artefacts, "busybox"),
+	}
+	if pqos := filepath.Join(b.Repo, artefacts, "pqos"); exists(pqos) { // for machine stock nobody fetches it
+		files[rigtest.PqosDir] = pqos
 	}
 	for _, u := range units {
 		dir := "/src/" + u.Package

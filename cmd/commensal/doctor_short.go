@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/probe"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -58,8 +60,10 @@ func prospect(parent context.Context, path string) *prospects {
 		p.Config += fmt.Sprintf(", %d tasks here", n)
 		p.Warning = c.NoSpec(jobs)
 	}
-	if why := onDisk(c.Agent.RunDir); why != "" {
-		p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
+	for _, why := range []string{onDisk(c.Agent.RunDir), besidePqos(c)} {
+		if why != "" {
+			p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
+		}
 	}
 	ctx, cancel := context.WithTimeout(parent, time.Second)
 	defer cancel()
@@ -95,6 +99,23 @@ func onDisk(dir string) string {
 		return ""
 	}
 	return fmt.Sprintf("agent.run_dir %s is not on a tmpfs: on a disk that is full, slow or read-only the agent could neither hold nor note what it released", dir)
+}
+
+// besidePqos says what policies that make control groups of resctrl mean for pqos; "": there are none, or it is not in the PATH.
+func besidePqos(c *config.Config) string {
+	if _, err := exec.LookPath("pqos"); err != nil {
+		return ""
+	}
+	var names []string
+	for _, s := range c.Policies.Sections() {
+		if *s.Mode == model.ModeEnforce && slices.Contains(strings.Split(engine.PoliciesOf(probe.RemedyWays)+", "+engine.PoliciesOf(probe.RemedyBandwidth), ", "), s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("pqos is installed: pqos -I fails while %s has batch work in a control group, and where pqos -I came first no group is left for it (docs/OPERATIONS.md)", strings.Join(names, " or "))
 }
 
 // jobsHere counts the tasks of each job on this host; nil when that cannot be told.

@@ -3,9 +3,13 @@
 package rigtest
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // What the rig's guest sets in the environment of every test.
@@ -52,6 +56,23 @@ func NeedContention(t testing.TB) {
 	if os.Getenv(EnvContention) == "" {
 		t.Fatal("this machine's counters do not depend on who runs: the test belongs into the rig's stage \"contention\"")
 	}
+}
+
+// PqosDir is where the guest has Debian's pqos (package intel-cmt-cat), with the libraries that it is linked against.
+const PqosDir = "/rig/pqos"
+
+// Pqos runs it, in the guest, with its interface to resctrl (-I), and returns what it said, and whether it exited with 0.
+func Pqos(t testing.TB, args ...string) (said string, ok bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, PqosDir+"/ld-linux-x86-64.so.2", append([]string{"--library-path", PqosDir, PqosDir + "/pqos", "-I"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
+		t.Fatalf("pqos %v: %v\n%s", args, err, out)
+	}
+	return string(out), err == nil
 }
 
 // Kernel returns the series of the guest's kernel, "" outside the rig.

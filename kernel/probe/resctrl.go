@@ -129,17 +129,23 @@ func usedResctrl(f Finding, m *mountedResctrl) Finding {
 	if o := m.at.Options.String(); o != "" {
 		mounted += " with " + o
 	}
+	ours := ""
+	if n := m.budget.CLOSIDs.Ours; n > 0 { // it wants to make every control group itself, and fails at the first that it does not get
+		ours = fmt.Sprintf("; ours: %d, beside which pqos -I fails", n)
+	}
 	if len(ctrl) > 0 {
+		f.Answer, f.Needs = Owned, "the other user of resctrl to leave it"
 		tool := ""
 		if ctrl[0].Tool != "" {
 			tool = ", by its name of " + ctrl[0].Tool
 		}
-		f.Answer = Owned
-		f.Why = fmt.Sprintf("%s; control groups that are not ours: %d, the first %q%s", mounted, len(ctrl), ctrl[0].Name.Ctrl, tool)
-		f.Needs = "the other user of resctrl to leave it"
+		if ctrl[0].Tool == resctrl.ToolPqos {
+			f.Needs = "pqos to be done with, and its groups removed, which it leaves behind: rmdir " + m.at.Point + "/COS*"
+		}
+		f.Why = fmt.Sprintf("%s; control groups that are not ours: %d, the first %q%s%s", mounted, len(ctrl), ctrl[0].Name.Ctrl, tool, ours)
 		return f
 	}
-	f.Answer, f.Why = Yes, mounted+", no control groups but ours"
+	f.Answer, f.Why = Yes, mounted+", no control groups but ours"+ours
 	if n := len(m.strangers); n > 0 {
 		f.Why += fmt.Sprintf("; monitoring groups of others: %d", n)
 	}

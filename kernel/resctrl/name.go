@@ -117,6 +117,9 @@ func checkOwnName(s string) error {
 	return nil
 }
 
+// ToolPqos is how a group is called that pqos made, by its name.
+const ToolPqos = "pqos (intel-cmt-cat)"
+
 // tool guesses from a name who made a group. It is a guess and for people only.
 func tool(n Name) string {
 	last := n.Ctrl
@@ -129,7 +132,7 @@ func tool(n Name) string {
 		return "cAdvisor"
 	case digits != last && digits != "" && strings.Trim(digits, "0123456789") == "",
 		n.IsMon() && strings.HasPrefix(last, "pqos-"): // pqos-PID-N, while it monitors
-		return "pqos (intel-cmt-cat)"
+		return ToolPqos
 	case strings.HasPrefix(last, "goresctrl."), strings.HasPrefix(last, "rdt_"):
 		return "goresctrl (containerd, CRI-O or an NRI plugin)"
 	case len(last) == 64 && strings.Trim(last, "0123456789abcdef") == "":
