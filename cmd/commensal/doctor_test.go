@@ -191,3 +191,28 @@ func TestDoctorBadInput(t *testing.T) {
 		}
 	}
 }
+
+// A policy that makes control groups of resctrl, and pqos in the PATH: doctor warns of the two. Not where the policy only observes, and not without pqos.
+func TestDoctorWarnsOfPqos(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pqos"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config.yaml")
+	for _, c := range []struct{ policies, path, want string }{
+		{"cache: {mode: enforce}", dir, "pqos -I fails while cache has"},
+		{"remedy: {mode: enforce}\nbandwidth: {mode: enforce}", dir, "pqos -I fails while bandwidth or remedy has"},
+		{"cache: {mode: observe}", dir, ""},
+		{"pressure: {mode: enforce}", dir, ""},
+		{"cache: {mode: enforce}", t.TempDir(), ""},
+	} {
+		t.Setenv("PATH", c.path)
+		if err := os.WriteFile(path, []byte("version: 1\nprofile: cpi2\nagent: {run_dir: /dev/shm/none}\ntasks: [{match: /be-*, job: batch, class: BE}]\n"+c.policies+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p := prospect(t.Context(), path)
+		if said := strings.Contains(p.Warning, "pqos"); said != (c.want != "") || !strings.Contains(p.Warning, c.want) {
+			t.Errorf("%s, pqos in %s: %q (%s)", c.policies, c.path, p.Warning, p.Config)
+		}
+	}
+}
