@@ -29,8 +29,6 @@ import (
 const (
 	agesShare = 0.004 // of one CPU; the goal is half a per cent
 	agesBatch = 8     // tasks in a turn
-	// agesSoon is how far from its due time a task may be walked, as a share of the gap.
-	agesSoon = 0.02
 )
 
 // ages is the reader's state. What its turn needs it owns while busy.
@@ -139,8 +137,8 @@ func (a *ages) due(h *Host, now int64) []model.Task {
 		last, known := a.walks[w.task.Num]
 		late := now // one that is new is walked first
 		if known {
-			gap := gaps[last.times%len(gaps)]
-			late = now - last.atNsec - gap + int64(agesSoon*float64(gap))
+			// Never sooner: with a walk that came a second too soon no page would have been idle for as long as was asked for.
+			late = now - last.atNsec - gaps[last.times%len(gaps)]
 		}
 		if late >= 0 {
 			list = append(list, waiting{w.task, late})

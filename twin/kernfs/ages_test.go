@@ -59,17 +59,39 @@ func agesBed(t *testing.T, layout cgroup.Layout, swap float64, paths ...string) 
 // read plays two hours and returns the last ages of each task, and how often each was read.
 func read(t *testing.T, k *kernfs.Kernel, h *linux.Host) (last map[model.TaskNum]model.PageAges, times map[model.TaskNum]int) {
 	t.Helper()
+	return readEach(t, k, h, 30e9)
+}
+
+// readEach is read with windows of so many ns.
+func readEach(t *testing.T, k *kernfs.Kernel, h *linux.Host, window int64) (last map[model.TaskNum]model.PageAges, times map[model.TaskNum]int) {
+	t.Helper()
 	last, times = map[model.TaskNum]model.PageAges{}, map[model.TaskNum]int{}
-	for range 240 {
+	for range 7200e9 / window {
 		var s model.Snapshot
 		must(t, h.Observe(model.WindowStart|model.WindowEnd, &s))
 		for _, a := range s.Ages {
 			last[a.Num] = a
 			times[a.Num]++
 		}
-		k.Advance(30e9)
+		k.Advance(window)
 	}
 	return last, times
+}
+
+// Walks are so far apart as the ages that are asked for, and no less, however windows fall: with a walk that comes a second too soon nothing is old enough.
+func TestAgesReachTheThreshold(t *testing.T) {
+	for _, window := range []int64{10e9, 7e9} {
+		k, h := agesBed(t, cgroup.LayoutV2, 16*gib, "/a-web-1")
+		last, _ := readEach(t, k, h, window)
+		for _, a := range last {
+			if half := a.Anon[model.AgeEdge(1800e9)]; half < gib {
+				t.Errorf("windows of %d s: %d bytes were not used for half an hour: %v", window/1e9, half, a.Anon)
+			}
+		}
+		if len(last) == 0 {
+			t.Error("nobody tells ages")
+		}
+	}
 }
 
 // The driver on simulated generations tells what lay idle for the two ages that are asked for, with two walks in half an hour, and what is older than one of
