@@ -246,6 +246,17 @@ func (b *bed) agent() *proc {
 	return p
 }
 
+// watched is the agent, whose log is printed if the test fails.
+func (b *bed) watched() *proc {
+	p := b.agent()
+	b.t.Cleanup(func() {
+		if b.t.Failed() {
+			b.t.Log(p.text())
+		}
+	})
+	return p
+}
+
 // capped is a bed whose agent holds one task by an operator's word.
 func capped(t *testing.T, name string) (b *bed, p *proc, found map[string]cgroup.CPUMax) {
 	t.Helper()
@@ -498,13 +509,19 @@ func (b *bed) hold(path, cpus, d string) {
 // be most of what the machine does.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
+	within(t, patience(), what, ok)
+}
+
+// within is eventually for what takes so long.
+func within(t *testing.T, most time.Duration, what string, ok func() bool) {
+	t.Helper()
 	pause := 20 * time.Millisecond
 	if rigtest.Inside() {
 		pause = 100 * time.Millisecond
 	}
-	for deadline := time.Now().Add(patience()); !ok(); time.Sleep(pause) {
+	for deadline := time.Now().Add(most); !ok(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s for this: %s", patience(), what)
+			t.Fatalf("waited %s for this: %s", most, what)
 		}
 	}
 }

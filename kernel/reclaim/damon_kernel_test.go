@@ -42,7 +42,7 @@ func damon(t *testing.T) (host, *DAMON) {
 		}
 		return h, nil
 	}
-	set(t, numaBalancing, "0")
+	rigtest.Set(t, numaBalancing, "0")
 	if s, err := d.Look(Claim{}); err != nil || s.Owner != Free {
 		t.Fatalf("Look = %+v, %v; want free", s, err)
 	}

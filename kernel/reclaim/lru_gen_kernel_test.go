@@ -16,7 +16,7 @@ import (
 func (h host) mglru(t *testing.T, bits LRUGenBits) *LRUGen {
 	t.Helper()
 	rigtest.Only(t, "multi-generational LRU")
-	set(t, numaBalancing, "0")
+	rigtest.Set(t, numaBalancing, "0")
 	g := NewLRUGen(h.fs)
 	before, err := g.SetEnabled(bits)
 	if err != nil {

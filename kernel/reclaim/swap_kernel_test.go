@@ -2,61 +2,12 @@ package reclaim
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
-	"github.com/commensal-io/commensal/kernel/hostfs"
 )
-
-// swapOn makes a device a swap area until the test ends.
-func swapOn(t *testing.T, device string, bytes uint64) {
-	t.Helper()
-	page := os.Getpagesize()
-	head := make([]byte, page)
-	binary.NativeEndian.PutUint32(head[1024:], 1)                          // version
-	binary.NativeEndian.PutUint32(head[1028:], uint32(bytes/pageSize()-1)) // last page
-	copy(head[page-10:], "SWAPSPACE2")
-	f, err := os.OpenFile(device, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.Write(head)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	name := append([]byte(device), 0)
-	if _, _, errno := unix.Syscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(&name[0])), 0, 0); errno != 0 {
-		t.Fatalf("swapon %s: %v", device, errno)
-	}
-	t.Cleanup(func() {
-		if _, _, errno := unix.Syscall(unix.SYS_SWAPOFF, uintptr(unsafe.Pointer(&name[0])), 0, 0); errno != 0 {
-			t.Errorf("swapoff %s: %v", device, errno)
-		}
-	})
-}
-
-// set writes a file of the machine until the test ends.
-func set(t *testing.T, path, value string) {
-	t.Helper()
-	before, err := readText(hostfs.NewRoot("/"), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.WriteFile(path, []byte(before), 0); err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 // numaBalancing moves pages that are in use between nodes, at a price that the rig's CPUs
 // cannot pay beside a test.
@@ -74,7 +25,7 @@ func zram(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	swapOn(t, "/dev/zram0", 64*mib)
+	rigtest.SwapOn(t, "/dev/zram0", 64*mib)
 }
 
 // Anonymous memory goes to compressed memory, as far as the group may.
@@ -177,9 +128,9 @@ func TestReclaimToZswap(t *testing.T) {
 	if err != nil || z.Enabled || z.Compressor == "" || z.MaxPoolPercent == 0 {
 		t.Fatalf("ReadZswap = %+v, %v", z, err)
 	}
-	swapOn(t, "/dev/vdb", 256*mib)
-	set(t, zswapParameters+"compressor", "lz4")
-	set(t, zswapParameters+"enabled", "Y")
+	rigtest.SwapOn(t, rigtest.SwapDevice, rigtest.SwapBytes)
+	rigtest.Set(t, zswapParameters+"compressor", "lz4")
+	rigtest.Set(t, zswapParameters+"enabled", "Y")
 	r := h.reclaimer(t, group)
 	w := h.worker(t, group)
 	w.do("anon a 24")
