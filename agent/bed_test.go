@@ -246,17 +246,6 @@ func (b *bed) agent() *proc {
 	return p
 }
 
-// watched is the agent, whose log is printed if the test fails.
-func (b *bed) watched() *proc {
-	p := b.agent()
-	b.t.Cleanup(func() {
-		if b.t.Failed() {
-			b.t.Log(p.text())
-		}
-	})
-	return p
-}
-
 // capped is a bed whose agent holds one task by an operator's word.
 func capped(t *testing.T, name string) (b *bed, p *proc, found map[string]cgroup.CPUMax) {
 	t.Helper()

@@ -1,14 +1,18 @@
 package agent_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/internal/rigtest"
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -28,10 +32,10 @@ func beside(t *testing.T, name string, first int, more string) *cpiScene {
 
 // hog starts the batch work. The agent takes nobody out of a group that another program put it into. So it stays in the root group, whose
 // tasks are counted by the CPU on which they run: from now on, and not while the service is alone, whatever runs there is taken for it.
-func (s *cpiScene) hog() {
+func (s *cpiScene) hog() *testchild.Child {
 	s.t.Helper()
 	s.countedByCPU("1")
-	s.start("hog", s.antagonist, 1)
+	return s.start("hog", s.antagonist, 1)
 }
 
 // countedByCPU says on which CPUs tasks of the root group are counted as batch work.
@@ -40,17 +44,6 @@ func (s *cpiScene) countedByCPU(list string) {
 	if err := os.WriteFile(monitoringGroup(s.antagonist)+"/cpus_list", []byte(list+"\n"), 0); err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// watched is the agent, whose log is printed if the test fails.
-func (s *cpiScene) watched() *proc {
-	p := s.agent()
-	s.t.Cleanup(func() {
-		if s.t.Failed() {
-			s.t.Log(p.text())
-		}
-	})
-	return p
 }
 
 // oneClass waits until best-effort work is in a class of its own.
@@ -158,11 +151,7 @@ func TestContentionCacheWorse(t *testing.T) {
 // a class of its own with two ways, the service is better off, and the step is kept.
 func TestContentionRemedy(t *testing.T) {
 	s := beside(t, "remedy", 11, "remedy: {mode: enforce, settle: 1s, quiet: 10m}")
-	p := s.watched()
-	eventually(t, "the service has a spec of its CPI", func() bool { task := s.task(s.victim); return task.Threshold > 0 && task.Source == model.SourceCPI })
-	if n := len(classes(t)); n != 0 {
-		t.Fatalf("%d classes while the service is well", n)
-	}
+	p := s.well()
 	s.hog()
 	oneClass(t)
 	s.countedByCPU("") // the agent, too, runs there now and then
@@ -171,18 +160,149 @@ func TestContentionRemedy(t *testing.T) {
 	s.leftAndTakenBack(p)
 }
 
+// well starts the agent and waits until it knows how the service is when it is well.
+func (s *cpiScene) well() *proc {
+	s.t.Helper()
+	p := s.watched()
+	eventually(s.t, "the service has a spec of its CPI", func() bool { task := s.task(s.victim); return task.Threshold > 0 && task.Source == model.SourceCPI })
+	if n := len(classes(s.t)); n != 0 {
+		s.t.Fatalf("%d classes while the service is well", n)
+	}
+	return p
+}
+
+// line is the first line of the log with all these words; "": there is none yet.
+func (p *proc) line(words ...string) string {
+	for line := range strings.Lines(p.text()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			return line
+		}
+	}
+	return ""
+}
+
+// TestContentionRemedyPages: other programs have all classes of service, so that the pages of who takes the memory's bandwidth go to the other socket's
+// memory, by halves: the kernel says where they are, and the service's CPI follows. They stay there when agent and guardian are killed, and nothing is held.
+func TestContentionRemedyPages(t *testing.T) {
+	const mib = 64
+	rigtest.NeedContention(t)
+	rigtest.Set(t, "/proc/sys/kernel/numa_balancing", "0")
+	s := beside(t, "pages", 14, "remedy: {mode: enforce, settle: 1s, quiet: 10m}")
+	if err := os.WriteFile("/sys/fs/cgroup"+s.victim+"/cpuset.cpus", []byte("0-1"), 0o644); err != nil {
+		t.Fatal(err) // so that there is memory where it does not run
+	}
+	for i := range 7 {
+		if err := os.Mkdir(fmt.Sprintf("%s/another-%d", resctrlRoot, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		rmidsUsed++
+	}
+	p, found := s.well(), s.knobs()
+	s.start(fmt.Sprintf("hog %d", mib), s.antagonist, 1)
+	s.assign(s.antagonist)
+	var far, told uint64
+	eventually(t, "pages have moved, and that helped", func() bool {
+		near, other := s.nodes(s.antagonist)
+		if near/mega != told {
+			rigtest.Pages(15, near, other)
+		}
+		far, told = max(far, other), near/mega
+		return p.line("msg=kept ", "policy=remedy", "task="+s.antagonist, "of its pages on the service's memory") != ""
+	})
+	t.Log(p.line("msg=kept ", "policy=remedy"))
+	if far < mib*mega*3/8 || p.line("no class of service is left") == "" {
+		t.Errorf("%d MiB of %d are on the other memory", far/mega, mib)
+	}
+	p.killBoth()
+	p = s.agent()
+	if near, other := s.nodes(s.antagonist); other < near/2 || len(classes(t)) != 0 {
+		t.Errorf("after the restart %d MiB are on the service's memory, %d elsewhere; classes %v", near/mega, other/mega, classes(t))
+	}
+	s.same("after the restart", found)
+	p.stop(unix.SIGTERM)
+	s.replays()
+}
+
+// nodes is how much anonymous memory a group has on each node, in bytes.
+func (s *cpiScene) nodes(group string) (node0, node1 uint64) {
+	s.t.Helper()
+	text, err := os.ReadFile("/sys/fs/cgroup" + group + "/memory.numa_stat")
+	if err == nil {
+		_, after, _ := strings.Cut("\n"+string(text), "\nanon ")
+		_, err = fmt.Sscanf(after, "N0=%d N1=%d", &node0, &node1)
+	}
+	if err != nil {
+		s.t.Fatalf("memory.numa_stat of %s: %v", group, err)
+	}
+	return node0, node1
+}
+
+// TestContentionRemedyLevel: the batch task that takes the memory's bandwidth has the lowest level of it, in a class of its own: named, held, and kept as the
+// service's CPI came down. When it rests it gets everything back by steps. Another time the level outlives kill -9 of agent and guardian, and the next
+// start takes it back. It is the last test of the file: how many classes, and RMIDs, it takes is not certain.
+func TestContentionRemedyLevel(t *testing.T) {
+	s := beside(t, "level", 23, "remedy: {mode: enforce, settle: 1s, quiet: 5s}")
+	p := s.well()
+	hog, counted := s.hog(), "1"
+	var levels []string // of the domain where they run, as the kernel said one after the other
+	look := func() {
+		now := "1" // in the root group it is counted by its CPU
+		for _, c := range classes(t) {
+			now = ""
+			level, _, _ := strings.Cut(strings.TrimPrefix(schemata(t, c, "MB"), "0="), ";")
+			if level = strings.TrimSpace(level); level != "" && (len(levels) == 0 || levels[len(levels)-1] != level) {
+				levels = append(levels, level)
+			}
+		}
+		if now != counted {
+			counted = now
+			s.countedByCPU(now)
+		}
+	}
+	kept := []string{"msg=kept ", "policy=remedy", "task=" + s.antagonist, "level 10 of memory bandwidth, had 100"}
+	eventually(t, "the lowest level has helped", func() bool { look(); return p.line(kept...) != "" })
+	t.Log(p.line(kept...))
+	if !slices.Contains(levels, "10") {
+		t.Errorf("the kernel said %v, and never the lowest level", levels)
+	}
+	if err := unix.Kill(hog.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	levels = nil
+	within(t, 2*patience(), "everything is given back", func() bool { look(); return len(classes(t)) == 0 })
+	t.Log("given back by", levels)
+	if len(levels) < 4 || p.line("policy=remedy", "task="+s.antagonist, "services are well without") == "" {
+		t.Errorf("the kernel said %v; the agent:\n%s", levels, p.text())
+	}
+	if err := unix.Kill(hog.PID(), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	levels = nil
+	eventually(t, "it has the lowest level again", func() bool { look(); return slices.Contains(levels, "10") })
+	s.leftAndTakenBack(p)
+}
+
 // l3 is a group's schemata of the last-level caches.
 func l3(t *testing.T, group string) string {
 	t.Helper()
+	domains := schemata(t, group, "L3")
+	if domains == "" {
+		t.Fatalf("no L3 in %s", group)
+	}
+	return domains
+}
+
+// schemata is what a group has of a resource; "": the group is gone, or has nothing of it.
+func schemata(t *testing.T, group, resource string) string {
+	t.Helper()
 	text, err := os.ReadFile(group + "/schemata")
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if resource, domains, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && resource == "L3" {
+		if what, domains, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && what == resource {
 			return domains
 		}
 	}
-	t.Fatalf("no L3 in %q", text)
 	return ""
 }

@@ -14,9 +14,14 @@ import (
 //	burst    two threads that spin for 700 ms and rest for 600 ms
 //	steady   20 ms of work every 100 ms
 //	web      6 ms of work every 10 ms: more than the CPU that CPI2 asks of a victim
-//	hog      spins for 3 s and rests for 3 s
+//	hog      spins for 3 s and rests for 3 s; with a second word it has so many MiB of memory
 func work(p *testchild.Parent, args []string) error {
 	p.Line()
+	if len(args) > 1 {
+		if _, err := anonymous(args[1]); err != nil {
+			return err
+		}
+	}
 	threads := 1
 	if args[0] == "burst" {
 		threads = 2
@@ -28,7 +33,7 @@ func work(p *testchild.Parent, args []string) error {
 }
 
 // start starts a worker in a group, on one CPU, -1 for any; it ends with the test.
-func (b *bed) start(role, group string, cpu int) {
+func (b *bed) start(role, group string, cpu int) *testchild.Child {
 	b.t.Helper()
 	c := testchild.Start(b.t, "work "+role)
 	if err := b.cg.MovePID(group, c.PID()); err != nil {
@@ -38,7 +43,7 @@ func (b *bed) start(role, group string, cpu int) {
 		c.Pin(cpu) // after the move, in which kernels before 6.2 forget what CPUs were asked for
 	}
 	c.Say("go")
-	c.Await("ready")
+	return c.Await("ready")
 }
 
 // play works on a thread of its own.
@@ -68,4 +73,15 @@ func play(role string) {
 			panic(fmt.Sprintf("no role %q", role))
 		}
 	}
+}
+
+// watched is the agent, whose log is printed if the test fails.
+func (b *bed) watched() *proc {
+	p := b.agent()
+	b.t.Cleanup(func() {
+		if b.t.Failed() {
+			b.t.Log(p.text())
+		}
+	})
+	return p
 }

@@ -45,6 +45,11 @@ var (
 		Name: "waiter", CPI: 0.5, APKI: 20, Overlap: 1.1, Spread: 0.04, SpreadNsec: 500e6,
 		Curve: machine.MissCurve{StepBytes: 512 << 10, MPKI: []float64{10, 10, 9.9, 9.9}},
 	}
+	// stream takes more of the memory's bandwidth than there is, however large the cache.
+	stream = machine.TaskConfig{
+		Name: "stream", CPI: 0.5, APKI: 120, Overlap: 40, Prefetched: 0.6, Spread: 0.04, SpreadNsec: 500e6,
+		Curve: machine.MissCurve{StepBytes: 2 << 20, MPKI: []float64{110}},
+	}
 	// solver lives in the cache; without it, it takes all the memory's bandwidth.
 	solver = machine.TaskConfig{
 		Name: "solver", CPI: 0.5, APKI: 120, Overlap: 12, Spread: 0.04, SpreadNsec: 500e6,
@@ -72,4 +77,14 @@ var tenants = []Tenant{
 	{RMID: 11, Task: service},
 	{RMID: 12, Task: scan},
 	{RMID: 13, Task: scan}, // the same in its own class
+	// agent.TestContentionRemedyPages; seven groups of others have the next
+	{RMID: 14, Task: waiter},
+	{RMID: 15, Task: stream},
+	// agent.TestContentionRemedyLevel
+	{RMID: 23, Task: waiter},
+	{RMID: 24, Task: stream},
+	{RMID: 25, Task: stream}, // the same in its own class, and the next ones
+	{RMID: 26, Task: stream},
+	{RMID: 27, Task: stream},
+	{RMID: 28, Task: stream},
 }

@@ -3,8 +3,12 @@ package rig
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin/machine"
 )
@@ -24,6 +28,42 @@ type Contention struct {
 	Machine machine.Config
 	Tenants []Tenant
 	Seed    uint64
+
+	mu     sync.Mutex
+	placed map[int][]float64 // by RMID: the share of its pages on each node, as the guest told last
+}
+
+// Hear takes a line that the guest printed: where a tenant's pages are (rigtest.Pages), which the emulator does not see. Other lines are none of it.
+func (c *Contention) Hear(line string) {
+	text, ok := strings.CutPrefix(line, rigtest.PagesLine)
+	if !ok {
+		return
+	}
+	var rmid int
+	shares := make([]float64, 2)
+	if _, err := fmt.Sscan(text, &rmid, &shares[0], &shares[1]); err != nil || !(shares[0]+shares[1] > 0) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.placed == nil {
+		c.placed = map[int][]float64{}
+	}
+	c.placed[rmid] = shares
+}
+
+// place moves pages of the machine's tasks to where the guest has those of its own.
+func (c *Contention) place(l *loop) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	for i := range l.seats {
+		if shares := c.placed[l.seats[i].rmid]; shares != nil {
+			err = errors.Join(err, l.m.SetPages(l.seats[i].num, shares))
+		}
+	}
+	clear(c.placed)
+	return err
 }
 
 const (
@@ -57,6 +97,9 @@ func (c *Contention) Run(ctx context.Context) error {
 		}
 		if err == nil {
 			err = c.Table.ReadRan(&now)
+		}
+		if err == nil {
+			err = c.place(state)
 		}
 		if err == nil {
 			err = state.advance(clock, &now)

@@ -129,6 +129,41 @@ func TestContentionWorse(t *testing.T) {
 	}
 }
 
+// Who takes the memory's bandwidth makes a service that waits for memory slower whatever ways it has, less so at the lowest level of MBA, and with its
+// pages on the other socket's memory, of which the guest tells.
+func TestContentionMemory(t *testing.T) {
+	const aWaiter, aStream = 14, 15
+	for _, half := range []bool{false, true} {
+		g := newGuest(t, 1)
+		alone, beside := map[int]float64{aWaiter: 0.6}, map[int]float64{aWaiter: 0.6, aStream: 1}
+		g.pass(10, alone)
+		quiet := g.mean(aWaiter, alone)
+		g.pass(10, beside)
+		harmed := g.mean(aWaiter, beside)
+		g.ran[0][aStream].WayMask = 3
+		g.pass(10, beside)
+		ways := g.mean(aWaiter, beside)
+		if half {
+			c := &Contention{}
+			c.Hear("anything else")
+			c.Hear("rig: pages of RMID 15 0 0")
+			c.Hear("rig: pages of RMID 15 many")
+			c.Hear("rig: pages of RMID 15 33554432 33554432")
+			if err := c.place(g.l); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			g.ran[0][aStream].DelayPercent = 90
+		}
+		g.pass(10, beside)
+		eased := g.mean(aWaiter, beside)
+		t.Logf("alone %.2f, beside %.2f, beside two ways %.2f, eased (half of its pages elsewhere: %v) %.2f", quiet, harmed, ways, half, eased)
+		if harmed < 1.3*quiet || ways < 0.95*harmed || eased > 0.85*harmed {
+			t.Errorf("alone %.2f, beside %.2f, beside two ways %.2f, eased (half of its pages elsewhere: %v) %.2f", quiet, harmed, ways, half, eased)
+		}
+	}
+}
+
 // Time that stands still or runs back, and CPU time that goes back, change nothing; a long halt of the host is cut short.
 func TestContentionTime(t *testing.T) {
 	g := newGuest(t, 1)

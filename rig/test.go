@@ -341,15 +341,20 @@ func (t *tester) run(ctx context.Context, s *Stage, b *Boot, limit time.Duration
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	answering := make(chan error, 1)
+	c := &Contention{Table: table, Machine: contended(), Seed: t.Seed, Tenants: tenants}
 	go func() {
-		c := &Contention{Table: table, Machine: contended(), Seed: t.Seed, Tenants: tenants}
 		err := c.Run(ctx)
 		if err != nil {
 			stop(err)
 		}
 		answering <- err
 	}()
-	err = Run(ctx, t.dir, b, limit, console, each)
+	err = Run(ctx, t.dir, b, limit, console, func(m wire.Message) {
+		if m.Kind == wire.Line {
+			c.Hear(m.Text)
+		}
+		each(m)
+	})
 	stop(nil)
 	// When the rule failed first, Run ended for its error.
 	if failed := <-answering; failed != nil && !errors.Is(err, failed) {
