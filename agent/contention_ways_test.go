@@ -241,7 +241,7 @@ func (s *cpiScene) nodes(group string) (node0, node1 uint64) {
 // service's CPI came down. When it rests it gets everything back by steps. Another time the level outlives kill -9 of agent and guardian, and the next
 // start takes it back. It is the last test of the file: how many classes, and RMIDs, it takes is not certain.
 func TestContentionRemedyLevel(t *testing.T) {
-	s := beside(t, "level", 23, "remedy: {mode: enforce, settle: 1s, quiet: 5s}")
+	s := beside(t, "level", 23, "remedy: {mode: enforce, ways: 64, settle: 1s, quiet: 5s}") // it has no more ways: levels come first
 	p := s.well()
 	hog, counted := s.hog(), "1"
 	var levels []string // of the domain where they run, as the kernel said one after the other

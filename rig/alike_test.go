@@ -21,7 +21,7 @@ func behaviour(c *machine.TaskConfig) string {
 // and with the configuration that the agent has there, the twin's agent decides as the one in the guest does.
 func TestTwinDecidesAlike(t *testing.T) {
 	for name, c := range map[string]struct{ control, remedy, expect string }{
-		"level": {"", "settle: 1s, quiet: 5s", `
+		"level": {"", "ways: 64, settle: 1s, quiet: 5s", `
     - {kind: level, task: be-0, says: "level 10 of memory bandwidth, had 100"}
     - {kind: kept, task: be-0, says: "with level 10 of memory bandwidth"}
     - {kind: level, task: be-0, says: "services are well"}
