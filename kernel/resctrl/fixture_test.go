@@ -75,7 +75,7 @@ func TestCapturedTrees(t *testing.T) {
 			wantBudget := Budget{
 				CLOSIDs: Pool{Known: true, Total: 8, Ours: 1, Others: 2},
 				RMIDs:   Pool{Known: true, Total: 64, Ours: 2, Others: 3},
-				Bound:   Bound{CtrlGroups: 4, MonGroups: 55},
+				Bound:   Bound{CtrlGroups: 4, MonGroups: 55, MonBeside: 51},
 			}
 			if diff := cmp.Diff(wantBudget, b); diff != "" {
 				t.Errorf("budget (-want +got):\n%s", diff)
