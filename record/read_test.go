@@ -16,7 +16,7 @@ import (
 
 // One bad segment hides none of the others: of an incident, of a task and in a replay.
 func TestDamagedSegmentIsPassedOver(t *testing.T) {
-	dir, _, _ := recorded(t, 1, 600, 400_000)
+	dir, _, _ := recorded(t, 1, 600, 600_000)
 	files, err := Segments(dir)
 	must(t, err)
 	whole, err := Run(dir)

@@ -232,7 +232,7 @@ func TestLargeCheckpoint(t *testing.T) {
 	l := newLife(t, 8, 1<<20)
 	l.e = manyTasks(200)
 	l.world.next = 1000
-	for range 100 {
+	for range 60 {
 		l.tick()
 	}
 	must(t, errors.Join(l.errs...))
