@@ -25,6 +25,7 @@ func (h *Host) countTasks() (list []model.DomainSample) {
 		}
 		if e.countedNsec == 0 {
 			e.countedNsec = max(1, h.m.NowNsec())
+			continue // its group is made now, and read at the next edge
 		}
 		for s := range h.m.Config().Sockets {
 			d := model.DomainSample{Num: e.task.Num, Domain: int32(s), SinceNsec: e.countedNsec, MonoNsec: h.m.NowNsec()}
@@ -34,7 +35,7 @@ func (h *Host) countTasks() (list []model.DomainSample) {
 				panic("a task that lives has lines: " + err.Error())
 			}
 			for k, bytes := range [...]float64{model.CountOccupancy: occupancy, model.CountMovedTotal: total, model.CountMovedLocal: local} {
-				d.C[k] = model.Read(uint64(bytes))
+				d.C[k] = model.Read(uint64(bytes) / machine.MonitorBytes * machine.MonitorBytes)
 			}
 			list = append(list, d)
 		}

@@ -48,7 +48,7 @@ const (
 	resctrlDevice = "0:33"
 
 	// monScale is the unit in which the hardware counts: what a value is rounded down to.
-	monScale = 65536
+	monScale = machine.MonitorBytes
 	// minBandwidth and bandwidthGran are Intel's, in per cent.
 	minBandwidth, bandwidthGran = 10, 10
 	maxMBCLOSIDs, defCLOSIDs    = 8, 16

@@ -23,6 +23,9 @@ type mark struct {
 	ways []float64 // share of each way, socket by socket
 }
 
+// MonitorBytes is the unit in which the hardware counts lines of a cache and traffic, in bytes: some 10 to 100 KiB on Intel.
+const MonitorBytes = 64 << 10
+
 const (
 	noTask = -1
 	// faded is the sum of shares of ways below which marked lines are forgotten: a line or
