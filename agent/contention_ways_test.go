@@ -271,7 +271,7 @@ func TestContentionRemedyLevel(t *testing.T) {
 	levels = nil
 	within(t, 2*patience(), "everything is given back", func() bool { look(); return len(classes(t)) == 0 })
 	t.Log("given back by", levels)
-	if len(levels) < 4 || p.line("policy=remedy", "task="+s.antagonist, "services are well without") == "" {
+	if len(levels) < 4 || p.line("msg=release ", "policy=remedy", "task="+s.antagonist+" ", "services are well") == "" {
 		t.Errorf("the kernel said %v; the agent:\n%s", levels, p.text())
 	}
 	if err := unix.Kill(hog.PID(), unix.SIGCONT); err != nil {
