@@ -93,6 +93,7 @@ const (
 	GroupFreeze                     // cgroup_freeze.go
 	GroupKill                       // cgroup_kill.go
 	IOMaxKnob                       // io_max.go
+	MemoryHigh                      // memory_high.go
 	NumKnobs
 )
 
@@ -111,6 +112,7 @@ var Knobs = [NumKnobs]KnobSpec{
 	GroupFreeze: freezingSpec,
 	GroupKill:   groupKillSpec,
 	IOMaxKnob:   ioMaxSpec,
+	MemoryHigh:  memoryHighSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.

@@ -106,7 +106,8 @@ var wires = [model.NumKnobs]struct {
 		},
 		func(m *machine.Machine, num int, v model.Setting) error { return m.SetFrozen(num, v.Amount != 0) },
 	},
-	model.IOMaxKnob: {diskLimit, setDiskLimit},
+	model.IOMaxKnob:  {diskLimit, setDiskLimit},
+	model.MemoryHigh: {memoryHigh, setMemoryHigh},
 }
 
 // setting reads a knob of a task that lives.

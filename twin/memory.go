@@ -160,3 +160,24 @@ func (h *Host) classStands(class model.TaskNum) bool {
 	}
 	return false
 }
+
+// memoryHigh is memory.high of a task's cgroup.
+func memoryHigh(m *machine.Machine, num int) (model.Setting, error) {
+	high, _, err := m.MemoryLimits(num)
+	if high <= 0 {
+		return model.HighMemory(model.NoMemoryHigh), err
+	}
+	return model.HighMemory(int64(high)), err
+}
+
+func setMemoryHigh(m *machine.Machine, num int, v model.Setting) error {
+	_, limit, err := m.MemoryLimits(num)
+	if err != nil {
+		return err
+	}
+	high := 0.0
+	if v.Amount != model.NoMemoryHigh {
+		high = max(1, float64(v.Amount)) // 0 is none here, and one byte the least
+	}
+	return m.SetMemoryLimits(num, high, limit)
+}

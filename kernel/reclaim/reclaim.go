@@ -12,10 +12,11 @@
 // cgroup, whose sentinels (cgroup.ErrVanished, cgroup.ErrUnsupported,
 // cgroup.ErrMalformed, cgroup.ErrRootGroup) this package's errors wrap where they fit.
 //
-// # Why no memory.high
+// # Why memory.high is no means of reclaim
 //
 // Before memory.reclaim, senpai reclaimed by lowering memory.high and raising it again.
-// That is not offered, not even as a fallback for v2 kernels before 5.19. While the limit
+// That is not offered, not even as a fallback for v2 kernels before 5.19: memory.high (memory_high.go) is there to
+// hold who takes memory from others, for that alone. While the limit
 // is in force, every thread of the group that allocates above it is put to sleep, up to
 // two seconds at a time: the victim pays for our errors of judgement, and this project is
 // there to spare it. The limit outlives whoever wrote it. And orchestrators own the file

@@ -120,6 +120,7 @@ func newKnobs(cg cgroup.Driver, fs hostfs.FS, clock Clock, j *journal.Journal) *
 		model.CPUWeight:    &weight{cg: cg, flat: flat},
 		model.GroupFreeze:  &freezing{cg: cg, flat: flat},
 		model.IOMaxKnob:    newIOMax(cg, fs),
+		model.MemoryHigh:   newMemoryHigh(cg, fs),
 	}}
 }
 

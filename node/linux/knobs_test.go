@@ -230,6 +230,7 @@ func (f *tree) knobs(j *journal.Journal) *Knobs {
 		model.CPUWeight:    &weight{},
 		model.GroupFreeze:  &freezing{},
 		model.IOMaxKnob:    &ioMax{no: cgroup.ErrUnsupported},
+		model.MemoryHigh:   &memoryHigh{no: cgroup.ErrUnsupported},
 	}}
 }
 

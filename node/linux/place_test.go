@@ -175,6 +175,7 @@ func (f *cpusets) knobs(j *journal.Journal) *Knobs {
 		model.CPUWeight:   &weight{},
 		model.GroupFreeze: &freezing{},
 		model.IOMaxKnob:   &ioMax{no: cgroup.ErrUnsupported},
+		model.MemoryHigh:  &memoryHigh{no: cgroup.ErrUnsupported},
 	}}
 }
 

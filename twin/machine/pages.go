@@ -407,6 +407,15 @@ func (m *Machine) SetMemoryLimits(num int, high, limit float64) error {
 	return nil
 }
 
+// MemoryLimits returns what SetMemoryLimits set, in bytes; 0 is none.
+func (m *Machine) MemoryLimits(num int) (high, limit float64, err error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, 0, err
+	}
+	return t.mem.high, t.mem.max, nil
+}
+
 // Reclaim takes up to so many bytes of a task's pages that were not used for so long,
 // oldest first, and returns what it got (memory.reclaim).
 func (m *Machine) Reclaim(num int, bytes float64, olderNsec int64, anon, file bool) (float64, error) {

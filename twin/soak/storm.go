@@ -14,7 +14,7 @@ import (
 // perChange is how many writes one change, or one restore, takes in a group. Bandwidth takes
 // four on v1 (lift the quota, period, quota, burst); a place two (old and new together, then
 // the new), and so does a weight (normal again, then the weight). A kernel that refuses one of them has the others taken back: as many again.
-var perChange = [model.NumKnobs]int{model.CPUBandwidth: 8, model.CPUPlace: 4, model.CPUWeight: 4, model.GroupFreeze: 4, model.IOMaxKnob: 4}
+var perChange = [model.NumKnobs]int{model.CPUBandwidth: 8, model.CPUPlace: 4, model.CPUWeight: 4, model.GroupFreeze: 4, model.IOMaxKnob: 4, model.MemoryHigh: 4}
 
 const (
 	// perBatch is how many calls on the journal's disk a turn with changes, or a restore, may

@@ -7,6 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/linux"
@@ -67,7 +68,7 @@ func (v *witness) isRightful(g *watchedGroup, now model.Setting) bool {
 	case k.kind == model.CPUWeight: // who is made normal again has the default for a moment
 		return slices.Contains(k.rightful, now) || now.Amount == model.WeightDefault
 	}
-	if k.kind == model.GroupFreeze || k.kind == model.IOMaxKnob {
+	if k.kind == model.GroupFreeze || k.kind == model.IOMaxKnob || k.kind == model.MemoryHigh {
 		return slices.Contains(k.rightful, now)
 	}
 	any := func(same func(r model.Setting) bool) bool { return slices.ContainsFunc(k.rightful, same) }
@@ -92,6 +93,7 @@ type witness struct {
 	w      *world
 	cg     cgroup.Driver          // without faults
 	io     *blkio.Controller      // likewise; nil: the machine has no disk
+	memory *reclaim.Memory        // likewise; nil: it is on v1
 	mounts [model.NumKnobs]string // of the hierarchies with the knobs
 	list   []*watchedGroup
 	gone   model.CPUSet // CPUs that were ever offline
@@ -169,6 +171,15 @@ func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) 
 			return now, nil
 		}
 		return now, err
+	case model.MemoryHigh:
+		if v.memory == nil {
+			return model.HighMemory(model.NoMemoryHigh), nil
+		}
+		now, err := linux.MemoryHighOf(v.memory, path)
+		if errors.Is(err, cgroup.ErrUnsupported) { // the controller is not handed down to it
+			return model.HighMemory(model.NoMemoryHigh), nil
+		}
+		return now, err
 	case model.GroupFreeze:
 		frozen, err := v.cg.ReadFreezeAsked(path)
 		return model.Freeze(frozen), err
@@ -240,6 +251,8 @@ func knobOf(name string) model.KnobKind {
 		return model.CPUWeight
 	case "io.max":
 		return model.IOMaxKnob
+	case "memory.high":
+		return model.MemoryHigh
 	case "cgroup.freeze", "freezer.state":
 		return model.GroupFreeze
 	}

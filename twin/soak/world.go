@@ -16,6 +16,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
@@ -138,6 +139,11 @@ func (w *world) watch(fs hostfs.FS) error {
 	}
 	if v.io, err = blkio.Open(fs, mounts); err == nil { // machines without a disk have none
 		v.mounts[model.IOMaxKnob] = mounts.Unified
+	}
+	if v.memory, err = reclaim.Open(fs, mounts); err == nil && v.memory.V2() {
+		v.mounts[model.MemoryHigh] = mounts.Unified
+	} else {
+		v.memory = nil
 	}
 	return nil
 }

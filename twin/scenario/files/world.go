@@ -10,6 +10,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
@@ -201,6 +202,8 @@ func (b *bed) Setting(p string, kind model.KnobKind) (model.Setting, error) {
 		return model.Freeze(frozen), err
 	case model.IOMaxKnob:
 		return b.ioMax(p)
+	case model.MemoryHigh:
+		return b.memoryHigh(p)
 	case model.ServiceClass:
 		return b.class(p)
 	}
@@ -221,6 +224,26 @@ func (b *bed) ioMax(p string) (model.Setting, error) {
 		return model.Setting{}, err
 	}
 	return linux.IOMaxOf(io, p)
+}
+
+// memoryHigh returns a task's memory.high, none where the kernel has no such file.
+func (b *bed) memoryHigh(p string) (model.Setting, error) {
+	none := model.HighMemory(model.NoMemoryHigh)
+	m, err := cgroup.Discover(b.k)
+	if err != nil {
+		return none, err
+	}
+	memory, err := reclaim.Open(b.k, m)
+	if err == nil {
+		var now model.Setting
+		if now, err = linux.MemoryHighOf(memory, p); err == nil {
+			return now, nil
+		}
+	}
+	if errors.Is(err, cgroup.ErrUnsupported) {
+		return none, nil
+	}
+	return none, err
 }
 
 // class returns the class of service that a task is in: one of ours has a group of its own.
