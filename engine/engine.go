@@ -70,8 +70,9 @@ type Output struct {
 type Track struct {
 	Num     model.TaskNum   `json:"num"`
 	Flags   outlier.Flags   `json:"flags"`
-	Beside  outlier.Flags   `json:"beside,omitzero"` // of the signal that is judged beside
-	Verdict outlier.Verdict `json:"verdict"`         // of the last window
+	Beside  outlier.Flags   `json:"beside,omitzero"`  // of signal io, which is judged beside
+	Starved outlier.Flags   `json:"starved,omitzero"` // of signal memory, likewise
+	Verdict outlier.Verdict `json:"verdict"`          // of the last window
 	Source  model.Source    `json:"source"`
 	Signal  model.Value     `json:"signal"`
 	CPU     model.Value     `json:"cpu"`

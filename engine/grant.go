@@ -71,9 +71,9 @@ func (e *Engine) grant(in *Input, i int) {
 			t.Flags.Clear()
 		}
 	}
-	for _, n := range w.ForgivenBeside {
-		if t := e.track(n); t != nil {
-			t.Beside.Clear()
+	for _, f := range w.ForgivenBeside {
+		if t := e.track(f.Num); t != nil {
+			t.beside(f.Source).Clear()
 		}
 	}
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/headroom"
 	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/memory"
 	"github.com/commensal-io/commensal/policy/outlier"
 	"github.com/commensal-io/commensal/policy/pressure"
 	"github.com/commensal-io/commensal/policy/remedy"
@@ -33,7 +34,7 @@ func Defaults() Params {
 			BalmMode: model.ModeOff, Balm: balm.Defaults(),
 			RemedyMode: model.ModeOff, Remedy: remedy.Defaults(),
 			PressureMode: model.ModeOff, Pressure: pressure.Defaults(), ColdPagesMode: model.ModeOff, ColdPages: coldpages.Defaults(), Headroom: headroom.Defaults(),
-			IOMode: model.ModeOff, IO: blockio.Defaults(),
+			IOMode: model.ModeOff, IO: blockio.Defaults(), MemoryMode: model.ModeOff, Memory: memory.Defaults(),
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/balm"
 	"github.com/commensal-io/commensal/policy/bandwidth"
+	"github.com/commensal-io/commensal/policy/beside"
 	"github.com/commensal-io/commensal/policy/blockio"
 	"github.com/commensal-io/commensal/policy/burst"
 	"github.com/commensal-io/commensal/policy/cache"
@@ -17,6 +18,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
 	"github.com/commensal-io/commensal/policy/headroom"
+	"github.com/commensal-io/commensal/policy/memory"
 	"github.com/commensal-io/commensal/policy/pressure"
 	"github.com/commensal-io/commensal/policy/remedy"
 )
@@ -48,12 +50,14 @@ type CPUParams struct {
 	Headroom      headroom.Params  `json:"headroom"`
 	IOMode        model.Mode       `json:"io_mode"`
 	IO            blockio.Params   `json:"io"`
+	MemoryMode    model.Mode       `json:"memory_mode"`
+	Memory        memory.Params    `json:"memory"`
 }
 
 // UnmarshalJSON reads parameters. Those of a record that is older than a policy do not name it: it did not run.
 func (p *CPUParams) UnmarshalJSON(b []byte) error {
 	type plain CPUParams
-	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, RemedyMode: model.ModeOff, PressureMode: model.ModeOff, ColdPagesMode: model.ModeOff, HeadroomMode: model.ModeOff, IOMode: model.ModeOff}
+	in := plain{DemoteMode: model.ModeOff, CacheMode: model.ModeOff, BandwidthMode: model.ModeOff, BalmMode: model.ModeOff, RemedyMode: model.ModeOff, PressureMode: model.ModeOff, ColdPagesMode: model.ModeOff, HeadroomMode: model.ModeOff, IOMode: model.ModeOff, MemoryMode: model.ModeOff}
 	err := json.Unmarshal(b, &in)
 	*p = CPUParams(in)
 	return err
@@ -75,6 +79,7 @@ type CPUState struct {
 	ColdPages coldpages.State `json:"coldpages,omitzero"`
 	Headroom  headroom.State  `json:"headroom,omitzero"`
 	IO        blockio.State   `json:"io,omitzero"`
+	Memory    memory.State    `json:"memory,omitzero"`
 	// Changed: something that the policies see is new since the last pulse.
 	Changed bool `json:"changed"`
 }
@@ -258,11 +263,21 @@ var policyRows = [...]row{
 		name: model.PolicyIO, does: "CPI² §9: who makes a service wait for its disk may do less there", uses: []string{"io limits"}, needs: Needs{IO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.IOMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
-			s.CPU.IO.Step(&p.CPU.IO, blockio.Input{Correlation: &p.Hardcap.Antagonist[model.SourceIO], IDPrefix: p.Hardcap.IDPrefix}, v, w)
+			s.CPU.IO.Step(&p.CPU.IO, beside.Input{Correlation: &p.Hardcap.Antagonist[model.SourceIO], IDPrefix: p.Hardcap.IDPrefix}, v, w)
 		},
 		rows:  func(p *Params) []model.Param { return p.CPU.IO.Rows() },
 		check: func(p *Params) (key, why string) { return p.CPU.IO.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.IO.Note(now) },
+	},
+	{
+		name: model.PolicyMemory, does: "who makes a service wait for memory gives some back, or may have less", uses: []string{"reclaim", "memory limits"}, needs: Needs{InUse: true, Stalls: true}, always: true,
+		mode: func(p *Params) *model.Mode { return &p.CPU.MemoryMode },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.Memory.Step(&p.CPU.Memory, beside.Input{Correlation: &p.Hardcap.Antagonist[model.SourceMemory], IDPrefix: p.Hardcap.IDPrefix}, v, w)
+		},
+		rows:  func(p *Params) []model.Param { return p.CPU.Memory.Rows() },
+		check: func(p *Params) (key, why string) { return p.CPU.Memory.Check() },
+		note:  func(s *State, now model.Mode) string { return s.CPU.Memory.Note(now) },
 	},
 	{
 		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", needs: Needs{Sizes: true}, always: true,
@@ -291,6 +306,7 @@ type Needs struct {
 	Memory  bool            // what memories move
 	Domains bool            // what each task has of the last-level caches, and moves to and from memory
 	IO      bool            // what tasks do on block devices, and how long they wait for them
+	Stalls  bool            // it goes by how long tasks wait for memory, which InUse has the host tell
 	InUse   bool            // how much memory the tasks and the machine use, and how long they wait for it
 	Sizes   bool            // how much memory they use, once a minute
 	SLO     bool            // what latency sources say, each second and not at the edges of windows alone
@@ -359,6 +375,7 @@ func (p *Params) Needs() (all Needs) {
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
 			all.Domains = all.Domains || r.needs.Domains
 			all.InUse, all.Sizes, all.IO = all.InUse || r.needs.InUse, all.Sizes || r.needs.Sizes, all.IO || r.needs.IO
+			all.Stalls = all.Stalls || r.needs.Stalls
 			if r.ages != nil {
 				all.Ages = r.ages(p)
 			}

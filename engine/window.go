@@ -55,7 +55,8 @@ func (e *Engine) judge(in *Input) {
 	s := e.State
 	h := s.History
 	h.Begin(in.MonoNsec)
-	beside := e.Params.Needs().IO
+	needs := e.Params.Needs()
+	beside := [model.NumSources]bool{model.SourceIO: needs.IO, model.SourceMemory: needs.Stalls}
 	s.BECPU = 0
 	s.Node = NodeTrack{CPUs: e.obs.CPUs, ElapsedNsec: e.obs.ElapsedNsec, Busy: e.obs.Busy, Unmanaged: e.obs.Unmanaged, Steal: e.obs.Steal}
 	j := 0
@@ -68,9 +69,7 @@ func (e *Engine) judge(in *Input) {
 			continue // a task the engine was never told of
 		}
 		e.judgeTask(in, o, j)
-		if beside {
-			e.judgeBeside(in, o, j)
-		}
+		e.judgeBeside(in, o, j, &beside)
 	}
 	h.Put(model.NumUnmanaged, e.obs.Unmanaged.V, antagonist.NoEvidence)
 	h.Put(model.NumSteal, e.obs.Steal.V, antagonist.NoEvidence)
@@ -141,27 +140,36 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	}
 }
 
-// judgeBeside judges a protected task by the signal that stands beside the one that is used. What a task of best-effort
-// work waits is nobody's concern.
-func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int) {
+// beside are the outliers of a signal that is judged beside.
+func (t *Track) beside(src model.Source) *outlier.Flags {
+	if src == model.SourceMemory {
+		return &t.Starved
+	}
+	return &t.Beside
+}
+
+// judgeBeside judges a protected task by the signals that stand beside the one that is used, as far as a policy goes by them. What a task of
+// best-effort work waits is nobody's concern.
+func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int, by *[model.NumSources]bool) {
 	tr, task := &e.State.Tracks[j], &e.State.Tasks.Tasks[j]
 	if !task.Protected() {
 		return
 	}
 	for _, src := range model.Sources() {
-		if !src.Row().Beside {
+		if !by[src] {
 			continue
 		}
+		flags := tr.beside(src)
 		spec := e.State.Specs.Of(task, src)
 		e.study(task, o, src, spec)
 		verdict := outlier.Judge(&e.Params.Outlier, src, spec, o)
 		if verdict == outlier.Outlier {
-			tr.Beside.Flag(&e.Params.Outlier, in.MonoNsec)
+			flags.Flag(&e.Params.Outlier, in.MonoNsec)
 		}
 		if spec == nil {
 			continue
 		}
-		n := tr.Beside.Recent(&e.Params.Outlier, in.MonoNsec)
+		n := flags.Recent(&e.Params.Outlier, in.MonoNsec)
 		e.scratch.beside = append(e.scratch.beside, policy.Victim{
 			Num: task.Num, Source: src, Verdict: verdict, Signal: o.Signals[src].V, Threshold: e.Params.Outlier.Threshold(spec), Spec: spec,
 			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(e.State.ProtectOff, task.Job),

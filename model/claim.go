@@ -67,6 +67,7 @@ const (
 	PolicyColdPages = "coldpages"
 	PolicyHeadroom  = "headroom"
 	PolicyIO        = "io"
+	PolicyMemory    = "memory"
 )
 
 // Claim is a wish for a knob until it expires. Those of a policy are told apart by knob,

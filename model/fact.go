@@ -72,6 +72,8 @@ const (
 	FactIOShare
 	FactOccupancy
 	FactMoved
+	FactMemoryMore
+	FactMemoryShare
 	NumFacts
 )
 
@@ -143,6 +145,8 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactIOShare:       {"io_share", "", "of these, that it may still do"},
 	FactOccupancy:     {"llc_occupancy", "bytes", "that a task's lines fill of the last-level caches of the victim (resctrl)"},
 	FactMoved:         {"memory_moved", "bytes/s", "that a task moved to and from memory, by the CPUs of the victim's domains (resctrl)"},
+	FactMemoryMore:    {"memory_more", "bytes", "of memory that a suspect has more than while the victim was well"},
+	FactMemoryShare:   {"memory_share", "", "of these, that it may still have"},
 }
 
 // Is returns the fact with a value.

@@ -17,6 +17,7 @@ const (
 	SourceWait
 	SourceLatency
 	SourceIO
+	SourceMemory
 	NumSources
 )
 
@@ -52,7 +53,7 @@ type SignalRow struct {
 	// Beside: it says of another means than the CPU how much the task suffers for it. It is judged beside the signal that is used, whatever
 	// that says and however little the task runs, and is no choice of the configuration's.
 	Beside bool
-	// Resource is what the task has less of while it is bad: cpu, memory (caches and bandwidth with it) or disk; "": that cannot be told by it.
+	// Resource is what the task has less of while it is bad: cpu, memory (caches and bandwidth with it), disk, or pages (memory to hold); "": that cannot be told by it.
 	Resource string
 	// Rest is its value when nothing disturbs the task.
 	Rest float64
@@ -112,10 +113,17 @@ var signals = [NumSources]SignalRow{
 		Beside: true, MinRise: 0.1, Correlation: 0.35, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
 		Section: "io_stall", Calibrated: "CPI² table 2: 0.35; not calibrated for I/O", Explained: "io is the share of time in which a task waits for block devices, and is judged beside the others where policy io is not off (docs/policies/io.md)",
 	},
+	// The parameters are io's, but for the correlation, which is slowdown's: the policy has an alibi beside it. None was calibrated.
+	SourceMemory: {
+		Name: "memory", Short: "mem", Title: "time stalled on memory", Resource: "pages", Probe: "memory stall", Definition: "memory.pressure some / time",
+		Times: 1, Derive: memoryShare,
+		Beside: true, MinRise: 0.1, Correlation: 0.25, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
+		Section: "memory_stall", Calibrated: "as for slowdown; not calibrated", Explained: "memory is the share of time in which a thread of a task waits for memory (cgroup v2), and is judged beside the others where policy memory is not off (docs/policies/memory.md)",
+	},
 }
 
 // preference is the order in which signals are used.
-var preference = [NumSources]Source{SourceLatency, SourceCPI, SourceWait, SourceSlowdown, SourcePressure, SourceIO}
+var preference = [NumSources]Source{SourceLatency, SourceCPI, SourceWait, SourceSlowdown, SourcePressure, SourceIO, SourceMemory}
 
 // Sources returns all signals, in order of preference.
 func Sources() []Source { return preference[:] }
@@ -239,6 +247,16 @@ func ioShare(p, c *TaskSample, elapsed int64) Value {
 		return Missing(oc)
 	}
 	return Known(float64(delayed) / float64(elapsed))
+}
+
+// memoryShare is the share of the window in which at least one thread of the task waited for memory: for pages that come back, or for reclaim
+// (PSI, "some").
+func memoryShare(p, c *TaskSample, elapsed int64) Value {
+	stalled, oc := c.grown(p, CountMemoryStall)
+	if oc != OK {
+		return Missing(oc)
+	}
+	return Known(min(1, float64(stalled)/float64(elapsed))) // the two clocks are not read at one instant
 }
 
 // wait is the p99 of the reading's own waits, in milliseconds. Observation.Discount leaves of it what others caused.

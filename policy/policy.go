@@ -79,7 +79,7 @@ type Window struct {
 	Closed                bool
 	StartNsec, LengthNsec int64
 	Victims               []Victim        // ordered by Num
-	Beside                []Victim        // as they are by the signal that is judged beside (model.SignalRow.Beside), ordered by Num; none while no policy goes by it
+	Beside                []Victim        // as they are by the signals that are judged beside (model.SignalRow.Beside), ordered by Num and Source; none of one that no policy goes by
 	Waiting               []model.Waiting // who had the CPU while LC tasks waited; none where nobody can tell
 	// Observation is all that the window says of node and tasks; nil without a window. What memory the machine and each task
 	// have is missing in it unless a policy's row says that it needs InUse.
@@ -230,6 +230,12 @@ type Note struct {
 	Decision model.Decision
 }
 
+// Forgiven is a victim by a signal that is judged beside.
+type Forgiven struct {
+	Num    model.TaskNum
+	Source model.Source
+}
+
 // Wishes is what a policy wants. It is reused from step to step.
 type Wishes struct {
 	// Claims is the whole set, unless AsBefore is set: then what stands goes on standing. The
@@ -243,9 +249,10 @@ type Wishes struct {
 	// Decisions are said as they are, Notes once. The engine fills in policy, mode and times.
 	Decisions []model.Decision
 	Notes     []Note
-	// Incidents are new or changed. Forgiven are victims whose violations count afresh, ForgivenBeside those of the signal that is judged beside.
-	Incidents                []*model.Incident
-	Forgiven, ForgivenBeside []model.TaskNum
+	// Incidents are new or changed. Forgiven are victims whose violations count afresh, ForgivenBeside those of signals that are judged beside.
+	Incidents      []*model.Incident
+	Forgiven       []model.TaskNum
+	ForgivenBeside []Forgiven
 }
 
 // Reset empties the lists and keeps their room.

@@ -13,7 +13,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of parameters in docs/ anew")
 
 // pages are the documents with tables of parameters, and how many each has.
-var pages = map[string]int{"CONFIG.md": 6, "policies/cpuset.md": 1, "policies/cpu-pool.md": 1, "policies/burst.md": 1, "policies/demote.md": 1, "policies/cache.md": 1, "policies/bandwidth.md": 1, "policies/balm.md": 1, "policies/remedy.md": 1, "policies/headroom.md": 1, "policies/pressure.md": 1, "policies/coldpages.md": 1, "policies/io.md": 1}
+var pages = map[string]int{"CONFIG.md": 6, "policies/cpuset.md": 1, "policies/cpu-pool.md": 1, "policies/burst.md": 1, "policies/demote.md": 1, "policies/cache.md": 1, "policies/bandwidth.md": 1, "policies/balm.md": 1, "policies/remedy.md": 1, "policies/headroom.md": 1, "policies/pressure.md": 1, "policies/coldpages.md": 1, "policies/io.md": 1, "policies/memory.md": 1}
 
 // TestDocs holds the tables of parameters in the documents against the rows. A table stands
 // between the lines "<!-- parameters: SECTION -->" and "<!-- end of parameters -->";

@@ -22,6 +22,7 @@ import (
 	"github.com/commensal-io/commensal/policy/cpupool"
 	"github.com/commensal-io/commensal/policy/cpuset"
 	"github.com/commensal-io/commensal/policy/demote"
+	"github.com/commensal-io/commensal/policy/memory"
 	"github.com/commensal-io/commensal/policy/pressure"
 )
 
@@ -38,7 +39,7 @@ const wallNsec = int64(1e18)
 func Params() engine.Params {
 	p := engine.Params{Platform: "test", HistoryWindows: 1, CapPeriodNsec: 250 * Msec, Limits: engine.Limits{MaxHeldTasks: 8, MaxBETaken: 1}}
 	p.Hardcap.DurationNsec = 300 * Sec // for so long policies keep off a task that an operator freed
-	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults(), Pressure: pressure.Defaults(), ColdPages: coldpages.Defaults(), IO: blockio.Defaults()}
+	p.CPU = engine.CPUParams{CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(), Demote: demote.Defaults(), Pressure: pressure.Defaults(), ColdPages: coldpages.Defaults(), IO: blockio.Defaults(), Memory: memory.Defaults()}
 	p.SetModes(model.ModeOff)
 	return p
 }
@@ -68,6 +69,7 @@ func NewTask(num int, class model.Class) *Task {
 	for kind := range model.OfTasks {
 		t.Knobs[kind].Value = model.Ask(kind)
 	}
+	t.Knobs[model.MemoryHigh].Value = model.HighMemory(model.NoMemoryHigh)
 	t.Knobs[model.CPUWeight].Value = model.Weight(model.WeightDefault)
 	return t.Quota(-1, 100_000)
 }

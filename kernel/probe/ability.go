@@ -13,23 +13,25 @@ const (
 	SignalPSI      = "psi stall"
 	SignalSLO      = "slo latency"
 	SignalIO       = "io stall"
+	SignalMemory   = "memory stall"
 	SignalWaits    = "scheduler waits" // who makes whom wait for a CPU
 )
 
 // Remedies, the ladder from the mildest.
 const (
-	RemedyDemote    = "demote"
-	RemedyWays      = "llc ways"
-	RemedyBandwidth = "memory bandwidth"
-	RemedyMigration = "page migration"
-	RemedyPool      = "cpu pool"
-	RemedyBurst     = "burst"
-	RemedyCap       = "hard cap"
-	RemedyCpuset    = "cpuset"
-	RemedyReclaim   = "reclaim"
-	RemedyIOMax     = "io limits"
-	RemedyFreeze    = "freeze"
-	RemedyEvict     = "evict"
+	RemedyDemote     = "demote"
+	RemedyWays       = "llc ways"
+	RemedyBandwidth  = "memory bandwidth"
+	RemedyMigration  = "page migration"
+	RemedyPool       = "cpu pool"
+	RemedyBurst      = "burst"
+	RemedyCap        = "hard cap"
+	RemedyCpuset     = "cpuset"
+	RemedyReclaim    = "reclaim"
+	RemedyIOMax      = "io limits"
+	RemedyMemoryHigh = "memory limits"
+	RemedyFreeze     = "freeze"
+	RemedyEvict      = "evict"
 )
 
 // Ability is a signal or a remedy on this machine.
@@ -61,6 +63,7 @@ var signalRecipes = []recipe{
 	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
 	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}, {BPFPrograms}}, nil},
 	{SignalIO, []need{{PSIPerCgroup, DelayAccounting}}, nil},
+	{SignalMemory, []need{{PSIPerCgroup}}, lateWithoutSwap},
 	{SignalSLO, nil, always("told by the service itself")},
 }
 
@@ -78,6 +81,7 @@ var remedyRecipes = []recipe{
 	{RemedyCpuset, []need{{Cpuset}, {CgroupWritable}}, nil},
 	{RemedyReclaim, []need{{MemoryReclaim}, {CgroupWritable}}, fileOnlyWithoutSwap},
 	{RemedyIOMax, []need{{IOMax}, {CgroupWritable}}, nil},
+	{RemedyMemoryHigh, []need{{MemoryHigh}, {CgroupWritable}}, fileOnlyWithoutSwap},
 	{RemedyFreeze, []need{{Freezer}, {CgroupWritable}}, nil},
 	{RemedyEvict, []need{{CapKill, CgroupKill}, {CapKill, CgroupWritable}}, nil},
 }

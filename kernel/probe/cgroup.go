@@ -127,7 +127,7 @@ func (p *prober) cgroupFindings() []Finding {
 		p.controlled(MemoryReclaim, controlFile{cgroup.Memory, "", "memory.reclaim", "memory.current", version{5, 19}, "",
 			"the memory controller on cgroup2, Linux 5.19", "takes a group's memory back on demand, and sets no limit"}, RemedyReclaim),
 		p.controlled(MemoryHigh, controlFile{cgroup.Memory, "", "memory.high", "memory.current", version{4, 5}, "",
-			"the memory controller on cgroup2", "slows a group down above it; not used to reclaim, since the group's threads would wait"}),
+			"the memory controller on cgroup2", "slows a group down above it; not used to reclaim, since the group's threads would wait"}, RemedyMemoryHigh),
 	}
 }
 
@@ -174,7 +174,7 @@ func (p *prober) layoutFinding() Finding {
 // writable says whether limits can be written at all: the mounts are not read-only and the files' owner is us,
 // or permissions do not bind us. Nothing is tried.
 func (p *prober) writable() Finding {
-	f := Finding{Name: CgroupWritable, Gives: []string{RemedyPool, RemedyBurst, RemedyCap, RemedyCpuset, RemedyReclaim, RemedyIOMax, RemedyFreeze}}
+	f := Finding{Name: CgroupWritable, Gives: []string{RemedyPool, RemedyBurst, RemedyCap, RemedyCpuset, RemedyReclaim, RemedyIOMax, RemedyMemoryHigh, RemedyFreeze}}
 	dir := p.v1(cgroup.CPU)
 	if dir == "" {
 		dir = p.unified()

@@ -32,7 +32,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
-	"github.com/commensal-io/commensal/policy/outlier"
+	"github.com/commensal-io/commensal/policy/beside"
 )
 
 // maxDisks bounds the devices that are followed; of more those that came later are not.
@@ -45,77 +45,27 @@ type Disk struct {
 	Idle   int                 `json:"idle"` // windows in a row in which nobody used it
 }
 
-// Incident is one victim's trouble.
-type Incident struct {
-	model.Incident
-	Device     model.Device        `json:"device"`
-	Excluded   []model.TaskNum     `json:"excluded,omitempty"` // tried without effect
-	SearchLeft int                 `json:"search_left"`
-	Sum        float64             `json:"sum"` // of the victim's signals in this round
-	GoodRow    int                 `json:"good_row"`
-	BadRow     int                 `json:"bad_row"`
-	Was        model.IOObservation `json:"was"`              // what the held task did, a second
-	Share      float64             `json:"share"`            // of it, that it may do; 0: nobody is held
-	Floor      float64             `json:"floor"`            // the share at which it recovered
-	Good       float64             `json:"good"`             // the largest share at which it was well
-	Bad        float64             `json:"bad"`              // the least one above it at which it was not; at first all that the task did
-	Low        float64             `json:"low"`              // the victim's signal at the floor
-	GoodSum    float64             `json:"good_sum"`         // of the signals of GoodRow windows
-	Enough     float64             `json:"enough,omitempty"` // the signal up to which it is well, where no hold brings it under its threshold
-	Fails      int                 `json:"fails"`            // shares that were too much, one after the other
-	Blind      int                 `json:"blind"`            // windows in a row that say nothing of the victim
-	HeldNsec   int64               `json:"held_nsec,omitempty"`
-	MovedNsec  int64               `json:"moved_nsec,omitempty"` // when the share was last other
-	Reason     string              `json:"reason,omitempty"`     // of the claim
-}
-
-// Peace keeps a victim from being analysed again too soon.
-type Peace struct {
-	Victim    model.TaskNum `json:"victim"`
-	UntilNsec int64         `json:"until_nsec"`
-}
-
 // State is what the policy remembers. It is bounded: one incident a victim, and maxDisks.
 type State struct {
-	NextID    uint64     `json:"next_id,omitempty"`
-	Disks     []Disk     `json:"disks,omitempty"` // by device
-	Incidents []Incident `json:"incidents,omitempty"`
-	Peace     []Peace    `json:"peace,omitempty"`
+	beside.State
+	Disks []Disk `json:"disks,omitempty"` // by device
 
-	moved    bool                // what is wished for is other than in the step before
-	analysis antagonist.Analysis // scratch
+	p *Params // of the step that is taken
+	v *policy.View
 }
 
-// Input is what the policy goes by beside the view.
-type Input struct {
-	Correlation *antagonist.Params
-	IDPrefix    string // keeps the incidents of different starts of the agent apart
-}
+var words = beside.Words{Policy: model.PolicyIO, Prefix: "d", Source: model.SourceIO, Knob: model.IOMaxKnob, Waits: "waits for I/O", Share: model.FactIOShare}
 
 // Step looks at the window that closed, if one did, and wishes for the limits that stand.
-func (s *State) Step(p *Params, in Input, v *policy.View, w *policy.Wishes) {
+func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishes) {
 	if v.Mode == model.ModeOff {
 		*s = State{}
 		return
 	}
-	s.moved = false
-	if v.Window.Closed {
+	if s.p, s.v = p, v; v.Window.Closed {
 		s.remember(p, v)
-		s.open(p, in, v, w)
 	}
-	for i := range s.Incidents {
-		s.advance(p, in, v, w, &s.Incidents[i])
-	}
-	s.Incidents = slices.DeleteFunc(s.Incidents, func(inc Incident) bool { return inc.ClosedNsec != 0 })
-	s.Peace = slices.DeleteFunc(s.Peace, func(o Peace) bool { return v.NowNsec >= o.UntilNsec || v.Table.Get(o.Victim) == nil })
-	if w.AsBefore = !s.moved && !v.Changed; w.AsBefore || v.Mode != model.ModeEnforce {
-		return
-	}
-	for i := range s.Incidents {
-		if inc := &s.Incidents[i]; inc.Share > 0 {
-			w.Claims = append(w.Claims, inc.claim(p))
-		}
-	}
+	s.State.Step(&p.Steps, in, &words, s, v, w)
 }
 
 // use is what something done on a device counts as, in bytes a second.
@@ -147,180 +97,103 @@ func (s *State) remember(p *Params, v *policy.View) {
 	for i := range s.Disks {
 		d := &s.Disks[i]
 		d.Idle++
-		for at := 0; at < len(d.Uses.Rows); { // who has gone
-			if n := d.Uses.Rows[at].Num; n != model.NumUnmanaged && n != model.NumSteal && v.Table.Get(n) == nil {
-				d.Uses.Forget(n)
-				continue
+		beside.Remember(v, d.Uses, model.SourceIO, func(at int) float64 {
+			o := did(v, v.Tasks[at].Task.Num, d.Device)
+			if o == nil || p.use(o) <= 0 {
+				return 0
 			}
-			at++
-		}
-		d.Uses.Begin(v.NowNsec)
-		for k := range v.Tasks {
-			num, used, signal := v.Tasks[k].Task.Num, 0.0, float64(antagonist.NoEvidence)
-			if o := did(v, num, d.Device); o != nil {
-				if used = p.use(o); used > 0 {
-					d.Idle = 0
-				}
-			}
-			if x := victim(v, num); x != nil && x.Verdict.Evidence() {
-				signal = x.Signal
-			}
-			d.Uses.Ensure(num)
-			d.Uses.Put(num, used, signal)
-		}
-		d.Uses.End()
+			d.Idle = 0
+			return p.use(o)
+		})
 	}
 	s.Disks = slices.DeleteFunc(s.Disks, func(d Disk) bool { return d.Idle >= d.Uses.Cap })
 }
 
-// victim finds a protected task among those that are judged by their I/O.
-func victim(v *policy.View, num model.TaskNum) *policy.Victim {
-	list := v.Window.Beside
-	i, ok := slices.BinarySearchFunc(list, num, func(x policy.Victim, n model.TaskNum) int { return cmp.Compare(x.Num, n) })
-	if !ok {
-		return nil
+// Taken implements beside.Realm: what all do on the device that the victim used most.
+func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) {
+	d := s.diskOf(inc.Victim)
+	if d == nil {
+		return nil, "it waits for I/O, and uses no device that is counted"
 	}
-	return &list[i]
+	inc.Device = d.Device
+	return d.Uses, ""
 }
 
-// open starts an incident for every victim that suffers and has none.
-func (s *State) open(p *Params, in Input, v *policy.View, w *policy.Wishes) {
-	for i := range v.Window.Beside {
-		x := &v.Window.Beside[i]
-		busy := slices.ContainsFunc(s.Incidents, func(inc Incident) bool { return inc.Victim == x.Num }) ||
-			slices.ContainsFunc(s.Peace, func(o Peace) bool { return o.Victim == x.Num })
-		if !x.Anomalous || !x.Protected || x.Verdict != outlier.Outlier || busy {
-			continue
-		}
-		s.NextID++
-		task := v.Table.Get(x.Num)
-		s.Incidents = append(s.Incidents, Incident{SearchLeft: p.SearchWindows, Incident: model.Incident{
-			ID: fmt.Sprintf("d%s-%d", in.IDPrefix, s.NextID), Victim: x.Num, VictimPath: task.Path, VictimJob: task.Job, Source: x.Source,
-			Signal: x.Signal, Threshold: x.Threshold, Spec: *x.Spec, Violations: x.Violations, OpenedNsec: v.NowNsec, OpenedWall: v.WallNsec,
-		}})
-		inc := &s.Incidents[len(s.Incidents)-1]
-		say(v, w, inc, model.Decision{
-			Kind: model.DecideAnomaly, Task: x.Num, Facts: inc.facts(x.Signal),
-			Reason: fmt.Sprintf("waits for I/O %.3g of the time, above %.3g; %d violations in the window", x.Signal, x.Threshold, x.Violations),
-		})
-	}
-}
-
-// advance moves an incident by one tick.
-func (s *State) advance(p *Params, in Input, v *policy.View, w *policy.Wishes, inc *Incident) {
-	x := victim(v, inc.Victim)
-	if v.Window.Closed {
-		if inc.Blind++; x != nil && x.Verdict.Evidence() {
-			inc.Blind = 0
+// diskOf is the device that a task used most in the windows that are remembered; nil: none.
+func (s *State) diskOf(num model.TaskNum) (most *Disk) {
+	best := 0.0
+	for i := range s.Disks {
+		if used := s.Disks[i].Uses.RecentUsage(num, s.Disks[i].Uses.Cap); used > best {
+			best, most = used, &s.Disks[i]
 		}
 	}
-	switch {
-	case inc.ClosedNsec != 0:
-	case v.Table.Get(inc.Victim) == nil:
-		s.close(v, w, inc, model.VictimGone, "the victim's cgroup is gone")
-	case inc.Share > 0 && v.Mode != model.ModeEnforce:
-		s.close(v, w, inc, model.Dropped, "the policy is no longer enforced")
-	case v.Window.Closed && x != nil && !x.Protected:
-		s.close(v, w, inc, model.Dropped, "protection was turned off for its job")
-	case inc.Blind >= p.SearchWindows:
-		s.close(v, w, inc, model.Dropped, fmt.Sprintf("%d windows in a row say nothing of how long the victim waits", inc.Blind))
-	case inc.Share > 0 && v.NowNsec-inc.HeldNsec >= p.MaxDurationNsec:
-		st := model.Dropped
-		if inc.State == model.Recovered {
-			st = model.Recovered
-		}
-		s.close(v, w, inc, st, "it was held for as long as may be: given back")
-	case inc.State == model.Searching && v.Window.Closed && x != nil:
-		if x.Violations == 0 {
-			s.close(v, w, inc, model.Dropped, "the victim recovered by itself before anybody was held")
-		} else if x.Verdict == outlier.Outlier {
-			s.search(p, in, v, w, inc, x)
-		}
-	case inc.State != model.Searching:
-		s.follow(p, v, w, inc, x)
-	}
+	return most
 }
 
-// facts are what a decision about the victim rests on.
-func (inc *Incident) facts(signal float64) []model.Fact {
-	return []model.Fact{model.FactSignal.Is(signal), model.FactThreshold.Is(inc.Threshold)}
+// Itself implements beside.Realm.
+func (s *State) Itself(inc *beside.Incident, bad, good float64) string {
+	return fmt.Sprintf("others do no more on device %s than while it was well (%.3g MB/s, %.3g then, operations included): the device itself is slow, and nobody is held", inc.Device, bad/1e6, good/1e6)
 }
 
-func (inc *Incident) round() *model.Round {
-	if len(inc.Rounds) == 0 {
-		return nil
+// Weigh implements beside.Realm.
+func (s *State) Weigh(_ *beside.Incident, sus *model.Suspect, most float64) bool {
+	if sus.Usage < s.p.MinShare*most {
+		sus.Judge(model.SuspectIdle, "")
+		return false
 	}
-	return &inc.Rounds[len(inc.Rounds)-1]
+	return true
 }
 
-// say records a decision of an incident, and the incident as it stands now.
-func say(v *policy.View, w *policy.Wishes, inc *Incident, d model.Decision) {
-	if d.Incident = inc.ID; d.Path == "" {
-		d.Path = v.Table.Name(d.Task)
+// Take implements beside.Realm. What the task did in this window is taken as what it does while the victim suffers, but at the mean of all
+// bad windows.
+func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool) {
+	o := did(s.v, chosen.Num, inc.Device)
+	if o == nil || s.p.use(o) <= 0 {
+		return "", nil, false
 	}
-	w.Decide(d)
-	now := inc.Incident
-	now.Rounds, now.Tried = slices.Clone(inc.Rounds), slices.Clone(inc.Tried)
-	for _, c := range w.Incidents {
-		if c.ID == inc.ID {
-			*c = now
-			return
+	scale := chosen.Usage / s.p.use(o)
+	inc.Was = model.IOObservation{Num: chosen.Num, Device: inc.Device, Read: scale * o.Read, Wrote: scale * o.Wrote, Reads: scale * o.Reads, Writes: scale * o.Writes}
+	text = fmt.Sprintf("it may do %.0f %% of its %.3g MB and %.3g operations a second on device %s",
+		100*s.p.Share, (inc.Was.Read+inc.Was.Wrote)/1e6, inc.Was.Reads+inc.Was.Writes, inc.Device)
+	return text, []model.Fact{model.FactIOBytes.Is(inc.Was.Read + inc.Was.Wrote), model.FactIOOps.Is(inc.Was.Reads + inc.Was.Writes)}, true
+}
+
+// minor is the part of what a task does on a device up to which a direction is not limited.
+const minor = 0.05
+
+// Claim implements beside.Realm.
+func (s *State) Claim(inc *beside.Incident) model.Claim {
+	p := s.p
+	l, all := model.IOLimit{Device: inc.Device}, p.use(&inc.Was)
+	limit := func(bps, iops *uint64, bytes, ops float64) {
+		if bytes+float64(p.OpBytes)*ops >= minor*all {
+			*bps, *iops = uint64(max(inc.Share*bytes, float64(p.LeastBytes))), uint64(max(inc.Share*ops, float64(p.LeastOps)))
 		}
 	}
-	w.Incidents = append(w.Incidents, &now)
-}
-
-// close ends an incident, and with it what is held for it.
-func (s *State) close(v *policy.View, w *policy.Wishes, inc *Incident, st model.IncidentState, why string) {
-	s.letGo(w, inc, why)
-	if r := inc.round(); r != nil && r.State == model.RoundOpen {
-		r.Conclude(model.RoundEnded, why)
-	}
-	inc.State, inc.ClosedNsec = st, v.NowNsec
-	if inc.Evidence == "" {
-		inc.Evidence = why
-	}
-	kind := model.DecideRelease
-	switch st {
-	case model.VictimGone:
-		kind = model.DecideGone
-	case model.CannotFix:
-		kind = model.DecideCannotFix
-	}
-	say(v, w, inc, model.Decision{Kind: kind, Task: inc.Victim, Reason: why})
-}
-
-// cannotFix ends an incident for which nothing more can be done, and leaves the victim in peace for a while.
-func (s *State) cannotFix(p *Params, v *policy.View, w *policy.Wishes, inc *Incident, why string) {
-	s.close(v, w, inc, model.CannotFix, why)
-	s.rest(p, v, inc)
-}
-
-func (s *State) rest(p *Params, v *policy.View, inc *Incident) {
-	s.Peace = append(s.Peace, Peace{inc.Victim, v.NowNsec + p.RetryAfterNsec})
-}
-
-// letGo ends what is held for an incident.
-func (s *State) letGo(w *policy.Wishes, inc *Incident, why string) {
-	if inc.Share > 0 {
-		w.End(model.Claim{Target: model.OfTask(*inc.round().Chosen), Value: model.Ask(model.IOMaxKnob), Incident: inc.ID}, why)
-		inc.Share, s.moved = 0, true
+	limit(&l.ReadBPS, &l.ReadIOPS, inc.Was.Read, inc.Was.Reads)
+	limit(&l.WriteBPS, &l.WriteIOPS, inc.Was.Wrote, inc.Was.Writes)
+	return model.Claim{
+		Target: model.OfTask(inc.Was.Num), Kind: model.ClaimCap, Value: model.LimitIO(model.IOMaxOf([]model.IOLimit{l})), Cap: inc.Share,
+		Reason: inc.Reason, Incident: inc.ID,
 	}
 }
+
+// Of implements beside.Realm.
+func (s *State) Of(inc *beside.Incident) string {
+	return "what it did on device " + inc.Device.String()
+}
+
+// Mild implements beside.Realm: there is nothing milder.
+func (s *State) Mild(*beside.Incident) (d model.Decision, ok bool) { return d, false }
 
 // Note is where the policy stands, in a few words.
 func (s *State) Note(now model.Mode) string {
 	if len(s.Disks) == 0 {
 		return "no task was seen to use a block device yet"
 	}
-	held := 0
-	for i := range s.Incidents {
-		if s.Incidents[i].Share > 0 {
-			held++
-		}
-	}
-	if text := fmt.Sprintf("%d devices followed", len(s.Disks)); held == 0 || now != model.ModeEnforce {
+	held, text := s.Held(), fmt.Sprintf("%d devices followed", len(s.Disks))
+	if held == 0 || now != model.ModeEnforce {
 		return text
 	}
-	return fmt.Sprintf("%d devices followed; %d BE tasks held", len(s.Disks), held)
+	return fmt.Sprintf("%s; %d BE tasks held", text, held)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/beside"
 	"github.com/commensal-io/commensal/policy/blockio"
 	"github.com/commensal-io/commensal/policy/localspec"
 	"github.com/commensal-io/commensal/policy/outlier"
@@ -303,7 +304,7 @@ func TestLimit(t *testing.T) {
 func TestSteadyStepDoesNotAllocate(t *testing.T) {
 	w := newWorld(model.ModeEnforce, 20*mb, 40*mb)
 	w.run(80)
-	s, in := w.Engine.State.CPU.IO, blockio.Input{Correlation: &w.Engine.Params.Hardcap.Antagonist[model.SourceIO]}
+	s, in := w.Engine.State.CPU.IO, beside.Input{Correlation: &w.Engine.Params.Hardcap.Antagonist[model.SourceIO]}
 	v := w.View(model.ModeEnforce)
 	v.Table, v.History, v.Window.Closed, v.Window.Observation = &w.Engine.State.Tasks, w.Engine.State.History, true, w.Engine.Window()
 	if n := testing.AllocsPerRun(20, func() { wishes.Reset(); s.Step(w.params(), in, v, &wishes) }); n != 0 {

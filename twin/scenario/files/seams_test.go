@@ -271,7 +271,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 //	faults  a stranger, refusals, lost counters, CPUs that go, restart, kill switch, operator
 //	group   sets of antagonists
 //	io-*    what a scrubber may do on a disk, and a disk that is slow by itself (cgroup v2)
-//	memory  swap and page cache; nothing is decided
+//	memory  swap and page cache; nothing is decided. memory-thrash: memory.reclaim and memory.high (cgroup v2)
 //	no-pmu  run-queue slowdown
 //	numa    cpusets and pages
 //	pressure  memory that runs out: what is taken back, and who is ended (cgroup v2)
@@ -290,8 +290,8 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 // suspect, with nothing to be held, where nobody explains the victim; who it is then is not compared.
 func TestBothSeamsDecideTheSame(t *testing.T) {
 	calm := []string{"memory", "io-slow-disk"} // nothing is written
-	onlyV2 := []string{"io-scrubber", "io-slow-disk", "pressure", "pressure-end"}
-	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-pages", "wait-equal", "wait-rhythm", "wait-steady"} {
+	onlyV2 := []string{"io-scrubber", "io-slow-disk", "memory-thrash", "pressure", "pressure-end"}
+	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "memory-thrash", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-pages", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if !slices.Contains(calm, name) && (len(want.Decisions) == 0 || len(want.writes) == 0) {

@@ -1,0 +1,224 @@
+// Package memory deals with who makes a service wait for memory: a neighbour that grows has the kernel take the service's pages, which come
+// back one fault after the other. Nothing need be short for that, and nobody be near the OOM killer, of which policy pressure is.
+//
+// Intuition. The signal is the share of time in which a service waits for memory (PSI of its cgroup), with a spec as every other signal has
+// one, judged beside that of the CPU. What a suspect needs is what it has, beyond the least that it had in any window, with what came back to it in the
+// window: growth shows in the first, thrashing in the second. The correlation is CPI²'s. What is done is the mildest first. As much as the suspect took since the service
+// was well is taken back once (memory.reclaim), for a few windows; that limits nobody, and where the suspect does not need what it had
+// it is all. Where the service still waits the suspect is held at a share of it (memory.high), which is verified, given back step by step,
+// and taken back where it does not help (package beside).
+//
+// Hard cases, and what is done about them:
+//
+//   - Who thrashes is no culprit by that: a second victim of the same neighbour refaults most just when the first one suffers. So nobody is
+//     accused who has no more memory than while the service was well.
+//   - The service itself grew, or all of the machine is too small: then others have no more than before, and nobody is held.
+//   - A limit must not push a task below what it had while the service was well: the share is of what it took since, never of all.
+//   - Without swap the kernel takes page cache alone. A limit then slows the growth of anonymous memory, and takes nothing of what is
+//     there: the service's signal says whether that helps.
+//   - A reader that streams through files has no more memory from a moment on, and refaults nothing: while the service has not yet been
+//     pushed out it is seen growing, later not.
+//
+// Nobody is frozen or ended for this: where a machine runs out of memory policy pressure does what its configuration allows.
+package memory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/beside"
+)
+
+const (
+	// pageBytes is a page of memory, as refaults are counted.
+	pageBytes = 4096
+	// leastAsk is how little memory of a task is not worth asking for.
+	leastAsk = 1 << 20
+)
+
+// Asked is memory that is taken back of a task.
+type Asked struct {
+	Num    model.TaskNum `json:"task"`
+	Bytes  int64         `json:"bytes"`
+	AtNsec int64         `json:"at_nsec"`
+}
+
+// State is what the policy remembers. It is bounded: one incident a victim, and what was asked of tasks within Params.RetryAfterNsec.
+type State struct {
+	beside.State
+	Needs *antagonist.History `json:"needs,omitempty"` // bytes that tasks have, with what came back in the window
+	Has   *antagonist.History `json:"has,omitempty"`   // bytes that they have
+	Asked []Asked             `json:"asked,omitempty"` // not asked again for a while: they grew again, or it was no use
+	Told  bool                `json:"told,omitempty"`  // somebody's wait for memory was told of
+
+	p *Params // of the step that is taken
+	v *policy.View
+}
+
+var words = beside.Words{Policy: model.PolicyMemory, Prefix: "m", Source: model.SourceMemory, Knob: model.MemoryHigh, Waits: "waits for memory", Share: model.FactMemoryShare}
+
+// Step looks at the window that closed, if one did, and wishes for the limits that stand and for what is taken back.
+func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishes) {
+	if v.Mode == model.ModeOff {
+		*s = State{}
+		return
+	}
+	if s.p, s.v = p, v; v.Window.Closed {
+		s.remember()
+	}
+	s.State.Step(&p.Steps, in, &words, s, v, w)
+	s.Asked = slices.DeleteFunc(s.Asked, func(a Asked) bool { return v.NowNsec-a.AtNsec >= p.RetryAfterNsec || v.Table.Get(a.Num) == nil })
+	if w.AsBefore || !v.Enforced() {
+		return
+	}
+	w.Why = "what was asked for is done"
+	for _, a := range s.Asked {
+		if a.AtNsec == v.NowNsec || v.Pending(a.Num, model.MemoryReclaim) {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfTask(a.Num), Kind: model.ClaimRun, Value: model.Reclaim(a.Bytes), Reason: "it took memory from a service", HoldNsec: p.HoldNsec,
+			})
+		}
+	}
+}
+
+// of is what the window says of a task; nil: nothing.
+func (s *State) of(num model.TaskNum) *model.TaskObservation {
+	list := s.v.Window.Observation.Tasks
+	i, ok := slices.BinarySearchFunc(list, num, func(o model.TaskObservation, n model.TaskNum) int { return cmp.Compare(o.Num, n) })
+	if !ok {
+		return nil
+	}
+	return &list[i]
+}
+
+// has is what a task has at the window's end, in bytes; needs is that with what came back to it within the window.
+func (s *State) has(num model.TaskNum) float64 {
+	if o := s.of(num); o != nil && o.InUse.Outcome == model.OK {
+		return o.InUse.V
+	}
+	return 0
+}
+
+func (s *State) needs(num model.TaskNum) float64 {
+	bytes := s.has(num)
+	if o := s.of(num); o != nil && o.Refaults.Outcome == model.OK {
+		bytes += o.Refaults.V * pageBytes * float64(s.v.Window.Observation.ElapsedNsec) / 1e9
+	}
+	return bytes
+}
+
+// remember takes in what memory all have, and how the victims were.
+func (s *State) remember() {
+	if s.Needs == nil {
+		s.Needs, s.Has = antagonist.NewHistory(s.v.History.Cap), antagonist.NewHistory(s.v.History.Cap)
+	}
+	for i := range s.v.Window.Observation.Tasks {
+		s.Told = s.Told || s.v.Window.Observation.Tasks[i].Signals[model.SourceMemory].Outcome == model.OK
+	}
+	beside.Remember(s.v, s.Needs, model.SourceMemory, func(at int) float64 { return s.needs(s.v.Tasks[at].Task.Num) })
+	beside.Remember(s.v, s.Has, model.SourceMemory, func(at int) float64 { return s.has(s.v.Tasks[at].Task.Num) })
+}
+
+// Taken implements beside.Realm: of what each task needed in a window, what is more than the least that it had in any. What it had all along
+// would otherwise outweigh what it took since the victim suffers.
+func (s *State) Taken(*beside.Incident) (h *antagonist.History, why string) {
+	h = antagonist.NewHistory(s.Needs.Cap)
+	h.Next, h.Filled = s.Needs.Next, s.Needs.Filled
+	copy(h.AtNsec, s.Needs.AtNsec)
+	for i := range s.Needs.Rows {
+		r, had := &s.Needs.Rows[i], s.Has.Rows[i].Usage[:s.Has.Filled]
+		h.Ensure(r.Num)
+		to := &h.Rows[i]
+		copy(to.Signal, r.Signal)
+		for k, least := 0, slices.Min(had); k < h.Filled; k++ {
+			to.Usage[k] = r.Usage[k] - least
+		}
+	}
+	return h, ""
+}
+
+// Itself implements beside.Realm.
+func (s *State) Itself(_ *beside.Incident, bad, good float64) string {
+	return fmt.Sprintf("others took no more memory than while it was well (%.0f MiB beyond what they had all along, %.0f then): it needs more itself, or the machine is too small, and nobody is held", bad/(1<<20), good/(1<<20))
+}
+
+// Weigh implements beside.Realm: who has no more memory than while the victim was well took nothing from it.
+func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool {
+	bad, good, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num == sus.Task })
+	all, before, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num != inc.Victim })
+	if bad-good < max(leastAsk, s.p.MinShare*(all-before)) {
+		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f while the victim was well", bad/(1<<20), good/(1<<20)))
+		return false
+	}
+	return true
+}
+
+// Take implements beside.Realm.
+func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool) {
+	_, inc.Base, _ = beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num == chosen.Num })
+	inc.Bytes = s.has(chosen.Num)
+	if inc.Bytes-inc.Base < leastAsk {
+		return "", nil, false
+	}
+	text = fmt.Sprintf("it has %.0f MiB, %.0f more than while the victim was well, of which it may have %.0f %%", inc.Bytes/(1<<20), (inc.Bytes-inc.Base)/(1<<20), 100*s.p.Share)
+	return text, []model.Fact{model.FactHeld.Is(inc.Bytes), model.FactMemoryMore.Is(inc.Bytes - inc.Base)}, true
+}
+
+// limit is what a task may have at a share.
+func (s *State) limit(inc *beside.Incident, share float64) float64 {
+	return max(float64(s.p.LeastBytes), inc.Base+share*(inc.Bytes-inc.Base))
+}
+
+// Claim implements beside.Realm.
+func (s *State) Claim(inc *beside.Incident) model.Claim {
+	return model.Claim{
+		Target: model.OfTask(*inc.Round().Chosen), Kind: model.ClaimCap, Value: model.HighMemory(int64(s.limit(inc, inc.Share)) / pageBytes * pageBytes), Cap: inc.Share,
+		Reason: inc.Reason, Incident: inc.ID,
+	}
+}
+
+// Of implements beside.Realm.
+func (s *State) Of(inc *beside.Incident) string {
+	return fmt.Sprintf("the %.0f MiB that it had more: %.0f MiB in all", (inc.Bytes-inc.Base)/(1<<20), s.limit(inc, inc.Share)/(1<<20))
+}
+
+// Mild implements beside.Realm: memory is taken back down to where the limit would be. Of whom that was asked for an earlier incident it
+// is not asked again for a while.
+func (s *State) Mild(inc *beside.Incident) (d model.Decision, ok bool) {
+	num := *inc.Round().Chosen
+	at := slices.IndexFunc(s.Asked, func(a Asked) bool { return a.Num == num })
+	t := s.v.Task(num)
+	if at >= 0 && !inc.Mild || t == nil || t.Knobs[model.MemoryReclaim].Pending {
+		return d, false
+	}
+	has := s.has(num)
+	bytes := min(s.p.ReclaimBytes, int64(has-s.limit(inc, s.p.Share)))
+	if word, _ := t.Closed(model.MemoryReclaim); bytes < leastAsk || word != "" {
+		return d, false
+	}
+	a := Asked{num, bytes, s.v.NowNsec}
+	if at >= 0 {
+		s.Asked[at] = a
+	} else {
+		s.Asked = append(s.Asked, a)
+	}
+	return model.Decision{
+		Kind: model.DecideReclaim, Task: num, Facts: []model.Fact{model.FactHeld.Is(has), model.FactBytes.Is(float64(bytes))},
+		Reason: fmt.Sprintf("%s; before it is held, up to %.0f MiB are taken back", inc.Reason, float64(bytes)/(1<<20)),
+	}, true
+}
+
+// Note is where the policy stands, in a few words.
+func (s *State) Note(now model.Mode) string {
+	switch held := s.Held(); {
+	case !s.Told:
+		return "nobody tells how long tasks wait for memory: PSI of their cgroups (cgroup v2)"
+	case held > 0 && now == model.ModeEnforce:
+		return fmt.Sprintf("%d BE tasks held", held)
+	}
+	return "nobody is held"
+}

@@ -1,0 +1,277 @@
+package memory_test
+
+import (
+	"flag"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine/enginetest"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/antagonist"
+	"github.com/commensal-io/commensal/policy/beside"
+	"github.com/commensal-io/commensal/policy/localspec"
+	"github.com/commensal-io/commensal/policy/memory"
+	"github.com/commensal-io/commensal/policy/outlier"
+)
+
+// wishes are reused from step to step, as the engine does.
+var wishes policy.Wishes
+
+var rewrite = flag.Bool("rewrite", false, "write the golden anew")
+
+const mib = 1 << 20
+
+// mem is a task's memory: what it uses, and what it took and uses no more, which reclaim takes for good.
+type mem struct{ uses, idle, faults float64 }
+
+// world is a machine of 16 GiB with a service of 8 GiB and batch work. What is too much for it everybody lacks in proportion to what he uses: it
+// comes back again and again, and pushes out others.
+type world struct {
+	*enginetest.Node
+	mem     map[model.TaskNum]*mem
+	stalled float64 // ns, of the service
+	whole   float64
+	seconds int
+	blind   bool
+}
+
+func newWorld(mode model.Mode, batch ...float64) *world {
+	p := enginetest.Params()
+	p.HistoryWindows, p.Outlier, p.Spec = 60, outlier.Defaults(), localspec.Defaults()
+	p.Spec.MinTasks, p.Spec.MinSamplesPerTask, p.Spec.RecalculateNsec = 1, 10, 1e15
+	p.Outlier.WindowNsec = 10e9
+	p.Hardcap.Antagonist[model.SourceMemory] = antagonist.Defaults(model.SourceMemory)
+	p.CPU.MemoryMode = mode
+	w := &world{mem: map[model.TaskNum]*mem{}, whole: 16384 * mib}
+	w.Node = enginetest.New(p, enginetest.Flat(2))
+	w.start(1, model.LC, 8192)
+	for i, m := range batch {
+		w.start(i+2, model.BE, m)
+	}
+	return w
+}
+
+func (w *world) start(num int, class model.Class, uses float64) {
+	t := enginetest.NewTask(num, class)
+	t.Importance = model.BestEffort
+	m := &mem{uses: uses * mib}
+	t.Knobs[model.MemoryReclaim].Did = func(v model.Setting) int64 {
+		got := min(m.idle, float64(v.Amount))
+		m.idle -= got
+		return int64(got)
+	}
+	w.Add(t)
+	w.mem[t.Num] = m
+}
+
+func (w *world) params() *memory.Params { return &w.Engine.Params.CPU.Memory }
+
+// wants is what a task would have, under its limit.
+func (w *world) wants(t *enginetest.Task) float64 {
+	m := w.mem[t.Num]
+	return min(m.uses+m.idle, float64(t.Knobs[model.MemoryHigh].Value.Amount))
+}
+
+// second plays one, and a window closes.
+func (w *world) second() {
+	w.seconds++
+	s, all := w.Snapshot(), 0.0
+	s.Mark, s.Tasks = model.WindowStart|model.WindowEnd, nil
+	for _, t := range w.Tasks {
+		all += w.wants(t)
+	}
+	lack := max(0, 1-w.whole/all)
+	w.stalled += 1e9 * min(1, 0.02+0.002*math.Sin(float64(w.seconds))+5*lack)
+	for _, t := range w.Tasks {
+		m := w.mem[t.Num]
+		m.faults += lack * m.uses / 4096
+		x := model.TaskSample{Num: t.Num}
+		x.C[model.CountUsage], x.C[model.CountThrottled] = model.Read(uint64(w.seconds)*1e7), model.Read(0)
+		x.C[model.CountMemory], x.C[model.CountRefaults] = model.Read(uint64((1-lack)*w.wants(t))), model.Read(uint64(m.faults))
+		if t.Class == model.LC && !w.blind {
+			x.C[model.CountMemoryStall] = model.Read(uint64(w.stalled))
+		}
+		s.Tasks = append(s.Tasks, x)
+	}
+	w.Beat(enginetest.Sec)
+}
+
+func (w *world) run(seconds int) {
+	for range seconds {
+		w.second()
+	}
+}
+
+// high is a task's limit in MiB; 0: none.
+func (w *world) high(num model.TaskNum) float64 {
+	n := w.Task(num).Knobs[model.MemoryHigh].Value.Amount
+	if n == model.NoMemoryHigh {
+		return 0
+	}
+	return float64(n) / mib
+}
+
+// TestStory: a task pushes a service out of memory: what it does not need is taken back, then it is held; another program meddles.
+func TestStory(t *testing.T) {
+	var text strings.Builder
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.Log = &text
+	w.Chapter("the service has 8 GiB of 16, /t2 4, /t3 half of one")
+	w.run(40)
+	w.Chapter("/t3 reads 4 GiB that it does not need")
+	w.mem[3].idle = 4096 * mib
+	w.run(30)
+	if w.high(3) > 0 || w.Count(model.DecideCap) > 0 || w.Count(model.DecideReclaim) == 0 || w.Count(model.DecideVerified) != 1 {
+		t.Errorf("limit %.0f, %d caps, %d reclaims, verified %d times", w.high(3), w.Count(model.DecideCap), w.Count(model.DecideReclaim), w.Count(model.DecideVerified))
+	}
+	w.Chapter("soon it uses as much")
+	w.mem[3].uses = 6000 * mib
+	w.run(36)
+	if h := w.high(3); h <= 512 || h >= 6000 || w.high(2) > 0 || w.high(1) > 0 {
+		t.Errorf("limits: /t3 %.0f, /t2 %.0f, /t1 %.0f MiB", w.high(3), w.high(2), w.high(1))
+	}
+	w.run(60)
+	w.Chapter("there is more memory: step by step it has all back")
+	w.whole *= 2
+	w.run(150)
+	if w.high(3) > 0 {
+		t.Error("with room it is still held")
+	}
+	w.Chapter("it rests, comes again, and another program limits it once it is held")
+	w.whole /= 2
+	w.mem[3].uses, w.mem[3].idle = 512*mib, 0
+	w.run(80)
+	w.mem[3].uses = 7000 * mib
+	w.run(10)
+	w.Stranger(3, model.HighMemory(3000*mib))
+	w.run(5)
+	w.Chapter("an operator frees it; then the kill switch")
+	w.Tell(model.Command{Kind: model.CommandUncap, Task: 3})
+	w.run(30)
+	w.Kill = true
+	w.run(2)
+	story := enginetest.Story{
+		About: "/t1 is a service that waits for memory 2 % of its time, /t2 and /t3 are best-effort; times since the agent began",
+		Want: []string{
+			"spec", "does not need", "anomaly     /t1", "reclaim     /t3", "-> run memory.reclaim of /t3: applied", "verified    /t1", "soon it uses", "cap         /t3", "-> hold memory.high of /t3: applied, now", "verified    /t1",
+			"there is more memory", "loosened to", "given back", "-> release memory.high of /t3: applied, now no limit", "another program limits", "foreign     /t3", "the kill switch",
+		},
+		Never: []string{"memory.high of /t1", "memory.high of /t2", "memory.reclaim of /t2"},
+	}
+	story.Check(t, "story", text.String(), *rewrite)
+}
+
+// Nobody is held where the service itself grew, where another service did, where the machine shrank, where the one that thrashes has no more than before,
+// where the policy only observes, or is off.
+func TestNobodyIsHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode model.Mode
+		play func(w *world)
+		kind model.DecisionKind
+	}{
+		"it grew itself":      {model.ModeEnforce, func(w *world) { w.mem[1].uses *= 1.7 }, model.DecideCannotFix},
+		"too small a machine": {model.ModeEnforce, func(w *world) { w.whole *= 0.7 }, model.DecideCannotFix},
+		"a service did it":    {model.ModeEnforce, func(w *world) { w.start(4, model.LC, 6000) }, model.DecideCannotFix},
+		"observed":            {model.ModeObserve, func(w *world) { w.mem[3].uses += 6000 * mib }, model.DecideReclaim},
+		"off":                 {model.ModeOff, func(w *world) { w.mem[3].uses += 6000 * mib }, model.DecideNothing},
+	} {
+		w := newWorld(c.mode, 4096, 1024)
+		w.run(40)
+		c.play(w)
+		w.run(100)
+		if w.Writes > 0 || w.high(2) > 0 || w.high(3) > 0 {
+			t.Errorf("%s: %d writes", name, w.Writes)
+		}
+		if c.kind != model.DecideNothing && w.Count(c.kind) == 0 {
+			t.Errorf("%s: no %s was decided", name, c.kind)
+		}
+		if c.kind != model.DecideReclaim && w.Count(model.DecideCap)+w.Count(model.DecideReclaim) > 0 {
+			t.Errorf("%s: somebody is accused", name)
+		}
+	}
+}
+
+// A limit that does not help is taken back; one that the kernel refuses, or reclaim that it refuses, is told, and the search goes on.
+func TestTakenBackAndRefused(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.run(40)
+	w.mem[3].uses, w.whole = 6000*mib, 9000*mib // it comes as half of the machine goes
+	w.run(60)
+	if w.Count(model.DecideTakenBack) == 0 || w.high(3) > 0 {
+		t.Errorf("taken back %d times, limit %.0f", w.Count(model.DecideTakenBack), w.high(3))
+	}
+	w = newWorld(model.ModeEnforce, 4096, 512)
+	w.Task(3).Refuse(model.MemoryHigh, "not permitted").Refuse(model.MemoryReclaim, "not permitted")
+	w.run(40)
+	w.mem[3].uses = 6000 * mib
+	w.run(80)
+	if w.high(3) > 0 || w.Count(model.DecideRefused) < 2 || w.Count(model.DecideCannotFix) == 0 {
+		t.Errorf("limit %.0f, refused %d times, given up %d times", w.high(3), w.Count(model.DecideRefused), w.Count(model.DecideCannotFix))
+	}
+}
+
+// Without reclaim the task is held at once, at its share of what it took; never below what it had while the service was well, nor the least.
+func TestLimit(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 1024)
+	w.params().ReclaimBytes = 0
+	w.run(40)
+	w.mem[3].uses = 7168 * mib
+	w.run(4)
+	if h := w.high(3); w.Count(model.DecideReclaim) > 0 || h < 1024+0.3*6144 || h > 1024+0.5*6144 { // it has less than it would
+		t.Errorf("%.0f MiB, %d reclaims", h, w.Count(model.DecideReclaim))
+	}
+	w = newWorld(model.ModeEnforce, 4096, 1024)
+	w.params().ReclaimBytes, w.params().LeastBytes = 0, 6000*mib
+	w.run(40)
+	w.mem[3].uses = 7168 * mib
+	w.run(4)
+	if h := w.high(3); h != 6000 {
+		t.Errorf("%.0f MiB", h)
+	}
+}
+
+// A limit is given back whatever becomes of what it rests on.
+func TestGivenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(w *world)
+		in   int // seconds
+		kind model.DecisionKind
+	}{
+		"the victim is gone":             {func(w *world) { w.Remove(1) }, 3, model.DecideGone},
+		"the held task is gone":          {func(w *world) { w.Remove(3) }, 3, model.DecideGone},
+		"the policy is off":              {func(w *world) { w.Engine.Params.CPU.MemoryMode = model.ModeOff }, 3, model.DecideCap},
+		"it only observes":               {func(w *world) { w.Engine.Params.CPU.MemoryMode = model.ModeObserve }, 3, model.DecideRelease},
+		"nothing says how the victim is": {func(w *world) { w.blind = true }, 32, model.DecideRelease},
+		"its time is over":               {func(w *world) { w.params().MaxDurationNsec = 40e9 }, 45, model.DecideRelease},
+	} {
+		w := newWorld(model.ModeEnforce, 4096, 512)
+		w.run(40)
+		w.mem[3].uses = 6000 * mib
+		w.run(12)
+		if w.high(3) == 0 {
+			t.Fatalf("%s: it is not held", name)
+		}
+		held := w.Task(3)
+		c.then(w)
+		if w.run(c.in); w.Count(c.kind) == 0 || w.Claims() > 0 {
+			t.Errorf("%s: %d decisions %s, %d claims", name, w.Count(c.kind), c.kind, w.Claims())
+		}
+		if w.Task(3) == held && w.high(3) > 0 {
+			t.Errorf("%s: it is still held: %.0f", name, w.high(3))
+		}
+	}
+}
+
+// A step in which nothing is wrong allocates nothing once the windows are filled.
+func TestSteadyStepDoesNotAllocate(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.run(80)
+	s, in := w.Engine.State.CPU.Memory, beside.Input{Correlation: &w.Engine.Params.Hardcap.Antagonist[model.SourceMemory]}
+	v := w.View(model.ModeEnforce)
+	v.Table, v.History, v.Window.Closed, v.Window.Observation = &w.Engine.State.Tasks, w.Engine.State.History, true, w.Engine.Window()
+	if n := testing.AllocsPerRun(20, func() { wishes.Reset(); s.Step(w.params(), in, v, &wishes) }); n != 0 {
+		t.Errorf("a step allocates %v times", n)
+	}
+}
