@@ -170,6 +170,8 @@ func (w *world) count(out *engine.Output) {
 			w.res.Freezes++
 		case c.Kind == model.Hold && c.Value.Knob == model.IOMaxKnob:
 			w.res.DiskCaps++
+		case c.Kind == model.Hold && c.Value.Knob == model.MemoryHigh:
+			w.res.MemCaps++
 		case c.Kind == model.Hold:
 			w.res.Caps++
 		case c.Kind == model.Set && c.Value.Knob == model.CPUPlace:

@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/coldpages"
+	"github.com/commensal-io/commensal/policy/memory"
 	"github.com/commensal-io/commensal/policy/pressure"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -77,13 +78,16 @@ func (w *world) mayAge(evict bool) bool {
 	return mode != model.ModeOff && (!evict || slices.ContainsFunc(asked, func(a coldpages.Asked) bool { return a.Older > 0 }))
 }
 
-// gaveWay reports whether policy pressure or coldpages has asked so much of a group.
+// gaveWay reports whether policy pressure, memory or coldpages has asked so much of a group.
 func (w *world) gaveWay(group string, bytes int64) bool {
 	if w.life == nil {
 		return false
 	}
 	s := w.life.Engine.State
 	if slices.ContainsFunc(s.CPU.ColdPages.Asked, func(a coldpages.Asked) bool { return a.Older == 0 && bytes <= a.Bytes && s.Tasks.Name(a.Num) == group }) {
+		return true
+	}
+	if slices.ContainsFunc(s.CPU.Memory.Asked, func(a memory.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group }) {
 		return true
 	}
 	return slices.ContainsFunc(s.CPU.Pressure.Asked, func(a pressure.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group })

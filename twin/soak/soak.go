@@ -60,17 +60,18 @@ type Result struct {
 	Raises    int            `json:"raises"` // changes of LC limits that may be wider than found
 	Places    int            `json:"places"` // changes of where tasks run
 	Writes    int            `json:"writes"`
-	Aged      int            `json:"aged"`      // writes that moved ages of pages on, or took old ones back
-	Reclaims  int            `json:"reclaims"`  // writes that took memory back, as an operator or policy pressure had asked
-	Freezes   int            `json:"freezes"`   // tasks that were to be frozen
-	DiskCaps  int            `json:"disk_caps"` // limits on the disk that were to be written
-	Ends      int            `json:"ends"`      // times that a process was told to end, or on v2 all of a task at once
-	Moves     int            `json:"moves"`     // calls that moved pages, as an operator had asked or policy balm wanted
-	Classes   int            `json:"classes"`   // turns after which BE had a class of service
-	Counted   int            `json:"counted"`   // writes to groups that count tasks
-	Alone     int            `json:"alone"`     // turns after which a BE task had one for itself
-	Renewals  int            `json:"renewals"`  // of the journal's file, while an agent ran
-	Checks    int            `json:"checks"`    // looks that checkers took
+	Aged      int            `json:"aged"`        // writes that moved ages of pages on, or took old ones back
+	Reclaims  int            `json:"reclaims"`    // writes that took memory back, as an operator or policy pressure had asked
+	Freezes   int            `json:"freezes"`     // tasks that were to be frozen
+	DiskCaps  int            `json:"disk_caps"`   // limits on the disk that were to be written
+	MemCaps   int            `json:"memory_caps"` // limits on memory that were to be written
+	Ends      int            `json:"ends"`        // times that a process was told to end, or on v2 all of a task at once
+	Moves     int            `json:"moves"`       // calls that moved pages, as an operator had asked or policy balm wanted
+	Classes   int            `json:"classes"`     // turns after which BE had a class of service
+	Counted   int            `json:"counted"`     // writes to groups that count tasks
+	Alone     int            `json:"alone"`       // turns after which a BE task had one for itself
+	Renewals  int            `json:"renewals"`    // of the journal's file, while an agent ran
+	Checks    int            `json:"checks"`      // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`
 }
 

@@ -34,6 +34,7 @@ type Summary struct {
 	Aged      int            `json:"aged"`
 	Freezes   int            `json:"freezes"`
 	DiskCaps  int            `json:"disk_caps"`
+	MemCaps   int            `json:"memory_caps"`
 	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
@@ -108,6 +109,7 @@ func (s *Summary) add(r *Result) {
 	s.Aged += r.Aged
 	s.Freezes += r.Freezes
 	s.DiskCaps += r.DiskCaps
+	s.MemCaps += r.MemCaps
 	s.Ends += r.Ends
 	s.Moves += r.Moves
 	s.Classes += r.Classes
@@ -152,6 +154,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("writes that moved ages of pages on", s.Aged)
 	row("tasks frozen", s.Freezes)
 	row("limits on the disk asked for", s.DiskCaps)
+	row("limits on memory asked for", s.MemCaps)
 	row("tasks and processes ended", s.Ends)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))

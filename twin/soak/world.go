@@ -387,9 +387,13 @@ func (w *world) strangerWeighs(e *event) {
 	_ = w.inj.Stranger(w.witness.mounts[model.CPUWeight]+g.path+name, text) // an idle group takes no weight
 }
 
-// strangerLimits writes what some group may do on the disk as another program would.
+// strangerLimits writes what some group may do on the disk, or how much memory it may have, as another program would.
 func (w *world) strangerLimits(e *event) {
 	r := source{rand.New(rand.NewPCG(e.pick, 6))}
+	if g := w.someGroup(r, model.MemoryHigh); g != nil && w.witness.memory != nil && r.chance(0.3) {
+		_ = w.inj.Stranger(w.witness.mounts[model.MemoryHigh]+g.path+"/memory.high", pick(r, "max", "1073741824", "3221225472"))
+		return
+	}
 	if g := w.someGroup(r, model.IOMaxKnob); g != nil {
 		_ = w.inj.Stranger(w.witness.mounts[model.IOMaxKnob]+g.path+"/io.max", twin.Disk.String()+pick(r,
 			" rbps=max wbps=max riops=max wiops=max", " rbps=50000000 wbps=max riops=max wiops=max", " rbps=max wbps=20000000 riops=300 wiops=40"))
