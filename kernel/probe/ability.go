@@ -63,7 +63,7 @@ var signalRecipes = []recipe{
 	{SignalPSI, []need{{PSIPerCgroup}}, lateWithoutSwap},
 	{SignalWaits, []need{{BTF}, {CapBPF}, {CapPerfmon}, {BPFPrograms}}, nil},
 	{SignalIO, []need{{PSIPerCgroup, DelayAccounting}}, nil},
-	{SignalMemory, []need{{PSIPerCgroup}}, lateWithoutSwap},
+	{SignalMemory, []need{{PSIPerCgroup}, {MemoryHigh}}, lateWithoutSwap},
 	{SignalSLO, nil, always("told by the service itself")},
 }
 
