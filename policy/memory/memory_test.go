@@ -24,7 +24,8 @@ var rewrite = flag.Bool("rewrite", false, "write the golden anew")
 const mib = 1 << 20
 
 // mem is a task's memory: what it uses, and what it took and uses no more, which reclaim takes for good.
-type mem struct{ uses, idle, faults float64 }
+// again is how often it misses in a second what it lacks, beyond once.
+type mem struct{ uses, idle, faults, again float64 }
 
 // world is a machine of 16 GiB with a service of 8 GiB and batch work. What is too much for it everybody lacks in proportion to what he uses: it
 // comes back again and again, and pushes out others.
@@ -86,7 +87,7 @@ func (w *world) second() {
 	w.stalled += 1e9 * min(1, 0.02+0.002*math.Sin(float64(w.seconds))+5*lack)
 	for _, t := range w.Tasks {
 		m := w.mem[t.Num]
-		m.faults += lack * m.uses / 4096
+		m.faults += lack * m.uses * (1 + m.again) / 4096
 		x := model.TaskSample{Num: t.Num}
 		x.C[model.CountUsage], x.C[model.CountThrottled] = model.Read(uint64(w.seconds)*1e7), model.Read(0)
 		x.C[model.CountMemory], x.C[model.CountRefaults] = model.Read(uint64((1-lack)*w.wants(t))), model.Read(uint64(m.faults))
@@ -190,6 +191,20 @@ func TestNobodyIsHeld(t *testing.T) {
 		if c.kind != model.DecideReclaim && w.Count(model.DecideCap)+w.Count(model.DecideReclaim) > 0 {
 			t.Errorf("%s: somebody is accused", name)
 		}
+	}
+}
+
+// Who thrashes most, and has less memory than before, is a second victim: the one that grew is named.
+func TestSecondVictim(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.mem[2].again = 60
+	w.run(25)
+	w.mem[3].uses = 3000 * mib // there is room for that, which speaks for it
+	w.run(10)
+	w.mem[3].uses = 7000 * mib
+	w.run(30)
+	if w.high(3) == 0 || w.high(2) > 0 {
+		t.Errorf("limits: /t3 %.0f, /t2 %.0f MiB", w.high(3), w.high(2))
 	}
 }
 
