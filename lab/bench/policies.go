@@ -30,7 +30,9 @@ type Policies struct {
 	Written uint64  `json:"writes_steady"` // while it was measured
 	// Above: BE has more than its floor, so that LC may want cores back at any time. Elsewhere
 	// are the seconds at whose end that was otherwise than it says.
-	Above     bool `json:"above_floor"`
+	Above bool `json:"above_floor"`
+	// All: every policy there is observes, those of the CPU enforce.
+	All       bool `json:"all_policies"`
 	Elsewhere int  `json:"seconds_in_another_state"`
 	// Glances are the pulses of a second that a glance ended. In a quiet second it ends most, since
 	// no others' work hides LC's: where there are a few of those, all figures are of them.
@@ -40,7 +42,10 @@ type Policies struct {
 
 // state is where the border stands meanwhile.
 func (p *Policies) state() string {
-	if p.Above {
+	switch {
+	case p.All:
+		return "all others observing"
+	case p.Above:
 		return "BE above its floor"
 	}
 	return "BE at its floor"
@@ -63,8 +68,8 @@ func measurePolicies(ctx context.Context, o *Options, c *crowd) ([]Policies, err
 		}
 	}
 	var list []Policies
-	for _, above := range []bool{false, true} {
-		p := Policies{Tasks: len(c.groups), LC: lc, Above: above}
+	for _, p := range []Policies{{}, {Above: true}, {All: true}} {
+		p.Tasks, p.LC = len(c.groups), lc
 		if err := p.measure(ctx, o, c); err != nil {
 			return nil, err
 		}
@@ -77,7 +82,7 @@ func measurePolicies(ctx context.Context, o *Options, c *crowd) ([]Policies, err
 func (p *Policies) measure(ctx context.Context, o *Options, c *crowd) (err error) {
 	var loops [2]*loop
 	for i, mode := range []model.Mode{model.ModeOff, model.ModeEnforce} {
-		if loops[i], err = newLoop(c, mode, p.Above); err != nil {
+		if loops[i], err = newLoop(c, mode, p); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, loops[i].cycle.close()) }()
@@ -136,12 +141,21 @@ type loop struct {
 	glances int
 }
 
-// newLoop opens one. above: BE's floor is so low, and LC content with so few CPUs, that BE has more
-// than its floor also on two CPUs.
-func newLoop(c *crowd, mode model.Mode, above bool) (*loop, error) {
-	dir := filepath.Join(c.stage.Dir, fmt.Sprintf("policies-%s-%t", mode, above))
+// newLoop opens one. Above its floor BE is since that is so low, and LC content with so few CPUs, that it has more
+// also on two CPUs.
+func newLoop(c *crowd, mode model.Mode, of *Policies) (*loop, error) {
+	dir := filepath.Join(c.stage.Dir, fmt.Sprintf("policies-%s-%t-%t", mode, of.Above, of.All))
 	cfg := agentConfig(dir, c.rules(), "", mode)
-	if above {
+	if of.All {
+		others := model.ModeOff
+		if mode == model.ModeEnforce {
+			others = model.ModeObserve
+		}
+		cfg.Policies.SetModes(others)
+		cpu := &cfg.Policies.CPU
+		cpu.CPUSetMode, cpu.CPUPoolMode, cpu.BurstMode = mode, mode, mode
+	}
+	if of.Above {
 		p := &cfg.Policies.CPU.CPUSet
 		p.FloorCores, p.FloorShare, p.Wait = 0, 0, 0.5
 	}

@@ -188,7 +188,7 @@ func reliefTables(title string, list []Catalogue) []report.Table {
 	}
 	means.Notes = []string{
 		fmt.Sprintf("Catalogues %d to %d; those below %d were for development. %d trials, %d of them with a culprit.", list[0].Seed, list[len(list)-1].Seed, firstCatalogue, trials, culprits),
-		"Means over catalogues, each of which counts once; in brackets Student's interval of 95 % of that mean, with the catalogues as what does not depend on each other: trials of one share its jobs and their specs. Victims of both bands; recovered and named are of the trials with a culprit, bad windows of all.",
+		"Means over catalogues, each of which counts once; in brackets Student's interval of 95 % of that mean, with the catalogues as what does not depend on each other: trials of one share its jobs and their specs. Recovered and named are of the trials with a culprit, bad windows of all.",
 		"The oracle is the bound: it holds those whom the counterfactual convicts, from the minute of the anomaly on, as mildly as leaves the victim no more bad windows than CPI²'s caps would.",
 	}
 	return []report.Table{means, ends}
