@@ -35,11 +35,8 @@ func TestMain(m *testing.M) {
 // On the kernel of a guest: what a program read lies idle, and is given back when it is asked for; the kernel says less is cached.
 func TestInsideOnTheKernel(t *testing.T) {
 	rigtest.Only(t, "it switches the multi-generational LRU on, and takes memory of every group")
-	const enabled, group, size = "/sys/kernel/mm/lru_gen/enabled", "/sys/fs/cgroup/inside", 48 << 20
-	if err := os.WriteFile(enabled, []byte("y"), 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.WriteFile(enabled, []byte("n"), 0) })
+	const group, size = "/sys/fs/cgroup/inside", 48 << 20
+	rigtest.Set(t, "/sys/kernel/mm/lru_gen/enabled", "y")
 	if err := os.Mkdir(group, 0o755); err != nil {
 		t.Fatal(err)
 	}
