@@ -25,8 +25,10 @@ func headroomExperiment() experiment {
 		html:  true,
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&trace, "trace", "", "also judge a recorded load: CSV of time in seconds, task, CPUs")
-			_ = cmd.Flags().Set("seed", "1000") // what a number is
-			cmd.Flags().Lookup("seed").DefValue = "1000"
+			if f := cmd.Flags().Lookup("seed"); f != nil { // results has a seed of its own
+				_ = f.Value.Set("1000") // what a number is
+				f.DefValue = "1000"
+			}
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			opt := headroom.Options{Seed: o.Seed, Quick: o.Quick, Log: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
