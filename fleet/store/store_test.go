@@ -124,7 +124,7 @@ func TestRowsLieInTheirHours(t *testing.T) {
 	want := map[string]string{
 		"node": "n", "spool": "s", "batch": "1", "platform": "cpu", "job": "be", "task": "/be", "class": "BE", "importance": "batch", "production": "false", "size": "", "cpu": "1",
 		"usable": "true", "throttled": "false", "outlier": "false", "cpi": "1.5", "cpi_definition": "reference", "time": fmt.Sprint(noon.Add(time.Minute).UnixMilli()),
-		"slowdown": "<null>", "pressure": "<null>", "wait": "<null>", "latency": "<null>", "io": "<null>",
+		"slowdown": "<null>", "pressure": "<null>", "wait": "<null>", "latency": "<null>", "io": "<null>", "memory": "<null>",
 	}
 	if !maps.Equal(rows[1], want) {
 		t.Errorf("%v\nwant %v", rows[1], want)
