@@ -29,6 +29,7 @@ func monitors(t *testing.T) (names []string) {
 // TestMonitoredTasks: each task is counted in a group of its own, as status, metrics and explain show; groups of others are left; and nothing of
 // ours outlives the agent, however it ends.
 func TestMonitoredTasks(t *testing.T) {
+	rigtest.Only(t, "resctrl is mounted")
 	rigtest.NeedRDT(t)
 	b := newBed(t, "monitored", settings{mode: "observe"})
 	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {

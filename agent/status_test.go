@@ -57,7 +57,7 @@ func TestStatusOfTasksAndNode(t *testing.T) {
 	for _, p := range st.Policies {
 		names = append(names, p.Name+" "+p.Mode.String())
 	}
-	if diff := cmp.Diff([]string{"hard_cap observe", "cpuset observe", "cpu_pool observe", "burst observe", "demote off", "cache off", "bandwidth off", "balm off", "remedy off", "pressure off", "coldpages off", "io off", "headroom observe"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"hard_cap observe", "cpuset observe", "cpu_pool observe", "burst observe", "demote off", "cache off", "bandwidth off", "balm off", "remedy off", "pressure off", "coldpages off", "io off", "memory off", "headroom observe"}, names); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
 }
