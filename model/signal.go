@@ -1,8 +1,10 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Source says which measurement a signal and its spec come from. Specs of different
@@ -164,6 +166,18 @@ func (o *Observation) ByCore() {
 		t.Raw[SourceCPI] = t.CoreCPI
 		t.Signals[SourceCPI] = t.CoreCPI
 	}
+}
+
+// Task returns what the window says of one task; nil: nothing, or no window closed.
+func (o *Observation) Task(num TaskNum) *TaskObservation {
+	if o == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(o.Tasks, num, func(t TaskObservation, n TaskNum) int { return cmp.Compare(t.Num, n) })
+	if !ok {
+		return nil
+	}
+	return &o.Tasks[i]
 }
 
 // MarshalText writes the source's name.

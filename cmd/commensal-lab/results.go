@@ -17,19 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/commensal-io/commensal/cmd/cli"
-	"github.com/commensal-io/commensal/lab/balm"
-	"github.com/commensal-io/commensal/lab/cache"
 	"github.com/commensal-io/commensal/lab/calibrate"
-	"github.com/commensal-io/commensal/lab/coldpages"
-	"github.com/commensal-io/commensal/lab/cpi2"
-	"github.com/commensal-io/commensal/lab/disk"
-	"github.com/commensal-io/commensal/lab/drc"
 	"github.com/commensal-io/commensal/lab/firstlight"
-	"github.com/commensal-io/commensal/lab/headroom"
-	"github.com/commensal-io/commensal/lab/oracle"
 	"github.com/commensal-io/commensal/lab/partition"
-	"github.com/commensal-io/commensal/lab/pressure"
-	"github.com/commensal-io/commensal/lab/rdt"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/lab/throttle"
 )
@@ -90,32 +80,14 @@ func reruns() []rerun {
 // goalsOf returns the goals of a lab's result.
 func goalsOf(res result) []report.Goal {
 	switch r := res.(type) {
+	case interface{ Told() []report.Goal }:
+		return r.Told()
 	case *calibrate.Result:
 		return r.Goals()
-	case *balm.Result:
-		return r.Goals
-	case *cache.Result:
-		return r.Goals
-	case *coldpages.Result:
-		return r.Goals
-	case *disk.Result:
-		return r.Goals
-	case *drc.Result:
-		return r.Goals
-	case *headroom.Result:
-		return r.Goals
-	case *oracle.Result:
-		return r.Goals
-	case *pressure.Result:
-		return r.Goals
-	case *rdt.Result:
-		return r.Goals
 	case *throttle.Result:
 		return r.Goals
 	case firstLight:
 		return firstlight.TwinGoals(r.Twin)
-	case *cpi2.Result:
-		return r.Told()
 	case *partition.Result:
 		var list []report.Goal
 		for _, g := range r.Goals {

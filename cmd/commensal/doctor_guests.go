@@ -33,7 +33,7 @@ func guestsHere(ctx context.Context, c *config.Config) string {
 			continue
 		}
 		asked++
-		if err := askGuest(ctx, address, t.Path); err == nil {
+		if err := askGuest(ctx, m.driver, address, t.Path); err == nil {
 			answered++
 		} else if first == "" {
 			first = fmt.Sprintf("; of %q: %v", t.Path, err)
@@ -46,17 +46,8 @@ func guestsHere(ctx context.Context, c *config.Config) string {
 }
 
 // askGuest asks one the question that costs nothing.
-func askGuest(ctx context.Context, address, path string) error {
+func askGuest(ctx context.Context, cg cgroup.Driver, address, path string) error {
 	a, err := guest.ParseAddress(address)
-	if err != nil {
-		return err
-	}
-	fsys := hostfs.NewRoot("/")
-	mounts, err := cgroup.Discover(fsys)
-	if err != nil {
-		return err
-	}
-	cg, err := cgroup.Open(fsys, mounts)
 	if err != nil {
 		return err
 	}
@@ -71,12 +62,7 @@ func askGuest(ctx context.Context, address, path string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, guestWithin)
 	defer cancel()
-	conn, err := a.Dial(ctx, fsys, pids)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() //nolint:errcheck // all was said
-	_, err = guest.Ask(ctx, conn, guest.Request{Do: guest.DoStat})
+	_, err = a.Ask(ctx, hostfs.NewRoot("/"), pids, guest.Request{Do: guest.DoStat})
 	return err
 }
 

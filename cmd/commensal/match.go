@@ -32,7 +32,8 @@ type matching struct {
 	Rules   []matchedRule `json:"rules"`
 	Warning string        `json:"warning,omitempty"` // what of the host could not be listed
 
-	host match.Host
+	host   match.Host
+	driver cgroup.Driver // of this host's cgroups, once they are listed
 }
 
 // refused is a cgroup that a rule claims and that is no task.
@@ -175,7 +176,7 @@ func (m *matching) listHost() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Layout = mounts.Layout.String()
+	m.Layout, m.driver = mounts.Layout.String(), driver
 	m.host.RootOwned = func(path string) bool {
 		uid, err := driver.Owner(path)
 		return err == nil && uid == 0

@@ -98,6 +98,16 @@ func (a *Address) Dial(ctx context.Context, fsys hostfs.FS, pids []int32) (io.Re
 	return nil, fmt.Errorf("%w: of %d sockets %s none is of the task's processes: %w", ErrNotFound, len(paths), a.pattern, reason)
 }
 
+// Ask dials, asks one question and hangs up (Ask).
+func (a *Address) Ask(ctx context.Context, fsys hostfs.FS, pids []int32, r Request) (Answer, error) {
+	conn, err := a.Dial(ctx, fsys, pids)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer conn.Close() //nolint:errcheck // all was said
+	return Ask(ctx, conn, r)
+}
+
 // dialSocket connects with a monitor's socket. QEMU takes one client at a time, and lets one more wait; the next is told EAGAIN.
 func dialSocket(ctx context.Context, path string, patience time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

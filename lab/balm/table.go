@@ -10,12 +10,12 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed     uint64        `json:"seed"`
-	Quick    bool          `json:"quick"`
-	Services []Service     `json:"services"`
-	Cells    []Cell        `json:"cells"`
-	Arms     []ArmSum      `json:"arms"`
-	Goals    []report.Goal `json:"goals"`
+	Seed     uint64    `json:"seed"`
+	Quick    bool      `json:"quick"`
+	Services []Service `json:"services"`
+	Cells    []Cell    `json:"cells"`
+	Arms     []ArmSum  `json:"arms"`
+	report.Judged
 }
 
 // ArmSum is one arm over the cells in trouble: those in which the target is missed where nothing is done; intervals are over cells.
@@ -111,6 +111,3 @@ func (r *Result) Report() report.Report {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

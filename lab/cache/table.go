@@ -10,12 +10,12 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed  uint64        `json:"seed"`
-	Quick bool          `json:"quick"`
-	Mixes []Mix         `json:"mixes"`
-	Arms  []ArmSum      `json:"arms"`
-	Kept  stat.Number   `json:"kept"` // of what the better of "off" and "two ways" gains, by ours
-	Goals []report.Goal `json:"goals"`
+	Seed  uint64      `json:"seed"`
+	Quick bool        `json:"quick"`
+	Mixes []Mix       `json:"mixes"`
+	Arms  []ArmSum    `json:"arms"`
+	Kept  stat.Number `json:"kept"` // of what the better of "off" and "two ways" gains, by ours
+	report.Judged
 }
 
 // ArmSum is one arm over all mixes.
@@ -99,6 +99,3 @@ func (r *Result) Report() report.Report {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

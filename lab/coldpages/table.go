@@ -12,13 +12,13 @@ import (
 
 // Result is a whole run. Shares are of 1.
 type Result struct {
-	Seed  uint64        `json:"seed"`
-	Quick bool          `json:"quick"`
-	Hours int           `json:"hours"`
-	Mixes []Mix         `json:"mixes"`
-	Ages  []AgeSum      `json:"figure_6"`
-	Arms  []ArmSum      `json:"arms"`
-	Goals []report.Goal `json:"goals"`
+	Seed  uint64   `json:"seed"`
+	Quick bool     `json:"quick"`
+	Hours int      `json:"hours"`
+	Mixes []Mix    `json:"mixes"`
+	Ages  []AgeSum `json:"figure_6"`
+	Arms  []ArmSum `json:"arms"`
+	report.Judged
 }
 
 // AgeSum is figure 6 at one age: the share of the services' memory that is older, by machine.
@@ -171,6 +171,3 @@ func age(nsec int64) string {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

@@ -11,12 +11,12 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed   uint64        `json:"seed"`
-	Quick  bool          `json:"quick"`
-	Rounds []Round       `json:"rounds"`
-	Counts int           `json:"counts"` // rounds in which the antagonist hurts
-	Scenes []SceneSum    `json:"scenes"`
-	Goals  []report.Goal `json:"goals"`
+	Seed   uint64     `json:"seed"`
+	Quick  bool       `json:"quick"`
+	Rounds []Round    `json:"rounds"`
+	Counts int        `json:"counts"` // rounds in which the antagonist hurts
+	Scenes []SceneSum `json:"scenes"`
+	report.Judged
 }
 
 // SceneSum is one scene over the rounds that count, on a slow disk over all; intervals are over rounds.
@@ -139,6 +139,3 @@ func (r *Result) wrong() report.Table {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

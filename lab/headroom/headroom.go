@@ -48,11 +48,11 @@ type ArmScore struct {
 
 // Result is the JSON document.
 type Result struct {
-	Seed  uint64        `json:"seed"`
-	Quick bool          `json:"quick"`
-	Bound float64       `json:"bound"` // share of windows in which BE may have to give way
-	Parts []Part        `json:"parts"`
-	Goals []report.Goal `json:"goals"`
+	Seed  uint64  `json:"seed"`
+	Quick bool    `json:"quick"`
+	Bound float64 `json:"bound"` // share of windows in which BE may have to give way
+	Parts []Part  `json:"parts"`
+	report.Judged
 }
 
 // Run draws the nodes, fits each forecaster's factor on those of development, and judges all on the others.

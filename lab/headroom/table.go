@@ -62,6 +62,3 @@ func (p *Part) table(h int) report.Table {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

@@ -10,11 +10,11 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed   uint64        `json:"seed"`
-	Quick  bool          `json:"quick"`
-	Rounds []Round       `json:"rounds"`
-	Arms   []ArmSum      `json:"arms"`
-	Goals  []report.Goal `json:"goals"`
+	Seed   uint64   `json:"seed"`
+	Quick  bool     `json:"quick"`
+	Rounds []Round  `json:"rounds"`
+	Arms   []ArmSum `json:"arms"`
+	report.Judged
 }
 
 // ArmSum is one arm over all rounds.
@@ -98,6 +98,3 @@ func (r *Result) lost() report.Table {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

@@ -11,13 +11,13 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed      uint64        `json:"seed"`
-	Quick     bool          `json:"quick"`
-	Instances int           `json:"instances"` // of each workload, in each arm
-	Steps     int           `json:"steps"`
-	Workloads []Workload    `json:"workloads"`
-	Sums      []Sum         `json:"sums"`
-	Goals     []report.Goal `json:"goals"`
+	Seed      uint64     `json:"seed"`
+	Quick     bool       `json:"quick"`
+	Instances int        `json:"instances"` // of each workload, in each arm
+	Steps     int        `json:"steps"`
+	Workloads []Workload `json:"workloads"`
+	Sums      []Sum      `json:"sums"`
+	report.Judged
 }
 
 // Sum is a workload under an arm. Intervals are over blocks of instances.
@@ -104,6 +104,3 @@ func (r *Result) Report() report.Report {
 
 // WriteText writes the result for a terminal.
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
-
-// Outcome is the verdict in a word.
-func (r *Result) Outcome() report.Outcome { return report.Judge(r.Goals).Outcome }

@@ -49,6 +49,17 @@ func Judge(goals []Goal) Verdict {
 	return v
 }
 
+// Judged is a result that is judged by its goals.
+type Judged struct {
+	Goals []Goal `json:"goals"`
+}
+
+// Told are the goals, as every lab's result has them.
+func (j *Judged) Told() []Goal { return j.Goals }
+
+// Outcome is the verdict in a word.
+func (j *Judged) Outcome() Outcome { return Judge(j.Goals).Outcome }
+
 // GoalTable is the table of goals. heads name its columns: those of where and of the
 // publication's figure only where the goals have them, and the last one is the outcome's.
 func GoalTable(title string, heads []Column, goals []Goal) Table {

@@ -56,9 +56,9 @@ func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options, g *guests) *besid
 	return b
 }
 
-// openTask opens a task's group, unless it was made anew.
-func openTask(cg cgroup.Driver, t *model.Task) (cgroup.Group, error) {
-	group, err := cg.Open(t.Path)
+// openTask opens a task's group by a driver's Open or OpenAlone, unless it was made anew.
+func openTask(open func(path string) (cgroup.Group, error), t *model.Task) (cgroup.Group, error) {
+	group, err := open(t.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -245,14 +245,11 @@ func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, e
 	if err != nil {
 		return resctrl.Moved{}, err
 	}
-	group, err := w.cg.OpenAlone(t.Path)
+	group, err := openTask(w.cg.OpenAlone, t)
 	if err != nil {
 		return resctrl.Moved{}, err
 	}
 	defer group.Close() //nolint:errcheck // reading is over
-	if group.Identity().Inode != t.Inode {
-		return resctrl.Moved{}, fmt.Errorf("%s was made anew: %w", t.Path, cgroup.ErrVanished)
-	}
 	return d.MoveProcesses(to, group.Procs)
 }
 

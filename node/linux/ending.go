@@ -31,7 +31,7 @@ const (
 var errLives = errors.New("was told to end and has not yet")
 
 func (e *ending) run(ctx context.Context, t model.Task, _ model.Setting) (model.Setting, bool, error) {
-	group, err := openTask(e.cg, &t)
+	group, err := openTask(e.cg.Open, &t)
 	if err != nil {
 		return model.Ask(model.GroupKill), false, err
 	}

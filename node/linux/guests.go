@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,7 +108,7 @@ func (g *guests) of(t *model.Task) (*guestTask, error) {
 
 // ask has one conversation with a guest, whose talk is locked.
 func (g *guests) ask(ctx context.Context, t *model.Task, one *guestTask, r guest.Request, within time.Duration) (guest.Answer, error) {
-	group, err := openTask(g.cg, t)
+	group, err := openTask(g.cg.Open, t)
 	if err != nil {
 		return guest.Answer{}, err
 	}
@@ -118,7 +119,7 @@ func (g *guests) ask(ctx context.Context, t *model.Task, one *guestTask, r guest
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	a, err := g.talk(ctx, one, pids, r)
+	a, err := one.address.Ask(ctx, g.fs, pids, r)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -136,15 +137,6 @@ func (g *guests) ask(ctx context.Context, t *model.Task, one *guestTask, r guest
 		one.refaults, one.stalledNsec = model.Read(a.Refaults), model.Read(a.StallUsec*1000)
 	}
 	return a, err
-}
-
-func (g *guests) talk(ctx context.Context, one *guestTask, pids []int32, r guest.Request) (guest.Answer, error) {
-	conn, err := one.address.Dial(ctx, g.fs, pids)
-	if err != nil {
-		return guest.Answer{}, err
-	}
-	defer conn.Close() //nolint:errcheck // all was said
-	return guest.Ask(ctx, conn, r)
 }
 
 // blame notes what is wrong with a guest, and puts it aside. g.mu is held.
@@ -279,11 +271,9 @@ func (g *guests) observe(h *Host, mark model.WindowMark) {
 	if len(tasks) == 0 && len(g.by) == 0 {
 		return
 	}
-	for path := range g.by {
-		if w := h.at(path); w == nil || w.task.Guest == "" {
-			delete(g.by, path)
-		}
-	}
+	maps.DeleteFunc(g.by, func(path string, _ *guestTask) bool {
+		return !slices.ContainsFunc(tasks, func(t model.Task) bool { return t.Path == path })
+	})
 	h.outages.setAll(h.opt.Log, guestsOutage, bad)
 	if g.busy || len(tasks) == 0 || !h.opt.InUse {
 		return
@@ -332,14 +322,4 @@ func plusGuest(host, guest model.Counter) model.Counter {
 		guest.Value += host.Value
 	}
 	return guest
-}
-
-// at returns the task of a path that is watched.
-func (h *Host) at(path string) *watched {
-	for _, w := range h.tasks {
-		if !w.gone && strings.Compare(w.task.Path, path) == 0 {
-			return w
-		}
-	}
-	return nil
 }

@@ -230,14 +230,11 @@ func (w *classWorker) controlOf(path string) resctrl.Name {
 // countTask has a group for a task, with all its threads in it. An error says why it is not counted.
 func (w *classWorker) countTask(d *resctrl.Driver, t *model.Task) error {
 	k := &w.counted
-	group, err := w.cg.OpenAlone(t.Path)
+	group, err := openTask(w.cg.OpenAlone, t)
 	if err != nil {
 		return nil // gone: the loop hears of it
 	}
 	defer group.Close() //nolint:errcheck // reading is over
-	if group.Identity().Inode != t.Inode {
-		return nil
-	}
 	procs, err := group.Procs(nil)
 	if err != nil || len(procs) == 0 {
 		return err // nobody is there to be counted

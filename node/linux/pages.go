@@ -75,7 +75,7 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 
 // processes returns the task's processes, unless its group was made anew.
 func (m *movingPages) processes(t *model.Task) ([]int32, error) {
-	group, err := openTask(m.cg, t)
+	group, err := openTask(m.cg.Open, t)
 	if err != nil {
 		return nil, err
 	}

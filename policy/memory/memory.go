@@ -23,7 +23,6 @@
 package memory
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -85,19 +84,9 @@ func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishe
 	}
 }
 
-// of is what the window says of a task; nil: nothing.
-func (s *State) of(num model.TaskNum) *model.TaskObservation {
-	list := s.v.Window.Observation.Tasks
-	i, ok := slices.BinarySearchFunc(list, num, func(o model.TaskObservation, n model.TaskNum) int { return cmp.Compare(o.Num, n) })
-	if !ok {
-		return nil
-	}
-	return &list[i]
-}
-
 // has is what a task has at the window's end, in bytes; needs is that with what came back to it within the window.
 func (s *State) has(num model.TaskNum) float64 {
-	if o := s.of(num); o != nil && o.InUse.Outcome == model.OK {
+	if o := s.v.Window.Observation.Task(num); o != nil && o.InUse.Outcome == model.OK {
 		return o.InUse.V
 	}
 	return 0
@@ -105,7 +94,7 @@ func (s *State) has(num model.TaskNum) float64 {
 
 func (s *State) needs(num model.TaskNum) float64 {
 	bytes := s.has(num)
-	if o := s.of(num); o != nil && o.Refaults.Outcome == model.OK {
+	if o := s.v.Window.Observation.Task(num); o != nil && o.Refaults.Outcome == model.OK {
 		bytes += o.Refaults.V * pageBytes * float64(s.v.Window.Observation.ElapsedNsec) / 1e9
 	}
 	return bytes

@@ -21,23 +21,10 @@ func inUse(v *policy.View, num model.TaskNum) (bytes float64, ok bool) {
 		}
 		return float64(v.Look.Tasks[i].Bytes), true
 	}
-	if o := observed(v, num); o != nil && o.InUse.Outcome == model.OK {
+	if o := v.Window.Observation.Task(num); o != nil && o.InUse.Outcome == model.OK {
 		return o.InUse.V, true
 	}
 	return 0, false
-}
-
-// observed is what the window says of a task; nil: nothing, or no window closed.
-func observed(v *policy.View, num model.TaskNum) *model.TaskObservation {
-	obs := v.Window.Observation
-	if obs == nil {
-		return nil
-	}
-	i, there := slices.BinarySearchFunc(obs.Tasks, num, func(t model.TaskObservation, n model.TaskNum) int { return cmp.Compare(t.Num, n) })
-	if !there {
-		return nil
-	}
-	return &obs.Tasks[i]
 }
 
 // candidate is a best-effort task that may have to give way.

@@ -222,7 +222,7 @@ func (s *State) follow(r *model.Room, v *policy.View) {
 	s.Room, s.AtNsec = *r, v.NowNsec
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		if o := observed(v, t.Num); o != nil && o.Spent.Outcome == model.OK {
+		if o := v.Window.Observation.Task(t.Num); o != nil && o.Spent.Outcome == model.OK {
 			t.Spent = o.Spent.V
 		}
 		bytes, ok := inUse(v, t.Num)
