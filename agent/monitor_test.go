@@ -32,14 +32,7 @@ func TestMonitoredTasks(t *testing.T) {
 	rigtest.Only(t, "resctrl is mounted")
 	rigtest.NeedRDT(t)
 	b := newBed(t, "monitored", settings{mode: "observe"})
-	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {
-		t.Fatal("mount resctrl:", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(resctrlRoot, 0); err != nil {
-			t.Error("unmount resctrl:", err)
-		}
-	})
+	mountResctrl(t)
 	const his = "pqos-1-0"
 	if err := os.Mkdir(filepath.Join(resctrlRoot, "mon_groups", his), 0o755); err != nil {
 		t.Fatal(err)
