@@ -68,7 +68,7 @@ func startIdle(t *testing.T, reporting string, enter ...string) *idleGuest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules, err := k.Modules(append([]string{"virtio_balloon"}, guestModules...)...)
+	modules, err := k.Modules(append([]string{"virtio_balloon", "virtio_console"}, guestModules...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

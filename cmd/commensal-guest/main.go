@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,8 +28,12 @@ import (
 // version is set by the build.
 var version = "dev"
 
-// again is how soon it is looked again whether a host is there.
-const again = 250 * time.Millisecond
+const (
+	// again is how soon it is looked again whether a host is there.
+	again = 250 * time.Millisecond
+	// portWithin is for how long nobody but a port that is still to come can ask: the driver may be a module, and tells a port's name some time after it finds the device.
+	portWithin = 10 * time.Second
+)
 
 func main() { os.Exit(run()) }
 
@@ -55,23 +60,32 @@ func run() int {
 			log.Warn("ages of pages cannot be told", "error", err)
 		}
 	}
-	ways := 0
 	errs := make(chan error, 2)
-	if device := findPort(*port); device != "" {
-		ways++
-		go func() { errs <- servePort(ctx, device) }()
-	}
-	if fd, err := listenVsock(uint32(*vsock)); err == nil {
-		ways++
+	fd, err := listenVsock(uint32(*vsock))
+	vsocked := err == nil
+	if vsocked {
 		go func() { errs <- serveVsock(ctx, fd) }()
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		log.Info("no vsock", "error", err)
 	}
-	if ways == 0 {
+	device := findPort(*port)
+	if device == "" && !vsocked {
+		device = awaitPort(ctx, *port, portWithin)
+	}
+	if device == "" && !vsocked && ctx.Err() == nil {
 		log.Error("nobody can ask: there is neither a virtio-serial port of that name nor vsock", "name", *port)
 		return 4
 	}
-	log.Info("answering", "version", version, "ways", ways)
+	go func() {
+		if device == "" {
+			device = awaitPort(ctx, *port, math.MaxInt64)
+		}
+		if device != "" {
+			log.Info("answering on a port", "device", device)
+			errs <- servePort(ctx, device)
+		}
+	}()
+	log.Info("answering", "version", version, "vsock", vsocked)
 	select {
 	case <-ctx.Done():
 	case err := <-errs:
@@ -109,6 +123,22 @@ func findPort(name string) string {
 		}
 	}
 	return ""
+}
+
+// awaitPort waits for a port, which its driver may not have named yet; "": it did not come in time.
+func awaitPort(ctx context.Context, name string, within time.Duration) string {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		if device := findPort(name); device != "" {
+			return device
+		}
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-time.After(again):
+		}
+	}
 }
 
 // servePort answers on a virtio-serial port. While no host is connected it reads nothing.
