@@ -13,8 +13,9 @@ import (
 type Options struct {
 	Seed  uint64 // the first of the seeds that are reported
 	Quick bool   // fewer nodes
-	Trace *Node  // a recorded load that is judged beside the drawn ones; nil: none
-	Log   func(format string, args ...any)
+	// Recorded loads that are judged beside the drawn ones: CPUs, and GiB in use.
+	Traces, MemoryTraces []*Traces
+	Log                  func(format string, args ...any)
 }
 
 // FirstSeed is the first of the seeds that may be reported.
@@ -69,7 +70,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		what string
 		draw func(seed uint64) Node
 		arms []arm
-	}{{"drawn", Draw, arms}, {"memory, drawn", DrawMemory, memoryArms}} {
+		real []*Traces
+	}{{"drawn", Draw, arms, o.Traces}, {"memory, drawn", DrawMemory, memoryArms, o.MemoryTraces}} {
 		develop, fitted, err := play(ctx, developmentSeed, num, of.draw, of.arms)
 		if err != nil {
 			return nil, err
@@ -83,9 +85,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Log("%s, reported: %d nodes", of.what, num)
 		r.Parts = append(r.Parts, judge(fmt.Sprintf("%s, seeds %d to %d", of.what, o.Seed, o.Seed+uint64(num)-1), judged, heardOf, factors, of.arms))
 		r.ask(&r.Parts[len(r.Parts)-1], len(of.arms) == len(arms))
-		if len(r.Parts) == 1 && o.Trace != nil {
-			r.Parts = append(r.Parts, judge(o.Trace.Name, []*Node{o.Trace}, [][]heard{listen(o.Trace, arms)}, factors, arms))
-			r.ask(&r.Parts[1], true)
+		for _, t := range of.real {
+			heardOf, err := parallel.Map(ctx, 0, len(t.Nodes), func(i int) ([]heard, error) { return listen(t.Nodes[i], of.arms), nil })
+			if err != nil {
+				return nil, err
+			}
+			r.Parts = append(r.Parts, judge(t.Name, t.Nodes, heardOf, factors, of.arms))
+			r.ask(&r.Parts[len(r.Parts)-1], len(of.arms) == len(arms))
 		}
 	}
 	return r, nil

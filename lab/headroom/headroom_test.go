@@ -134,11 +134,18 @@ func TestReadTrace(t *testing.T) {
 	for i := 3; i < 4*perDay; i++ {
 		b.WriteString(strings.Join([]string{strconv.Itoa(i * 300), "a", "1"}, ",") + "\n")
 	}
-	n, err := ReadTrace("t", strings.NewReader(b.String()))
-	if err != nil || n.Tasks[0].CPU[0] != 2 || !math.IsNaN(n.Tasks[0].CPU[1]) || n.Tasks[0].CPU[2] != 5 || n.Tasks[0].Limit != 5*1.125 {
-		t.Errorf("%+v, %v", n, err)
+	read, err := ReadTrace("t", strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"": "96", "0,a,1\n": "96", "time,task,cpu\n0,a,x\n": "t:2", "0,a\n": "wrong number of fields", "0,a,-1\n": "t:1", "1e99,a,1\n": "t:1", "0,a,NaN\n": "t:1"} {
+	if n := read.Nodes[0]; n.Tasks[0].CPU[0] != 2 || !math.IsNaN(n.Tasks[0].CPU[1]) || n.Tasks[0].CPU[2] != 5 || n.Tasks[0].Limit != 5*1.125 {
+		t.Errorf("%+v", n)
+	}
+	two := strings.ReplaceAll(b.String(), ",a,", ",m/a,") + strings.ReplaceAll(b.String()[len("time,task,cpu\n"):], ",a,", ",n/b,")
+	if read, err := ReadTrace("t", strings.NewReader(two)); err != nil || len(read.Nodes) != 2 || read.Nodes[1].Name != "t/n" || read.Nodes[1].Tasks[0].CPU[2] != 5 {
+		t.Errorf("two machines: %+v, %v", read, err)
+	}
+	for text, want := range map[string]string{"": "96", "0,a,1\n": "96", "time,task,cpu\n0,a,x\n": "t:2", "0,m/a,1\n": "96", "0,a\n": "wrong number of fields", "0,a,-1\n": "t:1", "1e99,a,1\n": "t:1", "0,a,NaN\n": "t:1"} {
 		if _, err := ReadTrace("t", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -147,12 +154,12 @@ func TestReadTrace(t *testing.T) {
 
 // A short run is the same each time, names its goals, and refuses development seeds.
 func TestRun(t *testing.T) {
-	o := Options{Seed: 5000, Quick: true, Trace: flat(6), Log: t.Logf}
+	o := Options{Seed: 5000, Quick: true, Traces: []*Traces{{"t", []*Node{flat(6)}}}, MemoryTraces: []*Traces{{"u", []*Node{flat(6), flat(7)}}}, Log: t.Logf}
 	r, err := Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Parts) != 3 || len(r.Goals) != 5*numHorizons || len(r.Parts[2].Arms) != len(memoryArms) || len(r.Parts[0].Arms) != len(arms) {
+	if len(r.Parts) != 4 || len(r.Goals) != 6*numHorizons || r.Parts[3].Nodes != 2 || len(r.Parts[2].Arms) != len(memoryArms) || len(r.Parts[0].Arms) != len(arms) {
 		t.Errorf("%d parts, %d goals", len(r.Parts), len(r.Goals))
 	}
 	one, err := json.Marshal(r)

@@ -10,8 +10,7 @@ import (
 )
 
 // The same of memory: a node's Series are working sets in GiB, and Limit is what a task may have. Written down before the first run on
-// reported seeds: with its defaults the policy fails if it is exceeded in more than 1 % of the windows of any horizon. Public traces
-// with the memory of single tasks over weeks are not at hand; all loads are drawn.
+// reported seeds: with its defaults the policy fails if it is exceeded in more than 1 % of the windows of any horizon.
 
 // memoryArms are the forecasters of memory, the policy first, without and with what sets memory apart.
 var memoryArms = []arm{

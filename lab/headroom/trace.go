@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -14,13 +15,19 @@ import (
 // maxSteps bounds a trace: a year.
 const maxSteps = 366 * perDay
 
-// ReadTrace reads "time,task,cpu" lines: seconds, a name, CPUs. Time 0 is some midnight. What falls into one step is
-// averaged, a step without a line is not known, and all tasks are taken to be of one machine. Each may use an eighth more than it
-// ever did, since traces seldom say what it might.
-func ReadTrace(name string, r io.Reader) (*Node, error) {
+// Traces is a recorded load: the nodes of one file.
+type Traces struct {
+	Name  string
+	Nodes []*Node
+}
+
+// ReadTrace reads "time,task,figure" lines: seconds, a name, CPUs or GiB. Time 0 is some midnight. What falls into one step is
+// averaged, and a step without a line is not known. Of a name "node/task" the part before the stroke is the machine; all tasks without one are of one
+// machine. Each may use an eighth more than it ever did, since traces seldom say what it might.
+func ReadTrace(name string, r io.Reader) (*Traces, error) {
 	in := csv.NewReader(r)
 	in.FieldsPerRecord, in.ReuseRecord, in.Comment = 3, true, '#'
-	sums, counts := map[string][]float64{}, map[string][]float64{}
+	all := map[string]*sums{}
 	for {
 		row, err := in.Read()
 		if errors.Is(err, io.EOF) {
@@ -31,38 +38,63 @@ func ReadTrace(name string, r io.Reader) (*Node, error) {
 		}
 		line, _ := in.FieldPos(0)
 		at, err1 := strconv.ParseFloat(row[0], 64)
-		cpu, err2 := strconv.ParseFloat(row[2], 64)
+		figure, err2 := strconv.ParseFloat(row[2], 64)
 		step := math.Floor(at / (float64(stepNsec) / 1e9))
 		if line == 1 && err1 != nil && err2 != nil {
 			continue // a header
 		}
-		if err1 != nil || err2 != nil || !(step >= 0 && step < maxSteps) || !(cpu >= 0 && cpu < 1e5) {
-			return nil, fmt.Errorf("%s:%d: %q; expected seconds of at most a year, a task and CPUs", name, line, strings.Join(row, ","))
+		if err1 != nil || err2 != nil || !(step >= 0 && step < maxSteps) || !(figure >= 0 && figure < 1e9) {
+			return nil, fmt.Errorf("%s:%d: %q; expected seconds of at most a year, a task, and CPUs or GiB", name, line, strings.Join(row, ","))
 		}
-		task := strings.Clone(row[1])
-		sum, count := sums[task], counts[task]
-		for len(sum) <= int(step) {
-			sum, count = append(sum, 0), append(count, 0)
+		if all[row[1]] == nil {
+			all[strings.Clone(row[1])] = &sums{}
 		}
-		sum[int(step)] += cpu
-		count[int(step)]++
-		sums[task], counts[task] = sum, count
+		all[row[1]].add(int(step), figure)
 	}
-	n := &Node{Name: name}
-	for task, sum := range sums {
-		s := Series{Name: task, CPU: sum}
-		for i := range sum {
-			if sum[i] /= counts[task][i]; counts[task][i] == 0 {
-				sum[i] = math.NaN()
-			} else {
-				s.Limit = max(s.Limit, sum[i]*1.125)
-			}
+	nodes := map[string]*Node{}
+	for _, task := range slices.Sorted(maps.Keys(all)) {
+		of := ""
+		if node, _, ok := strings.Cut(task, "/"); ok {
+			of = node
 		}
-		n.Tasks = append(n.Tasks, s)
+		if nodes[of] == nil {
+			nodes[of] = &Node{Name: strings.TrimSuffix(name+"/"+of, "/")}
+		}
+		nodes[of].Tasks = append(nodes[of].Tasks, all[task].series(task))
 	}
-	slices.SortFunc(n.Tasks, func(a, b Series) int { return strings.Compare(a.Name, b.Name) })
-	if len(n.Tasks) == 0 || n.steps() < 4*perDay {
-		return nil, fmt.Errorf("%s: all tasks together are there for %d h; expected 96 at the least", name, max(0, min(n.steps(), maxSteps))/perHour)
+	t := &Traces{Name: name}
+	for _, of := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[of]
+		if n.steps() < 4*perDay {
+			return nil, fmt.Errorf("%s: all tasks together are there for %d h; expected 96 at the least", n.Name, n.steps()/perHour)
+		}
+		t.Nodes = append(t.Nodes, n)
 	}
-	return n, nil
+	if len(t.Nodes) == 0 {
+		return nil, fmt.Errorf("%s: nothing is there; expected 96 h at the least", name)
+	}
+	return t, nil
+}
+
+// sums is what was read of a task, by step.
+type sums struct{ sum, count []float64 }
+
+func (s *sums) add(step int, figure float64) {
+	for len(s.sum) <= step {
+		s.sum, s.count = append(s.sum, 0), append(s.count, 0)
+	}
+	s.sum[step] += figure
+	s.count[step]++
+}
+
+func (s *sums) series(task string) Series {
+	out := Series{Name: task, CPU: s.sum}
+	for i := range s.sum {
+		if s.sum[i] /= s.count[i]; s.count[i] == 0 {
+			s.sum[i] = math.NaN()
+		} else {
+			out.Limit = max(out.Limit, s.sum[i]*1.125)
+		}
+	}
+	return out
 }
