@@ -45,21 +45,9 @@ func TestBucket(t *testing.T) {
 		t.Fatalf("%d, %v", code, m)
 		return nil
 	}
-	metrics := func() string {
-		res, err := http.Get(b.URL() + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
-	}
 	eventually(t, "it says what waits, and why", func() bool {
 		st := status()
-		return st["waiting_files"].(float64) > 0 && strings.Contains(st["problem"].(string), buckettest.ErrFault.Error()) && strings.Contains(metrics(), "commensal_hub_bucket_failing 1")
+		return st["waiting_files"].(float64) > 0 && strings.Contains(st["problem"].(string), buckettest.ErrFault.Error()) && strings.Contains(b.metricsText(), "commensal_hub_bucket_failing 1")
 	})
 	if code, _ := b.call("", "GET", "/healthz", ""); code != http.StatusOK {
 		t.Errorf("/healthz is %d: the hub takes batches", code)
@@ -71,7 +59,7 @@ func TestBucket(t *testing.T) {
 	away.Store(false)
 	eventually(t, "the folder is empty", func() bool {
 		left, err := b.store.Settled(time.Now())
-		return err == nil && len(left) == 0 && status()["problem"] == nil && strings.Contains(metrics(), "commensal_hub_bucket_failing 0")
+		return err == nil && len(left) == 0 && status()["problem"] == nil && strings.Contains(b.metricsText(), "commensal_hub_bucket_failing 0")
 	})
 	into := t.TempDir()
 	day := n.wall.UTC().Truncate(24 * time.Hour)
@@ -98,4 +86,18 @@ func storedInFolder(dir string) (map[string]int, error) {
 		return nil, err
 	}
 	return storedIn(s)
+}
+
+// metricsText is what Prometheus gets.
+func (b *bed) metricsText() string {
+	res, err := http.Get(b.URL() + "/metrics")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(text)
 }

@@ -113,19 +113,21 @@ type Hub struct {
 	gaveBack                 time.Time        // memory
 	unsent                   []wire.SpecSheet // calculated and not yet published
 
-	mu        sync.Mutex
-	learner   *spec.State
-	published published
-	nodes     map[string]*NodeStatus
-	names     index[string] // of nodes; it has a lock of its own
-	jobNames  index[spec.Key]
-	incidents []NodeIncident // oldest first
-	watched   watch          // of the roll-out
-	offenders map[[2]string]*offender
-	said      saidPriors
-	asked     chan Asked // for the hook
-	problem   string     // why batches are not read; "": they are
-	short     string     // why batches are not taken; "": they are
+	mu          sync.Mutex
+	learner     *spec.State
+	published   published
+	nodes       map[string]*NodeStatus
+	names       index[string] // of nodes; it has a lock of its own
+	jobNames    index[spec.Key]
+	incidents   []NodeIncident // oldest first
+	watched     watch          // of the roll-out
+	halted      bool           // the roll-out that stands, when it was looked at last
+	switchedOff bool           // the fleet's kill switch, likewise
+	offenders   map[[2]string]*offender
+	said        saidPriors
+	asked       chan Asked // for the hook
+	problem     string     // why batches are not read; "": they are
+	short       string     // why batches are not taken; "": they are
 }
 
 // New prepares a hub.

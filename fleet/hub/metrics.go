@@ -15,6 +15,8 @@ type collector struct {
 
 	sheets, calculating, publishing *prometheus.Desc
 
+	off, halted *prometheus.Desc
+
 	// With a bucket only.
 	bucketFailing, bucketWaiting, bucketCopied, bucketGone *prometheus.Desc
 }
@@ -41,6 +43,9 @@ func newCollector(h *Hub) *collector {
 		calculating: d("specs_calculating_seconds_total", "Time that specs were calculated; no batch is taken meanwhile."),
 		publishing:  d("specs_publishing_seconds_total", "Time that specs were being published; no batch is taken meanwhile."),
 
+		off:    d("fleet_off", "1 while the kill switch is on: no agent holds anything."),
+		halted: d("rollout_halted", "1 while the roll-out that stands was ended, by somebody or by itself."),
+
 		bucketFailing: d("bucket_failing", "1 while the bucket does not get what it should; status says why."),
 		bucketWaiting: d("bucket_waiting_bytes", "Bytes of the store that the bucket should have and has not."),
 		bucketCopied:  d("bucket_copied_bytes_total", "Bytes that were copied to the bucket."),
@@ -50,7 +55,7 @@ func newCollector(h *Hub) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.sheets, c.calculating, c.publishing, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
+	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.sheets, c.calculating, c.publishing, c.off, c.halted, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
 		ch <- d
 	}
 }
@@ -83,6 +88,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		reading = 0
 	}
 	gauge(c.reading, reading)
+	is := map[bool]float64{true: 1}
+	gauge(c.off, is[h.switchedOff])
+	gauge(c.halted, is[h.halted])
 	waits := 0
 	for _, j := range h.learner.Jobs {
 		waits += heldBack(j)

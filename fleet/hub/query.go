@@ -208,13 +208,16 @@ GROUP BY 1 ORDER BY incidents DESC, antagonist_job LIMIT 50`},
 SELECT victim_job, antagonist_job, platform, count(*) AS incidents, count(DISTINCT node) AS nodes, round(avg(` + hurt + `), 3) AS degradation
 FROM ` + latest + ` WHERE antagonist_job <> '' AND opened` + within + `
 GROUP BY ALL HAVING count(*) >= 3 ORDER BY incidents DESC, victim_job, antagonist_job, platform LIMIT 100`},
-	{interference, "which job hurts which, and at what: how often, on how many nodes, how much (the victim's signal before a hold by that in it, over the incidents in which both are known, with a 95 % interval), how far above its threshold, and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
-WITH pairs AS (SELECT victim_job, antagonist_job, platform, signal, count(*) AS incidents, count(DISTINCT node) AS nodes, count(` + relief + `) AS held, avg(` + relief + `) AS degradation,
+	{interference, "which job hurts which, and at what, the most widely seen first: how often, on how many nodes, and by the latest ten of each node, so that none says most of it: how much (the victim's signal before a hold by that in it, over the incidents in which both are known, with a 95 % interval), how far above its threshold, and how sure it is: the least share of incidents in which the victim recovered (Wilson, 95 %)", []string{"days"}, `
+WITH numbered AS (SELECT *, row_number() OVER (PARTITION BY victim_job, antagonist_job, platform, signal, node ORDER BY opened DESC, id, spool) AS mine,
+  count(*) OVER (PARTITION BY victim_job, antagonist_job, platform, signal) AS incidents
+FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened` + within + `),
+pairs AS (SELECT victim_job, antagonist_job, platform, signal, max(incidents) AS incidents, count(*) AS n, count(DISTINCT node) AS nodes, count(` + relief + `) AS held, avg(` + relief + `) AS degradation,
   1.96e0 * stddev_samp(` + relief + `) / sqrt(nullif(count(` + relief + `), 0)) AS error, avg(` + hurt + `) AS above, avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END) AS recovered
-FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened` + within + ` GROUP BY ALL)
+FROM numbered WHERE mine <= 10 GROUP BY victim_job, antagonist_job, platform, signal)
 SELECT victim_job, antagonist_job, platform, signal, ` + resource() + ` AS resource, incidents, nodes, held, round(degradation, 3) AS degradation, round(degradation - error, 3) AS low, round(degradation + error, 3) AS high, round(above, 3) AS above,
-  round((recovered + 1.92e0 / incidents - 1.96e0 * sqrt((recovered * (1 - recovered) + 0.96e0 / incidents) / incidents)) / (1 + 3.84e0 / incidents), 3) AS confidence
-FROM pairs ORDER BY incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
+  round(greatest(0e0, (recovered + 1.92e0 / n - 1.96e0 * sqrt((recovered * (1 - recovered) + 0.96e0 / n) / n)) / (1 + 3.84e0 / n)), 3) AS confidence
+FROM pairs ORDER BY nodes DESC, confidence DESC, incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
 	{"victims", "victims by hour in the last days", []string{"days"}, `
 SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (WHERE state = 'cannot-fix') AS not_fixed
 FROM ` + latest + ` WHERE opened` + within + ` GROUP BY ALL ORDER BY hour, victim_job`},

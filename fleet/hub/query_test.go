@@ -66,6 +66,28 @@ func fill(t *testing.T, dir string, nodes int) {
 	}
 }
 
+// lie has one node tell that an innocent job hurts "web", many times.
+func lie(t *testing.T, dir string, times int) {
+	t.Helper()
+	s, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.From("lie")
+	b := &wire.Batch{Node: "liar", Spool: strings.Repeat("f", 16), Seq: 1, Platform: "cpu", Tasks: []wire.Task{{Num: 1, Path: "/web", Job: "web", Class: model.LC}}}
+	chosen := model.TaskNum(2)
+	for i := range times {
+		b.Incidents = append(b.Incidents, &model.Incident{
+			ID: fmt.Sprint(i), VictimJob: "web", VictimPath: "/web", Signal: 3, Threshold: 2, OpenedWall: time.Now().UnixNano(), State: model.Recovered,
+			Rounds: []model.Round{{Chosen: &chosen, ChosenPath: "/i", SignalBefore: 9, SignalAfter: 1, Suspects: []model.Suspect{{Task: 2, Path: "/i", Job: "innocent"}}}},
+		})
+	}
+	s.Put(1, b)
+	if err := s.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The ready-made questions and any SELECT are answered from the files; what is no SELECT, reads elsewhere, takes for ever or all memory is not.
 func TestQueries(t *testing.T) {
 	needSQL(t)
@@ -114,7 +136,7 @@ func TestQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	table, err := os.ReadFile(InterferenceFile(dir))
-	for _, want := range []string{`"antagonist_job": "batch"`, `"incidents": 120`, `"held": 120`, `"degradation": 2.5`, `"low": 2.41`, `"high": 2.59`, `"above": 1.5`, `"resource": "memory"`, `"confidence": 0.969`, `"victim_job": "mail"`, `"held": 0`, `"degradation": null`, `"low": null`, `"confidence": 0`} {
+	for _, want := range []string{`"antagonist_job": "batch"`, `"incidents": 120`, `"held": 50`, `"degradation": 2.5`, `"low": 2.36`, `"high": 2.64`, `"above": 1.5`, `"resource": "memory"`, `"confidence": 0.929`, `"victim_job": "mail"`, `"held": 0`, `"degradation": null`, `"low": null`, `"confidence": 0`} {
 		if err != nil || !strings.Contains(string(table), want) {
 			t.Errorf("%v: the file of interference lacks %s:\n%s", err, want, table)
 		}
@@ -128,6 +150,16 @@ func TestQueries(t *testing.T) {
 			if r, err := ask(q.SQL, arg); err != nil || len(r.Rows) != rows {
 				t.Errorf("%s: %v, %v", name, r, err)
 			}
+		}
+	}
+	lie(t, filepath.Join(dir, "store"), 400)
+	for _, q := range questions {
+		if q.Name != interference {
+			continue
+		}
+		r, err := ask(q.SQL, interferenceDays)
+		if err != nil || len(r.Rows) != 3 || fmt.Sprint(r.Rows[0][:2]) != "[web batch]" || fmt.Sprintf("%v %v %v", r.Rows[1][1], r.Rows[1][5:7], r.Rows[1][12]) != "innocent [400 1] 0.723" {
+			t.Errorf("one node says a lot: %v, %v", r, err)
 		}
 	}
 	target := filepath.Join(dir, "store", "samples", "out.csv")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
@@ -155,6 +156,7 @@ func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
 	if !w.is(r) {
 		h.watchAnew(r)
 	}
+	var outside []uint64
 	for name, n := range w.Nodes {
 		if !n.Heard {
 			continue // not since: it says nothing
@@ -174,9 +176,10 @@ func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
 		}
 		st.Outsiders++
 		st.Outside += n.Incidents
+		outside = append(outside, n.Incidents)
 	}
 	if st.Outsiders > 0 {
-		st.Expected = float64(st.Outside) / float64(st.Outsiders) * float64(st.InForce)
+		st.Expected = usual(outside) / float64(st.Outsiders) * float64(st.InForce)
 	}
 	if len(st.Enforces) == 0 && st.enough() {
 		if w.Observed.IsZero() {
@@ -185,6 +188,17 @@ func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
 		st.ObservedSeconds = max(0, time.Since(w.Observed).Seconds())
 	}
 	return st
+}
+
+// usual adds up the incidents of nodes that do not have a change, each as at most twice the middle one's, or ten: else one of them, broken or lying, would make
+// any harm look like what is to be expected. One that has the change and tells of many may end it: that is the safe side.
+func usual(nodes []uint64) (sum float64) {
+	slices.Sort(nodes)
+	most := max(10, 2*nodes[len(nodes)/2])
+	for _, n := range nodes {
+		sum += float64(min(n, most))
+	}
+	return sum
 }
 
 // tooMany says why a change is to be ended; "" where it is not.
@@ -210,6 +224,10 @@ func (h *Hub) watchRollout(ctx context.Context) error {
 		if err != nil {
 			continue // the transport is away: nobody gets a change either
 		}
+		off, err := h.off(ctx)
+		h.mu.Lock()
+		h.halted, h.switchedOff = st.Halted != "", err == nil && off.Off.Off || err != nil && h.switchedOff
+		h.mu.Unlock()
 		why := st.tooMany()
 		if why == "" {
 			continue

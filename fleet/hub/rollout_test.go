@@ -99,6 +99,7 @@ func TestARolloutGoesToAPart(t *testing.T) {
 }
 
 // A change whose nodes have clearly more incidents than the others is halted by the hub, and taken off.
+// One node that does not have it tells of a thousand incidents, and cannot prevent that.
 func TestARolloutThatDoesHarmIsHalted(t *testing.T) {
 	b := startHub(t, testConfig(t.TempDir()))
 	admin := b.token("a", Admin)
@@ -106,14 +107,25 @@ func TestARolloutThatDoesHarmIsHalted(t *testing.T) {
 	if code, m := b.call(admin, "POST", "/v1/rollout", `{"overlay": "worse: 1", "percent": 50, "why": "try"}`); code != 200 {
 		t.Fatalf("%d %v", code, m)
 	}
-	k := 0
+	k, liar := 0, ""
 	eventually(t, "it is halted", func() bool {
-		k++
+		if k++; k < 3 { // until those who get it have it
+			for _, n := range nodes {
+				n.window(2)
+			}
+			return false
+		}
 		for _, n := range nodes {
 			n.window(2)
 			n.mu.Lock()
 			worse := n.overlay != ""
 			n.mu.Unlock()
+			if !worse && liar == "" {
+				liar = n.name
+				for i := range 1000 {
+					n.Gather.Incident(n.mono, &model.Incident{ID: fmt.Sprint("lie", i), OpenedWall: n.wall.UnixNano()})
+				}
+			}
 			if worse {
 				n.Gather.Incident(n.mono, &model.Incident{ID: fmt.Sprint(n.name, k), OpenedWall: n.wall.UnixNano()})
 			}
@@ -132,6 +144,10 @@ func TestARolloutThatDoesHarmIsHalted(t *testing.T) {
 			}
 		}
 		return true
+	})
+	eventually(t, "metrics say so", func() bool {
+		text := b.metricsText()
+		return strings.Contains(text, "commensal_hub_rollout_halted 1") && strings.Contains(text, "commensal_hub_fleet_off 0")
 	})
 	_, m := b.call(admin, "GET", "/v1/audit", "")
 	if !strings.Contains(fmt.Sprint(m["list"]), "rollout-halted") {

@@ -26,7 +26,7 @@ func TestASmallFleet(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	host := Host{Node: "host-0", Samples: 9, Tasks: len(hostTasks), Capped: true, Freed: true, On: true}
 	good := func() *Result {
-		return &Result{Nodes: 200, Antagonists: 20, Held: 20, Capped: true, OffSeconds: 0.1, Real: 2, Hosts: []Host{host, host}}
+		return &Result{Nodes: 200, Antagonists: 20, Held: 20, Capped: true, OffSeconds: 0.1, Real: 2, Pairs: 1, Hosts: []Host{host, host}}
 	}
 	for name, spoil := range map[string]func(r *Result){
 		"a spec":       func(*Result) {},
@@ -39,6 +39,7 @@ func TestVerdict(t *testing.T) {
 		"too late":     func(r *Result) { r.OffSeconds = 10 },
 		"lost":         func(r *Result) { r.Lost = 1 },
 		"page":         func(r *Result) { r.Page = "none" },
+		"query":        func(r *Result) { r.Pairs = 0 },
 		"incident":     func(r *Result) { r.Incident = "none" },
 		"silent host":  func(r *Result) { r.Hosts[1].Samples = 0 },
 		"a task of it": func(r *Result) { r.Hosts[0].Tasks = 1 },

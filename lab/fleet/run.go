@@ -44,6 +44,7 @@ type Result struct {
 	Refused     uint64          `json:"refused"`
 	Bytes       int64           `json:"bytes"` // of samples in the store
 	Query       string          `json:"query"` // what the hub answers to who hurts whom
+	Pairs       int             `json:"pairs"` // of jobs in that answer
 	Pages       string          `json:"pages"`
 	Page        string          `json:"page"`     // what is wrong with the page; "": nothing
 	Incident    string          `json:"incident"` // and with the answer for one incident
@@ -392,7 +393,7 @@ func (r *Result) count(ctx context.Context, c *client.Client, nodes []*node) err
 	case err != nil:
 		return err
 	default:
-		r.Query = ""
+		r.Query, r.Pairs = "", len(answer.Rows)
 		for _, row := range answer.Rows {
 			r.Query += fmt.Sprintf("%v by %v on %v nodes; ", row[0], row[1], row[2])
 		}
@@ -425,6 +426,7 @@ func (r *Result) verdict() {
 		{r.Real != len(r.Hosts), fmt.Sprintf("the hub says nothing of %d real agents", r.Real)},
 		{r.Page != "", "the page: " + r.Page},
 		{r.Incident != "", "an incident's answer: " + r.Incident},
+		{r.Pairs == 0 && len(r.Hosts) > 0, "asked in SQL who hurts whom the hub says: " + r.Query},
 	} {
 		if c.bad {
 			r.Failed = append(r.Failed, c.text)
