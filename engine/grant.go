@@ -167,8 +167,11 @@ func (e *Engine) notHis(c *model.Claim) string {
 	if c.Scope != model.ScopeTask {
 		return ""
 	}
-	t := e.State.Tasks.Get(c.Num)
-	if t == nil || slices.Contains(c.Value.Knob.Spec().Takes[c.Kind], t.Class) {
+	t, spec := e.State.Tasks.Get(c.Num), c.Value.Knob.Spec()
+	switch {
+	case t == nil:
+		return ""
+	case slices.Contains(spec.Takes[c.Kind], t.Class) && (spec.Suits == nil || spec.Suits(c.Value, t.Class)):
 		return ""
 	}
 	return fmt.Sprintf("a %s on %s is not for %s tasks", c.Kind, c.Value.Knob, t.Class)

@@ -121,6 +121,8 @@ type KnobSpec struct {
 	Scope Scope
 	// Takes lists, by kind of claim, the classes of task on which policies may have one.
 	Takes [NumClaimKinds][]Class
+	// Suits says whether a value is for tasks of a class. nil: each is for all that Takes has.
+	Suits func(Setting, Class) bool
 
 	// Cap turns an amount, in CPU-sec/sec or in the knob's own unit, into what a cap writes.
 	// Within asks whether a value leaves no more than another: caps are only ever written

@@ -7,13 +7,14 @@ import "fmt"
 const (
 	ClassFound TaskNum = iota // none of ours: where the task was found
 	ClassBE                   // BE tasks together
+	ClassLC                   // services together, where they have ways for themselves
 	NumClasses
 
 	// classAlone marks the class of one task: the task's number with this bit.
 	classAlone TaskNum = 1 << 31
 )
 
-var className = [NumClasses]string{"as found", "be"}
+var className = [NumClasses]string{"as found", "be", "lc"}
 
 // ClassOf returns the class of service that one task has for itself. It stands for as long as the task's number does,
 // so nothing has to remember whose it is.
@@ -43,7 +44,8 @@ func ClassName(class TaskNum) string {
 var serviceClassSpec = func() KnobSpec {
 	s := KnobSpec{
 		Name: "resctrl.tasks", Beside: true,
-		Takes: [NumClaimKinds][]Class{ClaimPlace: {BE}},
+		Takes: [NumClaimKinds][]Class{ClaimPlace: {LC, BE}},
+		Suits: func(s Setting, c Class) bool { return (TaskNum(s.Amount) == ClassLC) == (c == LC) },
 		Class: func(s Setting) TaskNum { return TaskNum(s.Amount) },
 		Show: func(s Setting) string {
 			if Alone(TaskNum(s.Amount)) != 0 {

@@ -54,6 +54,28 @@ func (v *View) PagesMoved(task model.TaskNum) (last *model.Result) {
 	return last
 }
 
+// Alone returns how many tasks can have a class of service for themselves: fewer where services together have one.
+func (v *View) Alone(have *model.Classes) int {
+	n := have.Alone()
+	for i := range v.Classes {
+		if v.Classes[i].Target.Num == model.ClassLC {
+			return max(0, n-1)
+		}
+	}
+	return n
+}
+
+// NotAlone returns how many classes are left of what single tasks can have, whoever asked for them, where services together have none.
+func (v *View) NotAlone(have *model.Classes) int {
+	n, last := have.Alone(), model.ClassFound
+	for i := range v.Classes { // ordered by target
+		if class := v.Classes[i].Target.Num; model.Alone(class) != 0 && class != last {
+			n, last = n-1, class
+		}
+	}
+	return n
+}
+
 // Alone wishes for a class of service of its own for a task, with so many ways and such a level of memory bandwidth
 // in all domains: it has them wherever it runs. 0 limits nothing. Of what the class of BE has, a task that is out of it has no more.
 func (w *Wishes) Alone(v *View, task model.TaskNum, ways, level int, reason string, holdNsec int64) {

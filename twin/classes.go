@@ -73,7 +73,11 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 		if kind == model.MemoryBandwidth {
 			return h.m.SetMBA(class, socket, (int(v.Amount)+levelStep-1)/levelStep*levelStep)
 		}
-		return h.m.SetWays(class, socket, uint32(1)<<v.Amount-1)
+		mask := uint32(1)<<v.Amount - 1
+		if of.Num == model.ClassLC { // from the other side than everybody else (node/linux)
+			mask <<= c.LLCWays - int(v.Amount)
+		}
+		return h.m.SetWays(class, socket, mask)
 	}
 	return point{of, of.Name(), &kept.knob, get, set}, true
 }

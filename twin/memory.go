@@ -133,6 +133,10 @@ func (h *Host) meter() (list []model.MemorySample) {
 		be, beLocal, stands := 0.0, 0.0, false
 		for rmid := 1; rmid < len(h.made); rmid++ {
 			all, own := h.m.RMIDTraffic(rmid, s)
+			if h.made[rmid].class == model.ClassLC {
+				total, local = total+all, local+own
+				continue
+			}
 			be, beLocal = be+all, beLocal+own
 			stands = stands || h.classStands(h.made[rmid].class)
 		}

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -266,7 +267,11 @@ func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schema
 	}
 	for _, c := range w.caches() {
 		taken := resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })[domain]
-		mask, err := rowOf(c, int(n), taken)
+		row := rowOf
+		if op.change.Num == model.ClassLC {
+			row, taken = rowOfServices, taken|w.rowOfBE(c.Resource, op.change.Domain)
+		}
+		mask, err := row(c, int(n), taken)
 		if err != nil {
 			return nil, err
 		}
@@ -286,6 +291,26 @@ func rowOf(c *resctrl.Cache, n int, taken resctrl.Mask) (resctrl.Mask, error) {
 		}
 	}
 	return row, err
+}
+
+// rowOfServices is a row of n ways from the high side, or of fewer where others hold some, but not of less than half: without
+// us services had those of devices, too, and they lose as little as can be.
+func rowOfServices(c *resctrl.Cache, n int, taken resctrl.Mask) (row resctrl.Mask, err error) {
+	for n := n; 2*n >= c.FullMask.Ways(); n-- {
+		if row, err = c.ContiguousMask(n, taken, resctrl.HighWays); err == nil {
+			return row, nil
+		}
+	}
+	return 0, cmp.Or(err, fmt.Errorf("%d ways: %w: services are to have half of %d at the least", n, resctrl.ErrNoRoom, c.FullMask.Ways()))
+}
+
+// rowOfBE is what the class of BE fills of a cache, none where nothing limits it.
+func (w *classWorker) rowOfBE(r resctrl.Resource, domain int32) resctrl.Mask {
+	if g := w.groups[model.ClassBE]; g != nil {
+		v, _ := g.limit[classKnob{model.CacheWays, domain}].Get(r, int(domain))
+		return resctrl.Mask(v)
+	}
+	return 0
 }
 
 // amount is what schemata say of a knob, in its unit.

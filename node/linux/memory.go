@@ -80,16 +80,16 @@ func (w *classWorker) readMemory() []model.MemorySample {
 		for i := range list {
 			key := meterKey{id, list[i].Domain}
 			seen[key] = list[i]
-			k.add(key, &list[i], w.isOurs(name), now)
+			k.add(key, &list[i], w.isBEs(name), now)
 		}
 	}
 	k.seen, k.begun = seen, true
 	return k.samples(now)
 }
 
-// isOurs reports whether a group is of one of our classes, in which there is BE alone.
-func (w *classWorker) isOurs(name resctrl.Name) bool {
-	return strings.HasPrefix(name.Ctrl, resctrl.DefaultPrefix) && strings.HasSuffix(name.Ctrl, w.own) && w.own != ""
+// isBEs reports whether a group is of one of our classes in which there is BE alone.
+func (w *classWorker) isBEs(name resctrl.Name) bool {
+	return name.Ctrl != resctrl.DefaultPrefix+groupOf(model.ClassLC, w.own) && strings.HasPrefix(name.Ctrl, resctrl.DefaultPrefix) && strings.HasSuffix(name.Ctrl, w.own) && w.own != ""
 }
 
 // forgetGone lets go of a resctrl that is not there any more.

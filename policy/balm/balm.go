@@ -99,7 +99,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if have == nil {
 		return
 	}
-	s.changed, s.why, s.alone = false, "", have.Alone()
+	s.changed, s.why, s.alone = false, "", v.Alone(have)
 	if s.Most != have.MostLevel {
 		if s.Most = have.MostLevel; len(s.Rungs) > 0 {
 			s.giveBack("levels of memory bandwidth count otherwise: resctrl was mounted anew")

@@ -93,7 +93,7 @@ func (s *State) follow(have *model.Classes, v *policy.View) {
 		}
 	}
 	for i := range v.Tasks {
-		if v.Tasks[i].Knobs[model.ServiceClass].Ours {
+		if t := &v.Tasks[i]; t.Task.Class == model.BE && t.Knobs[model.ServiceClass].Ours {
 			s.Stands++
 		}
 	}

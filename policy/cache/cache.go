@@ -11,6 +11,12 @@
 // within ten minutes it is, and nobody looks whether it was good. What changes in the load meanwhile looks like an
 // effect of ours; that costs an hour without the policy, and no more.
 //
+// Where an operator says so the ways are exclusive: services have those that BE has not, in a class of their own. The
+// root group keeps all ways, so whoever else is on the machine loses nothing, and the kernel's own mode `exclusive`, which suffers no
+// overlap with the root group either, is not used. Services give up ways only while BE stands in its own, only where they keep half of all (PRM's
+// bound) and a class is left, and have all back as soon as that does not help, or another program sets what their class
+// has. Then it goes on as overlapping, and that is compared.
+//
 // What it does not do: it looks at BE as one, and divides alike on all sockets. A mask evicts nothing: what BE had lies
 // there until somebody else loads over it.
 //
@@ -40,6 +46,12 @@ type State struct {
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
 	Of        int   `json:"of,omitempty"`         // ways that there are
+	// Own is how many ways services are to have for themselves, 0: they keep all. Asked is for how many it is wished. Apart: they have them.
+	Own   int  `json:"own,omitempty"`
+	Asked int  `json:"asked,omitempty"`
+	Apart bool `json:"apart,omitempty"`
+	// Vain: ways of their own did not help services; they keep all until the cache is divided anew.
+	Vain bool `json:"vain,omitempty"`
 
 	comparing bool
 }
@@ -60,7 +72,10 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		return
 	}
 	s.compare(p, have, v, w)
-	waited := s.Waiting
+	waited, asked := s.Waiting, s.Asked
+	if s.Asked = 0; s.Stands > 0 {
+		s.Asked = s.Own
+	}
 	s.Waiting = s.waits(p, v)
 	s.comparing = v.Enforced() && v.NowNsec >= s.RestNsec && (s.Waiting || s.Before.Windows >= p.Windows && s.After.Windows < p.Windows)
 	switch {
@@ -68,11 +83,13 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Why = "it did not help LC"
 	case s.Waiting:
 		w.Once("waits", model.Decision{Kind: model.DecideLeftAlone, Reason: "the cache is divided once it is known how LC does without"})
-	case !v.Changed && s.RestNsec == 0 && !waited:
+	case !v.Changed && s.RestNsec == 0 && !waited && s.Asked == asked:
 		w.AsBefore = true
 	default:
 		s.RestNsec = 0
-		s.wish(p, have, v, w)
+		if s.wish(p, have, v, w); asked > 0 && s.Asked == 0 {
+			w.Why = "services have all ways again"
+		}
 	}
 }
 
@@ -98,48 +115,93 @@ func (s *State) offers(p *Params, v *policy.View, w *policy.Wishes) *model.Class
 	if n := max(p.Level, have.LeastLevel); p.Level > 0 && len(have.Memory) > 0 && n < have.MostLevel {
 		s.Level = n
 	}
+	s.Own = s.own(p, have, v, w)
 	return have
+}
+
+// own works out how many ways services get for themselves.
+func (s *State) own(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) int {
+	leave := func(word, why string) int {
+		w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Reason: why})
+		return 0
+	}
+	n := s.Of - s.Ways
+	switch {
+	case p.Share != Exclusive || s.Ways == 0 || s.Vain:
+		return 0
+	case 2*n < s.Of:
+		return leave("half", "services keep all ways: without those of best-effort work they would have fewer than half")
+	case v.NotAlone(have) < 1:
+		return leave("no class", "services keep all ways: no class of service is left for them")
+	}
+	for _, d := range have.Caches {
+		switch k := v.Class(model.ClassLC, d, model.CacheWays); {
+		case k.Void:
+			return leave("void lc", "services keep all ways: another program sets what their class has")
+		case k.Ours && 2*int(k.Now.Amount) < s.Of: // others hold some
+			s.Vain = true
+			return leave("few", "services keep all ways: their class has fewer than half")
+		}
+	}
+	return n
 }
 
 // wish claims the class for all BE, and what it gets in each domain.
 func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	s.Wanted = 0
-	if s.Ways == 0 && s.Level == 0 {
+	if s.Wanted = 0; s.Ways == 0 && s.Level == 0 {
 		w.Once("all", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("BE is to have %d ways, and the cache has no more", p.Ways)})
 		return
 	}
-	const reason = "best-effort work fills a part of the cache"
+	s.Wanted = s.place(p, model.BE, model.ClassBE, v, w)
+	w.Why = "it is not to be held to a part of the cache any more"
+	if s.Wanted == 0 {
+		return
+	}
+	limit(p, w, model.ClassBE, model.CacheWays, have.Caches, s.Ways)
+	limit(p, w, model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level)
+	if s.Asked > 0 && s.place(p, model.LC, model.ClassLC, v, w) > 0 {
+		limit(p, w, model.ClassLC, model.CacheWays, have.Caches, s.Asked)
+	}
+	w.Once("divide", model.Decision{Kind: model.DecideDivide, Reason: "best-effort work gets " + s.share()})
+}
+
+// reason is that of a claim.
+func reason(class model.TaskNum) string {
+	if class == model.ClassLC {
+		return "services have the ways that best-effort work has not"
+	}
+	return "best-effort work fills a part of the cache"
+}
+
+// place claims for all tasks of a kind that they are in a class of service, and counts them.
+func (s *State) place(p *Params, of model.Class, class model.TaskNum, v *policy.View, w *policy.Wishes) (n int) {
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
-		if t.Task.Class != model.BE {
+		if t.Task.Class != of {
 			continue
 		}
-		s.Wanted++
+		n++
 		if word, why := t.Closed(model.ServiceClass); why != "" {
 			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Task.Num, Path: t.Task.Path, Reason: why})
 			continue
 		}
 		w.Claims = append(w.Claims, model.Claim{
-			Target: model.OfTask(t.Task.Num), Kind: model.ClaimPlace, Value: model.InClass(model.ClassBE), Reason: reason, HoldNsec: p.HoldNsec,
+			Target: model.OfTask(t.Task.Num), Kind: model.ClaimPlace, Value: model.InClass(class), Reason: reason(class), HoldNsec: p.HoldNsec,
 		})
 	}
-	w.Why = "it is not to be held to a part of the cache any more"
-	if s.Wanted == 0 {
-		return
-	}
-	limit := func(kind model.KnobKind, domains []int32, amount int) {
-		for _, d := range domains {
-			if amount > 0 {
-				w.Claims = append(w.Claims, model.Claim{
-					Target: model.OfClass(model.ClassBE, d), Kind: model.ClaimCap, Value: model.Ask(kind),
-					Cap: float64(amount), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
-				})
-			}
+	return n
+}
+
+// limit claims what a class has in each domain; 0: it is not limited.
+func limit(p *Params, w *policy.Wishes, class model.TaskNum, kind model.KnobKind, domains []int32, amount int) {
+	for _, d := range domains {
+		if amount > 0 {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfClass(class, d), Kind: model.ClaimCap, Value: model.Ask(kind),
+				Cap: float64(amount), Uncounted: true, Reason: reason(class), HoldNsec: p.HoldNsec,
+			})
 		}
 	}
-	limit(model.CacheWays, have.Caches, s.Ways)
-	limit(model.MemoryBandwidth, have.Memory, s.Level)
-	w.Once("divide", model.Decision{Kind: model.DecideDivide, Reason: "best-effort work gets " + s.share()})
 }
 
 // share says what BE gets.
@@ -153,33 +215,48 @@ func (s *State) share() string {
 	return fmt.Sprintf("%d of %d ways of each last-level cache, and level %d of memory bandwidth", s.Ways, s.Of, s.Level)
 }
 
-// limited reports whether the class has in every domain what it is to have. What was refused, or is another program's,
+// limited reports whether a class has in every domain what it is to have. What was refused, or is another program's,
 // does not stand, and then to be in the class is no division that could be judged.
-func (s *State) limited(have *model.Classes, v *policy.View, w *policy.Wishes) bool {
+func limited(class model.TaskNum, kind model.KnobKind, domains []int32, amount int, v *policy.View, w *policy.Wishes) bool {
 	all := true
-	check := func(kind model.KnobKind, domains []int32, amount int) {
-		for _, d := range domains {
-			k := v.Class(model.ClassBE, d, kind)
-			if all = all && (amount == 0 || k.Ours); amount > 0 && k.Void {
-				w.Once("void class", model.Decision{
-					Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets %s of class be: nothing is compared (%s)", kind, k.Why),
-				})
-			}
+	for _, d := range domains {
+		k := v.Class(class, d, kind)
+		if all = all && (amount == 0 || k.Ours); amount > 0 && k.Void {
+			w.Once("void class", model.Decision{
+				Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets %s of class %s: nothing is compared (%s)", kind, model.ClassName(class), k.Why),
+			})
 		}
 	}
-	check(model.CacheWays, have.Caches, s.Ways)
-	check(model.MemoryBandwidth, have.Memory, s.Level)
 	return all
+}
+
+// stands looks how many BE tasks have what they are to have, and whether services have ways for themselves. Where that
+// is other than before, what was summed up since says nothing any more.
+func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
+	s.Stands = 0
+	services, apart := 0, s.Apart
+	for i := range v.Tasks {
+		switch t := &v.Tasks[i]; {
+		case !t.Knobs[model.ServiceClass].Ours:
+		case t.Task.Class == model.LC:
+			services++
+		default:
+			s.Stands++
+		}
+	}
+	ways := limited(model.ClassBE, model.CacheWays, have.Caches, s.Ways, v, w) // both are looked at, and said
+	if level := limited(model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level, v, w); !ways || !level {
+		s.Stands = 0
+	}
+	s.Apart = s.Asked > 0 && s.Own > 0 && s.Stands > 0 && services > 0 && limited(model.ClassLC, model.CacheWays, have.Caches, s.Asked, v, w)
+	if s.Apart != apart {
+		s.SinceNsec, s.After = 0, tally.Tally{}
+	}
 }
 
 // compare takes a window in, and gives everything back where LC is worse off than before.
 func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	s.Stands = 0
-	if s.limited(have, v, w) {
-		for i := range v.Tasks {
-			s.Stands += policy.One(v.Tasks[i].Knobs[model.ServiceClass].Ours)
-		}
-	}
+	s.stands(have, v, w)
 	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
 		s.BegunNsec = v.NowNsec
 	}
@@ -209,13 +286,36 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
 	ratio, noise := s.After.Beside(&s.Before)
 	d := model.Decision{
 		Kind: model.DecideKept, Facts: []model.Fact{model.FactRatio.Is(ratio)},
-		Reason: fmt.Sprintf("with %s for best-effort work LC's CPI is %.3g times what it was without", s.share(), ratio),
+		Reason: fmt.Sprintf("with %s for best-effort work%s LC's CPI is %.3g times what it was without", s.share(), s.others(), ratio),
 	}
 	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise {
-		s.RestNsec, s.Before, s.BegunNsec = v.NowNsec+p.RestNsec, tally.Tally{}, 0
-		d.Kind = model.DecideTakenBack
+		if d.Kind = model.DecideTakenBack; s.Apart { // the milder way is left
+			s.Vain, s.Own = true, 0
+			d.Reason += ": services have all ways again"
+		} else {
+			s.RestNsec, s.Before, s.BegunNsec, s.Vain = v.NowNsec+p.RestNsec, tally.Tally{}, 0, false
+		}
 	}
 	w.Decide(d)
+}
+
+// apart says where services stand that are to have ways for themselves.
+func (s *State) apart() string {
+	switch {
+	case s.Apart:
+		return fmt.Sprintf("; services have the other %d", s.Asked)
+	case s.Own > 0:
+		return fmt.Sprintf("; services are to have the other %d, and have all", s.Own)
+	}
+	return ""
+}
+
+// others says what services have, where it is not all.
+func (s *State) others() string {
+	if !s.Apart {
+		return ""
+	}
+	return " and the others for services"
 }
 
 // Note is where the policy stands, in a few words.
@@ -226,7 +326,7 @@ func (s *State) Note(now model.Mode) string {
 	case s.RestNsec > 0:
 		return "it did not help LC: not now"
 	case now == model.ModeEnforce:
-		return fmt.Sprintf("%d of %d BE tasks have %s", s.Stands, s.Wanted, s.share())
+		return fmt.Sprintf("%d of %d BE tasks have %s%s", s.Stands, s.Wanted, s.share(), s.apart())
 	}
 	return fmt.Sprintf("would give %d BE tasks %s", s.Wanted, s.share())
 }

@@ -6,6 +6,8 @@ import "github.com/commensal-io/commensal/model"
 type Params struct {
 	// Ways is how many ways of each last-level cache BE may fill.
 	Ways int `json:"ways"`
+	// Share says which ways services may fill: all (Overlapping), or those that BE has not (Exclusive).
+	Share string `json:"share"`
 	// Level is BE's level of memory bandwidth, in the machine's unit; 0: as the machine has it.
 	Level int `json:"level"`
 	// Windows are so many with LC's signals on either side of a comparison. SettleNsec after the masks are
@@ -22,15 +24,22 @@ type Params struct {
 	HoldNsec int64 `json:"hold_nsec"`
 }
 
+// What Share may be, in the words of the kernel's masks.
+const (
+	Overlapping = "overlapping"
+	Exclusive   = "exclusive"
+)
+
 // Defaults are the mask of ByteDance's paper, and ours where it says nothing.
 func Defaults() Params {
-	return Params{Ways: 2, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Gain: 0.02, RestNsec: 3600e9, HoldNsec: 60e9}
+	return Params{Ways: 2, Share: Overlapping, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Gain: 0.02, RestNsec: 3600e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
 func (p *Params) Rows() []model.Param {
 	return []model.Param{
 		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two; Intel advises no less)"},
+		{Key: "share", At: &p.Share, Words: []string{Overlapping, Exclusive}, Why: "overlapping: services keep all ways; exclusive: those that BE has not, in a class of their own (PRM's exclusive-cat)"},
 		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},

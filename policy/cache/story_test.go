@@ -152,18 +152,33 @@ func (b *bench) window(of float64) {
 	b.w.Reset()
 	b.s.Step(&b.p, &b.v, &b.w)
 	b.said = append(b.said, b.w.Decisions...)
-	if knob := &b.v.Tasks[2].Knobs[model.ServiceClass]; !b.w.AsBefore {
-		b.v.Changed = knob.Ours != (len(b.w.Claims) > 0)
-		knob.Ours = len(b.w.Claims) > 0
-		b.v.Classes = b.v.Classes[:0]
-		for i := range b.w.Claims {
-			if c := &b.w.Claims[i]; c.Scope == model.ScopeCLOS {
-				b.v.Classes = append(b.v.Classes, policy.ClassView{Target: c.Target, Kind: c.Value.Knob, KnobView: b.mask})
-			}
-		}
-	} else {
-		b.v.Changed = false
+	if b.v.Changed = false; b.w.AsBefore {
+		return
 	}
+	was := b.placed()
+	for i := range b.v.Tasks {
+		b.v.Tasks[i].Knobs[model.ServiceClass].Ours = false
+	}
+	b.v.Classes = b.v.Classes[:0]
+	for i := range b.w.Claims {
+		switch c := &b.w.Claims[i]; c.Scope {
+		case model.ScopeCLOS:
+			mask := b.mask
+			mask.Now = model.Setting{Knob: c.Value.Knob, Amount: int64(c.Cap)}
+			b.v.Classes = append(b.v.Classes, policy.ClassView{Target: c.Target, Kind: c.Value.Knob, KnobView: mask})
+		case model.ScopeTask:
+			b.v.Tasks[c.Num-1].Knobs[model.ServiceClass].Ours = true
+		}
+	}
+	b.v.Changed = b.placed() != was
+}
+
+// placed counts the tasks that are in a class.
+func (b *bench) placed() (n int) {
+	for i := range b.v.Tasks {
+		n += policy.One(b.v.Tasks[i].Knobs[model.ServiceClass].Ours)
+	}
+	return n
 }
 
 func (b *bench) divided() bool { return b.v.Tasks[2].Knobs[model.ServiceClass].Ours }

@@ -120,10 +120,10 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 		}
 		for _, c := range ranked(tasks, about) {
 			o, ok := s.option(p, have, v, x, c, m)
-			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= have.Alone() {
+			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= v.Alone(have) {
 				w.Once("no class", model.Decision{
 					Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
-					Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rungs are pages and CPU time", len(alone), have.Alone()),
+					Reason: fmt.Sprintf("no class of service is left for one task: %d of %d are taken, the next rungs are pages and CPU time", len(alone), v.Alone(have)),
 				})
 			} else if ok {
 				list = append(list, o)

@@ -264,8 +264,10 @@ func (b *bed) class(p string) (model.Setting, error) {
 		n, bad := strconv.ParseUint(num, 10, 31)
 		return model.InClass(model.ClassOf(model.TaskNum(n))), errors.Join(err, bad)
 	}
-	if name == model.ClassName(model.ClassBE) {
-		return model.InClass(model.ClassBE), err
+	for class := model.ClassBE; class < model.NumClasses; class++ {
+		if name == model.ClassName(class) {
+			return model.InClass(class), err
+		}
 	}
 	return found, err
 }
