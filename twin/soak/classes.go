@@ -13,6 +13,7 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/twin/fault"
 )
 
@@ -270,8 +271,8 @@ func (w *world) journalHas(name string) bool {
 	return false
 }
 
-// checkClasses looks after a turn: a group of ours is there for a claim, no service is in it, and what is others'
-// is as they left it.
+// checkClasses looks after a turn: a group of ours is there for a claim, nobody is in one that is not for him, and what is
+// others' is as they left it.
 func (w *world) checkClasses(l *life) {
 	c := &w.class
 	if !c.on {
@@ -280,6 +281,7 @@ func (w *world) checkClasses(l *life) {
 	w.res.Checks++
 	ours := w.ourGroups()
 	w.res.Classes += bit(len(ours) > 0)
+	w.res.Apart += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, servicesPrefix) }))
 	w.res.Alone += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, alonePrefix) }))
 	loose := map[string]int{}
 	for _, name := range ours {
@@ -297,8 +299,11 @@ func (w *world) checkClasses(l *life) {
 	}
 }
 
-// alonePrefix begins the names of groups of one task.
-const alonePrefix = resctrl.DefaultPrefix + "task"
+// alonePrefix begins the names of groups of one task, servicesPrefix those of services.
+const (
+	alonePrefix    = resctrl.DefaultPrefix + "task"
+	servicesPrefix = resctrl.DefaultPrefix + "lc-"
+)
 
 // asked reports whether somebody asks for the class that a group of ours is of: for its tasks or what it has.
 func asked(l *engine.Ledger, name string) bool {
@@ -316,17 +321,32 @@ func asked(l *engine.Ledger, name string) bool {
 	return false
 }
 
-// checkTheirs looks for services in a group of ours, and at what is others'.
+// checkTheirs looks for who is in a group of ours that is not for him, and at what is others'. Services are in their own
+// only where they are to be, and where no stranger was at resctrl that has half of the ways at the least.
 func (w *world) checkTheirs() {
+	apart := w.plan.config.Policies.CPU.Cache.Share == cache.Exclusive
 	for _, g := range w.witness.list {
-		if g.class != model.LC || g.path != g.task {
+		if g.class == model.System || g.path != g.task {
 			continue
 		}
 		for _, tid := range w.threads(g.path) {
 			text, err := w.k.ReadFile("/proc/"+tid+"/cpu_resctrl_groups", nil)
 			class, _, _ := strings.Cut(string(text), "\n") // what only counts it is in the next line
-			if err == nil && strings.Contains(class, resctrl.DefaultPrefix) {
+			ours, services := strings.Contains(class, resctrl.DefaultPrefix), strings.Contains(class, servicesPrefix)
+			if err == nil && (g.class == model.LC && ours && !(services && apart) || g.class == model.BE && services) {
 				w.fail(checkLC, fmt.Sprintf("thread %s of %s is in %q", tid, g.path, text))
+			}
+		}
+	}
+	for _, name := range w.ourGroups() {
+		text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
+		has, bad := resctrl.ParseSchemata(string(text))
+		if !strings.HasPrefix(name, servicesPrefix) || err != nil || bad != nil || w.class.deeds > 0 {
+			continue
+		}
+		for _, d := range has.Domains(resctrl.L3) {
+			if mask, _ := has.Get(resctrl.L3, d); 2*resctrl.Mask(mask).Ways() < w.plan.machine.LLCWays {
+				w.fail(checkLC, fmt.Sprintf("services have %#x of cache %d, of %d ways", mask, d, w.plan.machine.LLCWays))
 			}
 		}
 	}

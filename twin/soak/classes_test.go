@@ -2,11 +2,13 @@ package soak
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/policy/cache"
 )
 
 // onlyClasses plays machines with resctrl on which BE gets a part of the cache at once, until the kill switch comes.
@@ -32,6 +34,26 @@ func TestClassCheckersFire(t *testing.T) {
 					}
 				}
 				return cs
+			}
+		}},
+		{checkLC, "batch work is put into the class of services", func(w *world, b *brokenHost) {
+			b.apply = func(cs []model.Change) []model.Change {
+				for i := range w.life.Engine.State.Tasks.Tasks {
+					if x := &w.life.Engine.State.Tasks.Tasks[i]; x.Class == model.BE {
+						return append(slices.Clone(cs), model.Change{Seq: 1 << 40, Target: model.OfTask(x.Num), Kind: model.Set, Value: model.InClass(model.ClassLC)})
+					}
+				}
+				return cs
+			}
+		}},
+		{checkLC, "services get less than half of the ways", func(w *world, b *brokenHost) {
+			w.plan.config.Policies.CPU.Cache.Share = cache.Exclusive
+			b.step = func() {
+				for _, name := range w.ourGroups() {
+					if strings.HasPrefix(name, servicesPrefix) {
+						_ = w.life.owner.FS(w.k).WriteFile(resctrlRoot+name+"/schemata", []byte("L3:0=1\n"))
+					}
+				}
 			}
 		}},
 		{checkExpiry, "what gives a class back is not done", func(_ *world, b *brokenHost) {
@@ -60,7 +82,7 @@ func TestClassCheckersFire(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(tc.check, func(t *testing.T) {
+		t.Run(tc.check+", "+tc.how, func(t *testing.T) {
 			o := Options{Minutes: 3, Calm: true, only: onlyClasses}
 			if tc.check == checkRestored {
 				o.only = func(p *plan) { // and nothing else that could be left

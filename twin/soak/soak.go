@@ -69,6 +69,7 @@ type Result struct {
 	Moves     int            `json:"moves"`       // calls that moved pages, as an operator had asked or policy balm wanted
 	Classes   int            `json:"classes"`     // turns after which BE had a class of service
 	Counted   int            `json:"counted"`     // writes to groups that count tasks
+	Apart     int            `json:"apart"`       // turns after which services had one
 	Alone     int            `json:"alone"`       // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"`    // of the journal's file, while an agent ran
 	Checks    int            `json:"checks"`      // looks that checkers took

@@ -38,6 +38,7 @@ type Summary struct {
 	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
+	Apart     int            `json:"apart"`
 	Alone     int            `json:"alone"`
 	Counted   int            `json:"counted"`
 	Renewals  int            `json:"renewals"`
@@ -113,6 +114,7 @@ func (s *Summary) add(r *Result) {
 	s.Ends += r.Ends
 	s.Moves += r.Moves
 	s.Classes += r.Classes
+	s.Apart += r.Apart
 	s.Alone += r.Alone
 	s.Counted += r.Counted
 	s.Renewals += r.Renewals
@@ -158,6 +160,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("tasks and processes ended", s.Ends)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
+	row("turns with one of services", fmt.Sprint(s.Apart))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("writes to groups that count tasks", fmt.Sprint(s.Counted))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))

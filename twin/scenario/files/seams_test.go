@@ -265,7 +265,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 //
 //	balm    a class of service for one task, and what services say each second; balm-pages, and its pages
 //	bandwidth  what mon_data counts, and levels that are written
-//	cache   ways of a class; cache-worse, and that they are given back
+//	cache   ways of a class; cache-worse, and that they are given back; cache-exclusive*, the same with a class of services
 //	case-2  caps in CPI²'s windows, verification, 41 tasks in groups of one group
 //	case-5  rounds against several, who is taken back
 //	faults  a stranger, refusals, lost counters, CPUs that go, restart, kill switch, operator
@@ -291,7 +291,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 func TestBothSeamsDecideTheSame(t *testing.T) {
 	calm := []string{"memory", "io-slow-disk"} // nothing is written
 	onlyV2 := []string{"io-scrubber", "io-slow-disk", "memory-thrash", "pressure", "pressure-end"}
-	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "memory-thrash", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-pages", "wait-equal", "wait-rhythm", "wait-steady"} {
+	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-exclusive", "cache-exclusive-worse", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "memory-thrash", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-pages", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if !slices.Contains(calm, name) && (len(want.Decisions) == 0 || len(want.writes) == 0) {
