@@ -82,6 +82,23 @@ func TestOwnClassGoesBefore(t *testing.T) {
 	}
 }
 
+// The last line of defence: whatever a policy asks for, no service gets into a class of BE, nor BE into that of services,
+// nor anybody else into either.
+func TestNobodyIsInTheOthersClass(t *testing.T) {
+	e := New(Defaults())
+	for num, class := range []model.Class{model.LC, model.BE, model.System} {
+		e.State.Tasks.Add(model.Task{Num: model.TaskNum(num + 1), Path: "/" + class.String(), Class: class})
+	}
+	for class, allowed := range map[model.TaskNum]model.TaskNum{model.ClassBE: 2, model.ClassOf(2): 2, model.ClassLC: 1} {
+		for task := model.TaskNum(1); task <= 3; task++ {
+			why := e.notHis(&model.Claim{Target: model.OfTask(task), Kind: model.ClaimPlace, Value: model.InClass(class)})
+			if (why == "") != (task == allowed) {
+				t.Errorf("class %s for task %d: %q", model.ClassName(class), task, why)
+			}
+		}
+	}
+}
+
 // What is not known cannot be raised, and a task without a quota needs none.
 func TestNothingIsRaisedOverNothing(t *testing.T) {
 	var l Ledger

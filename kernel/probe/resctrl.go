@@ -286,8 +286,12 @@ func resctrlRoom(m *mountedResctrl) Finding {
 	if rmids.Known {
 		f.Why += ", those in limbo counted as free"
 	}
-	if n := m.budget.Bound.CtrlGroups - 1; closids.Known && n > 0 { // one is for BE together
-		f.Why += fmt.Sprintf("; BE tasks that can have a group for themselves: %d", n)
+	switch n := m.budget.Bound.CtrlGroups + closids.Ours - 1; { // one is for BE together
+	case !closids.Known || n < 0:
+	case n == 0:
+		f.Why += "; none beside that of BE"
+	default:
+		f.Why += fmt.Sprintf("; beside that of BE: %d, each for a BE task alone or one for services (cache.share: exclusive)", n)
 	}
 	f.Answer = yesNo(closids.Ours > 0 || m.budget.Bound.CtrlGroups > 0)
 	if f.Answer == No {

@@ -184,12 +184,18 @@ func TestClassesOnTheKernel(t *testing.T) {
 // resctrlWays counts the ways of the domain 0 in a text of schemata without blanks.
 func resctrlWays(t *testing.T, text string) int {
 	t.Helper()
+	return resctrlMask(t, text).Ways()
+}
+
+// resctrlMask are those ways.
+func resctrlMask(t *testing.T, text string) resctrl.Mask {
+	t.Helper()
 	s, err := resctrl.ParseSchemata(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v, _ := s.Get(resctrl.L3, 0)
-	return resctrl.Mask(v).Ways()
+	return resctrl.Mask(v)
 }
 
 // TestStrangersAtResctrl: another program's group, its lock on resctrl and its unmounting are told in words; what is
@@ -273,4 +279,52 @@ func TestStrangersAtResctrl(t *testing.T) {
 	if rep, err := b.h.Restore(); err != nil || !rep.Complete() {
 		t.Errorf("%+v, %v", rep, err)
 	}
+}
+
+// TestServicesApartOnTheKernel: services have the ways that BE has not, in a class of their own, and the root group keeps all;
+// whoever comes after a crash gives all of it back, and so does a release.
+func TestServicesApartOnTheKernel(t *testing.T) {
+	b := newClassBed(t, "apart")
+	have := b.h.classes.told
+	of := func(c model.Change) model.Change {
+		c.Num = model.ClassLC
+		return c
+	}
+	service := model.OfTask(b.tasks[b.victim].Num)
+	hold := func() {
+		t.Helper()
+		b.ask(model.Applied, b.into(b.first), b.into(b.second), limitOf(model.Hold, model.Ways(2)))
+		got := b.ask(model.Applied, model.Change{Target: service, Kind: model.Set, Value: model.InClass(model.ClassLC)},
+			of(limitOf(model.Hold, model.Ways(int64(have.Ways)-2))))
+		groups, be, lc := b.groupsOf(), b.at(b.first), b.at(b.victim)
+		if len(groups) != 2 || be == "" || lc == "" || be == lc || b.at(b.second) != be || !strings.HasPrefix(lc, "commensal-lc-") {
+			t.Fatalf("groups %q; BE is in %q, %q, the service in %q", groups, be, b.at(b.second), lc)
+		}
+		masks := [3]resctrl.Mask{resctrlMask(t, b.says(be)), resctrlMask(t, b.says(lc)), resctrlMask(t, b.says(""))}
+		if masks[0]&masks[1] != 0 || masks[0]|masks[1] != masks[2] || masks[2].Ways() != have.Ways || got[1].Now != model.Ways(int64(have.Ways)-2) {
+			t.Errorf("BE has %s, services %s, everybody else %s; %+v", masks[0], masks[1], masks[2], got)
+		}
+	}
+	gone := func(when string) {
+		t.Helper()
+		if left := b.groupsOf(); len(left) > 0 || b.at(b.first) != "" || b.at(b.victim) != "" {
+			t.Errorf("%s: left %q; BE is in %q, the service in %q", when, left, b.at(b.first), b.at(b.victim))
+		}
+	}
+	hold()
+	if rep := b.restart(); !rep.Complete() || rep.Count(node.Restored) != 2 {
+		t.Errorf("%+v", rep)
+	}
+	gone("after a crash")
+	b.h.classes.worker.groups = map[model.TaskNum]*classGroup{} // as a new agent begins
+	clear(b.h.classes.noted)
+	hold()
+	b.ask(model.Applied, model.Change{Target: service, Kind: model.Release, Value: model.Ask(model.ServiceClass)}, of(limitOf(model.Release, model.Ask(model.CacheWays))))
+	if len(b.groupsOf()) != 1 || b.at(b.victim) != "" || b.at(b.first) == "" {
+		t.Errorf("services have all back: groups %q, BE is in %q, the service in %q", b.groupsOf(), b.at(b.first), b.at(b.victim))
+	}
+	if rep, err := b.h.Restore(); err != nil || !rep.Complete() {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	gone("ended")
 }

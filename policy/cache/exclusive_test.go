@@ -255,20 +255,3 @@ func TestShareIsChanged(t *testing.T) {
 		}
 	}
 }
-
-// The last line of defence: whatever a policy asks for, no service gets into the class of BE, nor BE into theirs.
-func TestNobodyIsInTheOthersClass(t *testing.T) {
-	spec := model.ServiceClass.Spec()
-	for _, c := range []struct {
-		class model.Class
-		value model.Setting
-		suits bool
-	}{
-		{model.LC, inLC, true}, {model.LC, inBE, false}, {model.LC, model.InClass(model.ClassOf(1)), false},
-		{model.BE, inBE, true}, {model.BE, model.InClass(model.ClassOf(1)), true}, {model.BE, inLC, false},
-	} {
-		if spec.Suits(c.value, c.class) != c.suits {
-			t.Errorf("%s for %s tasks: %t", c.value, c.class, !c.suits)
-		}
-	}
-}
