@@ -106,7 +106,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 	}
 	if m, ok := c.Host.(node.Metering); ok {
 		needs := params.Needs()
-		m.Meter(node.Readings{Moved: needs.Memory, InUse: needs.InUse || needs.Sizes, IO: needs.IO, Domains: cfg.Monitors(&params), Ages: needs.Ages})
+		m.Meter(node.Readings{Moved: needs.Memory, InUse: needs.InUse || needs.Sizes, IO: needs.IO, Domains: cfg.Monitors(&params), Homes: needs.Homes, Ages: needs.Ages})
 	}
 	if l, ok := c.Host.(node.Looking); ok {
 		if some, full, ok := params.Stalls(); ok {
@@ -159,7 +159,7 @@ func (c *Core) open(d *Deps) error {
 	needs := p.Needs()
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Monitor: c.cfg.Monitors(p), Targets: c.cfg.Targets(), InUse: needs.InUse, Sizes: needs.Sizes, IO: needs.IO, Ages: needs.Ages, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Monitor: c.cfg.Monitors(p), Targets: c.cfg.Targets(), InUse: needs.InUse, Sizes: needs.Sizes, IO: needs.IO, Homes: needs.Homes, Ages: needs.Ages, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Ender: d.Ender, Latency: d.Latency, Stalls: d.Stalls, Clock: c.Clock,
 	})
 	if err != nil {

@@ -66,11 +66,13 @@ func (p *CPUParams) UnmarshalJSON(b []byte) error {
 // CPUState is what the engine remembers for the policies of the CPU and its caches.
 type CPUState struct {
 	Topology *model.Topology `json:"topology,omitempty"`
-	CPUSet   cpuset.State    `json:"cpuset"`
-	CPUPool  cpupool.State   `json:"cpu_pool"`
-	Burst    burst.State     `json:"burst"`
-	Demote   demote.State    `json:"demote,omitzero"`
-	Cache    cache.State     `json:"cache,omitzero"`
+	// Homes is where the pages of LC tasks lie, as was last told.
+	Homes   []model.PageHomes `json:"homes,omitempty"`
+	CPUSet  cpuset.State      `json:"cpuset"`
+	CPUPool cpupool.State     `json:"cpu_pool"`
+	Burst   burst.State       `json:"burst"`
+	Demote  demote.State      `json:"demote,omitzero"`
+	Cache   cache.State       `json:"cache,omitzero"`
 	// Bandwidth is that of memory.
 	Bandwidth bandwidth.State `json:"bandwidth,omitzero"`
 	Balm      balm.State      `json:"balm,omitzero"`
@@ -214,7 +216,7 @@ var policyRows = [...]row{
 		note:  func(s *State, now model.Mode) string { return s.CPU.Bandwidth.Note(now) },
 	},
 	{
-		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth", "page migration"}, needs: Needs{Classes: true, Memory: true, SLO: true}, always: true,
+		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth", "page migration"}, needs: Needs{Classes: true, Memory: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.BalmMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
@@ -223,7 +225,7 @@ var policyRows = [...]row{
 		under: func(p *Params) bool { return p.CPU.RemedyMode == model.ModeEnforce },
 	},
 	{
-		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, Domains: true, SLO: true}, always: true,
+		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Remedy.Step(&p.CPU.Remedy, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },
@@ -305,6 +307,7 @@ type Needs struct {
 	Classes bool            // what there is of classes of service
 	Memory  bool            // what memories move
 	Domains bool            // what each task has of the last-level caches, and moves to and from memory
+	Homes   bool            // on which memory nodes the pages of LC tasks lie
 	IO      bool            // what tasks do on block devices, and how long they wait for them
 	Stalls  bool            // it goes by how long tasks wait for memory, which InUse has the host tell
 	InUse   bool            // how much memory the tasks and the machine use, and how long they wait for it
@@ -373,7 +376,7 @@ func (p *Params) Needs() (all Needs) {
 		if r := &policyRows[i]; *r.mode(p) != model.ModeOff {
 			all.Places, all.Classes = all.Places || r.needs.Places, all.Classes || r.needs.Classes
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
-			all.Domains = all.Domains || r.needs.Domains
+			all.Domains, all.Homes = all.Domains || r.needs.Domains, all.Homes || r.needs.Homes
 			all.InUse, all.Sizes, all.IO = all.InUse || r.needs.InUse, all.Sizes || r.needs.Sizes, all.IO || r.needs.IO
 			all.Stalls = all.Stalls || r.needs.Stalls
 			if r.ages != nil {
@@ -489,6 +492,9 @@ func (e *Engine) lookAtSnapshot(snap *model.Snapshot) {
 		t.CPUs = slices.Clone(t.CPUs)
 		e.State.CPU.Topology = &t
 	}
+	if snap.Mark&model.WindowEnd != 0 {
+		e.State.CPU.Homes = snap.Homes
+	}
 	if snap.Topology != nil || len(snap.Added) > 0 || len(snap.Removed) > 0 || len(snap.Settings) > 0 || len(snap.Shields) > 0 {
 		e.moved()
 	}
@@ -511,7 +517,7 @@ func (e *Engine) policies(in *Input) {
 	e.lookAround()
 	v := &e.scratch.view
 	v.NowNsec, v.WallNsec, v.Pulse, v.Results = in.MonoNsec, in.WallNsec, in.Pulse, in.Results
-	v.Topology, v.Changed = e.State.CPU.Topology, e.State.CPU.Changed
+	v.Topology, v.Homes, v.Changed = e.State.CPU.Topology, e.State.CPU.Homes, e.State.CPU.Changed
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
 	v.Window.Beside = e.scratch.beside
 	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])

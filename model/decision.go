@@ -124,7 +124,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideDemote: {name: "demote", policies: []string{PolicyHardcap, PolicyDemote}, acts: true},
 	DecideDivide: {name: "divide", policies: []string{PolicyCache, PolicyRemedy}, acts: true},
 	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm, PolicyRemedy}, routine: true, acts: true},
-	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth}},
+	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth, PolicyBalm, PolicyRemedy}},
 	DecidePages:  {name: "pages", policies: []string{PolicyBalm}, routine: true, acts: true},
 
 	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},

@@ -74,6 +74,9 @@ const (
 	FactMoved
 	FactMemoryMore
 	FactMemoryShare
+	FactPagesFar
+	FactSockets
+	FactOwn
 	NumFacts
 )
 
@@ -147,6 +150,9 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactMoved:         {"memory_moved", "bytes/s", "that a task moved to and from memory, by the CPUs of the victim's domains (resctrl)"},
 	FactMemoryMore:    {"memory_more", "bytes", "of memory that a suspect has more than while the victim was well"},
 	FactMemoryShare:   {"memory_share", "", "of these, that it may still have"},
+	FactPagesFar:      {"pages_far", "", "share of a service's pages on memory of sockets on which it may not run"},
+	FactSockets:       {"sockets", "sockets", "on whose CPUs a service may run; 0: not known"},
+	FactOwn:           {"memory_own", "", "share of what a memory delivers that services themselves draw"},
 }
 
 // Is returns the fact with a value.

@@ -50,6 +50,9 @@ type Snapshot struct {
 	Memory []MemorySample `json:"memory,omitempty"`
 	// Ages are of the tasks whose page ages were read since the snapshot before that closed a window, while somebody asks.
 	Ages []PageAges `json:"ages,omitempty"`
+	// Homes is where the pages of LC tasks lie, ordered by task, in a snapshot that closes a window, where the machine has several
+	// memory nodes and somebody asks.
+	Homes []PageHomes `json:"homes,omitempty"`
 	// Domains is what tasks have of the last-level caches and move to and from memory, ordered by task and domain, where the machine counts it
 	// and somebody asks. It was begun to be read at the window's edge before this one.
 	Domains []DomainSample `json:"domains,omitempty"`

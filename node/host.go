@@ -47,6 +47,7 @@ type Readings struct {
 	InUse   bool            // how much memory is in use
 	IO      bool            // what is done on block devices
 	Domains bool            // what each task has of the last-level caches and moves to and from memory
+	Homes   bool            // on which memory nodes the pages of LC tasks lie
 	Ages    model.AskedAges // of pages: how often they are read follows from those that are asked for
 }
 

@@ -143,6 +143,8 @@ type View struct {
 	Window Window
 	Look   *Look      // nil: memory was not read at this tick, or a window tells of it
 	Tasks  []TaskView // ordered by number
+	// Homes is where the pages of LC tasks lay when the last window closed, ordered by task; none where nobody tells.
+	Homes []model.PageHomes
 	// Classes are the knobs of classes of service that somebody claims or that say something of ours, ordered by target.
 	Classes []ClassView
 	Table   *model.TaskTable

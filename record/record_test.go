@@ -488,7 +488,7 @@ func TestMemoryReadsBack(t *testing.T) {
 	two := model.DomainSample{Num: 3, Domain: 1, SinceNsec: 4e9, MonoNsec: 5e9 + 1}
 	two.C[model.CountMovedTotal], two.C[model.CountMovedLocal] = model.Read(1<<40), model.Read(7)
 	domains := []model.DomainSample{one, two}
-	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io, Domains: domains}}
+	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io, Homes: []model.PageHomes{{Num: 1, Bytes: []uint64{5, 0, 7}}}, Domains: domains}}
 	var c coder
 	b, err := c.encode(nil, in, false)
 	must(t, err)
@@ -506,6 +506,9 @@ func TestMemoryReadsBack(t *testing.T) {
 		t.Error(d)
 	}
 	if d := cmp.Diff(io, got.Snapshot.IO); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(in.Snapshot.Homes, got.Snapshot.Homes); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(domains, got.Snapshot.Domains); d != "" {

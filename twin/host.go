@@ -41,6 +41,7 @@ type Host struct {
 	had     []model.DomainSample // the same at the last window's edge
 	stalls  *machine.StallWatch  // nil: nobody asked
 
+	homes     bool  // where the pages of LC tasks lie is told
 	agesEvery int64 // how far apart the ages of a task's pages are read; 0: never
 
 	io  bool             // somebody asks what is done on the disk

@@ -13,7 +13,7 @@ import (
 // edge, as what each task has of the caches and moves. It says of each snapshot how much memory the tasks and the machine use, and what tasks do on the disk. Ages of pages
 // it reads three times in the shortest age that is asked for.
 func (h *Host) Meter(r node.Readings) {
-	h.meters, h.inUse, h.io, h.counts, h.metered, h.had, h.agesEvery = r.Moved, r.InUse, r.IO, r.Domains, nil, nil, r.Ages.ShortestNsec/3
+	h.meters, h.inUse, h.io, h.counts, h.metered, h.had, h.homes, h.agesEvery = r.Moved, r.InUse, r.IO, r.Domains, nil, nil, r.Homes, r.Ages.ShortestNsec/3
 }
 
 // countTasks reads what each task has of the caches and moved, of the tasks that the agent knows: as a machine does that has a number for each of them.
@@ -61,6 +61,33 @@ func (h *Host) readAges(dst []model.PageAges) []model.PageAges {
 	}
 	return dst
 }
+
+// readHomes is where the pages of LC tasks lie, as memory.numa_stat has it.
+func (h *Host) readHomes() (list []model.PageHomes) {
+	for i := range h.tasks {
+		e := &h.tasks[i]
+		if !h.homes || h.m.Config().Sockets < 2 || !e.known || e.gone || e.hidden || e.task.Class != model.LC {
+			continue
+		}
+		pages, err := h.m.Pages(e.num)
+		if err != nil {
+			continue
+		}
+		bytes := float64(unsized)
+		if u, err := h.m.MemoryUse(e.num); err == nil && u.Anon > 0 {
+			bytes = u.Anon
+		}
+		at := model.PageHomes{Num: e.task.Num, Bytes: make([]uint64, len(pages))}
+		for node, share := range pages {
+			at.Bytes[node] = uint64(math.Round(share * bytes))
+		}
+		list = append(list, at)
+	}
+	return list
+}
+
+// unsized is the memory of a task whose size is not simulated, of which shares are told: 1 GiB.
+const unsized = 1 << 30
 
 // observeRoom is the machine's own memory, as /proc/meminfo and /proc/pressure/memory have it.
 func (h *Host) observeRoom(n *model.NodeSample) {

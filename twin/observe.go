@@ -60,7 +60,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 		snap.Domains, h.had = h.had, h.countTasks()
 	}
 	if mark&model.WindowEnd != 0 {
-		snap.Ages = h.readAges(nil)
+		snap.Ages, snap.Homes = h.readAges(nil), h.readHomes()
 	}
 	if mark != 0 {
 		h.switchWaits(mark&model.WindowStart != 0)

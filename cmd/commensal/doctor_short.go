@@ -36,6 +36,7 @@ type prospects struct {
 	Agent   string   `json:"agent"`
 	Warning string   `json:"warning,omitempty"`
 	Guests  string   `json:"guests,omitempty"` // of tasks that are virtual machines; "": there are none
+	Memory  string   `json:"memory,omitempty"` // whether services are as balm and remedy take them to be; "": nobody asks, or nobody can tell
 	Next    []string `json:"next"`
 }
 
@@ -65,6 +66,7 @@ func prospect(parent context.Context, path string) *prospects {
 			p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
 		}
 	}
+	p.Memory = memoryHere(c)
 	ctx, cancel := context.WithTimeout(parent, time.Second)
 	defer cancel()
 	if st, err := agent.NewClient(c.Agent.Socket).Brief(ctx); err == nil {
@@ -165,6 +167,9 @@ func printShort(w io.Writer, d *diagnosis) error {
 		fmt.Fprintf(w, "Configuration  %s\nAgent          %s\n", p.Config, p.Agent)
 		if p.Guests != "" {
 			fmt.Fprintf(w, "Guests         %s\n", p.Guests)
+		}
+		if p.Memory != "" {
+			fmt.Fprintf(w, "Memory         %s\n", p.Memory)
 		}
 		if p.Warning != "" {
 			fmt.Fprintf(w, "WARNING        %s\n", p.Warning)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -15,9 +16,12 @@ import (
 
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/probe"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/kernfs"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the goldens anew")
@@ -213,6 +217,63 @@ func TestDoctorWarnsOfPqos(t *testing.T) {
 		p := prospect(t.Context(), path)
 		if said := strings.Contains(p.Warning, "pqos"); said != (c.want != "") || !strings.Contains(p.Warning, c.want) {
 			t.Errorf("%s, pqos in %s: %q (%s)", c.policies, c.path, p.Warning, p.Config)
+		}
+	}
+}
+
+// Of a simulated machine of two sockets: one service is as policies take it to be, one's pages lie elsewhere, one may run on both sockets.
+func TestDoctorSaysWhereServicesAre(t *testing.T) {
+	for _, layout := range []cgroup.Layout{cgroup.LayoutV1, cgroup.LayoutV2} {
+		m, err := machine.New(machine.Skylake(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := kernfs.New(m, kernfs.Options{Layout: layout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounts, err := cgroup.Discover(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cg, err := cgroup.Open(k, mounts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var paths []string
+		for _, s := range []struct {
+			name, cpus string
+			pages      []float64
+		}{{"near", "0-3", []float64{1, 0}}, {"far", "0-3", []float64{0.25, 0.75}}, {"wide", "0-31", []float64{0.5, 0.5}}} {
+			paths = append(paths, "/"+s.name)
+			if layout == cgroup.LayoutV2 {
+				err = k.Mkdir("/sys/fs/cgroup/"+s.name, 0o755)
+			} else {
+				for _, controller := range []string{"cpu", "cpuset", "memory"} {
+					err = errors.Join(err, k.Mkdir("/sys/fs/cgroup/"+controller+"/"+s.name, 0o755))
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if layout != cgroup.LayoutV2 {
+				err = k.WriteFile("/sys/fs/cgroup/cpuset/"+s.name+"/cpuset.mems", []byte("0-1"))
+			}
+			if err := errors.Join(err, cg.WriteCPUs("/"+s.name, s.cpus)); err != nil {
+				t.Fatal(err)
+			}
+			c := machine.TaskConfig{Name: s.name, Threads: 1, CPI: 1, Overlap: 1, Curve: machine.MissCurve{StepBytes: 1 << 20, MPKI: []float64{0}}, Work: &machine.Work{}, Pages: s.pages}
+			if _, err := k.Start("/"+s.name, c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := premisesOf(k, mounts, cg, paths)
+		want := `of 3 services 1 have local pages and one socket (docs/policies/balm.md); "/far": 75 % of its pages lie on other sockets' memory; "/wide": it may run on 2 sockets`
+		if got != want {
+			t.Errorf("%s: %q, want %q", layout, got, want)
+		}
+		if none := premisesOf(k, mounts, cg, nil); none != "" {
+			t.Errorf("%s: without services %q", layout, none)
 		}
 	}
 }

@@ -74,6 +74,7 @@ type bed struct {
 	inUse   bool       // the Host tells of memory in use
 	ages    model.AskedAges
 	io      bool // the Host tells of I/O
+	homes   bool // and where pages of services lie
 	t       testing.TB
 	fs      hostfs.FS
 	mounts  *cgroup.Mounts
@@ -166,7 +167,7 @@ func (b *bed) openRules(counters bool, list []match.Rule) {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = j.Close() })
-	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, Monitor: b.counted, InUse: b.inUse, Ages: b.ages, IO: b.io, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
+	b.h, err = Open(Options{FS: b.fs, Rules: rules, Journal: j, Counters: counters, Waits: b.waits, Classes: b.classes, Monitor: b.counted, InUse: b.inUse, Ages: b.ages, IO: b.io, Homes: b.homes, Log: slog.New(slog.NewTextHandler(&b.logs, nil))})
 	if err != nil {
 		b.t.Fatal(err)
 	}

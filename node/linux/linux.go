@@ -36,6 +36,7 @@ type Options struct {
 	InUse         bool            // say how much memory the tasks and the machine use, and how long they wait for it
 	Sizes         bool            // say how much memory they use once a minute
 	Ages          model.AskedAges // say how long pages lay idle
+	Homes         bool            // say on which memory nodes the pages of LC tasks lie
 	IO            bool            // say what tasks do on block devices, and how long they wait for them
 	CapsOnly      bool            // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
@@ -65,12 +66,14 @@ type Host struct {
 	delay taskstats.Source // nil: no delay
 	perf  *counters        // nil: no hardware counters
 
-	room     room        // what there is of memory
-	inUseNow bool        // memory is read in this snapshot
-	sized    int64       // when it was last read for Sizes, monotonic; 0: never
-	stalls   StallSource // nil: nobody says when programs wait for some
-	ages     ages        // how long pages lay idle
-	guests   *guests     // of tasks that are virtual machines
+	room     room              // what there is of memory
+	inUseNow bool              // memory is read in this snapshot
+	homesOf  []model.PageHomes // of this snapshot
+	homesNow bool              // where pages lie is read in this snapshot
+	sized    int64             // when it was last read for Sizes, monotonic; 0: never
+	stalls   StallSource       // nil: nobody says when programs wait for some
+	ages     ages              // how long pages lay idle
+	guests   *guests           // of tasks that are virtual machines
 
 	waits waits // who makes whom wait
 

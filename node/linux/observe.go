@@ -40,11 +40,11 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	snap.MonoNsec, snap.WallNsec = h.opt.Clock.MonoNsec(), h.opt.Clock.WallNsec()
 	h.inUseNow = h.memoryDue(mark, snap.MonoNsec)
 	h.observeNode(&snap.Node)
-	h.io = h.io[:0]
+	h.io, h.homesOf, h.homesNow = h.io[:0], nil, mark&model.WindowEnd != 0
 	for _, w := range h.tasks {
 		h.observeTask(w, snap)
 	}
-	snap.IO = h.io
+	snap.IO, snap.Homes = h.io, h.homesOf
 	h.observeDelay(snap)
 	h.observeWaits(snap)
 	h.ages.observe(h, mark, snap)

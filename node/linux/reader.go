@@ -18,7 +18,7 @@ type taskReader interface {
 // taskReaders is the one list of them. Each says what makes a task's reader on this machine; nil: it
 // has no such thing, which h.lacks told where that is worth telling.
 var taskReaders = [...]func(h *Host, m *cgroup.Mounts) func() taskReader{
-	pressures, inUses, taskIOs,
+	pressures, inUses, taskIOs, taskHomes,
 }
 
 // openReaders finds out what tasks have here.

@@ -12,7 +12,7 @@ import (
 const mostPatience = 16
 
 // judge takes a reading in; false where no job that tells is on this node.
-func (s *State) judge(have *model.Classes, v *policy.View) bool {
+func (s *State) judge(have *model.Classes, v *policy.View, w *policy.Wishes) bool {
 	worst, told, blind := -1, false, false
 	s.Domains = s.Domains[:0]
 	for i := range v.SLO {
@@ -29,7 +29,7 @@ func (s *State) judge(have *model.Classes, v *policy.View) bool {
 				victim = t.Task.Num
 			}
 			for _, d := range have.Memory {
-				if valid && inTrouble(l.State) && t.Near(have, d) && !slices.Contains(s.Domains, d) {
+				if valid && inTrouble(l.State) && v.ServedBy(have, t, d) && !slices.Contains(s.Domains, d) {
 					s.Domains = append(s.Domains, d)
 				}
 			}
@@ -46,7 +46,11 @@ func (s *State) judge(have *model.Classes, v *policy.View) bool {
 		told = true
 	}
 	slices.Sort(s.Domains)
-	s.Colour = ""
+	s.Colour, s.Premises = "", ""
+	if t := v.Task(s.Victim); t != nil {
+		premises := w.Premises(v, t)
+		s.Premises = premises.String()
+	}
 	if worst >= 0 && (!blind || inTrouble(colours[worst])) {
 		s.Colour = colours[worst]
 	}
@@ -330,6 +334,11 @@ func (s *State) cannotFix(p *Params, have *model.Classes, v *policy.View, w *pol
 		d.Reason = fmt.Sprintf("%s, with %d BE tasks at the lowest level of memory bandwidth; it was at %.3g before: that is kept, and is not enough", s.text(), c.Tried, s.Start)
 	default:
 		d.Reason = fmt.Sprintf("%s, with %d BE tasks at the lowest level of memory bandwidth; it was at %.3g before: they get it back", s.text(), c.Tried, s.Start)
+	}
+	if l, domain := s.filled(have); l != nil {
+		c.Alone = *l
+		d.Facts = append(d.Facts, model.FactOwn.Is(l.Own/l.All))
+		d.Reason += fmt.Sprintf("; services themselves draw %.3g of the %.3g GB/s that memory %d delivers, of at most %.3g that were seen: they fill it by themselves", l.Own/1e9, l.All/1e9, domain, l.Most/1e9)
 	}
 	w.Decide(d)
 	if s.CannotFix = c; !c.Helped {

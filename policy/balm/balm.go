@@ -16,8 +16,9 @@
 // the default: between yellow and green the next change of load is a violation, and a step back would be one, too.
 //
 // Where there is another memory the tasks' pages move there, step by step (pages.go). It looks each second, the paper each
-// 20 ms. That services' pages are local, and that they do not fill their memory's bandwidth by themselves, it takes for
-// granted, as the paper does.
+// 20 ms. What the paper takes for granted of services is looked at (policy/home.go): where their pages are not local, or they run on
+// several sockets, the memories in trouble are those that their pages lie on; where they fill their memory by themselves no pages
+// move, and that is what CannotFix says.
 package balm
 
 import (
@@ -55,6 +56,10 @@ type State struct {
 
 	// Remote is the share of each domain's traffic that goes to other memories, in the machine's order; below 0: not known.
 	Remote []float64 `json:"remote,omitempty"`
+	// Loads are what those memories deliver, and to services.
+	Loads []policy.Load `json:"loads,omitempty"`
+	// Premises is what does not hold of the worst service that the paper takes for granted; "": nothing.
+	Premises string `json:"premises,omitempty"`
 
 	alone   int // tasks that can have a class for themselves
 	changed bool
@@ -87,6 +92,8 @@ type CannotFix struct {
 	Figure  float64       `json:"figure"`  // s, of the last reading
 	Target  float64       `json:"target"`  // s
 	AtNsec  int64         `json:"at_nsec"` // monotonic
+	// Alone is what a memory delivers where services fill it by themselves.
+	Alone policy.Load `json:"alone,omitzero"`
 }
 
 // Step looks at what services say, and wishes for levels.
@@ -106,10 +113,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 	}
 	s.measure(have, v)
+	s.Loads = v.Loads(have, s.Loads)
 	s.arrive(v)
 	s.follow(p, have, v, w)
 	if len(v.SLO) > 0 {
-		if s.judge(have, v) {
+		if s.judge(have, v, w) {
 			s.act(p, have, v, w)
 		}
 	}
@@ -152,12 +160,17 @@ func (s *State) Note(now model.Mode) string {
 	if s.Target > 0 {
 		text = fmt.Sprintf("%s: %.3g of the target", s.Colour, s.Figure/s.Target)
 	}
+	if s.Premises != "" {
+		text += ", and " + s.Premises
+	}
 	held, alone := 0, 0
 	for i := range s.Rungs {
 		held += len(s.Rungs[i].Tasks)
 		alone += policy.One(s.Rungs[i].Class != model.ClassBE)
 	}
 	switch {
+	case s.CannotFix != nil && held == 0 && s.CannotFix.Alone.All > 0:
+		return text + "; services fill their memory by themselves: nothing is taken for now"
 	case s.CannotFix != nil && held == 0:
 		return text + "; memory bandwidth did not help: nothing is taken for now"
 	case now == model.ModeEnforce:

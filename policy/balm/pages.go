@@ -16,7 +16,8 @@ import (
 //
 // Hard cases. Where services at all memories are in trouble there is nowhere to go. How many of a task's pages lie there
 // nobody knows before the first move, which may find that there are fewer than were to be left. One move at a time, since
-// copying takes bandwidth, too. They are not moved back: the harm would be, too.
+// copying takes bandwidth, too. They are not moved back: the harm would be, too. And where services fill their memory by themselves
+// there is hardly a page of others there whose going they would feel.
 
 // pageStep is how much of a task's pages moves at once, in per mille (BALM: 10 %). While a target is missed that levels do not
 // help it is hasty: ten steps with a look after each would be a minute of that.
@@ -37,6 +38,9 @@ type Moved struct {
 // away has so much of a rung's pages moved, and reports whether it could ask for that.
 func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, r *Rung, step int) bool {
 	off := v.MemoryAt(have, func(domain int32) bool { return slices.Contains(s.Domains, domain) })
+	if l, _ := s.filled(have); l != nil {
+		return false
+	}
 	if len(s.Domains) == 0 { // nobody is in trouble any more: on from where they were
 		off = r.Pages.Off
 	}

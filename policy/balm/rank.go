@@ -125,3 +125,13 @@ func (s *State) rungOf(task model.TaskNum) *Rung {
 func (s *State) barred(task model.TaskNum) int {
 	return slices.IndexFunc(s.Barred, func(b Barred) bool { return b.Task == task })
 }
+
+// filled returns the load of a memory in trouble that services fill by themselves, and which it is; nil: there is none, or nobody can tell.
+func (s *State) filled(have *model.Classes) (l *policy.Load, domain int32) {
+	for i, d := range have.Memory {
+		if slices.Contains(s.Domains, d) && s.Loads[i].Alone() {
+			return &s.Loads[i], d
+		}
+	}
+	return nil, 0
+}

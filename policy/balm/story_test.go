@@ -38,17 +38,19 @@ const service = model.TaskNum(1)
 // busier memory 0 is, and its source looks back over three seconds.
 type world struct {
 	*enginetest.Node
-	own    float64                   // GB/s of the service
-	asks   map[model.TaskNum]float64 // GB/s that a BE task would move
-	remote float64                   // share of socket 1's traffic that goes to memory 0
-	gone   map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
-	other  float64                   // ms that the service takes for another reason
-	silent bool                      // its source has no valid figure
-	last   []float64                 // ms, of the last seconds
-	missed map[model.TaskNum]uint64
-	memory [2]model.MemorySample
-	sample []model.TaskSample
-	red    int // seconds
+	own     float64                   // GB/s of the service
+	asks    map[model.TaskNum]float64 // GB/s that a BE task would move
+	remote  float64                   // share of socket 1's traffic that goes to memory 0
+	gone    map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
+	other   float64                   // ms that the service takes for another reason
+	homes   []model.PageHomes
+	counted bool      // the service's misses are counted
+	silent  bool      // its source has no valid figure
+	last    []float64 // ms, of the last seconds
+	missed  map[model.TaskNum]uint64
+	memory  [2]model.MemorySample
+	sample  []model.TaskSample
+	red     int // seconds
 }
 
 // newWorld makes tasks 2 and 3 on socket 0, of which 3 draws more, and 4 on socket 1.
@@ -92,6 +94,9 @@ func (w *world) moves(num model.TaskNum) float64 {
 // second plays one.
 func (w *world) second() {
 	busy := w.own
+	if w.counted {
+		w.missed[service] += uint64(w.own * 1e9 / 64)
+	}
 	var total, local [2]float64
 	total[0], local[0] = w.own, w.own
 	for _, t := range w.Tasks {
@@ -118,7 +123,7 @@ func (w *world) second() {
 	w.last = append(w.last[max(0, len(w.last)-2):], 0.45*(1+math.Pow(busy/60, 6))+w.other)
 	w.SLO = append(w.SLO, w.reading())
 	s := w.Snapshot()
-	s.Mark, s.Memory = model.WindowStart|model.WindowEnd, w.memory[:]
+	s.Mark, s.Memory, s.Homes = model.WindowStart|model.WindowEnd, w.memory[:], w.homes
 	w.sample = w.sample[:0]
 	for _, t := range w.Tasks {
 		x := model.TaskSample{Num: t.Num}

@@ -152,7 +152,7 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim
 		o.amount, o.full = float64(have.Lowest()), m.full(have)
 		ok = len(have.Memory) > 0
 	case Pages:
-		o.off = off(have, v, x.Task)
+		o.off = s.off(have, v, x.Task)
 		o.full = s.stay(t.Task.Num, o.off)
 		o.amount = pagesKept * o.full
 		ok = o.full >= leastStay && !o.off.Empty()

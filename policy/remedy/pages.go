@@ -19,13 +19,20 @@ const (
 	leastStay = 0.1 // with less there no step is worth its copying (BALM moves a tenth at once)
 )
 
-// off returns the memory that a victim runs at; none where there is no other.
-func off(have *model.Classes, v *policy.View, victim model.TaskNum) model.CPUSet {
+// off returns the memory that a victim is served by, wherever it runs; none where there is no other, and where services fill it by themselves: hardly a page of
+// others is there whose going they would feel.
+func (s *State) off(have *model.Classes, v *policy.View, victim model.TaskNum) model.CPUSet {
 	t := v.Task(victim)
 	if t == nil {
 		return model.CPUSet{}
 	}
-	return v.MemoryAt(have, func(domain int32) bool { return t.Near(have, domain) })
+	at := func(domain int32) bool { return v.ServedBy(have, t, domain) }
+	for i, domain := range have.Memory {
+		if at(domain) && s.Loads[i].Alone() {
+			return model.CPUSet{}
+		}
+	}
+	return v.MemoryAt(have, at)
 }
 
 // stay returns how much of a task's pages is on the memory that they are to be taken off, as far as moves have told: a share.
@@ -44,7 +51,7 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 		if h.Means == CPU || x == nil || h.Patience == 0 && s.room(p, h) {
 			continue
 		}
-		if from, b := off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
+		if from, b := s.off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
 			continue
 		}
 		for _, c := range s.candidates(have, v, x) {

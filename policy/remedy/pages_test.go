@@ -22,7 +22,7 @@ func socketsWith(have *model.Classes) *world {
 	near := model.FullSet(4)
 	w := newWorld(model.ModeEnforce, have)
 	for i := range w.Topology.CPUs {
-		w.Topology.CPUs[i].Node, w.Topology.CPUs[i].LLC = i/4, i/4
+		w.Topology.CPUs[i].Node, w.Topology.CPUs[i].LLC, w.Topology.CPUs[i].Socket = i/4, i/4, i/4
 	}
 	w.Tasks[0].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: near}
 	w.List(service)
@@ -192,5 +192,36 @@ func TestPagesCheckpoints(t *testing.T) {
 	w.seconds(100)
 	if w.Count(model.DecidePages) == 0 {
 		w.Dump(t)
+	}
+}
+
+// Pages go off the memory that the service's own lie on, wherever it runs, which is said; and nowhere where it fills that by itself.
+func TestPagesByWhereTheServicesAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		homes []uint64
+		own   float64 // GB/s that the service moves, by resctrl
+		off   int     // node; -1: none
+	}{
+		"local": {[]uint64{100, 0}, 0, 0}, "on the other memory": {[]uint64{0, 100}, 0, 1}, "on both": {[]uint64{50, 50}, 0, -1}, "local, and alone": {[]uint64{100, 0}, 50e9, -1},
+	} {
+		w := newSockets()
+		w.homes = []model.PageHomes{{Num: service, Bytes: c.homes}}
+		if c.own > 0 {
+			w.counts = map[model.TaskNum][2]float64{service: {1e6, c.own}}
+			w.fetched = map[model.TaskNum]float64{2: c.own}
+		}
+		asked := []model.CPUSet{}
+		for _, k := range w.Tasks {
+			k.Knobs[model.MemoryPages].Write = func(ask model.Setting) string {
+				asked = append(asked, ask.CPUs)
+				return ""
+			}
+		}
+		w.seconds(10)
+		w.harms[2] = harm{pages: 0.9, misses: 100}
+		w.seconds(100)
+		if far := c.homes[1] > c.homes[0]; (c.off >= 0) != (len(asked) > 0) || len(asked) > 0 && !asked[0].Has(c.off) || (w.Count(model.DecideBasis) > 0) != (far || c.homes[1] > 0) {
+			t.Errorf("%s: pages were asked off %v, said %d times what does not hold; %+v", name, asked, w.Count(model.DecideBasis), w.state().Loads)
+		}
 	}
 }

@@ -66,6 +66,8 @@ type State struct {
 	Known   []Known       `json:"known,omitempty"`
 	// CannotFix: nobody is left to take from, and that was said.
 	CannotFix bool `json:"cannot_fix,omitempty"`
+	// Loads are what the memories deliver, in the machine's order, and to services.
+	Loads []policy.Load `json:"loads,omitempty"`
 
 	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
@@ -150,8 +152,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": pages and CPU time are what is left"})
 	}
-	s.changed, s.why = false, ""
+	s.changed, s.why, s.Loads = false, "", v.Loads(have, s.Loads)
 	s.look(p, have, v)
+	if t := v.Task(s.Victim); t != nil {
+		w.Premises(v, t)
+	}
 	s.arrive(v)
 	s.follow(p, have, v, w)
 	if len(v.SLO) > 0 || v.Window.Closed {

@@ -49,7 +49,8 @@ type world struct {
 	last    []float64 // ms
 	// counts is what resctrl counts of a task: its lines in the cache, and what it moves a second, in bytes.
 	counts  map[model.TaskNum][2]float64
-	total   map[model.TaskNum]uint64  // that it moved
+	total   map[model.TaskNum]uint64 // that it moved
+	homes   []model.PageHomes
 	fetched map[model.TaskNum]float64 // bytes a second, without a miss
 	red     int
 }
@@ -118,7 +119,7 @@ func (w *world) play() {
 	s.Mark = model.WindowStart | model.WindowEnd
 	m := model.MemorySample{MonoNsec: w.NowNsec + enginetest.Sec}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(uint64(w.moved)), model.Read(uint64(w.moved))
-	s.Memory = []model.MemorySample{m}
+	s.Memory, s.Homes = []model.MemorySample{m}, w.homes
 	w.sample = w.sample[:0]
 	for _, t := range w.Tasks {
 		if c, ok := w.counts[t.Num]; ok {
