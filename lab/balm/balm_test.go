@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if c.Load == 0.8 && c.mean(Home, missed) < trouble {
+		if c.Place == Same && c.Load == 0.8 && c.mean(Home, missed) < trouble {
 			t.Errorf("%s at %.1f of the load as it is found misses its target %.2f of the time", c.Batch, c.Load, c.mean(Home, missed))
 		}
 		if c.mean(Fixed, work) >= c.mean(Home, work) || c.mean(Spread, p99) >= c.mean(Home, p99) {
@@ -60,10 +60,12 @@ func TestGoals(t *testing.T) {
 		a, b := good(), good()
 		a.Arms[Both][0].Work, b.Arms[Both][0].Work = 2, 1.3
 		spoil(&a, &b)
-		r := &Result{Cells: []Cell{a, b}}
+		quiet := good()
+		quiet.Place, quiet.Arms[Home][0].Missed = Opposite, 0 // where nothing is in trouble nothing is reached
+		r := &Result{Cells: []Cell{a, b, quiet}}
 		r.sum()
 		for k := range r.Goals {
-			if met := k != i && i != 4; r.Goals[k].Met != met {
+			if met := k != i && i != 4 && k < 3; r.Goals[k].Met != met {
 				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
 			}
 		}

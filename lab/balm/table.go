@@ -10,16 +10,18 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed     uint64    `json:"seed"`
-	Quick    bool      `json:"quick"`
-	Services []Service `json:"services"`
-	Cells    []Cell    `json:"cells"`
-	Arms     []ArmSum  `json:"arms"`
+	Seed        uint64    `json:"seed"`
+	Quick       bool      `json:"quick"`
+	Repetitions int       `json:"repetitions"`
+	Services    []Service `json:"services"`
+	Cells       []Cell    `json:"cells"`
+	Arms        []ArmSum  `json:"arms"` // by place
 	report.Judged
 }
 
-// ArmSum is one arm over the cells in trouble: those in which the target is missed where nothing is done; intervals are over cells.
+// ArmSum is one arm over the cells of one place in trouble: those in which the target is missed where nothing is done; intervals are over cells.
 type ArmSum struct {
+	Place  string        `json:"place"`
 	Arm    string        `json:"arm"`
 	Cells  int           `json:"cells"`
 	Missed stat.Interval `json:"missed"`   // share of the time
@@ -50,12 +52,19 @@ func p99(a *At) float64    { return a.P99 }
 
 // sum sums the cells up and judges them.
 func (r *Result) sum() {
+	for place := range NumPlaces {
+		r.sumAt(place)
+	}
+}
+
+func (r *Result) sumAt(place Place) {
+	var both *ArmSum
 	for arm := range NumArms {
-		s := ArmSum{Arm: arm.String()}
+		s := ArmSum{Place: place.String(), Arm: arm.String()}
 		var gone, found, mba []float64
 		for i := range r.Cells {
 			c := &r.Cells[i]
-			if c.mean(Home, missed) < trouble {
+			if c.Place != place || c.mean(Home, missed) < trouble {
 				continue
 			}
 			ofMBA := stat.Ratio(c.mean(arm, work), c.mean(MBA, work))
@@ -63,11 +72,12 @@ func (r *Result) sum() {
 			s.Most = max(s.Most, ofMBA)
 		}
 		s.Cells, s.Missed, s.Found, s.MBA = len(gone), stat.IntervalOf(gone), stat.IntervalOf(found), stat.IntervalOf(mba)
-		r.Arms = append(r.Arms, s)
+		if r.Arms = append(r.Arms, s); arm == Both {
+			both = &s
+		}
 	}
-	both := &r.Arms[Both]
 	goal := func(what, want, got string, met bool) {
-		r.Goals = append(r.Goals, report.Goal{What: what, Want: want, Got: got, Met: met && both.Cells > 0})
+		r.Goals = append(r.Goals, report.Goal{Where: place.String(), What: what, Want: want, Got: got, Met: met && both.Cells > 0})
 	}
 	goal("time in which the target is missed under MBA and pages", fmt.Sprintf("at most %.0f %%", 100*mostMissed), fmt.Sprintf("%.1f %%", 100*both.Missed.Mean), both.Missed.Mean <= mostMissed)
 	goal("work under it, times MBA alone, mean over cells", fmt.Sprintf("at least %.1f", leastOfMBA), fmt.Sprintf("%.2f", both.MBA.Mean), both.MBA.Mean >= leastOfMBA)
@@ -76,17 +86,17 @@ func (r *Result) sum() {
 
 // Report is the result for people.
 func (r *Result) Report() report.Report {
-	arms := report.Table{Columns: report.Heads("batch work has", "target missed|% of time", "heavy task's work|x as found", "its work|x MBA, balm", "at most|x MBA, balm")}
+	arms := report.Table{Columns: report.Heads("heavy task on", "batch work has", "target missed|% of time", "heavy task's work|x as found", "its work|x MBA, balm", "at most|x MBA, balm")}
 	for i := range r.Arms {
 		a := &r.Arms[i]
-		arms.Rows = append(arms.Rows, append(report.Cells(a.Arm, a.Missed.Text(100, 1), a.Found.Text(1, 2), a.MBA.Text(1, 2)), report.Figure("%.2f", a.Most)))
+		arms.Rows = append(arms.Rows, append(report.Cells(a.Place, a.Arm, a.Missed.Text(100, 1), a.Found.Text(1, 2), a.MBA.Text(1, 2)), report.Figure("%.2f", a.Most)))
 	}
-	arms.Notes = []string{fmt.Sprintf("Means over the %d cells in which the target is missed in at least %.0f %% of the time as found, with their 95 %% intervals.", r.Arms[Home].Cells, 100*trouble)}
-	cells := report.Table{Columns: report.Heads("batch", "load|%", "batch work has", "target missed|% of time", "p99|ms", "work|G instructions/s", "times|MBA, balm")}
+	arms.Notes = []string{fmt.Sprintf("Means over the cells in which a target is missed in at least %.0f %% of the time as found (%d on the same socket, %d on opposite ones, of %d each), with their 95 %% intervals.", 100*trouble, r.Arms[Home].Cells, r.Arms[NumArms].Cells, len(r.Cells)/int(NumPlaces))}
+	cells := report.Table{Columns: report.Heads("batch", "on", "load|%", "batch work has", "target missed|% of time", "p99|ms", "work|G instructions/s", "times|MBA, balm")}
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		for arm := range NumArms {
-			cells.Rows = append(cells.Rows, append(report.Cells(c.Batch, fmt.Sprintf("%.0f", 100*c.Load), arm.String()),
+			cells.Rows = append(cells.Rows, append(report.Cells(c.Batch, c.Place.String(), fmt.Sprintf("%.0f", 100*c.Load), arm.String()),
 				report.Figure("%.1f", 100*c.mean(arm, missed)), report.Figure("%.1f", c.mean(arm, p99)), report.Figure("%.2f", c.mean(arm, work)/1e9), report.Figure("%.2f", stat.Ratio(c.mean(arm, work), c.mean(MBA, work)))))
 		}
 	}
@@ -97,15 +107,15 @@ func (r *Result) Report() report.Report {
 	}
 	return report.Report{
 		Title:   "Memory bandwidth and pages",
-		Summary: []string{fmt.Sprintf("%d cells of one heavy batch task beside one load of a key-value store, on two simulated sockets; %d seconds count.", len(r.Cells), end-start)},
+		Summary: []string{fmt.Sprintf("%d cells of one heavy batch task at one place beside one load of a key-value store, on two simulated sockets; %d seconds count.", len(r.Cells), end-start)},
 		Verdict: report.Judge(r.Goals),
 		Sections: []report.Section{
 			{Title: "Arms", Tables: []report.Table{arms}},
-			{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "what"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}},
+			{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "on"}, {Name: "what"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}},
 			{Title: "Cells", Tables: []report.Table{cells}},
 			{Title: "Services alone", Tables: []report.Table{alone}},
 		},
-		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
+		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"repetitions", fmt.Sprint(r.Repetitions)}},
 	}
 }
 
