@@ -334,8 +334,12 @@ func (w *classWorker) lost(class model.TaskNum, err error) (gone bool) {
 	} else if !errors.Is(err, resctrl.ErrVanished) {
 		return false
 	}
-	if g := w.groups[class]; g != nil && !isGone(w.fs, w.point, g.id) {
+	g := w.groups[class]
+	if g != nil && !isGone(w.fs, w.point, g.id) {
 		return false
+	}
+	if g != nil && !g.unused() {
+		w.gone = append(w.gone, goneGroup{class, g})
 	}
 	delete(w.groups, class)
 	return true

@@ -25,6 +25,7 @@ type classWorker struct {
 	point  string          // where resctrl was mounted when it was
 	info   *resctrl.Info
 	groups map[model.TaskNum]*classGroup
+	gone   []goneGroup            // taken away under us, not yet told
 	left   map[model.TaskNum]bool // of an earlier agent, not yet removed
 	told   *model.Classes         // what the machine has, as last said; nil: nobody asked
 	news   bool                   // told is other than before
@@ -43,6 +44,12 @@ type classGroup struct {
 	tasks map[string]model.Task          // in it, by path
 	limit map[classKnob]resctrl.Schemata // what was written
 	away  map[classKnob]bool             // of limit, those whose domain has no CPU, or had none
+}
+
+// goneGroup is a class's group that somebody took away, with what it had.
+type goneGroup struct {
+	class model.TaskNum
+	*classGroup
 }
 
 // classKnob is one value of a class.
@@ -73,6 +80,9 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 			readings = w.tend(readings)
 			w.recount()
 		case op.gone:
+			for _, g := range w.gone {
+				delete(g.tasks, op.task.Path)
+			}
 			for class, g := range w.groups {
 				delete(g.tasks, op.task.Path)
 				leaving[class] = cmp.Or(leaving[class], newLeaving())
@@ -311,29 +321,20 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		if err == nil {
 			change, err = d.WriteSchemata(g.id, nil)
 		}
-		gone := w.lost(class, err)
-		if err != nil && !gone {
-			continue // locked, say: another time
+		if err != nil {
+			w.lost(class, err)
+			continue // it is gone, or locked, say: another time
 		}
 		for _, path := range slices.Sorted(maps.Keys(g.tasks)) {
 			t := g.tasks[path]
-			away := gone
-			if !gone {
-				moved, err := w.move(g.id, &t)
-				away = err == nil && moved.Foreign > 0 && moved.Moved+moved.Already == 0
-			}
-			if away {
-				dst = append(dst, model.KnobReading{Target: model.OfTask(t.Num), Value: model.InClass(model.ClassFound), Outcome: model.OK})
+			if moved, err := w.move(g.id, &t); err == nil && moved.Foreign > 0 && moved.Moved+moved.Already == 0 {
+				dst = append(dst, atHome(&t))
 			}
 		}
-		now := change.Found
-		if gone {
-			now = g.found
-		} else {
-			w.writeAgain(g, d, now)
-		}
-		dst = g.strange(dst, class, now)
+		w.writeAgain(g, d, change.Found)
+		dst = g.strange(dst, class, change.Found)
 	}
+	dst = w.tellGone(dst)
 	slices.SortFunc(dst, func(a, b model.KnobReading) int {
 		switch {
 		case a.Before(b.Target):
@@ -343,6 +344,30 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		}
 		return cmp.Compare(a.Value.Knob, b.Value.Knob)
 	})
+	return dst
+}
+
+// atHome is that a task is where it was found.
+func atHome(t *model.Task) model.KnobReading {
+	return model.KnobReading{Target: model.OfTask(t.Num), Value: model.InClass(model.ClassFound), Outcome: model.OK}
+}
+
+// tellGone appends what groups had that were taken away since the last look, but for what was done anew meanwhile.
+func (w *classWorker) tellGone(dst []model.KnobReading) []model.KnobReading {
+	for _, g := range w.gone {
+		now := w.groups[g.class]
+		for _, path := range slices.Sorted(maps.Keys(g.tasks)) {
+			t := g.tasks[path]
+			if !slices.ContainsFunc(slices.Collect(maps.Values(w.groups)), func(o *classGroup) bool { _, in := o.tasks[path]; return in }) {
+				dst = append(dst, atHome(&t))
+			}
+		}
+		if now != nil {
+			maps.DeleteFunc(g.limit, func(k classKnob, _ resctrl.Schemata) bool { _, again := now.limit[k]; return again })
+		}
+		dst = g.strange(dst, g.class, g.found)
+	}
+	w.gone = nil
 	return dst
 }
 

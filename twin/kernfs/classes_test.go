@@ -40,6 +40,27 @@ type forgetful struct {
 	*kernfs.Kernel
 	fails, removed bool
 	old            bool // it moves no monitoring groups, as before Linux 6.4
+
+	// What others do just before a group is made, and before schemata are written; an error is the kernel's answer.
+	beforeMkdir, beforeWrite func() error
+}
+
+func (f *forgetful) Mkdir(path string, mode uint32) error {
+	if f.beforeMkdir != nil {
+		if err := f.beforeMkdir(); err != nil {
+			return err
+		}
+	}
+	return f.Kernel.Mkdir(path, mode)
+}
+
+func (f *forgetful) WriteFile(path string, data []byte) error {
+	if f.beforeWrite != nil && strings.HasSuffix(path, "/schemata") {
+		if err := f.beforeWrite(); err != nil {
+			return &fs.PathError{Op: "write", Path: path, Err: err}
+		}
+	}
+	return f.Kernel.WriteFile(path, data)
 }
 
 func (f *forgetful) Rename(from, to string) error {
