@@ -50,8 +50,10 @@ type State struct {
 	Own   int  `json:"own,omitempty"`
 	Asked int  `json:"asked,omitempty"`
 	Apart bool `json:"apart,omitempty"`
-	// Vain: ways of their own did not help services; they keep all until the cache is divided anew.
-	Vain bool `json:"vain,omitempty"`
+	// Vain: ways of their own did not help services; they keep all until the cache is divided anew. Keep is why they keep all, "" where
+	// that is not for a reason.
+	Vain bool   `json:"vain,omitempty"`
+	Keep string `json:"keep,omitempty"`
 
 	comparing bool
 }
@@ -121,13 +123,18 @@ func (s *State) offers(p *Params, v *policy.View, w *policy.Wishes) *model.Class
 
 // own works out how many ways services get for themselves.
 func (s *State) own(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) int {
+	s.Keep = ""
 	leave := func(word, why string) int {
+		s.Keep = why
 		w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Reason: why})
 		return 0
 	}
 	n := s.Of - s.Ways
 	switch {
-	case p.Share != Exclusive || s.Ways == 0 || s.Vain:
+	case p.Share != Exclusive || s.Ways == 0:
+		return 0
+	case s.Vain:
+		s.Keep = "services keep all ways: those of their own did not help, or were too few"
 		return 0
 	case 2*n < s.Of:
 		return leave("half", "services keep all ways: without those of best-effort work they would have fewer than half")
@@ -304,6 +311,8 @@ func (s *State) apart() string {
 	switch {
 	case s.Apart:
 		return fmt.Sprintf("; services have the other %d", s.Asked)
+	case s.Keep != "":
+		return "; " + s.Keep
 	case s.Own > 0:
 		return fmt.Sprintf("; services are to have the other %d, and have all", s.Own)
 	}

@@ -148,6 +148,9 @@ func TestServicesKeepAll(t *testing.T) {
 				}
 			}
 		}
+		if note := n.Engine.State.CPU.Cache.Note(model.ModeEnforce); !strings.Contains(note, tt.said) || tt.said == "" && !strings.Contains(note, "services have the other") {
+			t.Errorf("%s: %s", name, note)
+		}
 		if class(n, 2) != inBE || (class(n, 1) == inLC) != tt.own || said != map[bool]int{false: 1}[tt.own] || n.Writes != writes {
 			t.Errorf("%s: BE in %s, the service in %s; said %d times, %d writes later", name, class(n, 2), class(n, 1), said, n.Writes-writes)
 		}
