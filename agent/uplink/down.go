@@ -46,6 +46,7 @@ func (k sheetKey) String() string {
 }
 
 type sheet struct {
+	keys     []*key // under which the hub has it
 	revision uint64 // of what the agent was told; 0: nothing yet
 	wall     int64
 	told     time.Time // when that was
@@ -72,18 +73,72 @@ func (s *sheets) stale() {
 	}
 }
 
+// key is one key of a bucket, whose values come in two ways: pushed when it changes, and as answers to a question. Both come in goroutines of
+// their own, so an answer may be taken after a push that is newer than it.
+type key struct {
+	bucket, name string
+	take         func(data []byte)
+
+	mu     sync.Mutex
+	pushed uint64 // values
+}
+
+// listen takes each value that is published from now on.
+func (u *Uplink) listen(k *key) error {
+	_, err := u.nc.Subscribe(wire.KV(k.bucket, k.name), func(m *nats.Msg) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.pushed++
+		k.take(m.Data)
+	})
+	return err
+}
+
+// ask takes the last value, unless one was pushed since it was asked for: that one is newer, or the same.
+func (u *Uplink) ask(k *key) error {
+	k.mu.Lock()
+	before := k.pushed
+	k.mu.Unlock()
+	data, err := u.get(k.bucket, k.name)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(data) > 0 && k.pushed == before {
+		k.take(data)
+	}
+	return nil
+}
+
 // want listens for the specs and priors of a batch's jobs that are new here.
 func (s *sheets) want(u *Uplink, b *wire.Batch) {
 	for i := range b.Tasks {
 		k := sheetKey{job: b.Tasks[i].Job}
-		if s.wants(k) {
-			s.listen(u, k, wire.PriorBucket, func(data []byte) { u.takePriors(k.job, data) })
-			s.listen(u, k, wire.SpecBucket, func(data []byte) { u.takeSheet(k, data) })
-		}
-		if sized := (sheetKey{b.Tasks[i].Job, b.Tasks[i].Size}); sized != k && s.wants(sized) {
-			s.listen(u, sized, wire.SpecBucket, func(data []byte) { u.takeSheet(sized, data) })
+		s.listen(u, k, true)
+		if sized := (sheetKey{b.Tasks[i].Job, b.Tasks[i].Size}); sized != k {
+			s.listen(u, sized, false)
 		}
 	}
+}
+
+// listen listens for a sheet of specs, and of priors, if nobody does yet.
+func (s *sheets) listen(u *Uplink, k sheetKey, priors bool) {
+	if !s.wants(k) {
+		return
+	}
+	keys := []*key{{bucket: wire.SpecBucket, name: wire.SizedKey(u.node.Platform, k.job, k.size), take: func(data []byte) { u.takeSheet(k, data) }}}
+	if priors {
+		keys = append(keys, &key{bucket: wire.PriorBucket, name: wire.SpecKey(u.node.Platform, k.job), take: func(data []byte) { u.takePriors(k.job, data) }})
+	}
+	for _, key := range keys {
+		if err := u.listen(key); err != nil {
+			u.hooks.Log.Error("what the fleet knows of a job does not come down", "job", k, "bucket", key.bucket, "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.jobs[k].keys = keys
+	s.mu.Unlock()
 }
 
 // wants notes that a sheet is wanted; false: it was, or there are too many.
@@ -100,41 +155,30 @@ func (s *sheets) wants(k sheetKey) bool {
 	return !there
 }
 
-func (s *sheets) listen(u *Uplink, k sheetKey, bucket string, take func(data []byte)) {
-	if _, err := u.nc.Subscribe(wire.KV(bucket, wire.SizedKey(u.node.Platform, k.job, k.size)), func(m *nats.Msg) { take(m.Data) }); err != nil {
-		u.hooks.Log.Error("what the fleet knows of a job does not come down", "job", k, "bucket", bucket, "error", err)
-	}
-}
-
-// fetch asks for the sheets that may have changed unheard. Without priors, which an older hub has none of, a node goes on until the next time.
+// fetch asks for the sheets that may have changed unheard, specs first. Without priors, which an older hub has none of, a node goes on until the next time.
 func (u *Uplink) fetch() {
 	u.sheets.mu.Lock()
-	var jobs []sheetKey
-	for k, j := range u.sheets.jobs {
+	var jobs []*sheet
+	for _, j := range u.sheets.jobs {
 		if j.stale {
-			jobs = append(jobs, k)
+			jobs = append(jobs, j)
 		}
 	}
 	u.sheets.mu.Unlock()
-	for _, k := range jobs {
-		data, err := u.get(wire.SpecBucket, wire.SizedKey(u.node.Platform, k.job, k.size))
-		if err != nil {
+	for _, j := range jobs {
+		if err := u.ask(j.keys[0]); err != nil {
 			return // the next time
 		}
-		u.takeSheet(k, data)
 		u.sheets.mu.Lock()
-		u.sheets.jobs[k].stale = false
+		j.stale = false
 		u.sheets.mu.Unlock()
 	}
-	for _, k := range jobs {
-		if k.size != "" {
-			continue
+	for _, j := range jobs {
+		for _, key := range j.keys[1:] {
+			if err := u.ask(key); err != nil {
+				return
+			}
 		}
-		data, err := u.get(wire.PriorBucket, wire.SpecKey(u.node.Platform, k.job))
-		if err != nil {
-			return
-		}
-		u.takePriors(k.job, data)
 	}
 }
 
@@ -156,7 +200,9 @@ func (u *Uplink) get(bucket, key string) ([]byte, error) {
 	return m.Data, nil
 }
 
-// takeSheet hands a sheet's specs to the agent when it is another one than before, and once in a while when it is the same.
+// takeSheet hands a sheet's specs to the agent when it is a newer one than before, and once in a while when it is the same. Of a newer one the revision is
+// higher, or the time is later: another hub's clock may be behind, and a hub that lost its folder counts anew. A cluster's member that lags answers with one
+// that is older by both.
 func (u *Uplink) takeSheet(k sheetKey, data []byte) {
 	if len(data) == 0 {
 		return
@@ -178,11 +224,15 @@ func (u *Uplink) takeSheet(k sheetKey, data []byte) {
 	u.sheets.mu.Lock()
 	j := u.sheets.jobs[k]
 	now := time.Now()
-	fresh := j != nil && s.WallNsec >= j.wall && (s.Revision != j.revision || s.WallNsec != j.wall || now.Sub(j.told) >= retellEvery)
+	same := j != nil && s.Revision == j.revision && s.WallNsec == j.wall
+	fresh := j != nil && (s.Revision > j.revision || s.WallNsec > j.wall || same && now.Sub(j.told) >= retellEvery)
 	if fresh {
 		j.revision, j.wall, j.told = s.Revision, s.WallNsec, now
 	}
 	u.sheets.mu.Unlock()
+	if j != nil && !fresh && !same {
+		u.hooks.Log.Info("a sheet of specs is older than the one in force, and is left aside", "job", k, "revision", s.Revision, "time", time.Unix(0, s.WallNsec))
+	}
 	if fresh {
 		for i := range s.Specs {
 			s.Specs[i].Job, s.Specs[i].Platform, s.Specs[i].Size, s.Specs[i].Sheet = s.Job, s.Platform, s.Size, s.Revision
@@ -191,7 +241,8 @@ func (u *Uplink) takeSheet(k sheetKey, data []byte) {
 	}
 }
 
-// takePriors hands the fleet's word on who hurts a job to the agent when it is a newer one than before.
+// takePriors hands the fleet's word on who hurts a job to the agent when it is another one than before. That its time is later is not asked for: another
+// hub's clock may be behind.
 func (u *Uplink) takePriors(job string, data []byte) {
 	if len(data) == 0 || u.hooks.Priors == nil {
 		return
@@ -209,7 +260,7 @@ func (u *Uplink) takePriors(job string, data []byte) {
 	}
 	u.sheets.mu.Lock()
 	j := u.sheets.jobs[sheetKey{job: job}]
-	fresh := j != nil && s.WallNsec > j.priors
+	fresh := j != nil && s.WallNsec != j.priors
 	if fresh {
 		j.priors = s.WallNsec
 	}
@@ -219,17 +270,19 @@ func (u *Uplink) takePriors(job string, data []byte) {
 	}
 }
 
-// control are the keys that all nodes listen to, and who takes their values.
-func (u *Uplink) control() map[string]func(data []byte) {
-	return map[string]func(data []byte){wire.KeyOff: u.takeOff, wire.KeyRollout: u.takeRollout, wire.KeyLayout: u.takeLayout}
+// controls are the keys that all nodes listen to, the kill switch first.
+func (u *Uplink) controls() []*key {
+	return []*key{
+		{bucket: wire.ControlBucket, name: wire.KeyOff, take: u.takeOff},
+		{bucket: wire.ControlBucket, name: wire.KeyRollout, take: u.takeRollout},
+		{bucket: wire.ControlBucket, name: wire.KeyLayout, take: u.takeLayout},
+	}
 }
 
 // askControl asks for what may have changed unheard.
 func (u *Uplink) askControl() {
-	for key, take := range u.control() {
-		if data, err := u.get(wire.ControlBucket, key); err == nil && len(data) > 0 {
-			take(data)
-		}
+	for _, k := range u.control {
+		_ = u.ask(k) // the next time
 	}
 }
 

@@ -3,9 +3,13 @@ package uplink
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
@@ -103,5 +107,107 @@ func TestASheetThatStandsIsToldAgain(t *testing.T) {
 	}
 	if sp := told[1]; sp != told[0] || sp.Sheet != 4 || sp.Tail != 3 || told[3].Sheet != 5 {
 		t.Errorf("%+v", told)
+	}
+}
+
+// A sheet is newer by its revision, where the clock of the hub that sent it is behind or was set back, or by its time, where a hub counts anew. One that is
+// older by both is left aside, which the log says.
+func TestASheetIsNewerByRevisionOrTime(t *testing.T) {
+	var told []uint64
+	var log strings.Builder
+	u := &Uplink{node: Node{Platform: "cpu"}, sheets: sheets{jobs: map[sheetKey]*sheet{{job: "web"}: {}}}, hooks: Hooks{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Specs: func(s []model.Spec) { told = append(told, s[0].Sheet) },
+	}}
+	for _, s := range [][2]int{{5, 600}, {6, 300}, {5, 200}, {6, 300}, {1, 400}, {1, 400}, {2, 100}, {2, 90}} { // revision, time in s
+		u.takeSheet(sheetKey{job: "web"}, fmt.Appendf(nil, `{"version": 1, "job": "web", "platform": "cpu", "revision": %d, "wall_nsec": %d, "specs": [{"source": "cpi", "mean": 2}]}`, s[0], int64(s[1])*1e9))
+	}
+	if want := []uint64{5, 6, 1, 2}; !slices.Equal(told, want) || strings.Count(log.String(), "left aside") != 2 {
+		t.Errorf("told of revisions %d, expected %d; %s", told, want, log.String())
+	}
+}
+
+// What is pushed while an answer to an older question is on its way stands, whatever the answer says: the kill switch, a halted roll-out, and a sheet that
+// an operator went back to.
+func TestAPushOutrunsAnOlderAnswer(t *testing.T) {
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	t.Cleanup(srv.Shutdown)
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	hub, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	specs := make(chan uint64, 4)
+	overlays := make(chan string, 4)
+	u := &Uplink{cfg: Config{URL: srv.ClientURL(), Node: "n"}, node: Node{Platform: "cpu"}, in: make(chan *wire.Batch), wake: make(chan struct{}, 1), notes: openNotes(t.TempDir()+"/heard", "", slog.New(slog.DiscardHandler)), hooks: Hooks{
+		Log: slog.New(slog.DiscardHandler), Specs: func(s []model.Spec) { specs <- s[0].Sheet },
+		Rollout: func(overlay string, on bool) error { overlays <- fmt.Sprint(overlay, on); return nil },
+	}}
+	defer u.notes.close()
+	if err := u.connect(); err != nil {
+		t.Fatal(err)
+	}
+	defer u.nc.Close()
+	u.sheets.want(u, &wire.Batch{Tasks: []wire.Task{{Job: "web"}}})
+	if err := u.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	sheetOf := func(revision, wall int) string {
+		return fmt.Sprintf(`{"version": 1, "job": "web", "platform": "cpu", "revision": %d, "wall_nsec": %d, "specs": [{"source": "cpi", "mean": 2}]}`, revision, wall)
+	}
+	rollout := func(halted string) string {
+		return fmt.Sprintf(`{"version": 1, "id": "x", "percent": 100, "overlay": "o", "by": "ann", "halted": %q}`, halted)
+	}
+	for _, x := range []struct {
+		bucket, key, old, pushed string
+		ask                      func()
+		done                     func() bool // what was pushed was taken
+		stands                   func() bool
+	}{
+		{wire.ControlBucket, wire.KeyOff, `{"off": false, "by": "bob", "wall_nsec": 1000}`, `{"off": true, "by": "ann", "wall_nsec": 2000}`, u.askControl, u.Off, u.Off},
+		{wire.ControlBucket, wire.KeyRollout, rollout(""), rollout("too many incidents"), u.askControl, func() bool { u.rolling.Lock(); defer u.rolling.Unlock(); return u.rollout.Halted != "" }, func() bool { return len(overlays) == 0 }},
+		{wire.SpecBucket, wire.SpecKey("cpu", "web"), sheetOf(5, 600), sheetOf(6, 300), u.fetch, func() bool { return len(specs) > 0 }, func() bool { return len(specs) == 1 && <-specs == 6 }},
+	} {
+		asked, release := make(chan struct{}), make(chan struct{})
+		sub, err := hub.Subscribe("$JS.API.DIRECT.GET.>", func(m *nats.Msg) {
+			answer := &nats.Msg{Subject: m.Reply, Header: nats.Header{"Status": {"404"}}}
+			if m.Subject == wire.KVGet(x.bucket, x.key) {
+				close(asked)
+				<-release
+				answer = &nats.Msg{Subject: m.Reply, Data: []byte(x.old)}
+			}
+			_ = hub.PublishMsg(answer)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := hub.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan struct{})
+		go func() { defer close(heard); x.ask() }()
+		<-asked
+		if err := hub.Publish(wire.KV(x.bucket, x.key), []byte(x.pushed)); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(5 * time.Second); !x.done(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: what is pushed is not taken", x.key)
+			}
+		}
+		close(release)
+		<-heard
+		if !x.stands() {
+			t.Errorf("%s: the answer undid what was pushed", x.key)
+		}
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -70,7 +70,7 @@ func TestPriorsAreChecked(t *testing.T) {
 		}
 	}
 	log.Reset()
-	for _, doc := range []string{"", sheetOf(100, pair), sheetOf(99)} { // gone, the same, older
+	for _, doc := range []string{"", sheetOf(100, pair), sheetOf(100)} { // gone, the same, of the same time
 		u.takePriors("web", []byte(doc))
 	}
 	u.takePriors("mail", []byte(strings.Replace(sheetOf(300, pair), `"web"`, `"mail"`, 1))) // of a job that is not here
@@ -79,6 +79,10 @@ func TestPriorsAreChecked(t *testing.T) {
 	}
 	u.takePriors("web", []byte(sheetOf(101)))
 	if len(heard) != 2 || len(heard[1].Pairs) != 0 {
+		t.Errorf("%+v", heard)
+	}
+	u.takePriors("web", []byte(sheetOf(40, pair))) // of a hub whose clock is behind
+	if len(heard) != 3 || len(heard[2].Pairs) != 1 {
 		t.Errorf("%+v", heard)
 	}
 }

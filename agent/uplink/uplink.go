@@ -81,6 +81,8 @@ type Uplink struct {
 	spool *spool.Spool
 	notes *notes
 
+	control []*key
+
 	run   string // begins the names of this run's messages
 	id    string // of the spool, as the batches say it
 	seq   uint64
@@ -175,8 +177,9 @@ func (u *Uplink) connect() error {
 	if _, err := nc.Subscribe(wire.CommandPrefix+u.cfg.Node, u.command); err != nil {
 		return fmt.Errorf("fleet: %w", err)
 	}
-	for key, take := range u.control() {
-		if _, err := nc.Subscribe(wire.KV(wire.ControlBucket, key), func(m *nats.Msg) { take(m.Data) }); err != nil {
+	u.control = u.controls()
+	for _, k := range u.control {
+		if err := u.listen(k); err != nil {
 			return fmt.Errorf("fleet: %w", err)
 		}
 	}
