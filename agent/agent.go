@@ -17,6 +17,7 @@ import (
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/agent/uplink"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
@@ -93,7 +94,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	here := KillSwitch(a.cfg)
 	deps := Deps{
 		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: func() bool { return here() || a.uplink.Off() }, Gather: a.newGather(),
-		IDPrefix: idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d) },
+		Protection: func() *wire.Protection { return a.uplink.Protection() },
+		IDPrefix:   idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d) },
 	}
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
 		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too

@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/kernel/numa"
@@ -59,6 +60,8 @@ type Deps struct {
 	Log   *slog.Logger
 	// KillSwitch reports whether everything is to be released; nil: never.
 	KillSwitch func() bool
+	// Protection returns of which jobs protection is off in the whole fleet, which nobody changes; nil, or of nil: of none.
+	Protection func() *wire.Protection
 	// Record makes what keeps a record under a header; nil: nothing is recorded.
 	Record   func(h record.Header) Recorder
 	IDPrefix string // begins the names of incidents
@@ -79,7 +82,7 @@ func KillSwitch(cfg *config.Config) func() bool {
 // Assemble makes a core of a checked configuration and of what it stands on. It is the one
 // way to a core: of the agent, of labs and of simulations. Close closes what was opened.
 func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
-	c = &Core{Host: d.Host, Clock: d.Clock, cfg: cfg, log: d.Log, killSwitch: d.KillSwitch}
+	c = &Core{Host: d.Host, Clock: d.Clock, cfg: cfg, log: d.Log, killSwitch: d.KillSwitch, protection: d.Protection}
 	if c.Clock == nil {
 		c.Clock = linux.RealClock{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/model"
@@ -32,6 +33,7 @@ type Core struct {
 	log        *slog.Logger
 	record     Recorder // nil: nothing is recorded
 	killSwitch func() bool
+	protection func() *wire.Protection // of the fleet; nil: this node is of none
 	closing    func() error
 	decided    func(d *model.Decision) // is told of each; nil: nobody
 	gather     *uplink.Gather          // of what goes up to the fleet's hub; nil: nothing
@@ -49,6 +51,7 @@ type Core struct {
 	outages  []outage
 	recent   []*model.Incident
 	told     told
+	protects *wire.Protection // what the engine was told of; nil: nothing
 }
 
 // Last returns the input of the last turn, and what became of the changes that it led to,
@@ -88,6 +91,7 @@ func (c *Core) Turn(t cadence.Turn) *engine.Output {
 	}
 	c.in.Results, c.results = c.results, c.in.Results[:0]
 	c.in.Results = c.Host.Results(c.in.Results) // what came since
+	c.fleetProtects()
 	c.in.Commands, c.commands = c.commands, c.in.Commands[:0]
 	c.hear(t)
 	c.in.KillSwitch = c.killSwitch != nil && c.killSwitch()
@@ -181,6 +185,9 @@ func (c *Core) Take(req Request, by string) Answer {
 	case model.CommandProtectOn, model.CommandProtectOff:
 		if req.Job != "" && !slices.ContainsFunc(c.cfg.Tasks, func(t config.Task) bool { return t.Job == req.Job }) {
 			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
+		}
+		if fleet := c.Engine.State.FleetOff; req.Kind == model.CommandProtectOn && (slices.Contains(fleet, req.Job) || slices.Contains(fleet, "")) {
+			return Answer{Error: "protection is off in the whole fleet, which one node cannot undo; `commensal-hub command '*' protect-on` does"}
 		}
 	default:
 		return Answer{Error: fmt.Sprintf("unknown command %q", req.Kind)}

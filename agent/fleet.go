@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
@@ -75,6 +76,32 @@ func (a *Agent) rollOut(ctx context.Context, overlay string, on bool) error {
 		p.Hardcap.IDPrefix = a.core.Engine.Params.Hardcap.IDPrefix
 		a.core.Change(p)
 	})
+}
+
+// fleetProtects has the next turn told what the fleet's word on protection is otherwise than what the engine knows.
+func (c *Core) fleetProtects() {
+	if c.protection == nil {
+		return
+	}
+	p, was := c.protection(), c.Engine.State.FleetOff
+	if p == c.protects {
+		return
+	}
+	c.protects = p
+	now := p.Jobs()
+	tell := func(kind, job string) {
+		c.commands = append(c.commands, model.Command{Kind: kind, Job: job, Fleet: true, By: p.Says(job)})
+	}
+	for _, job := range now {
+		if !slices.Contains(was, job) {
+			tell(model.CommandProtectOff, job)
+		}
+	}
+	for _, job := range was {
+		if !slices.Contains(now, job) {
+			tell(model.CommandProtectOn, job)
+		}
+	}
 }
 
 // goesUp hands to the fleet's end of this node what a turn brought.

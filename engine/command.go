@@ -38,23 +38,38 @@ func (e *Engine) command(in *Input, c *model.Command) {
 	case model.CommandUncap:
 		s.Ledger.Free(c.Task, in.MonoNsec+e.Params.Hardcap.DurationNsec)
 		d.Reason = fmt.Sprintf("%s frees it; policies leave it alone for %.0f s", c.By, float64(e.Params.Hardcap.DurationNsec)/1e9)
-	case model.CommandProtectOff:
-		if !slices.Contains(s.ProtectOff, c.Job) {
-			s.ProtectOff = append(s.ProtectOff, c.Job)
-		}
-		d.Path, d.Reason = jobName(c.Job), c.By+" turned protection off"
-	case model.CommandProtectOn:
-		if c.Job == "" {
-			s.ProtectOff = s.ProtectOff[:0]
-		} else {
-			s.ProtectOff = slices.DeleteFunc(s.ProtectOff, func(j string) bool { return j == c.Job })
-		}
-		s.Hardcap.Wake()
-		d.Path, d.Reason = jobName(c.Job), c.By+" turned protection on"
+	case model.CommandProtectOff, model.CommandProtectOn:
+		d.Path, d.Reason = jobName(c.Job), e.protect(c)
 	default:
 		d.Reason = fmt.Sprintf("unknown command %q", c.Kind)
 	}
 	e.decide(in, d)
+}
+
+// protect turns protection on or off, on this node or as the whole fleet is told, and returns what is to be said of it.
+func (e *Engine) protect(c *model.Command) string {
+	list, where := &e.State.ProtectOff, ""
+	if c.Fleet {
+		list, where = &e.State.FleetOff, " in the whole fleet"
+	}
+	switch {
+	case c.Kind == model.CommandProtectOff:
+		if !slices.Contains(*list, c.Job) {
+			*list = append(*list, c.Job)
+		}
+		return c.By + " turned protection off" + where
+	case c.Job == "":
+		*list = (*list)[:0]
+	default:
+		*list = slices.DeleteFunc(*list, func(j string) bool { return j == c.Job })
+	}
+	e.State.Hardcap.Wake()
+	return c.By + " turned protection on" + where
+}
+
+// off reports whether protection of a job, "" of all, is off: on this node, or in the whole fleet.
+func (s *State) off(job string) bool {
+	return slices.Contains(s.ProtectOff, job) || slices.Contains(s.FleetOff, job)
 }
 
 // runNsec is how long an operator's action may wait until it is begun.

@@ -109,8 +109,10 @@ type State struct {
 	// Policies are the policies in the order in which they run, and Told what they said.
 	Policies []Standing `json:"policies"`
 	Told     tellings   `json:"told,omitempty"`
-	// ProtectOff lists jobs whose protection an operator turned off; "" stands for all.
+	// ProtectOff lists jobs whose protection an operator turned off on this node, and FleetOff those of the whole fleet; "" stands for all. Off is what either
+	// says.
 	ProtectOff []string  `json:"protect_off"`
+	FleetOff   []string  `json:"fleet_off,omitempty"`
 	Killed     bool      `json:"killed"`
 	BECPU      float64   `json:"be_cpu"` // CPU-sec/sec of BE tasks in the last window
 	Node       NodeTrack `json:"node"`

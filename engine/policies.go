@@ -503,7 +503,7 @@ func (e *Engine) lookAtSnapshot(snap *model.Snapshot) {
 // disarmed reports whether no policy may enforce: the kill switch is there, or an operator
 // turned protection off for all.
 func (e *Engine) disarmed(in *Input) bool {
-	return in.KillSwitch || slices.Contains(e.State.ProtectOff, "")
+	return in.KillSwitch || e.State.off("")
 }
 
 // moved notes that the policies will see something new.

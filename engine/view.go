@@ -10,7 +10,7 @@ import (
 // promises appends what is new of jobs that promise something, and that no operator took protection from.
 func (e *Engine) promises(in *Input, dst []model.Latency) []model.Latency {
 	for i := range in.SLO {
-		if l := &in.SLO[i]; l.Target > 0 && !slices.Contains(e.State.ProtectOff, l.Job) {
+		if l := &in.SLO[i]; l.Target > 0 && !e.State.off(l.Job) {
 			dst = append(dst, *l)
 		}
 	}

@@ -135,7 +135,7 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 		n := tr.Flags.Recent(&e.Params.Outlier, in.MonoNsec)
 		e.scratch.victims = append(e.scratch.victims, policy.Victim{
 			Num: task.Num, Source: src, Verdict: tr.Verdict, Signal: o.Signals[src].V, Threshold: limit, Spec: spec,
-			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, MPKI: o.MPKI, Protected: !slices.Contains(s.ProtectOff, task.Job),
+			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, MPKI: o.MPKI, Protected: !s.off(task.Job),
 		})
 	}
 }
@@ -172,7 +172,7 @@ func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int, by *[mo
 		n := flags.Recent(&e.Params.Outlier, in.MonoNsec)
 		e.scratch.beside = append(e.scratch.beside, policy.Victim{
 			Num: task.Num, Source: src, Verdict: verdict, Signal: o.Signals[src].V, Threshold: e.Params.Outlier.Threshold(spec), Spec: spec,
-			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !slices.Contains(e.State.ProtectOff, task.Job),
+			Violations: n, Anomalous: n >= e.Params.Outlier.Violations, Protected: !e.State.off(task.Job),
 		})
 	}
 }

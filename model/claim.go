@@ -196,7 +196,8 @@ const (
 type Command struct {
 	Kind         string  `json:"kind"`
 	Task         TaskNum `json:"task"`
-	Job          string  `json:"job,omitempty"` // of protect; empty: all
+	Job          string  `json:"job,omitempty"`   // of protect; empty: all
+	Fleet        bool    `json:"fleet,omitempty"` // of protect: the whole fleet is told, not this node
 	Cap          float64 `json:"cap,omitempty"`
 	DurationNsec int64   `json:"duration_nsec,omitempty"`
 	Bytes        int64   `json:"bytes,omitempty"` // of reclaim

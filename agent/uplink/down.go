@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -274,6 +275,7 @@ func (u *Uplink) takePriors(job string, data []byte) {
 func (u *Uplink) controls() []*key {
 	return []*key{
 		{bucket: wire.ControlBucket, name: wire.KeyOff, take: u.takeOff},
+		{bucket: wire.ControlBucket, name: wire.KeyProtection, take: u.takeProtection},
 		{bucket: wire.ControlBucket, name: wire.KeyRollout, take: u.takeRollout},
 		{bucket: wire.ControlBucket, name: wire.KeyLayout, take: u.takeLayout},
 	}
@@ -368,6 +370,25 @@ func (u *Uplink) setOff(o *wire.Off) (changed bool) {
 	}
 	u.mu.Unlock()
 	return changed
+}
+
+// takeProtection takes over of which jobs protection is off in the whole fleet.
+func (u *Uplink) takeProtection(data []byte) {
+	p := &wire.Protection{}
+	err := fmt.Errorf("it has %d bytes", len(data))
+	if len(data) <= wire.MaxProtectionBytes {
+		if err = json.Unmarshal(data, p); p.Version > wire.ProtectionVersion || err == nil { // of a newer one whatever it has else
+			err = p.Check()
+		}
+	}
+	if err != nil {
+		u.hooks.Log.Error("of which jobs protection is off in the whole fleet cannot be read: it stays as it was", "error", err)
+		return
+	}
+	if was := u.protection.Swap(p); was == nil || !slices.Equal(was.Off, p.Off) {
+		u.hooks.Log.Warn("protection in the whole fleet", "off", p.Jobs(), "by", p.By, "why", p.Why)
+		u.notes.note(func(h *heard) { h.Protection = p })
+	}
 }
 
 // commands remembers which were done: one that comes again is not done again.

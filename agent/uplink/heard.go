@@ -13,12 +13,14 @@ import (
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
-// heard is what came down that holds also for an agent that starts anew while the hub is away: the kill switch, and which
-// commands were done. Of another hub it means nothing.
+// heard is what came down that holds also for an agent that starts anew while the hub is away: the kill switch, of which
+// jobs protection is off, and which commands were done. Of another hub it means nothing.
 type heard struct {
 	Hub  string               `json:"hub"`
 	Off  wire.Off             `json:"off"`
 	Done map[string]time.Time `json:"done,omitempty"`
+	// Protection is nil where nobody has turned any off yet.
+	Protection *wire.Protection `json:"protection,omitempty"`
 }
 
 // heardFile is beside the spool's batches.

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,5 +52,41 @@ func TestNothingIsKeptOnABadDisk(t *testing.T) {
 	n.close()
 	if !n.heard.Off.Off || !strings.Contains(log.String(), "not kept over a restart") {
 		t.Errorf("%+v %s", n.heard, log)
+	}
+}
+
+// The fleet's word on protection is taken over whole and kept for the next run, and what cannot be read, is of a newer version, too long, or names no job
+// leaves it as it was.
+func TestProtectionIsHeard(t *testing.T) {
+	dir, log := t.TempDir(), &strings.Builder{}
+	start := func() *Uplink {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		u, err := Start(ctx, Config{URL: "nats://127.0.0.1:1", Node: "n", Dir: dir, MaxBytes: 1 << 20}, Node{}, NewGather(1), Hooks{Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	u := start()
+	if u.Protection().Jobs() != nil || u.Status().ProtectOff != nil {
+		t.Errorf("%+v", u.Protection())
+	}
+	u.takeProtection([]byte(`{"version": 1, "off": [{"job": "web", "by": "ann", "why": "an outage", "wall_nsec": 5}], "by": "ann", "why": "an outage", "wall_nsec": 5, "later": 7}`))
+	for doc, want := range map[string]string{
+		`no`: "invalid character", `{"version": 2, "off": "in another form"}`: "newer version of the format: 2, known here: 1",
+		`{"version": 1, "off": [{"job": "a\u0007"}]}`: "no name", `{"version": 1}` + strings.Repeat(" ", wire.MaxProtectionBytes): "bytes",
+	} {
+		log.Reset()
+		if u.takeProtection([]byte(doc)); !strings.Contains(log.String(), want) {
+			t.Errorf("%.80s: %s; want %q", doc, log, want)
+		}
+	}
+	u.Close()
+	again := start()
+	defer again.Close()
+	if st := again.Status(); len(st.ProtectOff) != 1 || st.ProtectOff[0] != (wire.Unprotected{Job: "web", By: "ann", Why: "an outage", WallNsec: 5}) || again.Protection().Says("web") != "ann (an outage)" {
+		t.Errorf("%+v", st)
 	}
 }

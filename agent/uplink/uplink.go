@@ -66,7 +66,9 @@ type Status struct {
 	Parts     int       `json:"parts"`         // that batches are divided into, by job
 	Off       bool      `json:"off"`           // the fleet's kill switch
 	OffWhy    string    `json:"off_why,omitempty"`
-	Rollout   string    `json:"rollout,omitempty"` // the change in force; "!ID: why" one that this node refuses
+	// ProtectOff are the jobs whose protection is off in the whole fleet, "" all.
+	ProtectOff []wire.Unprotected `json:"protect_off,omitempty"`
+	Rollout    string             `json:"rollout,omitempty"` // the change in force; "!ID: why" one that this node refuses
 }
 
 // Uplink is one running connection. A nil Uplink is none.
@@ -92,6 +94,9 @@ type Uplink struct {
 	wake  chan struct{}
 	done  chan struct{}
 	off   atomic.Bool
+	// protection is the fleet's word; nil: there was none.
+	protection atomic.Pointer[wire.Protection]
+
 	parts atomic.Int64 // that batches are divided into
 	ended atomic.Bool  // the connection is closed by us
 	once  sync.Once
@@ -133,6 +138,7 @@ func Start(ctx context.Context, cfg Config, node Node, gather *Gather, hooks Hoo
 	u.run = fmt.Sprintf("%016x-%s", time.Now().UnixNano(), u.id)
 	u.status = Status{Hub: cfg.URL, Node: cfg.Node, Since: time.Now(), Why: "not yet connected", Waiting: sp.Len(), Bytes: sp.Bytes()}
 	u.setOff(&u.notes.heard.Off)
+	u.protection.Store(u.notes.heard.Protection)
 	if err := u.connect(); err != nil {
 		u.notes.close()
 		return nil, err
@@ -237,12 +243,24 @@ func (u *Uplink) Status() *Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	st := u.status
+	if p := u.protection.Load(); p != nil {
+		st.ProtectOff = p.Off
+	}
 	st.Off, st.Sheets, st.Parts = u.off.Load(), u.sheets.known(), int(u.parts.Load())
 	return &st
 }
 
 // Off reports whether the fleet's kill switch is set: as the hub said last, also while it is away, and to a run before this one.
 func (u *Uplink) Off() bool { return u != nil && u.off.Load() }
+
+// Protection returns of which jobs protection is off in the whole fleet, as the hub said last, also while it is away, and to a run before this one; nil: it
+// never said. Nobody changes it.
+func (u *Uplink) Protection() *wire.Protection {
+	if u == nil {
+		return nil
+	}
+	return u.protection.Load()
+}
 
 // Turn is called by the loop after each turn, and hands on what is due.
 func (u *Uplink) Turn(monoNsec int64) {

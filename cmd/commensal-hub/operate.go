@@ -85,6 +85,9 @@ func printStatus(w io.Writer, st *hub.Status) error {
 	if st.Off != nil && st.Off.Off.Off {
 		fmt.Fprintf(w, "THE KILL SWITCH IS ON (%s: %s): nothing is held on any node\n", st.Off.By, st.Off.Why)
 	}
+	if st.Protection != nil {
+		printProtection(w, st.Protection)
+	}
 	fmt.Fprintf(w, "%d jobs; %d rows wait for the store", st.Jobs, st.Waiting)
 	for _, u := range st.Store {
 		fmt.Fprintf(w, "; %s: %d files, %d bytes", u.Table, u.Files, u.Bytes)
@@ -350,23 +353,26 @@ func offCommand(p *cli.Printer) *cobra.Command {
 	return cmd
 }
 
-// everywhere asks all nodes.
+// everywhere turns protection on or off in the whole fleet, and says how it stands then.
 func everywhere(ctx context.Context, p *cli.Printer, c *client.Client, body map[string]any) error {
-	var all hub.Everywhere
-	if err := c.Do(ctx, "/v1/command", body, &all); err != nil {
+	var now wire.Protection
+	if err := c.Do(ctx, "/v1/command", body, &now); err != nil {
 		return failed(err)
 	}
-	err := p.Print(&all, func(w io.Writer) error {
-		fmt.Fprintf(w, "done on %d nodes\n", len(all.Done))
-		for _, node := range slices.Sorted(maps.Keys(all.Failed)) {
-			fmt.Fprintf(w, "not on %s: %s\n", node, all.Failed[node])
+	return p.Print(&now, func(w io.Writer) error {
+		printProtection(w, &now)
+		if len(now.Off) == 0 {
+			fmt.Fprintln(w, "protection is on in the whole fleet, but on nodes that were told otherwise themselves")
 		}
+		fmt.Fprintln(w, "nodes that are connected hear it at once, and those that are not will when they are")
 		return nil
 	})
-	if err == nil && len(all.Failed) > 0 {
-		err = cli.Fail(cli.CodeFailed, &cli.Told{})
+}
+
+func printProtection(w io.Writer, now *wire.Protection) {
+	for i := range now.Off {
+		fmt.Fprintf(w, "protection is OFF in the whole fleet for %s (%s: %s)\n", cmp.Or(now.Off[i].Job, "all jobs"), now.Off[i].By, now.Off[i].Why)
 	}
-	return err
 }
 
 // nodeCommandCommand is what an operator asks of one node.
@@ -375,7 +381,7 @@ func nodeCommandCommand(p *cli.Printer) *cobra.Command {
 	var q wire.Command
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use: "command NODE cap|demote|uncap|protect-on|protect-off|restart|confine --why TEXT", Short: "Hold or free a task of a node, turn protection there, or on all nodes (*), on or off, or ask the hook for more", Args: cobra.ExactArgs(2),
+		Use: "command NODE cap|demote|uncap|protect-on|protect-off|restart|confine --why TEXT", Short: "Hold or free a task of a node, turn protection there, or in the whole fleet (*), on or off, or ask the hook for more", Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := reasoned(q.Why); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -153,6 +154,10 @@ func printFleet(w io.Writer, f *uplink.Status, specs []*model.Spec) {
 		fmt.Fprintf(w, "the fleet's roll-out is refused here: %s\n", oneLine(id))
 	} else if id != "" {
 		fmt.Fprintf(w, "policies are changed by the fleet's roll-out %s\n", oneLine(id))
+	}
+	for i := range f.ProtectOff {
+		p := &f.ProtectOff[i]
+		fmt.Fprintf(w, "protection is off in the whole fleet for %s (%s: %s)\n", oneLine(cmp.Or(p.Job, "all jobs")), oneLine(p.By), oneLine(p.Why))
 	}
 	if f.Off {
 		fmt.Fprintf(w, "THE FLEET'S KILL SWITCH is on (%s): everything is released, nothing is held\n", oneLine(f.OffWhy))

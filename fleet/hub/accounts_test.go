@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +69,10 @@ func TestAClusterWithAccounts(t *testing.T) {
 	if ans, err := second.command(&person{Name: "ann", Role: Operator}, "web-1", wireCommand("cap", "/be", "a test")); err != nil || ans.Done != "cap" {
 		t.Errorf("%+v, %v", ans, err)
 	}
+	protectsFrom(t, second, n)
+	late := startNode(t, t.Context(), url, "web-1", seed, t.TempDir())
+	defer late.Close()
+	eventually(t, "a node that comes later hears it", func() bool { return slices.Equal(late.Protection().Jobs(), []string{"web"}) })
 	if _, err := nats.Connect(url); err == nil {
 		t.Error("a stranger is connected")
 	}
@@ -76,6 +83,40 @@ func TestAClusterWithAccounts(t *testing.T) {
 	sendsForItselfOnly(t, url, key)
 	if u := first.NodesURL(); strings.Contains(u, "secret") {
 		t.Errorf("viewers see the hub's password: %s", u)
+	}
+}
+
+// protectsFrom turns protection off and on in the whole fleet through a hub in whose folder no node is.
+func protectsFrom(t *testing.T, b *bed, n *testNode) {
+	t.Helper()
+	if list, err := Nodes(b.dir); err != nil || len(list) != 0 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	operator := b.token("ann", Operator)
+	say := func(kind, job string, want ...string) {
+		t.Helper()
+		code, m := b.call(operator, "POST", "/v1/command", fmt.Sprintf(`{"node": "*", "kind": %q, "job": %q, "why": "a test"}`, kind, job))
+		if code != http.StatusOK || len(m["off"].([]any)) != len(want) {
+			t.Fatalf("%s %q: %d %v", kind, job, code, m)
+		}
+		eventually(t, fmt.Sprintf("the node hears %s %q", kind, job), func() bool { return slices.Equal(n.Protection().Jobs(), want) })
+	}
+	say("protect-off", "web", "web")
+	say("protect-off", "", "", "web")
+	say("protect-on", "mail", "", "web") // which was not off
+	say("protect-on", "")
+	say("protect-off", "web", "web")
+	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "*", "kind": "protect-off", "job": "web"}`); code != http.StatusBadRequest || !strings.Contains(fmt.Sprint(m["error"]), "why") {
+		t.Errorf("%d %v", code, m)
+	}
+	acts := 0
+	for _, act := range b.audit.list() {
+		if act.Node == "*" && act.By == "ann" && act.Why == "a test" && strings.HasPrefix(act.What, "protect-") {
+			acts++
+		}
+	}
+	if acts != 10 {
+		t.Errorf("%d lines of the audit, expected two of each of 5 commands: %+v", acts, b.audit.list())
 	}
 }
 

@@ -267,14 +267,38 @@ func (r *real) obeys(t *testing.T) {
 	off("web")
 	r.command("protect-on", `"job": "web"`)
 	off()
-	for _, job := range []string{"web", ""} {
-		if m := r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-off", "job": %q, "why": "a test"}`, job)); fmt.Sprint(m["done"]) != "["+realNode+"]" {
-			t.Errorf("%v", m)
-		}
-		off(job)
-		r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": "protect-on", "job": %q, "why": "a test"}`, job))
-		off()
+	r.protects(t)
+}
+
+// protects: the fleet's word on protection and the node's own are told apart, and off is what either says.
+func (r *real) protects(t *testing.T) {
+	t.Helper()
+	is := func(mode model.Mode, fleet, own []string) {
+		t.Helper()
+		r.until(fmt.Sprintf("protection is off in the fleet for %q, here for %q", fleet, own), func(st *agent.Status) bool {
+			said := wire.Protection{Off: st.Fleet.ProtectOff}
+			return slices.Equal(said.Jobs(), fleet) && slices.Equal(st.ProtectOff, own) && st.ModeNow == mode.String()
+		})
 	}
+	fleet := func(kind, job string) {
+		t.Helper()
+		r.must("/v1/command", fmt.Sprintf(`{"node": "*", "kind": %q, "job": %q, "why": "a test"}`, kind, job))
+	}
+	none, web, all := []string{}, []string{"web"}, []string{""}
+	fleet("protect-off", "web")
+	is(model.ModeEnforce, web, none)
+	fleet("protect-off", "")
+	is(model.ModeObserve, []string{"", "web"}, none)
+	body := fmt.Sprintf(`{"node": %q, "kind": "protect-on", "job": "web", "why": "a test"}`, realNode)
+	if code, m := r.call(r.token, "POST", "/v1/command", body); code == 200 || !strings.Contains(fmt.Sprint(m["error"]), "which one node cannot undo") {
+		t.Errorf("%d %v", code, m)
+	}
+	r.command("protect-off", `"job": ""`)
+	is(model.ModeObserve, []string{"", "web"}, all)
+	fleet("protect-on", "")
+	is(model.ModeObserve, none, all) // what it was told itself stands
+	r.command("protect-on", `"job": ""`)
+	is(model.ModeEnforce, none, none)
 }
 
 // switchedOff: at the fleet's kill switch nothing is held, and nothing can be until it is back.
@@ -342,7 +366,9 @@ func (r *real) isKilled(t *testing.T, sheet uint64) {
 		}
 	}
 	r.command("protect-off", `"job": "web"`)
+	r.must("/v1/command", `{"node": "*", "kind": "protect-off", "job": "mail", "why": "an outage"}`)
 	again("at once")
+	r.onDisk("spool/heard", `"job":"mail"`)
 	r.onDisk("spool/heard", `"done":{"`)
 	r.onDisk("learned", fmt.Sprintf(`"sheet": %d`, sheet), `"protect_off": [`)
 	r.kill()
@@ -351,7 +377,7 @@ func (r *real) isKilled(t *testing.T, sheet uint64) {
 		t.Helper()
 		r.until("what it had is there again", func(st *agent.Status) bool {
 			sp := fleets(st)
-			return sp != nil && sp.Sheet == sheet && slices.Equal(st.ProtectOff, []string{"web"}) && st.KillSwitch == off && len(st.Held) == 0
+			return sp != nil && sp.Sheet == sheet && slices.Equal(st.ProtectOff, []string{"web"}) && len(st.Fleet.ProtectOff) == 1 && st.Fleet.ProtectOff[0].Why == "an outage" && st.KillSwitch == off && len(st.Held) == 0
 		})
 	}
 	has(false)

@@ -160,7 +160,7 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 	if err := read(r, &q); err != nil {
 		return nil, err
 	}
-	all := q.Node == "*" && (q.Kind == "protect-on" || q.Kind == "protect-off")
+	all := q.Node == "*" && (q.Kind == model.CommandProtectOn || q.Kind == model.CommandProtectOff)
 	switch {
 	case wire.NodeName(q.Node) != nil && !all:
 		return nil, fmt.Errorf("%w: %w", errBad, wire.NodeName(q.Node))
@@ -171,7 +171,7 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 		return nil, fmt.Errorf("%w: %w", errBad, err)
 	}
 	if all {
-		return h.commandAll(p, q.Command)
+		return h.setProtection(r.Context(), p, q.Job, q.Kind == model.CommandProtectOn, q.Why)
 	}
 	if q.Kind == "restart" || q.Kind == "confine" { // no node does that by itself
 		return wire.Answer{Done: q.Kind}, h.askHook(r.Context(), p, Asked{What: q.Kind, Node: q.Node, Task: q.Task, Job: q.Job, Why: q.Why})

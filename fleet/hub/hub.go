@@ -335,8 +335,10 @@ type Status struct {
 	Jobs      int            `json:"jobs"`
 	Passed    uint64         `json:"samples_not_learned"` // of nodes that alone speak of too many jobs
 	Off       *offStatus     `json:"off"`
-	Rollout   *RolloutStatus `json:"rollout"`
-	Nodes     NodeTotals     `json:"nodes"` // which they are says /v1/nodes
+	// Protection is of which jobs it is off in the whole fleet.
+	Protection *wire.Protection `json:"protection"`
+	Rollout    *RolloutStatus   `json:"rollout"`
+	Nodes      NodeTotals       `json:"nodes"` // which they are says /v1/nodes
 }
 
 func (h *Hub) status(ctx context.Context) (*Status, error) {
@@ -348,11 +350,15 @@ func (h *Hub) status(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	protection, err := h.protection(ctx)
+	if err != nil {
+		return nil, err
+	}
 	roll, err := h.rolloutStatus(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Bucket: h.bucketStatus(), Off: off, Shard: h.cfg.shardName(), Partitions: h.cfg.Partitions, Mine: h.shard.parts}
+	st := &Status{Rollout: roll, Version: h.cfg.Version, Started: h.started, NodesURL: h.NodesURL(), Store: usage, Bucket: h.bucketStatus(), Off: off, Protection: protection, Shard: h.cfg.shardName(), Partitions: h.cfg.Partitions, Mine: h.shard.parts}
 	st.Committed, st.Count = h.store.Committed()
 	st.Waiting, st.Nodes, st.Problem = h.store.Pending(), h.totals(), h.wrong()
 	h.mu.Lock()

@@ -56,8 +56,11 @@ func TestUpAndDown(t *testing.T) {
 	if n := nodes[1]; len(n.commands) != 1 || n.commands[0].Why != "a test" || n.commands[0].By != "o through the hub" || len(nodes[0].commands) != 0 {
 		t.Errorf("%+v", n.commands)
 	}
-	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "*", "kind": "protect-off", "job": "web", "why": "a test"}`); code != 200 || fmt.Sprint(m["done"]) != "[node-0 node-1 node-2]" || len(m["failed"].(map[string]any)) != 0 {
+	if code, m := b.call(operator, "POST", "/v1/command", `{"node": "*", "kind": "protect-off", "job": "web", "why": "a test"}`); code != 200 || len(m["off"].([]any)) != 1 {
 		t.Errorf("%d %v", code, m)
+	}
+	for _, n := range nodes {
+		eventually(t, n.name+" hears it", func() bool { return n.Protection().Says("web") == "o (a test)" })
 	}
 	for body, want := range map[string]string{
 		`{"node": "*", "kind": "cap", "task": "/be"}`:                         "expected 1 to 63",

@@ -186,7 +186,7 @@ func TestSchemasHaveAllFields(t *testing.T) {
 	answers := map[string]any{
 		"Failure": failure{}, "Status": Status{}, "Usage": store.Usage{}, "BucketStatus": bucket.Status{}, "KillSwitch": offStatus{}, "RolloutStatus": RolloutStatus{}, "NodeTotals": NodeTotals{}, "NodeStatus": NodeStatus{}, "NodePage": NodePage{},
 		"JobStatus": JobStatus{}, "SignalStatus": SignalStatus{}, "GEV": spec.GEV{}, "JobPage": JobPage{}, "Found": Found{}, "FoundTask": FoundTask{}, "FoundIncident": FoundIncident{}, "NodeIncident": NodeIncident{}, "Round": model.Round{}, "Suspect": model.Suspect{},
-		"Member": model.Member{}, "Spec": model.Spec{}, "Act": wire.Act{}, "Question": Question{}, "Result": Result{}, "Answer": wire.Answer{}, "Everywhere": Everywhere{}, "SpecSheet": wire.SpecSheet{},
+		"Member": model.Member{}, "Spec": model.Spec{}, "Act": wire.Act{}, "Question": Question{}, "Result": Result{}, "Answer": wire.Answer{}, "Protection": wire.Protection{}, "Unprotected": wire.Unprotected{}, "SpecSheet": wire.SpecSheet{},
 	}
 	requests := map[string]any{"Query": Query{}, "RolloutChange": RolloutChange{}, "Command": commandBody{}, "SpecAct": specBody{}, "KillSwitchChange": offBody{}}
 	for name, v := range answers {

@@ -9,20 +9,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
 )
 
 func newID() string {
@@ -108,43 +106,59 @@ func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, erro
 	return ans, err
 }
 
+// protectTries is how often a change of protection is tried while other hubs make theirs.
+const protectTries = 10
+
 // Everywhere is how each node answered.
 type Everywhere struct {
 	Done   []string          `json:"done"`
 	Failed map[string]string `json:"failed"` // node to reason
 }
 
-const commandsAtOnce = 64
-
-// commandAll asks all nodes that are enrolled: of what is meant for a job, wherever it runs.
-func (h *Hub) commandAll(p *person, c wire.Command) (*Everywhere, error) {
-	nodes, err := Nodes(h.cfg.Dir)
+// protection is of which jobs protection is off in the whole fleet.
+func (h *Hub) protection(ctx context.Context) (*wire.Protection, error) {
+	kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)
 	if err != nil {
 		return nil, err
 	}
-	out := &Everywhere{Done: []string{}, Failed: map[string]string{}}
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(commandsAtOnce)
-	for _, n := range nodes {
-		g.Go(func() error {
-			ans, err := h.command(p, n.Name, c)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				out.Failed[n.Name] = err.Error()
-			case ans.Error != "":
-				out.Failed[n.Name] = ans.Error
-			default:
-				out.Done = append(out.Done, n.Name)
-			}
-			return nil
-		})
+	p := &wire.Protection{Off: []wire.Unprotected{}}
+	_, err = lookUp(ctx, kv, wire.KeyProtection, p)
+	return p, err
+}
+
+// setProtection turns protection of a job, "" of all, on or off in the whole fleet: by a key, so that nodes that come later hear it as well. What a node was
+// told itself stays as it is.
+func (h *Hub) setProtection(ctx context.Context, p *person, job string, on bool, why string) (now *wire.Protection, err error) {
+	what := model.CommandProtectOff
+	if on {
+		what = model.CommandProtectOn
 	}
-	_ = g.Wait() // none fails
-	slices.Sort(out.Done)
-	return out, nil
+	_, err = h.do(p, wire.Act{What: what, Node: "*", Why: why}, map[string]string{"job": job}, func() (string, error) {
+		kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)
+		if err != nil {
+			return "", err
+		}
+		for try := 1; ; try++ {
+			now = &wire.Protection{Off: []wire.Unprotected{}}
+			revision, err := lookUp(ctx, kv, wire.KeyProtection, now)
+			if err = errors.Join(err, now.Check()); err != nil { // of a newer hub
+				return "", err
+			}
+			now.Turn(job, on, p.Name, why, time.Now().UnixNano())
+			if err := now.Check(); err != nil {
+				return "", fmt.Errorf("%w: job: %w", errBad, err)
+			}
+			if b, err := json.Marshal(now); err != nil {
+				return "", err
+			} else if len(b) > wire.MaxProtectionBytes {
+				return "", fmt.Errorf("%w: protection would be off for %d jobs, whose names and reasons are more than the %d bytes that nodes read; turn some on first", errUnknown, len(now.Off), wire.MaxProtectionBytes)
+			}
+			if _, err = write(ctx, kv, wire.KeyProtection, now, revision); !errors.Is(err, jetstream.ErrKeyExists) || try == protectTries { // else another hub was quicker
+				return "done", err
+			}
+		}
+	})
+	return now, err
 }
 
 // offStatus is the fleet's kill switch.

@@ -5,6 +5,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,14 +160,22 @@ func (v *View) alerts() []Line {
 	if st.KillSwitch {
 		list = append(list, "KILL SWITCH: everything is released, nothing is held")
 	}
-	if len(st.ProtectOff) > 0 {
-		jobs := strings.Join(st.ProtectOff, ", ")
-		for _, j := range st.ProtectOff {
-			if j == "" {
-				jobs = "all jobs"
-			}
+	protect := func(off []string, where string) {
+		jobs := strings.Join(off, ", ")
+		if slices.Contains(off, "") {
+			jobs = "all jobs"
 		}
-		list = append(list, "PROTECTION OFF for "+jobs)
+		if len(off) > 0 {
+			list = append(list, "PROTECTION OFF"+where+" for "+jobs)
+		}
+	}
+	protect(st.ProtectOff, "")
+	if st.Fleet != nil {
+		var off []string
+		for i := range st.Fleet.ProtectOff {
+			off = append(off, st.Fleet.ProtectOff[i].Job)
+		}
+		protect(off, " IN THE WHOLE FLEET")
 	}
 	if n := len(st.Warnings); n == 1 {
 		list = append(list, "WARNING: "+st.Warnings[0])

@@ -31,6 +31,7 @@ views.fleet = { title: "Fleet", every: 3, show: async way => {
     text(`Version ${s.version}, since ${when(s.started)}. Nodes connect to ${s.nodes_connect_to}. ${s.jobs} jobs; ${s.waiting_rows} rows wait for the store.`),
     s.partitions > 1 ? text(`Shard ${s.shard}: of the fleet's ${s.partitions} partitions ${s.own_partitions.join(", ")} are this hub's, and all that follows is of their jobs.`) : null,
     s.off.off ? text(`The fleet's kill switch is on: ${s.off.by}, ${s.off.why || "no reason given"}. Nothing is held on any node.`, "bad") : null,
+    ...s.protection.off.map(p => text(`Protection is off in the whole fleet for ${p.job || "all jobs"}: ${p.by}, ${p.why}.`, "bad")),
     r.id && r.halted ? text(`A roll-out by ${r.by} was halted: ${r.halted}.`, "bad") : null,
     r.id && !r.halted ? text(`A roll-out by ${r.by} (${r.why || "no reason given"}) is in force on ${r.in_force} nodes, ${r.percent} % of the fleet; ${r.refusing} refuse it.`, "warn") : null,
     s.problem ? text("Batches are not read: " + s.problem, "bad") : null,
