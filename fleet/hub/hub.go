@@ -88,6 +88,8 @@ type NodeStatus struct {
 type NodeIncident struct {
 	Node string `json:"node"`
 	*model.Incident
+
+	bytes int // of the incident as JSON
 }
 
 // Hub is one running hub.
@@ -109,6 +111,7 @@ type Hub struct {
 	// Of the goroutine that ingests.
 	kept, tidied, calculated time.Time
 	settled                  time.Time // when a commit was begun last
+	pending                  int       // memory that what waits for a commit takes
 	keptCount                uint64
 	gaveBack                 time.Time        // memory
 	unsent                   []wire.SpecSheet // calculated and not yet published
@@ -120,6 +123,7 @@ type Hub struct {
 	names       index[string] // of nodes; it has a lock of its own
 	jobNames    index[spec.Key]
 	incidents   []NodeIncident // oldest first
+	shown       int            // their bytes
 	watched     watch          // of the roll-out
 	halted      bool           // the roll-out that stands, when it was looked at last
 	switchedOff bool           // the fleet's kill switch, likewise

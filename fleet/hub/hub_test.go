@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -245,6 +246,71 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	if count, err := storedIn(b.store); err != nil || len(count) != 1 || count["n 0123456789abcdef 1"] != 1 {
 		t.Errorf("%v %v", count, err)
 	}
+}
+
+// A node that says as much as it may in each batch, for hours if it likes, takes a bounded part of the hub's memory: neither what waits for a commit
+// nor what the pages show grows with it.
+func TestANodeCannotFillTheMemory(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.CommitEvery = time.Hour // only how much waits has it commit
+	b := startHub(t, cfg)
+	js, err := connect(t, b, "n", enrol(t, b.dir, "n")).JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const batches, each = 10, 80
+	for seq := uint64(1); seq <= batches; seq++ {
+		x := &wire.Batch{Node: "n", Spool: "0123456789abcdef", Seq: seq}
+		for i := range each {
+			inc := &model.Incident{ID: fmt.Sprintf("%d-%d", seq, i), OpenedWall: time.Now().UnixNano()}
+			for range 12 {
+				inc.Rounds = append(inc.Rounds, model.Round{Verdict: strings.Repeat("a", 16<<10)})
+			}
+			x.Incidents = append(x.Incidents, inc)
+		}
+		data, err := codec.Encode(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(wire.UpPrefix+"n", data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all are taken", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.nodes["n"] != nil && b.nodes["n"].Batches == batches
+	})
+	if _, count := b.store.Committed(); count < 8 { // of 160 MB
+		t.Errorf("%d batches are committed", count)
+	}
+	b.mu.Lock()
+	shown, last, total := len(b.incidents), b.incidents[len(b.incidents)-1].ID, 0
+	for i := range b.incidents {
+		text, err := json.Marshal(b.incidents[i].Incident)
+		if err != nil {
+			t.Error(err)
+		}
+		total += len(text)
+	}
+	b.mu.Unlock()
+	if total > maxShown || total != b.shown || shown < 100 || last != "10-79" {
+		t.Errorf("%d incidents of %d bytes (%d) are shown, the last is %s", shown, total, b.shown, last)
+	}
+	bad := &wire.Batch{Node: "n", Spool: strings.Repeat("é", 1<<22), Seq: 1}
+	data, err := codec.Encode(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(wire.UpPrefix+"n", data); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a batch is refused", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		why := b.nodes["n"].Why
+		return why != "" && len(why) < 1000
+	})
 }
 
 // Of a signal NaN is none: such samples are stored without it, and what is normal is learned from the others. As a number of CPUs, or any other value

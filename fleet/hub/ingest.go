@@ -2,8 +2,10 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,12 +21,15 @@ import (
 const (
 	fetchMost    = 512 // messages at once
 	fetchWait    = 500 * time.Millisecond
-	commitRows   = 300_000         // rows that wait at most
+	commitRows   = 300_000         // rows that wait at most ...
+	commitBytes  = 128 << 20       // ... and what they take, where their texts are long
 	commitEvery  = 5 * time.Second // a batch waits at most, where the configuration does not say
 	tidyEvery    = 10 * time.Minute
 	stateEvery   = 5 * time.Minute // what was learned is kept
 	inactive     = 2 * time.Minute // a consumer that nobody asks is gone
-	maxIncidents = 2000            // that the pages show; the store has all
+	maxIncidents = 2000            // that the pages show; the store has all ...
+	maxShown     = 32 << 20        // ... and their bytes as JSON: 2,000 of three rounds with ten suspects are 30 MB
+	maxRefusal   = 300             // characters of a reason that is kept of each node
 )
 
 // ingest runs until the context ends, or another hub has what this one reads.
@@ -96,7 +101,7 @@ func (h *Hub) follow(ctx context.Context) error {
 			if fresh {
 				h.take(meta.Sequence.Stream, m.Subject(), m.Data())
 			}
-			if h.store.Pending() >= commitRows { // what is fetched at once may be many times as much
+			if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much
 				if err := h.settle(ctx); err != nil {
 					return err
 				}
@@ -125,6 +130,7 @@ func (h *Hub) settle(ctx context.Context) error {
 	if err := h.commit(ctx); err != nil {
 		return err
 	}
+	h.pending = 0
 	return h.stillAgree(ctx)
 }
 
@@ -164,14 +170,18 @@ func (h *Hub) take(seq uint64, subject string, data []byte) {
 		n := h.node(node)
 		n.Refused++
 		first := n.Why == ""
-		n.Why = err.Error()
+		n.Why = fmt.Sprintf("%.*s", maxRefusal, err.Error())
+		why := n.Why
 		h.mu.Unlock()
 		if first {
-			h.log.Warn("a batch is refused; further ones of this node are counted", "node", node, "error", err)
+			h.log.Warn("a batch is refused; further ones of this node are counted", "node", node, "error", why)
 		}
 		return
 	}
 	fresh := h.store.Put(seq, b)
+	if fresh {
+		h.pending += b.Bytes
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.node(node)
@@ -215,18 +225,27 @@ func (h *Hub) node(name string) *NodeStatus {
 
 // incident keeps the latest ones for the pages.
 func (h *Hub) incident(node string, inc *model.Incident) {
-	for i := len(h.incidents) - 1; i >= 0; i-- {
-		if h.incidents[i].Node == node && h.incidents[i].ID == inc.ID {
-			h.incidents[i].Incident = inc
-			return
-		}
+	text, err := json.Marshal(inc)
+	if err != nil {
+		h.log.Error("an incident is not shown", "node", node, "error", err) // it was JSON
+		return
 	}
-	h.node(node).Incidents++
-	h.watched.incident(node, inc)
-	h.incidents = append(h.incidents, NodeIncident{Node: node, Incident: inc})
-	if len(h.incidents) > maxIncidents {
-		h.incidents = append(h.incidents[:0], h.incidents[len(h.incidents)-maxIncidents:]...)
+	x := NodeIncident{Node: node, Incident: inc, bytes: len(text)}
+	h.shown += x.bytes
+	at := slices.IndexFunc(h.incidents, func(o NodeIncident) bool { return o.Node == node && o.ID == inc.ID })
+	if at >= 0 {
+		h.shown -= h.incidents[at].bytes
+		h.incidents[at] = x
+	} else {
+		h.node(node).Incidents++
+		h.watched.incident(node, inc)
+		h.incidents = append(h.incidents, x)
 	}
+	n := 0
+	for ; len(h.incidents)-n > maxIncidents || h.shown > maxShown; n++ {
+		h.shown -= h.incidents[n].bytes
+	}
+	h.incidents = slices.Delete(h.incidents, 0, n) // which forgets them, too
 }
 
 // commit puts what waits into the store, and lets the stream forget it.

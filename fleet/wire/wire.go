@@ -30,7 +30,10 @@ const (
 	MaxTasks    = 16384
 	MaxSamples  = 1 << 18
 	MaxEvents   = 4096
-	maxText     = 4096 // of a path
+	MaxEvent    = 256 << 10 // bytes of a decision or an incident: sixteen rounds of the longest, with paths of 300 bytes
+	MaxEntries  = 1 << 16   // facts of all decisions; rounds, suspects, members and what was tried of all incidents
+	maxText     = 4096      // of a path
+	maxSentence = 16 << 10  // for people
 )
 
 // Batch is what a node says at once. Node, Spool and Seq name it: what comes twice under the same name is the
@@ -58,6 +61,8 @@ type Batch struct {
 	Sheets []SpecSheet
 	// Acts are lines of a hub's audit on the same way.
 	Acts []Act
+	// Bytes is about how much memory a batch takes that was read: a reader keeps many for a moment.
+	Bytes int
 }
 
 // Act is a line of a hub's audit: what somebody did, or, on a second line of the same ID, what came of it.
@@ -157,15 +162,26 @@ func (b *Batch) Check(node string, nowMsec int64) error {
 	return cmp.Or(b.checkSamples(nowMsec), b.checkEvents(nowMsec))
 }
 
-// checkEvents bounds when decisions and incidents were: each hour is a file in the reader's store.
+// checkEvents bounds what decisions and incidents say, and when they were: each hour is a file in the reader's store.
 func (b *Batch) checkEvents(nowMsec int64) error {
 	for i := range b.Decisions {
+		d := &b.Decisions[i]
+		err := cmp.Or(plain(d.Policy), plain(d.Mode), plain(d.Path), plain(d.Incident), sentence(d.Reason))
+		for k := range d.Facts {
+			err = cmp.Or(err, plain(d.Facts[k].Name), plain(d.Facts[k].Unit))
+		}
+		if err != nil {
+			return fmt.Errorf("decision %d: %w", i, err)
+		}
 		if at := b.Decisions[i].WallNsec / 1e6; at < nowMsec-oldestMsec || at > nowMsec+futureMsec {
 			return fmt.Errorf("decision %d is %d s off the hub's clock", i, (at-nowMsec)/1000)
 		}
 	}
 	seen := make(map[string]bool, len(b.Incidents))
 	for i, inc := range b.Incidents {
+		if err := checkIncident(inc); err != nil {
+			return fmt.Errorf("incident %d: %w", i, err)
+		}
 		if seen[inc.ID] { // the last state of an incident is that of the last batch
 			return fmt.Errorf("incident %d is %q again", i, inc.ID)
 		}
@@ -175,6 +191,25 @@ func (b *Batch) checkEvents(nowMsec int64) error {
 		}
 	}
 	return nil
+}
+
+func checkIncident(inc *model.Incident) error {
+	err := cmp.Or(plain(inc.ID), plain(inc.VictimPath), plain(inc.VictimJob), plain(inc.Spec.Job), plain(inc.Spec.Platform), plain(inc.Spec.Definition), sentence(inc.Evidence))
+	for _, t := range inc.Tried {
+		err = cmp.Or(err, sentence(t))
+	}
+	for i := range inc.Rounds {
+		r := &inc.Rounds[i]
+		err = cmp.Or(err, plain(r.ChosenPath), sentence(r.Verdict))
+		for k := range r.Suspects {
+			s := &r.Suspects[k]
+			err = cmp.Or(err, plain(s.Path), plain(s.Job), sentence(s.Verdict))
+		}
+		for k := range r.Members {
+			err = cmp.Or(err, plain(r.Members[k].Path), sentence(r.Members[k].Verdict))
+		}
+	}
+	return err
 }
 
 func (b *Batch) checkSamples(nowMsec int64) error {
@@ -194,6 +229,9 @@ func (b *Batch) checkSamples(nowMsec int64) error {
 		}
 	}
 	for k := range s.Signals {
+		if err := plain(s.Signals[k].Definition); err != nil {
+			return fmt.Errorf("%s: %w", s.Signals[k].Source, err)
+		}
 		if len(s.Signals[k].Values) != n {
 			return fmt.Errorf("%d values of %s for %d samples", len(s.Signals[k].Values), s.Signals[k].Source, n)
 		}
@@ -210,6 +248,14 @@ func (b *Batch) checkSamples(nowMsec int64) error {
 func plain(text string) error {
 	if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
 		return fmt.Errorf("a text that is no name: %.40q", text)
+	}
+	return nil
+}
+
+// sentence refuses texts for people that nobody would read.
+func sentence(text string) error {
+	if len(text) > maxSentence {
+		return fmt.Errorf("a sentence of %d bytes: %.40q", len(text), text)
 	}
 	return nil
 }

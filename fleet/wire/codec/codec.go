@@ -155,6 +155,9 @@ func document(m []byte, field protowire.Number, v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
+	if len(b) > wire.MaxEvent {
+		return nil, fmt.Errorf("wire: an event of %d bytes; at most %d", len(b), wire.MaxEvent)
+	}
 	return inner(m, field, b), nil
 }
 
@@ -183,7 +186,7 @@ func Decode(data []byte) (*wire.Batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
-	b, version := &wire.Batch{}, uint64(0)
+	b, version, entries := &wire.Batch{}, uint64(0), 0
 	err = fields(m, func(f protowire.Number, v uint64, e []byte) (err error) {
 		switch f {
 		case fieldVersion:
@@ -214,11 +217,13 @@ func Decode(data []byte) (*wire.Batch, error) {
 			var d model.Decision
 			if err = event(e, len(b.Decisions), &d); err == nil {
 				b.Decisions = append(b.Decisions, d)
+				err = bound(&entries, len(d.Facts))
 			}
 		case fieldIncidents:
 			inc := &model.Incident{}
 			if err = event(e, len(b.Incidents), inc); err == nil {
 				b.Incidents = append(b.Incidents, inc)
+				err = bound(&entries, entriesOf(inc))
 			}
 		}
 		return err
@@ -229,14 +234,37 @@ func Decode(data []byte) (*wire.Batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wire: %w", err)
 	}
+	b.Bytes = len(m) + taskBytes*len(b.Tasks) + entryBytes*(len(b.Decisions)+len(b.Incidents)+entries)
 	return b, nil
 }
 
+// What an entry takes that is nothing but {}: a task, and the largest one of an event.
+const taskBytes, entryBytes = 128, 512
+
 func event(e []byte, n int, v any) error {
-	if n >= wire.MaxEvents {
+	switch {
+	case n >= wire.MaxEvents:
 		return fmt.Errorf("more than %d events", wire.MaxEvents)
+	case len(e) > wire.MaxEvent:
+		return fmt.Errorf("an event of %d bytes; at most %d", len(e), wire.MaxEvent)
 	}
 	return json.Unmarshal(e, v)
+}
+
+// bound counts entries of lists in events: each is two bytes of JSON, and hundreds as it is held.
+func bound(entries *int, more int) error {
+	if *entries += more; *entries > wire.MaxEntries {
+		return fmt.Errorf("more than %d entries in events", wire.MaxEntries)
+	}
+	return nil
+}
+
+func entriesOf(inc *model.Incident) int {
+	n := len(inc.Tried) + len(inc.Rounds)
+	for i := range inc.Rounds {
+		n += len(inc.Rounds[i].Suspects) + len(inc.Rounds[i].Members)
+	}
+	return n
 }
 
 func task(b *wire.Batch, e []byte) error {

@@ -1,9 +1,11 @@
 package codec
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -65,7 +67,7 @@ func TestBatchesSurviveTheWay(t *testing.T) {
 		if err := got.Check("web-1", nowMsec); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if diff := cmp.Diff(b, got, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(b, got, cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(wire.Batch{}, "Bytes")); diff != "" {
 			t.Fatalf("seed %d: %s", seed, diff)
 		}
 	}
@@ -114,7 +116,14 @@ func TestCheck(t *testing.T) {
 		"incident 1 is \"a\" again": func(b *wire.Batch) {
 			b.Incidents = []*model.Incident{{ID: "a", OpenedWall: nowMsec * 1e6}, {ID: "a", OpenedWall: nowMsec * 1e6}}
 		},
-		"0 values of slowdown for": func(b *wire.Batch) { b.Samples.Signals[1].Values = nil },
+		"decision 0: a text that is no name": func(b *wire.Batch) { b.Decisions[0].Path = "/\x1b[2J" },
+		"decision 0: a sentence of":          func(b *wire.Batch) { b.Decisions[0].Reason = strings.Repeat("a", 1<<15) },
+		"incident 0: a text that is no name": func(b *wire.Batch) { b.Incidents[0].VictimPath = strings.Repeat("a", 4097) },
+		"incident 0: a sentence of":          func(b *wire.Batch) { b.Incidents[0].Rounds[0].Verdict = strings.Repeat("a", 1<<15) },
+		"\"suspect\\n\"":                     func(b *wire.Batch) { b.Incidents[0].Rounds[0].Suspects = []model.Suspect{{Job: "suspect\n"}} },
+		"\"member\\n\"":                      func(b *wire.Batch) { b.Incidents[0].Rounds[0].Members = []model.Member{{Path: "member\n"}} },
+		"slowdown: a text that is no name":   func(b *wire.Batch) { b.Samples.Signals[1].Definition = strings.Repeat("a", 4097) },
+		"0 values of slowdown for":           func(b *wire.Batch) { b.Samples.Signals[1].Values = nil },
 	} {
 		b := drawn(3)
 		spoil(b)
@@ -142,6 +151,60 @@ func TestBombsAreRefused(t *testing.T) {
 	if data, err := Encode(many); err == nil {
 		if _, err := Decode(data); err == nil {
 			t.Error("more tasks than may be were taken")
+		}
+	}
+	// Events: one that is long, of which 40 once took the hub 1.2 GiB, and many that are nothing but {} as JSON.
+	long := &wire.Batch{Incidents: []*model.Incident{{ID: "a", VictimPath: strings.Repeat("a", 12<<20)}}}
+	if _, err := Encode(long); err == nil || !strings.Contains(err.Error(), "an event of") {
+		t.Errorf("a node would send it: %v", err)
+	}
+	for name, c := range map[string]struct {
+		field    protowire.Number
+		document string
+		events   int
+		want     string
+	}{
+		"an incident's path":   {fieldIncidents, `{"victim_path":"` + strings.Repeat("a", 12<<20) + `"}`, 1, "an event of 12582"},
+		"a decision's reason":  {fieldDecisions, `{"reason":"` + strings.Repeat("a", 12<<20) + `"}`, 1, "an event of 12582"},
+		"rounds":               {fieldIncidents, `{"rounds":[` + strings.Repeat("{},", 80_000) + `{}]}`, 60, "more than 65536 entries"},
+		"suspects and members": {fieldIncidents, `{"rounds":[{"suspects":[` + strings.Repeat("{},", 9_000) + `{}],"members":[` + strings.Repeat("{},", 9_000) + `{}]}]}`, 60, "more than 65536 entries"},
+		"what was tried":       {fieldIncidents, `{"tried":[` + strings.Repeat(`"",`, 80_000) + `""]}`, 60, "more than 65536 entries"},
+		"facts":                {fieldDecisions, `{"facts":[` + strings.Repeat("{},", 60_000) + `{}]}`, 60, "more than 65536 entries"},
+	} {
+		m := protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), wire.Version)
+		for range c.events {
+			m = inner(m, c.field, []byte(c.document))
+		}
+		if _, err := Decode(packer.EncodeAll(m, nil)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a batch takes in memory is not told too small: of lists of nothing, each entry is two bytes on the way.
+func TestBytesAreNotTooFew(t *testing.T) {
+	for name, m := range map[string][]byte{
+		"tasks":     bytes.Repeat(inner(nil, fieldTasks, nil), wire.MaxTasks),
+		"decisions": bytes.Repeat(inner(nil, fieldDecisions, []byte("{}")), wire.MaxEvents),
+		"incidents": bytes.Repeat(inner(nil, fieldIncidents, []byte("{}")), wire.MaxEvents),
+		"rounds":    inner(nil, fieldIncidents, []byte(`{"rounds":[`+strings.Repeat("{},", 60_000)+`{}]}`)),
+		"suspects":  inner(nil, fieldIncidents, []byte(`{"rounds":[{"suspects":[`+strings.Repeat("{},", 60_000)+`{}]}]}`)),
+		"facts":     inner(nil, fieldDecisions, []byte(`{"facts":[`+strings.Repeat("{},", 60_000)+`{}]}`)),
+	} {
+		m = append(m, protowire.AppendVarint(protowire.AppendTag(nil, fieldVersion, protowire.VarintType), wire.Version)...)
+		data := packer.EncodeAll(m, nil)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		b, err := Decode(data)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if took := int64(after.HeapAlloc) - int64(before.HeapAlloc); took > 3*int64(b.Bytes)/2 { // a slice that grew has room to spare
+			t.Errorf("%s: said to take %d bytes, and takes %d", name, b.Bytes, took)
 		}
 	}
 }
