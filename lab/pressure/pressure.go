@@ -23,7 +23,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/lab/parallel"
 	"github.com/commensal-io/commensal/model"
-	policy "github.com/commensal-io/commensal/policy/pressure"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
 	"github.com/commensal-io/commensal/twin/player"

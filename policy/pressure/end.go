@@ -13,7 +13,7 @@ import (
 func (s *State) end(p *Params, v *policy.View, w *policy.Wishes, froze bool) bool {
 	reserve := s.share() < p.Reserve
 	switch {
-	case p.End == EndNobody || s.Level != Freeze || s.share() >= p.Low || froze && !reserve:
+	case p.End == policy.EndNobody || s.Level != Freeze || s.share() >= p.Low || froze && !reserve:
 		s.HelplessNsec = 0
 		return false
 	case s.HelplessNsec == 0:
@@ -31,15 +31,11 @@ func (s *State) end(p *Params, v *policy.View, w *policy.Wishes, froze bool) boo
 	}
 	var ending []model.TaskNum
 	for _, c := range s.given(p, v) {
-		t, k := &c.t.Task, &c.t.Knobs[model.GroupKill]
+		t := &c.t.Task
 		if len(ending) == p.AtOnce {
 			break
 		}
-		if word, why := c.t.Closed(model.GroupKill); word != "" {
-			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Num, Path: t.Path, Reason: why})
-			continue
-		}
-		if k.Pending || slices.ContainsFunc(s.Outlived, func(d Dry) bool { return d.Num == t.Num }) {
+		if !s.CanEnd(c.t, w) {
 			continue
 		}
 		ending = append(ending, t.Num)
@@ -55,28 +51,18 @@ func (s *State) end(p *Params, v *policy.View, w *policy.Wishes, froze bool) boo
 	return true
 }
 
-// outlived takes in who was told to end and is there all the same, because the kernel refused or for what its processes do there: it is
-// not told again for a while, and others are.
+// outlived takes in who was told to end and holds memory all the same.
 func (s *State) outlived(p *Params, v *policy.View) {
 	const rounds = 12
-	s.Outlived = slices.DeleteFunc(s.Outlived, func(d Dry) bool { return v.NowNsec >= d.UntilNsec })
-	s.Ending = slices.DeleteFunc(s.Ending, func(num model.TaskNum) bool {
-		if v.Pending(num, model.GroupKill) {
-			return false
-		}
-		if has, ok := inUse(v, num); v.Task(num) != nil && ok && has >= leastAsk {
-			s.Outlived = append(s.Outlived, Dry{num, v.NowNsec + rounds*p.EndEveryNsec})
-		}
-		return true
-	})
+	s.Outlive(v, func(num model.TaskNum) bool {
+		has, ok := inUse(v, num)
+		return ok && has >= leastAsk
+	}, v.NowNsec+rounds*p.EndEveryNsec)
 }
 
 // given are the tasks that are given up, in the order in which they are ended: those that are frozen first, which do nothing as it is.
 func (s *State) given(p *Params, v *policy.View) []candidate {
-	most := slices.Index([]string{EndBestEffort, EndBatch}, p.End)
-	list := slices.DeleteFunc(s.candidates(p, v), func(c candidate) bool {
-		return rank(c) > most || c.t.Task.Importance == model.Critical || c.bytes < leastAsk
-	})
+	list := slices.DeleteFunc(s.candidates(p, v), func(c candidate) bool { return !policy.MayEnd(p.End, &c.t.Task) || c.bytes < leastAsk })
 	frozen := func(c candidate) int {
 		if slices.ContainsFunc(s.Frozen, func(f Frozen) bool { return f.Num == c.t.Task.Num }) {
 			return 0

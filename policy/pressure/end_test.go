@@ -7,7 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy/pressure"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // stuck is a crowd whose service has come to need all but a few per cent of what there is: freezing gives nothing back.
@@ -24,7 +24,7 @@ func stuck(mode model.Mode, end string) *world {
 func TestEndStory(t *testing.T) {
 	var text strings.Builder
 	w := crowd(model.ModeEnforce)
-	w.params().End, w.params().ReclaimBytes = pressure.EndBatch, 0
+	w.params().End, w.params().ReclaimBytes = policy.EndBatch, 0
 	w.mem[2].grows = 0
 	w.Log = &text
 	w.Chapter("quiet")
@@ -56,7 +56,7 @@ func TestEndStory(t *testing.T) {
 
 // Nobody is ended that the configuration does not give up, and nobody where the policy only observes; that one would be is said once.
 func TestWhoIsGivenUp(t *testing.T) {
-	for end, want := range map[string][]model.TaskNum{pressure.EndNobody: nil, pressure.EndBestEffort: {2}, pressure.EndBatch: {2, 3}} {
+	for end, want := range map[string][]model.TaskNum{policy.EndNobody: nil, policy.EndBestEffort: {2}, policy.EndBatch: {2, 3}} {
 		w := stuck(model.ModeEnforce, end)
 		for range 12 { // however much comes free, the service takes it
 			w.some = 0.5
@@ -67,7 +67,7 @@ func TestWhoIsGivenUp(t *testing.T) {
 			t.Errorf("%s: ended %v, want %v", end, w.ended, want)
 		}
 	}
-	w := stuck(model.ModeObserve, pressure.EndBatch)
+	w := stuck(model.ModeObserve, policy.EndBatch)
 	w.some = 0.5
 	w.run(300)
 	if n := w.Count(model.DecideEnd); len(w.ended) > 0 || n > w.params().AtOnce {
@@ -77,7 +77,7 @@ func TestWhoIsGivenUp(t *testing.T) {
 
 // What the kernel refuses is told once, and the next one is asked.
 func TestEndRefused(t *testing.T) {
-	w := stuck(model.ModeEnforce, pressure.EndBatch)
+	w := stuck(model.ModeEnforce, policy.EndBatch)
 	w.Task(2).Refuse(model.GroupKill, "not permitted")
 	w.some = 0.5
 	w.run(300)

@@ -92,7 +92,7 @@ func (s *State) ask(p *Params, list []candidate, v *policy.View, w *policy.Wishe
 	for _, c := range list {
 		t, k := &c.t.Task, &c.t.Knobs[model.MemoryReclaim]
 		bytes := min(p.ReclaimBytes, int64(c.bytes))
-		dry := slices.ContainsFunc(s.Dry, func(d Dry) bool { return d.Num == t.Num })
+		dry := slices.ContainsFunc(s.Dry, func(d policy.Until) bool { return d.Num == t.Num })
 		if n == p.AtOnce || dry || k.Pending || bytes < leastAsk {
 			continue
 		}
@@ -116,7 +116,7 @@ func (s *State) ask(p *Params, list []candidate, v *policy.View, w *policy.Wishe
 // because the task took it all anew, is not asked for a while.
 func (s *State) learn(p *Params, v *policy.View) {
 	const fruitless, rounds = 0.1, 12
-	s.Dry = slices.DeleteFunc(s.Dry, func(d Dry) bool { return v.NowNsec >= d.UntilNsec })
+	s.Dry = slices.DeleteFunc(s.Dry, func(d policy.Until) bool { return v.NowNsec >= d.UntilNsec })
 	kept := s.Asked[:0]
 	for _, a := range s.Asked {
 		if v.Pending(a.Num, model.MemoryReclaim) {
@@ -124,7 +124,7 @@ func (s *State) learn(p *Params, v *policy.View) {
 			continue
 		}
 		if has, ok := inUse(v, a.Num); ok && has > a.Had-fruitless*float64(a.Bytes) {
-			s.Dry = append(s.Dry, Dry{a.Num, v.NowNsec + rounds*max(p.EveryNsec, 1e9)})
+			s.Dry = append(s.Dry, policy.Until{Num: a.Num, UntilNsec: v.NowNsec + rounds*max(p.EveryNsec, 1e9)})
 		}
 	}
 	s.Asked = kept
@@ -216,12 +216,6 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 			})
 		}
 	}
-	for _, num := range s.Ending {
-		if s.EndedNsec == v.NowNsec || v.Pending(num, model.GroupKill) {
-			w.Claims = append(w.Claims, model.Claim{
-				Target: model.OfTask(num), Kind: model.ClaimRun, Value: model.End(0), Reason: frozenReason, HoldNsec: p.HoldNsec,
-			})
-		}
-	}
+	s.WishEnds(v, w, frozenReason, p.HoldNsec)
 	w.Why = "it is not to give way any more"
 }

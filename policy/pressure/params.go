@@ -1,6 +1,9 @@
 package pressure
 
-import "github.com/commensal-io/commensal/model"
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
 
 // Params are the policy's parameters. Shares are of the machine's memory, but for Some and Full.
 type Params struct {
@@ -52,19 +55,12 @@ const (
 	Cheapest       = "cheapest" // who has used least CPU time, which its end would lose
 )
 
-// Who may be ended. Critical tasks never are.
-const (
-	EndNobody     = "nobody"
-	EndBestEffort = "best-effort"
-	EndBatch      = "batch"
-)
-
 // Defaults are ours: the paper (Alibaba §3.2) names utilisation and PSI, and no thresholds.
 func Defaults() Params {
 	return Params{
 		Low: 0.10, Reserve: 0.04, Enough: 0.15, Some: 0.10, Full: 0.02, HorizonNsec: 60e9, SoonNsec: 10e9,
 		AtOnce: 1, ReclaimBytes: 512 << 20, EveryNsec: 5e9, PatienceNsec: 10e9, Freeze: true, CalmNsec: 30e9,
-		End: EndNobody, EndAfterNsec: 60e9, EndEveryNsec: 10e9, StuckNsec: 300e9, Order: LeastImportant, Then: Largest, LookNsec: 250e6, HoldNsec: 30e9,
+		End: policy.EndNobody, EndAfterNsec: 60e9, EndEveryNsec: 10e9, StuckNsec: 300e9, Order: LeastImportant, Then: Largest, LookNsec: 250e6, HoldNsec: 30e9,
 	}
 }
 
@@ -86,7 +82,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: hours, Soak: [2]float64{0, 10e9}, Why: "for so long that has to help before tasks are frozen"},
 		{Key: "freeze", At: &p.Freeze, Soak: [2]float64{0.3, 0.7}, Why: "tasks may be frozen (cgroup.freeze, on v1 freezer.state); never critical ones"},
 		{Key: "calm", At: model.Nsec(&p.CalmNsec), Most: hours, Soak: [2]float64{1e9, 20e9}, Why: "enough for so long before one is let back in, and before the next; doubled, up to 16 times, when that was too soon"},
-		{Key: "end", At: &p.End, Words: []string{EndNobody, EndBestEffort, EndBatch}, Why: "whose processes may be ended (cgroup.kill) where nothing milder helps: tasks of that importance and below; never critical ones. There is no way back from it"},
+		{Key: "end", At: &p.End, Words: policy.EndWords(), Why: "whose processes may be ended (cgroup.kill) where nothing milder helps: tasks of that importance and below; never critical ones. There is no way back from it"},
 		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Most: hours, Soak: [2]float64{0, 30e9}, Why: "for so long less than low has to be available with nobody left to freeze, before one is ended; with less than reserve the next look is enough"},
 		{Key: "end_every", At: model.Nsec(&p.EndEveryNsec), Least: 1e9, Most: hours, Soak: [2]float64{1e9, 20e9}, Why: "between one end and the next: what is freed takes its time"},
 		{Key: "stuck", At: model.Nsec(&p.StuckNsec), Most: hours, Soak: [2]float64{1e9, 60e9}, Why: "short for so long with nothing left to do: it is said that somebody else must end a task"},
@@ -97,7 +93,7 @@ func (p *Params) Rows() []model.Param {
 
 // TakesBackNsec is how soon memory comes back for sure; 0: it does not, since who is frozen keeps what cannot be reclaimed.
 func (p *Params) TakesBackNsec() int64 {
-	if p.End == "" || p.End == EndNobody {
+	if p.End == "" || p.End == policy.EndNobody {
 		return 0
 	}
 	return p.EndEveryNsec

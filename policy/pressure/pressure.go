@@ -71,12 +71,6 @@ type Asked struct {
 	Had   float64       `json:"had"` // bytes, when it was asked
 }
 
-// Dry is a task that gave hardly any of what was asked of it, and is not asked for a while.
-type Dry struct {
-	Num       model.TaskNum `json:"task"`
-	UntilNsec int64         `json:"until_nsec"`
-}
-
 // Frozen is a task that is to be frozen.
 type Frozen struct {
 	Num    model.TaskNum `json:"task"`
@@ -92,23 +86,21 @@ type State struct {
 	AtNsec    int64      `json:"at_nsec,omitempty"`
 	FallBytes float64    `json:"fall_bytes,omitempty"`
 
-	Short     bool     `json:"short,omitempty"`      // so that somebody has to give way
-	LevelNsec int64    `json:"level_nsec,omitempty"` // when the level was last other
-	AskedNsec int64    `json:"asked_nsec,omitempty"` // when memory was last asked back
-	CalmNsec  int64    `json:"calm_nsec,omitempty"`  // since when there is enough
-	LetNsec   int64    `json:"let_nsec,omitempty"`   // when one was last let back in
-	Patience  int      `json:"patience,omitempty"`   // times Params.CalmNsec
-	StuckNsec int64    `json:"stuck_nsec,omitempty"` // since when memory is short and nobody is left to freeze
-	Asked     []Asked  `json:"asked,omitempty"`      // in the last round
-	Dry       []Dry    `json:"dry,omitempty"`        // tasks that have nothing to give
-	Frozen    []Frozen `json:"frozen,omitempty"`     // in the order in which they were
-	LookNsec  int64    `json:"look_nsec,omitempty"`  // when it last looked, or tried to
-	Tasks     []Task   `json:"tasks,omitempty"`      // best-effort ones, ordered by number
+	Short     bool           `json:"short,omitempty"`      // so that somebody has to give way
+	LevelNsec int64          `json:"level_nsec,omitempty"` // when the level was last other
+	AskedNsec int64          `json:"asked_nsec,omitempty"` // when memory was last asked back
+	CalmNsec  int64          `json:"calm_nsec,omitempty"`  // since when there is enough
+	LetNsec   int64          `json:"let_nsec,omitempty"`   // when one was last let back in
+	Patience  int            `json:"patience,omitempty"`   // times Params.CalmNsec
+	StuckNsec int64          `json:"stuck_nsec,omitempty"` // since when memory is short and nobody is left to freeze
+	Asked     []Asked        `json:"asked,omitempty"`      // in the last round
+	Dry       []policy.Until `json:"dry,omitempty"`        // tasks that gave hardly any of what was asked of them, and are not asked for a while
+	Frozen    []Frozen       `json:"frozen,omitempty"`     // in the order in which they were
+	LookNsec  int64          `json:"look_nsec,omitempty"`  // when it last looked, or tried to
+	Tasks     []Task         `json:"tasks,omitempty"`      // best-effort ones, ordered by number
 
-	HelplessNsec int64           `json:"helpless_nsec,omitempty"` // since when there is little with nobody left to freeze
-	EndedNsec    int64           `json:"ended_nsec,omitempty"`    // when tasks were last told to end
-	Ending       []model.TaskNum `json:"ending,omitempty"`        // they
-	Outlived     []Dry           `json:"outlived,omitempty"`      // tasks that were and are there still
+	HelplessNsec int64 `json:"helpless_nsec,omitempty"` // since when there is little with nobody left to freeze
+	policy.Ender
 
 	matched bool
 	spare   []Task
