@@ -134,6 +134,7 @@ var policyRows = [...]row{
 		mode: func(p *Params) *model.Mode { return &p.Mode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			v.Taking, v.Remedying = s.CPU.Balm.Taking(), s.CPU.Remedy.Working()
+			v.ForCPU, v.OnTrial = s.CPU.Remedy.ForCPU(), s.CPU.Remedy.OnTrial(v.OnTrial[:0])
 			s.Hardcap.Step(&p.Hardcap, v, w)
 			v.Judging, v.Holding = s.Hardcap.Judging(), s.Hardcap.Holding()
 		},
@@ -225,7 +226,7 @@ var policyRows = [...]row{
 		under: func(p *Params) bool { return p.CPU.RemedyMode == model.ModeEnforce },
 	},
 	{
-		name: model.PolicyRemedy, does: "for a victim ways, then bandwidth, then CPU of the BE task that takes most, each verified", uses: []string{"llc ways", "memory bandwidth"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
+		name: model.PolicyRemedy, does: "for a victim, by what is contended, weight, ways, bandwidth, pages, then CPU of the BE task that takes most, each verified", uses: []string{"demote", "llc ways", "memory bandwidth", "page migration", "evict"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Remedy.Step(&p.CPU.Remedy, v, w) },
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },

@@ -159,6 +159,10 @@ type View struct {
 	Taking, Judging bool
 	// Remedying: policy remedy looks for a remedy, or what came of one. Holding: the hard cap looks what came of a hold of anybody.
 	Remedying, Holding bool
+	// ForCPU: what policy remedy looks for, or has on trial, is for a service that waits for a CPU. OnTrial are the tasks of its last step, of which it
+	// is not known yet what comes of it: nobody else pulls at them.
+	ForCPU  bool
+	OnTrial []model.TaskNum
 	// Results are what came of changes since the step before, of all policies and operators.
 	Results []model.Result
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would

@@ -41,19 +41,16 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		s.searchOn(p, in, out, inc, r, why)
 		return
 	}
-	if s.blame(p, in, inc, w, &r) {
-		s.accuse(p, in, out, inc, &r)
-		return
-	}
-	if in.Remedying || in.Taking && inc.Source.Row().Targeted {
-		who := "policy balm takes memory bandwidth"
-		if in.Remedying {
-			who = "policy remedy takes what is milder"
-		}
+	blamed := s.blame(p, in, inc, w, &r)
+	if who := others(in, inc, blamed); who != "" {
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},
-			Reason: fmt.Sprintf("waits: it does not suffer for want of a CPU, and %s for its sake", who),
+			Reason: "waits: " + who,
 		})
+		return
+	}
+	if blamed {
+		s.accuse(p, in, out, inc, &r)
 		return
 	}
 	pick := s.choose(p, ap, in, inc, &r)
@@ -94,6 +91,21 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	}
 	chosen := s.analysis.Scores[pick]
 	s.take(p, in, out, inc, &r, chosen, fmt.Sprintf("score %.2f of %.2f asked for", chosen.Value, r.Threshold))
+}
+
+// others says which policy is at work for the sake of who suffers by a milder means, "": none is. blamed: it is known who had the CPU that the victim waited for.
+func others(in *policy.View, inc *Incident, blamed bool) string {
+	switch {
+	case in.ForCPU:
+		return "policy remedy has somebody give way who had a CPU that a service waited for, or looks what came of that"
+	case blamed:
+		return ""
+	case in.Remedying:
+		return "it does not suffer for want of a CPU, and policy remedy takes what is milder for its sake"
+	case in.Taking && inc.Source.Row().Targeted:
+		return "it does not suffer for want of a CPU, and policy balm takes memory bandwidth for its sake"
+	}
+	return ""
 }
 
 // suffers reports whether an incident that began early is an anomaly by now.
@@ -258,6 +270,8 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 		sus.Judge(model.SuspectLeftAlone, in.Ledger.Exempt(sc.Num))
 	case in.Ledger.Held(sc.Num):
 		sus.Judge(model.SuspectHeldAlready, "")
+	case slices.Contains(in.OnTrial, sc.Num):
+		sus.Judge(model.SuspectLeftAlone, "policy remedy looks what came of a step on it")
 	default:
 		return sus, true
 	}

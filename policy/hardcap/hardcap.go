@@ -216,7 +216,9 @@ func (s *State) advance(p *Params, in *policy.View, out *policy.Wishes) {
 		switch inc.State {
 		case model.Searching:
 			inc.Fresh = inc.Fresh || (in.Window.Closed && v != nil && v.Verdict.Evidence())
-			if in.Window.Closed && v != nil && v.Violations == 0 {
+			if in.ForCPU && len(inc.Rounds) == 0 {
+				s.close(in, out, inc, model.Dropped, "policy remedy is about what is milder for who waits for a CPU")
+			} else if in.Window.Closed && v != nil && v.Violations == 0 {
 				// A cap of an earlier round that helped stays until its time is over.
 				s.close(in, out, inc, model.Dropped, "the victim recovered by itself before anybody was held")
 			}
@@ -230,8 +232,11 @@ func (s *State) advance(p *Params, in *policy.View, out *policy.Wishes) {
 	}
 }
 
-// open starts an incident for every victim that suffers and has none.
+// open starts an incident for every victim that suffers and has none; none begins while policy remedy is about what is milder.
 func (s *State) open(p *Params, in *policy.View, out *policy.Wishes) {
+	if in.ForCPU {
+		return
+	}
 	for i := range in.Window.Victims {
 		v := &in.Window.Victims[i]
 		if !v.Anomalous || !v.Protected || v.Verdict != outlier.Outlier || s.busy(v.Num, in.NowNsec) {

@@ -40,6 +40,9 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		if h.RetryNsec == 0 {
 			h.RetryNsec = h.FreshNsec + p.RetryNsec
 		}
+		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == CPU }) {
+			continue // what was taken of CPUs after it is given back before it
+		}
 		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h)) && (dearest == nil || h.dear() >= dearest.dear()) {
 			dearest = h
 		}
@@ -74,13 +77,17 @@ func (s *State) closest() *Victim {
 
 // room reports whether all services with a target would still be well away from it if a hold were given back by a step.
 func (s *State) room(p *Params, h *Hold) bool {
+	lost := h.Effect / 2
+	if h.Means == Demotion { // there is one step
+		lost = h.Effect
+	}
 	for i := range s.Victims {
 		x := &s.Victims[i]
 		if !x.Targeted {
 			continue
 		}
 		mean, sd := x.Figure.mean()
-		if x.Figure.N < 2 || mean+h.Effect/2+p.Margin*sd >= 0 {
+		if x.Figure.N < 2 || mean+lost+p.Margin*sd >= 0 {
 			return false
 		}
 	}
@@ -97,6 +104,8 @@ func (h *Hold) looser(have *model.Classes) float64 {
 		step = float64(have.Raise())
 	case CPU:
 		step = h.Full / steps
+	case Demotion:
+		step = h.Full
 	}
 	return min(h.Full, h.Amount+step)
 }
@@ -167,7 +176,7 @@ func (s *State) giveBack(v *policy.View, why string) {
 func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	s.Tried = slices.DeleteFunc(s.Tried, func(f Tried) bool { return v.NowNsec >= f.UntilNsec || v.Task(f.Task) == nil })
 	if !v.Enforced() {
-		if s.CannotFix, s.Victim = false, 0; len(s.Holds) > 0 {
+		if s.CannotFix, s.Short, s.Victim, s.StuckNsec = false, false, 0, 0; len(s.Holds) > 0 {
 			s.giveBack(v, "it is not to be enforced any more")
 		}
 		return
@@ -233,7 +242,7 @@ func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (
 		return "refused", k.Why, false
 	}
 	done = k.Ours && !k.Pending
-	if h.Means == CPU {
+	if h.Means == CPU || h.Means == Demotion {
 		return "", "", done
 	}
 	if h.Full != h.Means.full(have) {
@@ -260,7 +269,7 @@ func (s *State) released(have *model.Classes, v *policy.View, t *policy.TaskView
 	if k.Pending || k.Refused {
 		return false // which is tried again
 	}
-	if h.Means == CPU {
+	if h.Means == CPU || h.Means == Demotion {
 		return true
 	}
 	own := model.ClassOf(h.Task)

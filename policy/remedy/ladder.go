@@ -3,6 +3,7 @@ package remedy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 
@@ -22,7 +23,7 @@ const (
 // act does what a reading asks for.
 func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	if len(s.Victims) == 0 {
-		if s.Victim = 0; len(s.Holds) > 0 && s.settled(p, v) {
+		if s.Victim, s.Short, s.StuckNsec = 0, false, 0; len(s.Holds) > 0 && s.settled(p, v) {
 			s.giveBack(v, "no service tells how it is")
 		}
 		return
@@ -32,10 +33,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 		return
 	}
 	x := s.inTrouble(p)
-	if s.Victim = 0; x != nil {
-		s.Victim = x.Task
-		s.interrupt()
-	}
+	s.serve(p, v, x)
 	if !s.settled(p, v) || s.Trial != nil && s.conclude(p, have, v, w) {
 		return
 	}
@@ -68,6 +66,7 @@ type option struct {
 	full   float64
 	draw   model.Fact
 	off    model.CPUSet // memory nodes
+	waited float64      // what it answers for of what the victim waits
 	known  float64      // by which it helped this pair before
 }
 
@@ -76,36 +75,70 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	if n := float64(p.Windows); x.CPI.N < n && x.Figure.N < n {
 		return // nothing to compare with yet
 	}
-	order, text := x.contended(p)
+	order, text, told := x.contended(p, v.NowNsec)
 	list := s.options(p, have, v, w, x, order)
 	if len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet
 	}
 	if len(list) == 0 {
 		s.cannotFix(v, w, x, text)
+		if told {
+			s.end(p, have, v, w, x, order[0])
+		}
 		return
 	}
 	s.CannotFix = false
-	s.take(v, w, x, list[0], text)
+	s.take(v, w, x, list[0], together(list), text)
+	s.Trial.ForCPU = list[0].means == Demotion || list[0].means == CPU && order[0] == Demotion
 }
 
-// contended says what is contended by the victim's counters (PRM's detection): which means come first, and why.
-func (x *Victim) contended(p *Params) (order []Means, text string) {
+// serve notes for whom it is to be helped: nobody, where x is nil.
+func (s *State) serve(p *Params, v *policy.View, x *Victim) {
+	was := s.Victim
+	if s.Victim, s.Short = 0, false; x == nil {
+		if v.NowNsec-s.TroubleNsec >= p.QuietNsec {
+			s.StuckNsec, s.Parting = 0, Sum{}
+		}
+		return
+	}
+	if was != 0 && was != x.Task {
+		s.StuckNsec, s.Parting = 0, Sum{}
+	}
+	s.Victim, s.TroubleNsec = x.Task, v.NowNsec
+	_, s.Short = x.forCPU(p, v.NowNsec)
+	s.interrupt()
+}
+
+// contended says what is contended by how the victim waits, and by its counters: which means come first, and why, and whether anything tells.
+func (x *Victim) contended(p *Params, nowNsec int64) (order []Means, text string, told bool) {
+	waits, forCPU := x.forCPU(p, nowNsec)
+	order, text, told = x.memory(p)
+	switch {
+	case x.Waiting, forCPU && !told: // of caches nothing is known, or that they are as ever
+		return []Means{Demotion}, waits, forCPU
+	case forCPU:
+		return append([]Means{Demotion}, order...), waits + "; and " + text, true
+	}
+	return order, text, told
+}
+
+// memory says what is contended of caches and memories (PRM's detection), and whether anything is.
+func (x *Victim) memory(p *Params) (order []Means, text string, told bool) {
 	cache, known := x.MPKI.above(p.Rise, p.Windows)
 	memory, also := x.Traffic.above(p.Rise, p.Windows)
 	switch {
 	case known && cache:
-		return []Means{Ways, Bandwidth, Pages}, fmt.Sprintf("it misses the cache %.3g times in 1000 instructions, %.3g in quiet windows: the cache", x.MPKI.Now, x.MPKI.Quiet)
+		return []Means{Ways, Bandwidth, Pages}, fmt.Sprintf("it misses the cache %.3g times in 1000 instructions, %.3g in quiet windows: the cache", x.MPKI.Now, x.MPKI.Quiet), true
 	case also && memory && (!known || x.MPKI.Now >= fewMisses):
-		return []Means{Bandwidth, Ways, Pages}, fmt.Sprintf("its memory moves %.3g GB/s, %.3g in quiet windows: memory", x.Traffic.Now/1e9, x.Traffic.Quiet/1e9)
+		return []Means{Bandwidth, Ways, Pages}, fmt.Sprintf("its memory moves %.3g GB/s, %.3g in quiet windows: memory", x.Traffic.Now/1e9, x.Traffic.Quiet/1e9), true
 	}
-	return []Means{Ways, Bandwidth, Pages}, "nothing says what is contended: the mildest first"
+	return []Means{Ways, Bandwidth, Pages}, "nothing says what is contended: the mildest first", false
 }
 
-// options are the steps that could be taken, in the order in which they are tried: what helped this pair before, then ways,
-// bandwidth and pages of one task after the other, then CPU time.
+// options are the steps that could be taken, in the order in which they are tried: what helped this pair before, then the means of the order of
+// one task after the other, then CPU time.
 func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim, order []Means) []option {
-	tasks := s.candidates(have, v, x)
+	tasks := s.candidates(p, have, v, x)
 	alone := map[model.TaskNum]bool{}
 	for i := range s.Holds {
 		if s.Holds[i].Means.knob() == model.ServiceClass {
@@ -137,14 +170,21 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 // option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
 func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim, c candidate, m Means) (o option, ok bool) {
 	t := c.task
-	o = option{task: t, means: m, draw: c.fact}
+	o = option{task: t, means: m, draw: c.fact, waited: c.waited}
 	switch {
+	case m == Demotion && x.Waits.Told:
+		o.draw = model.FactBlame.Is(c.waited / c.waiting)
+	case m == Demotion:
+		o.draw = model.FactUsage.Is(c.cpu)
 	case c.counted && m == Ways:
 		o.draw = model.FactOccupancy.Is(c.lines)
 	case c.counted && m != CPU:
 		o.draw = model.FactMoved.Is(c.moved)
 	}
 	switch m {
+	case Demotion:
+		o.amount, o.full = 0, 1
+		ok = s.demotable(p, v, t)
 	case Ways:
 		o.amount, o.full = float64(max(p.Ways, have.Least)), m.full(have)
 		ok = len(have.Caches) > 0
@@ -193,8 +233,20 @@ func (s *State) known(victim, job string, m Means) *Known {
 	return &s.Known[i]
 }
 
-// take takes a step, and looks what comes of it.
-func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, text string) {
+// take takes a step, of several tasks together where there are others with it, and looks what comes of it.
+func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, with []option, text string) {
+	num := o.task.Task.Num
+	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Slow: x.Waits.Slow, Own: s.batch(num).CPI}
+	s.begin(v, w, x, o, text)
+	for _, o := range with {
+		s.Trial.With = append(s.Trial.With, o.task.Task.Num)
+		s.begin(v, w, x, o, text)
+	}
+	s.reset()
+}
+
+// begin has one task have less.
+func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, text string) {
 	num := o.task.Task.Num
 	h := s.hold(num, o.means)
 	if h == nil {
@@ -203,14 +255,14 @@ func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, text
 	}
 	h.Victim = x.Task
 	s.move(v, h, o.amount)
-	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Own: s.batch(num).CPI}
-	s.reset()
 	more := ""
 	switch o.draw.Name {
 	case model.FactOccupancy.String():
 		more = fmt.Sprintf("; it has %.3g MB of the cache", o.draw.Value/1e6)
 	case model.FactMoved.String():
 		more = fmt.Sprintf("; it moves %.3g GB/s", o.draw.Value/1e9)
+	case model.FactBlame.String():
+		more = fmt.Sprintf("; it had the CPU for %.0f %% of what is waited more than usual", 100*o.draw.Value)
 	}
 	if o.known > 0 {
 		more += fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
@@ -230,7 +282,7 @@ func (s *State) move(v *policy.View, h *Hold, amount float64) {
 // reset begins anew to sum up: something is other than before.
 func (s *State) reset() {
 	for i := range s.Victims {
-		s.Victims[i].CPI, s.Victims[i].Figure = Sum{}, Sum{}
+		s.Victims[i].CPI, s.Victims[i].Figure, s.Victims[i].Waits.Slow = Sum{}, Sum{}, Sum{}
 	}
 	for i := range s.Batch {
 		s.Batch[i].CPI = Sum{}
@@ -262,14 +314,22 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 	d := h.tell(v, x)
 	d.Facts = append(d.Facts, model.FactRatio.Is(math.Exp(-by.diff)), model.FactNoise.Is(by.sem))
 	d.Reason = fmt.Sprintf("%s; with %s its %s is %.3g times what it was, +- %.2g", x.text(v), h.text(), source, math.Exp(-by.diff), by.sem)
-	victim, task := v.Task(h.Victim), v.Task(h.Task)
+	if len(t.With) > 0 {
+		d.Reason += fmt.Sprintf("; %d others with it", len(t.With))
+	}
+	victim := v.Task(h.Victim)
 	s.Trial = nil
 	if by.diff > by.sem && by.diff > 0 {
-		d.Kind = model.DecideKept
+		d.Kind, s.StuckNsec = model.DecideKept, 0
 		w.Decide(d)
-		h.Effect = max(h.Effect, by.diff)
-		s.price(h, t)
-		s.remember(victim, task, h)
+		if t.ForCPU { // what was before is nobody's who may be capped for it
+			w.Forgiven = append(w.Forgiven, h.Victim)
+		}
+		for h := range s.held(t) {
+			h.Effect = max(h.Effect, by.diff)
+			s.price(h, t)
+			s.remember(victim, v.Task(h.Task), h)
+		}
 		if h.Means == Pages {
 			s.weigh(h.Task, t)
 			s.roomMade(h.Task)
@@ -279,25 +339,42 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 	}
 	d.Kind = model.DecideTakenBack
 	w.Decide(d)
-	s.Known = slices.DeleteFunc(s.Known, func(k Known) bool {
-		return victim != nil && task != nil && k.Victim == victim.Task.Job && k.Job == task.Task.Job && k.Means == h.Means
-	})
-	s.Tried = append(s.Tried, Tried{Victim: h.Victim, Task: h.Task, Means: h.Means, UntilNsec: v.NowNsec + p.RestNsec})
+	for h := range s.held(t) {
+		task := v.Task(h.Task)
+		s.Known = slices.DeleteFunc(s.Known, func(k Known) bool {
+			return victim != nil && task != nil && k.Victim == victim.Task.Job && k.Job == task.Task.Job && k.Means == h.Means
+		})
+		s.Tried = append(s.Tried, Tried{Victim: h.Victim, Task: h.Task, Means: h.Means, UntilNsec: v.NowNsec + p.RestNsec})
+		if h.Means != Pages {
+			s.move(v, h, h.Was)
+		}
+	}
 	if h.Means == Pages {
 		s.away(h)
 		return true
 	}
-	s.move(v, h, h.Was)
 	s.reset()
-	x.CPI, x.Figure = t.CPI, t.Figure // as before
+	x.CPI, x.Figure, x.Waits.Slow = t.CPI, t.Figure, t.Slow // as before
 	s.drop("it did not help")
 	return true
+}
+
+// held goes over what the tasks of a trial are held to.
+func (s *State) held(t *Trial) iter.Seq[*Hold] {
+	return func(yield func(*Hold) bool) {
+		for i := range s.Holds {
+			if h := &s.Holds[i]; h.Means == t.Means && (h.Task == t.Task || slices.Contains(t.With, h.Task)) && !yield(h) {
+				return
+			}
+		}
+	}
 }
 
 // price notes what a step cost the task.
 func (s *State) price(h *Hold, t *Trial) {
 	own := &s.batch(h.Task).CPI
 	switch cost, _ := own.below(&t.Own, 1); {
+	case h.Means == Demotion: // it has what nobody else wants: that is not of the remedy
 	case h.Means == CPU:
 		h.Price = math.Log(h.Full / h.Amount)
 	case own.N > 0 && t.Own.N > 0:
@@ -311,13 +388,24 @@ type change struct{ diff, sem float64 }
 // helped compares the victim's CPI, or where there is none its figure, with what it was; source "": not known yet. CPU time that
 // is taken may help a service that waits for it, which CPI does not tell.
 func (s *State) helped(p *Params, x *Victim) (by change, source string) {
-	n := float64(p.Windows)
-	if t := s.Trial; t.CPI.N >= 2 {
+	n, t := float64(p.Windows), s.Trial
+	if t.ForCPU && t.Slow.N >= 2 {
+		if x.Waits.Slow.N < n {
+			return by, ""
+		}
+		was, _ := t.Slow.mean()
+		if by.diff, by.sem = x.Waits.Slow.below(&t.Slow, 1); by.diff > max(by.sem, leastFall*was) || !x.Targeted {
+			if figure, _ := x.Figure.below(&t.Figure, 1); x.Targeted && x.Figure.N >= 2 && t.Figure.N >= 2 {
+				by.diff = max(by.diff, figure)
+			}
+			return by, "time that it waits for CPUs"
+		}
+	} else if t.CPI.N >= 2 {
 		if x.CPI.N < n {
 			return by, ""
 		}
 		by.diff, by.sem = x.CPI.below(&t.CPI, 1)
-		if t.Means != CPU || t.Figure.N < 2 || by.diff > by.sem {
+		if t.Means != CPU && t.Means != Demotion || t.Figure.N < 2 || by.diff > by.sem {
 			return by, "CPI"
 		}
 	}
@@ -325,10 +413,10 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 	if x.Targeted {
 		each = overlap
 	}
-	if s.Trial.Figure.N < 2 || x.Figure.N < each*n {
+	if t.Figure.N < 2 || x.Figure.N < each*n {
 		return by, ""
 	}
-	by.diff, by.sem = x.Figure.below(&s.Trial.Figure, each)
+	by.diff, by.sem = x.Figure.below(&t.Figure, each)
 	return by, "figure"
 }
 
@@ -349,7 +437,9 @@ func (s *State) remember(victim, task *policy.TaskView, h *Hold) {
 
 // cannotFix says once that nobody is left to take from; what helped is kept.
 func (s *State) cannotFix(v *policy.View, w *policy.Wishes, x *Victim, text string) {
-	s.CannotFix = true
+	if s.CannotFix = true; s.StuckNsec == 0 {
+		s.StuckNsec = v.NowNsec
+	}
 	var tried []model.TaskNum
 	for i := range s.Tried {
 		if t := &s.Tried[i]; t.Victim == x.Task && !slices.Contains(tried, t.Task) {
@@ -369,7 +459,7 @@ func (s *State) would(p *Params, have *model.Classes, v *policy.View, w *policy.
 	if x == nil {
 		return
 	}
-	order, text := x.contended(p)
+	order, text, _ := x.contended(p, v.NowNsec)
 	if list := s.options(p, have, v, w, x, order); len(list) > 0 {
 		h := Hold{Task: list[0].task.Task.Num, Victim: x.Task, Means: list[0].means, Amount: list[0].amount, Was: list[0].was, Full: list[0].full}
 		d := h.tell(v, x)
@@ -382,6 +472,10 @@ func (s *State) would(p *Params, have *model.Classes, v *policy.View, w *policy.
 func (h *Hold) tell(v *policy.View, x *Victim) model.Decision {
 	d := model.Decision{Task: h.Task, Path: v.Table.Name(h.Task), Facts: x.facts()}
 	switch h.Means {
+	case Demotion:
+		if d.Kind = model.DecideDemote; h.Amount > 0 {
+			d.Kind = model.DecideStep
+		}
 	case Ways:
 		d.Kind, d.Facts = model.DecideDivide, append(d.Facts, model.FactWays.Is(h.Amount))
 	case Bandwidth:
@@ -397,6 +491,9 @@ func (h *Hold) tell(v *policy.View, x *Victim) model.Decision {
 // text says what a task has and had.
 func (h *Hold) text() string {
 	switch h.Means {
+	case Demotion:
+		words := map[bool]string{false: "the least weight", true: "its own weight"}
+		return fmt.Sprintf("%s, had %s", words[h.Amount > 0], words[h.Was > 0])
 	case Ways:
 		return fmt.Sprintf("%.0f ways of the cache, had %.0f", h.Amount, h.Was)
 	case Bandwidth:
@@ -411,6 +508,9 @@ func (h *Hold) text() string {
 func (x *Victim) text(v *policy.View) string {
 	if x.Targeted {
 		return fmt.Sprintf("%s takes %.3g ms, %.3g of its target", v.Table.Name(x.Task), x.Value, x.Ratio)
+	}
+	if x.Waiting {
+		return fmt.Sprintf("%s waits for CPUs %.3g times as long as is usual at most", v.Table.Name(x.Task), x.Ratio)
 	}
 	return fmt.Sprintf("%s has a CPI of %.3g, %.3g of its threshold", v.Table.Name(x.Task), x.Value, x.Ratio)
 }

@@ -14,7 +14,8 @@ import (
 type Victim struct {
 	Task     model.TaskNum `json:"task"`
 	Targeted bool          `json:"targeted,omitempty"`
-	// Ratio is its figure beside its target, or its CPI beside the threshold of outliers; Value is the figure, in ms, or CPI.
+	Waiting  bool          `json:"waiting,omitempty"` // it has no target, and is judged by how it waits for CPUs
+	// Ratio is its figure beside its target, or its CPI, or how it waits, beside the threshold of outliers; Value is the figure, in ms, or that signal.
 	Ratio    float64 `json:"ratio"`
 	Value    float64 `json:"value"`
 	Bound    float64 `json:"bound"`
@@ -26,6 +27,7 @@ type Victim struct {
 	// MPKI and Traffic, bytes a second of its memories, are of the last windows; their quiet ones of those in which it was well.
 	MPKI    Level `json:"mpki,omitzero"`
 	Traffic Level `json:"traffic,omitzero"`
+	Waits   Waits `json:"waits,omitzero"`
 }
 
 // Batch is a best-effort task: the logarithm of its CPI since the last change, and how much of its pages is left on the memory nodes off
@@ -191,8 +193,10 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
 	if v.Window.Closed {
 		for i := range v.Window.Victims {
 			x := &v.Window.Victims[i]
-			if x.Source == model.SourceCPI && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < absurd && x.Threshold > 0 && x.Threshold < absurd {
-				s.tell(p, v, Victim{Task: x.Num, Ratio: x.Signal / x.Threshold, Value: x.Signal, Bound: x.Threshold, Trouble: x.Anomalous && x.Verdict == outlier.Outlier})
+			waits := p.Demote && x.Source.Row().Waits
+			if (x.Source == model.SourceCPI || waits) && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < absurd && x.Threshold > 0 && x.Threshold < absurd {
+				trouble := x.Verdict == outlier.Outlier && (x.Anomalous || waits && x.Violations >= before)
+				s.tell(p, v, Victim{Task: x.Num, Waiting: waits, Ratio: x.Signal / x.Threshold, Value: x.Signal, Bound: x.Threshold, Trouble: trouble})
 			}
 		}
 		s.count(have, v)
@@ -201,6 +205,10 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
 	s.Victims = slices.DeleteFunc(s.Victims, func(x Victim) bool { return v.NowNsec-x.SeenNsec >= p.BlindNsec || v.Task(x.Task) == nil })
 }
 
+// before is how many violations of a service that waits for CPUs are trouble: one before the third, with which the hard cap begins, so that the milder one
+// is first.
+const before = 2
+
 // tell takes a reading in.
 func (s *State) tell(p *Params, v *policy.View, x Victim) {
 	at, ok := slices.BinarySearchFunc(s.Victims, x.Task, func(o Victim, n model.TaskNum) int { return cmp.Compare(o.Task, n) })
@@ -208,13 +216,13 @@ func (s *State) tell(p *Params, v *policy.View, x Victim) {
 		s.Victims = slices.Insert(s.Victims, at, Victim{Task: x.Task})
 	}
 	o := &s.Victims[at]
-	if o.Targeted != x.Targeted {
+	if o.Targeted != x.Targeted || o.Waiting != x.Waiting {
 		o.Figure = Sum{}
 	}
-	o.Targeted, o.Ratio, o.Value, o.Bound, o.Trouble, o.SeenNsec = x.Targeted, x.Ratio, x.Value, x.Bound, x.Trouble, v.NowNsec
+	o.Targeted, o.Waiting, o.Ratio, o.Value, o.Bound, o.Trouble, o.SeenNsec = x.Targeted, x.Waiting, x.Ratio, x.Value, x.Bound, x.Trouble, v.NowNsec
 	if s.settled(p, v) {
 		if o.Figure.jumps(x.Ratio) { // something else is new for it: what was before is no measure of what helps
-			o.Figure, o.CPI = Sum{}, Sum{}
+			o.Figure, o.CPI, o.Waits.Slow = Sum{}, Sum{}, Sum{}
 		}
 		o.Figure.add(x.Ratio)
 	}
@@ -240,6 +248,7 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 		if x == nil {
 			continue
 		}
+		x.wait(v, o, s.stood(v.Window.StartNsec))
 		if known {
 			x.CPI.add(cpi.V)
 		}

@@ -48,18 +48,18 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 	for i := range s.Holds {
 		h := &s.Holds[i]
 		x := s.victim(h.Victim)
-		if h.Means == CPU || x == nil || h.Patience == 0 && s.room(p, h) {
+		if h.Means == CPU || h.Means == Demotion || x == nil || h.Patience == 0 && s.room(p, h) {
 			continue
 		}
 		if from, b := s.off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
 			continue
 		}
-		for _, c := range s.candidates(have, v, x) {
+		for _, c := range s.candidates(p, have, v, x) {
 			if c.task.Task.Num != h.Task {
 				continue
 			}
 			if o, ok := s.option(p, have, v, x, c, Pages); ok {
-				s.take(v, w, x, o, "giving back would bring trouble")
+				s.take(v, w, x, o, nil, "giving back would bring trouble")
 				s.Trial.Well = true
 				return true
 			}

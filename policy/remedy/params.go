@@ -1,6 +1,9 @@
 package remedy
 
-import "github.com/commensal-io/commensal/model"
+import (
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
+)
 
 // Params are the policy's parameters.
 type Params struct {
@@ -8,6 +11,11 @@ type Params struct {
 	Ways int `json:"ways"`
 	// CPULeast is the least share of its CPU time that a task is left; 1: none is taken.
 	CPULeast float64 `json:"cpu_least"`
+	// Demote: who has the CPU that a service waits for may be made to give way.
+	Demote bool `json:"demote"`
+	// End is who may be ended where nothing else has helped: tasks of that importance, and below (policy.EndWords). EndAfterNsec is how long that has to be so.
+	End          string `json:"end"`
+	EndAfterNsec int64  `json:"end_after_nsec"`
 	// Windows are so many of the victim's windows before a step and after it are compared.
 	Windows int `json:"windows"`
 	// SettleNsec is how long after a change stands what services say of it counts: a latency source looks back for so long.
@@ -30,7 +38,7 @@ type Params struct {
 
 // Defaults are the papers' figures, and ours where they say nothing.
 func Defaults() Params {
-	return Params{Ways: 2, CPULeast: 0.25, Windows: 4, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
+	return Params{Ways: 2, CPULeast: 0.25, Demote: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -38,6 +46,9 @@ func (p *Params) Rows() []model.Param {
 	return []model.Param{
 		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 4}, Unit: "ways of each last-level cache", Why: "what one task is left of the cache, at once (ByteDance: two; PRM: the minimum at once)"},
 		{Key: "cpu_least", At: &p.CPULeast, Least: 0.01, Most: 1, Soak: [2]float64{0.1, 1}, Unit: "a share of what it used", Why: "the last rung halves a task's CPU time down to this; 1: that is left to the hard cap"},
+		{Key: "demote", At: &p.Demote, Soak: [2]float64{0.7, 0.3}, Why: "the first rung where what a service waits for is a CPU: who has it gives way to everybody (cpu.idle)"},
+		{Key: "end", At: &p.End, Words: policy.EndWords(), Why: "whose processes may be ended (cgroup.kill) where nothing else has helped a service that misses its target: tasks of that importance and below; never critical ones. There is no way back from it"},
+		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "so long there has to be nothing left to try, and the target missed, before one is ended, and between one end and the next"},
 		{Key: "windows", At: &p.Windows, Least: 2, Most: 100, Soak: [2]float64{2, 5}, Why: "so many of the victim's windows before a step and after it are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 600e9, Soak: [2]float64{0, 5e9}, Why: "after a change services are looked at no sooner (BALM §IV-A: their figures look back for 3 s)"},
 		{Key: "rise", At: &p.Rise, Most: 10, Soak: [2]float64{0, 0.3}, Unit: "a share", Why: "so far the victim's misses are above those of its quiet windows where the cache is contended, and traffic where memory is (PRM: above a fence)"},

@@ -19,6 +19,8 @@ type candidate struct {
 	// counted: it is known what it has of the victim's caches, bytes, and moves to and from memory, bytes a second.
 	counted      bool
 	lines, moved float64
+	// waited is what it answers for of what the victim waits for CPUs beyond quiet windows, and waiting of how much in all (waits.go).
+	waited, waiting float64
 }
 
 // takes is how much a task takes of what a means is about, as it is counted.
@@ -29,10 +31,24 @@ func (c *candidate) takes(m Means) float64 {
 	return c.moved
 }
 
+// share is how much a task takes of what a means is about, in the unit of whatever tells.
+func (c *candidate) share(m Means) float64 {
+	switch {
+	case m == Demotion:
+		return c.waited
+	case c.counted:
+		return c.takes(m)
+	}
+	return c.took
+}
+
 // ranked are those who take more than nothing beside who takes most of what a means is about: first who is counted, by that, and then the others in
 // their order. Critical ones come last.
 func ranked(list []candidate, m Means) []candidate {
 	list = slices.Clone(list)
+	if m == Demotion {
+		return guilty(list)
+	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		switch {
 		case a.critical() != b.critical():
@@ -46,10 +62,7 @@ func ranked(list []candidate, m Means) []candidate {
 	})
 	most := map[bool]float64{} // of those who are counted, and of the others
 	return slices.DeleteFunc(list, func(c candidate) bool {
-		takes := c.took
-		if c.counted {
-			takes = c.takes(m)
-		}
+		takes := c.share(m)
 		if _, known := most[c.counted]; !known {
 			most[c.counted] = takes
 		}
@@ -61,7 +74,7 @@ func (c *candidate) critical() int { return policy.One(c.task.Task.Importance ==
 
 // candidates are those beside the victim, who takes most by an estimate first, and critical ones last. Who lives in the cache takes of it by what
 // it misses, too: each miss fills a line.
-func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []candidate {
+func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Victim) []candidate {
 	victim := v.Task(x.Task)
 	var list []candidate
 	misses := false
@@ -92,10 +105,14 @@ func (s *State) candidates(have *model.Classes, v *policy.View, x *Victim) []can
 			c.took, c.fact = c.cpu, model.FactUsage.Is(c.cpu)
 		}
 	}
+	waiting := x.waited(p, list)
+	for i := range list {
+		list[i].waiting = waiting
+	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		return cmp.Or(a.critical()-b.critical(), -cmp.Compare(a.took, b.took))
 	})
-	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) && !(c.lines+c.moved > 0) })
+	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) && !(c.lines+c.moved > 0) && !(c.waited > 0) })
 }
 
 // beside reports whether two tasks may run in one domain.

@@ -36,17 +36,20 @@ type Means string
 
 // The means, the mildest first.
 const (
+	Demotion  Means = "demotion"
 	Ways      Means = "ways"
 	Bandwidth Means = "bandwidth"
 	Pages     Means = "pages"
 	CPU       Means = "cpu"
 )
 
-var allMeans = []Means{Ways, Bandwidth, Pages, CPU}
+var allMeans = []Means{Demotion, Ways, Bandwidth, Pages, CPU}
 
 // knob is the knob that a means turns.
 func (m Means) knob() model.KnobKind {
 	switch m {
+	case Demotion:
+		return model.CPUWeight
 	case Pages:
 		return model.MemoryPages
 	case CPU:
@@ -68,6 +71,13 @@ type State struct {
 	CannotFix bool `json:"cannot_fix,omitempty"`
 	// Loads are what the memories deliver, in the machine's order, and to services.
 	Loads []policy.Load `json:"loads,omitempty"`
+	// Short: what the victim is late for is a CPU, and there is a step for that yet.
+	Short bool `json:"short,omitempty"`
+	// StuckNsec is since when nothing was left to try for the victim, TroubleNsec when a service was last in trouble; 0: not.
+	StuckNsec   int64 `json:"stuck_nsec,omitempty"`
+	TroubleNsec int64 `json:"trouble_nsec,omitempty"`
+	policy.Ender
+	Parting Sum `json:"parting,omitzero"` // the victim's figures (Victim.Figure) before the last end
 
 	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
@@ -84,8 +94,8 @@ type Hold struct {
 	Task   model.TaskNum `json:"task"`
 	Victim model.TaskNum `json:"victim"` // for whose sake
 	Means  Means         `json:"means"`
-	// Amount is what it has: ways, the level in the machine's unit, the share of its pages that is left on the service's memory, or
-	// CPU-sec/sec. Was is what it had before the last change, Full what it has without us.
+	// Amount is what it has: ways, the level in the machine's unit, the share of its pages that is left on the service's memory,
+	// CPU-sec/sec, or of its weight 1, as it was found, or 0, the least. Was is what it had before the last change, Full what it has without us.
 	Amount float64 `json:"amount"`
 	Was    float64 `json:"was"`
 	Full   float64 `json:"full"`
@@ -105,10 +115,14 @@ type Hold struct {
 type Trial struct {
 	Task  model.TaskNum `json:"task"`
 	Means Means         `json:"means"`
-	Back  bool          `json:"back,omitempty"` // it gives back
-	Well  bool          `json:"well,omitempty"` // pages move while services are well, to make room
-	// CPI and Figure are the victim's, and Own the task's own CPI, under what stood before.
+	// With are the other tasks of it: those that are alike are demoted together. ForCPU: it is for a service that waits for a CPU.
+	With   []model.TaskNum `json:"with,omitempty"`
+	ForCPU bool            `json:"for_cpu,omitempty"`
+	Back   bool            `json:"back,omitempty"` // it gives back
+	Well   bool            `json:"well,omitempty"` // pages move while services are well, to make room
+	// CPI, Figure and Slow (Waits.Slow) are the victim's, and Own the task's own CPI, under what stood before.
 	CPI    Sum `json:"cpi,omitzero"`
+	Slow   Sum `json:"slow,omitzero"`
 	Figure Sum `json:"figure,omitzero"`
 	Own    Sum `json:"own,omitzero"`
 	Waited int `json:"waited,omitempty"` // windows, since it stands
@@ -146,11 +160,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if have == nil || len(have.Caches)+len(have.Memory) == 0 {
 		const none = "this machine has neither ways nor levels of memory bandwidth to divide, or resctrl is not mounted"
 		have = s.machine(v.Topology)
-		if p.CPULeast >= 1 && !several(v.Topology) && len(s.Holds) == 0 {
+		if p.CPULeast >= 1 && !p.Demote && !several(v.Topology) && len(s.Holds) == 0 {
 			w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none})
 			return
 		}
-		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": pages and CPU time are what is left"})
+		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": weights, pages and CPU time are what is left"})
 	}
 	s.changed, s.why, s.Loads = false, "", v.Loads(have, s.Loads)
 	s.look(p, have, v)
@@ -159,6 +173,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 	s.arrive(v)
 	s.follow(p, have, v, w)
+	s.outlived(p, v)
 	if len(v.SLO) > 0 || v.Window.Closed {
 		s.act(p, have, v, w)
 	}
@@ -210,6 +225,12 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 			}
 			continue
 		}
+		if h.Means == Demotion {
+			w.Claims = append(w.Claims, model.Claim{
+				Target: model.OfTask(h.Task), Kind: model.ClaimCap, Value: model.Ask(model.CPUWeight), Cap: model.WeightIdle, Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
+			})
+			continue
+		}
 		if h.Means == CPU {
 			w.Claims = append(w.Claims, model.Claim{
 				Target: model.OfTask(h.Task), Kind: model.ClaimCap, Value: model.Ask(model.CPUBandwidth), Cap: h.Amount, UsageAtClaim: h.Full, Reason: reason, HoldNsec: p.HoldNsec,
@@ -228,6 +249,7 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 		w.Alone(v, h.Task, amount(Ways), amount(Bandwidth), reason, p.HoldNsec)
 	}
+	s.WishEnds(v, w, "nothing else has helped", p.HoldNsec)
 }
 
 // hold returns what a task is held to by some means, nil: it is not.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -53,12 +54,17 @@ type world struct {
 	homes   []model.PageHomes
 	fetched map[model.TaskNum]float64 // bytes a second, without a miss
 	red     int
+	queue   queue
 }
 
 func newWorld(mode model.Mode, have *model.Classes) *world {
 	p := enginetest.Params()
 	p.HistoryWindows, p.Outlier, p.Spec = 10, outlier.Defaults(), localspec.Defaults()
 	p.CPU.RemedyMode, p.CPU.Remedy = mode, remedy.Defaults()
+	return newWorldOf(p, have)
+}
+
+func newWorldOf(p engine.Params, have *model.Classes) *world {
 	machine := enginetest.Flat(8)
 	machine.Classes = have
 	w := &world{harms: map[model.TaskNum]harm{2: {misses: 100}, 3: {misses: 50}, 4: {misses: 1}}, total: map[model.TaskNum]uint64{}, count: map[model.TaskNum]*[3]float64{}}
@@ -112,10 +118,10 @@ func (w *world) play() {
 	}
 	cpi *= 1 + 0.01*float64(w.second%3-1)
 	w.add(1, 2e9, 2e9/cpi, 2e9/cpi/1000*(2+10*missed))
-	p99 := 0.6 * cpi * cpi
+	s := w.Snapshot()
+	p99 := 0.6*cpi*cpi + w.wait(s)
 	w.last = append(w.last[max(0, len(w.last)-2):], p99)
 	w.SLO = append(w.SLO, w.reading())
-	s := w.Snapshot()
 	s.Mark = model.WindowStart | model.WindowEnd
 	m := model.MemorySample{MonoNsec: w.NowNsec + enginetest.Sec}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(uint64(w.moved)), model.Read(uint64(w.moved))
@@ -131,6 +137,12 @@ func (w *world) play() {
 	}
 	for _, t := range w.Tasks {
 		c, x := w.count[t.Num], model.TaskSample{Num: t.Num}
+		x.C[model.CountThrottled] = model.Read(0)
+		x.C[model.CountRun], x.C[model.CountDelay] = model.Read(uint64(c[0])), model.Read(uint64(w.queue.delay[t.Num]))
+		if x.C[model.CountUsage] = model.Read(uint64(c[0])); w.queue.poor {
+			w.sample = append(w.sample, x)
+			continue
+		}
 		x.C[model.CountUsage], x.C[model.CountLLCMisses] = model.Read(uint64(c[0])), model.Read(uint64(c[2]))
 		x.C[model.CountCycles], x.C[model.CountRefCycles], x.C[model.CountInstructions] = model.Read(uint64(c[0])), model.Read(uint64(c[0])), model.Read(uint64(c[1]))
 		w.sample = append(w.sample, x)
@@ -445,11 +457,19 @@ func TestAdversarialReadings(t *testing.T) {
 				h.PutAt(i, pick(), pick())
 				h.PutMisses(i, pick())
 				o := model.TaskObservation{Num: model.TaskNum(i + 1), MPKI: model.Known(pick())}
-				o.Raw[model.SourceCPI] = model.Known(pick())
+				o.Raw[model.SourceCPI], o.CPU, o.Signals[model.SourceSlowdown] = model.Known(pick()), model.Known(pick()), model.Known(pick())
 				obs.Tasks = append(obs.Tasks, o)
 			}
 			h.End()
-			v.Window = policy.Window{Closed: rng.IntN(2) == 0, StartNsec: v.NowNsec - 1e9, Observation: &obs}
+			waited := []int64{math.MinInt64, -1, 0, 1, 1e6, 1e9, math.MaxInt64}
+			var waiting []model.Waiting
+			if rng.IntN(2) == 0 {
+				waiting = append(waiting, model.Waiting{Num: service, Nsec: waited[rng.IntN(7)], LongestNsec: waited[rng.IntN(7)]})
+				for num := range model.TaskNum(5) {
+					waiting[0].Shares = append(waiting[0].Shares, model.WaitShare{Task: num, Nsec: waited[rng.IntN(7)]})
+				}
+			}
+			v.Window = policy.Window{Closed: rng.IntN(2) == 0, StartNsec: v.NowNsec - 1e9, LengthNsec: 1e9, Observation: &obs, Waiting: waiting}
 			v.SLO = []model.Latency{{Job: "t1", Target: pick(), Figure: model.Value{V: pick(), Outcome: model.Outcome(rng.IntN(3))}, State: states[rng.IntN(len(states))]}}
 			out.Reset()
 			s.Step(&p, v, out)
@@ -469,11 +489,11 @@ func grant(t *testing.T, seed uint64, v *policy.View, w *policy.Wishes) {
 	}
 	v.Classes = v.Classes[:0]
 	for i := range v.Tasks {
-		v.Tasks[i].Knobs[model.ServiceClass], v.Tasks[i].Knobs[model.CPUBandwidth] = policy.KnobView{}, policy.KnobView{}
+		v.Tasks[i].Knobs = [model.NumKnobs]policy.KnobView{}
 	}
 	for i := range w.Claims {
 		c := &w.Claims[i]
-		bound := map[model.KnobKind][2]float64{model.CacheWays: {2, 11}, model.MemoryBandwidth: {10, 100}, model.CPUBandwidth: {math.SmallestNonzeroFloat64, 1e12}}[c.Value.Knob]
+		bound := map[model.KnobKind][2]float64{model.CacheWays: {2, 11}, model.MemoryBandwidth: {10, 100}, model.CPUBandwidth: {math.SmallestNonzeroFloat64, 1e12}, model.CPUWeight: {model.WeightIdle, model.WeightIdle}}[c.Value.Knob]
 		switch {
 		case c.Kind == model.ClaimCap && !(c.Cap >= bound[0] && c.Cap <= bound[1]):
 			t.Fatalf("seed %d: %+v", seed, c)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy/pressure"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // Policy pressure ends tasks where the configuration gives them up: an action of which there is no way back.
@@ -37,19 +37,21 @@ func (w *world) groupWith(pid int32) (g *watchedGroup) {
 	return g
 }
 
-// ends looks whether the policy wants a task's end, and may.
+// ends looks whether policy pressure or remedy wants a task's end, and may.
 func (w *world) ends(path string) {
 	w.res.Ends++
 	e := w.life.Engine
-	s, end := &e.State.CPU.Pressure, e.Params.CPU.Pressure.End
 	i := slices.IndexFunc(e.State.Tasks.Tasks, func(t model.Task) bool { return t.Path == path })
 	if i < 0 {
 		w.fail(checkEnds, path+" is ended, which is no task")
 		return
 	}
 	t := &e.State.Tasks.Tasks[i]
-	given := t.Importance == model.BestEffort && end != pressure.EndNobody || t.Importance == model.Batch && end == pressure.EndBatch
-	if !slices.Contains(s.Ending, t.Num) || t.Class != model.BE || !given || e.Params.CPU.PressureMode != model.ModeEnforce {
-		w.fail(checkEnds, fmt.Sprintf("%s is ended: %s, %s; pressure is in mode %s and may end %s", path, t.Class, t.Importance, e.Params.CPU.PressureMode, end))
+	c, now := &e.State.CPU, &e.Params.CPU
+	given := func(mode model.Mode, end string, ending []model.TaskNum) bool {
+		return mode == model.ModeEnforce && policy.MayEnd(end, t) && slices.Contains(ending, t.Num)
+	}
+	if !given(now.PressureMode, now.Pressure.End, c.Pressure.Ending) && !given(now.RemedyMode, now.Remedy.End, c.Remedy.Ending) {
+		w.fail(checkEnds, fmt.Sprintf("%s is ended: %s, %s; pressure is in mode %s and may end %s, remedy in mode %s and may end %s", path, t.Class, t.Importance, now.PressureMode, now.Pressure.End, now.RemedyMode, now.Remedy.End))
 	}
 }
