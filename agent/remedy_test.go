@@ -1,0 +1,81 @@
+package agent_test
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/cgroup"
+)
+
+// TestLadderDemotes: the ladder of remedies on a machine that has neither resctrl nor counters. A service without a target waits for the CPU that
+// a hog has. The hog gives way, which is verified on the service and kept; the hard cap, which enforces beside it, caps and demotes nobody. The weight outlives
+// kill -9 of agent and guardian, and the next start gives back what was found.
+func TestLadderDemotes(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("needs two CPUs: the bystander runs on the second")
+	}
+	b := newBed(t, "ladder", settings{judge: true, mildly: true})
+	f, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("remedy: {mode: enforce, settle: 500ms, quiet: 10m, rest: 10m}\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
+	if _, err := b.cg.ReadIdle(s.antagonist); errors.Is(err, cgroup.ErrUnsupported) {
+		t.Skip("this kernel has no cpu.idle")
+	}
+	for path, shares := range map[string]uint64{b.root: 262_144, s.antagonist: 8192} {
+		if err := b.cg.WriteShares(path, shares); err != nil {
+			t.Fatal(err)
+		}
+	}
+	idle := func(path string) bool {
+		t.Helper()
+		v, err := b.cg.ReadIdle(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	found, err := b.cg.ReadShares(s.antagonist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := b.knobs()
+	s.start("service", s.victim, 0)
+	s.start("steady", s.bystander, 1)
+	p := s.learned()
+	s.start("hog", s.antagonist, 0)
+	defer s.quiet()
+	kept := []string{"msg=kept ", "policy=remedy", "task=" + s.antagonist}
+	eventually(t, "the hog gives way, and that has helped", func() bool {
+		if idle(s.victim) || idle(s.bystander) {
+			t.Fatal("not the hog alone is demoted")
+		}
+		b.same("while the ladder is at work", limits)
+		return p.line(kept...) != ""
+	})
+	t.Log(p.line("msg=demote ", "policy=remedy", "task="+s.antagonist))
+	t.Log(p.line(kept...))
+	if !idle(s.antagonist) || p.line("msg=demote ", "policy=hard_cap") != "" || p.line("msg=cap ") != "" {
+		t.Errorf("idle: %t", idle(s.antagonist))
+	}
+	p.killBoth()
+	if !idle(s.antagonist) {
+		t.Error("the weight did not outlive agent and guardian: nothing is left to put back")
+	}
+	s.quiet()
+	p = s.agent()
+	if now, err := b.cg.ReadShares(s.antagonist); err != nil || now != found || idle(s.antagonist) {
+		t.Errorf("after the restart a weight of %d, idle %t, %v; found was %d", now, idle(s.antagonist), err, found)
+	}
+	p.stop(unix.SIGTERM)
+	s.replays()
+}
