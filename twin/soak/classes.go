@@ -332,8 +332,9 @@ func (w *world) checkTheirs() {
 		for _, tid := range w.threads(g.path) {
 			text, err := w.k.ReadFile("/proc/"+tid+"/cpu_resctrl_groups", nil)
 			class, _, _ := strings.Cut(string(text), "\n") // what only counts it is in the next line
-			ours, services := strings.Contains(class, resctrl.DefaultPrefix), strings.Contains(class, servicesPrefix)
-			if err == nil && (g.class == model.LC && ours && !(services && apart) || g.class == model.BE && services) {
+			services := strings.Contains(class, servicesPrefix)
+			wrong := strings.Contains(class, resctrl.DefaultPrefix) && !services || services && !apart // of a service
+			if err == nil && (g.class == model.LC && wrong || g.class == model.BE && services) {
 				w.fail(checkLC, fmt.Sprintf("thread %s of %s is in %q", tid, g.path, text))
 			}
 		}
