@@ -38,7 +38,7 @@ func TestServicesApart(t *testing.T) {
 
 	p := s.watched()
 	s.apart(service, batch)
-	eventually(t, "status says so", func() bool { return strings.Contains(s.must(0, "status").out, "services have the other 9") })
+	eventually(t, "status says so", func() bool { return strings.Contains(s.must(0, "status", "--json").out, "services have the other 9") })
 	p.kill()
 	eventually(t, "the guardian has given all back", func() bool { return len(classes(t)) == 0 })
 	s.alone()
