@@ -228,7 +228,10 @@ var policyRows = [...]row{
 	{
 		name: model.PolicyRemedy, does: "for a victim, by what is contended, weight, ways, bandwidth, pages, then CPU of the BE task that takes most, each verified", uses: []string{"demote", "llc ways", "memory bandwidth", "page migration", "evict"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
-		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Remedy.Step(&p.CPU.Remedy, v, w) },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.CPU.Remedy.Step(&p.CPU.Remedy, v, w)
+			v.OnTrial = s.CPU.Remedy.OnTrial(v.OnTrial[:0])
+		},
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Remedy.Note(now) },
 		keeps: &keeps{

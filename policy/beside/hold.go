@@ -95,6 +95,8 @@ func (s *step) weigh(inc *Incident, sus *model.Suspect, needed, most float64) bo
 	case !s.realm.Weigh(inc, sus, most):
 	case t.Task.Class != model.BE:
 		sus.Judge(model.SuspectLeftAlone, t.Task.Class.String()+" is never held")
+	case slices.Contains(s.v.OnTrial, sus.Task):
+		sus.Judge(model.SuspectLeftAlone, "policy remedy looks what came of a step on it")
 	case slices.Contains(inc.Excluded, sus.Task):
 		sus.Judge(model.SuspectTried, "")
 	case slices.ContainsFunc(s.Incidents, func(o Incident) bool { return (o.Share > 0 || o.Mild) && *o.Round().Chosen == sus.Task }):

@@ -168,6 +168,7 @@ func TestDemotionStory(t *testing.T) {
 	w := newWorld(model.ModeObserve, xeon(8))
 	poor(w)
 	w.Log, w.queue.idle = &text, 0.02
+	w.Shadow(t, 7)
 	w.Chapter("mode observe: the service is well, then it waits for CPUs that task 3 has")
 	w.seconds(20)
 	w.queue.had = map[model.TaskNum]float64{2: 0.02, 3: 0.8}
