@@ -244,7 +244,7 @@ var policyRows = [...]row{
 		},
 	},
 	{
-		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze"}, needs: Needs{InUse: true}, always: true,
+		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze", "evict"}, needs: Needs{InUse: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.PressureMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.CPU.Pressure.Step(&p.CPU.Pressure, v, w)

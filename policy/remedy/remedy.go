@@ -1,6 +1,7 @@
-// Package remedy goes up one ladder of remedies for a service in trouble: of the best-effort task that takes most of what is
-// contended first ways of the cache, then memory bandwidth, then the same of the next one, then pages on another memory, and CPU time at last. Each step
-// is verified on the service, and taken back where it did not help (PRM's contention controllers; DESIGN.md, decision 12).
+// Package remedy goes up one ladder of remedies for a service in trouble. Where it waits for CPUs who has them gives way (waits.go); of the best-effort task that takes
+// most of what is contended else first ways of the cache, then memory bandwidth, then the same of the next one, then pages on another memory; and CPU time at last. Each step
+// is verified on the service, and taken back where it did not help (PRM's contention controllers; DESIGN.md, decision 12). Beyond that, and off unless the
+// configuration gives tasks up, one is ended (evict.go).
 //
 // Intuition. A limit for all best-effort work costs all of it, and mostly one task does the harm, through one thing that is shared.
 // Two ways of the cache cost a task that reads memory through hardly anything, so they come first; a cap on CPU time costs
@@ -11,16 +12,17 @@
 // its figure elsewhere, and it has to be lower by more than the standard error. Fewer ways can be worse, as who lived in
 // the cache reads memory instead: that step is taken back, and the next one comes. A step back costs the service what the step had brought,
 // so it waits until there is room for that, or for long (back.go). Classes of service are few: without one, or
-// without resctrl, the next rungs are pages and CPU time. Who helped this job before is tried first (pairs of jobs). With nobody left it cannot be fixed, and the hard cap may act.
+// without resctrl, there are weights, pages and CPU time. Who helped this job before is tried first (pairs of jobs). With nobody left it cannot be fixed, and the hard cap may act.
 //
 // One at a time: while the hard cap looks what came of a hold nothing begins here, and the other way round (View.Holding,
-// View.Remedying); who is held by it is left alone. While this policy enforces, balm only observes: its rung is one of these.
+// View.Remedying); who is held by it is left alone. For a service that waits for a CPU the hard cap begins nothing while there is a step for that here, and nobody
+// pulls at a task whose step is looked at (View.ForCPU, View.OnTrial). While this policy enforces, balm only observes: its rung is one of these.
 //
 // Who takes most is counted where resctrl counts each task (model.DomainObservation): lines of the victim's caches for ways, what is moved to and from
 // memory for the others. Who fills the cache and lives in it misses it hardly ever. Elsewhere it is estimated by LLC misses, and by CPU time without counters.
 // Tasks that are not counted where others are (RMIDs are few, and the largest have them) stand behind those in the order of the estimate.
 //
-// What it does not know: who is held on another socket and reads this one's memory is not found.
+// What it does not know: on which CPUs a task may run is no rung (policies cpuset and cpupool); who is held on another socket and reads this one's memory is not found.
 package remedy
 
 import (
