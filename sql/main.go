@@ -11,6 +11,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -22,6 +23,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -31,11 +33,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What one question may use.
+// What one question may use: 512 MiB resident. The engine counts its tables, and not the texts that it makes; those, the answer's values and what this
+// program needs itself are within the kernel's limit of memory that could be written to, of which 100 MiB and more are stacks and heaps that
+// nothing ever touches.
 const (
-	memory   = "512MB"
-	maxRows  = 10_000
-	maxQuery = 64 << 10
+	memory    = "384MiB"
+	maxMemory = 600 << 20
+	maxRows   = 10_000
+	maxAnswer = 32 << 20 // bytes
+	maxQuery  = 64 << 10
 )
 
 var tables = []string{"samples", "decisions", "incidents", "specs", "audit"}
@@ -43,13 +49,6 @@ var tables = []string{"samples", "decisions", "incidents", "specs", "audit"}
 type question struct {
 	SQL  string `json:"sql"`
 	Args []any  `json:"args"`
-}
-
-type answer struct {
-	Columns   []string `json:"columns"`
-	Types     []string `json:"types"`
-	Rows      [][]any  `json:"rows"`
-	Truncated bool     `json:"truncated"`
 }
 
 func main() {
@@ -66,19 +65,22 @@ func main() {
 		fmt.Fprintf(os.Stderr, "the question cannot be read: %v\n", err)
 		os.Exit(2)
 	}
-	a, err := run(os.Args[1], seconds, &q)
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(a)
+	time.AfterFunc(time.Duration(seconds)*time.Second, func() { fail(fmt.Errorf("it took more than %d s", seconds)) })
+	out := bufio.NewWriter(os.Stdout)
+	if err := errors.Join(run(os.Args[1], seconds, &q, out), out.Flush()); err != nil {
+		fail(err)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
-		os.Exit(1)
-	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, strings.Join(strings.Fields(err.Error()), " "))
+	os.Exit(1)
 }
 
 // confine takes from this process what it does not need.
 func confine(seconds int) error {
-	for what, most := range map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: uint64(4 * seconds)} {
+	debug.SetMemoryLimit(96 << 20) // what is garbage by then goes, before the kernel refuses more
+	for what, most := range map[int]uint64{unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0, unix.RLIMIT_CPU: uint64(4 * seconds), unix.RLIMIT_DATA: maxMemory} {
 		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return fmt.Errorf("limits of this process: %w", err)
 		}
@@ -86,50 +88,42 @@ func confine(seconds int) error {
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
-func run(dir string, seconds int, q *question) (*answer, error) {
+// run writes the answer to a question, rows as they come: after an error what is written is half an answer.
+func run(dir string, seconds int, q *question, out io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := confine(seconds); err != nil {
-		return nil, err
+		return err
 	}
 	connector, err := duckdb.NewConnector("", nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer connector.Close() //nolint:errcheck // this process ends
 	db := sql.OpenDB(connector)
 	defer db.Close() //nolint:errcheck // likewise
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds)*time.Second)
-	defer cancel()
+	ctx := context.Background()
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close() //nolint:errcheck // likewise
 	for _, text := range setUp(dir) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return nil, fmt.Errorf("the store cannot be opened: %w", err)
+			return fmt.Errorf("the store cannot be opened: %w", err)
 		}
 	}
 	if err := onlySelect(ctx, conn, q.SQL); err != nil {
-		return nil, err
+		return err
 	}
 	rows, err := conn.QueryContext(ctx, q.SQL, q.Args...)
 	if err != nil {
-		return nil, explain(ctx, seconds, err)
+		return err
 	}
 	defer rows.Close() //nolint:errcheck // reading is over
-	a, err := collect(rows)
-	return a, explain(ctx, seconds, err)
-}
-
-func explain(ctx context.Context, seconds int, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("it took more than %d s", seconds)
-	}
-	return err
+	return write(rows, out)
 }
 
 // setUp bounds the engine and gives it the store's tables.
@@ -195,37 +189,63 @@ func count(text string) (int, error) {
 	return int(n), nil
 }
 
-func collect(rows *sql.Rows) (*answer, error) {
-	a := &answer{Rows: [][]any{}}
-	var err error
-	if a.Columns, err = rows.Columns(); err != nil {
-		return nil, err
+// write writes rows, as many as an answer may have.
+func write(rows *sql.Rows, out io.Writer) error {
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
 	}
 	types, err := rows.ColumnTypes()
 	if err != nil {
-		return nil, err
+		return err
 	}
+	names := []string{}
 	for _, t := range types {
-		a.Types = append(a.Types, t.DatabaseTypeName())
+		names = append(names, t.DatabaseTypeName())
 	}
-	for rows.Next() {
-		if len(a.Rows) == maxRows {
-			a.Truncated = true
-			return a, nil
-		}
-		row, to := make([]any, len(a.Columns)), make([]any, len(a.Columns))
-		for i := range row {
-			to[i] = &row[i]
+	head, err := json.Marshal(struct {
+		Columns []string `json:"columns"`
+		Types   []string `json:"types"`
+	}{columns, names})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, `%s,"rows":[`, head[:len(head)-1]); err != nil {
+		return err
+	}
+	row, to := make([]any, len(columns)), make([]any, len(columns))
+	for i := range row {
+		to[i] = &row[i]
+	}
+	separator, size, truncated := "", 0, false
+	for n := 0; rows.Next(); n++ {
+		if truncated = n == maxRows; truncated {
+			break
 		}
 		if err := rows.Scan(to...); err != nil {
-			return nil, err
+			return err
 		}
 		for i := range row {
 			row[i] = plain(row[i])
 		}
-		a.Rows = append(a.Rows, row)
+		text, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		if size += len(text); size > maxAnswer {
+			truncated = true
+			break
+		}
+		if _, err := fmt.Fprintf(out, "%s%s", separator, text); err != nil {
+			return err
+		}
+		separator = ","
 	}
-	return a, rows.Err()
+	if err := errors.Join(rows.Err(), fetchError()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "],\"truncated\":%t}\n", truncated)
+	return err
 }
 
 // plain makes of a value what JSON can hold.

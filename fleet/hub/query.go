@@ -80,7 +80,7 @@ func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
 	var out, says bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, h.store.Dir(), strconv.Itoa(h.cfg.QuerySeconds))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxAnswer}, &limited{&says, 4096}
-	cmd.Env, cmd.Dir = []string{"HOME=/nonexistent"}, "/"
+	cmd.Env, cmd.Dir = []string{"HOME=/nonexistent", "GOTRACEBACK=none"}, "/" // of one that has no memory left a line is enough
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
@@ -88,7 +88,7 @@ func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: it took more than %s", errQuery, limit)
 	case err != nil:
-		text := strings.TrimSpace(says.String())
+		text := strings.Join(strings.Fields(says.String()), " ")
 		if text == "" {
 			text = err.Error()
 		}
