@@ -330,7 +330,7 @@ func (s *Store) concat(t *table, path string, names []string) (err error) {
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	if err := out.Sync(); err != nil {
+	if err := s.fsync(out); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil

@@ -107,11 +107,15 @@ type Store struct {
 
 	// reading is held by who reads files, so that none is taken away meanwhile.
 	reading sync.RWMutex
+
+	// A test may end a process between any two things that are done to files, and lose what was not synced: it replaces these.
+	fsync func(f *os.File) error
+	point func()
 }
 
 // Open opens a folder, and finishes what an earlier process had begun to commit.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, run: rand.Text(), inline: inlineMarks, changed: map[string]bool{}, done: commit{Version: commitVersion}}
+	s := &Store{dir: dir, run: rand.Text(), inline: inlineMarks, changed: map[string]bool{}, done: commit{Version: commitVersion}, fsync: (*os.File).Sync, point: func() {}}
 	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o750); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -355,10 +359,12 @@ func (s *Store) commit(next commit) error {
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
+	s.point()
 	if err := Replace(s.path("commit.json"), b); err != nil {
 		return err
 	}
 	s.done = next
+	s.point()
 	return nil
 }
 
@@ -390,6 +396,7 @@ func (s *Store) finish() error {
 			return err
 		}
 		s.used.changed(File{Name: m.To}.Day())
+		s.point()
 	}
 	s.done.Moves = nil
 	for _, name := range s.done.Removes {
@@ -397,6 +404,7 @@ func (s *Store) finish() error {
 			return fmt.Errorf("store: %w", err)
 		}
 		s.used.changed(File{Name: name}.Day())
+		s.point()
 	}
 	s.done.Removes = nil
 	return nil

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -369,7 +370,13 @@ func TestEachBatchIsThereOnce(t *testing.T) {
 		for at := s.From("stream"); at <= uint64(len(stream)); at++ {
 			s.Put(at, stream[at-1].b)
 		}
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
+		case 4: // ends in the midst of a merger
+			if err := s.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			endInMerger(t, s, rng.IntN(20))
+			s = open(t, dir)
 		case 0: // ends before the commit
 			s = open(t, dir)
 		case 1: // ends after commit.json was written, before files were moved
@@ -427,6 +434,98 @@ func TestEachBatchIsThereOnce(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// endInMerger merges what it can, until the process ends after so many steps and, which is worse, the power fails: what was not synced of new
+// files is lost. It reports whether it came to that.
+func endInMerger(t *testing.T, s *Store, steps int) (ended bool) {
+	t.Helper()
+	files := func() map[uint64]string { // by inode: a file that is moved is the same one
+		found := map[uint64]string{}
+		for _, pattern := range []string{"tmp/*", "*/date=*/hour=*/*"} {
+			names, err := filepath.Glob(s.path(pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				st, err := os.Stat(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found[st.Sys().(*syscall.Stat_t).Ino] = name
+			}
+		}
+		return found
+	}
+	synced := files()
+	s.fsync = func(f *os.File) error {
+		st, err := f.Stat()
+		if err == nil {
+			synced[st.Sys().(*syscall.Stat_t).Ino] = f.Name()
+		}
+		return errors.Join(err, f.Sync())
+	}
+	ends := errors.New("the process ends")
+	s.point = func() {
+		if steps--; steps < 0 {
+			panic(ends)
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil && r != ends { //nolint:errorlint // it is that one, or none
+			panic(r)
+		} else if r != nil {
+			ended = true
+		}
+		for ino, name := range files() {
+			if synced[ino] == "" {
+				if err := os.Truncate(name, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}()
+	if _, err := s.Compact(noon.Add(24*time.Hour), committed(s)); err != nil {
+		t.Fatal(err)
+	}
+	return false
+}
+
+// A merger that ends anywhere, by a power cut as well, loses no row and doubles none, and is done again by the next process.
+func TestAMergerMayEndAnywhere(t *testing.T) {
+	first := t.TempDir()
+	s := open(t, first)
+	s.From("a")
+	for seq := range uint64(6) { // three files in each of two hours
+		s.Put(seq+1, batch("n", "s", seq+1, noon.Add(time.Duration(seq%2)*time.Hour), 10))
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, ended := stored(t, s), true
+	steps := 0
+	for ; ended; steps++ {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(first)); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, dir)
+		ended = endInMerger(t, s, steps)
+		s = open(t, dir)
+		if got := stored(t, s); !maps.Equal(got, want) {
+			t.Errorf("ended after %d steps: %v, want %v", steps, got, want)
+		}
+		if _, err := s.Compact(noon.Add(24*time.Hour), committed(s)); err != nil {
+			t.Errorf("ended after %d steps: %v", steps, err)
+		}
+		files, err := s.list("samples")
+		if got := stored(t, s); err != nil || !maps.Equal(got, want) || len(files) != 3 { // two hours, and the example
+			t.Errorf("ended after %d steps and merged again: %v, %d files, %v", steps, got, len(files), err)
+		}
+	}
+	if steps < 6*5 { // hours of tables; of each begin and end of the commit, one move and two removes or three
+		t.Errorf("%d steps", steps)
 	}
 }
 
