@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,6 +46,7 @@ type Config struct {
 	RolloutLook   time.Duration // how often a roll-out is looked at; 0: 5 s
 	ObserveFor    time.Duration // how long a roll-out observes before it may enforce; 0: an hour
 	CommitEvery   time.Duration // a batch waits at most so long for the store; 0: 5 s
+	TidyEvery     time.Duration // how often files are merged and old ones removed; 0: 10 min
 	Reserve       int64         // bytes of the disk that batches leave free; 0: 256 MiB
 	// QuerySeconds bounds a query; 0: 25.
 	QuerySeconds int
@@ -110,8 +112,10 @@ type Hub struct {
 
 	// Of the goroutine that ingests.
 	kept, tidied, calculated time.Time
-	settled                  time.Time // when a commit was begun last
-	pending                  int       // memory that what waits for a commit takes
+	settled                  time.Time    // when a commit was begun last
+	pending                  int          // memory that what waits for a commit takes
+	tidying                  sync.Mutex   // held while files are merged and removed
+	wellTidied               atomic.Int64 // when that was done without an error last (s since 1970); before, when this hub began
 	keptCount                uint64
 	gaveBack                 time.Time        // memory
 	unsent                   []wire.SpecSheet // calculated and not yet published
@@ -145,6 +149,8 @@ func New(cfg Config) (*Hub, error) {
 	h.cfg.RolloutLook = cmp.Or(cfg.RolloutLook, rolloutLook)
 	h.cfg.ObserveFor = cmp.Or(cfg.ObserveFor, observeFor)
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
+	h.cfg.TidyEvery = cmp.Or(cfg.TidyEvery, tidyEvery)
+	h.wellTidied.Store(h.started.Unix())
 	h.cfg.Reserve = cmp.Or(cfg.Reserve, reserve)
 	h.cfg.BucketEvery = cmp.Or(cfg.BucketEvery, bucketEvery)
 	if h.cfg.Spec == (spec.Params{}) {

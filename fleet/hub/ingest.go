@@ -34,6 +34,7 @@ const (
 
 // ingest runs until the context ends, or another hub has what this one reads.
 func (h *Hub) ingest(ctx context.Context) error {
+	defer h.tidying.Lock() // until it is over, for the folder may be somebody else's then
 	for {
 		err := h.follow(ctx)
 		if ctx.Err() != nil {
@@ -259,18 +260,16 @@ func (h *Hub) commit(ctx context.Context) error {
 		return err
 	}
 	through, count := h.store.Committed()
-	if count == before && !h.shard.handed.owing {
-		return nil
-	}
-	if time.Since(h.kept) >= stateEvery || h.shard.unlearned {
+	idle := count == before && !h.shard.handed.owing
+	if !idle && (time.Since(h.kept) >= stateEvery || h.shard.unlearned) {
 		h.kept = time.Now()
 		if err := h.keepState(count); err != nil {
 			return err
 		}
 	}
-	if time.Since(h.tidied) >= tidyEvery {
-		h.tidied = time.Now()
-		h.tidy(h.tidied, h.keptCount)
+	h.tidyBeside(time.Now(), h.keptCount)
+	if idle {
+		return nil
 	}
 	if h.shard.handed.owing = !h.handOn(ctx); h.shard.handed.owing {
 		return nil
@@ -305,6 +304,18 @@ func (h *Hub) purge(ctx context.Context, subject string, through uint64) error {
 	return stream.Purge(ctx, jetstream.WithPurgeSequence(through+1), jetstream.WithPurgeSubject(subject))
 }
 
+// tidyBeside tidies the store from time to time. That waits for queries, and batches must not.
+func (h *Hub) tidyBeside(now time.Time, count uint64) {
+	if now.Sub(h.tidied) < h.cfg.TidyEvery || !h.tidying.TryLock() {
+		return // not yet, or it is still at it
+	}
+	h.tidied = now
+	go func() {
+		defer h.tidying.Unlock()
+		h.tidy(now, count)
+	}()
+}
+
 // tidy merges files and removes old ones.
 func (h *Hub) tidy(now time.Time, count uint64) {
 	if h.mirror != nil {
@@ -314,11 +325,14 @@ func (h *Hub) tidy(now time.Time, count uint64) {
 	if err != nil {
 		h.log.Error("files of the store are not merged", "error", err)
 	}
-	gone, err := h.store.Expire(now, h.cfg.Keep)
-	if err != nil {
-		h.log.Error("old files of the store are not removed", "error", err)
+	gone, failed := h.store.Expire(now, h.cfg.Keep)
+	if failed != nil {
+		h.log.Error("old files of the store are not removed", "error", failed)
 	}
 	if merged+gone > 0 {
 		h.log.Info("the store is tidied", "merged", merged, "removed", gone)
+	}
+	if err == nil && failed == nil {
+		h.wellTidied.Store(time.Now().Unix())
 	}
 }

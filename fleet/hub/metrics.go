@@ -10,8 +10,8 @@ import (
 
 // collector tells Prometheus what the hub knows when it is asked. Nodes are counted and not named: names and figures of nodes take a token.
 type collector struct {
-	hub                                                                                    *Hub
-	reading, waiting, committed, jobs, held, nodes, silent, batches, samples, lost, refuse *prometheus.Desc
+	hub                                                                                            *Hub
+	reading, waiting, committed, jobs, held, nodes, silent, batches, samples, lost, refuse, tidied *prometheus.Desc
 
 	sheets, calculating, publishing *prometheus.Desc
 
@@ -38,6 +38,7 @@ func newCollector(h *Hub) *collector {
 		samples:   d("samples_total", "Samples that were taken."),
 		lost:      d("lost_batches_total", "Batches that nodes had to drop before they were sent."),
 		refuse:    d("refused_batches_total", "Batches that were no good."),
+		tidied:    d("tidied_timestamp_seconds", "When the store's files were merged and old ones removed last, without an error; before that, when the hub began."),
 
 		sheets:      d("specs_published_total", "Sheets of specs that were published."),
 		calculating: d("specs_calculating_seconds_total", "Time that specs were calculated; no batch is taken meanwhile."),
@@ -55,7 +56,7 @@ func newCollector(h *Hub) *collector {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.sheets, c.calculating, c.publishing, c.off, c.halted, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
+	for _, d := range []*prometheus.Desc{c.reading, c.waiting, c.committed, c.jobs, c.held, c.nodes, c.silent, c.batches, c.samples, c.lost, c.refuse, c.tidied, c.sheets, c.calculating, c.publishing, c.off, c.halted, c.bucketFailing, c.bucketWaiting, c.bucketCopied, c.bucketGone} {
 		ch <- d
 	}
 }
@@ -78,6 +79,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.bucketGone, float64(len(st.Gone)))
 	}
 	gauge(c.waiting, float64(h.store.Pending()))
+	gauge(c.tidied, float64(h.wellTidied.Load()))
 	message, _ := h.store.Committed()
 	gauge(c.committed, float64(message))
 	all, problem := h.totals(), h.wrong()

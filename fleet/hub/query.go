@@ -62,20 +62,25 @@ func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
 		return nil, fmt.Errorf("%w: the engine is not installed (%w); `make hub` builds it", errQuery, err)
 	}
 	limit := time.Duration(h.cfg.QuerySeconds)*time.Second + queryGrace
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	turn, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
 	case queries <- struct{}{}:
 		defer func() { <-queries }()
-	case <-ctx.Done():
+	case <-turn.Done():
 		return nil, fmt.Errorf("%w: %d others are being answered", errQuery, queriesMost)
 	}
+	done, err := h.store.Read(turn)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errQuery, err)
+	}
+	defer done()
+	ctx, cancel = context.WithTimeout(ctx, limit)
+	defer cancel()
 	in, err := json.Marshal(q)
 	if err != nil {
 		return nil, err
 	}
-	done := h.store.Read()
-	defer done()
 	begin := time.Now()
 	var out, says bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, h.store.Dir(), strconv.Itoa(h.cfg.QuerySeconds))

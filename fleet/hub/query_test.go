@@ -3,8 +3,10 @@ package hub
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,5 +262,44 @@ func TestQueriesTakeBoundedMemory(t *testing.T) {
 		if text := says.String() + out.String()[max(0, out.Len()-100):]; !strings.Contains(text, want) {
 			t.Errorf("%s: %s; want %s", sql, text, want)
 		}
+	}
+}
+
+// A hub to which nothing comes, and which somebody asks all the time, lets old days go all the same, and says when it last did.
+func TestOldDaysGo(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Keep, cfg.TidyEvery, cfg.CommitEvery = time.Hour, 300*time.Millisecond, 50*time.Millisecond
+	old := filepath.Join(cfg.Dir, "store", "samples", "date=2020-01-01", "hour=00", "1-1.parquet")
+	put := func() {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(old), 0o750), os.WriteFile(old, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := startHub(t, cfg)
+	put()
+	gone := func() bool { _, err := os.Stat(old); return err != nil }
+	eventually(t, "an old day is gone", gone)
+	first := b.wellTidied.Load()
+	put()
+	done, err := b.store.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if gone() {
+		t.Error("it went while somebody read")
+	}
+	_, count := b.store.Committed()
+	done()
+	eventually(t, "an old day is gone again", gone)
+	eventually(t, "that is told", func() bool { return b.wellTidied.Load() > first })
+	if _, now := b.store.Committed(); now != count {
+		t.Errorf("something came: %d, %d before", now, count)
+	}
+	rec := httptest.NewRecorder()
+	b.metrics().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if text := rec.Body.String(); !strings.Contains(text, "\ncommensal_hub_tidied_timestamp_seconds 1.") {
+		t.Error(text)
 	}
 }

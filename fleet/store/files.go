@@ -186,11 +186,9 @@ func (s *Store) listDays(pattern string) ([]File, error) {
 	return out, nil
 }
 
-// Expire removes the days that ended more than keep ago, and returns how many files that were.
+// Expire removes the days that ended more than keep ago, and returns how many files that were. It waits for those who read.
 func (s *Store) Expire(now time.Time, keep time.Duration) (int, error) {
-	if !s.reading.TryLock() {
-		return 0, nil // the next time: somebody reads
-	}
+	s.reading.Lock()
 	defer s.reading.Unlock()
 	n := 0
 	for i := range tables {
@@ -218,27 +216,28 @@ func (s *Store) Expire(now time.Time, keep time.Duration) (int, error) {
 }
 
 // Compact merges the files of hours that ended a while ago, where there are several: a commit a minute leaves sixty. Files with messages
-// after a count stay as they are. It returns how many files became one less.
-func (s *Store) Compact(now time.Time, count uint64) (int, error) {
-	merged := 0
+// after a count stay as they are. It returns how many files became one less. It waits for those who read, before each merger anew, and an hour that
+// cannot be merged is not the others' trouble.
+func (s *Store) Compact(now time.Time, count uint64) (merged int, failed error) {
 	for i := range tables {
 		t := &tables[i]
 		files, err := s.list(t.name)
 		if err != nil {
-			return merged, err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		files = slices.DeleteFunc(files, func(f File) bool { return f.Last > count || f.Last == 0 })
 		for hour := range hours(files) {
 			if n := len(hour); n > 1 && settled(hour[0], now) {
-				done, err := s.merge(t, hour)
-				if err != nil || !done {
-					return merged, err
+				if err := s.merge(t, hour); err != nil {
+					failed = errors.Join(failed, err)
+					continue
 				}
 				merged += n - 1
 			}
 		}
 	}
-	return merged, nil
+	return merged, failed
 }
 
 // hours yields files that are sorted by folder, hour by hour, and Days day by day.
@@ -272,16 +271,14 @@ func settled(f File, now time.Time) bool {
 	return err == nil && now.Sub(at) >= 2*time.Hour
 }
 
-// merge puts the files of one folder into one, by a commit of its own; false: not now, for somebody reads.
-func (s *Store) merge(t *table, files []File) (bool, error) {
-	if !s.reading.TryLock() {
-		return false, nil
-	}
+// merge puts the files of one folder into one, by a commit of its own.
+func (s *Store) merge(t *table, files []File) error {
+	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.finish(); err != nil {
-		return false, err
+		return err
 	}
 	from := s.tmp(t)
 	var last uint64
@@ -290,7 +287,7 @@ func (s *Store) merge(t *table, files []File) (bool, error) {
 		last, names = max(last, f.Last), append(names, f.Name)
 	}
 	if err := s.concat(t, s.path(from), names); err != nil {
-		return false, err
+		return err
 	}
 	to := filepath.Join(filepath.Dir(files[0].Name), fmt.Sprintf("%d-%d.parquet", files[0].First, last))
 	next := s.done
@@ -301,9 +298,9 @@ func (s *Store) merge(t *table, files []File) (bool, error) {
 		}
 	}
 	if err := s.commit(next); err != nil {
-		return false, err
+		return err
 	}
-	return true, s.finish()
+	return s.finish()
 }
 
 // concat writes the rows of some files into one.

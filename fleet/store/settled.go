@@ -63,11 +63,9 @@ func (s *Store) Settled(now time.Time) ([]File, error) {
 	return out, nil
 }
 
-// Drop removes files that are kept elsewhere, and returns how many. None while somebody reads, and none that is another than it was.
+// Drop removes files that are kept elsewhere, and returns how many: none that is another than it was. It waits for those who read.
 func (s *Store) Drop(files []File) (int, error) {
-	if !s.reading.TryLock() {
-		return 0, nil
-	}
+	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()

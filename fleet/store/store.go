@@ -8,6 +8,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -105,7 +106,8 @@ type Store struct {
 	acts   []wire.Act // since the last commit, through byte audit
 	audit  int64
 
-	// reading is held by who reads files, so that none is taken away meanwhile.
+	// reading is held by who reads files, so that none is taken away meanwhile. Who takes files away waits for those who read, and who comes to read waits
+	// for them: somebody who asks all the time must not keep files for ever.
 	reading sync.RWMutex
 
 	// A test may end a process between any two things that are done to files, and lose what was not synced: it replaces these.
@@ -436,10 +438,23 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Read keeps files from being taken away until the returned function is called.
-func (s *Store) Read() (done func()) {
-	s.reading.RLock()
-	return s.reading.RUnlock
+// Read keeps files from being taken away until the returned function is called. It waits while that is under way, or about to be.
+func (s *Store) Read(ctx context.Context) (done func(), err error) {
+	got := make(chan struct{})
+	go func() {
+		s.reading.RLock()
+		close(got)
+	}()
+	select {
+	case <-got:
+		return s.reading.RUnlock, nil
+	case <-ctx.Done():
+		go func() {
+			<-got
+			s.reading.RUnlock()
+		}()
+		return nil, fmt.Errorf("store: its files are being merged or removed: %w", ctx.Err())
+	}
 }
 
 // folderOf is the date and hour of a time, as folders that query engines know as columns.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -562,6 +564,61 @@ func TestCompactAndExpire(t *testing.T) {
 	if s = open(t, s.dir); len(stored(t, s)) != 3 { // and stay away
 		t.Errorf("%v", stored(t, s))
 	}
+}
+
+// Somebody who reads all the time, so that there is no moment without a reader, keeps files for as long as one of these lasts, and no longer; nor does a
+// file that cannot be read keep those of other hours.
+func TestReadersDoNotKeepFilesForEver(t *testing.T) {
+	s := open(t, t.TempDir())
+	s.From("a")
+	for i := range uint64(6) {
+		s.Put(i+1, batch("n", "s", i+1, noon.Add(time.Duration(i/2)*24*time.Hour), 10))
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad := s.path("samples", "date=2026-05-05", "hour=12", "3-3.parquet")
+	if err := os.WriteFile(bad, []byte("PAR1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	turn := make(chan struct{}, 1)
+	turn <- struct{}{}
+	for range 3 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				<-turn
+				done, err := s.Read(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				turn <- struct{}{} // the next one begins while this one reads
+				time.Sleep(5 * time.Millisecond)
+				done()
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	merged, err := s.Compact(noon.Add(72*time.Hour), 6)
+	gone, failed := s.Expire(noon.Add(40*time.Hour), 24*time.Hour)
+	cancel()
+	readers.Wait()
+	if merged != 2*3+2 || err == nil || !strings.Contains(err.Error(), "3-3.parquet") { // of the bad hour decisions and incidents
+		t.Errorf("%d files fewer, %v", merged, err)
+	}
+	if gone != 3 || failed != nil {
+		t.Errorf("%d files removed, %v", gone, failed)
+	}
+	s.reading.Lock() // a merger, while somebody's patience ends
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.Read(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	s.reading.Unlock()
+	s.reading.Lock() // who gave up holds nothing
+	s.reading.Unlock()
 }
 
 // A disk that is full takes nothing, and what was put in waits until it does.
