@@ -617,7 +617,11 @@ func TestReadersDoNotKeepFilesForEver(t *testing.T) {
 		t.Error(err)
 	}
 	s.reading.Unlock()
-	s.reading.Lock() // who gave up holds nothing
+	for begin := time.Now(); !s.reading.TryLock(); { // who gave up holds nothing
+		if time.Sleep(time.Millisecond); time.Since(begin) > 10*time.Second {
+			t.Fatal("who gave up keeps the files")
+		}
+	}
 	s.reading.Unlock()
 }
 
