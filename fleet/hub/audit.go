@@ -73,7 +73,7 @@ func (a *audit) catchUp() error {
 	}
 }
 
-// put hands a line to the store.
+// put hands a line to the store, and keeps it for who asks for the latest.
 func (a *audit) put(line []byte) {
 	a.end += int64(len(line))
 	var act wire.Act
@@ -82,6 +82,10 @@ func (a *audit) put(line []byte) {
 		return
 	}
 	a.store.PutAct(act, a.end)
+	a.recent = append(a.recent, act)
+	if len(a.recent) > maxActs {
+		a.recent = append(a.recent[:0], a.recent[len(a.recent)-maxActs:]...)
+	}
 }
 
 func (a *audit) write(act wire.Act) error {
@@ -100,10 +104,6 @@ func (a *audit) write(act wire.Act) error {
 		return fmt.Errorf("the audit cannot be written, so nothing is done: %w", err)
 	}
 	a.put(line)
-	a.recent = append(a.recent, act)
-	if len(a.recent) > maxActs {
-		a.recent = append(a.recent[:0], a.recent[len(a.recent)-maxActs:]...)
-	}
 	return nil
 }
 

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -65,5 +68,94 @@ func TestHook(t *testing.T) {
 	none := startHub(t, cfg)
 	if code, m := none.call(none.token("o", Operator), "POST", "/v1/command", `{"node": "node-1", "kind": "restart", "task": "/be", "why": "again"}`); code != 422 || !strings.Contains(fmt.Sprint(m["error"]), "--hook-url") {
 		t.Errorf("%d %v", code, m)
+	}
+}
+
+// The hook is told until it takes it, each try is in the audit as the hub's, and a hub that starts anew in the same folder goes on counting, and tells of
+// nobody whom it told of today.
+func TestTheHookIsToldUntilItTakesIt(t *testing.T) {
+	needSQL(t)
+	var refuse atomic.Int64
+	refuse.Store(3)
+	got := make(chan Asked, 64)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a Asked
+		if err := json.NewDecoder(r.Body).Decode(&a); err != nil || refuse.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		got <- a
+	}))
+	defer srv.Close()
+	cfg := testConfig(t.TempDir())
+	cfg.HookURL, cfg.HookAgain, cfg.QuerySeconds = srv.URL, 50*time.Millisecond, 20
+	b := startHub(t, cfg)
+	seed := enrol(t, b.dir, "node-1")
+	var n *testNode
+	held := func(id, path string) {
+		t.Helper()
+		by := model.TaskNum(2)
+		n.Gather.Incident(n.mono, &model.Incident{ID: id, State: model.Recovered, OpenedWall: n.wall.UnixNano(), Rounds: []model.Round{{Chosen: &by, ChosenPath: path, AppliedNsec: 1, Suspects: []model.Suspect{{Task: by, Job: "batch"}}}}})
+		if !n.onDisk(func() { n.window(2) }) {
+			t.Fatal("a batch does not get to disk")
+		}
+	}
+	told := func(task string, incidents int) {
+		t.Helper()
+		select {
+		case a := <-got:
+			if a != (Asked{Version: 1, What: "persistent-offender", Node: "node-1", Task: task, Job: "batch", Incidents: incidents}) {
+				t.Errorf("told of %+v", a)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("not told of %s", task)
+		}
+	}
+	n = startNode(t, t.Context(), b.NodesURL(), "node-1", seed, t.TempDir())
+	for i := range 4 {
+		held(fmt.Sprint("a", i), "/often")
+		held(fmt.Sprint("b", i), "/later")
+	}
+	held("a4", "/often")
+	told("/often", 5)
+	results := map[string]int{}
+	eventually(t, "the audit has it", func() bool {
+		clear(results)
+		for _, act := range b.audit.list() {
+			if act.By == "hub" && act.What == "persistent-offender" && act.Node == "node-1" && act.Why == "held in 5 incidents of a day" {
+				results[act.Result]++
+			}
+		}
+		return results[hookTook] == 1
+	})
+	if results["failed: it answers 503 Service Unavailable"] != 3 || results[""] != 4 || len(results) != 3 {
+		t.Errorf("%v", results)
+	}
+	eventually(t, "all is stored", func() bool { return n.Status().Waiting == 0 && b.store.Pending() == 0 })
+	n.Close()
+	b.stop()
+
+	cfg.CommitEvery = 20 * time.Second // so that the audit's last lines are in the file alone when it is stopped
+	b = startHub(t, cfg)
+	n = startNode(t, t.Context(), b.NodesURL(), "node-1", seed, t.TempDir())
+	held("a5", "/often") // told today
+	held("b4", "/later")
+	told("/later", 5)
+	eventually(t, "the audit has it", func() bool {
+		return slices.ContainsFunc(b.audit.list(), func(act wire.Act) bool { return act.Result == hookTook && act.Time.After(b.started) })
+	})
+	n.Close()
+	b.stop()
+
+	b = startHub(t, cfg)
+	n = startNode(t, t.Context(), b.NodesURL(), "node-1", seed, t.TempDir())
+	defer n.Close()
+	held("b5", "/later")
+	for i := range 5 {
+		held(fmt.Sprint("c", i), "/third")
+	}
+	told("/third", 5)
+	if len(got) != 0 {
+		t.Errorf("told of %+v again", <-got)
 	}
 }

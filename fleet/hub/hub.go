@@ -43,6 +43,7 @@ type Config struct {
 	ClientCA      string        // certificates that people's are signed by; "": people enter by token only
 	Keep          time.Duration // of the store's days
 	HookURL       string        // told of tasks that are held again and again, and of what operators want done with a task; "": nobody
+	HookAgain     time.Duration // from a failure of the hook to the next try, longer each time; 0: 5 s
 	RolloutLook   time.Duration // how often a roll-out is looked at; 0: 5 s
 	ObserveFor    time.Duration // how long a roll-out observes before it may enforce; 0: an hour
 	CommitEvery   time.Duration // a batch waits at most so long for the store; 0: 5 s
@@ -131,16 +132,16 @@ type Hub struct {
 	watched     watch          // of the roll-out
 	halted      bool           // the roll-out that stands, when it was looked at last
 	switchedOff bool           // the fleet's kill switch, likewise
-	offenders   map[[2]string]*offender
+	offenders   map[offenderKey]*offender
+	due         map[offenderKey]bool // of whom the hook is to be told
 	said        saidPriors
-	asked       chan Asked // for the hook
-	problem     string     // why batches are not read; "": they are
-	short       string     // why batches are not taken; "": they are
+	problem     string // why batches are not read; "": they are
+	short       string // why batches are not taken; "": they are
 }
 
 // New prepares a hub.
 func New(cfg Config) (*Hub, error) {
-	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, offenders: map[[2]string]*offender{}, said: saidPriors{last: map[string]said{}}, asked: make(chan Asked, hookWaiting), ready: make(chan struct{}), started: time.Now()}
+	h := &Hub{cfg: cfg, log: cfg.Log, nodes: map[string]*NodeStatus{}, offenders: map[offenderKey]*offender{}, due: map[offenderKey]bool{}, said: saidPriors{last: map[string]said{}}, ready: make(chan struct{}), started: time.Now()}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -151,6 +152,7 @@ func New(cfg Config) (*Hub, error) {
 	h.cfg.CommitEvery = cmp.Or(cfg.CommitEvery, commitEvery)
 	h.cfg.TidyEvery = cmp.Or(cfg.TidyEvery, tidyEvery)
 	h.wellTidied.Store(h.started.Unix())
+	h.cfg.HookAgain = cmp.Or(cfg.HookAgain, hookFirst)
 	h.cfg.Reserve = cmp.Or(cfg.Reserve, reserve)
 	h.cfg.BucketEvery = cmp.Or(cfg.BucketEvery, bucketEvery)
 	if h.cfg.Spec == (spec.Params{}) {
