@@ -50,7 +50,15 @@ func startBench(t *testing.T) *bench {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	cmd := exec.Command(filepath.Join(b.bin, "commensal-hub"), "serve", "--dir", b.dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
+	b.hub, b.nodes = b.serve(b.dir)
+	return b
+}
+
+// serve runs a hub in a folder until the test ends.
+func (b *bench) serve(dir string) (hub, nodes string) {
+	t := b.t
+	t.Helper()
+	cmd := exec.Command(filepath.Join(b.bin, "commensal-hub"), "serve", "--dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
 		"--spec-every", "1s", "--min-tasks", "1", "--min-samples", "20", "--observe-for", "2s")
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -71,13 +79,12 @@ func startBench(t *testing.T) *bench {
 	for lines.Scan() {
 		said = append(said, lines.Text())
 		if m := regexp.MustCompile(`pages=(\S+) nodes_connect_to=(\S+)`).FindStringSubmatch(lines.Text()); m != nil {
-			b.hub, b.nodes = m[1], m[2]
 			go io.Copy(io.Discard, log) //nolint:errcheck // it ends with the hub
-			return b
+			return m[1], m[2]
 		}
 	}
 	t.Fatalf("the hub does not start:\n%s", strings.Join(said, "\n"))
-	return nil
+	return "", ""
 }
 
 // run runs a program to its end.
@@ -189,6 +196,7 @@ func TestThePrograms(t *testing.T) {
 	local(2, "--from and --to are days", "store", "fetch", "--bucket", "s3://b/p", "--into", b.bin)
 	b.looks(hub)
 	b.changes(hub)
+	b.documented()
 	b.queries()
 	b.refusals()
 	local(0, "may enter no more", "person", "remove", "viv", "--dir", b.dir)
@@ -252,11 +260,86 @@ func (b *bench) changes(hub string) {
 	b.ask(0, "the kill switch is off", hub, why("off", "--back")...)
 }
 
+// documented: the lines of docs/OPERATIONS.md as they stand there, in a shell, on a hub with a node and a task of the page's names.
+func (b *bench) documented() {
+	t := b.t
+	b.run("commensal-hub", "node", "add", "web-1", "--dir", b.dir)
+	b.connects("web-1")
+	shell := func(script string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+		cmd.Env = append(os.Environ(), "PATH="+b.bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
+		return string(out)
+	}
+	for title, want := range map[string][]string{
+		"Hold, free, protect": {"cap: done on web-1", "uncap: done on web-1", "protect-off: done on web-1", "protection is OFF in the whole fleet for shop", "protection is on in the whole fleet"},
+		"The kill switch":     {"the kill switch is on", "the kill switch is off"},
+	} {
+		lines := page(t, title)
+		if len(lines) != len(want) {
+			t.Fatalf("%s: %q; expected %d lines", title, lines, len(want))
+		}
+		for i, line := range lines {
+			if out := shell(line + " --hub " + b.hub + " --token-file " + b.file); !strings.Contains(out, want[i]) {
+				t.Errorf("%s: %s; expected %q", line, out, want[i])
+			}
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "backup")
+	backup := strings.NewReplacer("/var/lib/commensal-hub", b.dir, "/backup", copied).Replace(strings.Join(page(t, "Back up, restore, upgrade, move"), "\n"))
+	shell(backup)
+	restored := filepath.Join(t.TempDir(), "restored")
+	if err := os.Rename(copied, restored); err != nil {
+		t.Fatal(err)
+	}
+	other := &bench{t: t, bin: b.bin, dir: restored, file: filepath.Join(restored, "admin.token")}
+	other.hub, _ = other.serve(restored)
+	other.ask(0, "web-1 ", "commensal-hub", "nodes")
+	other.until("kill-switch", func() {}, "commensal", "query", "--question", "audit", "1") // the last lines are in the table once the hub commits
+}
+
+// connects has a node connect.
+func (b *bench) connects(name string) {
+	b.t.Helper()
+	u, _ := b.node(name)
+	for end := time.Now().Add(20 * time.Second); !u.Status().Connected; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("%s does not connect", name)
+		}
+	}
+}
+
+// page returns the lines of the first block of commands in a section of docs/OPERATIONS.md.
+func page(t *testing.T, title string) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## "+title+"\n")
+	for line := range strings.Lines(section) {
+		command, indented := strings.CutPrefix(line, "    ")
+		if indented {
+			lines = append(lines, strings.TrimSpace(command))
+		} else if len(lines) > 0 {
+			break
+		}
+	}
+	if len(lines) == 0 {
+		t.Fatalf("no commands in %q", title)
+	}
+	return lines
+}
+
 // queries: what is asked of the store.
 func (b *bench) queries() {
 	b.until("web", func() {}, "commensal", "query", "SELECT job, count(*) FROM samples GROUP BY job")
 	b.ask(0, "antagonists JOB DAYS", "commensal", "query", "--question", "list")
-	b.ask(0, "kill-switch", "commensal", "query", "--question", "audit", "1")
+	b.until("kill-switch", func() {}, "commensal", "query", "--question", "audit", "1")
 	b.ask(2, "question audit takes 1 values: days", "commensal", "query", "--question", "audit")
 	b.ask(2, `no question "x"`, "commensal", "query", "--question", "x")
 	b.ask(2, "expected one text in SQL", "commensal", "query")

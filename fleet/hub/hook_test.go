@@ -135,7 +135,7 @@ func TestTheHookIsToldUntilItTakesIt(t *testing.T) {
 	n.Close()
 	b.stop()
 
-	cfg.CommitEvery = 20 * time.Second // so that the audit's last lines are in the file alone when it is stopped
+	cfg.CommitEvery = 20 * time.Second // so that the audit's last lines are in its file alone for a while
 	b = startHub(t, cfg)
 	n = startNode(t, t.Context(), b.NodesURL(), "node-1", seed, t.TempDir())
 	held("a5", "/often") // told today
@@ -157,5 +157,17 @@ func TestTheHookIsToldUntilItTakesIt(t *testing.T) {
 	told("/third", 5)
 	if len(got) != 0 {
 		t.Errorf("told of %+v again", <-got)
+	}
+	third := func() (o offender) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return *b.offenders[offenderKey{"node-1", "/third"}]
+	}
+	eventually(t, "it is noted", func() bool { return third().told > 0 })
+	b.mu.Lock()
+	b.offenders[offenderKey{"node-1", "/third"}].told = 0
+	b.mu.Unlock()
+	if err := b.recallOffenders(t.Context()); err != nil || third().told == 0 {
+		t.Errorf("%+v, %v: what the audit's file alone has is not known", third(), err)
 	}
 }
