@@ -228,10 +228,10 @@ func (h *Hub) job(k spec.Key) JobStatus {
 	st := JobStatus{Job: k.Job, Platform: k.Platform, Size: k.Size, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
 	for i := range j.Signals {
 		s := &j.Signals[i]
-		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: s.Tasks(), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
+		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: j.Tasks(s), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
 		if sp := s.Spec; sp != nil {
-			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, sp.StdDev, sp.UsageMean, h.cfg.Spec.Threshold(sp)
-			if sp.Tail > sp.Mean { // else it is not by a fit
+			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, float64(sp.StdDev), float64(sp.UsageMean), h.cfg.Spec.Threshold(sp)
+			if float64(sp.Tail) > sp.Mean { // else it is not by a fit
 				if g, ok := spec.FitGEV(&s.Sketch); ok {
 					x.Fit = &g
 				}

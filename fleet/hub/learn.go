@@ -53,9 +53,9 @@ func (l learned) pack(of *spec.State) ([]byte, error) {
 	l.Version, l.State, l.Jobs = spec.KeptVersion, of.Keep(), len(of.Jobs)
 	enc := gob.NewEncoder(z)
 	err = enc.Encode(l)
-	for _, j := range of.Jobs {
+	for k, j := range of.Jobs {
 		if err == nil {
-			err = enc.Encode(j.Keep())
+			err = enc.Encode(j.Keep(k))
 		}
 	}
 	err = errors.Join(err, z.Close())

@@ -20,7 +20,7 @@ func (s *State) Adopt(sh wire.SpecSheet) (ok bool) {
 	j.Revision, j.Pinned = sh.Revision, sh.Pinned
 	for i := range j.Signals {
 		sig := &j.Signals[i]
-		sig.AtNsec, sig.Nodes, sig.Unseen = sh.WallNsec, whole(int64(sh.Nodes)), sig.History.N
+		sig.AtNsec, sig.Nodes, sig.Sketch.Unseen = sh.WallNsec, whole(int64(sh.Nodes)), float32(sig.History.N)
 	}
 	return true
 }
@@ -43,11 +43,12 @@ func (j *Job) follow(sh *wire.SpecSheet) {
 
 // begin puts a job where a sheet was published.
 func (j *Job) begin(sh *wire.SpecSheet) {
+	j.since(nil, false)
 	for i := range sh.Specs {
 		sp := sh.Specs[i]
 		sig := j.signal(sp.Source, sp.Definition)
 		n := float64(sp.NumSamples)
-		sig.Spec, sig.Held, sig.Since, sig.Grouped = figuresOf(&sp), nil, nil, false
+		sig.Spec, sig.Held = figuresOf(&sp), nil
 		sig.History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
 	}
 }

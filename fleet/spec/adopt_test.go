@@ -57,7 +57,7 @@ func TestAJobMoves(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	want, sp := a[0].Specs[0], got[0].Specs[0]
-	if math.Abs(sp.Mean-want.Mean) > 1e-3 || math.Abs(sp.StdDev-want.StdDev) > 2e-3 || sp.NumSamples < 16500 || sp.NumSamples > want.NumSamples+100 || sp.Tail != sheet.Specs[0].Tail {
+	if math.Abs(sp.Mean-want.Mean) > 1e-3 || math.Abs(float64(sp.StdDev)-want.StdDev) > 2e-3 || sp.NumSamples < 16500 || sp.NumSamples > want.NumSamples+100 || sp.Tail != sheet.Specs[0].Tail {
 		t.Errorf("%+v\nwant %+v", sp, want)
 	}
 	a, got = next(4000) // now its own distribution is worth more than what was adopted

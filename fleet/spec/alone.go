@@ -76,5 +76,5 @@ func (s *State) lose(k Key) {
 
 // idle: no task of it gave a sample for a day or two, and nothing was published or is held back of it.
 func (j *Job) idle() bool {
-	return !j.Pinned && len(j.Signals) > 0 && !slices.ContainsFunc(j.Signals, func(s Signal) bool { return s.Spec != nil || s.Held != nil || len(s.Tallies) > 0 })
+	return !j.Pinned && len(j.Signals) > 0 && len(j.Tallies) == 0 && !slices.ContainsFunc(j.Signals, func(s Signal) bool { return s.Spec != nil || s.Held != nil })
 }

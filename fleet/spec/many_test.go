@@ -18,7 +18,7 @@ type plain struct {
 	nodes   map[string]*Moments
 	tasks   map[string]int
 	history Moments
-	spec    Figures
+	spec    model.Spec
 	at      int64
 }
 
@@ -31,7 +31,7 @@ func (l *plain) add(p *Params, b *wire.Batch) {
 		}
 		x := float64(v)
 		if l.at != 0 {
-			x = min(x, p.Threshold(&l.spec))
+			x = min(x, p.Threshold(figuresOf(&l.spec)))
 		}
 		m.add(x, float64(b.Samples.CPU[i]))
 		l.tasks[b.Node+b.Tasks[b.Samples.Task[i]].Path]++
@@ -70,7 +70,7 @@ func (l *plain) calculate(p *Params, wallNsec int64) {
 		}
 	}
 	l.history, l.at = all, wallNsec
-	l.spec = Figures{NumSamples: int64(math.Round(all.N)), Mean: all.Mean, StdDev: all.stddev(), UsageMean: all.Usage, Tasks: whole(int64(enough)), LeftOut: whole(int64(leftOut))}
+	l.spec = model.Spec{NumSamples: int64(math.Round(all.N)), Mean: all.Mean, StdDev: all.stddev(), UsageMean: all.Usage, Tasks: enough, LeftOut: int64(leftOut)}
 	clear(l.nodes)
 }
 
@@ -120,7 +120,7 @@ func TestSavedMemoryChangesNoSpec(t *testing.T) {
 					t.Fatalf("%+v: no spec in period %d", c, period)
 				}
 				want.calculate(&p, at)
-				got := *cpi(t, s)
+				got := s.Jobs[web].Signals[0].spec(web, cpi(t, s))
 				near := func(a, b float64) bool { return math.Abs(a-b) <= 2e-6*math.Abs(b) }
 				if got.NumSamples != want.spec.NumSamples || !near(got.Mean, want.spec.Mean) || !near(got.StdDev, want.spec.StdDev) || !near(got.UsageMean, want.spec.UsageMean) || got.LeftOut != want.spec.LeftOut {
 					t.Fatalf("%+v, seed %d, period %d:\n%+v, want\n%+v", c, seed, period, got, want.spec)
@@ -141,17 +141,17 @@ func TestTasksAreEstimated(t *testing.T) {
 	for _, n := range []int{20, 32, 100, 300, 1000} {
 		sum, rounds := 0.0, 20
 		for round := range rounds {
-			s, p := Signal{}, Defaults()
+			s, p := Job{}, Defaults()
 			for k := range int64(80) { // it takes a while
 				s.look(&p, start+k*p.PeriodNsec)
 				for i := range n {
-					s.tally(&p, taskHash(fmt.Sprint("node-", i), fmt.Sprint("/web/", round)), 20)
+					s.tally(&p, taskHash(fmt.Sprint("node-", i), fmt.Sprint("/web/", round)), 20, nil)
 				}
 			}
 			if len(s.Tallies) > p.slots() || cap(s.Tallies) > p.slots()*9/8+1 {
 				t.Fatalf("%d tasks are counted one by one", len(s.Tallies))
 			}
-			_, about := s.haveEnough(&p)
+			_, about := s.haveEnough(&p, nil)
 			sum += float64(about)
 		}
 		if off := math.Abs(sum/float64(rounds*n) - 1); off > 0.1 || n <= leastSlots && off > 0 {
@@ -163,12 +163,12 @@ func TestTasksAreEstimated(t *testing.T) {
 // A node that invents tasks keeps no others from being counted, nor does a job's many short tasks keep its few long ones.
 func TestInventedAndShortTasksHideNone(t *testing.T) {
 	p := Defaults()
-	var s Signal
+	var s Job
 	own := func(n uint32) (sum int) {
 		for node := range 10 {
 			h := taskHash(fmt.Sprint("n", node), "/web")
-			s.tally(&p, h, n)
-			if i, ok := s.find(h); ok && p.enough(s.Tallies[i]) {
+			s.tally(&p, h, n, nil)
+			if i, ok := s.find(h); ok && s.Tallies[i].samples() >= p.MinSamplesPerTask {
 				sum++
 			}
 		}
@@ -177,7 +177,7 @@ func TestInventedAndShortTasksHideNone(t *testing.T) {
 	at := start
 	for minute := range int64(250) {
 		for i := range 500 {
-			s.tally(&p, taskHash("liar", fmt.Sprint(minute, i)), 1)
+			s.tally(&p, taskHash("liar", fmt.Sprint(minute, i)), 1, nil)
 		}
 		own(1)
 		at += 60e9
@@ -186,16 +186,16 @@ func TestInventedAndShortTasksHideNone(t *testing.T) {
 	if n := own(1); n != 10 || s.Level != 0 {
 		t.Errorf("beside invented tasks %d have enough, one in 2^%d counts", n, s.Level)
 	}
-	s = Signal{}
+	s = Job{}
 	for minute := range int64(600) {
 		for i := range 30 { // of as many nodes, twenty minutes each
-			s.tally(&p, taskHash(fmt.Sprint("short-", i), fmt.Sprint(minute/20)), 1)
+			s.tally(&p, taskHash(fmt.Sprint("short-", i), fmt.Sprint(minute/20)), 1, nil)
 		}
 		own(1)
 		at += 60e9
 		s.look(&p, at)
 	}
-	if n, _ := s.haveEnough(&p); n != 10 {
+	if n, _ := s.haveEnough(&p, nil); n != 10 {
 		t.Errorf("beside short tasks %d have enough, one in 2^%d counts", n, s.Level)
 	}
 }
@@ -223,8 +223,9 @@ func TestOneNodeOfManyDecidesNothing(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	rng, p, s := rand.New(rand.NewPCG(6, 6)), Defaults(), New()
 	bytes := func() int {
-		sig := &s.Jobs[web].Signals[0]
-		return int(unsafe.Sizeof(*sig)) + cap(sig.Since)*int(unsafe.Sizeof(From{})) + cap(sig.Tallies)*int(unsafe.Sizeof(Tally{})) + cap(sig.Sketch.N)*4 + int(unsafe.Sizeof(Figures{}))
+		j := s.Jobs[web]
+		sig := &j.Signals[0]
+		return int(unsafe.Sizeof(*j)+unsafe.Sizeof(*sig)+unsafe.Sizeof(Figures{})) + cap(j.Since)*int(unsafe.Sizeof(Who{})) + cap(j.Tallies)*int(unsafe.Sizeof(Tally{})) + cap(sig.Parts)*int(unsafe.Sizeof(Part{})) + cap(sig.Sketch.N)*2
 	}
 	for range 3 {
 		fleet(s, &p, 1500, 40, func(int) float64 { return 1 + 0.1*rng.NormFloat64() })

@@ -202,7 +202,7 @@ func TestLearnersOfOneJobMerge(t *testing.T) {
 	}
 	j := older.Jobs[web]
 	s, w := &j.Signals[0], math.Sqrt(0.9) // half a day
-	if j.Revision != 9 || !j.Pinned || j.Only != 0 || s.Spec.Mean > 1.1 || len(s.Tallies) != 5 || len(s.Since) != 3 || s.AtNsec != start+day/2 {
+	if j.Revision != 9 || !j.Pinned || j.Only != 0 || s.Spec.Mean > 1.1 || len(j.Tallies) != 5 || len(j.Since) != 3 || s.AtNsec != start+day/2 {
 		t.Errorf("%+v", j)
 	}
 	mean := (2*9000*w + 9000) / (9000*w + 9000)
@@ -212,7 +212,7 @@ func TestLearnersOfOneJobMerge(t *testing.T) {
 	if low, high := s.Sketch.Quantile(0.2), s.Sketch.Quantile(0.8); math.Abs(low-0.98) > 0.05 || math.Abs(high-2.02) > 0.05 {
 		t.Errorf("quantiles %g and %g", low, high)
 	}
-	if sum := s.Since[0].N + s.Since[1].N + s.Since[2].N; sum != 60 {
+	if sum := j.Since[0].N + j.Since[1].N + j.Since[2].N; sum != 60 {
 		t.Errorf("%d samples since the last calculation", sum)
 	}
 	both := New()
@@ -222,7 +222,7 @@ func TestLearnersOfOneJobMerge(t *testing.T) {
 	if _, err := both.Take(&p, more, func(Key) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	if f := both.Jobs[web].Signals[0].Since[1]; f.N != 20 || math.Abs(f.Mean-2) > 1e-9 || math.Abs(float64(f.M2)-20) > 1e-3 {
+	if f := both.Jobs[web].moments(&both.Jobs[web].Signals[0], 1); f.N != 20 || math.Abs(f.Mean-2) > 1e-9 || math.Abs(f.M2-20) > 1e-3 {
 		t.Errorf("a node that spoke to both: %+v", f)
 	}
 }
@@ -241,8 +241,8 @@ func TestGroupsOfNodesMove(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		someWindows(heir, &p, 20, 40, 30, value)
-		s := &heir.Jobs[web].Signals[0]
-		all, _, leftOut := s.fair()
+		s := heir.Jobs[web]
+		all, _, leftOut := s.fair(&s.Signals[0])
 		if want := float64(30 * (80 + mine)); !s.Grouped || len(s.Since) != groups || math.Abs(all.N-want) > 0.2*want || leftOut > 0 || math.Abs(all.Mean-2) > 0.01 {
 			t.Errorf("with %d nodes of its own: %+v, want about %g samples; %d left out", mine, all, want, leftOut)
 		}

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -10,68 +9,141 @@ import (
 // What nodes sent since the last calculation stays apart by node until it is used, so that none of them decides. Of a job with many nodes it stays apart by groups of
 // them: which groups says a node's number and, so that nobody always shares one with the same others, the time of the last calculation.
 
-// groups is how many nodes of a signal are told apart, and into how many groups they go where there are more.
+// groups is how many nodes of a job are told apart, and into how many groups they go where there are more.
 const groups = 32
 
-// From is what one node, or a group of them, sent since the last calculation: Moments, in as little room as does it, for each node of a job has one a signal.
-type From struct {
+// Who is a node that gave windows of a job since the last calculation, or a group of them. All signals of the job share it, since most windows have all of them.
+type Who struct {
 	Node  uint32 // of State.Nodes; of a group, which of its nodes sent something: a bit for each, up to number groups * 32
-	N     uint32
-	Mean  float64
-	M2    float32
+	N     uint32 // windows in which some signal had a value
 	Usage float32
 }
 
-func (f *From) add(v, usage float64) {
-	m := f.moments()
-	m.add(v, usage)
-	f.set(&m, f.N+1)
+// Part is what one signal had in a Who's windows.
+type Part struct{ Mean, M2 float32 }
+
+// Less says what a signal had less than all of its job's windows.
+type Less struct {
+	Parts []uint16 // of each of Job.Since the share that it had, of allOf; what is not there had all
+	Tasks []uint16 // of each of Job.Tallies how many samples it had not; nil: it had all
 }
 
-func (f *From) set(m *Moments, n uint32) {
-	f.N, f.Mean, f.M2, f.Usage = n, m.Mean, float32(m.M2), float32(m.Usage)
-}
+const allOf = math.MaxUint16
 
-func (f *From) moments() Moments {
-	return Moments{N: float64(f.N), Mean: f.Mean, M2: float64(f.M2), Usage: float64(f.Usage)}
-}
-
-// from returns where a node's samples go. What it returned before may not be used afterwards.
-func (s *Signal) from(node uint32) *From {
-	if s.Grouped {
-		return s.group(node)
+// had is how many of the windows of the i-th of Job.Since had the signal.
+func (s *Signal) had(i int, windows uint32) uint32 {
+	switch {
+	case i >= len(s.Parts):
+		return 0
+	case s.Less == nil || i >= len(s.Less.Parts):
+		return windows
 	}
-	i, ok := slices.BinarySearchFunc(s.Since, node, func(f From, node uint32) int { return cmp.Compare(f.Node, node) })
-	if ok {
-		return &s.Since[i]
-	}
-	if len(s.Since) < groups {
-		s.Since = insert(s.Since, i, From{Node: node})
-		return &s.Since[i]
-	}
-	alone := s.Since
-	s.Since, s.Grouped = make([]From, groups), true
-	for i := range alone {
-		g, o := s.group(alone[i].Node), alone[i].moments()
-		m := g.moments()
-		m.merge(o, 1)
-		g.set(&m, g.N+alone[i].N)
-	}
-	return s.group(node)
+	return uint32((uint64(windows)*uint64(s.Less.Parts[i]) + allOf/2) / allOf) //nolint:gosec // no more than windows
 }
 
-// group is of a node: each 32 nodes whose numbers follow each other are in different ones, and in others than those before them by a shift that changes.
-func (s *Signal) group(node uint32) *From {
-	row, shift := node/groups, uint32(s.AtNsec/1e9)%groups //nolint:gosec // what is cut off does not matter
-	g := &s.Since[(node+row*shift)%groups]
-	g.Node |= 1 << (row % 32)
-	return g
+// setHad says how many they are; of all in all.
+func (s *Signal) setHad(i int, n, windows uint32) {
+	if n == windows && (s.Less == nil || i >= len(s.Less.Parts)) {
+		return
+	}
+	if s.Less == nil {
+		s.Less = &Less{}
+	}
+	for len(s.Less.Parts) <= i {
+		s.Less.Parts = insert(s.Less.Parts, len(s.Less.Parts), allOf, groups)
+	}
+	s.Less.Parts[i] = uint16((uint64(n)*allOf + uint64(windows)/2) / max(1, uint64(windows))) //nolint:gosec // it is a share
 }
 
-// size is how many nodes an entry is of.
-func (s *Signal) size(f *From) float64 {
-	if s.Grouped {
-		return float64(bits.OnesCount32(f.Node))
+// moments is what the signal had of the i-th of Job.Since.
+func (j *Job) moments(s *Signal, i int) (m Moments) {
+	if n := s.had(i, j.Since[i].N); n > 0 {
+		m = Moments{N: float64(n), Mean: float64(s.Parts[i].Mean), M2: float64(s.Parts[i].M2), Usage: float64(j.Since[i].Usage)}
+	}
+	return m
+}
+
+// give adds windows to the i-th of Since, with what each signal, by its place in Signals, had of them.
+func (j *Job) give(i int, windows uint32, usage float64, got func(k int) Moments) {
+	w := &j.Since[i]
+	for k := range j.Signals {
+		s := &j.Signals[k]
+		add, m := got(k), j.moments(s, i)
+		if add.N == 0 && i >= len(s.Parts) {
+			continue
+		}
+		m.merge(add, 1)
+		for n := len(s.Parts); n <= i; n++ {
+			s.Parts = insert(s.Parts, n, Part{}, groups)
+			if n < i {
+				s.setHad(n, 0, j.Since[n].N)
+			}
+		}
+		s.Parts[i] = Part{Mean: float32(m.Mean), M2: float32(m.M2)}
+		s.setHad(i, uint32(m.N), w.N+windows)
+	}
+	w.N += windows
+	if w.N > 0 {
+		w.Usage += float32((usage - float64(w.Usage)) * float64(windows) / float64(w.N))
+	}
+}
+
+// who returns where in Since a node's windows go.
+func (j *Job) who(node uint32) int {
+	if j.Grouped {
+		return j.group(node)
+	}
+	if i := slices.IndexFunc(j.Since, func(w Who) bool { return w.Node == node }); i >= 0 {
+		return i
+	}
+	if n := len(j.Since); n < groups {
+		j.Since = insert(j.Since, n, Who{Node: node}, groups)
+		return n
+	}
+	j.regroup()
+	return j.group(node)
+}
+
+// regroup goes on with groups of nodes.
+func (j *Job) regroup() {
+	alone, was := j.Since, make([][groups]Moments, len(j.Signals))
+	for k := range j.Signals {
+		for i := range alone {
+			was[k][i] = j.moments(&j.Signals[k], i)
+		}
+	}
+	j.since(make([]Who, groups), true)
+	for i, w := range alone {
+		j.give(j.group(w.Node), w.N, float64(w.Usage), func(k int) Moments { return was[k][i] })
+	}
+}
+
+// since begins anew with what came since the last calculation.
+func (j *Job) since(who []Who, grouped bool) {
+	j.Since, j.Grouped = who, grouped
+	for k := range j.Signals {
+		s := &j.Signals[k]
+		if s.Parts = nil; s.Less == nil {
+			continue
+		}
+		if s.Less.Parts = nil; s.Less.Tasks == nil {
+			s.Less = nil
+		}
+	}
+}
+
+// group is where a node goes: each 32 nodes whose numbers follow each other are in different ones, and in others than those before them by a shift that changes.
+func (j *Job) group(node uint32) int {
+	row, shift := node/groups, uint32(j.at()/1e9)%groups //nolint:gosec // what is cut off does not matter
+	g := (node + row*shift) % groups
+	j.Since[g].Node |= 1 << (row % 32)
+	return int(g)
+}
+
+// size is how many nodes one of Since is of.
+func (j *Job) size(i int) float64 {
+	if j.Grouped {
+		return float64(bits.OnesCount32(j.Since[i].Node))
 	}
 	return 1
 }
@@ -87,14 +159,17 @@ const (
 	farShare    = 0.1
 )
 
-// fair puts together what the nodes sent, so that none of them can decide.
-func (s *Signal) fair() (all Moments, nodes, leftOut int) {
+// fair puts together what the nodes sent of a signal, so that none of them can decide.
+func (j *Job) fair(s *Signal) (all Moments, nodes, leftOut int) {
 	var counts, means []float64 // samples a node, and mean
-	since := make([]*From, 0, len(s.Since))
-	for i := range s.Since {
-		if f := &s.Since[i]; f.N > 0 {
-			since, counts, means = append(since, f), append(counts, float64(f.N)/s.size(f)), append(means, f.Mean)
+	var since []int
+	for i := range s.Parts {
+		if m := j.moments(s, i); m.N > 0 {
+			since, counts, means = append(since, i), append(counts, m.N/j.size(i)), append(means, m.Mean)
 		}
+	}
+	if len(since) == 0 {
+		return all, 0, 0
 	}
 	typical, centre := median(counts), median(means)
 	off := make([]float64, len(means))
@@ -102,10 +177,10 @@ func (s *Signal) fair() (all Moments, nodes, leftOut int) {
 		off[i] = math.Abs(means[i] - centre)
 	}
 	far := max(farSigmas*medianSigma*median(off), farShare*centre)
-	for i, f := range since {
-		m := f.moments()
+	for i, at := range since {
+		m := j.moments(s, at)
 		if len(means) >= judgedFrom && off[i] > far {
-			leftOut += int(f.N)
+			leftOut += int(m.N)
 			continue
 		}
 		w := 1.0
@@ -113,7 +188,7 @@ func (s *Signal) fair() (all Moments, nodes, leftOut int) {
 			w = heaviest * typical / counts[i]
 		}
 		all.merge(m, w)
-		nodes += int(s.size(f))
+		nodes += int(j.size(at))
 	}
 	return all, nodes, leftOut
 }

@@ -24,7 +24,7 @@ func (s *State) Accept(k Key, wallNsec int64) (sh wire.SpecSheet, ok bool) {
 	}
 	j.Pinned = false
 	j.Revision++
-	return j.Sheet(wallNsec), true
+	return j.Sheet(k, wallNsec), true
 }
 
 // Pin publishes an earlier sheet again and keeps it until Unpin: what is learned meanwhile is not published. What was learned
@@ -40,7 +40,7 @@ func (s *State) Pin(k Key, old wire.SpecSheet, wallNsec int64) (wire.SpecSheet, 
 	j.begin(&old)
 	j.Pinned = true
 	j.Revision++
-	sh := j.Sheet(wallNsec)
+	sh := j.Sheet(k, wallNsec)
 	sh.Nodes = old.Nodes
 	return sh, nil
 }

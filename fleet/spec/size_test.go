@@ -59,7 +59,7 @@ func TestSizesHaveTheirOwnNormal(t *testing.T) {
 			mean float64
 		}{{"large", large}, {"small", small}} {
 			sp := specOf(t, s, x.size)
-			if sh := sheets[1+i]; sh.Size != x.size || sh.Version != 2 || sh.Specs[0].Size != x.size || sp.NumSamples != 4000 || math.Abs(sp.Mean-x.mean) > 0.01*x.mean || math.Abs(sp.StdDev-0.05*x.mean) > 0.01*x.mean {
+			if sh := sheets[1+i]; sh.Size != x.size || sh.Version != 2 || sh.Specs[0].Size != x.size || sp.NumSamples != 4000 || math.Abs(sp.Mean-x.mean) > 0.01*x.mean || math.Abs(float64(sp.StdDev)-0.05*x.mean) > 0.01*x.mean {
 				t.Errorf("%+v", sh)
 			}
 		}

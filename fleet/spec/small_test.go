@@ -14,28 +14,32 @@ import (
 // What each node and each task of a job take is small, and still right: moments of a million samples are those that doubles give, and who sends more
 // samples than a tally can count has samples enough all the same.
 func TestSmallIsRight(t *testing.T) {
-	if f, y := unsafe.Sizeof(From{}), unsafe.Sizeof(Tally{}); f != 24 || y != 8 {
-		t.Errorf("%d bytes a node, %d a task", f, y)
+	if w, p, y, x := unsafe.Sizeof(Who{}), unsafe.Sizeof(Part{}), unsafe.Sizeof(Tally{}), unsafe.Sizeof(Signal{}); w != 12 || p != 8 || y != 8 || x != 144 {
+		t.Errorf("%d bytes a node, %d with a signal, %d a task, %d a signal", w, p, y, x)
 	}
 	rng := rand.New(rand.NewPCG(11, 11))
-	var small From
 	var want Moments
-	for range 1_000_000 {
-		v, cpu := 1.8+0.16*rng.NormFloat64(), rng.Float64()
-		small.add(v, cpu)
-		want.add(v, cpu)
+	small := Job{Signals: make([]Signal, 1)}
+	for range 1_000_000 / 50 {
+		var m Moments
+		for range 50 {
+			v, cpu := 1.8+0.16*rng.NormFloat64(), rng.Float64()
+			m.add(v, cpu)
+			want.add(v, cpu)
+		}
+		small.give(small.who(3), 50, m.Usage, func(int) Moments { return m })
 	}
-	got := small.moments()
-	if got.N != want.N || math.Abs(got.Mean/want.Mean-1) > 1e-9 || math.Abs(got.stddev()/want.stddev()-1) > 5e-3 || math.Abs(got.Usage/want.Usage-1) > 1e-3 {
+	got := small.moments(&small.Signals[0], 0)
+	if got.N != want.N || math.Abs(got.Mean/want.Mean-1) > 5e-6 || math.Abs(got.stddev()/want.stddev()-1) > 5e-5 || math.Abs(got.Usage/want.Usage-1) > 5e-6 {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	s, p := Signal{}, Defaults()
+	s, p := Job{}, Defaults()
 	for range 3 {
-		s.tally(&p, 7, MaxSamplesPerTask-1)
+		s.tally(&p, 7, MaxSamplesPerTask-1, nil)
 	}
-	s.tally(&p, 7, math.MaxUint32)
-	s.tally(&p, 8, 99)
-	if n, about := s.haveEnough(&p); len(s.Tallies) != 2 || s.Tallies[0].Day != recently|MaxSamplesPerTask || n != 1 || about != 1 {
+	s.tally(&p, 7, math.MaxUint32, nil)
+	s.tally(&p, 8, 99, nil)
+	if n, about := s.haveEnough(&p, nil); len(s.Tallies) != 2 || s.Tallies[0].Day != recently|MaxSamplesPerTask || n != 1 || about != 1 {
 		t.Errorf("%+v", s.Tallies)
 	}
 }
@@ -54,7 +58,7 @@ func TestWhatWasKeptLargerIsRead(t *testing.T) {
 		Source     model.Source
 		Definition string
 		Recent     []from
-		Sketch     Sketch
+		Sketch     struct{ Bins []Bin }
 		History    Moments
 		Tasks      []tally
 		AtNsec     int64
@@ -81,7 +85,8 @@ func TestWhatWasKeptLargerIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := kept.Recall(1)
-	if sig := s.Jobs[web].Signals[0]; len(sig.Since) != 0 || len(sig.Tallies) != 0 || sig.History.N != 5000 || sig.Spec.Mean != 1.8 {
+	j := s.Jobs[web]
+	if sig := j.Signals[0]; len(j.Since) != 0 || len(j.Tallies) != 0 || sig.History.N != 5000 || sig.Spec.Mean != 1.8 {
 		t.Fatalf("%+v", sig)
 	}
 	p := Defaults()

@@ -10,7 +10,6 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -73,18 +72,12 @@ func (m *Moments) stddev() float64 {
 // Signal is what is known of one signal of a job.
 type Signal struct {
 	Source     model.Source
-	Period     uint8  // as look had it last
-	Full       bool   // there was no room for all tasks in this day
-	Grouped    bool   // Since is of groups of nodes
-	Level      uint8  // of the tasks one in 2 to this power is in Tallies
 	Nodes      uint32 // that the last calculation was of
-	Definition string
-	Since      []From  // the last calculation, ordered by Node, or its groups
+	Definition unique.Handle[string]
 	Sketch     Sketch  // of all, weighted by age
+	Parts      []Part  // of Job.Since, in its order; the last ones may be missing
+	Less       *Less   // nil: all windows of Job had this signal
 	History    Moments // before the last calculation
-	Unseen     float64 // samples of History that Sketch does not have: they were adopted
-	Tallies    []Tally // ordered by Task
-	DayNsec    int64   // when the day of the tallies began
 	AtNsec     int64   // of the last calculation; 0: there was none
 	Spec       *Figures
 	Held       *Held
@@ -92,13 +85,14 @@ type Signal struct {
 
 // Figures are what a published spec says of a signal, without what the signal and its job say themselves.
 type Figures struct {
-	NumSamples                    int64
-	Mean, StdDev, UsageMean, Tail float64
-	Tasks, LeftOut                uint32
+	Mean                    float64
+	NumSamples              float32
+	StdDev, UsageMean, Tail float32
+	Tasks, LeftOut          uint32
 }
 
 func figuresOf(sp *model.Spec) *Figures {
-	return &Figures{NumSamples: sp.NumSamples, Mean: sp.Mean, StdDev: sp.StdDev, UsageMean: sp.UsageMean, Tail: sp.Tail, Tasks: whole(int64(sp.Tasks)), LeftOut: whole(sp.LeftOut)}
+	return &Figures{NumSamples: float32(sp.NumSamples), Mean: sp.Mean, StdDev: float32(sp.StdDev), UsageMean: float32(sp.UsageMean), Tail: float32(sp.Tail), Tasks: whole(int64(sp.Tasks)), LeftOut: whole(sp.LeftOut)}
 }
 
 // whole is a count as far as there is room for it.
@@ -107,8 +101,8 @@ func whole(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) } //n
 // spec is a signal's figures as nodes are told them.
 func (s *Signal) spec(k Key, f *Figures) model.Spec {
 	return model.Spec{
-		Job: k.Job, Platform: k.Platform, Size: k.Size, Source: s.Source, Definition: s.Definition, NumSamples: f.NumSamples, Tasks: int(f.Tasks),
-		UsageMean: f.UsageMean, Mean: f.Mean, StdDev: f.StdDev, Tail: f.Tail, LeftOut: int64(f.LeftOut),
+		Job: k.Job, Platform: k.Platform, Size: k.Size, Source: s.Source, Definition: s.Definition.Value(), NumSamples: int64(f.NumSamples), Tasks: int(f.Tasks),
+		UsageMean: float64(f.UsageMean), Mean: f.Mean, StdDev: float64(f.StdDev), Tail: float64(f.Tail), LeftOut: int64(f.LeftOut),
 	}
 }
 
@@ -120,12 +114,18 @@ type Held struct {
 
 // Job is what is known of a key.
 type Job struct {
-	Key      Key
 	Signals  []Signal // ordered by source and definition
+	Since    []Who    // since the last calculation
+	Tallies  []Tally  // ordered by Task
 	Revision uint64   // of the sheet that was published last
-	Pinned   bool     // by an operator, at what is published
+	DayNsec  int64    // when the day of the tallies began
 	// Only is 1 and the number of the one node that has ever spoken of it; 0: several have, or nobody knows.
-	Only uint32
+	Only    uint32
+	Pinned  bool  // by an operator, at what is published
+	Grouped bool  // Since is of groups of nodes
+	Full    bool  // there was no room for all tasks in this day
+	Level   uint8 // of the tasks one in 2 to this power is in Tallies
+	Period  uint8 // as look had it last
 }
 
 // State is the learner.
@@ -151,60 +151,127 @@ func (s *State) Add(p *Params, b *wire.Batch) {
 		node = uint32(len(s.Nodes)) //nolint:gosec // nodes are enrolled one by one
 		s.Nodes[b.Node] = node
 	}
-	sized := p.Sizes > 0 && slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return t.Size != "" })
-	for k := range b.Samples.Signals {
-		col := &b.Samples.Signals[k]
-		if col.Source.Row().Targeted {
+	s.learn(p, b, node, func(t *wire.Task) *Job { return s.jobOf(Key{t.Job, b.Platform, ""}, node) }, true)
+	if p.Sizes > 0 && slices.ContainsFunc(b.Tasks, func(t wire.Task) bool { return t.Size != "" }) {
+		s.learn(p, b, node, func(t *wire.Task) *Job { return s.sizeOf(p, t, b.Platform, node) }, false)
+	}
+}
+
+// given is what a batch has of one of its tasks.
+type given struct {
+	job     *Job
+	windows uint32 // in which some signal has a value
+	usage   float64
+	of      []share // by column
+}
+
+// share is what it has of one signal.
+type share struct {
+	n     uint32
+	limit float64
+	into  *Signal // until another signal or job comes
+	m     Moments
+}
+
+// learn takes the samples in, those of each task for the job that of returns; nil: for none, which is counted where it is to be.
+func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Task) *Job, passed bool) {
+	smp := &b.Samples
+	tasks := gather(b)
+	for t := range tasks {
+		g := &tasks[t]
+		if g.windows == 0 {
 			continue
 		}
-		s.column(p, b, node, col, func(t *wire.Task) *Job {
-			j := s.jobOf(Key{t.Job, b.Platform, ""}, node)
-			if j == nil {
-				s.Passed++
+		g.job = of(&b.Tasks[t])
+		for c := range g.of {
+			switch {
+			case g.job != nil && g.of[c].n > 0:
+				g.job.signal(smp.Signals[c].Source, smp.Signals[c].Definition)
+			case g.job == nil && passed:
+				s.Passed += uint64(g.of[c].n)
 			}
-			return j
-		})
-		if sized {
-			s.column(p, b, node, col, func(t *wire.Task) *Job { return s.sizeOf(p, t, b.Platform, node) })
+		}
+	}
+	for t := range tasks { // now all signals are there, so that pointers hold
+		g := &tasks[t]
+		for c := range g.of {
+			if x := &g.of[c]; g.job != nil && x.n > 0 {
+				x.into = g.job.signal(smp.Signals[c].Source, smp.Signals[c].Definition)
+				x.limit = x.into.limit(p)
+			}
+		}
+	}
+	for c := range smp.Signals {
+		col := &smp.Signals[c]
+		for i, v := range col.Values {
+			x := &tasks[smp.Task[i]].of[c]
+			if v != v || x.into == nil || !wire.Evidence(smp.Flags[i], col.Source) {
+				continue
+			}
+			at := min(float64(v), x.limit)
+			x.m.add(at, 0)
+			x.into.Sketch.Add(at, 1)
+		}
+	}
+	for t := range tasks {
+		if g := &tasks[t]; g.job != nil {
+			g.job.take(p, node, taskHash(b.Node, b.Tasks[t].Path), g)
 		}
 	}
 }
 
-// column takes the samples of one signal in, each with the job that of returns; nil: with none.
-func (s *State) column(p *Params, b *wire.Batch, node uint32, col *wire.Signal, of func(t *wire.Task) *Job) {
+// gather counts what a batch has of each of its tasks.
+func gather(b *wire.Batch) []given {
 	smp := &b.Samples
-	into := make([]*Signal, len(b.Tasks)) // found once a task, not once a sample
-	from := make([]*From, len(b.Tasks))
-	count := make([]uint32, len(b.Tasks))
-	for i, v := range col.Values {
-		t := smp.Task[i]
-		if v != v || !wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
+	tasks, some := make([]given, len(b.Tasks)), make([]bool, smp.Len())
+	shares := make([]share, len(b.Tasks)*len(smp.Signals))
+	for t := range tasks {
+		tasks[t].of, shares = shares[:len(smp.Signals)], shares[len(smp.Signals):]
+	}
+	for c := range smp.Signals {
+		col := &smp.Signals[c]
+		if col.Source.Row().Targeted {
 			continue
 		}
-		if into[t] == nil {
-			j := of(&b.Tasks[t])
-			if j == nil {
-				continue
+		for i, v := range col.Values {
+			if v == v && wire.Evidence(smp.Flags[i], col.Source) { // NaN: none
+				tasks[smp.Task[i]].of[c].n++
+				some[i] = true
 			}
-			into[t] = j.signal(col.Source, col.Definition)
-		}
-		count[t]++
-	}
-	for t := range into {
-		if into[t] != nil {
-			into[t].tally(p, taskHash(b.Node, b.Tasks[t].Path), count[t])
-			from[t] = into[t].from(node) // the node's entry is made once a signal, so that the pointer holds
 		}
 	}
-	for i, v := range col.Values {
-		t := smp.Task[i]
-		if v != v || !wire.Evidence(smp.Flags[i], col.Source) || into[t] == nil {
-			continue
+	for i, is := range some {
+		if is {
+			g := &tasks[smp.Task[i]]
+			g.windows++
+			g.usage += (float64(smp.CPU[i]) - g.usage) / float64(g.windows)
 		}
-		x := min(float64(v), into[t].limit(p))
-		from[t].add(x, float64(smp.CPU[i]))
-		into[t].Sketch.Add(x, 1)
 	}
+	return tasks
+}
+
+// take takes in what a task of a node gave.
+func (j *Job) take(p *Params, node, task uint32, g *given) {
+	had := make([]*Moments, len(j.Signals))
+	for k := range j.Signals {
+		for c := range g.of {
+			if g.of[c].into == &j.Signals[k] {
+				had[k] = &g.of[c].m
+			}
+		}
+	}
+	j.tally(p, task, g.windows, func(k int) uint32 {
+		if had[k] == nil {
+			return 0
+		}
+		return uint32(had[k].N)
+	})
+	j.give(j.who(node), g.windows, g.usage, func(k int) (m Moments) {
+		if had[k] != nil {
+			m = *had[k]
+		}
+		return m
+	})
 }
 
 // limit is the value above which samples count as it.
@@ -217,36 +284,52 @@ func (s *Signal) limit(p *Params) float64 {
 
 // Threshold is the value above which a window is an outlier under a spec; a node's own may lie higher (a least rise).
 func (p *Params) Threshold(sp *Figures) float64 {
-	if sp.Tail > sp.Mean {
-		return sp.Tail
+	if tail := float64(sp.Tail); tail > sp.Mean {
+		return tail
 	}
-	return sp.Mean + p.Sigmas*sp.StdDev
+	return sp.Mean + p.Sigmas*float64(sp.StdDev)
 }
 
 func (s *State) job(k Key) *Job {
 	j := s.Jobs[k]
 	if j == nil {
-		j = &Job{Key: k}
+		j = &Job{}
 		s.Jobs[k] = j
 		s.size(k, 1)
 	}
 	return j
 }
 
+// place is where a signal lies, or would.
+func (j *Job) place(src model.Source, definition string) (i int, ok bool) {
+	for i = range j.Signals {
+		if s := &j.Signals[i]; s.Source >= src {
+			if is := s.Definition.Value(); s.Source > src || is >= definition {
+				return i, s.Source == src && is == definition
+			}
+		}
+	}
+	return len(j.Signals), false
+}
+
+// signal returns what is known of one. What it returned before may not be used afterwards where there was none of it.
 func (j *Job) signal(src model.Source, definition string) *Signal {
-	i, ok := slices.BinarySearchFunc(j.Signals, Signal{Source: src, Definition: definition}, func(a, b Signal) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Definition, b.Definition))
-	})
+	i, ok := j.place(src, definition)
 	if !ok {
-		j.Signals = insert(j.Signals, i, Signal{Source: src, Definition: unique.Make(definition).Value()}) // each batch brings its own copy of the text
+		j.Signals = insert(j.Signals, i, Signal{Source: src, Definition: unique.Make(definition)}, math.MaxInt)
+		for at := range j.Tallies {
+			if n := j.Tallies[at].samples(); n > 0 {
+				j.lack(i)[at] = uint16(n) //nolint:gosec // two of 15 bits
+			}
+		}
 	}
 	return &j.Signals[i]
 }
 
-// insert is slices.Insert for lists that stay: of those that doubled, a third of all memory was room that nobody used.
-func insert[T any](list []T, i int, v T) []T {
-	if len(list) == cap(list) {
-		list = append(make([]T, 0, len(list)+len(list)/8+1), list...)
+// insert is slices.Insert for lists that stay, and get so long: of those that doubled, a third of all memory was room that nobody used.
+func insert[T any](list []T, i int, v T, most int) []T {
+	if n := len(list); n == cap(list) {
+		list = append(make([]T, 0, max(n+1, min(n+n/8+1, most))), list...)
 	}
 	return slices.Insert(list, i, v)
 }
@@ -257,41 +340,40 @@ func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, h
 	for _, k := range s.due(p, wallNsec) {
 		j := s.Jobs[k]
 		changed := false
-		for i := range j.Signals {
-			sig := &j.Signals[i]
-			if !sig.due(p, wallNsec) {
-				continue
-			}
-			published, back := sig.calculate(p, j, wallNsec)
-			changed = changed || published
-			if back != nil {
-				held = append(held, *back)
-			}
+		if j.due(p, wallNsec) {
+			var back []Held
+			changed, back = j.calculate(p, k, wallNsec)
+			held = append(held, back...)
 		}
 		if j.idle() {
 			s.lose(k)
 		}
 		if changed && !j.Pinned {
 			j.Revision++
-			sheets = append(sheets, j.Sheet(wallNsec))
+			sheets = append(sheets, j.Sheet(k, wallNsec))
 		}
 	}
 	return sheets, held
 }
 
-// due reports whether a signal is to be calculated.
-func (s *Signal) due(p *Params, wallNsec int64) bool {
-	return s.AtNsec == 0 || wallNsec-s.AtNsec >= p.PeriodNsec
+// at is when the last calculation was; 0: there was none.
+func (j *Job) at() (nsec int64) {
+	for i := range j.Signals {
+		nsec = max(nsec, j.Signals[i].AtNsec)
+	}
+	return nsec
+}
+
+// due reports whether a job is to be calculated.
+func (j *Job) due(p *Params, wallNsec int64) bool {
+	at := j.at()
+	return at == 0 || wallNsec-at >= p.PeriodNsec
 }
 
 // due returns the keys of which something is to be calculated, or nothing is worth keeping, in their order.
 func (s *State) due(p *Params, wallNsec int64) (keys []Key) {
 	for k, j := range s.Jobs {
-		due := j.idle()
-		for i := range j.Signals {
-			due = due || j.Signals[i].due(p, wallNsec)
-		}
-		if due {
+		if j.idle() || j.due(p, wallNsec) {
 			keys = append(keys, k)
 		}
 	}
@@ -299,15 +381,15 @@ func (s *State) due(p *Params, wallNsec int64) (keys []Key) {
 	return keys
 }
 
-// Sheet is what is published of a job.
-func (j *Job) Sheet(wallNsec int64) wire.SpecSheet {
-	sh := wire.SpecSheet{Version: 1, Job: j.Key.Job, Platform: j.Key.Platform, Size: j.Key.Size, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
+// Sheet is what is published of a job, which is of that key.
+func (j *Job) Sheet(k Key, wallNsec int64) wire.SpecSheet {
+	sh := wire.SpecSheet{Version: 1, Job: k.Job, Platform: k.Platform, Size: k.Size, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
 	if sh.Size != "" {
 		sh.Version = 2
 	}
 	for i := range j.Signals {
 		if sp := j.Signals[i].Spec; sp != nil {
-			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(j.Key, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
+			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(k, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
 		}
 	}
 	return sh
@@ -321,22 +403,44 @@ func (s *Signal) age(p *Params, wallNsec int64) float64 {
 	return math.Pow(p.AgeWeight, float64(max(0, wallNsec-s.AtNsec))/(24*3600e9))
 }
 
-// calculate works a signal's spec out, and says whether it is published.
-func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, held *Held) {
-	s.turn(p, wallNsec)
-	s.look(p, wallNsec)
-	tasks, about := s.haveEnough(p)
-	if len(s.Since) == 0 || tasks < p.MinTasks {
+// calculate works the specs of a job out once a signal has tasks enough, and says whether one is published. Of signals that have too few what came is kept in their history.
+func (j *Job) calculate(p *Params, key Key, wallNsec int64) (published bool, held []Held) {
+	j.turn(p, wallNsec)
+	j.look(p, wallNsec)
+	enough := func(s *Signal) bool {
+		n, _ := j.haveEnough(p, s)
+		return n >= p.MinTasks
+	}
+	if !slices.ContainsFunc(j.Signals, func(s Signal) bool { return len(s.Parts) > 0 && enough(&s) }) {
 		return false, nil
 	}
-	recent, nodes, leftOut := s.fair()
+	for k := range j.Signals {
+		s := &j.Signals[k]
+		if len(s.Parts) == 0 {
+			continue
+		}
+		is, back := s.calculate(p, j, key, wallNsec, enough(s))
+		if published = published || is; back != nil {
+			held = append(held, *back)
+		}
+	}
+	j.since(nil, false)
+	return published, held
+}
+
+// calculate works a signal's spec out, and says whether it is published.
+func (s *Signal) calculate(p *Params, j *Job, k Key, wallNsec int64, enough bool) (published bool, held *Held) {
+	_, about := j.haveEnough(p, s)
+	recent, nodes, leftOut := j.fair(s)
 	age := s.age(p, wallNsec)
 	s.Sketch.Age(age)
-	s.Unseen *= age
 	all := recent
 	all.merge(s.History, age)
-	s.History, s.Since, s.Grouped, s.AtNsec, s.Nodes = all, nil, false, wallNsec, whole(int64(max(nodes, 1)))
-	sp := s.spec(j.Key, &Figures{NumSamples: int64(math.Round(all.N)), Tasks: whole(int64(about)), UsageMean: all.Usage, Mean: all.Mean, StdDev: all.stddev(), LeftOut: whole(int64(leftOut))})
+	s.History, s.AtNsec, s.Nodes = all, wallNsec, whole(int64(max(nodes, 1)))
+	if !enough {
+		return false, nil
+	}
+	sp := s.spec(k, &Figures{NumSamples: float32(math.Round(all.N)), Tasks: whole(int64(about)), UsageMean: float32(all.Usage), Mean: all.Mean, StdDev: float32(all.stddev()), LeftOut: whole(int64(leftOut))})
 	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
 		return false, nil
 	}
@@ -344,10 +448,10 @@ func (s *Signal) calculate(p *Params, j *Job, wallNsec int64) (published bool, h
 		return false, nil
 	}
 	if p.Fit {
-		if g, ok := FitGEV(&s.Sketch); ok && s.Sketch.Count() >= s.Unseen {
+		if g, ok := FitGEV(&s.Sketch); ok && s.Sketch.Count() >= float64(s.Sketch.Unseen) {
 			sp.Tail = g.Quantile(beyond(p.Sigmas))
 		} else if s.Spec != nil {
-			sp.Tail = s.Spec.Tail
+			sp.Tail = float64(s.Spec.Tail)
 		}
 	}
 	if why := s.jump(p, &sp); why != "" {
@@ -369,7 +473,7 @@ func (s *Signal) jump(p *Params, sp *model.Spec) string {
 		return ""
 	}
 	moved := math.Abs(sp.Mean - old.Mean)
-	if moved <= p.JumpSigmas*old.StdDev || moved <= p.JumpShare*math.Abs(old.Mean) {
+	if moved <= p.JumpSigmas*float64(old.StdDev) || moved <= p.JumpShare*math.Abs(old.Mean) {
 		return ""
 	}
 	return fmt.Sprintf("%s of %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",

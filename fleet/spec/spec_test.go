@@ -61,7 +61,7 @@ func TestSpecsAreOfAllNodes(t *testing.T) {
 		t.Fatalf("%+v %+v", sheets, held)
 	}
 	sp := cpi(t, s)
-	if math.Abs(sp.Mean-1.8) > 0.01 || math.Abs(sp.StdDev-0.16) > 0.01 || sp.Tasks != 10 || sp.NumSamples != 10*1099+4 || math.Abs(sp.UsageMean-0.5) > 1e-6 {
+	if math.Abs(sp.Mean-1.8) > 0.01 || math.Abs(float64(sp.StdDev)-0.16) > 0.01 || sp.Tasks != 10 || sp.NumSamples != 10*1099+4 || math.Abs(float64(sp.UsageMean)-0.5) > 1e-6 {
 		t.Errorf("%+v", sp)
 	}
 	var none Sketch

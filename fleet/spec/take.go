@@ -1,10 +1,8 @@
 package spec
 
 import (
-	"cmp"
 	"errors"
 	"maps"
-	"slices"
 )
 
 // errNoNode: what is taken over speaks of a node that it does not name.
@@ -36,15 +34,10 @@ func (s *State) Take(p *Params, o *State, want func(k Key) bool) (n int, err err
 		if j.Only != 0 {
 			j.Only = number(j.Only-1) + 1
 		}
-		for i := range j.Signals {
-			since := j.Signals[i].Since
-			if j.Signals[i].Grouped { // which nodes are in which group changes with each calculation anyway
-				continue
+		for i := range j.Since {
+			if !j.Grouped { // which nodes are in which group changes with each calculation anyway
+				j.Since[i].Node = number(j.Since[i].Node)
 			}
-			for at := range since {
-				since[at].Node = number(since[at].Node)
-			}
-			slices.SortFunc(since, func(a, b From) int { return cmp.Compare(a.Node, b.Node) })
 		}
 		if err != nil {
 			return n, err
@@ -76,13 +69,23 @@ func (s *State) put(p *Params, k Key, j *Job) {
 func (j *Job) merge(p *Params, o *Job) {
 	later := o.Revision > j.Revision
 	for i := range o.Signals {
-		from := &o.Signals[i]
-		sig := j.signal(from.Source, from.Definition)
-		sig.merge(p, from)
+		j.signal(o.Signals[i].Source, o.Signals[i].Definition.Value())
+	}
+	theirs := make([]*Signal, len(j.Signals))
+	for k := range j.Signals {
+		sig := &j.Signals[k]
+		i, ok := o.place(sig.Source, sig.Definition.Value())
+		if !ok {
+			continue
+		}
+		theirs[k] = &o.Signals[i]
+		sig.merge(p, theirs[k])
 		if later || sig.Spec == nil {
-			sig.Spec, sig.Held = from.Spec, from.Held
+			sig.Spec, sig.Held = theirs[k].Spec, theirs[k].Held
 		}
 	}
+	j.mergeSince(o, theirs)
+	j.mergeTallies(p, o, theirs)
 	if later {
 		j.Revision, j.Pinned = o.Revision, o.Pinned
 	}
@@ -91,7 +94,7 @@ func (j *Job) merge(p *Params, o *Job) {
 	}
 }
 
-// merge takes another one's samples in, both as old as the later calculation.
+// merge takes another one's values in, both as old as the later calculation.
 func (s *Signal) merge(p *Params, o *Signal) {
 	at := max(s.AtNsec, o.AtNsec)
 	mine, theirs := s.age(p, at), o.age(p, at)
@@ -100,39 +103,60 @@ func (s *Signal) merge(p *Params, o *Signal) {
 	all := Moments{}
 	all.merge(s.History, mine)
 	all.merge(o.History, theirs)
-	s.History, s.Unseen, s.AtNsec, s.Nodes = all, s.Unseen*mine+o.Unseen*theirs, at, max(s.Nodes, o.Nodes)
-	since, grouped := o.Since, o.Grouped
-	if grouped && !s.Grouped {
-		since, grouped, s.Since, s.Grouped = s.Since, false, since, true
+	s.History, s.AtNsec, s.Nodes = all, at, max(s.Nodes, o.Nodes)
+}
+
+// mergeSince takes in what another learner's nodes sent since the last calculation; theirs are its signals by their places here.
+func (j *Job) mergeSince(o *Job, theirs []*Signal) {
+	if o.Grouped && !j.Grouped {
+		j.regroup()
 	}
-	for i := range since {
-		f := &since[i]
-		if !grouped {
-			f.put(s.from(f.Node))
-			continue
+	for i := range o.Since {
+		w, at := &o.Since[i], i
+		if o.Grouped {
+			j.Since[at].Node |= w.Node
+		} else {
+			at = j.who(w.Node)
 		}
-		f.put(&s.Since[i])
-		s.Since[i].Node |= f.Node
-	}
-	if day := max(s.DayNsec, o.DayNsec); day != 0 {
-		s.turn(p, day)
-		o.turn(p, day)
-	}
-	s.Full, s.Level = s.Full || o.Full, max(s.Level, o.Level)
-	for _, t := range o.Tallies {
-		s.tally(p, t.Task, uint32(t.Day&^recently))
-		if i, ok := s.find(t.Task); ok {
-			night := uint32(s.Tallies[i].Night&^recently) + uint32(t.Night&^recently)
-			s.Tallies[i].Night = s.Tallies[i].Night&recently | uint16(min(night, MaxSamplesPerTask)) //nolint:gosec // it fits
-		}
+		j.give(at, w.N, float64(w.Usage), func(k int) (m Moments) {
+			if theirs[k] != nil {
+				m = o.moments(theirs[k], i)
+			}
+			return m
+		})
 	}
 }
 
-// put adds what a node, or a group of them, sent to what else it sent.
-func (f *From) put(into *From) {
-	m := into.moments()
-	m.merge(f.moments(), 1)
-	into.set(&m, into.N+f.N)
+// mergeTallies counts another learner's tasks; theirs as above.
+func (j *Job) mergeTallies(p *Params, o *Job, theirs []*Signal) {
+	if day := max(j.DayNsec, o.DayNsec); day != 0 {
+		j.turn(p, day)
+		o.turn(p, day)
+	}
+	j.Full, j.Level = j.Full || o.Full, max(j.Level, o.Level)
+	for i, t := range o.Tallies {
+		day, all := uint32(t.Day&^recently), uint32(t.samples()) //nolint:gosec // it fits
+		j.tally(p, t.Task, day, func(k int) uint32 {
+			if theirs[k] == nil || all == 0 {
+				return 0
+			}
+			return day * uint32(o.gave(theirs[k], i)) / all //nolint:gosec // below 2^32
+		})
+		at, ok := j.find(t.Task)
+		if !ok {
+			continue
+		}
+		mine := &j.Tallies[at]
+		night := min(uint32(t.Night&^recently), MaxSamplesPerTask-uint32(mine.Night&^recently))
+		mine.Night += uint16(night) //nolint:gosec // it fits
+		for k := range j.Signals {
+			if theirs[k] == nil {
+				j.lack(k)[at] += uint16(night) //nolint:gosec // as above
+			} else if not := all - uint32(o.gave(theirs[k], i)); not > 0 { //nolint:gosec // no more than all
+				j.lack(k)[at] += uint16(night * not / all) //nolint:gosec // as above
+			}
+		}
+	}
 }
 
 // Part is a learner that has only some of the jobs, and the names of their nodes. It shares the jobs with this one.
@@ -147,10 +171,8 @@ func (s *State) Part(want func(k Key) bool) *State {
 		if j.Only != 0 {
 			used[j.Only-1] = true
 		}
-		for i := range j.Signals {
-			for _, f := range j.Signals[i].Since {
-				used[f.Node] = used[f.Node] || !j.Signals[i].Grouped
-			}
+		for _, w := range j.Since {
+			used[w.Node] = used[w.Node] || !j.Grouped
 		}
 	}
 	for name, i := range maps.All(s.Nodes) {

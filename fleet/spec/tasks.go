@@ -9,8 +9,8 @@ import (
 // how many there are (P. B. Gibbons, "Distinct sampling for highly-accurate answers to distinct values queries and event reports", VLDB 2001), and
 // half for who comes while there is some, which are in the long run those that last. As long as all of them fit all are counted.
 
-// Tally is how many samples a task gave in this day and in the one before, each at most MaxSamplesPerTask. Each task that is counted has one a
-// signal, so it is small: two tasks of a job count as one where their hashes are the same, which two of a node are in a pair of 65,000.
+// Tally is how many samples a task gave in this day and in the one before, each at most MaxSamplesPerTask. Each task that is counted has one, which
+// all signals of the job share (Less.Tasks is what one of them had not), so it is small: two tasks of a job count as one where their hashes are the same, which two of a node are in a pair of 65,000.
 type Tally struct {
 	Task       uint32 // hash: of the node in the upper half, of node and path in the lower one
 	Day, Night uint16 // the highest bit says that it gave some in this period, or in the one before
@@ -30,51 +30,100 @@ func (p *Params) slots() int { return max(leastSlots, 4*p.MinTasks) }
 
 func (t Tally) samples() int { return int(t.Day&^recently) + int(t.Night&^recently) }
 
-func (p *Params) enough(t Tally) bool { return t.samples() >= p.MinSamplesPerTask }
-
-// tally counts samples of a task.
-func (s *Signal) tally(p *Params, task, n uint32) {
-	i, ok := s.find(task)
+// tally counts windows of a task, and those of them that each signal, by its place in Signals, had.
+func (j *Job) tally(p *Params, task, n uint32, had func(k int) uint32) {
+	i, ok := j.find(task)
 	if !ok {
-		if s.Full && !s.turnOf(task) {
+		if j.Full && !j.turnOf(task) {
 			return
 		}
-		if len(s.Tallies) >= p.slots() {
-			if !s.makeRoom(p, task) {
+		if len(j.Tallies) >= p.slots() {
+			if !j.makeRoom(p, task) {
 				return
 			}
-			i, _ = s.find(task)
+			i, _ = j.find(task)
 		}
-		s.Tallies = insert(s.Tallies, i, Tally{Task: task})
+		j.Tallies = insert(j.Tallies, i, Tally{Task: task}, p.slots())
+		for k := range j.Signals {
+			if l := j.Signals[k].Less; l != nil && l.Tasks != nil {
+				l.Tasks = insert(l.Tasks, i, 0, p.slots())
+			}
+		}
 	}
-	t := &s.Tallies[i]
-	t.Day = recently | uint16(min(uint32(t.Day&^recently)+min(n, MaxSamplesPerTask), MaxSamplesPerTask)) //nolint:gosec // it fits
+	t := &j.Tallies[i]
+	day := uint32(t.Day &^ recently)
+	counted := min(n, MaxSamplesPerTask-day)
+	t.Day = recently | uint16(day+counted) //nolint:gosec // it fits
+	for k := range j.Signals {
+		if not := n - had(k); not > 0 && counted > 0 {
+			j.lack(k)[i] += uint16((uint64(not)*uint64(counted) + uint64(n) - 1) / uint64(n)) //nolint:gosec // no more than is counted
+		}
+	}
 }
 
-func (s *Signal) find(task uint32) (i int, ok bool) {
-	return slices.BinarySearchFunc(s.Tallies, task, func(t Tally, task uint32) int { return cmp.Compare(t.Task, task) })
+// lack is what a signal had not of the tasks that are counted.
+func (j *Job) lack(k int) []uint16 {
+	s := &j.Signals[k]
+	if s.Less == nil {
+		s.Less = &Less{}
+	}
+	if s.Less.Tasks == nil {
+		s.Less.Tasks = make([]uint16, len(j.Tallies))
+	}
+	return s.Less.Tasks
+}
+
+// gave is how many samples of a signal one of Tallies gave; of a signal nil: windows.
+func (j *Job) gave(s *Signal, i int) int {
+	n := j.Tallies[i].samples()
+	if s != nil && s.Less != nil && s.Less.Tasks != nil {
+		n = max(0, n-int(s.Less.Tasks[i]))
+	}
+	return n
+}
+
+func (j *Job) find(task uint32) (i int, ok bool) {
+	return slices.BinarySearchFunc(j.Tallies, task, func(t Tally, task uint32) int { return cmp.Compare(t.Task, task) })
+}
+
+// drop takes away the tasks that f is true of.
+func (j *Job) drop(f func(i int) bool) {
+	for i := len(j.Tallies) - 1; i >= 0; i-- {
+		if !f(i) {
+			continue
+		}
+		j.Tallies = slices.Delete(j.Tallies, i, i+1)
+		for k := range j.Signals {
+			if l := j.Signals[k].Less; l != nil && l.Tasks != nil {
+				l.Tasks = slices.Delete(l.Tasks, i, i+1)
+			}
+		}
+	}
 }
 
 // turnOf: where there was no room for all, in each period a quarter of the tasks may come, another one each time: else those would that come first each time.
-func (s *Signal) turnOf(task uint32) bool {
-	return (task^uint32(s.Period)*0x9e3779b1)*0x85ebca6b>>30 == 0
+func (j *Job) turnOf(task uint32) bool {
+	return (task^uint32(j.Period)*0x9e3779b1)*0x85ebca6b>>30 == 0
 }
 
 // drawn: the task is one of those from which all are estimated.
-func (s *Signal) drawn(task uint32) bool { return task&(1<<s.Level-1) == 0 }
+func (j *Job) drawn(task uint32) bool { return task&(1<<j.Level-1) == 0 }
 
 // makeRoom makes room for a task, or says that there is none. First those go that ended before they had given enough. Where one node has more than a quarter it gives way to
 // nodes that have less than half as many: one that invents tasks keeps nobody else's from being counted. Else one that is drawn takes the place of one that is not and has given enough, while
 // more than a spec needs have.
-func (s *Signal) makeRoom(p *Params, task uint32) bool {
-	s.Full = true
-	s.Tallies = slices.DeleteFunc(s.Tallies, func(t Tally) bool { return (t.Day|t.Night)&recently == 0 && !p.enough(t) })
-	if len(s.Tallies) < p.slots() {
+func (j *Job) makeRoom(p *Params, task uint32) bool {
+	j.Full = true
+	j.drop(func(i int) bool {
+		t := j.Tallies[i]
+		return (t.Day|t.Night)&recently == 0 && t.samples() < p.MinSamplesPerTask
+	})
+	if len(j.Tallies) < p.slots() {
 		return true
 	}
 	last, most, run, own := 0, 0, 0, 0
-	for i, t := range s.Tallies {
-		if i == 0 || t.Task>>16 != s.Tallies[i-1].Task>>16 {
+	for i, t := range j.Tallies {
+		if i == 0 || t.Task>>16 != j.Tallies[i-1].Task>>16 {
 			run = 0
 		}
 		if run++; run > most {
@@ -86,25 +135,25 @@ func (s *Signal) makeRoom(p *Params, task uint32) bool {
 	}
 	if most > p.slots()/4 {
 		if 2*own < most {
-			s.Tallies = slices.Delete(s.Tallies, last, last+1)
+			j.drop(func(i int) bool { return i == last })
 		}
 		return 2*own < most
 	}
-	for s.Level < mostLevel && s.countDrawn() > p.slots()/2 {
-		s.Level++
+	for j.Level < mostLevel && j.countDrawn() > p.slots()/2 {
+		j.Level++
 	}
-	n, _ := s.haveEnough(p)
-	at := slices.IndexFunc(s.Tallies, func(t Tally) bool { return !s.drawn(t.Task) && p.enough(t) })
-	if at < 0 || !s.drawn(task) || n <= 2*p.MinTasks {
+	n, _ := j.haveEnough(p, nil)
+	at := slices.IndexFunc(j.Tallies, func(t Tally) bool { return !j.drawn(t.Task) && t.samples() >= p.MinSamplesPerTask })
+	if at < 0 || !j.drawn(task) || n <= 2*p.MinTasks {
 		return false
 	}
-	s.Tallies = slices.Delete(s.Tallies, at, at+1)
+	j.drop(func(i int) bool { return i == at })
 	return true
 }
 
-func (s *Signal) countDrawn() (n int) {
-	for _, t := range s.Tallies {
-		if s.drawn(t.Task) {
+func (j *Job) countDrawn() (n int) {
+	for _, t := range j.Tallies {
+		if j.drawn(t.Task) {
 			n++
 		}
 	}
@@ -112,52 +161,74 @@ func (s *Signal) countDrawn() (n int) {
 }
 
 // look notes which tasks gave samples in the last period, at the first look in each.
-func (s *Signal) look(p *Params, wallNsec int64) {
+func (j *Job) look(p *Params, wallNsec int64) {
 	period := uint8(wallNsec / p.PeriodNsec) //nolint:gosec // whether it is another one is all that matters
-	if period == s.Period {
+	if period == j.Period {
 		return
 	}
-	s.Period = period
-	for i := range s.Tallies {
-		t := &s.Tallies[i]
+	j.Period = period
+	for i := range j.Tallies {
+		t := &j.Tallies[i]
 		t.Night = t.Night&^recently | t.Day&recently
 		t.Day &^= recently
 	}
 }
 
 // turn begins a new day of the tallies, in which more of them may be drawn again.
-func (s *Signal) turn(p *Params, wallNsec int64) {
+func (j *Job) turn(p *Params, wallNsec int64) {
 	switch {
-	case s.DayNsec == 0:
-		s.DayNsec = wallNsec
-	case wallNsec-s.DayNsec >= 24*3600e9:
-		s.DayNsec, s.Full = wallNsec, false
-		for i := range s.Tallies {
-			t := &s.Tallies[i]
+	case j.DayNsec == 0:
+		j.DayNsec = wallNsec
+	case wallNsec-j.DayNsec >= 24*3600e9:
+		j.DayNsec, j.Full = wallNsec, false
+		for i := range j.Tallies {
+			t := &j.Tallies[i]
+			j.halve(i)
 			t.Day, t.Night = t.Day&recently, t.Night&recently|t.Day&^recently
 		}
-		s.Tallies = slices.DeleteFunc(s.Tallies, func(t Tally) bool { return t.Night&^recently == 0 })
-		if s.Level > 0 && s.countDrawn() <= p.slots()/8 {
-			s.Level--
+		j.drop(func(i int) bool { return j.Tallies[i].Night&^recently == 0 })
+		if j.Level > 0 && j.countDrawn() <= p.slots()/8 {
+			j.Level--
 		}
 	}
 }
 
-// haveEnough counts the tasks with samples enough, and says about how many there are with those that are not counted.
-func (s *Signal) haveEnough(p *Params) (n, about int) {
-	for _, t := range s.Tallies {
-		if p.enough(t) {
+// halve leaves of what signals had not of a task the share that is of this day.
+func (j *Job) halve(i int) {
+	all, day := j.Tallies[i].samples(), int(j.Tallies[i].Day&^recently)
+	for k := range j.Signals {
+		if l := j.Signals[k].Less; l != nil && l.Tasks != nil && all > 0 {
+			l.Tasks[i] = uint16(int(l.Tasks[i]) * day / all) //nolint:gosec // it gets less
+		}
+	}
+}
+
+// haveEnough counts the tasks with samples enough of a signal, nil: windows, and says about how many there are with those that are not counted.
+func (j *Job) haveEnough(p *Params, s *Signal) (n, about int) {
+	for i, t := range j.Tallies {
+		if j.gave(s, i) >= p.MinSamplesPerTask {
 			n++
-			if s.drawn(t.Task) {
-				about += 1 << s.Level
+			if j.drawn(t.Task) {
+				about += 1 << j.Level
 			}
 		}
 	}
 	return n, max(n, about)
 }
 
-// Tasks is how many tasks gave samples in these two days; where not all are counted, about.
-func (s *Signal) Tasks() int { return max(len(s.Tallies), s.countDrawn()<<s.Level) }
+// Tasks is how many tasks gave samples of a signal in these two days; where not all are counted, about.
+func (j *Job) Tasks(s *Signal) int {
+	n, about := 0, 0
+	for i, t := range j.Tallies {
+		if j.gave(s, i) > 0 {
+			n++
+			if j.drawn(t.Task) {
+				about += 1 << j.Level
+			}
+		}
+	}
+	return max(n, about)
+}
 
 // taskHash is FNV-1a of a node, folded, and of node and path, mixed so that each bit is as good as the others.
 func taskHash(node, path string) uint32 {

@@ -77,9 +77,9 @@ func minuteBatch(rng *rand.Rand, node, tasks, windows int, seq uint64, begin tim
 	return b
 }
 
-// Parts are those of a bench, in their order: memory of the learner and of a whole hub, questions, ingest, what reaches the nodes, the rivals (which are
+// Parts are those of a bench, in their order: memory of the learner, and of a whole hub, questions, ingest, what reaches the nodes, the rivals (which are
 // compared with ingest), hubs that share a fleet.
-var Parts = []string{"memory", "questions", "ingest", "reach", "rivals", "shards"}
+var Parts = []string{"memory", "growth", "questions", "ingest", "reach", "rivals", "shards"}
 
 // Bench measures; of the parts only those named, all where none is.
 func Bench(ctx context.Context, seed uint64, quick bool, only []string, log func(format string, args ...any)) (c *Cost, err error) {
@@ -95,6 +95,8 @@ func Bench(ctx context.Context, seed uint64, quick bool, only []string, log func
 		if err := c.grow(quick); err != nil {
 			return nil, err
 		}
+	}
+	if has("growth") {
 		if err := c.growHub(ctx, dir, quick, log); err != nil {
 			return nil, err
 		}
