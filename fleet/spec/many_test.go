@@ -219,6 +219,23 @@ func TestOneNodeOfManyDecidesNothing(t *testing.T) {
 	}
 }
 
+// Fifteen broken nodes, each in another of the 32 groups, decide nothing either.
+func TestFifteenBrokenNodesOfManyDecideNothing(t *testing.T) {
+	rng, p, s := rand.New(rand.NewPCG(2, 3)), Defaults(), New()
+	for range 10 {
+		fleet(s, &p, 300, 20, func(node int) float64 {
+			if node < 15 {
+				return 50 + 40*rng.NormFloat64()
+			}
+			return 1.8 + 0.16*rng.NormFloat64()
+		})
+	}
+	s.Calculate(&p, start)
+	if sp := cpi(t, s); math.Abs(sp.Mean-1.8) > 0.01 || math.Abs(float64(sp.StdDev)-0.16) > 0.01 || sp.LeftOut < 15*200 {
+		t.Errorf("%+v", sp)
+	}
+}
+
 // A signal's memory has bounds that do not depend on tasks and nodes, nor, beyond maxBins, on values; and the bounds are small.
 func TestMemoryIsBounded(t *testing.T) {
 	rng, p, s := rand.New(rand.NewPCG(6, 6)), Defaults(), New()

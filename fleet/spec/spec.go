@@ -337,23 +337,32 @@ func insert[T any](list []T, i int, v T, most int) []T {
 // Calculate calculates what is due, and returns the sheets that changed and what was held back, in the order of their
 // keys.
 func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, held []Held) {
+	changed, held := s.Changed(p, wallNsec)
+	for _, k := range changed {
+		sheets = append(sheets, s.Jobs[k].Sheet(k, wallNsec))
+	}
+	return sheets, held
+}
+
+// Changed is Calculate with the keys in place of the sheets, each of which takes more memory than what is known of its job.
+func (s *State) Changed(p *Params, wallNsec int64) (changed []Key, held []Held) {
 	for _, k := range s.due(p, wallNsec) {
 		j := s.Jobs[k]
-		changed := false
+		published := false
 		if j.due(p, wallNsec) {
 			var back []Held
-			changed, back = j.calculate(p, k, wallNsec)
+			published, back = j.calculate(p, k, wallNsec)
 			held = append(held, back...)
 		}
 		if j.idle() {
 			s.lose(k)
 		}
-		if changed && !j.Pinned {
+		if published && !j.Pinned {
 			j.Revision++
-			sheets = append(sheets, j.Sheet(k, wallNsec))
+			changed = append(changed, k)
 		}
 	}
-	return sheets, held
+	return changed, held
 }
 
 // at is when the last calculation was; 0: there was none.

@@ -38,7 +38,7 @@ func (j *Job) tally(p *Params, task, n uint32, had func(k int) uint32) {
 			return
 		}
 		if len(j.Tallies) >= p.slots() {
-			if !j.makeRoom(p, task) {
+			if !j.makeRoom(p, task, had) {
 				return
 			}
 			i, _ = j.find(task)
@@ -110,9 +110,9 @@ func (j *Job) turnOf(task uint32) bool {
 func (j *Job) drawn(task uint32) bool { return task&(1<<j.Level-1) == 0 }
 
 // makeRoom makes room for a task, or says that there is none. First those go that ended before they had given enough. Where one node has more than a quarter it gives way to
-// nodes that have less than half as many: one that invents tasks keeps nobody else's from being counted. Else one that is drawn takes the place of one that is not and has given enough, while
-// more than a spec needs have.
-func (j *Job) makeRoom(p *Params, task uint32) bool {
+// nodes that have less than half as many: one that invents tasks keeps nobody else's from being counted. Else one that is not drawn and can be spared, since all its signals have more
+// tasks than a spec needs, makes room for one that gives a signal which has not, and, where it has given enough, for one that is drawn.
+func (j *Job) makeRoom(p *Params, task uint32, had func(k int) uint32) bool {
 	j.Full = true
 	j.drop(func(i int) bool {
 		t := j.Tallies[i]
@@ -143,12 +143,38 @@ func (j *Job) makeRoom(p *Params, task uint32) bool {
 		j.Level++
 	}
 	n, _ := j.haveEnough(p, nil)
-	at := slices.IndexFunc(j.Tallies, func(t Tally) bool { return !j.drawn(t.Task) && t.samples() >= p.MinSamplesPerTask })
-	if at < 0 || !j.drawn(task) || n <= 2*p.MinTasks {
+	rare := j.rare(p)
+	needed := slices.ContainsFunc(rare, func(k int) bool { return had(k) > 0 })
+	if !needed && (!j.drawn(task) || n <= 2*p.MinTasks) {
 		return false
 	}
-	j.drop(func(i int) bool { return i == at })
-	return true
+	for i, t := range j.Tallies {
+		if j.drawn(t.Task) || !needed && t.samples() < p.MinSamplesPerTask || slices.ContainsFunc(rare, func(k int) bool { return j.gave(&j.Signals[k], i) > 0 }) {
+			continue
+		}
+		j.drop(func(at int) bool { return at == i })
+		return true
+	}
+	return false
+}
+
+// rare are the signals that hardly more of the tasks give than a spec needs, or fewer, while others give more.
+func (j *Job) rare(p *Params) (list []int) {
+	for k := range j.Signals {
+		n := 0
+		if l := j.Signals[k].Less; l == nil || l.Tasks == nil {
+			continue
+		}
+		for i := range j.Tallies {
+			if j.gave(&j.Signals[k], i) > 0 {
+				n++
+			}
+		}
+		if n <= 2*p.MinTasks {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 func (j *Job) countDrawn() (n int) {
@@ -187,13 +213,18 @@ func (j *Job) turn(p *Params, wallNsec int64) {
 			t.Day, t.Night = t.Day&recently, t.Night&recently|t.Day&^recently
 		}
 		j.drop(func(i int) bool { return j.Tallies[i].Night&^recently == 0 })
+		for k := range j.Signals {
+			if l := j.Signals[k].Less; l != nil && !slices.ContainsFunc(l.Tasks, func(n uint16) bool { return n > 0 }) {
+				l.Tasks = nil
+			}
+		}
 		if j.Level > 0 && j.countDrawn() <= p.slots()/8 {
 			j.Level--
 		}
 	}
 }
 
-// halve leaves of what signals had not of a task the share that is of this day.
+// halve leaves of what signals had not of a task the share that is of this day: on which of the two it was nobody knows.
 func (j *Job) halve(i int) {
 	all, day := j.Tallies[i].samples(), int(j.Tallies[i].Day&^recently)
 	for k := range j.Signals {
