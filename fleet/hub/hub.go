@@ -22,7 +22,6 @@ import (
 	"github.com/commensal-io/commensal/fleet/bucket"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
-	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/guard"
 	"github.com/commensal-io/commensal/model"
 )
@@ -118,8 +117,8 @@ type Hub struct {
 	tidying                  sync.Mutex   // held while files are merged and removed
 	wellTidied               atomic.Int64 // when that was done without an error last (s since 1970); before, when this hub began
 	keptCount                uint64
-	gaveBack                 time.Time        // memory
-	unsent                   []wire.SpecSheet // calculated and not yet published
+	gaveBack                 time.Time // memory
+	unsent                   []unsent  // calculated and not yet published
 
 	mu          sync.Mutex
 	learner     *spec.State

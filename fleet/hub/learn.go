@@ -157,14 +157,17 @@ const giveBackEvery = 30 * time.Second
 func (h *Hub) calculate() {
 	h.mu.Lock()
 	begin := time.Now()
-	sheets, held := h.learner.Calculate(&h.cfg.Spec, begin.UnixNano())
+	changed, held := h.learner.Changed(&h.cfg.Spec, begin.UnixNano())
+	h.unsent = make([]unsent, len(changed))
+	for i, k := range changed {
+		h.unsent[i] = unsent{k, h.learner.Jobs[k].Revision, begin.UnixNano()}
+	}
 	h.published.calculating += time.Since(begin)
 	h.mu.Unlock()
 	for i := range held {
 		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "size", held[i].Spec.Size, "why", held[i].Why)
 	}
-	h.unsent = sheets
-	if len(sheets) > 0 && time.Since(h.gaveBack) >= giveBackEvery {
+	if len(changed) > 0 && time.Since(h.gaveBack) >= giveBackEvery {
 		debug.FreeOSMemory()
 		h.gaveBack = time.Now()
 	}
@@ -177,12 +180,12 @@ func (h *Hub) publish(ctx context.Context, most time.Duration) {
 	}
 	begin, sent := time.Now(), uint64(0)
 	for len(h.unsent) > 0 && time.Since(begin) < most {
-		sh := &h.unsent[0]
-		if !h.stands(sh) {
+		sh, ok := h.sheet(&h.unsent[0])
+		if !ok {
 			h.sent(1)
 			continue
 		}
-		if err := h.send(ctx, sh); err != nil {
+		if err := h.send(ctx, &sh); err != nil {
 			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", len(h.unsent), "error", err)
 			h.sent(len(h.unsent)) // the transport is away: batches must not wait for each of them
 			break
@@ -204,12 +207,21 @@ func (h *Hub) sent(n int) {
 	}
 }
 
-// stands reports whether a sheet is still what is to be published: an operator may have gone back to another one meanwhile.
-func (h *Hub) stands(sh *wire.SpecSheet) bool {
+// unsent is a sheet that is to be published, which is made when its turn has come: thousands may wait for minutes.
+type unsent struct {
+	key      spec.Key
+	revision uint64
+	wallNsec int64 // when it was calculated
+}
+
+// sheet makes one, where it still is what is to be published: an operator may have gone back to another one meanwhile.
+func (h *Hub) sheet(u *unsent) (sh wire.SpecSheet, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	j := h.learner.Jobs[spec.KeyOf(sh)]
-	return j != nil && j.Revision == sh.Revision
+	if j := h.learner.Jobs[u.key]; j != nil && j.Revision == u.revision {
+		return j.Sheet(u.key, u.wallNsec), true
+	}
+	return sh, false
 }
 
 // send puts a sheet where nodes listen. Its revision comes after all that were there: a hub that lost what it had learned would else

@@ -28,12 +28,13 @@ func TestSheetsGoDownBitByBit(t *testing.T) {
 	}
 	h.learner = spec.New()
 	const jobs = 300
+	var old wire.SpecSheet
 	for i := range jobs {
 		sh := wire.SpecSheet{Version: wire.SheetVersion, Job: fmt.Sprint("job-", i), Platform: "cpu", Revision: 1, Specs: []model.Spec{{Mean: 1, StdDev: 0.1, NumSamples: 10}}}
 		h.learner.Adopt(sh)
-		h.unsent = append(h.unsent, sh)
+		h.unsent = append(h.unsent, unsent{spec.KeyOf(&sh), 1, time.Now().UnixNano()})
+		old = sh
 	}
-	old := h.unsent[jobs-1]
 	if _, err := h.learner.Pin(spec.Key{Job: old.Job, Platform: "cpu"}, old, time.Now().UnixNano()); err != nil {
 		t.Fatal(err)
 	}
