@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,13 +28,15 @@ import (
 )
 
 // Grown is the learner's memory with so many jobs, each with so many tasks on as many nodes and so many signals: heap in use a job and
-// platform, before a calculation, when it has all nodes' samples since the last one, and after it.
+// platform, before the first calculation, when it has all nodes' samples and no spec, after it, and before the second one, when it has both.
 type Grown struct {
 	Jobs      int     `json:"jobs"`
 	Tasks     int     `json:"tasks_a_job"`
 	Signals   int     `json:"signals"`
+	Gaps      bool    `json:"gaps"` // of each signal one value in twenty is missing, each time of other windows
 	Before    float64 `json:"bytes_a_job_before_a_calculation"`
 	Bytes     float64 `json:"bytes_a_job"`
+	Again     float64 `json:"bytes_a_job_before_the_next_calculation"`
 	Calculate float64 `json:"calculation_seconds"`
 }
 
@@ -59,6 +62,7 @@ const (
 	growBlock   = 100 // jobs in a batch
 	growFew     = 10  // tasks of a job
 	growMany    = 300
+	growGap     = 20               // one value in so many is missing, where some are
 	growUsual   = 2                // signals that an agent sends where nobody asks for more
 	growTime    = 15 * time.Minute // of one step
 	growLook    = 50 * time.Millisecond
@@ -105,10 +109,16 @@ func jobsBatch(rng *rand.Rand, node, from, jobs, windows int, signals []model.So
 	return b
 }
 
-// growths are the loads: tasks of a job, windows of each, signals, and the most jobs of a learner and of a whole hub. Of many tasks each gives few windows, for the samples' sake.
-var growths = []struct{ tasks, windows, signals, learner, hub int }{
-	{growFew, growWindows, growUsual, 100_000, 100_000}, {growFew, growWindows, len(learned()), 100_000, 100_000},
-	{growMany, growMany / 100, growUsual, 100_000, 10_000}, {growMany, growMany / 100, len(learned()), 100_000, 10_000},
+// growths are the loads: tasks of a job, windows of each, signals, whether values are missing, and the most jobs of a learner and of a whole hub (0: none is run).
+// Of many tasks each gives few windows, for the samples' sake.
+var growths = []struct {
+	tasks, windows, signals int
+	gaps                    bool
+	learner, hub            int
+}{
+	{growFew, growWindows, growUsual, false, 100_000, 100_000}, {growFew, growWindows, len(learned()), false, 100_000, 100_000},
+	{growMany, growMany / 100, growUsual, false, 10_000, 10_000}, {growMany, growMany / 100, len(learned()), false, 10_000, 10_000},
+	{growFew, growWindows, len(learned()), true, 10_000, 0}, {growMany, growMany / 100, len(learned()), true, 1_000, 0},
 }
 
 // grow measures what the learner takes. All nodes speak of a job before the next ones come: of jobs that one node alone speaks of only so many are learned.
@@ -117,25 +127,44 @@ func (c *Cost) grow(quick bool) error {
 		for _, n := range growSizes(of.learner, quick) {
 			before := heap()
 			s, p := spec.New(), spec.Defaults()
-			p.MinSamplesPerTask = of.windows
+			p.MinSamplesPerTask, p.MinTasks = of.windows-1, 4
 			rng := rand.New(rand.NewPCG(1, 1))
-			for from := 0; from < n; from += growBlock {
-				for node := range of.tasks {
-					s.Add(&p, jobsBatch(rng, node, from, growBlock, of.windows, learned()[:of.signals]))
+			feed := func() float64 {
+				for from := 0; from < n; from += growBlock {
+					for node := range of.tasks {
+						b := jobsBatch(rng, node, from, growBlock, of.windows, learned()[:of.signals])
+						if of.gaps {
+							sprinkle(rng, b)
+						}
+						s.Add(&p, b)
+					}
 				}
+				return float64(heap()-before) / float64(n)
 			}
-			g := Grown{Jobs: n, Tasks: of.tasks, Signals: of.signals, Before: float64(heap()-before) / float64(n)}
+			g := Grown{Jobs: n, Tasks: of.tasks, Signals: of.signals, Gaps: of.gaps, Before: feed()}
 			begin := time.Now()
 			if sheets, _ := s.Calculate(&p, begin.UnixNano()); len(s.Jobs) != n || len(sheets) != n {
 				return fmt.Errorf("of %d jobs %d are learned and %d published", n, len(s.Jobs), len(sheets))
 			}
 			g.Calculate = time.Since(begin).Seconds()
 			g.Bytes = float64(heap()-before) / float64(n)
+			g.Again = feed()
 			c.Memory = append(c.Memory, g)
 			runtime.KeepAlive(s)
 		}
 	}
 	return nil
+}
+
+// sprinkle takes values out of a batch.
+func sprinkle(rng *rand.Rand, b *wire.Batch) {
+	for k := range b.Samples.Signals {
+		for i := range b.Samples.Signals[k].Values {
+			if rng.IntN(growGap) == 0 {
+				b.Samples.Signals[k].Values[i] = float32(math.NaN())
+			}
+		}
+	}
 }
 
 // growHub measures a whole hub, with few tasks a job and with many.
@@ -150,6 +179,9 @@ func (c *Cost) growHub(ctx context.Context, dir string, quick bool, log func(for
 		return nil
 	}
 	for _, of := range growths {
+		if of.hub == 0 {
+			continue
+		}
 		g := &growing{field: field{dir: filepath.Join(dir, fmt.Sprintf("grow-%d-%d", of.tasks, of.signals))}, tasks: of.tasks, windows: of.windows, signals: learned()[:of.signals]}
 		if err := c.growIn(ctx, program, g, growSizes(of.hub, quick), log); err != nil {
 			return err
@@ -316,7 +348,12 @@ func dialAs(url, node, seedFile string) (nc *nats.Conn, err error) {
 
 func (c *Cost) writeGrowth(w io.Writer) {
 	for _, m := range c.Memory {
-		fmt.Fprintf(w, "bytes of the learner's memory a job and platform, %d jobs of %d tasks, %d signals: after a calculation (of %.2f s), and before\t%.0f, %.0f\t≤ 4096\n", m.Jobs, m.Tasks, m.Signals, m.Calculate, m.Bytes, m.Before)
+		gaps := ""
+		if m.Gaps {
+			gaps = fmt.Sprintf(", of each one value in %d missing", growGap)
+		}
+		fmt.Fprintf(w, "bytes of the learner's memory a job and platform, %d jobs of %d tasks, %d signals%s: before the first calculation (of %.2f s), after it, and before the next\t%.0f, %.0f, %.0f\t≤ 4096\n",
+			m.Jobs, m.Tasks, m.Signals, gaps, m.Calculate, m.Before, m.Bytes, m.Again)
 	}
 	if c.NoGrowth != "" {
 		fmt.Fprintf(w, "a whole hub\tnot measured: %s\t≤ 4096\n", c.NoGrowth)
