@@ -149,7 +149,7 @@ type published struct {
 // in which a hub must commit and renew its leases.
 const publishFor = 500 * time.Millisecond
 
-// giveBackEvery is how often memory that is not in use goes back to the system, at most: after a calculation much of it is free, and by itself the runtime keeps as much as was once
+// giveBackEvery is how often memory that is not in use goes back to the system, at most: after a calculation, and once all is published, much of it is free, and by itself the runtime keeps as much as was once
 // needed while batches came.
 const giveBackEvery = 30 * time.Second
 
@@ -167,7 +167,14 @@ func (h *Hub) calculate() {
 	for i := range held {
 		h.log.Warn("a spec is held back: `commensal-hub spec accept` publishes it", "job", held[i].Spec.Job, "platform", held[i].Spec.Platform, "size", held[i].Spec.Size, "why", held[i].Why)
 	}
-	if len(changed) > 0 && time.Since(h.gaveBack) >= giveBackEvery {
+	if len(changed) > 0 {
+		h.releaseMemory()
+	}
+}
+
+// releaseMemory gives memory that is not in use back to the system, once in a while.
+func (h *Hub) releaseMemory() {
+	if time.Since(h.gaveBack) >= giveBackEvery {
 		debug.FreeOSMemory()
 		h.gaveBack = time.Now()
 	}
@@ -192,6 +199,9 @@ func (h *Hub) publish(ctx context.Context, most time.Duration) {
 		}
 		h.sent(1)
 		sent++
+	}
+	if len(h.unsent) == 0 {
+		h.releaseMemory()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
