@@ -38,7 +38,7 @@ const prefix = "/commensal-test-"
 var binary string
 
 func TestMain(m *testing.M) {
-	testchild.Play(map[string]testchild.Role{"work": work, "eat": eat, "serve": serve, "keep": keep, "flock": flock})
+	testchild.Play(map[string]testchild.Role{"work": work, "eat": eat, "serve": serve, "keep": keep, "flock": flock, "database": database, "scrub": scrub})
 	flag.Parse()
 	os.Exit(run(m))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Machine is a kind of emulated machine: 2 sockets with 2 cores each, 2 NUMA nodes with
-// 1 GiB each, a disk and a swap device.
+// 1 GiB each, a disk, a swap device and a slow disk.
 type Machine string
 
 // The machines.
@@ -24,8 +24,12 @@ const (
 // geometry of the emulated RDT: few enough RMIDs and CLOSIDs that a test can use them up.
 const geometry = "l3_cbm=11,l3_clos=8,mba_clos=8,rmid=64"
 
-// diskMiB is the size of the guest's disk and of its swap device.
+// diskMiB is the size of the guest's disk, of its swap device and of its slow disk.
 const diskMiB = 256
+
+// slowDisk is what the emulator lets the slow disk do, reads and writes together: so little that emulated CPUs can ask for more. It reads and writes past the
+// host's page cache; a flush costs nothing, as on a disk whose cache is safe: what it costs on the host is up to whatever else that writes.
+const slowDisk = "cache.direct=on,cache.no-flush=on,throttling.bps-total=20000000,throttling.iops-total=200"
 
 // Boot is one start of a machine.
 type Boot struct {
@@ -66,9 +70,14 @@ func (m Machine) emulator(dir string) (string, error) {
 	return path, nil
 }
 
-// prepareDisks makes the guest's disk, with an empty ext4, and its swap device.
+// disks are the files of the guest's disk, of its swap device and of its slow disk.
+func (b *Boot) disks() []string {
+	return []string{b.disk(), filepath.Join(b.Dir, "swap"), filepath.Join(b.Dir, "slow")}
+}
+
+// prepareDisks makes the guest's disks, the first and the slow one with an empty ext4.
 func (b *Boot) prepareDisks() error {
-	for _, path := range []string{b.disk(), filepath.Join(b.Dir, "swap")} {
+	for _, path := range b.disks() {
 		if path == b.Disk {
 			continue
 		}
@@ -84,9 +93,12 @@ func (b *Boot) prepareDisks() error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command(mke2fs, "-q", "-t", "ext4", "-F", b.disk()).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
+	for _, path := range []string{b.disk(), b.disks()[2]} {
+		// Not lazily: the kernel would write what is missing while tests measure.
+		out, err := exec.Command(mke2fs, "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-N", "4096", "-F", path).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("mke2fs: %w: %s", err, strings.TrimSpace(string(out)))
+		}
 	}
 	return nil
 }
@@ -139,9 +151,13 @@ func (b *Boot) command(qemu, port string) *exec.Cmd {
 		"-append", "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic cgroup_no_v1=all psi=1 nmi_watchdog=0 no_timer_check",
 		"-display", "none", "-monitor", "none", "-nic", "none", "-no-reboot",
 	}
-	for i, path := range []string{b.disk(), filepath.Join(b.Dir, "swap")} {
+	for i, path := range b.disks() {
+		how := "cache=unsafe"
+		if i == 2 {
+			how = slowDisk
+		}
 		args = append(args,
-			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", optionValue(path), i),
+			"-drive", fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,%s", optionValue(path), i, how),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
 	}
 	if b.Exact {

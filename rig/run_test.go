@@ -248,7 +248,7 @@ func TestCommand(t *testing.T) {
 	line := strings.Join(cmd.Args, " ")
 	for _, want := range []string{
 		"thread=single", "pmu=on", "-icount shift=1,sleep=on",
-		"path=/tmp/p,,q ", "file=/a,,b/disk,if=none", "file=/a,,b/swap,if=none", // commas are doubled
+		"path=/tmp/p,,q ", "file=/a,,b/disk,if=none", "file=/a,,b/swap,if=none", "file=/a,,b/slow,if=none,id=d2,format=raw,cache.direct=on,cache.no-flush=on,throttling.", // commas are doubled
 		"-kernel vmlinux -initrd initramfs", "console=ttyS0", "-no-reboot", "-nic none",
 	} {
 		if !strings.Contains(line, want) {
@@ -273,7 +273,7 @@ func TestDisksAreMadeAnew(t *testing.T) {
 		if err := b.prepareDisks(); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"disk", "swap"} {
+		for _, name := range []string{"disk", "swap", "slow"} {
 			f, err := os.OpenFile(filepath.Join(b.Dir, name), os.O_RDWR, 0)
 			if err != nil {
 				t.Fatal(err)

@@ -44,6 +44,21 @@ func SwapOn(t testing.TB, device string, bytes uint64) {
 	})
 }
 
+// SlowDisk mounts the guest's slow disk (docs/RIG.md, "The machine") until the test ends, and returns where.
+func SlowDisk(t testing.TB) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("/dev/vdc", dir, "ext4", unix.MS_NOATIME, ""); err != nil {
+		t.Fatal("mount the slow disk: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error("unmount the slow disk: ", err)
+		}
+	})
+	return dir
+}
+
 // PagesLine begins what Pages prints.
 const PagesLine = "rig: pages of RMID "
 
