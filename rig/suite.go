@@ -73,7 +73,7 @@ var stages = []Stage{
 			{Package: "node/linux"},
 			{Package: "lab/stage"},
 			{
-				Package: "agent", Timeout: 15 * time.Minute, Not: contentionTests,
+				Package: "agent", Timeout: 20 * time.Minute, Not: contentionTests,
 				// What hangs on cgroup v2: holds of each kind, that they end whoever is killed, memory. The rest plays on cgroup v1 in every `make test`.
 				Brief: "^Test(StopRestores|KilledAgent|KilledAgentAndGuardian|HungAgent|KillSwitch|Interference|MemoryRunsOut|Pqos|OneAgentAHost|Commands|TargetMissed|LadderDemotes|UnkillableAgent|RestoreBeside|NobodyTakesTheDescriptors)$",
 			},
