@@ -55,6 +55,10 @@ func Arms() []Arm {
 		{Name: "margin + feedback", What: "... and both the margin and caps just tight enough", Mutate: with(margin, feedback)},
 		{Best: true, Name: bestArm, What: "... and all four", Mutate: with(margin, groups, feedback, confirm)},
 		{Name: reliefArm, What: "the profile relief: ... whoever could have done it is nudged, who takes most of the cache first, and all services are asked whether that helped", Mutate: profileRelief},
+		{Name: ladderArm, What: "... and policy remedy before the hard cap: ways of the cache, then memory bandwidth, of one task after the other", Mutate: func(p *engine.Params) {
+			profileRelief(p)
+			p.CPU.RemedyMode = model.ModeEnforce
+		}},
 	}
 }
 
@@ -91,6 +95,9 @@ type ArmTrial struct {
 	// above its threshold.
 	Bad     int `json:"bad_windows"`
 	Windows int `json:"windows"`
+	// Left are the bad ones by why they are left.
+	Left   [numLeft]int             `json:"left"`
+	causes [horizonMinutes]*remains // of the windows that are bad
 	// AllBad counts the bad windows of every protected task.
 	AllBad int `json:"all_bad_windows"`
 	// RecoveredAfter is the minutes until two good windows in a row; -1: not in time.
@@ -165,7 +172,11 @@ func (r *run) playArms() error {
 		}
 		r.trial.Arms = append(r.trial.Arms, l.res)
 	}
+	oracle := slices.IndexFunc(r.arms, func(a Arm) bool { return a.Oracle })
 	for i := range r.trial.Arms {
+		if a := &r.trial.Arms[i]; oracle >= 0 {
+			a.countLeft(&r.trial.Arms[oracle])
+		}
 		r.account(&r.trial.Arms[i], &r.trial.Arms[0])
 	}
 	return nil
@@ -187,6 +198,8 @@ type loop struct {
 	res  ArmTrial
 	caps []*armCap
 	good int
+	now  standing // when the window at hand began
+	held bool     // a culprit was held in any window
 	// Of the oracle.
 	limits map[string]float64
 	// Of the arm that holds the largest.
@@ -208,6 +221,7 @@ func (l *loop) play() error {
 		if err := l.srv.holdAll(l.limits); err != nil {
 			return err
 		}
+		l.stand()
 		if err := l.srv.minute(l.hear, l.w); err != nil {
 			return err
 		}
@@ -231,7 +245,11 @@ func (l *loop) hear(_ int, out *engine.Output) {
 		return
 	}
 	for i := range out.Decisions {
-		switch out.Decisions[i].Kind {
+		d := &out.Decisions[i]
+		if d.Policy == model.PolicyRemedy && l.holds(d.Task) {
+			l.nameNow(d.Path)
+		}
+		switch d.Kind {
 		case model.DecideNudge:
 			l.res.Nudges++
 		case model.DecideRefute:
@@ -282,11 +300,16 @@ func (l *loop) add(inc *model.Incident, task model.TaskNum, path string, before 
 		c.Production = t.Production
 	}
 	c.Antagonist = l.run.hurts(path)
+	l.nameNow(path)
+	l.caps = append(l.caps, c)
+	return c
+}
+
+// nameNow notes when a culprit is held for the first time.
+func (l *loop) nameNow(path string) {
 	if l.run.guilty(path) && l.res.NamedAfter < 0 {
 		l.res.NamedAfter = max(0, float64(l.srv.host.Machine().NowNsec()-l.run.branch.srv.host.Machine().NowNsec())/1e9-windowSeconds)
 	}
-	l.caps = append(l.caps, c)
-	return c
 }
 
 // look takes in the window of minute k.
@@ -339,6 +362,8 @@ func (l *loop) look(k int) {
 func (l *loop) victimWindow(k int, bad bool) {
 	l.res.Windows++
 	if bad {
+		c := l.cause(k)
+		l.res.causes[k] = &c
 		l.res.Bad++
 		l.good = 0
 		return
@@ -349,16 +374,6 @@ func (l *loop) victimWindow(k int, bad bool) {
 	}
 }
 
-// holds reports whether a task's limit is lower than none.
-func (l *loop) holds(n model.TaskNum) bool {
-	phys, err := l.srv.host.Physical(n)
-	if err != nil {
-		return false
-	}
-	v, err := l.srv.host.Machine().CPUMax(phys)
-	return err == nil && v.QuotaUsec >= 0
-}
-
 func (l *loop) judge(c *armCap) {
 	c.During, _ = meanWindow(c.windows)
 	c.Outcome = judge(c.Before, c.During, c.stddev)
@@ -367,49 +382,6 @@ func (l *loop) judge(c *armCap) {
 		c.RelativeCPI = c.During / c.Before
 	}
 	c.Kept = !c.over || c.Minutes >= capMinutes-1
-}
-
-// holdLargest is the baseline that needs no correlation.
-func (l *loop) holdLargest(k int) error {
-	for path, until := range l.until {
-		if k >= until {
-			delete(l.until, path)
-			if n := l.srv.nums[path]; l.srv.lives(n) {
-				if err := l.srv.hold(n, 0); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	for _, inc := range l.fresh {
-		var best *model.TaskObservation
-		for i := range l.srv.obs.Tasks {
-			o := &l.srv.obs.Tasks[i]
-			t := l.w.Engine.State.Tasks.Get(o.Num)
-			if t != nil && t.Class == model.BE && l.srv.lives(o.Num) && !l.holds(o.Num) && (best == nil || o.CPU.V > best.CPU.V) {
-				best = o
-			}
-		}
-		if best == nil {
-			continue
-		}
-		t := l.w.Engine.State.Tasks.Get(best.Num)
-		if err := l.srv.hold(best.Num, capOf(t)); err != nil {
-			return err
-		}
-		l.until[t.Path] = k + capMinutes
-		l.add(inc, t.Num, t.Path, inc.Signal).Minute = k // its first window is the next
-	}
-	l.fresh = l.fresh[:0]
-	return nil
-}
-
-// capOf is the cap of a task (CPI² §5).
-func capOf(t *model.Task) float64 {
-	if t.Importance == model.BestEffort {
-		return 0.01
-	}
-	return 0.1
 }
 
 // work notes what every BE task got done.

@@ -27,12 +27,13 @@ type Catalogue struct {
 const firstCatalogue = 100
 
 // reliefArms are those that are asked how much relief they bring, the references first.
-var reliefArms = []string{"no control", oracleArm, "largest BE", "ours", "margin + feedback", bestArm, reliefArm}
+var reliefArms = []string{"no control", oracleArm, "largest BE", "ours", "margin + feedback", bestArm, reliefArm, ladderArm}
 
 const (
 	oracleArm = "oracle"
 	bestArm   = "ours + all"
 	reliefArm = "relief"
+	ladderArm = "relief + ladder"
 )
 
 // The specs of a catalogue come from so many machines, played for so many minutes.
@@ -202,6 +203,7 @@ func (r *Result) sectionRelief() report.Section {
 	tables := reliefTables("Relief, over "+size(r.Catalogues), r.Catalogues)
 	tables = append(tables, reliefTables("Of production victims alone", ofProduction(r.Catalogues))[0],
 		report.GoalTable(fmt.Sprintf("Goals of %q, means over catalogues", reliefArm), report.Heads("victims", "goal", "asked for", "got", "outcome"), r.ReliefGoals()))
+	tables = append(tables, leftTable(r.Catalogues, reliefArm, ladderArm))
 	if len(r.Narrow) > 0 {
 		tables = append(tables, reliefTables("Machines without siblings, where specs spread as CPI²'s: "+size(r.Narrow), r.Narrow)...)
 	}

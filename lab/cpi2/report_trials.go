@@ -240,7 +240,7 @@ func left(s *ArmSummary) string {
 	return percent(s.Suffering, 0)
 }
 
-// armsByCause says where an arm's caps go wrong: for the oracle, CPI²'s rule and the last arm.
+// armsByCause says where an arm's caps go wrong: for the oracle, CPI²'s rule and the profile relief.
 func (r *Result) armsByCause() report.Table {
 	t := report.Table{
 		Title:   "By what happened on the machine, both bands",
@@ -248,7 +248,7 @@ func (r *Result) armsByCause() report.Table {
 	}
 	oracle := slices.IndexFunc(r.ArmsKnown, func(a Arm) bool { return a.Oracle })
 	for i := range r.ArmsKnown {
-		if name := r.ArmsKnown[i].Name; i != oracle && name != "ours" && i != len(r.ArmsKnown)-1 {
+		if name := r.ArmsKnown[i].Name; i != oracle && name != "ours" && name != reliefArm {
 			continue
 		}
 		for k := quiet + 1; k < numCauses; k++ {

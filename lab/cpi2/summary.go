@@ -150,15 +150,17 @@ type ArmSummary struct {
 	Refuted float64    `json:"refuted_nudges_per_trial"`
 	// Suffering is the victims' bad windows as a share of those without control, AllSuffering
 	// that of all protected tasks.
-	Suffering      float64    `json:"suffering"`
-	AllSuffering   float64    `json:"all_suffering"`
-	Recovered      stat.Share `json:"recovered_in_10_min"` // of the trials with a culprit
-	InnocentLost   float64    `json:"innocent_lost"`       // means over the trials
-	InnocentHeld   float64    `json:"innocent_held"`
-	AntagonistLost float64    `json:"antagonist_lost"`
-	NamedIn        float64    `json:"named_in_seconds"` // median, of those named; 0: none
-	Named          stat.Share `json:"named"`            // of the trials with a culprit
-	PerTrial       float64    `json:"caps_per_trial"`
+	Suffering float64 `json:"suffering"`
+	// Left is Suffering by why the windows are left.
+	Left           [numLeft]float64 `json:"left"`
+	AllSuffering   float64          `json:"all_suffering"`
+	Recovered      stat.Share       `json:"recovered_in_10_min"` // of the trials with a culprit
+	InnocentLost   float64          `json:"innocent_lost"`       // means over the trials
+	InnocentHeld   float64          `json:"innocent_held"`
+	AntagonistLost float64          `json:"antagonist_lost"`
+	NamedIn        float64          `json:"named_in_seconds"` // median, of those named; 0: none
+	Named          stat.Share       `json:"named"`            // of the trials with a culprit
+	PerTrial       float64          `json:"caps_per_trial"`
 }
 
 // culprits reports whether there is anybody or any group to be held.
@@ -184,6 +186,9 @@ func armSummary(ts []*Trial, i int, name string) ArmSummary {
 		a, free := &t.Arms[i], &t.Arms[0]
 		s.Nudges, s.Refuted = s.Nudges+float64(a.Nudges), s.Refuted+float64(a.Refuted)
 		bad, badFree = bad+a.Bad, badFree+free.Bad
+		for c, n := range a.Left {
+			s.Left[c] += float64(n)
+		}
 		all, allFree = all+a.AllBad, allFree+free.AllBad
 		lost, held = append(lost, a.InnocentLost), append(held, a.InnocentHeld)
 		if t.culprits() {
@@ -217,6 +222,9 @@ func armSummary(ts []*Trial, i int, name string) ArmSummary {
 	}
 	s.Kept = ratesOf(kept)
 	s.Suffering, s.AllSuffering = stat.Ratio(float64(bad), float64(badFree)), stat.Ratio(float64(all), float64(allFree))
+	for c := range s.Left {
+		s.Left[c] = stat.Ratio(s.Left[c], float64(badFree))
+	}
 	s.Recovered, s.Named, s.NamedIn = stat.ShareOf(recovered, culprits), stat.ShareOf(caught, culprits), zeroNaN(stat.Median(named))
 	s.InnocentLost, s.InnocentHeld, s.AntagonistLost = zeroNaN(stat.Mean(lost)), zeroNaN(stat.Mean(held)), zeroNaN(stat.Mean(anta))
 	n := float64(len(ts))

@@ -173,7 +173,54 @@ func TestTrialOfAStrongAntagonist(t *testing.T) {
 	if len(oracle.Caps) != 1 || oracle.Caps[0].Suspect != "/visitor/0" || oracle.NamedAfter != 0 || oracle.InnocentHeld != 0 || oracle.Bad >= free.Bad {
 		t.Errorf("the oracle: %+v, %d bad windows of %d", oracle.Caps, oracle.Bad, free.Bad)
 	}
+	whyLeft(t, r)
 	asMildlyAsSuffices(t, r)
+}
+
+// whyLeft: each bad window has one cause, and the cause is who is held when it begins.
+func whyLeft(t *testing.T, r *run) {
+	t.Helper()
+	for i := range r.trial.Arms {
+		a := &r.trial.Arms[i]
+		sum := 0
+		for _, n := range a.Left {
+			sum += n
+		}
+		if sum != a.Bad || a.Arm == oracleArm && a.Left[leftOracle] != a.Bad {
+			t.Errorf("%s: %d bad windows have causes %v", a.Arm, a.Bad, a.Left)
+		}
+	}
+	if l := r.trial.Arms[0].Left; l[leftAnomaly] != 1 || l[leftOther]+l[leftDoubted]+l[leftPart]+l[leftLoose]+l[leftCapped]+l[leftFreed] != 0 || l[leftSearch] == 0 {
+		t.Errorf("nobody is held, and windows are left since %v", l)
+	}
+	l := &loop{run: r, arm: &r.arms[0], srv: r.branch.srv.fork()}
+	visitor, other := l.srv.nums["/visitor/0"], model.TaskNum(0)
+	for path, n := range l.srv.nums {
+		if jobOf(r.mix, path) == "" && n != visitor && l.srv.lives(n) {
+			other = max(other, n)
+		}
+	}
+	for k, x := range []struct {
+		task model.TaskNum
+		cpu  float64 // 0: free
+		caps []*armCap
+		want remains
+	}{
+		{visitor, 0, nil, leftAnomaly}, {visitor, 0, nil, leftSearch}, {other, 0.1, nil, leftOther}, {visitor, 10, nil, leftLoose}, {visitor, 0.01, nil, leftCapped},
+		{visitor, 0, nil, leftDoubted}, {visitor, 0, []*armCap{{Suspect: "/visitor/0"}}, leftFreed},
+	} {
+		if err := l.srv.hold(x.task, x.cpu); err != nil {
+			t.Fatal(err)
+		}
+		l.caps = x.caps
+		l.stand()
+		if err := l.srv.minute(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.cause(k); got != x.want {
+			t.Errorf("minute %d: %q, wanted %q", k, got, x.want)
+		}
+	}
 }
 
 // asMildlyAsSuffices: this victim needs the cap of §5. One that bears what the antagonist does with a part of its CPUs needs no
