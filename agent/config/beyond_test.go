@@ -47,8 +47,11 @@ func TestRelief(t *testing.T) {
 	if !h.Groups.ByJob || !h.Groups.Witnesses || !h.Feedback.ThroughPauses || !h.Feedback.Witnesses || !h.Repeat.Enabled || h.Coded.Enabled || h.First.Enabled {
 		t.Errorf("what was kept, and what was not, of what development catalogues have tried: %+v", h)
 	}
-	b.Hardcap = a.Hardcap
+	if h.Groups.MaxMembers > b.Limits.MaxHeldTasks || h.Feedback.TightenAfter != 1 || b.Limits.MaxBETaken != a.Limits.MaxBETaken {
+		t.Errorf("a job of %d tasks, of which %d may be held, %.1f of all CPU; tightened after %d windows", h.Groups.MaxMembers, b.Limits.MaxHeldTasks, b.Limits.MaxBETaken, h.Feedback.TightenAfter)
+	}
+	b.Hardcap, b.Limits.MaxHeldTasks = a.Hardcap, a.Limits.MaxHeldTasks
 	if !reflect.DeepEqual(a, b) {
-		t.Errorf("it differs in more than who is held:\n%+v\n%+v", a, b)
+		t.Errorf("it differs in more than who is held, and how many:\n%+v\n%+v", a, b)
 	}
 }

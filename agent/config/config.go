@@ -138,10 +138,11 @@ const relief = `
 profile: relief
 hard_cap:
   cpi2: {margin_over_steady: 0.05}
-  groups: {enabled: true, by_job: true, witnesses: true}
-  feedback: {enabled: true, through_pauses: true, witnesses: true}
+  groups: {enabled: true, by_job: true, witnesses: true, max_members: 8} # a job is held whole or its victim suffers on
+  feedback: {enabled: true, through_pauses: true, witnesses: true, tighten_after: 1} # under a loosened cap the last step is the likeliest cause
   confirm: {enabled: true, share: 0.5, witnesses: true, max_per_incident: 4}
   repeat: {enabled: true}
+limits: {max_held_tasks: 8} # max_be_cpu_taken bounds what that may cost
 `
 
 // defaultSignals are those that nobody has to ask for.

@@ -76,11 +76,11 @@ func groups(h *hardcap.Params)   { h.Groups.Enabled = true }
 func feedback(h *hardcap.Params) { h.Feedback.Enabled = true }
 func confirm(h *hardcap.Params)  { h.Confirm.Enabled = true }
 
-// profileRelief takes the hard cap's parameters of the profile relief, which measures as cpi2 does.
+// profileRelief takes the hard cap's parameters and the limits of the profile relief, which measures as cpi2 does.
 func profileRelief(p *engine.Params) {
 	c, _ := config.Defaults(config.ProfileRelief) // which is there
 	prefix := p.Hardcap.IDPrefix
-	p.Hardcap = c.Policies.Hardcap
+	p.Hardcap, p.Limits = c.Policies.Hardcap, c.Policies.Limits
 	p.Hardcap.IDPrefix = prefix
 }
 
@@ -246,7 +246,7 @@ func (l *loop) hear(_ int, out *engine.Output) {
 	}
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
-		if d.Policy == model.PolicyRemedy && l.holds(d.Task) {
+		if l.divided(d.Task) {
 			l.nameNow(d.Path)
 		}
 		switch d.Kind {

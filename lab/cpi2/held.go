@@ -6,9 +6,12 @@ import "github.com/commensal-io/commensal/model"
 
 // holds reports whether a task is held to less CPU, or in a class of service of its own.
 func (l *loop) holds(n model.TaskNum) bool {
-	if _, ok := l.limit(n); ok {
-		return true
-	}
+	_, ok := l.limit(n)
+	return ok || l.divided(n)
+}
+
+// divided reports whether a task is in a class of service of its own.
+func (l *loop) divided(n model.TaskNum) bool {
 	phys, err := l.srv.host.Physical(n)
 	if err != nil {
 		return false

@@ -63,7 +63,7 @@ func (o *Options) size() sizes {
 	case o.sizes != nil:
 		return *o.sizes
 	case o.Quick:
-		return sizes{24, 30, 60, 16, baseMinutes, 2, 24, 8, 60, 12, 60, 0, 2, 20, 1}
+		return sizes{24, 30, 20, 16, baseMinutes, 2, 24, 8, 60, 12, 60, 0, 2, 8, 1}
 	}
 	return sizes{100, 45, 1800, 180, baseMinutes, 3, 120, 24, 120, 40, 120, 420, 10, 30, 3}
 }
