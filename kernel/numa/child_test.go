@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ type childSpec struct {
 	Zero  int    // pages that are only read: the zero page
 	Holes int    // pages that are mapped and never touched
 	Fork  bool   // a forked child holds the pages too
+	Later bool   // with Fork: once it is told to, and not before
 	File  string // and maps this file, and writes to its first page
 	// Spin: it touches its pages again and again, from the CPUs of its node, under the
 	// default policy: automatic NUMA balancing takes part. It leaves all other children
@@ -100,13 +102,20 @@ func mapMemory(p *testchild.Parent, _ []string) error {
 			return err
 		}
 	}
-	if spec.Fork {
+	if spec.Fork && !spec.Later {
 		if at.Forked, err = forkSleeper(); err != nil {
 			return err
 		}
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(at); err != nil {
 		return err
+	}
+	if spec.Later {
+		p.Line()
+		if at.Forked, err = forkSleeper(); err != nil {
+			return err
+		}
+		p.Say("%d", at.Forked)
 	}
 	if spec.Spin {
 		go touch(anon, spec.Node)
@@ -179,6 +188,7 @@ type child struct {
 	pid  int32
 	spec childSpec
 	end  func() // ends it and waits; may be called twice
+	fork func() // of one with Later: has it fork, and waits until it has
 }
 
 // spawn starts a child and waits until it has mapped its memory; group, if not "", is the
@@ -206,6 +216,14 @@ func spawn(t testing.TB, group string, spec childSpec) *child {
 			c.Forked = 0
 		}
 		p.End()
+	}
+	c.fork = func() {
+		p.Say("fork")
+		pid, err := strconv.Atoi(p.Line())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Forked = pid
 	}
 	t.Cleanup(c.end)
 	p.Say("%s", text)

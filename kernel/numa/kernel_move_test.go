@@ -100,6 +100,54 @@ func TestKernelExactSteps(t *testing.T) {
 	intact(t, c)
 }
 
+// TestKernelForksMeanwhile: a process forks when half of its pages have moved. What it shares since stays where it is and is told as left, nothing that was
+// written is lost, the child's pages are those that it was born with, and once it is gone the rest moves.
+func TestKernelForksMeanwhile(t *testing.T) {
+	root, a, b := twoNodes(t)
+	const pages = 4000
+	c := spawn(t, "", childSpec{Pages: pages, Node: a, Fork: true, Later: true})
+	m := newMover(t, root, MoverConfig{MaxPages: 512})
+	target := Target{PID: c.pid, Shares: []Share{{b, 1}}}
+	if err := m.Start([]Target{target}); err != nil {
+		t.Fatal(err)
+	}
+	for moved := uint64(0); moved < pages/2; {
+		r, err := m.Step(t.Context())
+		if err != nil || r.Stop == StopDone {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		moved += r.MovedPages()
+	}
+	c.fork()
+	run(t, m)
+	s := m.Targets()[0]
+	here, _ := nodesOf(t, c, c.Anon, pages)
+	forked := *c
+	forked.pid = int32(c.Forked)
+	there, _ := nodesOf(t, &forked, c.Anon, pages)
+	left, _ := here.Get(a)
+	if s.Status != Settled || s.Err != nil || s.Left[LeftShared] < left || left == 0 || left > pages*3/4 || there.String() != here.String() {
+		t.Errorf("%+v; pages are on %v, the fork's on %v", s, here, there)
+	}
+	intact(t, c)
+	intact(t, &forked)
+	if err := unix.Kill(c.Forked, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.Forked = 0
+	for end := time.Now().Add(patience); ; { // the kernel lets go of its pages by and by
+		move(t, m, target)
+		if here, _ = nodesOf(t, c, c.Anon, pages); here.String() == fmt.Sprintf("N%d=%d", b, pages) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("when the fork is gone pages are on %v", here)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	intact(t, c)
+}
+
 // TestKernelLeftAlone: pages of files, those shared since a fork, locked and bound ones
 // stay where they are, though all of the process was to go.
 func TestKernelLeftAlone(t *testing.T) {

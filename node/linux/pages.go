@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// movingPages moves a task's pages off memory nodes (BALM §III-D), each process's by itself, since each works on
-// its own memory. A process that has no more there than is asked for is left as it is; of others the rest
-// goes to the other nodes in equal parts, on top of what they have.
+// movingPages moves a task's pages off memory nodes (BALM §III-D) until as many per mille of all of them are left there as is asked for. Each of its
+// processes gives up the same share of what it has there, since each works on its own memory; that goes to the other nodes in equal
+// parts, on top of what they have. A task that has no more there than is asked for is left as it is, so that asking again moves nothing.
 type movingPages struct {
 	fs    hostfs.FS
 	cg    cgroup.Driver
@@ -63,8 +64,8 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 	if err := m.survey(ctx, mover); err != nil {
 		return now, false, err
 	}
-	for i, t := range mover.Targets() {
-		if err := mover.Aim(i, wanted(t.Before, ask, onto)); err != nil {
+	for i, shares := range wanted(mover.Targets(), ask, onto) {
+		if err := mover.Aim(i, shares); err != nil {
 			return now, false, err
 		}
 	}
@@ -111,23 +112,53 @@ func (m *movingPages) move(ctx context.Context, mover *numa.Mover) (pages uint64
 	}
 }
 
-// wanted returns where a process's pages are to be that has more on the nodes than is asked for; none for another.
-func wanted(found numa.Counts, ask model.Setting, onto []int) (shares []numa.Share) {
-	there, sum := onNodes(found, ask.CPUs)
-	keep := sum * uint64(ask.Amount) / 1000
-	if there <= keep {
-		return nil
+// wanted returns where the pages of each process are to be; none for one that has to give up nothing.
+func wanted(list []numa.TargetState, ask model.Setting, onto []int) [][]numa.Share {
+	var there, sum uint64
+	for i := range list {
+		on, of := onNodes(list[i].Before, ask.CPUs)
+		there, sum = there+on, sum+of
 	}
+	keep := times(sum, uint64(ask.Amount), 1000)
+	all := make([][]numa.Share, len(list))
+	if there <= keep {
+		return all
+	}
+	for i, passed, kept := 0, uint64(0), uint64(0); i < len(list); i++ {
+		found := list[i].Before
+		on, _ := onNodes(found, ask.CPUs)
+		passed += on
+		left := times(keep, passed, there) - kept // of this one; over all of them it adds up
+		if kept += left; left < on {
+			all[i] = sharesOf(found, ask.CPUs, on, left, onto)
+		}
+	}
+	return all
+}
+
+// sharesOf returns where the pages of a process are to be that has on pages on some nodes, of which left stay.
+func sharesOf(found numa.Counts, off model.CPUSet, on, left uint64, onto []int) (shares []numa.Share) {
 	for k, n := range onto {
 		has, _ := found.Get(n)
-		shares = append(shares, numa.Share{Node: n, Parts: has + part(there-keep, k, len(onto))})
+		shares = append(shares, numa.Share{Node: n, Parts: has + part(on-left, k, len(onto))})
 	}
+	passed, kept := uint64(0), uint64(0)
 	for _, c := range found {
-		if ask.CPUs.Has(c.Node) {
-			shares = append(shares, numa.Share{Node: c.Node, Parts: keep * c.Count / there})
+		if off.Has(c.Node) {
+			passed += c.Count
+			n := times(left, passed, on) - kept
+			kept += n
+			shares = append(shares, numa.Share{Node: c.Node, Parts: n})
 		}
 	}
 	return shares
+}
+
+// times is a*b/of, of numbers of pages that may be large; b is at most of.
+func times(a, b, of uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	n, _ := bits.Div64(hi, lo, of)
+	return n
 }
 
 // part is the kth of n parts of a number, which add up to it.

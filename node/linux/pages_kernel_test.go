@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 )
@@ -65,4 +66,80 @@ func TestMovePagesOnTheKernel(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		return strings.Contains(ask(list[0], model.Refused).Error, "no processes")
 	})
+}
+
+// A task of two processes, each with its memory on another node, has the share of its pages on a node that is asked for, and not each process by itself; asked again nothing
+// moves; and while others of its processes come and go the next share is reached as well.
+func TestPagesOfSeveralProcessesOnTheKernel(t *testing.T) {
+	b := newBed(t, "shares")
+	nodes, err := numa.ReadTopology(b.fs)
+	if err != nil || len(nodes.MemoryNodes()) < 2 || len(nodes.Node(nodes.MemoryNodes()[0]).CPUs) == 0 || len(nodes.Node(nodes.MemoryNodes()[1]).CPUs) == 0 {
+		t.Skip("this machine has no two memory nodes with CPUs")
+	}
+	path := b.mkdir("be-1")
+	var children []*testchild.Child
+	for _, node := range nodes.MemoryNodes()[:2] {
+		child := testchild.Start(t, "grow").Await("ready")
+		if err := b.cg.MovePID(path, child.PID()); err != nil {
+			t.Fatal(err)
+		}
+		child.Pin(nodes.Node(node).CPUs[0])
+		child.Say("now")
+		child.Await("grown")
+		children = append(children, child)
+	}
+	b.open(false)
+	b.observe(model.WindowStart)
+	from := nodes.MemoryNodes()[0]
+	on := func() float64 {
+		var there, sum uint64
+		for _, child := range children {
+			err := numa.ReadNumaMaps(b.fs, int32(child.PID()), func(m *numa.Mapping) error {
+				if m.AnonPages > 0 {
+					n, _ := m.Pages.Get(from)
+					there, sum = there+n, sum+m.Pages.Total()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return float64(there) / float64(sum)
+	}
+	ask := func(perMille int64) model.Result {
+		t.Helper()
+		b.h.Apply([]model.Change{{Seq: 9, Target: model.OfTask(b.tasks[path].Num), Kind: model.Run, Value: model.Pages(perMille, from)}})
+		var res []model.Result
+		b.until("an answer", func() bool { res = b.h.Results(res); return len(res) > 0 })
+		return res[0]
+	}
+	if found := on(); found < 0.4 || found > 0.6 {
+		t.Skipf("%.2f of the pages are on node %d to begin with", found, from)
+	}
+	near := func(perMille int64, r model.Result) {
+		t.Helper()
+		want := float64(perMille) / 1000
+		if got := on(); got < want-0.03 || got > want+0.03 || float64(r.Now.Amount) < 1000*(want-0.03) || float64(r.Now.Amount) > 1000*(want+0.03) {
+			t.Errorf("asked for %d per mille on node %d: %.3f, %+v", perMille, from, got, r)
+		}
+	}
+	first := ask(250)
+	near(250, first)
+	before := on()
+	again := ask(250)
+	near(250, again)
+	if now := on(); now < before-0.005 || now > before+0.005 {
+		t.Errorf("asked again: %.3f, was %.3f", now, before)
+	}
+	forking := testchild.Start(t, "forks")
+	if err := b.cg.MovePID(path, forking.PID()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	r := ask(100)
+	// Of the task: those that end take pages along, and what the forking one shares with a child that has just begun does not move.
+	if got := on(); got > 0.14 || r.Kind != model.Applied || r.Now.Amount < 50 || r.Now.Amount > 140 {
+		t.Errorf("while processes come and go: %.3f of the two on node %d, %+v", got, from, r)
+	}
 }

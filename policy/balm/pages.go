@@ -92,8 +92,9 @@ func (s *State) arrive(v *policy.View) {
 	if r.Pages.Done = res.Kind != model.Applied; !r.Pages.Done && res.Now.CPUs == r.Pages.Off {
 		r.Pages.Left = int(res.Now.Amount)
 	}
-	// Pages that cannot be moved, or are taken anew, are left there.
-	if r.Pages.Done = r.Pages.Done || r.Pages.Left == 0 || r.Pages.Left > asked; !r.Pages.Done || r.Pages.Left == 0 {
+	// Pages that cannot be moved, or are taken anew, are left there: less than half of the step came off. A little less than all of it is huge pages, of
+	// which none is divided, or what the task took meanwhile.
+	if r.Pages.Done = r.Pages.Done || r.Pages.Left == 0 || r.Pages.Left-asked > (r.Pages.Was-asked)/2; !r.Pages.Done || r.Pages.Left == 0 {
 		r.RetryNsec, r.Patience = 0, 0
 	}
 }

@@ -85,3 +85,19 @@ func TestPagesStay(t *testing.T) {
 		}
 	}
 }
+
+// A step that comes off but for a little (huge pages are moved whole, and a task takes new ones) is followed by the next one; one of which less than half comes off is the last.
+func TestPagesThatCameOffInPart(t *testing.T) {
+	for over, goesOn := range map[int64]bool{0: true, 20: true, 60: false} {
+		w := newPagesWorld(true)
+		w.asks[2], w.asks[4] = 5, 5
+		for _, task := range w.Tasks {
+			task.Knobs[model.MemoryPages].Did = func(ask model.Setting) int64 { return min(1000, ask.Amount+over) }
+			task.Knobs[model.MemoryPages].Write = nil
+		}
+		w.seconds(100)
+		if n := w.Count(model.DecidePages); (n > 1) != goesOn || n == 0 {
+			t.Errorf("%d per mille too many are left: %d moves", over, n)
+		}
+	}
+}
