@@ -186,7 +186,7 @@ func (c *Core) Take(req Request, by string) Answer {
 		if req.Job != "" && !slices.ContainsFunc(c.cfg.Tasks, func(t config.Task) bool { return t.Job == req.Job }) {
 			return Answer{Error: fmt.Sprintf("no rule names a job %q", req.Job)}
 		}
-		if fleet := c.Engine.State.FleetOff; req.Kind == model.CommandProtectOn && (slices.Contains(fleet, req.Job) || slices.Contains(fleet, "")) {
+		if fleet := c.fleetOff(); req.Kind == model.CommandProtectOn && (slices.Contains(fleet, req.Job) || slices.Contains(fleet, "")) {
 			return Answer{Error: "protection is off in the whole fleet, which one node cannot undo; `commensal-hub command '*' protect-on` does"}
 		}
 	default:

@@ -78,6 +78,14 @@ func (a *Agent) rollOut(ctx context.Context, overlay string, on bool) error {
 	})
 }
 
+// fleetOff lists the jobs whose protection is off in the whole fleet, as the hub said last: the engine hears it with the next turn.
+func (c *Core) fleetOff() []string {
+	if c.protection == nil {
+		return nil
+	}
+	return c.protection().Jobs()
+}
+
 // fleetProtects has the next turn told what the fleet's word on protection is otherwise than what the engine knows.
 func (c *Core) fleetProtects() {
 	if c.protection == nil {
