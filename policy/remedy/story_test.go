@@ -95,6 +95,9 @@ func (w *world) has(num model.TaskNum, kind model.KnobKind, full float64) float6
 
 // cpus is what a BE task runs, of two.
 func (w *world) cpus(num model.TaskNum) float64 {
+	if n, ok := w.queue.uses[num]; ok {
+		return n
+	}
 	if q := w.Task(num).Knobs[model.CPUBandwidth].Value.CPUMax; q.QuotaUsec >= 0 {
 		return min(2, q.Ratio())
 	}

@@ -3,6 +3,7 @@ package remedy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -14,7 +15,7 @@ import (
 //
 // The scheduler's events tell who had the CPU meanwhile (model.Waiting), so who is to give way is counted: what each task is charged with beyond
 // the service's quiet windows. Where nobody tells, the run delay of the service says that it waits, without its own queueing as far as that can be
-// reckoned (model.TaskObservation.Discount), and who uses most CPU beside it is demoted. Of tasks that are alike one alone shows nothing: the CPUs that it leaves
+// reckoned (model.TaskObservation.Discount), and who uses more CPU beside it than in its quiet windows is demoted, or where none does who uses most. Of tasks that are alike one alone shows nothing: the CPUs that it leaves
 // the others take. So those that are charged with half as much as the first one are demoted with it, and it is looked at all of them together.
 //
 // Where the service does not wait for others more than in quiet windows nobody is demoted: a task that gives way fills the cache as before. And where it waits,
@@ -30,7 +31,7 @@ const (
 
 // Waits are how a service waits for CPUs that others have.
 type Waits struct {
-	// Other is in CPU-seconds a second, of all threads. Charged is of it by who had the CPU, ordered by task: batch work alone. None where nobody tells who.
+	// Other is in CPU-seconds a second, of all threads. Charged is of it by who had the CPU, ordered by task: batch work alone.
 	Other   Level     `json:"other,omitzero"`
 	Charged []Charged `json:"charged,omitempty"`
 	// Told: it is known who had the CPU. Ran is the CPU time a second that the service had, LongestNsec its longest wait in the last window.
@@ -42,7 +43,7 @@ type Waits struct {
 	Slow Sum `json:"slow,omitzero"`
 }
 
-// Charged is what a task is charged with.
+// Charged is what a task is charged with; where nobody tells, its CPU time.
 type Charged struct {
 	Task model.TaskNum `json:"task"`
 	Wait Level         `json:"wait"`
@@ -67,11 +68,24 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 				other += float64(b.Nsec) / 1e9 / seconds
 			}
 		}
-		s.charge(v, w, seconds, !x.Trouble)
+		s.charge(v, !x.Trouble, func(yield func(model.TaskNum, float64) bool) {
+			for i := range w.Shares {
+				if b := &w.Shares[i]; b.Party == model.WaitTask && !yield(b.Task, float64(b.Nsec)/1e9/seconds) {
+					return
+				}
+			}
+		})
 	case s.Told || slow.Outcome != model.OK || o.Throttled: // not measured in this window, or a quota of its own is what it waits for
 		return
 	default:
 		other = max(0, slow.V-1) * o.CPU.V
+		s.charge(v, !x.Trouble, func(yield func(model.TaskNum, float64) bool) {
+			for i := range v.Window.Observation.Tasks {
+				if b := &v.Window.Observation.Tasks[i]; b.CPU.Outcome == model.OK && b.CPU.V < absurd && !yield(b.Num, b.CPU.V) {
+					return
+				}
+			}
+		})
 	}
 	if !(other < absurd) {
 		return
@@ -82,23 +96,19 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 	}
 }
 
-// charge takes in who had the CPU meanwhile.
-func (s *Waits) charge(v *policy.View, w *model.Waiting, seconds float64, quiet bool) {
-	for i := range w.Shares {
-		b := &w.Shares[i]
-		t := v.Task(b.Task)
-		if b.Party != model.WaitTask || t == nil || t.Task.Class != model.BE {
-			continue
-		}
-		if at, ok := s.find(b.Task); !ok && float64(b.Nsec)/1e9/seconds >= leastTold {
-			s.Charged = slices.Insert(s.Charged, at, Charged{Task: b.Task, Wait: Level{N: s.Other.N}}) // it was not there in quiet windows
+// charge takes in who had the CPU meanwhile; where nobody tells, the CPU time of all batch work, in CPU-seconds a second.
+func (s *Waits) charge(v *policy.View, quiet bool, list iter.Seq2[model.TaskNum, float64]) {
+	for task, had := range list {
+		t := v.Task(task)
+		if at, ok := s.find(task); !ok && had >= leastTold && t != nil && t.Task.Class == model.BE {
+			s.Charged = slices.Insert(s.Charged, at, Charged{Task: task, Wait: Level{N: s.Other.N}}) // it was not there in quiet windows
 		}
 	}
 	for i := range s.Charged {
 		c, sum := &s.Charged[i], 0.0
-		for j := range w.Shares {
-			if b := &w.Shares[j]; b.Party == model.WaitTask && b.Task == c.Task {
-				sum += float64(b.Nsec) / 1e9 / seconds
+		for task, had := range list {
+			if task == c.Task {
+				sum += had
 			}
 		}
 		c.Wait.add(sum, quiet)
@@ -139,23 +149,28 @@ func (x *Victim) forCPU(p *Params, nowNsec int64) (text string, ok bool) {
 	return text, x.Targeted && 2*excess >= s.Other.Now && late
 }
 
-// waited is how much of what a service waits for others a candidate answers for, beyond quiet windows, and of how much in all; where nobody tells
-// who had the CPU it is the CPU time that each uses.
+// waited is how much of what a service waits for others a candidate answers for, beyond quiet windows, and of how much in all. Where nobody tells
+// who had the CPU it is the CPU time that each uses more than in quiet windows; where none does, who came onto the service's CPUs and uses as much as before, all of it.
 func (x *Victim) waited(p *Params, list []candidate) (total float64) {
+	cpu := 0.0
 	for i := range list {
 		c := &list[i]
-		if c.waited = c.cpu; x.Waits.Told {
-			c.waited = 0
-			if at, ok := x.Waits.find(c.task.Task.Num); ok {
-				c.waited = max(0, x.Waits.Charged[at].Wait.Now-x.Waits.Charged[at].Wait.Quiet)
-			}
+		cpu, c.waited = cpu+c.cpu, 0
+		if at, ok := x.Waits.find(c.task.Task.Num); ok {
+			c.waited = max(0, x.Waits.Charged[at].Wait.Now-x.Waits.Charged[at].Wait.Quiet)
 		}
 		total += c.waited
 	}
-	if x.Waits.Told {
-		total = max(total, x.Waits.excess(p))
+	switch {
+	case x.Waits.Told:
+		return max(total, x.Waits.excess(p))
+	case total >= leastCharge*cpu:
+		return total
 	}
-	return total
+	for i := range list {
+		list[i].waited = list[i].cpu
+	}
+	return cpu
 }
 
 // guilty are those of whom a service's waiting is, who has most of it first, and critical ones last. It reorders the list.

@@ -15,9 +15,10 @@ import (
 type queue struct {
 	had    map[model.TaskNum]float64 // CPU-seconds a second that it waits for each while that has its weight, of which idle is left when it gives way
 	idle   float64
-	alike  bool // what one of them leaves the others take
-	untold bool // nobody tells who had the CPU
-	poor   bool // the machine has no counters
+	alike  bool                      // what one of them leaves the others take
+	untold bool                      // nobody tells who had the CPU
+	poor   bool                      // the machine has no counters
+	uses   map[model.TaskNum]float64 // CPUs, of who does not run two
 	delay  map[model.TaskNum]float64
 }
 
@@ -105,7 +106,11 @@ func TestDemotion(t *testing.T) {
 		"who has it, not who computes": {nil, func(w *world) { w.queue.had = had(0.02, 0.8) }, []model.TaskNum{3}, free, []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideCap, model.DecideDivide, model.DecideTakenBack}},
 		"neither resctrl nor counters": {poor, func(w *world) { w.queue.had = had(0.02, 0.8) }, []model.TaskNum{3}, free, []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideCap}},
 		"nobody tells who":             {func(w *world) { poor(w); w.queue.untold = true }, func(w *world) { w.queue.had = had(0.8) }, []model.TaskNum{2, 3, 4}, free, []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideCap}},
-		"the cache":                    {nil, func(w *world) { w.harms[2] = harm{ways: 0.5, misses: 100} }, nil, "2/100/2 11/100/2 11/100/2", []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideDemote}},
+		"nobody tells who, and one has begun": {func(w *world) {
+			poor(w)
+			w.queue.untold, w.queue.uses = true, map[model.TaskNum]float64{2: 0.1}
+		}, func(w *world) { w.queue.had, w.queue.uses = had(0.8), nil }, []model.TaskNum{2}, free, []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideCap}},
+		"the cache": {nil, func(w *world) { w.harms[2] = harm{ways: 0.5, misses: 100} }, nil, "2/100/2 11/100/2 11/100/2", []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideDemote}},
 		"the cache, beside little waiting": {nil, func(w *world) {
 			w.queue.had, w.harms[2] = had(0.01), harm{ways: 0.5, misses: 100}
 		}, nil, "2/100/2 11/100/2 11/100/2", []model.DecisionKind{model.DecideKept}, []model.DecisionKind{model.DecideDemote}},
