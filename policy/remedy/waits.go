@@ -138,8 +138,12 @@ func (s *Waits) excess(p *Params) float64 {
 func (x *Victim) forCPU(p *Params, nowNsec int64) (text string, ok bool) {
 	s := &x.Waits
 	excess := s.excess(p)
-	if !p.Demote || s.SeenNsec == 0 || nowNsec-s.SeenNsec >= p.BlindNsec || excess < leastWait {
+	known := s.SeenNsec != 0 && nowNsec-s.SeenNsec < p.BlindNsec && excess >= leastWait
+	switch {
+	case !p.Demote, !known && !x.Waiting:
 		return "", false
+	case !known:
+		return "what it is judged by is how long it waits for CPUs", true
 	}
 	text = fmt.Sprintf("it waits %.3g s a second for CPUs that others have, %.3g in quiet windows: a CPU", s.Other.Now, s.Other.Now-excess)
 	if x.Waiting {
