@@ -22,6 +22,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/bucket"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/internal/guard"
 	"github.com/commensal-io/commensal/model"
 )

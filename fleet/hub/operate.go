@@ -109,12 +109,6 @@ func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, erro
 // protectTries is how often a change of protection is tried while other hubs make theirs.
 const protectTries = 10
 
-// Everywhere is how each node answered.
-type Everywhere struct {
-	Done   []string          `json:"done"`
-	Failed map[string]string `json:"failed"` // node to reason
-}
-
 // protection is of which jobs protection is off in the whole fleet.
 func (h *Hub) protection(ctx context.Context) (*wire.Protection, error) {
 	kv, err := h.t.js.KeyValue(ctx, wire.ControlBucket)

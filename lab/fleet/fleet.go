@@ -162,7 +162,7 @@ func newNode(ctx context.Context, i int, o *Options, f *field) (*node, error) {
 	}
 	gather := uplink.NewGather(10e9)
 	offset := f.begun.UnixNano() - n.host.WallNsec()
-	core, err := agent.Assemble(&cfg, agent.Deps{Host: n.host, Clock: clock{n.host, offset}, Platform: pl.name, Gather: gather, IDPrefix: n.name, KillSwitch: func() bool { return n.up.Off() }})
+	core, err := agent.Assemble(&cfg, agent.Deps{Host: n.host, Clock: clock{n.host, offset}, Platform: pl.name, Gather: gather, IDPrefix: n.name, KillSwitch: func() bool { return n.up.Off() }, Protection: func() *wire.Protection { return n.up.Protection() }})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,8 +27,8 @@ type Reach struct {
 	Ready    float64 `json:"ready_seconds"`    // from the first connection until each had sent a batch and had the spec of its job
 	Files    int     `json:"open_files"`       // of this process then, both ends of each connection among them
 	Spread   float64 `json:"spread_seconds"`   // until a changed spec was in all agents' hands; the slowest of a few
-	Told     float64 `json:"told_seconds"`     // until the last one had done a command to "*"; the slowest of a few
-	Answered float64 `json:"answered_seconds"` // until who asked had all answers
+	Told     float64 `json:"told_seconds"`     // until the last one had heard that protection is off, or on, in the whole fleet; the slowest of a few
+	Answered float64 `json:"answered_seconds"` // until who said so had the hub's answer
 }
 
 const (
@@ -62,9 +63,9 @@ func (a *all) wait(ctx context.Context, what string) error {
 
 // crowd are the nodes. What they hear counts for who waits for it.
 type crowd struct {
-	ups          []*uplink.Uplink
-	specs, order atomic.Pointer[all]
-	revision     atomic.Uint64 // that counts
+	ups      []*uplink.Uplink
+	specs    atomic.Pointer[all]
+	revision atomic.Uint64 // that counts
 }
 
 func (c *crowd) expect(p *atomic.Pointer[all]) *all {
@@ -88,10 +89,6 @@ func (c *crowd) join(ctx context.Context, f *field, name string) error {
 				if len(specs) > 0 && specs[0].Sheet == c.revision.Load() {
 					c.specs.Load().one()
 				}
-			},
-			Command: func(context.Context, *wire.Command) wire.Answer {
-				c.order.Load().one()
-				return wire.Answer{Done: "done"}
 			},
 		})
 	if err != nil {
@@ -171,32 +168,33 @@ func (c *Cost) reach(ctx context.Context, f *field, cl *client.Client, nodes int
 	for round := range reachRounds {
 		took, err2 := crowd.publish(ctx, f, uint64(round+2)) //nolint:gosec // few
 		r.Spread = max(r.Spread, took)
-		if err = errors.Join(err, err2, r.command(ctx, crowd, cl)); err != nil {
+		if err = errors.Join(err, err2, r.protect(ctx, crowd, cl)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// command has all nodes told something.
-func (r *Reach) command(ctx context.Context, c *crowd, cl *client.Client) error {
-	told, begin := c.expect(&c.order), time.Now()
-	var answers hub.Everywhere
-	asked := make(chan error, 1)
-	go func() {
-		asked <- cl.Do(ctx, "/v1/command", map[string]string{"node": "*", "kind": "protect-on", "job": reachJob, "why": "the bench"}, &answers)
-	}()
-	err := told.wait(ctx, "a command to all nodes")
-	r.Told = max(r.Told, time.Since(begin).Seconds())
-	err = errors.Join(err, <-asked)
-	r.Answered = max(r.Answered, time.Since(begin).Seconds())
-	if err == nil && (len(answers.Done) != r.Nodes || len(answers.Failed) > 0) {
-		err = fmt.Errorf("a command to all nodes: %d of %d did it, %d failed", len(answers.Done), r.Nodes, len(answers.Failed))
+// protect turns protection of a job off in the whole fleet, and on again, and notes how long it takes until all nodes have heard it.
+func (r *Reach) protect(ctx context.Context, c *crowd, cl *client.Client) error {
+	for _, kind := range []string{model.CommandProtectOff, model.CommandProtectOn} {
+		begin := time.Now()
+		var now wire.Protection
+		if err := cl.Do(ctx, "/v1/command", map[string]string{"node": "*", "kind": kind, "job": reachJob, "why": "the bench"}, &now); err != nil {
+			return err
+		}
+		r.Answered = max(r.Answered, time.Since(begin).Seconds())
+		if err := until(ctx, time.Millisecond, reachTime, func() (bool, error) {
+			return !slices.ContainsFunc(c.ups, func(u *uplink.Uplink) bool { return len(u.Protection().Jobs()) != len(now.Off) }), nil
+		}); err != nil {
+			return fmt.Errorf("%s in the whole fleet: %w", kind, err)
+		}
+		r.Told = max(r.Told, time.Since(begin).Seconds())
 	}
-	return err
+	return nil
 }
 
 func (r *Reach) write(w io.Writer) {
 	fmt.Fprintf(w, "seconds until %d agents' uplinks, each with its own key, have a changed spec (the slowest of %d; they came in within %.0f s, %d open files)\t%.3f\t≤ 1\n", r.Nodes, reachRounds, r.Ready, r.Files, r.Spread)
-	fmt.Fprintf(w, "seconds until the last of them has done a command to `*`, and until all have answered\t%.2f, %.2f\t-\n", r.Told, r.Answered)
+	fmt.Fprintf(w, "seconds until the last of them has heard of protection in the whole fleet, and until the hub answers\t%.2f, %.2f\t-\n", r.Told, r.Answered)
 }
