@@ -66,7 +66,7 @@ func reruns() []rerun {
 		{page: "docs/PARTITION.md", command: "run partition --twin-only --seed 1", experiment: partitionExperiment(), seed: 1},
 		{page: "docs/FIRST-LIGHT.md", command: "run first-light --twin-only --first-seed 11000 --seeds 16", experiment: firstLightExperiment(), flags: map[string]string{"first-seed": "11000", "seeds": "16"}, one: true},
 		{page: "docs/EVALUATION.md", command: "run cpi2 --relief --seed 2", experiment: cpi2Experiment(), seed: 2, flags: map[string]string{"relief": "true"}},
-		{page: "docs/policies/balm.md", command: "run balm --seed 2301 --repetitions 2", experiment: balmExperiment(), seed: 2301, flags: map[string]string{"repetitions": "2"}},
+		{page: "docs/policies/balm.md", command: "run balm --seed 2301", experiment: balmExperiment(), seed: 2301},
 		{page: "docs/policies/bandwidth.md", command: "run drc --seed 1001", experiment: drcExperiment(), seed: 1001},
 		{page: "docs/policies/cache.md", command: "run rdt --seed 2001", experiment: rdtExperiment(), seed: 2001},
 		{page: "docs/policies/coldpages.md", command: "run coldpages --seed 1001", experiment: coldPagesExperiment(), seed: 1001},
