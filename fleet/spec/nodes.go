@@ -132,12 +132,17 @@ func (j *Job) since(who []Who, grouped bool) {
 	}
 }
 
-// group is where a node goes: each 32 nodes whose numbers follow each other are in different ones, and in others than those before them by a shift that changes.
-func (j *Job) group(node uint32) int {
+// groupOf is where a node goes: each 32 nodes whose numbers follow each other are in different ones, and in others than those before them by a shift that changes.
+func (j *Job) groupOf(node uint32) int {
 	row, shift := node/groups, uint32(j.at()/1e9)%groups //nolint:gosec // what is cut off does not matter
-	g := (node + row*shift) % groups
-	j.Since[g].Node |= 1 << (row % 32)
-	return int(g)
+	return int((node + row*shift) % groups)
+}
+
+// group is that, of a node that sent something.
+func (j *Job) group(node uint32) int {
+	g := j.groupOf(node)
+	j.Since[g].Node |= 1 << (node / groups % 32)
+	return g
 }
 
 // size is how many nodes one of Since is of.
@@ -158,6 +163,26 @@ const (
 	medianSigma = 1.4826
 	farShare    = 0.1
 )
+
+// room is how many more samples of a node go into a job's sketches until the next calculation: like the moments (fair), they are to have at most twice
+// of one node what they have of the median one.
+func (j *Job) room(node uint32) float64 {
+	if len(j.Since) < 3 {
+		return math.Inf(1)
+	}
+	var counts []float64
+	var mine float64
+	for i := range j.Since {
+		n := float64(j.Since[i].N) / max(1, j.size(i))
+		if counts = append(counts, n); !j.Grouped && j.Since[i].Node == node {
+			mine = n
+		}
+	}
+	if j.Grouped {
+		mine = counts[j.groupOf(node)]
+	}
+	return max(0, heaviest*median(counts)-mine)
+}
 
 // fair puts together what the nodes sent of a signal, so that none of them can decide.
 func (j *Job) fair(s *Signal) (all Moments, nodes, leftOut int) {

@@ -201,16 +201,26 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 			}
 		}
 	}
+	room := map[*Job]float64{} // of the node, in the sketches of each job's signals
+	for t := range tasks {
+		if j := tasks[t].job; j != nil {
+			room[j] = j.room(node)
+		}
+	}
 	for c := range smp.Signals {
 		col := &smp.Signals[c]
+		taken := map[*Job]float64{}
 		for i, v := range col.Values {
-			x := &tasks[smp.Task[i]].of[c]
+			g := &tasks[smp.Task[i]]
+			x := &g.of[c]
 			if v != v || x.into == nil || !wire.Evidence(smp.Flags[i], col.Source) {
 				continue
 			}
 			at := min(float64(v), x.limit)
 			x.m.add(at, 0)
-			x.into.Sketch.Add(at, 1)
+			if taken[g.job]++; taken[g.job] <= room[g.job] {
+				x.into.Sketch.Add(at, 1)
+			}
 		}
 	}
 	for t := range tasks {
@@ -458,7 +468,9 @@ func (s *Signal) calculate(p *Params, j *Job, k Key, wallNsec int64, enough bool
 	}
 	if p.Fit {
 		if g, ok := FitGEV(&s.Sketch); ok && s.Sketch.Count() >= float64(s.Sketch.Unseen) {
-			sp.Tail = g.Quantile(beyond(p.Sigmas))
+			if tail := g.Quantile(beyond(p.Sigmas)); tail >= sp.Mean+leastTail*float64(sp.StdDev) && tail <= sp.Mean+mostTail*float64(sp.StdDev) {
+				sp.Tail = tail
+			}
 		} else if s.Spec != nil {
 			sp.Tail = float64(s.Spec.Tail)
 		}
@@ -475,6 +487,14 @@ func (s *Signal) calculate(p *Params, j *Job, k Key, wallNsec int64, enough bool
 	return true, nil
 }
 
+const (
+	// So many standard deviations above the mean is a fitted threshold, or it is none: mean and deviation do without nodes that are far off, and the sketch
+	// of all samples cannot. At 2 sigmas a right-skewed distribution's 97.7th percentile lies between 1.5 and 2.5 (CPI², figure 7).
+	leastTail, mostTail = 1, 4
+	// jumpTimes is by how much the distance of the threshold from the mean may change at once.
+	jumpTimes = 3
+)
+
 // jump says why a spec is held back; "" where it is not.
 func (s *Signal) jump(p *Params, sp *model.Spec) string {
 	old := s.Spec
@@ -482,9 +502,13 @@ func (s *Signal) jump(p *Params, sp *model.Spec) string {
 		return ""
 	}
 	moved := math.Abs(sp.Mean - old.Mean)
-	if moved <= p.JumpSigmas*float64(old.StdDev) || moved <= p.JumpShare*math.Abs(old.Mean) {
-		return ""
+	if moved > p.JumpSigmas*float64(old.StdDev) && moved > p.JumpShare*math.Abs(old.Mean) {
+		return fmt.Sprintf("%s of %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",
+			s.Source, Key{sp.Job, sp.Platform, sp.Size}, old.Mean, sp.Mean, p.JumpSigmas, old.StdDev, 100*p.JumpShare)
 	}
-	return fmt.Sprintf("%s of %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",
-		s.Source, Key{sp.Job, sp.Platform, sp.Size}, old.Mean, sp.Mean, p.JumpSigmas, old.StdDev, 100*p.JumpShare)
+	was, is := p.Threshold(old)-old.Mean, p.Threshold(figuresOf(sp))-sp.Mean
+	if was > 0 && (is > jumpTimes*was || jumpTimes*is < was) {
+		return fmt.Sprintf("the threshold of %s of %s is %.4g above the mean, and was %.4g", s.Source, Key{sp.Job, sp.Platform, sp.Size}, is, was)
+	}
+	return ""
 }

@@ -152,26 +152,52 @@ func TestSpecsAge(t *testing.T) {
 
 // One node that lies, however much it says, moves a spec by hardly anything; without the bounds it would be the spec.
 func TestOneNodeDecidesNothing(t *testing.T) {
-	for name, lie := range map[string]float64{"far off": 50, "within bounds": 2.05, "low": 0.5} {
-		rng, p, s := rand.New(rand.NewPCG(2, 2)), Defaults(), New()
-		honest := func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() }
-		fleet(s, &p, 10, 200, honest)
-		b := &wire.Batch{Node: "liar", Platform: "cpu", Samples: wire.Samples{Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}}}
-		for i := range 50 {
-			b.Tasks = append(b.Tasks, wire.Task{Path: fmt.Sprint("/", i), Job: "web"})
+	for name, lie := range map[string]float64{"far off": 50, "within bounds": 2.05, "low": 0.5, "the mean": 1.8} {
+		for _, fit := range []bool{false, true} {
+			rng, p, s := rand.New(rand.NewPCG(2, 2)), Defaults(), New()
+			p.Fit = fit
+			honest := func(int) float64 { return 1.8 + 0.16*rng.NormFloat64() }
+			fleet(s, &p, 10, 200, honest)
+			liar(s, &p, lie)
+			s.Calculate(&p, start)
+			sp := cpi(t, s)
+			if at := p.Threshold(sp); math.Abs(sp.Mean-1.8) > 0.06 || sp.StdDev > 0.2 || at < 1.94 || at > 2.3 {
+				t.Errorf("%s, fit %v: %+v, a threshold of %.3g", name, fit, sp, at)
+			}
 		}
-		for i := range 100_000 {
-			b.Samples.Task = append(b.Samples.Task, uint32(i%50))
-			b.Samples.CPU = append(b.Samples.CPU, 1)
-			b.Samples.WallMsec = append(b.Samples.WallMsec, start/1e6)
-			b.Samples.Flags = append(b.Samples.Flags, wire.Usable)
-			b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, float32(lie))
-		}
-		s.Add(&p, b)
-		s.Calculate(&p, start)
-		if sp := cpi(t, s); math.Abs(sp.Mean-1.8) > 0.06 || sp.StdDev > 0.2 {
-			t.Errorf("%s: %+v", name, sp)
-		}
+	}
+}
+
+// liar is a node that sends a hundred thousand samples of one value.
+func liar(s *State, p *Params, value float64) {
+	b := &wire.Batch{Node: "liar", Platform: "cpu", Samples: wire.Samples{Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d"}}}}
+	for i := range 50 {
+		b.Tasks = append(b.Tasks, wire.Task{Path: fmt.Sprint("/", i), Job: "web"})
+	}
+	for i := range 100_000 {
+		b.Samples.Task = append(b.Samples.Task, uint32(i%50))
+		b.Samples.CPU = append(b.Samples.CPU, 1)
+		b.Samples.WallMsec = append(b.Samples.WallMsec, start/1e6)
+		b.Samples.Flags = append(b.Samples.Flags, wire.Usable)
+		b.Samples.Signals[0].Values = append(b.Samples.Signals[0].Values, float32(value))
+	}
+	s.Add(p, b)
+}
+
+// A threshold that comes far nearer to the mean, at the same mean, waits for somebody as a mean does that jumps: each window above it would be an outlier.
+func TestThresholdsThatJumpAreHeldBack(t *testing.T) {
+	rng, p, s := rand.New(rand.NewPCG(5, 5)), Defaults(), New()
+	at := func(sd float64) func(int) float64 { return func(int) float64 { return 2 + sd*rng.NormFloat64() } }
+	fleet(s, &p, 10, 200, at(0.1))
+	s.Calculate(&p, start)
+	fleet(s, &p, 10, 200, at(0.12))
+	if sheets, held := s.Calculate(&p, start+p.PeriodNsec); len(sheets) != 1 || len(held) != 0 {
+		t.Errorf("a little other noise is held: %+v", held)
+	}
+	fleet(s, &p, 10, 8000, at(0.001))
+	sheets, held := s.Calculate(&p, start+2*p.PeriodNsec)
+	if len(sheets) != 0 || len(held) != 1 || !strings.Contains(held[0].Why, "above the mean, and was") {
+		t.Errorf("%+v %+v", sheets, held)
 	}
 }
 
