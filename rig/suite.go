@@ -75,7 +75,7 @@ var stages = []Stage{
 			{
 				Package: "agent", Timeout: 20 * time.Minute, Not: contentionTests,
 				// What hangs on cgroup v2: holds of each kind, that they end whoever is killed, memory. The rest plays on cgroup v1 in every `make test`.
-				Brief: "^Test(StopRestores|KilledAgent|KilledAgentAndGuardian|HungAgent|KillSwitch|Interference|MemoryRunsOut|Pqos|OneAgentAHost|Commands|TargetMissed|LadderDemotes|UnkillableAgent|RestoreBeside|NobodyTakesTheDescriptors)$",
+				Brief: "^Test(StopRestores|KilledAgent|KilledAgentAndGuardian|HungAgent|KillSwitch|Interference|MemoryRunsOut|Pqos|OneAgentAHost|Commands|TargetMissed|UnkillableAgent|RestoreBeside|NobodyTakesTheDescriptors)$",
 			},
 		},
 	},
