@@ -3,6 +3,7 @@ package linux
 import (
 	"testing"
 
+	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
@@ -14,7 +15,12 @@ func TestHomesOnTheKernel(t *testing.T) {
 	path, batch := b.mkdir("victim"), b.mkdir("be-1")
 	b.homes = true
 	b.open(false)
-	child := b.spin(path)
+	child := testchild.Start(t, "grow").Await("ready")
+	if err := b.cg.MovePID(path, child.PID()); err != nil {
+		t.Fatal(err)
+	}
+	child.Say("now") // what a process had before it came is charged to where it was
+	child.Await("grown")
 	b.spin(batch)
 	b.observe(model.WindowStart)
 	if len(b.snap.Homes) > 0 {
