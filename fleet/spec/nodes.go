@@ -155,7 +155,8 @@ func (j *Job) size(i int) float64 {
 
 const (
 	// A node counts at most this many times what the median one does; of groups, their nodes together.
-	heaviest = 2
+	heaviest  = 2
+	leastRoom = 1000 // samples
 	// From so many nodes on one is left out whose mean is so many median deviations off the median of all (Hampel's X84:
 	// 3.5 sigmas), and by more than a tenth; of groups, all of it.
 	judgedFrom  = 5
@@ -165,7 +166,7 @@ const (
 )
 
 // room is how many more samples of a node go into a job's sketches until the next calculation: like the moments (fair), they are to have at most twice
-// of one node what they have of the median one.
+// of one node what they have of the median one, and so many in any case: nodes do not send at the same time.
 func (j *Job) room(node uint32) float64 {
 	if len(j.Since) < 3 {
 		return math.Inf(1)
@@ -181,7 +182,7 @@ func (j *Job) room(node uint32) float64 {
 	if j.Grouped {
 		mine = counts[j.groupOf(node)]
 	}
-	return max(0, heaviest*median(counts)-mine)
+	return max(0, max(leastRoom, heaviest*median(counts))-mine)
 }
 
 // fair puts together what the nodes sent of a signal, so that none of them can decide.
