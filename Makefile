@@ -239,9 +239,9 @@ rig-test: ## Test on a real kernel under emulation: KERNEL=6.1|6.12 MACHINE=rdt|
 	rig/prepare $(MACHINE) $(KERNEL)
 	"$$go" build -o .rig/rig ./rig/cmd/rig
 	.rig/rig -go "$$go" -kernel $(KERNEL) -machine $(MACHINE) -packages '$(filter-out ./...,$(PKG))' -run '$(RUN)' $(ARGS)
-	# Last, how the rig takes guests that panic and steps that hang.
+	# Last, how the rig takes guests that panic and steps that hang, and guests of the host's own agent: on the older kernel only that memory comes back.
 	if [ '$(RUN)$(MACHINE)' = rdt ] && [ '$(PKG)' = ./... ]; then
-		RIG_LIVE=$(KERNEL) "$$go" test -count=1 -run Live ./rig
+		RIG_LIVE=$(KERNEL) "$$go" test -count=1 -run Live -skip '$(if $(filter 6.1,$(KERNEL)),LiveIdleAgent|LiveIdleMemory/reporting.off)' ./rig
 	fi
 
 rig-exec: ## Run SCRIPT in a guest, with ARGS="-file /in/guest=here"; without SCRIPT: a shell (KERNEL=, MACHINE=)

@@ -314,7 +314,7 @@ func TestLiveIdleAgent(t *testing.T) {
 		switch {
 		case mode == "observe" && (status.file < 100 || status.anon < 60 || before-after > 24):
 			t.Errorf("observe: %+v, RSS from %.0f to %.0f MiB", status, before, after)
-		case mode == "enforce" && (before-after < 150 || status.given < 150):
+		case mode == "enforce" && (before-after < 150 || status.given < 100): // what is reported free later than some seconds after the answer is not counted as given
 			t.Errorf("enforce: %+v, RSS from %.0f to %.0f MiB", status, before, after)
 		}
 	}
