@@ -65,7 +65,9 @@ func TestServicesApart(t *testing.T) {
 	if now := l3(t, his); now != found || !slices.Contains(tasksOf(t, his), strconv.Itoa(hers)) {
 		t.Errorf("another program's group has %s, not %s, and the tasks %v", now, found, tasksOf(t, his))
 	}
-	s.must(0, "replay", agent.RecordPath(s.dir+"/state")) // exit 1: it decides otherwise
+	if r := s.run("replay", agent.RecordPath(s.dir+"/state")); r.code != 0 { // 1: it decides otherwise
+		t.Errorf("replay: exit %d\n%s%s", r.code, r.out, r.err)
+	}
 }
 
 // apart waits until batch work has two ways and the service the others, of each cache.

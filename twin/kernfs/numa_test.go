@@ -138,7 +138,7 @@ func TestMovedPagesActOnPhysics(t *testing.T) {
 	}
 }
 
-// A host moves what is asked for of each of a task's processes and says what is left; a process that has
+// A host leaves as many of a task's pages where they are as is asked for, of all its processes together, and says what is left; a task that has
 // less there than may stay is not touched, and what may not be moved is said.
 func TestHostMovesPages(t *testing.T) {
 	for _, layout := range []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid} {
@@ -175,13 +175,13 @@ func TestHostMovesPages(t *testing.T) {
 				o, _ := c.Get(1)
 				return [2]uint64{a, o}
 			}
-			if r := ask(250, 0); r.Kind != model.Applied || r.Error != "" || r.Now != model.Pages(200, 0) {
-				t.Errorf("%+v; 1000 of 5000 pages are to be left there", r)
+			if r := ask(250, 0); r.Kind != model.Applied || r.Error != "" || r.Now != model.Pages(250, 0) {
+				t.Errorf("%+v; 1250 of 5000 pages are to be left there", r)
 			}
-			if a, l := on(full), on(little); a != [2]uint64{1000, 3000} || l != [2]uint64{0, 1000} {
+			if a, l := on(full), on(little); a != [2]uint64{1250, 2750} || l != [2]uint64{0, 1000} {
 				t.Errorf("pages on the nodes: %v and %v", a, l)
 			}
-			if r := ask(900, 0); r.Kind != model.Applied || r.Now != model.Pages(200, 0) {
+			if r := ask(900, 0); r.Kind != model.Applied || r.Now != model.Pages(250, 0) {
 				t.Errorf("more may stay than is there: %+v", r)
 			}
 			if r := ask(0, 0, 1); r.Kind != model.Refused || !strings.Contains(r.Error, "no other memory node") {
