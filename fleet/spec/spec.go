@@ -386,7 +386,7 @@ func (j *Job) at() (nsec int64) {
 // due reports whether a job is to be calculated.
 func (j *Job) due(p *Params, wallNsec int64) bool {
 	at := j.at()
-	return at == 0 || wallNsec-at >= p.PeriodNsec
+	return len(j.Signals) > 0 && (at == 0 || wallNsec-at >= p.PeriodNsec)
 }
 
 // due returns the keys of which something is to be calculated, or nothing is worth keeping, in their order.
