@@ -20,10 +20,10 @@ func TestAllNodesAreReached(t *testing.T) {
 		}
 	}()
 	c := &Cost{}
-	if err := c.reach(t.Context(), f, cl, 20); err != nil { // which counts who did it
+	if err := c.reach(t.Context(), f, cl, 20); err != nil { // which counts who heard it; whoever asked may have the answer before
 		t.Fatal(err)
 	}
-	if r := &c.Reach; r.Nodes != 20 || r.Spread <= 0 || r.Told <= 0 || r.Answered < r.Told || r.Files < 40 {
+	if r := &c.Reach; r.Nodes != 20 || r.Spread <= 0 || r.Told <= 0 || r.Answered <= 0 || r.Files < 40 {
 		t.Errorf("%+v", r)
 	}
 	t.Logf("%+v", c.Reach)
