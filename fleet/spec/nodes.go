@@ -167,20 +167,23 @@ const (
 
 // room is how many more samples of a node go into a job's sketches until the next calculation: like the moments (fair), they are to have at most twice
 // of one node what they have of the median one, and so many in any case: nodes do not send at the same time.
-func (j *Job) room(node uint32) float64 {
-	if len(j.Since) < 3 {
+// windows are how many it has now.
+func (j *Job) room(node, windows uint32) float64 {
+	at := slices.IndexFunc(j.Since, func(w Who) bool { return w.Node == node })
+	if j.Grouped {
+		at = j.groupOf(node)
+	}
+	each := func(i int) float64 { return float64(j.Since[i].N) / max(1, j.size(i)) }
+	mine := 0.0
+	if at >= 0 {
+		mine = each(at)
+	}
+	if len(j.Since) < 3 || mine+float64(windows) <= leastRoom { // the median need not be known
 		return math.Inf(1)
 	}
-	var counts []float64
-	var mine float64
-	for i := range j.Since {
-		n := float64(j.Since[i].N) / max(1, j.size(i))
-		if counts = append(counts, n); !j.Grouped && j.Since[i].Node == node {
-			mine = n
-		}
-	}
-	if j.Grouped {
-		mine = counts[j.groupOf(node)]
+	counts := make([]float64, len(j.Since))
+	for i := range counts {
+		counts[i] = each(i)
 	}
 	return max(0, max(leastRoom, heaviest*median(counts))-mine)
 }

@@ -163,6 +163,14 @@ type given struct {
 	windows uint32 // in which some signal has a value
 	usage   float64
 	of      []share // by column
+	quota   *quota
+}
+
+// quota is how many samples of a node go into the sketches of a job's signals.
+type quota struct {
+	windows uint32    // that the batch has of the job
+	room    float64   // of each sketch
+	taken   []float64 // by column
 }
 
 // share is what it has of one signal.
@@ -201,15 +209,9 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 			}
 		}
 	}
-	room := map[*Job]float64{} // of the node, in the sketches of each job's signals
-	for t := range tasks {
-		if j := tasks[t].job; j != nil {
-			room[j] = j.room(node)
-		}
-	}
+	allot(tasks, node, len(smp.Signals))
 	for c := range smp.Signals {
 		col := &smp.Signals[c]
-		taken := map[*Job]float64{}
 		for i, v := range col.Values {
 			g := &tasks[smp.Task[i]]
 			x := &g.of[c]
@@ -218,7 +220,7 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 			}
 			at := min(float64(v), x.limit)
 			x.m.add(at, 0)
-			if taken[g.job]++; taken[g.job] <= room[g.job] {
+			if g.quota.taken[c]++; g.quota.taken[c] <= g.quota.room {
 				x.into.Sketch.Add(at, 1)
 			}
 		}
@@ -227,6 +229,25 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 		if g := &tasks[t]; g.job != nil {
 			g.job.take(p, node, taskHash(b.Node, b.Tasks[t].Path), g)
 		}
+	}
+}
+
+// allot says how much of a node's batch goes into sketches; tasks of one job share that.
+func allot(tasks []given, node uint32, columns int) {
+	quotas := map[*Job]*quota{}
+	for t := range tasks {
+		g := &tasks[t]
+		if g.job == nil {
+			continue
+		}
+		if g.quota = quotas[g.job]; g.quota == nil {
+			g.quota = &quota{taken: make([]float64, columns)}
+			quotas[g.job] = g.quota
+		}
+		g.quota.windows += g.windows
+	}
+	for j, q := range quotas {
+		q.room = j.room(node, q.windows)
 	}
 }
 
