@@ -17,7 +17,7 @@ import (
 // three of them must. Nor has any node more weight than ten incidents.
 
 const (
-	priorCounted = 10            // incidents of one node, at most
+	priorCounted = 10            // incidents of one node, at most; of question interference, too
 	priorAgain   = 6 * time.Hour // nodes let fade what they do not hear again
 	priorTimeout = time.Minute
 )

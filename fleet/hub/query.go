@@ -219,7 +219,7 @@ WITH numbered AS (SELECT *, row_number() OVER (PARTITION BY victim_job, antagoni
 FROM ` + latest + ` WHERE antagonist_job <> '' AND state <> 'observed' AND opened` + within + `),
 pairs AS (SELECT victim_job, antagonist_job, platform, signal, max(incidents) AS incidents, count(*) AS n, count(DISTINCT node) AS nodes, count(` + relief + `) AS held, avg(` + relief + `) AS degradation,
   1.96e0 * stddev_samp(` + relief + `) / sqrt(nullif(count(` + relief + `), 0)) AS error, avg(` + hurt + `) AS above, avg(CASE WHEN state = 'recovered' THEN 1e0 ELSE 0e0 END) AS recovered
-FROM numbered WHERE mine <= 10 GROUP BY victim_job, antagonist_job, platform, signal)
+FROM numbered WHERE mine <= ` + strconv.Itoa(priorCounted) + ` GROUP BY victim_job, antagonist_job, platform, signal)
 SELECT victim_job, antagonist_job, platform, signal, ` + resource() + ` AS resource, incidents, nodes, held, round(degradation, 3) AS degradation, round(degradation - error, 3) AS low, round(degradation + error, 3) AS high, round(above, 3) AS above,
   round(greatest(0e0, (recovered + 1.92e0 / n - 1.96e0 * sqrt((recovered * (1 - recovered) + 0.96e0 / n) / n)) / (1 + 3.84e0 / n)), 3) AS confidence
 FROM pairs ORDER BY nodes DESC, confidence DESC, incidents DESC, victim_job, antagonist_job, platform, signal LIMIT 5000`},
