@@ -18,10 +18,10 @@ const (
 	// ownLoad is the share of what a memory delivers, and of the most that it was seen to deliver, from which on services that draw so much fill it by
 	// themselves: what is left to take from others is a fifth.
 	ownLoad = 0.8
-	// lineBytes is what an LLC miss loads.
-	lineBytes = 64
-	// absurd is above any rate that a machine has.
-	absurd = 1e15
+	// LineBytes is what an LLC miss loads.
+	LineBytes = 64
+	// Absurd is above any figure that a machine has.
+	Absurd = 1e15
 )
 
 // homes is where a task's pages lie; nil: nobody told.
@@ -135,7 +135,7 @@ func (v *View) Loads(have *model.Classes, list []Load) []Load {
 	}
 	for _, m := range v.Window.Memory() {
 		at := slices.Index(have.Memory, m.Domain)
-		if at < 0 || m.Node.Outcome != model.OK || !(m.Node.V > 0 && m.Node.V < absurd) {
+		if at < 0 || m.Node.Outcome != model.OK || !(m.Node.V > 0 && m.Node.V < Absurd) {
 			continue
 		}
 		l := &list[at]
@@ -160,9 +160,9 @@ func (v *View) own(have *model.Classes, domain int32) (sum float64) {
 		}
 		if !counted && !slices.ContainsFunc(have.Memory, func(d int32) bool { return d != domain && t.Near(have, d) }) {
 			_, misses := v.History.Took(t.Task.Num, 0, 1)
-			drawn = misses * lineBytes
+			drawn = misses * LineBytes
 		}
-		if drawn > 0 && drawn < absurd {
+		if drawn > 0 && drawn < Absurd {
 			sum += drawn
 		}
 	}

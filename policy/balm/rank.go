@@ -14,8 +14,7 @@ import (
 // counters, and is taken to be each task's there. Without counters of misses the CPU time stands in for them.
 
 const (
-	lineBytes = 64
-	windows   = 3 // that a task's misses are the mean of, where the last has no more
+	windows = 3 // that a task's misses are the mean of, where the last has no more
 	// unknownRemote is the share that goes to other memories where nobody counts it: little, so that those who run beside
 	// the victim come first.
 	unknownRemote = 0.1
@@ -72,7 +71,7 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 		}
 		switch {
 		case missed > 0:
-			list = append(list, candidate{t.Task.Num, missed * lineBytes * share, model.FactDraw})
+			list = append(list, candidate{t.Task.Num, missed * policy.LineBytes * share, model.FactDraw})
 		case !misses:
 			list = append(list, candidate{t.Task.Num, usage * share, model.FactUsage})
 		}

@@ -107,7 +107,7 @@ func finite(v model.Value) model.Value {
 	switch {
 	case v.Outcome != model.OK:
 		return model.Missing(v.Outcome)
-	case !(v.V >= 0 && v.V < absurd):
+	case !(v.V >= 0 && v.V < policy.Absurd):
 		return model.Missing(model.Unavailable)
 	}
 	return v

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 // What a level does to the bytes that BE moves is the machine's own affair: Intel's per cents delay each core's
@@ -68,14 +69,13 @@ type fit struct {
 }
 
 const (
-	fresh  = 0.3  // weight of a new window
-	manyN  = 8    // so many windows are as good as any number
-	absurd = 1e15 // bytes a second that no machine moves
+	fresh = 0.3 // weight of a new window
+	manyN = 8   // so many windows are as good as any number
 )
 
 // add takes a window in.
 func (f *fit) add(rung int, bytes float64) {
-	if !(bytes >= 0 && bytes < absurd) || rung < 0 || rung >= maxRungs {
+	if !(bytes >= 0 && bytes < policy.Absurd) || rung < 0 || rung >= maxRungs {
 		return
 	}
 	if f.N[rung] == 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 )
 
 func intel() *model.Classes {
@@ -80,7 +81,7 @@ func TestFitIsMonotone(t *testing.T) {
 		last := 0.0
 		for rung := range l.n {
 			v, ok := f.predict(&l, rung)
-			if ok && !(v >= last*(1-1e-12) && v < absurd) {
+			if ok && !(v >= last*(1-1e-12) && v < policy.Absurd) {
 				t.Fatalf("rung %d: %v after %v; %+v", rung, v, last, f)
 			}
 			last = max(last, v)

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	lineBytes = 64
 	recent    = 3 // windows that a task's misses are the mean of, where the last has no more
 	fewMisses = 1 // per thousand instructions: a service that misses no more hardly waits for memory (policy/bandwidth)
 	fewest    = 0.02

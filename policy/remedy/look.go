@@ -68,7 +68,7 @@ func (b *Batch) take(list []model.DomainObservation) {
 			b.Took = append(b.Took, Took{Domain: d.Domain})
 		}
 		follow := func(x *float64, v model.Value) {
-			if v.Outcome == model.OK && v.V >= 0 && v.V < absurd {
+			if v.Outcome == model.OK && v.V >= 0 && v.V < policy.Absurd {
 				*x = max(v.V, *x+(v.V-*x)/3)
 			}
 		}
@@ -86,7 +86,7 @@ type Level struct {
 
 // add takes a window in; what is new has a third of the weight, of what is quiet a tenth.
 func (l *Level) add(x float64, quiet bool) {
-	if !(x >= 0 && x < absurd) {
+	if !(x >= 0 && x < policy.Absurd) {
 		return
 	}
 	if l.Now == 0 {
@@ -103,9 +103,6 @@ func (l *Level) above(share float64, windows int) (above, known bool) {
 	return l.Now > (1+share)*l.Quiet, l.N >= windows
 }
 
-// absurd is above any figure that a machine has.
-const absurd = 1e15
-
 // Sum is a sum of logarithms. What is long past fades.
 type Sum struct {
 	N       float64 `json:"n,omitempty"`
@@ -116,7 +113,7 @@ type Sum struct {
 const mostSum = 60
 
 func (s *Sum) add(x float64) {
-	if !(x > 1/absurd && x < absurd) {
+	if !(x > 1/policy.Absurd && x < policy.Absurd) {
 		return
 	}
 	if s.N >= mostSum {
@@ -182,7 +179,7 @@ func compare(a, b *Victim) int {
 func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
 	for i := range v.SLO {
 		l := &v.SLO[i]
-		valid := l.Figure.Outcome == model.OK && l.Figure.V > 0 && l.Figure.V < absurd && l.Target > 1/absurd && l.Target < absurd
+		valid := l.Figure.Outcome == model.OK && l.Figure.V > 0 && l.Figure.V < policy.Absurd && l.Target > 1/policy.Absurd && l.Target < policy.Absurd
 		for j := range v.Tasks {
 			if t := &v.Tasks[j]; valid && t.Task.Job == l.Job && t.Task.Protected() {
 				trouble := l.State == model.LatencyRed || l.State == model.LatencyYellow
@@ -194,7 +191,7 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
 		for i := range v.Window.Victims {
 			x := &v.Window.Victims[i]
 			waits := p.Demote && x.Source.Row().Waits
-			if (x.Source == model.SourceCPI || waits) && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < absurd && x.Threshold > 0 && x.Threshold < absurd {
+			if (x.Source == model.SourceCPI || waits) && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < policy.Absurd && x.Threshold > 0 && x.Threshold < policy.Absurd {
 				trouble := x.Verdict == outlier.Outlier && (x.Anomalous || waits && x.Violations >= before)
 				s.tell(p, v, Victim{Task: x.Num, Waiting: waits, Ratio: x.Signal / x.Threshold, Value: x.Signal, Bound: x.Threshold, Trouble: trouble})
 			}

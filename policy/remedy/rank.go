@@ -89,7 +89,7 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 		}
 		if cpu > 0 || missed > 0 {
 			misses = misses || missed > 0
-			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * lineBytes), cpu: cpu, counted: s.counted(t.Task.Num)}
+			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * policy.LineBytes), cpu: cpu, counted: s.counted(t.Task.Num)}
 			if c.counted {
 				for _, took := range s.batch(t.Task.Num).Took {
 					if victim.Near(have, took.Domain) {

@@ -52,7 +52,7 @@ type Charged struct {
 // wait takes in what a window says of a service's waiting.
 func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 	s, seconds := &x.Waits, float64(v.Window.LengthNsec)/1e9
-	if o.CPU.Outcome != model.OK || !(o.CPU.V > 0 && o.CPU.V < absurd) || !(seconds > 0) {
+	if o.CPU.Outcome != model.OK || !(o.CPU.V > 0 && o.CPU.V < policy.Absurd) || !(seconds > 0) {
 		return
 	}
 	other, at := 0.0, slices.IndexFunc(v.Window.Waiting, func(w model.Waiting) bool { return w.Num == x.Task })
@@ -81,13 +81,13 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 		other = max(0, slow.V-1) * o.CPU.V
 		s.charge(v, !x.Trouble, func(yield func(model.TaskNum, float64) bool) {
 			for i := range v.Window.Observation.Tasks {
-				if b := &v.Window.Observation.Tasks[i]; b.CPU.Outcome == model.OK && b.CPU.V < absurd && !yield(b.Num, b.CPU.V) {
+				if b := &v.Window.Observation.Tasks[i]; b.CPU.Outcome == model.OK && b.CPU.V < policy.Absurd && !yield(b.Num, b.CPU.V) {
 					return
 				}
 			}
 		})
 	}
-	if !(other < absurd) {
+	if !(other < policy.Absurd) {
 		return
 	}
 	s.SeenNsec, s.Ran = v.NowNsec, o.CPU.V
