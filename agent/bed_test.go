@@ -449,6 +449,24 @@ func (b *bed) must(code int, args ...string) result {
 	return r
 }
 
+// needsIdle skips the test where the kernel has no cpu.idle.
+func (b *bed) needsIdle(path string) {
+	b.t.Helper()
+	if _, err := b.cg.ReadIdle(path); errors.Is(err, cgroup.ErrUnsupported) {
+		b.t.Skip("this kernel has no cpu.idle")
+	}
+}
+
+// idle reads a group's cpu.idle.
+func (b *bed) idle(path string) bool {
+	b.t.Helper()
+	v, err := b.cg.ReadIdle(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
 // ask asks the agent for its status.
 func (b *bed) ask() (*agent.Status, error) {
 	return agent.NewClient(b.dir + "/agent.sock").Status(b.t.Context())

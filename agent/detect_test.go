@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -223,17 +222,7 @@ func (s *scene) enforce(t *testing.T) {
 // the weight that it had.
 func (s *scene) demote(t *testing.T) {
 	s.t = t
-	if _, err := s.cg.ReadIdle(s.antagonist); errors.Is(err, cgroup.ErrUnsupported) {
-		t.Skip("this kernel has no cpu.idle")
-	}
-	idle := func(path string) bool {
-		t.Helper()
-		v, err := s.cg.ReadIdle(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
+	s.needsIdle(s.antagonist)
 	found, err := s.cg.ReadShares(s.antagonist)
 	if err != nil {
 		t.Fatal(err)
@@ -241,10 +230,10 @@ func (s *scene) demote(t *testing.T) {
 	p := s.learned()
 	s.start("burst", s.antagonist, 0)
 	defer s.quiet()
-	eventually(t, "the antagonist is demoted", func() bool { return idle(s.antagonist) })
+	eventually(t, "the antagonist is demoted", func() bool { return s.idle(s.antagonist) })
 	var inc *model.Incident
 	eventually(t, "the victim's recovery is verified", func() bool {
-		if idle(s.victim) || idle(s.bystander) {
+		if s.idle(s.victim) || s.idle(s.bystander) {
 			t.Fatal("not only the antagonist is demoted")
 		}
 		inc = s.incident(model.Recovered)
@@ -254,8 +243,8 @@ func (s *scene) demote(t *testing.T) {
 		t.Errorf("round 1: %+v", r)
 	}
 	p.stop(unix.SIGTERM)
-	if now, err := s.cg.ReadShares(s.antagonist); err != nil || now != found || idle(s.antagonist) {
-		t.Errorf("left with a weight of %d, idle %t, %v; found was %d", now, idle(s.antagonist), err, found)
+	if now, err := s.cg.ReadShares(s.antagonist); err != nil || now != found || s.idle(s.antagonist) {
+		t.Errorf("left with a weight of %d, idle %t, %v; found was %d", now, s.idle(s.antagonist), err, found)
 	}
 	s.replays()
 	st := s.explain(inc.ID, s.antagonist, "demote")

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
 // TestLadderDemotes: the ladder of remedies on a machine that has neither resctrl nor counters. A service without a target waits for the CPU that
@@ -28,21 +26,11 @@ func TestLadderDemotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
-	if _, err := b.cg.ReadIdle(s.antagonist); errors.Is(err, cgroup.ErrUnsupported) {
-		t.Skip("this kernel has no cpu.idle")
-	}
+	b.needsIdle(s.antagonist)
 	for path, shares := range map[string]uint64{b.root: 262_144, s.antagonist: 8192} {
 		if err := b.cg.WriteShares(path, shares); err != nil {
 			t.Fatal(err)
 		}
-	}
-	idle := func(path string) bool {
-		t.Helper()
-		v, err := b.cg.ReadIdle(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
 	}
 	found, err := b.cg.ReadShares(s.antagonist)
 	if err != nil {
@@ -56,7 +44,7 @@ func TestLadderDemotes(t *testing.T) {
 	defer s.quiet()
 	kept := []string{"msg=kept ", "policy=remedy", "task=" + s.antagonist}
 	eventually(t, "the hog gives way, and that has helped", func() bool {
-		if idle(s.victim) || idle(s.bystander) {
+		if b.idle(s.victim) || b.idle(s.bystander) {
 			t.Fatal("not the hog alone is demoted")
 		}
 		b.same("while the ladder is at work", limits)
@@ -64,17 +52,17 @@ func TestLadderDemotes(t *testing.T) {
 	})
 	t.Log(p.line("msg=demote ", "policy=remedy", "task="+s.antagonist))
 	t.Log(p.line(kept...))
-	if !idle(s.antagonist) || p.line("msg=demote ", "policy=hard_cap") != "" || p.line("msg=cap ") != "" {
-		t.Errorf("idle: %t", idle(s.antagonist))
+	if !b.idle(s.antagonist) || p.line("msg=demote ", "policy=hard_cap") != "" || p.line("msg=cap ") != "" {
+		t.Errorf("idle: %t", b.idle(s.antagonist))
 	}
 	p.killBoth()
-	if !idle(s.antagonist) {
+	if !b.idle(s.antagonist) {
 		t.Error("the weight did not outlive agent and guardian: nothing is left to put back")
 	}
 	s.quiet()
 	p = s.agent()
-	if now, err := b.cg.ReadShares(s.antagonist); err != nil || now != found || idle(s.antagonist) {
-		t.Errorf("after the restart a weight of %d, idle %t, %v; found was %d", now, idle(s.antagonist), err, found)
+	if now, err := b.cg.ReadShares(s.antagonist); err != nil || now != found || b.idle(s.antagonist) {
+		t.Errorf("after the restart a weight of %d, idle %t, %v; found was %d", now, b.idle(s.antagonist), err, found)
 	}
 	p.stop(unix.SIGTERM)
 	s.replays()

@@ -68,13 +68,12 @@ func run() int {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		log.Info("no vsock", "error", err)
 	}
-	device := findPort(*port)
-	if device == "" && !vsocked {
-		device = awaitPort(ctx, *port, portWithin)
-	}
-	if device == "" && !vsocked && ctx.Err() == nil {
-		log.Error("nobody can ask: there is neither a virtio-serial port of that name nor vsock", "name", *port)
-		return 4
+	device := ""
+	if !vsocked {
+		if device = awaitPort(ctx, *port, portWithin); device == "" && ctx.Err() == nil {
+			log.Error("nobody can ask: there is neither a virtio-serial port of that name nor vsock", "name", *port)
+			return 4
+		}
 	}
 	go func() {
 		if device == "" {

@@ -19,6 +19,18 @@ func onlyClasses(p *plan) {
 	sortEvents(p.events)
 }
 
+// misplace puts a task of a kind into a class of service that is another kind's, with each batch of changes.
+func (b *brokenHost) misplace(w *world, of model.Class, into model.TaskNum) {
+	b.apply = func(cs []model.Change) []model.Change {
+		for i := range w.life.Engine.State.Tasks.Tasks {
+			if x := &w.life.Engine.State.Tasks.Tasks[i]; x.Class == of {
+				return append(slices.Clone(cs), model.Change{Seq: 1 << 40, Target: model.OfTask(x.Num), Kind: model.Set, Value: model.InClass(into)})
+			}
+		}
+		return cs
+	}
+}
+
 // TestClassCheckersFire: what is checked of classes of service is broken on purpose, and said.
 func TestClassCheckersFire(t *testing.T) {
 	for _, tc := range []struct {
@@ -26,26 +38,8 @@ func TestClassCheckersFire(t *testing.T) {
 		how   string
 		spoil func(w *world, b *brokenHost)
 	}{
-		{checkLC, "a service is put into the class", func(w *world, b *brokenHost) {
-			b.apply = func(cs []model.Change) []model.Change {
-				for i := range w.life.Engine.State.Tasks.Tasks {
-					if x := &w.life.Engine.State.Tasks.Tasks[i]; x.Class == model.LC {
-						return append(slices.Clone(cs), model.Change{Seq: 1 << 40, Target: model.OfTask(x.Num), Kind: model.Set, Value: model.InClass(model.ClassBE)})
-					}
-				}
-				return cs
-			}
-		}},
-		{checkLC, "batch work is put into the class of services", func(w *world, b *brokenHost) {
-			b.apply = func(cs []model.Change) []model.Change {
-				for i := range w.life.Engine.State.Tasks.Tasks {
-					if x := &w.life.Engine.State.Tasks.Tasks[i]; x.Class == model.BE {
-						return append(slices.Clone(cs), model.Change{Seq: 1 << 40, Target: model.OfTask(x.Num), Kind: model.Set, Value: model.InClass(model.ClassLC)})
-					}
-				}
-				return cs
-			}
-		}},
+		{checkLC, "a service is put into the class", func(w *world, b *brokenHost) { b.misplace(w, model.LC, model.ClassBE) }},
+		{checkLC, "batch work is put into the class of services", func(w *world, b *brokenHost) { b.misplace(w, model.BE, model.ClassLC) }},
 		{checkLC, "services get less than half of the ways", func(w *world, b *brokenHost) {
 			w.plan.config.Policies.CPU.Cache.Share = cache.Exclusive
 			b.step = func() {
