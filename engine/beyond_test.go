@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -120,17 +121,7 @@ func stormOnce(t *testing.T, name string, p engine.Params, seed uint64, kinds ma
 		in := w.input()
 		top = max(top, w.mono)
 		if i%60 == 3 {
-			b, err := json.Marshal(e.State)
-			if err != nil {
-				t.Fatalf("%s, seed %d, tick %d: %v", name, seed, i, err)
-			}
-			s := &engine.State{}
-			if err := json.Unmarshal(b, s); err != nil {
-				t.Fatal(err)
-			}
-			if twin, err = engine.Resume(p, s); err != nil {
-				t.Fatal(err)
-			}
+			twin = enginetest.Resumed(t, e)
 		}
 		out := e.Step(in)
 		want, err := json.Marshal(out)
@@ -140,6 +131,9 @@ func stormOnce(t *testing.T, name string, p engine.Params, seed uint64, kinds ma
 		if twin != nil {
 			if got, err := json.Marshal(twin.Step(in)); err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("%s, seed %d, tick %d: a checkpoint leads elsewhere (%v):\n%s\n%s", name, seed, i, err, want, got)
+			}
+			if want, got := remembered(t, e), remembered(t, twin); !bytes.Equal(got, want) {
+				t.Fatalf("%s, seed %d, tick %d: a checkpoint leads to another memory:\n%s\n%s", name, seed, i, want, got)
 			}
 		}
 		for k := range out.Decisions {

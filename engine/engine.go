@@ -186,6 +186,7 @@ func (e *Engine) Step(in *Input) *Output {
 	e.learn(in)
 	for i := range in.Commands {
 		e.command(in, &in.Commands[i])
+		e.moved() // policies see in this step what an operator did: one that was read back at it does, too
 	}
 	e.killSwitch(in)
 	e.scratch.victims, e.scratch.beside = e.scratch.victims[:0], e.scratch.beside[:0]

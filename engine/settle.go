@@ -20,7 +20,7 @@ func (e *Engine) settle(in *Input) {
 	}
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
 	e.scratch.still, e.scratch.due = true, s.Ledger.dueNsec(in.MonoNsec)
-	if len(e.out.Changes) > 0 || len(in.Commands) > 0 || len(s.Ledger.Exemptions) != exempt {
+	if len(e.out.Changes) > 0 || len(s.Ledger.Exemptions) != exempt {
 		e.moved()
 	}
 }

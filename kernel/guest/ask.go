@@ -214,14 +214,21 @@ func waitConnected(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	waited := false
 	var result error
 	err = raw.Write(func(fd uintptr) bool {
-		if !waited { // the poller tells when it is writable
-			waited = true
+		// The poller tells of changes, and what came before it was asked is lost or from before the connect: the socket is asked itself each time.
+		now := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}} //nolint:gosec // a file's number
+		n, err := unix.Poll(now, 0)
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Poll(now, 0)
+		}
+		if n == 0 {
 			return false
 		}
-		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		code := 0
+		if err == nil {
+			code, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+		}
 		if result = err; err == nil && code != 0 {
 			result = unix.Errno(code)
 		}

@@ -130,8 +130,8 @@ func (s *State) Detail(p *Params, nowNsec int64) bool {
 
 // Step advances the policy by one pulse.
 func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
-	s.moved = v.Changed || !s.ready
-	if s.moved {
+	// Not ready is no reason to wish anew: a State that was read back decides as the one that was written.
+	if s.moved = v.Changed; s.moved || !s.ready {
 		s.meet(v)
 	}
 	now := v.Pulse.MonoNsec

@@ -150,8 +150,8 @@ func slack(p *Params) int64 { return p.IntervalNsec / 50 }
 // Step advances the policy by one pulse. With one without detail it only follows the size of
 // the pool.
 func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
-	s.moved = v.Changed || !s.ready
-	if s.moved {
+	// Not ready is no reason to wish anew: a State that was read back decides as the one that was written.
+	if s.moved = v.Changed; s.moved || !s.ready {
 		s.meet(v, w)
 	}
 	pulse, cpus := v.Pulse, int64(v.PoolCPUs.Len())
