@@ -223,6 +223,11 @@ func TestDiscoverTrees(t *testing.T) {
 	wantError(t, "malformed", err, "", ErrMalformed)
 	_, err = Discover(write(nil))
 	wantError(t, "no proc", err, "", os.ErrNotExist)
+	half := infoReader{d: &Driver{fs: write(map[string]string{"/MB/bandwidth_gran": "1", "/MB/min_bandwidth": "10\n"})}, dir: "/MB"}
+	if half.number("min_bandwidth", 10) != 10 || half.number("bandwidth_gran", 10) != 0 {
+		t.Error("a file that was read half way was believed")
+	}
+	wantError(t, "read half way", half.err, "bandwidth_gran", ErrMalformed)
 	// Mounted according to mountinfo, and something else lies over it.
 	hidden := write(map[string]string{mountinfo.Path: "30 25 0:26 / /r rw - resctrl r rw\n", "/r/other": ""})
 	at := must[MountInfo](t)(Discover(hidden))

@@ -28,7 +28,7 @@ func FuzzParseSchemata(f *testing.F) {
 			t.Errorf("%q: %q and %q differ in %v", text, s, back, refs)
 		}
 		// A plan for what stands there changes nothing.
-		plan, err := PlanSchemata(&Info{}, s, back)
+		plan, err := PlanSchemata(&Info{Bandwidths: []Bandwidth{{Resource: MB}, {Resource: SMBA}}}, s, back)
 		if err != nil || len(plan.Write) != 0 || len(plan.Missing) != 0 {
 			t.Errorf("%q: plan %+v, %v", text, plan, err)
 		}

@@ -24,6 +24,7 @@ package resctrl
 // is the machine's.
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -271,12 +272,15 @@ func (r *infoReader) bandwidth(resource Resource, o MountOptions) Bandwidth {
 	return b
 }
 
-// text reads a file without the blanks around it.
+// text reads a file without the blanks around it. Each of the kernel's ends its line: one that does not was read half way, and a 1 of a 10
+// would be believed.
 func (r *infoReader) text(name string) string {
 	if r.err != nil {
 		return ""
 	}
-	r.buf, r.err = r.d.fs.ReadFile(r.dir+"/"+name, r.buf)
+	if r.buf, r.err = r.d.fs.ReadFile(r.dir+"/"+name, r.buf); r.err == nil && !bytes.HasSuffix(r.buf, []byte("\n")) {
+		r.err = fmt.Errorf("%s/%s: %w: %q does not end its line", r.dir, name, ErrMalformed, clip(string(r.buf)))
+	}
 	return strings.TrimSpace(string(r.buf))
 }
 

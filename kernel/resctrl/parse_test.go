@@ -103,6 +103,9 @@ func TestPlanSchemata(t *testing.T) {
 		_, err := PlanSchemata(info, Schemata{{Resource: L3, Domains: []Value{{0, 1}}}}, Schemata{{Resource: r, Domains: []Value{{0, 1}}}})
 		wantError(t, string(r), err, string(r), ErrUnsupported)
 	}
+	stands := Schemata{{Resource: MB, Domains: []Value{{0, 50}}}}
+	_, err := PlanSchemata(&Info{}, stands, Schemata{{Resource: MB, Domains: []Value{{0, 48}}}})
+	wantError(t, "info was listed short", err, "without it", ErrMalformed)
 	amd := Bandwidth{Unit: EighthGBps, Gran: 1}
 	if amd.Round(17) != 17 || info.Bandwidths[0].Round(91) != 100 || info.Bandwidths[0].Round(90) != 90 {
 		t.Error("Round")

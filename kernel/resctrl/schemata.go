@@ -253,6 +253,9 @@ func PlanSchemata(info *Info, now, want Schemata) (Plan, error) {
 			if err != nil {
 				return Plan{}, err
 			}
+			if bandwidth && info.Bandwidth(line.Resource) == nil { // then nobody knows what a value is rounded to, and would read back as
+				return Plan{}, fmt.Errorf("plan schemata: %w: schemata have %s, and info was listed without it", ErrMalformed, line.Resource)
+			}
 			for _, r := range halves {
 				p.add(info, now, r, line.Domains)
 			}
@@ -281,8 +284,8 @@ func (p *Plan) add(info *Info, now Schemata, r Resource, values []Value) {
 			continue
 		}
 		expect := v.Value
-		if b := info.Bandwidth(r); b != nil {
-			expect = b.Round(v.Value)
+		if r.IsBandwidth() {
+			expect = info.Bandwidth(r).Round(v.Value)
 		}
 		p.Expect.Set(r, v.Domain, expect)
 		if have != expect {
