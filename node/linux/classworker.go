@@ -151,8 +151,8 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 	}
 	if op.change.Value.Knob == model.ServiceClass {
 		r := w.put(g, op)
-		for other, was := range w.groups {
-			if _, in := was.tasks[op.task.Path]; in && r.Kind == model.Applied && other != class {
+		for other, was := range w.groups { // of a task that is gone nobody asks for anything back
+			if _, in := was.tasks[op.task.Path]; in && (r.Kind == model.Applied && other != class || r.Kind == model.Vanished) {
 				delete(was.tasks, op.task.Path)
 				w.tidy(other)
 			}

@@ -504,6 +504,20 @@ func TestClassesAndStrangers(t *testing.T) {
 	}
 }
 
+// A task that was made anew before the next look is in no class any more: who asks for it again hears that it is gone, and the group goes with
+// what else was in it.
+func TestClassOfATaskMadeAnew(t *testing.T) {
+	c := openClassed(t)
+	put := func() []model.Result { return c.do(c.change(model.Set, c.task("/c-stream"), inBE)) }
+	c.all(model.Applied, put(), 1)
+	must(t, c.k.Stop("/c-stream"))
+	started(t, c.k, "/c-stream", antagonist())
+	c.all(model.Vanished, put(), 1)
+	if left := c.groups(); len(left) > 0 {
+		t.Errorf("%v stay", left)
+	}
+}
+
 // Without CLOSIDs, without resctrl, and with a lock that is never given back: refused in words, and nothing waits.
 func TestClassesRefused(t *testing.T) {
 	c := openClassed(t)
