@@ -13,7 +13,7 @@ func cpi2Experiment() experiment {
 	relief, fit, terms := false, false, ""
 	return experiment{
 		name: "cpi2", short: "The evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures",
-		listed: "the evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures: forty minutes, --quick 3",
+		listed: "the evaluation of CPI2 (EuroSys'13) on simulated machines, beside its figures: an hour, --quick some minutes",
 		long:   "Learn specs from a simulated fleet, draw random machines, let the policies find out who hurts whom, cap and judge\nas the paper does, and compare with what really happened. Exit 0 when the combination that was\nsettled on beforehand meets every goal on production victims, 1 when it does not, 3 when no production victim was tried. --quick: three minutes; in full: forty on\ntwo CPUs.",
 		quick:  "fewer machines", seed: "of the catalogue and of all machines", html: true,
 		flags: func(cmd *cobra.Command) {
