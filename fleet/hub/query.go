@@ -202,6 +202,16 @@ func resource() string {
 	return b.String() + " ELSE '' END"
 }
 
+// fact is the number of a decision's fact; null: it has none. What a document holds the engines ask for in different words, what a text holds not.
+func fact(k model.FactKind) string {
+	return `CAST(nullif(regexp_extract(facts, '"name":"` + k.String() + `","value":([-+.0-9eE]+)', 1), '') AS DOUBLE)`
+}
+
+// seconds are those of an interval, whole ones: engines have no other word for them in common.
+func seconds(interval string) string {
+	return fmt.Sprintf("(86400e0 * extract(DAY FROM %[1]s) + 3600e0 * extract(HOUR FROM %[1]s) + 60e0 * extract(MINUTE FROM %[1]s) + CAST(floor(extract(SECOND FROM %[1]s)) AS DOUBLE))", interval)
+}
+
 // The questions are in the SQL that DuckDB and Spark both answer, and alike (TestSparkAnswersTheSame): numbers with a fraction are doubles
 // (1e0), since the mean of decimals is rounded in one of them, and what is cut off by LIMIT is ordered to the last column.
 var questions = []Question{
@@ -226,13 +236,25 @@ FROM pairs ORDER BY nodes DESC, confidence DESC, incidents DESC, victim_job, ant
 	{"victims", "victims by hour in the last days", []string{"days"}, `
 SELECT date_trunc('hour', opened) AS hour, victim_job, count(*) AS incidents, count(*) FILTER (WHERE state = 'cannot-fix') AS not_fixed
 FROM ` + latest + ` WHERE opened` + within + ` GROUP BY ALL ORDER BY hour, victim_job`},
-	{"node", "a node's history: what was decided, newest first", []string{"node"}, `
-SELECT time, kind, taken_by, mode, task, incident, reason FROM decisions WHERE node = ? ORDER BY time DESC, kind, taken_by, mode, task, incident, reason LIMIT 500`},
+	{"node", "a node's history: what was decided and which incidents there were, newest first", []string{"node"}, `
+SELECT time, kind, taken_by, mode, task, incident, reason FROM (
+  SELECT node, time, kind, taken_by, mode, task, incident, reason FROM decisions
+  UNION ALL SELECT node, opened, 'incident', '', '', victim, id, state || ': ' || victim_job || ' by its ' || signal || CASE WHEN antagonist = '' THEN '' ELSE '; chosen last: ' || antagonist END FROM ` + latest + `
+) AS history WHERE node = ? ORDER BY time DESC, kind, taken_by, mode, task, incident, reason LIMIT 500`},
 	{"specs", "what was published of a job, newest first", []string{"job"}, `
 SELECT time, platform, size, revision, signal, mean, stddev, tail, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, size, signal, definition LIMIT 500`},
 	{"audit", "what operators did in the last days, newest first", []string{"days"}, `
 SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
-	{"cost", "what policies took from batch work: how often each held something, by mode", []string{"days"}, `
-SELECT taken_by, mode, kind, count(*) AS decisions, count(DISTINCT node) AS nodes, count(DISTINCT task) AS tasks
-FROM decisions WHERE time` + within + ` GROUP BY ALL ORDER BY decisions DESC, taken_by, mode, kind LIMIT 200`},
+	{"cost", "what policies took from batch work in the last days, by what was done: how often, and of the holds whose end is known how many minutes, and how many CPU-seconds less than these tasks used when they were held", []string{"days"}, `
+WITH told AS (SELECT node, taken_by, mode, task, incident, kind, time, kind NOT IN ('release', 'gone', 'kill-switch') AS begins, ` + fact(model.FactUsage) + ` AS used, ` + fact(model.FactCap) + ` AS cap
+FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'divide', 'level', 'freeze', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
+over AS (SELECT *, least(min(CASE WHEN kind = 'kill-switch' THEN time END) OVER (PARTITION BY node ORDER BY time RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING),
+  min(CASE WHEN kind = 'gone' THEN time END) OVER (PARTITION BY node, task ORDER BY time RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)) AS off FROM told),
+turns AS (SELECT *, lead(time) OVER turn AS next_time, lead(begins) OVER turn AS next_begins, lead(incident) OVER turn AS next_incident
+FROM over WHERE kind NOT IN ('gone', 'kill-switch') WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap, used)),
+holds AS (SELECT *, CASE WHEN mode = 'enforce' THEN least(off, CASE WHEN NOT next_begins OR next_incident = incident THEN next_time END) - time END AS held FROM turns WHERE begins),
+took AS (SELECT *, ` + seconds("held") + ` AS seconds FROM holds)
+SELECT taken_by, mode, kind, count(*) AS holds, count(DISTINCT node) AS nodes, count(DISTINCT node || ' ' || task) AS tasks, count(seconds) AS ended, round(sum(seconds) / 60, 1) AS minutes,
+  count(seconds * (used - cap)) AS counted, round(sum(seconds * CASE WHEN used > cap THEN used - cap WHEN used <= cap THEN 0e0 END), 1) AS cpu_seconds
+FROM took GROUP BY taken_by, mode, kind ORDER BY holds DESC, taken_by, mode, kind LIMIT 200`},
 }

@@ -79,7 +79,8 @@ func draw(t *testing.T, dir string, rng *rand.Rand) {
 			for range rng.IntN(60) {
 				b.Decisions = append(b.Decisions, model.Decision{
 					Kind: model.DecisionKind(1 + rng.IntN(int(model.NumDecisionKinds)-1)), Policy: []string{model.PolicyHardcap, model.PolicyBurst}[rng.IntN(2)], Mode: []string{"observe", "enforce"}[rng.IntN(2)], //nolint:gosec // few
-					WallNsec: now.Add(-time.Duration(1+rng.IntN(60)) * time.Hour).UnixNano(), Path: "/" + job(), Incident: fmt.Sprint(rng.IntN(9)), Reason: []string{"it's he", "él", ""}[rng.IntN(3)],
+					WallNsec: now.Add(-time.Duration(1+rng.IntN(60)) * time.Hour).UnixNano(), Path: "/" + job(), Incident: fmt.Sprint(rng.IntN(2)), Reason: []string{"it's he", "él", ""}[rng.IntN(3)],
+					Facts: [][]model.Fact{nil, {model.FactCap.Is(rng.Float64()), model.FactUsage.Is(math.Exp(30 * rng.NormFloat64()))}}[rng.IntN(2)],
 				})
 			}
 			message++

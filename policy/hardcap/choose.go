@@ -137,9 +137,18 @@ func (s *State) take(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 	}
 	facts := append(evidence(r, chosen.Value), more...)
 	if !r.Uncapped {
-		facts = append(facts, model.FactCap.Is(limit))
+		facts = append(facts, capped(limit, chosen.Usage)...)
 	}
 	s.say(in, out, inc, model.Decision{Kind: kind, Task: num, Facts: facts, Reason: reason})
+}
+
+// capped is what a held task may use, and, where that is known, what it used while the victim suffered: their difference is what a hold takes.
+func capped(limit, usage float64) []model.Fact {
+	facts := []model.Fact{model.FactCap.Is(limit)}
+	if usage > 0 {
+		facts = append(facts, model.FactUsage.Is(usage))
+	}
+	return facts
 }
 
 // evidence is what a suspect's score was and what is asked for.

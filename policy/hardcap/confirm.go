@@ -116,7 +116,7 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 		}
 		s.want(inc.claim(h.task, h.floor, usage, expires, reason))
 	}
-	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Facts: []model.Fact{model.FactCorrelation.Is(sc.Value), model.FactAsked.Is(r.Threshold), model.FactCap.Is(r.Cap)}, Reason: reason})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Facts: append([]model.Fact{model.FactCorrelation.Is(sc.Value), model.FactAsked.Is(r.Threshold)}, capped(r.Cap, sc.Usage)...), Reason: reason})
 	return true
 }
 
@@ -356,6 +356,6 @@ func (s *State) confirm(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		}
 		reason := fmt.Sprintf("confirmed: %s; holds %s to %.3g CPU", drop, h.path, h.floor)
 		s.want(inc.claim(h.task, h.floor, h.usage, in.NowNsec+p.DurationNsec, reason))
-		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Facts: []model.Fact{model.FactCap.Is(h.floor), model.FactAsked.Is(r.Threshold)}, Reason: reason})
+		s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: h.task, Facts: append(capped(h.floor, h.usage), model.FactAsked.Is(r.Threshold)), Reason: reason})
 	}
 }

@@ -119,7 +119,7 @@ func (s *State) capToo(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 			s.want(inc.demotion(h.task, in.NowNsec+p.Demote.DurationNsec, reason))
 		}
 		s.say(in, out, inc, model.Decision{
-			Kind: model.DecideCap, Task: h.task, Path: h.path, Facts: []model.Fact{model.FactCap.Is(limit), model.FactLevel.Is(r.Level)}, Reason: reason,
+			Kind: model.DecideCap, Task: h.task, Path: h.path, Facts: append(capped(limit, h.usage), model.FactLevel.Is(r.Level)), Reason: reason,
 		})
 	}
 }

@@ -251,7 +251,7 @@ func (s *State) step(p *Params, in *policy.View, out *policy.Wishes, inc *Incide
 		limit := loosened(h.floor, h.peak, level)
 		reason := fmt.Sprintf("%s: %s to %.3g CPU of the %.3g it used at most", why, word, limit, h.peak)
 		s.want(inc.claim(h.task, limit, h.usage, until, reason))
-		s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: h.task, Path: h.path, Facts: []model.Fact{model.FactCap.Is(limit), model.FactLevel.Is(level)}, Reason: reason})
+		s.say(in, out, inc, model.Decision{Kind: model.DecideStep, Task: h.task, Path: h.path, Facts: append(capped(limit, h.usage), model.FactLevel.Is(level)), Reason: reason})
 	}
 	if level != r.Level {
 		r.Steps++

@@ -162,7 +162,7 @@ func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc 
 		}
 		facts := evidence(&r, m.Score)
 		if !r.Uncapped {
-			facts = append(facts, model.FactCap.Is(limit))
+			facts = append(facts, capped(limit, m.Usage)...)
 		}
 		s.say(in, out, inc, model.Decision{Kind: kind, Task: m.Task, Facts: facts, Reason: reason})
 	}

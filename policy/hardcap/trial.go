@@ -186,6 +186,6 @@ func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *I
 		s.want(inc.demotion(m.Task, inc.WatchUntil, reason))
 	}
 	out.Forgiven = append(out.Forgiven, inc.Victim)
-	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: []model.Fact{model.FactCap.Is(m.Cap), model.FactThreshold.Is(v.Threshold)}, Reason: reason})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: append(capped(m.Cap, m.Usage), model.FactThreshold.Is(v.Threshold)), Reason: reason})
 	s.settleLoose(in, inc)
 }
