@@ -26,8 +26,24 @@ type Spec struct {
 	Sheet uint64 `json:"sheet,omitempty"`
 	// Tail is where the outlier threshold lies by a distribution that the fleet's hub fitted, in place of deviations; 0: there is none.
 	Tail float64 `json:"tail,omitempty"`
+	// P50, P90 and P99 are quantiles of what a fleet saw, whatever its distribution, as of when the sheet was published; 0: not told. A window above the
+	// threshold of its time counts as that, so that P99 is no higher. Nothing is decided by them.
+	P50 float64 `json:"p50,omitempty"`
+	P90 float64 `json:"p90,omitempty"`
+	P99 float64 `json:"p99,omitempty"`
 	// Without is the best-effort task whose part of the waiting was taken out; "": none was.
 	Without string `json:"without,omitempty"`
+}
+
+// mostQuantile is above any value that a signal has.
+const mostQuantile = 1e15
+
+// CheckQuantiles says what is wrong with the quantiles; nil: nothing, also where there are none.
+func (s *Spec) CheckQuantiles() error {
+	if !(s.P50 >= 0 && s.P90 >= s.P50 && s.P99 >= s.P90 && s.P99 < mostQuantile) {
+		return fmt.Errorf("quantiles %v, %v and %v; expected rising numbers from 0", s.P50, s.P90, s.P99)
+	}
+	return nil
 }
 
 // Origin says from what it was calculated, for people.

@@ -231,7 +231,12 @@ func specCommand(p *cli.Printer) *cobra.Command {
 				}
 				fmt.Fprintf(w, "revision %d of %s is published\n", sh.Revision, spec.KeyOf(&sh))
 				for i := range sh.Specs {
-					fmt.Fprintf(w, "  %s: %.4g ± %.3g\n", sh.Specs[i].Source, sh.Specs[i].Mean, sh.Specs[i].StdDev)
+					sp := &sh.Specs[i]
+					fmt.Fprintf(w, "  %s: %.4g ± %.3g", sp.Source, sp.Mean, sp.StdDev)
+					if sp.P99 > 0 {
+						fmt.Fprintf(w, "; p50 %.4g, p90 %.4g, p99 %.4g", sp.P50, sp.P90, sp.P99)
+					}
+					fmt.Fprintln(w)
 				}
 				return nil
 			})

@@ -242,7 +242,7 @@ SELECT time, kind, taken_by, mode, task, incident, reason FROM (
   UNION ALL SELECT node, opened, 'incident', '', '', victim, id, state || ': ' || victim_job || ' by its ' || signal || CASE WHEN antagonist = '' THEN '' ELSE '; chosen last: ' || antagonist END FROM ` + latest + `
 ) AS history WHERE node = ? ORDER BY time DESC, kind, taken_by, mode, task, incident, reason LIMIT 500`},
 	{"specs", "what was published of a job, newest first", []string{"job"}, `
-SELECT time, platform, size, revision, signal, mean, stddev, tail, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, size, signal, definition LIMIT 500`},
+SELECT time, platform, size, revision, signal, mean, stddev, tail, p50, p90, p99, samples, tasks, nodes, pinned FROM specs WHERE job = ? ORDER BY time DESC, platform, size, signal, definition LIMIT 500`},
 	{"audit", "what operators did in the last days, newest first", []string{"days"}, `
 SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
 	{"cost", "what policies took from batch work in the last days, by what was done: how often, and of the holds whose end is known how many minutes, and how many CPU-seconds less than these tasks used when they were held", []string{"days"}, `

@@ -45,7 +45,7 @@ func draw(t *testing.T, dir string, rng *rand.Rand) {
 	acts := int64(0) // bytes of an audit that nobody reads
 	for seq := range uint64(30) {
 		s.PutSheet(&wire.SpecSheet{Job: jobs[seq%3], Platform: platforms[seq%2], Revision: seq, WallNsec: now.Add(-time.Duration(seq) * time.Hour).UnixNano(), Nodes: 3, Pinned: seq%4 == 0, Specs: []model.Spec{
-			{Source: model.SourceCPI, Definition: "d", NumSamples: rng.Int64N(1000), Tasks: 5, Mean: rng.NormFloat64(), StdDev: rng.Float64(), Tail: rng.Float64()},
+			{Source: model.SourceCPI, Definition: "d", NumSamples: rng.Int64N(1000), Tasks: 5, Mean: rng.NormFloat64(), StdDev: rng.Float64(), Tail: rng.Float64(), P50: float64(seq % 2), P90: float64(seq % 2), P99: 2 * float64(seq%2)},
 		}})
 		for k := range 1 + rng.IntN(3) {
 			at := now.Add(-time.Duration(rng.IntN(60*3600)) * time.Second)

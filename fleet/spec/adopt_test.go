@@ -52,16 +52,22 @@ func TestAJobMoves(t *testing.T) {
 	if _, early := next(p.MinSamplesPerTask - 1); len(early) != 0 {
 		t.Fatalf("published too early: %+v", early)
 	}
+	if sp := &sheet.Specs[0]; math.Abs(sp.P50/1.5693-1) > 0.02 || math.Abs(sp.P90/1.7303-1) > 0.02 || sp.P99 < sp.P90 || math.Abs(sp.P99/1.96-1) > 0.02 { // of 1.5 and an exponential
+		t.Errorf("quantiles %v, %v, %v", sp.P50, sp.P90, sp.P99)
+	}
 	a, got := next(5)
 	if len(got) != 1 || got[0].Revision != sheet.Revision+1 {
 		t.Fatalf("%+v", got)
 	}
 	want, sp := a[0].Specs[0], got[0].Specs[0]
+	if sp.P50 != 0 || sp.P99 != 0 || want.P50 == 0 {
+		t.Errorf("quantiles of few samples: %+v", sp)
+	}
 	if math.Abs(sp.Mean-want.Mean) > 1e-3 || math.Abs(float64(sp.StdDev)-want.StdDev) > 2e-3 || sp.NumSamples < 16500 || sp.NumSamples > want.NumSamples+100 || sp.Tail != sheet.Specs[0].Tail {
 		t.Errorf("%+v\nwant %+v", sp, want)
 	}
 	a, got = next(4000) // now its own distribution is worth more than what was adopted
-	if want, sp = a[0].Specs[0], got[0].Specs[0]; sp.Tail == sheet.Specs[0].Tail || math.Abs(sp.Tail/want.Tail-1) > 0.02 {
+	if want, sp = a[0].Specs[0], got[0].Specs[0]; sp.Tail == sheet.Specs[0].Tail || math.Abs(sp.Tail/want.Tail-1) > 0.02 || math.Abs(sp.P50/want.P50-1) > 0.02 {
 		t.Errorf("threshold %v, want about %v", sp.Tail, want.Tail)
 	}
 	// What an operator pinned stays pinned, and what moved away is forgotten.

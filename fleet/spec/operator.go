@@ -42,6 +42,15 @@ func (s *State) Pin(k Key, old wire.SpecSheet, wallNsec int64) (wire.SpecSheet, 
 	j.Revision++
 	sh := j.Sheet(k, wallNsec)
 	sh.Nodes = old.Nodes
+	for i := range sh.Specs { // what was learned since is not believed
+		sp := &sh.Specs[i]
+		sp.P50, sp.P90, sp.P99 = 0, 0, 0
+		for k := range old.Specs {
+			if was := &old.Specs[k]; was.Source == sp.Source && was.Definition == sp.Definition && was.CheckQuantiles() == nil {
+				sp.P50, sp.P90, sp.P99 = was.P50, was.P90, was.P99
+			}
+		}
+	}
 	return sh, nil
 }
 

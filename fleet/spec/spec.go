@@ -430,9 +430,17 @@ func (j *Job) Sheet(k Key, wallNsec int64) wire.SpecSheet {
 	for i := range j.Signals {
 		if sp := j.Signals[i].Spec; sp != nil {
 			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(k, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
+			j.Signals[i].quantiles(&sh.Specs[len(sh.Specs)-1])
 		}
 	}
 	return sh
+}
+
+// quantiles fills in those that the sketch has now: nothing of them is kept. One that has fewer samples than were adopted says nothing yet.
+func (s *Signal) quantiles(sp *model.Spec) {
+	if n := s.Sketch.Count(); n > 0 && n >= float64(s.Sketch.Unseen) {
+		sp.P50, sp.P90, sp.P99 = s.Sketch.Quantile(0.5), s.Sketch.Quantile(0.9), s.Sketch.Quantile(0.99)
+	}
 }
 
 // age is what the last calculation weighs at a moment.

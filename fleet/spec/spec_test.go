@@ -250,7 +250,7 @@ func TestJumpsAreHeldBack(t *testing.T) {
 		t.Error("nothing was accepted")
 	}
 	sh, err := s.Pin(web, first[0], start)
-	if err != nil || sh.Revision != 3 || !sh.Pinned || sh.Specs[0].Mean != first[0].Specs[0].Mean {
+	if err != nil || sh.Revision != 3 || !sh.Pinned || sh.Specs[0].Mean != first[0].Specs[0].Mean || sh.Specs[0].P50 != first[0].Specs[0].P50 || sh.Specs[0].P50 < 1.9 {
 		t.Fatalf("%+v %v", sh, err)
 	}
 	fleet(s, &p, 10, 200, at(2))

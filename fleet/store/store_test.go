@@ -149,7 +149,7 @@ func TestSheetsAreRows(t *testing.T) {
 	s := open(t, dir)
 	s.From("a")
 	sheet := &wire.SpecSheet{Job: "web", Platform: "cpu", Size: "large", Revision: 3, WallNsec: noon.UnixNano(), Nodes: 7, Specs: []model.Spec{
-		{Source: model.SourceCPI, Definition: "reference", NumSamples: 500, Tasks: 5, Mean: 1.5, StdDev: 0.25}, {Source: model.SourceWait, NumSamples: 100, Mean: 0.5},
+		{Source: model.SourceCPI, Definition: "reference", NumSamples: 500, Tasks: 5, Mean: 1.5, StdDev: 0.25, P50: 1.5, P90: 1.75, P99: 2}, {Source: model.SourceWait, NumSamples: 100, Mean: 0.5},
 	}}
 	s.PutSheet(sheet)
 	if err := s.Commit(); err != nil {
@@ -171,9 +171,9 @@ func TestSheetsAreRows(t *testing.T) {
 	rows := rowsOf(t, open(t, dir), "specs")
 	want := map[string]string{
 		"time": fmt.Sprint(noon.UnixMilli()), "platform": "cpu", "job": "web", "size": "large", "revision": "3", "pinned": "false", "nodes": "7", "signal": "cpi", "definition": "reference",
-		"samples": "500", "tasks": "5", "cpu": "0", "mean": "1.5", "stddev": "0.25", "tail": "0",
+		"samples": "500", "tasks": "5", "cpu": "0", "mean": "1.5", "stddev": "0.25", "tail": "0", "p50": "1.5", "p90": "1.75", "p99": "2",
 	}
-	if len(rows) != 4 || !maps.Equal(rows[0], want) || rows[1]["signal"] != "wait" || rows[2]["revision"] != "4" {
+	if len(rows) != 4 || !maps.Equal(rows[0], want) || rows[1]["signal"] != "wait" || rows[1]["p99"] != "<null>" || rows[2]["revision"] != "4" {
 		t.Errorf("%v", rows)
 	}
 }

@@ -174,7 +174,20 @@ func specsTable() table {
 			{"mean", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Mean)) }},
 			{"stddev", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).StdDev)) }},
 			{"tail", "", "threshold by a fitted distribution; 0: it is mean and deviations", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Tail)) }},
+			{"p50", "", "median of what was sampled; null: not told", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P50 })},
+			{"p90", "", "90th percentile; the same", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P90 })},
+			{"p99", "", "99th percentile, no higher than the threshold of its time; the same", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P99 })},
 		},
+	}
+}
+
+// quantile is a column of a spec that may have none.
+func quantile(of func(sp *model.Spec) float64) func(r row) parquet.Value {
+	return func(r row) parquet.Value {
+		if sp := &r.b.Sheets[r.i].Specs[0]; sp.P99 > 0 {
+			return parquet.FloatValue(float32(of(sp)))
+		}
+		return parquet.NullValue()
 	}
 }
 

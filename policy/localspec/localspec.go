@@ -245,6 +245,9 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 	case !(spec.NumSamples > 0 && spec.StdDev >= 0 && !math.IsInf(spec.Mean, 0) && !math.IsNaN(spec.Mean) && !math.IsInf(spec.StdDev, 0)):
 		return fmt.Errorf("mean %v and standard deviation %v of %d samples are no distribution", spec.Mean, spec.StdDev, spec.NumSamples)
 	}
+	if err := spec.CheckQuantiles(); err != nil {
+		return err
+	}
 	k := Key{spec.Job, spec.Source, spec.Size}
 	i, ok := s.find(k)
 	if !ok {

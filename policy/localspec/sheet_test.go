@@ -1,6 +1,8 @@
 package localspec
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
@@ -81,5 +83,26 @@ func TestAFleetsSpecIsNotDoubted(t *testing.T) {
 	teach(t, &s, p, &sheetSpec, 1)
 	if sp := s.Doubt("web", model.SourceSlowdown, 2); sp != nil || s.Lookup("web", model.SourceSlowdown).Mean != 2 {
 		t.Errorf("%+v", sp)
+	}
+}
+
+// A sheet's quantiles are kept beside its spec; absurd ones are of a hub that is broken, whose spec is left aside, and the one before stands.
+func TestQuantilesOfASheet(t *testing.T) {
+	p, s := fewParams, State{Platform: "cpu"}
+	good := sheetSpec
+	good.P50, good.P90, good.P99 = 1.9, 2.1, 2.3
+	teach(t, &s, p, &good, 1)
+	for _, q := range [][3]float64{{-1, 2, 3}, {2, 1, 3}, {1, 3, 2}, {1, 2, 1e15}, {math.NaN(), 2, 3}, {1, 2, math.Inf(1)}} {
+		bad := good
+		bad.Mean, bad.P50, bad.P90, bad.P99 = 9, q[0], q[1], q[2]
+		if err := s.Teach(p, &bad, 2); err == nil || !strings.Contains(err.Error(), "quantiles") {
+			t.Errorf("%v: %v", q, err)
+		}
+	}
+	if sp := s.Lookup("web", model.SourceSlowdown); sp.Mean != good.Mean || sp.P50 != 1.9 || sp.P99 != 2.3 {
+		t.Errorf("%+v", sp)
+	}
+	if changed := hear(&s, p, 1, 8*24*3600e9); len(changed) != 1 || changed[0].P99 != 0 { // what is learned here has none
+		t.Errorf("%+v", changed)
 	}
 }
