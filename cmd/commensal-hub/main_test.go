@@ -184,7 +184,11 @@ func TestThePrograms(t *testing.T) {
 	local(0, "may connect", "node", "add", "n2", "--dir", b.dir, "--seed-file", filepath.Join(b.bin, "n2.seed"))
 	local(2, "expected 1 to 63", "node", "add", "N 1", "--dir", b.dir)
 	local(0, "n2\tU", "node", "list", "--dir", b.dir)
-	local(0, "may connect no more", "node", "remove", "n2", "--dir", b.dir)
+	local(0, "may connect no more", "node", "remove", "n2", "--dir", b.dir, "--why", "its rack is gone")
+	local(2, "one line of text", "node", "remove", "n2", "--dir", b.dir, "--why", "a\nb")
+	if audit, err := os.ReadFile(filepath.Join(b.dir, "store", "audit.jsonl")); err != nil || !regexp.MustCompile(`"who":"\S.*"role":"local","what":"node-remove","node":"n2","why":"its rack is gone","result":"done"`).Match(audit) {
+		b.t.Errorf("%v: the audit lacks it:\n%s", err, audit)
+	}
 	local(2, `no node "n2" is enrolled`, "node", "remove", "n2", "--dir", b.dir)
 	local(2, "expected viewer, operator or admin", "person", "add", "v", "--role", "king", "--dir", b.dir)
 	local(2, "usage: commensal-hub person add NAME", "person", "add", "--dir", b.dir)

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +22,7 @@ import (
 	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/store"
+	"github.com/commensal-io/commensal/fleet/wire"
 )
 
 // garbage is how much of it may lie about, in per cent of what is in use, where GOGC does not say: half of Go's 100, since what is in use is mostly what was
@@ -87,8 +92,41 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 	return cmd
 }
 
+const whyEnrol = "the reason, for the audit (default: none)"
+
+// enrolment changes who may enter, and has it in the audit of the hub's folder.
+func enrolment(dir, why, what, node string, detail map[string]any, do func() error) error {
+	if why != "" {
+		if err := hub.CheckWhy(why); err != nil {
+			return cli.Fail(cli.CodeBadInput, err)
+		}
+	}
+	act := wire.Act{What: what, Node: node, Why: why, By: localUser()}
+	if detail != nil {
+		b, err := json.Marshal(detail)
+		if err != nil {
+			return err
+		}
+		act.Detail = b
+	}
+	return hub.Enrolment(dir, act, do)
+}
+
+// localUser is who runs this program, and, by sudo's word, as whom they came.
+func localUser() string {
+	name := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	came := os.Getenv("SUDO_USER")
+	if came == "" || came == name || len(came) > 63 || strings.ContainsFunc(came, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return name
+	}
+	return came + " as " + name
+}
+
 func nodeCommand(p *cli.Printer) *cobra.Command {
-	var dir, to string
+	var dir, to, why string
 	cmd := &cobra.Command{
 		Use: "node", Short: "Say which nodes may connect", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -96,7 +134,11 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 	add := &cobra.Command{
 		Use: "add NAME", Short: "Let a node connect, and write the seed that it proves itself with", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			seed, err := hub.Enrol(dir, args[0], time.Now())
+			var seed []byte
+			err := enrolment(dir, why, "node-add", args[0], nil, func() (err error) {
+				seed, err = hub.Enrol(dir, args[0], time.Now())
+				return err
+			})
 			if err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
 			}
@@ -117,10 +159,13 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Let a node connect no more", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			ok, err := hub.Dismiss(dir, args[0])
-			if err == nil && !ok {
-				err = cli.Fail(cli.CodeBadInput, fmt.Errorf("no node %q is enrolled", args[0]))
-			}
+			err := enrolment(dir, why, "node-remove", args[0], nil, func() error {
+				ok, err := hub.Dismiss(dir, args[0])
+				if err == nil && !ok {
+					err = cli.Fail(cli.CodeBadInput, fmt.Errorf("no node %q is enrolled", args[0]))
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -149,12 +194,15 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", defaultDir, "the hub's folder")
+	for _, c := range []*cobra.Command{add, remove} {
+		c.Flags().StringVar(&why, "why", "", whyEnrol)
+	}
 	cmd.AddCommand(add, remove, list)
 	return cmd
 }
 
 func personCommand(p *cli.Printer) *cobra.Command {
-	var dir, role string
+	var dir, role, why string
 	var noToken bool
 	cmd := &cobra.Command{
 		Use: "person", Short: "Say who may enter", Args: cobra.NoArgs,
@@ -167,18 +215,23 @@ func personCommand(p *cli.Printer) *cobra.Command {
 			if err := r.UnmarshalText([]byte(role)); err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
 			}
-			if noToken {
-				if err := hub.AddCertified(dir, args[0], r, time.Now()); err != nil {
-					return cli.Fail(cli.CodeBadInput, err)
+			var token string
+			detail := map[string]any{"person": args[0], "role": role, "token": !noToken}
+			err := enrolment(dir, why, "person-add", "", detail, func() (err error) {
+				if noToken {
+					return hub.AddCertified(dir, args[0], r, time.Now())
 				}
+				token, err = hub.AddPerson(dir, args[0], r, time.Now())
+				return err
+			})
+			if err != nil {
+				return cli.Fail(cli.CodeBadInput, err)
+			}
+			if noToken {
 				return p.Print(map[string]string{"person": args[0], "role": role}, func(w io.Writer) error {
 					fmt.Fprintf(w, "%s may enter by certificate\n", args[0])
 					return nil
 				})
-			}
-			token, err := hub.AddPerson(dir, args[0], r, time.Now())
-			if err != nil {
-				return cli.Fail(cli.CodeBadInput, err)
 			}
 			return p.Print(map[string]string{"person": args[0], "role": role, "token": token}, func(w io.Writer) error {
 				fmt.Fprintln(w, token)
@@ -191,10 +244,13 @@ func personCommand(p *cli.Printer) *cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Let somebody in no more, by token or certificate", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			ok, err := hub.RemovePerson(dir, args[0])
-			if err == nil && !ok {
-				err = cli.Fail(cli.CodeBadInput, fmt.Errorf("there is no person %q", args[0]))
-			}
+			err := enrolment(dir, why, "person-remove", "", map[string]any{"person": args[0]}, func() error {
+				ok, err := hub.RemovePerson(dir, args[0])
+				if err == nil && !ok {
+					err = cli.Fail(cli.CodeBadInput, fmt.Errorf("there is no person %q", args[0]))
+				}
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -205,6 +261,9 @@ func personCommand(p *cli.Printer) *cobra.Command {
 		},
 	}
 	cmd.PersistentFlags().StringVar(&dir, "dir", defaultDir, "the hub's folder")
+	for _, c := range []*cobra.Command{add, remove} {
+		c.Flags().StringVar(&why, "why", "", whyEnrol)
+	}
 	cmd.AddCommand(add, remove)
 	return cmd
 }

@@ -1,13 +1,18 @@
 package hub
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/fleet/wire"
 )
 
 // SQL finds each line of the audit once: of a hub that had it before it had the table, of one that ended before a commit, and beside half a line
@@ -105,5 +110,71 @@ func TestNothingIsDoneWithoutTheAudit(t *testing.T) {
 	}
 	if after, err := os.Stat(auditFile(cfg.Dir)); err != nil || after.Size() <= st.Size() || end != st.Size() {
 		t.Errorf("%v: %d bytes, %d before", err, after.Size(), st.Size())
+	}
+}
+
+// Who may enter is changed beside a hub that runs and writes acts of its own: each line is whole, and one row, whoever wrote it, also after another start. What
+// fails is told as such, and before the first start of a hub there is an audit as well.
+func TestEnrolmentIsInTheAudit(t *testing.T) {
+	needSQL(t)
+	cfg := testConfig(t.TempDir())
+	enrolment := func(what, node string, do func() error) error {
+		return Enrolment(cfg.Dir, wire.Act{What: what, Node: node, By: "root", Why: "it's new"}, do)
+	}
+	first := func() error { _, err := Enrol(cfg.Dir, "n0", time.Now()); return err }
+	if err := enrolment("node-add", "n0", first); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(auditFile(cfg.Dir), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"time": "2026-01-01T00:00:00Z", "id": "half`); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	b := startHub(t, cfg)
+	var both sync.WaitGroup
+	both.Go(func() {
+		for i := range 20 {
+			if err := b.setOff(t.Context(), &person{Name: "bob", Role: Admin}, i%2 == 0, "trouble"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	both.Go(func() {
+		for i := range 20 {
+			if err := enrolment("node-add", fmt.Sprintf("n%d", i), func() error { _, err := Enrol(cfg.Dir, fmt.Sprintf("n%d", i), time.Now()); return err }); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	both.Wait()
+	broken := errors.New("no such node")
+	if err := enrolment("node-remove", "n99", func() error { return broken }); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	if list := b.audit.list(); list[len(list)-1].Result != "failed: no such node" || list[len(list)-1].Role != "local" {
+		t.Errorf("%+v", list[len(list)-1])
+	}
+	const want = "[[bob admin kill-switch 40 20 trouble done] [root local node-add 42 21 it's new done] [root local node-remove 2 1 it's new failed: no such node]]"
+	count := func() string {
+		r, err := b.query(t.Context(), &Query{SQL: "SELECT who, role, what, count(*), count(DISTINCT id), min(why), max(result) FROM audit GROUP BY ALL ORDER BY who, what"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(r.Rows)
+	}
+	eventually(t, "the table has it", func() bool { return count() == want })
+	b.stop()
+	b = startHub(t, cfg)
+	if got := count(); got != want {
+		t.Errorf("after another start: %s", got)
+	}
+	b.stop()
+	if err := errors.Join(os.Remove(auditFile(cfg.Dir)), os.Mkdir(auditFile(cfg.Dir), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := enrolment("node-add", "n100", func() error { t.Error("done without the audit"); return nil }); err == nil || !strings.Contains(err.Error(), "nothing is done") {
+		t.Error(err)
 	}
 }

@@ -239,6 +239,7 @@ func (h *Hub) Run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.ingest(ctx) })
 	g.Go(func() error { return h.watchNodes(ctx, enrolled) })
+	g.Go(func() error { return h.audit.follow(ctx) })
 	g.Go(func() error { return h.watchDisk(ctx) })
 	g.Go(func() error { return h.export(ctx) })
 	g.Go(func() error { return h.fillBucket(ctx) })

@@ -198,9 +198,9 @@ func auditTable() table {
 		columns: []column{
 			{"time", "ms since 1970, UTC", "when it was done; in the row with a result, when that was known", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).Time.UnixMilli()) }},
 			{"id", "", "of the act, whose result is a second row", word(), func(r row) parquet.Value { return text(at(r).ID) }},
-			{"who", "", "a person's name; hub: itself", word(), func(r row) parquet.Value { return text(at(r).By) }},
-			{"role", "", "viewer, operator or admin", word(), func(r row) parquet.Value { return text(at(r).Role) }},
-			{"what", "", "cap, protect-off, spec-rollback, rollout, kill-switch, …", word(), func(r row) parquet.Value { return text(at(r).What) }},
+			{"who", "", "a person's name; hub: itself; of role local a user of its machine", word(), func(r row) parquet.Value { return text(at(r).By) }},
+			{"role", "", "viewer, operator or admin; local: by a command on the hub's machine", word(), func(r row) parquet.Value { return text(at(r).Role) }},
+			{"what", "", "cap, protect-off, spec-rollback, rollout, kill-switch, node-add, person-remove, …", word(), func(r row) parquet.Value { return text(at(r).What) }},
 			{"node", "", "empty: of no single one", word(), func(r row) parquet.Value { return text(at(r).Node) }},
 			{"detail", "JSON", "of the command; empty: none", prose(), func(r row) parquet.Value { return text(string(at(r).Detail)) }},
 			{"why", "", "as was said", prose(), func(r row) parquet.Value { return text(at(r).Why) }},
