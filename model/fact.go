@@ -77,6 +77,7 @@ const (
 	FactPagesFar
 	FactSockets
 	FactOwn
+	FactSheet
 	NumFacts
 )
 
@@ -153,6 +154,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactPagesFar:      {"pages_far", "", "share of a service's pages on memory of sockets on which it may not run"},
 	FactSockets:       {"sockets", "sockets", "on whose CPUs a service may run; 0: not known"},
 	FactOwn:           {"memory_own", "", "share of what a memory delivers that services themselves draw"},
+	FactSheet:         {"sheet", "", "revision of the fleet's sheet whose spec of the victim's job the incident rests on (docs/WIRE.md); absent: the node's own spec, or what its job promises"},
 }
 
 // Is returns the fact with a value.

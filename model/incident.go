@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // SuspectKind tells a task from the two suspects that nobody can hold.
 type SuspectKind uint8
 
@@ -182,6 +184,13 @@ type Incident struct {
 	// Tried and Evidence are filled in for CannotFix.
 	Tried    []string `json:"tried,omitempty"`
 	Evidence string   `json:"evidence,omitempty"`
+}
+
+// Cite adds to a decision of the incident by which sheet of the fleet it was made, if by one.
+func (i *Incident) Cite(d *Decision) {
+	if i.Spec.Sheet != 0 {
+		d.Facts = append(slices.Clip(d.Facts), FactSheet.Is(float64(i.Spec.Sheet)))
+	}
 }
 
 // Decision is one thing that was decided, also when that was to do nothing. Its

@@ -341,6 +341,7 @@ func (s *step) say(inc *Incident, d model.Decision) {
 	if d.Incident = inc.ID; d.Path == "" {
 		d.Path = s.v.Table.Name(d.Task)
 	}
+	inc.Cite(&d)
 	s.w.Decide(d)
 	now := inc.Incident
 	now.Rounds, now.Tried = slices.Clone(inc.Rounds), slices.Clone(inc.Tried)

@@ -285,6 +285,7 @@ func (s *State) say(in *policy.View, out *policy.Wishes, inc *Incident, d model.
 	if d.Path == "" {
 		d.Path = in.Table.Name(d.Task)
 	}
+	inc.Cite(&d)
 	out.Decisions = append(out.Decisions, d)
 	change(out, inc)
 }

@@ -124,6 +124,31 @@ func TestClaimStands(t *testing.T) {
 	}
 }
 
+// What is decided by a spec of the fleet says by which sheet; what is decided by the node's own says nothing of one.
+func TestDecisionsCiteTheSheet(t *testing.T) {
+	t.Parallel()
+	for _, sheet := range []uint64{0, 7} {
+		h := newShop(t)
+		spec := model.Spec{Job: "t1", Source: model.SourceCPI, NumSamples: 1000, Tasks: 5, UsageMean: 1, Mean: 1.5, StdDev: 0.02, Sheet: sheet}
+		if err := h.Engine.State.Specs.Teach(h.Engine.Params.Spec, &spec, 0); err != nil {
+			t.Fatal(err)
+		}
+		h.run(50)
+		cited := map[model.DecisionKind]int{}
+		for i := range h.Said {
+			d := &h.Said[i]
+			if v, ok := d.Fact(model.FactSheet); ok != (sheet != 0 && d.Incident != "") || ok && v != float64(sheet) {
+				t.Errorf("sheet %d: %+v", sheet, d)
+			}
+			cited[d.Kind]++
+		}
+		if cited[model.DecideAnomaly] == 0 || cited[model.DecideCap] == 0 || cited[model.DecideVerified] == 0 {
+			h.Dump(t)
+			t.Fatal(cited)
+		}
+	}
+}
+
 // Whoever ends a claim: the policy does not ask for it again, and leaves nothing behind but what
 // somebody else wrote.
 func TestClaimEnds(t *testing.T) {
