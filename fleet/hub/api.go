@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -170,11 +171,29 @@ func (h *Hub) handleCommand(p *person, r *http.Request) (any, error) {
 	if err := CheckWhy(q.Why); err != nil {
 		return nil, fmt.Errorf("%w: %w", errBad, err)
 	}
-	if all {
-		return h.setProtection(r.Context(), p, q.Job, q.Kind == model.CommandProtectOn, q.Why)
+	id := q.ID
+	q.By, q.WallNsec = "", 0 // the hub says these
+	if id == "" {
+		return h.doCommand(r.Context(), p, &q)
+	}
+	if err := ownID(id); err != nil {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
+	}
+	name := nameOf(p, id)
+	return h.again.once(r.Context(), name, &q, func() (any, error) {
+		named := q
+		named.ID = name
+		return h.doCommand(r.Context(), p, &named)
+	})
+}
+
+// doCommand does what was asked for and looked at.
+func (h *Hub) doCommand(ctx context.Context, p *person, q *commandBody) (any, error) {
+	if q.Node == "*" {
+		return h.setProtection(ctx, p, q.Job, q.Kind == model.CommandProtectOn, q.Why)
 	}
 	if q.Kind == "restart" || q.Kind == "confine" { // no node does that by itself
-		return wire.Answer{Done: q.Kind}, h.askHook(r.Context(), p, Asked{What: q.Kind, Node: q.Node, Task: q.Task, Job: q.Job, Why: q.Why})
+		return wire.Answer{Done: q.Kind}, h.askHook(ctx, p, Asked{What: q.Kind, Node: q.Node, Task: q.Task, Job: q.Job, Why: q.Why})
 	}
 	ans, err := h.command(p, q.Node, q.Command)
 	if err == nil && ans.Error != "" {

@@ -102,6 +102,7 @@ type Hub struct {
 	t     *transport
 	store *store.Store
 	audit *audit
+	again again
 	door  *door
 
 	shard  shard

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -77,9 +78,9 @@ var commandKinds = []string{"cap", "confine", "demote", "protect-off", "protect-
 
 const answerTimeout = 10 * time.Second
 
-// command asks one node, and waits for its answer.
+// command asks one node, and waits for its answer. A command that has an ID keeps it.
 func (h *Hub) command(p *person, node string, c wire.Command) (wire.Answer, error) {
-	c.ID, c.By, c.WallNsec = newID(), p.Name+" through the hub", time.Now().UnixNano()
+	c.ID, c.By, c.WallNsec = cmp.Or(c.ID, newID()), p.Name+" through the hub", time.Now().UnixNano()
 	var ans wire.Answer
 	detail := c
 	detail.Why, detail.By = "", ""
