@@ -105,6 +105,7 @@ func (h *Hub) routes() []route {
 		{"GET /v1/incidents", Viewer, func(_ *person, r *http.Request) (any, error) { return h.listIncidents(r) }},
 		{"GET /v1/search", Viewer, func(_ *person, r *http.Request) (any, error) { return h.search(r) }},
 		{"GET /v1/audit", Viewer, func(*person, *http.Request) (any, error) { return h.audit.list(), nil }},
+		{"GET /v1/interference", Viewer, func(*person, *http.Request) (any, error) { return h.readInterference() }},
 		{"GET /v1/questions", Viewer, func(*person, *http.Request) (any, error) { return questions, nil }},
 		{"POST /v1/query", Viewer, func(_ *person, r *http.Request) (any, error) {
 			var q Query

@@ -162,7 +162,10 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		_, m := b.call(admin, "GET", "/v1/rollout", "")
 		return m["in_force"] == m["nodes_meant"]
 	})
-	for _, path := range []string{"/healthz", "/openapi.json", "/v1/fleet", "/v1/nodes", "/v1/jobs?limit=1", "/v1/jobs", "/v1/incidents", "/v1/search?match=we", "/v1/search?match=task", "/v1/audit", "/v1/questions"} {
+	if err := b.exportOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/healthz", "/openapi.json", "/v1/fleet", "/v1/nodes", "/v1/jobs?limit=1", "/v1/jobs", "/v1/incidents", "/v1/search?match=we", "/v1/search?match=task", "/v1/audit", "/v1/questions", "/v1/interference"} {
 		if code, m := b.call(admin, "GET", path, ""); code != http.StatusOK || strings.HasPrefix(path, "/v1/search") && m["store"] != "" {
 			t.Errorf("%s: %d %v", path, code, m)
 		}
@@ -186,7 +189,7 @@ func TestSchemasHaveAllFields(t *testing.T) {
 	answers := map[string]any{
 		"Failure": failure{}, "Status": Status{}, "Usage": store.Usage{}, "BucketStatus": bucket.Status{}, "KillSwitch": offStatus{}, "RolloutStatus": RolloutStatus{}, "NodeTotals": NodeTotals{}, "NodeStatus": NodeStatus{}, "NodePage": NodePage{},
 		"JobStatus": JobStatus{}, "SignalStatus": SignalStatus{}, "GEV": spec.GEV{}, "JobPage": JobPage{}, "Found": Found{}, "FoundTask": FoundTask{}, "FoundIncident": FoundIncident{}, "NodeIncident": NodeIncident{}, "Round": model.Round{}, "Suspect": model.Suspect{},
-		"Member": model.Member{}, "Spec": model.Spec{}, "Act": wire.Act{}, "Question": Question{}, "Result": Result{}, "Answer": wire.Answer{}, "Protection": wire.Protection{}, "Unprotected": wire.Unprotected{}, "SpecSheet": wire.SpecSheet{},
+		"Member": model.Member{}, "Spec": model.Spec{}, "Act": wire.Act{}, "Question": Question{}, "Interference": Interference{}, "InterferencePair": InterferencePair{}, "Result": Result{}, "Answer": wire.Answer{}, "Protection": wire.Protection{}, "Unprotected": wire.Unprotected{}, "SpecSheet": wire.SpecSheet{},
 	}
 	requests := map[string]any{"Query": Query{}, "RolloutChange": RolloutChange{}, "Command": commandBody{}, "SpecAct": specBody{}, "KillSwitchChange": offBody{}}
 	for name, v := range answers {

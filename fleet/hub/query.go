@@ -161,7 +161,7 @@ func (h *Hub) exportOnce(ctx context.Context) error {
 			}
 			pairs = append(pairs, p)
 		}
-		b, err := json.MarshalIndent(map[string]any{"version": 2, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
+		b, err := json.MarshalIndent(map[string]any{"version": interferenceVersion, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -141,6 +142,26 @@ func lie(t *testing.T, dir string, times int) {
 	}
 }
 
+// interferes asks the hub over HTTP for what is in its file of interference: all of it, for viewers, and not what another version wrote.
+func interferes(t *testing.T, b *bed) {
+	t.Helper()
+	code, m := b.call(b.token("x", Viewer), "GET", "/v1/interference", "")
+	var file map[string]any
+	text, err := os.ReadFile(InterferenceFile(b.dir))
+	if err != nil || json.Unmarshal(text, &file) != nil || code != 200 || !reflect.DeepEqual(m, file) || len(m["pairs"].([]any)) != 2 {
+		t.Errorf("%d %v, %v; want\n%s", code, m, err, text)
+	}
+	if code, m := b.call("nobody's", "GET", "/v1/interference", ""); code != 401 {
+		t.Errorf("nobody: %d %v", code, m)
+	}
+	if err := os.WriteFile(InterferenceFile(b.dir), []byte(`{"version": 1, "pairs": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, m := b.call(b.token("x", Viewer), "GET", "/v1/interference", ""); code != 422 || !strings.Contains(fmt.Sprint(m["error"]), "another version") {
+		t.Errorf("of another version: %d %v", code, m)
+	}
+}
+
 // The ready-made questions and any SELECT are answered from the files; what is no SELECT, reads elsewhere, takes for ever or all memory is not.
 func TestQueries(t *testing.T) {
 	needSQL(t)
@@ -150,6 +171,10 @@ func TestQueries(t *testing.T) {
 	cfg := testConfig(dir)
 	cfg.Keep = 7 * 24 * time.Hour
 	b := startHub(t, cfg)
+	viewer := b.token("v", Viewer)
+	if code, m := b.call(viewer, "GET", "/v1/interference", ""); code != 422 || !strings.Contains(fmt.Sprint(m["error"]), "not known yet") {
+		t.Errorf("before the store was asked: %d %v", code, m)
+	}
 	ask := func(sql string, args ...any) (*Result, error) { return b.query(t.Context(), &Query{sql, args}) }
 	one := func(sql string, args ...any) string {
 		t.Helper()
@@ -198,6 +223,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("%v: the file of interference lacks %s:\n%s", err, want, table)
 		}
 	}
+	interferes(t, b)
 	for name, rows := range map[string]int{"victims": 48, "node": 72 + 48} {
 		for _, q := range questions {
 			if q.Name != name {
@@ -253,7 +279,6 @@ func TestQueries(t *testing.T) {
 	if r, err := ask("SELECT range FROM range(20000)"); err != nil || len(r.Rows) != 10_000 || !r.Truncated {
 		t.Errorf("%v", err)
 	}
-	viewer := b.token("v", Viewer)
 	if code, m := b.call(viewer, "POST", "/v1/query", `{"sql": "SELECT count(*) AS n FROM samples WHERE job = ?", "args": ["web'; DROP TABLE samples; --"]}`); code != 200 || fmt.Sprint(m["rows"]) != "[[0]]" {
 		t.Errorf("%d %v", code, m)
 	}
