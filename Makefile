@@ -47,7 +47,7 @@ KERNELS := 6.1 6.12
 MACHINE ?= rdt
 RUN     ?=
 
-.PHONY: help build hub guest demo fleet-demo bench-fleet web pages-test boards-test spark-test bucket-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
+.PHONY: help build hub guest demo fleet fleet-demo bench-fleet web pages-test boards-test spark-test bucket-test test lint test-race docs bpf rig rig-test rig-exec rig-demo rig-systemd clean-rig soak reliability results fuzz bench microbench install install-hub uninstall clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) |
@@ -119,6 +119,9 @@ $(VERSITYGW):
 	GOBIN="$(CURDIR)/.tools/new" "$$go" install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) \
 		2> >(grep -v '^go: downloading' >&2)
 	mv .tools/new/versitygw $@
+
+fleet: build hub ## Run a hub and an agent that only observes this machine (as root), until Ctrl-C; ARGS="--dir ..." keeps what they have
+	@exec bin/commensal-hub try $(ARGS)
 
 fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents (as root; some minutes); ARGS="--stay" leaves its pages open
 	@scripts/setup demo >/dev/null

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -112,6 +113,22 @@ func Execute(root *cobra.Command, p *Printer) int {
 	}
 	fmt.Fprintf(&cleaner{w: os.Stderr}, "%s: %v\n", root.Name(), err)
 	return code
+}
+
+// FindAgent finds the agent's binary beside the program's own, unless path names one. Where it is not, the error says how it is made.
+func FindAgent(path *string) error {
+	if *path != "" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	*path = filepath.Join(filepath.Dir(self), "commensal")
+	if _, err := os.Stat(*path); err != nil {
+		return Fail(CodeBadInput, fmt.Errorf("the agent's binary is not at %s; `make build` makes it, or name it with --agent", *path))
+	}
+	return nil
 }
 
 // Told is an outcome that the printed result has said already.

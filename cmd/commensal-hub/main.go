@@ -25,6 +25,6 @@ func main() {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(serveCommand(), nodeCommand(p), personCommand(p), statusCommand(p), nodesCommand(p), jobsCommand(p), specCommand(p), offCommand(p), rolloutCommand(p), nodeCommandCommand(p), schemaCommand(p), storeCommand(p))
+	root.AddCommand(serveCommand(), tryCommand(p), nodeCommand(p), personCommand(p), statusCommand(p), nodesCommand(p), jobsCommand(p), specCommand(p), offCommand(p), rolloutCommand(p), nodeCommandCommand(p), schemaCommand(p), storeCommand(p))
 	os.Exit(cli.Execute(root, p))
 }

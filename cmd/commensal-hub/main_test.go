@@ -31,9 +31,18 @@ type bench struct {
 	hub, nodes, file string // addresses of pages and transport, and the administrator's token
 }
 
-// startBench builds the programs and starts a hub. Of its options only those are not the default ones that would meet another hub of this machine, or
+// startBench starts a hub of the programs. Of its options only those are not the default ones that would meet another hub of this machine, or
 // have a spec take half an hour.
 func startBench(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	b.build("../../sql", "commensal-sql", "1")
+	b.hub, b.nodes = b.serve(b.dir)
+	return b
+}
+
+// newBench builds hub and agent.
+func newBench(t *testing.T) *bench {
 	t.Helper()
 	for _, program := range []string{"go", "g++"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -42,16 +51,18 @@ func startBench(t *testing.T) *bench {
 	}
 	b := &bench{t: t, bin: t.TempDir(), dir: filepath.Join(t.TempDir(), "hub")}
 	b.file = filepath.Join(b.dir, "admin.token")
-	for folder, cgo := range map[string]string{".": "0", "../commensal": "0", "../../sql": "1"} {
-		name := map[string]string{".": "commensal-hub", "../commensal": "commensal", "../../sql": "commensal-sql"}[folder]
-		cmd := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), ".")
-		cmd.Dir, cmd.Env = folder, append(os.Environ(), "CGO_ENABLED="+cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	b.hub, b.nodes = b.serve(b.dir)
+	b.build(".", "commensal-hub", "0")
+	b.build("../commensal", "commensal", "0")
 	return b
+}
+
+func (b *bench) build(folder, name, cgo string) {
+	b.t.Helper()
+	cmd := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), ".")
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.t.Fatalf("%v\n%s", err, out)
+	}
 }
 
 // serve runs a hub in a folder until the test ends.

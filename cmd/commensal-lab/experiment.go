@@ -108,7 +108,7 @@ func (e *experiment) run(parent context.Context, o *options) (result, error) {
 			}
 			return nil, cli.Fail(cli.CodePrivilege, fmt.Errorf("%s makes cgroups and runs the agent: run it as root%s", e.name, without))
 		}
-		if err := findAgent(&o.Agent); err != nil {
+		if err := cli.FindAgent(&o.Agent); err != nil {
 			return nil, err
 		}
 	}
@@ -136,22 +136,6 @@ func (o *options) folders() error {
 		if _, err := os.Stat(filepath.Dir(file)); err != nil {
 			return cli.Fail(cli.CodeBadInput, fmt.Errorf("no folder for %s: %w", file, err))
 		}
-	}
-	return nil
-}
-
-// findAgent finds the agent beside the lab's own binary, unless it was named.
-func findAgent(path *string) error {
-	if *path != "" {
-		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	*path = filepath.Join(filepath.Dir(self), "commensal")
-	if _, err := os.Stat(*path); err != nil {
-		return cli.Fail(cli.CodeBadInput, fmt.Errorf("the agent's binary is not at %s; `make build` makes it, or name it with --agent", *path))
 	}
 	return nil
 }

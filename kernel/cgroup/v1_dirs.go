@@ -12,7 +12,7 @@ import (
 // Mkdir makes a group in every hierarchy of the controllers that this package knows. It
 // copies cpuset.cpus and cpuset.mems from the parent, without which the group would take
 // no process. A group that exists already in any of them is an error, and what was made
-// until then is removed. For the lab and for tests: the agent makes no groups.
+// until then is removed. For the lab, tests and commensal-hub try: the agent makes no groups.
 func (d *V1) Mkdir(path string) error {
 	maker, err := d.cpu.dirMaker(path)
 	if err != nil {

@@ -19,7 +19,7 @@ func driven() []Controller { return []Controller{CPU, CPUSet, Memory, PIDs} }
 // owner's decision (AbsentControllerError says where). A parent with processes of its
 // own cannot hand controllers down: ErrHasProcesses. On an error nothing is left behind.
 //
-// For the lab and for tests: the agent makes no groups.
+// For the lab, tests and commensal-hub try: the agent makes no groups.
 func (d *V2) Mkdir(path string) error {
 	maker, err := d.dirMaker(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *V2) Rmdir(path string) error {
 // is among them; with threaded ones alone it would make the group the root of a threaded
 // subtree and its children invalid, which nobody means who moves a process.
 //
-// For the lab and for tests, on processes and groups of their own.
+// For the lab, tests and commensal-hub try, on processes and groups of their own.
 func (d *V2) MovePID(path string, pid int) error {
 	if err := checkPath(path); err != nil {
 		return fmt.Errorf("move process %d: %w", pid, err)
