@@ -214,7 +214,7 @@ func eachPage(t *testing.T, s *scene) {
 				t.Errorf("%s at %d: %s pixels stick out", view, look.width, wide)
 			}
 			p.eval("1") // what was logged until now is here
-			for _, line := range p.log {
+			for _, line := range p.Log {
 				if strings.HasPrefix(line, "Runtime.exceptionThrown") || strings.Contains(line, "Error") || strings.Contains(line, "Refused") || strings.Contains(line, "violates") {
 					t.Errorf("%s: %s", view, line)
 				}

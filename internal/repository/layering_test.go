@@ -79,7 +79,7 @@ var rooms = []room{
 	{dir: "lab", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab",
 		"twin", "twin/machine", "twin/player", "twin/program", "twin/kernfs", "twin/scenario", "twin/soak", "scenarios",
-		"fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "fleet/client", "fleet/hub",
+		"fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "fleet/client", "fleet/hub", "internal/chromium",
 	}},
 	{dir: "cmd", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab", "cmd/cli", "cmd/commensal/top", "fleet",
@@ -88,6 +88,7 @@ var rooms = []room{
 	{dir: "cmd/cli"},
 	{dir: "cmd/commensal/top", uses: []string{"cmd/cli", "model", "policy", "engine", "agent", "slo"}},
 	{dir: "internal/guard"},
+	{dir: "internal/chromium"},
 	{dir: "internal/strictyaml"},
 	{dir: "internal/webhook"},
 	{dir: "scenarios"},

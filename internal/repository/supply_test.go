@@ -62,7 +62,7 @@ func agentLinks(t *testing.T) []linked {
 func TestAgentLinksNoLab(t *testing.T) {
 	t.Parallel()
 	never := []string{
-		module + "/lab", module + "/rig", module + "/twin", module + "/scenarios", module + "/internal/testchild", module + "/internal/rigtest", module + "/internal/labtest",
+		module + "/lab", module + "/rig", module + "/twin", module + "/scenarios", module + "/internal/testchild", module + "/internal/rigtest", module + "/internal/labtest", module + "/internal/chromium",
 		"gonum.org", "github.com/HdrHistogram", "github.com/cavaliergopher/cpio", "github.com/google/go-cmp", "github.com/minio/minio-go", "go.etcd.io/bbolt", "testing", "net/http/pprof",
 	}
 	for _, p := range agentLinks(t) {

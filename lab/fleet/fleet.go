@@ -6,7 +6,8 @@
 // specs; more than 5 % of the nodes on which somebody who is no antagonist was held; fewer than half of the antagonists
 // held; a command without effect; a roll-out on other nodes than it is for; anything that is held 10 s after the kill switch was pulled; a batch that was lost, doubled or refused.
 // Added later, and also before the run that judged it first: a real agent of which the hub has nothing, that does not do what an operator says, or keeps
-// a limit after the kill switch; a page that is not there; an incident that the hub's answer does not explain (look.go).
+// a limit after the kill switch; a page that is not there; an incident that the hub's answer does not explain (look.go);
+// where there is a Chromium, a page of an incident without its suspects and charts, or of the audit without the operator's cap (shown.go).
 //
 // What was changed after runs of seed 1 had been seen: windows' noise lasts one second in place of three, and the second platform has half of
 // the memory's bandwidth, since its antagonists had harmed nobody; who was held at any time counts, and not who is held in the end; the roll-out was

@@ -41,6 +41,7 @@ func TestVerdict(t *testing.T) {
 		"page":         func(r *Result) { r.Page = "none" },
 		"query":        func(r *Result) { r.Pairs = 0 },
 		"incident":     func(r *Result) { r.Incident = "none" },
+		"shown":        func(r *Result) { r.Unshown = "none" },
 		"silent host":  func(r *Result) { r.Hosts[1].Samples = 0 },
 		"a task of it": func(r *Result) { r.Hosts[0].Tasks = 1 },
 		"host command": func(r *Result) { r.Hosts[0].Capped = false },
@@ -79,8 +80,8 @@ func TestIncidentsAreExplained(t *testing.T) {
 	} {
 		inc := good()
 		spoil(&inc)
-		got := explained([]hub.NodeIncident{inc}, func(node string) bool { return node == "twin-000" })
-		if (got == "") != (want == "") || !strings.Contains(got, want) {
+		found, got := explained([]hub.NodeIncident{inc}, func(node string) bool { return node == "twin-000" })
+		if (got == "") != (want == "") || !strings.Contains(got, want) || (found == nil) != (want != "") {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}

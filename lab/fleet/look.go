@@ -16,17 +16,18 @@ import (
 
 // What people see of a hub: its page, and the answer to who hurt whom.
 
-// look fetches both, and notes what is wrong with them.
-func (r *Result) look(ctx context.Context, c *client.Client, nodes []*node) error {
+// look fetches both, notes what is wrong with them, and opens the pages of one incident and of the audit.
+func (r *Result) look(ctx context.Context, c *client.Client, o *Options, f *field, nodes []*node) error {
 	r.Page = page(ctx, c.URL)
 	var list []hub.NodeIncident
 	if err := c.Do(ctx, "/v1/incidents?limit=500", nil, &list); err != nil {
 		return err
 	}
-	r.Incident = explained(list, func(name string) bool {
+	var inc *hub.NodeIncident
+	inc, r.Incident = explained(list, func(name string) bool {
 		return slices.ContainsFunc(nodes, func(n *node) bool { return n.name == name && n.antagonist != 0 })
 	})
-	return nil
+	return r.show(ctx, o, f, inc)
 }
 
 // files are what a page names.
@@ -70,10 +71,10 @@ func get(ctx context.Context, url, kind string) (text, why string) {
 
 // explained says what is wrong with the answers for the incidents, since antagonists came, in which somebody was chosen on a node that has one; "": nothing. Each
 // has to say which service suffered, by how much, by which spec of the fleet that is judged, and who was suspected; and one at least that it was
-// the antagonist.
-func explained(list []hub.NodeIncident, has func(node string) bool) string {
-	found := false
-	for _, inc := range list {
+// the antagonist, which is returned.
+func explained(list []hub.NodeIncident, has func(node string) bool) (found *hub.NodeIncident, why string) {
+	for n := range list {
+		inc := &list[n]
 		i := slices.IndexFunc(inc.Rounds, func(r model.Round) bool { return r.Chosen != nil })
 		if !has(inc.Node) || i < 0 || inc.OpenedNsec < quietSec*1e9 {
 			continue
@@ -84,18 +85,20 @@ func explained(list []hub.NodeIncident, has func(node string) bool) string {
 		}
 		switch {
 		case !service:
-			return fmt.Sprintf("%s of %s: %s suffers, which is no service", inc.ID, inc.Node, inc.VictimPath)
+			return nil, fmt.Sprintf("%s of %s: %s suffers, which is no service", inc.ID, inc.Node, inc.VictimPath)
 		case !(inc.Signal > inc.Threshold && inc.Threshold > inc.Spec.Mean && inc.Spec.Mean > 0):
-			return fmt.Sprintf("%s of %s: a signal of %.4g, a threshold of %.4g and a mean of %.4g", inc.ID, inc.Node, inc.Signal, inc.Threshold, inc.Spec.Mean)
+			return nil, fmt.Sprintf("%s of %s: a signal of %.4g, a threshold of %.4g and a mean of %.4g", inc.ID, inc.Node, inc.Signal, inc.Threshold, inc.Spec.Mean)
 		case inc.Spec.Sheet == 0:
-			return fmt.Sprintf("%s of %s goes by a spec that is not the fleet's", inc.ID, inc.Node)
+			return nil, fmt.Sprintf("%s of %s goes by a spec that is not the fleet's", inc.ID, inc.Node)
 		case !slices.ContainsFunc(inc.Rounds[i].Suspects, func(s model.Suspect) bool { return s.Path == chosen }):
-			return fmt.Sprintf("%s of %s: %s is chosen and was no suspect", inc.ID, inc.Node, chosen)
+			return nil, fmt.Sprintf("%s of %s: %s is chosen and was no suspect", inc.ID, inc.Node, chosen)
 		}
-		found = found || chosen == "/scan"
+		if found == nil && chosen == "/scan" {
+			found = inc
+		}
 	}
-	if !found {
-		return "in none of them the antagonist is chosen"
+	if found == nil {
+		return nil, "in none of them the antagonist is chosen"
 	}
-	return ""
+	return found, ""
 }

@@ -46,9 +46,13 @@ type Result struct {
 	Query       string          `json:"query"` // what the hub answers to who hurts whom
 	Pairs       int             `json:"pairs"` // of jobs in that answer
 	Pages       string          `json:"pages"`
-	Page        string          `json:"page"`     // what is wrong with the page; "": nothing
-	Incident    string          `json:"incident"` // and with the answer for one incident
+	Page        string          `json:"page"`          // what is wrong with the page; "": nothing
+	Incident    string          `json:"incident"`      // and with the answer for one incident
+	Shown       string          `json:"pages_shown"`   // which were opened in a browser, or why none was
+	Unshown     string          `json:"pages_unshown"` // what is wrong with these; "": nothing
 	Failed      []string        `json:"failed"`
+
+	cappedOn string // node on which an operator capped a task
 }
 
 // Run plays a fleet.
@@ -139,7 +143,7 @@ func (r *Result) play(ctx context.Context, o *Options, f *field) error {
 	if r.Hosts, err = hosts.count(ctx, c); err != nil {
 		return err
 	}
-	if err := r.look(ctx, c, nodes); err != nil {
+	if err := r.look(ctx, c, o, f, nodes); err != nil {
 		return err
 	}
 	r.verdict()
@@ -249,6 +253,7 @@ func (r *Result) judge(nodes []*node) {
 func (r *Result) operate(ctx context.Context, c *client.Client, o *Options, nodes []*node, hosts *real) error {
 	n := nodes[slices.IndexFunc(nodes, func(n *node) bool { return n.antagonist == 0 })]
 	o.Log("an operator caps /compile on %s", n.name)
+	r.cappedOn = n.name
 	done := make(chan error, 1)
 	go func() {
 		done <- c.Do(ctx, "/v1/command", map[string]any{"node": n.name, "kind": "cap", "task": "/compile", "cap": 0.2, "duration_seconds": 600, "why": "the demo"}, &wire.Answer{})
@@ -426,6 +431,7 @@ func (r *Result) verdict() {
 		{r.Real != len(r.Hosts), fmt.Sprintf("the hub says nothing of %d real agents", r.Real)},
 		{r.Page != "", "the page: " + r.Page},
 		{r.Incident != "", "an incident's answer: " + r.Incident},
+		{r.Unshown != "", "a page in the browser: " + r.Unshown},
 		{r.Pairs == 0 && len(r.Hosts) > 0, "asked in SQL who hurts whom the hub says: " + r.Query},
 	} {
 		if c.bad {

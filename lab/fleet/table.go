@@ -38,7 +38,8 @@ func (r *Result) WriteText(w io.Writer) error {
 		h := &r.Hosts[i]
 		fmt.Fprintf(w, "real agent %s: %d samples of %d tasks; an operator's cap in force: %v, given back at the kill switch: %v, on again: %v\n", h.Node, h.Samples, h.Tasks, h.Capped, h.Freed, h.On)
 	}
-	fmt.Fprintf(w, "who hurts whom, asked in SQL: %s\n\n", r.Query)
+	fmt.Fprintf(w, "who hurts whom, asked in SQL: %s\n", r.Query)
+	fmt.Fprintf(w, "pages shown: %s\n\n", r.Shown)
 	if len(r.Failed) == 0 {
 		fmt.Fprintln(w, "PASSED")
 		return nil
