@@ -247,7 +247,7 @@ type growing struct {
 
 // step adds jobs, and waits until each has a published spec.
 func (g *growing) step(ctx context.Context, step *Growth, from int) error {
-	before, err := g.figures(ctx)
+	before, err := figures(ctx, g.client.URL)
 	if err != nil {
 		return err
 	}
@@ -261,14 +261,14 @@ func (g *growing) step(ctx context.Context, step *Growth, from int) error {
 	}
 	now := before
 	if err := until(ctx, growLook, growTime, func() (bool, error) {
-		now, err = g.figures(ctx)
+		now, err = figures(ctx, g.client.URL)
 		return now["samples_total"]-before["samples_total"] == float64(step.Samples), err
 	}); err != nil {
 		return fmt.Errorf("%.0f samples came of %d: %w", now["samples_total"]-before["samples_total"], step.Samples, err)
 	}
 	step.Ingest = time.Since(begin).Seconds()
 	err = until(ctx, growLook, growTime, func() (bool, error) {
-		now, err = g.figures(ctx)
+		now, err = figures(ctx, g.client.URL)
 		return now["specs_published_total"]-before["specs_published_total"] >= float64(step.Jobs-from) && now["jobs"] == float64(step.Jobs) && now["waiting_rows"] == 0, err
 	})
 	step.Sheets = int(now["specs_published_total"] - before["specs_published_total"])
@@ -280,9 +280,9 @@ func (g *growing) step(ctx context.Context, step *Growth, from int) error {
 
 var figure = regexp.MustCompile(`(?m)^commensal_hub_(\w+) (\S+)$`)
 
-// figures are what the hub tells Prometheus.
-func (g *growing) figures(ctx context.Context) (map[string]float64, error) {
-	page, err := call(ctx, "GET", g.client.URL+"/metrics")
+// figures are what a hub tells Prometheus.
+func figures(ctx context.Context, url string) (map[string]float64, error) {
+	page, err := call(ctx, "GET", url+"/metrics")
 	out := map[string]float64{}
 	for _, line := range figure.FindAllStringSubmatch(page, -1) {
 		v, err := strconv.ParseFloat(line[2], 64)
@@ -348,23 +348,29 @@ func dialAs(url, node, seedFile string) (nc *nats.Conn, err error) {
 
 func (c *Cost) writeGrowth(w io.Writer) {
 	for _, m := range c.Memory {
-		gaps := ""
-		if m.Gaps {
-			gaps = fmt.Sprintf(", of each one value in %d missing", growGap)
-		}
-		fmt.Fprintf(w, "bytes of the learner's memory a job and platform, %d jobs of %d tasks, %d signals%s: before the first calculation (of %.2f s), after it, and before the next\t%.0f, %.0f, %.0f\t≤ 4096\n",
-			m.Jobs, m.Tasks, m.Signals, gaps, m.Calculate, m.Before, m.Bytes, m.Again)
+		fmt.Fprintf(w, "bytes of the learner's memory a job and platform, %d jobs of %d tasks, %d signals%s: before the first calculation (of %.2f s), after it, and before the next\t%.0f, %.0f, %.0f\t≤ %d\n",
+			m.Jobs, m.Tasks, m.Signals, m.missing(), m.Calculate, m.Before, m.Bytes, m.Again, goalMemory)
 	}
 	if c.NoGrowth != "" {
-		fmt.Fprintf(w, "a whole hub\tnot measured: %s\t≤ 4096\n", c.NoGrowth)
+		fmt.Fprintf(w, "a whole hub\tnot measured: %s\t≤ %d\n", c.NoGrowth, goalMemory)
 	}
-	for i, g := range c.Growth {
-		last := Growth{Resident: g.Empty}
-		if i > 0 && c.Growth[i-1].Tasks == g.Tasks && c.Growth[i-1].Signals == g.Signals {
-			last = c.Growth[i-1]
+	for _, g := range c.Growth {
+		goal := "-"
+		if g.Jobs >= goalHubJobs {
+			goal = fmt.Sprintf("≤ %d", goalMemory)
 		}
-		fmt.Fprintf(w, "MiB resident of a whole hub, %d jobs of %d tasks, %d signals (empty %.0f, at most %.0f), and bytes for each job and platform more than in the line before\t%.0f, %.0f\t≤ 4096\n",
-			g.Jobs, g.Tasks, g.Signals, g.Empty, g.Peak, g.Resident, (g.Resident-last.Resident)*(1<<20)/float64(g.Jobs-last.Jobs))
+		fmt.Fprintf(w, "bytes a job and platform of a whole hub above the empty one, and at most; %d jobs of %d tasks, %d signals (%.0f MiB resident, empty %.0f, at most %.0f)\t%.0f, %.0f\t%s\n",
+			g.Jobs, g.Tasks, g.Signals, g.Resident, g.Empty, g.Peak, g.each(g.Resident), g.each(g.Peak), goal)
 		fmt.Fprintf(w, "  samples a second into it; its CPU-seconds; seconds of calculation and of publishing, sheets\t%.0f; %.1f; %.2f, %.2f, %d\t-\n", float64(g.Samples)/g.Ingest, g.CPU, g.Calculate, g.Publish, g.Sheets)
 	}
+}
+
+// each is how many bytes so many MiB are a job, above those of the empty hub.
+func (g *Growth) each(mib float64) float64 { return (mib - g.Empty) * (1 << 20) / float64(g.Jobs) }
+
+func (m *Grown) missing() string {
+	if !m.Gaps {
+		return ""
+	}
+	return fmt.Sprintf(", of each one value in %d missing", growGap)
 }

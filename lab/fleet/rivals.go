@@ -264,6 +264,6 @@ func (c *Cost) writeRivals(w io.Writer) {
 		}
 		fmt.Fprintf(w, "samples a second into %s's files (of %d values each; %.1f CPU-seconds, its own %.1f; acknowledged %.0f a second)\t%.0f\t-\n", r.Name, r.Values, r.CPU, r.Own, float64(r.Samples)/r.Taken, float64(r.Samples)/r.Seconds)
 		fmt.Fprintf(w, "bytes a sample on the way to %s, and in its files; MiB resident at most\t%.1f, %.1f; %.0f\t-\n", r.Name, r.Wire, r.Stored, r.Resident)
-		fmt.Fprintf(w, "%s by the hub: CPU, time, bytes a stored sample\t%.2f, %.2f, %.2f\t-\n", r.Name, r.CPU/c.CPU, r.Seconds/c.Seconds, r.Stored/c.Stored)
+		fmt.Fprintf(w, "%s by the hub: CPU, time, bytes a stored sample\t%.2f, %.2f, %.2f\t-\n", r.Name, r.CPU/c.Ingest.CPU, r.Seconds/c.Ingest.Seconds, r.Stored/c.Ingest.Stored)
 	}
 }

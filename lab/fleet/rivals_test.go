@@ -8,7 +8,7 @@ import (
 
 // A rival that is installed has each value that was sent, in files, and says what it cost; one that is not has a row that says so, and ends no run.
 func TestRivalsTakeTheSameSamples(t *testing.T) {
-	c := &Cost{Samples: 1, Seconds: 1, CPU: 1, Stored: 1}
+	c := &Cost{Ingest: Ingest{Samples: 1, Seconds: 1, CPU: 1, Stored: 1}}
 	for i := range rivals {
 		r := &rivals[i]
 		t.Run(r.name, func(t *testing.T) {

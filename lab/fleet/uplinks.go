@@ -16,7 +16,6 @@ import (
 
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/fleet/client"
-	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
 )
@@ -118,15 +117,20 @@ func reachSheet(revision uint64) *wire.SpecSheet {
 	}
 }
 
+// filesFor says so where this process may not open the files of so many nodes.
+func filesFor(nodes, each int) error {
+	var limit unix.Rlimit                                                                                // which Go has raised to what is allowed at all
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < uint64(each*nodes) { //nolint:gosec // not negative
+		return fmt.Errorf("%d nodes need about %d files, and this process may open %d (ulimit -n; %w)", nodes, each*nodes, limit.Cur, err)
+	}
+	return nil
+}
+
 // reach measures.
 func (c *Cost) reach(ctx context.Context, f *field, cl *client.Client, nodes int) (err error) {
 	r := &c.Reach
 	r.Nodes = nodes
-	var limit unix.Rlimit                                                                                      // which Go has raised to what is allowed at all
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < uint64(filesANode*nodes) { //nolint:gosec // not negative
-		return fmt.Errorf("%d nodes need about %d files, and this process may open %d (ulimit -n; %w)", nodes, filesANode*nodes, limit.Cur, err)
-	}
-	if _, err := hub.Dismiss(f.dir, "bench"); err != nil { // a command to all is for these
+	if err := filesFor(nodes, filesANode); err != nil {
 		return err
 	}
 	names := make([]string, nodes)
@@ -195,6 +199,6 @@ func (r *Reach) protect(ctx context.Context, c *crowd, cl *client.Client) error 
 }
 
 func (r *Reach) write(w io.Writer) {
-	fmt.Fprintf(w, "seconds until %d agents' uplinks, each with its own key, have a changed spec (the slowest of %d; they came in within %.0f s, %d open files)\t%.3f\t≤ 1\n", r.Nodes, reachRounds, r.Ready, r.Files, r.Spread)
+	fmt.Fprintf(w, "seconds until %d agents' uplinks, each with its own key, have a changed spec (the slowest of %d; they came in within %.0f s, %d open files)\t%.3f\t≤ %g\n", r.Nodes, reachRounds, r.Ready, r.Files, r.Spread, goalReach)
 	fmt.Fprintf(w, "seconds until the last of them has heard of protection in the whole fleet, and until the hub answers\t%.2f, %.2f\t-\n", r.Told, r.Answered)
 }
