@@ -127,6 +127,7 @@ fleet-demo: build hub ## Play a hub with 200 simulated nodes and two real agents
 	@scripts/setup demo >/dev/null
 	exec bin/commensal-lab run fleet $(ARGS)
 
+# A target of its own: it needs the hub beside the lab, takes some ten minutes, and wants a machine that nothing else uses; no test waits for it.
 bench-fleet: build hub ## Print what the hub's work costs beside its goals and two rivals (which root installs); ARGS="--quick"
 	@scripts/setup rivals >/dev/null || true # a rival that is not there has a row that says so
 	@exec bin/commensal-lab run fleet-bench $(ARGS)

@@ -18,9 +18,10 @@ func fleetBenchExperiment() experiment {
 	return experiment{
 		name: "fleet-bench", short: "What the hub's work costs: ingest, store, memory, specs to nodes, questions",
 		listed: "what the hub's work costs, beside its goals and two rivals (some ten minutes)",
-		long: "Measure a hub on this machine: samples a second from nodes' batches to Parquet, bytes a stored sample, memory of the learner and of a whole hub\n" +
+		long: "Measure a hub on this machine: samples a second from 200 agents' uplinks to Parquet, bytes a stored sample, memory of the learner and of a whole hub\n" +
 			"from 100 to 100,000 jobs, how soon a spec and a command are at 1,000 agents' uplinks, how long the ready-made questions take on a month of\n" +
-			"incidents, and what the same samples cost VictoriaMetrics and Prometheus where they are installed (scripts/setup rivals).",
+			"incidents, what the same samples cost VictoriaMetrics and Prometheus where they are installed (scripts/setup rivals), and what connections and\n" +
+			"synced messages cost the transport. Exit 1 when a goal is missed, which the end lists; 3 when a part could not be measured.",
 		quick: "a tenth of it", seed: "of what is drawn", twin: true,
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringSliceVar(&only, "only", nil, "the parts to measure: "+strings.Join(fleet.Parts, ", ")+" (default: all)")

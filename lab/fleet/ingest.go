@@ -200,9 +200,19 @@ func (l *minutesOf) wireBytes(ctx context.Context, seed uint64) (float64, error)
 	return float64(all) / float64(first.samples()), err
 }
 
+// whole reports whether so much was sent that it judges the rate: of less a good part is the beginning, and the wait for the last commit.
+func (r *Ingest) whole() bool {
+	load := ingestLoad(false)
+	return r.Samples >= load.samples()
+}
+
 func (r *Ingest) write(w io.Writer) {
-	fmt.Fprintf(w, "samples a second from agents' windows to Parquet, agents' side and specs included (%d in %d batches of %d nodes, each with key, connection and spool; %.1f CPU-seconds)\t%.0f\t≥ %d\n",
-		r.Samples, r.Batches, r.Nodes, r.CPU, float64(r.Samples)/r.Seconds, goalSamples)
+	goal := "-"
+	if r.whole() {
+		goal = fmt.Sprintf("≥ %d", goalSamples)
+	}
+	fmt.Fprintf(w, "samples a second from agents' windows to Parquet, agents' side and specs included (%d in %d batches of %d nodes, each with key, connection and spool; %.1f CPU-seconds)\t%.0f\t%s\n",
+		r.Samples, r.Batches, r.Nodes, r.CPU, float64(r.Samples)/r.Seconds, goal)
 	fmt.Fprintf(w, "  meanwhile: sheets of specs of %d jobs, until each node has those of all its jobs; seconds of calculation and of publishing\t%d; %.2f, %.2f\t-\n", r.Jobs, r.Sheets, r.Calculate, r.Publish)
 	fmt.Fprintf(w, "bytes a sample on the way\t%.1f\t-\n", r.Wire)
 	fmt.Fprintf(w, "bytes a stored sample\t%.1f\t≤ %d\n", r.Stored, goalStored)

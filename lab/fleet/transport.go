@@ -36,6 +36,7 @@ type Carried struct {
 	Joined        float64 `json:"joined_seconds"`
 	Told          float64 `json:"told_seconds"` // until a changed key is at all of them; the slowest of a few
 	Sent          []Sent  `json:"sent"`
+	Syncs         float64 `json:"syncs_a_second"` // of the disk alone: one file, to which a batch's bytes are added each time
 }
 
 // Sent is what so many nodes at once had acknowledged, each batch synced.
@@ -47,7 +48,13 @@ type Sent struct {
 	Stored   float64 `json:"stored_seconds"`
 }
 
-const carryRounds, filesAConnection = 3, 2
+const (
+	carryRounds      = 3
+	carrySenders     = 64
+	carrySyncs       = 1000
+	carryBytes       = 700 // of a batch, about
+	filesAConnection = 2
+)
 
 // carry measures both.
 func (c *Cost) carry(ctx context.Context, dir string, seed uint64, quick bool) (err error) {
@@ -58,6 +65,9 @@ func (c *Cost) carry(ctx context.Context, dir string, seed uint64, quick bool) (
 		r.Connections, messages = 500, []int{500, 5_000}
 	}
 	if err := errors.Join(filesFor(r.Connections, filesAConnection), os.MkdirAll(dir, 0o750)); err != nil {
+		return err
+	}
+	if r.Syncs, err = syncsOf(dir); err != nil {
 		return err
 	}
 	f, cl, end, err := hubIn(ctx, dir, spec.Params{})
@@ -80,7 +90,24 @@ func (c *Cost) carry(ctx context.Context, dir string, seed uint64, quick bool) (
 	return r.idle(ctx, f, cl)
 }
 
-const carrySenders = 64
+// syncsOf is how often a second a file in a folder can be added to and synced.
+func syncsOf(dir string) (float64, error) {
+	f, err := os.CreateTemp(dir, "sync-")
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	for range carrySyncs {
+		if _, err = f.Write(make([]byte, carryBytes)); err == nil {
+			err = f.Sync()
+		}
+		if err != nil {
+			break
+		}
+	}
+	took := time.Since(begin).Seconds()
+	return carrySyncs / took, errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
 
 // send has nodes send small batches as fast as they are acknowledged.
 func (s *Sent) send(ctx context.Context, f *field, cl *client.Client, seed uint64) error {
@@ -294,6 +321,7 @@ func (r *Carried) write(w io.Writer) {
 			s.Bytes, s.Nodes, s.Messages, loadTasks, float64(s.Messages)/s.Seconds, float64(s.Messages)/s.Stored)
 	}
 	if r.Connections > 0 {
+		fmt.Fprintf(w, "  syncs a second of this disk alone, of one file to which %d bytes are added each time\t%.0f\t-\n", carryBytes, r.Syncs)
 		fmt.Fprintf(w, "KiB a connection that idles, of %d with %d subscriptions each (all were there within %.1f s), and seconds until a changed key is at all (the slowest of %d)\t%.0f, %.2f\t-\n",
 			r.Connections, r.Subscriptions, r.Joined, carryRounds, r.KiB, r.Told)
 	}

@@ -11,7 +11,7 @@ func TestTransportIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &c.Carried
-	if r.Connections != 500 || r.Subscriptions != 66 || r.KiB <= 0 || r.Told <= 0 || len(r.Sent) != 2 || r.Sent[1].Nodes != carrySenders {
+	if r.Connections != 500 || r.Subscriptions != 66 || r.KiB <= 0 || r.Told <= 0 || r.Syncs <= 0 || len(r.Sent) != 2 || r.Sent[1].Nodes != carrySenders {
 		t.Errorf("%+v", r)
 	}
 	for _, s := range r.Sent {
