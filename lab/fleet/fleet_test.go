@@ -109,3 +109,12 @@ func TestPagesAreLookedAt(t *testing.T) {
 		}
 	}
 }
+
+// Where there is no browser the row says so, and the run does not fail by it.
+func TestNoBrowser(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	r := &Result{Pairs: 1}
+	if err := r.show(t.Context(), &Options{Log: t.Logf}, &field{}, &hub.NodeIncident{}); err != nil || r.Shown != "not looked at: no Chromium" || r.Unshown != "" {
+		t.Errorf("%+v %v", r, err)
+	}
+}
