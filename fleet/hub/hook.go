@@ -1,9 +1,12 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
@@ -18,6 +21,7 @@ const (
 	offences     = 5 // incidents in which a task was held ...
 	offenceNsec  = int64(24 * time.Hour)
 	maxOffenders = 10_000
+	maxHeld      = 1000 // incidents of a task that are counted
 
 	hookEvery = 200 * time.Millisecond // from one look at who is due to the next
 	hookFirst = 5 * time.Second        // from a failure to the next try, where the configuration does not say; twice as long each time ...
@@ -45,22 +49,41 @@ type offenderKey struct{ node, task string }
 // offender is a task of a node that was held.
 type offender struct {
 	job    string
-	ids    map[string]int64 // incidents, and when they were opened (wall)
-	told   int64            // when the hook took it last (wall); 0: never
+	held   []heldIn // of a day, at most maxHeld, by when they were opened
+	told   int64    // when the hook took it last (wall); 0: never
 	latest int64
 	// The hook did not take it so many times; it is asked again then.
 	failed int
 	again  time.Time
 }
 
+// heldIn is an incident in which a task was held: its id, hashed, since thousands of tasks may have a thousand each, and when it was opened (wall).
+type heldIn struct {
+	id     uint64
+	opened int64
+}
+
+var heldSeed = maphash.MakeSeed()
+
 // count notes an incident in which it was held.
-func (o *offender) count(id string, openedWall, nowNsec int64) {
-	o.ids[id], o.latest = openedWall, max(o.latest, openedWall)
-	for id, at := range o.ids {
-		if nowNsec-at > offenceNsec {
-			delete(o.ids, id)
-		}
+func (o *offender) count(incident string, openedWall, nowNsec int64) {
+	o.latest = max(o.latest, openedWall)
+	id := maphash.String(heldSeed, incident)
+	if slices.ContainsFunc(o.held, func(x heldIn) bool { return x.id == id }) {
+		return
 	}
+	at, _ := slices.BinarySearchFunc(o.held, openedWall, func(x heldIn, opened int64) int { return cmp.Compare(x.opened, opened) })
+	o.held = slices.Insert(o.held, at, heldIn{id, openedWall})
+	o.forget(nowNsec)
+}
+
+// forget leaves out incidents that were opened more than a day ago, and the oldest of too many.
+func (o *offender) forget(nowNsec int64) {
+	n := max(0, len(o.held)-maxHeld)
+	for n < len(o.held) && nowNsec-o.held[n].opened > offenceNsec {
+		n++
+	}
+	o.held = slices.Delete(o.held, 0, n)
 }
 
 // offend notes who was held in an incident, and has the hook told of one that is held again and again. It is called with the lock.
@@ -91,13 +114,13 @@ func (h *Hub) counts(key offenderKey, job, incident string, openedWall, nowNsec 
 		if len(h.offenders) >= maxOffenders {
 			return
 		}
-		o = &offender{ids: map[string]int64{}}
+		o = &offender{}
 		h.offenders[key] = o
 	}
 	if job != "" {
 		o.job = job
 	}
-	if o.count(incident, openedWall, nowNsec); len(o.ids) >= offences && nowNsec-o.told >= offenceNsec {
+	if o.count(incident, openedWall, nowNsec); len(o.held) >= offences && nowNsec-o.told >= offenceNsec {
 		h.due[key] = true
 	}
 }
@@ -157,7 +180,10 @@ func (h *Hub) nextDue(now time.Time) (key offenderKey, a *Asked) {
 	var next *offender
 	for k := range h.due {
 		o := h.offenders[k]
-		if o == nil || len(o.ids) < offences || now.UnixNano()-o.latest > offenceNsec {
+		if o != nil {
+			o.forget(now.UnixNano())
+		}
+		if o == nil || len(o.held) < offences {
 			delete(h.due, k)
 		} else if !o.again.After(now) && (next == nil || o.again.Before(next.again)) {
 			key, next = k, o
@@ -166,7 +192,7 @@ func (h *Hub) nextDue(now time.Time) (key offenderKey, a *Asked) {
 	if next == nil {
 		return key, nil
 	}
-	return key, &Asked{Version: 1, What: offending, Node: key.node, Task: key.task, Job: next.job, Incidents: len(next.ids)}
+	return key, &Asked{Version: 1, What: offending, Node: key.node, Task: key.task, Job: next.job, Incidents: len(next.held)}
 }
 
 // tellHook asks the hook once, and notes whether it took it.

@@ -3,6 +3,7 @@ package hub
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -169,5 +170,40 @@ func TestTheHookIsToldUntilItTakesIt(t *testing.T) {
 	b.mu.Unlock()
 	if err := b.recallOffenders(t.Context()); err != nil || third().told == 0 {
 		t.Errorf("%+v, %v: what the audit's file alone has is not known", third(), err)
+	}
+}
+
+// Of a task at most a thousand incidents of a day are counted, the oldest left out, each once, however they come; what the hook is told counts none that is older than a day then.
+func TestIncidentsOfAnOffenderAreBounded(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.HookURL = "http://127.0.0.1:1"
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, now := offenderKey{"n", "/be"}, time.Now().UnixNano()
+	at := func(i int) int64 { return now - offenceNsec + int64(i)*1e9 } // i seconds after a day ago
+	rng := rand.New(rand.NewPCG(1, 1))
+	many := rng.Perm(3 * maxHeld)
+	for range 2 {
+		for _, i := range many {
+			h.counts(key, "batch", fmt.Sprint("i", i), at(i), now)
+		}
+	}
+	o := h.offenders[key]
+	if len(o.held) != maxHeld || cap(o.held) > 4*maxHeld || o.held[0].opened != at(2*maxHeld) || o.latest != at(3*maxHeld-1) {
+		t.Errorf("%d incidents of %d, the oldest of %d, the latest of %d", len(o.held), cap(o.held), o.held[0].opened, o.latest)
+	}
+	h.counts(key, "batch", "i0", at(-1), now) // of more than a day ago: it goes on
+	if len(o.held) != maxHeld || o.held[0].opened != at(2*maxHeld) {
+		t.Errorf("%d incidents, the oldest of %d", len(o.held), o.held[0].opened)
+	}
+	left := 7
+	later := time.Unix(0, at(3*maxHeld-left)+offenceNsec)
+	if _, a := h.nextDue(later); a == nil || a.Incidents != left {
+		t.Errorf("%d incidents of a day: told %+v", left, a)
+	}
+	if _, a := h.nextDue(later.Add(4 * time.Second)); a != nil || len(h.due) > 0 {
+		t.Errorf("told %+v of too few incidents", a)
 	}
 }
