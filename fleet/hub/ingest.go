@@ -19,7 +19,8 @@ import (
 // the store knows, and so the stream's consumer acknowledges nothing: it is made anew where the store wants to go on.
 
 const (
-	fetchMost    = 512 // messages at once
+	fetchMost    = 512      // messages at once ...
+	fetchBytes   = 32 << 20 // ... and what they take as they travel: after an outage many may wait that are as large as they may be
 	fetchWait    = 500 * time.Millisecond
 	commitRows   = 300_000         // rows that wait at most ...
 	commitBytes  = 128 << 20       // ... and what they take, where their texts are long
@@ -86,7 +87,7 @@ func (h *Hub) follow(ctx context.Context) error {
 		if len(h.unsent) > 0 {
 			wait /= 10
 		}
-		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxWait(wait))
+		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxBytes(fetchBytes), jetstream.FetchMaxWait(wait))
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func (h *Hub) follow(ctx context.Context) error {
 			if fresh {
 				h.take(meta.Sequence.Stream, m.Subject(), m.Data())
 			}
-			if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much
+			if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much when it is read
 				if err := h.settle(ctx); err != nil {
 					return err
 				}
