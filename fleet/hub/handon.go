@@ -1,9 +1,12 @@
 package hub
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -82,22 +85,34 @@ func (h *Hub) leaveLearned(ctx context.Context, part int) error {
 	if of != nil {
 		share = of.Part(func(k spec.Key) bool { return wire.PartOf(k.Job, parts) == part })
 	}
-	b, err := l.pack(share)
 	h.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if len(b) > handMost {
-		return fmt.Errorf("what is learned of partition %d is %d bytes; at most %d are left", part, len(b), handMost)
-	}
 	box, err := h.box(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := box.PutBytes(ctx, leftName(part), b); err != nil {
+	if err := h.putLearned(ctx, box, leftName(part), &l, share); err != nil {
 		return fmt.Errorf("object %s: %w", leftName(part), err)
 	}
 	return nil
+}
+
+// putLearned sends what is learned as it is packed. A sending that fails leaves the object as it was before.
+func (h *Hub) putLearned(ctx context.Context, box jetstream.ObjectStore, name string, l *learned, share *spec.State) error {
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	go func() {
+		defer close(packed)
+		chunks := bufio.NewWriterSize(&limited{to: w, left: handMost, what: "what is learned of the partition"}, 128<<10) // a message each
+		err := l.pack(chunks, share, &h.mu)
+		if err == nil {
+			err = chunks.Flush()
+		}
+		w.CloseWithError(err) //nolint:errcheck // it returns none
+	}()
+	_, err := box.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
+	_ = r.Close() // where it failed, who packs is to end; none is returned
+	<-packed      // before anything is learned again
+	return err
 }
 
 // leftOf returns what the hub before had learned of a partition, and sees to it that nothing is learned from twice. Of a hub that left nothing, or whose word
@@ -107,7 +122,7 @@ func (h *Hub) leftOf(ctx context.Context, box jetstream.ObjectStore, part int, m
 	b, err := box.GetBytes(ctx, leftName(part))
 	switch {
 	case err == nil:
-		l, state, err = unpack(b)
+		l, state, err = unpack(bytes.NewReader(b))
 	case !errors.Is(err, jetstream.ErrObjectNotFound):
 		return nil, fmt.Errorf("what is learned of partition %d: %w", part, err)
 	}

@@ -1,12 +1,14 @@
 package hub
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -223,15 +225,16 @@ func TestWhatIsLeftIsJudged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, state, err := unpack(b)
+	l, state, err := unpack(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Hub = "somebody else"
-	if b, err = l.pack(state); err != nil {
+	var foreign bytes.Buffer
+	if err := l.pack(&foreign, state, &sync.Mutex{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := box.PutBytes(t.Context(), leftName(other), b); err != nil {
+	if _, err := box.PutBytes(t.Context(), leftName(other), foreign.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	heir := startHub(t, shardConfig(dirs[1], url, 1, 1))

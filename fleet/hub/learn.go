@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -40,41 +42,62 @@ type learned struct {
 	Marks map[string][]store.Mark
 }
 
-// packWindow is small, since there may be a file a partition at each commit.
-const packWindow = 1 << 20
+const (
+	// packWindow is small, since there may be a file a partition at each commit.
+	packWindow = 1 << 20
+	// packSome is how much is encoded at once, with the lock: fifty jobs with all signals, hundreds with few.
+	packSome = 256 << 10
+)
 
-// pack writes what is learned.
-func (l learned) pack(of *spec.State) ([]byte, error) {
-	var b bytes.Buffer
-	z, err := zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packWindow), zstd.WithLowerEncoderMem(true))
+// pack writes what is learned, and has the lock while it reads of that, not while it writes. Nobody may learn meanwhile: that is, who ingests calls it. What
+// operators decide of a job changes that job alone, and is in what is packed or not, as if it were done after it.
+func (l learned) pack(w io.Writer, of *spec.State, lock sync.Locker) error {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packWindow), zstd.WithLowerEncoderMem(true))
 	if err != nil {
-		return nil, err
+		return err
+	}
+	return errors.Join(l.encode(z, of, lock), z.Close())
+}
+
+func (l learned) encode(w io.Writer, of *spec.State, lock sync.Locker) error {
+	var some bytes.Buffer
+	enc, n := gob.NewEncoder(&some), 0
+	lock.Lock()
+	defer lock.Unlock()
+	write := func() error {
+		lock.Unlock()
+		defer lock.Lock()
+		_, err := some.WriteTo(w)
+		return err
 	}
 	l.Version, l.State, l.Jobs = spec.KeptVersion, of.Keep(), len(of.Jobs)
-	enc := gob.NewEncoder(z)
-	err = enc.Encode(l)
+	err := enc.Encode(l)
 	for k, j := range of.Jobs {
-		if err == nil {
-			err = enc.Encode(j.Keep(k))
+		if err == nil && some.Len() >= packSome {
+			err = write()
 		}
+		if err != nil {
+			return err
+		}
+		err = enc.Encode(j.Keep(k))
+		n++
 	}
-	err = errors.Join(err, z.Close())
-	return b.Bytes(), err
+	if err == nil {
+		err = write()
+	}
+	if err == nil && n != l.Jobs {
+		err = fmt.Errorf("of %d jobs %d are written: somebody learned meanwhile", l.Jobs, n)
+	}
+	return err
 }
 
 func (h *Hub) learnedFile() string { return filepath.Join(h.cfg.Dir, "learned") }
 
-// keepState writes what is learned. It is called when all that was learned is in the store.
+// keepState writes what is learned. It is called by who ingests, when all that was learned is in the store.
 func (h *Hub) keepState(count uint64) error {
-	h.mu.Lock()
 	l := learned{Count: count, Share: h.shard.share, Past: h.shard.past}
-	b, err := l.pack(h.learner)
-	h.mu.Unlock()
-	if err != nil {
+	if err := store.ReplaceWith(h.learnedFile(), func(w io.Writer) error { return l.pack(w, h.learner, &h.mu) }); err != nil {
 		return fmt.Errorf("hub: what is learned cannot be kept: %w", err)
-	}
-	if err := store.Replace(h.learnedFile(), b); err != nil {
-		return err
 	}
 	h.keptCount, h.shard.unlearned = count, false
 	return nil
@@ -82,10 +105,14 @@ func (h *Hub) keepState(count uint64) error {
 
 // recall reads what was learned, and learns the rest again.
 func (h *Hub) recall() error {
+	if err := store.Unended(h.learnedFile()); err != nil {
+		return err
+	}
 	l, state := learned{}, spec.New()
-	b, err := os.ReadFile(h.learnedFile())
+	f, err := os.Open(h.learnedFile())
 	if err == nil {
-		l, state, err = unpack(b)
+		l, state, err = unpack(f)
+		_ = f.Close() // reading only
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		aside := h.learnedFile() + ".damaged"
@@ -114,8 +141,8 @@ func (h *Hub) recall() error {
 }
 
 // unpack reads what was packed, by this program or an older one.
-func unpack(b []byte) (l learned, state *spec.State, err error) {
-	z, err := zstd.NewReader(bytes.NewReader(b))
+func unpack(r io.Reader) (l learned, state *spec.State, err error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return learned{}, nil, err
 	}

@@ -82,7 +82,7 @@ func TestWhatIsLearnedIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range map[string][]byte{"version 3": kept, "version 2": second.Bytes(), "version 1": old.Bytes()} {
-		l, state, err := unpack(file)
+		l, state, err := unpack(bytes.NewReader(file))
 		if err != nil || l.Count != 7 {
 			t.Fatalf("%s: %v, %d", name, err, l.Count)
 		}
@@ -94,7 +94,7 @@ func TestWhatIsLearnedIsKept(t *testing.T) {
 		if diff != "" || len(state.Jobs) != 50 {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if _, _, err := unpack(file[:len(file)/2]); err == nil {
+		if _, _, err := unpack(bytes.NewReader(file[:len(file)/2])); err == nil {
 			t.Errorf("%s: half of it is read", name)
 		}
 	}

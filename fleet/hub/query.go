@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,7 +85,7 @@ func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
 	begin := time.Now()
 	var out, says bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, h.store.Dir(), strconv.Itoa(h.cfg.QuerySeconds))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxAnswer}, &limited{&says, 4096}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxAnswer, "the answer"}, &limited{&says, 4096, "the answer"}
 	cmd.Env, cmd.Dir = []string{"HOME=/nonexistent", "GOTRACEBACK=none"}, "/" // of one that has no memory left a line is enough
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
@@ -107,16 +108,18 @@ func (h *Hub) query(ctx context.Context, q *Query) (*Result, error) {
 	return res, nil
 }
 
-// limited is a writer that fails beyond so many bytes.
+// limited is a writer that fails once more than so many bytes would be written, and says of what.
 type limited struct {
-	to   *bytes.Buffer
-	most int
+	to   io.Writer
+	left int
+	what string
 }
 
 func (l *limited) Write(b []byte) (int, error) {
-	if l.to.Len()+len(b) > l.most {
-		return 0, errors.New("the answer is too long")
+	if len(b) > l.left {
+		return 0, errors.New(l.what + " is too long")
 	}
+	l.left -= len(b)
 	return l.to.Write(b)
 }
 

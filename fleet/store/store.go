@@ -7,12 +7,12 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -372,12 +372,24 @@ func (s *Store) commit(next commit) error {
 
 // Replace writes a file so that it is there whole or as it was before, also after a power cut.
 func Replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
+	return ReplaceWith(path, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// unended is in the name of what shall replace a file, after that file's.
+const unended = ".new"
+
+// ReplaceWith is Replace for what is written bit by bit. What a process that ended in it left is there until Unended.
+func ReplaceWith(path string, write func(w io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+unended+"*")
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
-	_, err = f.Write(data)
-	err = cmp.Or(err, f.Sync())
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -386,6 +398,20 @@ func Replace(path string, data []byte) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // what is there of it helps nobody
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// Unended removes what earlier processes wrote to replace a file, and did not end. Nobody may be replacing it.
+func Unended(path string) error {
+	files, err := os.ReadDir(filepath.Dir(path))
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), filepath.Base(path)+unended) {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), f.Name())))
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil
