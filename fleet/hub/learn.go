@@ -61,6 +61,7 @@ func (l learned) pack(w io.Writer, of *spec.State, lock sync.Locker) error {
 
 func (l learned) encode(w io.Writer, of *spec.State, lock sync.Locker) error {
 	var some bytes.Buffer
+	var kept spec.KeptJob
 	enc, n := gob.NewEncoder(&some), 0
 	lock.Lock()
 	defer lock.Unlock()
@@ -79,7 +80,8 @@ func (l learned) encode(w io.Writer, of *spec.State, lock sync.Locker) error {
 		if err != nil {
 			return err
 		}
-		err = enc.Encode(j.Keep(k))
+		j.KeepIn(&kept, k)
+		err = enc.Encode(&kept)
 		n++
 	}
 	if err == nil {

@@ -67,21 +67,26 @@ func (s *State) Keep() *Kept { return &Kept{Nodes: s.Nodes, Passed: s.Passed} }
 
 // Keep is a job, which is of that key, as it is kept.
 func (j *Job) Keep(key Key) *KeptJob {
-	k := &KeptJob{Key: key, Revision: j.Revision, Pinned: j.Pinned, Only: j.Only}
+	k := &KeptJob{}
+	j.KeepIn(k, key)
+	return k
+}
+
+// KeepIn is Keep into the room of a job that was kept before and is not needed any more: of all jobs together what they are kept as is more than they take here.
+func (j *Job) KeepIn(k *KeptJob, key Key) {
+	k.Key, k.Revision, k.Pinned, k.Only = key, j.Revision, j.Pinned, j.Only
+	k.Signals = slices.Grow(k.Signals[:0], len(j.Signals))[:len(j.Signals)]
 	for i := range j.Signals {
-		s := &j.Signals[i]
-		x := keptSignal{
-			Source: s.Source, Definition: s.Definition.Value(), Full: j.Full, Grouped: j.Grouped, Level: j.Level, Nodes: int(s.Nodes), Since: j.keepSince(s), History: s.History,
-			Unseen: float64(s.Sketch.Unseen), Tallies: j.keepTallies(s), DayNsec: j.DayNsec, AtNsec: s.AtNsec, Held: s.Held,
+		s, x := &j.Signals[i], &k.Signals[i]
+		*x = keptSignal{
+			Source: s.Source, Definition: s.Definition.Value(), Full: j.Full, Grouped: j.Grouped, Level: j.Level, Nodes: int(s.Nodes), Since: j.keepSince(s, x.Since[:0]), History: s.History,
+			Unseen: float64(s.Sketch.Unseen), Tallies: j.keepTallies(s, x.Tallies[:0]), DayNsec: j.DayNsec, AtNsec: s.AtNsec, Held: s.Held, Sketch: keptSketch{s.Sketch.appendBins(x.Sketch.Bins[:0]), s.Sketch.Unit},
 		}
-		x.Sketch = keptSketch{s.Sketch.Bins(), s.Sketch.Unit}
 		if s.Spec != nil {
 			sp := s.spec(key, s.Spec)
 			x.Spec = &sp
 		}
-		k.Signals = append(k.Signals, x)
 	}
-	return k
 }
 
 // Recall is the learner that was kept, in a version that is known.
@@ -96,7 +101,7 @@ func (k *Kept) Recall(version int) *State {
 }
 
 // keepSince is what nodes sent of a signal.
-func (j *Job) keepSince(s *Signal) (list []From) {
+func (j *Job) keepSince(s *Signal, list []From) []From {
 	for i, w := range j.Since {
 		if m := j.moments(s, i); m.N > 0 || j.Grouped {
 			list = append(list, From{Node: w.Node, N: uint32(m.N), Mean: m.Mean, M2: float32(m.M2), Usage: float32(m.Usage)})
@@ -109,7 +114,7 @@ func (j *Job) keepSince(s *Signal) (list []From) {
 }
 
 // keepTallies is what tasks gave of a signal.
-func (j *Job) keepTallies(s *Signal) (list []Tally) {
+func (j *Job) keepTallies(s *Signal, list []Tally) []Tally {
 	for i, t := range j.Tallies {
 		if n, all := j.gave(s, i), t.samples(); n > 0 && n < all {
 			day := int(t.Day&^recently) * n / all

@@ -159,7 +159,9 @@ type Bin struct {
 }
 
 // Bins are those that count something, from the lowest.
-func (s *Sketch) Bins() (list []Bin) {
+func (s *Sketch) Bins() []Bin { return s.appendBins(nil) }
+
+func (s *Sketch) appendBins(list []Bin) []Bin {
 	s.each(func(at int32, n float64) { list = append(list, Bin{at, float32(n)}) })
 	return list
 }
