@@ -36,11 +36,13 @@ type RolloutStatus struct {
 	Refused  map[string]string `json:"refused,omitempty"` // ... and why, of some of them
 	Inside   uint64            `json:"incidents_inside"`  // of nodes that have it
 	Outside  uint64            `json:"incidents_outside"`
-	// Outsiders are the nodes to compare with; with none the change is not halted.
+	// Outsiders are the nodes to compare with; with none it is what the nodes had before, for as long as that was counted.
 	Outsiders int     `json:"nodes_outside"`
-	Expected  float64 `json:"expected_inside"` // by the rate outside
+	Expected  float64 `json:"expected_inside"` // by the rate outside, or before
 	// ObservedSeconds is for how long enough of the nodes have had it; of a change that enforces nothing.
 	ObservedSeconds float64 `json:"observed_seconds"`
+
+	before bool // Expected is by the rate before
 }
 
 // enough reports whether what these nodes observe speaks for the share.
@@ -180,6 +182,8 @@ func (h *Hub) countRollout(r *wire.Rollout) *RolloutStatus {
 	}
 	if st.Outsiders > 0 {
 		st.Expected = usual(outside) / float64(st.Outsiders) * float64(st.InForce)
+	} else {
+		st.Expected, st.before = w.Before.expected(st.InForce, time.Since(w.Since).Seconds())
 	}
 	if len(st.Enforces) == 0 && st.enough() {
 		if w.Observed.IsZero() {
@@ -204,10 +208,14 @@ func usual(nodes []uint64) (sum float64) {
 // tooMany says why a change is to be ended; "" where it is not.
 func (st *RolloutStatus) tooMany() string {
 	k := float64(st.Inside)
-	if st.ID == "" || st.Halted != "" || st.Outsiders == 0 || st.Inside < haltFewest || k <= haltTimes*st.Expected || k <= st.Expected+haltSigmas*math.Sqrt(st.Expected+1) {
+	if st.ID == "" || st.Halted != "" || st.Outsiders == 0 && !st.before || st.Inside < haltFewest || k <= haltTimes*st.Expected || k <= st.Expected+haltSigmas*math.Sqrt(st.Expected+1) {
 		return ""
 	}
-	return fmt.Sprintf("%d incidents on the %d nodes that have it, where the others' rate lets expect %.1f", st.Inside, st.InForce, st.Expected)
+	whose := "the others' rate lets"
+	if st.before {
+		whose = "what nodes had before it was changed or widened lets"
+	}
+	return fmt.Sprintf("%d incidents on the %d nodes that have it, where %s expect %.1f", st.Inside, st.InForce, whose, st.Expected)
 }
 
 // watchRollout ends a change that does harm.

@@ -1,9 +1,11 @@
 package hub
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/model"
@@ -171,5 +173,45 @@ func TestTooMany(t *testing.T) {
 		if why := st.tooMany(); (why != "") != c.halts {
 			t.Errorf("%+v: %q", c, why)
 		}
+	}
+	h, err := New(testConfig(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		earlier, minutes, inside int // incidents of ten nodes in two hours before all had it, and in so many minutes since
+		halts                    bool
+	}{{30, 60, 29, false}, {30, 60, 40, true}, {30, 5, 29, false}, {30, 119, 55, false}, {30, 119, 70, true}, {30, 121, 200, false}, {0, 5, 4, false}, {0, 5, 5, true}} {
+		r := wire.Rollout{ID: "a", Percent: 25}
+		h.watched = watch{}
+		h.countRollout(&r)
+		w := &h.watched
+		since := func(minutes int, rollout string, incidents int) {
+			w.Since = time.Now().Add(-time.Duration(minutes) * time.Minute)
+			for i := range 10 {
+				w.hear(fmt.Sprint(i), rollout)
+			}
+			for i := range incidents {
+				w.incident(fmt.Sprint(i%10), &model.Incident{})
+			}
+		}
+		since(120, "", c.earlier)
+		r.Percent = 100
+		h.countRollout(&r)
+		b, err := json.Marshal(w)
+		if err == nil {
+			*w = watch{}
+			err = json.Unmarshal(b, w) // another hub goes on
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		since(c.minutes, "a", c.inside)
+		if why := h.countRollout(&r).tooMany(); (why != "") != c.halts || c.halts && !strings.Contains(why, "before") {
+			t.Errorf("%+v: %q", c, why)
+		}
+	}
+	if h.watched = (watch{}); h.countRollout(&wire.Rollout{ID: "a", Percent: 100}).before || h.watched.Before != nil {
+		t.Error("a change that all have from the start is compared with nothing")
 	}
 }

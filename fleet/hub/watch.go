@@ -27,6 +27,8 @@ type watch struct {
 	Shards  int             `json:"shards"` // among how many hubs jobs were divided then: with others the count is of other jobs
 	Since   time.Time       `json:"since"`
 	Nodes   map[string]*had `json:"nodes"`
+	// Before is what was counted until then of the same change, or of the one before it; nil: there was none.
+	Before *earlier `json:"before,omitempty"`
 	// Observed is since when enough of the nodes have it in force; zero: they have not.
 	Observed time.Time `json:"observed"`
 
@@ -41,6 +43,38 @@ type had struct {
 	Latest    int64  `json:"l,omitempty"` // when its latest incident was opened, by its own clock
 	Rollout   string `json:"r,omitempty"` // as it says in its batches
 	Heard     bool   `json:"h,omitempty"` // since then; else there is only Latest, of before
+}
+
+// earlier is what nodes had while a change stood as it did before: with it is compared what all of them have.
+type earlier struct {
+	Nodes   int     `json:"nodes"`
+	Usual   float64 `json:"incidents"`
+	Seconds float64 `json:"seconds"`
+}
+
+// earlierLeast is for how much of the time before incidents are allowed from the start (s), so that a few that come together are no rate.
+const earlierLeast = 3600
+
+// expected is how many incidents so many nodes may have in a time (s); ok is false once it is longer than was counted before.
+func (e *earlier) expected(nodes int, seconds float64) (n float64, ok bool) {
+	if e == nil || e.Nodes == 0 || seconds > e.Seconds {
+		return 0, false
+	}
+	return e.Usual / float64(e.Nodes) * float64(nodes) * max(seconds, min(e.Seconds, earlierLeast)) / e.Seconds, true
+}
+
+// earlier is what is counted until now; nil where nobody was heard.
+func (w *watch) earlier(now time.Time) *earlier {
+	var had []uint64
+	for _, n := range w.Nodes {
+		if n.Heard {
+			had = append(had, n.Incidents)
+		}
+	}
+	if len(had) == 0 || !now.After(w.Since) {
+		return nil
+	}
+	return &earlier{Nodes: len(had), Usual: usual(had), Seconds: now.Sub(w.Since).Seconds()}
 }
 
 const watchVersion = 1
@@ -61,7 +95,8 @@ func (w *watch) node(name string) *had {
 
 // watchAnew begins to count. It is called with the lock.
 func (h *Hub) watchAnew(r *wire.Rollout) {
-	w := watch{Version: watchVersion, ID: r.ID, Percent: r.Percent, Overlay: r.Overlay, Shards: h.cfg.Shards, Since: time.Now().UTC(), Nodes: map[string]*had{}, known: h.watched.known, changed: true, loaded: h.watched.loaded}
+	now := time.Now().UTC()
+	w := watch{Version: watchVersion, ID: r.ID, Percent: r.Percent, Overlay: r.Overlay, Shards: h.cfg.Shards, Since: now, Nodes: map[string]*had{}, Before: h.watched.earlier(now), known: h.watched.known, changed: true, loaded: h.watched.loaded}
 	for i := range h.incidents {
 		n := w.node(h.incidents[i].Node)
 		n.Latest = max(n.Latest, h.incidents[i].OpenedWall)
