@@ -107,7 +107,7 @@ func (h *Hub) putLearned(ctx context.Context, box jetstream.ObjectStore, name st
 		if err == nil {
 			err = chunks.Flush()
 		}
-		w.CloseWithError(err) //nolint:errcheck // it returns none
+		w.CloseWithError(err)
 	}()
 	_, err := box.Put(ctx, jetstream.ObjectMeta{Name: name}, r)
 	_ = r.Close() // where it failed, who packs is to end; none is returned
