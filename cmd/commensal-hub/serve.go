@@ -159,13 +159,7 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Let a node connect no more", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			err := enrolment(dir, why, "node-remove", args[0], nil, func() error {
-				ok, err := hub.Dismiss(dir, args[0])
-				if err == nil && !ok {
-					err = cli.Fail(cli.CodeBadInput, fmt.Errorf("no node %q is enrolled", args[0]))
-				}
-				return err
-			})
+			err := enrolment(dir, why, "node-remove", args[0], nil, func() error { return dismiss(dir, args[0]) })
 			if err != nil {
 				return err
 			}
@@ -199,6 +193,14 @@ func nodeCommand(p *cli.Printer) *cobra.Command {
 	}
 	cmd.AddCommand(add, remove, list)
 	return cmd
+}
+
+func dismiss(dir, name string) error {
+	ok, err := hub.Dismiss(dir, name)
+	if err == nil && !ok {
+		err = cli.Fail(cli.CodeBadInput, fmt.Errorf("no node %q is enrolled", name))
+	}
+	return err
 }
 
 func personCommand(p *cli.Printer) *cobra.Command {
