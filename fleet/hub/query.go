@@ -251,11 +251,14 @@ SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE tim
 	{"cost", "what policies took from batch work in the last days, by what was done: how often, and of the holds whose end is known how many minutes, and how many CPU-seconds less than these tasks used when they were held", []string{"days"}, `
 WITH told AS (SELECT node, taken_by, mode, task, incident, kind, time, kind NOT IN ('release', 'gone', 'kill-switch') AS begins, ` + fact(model.FactUsage) + ` AS used, ` + fact(model.FactCap) + ` AS cap
 FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'divide', 'level', 'freeze', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
-over AS (SELECT *, least(min(CASE WHEN kind = 'kill-switch' THEN time END) OVER (PARTITION BY node ORDER BY time RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING),
-  min(CASE WHEN kind = 'gone' THEN time END) OVER (PARTITION BY node, task ORDER BY time RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)) AS off FROM told),
+began AS (SELECT DISTINCT node, taken_by, task FROM told WHERE begins),
+ends AS (SELECT began.node, began.taken_by, began.task, told.time FROM began JOIN told ON told.node = began.node AND told.task = began.task WHERE told.kind = 'gone'
+  UNION ALL SELECT began.node, began.taken_by, began.task, told.time FROM began JOIN told ON told.node = began.node WHERE told.kind = 'kill-switch'),
+events AS (SELECT node, taken_by, mode, task, incident, kind, time, begins, used, cap FROM told WHERE kind NOT IN ('gone', 'kill-switch')
+  UNION ALL SELECT node, taken_by, '', task, '', 'gone', time, false, CAST(NULL AS DOUBLE), CAST(NULL AS DOUBLE) FROM ends),
 turns AS (SELECT *, lead(time) OVER turn AS next_time, lead(begins) OVER turn AS next_begins, lead(incident) OVER turn AS next_incident
-FROM over WHERE kind NOT IN ('gone', 'kill-switch') WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap, used)),
-holds AS (SELECT *, CASE WHEN mode = 'enforce' THEN least(off, CASE WHEN NOT next_begins OR next_incident = incident THEN next_time END) - time END AS held FROM turns WHERE begins),
+FROM events WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap, used)),
+holds AS (SELECT *, CASE WHEN mode = 'enforce' AND (NOT next_begins OR next_incident = incident) THEN next_time - time END AS held FROM turns WHERE begins),
 took AS (SELECT *, ` + seconds("held") + ` AS seconds FROM holds)
 SELECT taken_by, mode, kind, count(*) AS holds, count(DISTINCT node) AS nodes, count(DISTINCT node || ' ' || task) AS tasks, count(seconds) AS ended, round(sum(seconds) / 60, 1) AS minutes,
   count(seconds * (used - cap)) AS counted, round(sum(seconds * CASE WHEN used > cap THEN used - cap WHEN used <= cap THEN 0e0 END), 1) AS cpu_seconds
