@@ -23,11 +23,11 @@ const (
 // again are the commands that were asked for with an id. Its zero value is ready.
 type again struct {
 	mu   sync.Mutex
-	seen map[string]*earlier
+	seen map[string]*askedOnce
 }
 
-// earlier is one of them.
-type earlier struct {
+// askedOnce is one of them.
+type askedOnce struct {
 	body   commandBody
 	done   chan struct{} // closed when the answer is there
 	at     time.Time     // of the answer; zero: it is being done
@@ -59,7 +59,7 @@ func (a *again) once(ctx context.Context, name string, q *commandBody, do func()
 		return nil, err
 	}
 	if before == nil {
-		mine := &earlier{body: *q, done: make(chan struct{})}
+		mine := &askedOnce{body: *q, done: make(chan struct{})}
 		a.seen[name] = mine
 		a.mu.Unlock()
 		return a.first(name, mine, do)
@@ -77,9 +77,9 @@ func (a *again) once(ctx context.Context, name string, q *commandBody, do func()
 }
 
 // find returns what was asked under a name, nil: nothing, and forgets what is old.
-func (a *again) find(name string, now time.Time) (*earlier, error) {
+func (a *again) find(name string, now time.Time) (*askedOnce, error) {
 	if a.seen == nil {
-		a.seen = map[string]*earlier{}
+		a.seen = map[string]*askedOnce{}
 	}
 	for n, was := range a.seen {
 		if !was.at.IsZero() && now.Sub(was.at) > againFor {
@@ -92,7 +92,7 @@ func (a *again) find(name string, now time.Time) (*earlier, error) {
 	return nil, fmt.Errorf("%w: %d commands with an id were asked for within %s; ask later, or without one", errUnknown, maxAgain, againFor)
 }
 
-func (a *again) first(name string, mine *earlier, do func() (any, error)) (any, error) {
+func (a *again) first(name string, mine *askedOnce, do func() (any, error)) (any, error) {
 	mine.err = errors.New("it ended in the midst") // of a panic
 	defer func() {
 		a.mu.Lock()

@@ -97,7 +97,7 @@ func TestAnswersAreKeptForTenMinutes(t *testing.T) {
 	next := func() (any, error) { did++; return did, nil }
 	for age, want := range map[time.Duration]int{againFor - time.Minute: 1, againFor + time.Minute: 2} {
 		did = 1
-		a.seen["x"] = &earlier{body: *q, done: make(chan struct{}), at: time.Now().Add(-age), answer: 1}
+		a.seen["x"] = &askedOnce{body: *q, done: make(chan struct{}), at: time.Now().Add(-age), answer: 1}
 		close(a.seen["x"].done)
 		if v, err := a.once(t.Context(), "x", q, next); v != want || err != nil {
 			t.Errorf("after %s: %v, %v; want %d", age, v, err, want)

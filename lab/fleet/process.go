@@ -43,7 +43,10 @@ func (p *process) end(err error) error {
 	return err
 }
 
-// until looks again and again whether something is so.
+// errLate: what was waited for did not come.
+var errLate = errors.New("not within")
+
+// until looks again and again whether something is so. errLate: it was not.
 func until(ctx context.Context, every, most time.Duration, so func() (bool, error)) error {
 	for begin := time.Now(); time.Since(begin) < most; time.Sleep(every) {
 		if ok, err := so(); ok || err != nil {
@@ -53,7 +56,7 @@ func until(ctx context.Context, every, most time.Duration, so func() (bool, erro
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("not within %s", most)
+	return fmt.Errorf("%w %s", errLate, most)
 }
 
 // sizeOf is what the files below a folder hold, in bytes. Files that go meanwhile count nothing.
