@@ -82,12 +82,15 @@ func (h *Hub) follow(ctx context.Context) error {
 	h.trouble(nil)
 	h.settled = time.Now()
 	at := place{next: from}
+	ctx, stop := context.WithCancel(ctx)
+	sender := make(chan struct{}, 1) // there is something in it while no sheets are on their way
+	sender <- struct{}{}
+	defer func() {
+		stop()
+		<-sender
+	}()
 	for ctx.Err() == nil {
-		begin, wait := time.Now(), fetchWait
-		if len(h.unsent) > 0 {
-			wait /= 10
-		}
-		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxBytes(fetchBytes), jetstream.FetchMaxWait(wait))
+		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxBytes(fetchBytes), jetstream.FetchMaxWait(fetchWait))
 		if err != nil {
 			return err
 		}
@@ -117,11 +120,18 @@ func (h *Hub) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		if now := time.Now(); len(h.unsent) == 0 && now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
-			h.calculated = now
-			h.calculate()
+		select {
+		case <-sender:
+			if now := time.Now(); len(h.unsent) == 0 && now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
+				h.calculated = now
+				h.calculate()
+			}
+			go func() {
+				h.publish(ctx)
+				sender <- struct{}{}
+			}()
+		default:
 		}
-		h.publish(ctx, max(publishFor, time.Since(begin)/2))
 	}
 	return ctx.Err()
 }

@@ -174,10 +174,6 @@ type published struct {
 	calculating, publishing time.Duration
 }
 
-// publishFor is how long batches wait at once while sheets are sent, or a third of all time where batches take longer: of many jobs it takes minutes,
-// in which a hub must commit and renew its leases.
-const publishFor = 500 * time.Millisecond
-
 // giveBackEvery is how often memory that is not in use goes back to the system, at most: after a calculation, and once all is published, much of it is free, and by itself the runtime keeps as much as was once
 // needed while batches came.
 const giveBackEvery = 30 * time.Second
@@ -209,21 +205,25 @@ func (h *Hub) releaseMemory() {
 	}
 }
 
-// publish sends what was calculated, for so long at most.
-func (h *Hub) publish(ctx context.Context, most time.Duration) {
+// publish sends what was calculated, beside the taking of batches: of many jobs it takes minutes, in which a hub must commit and renew its leases. What is left
+// when ctx ends stays for the next time.
+func (h *Hub) publish(ctx context.Context) {
 	if len(h.unsent) == 0 {
 		return
 	}
 	begin, sent := time.Now(), uint64(0)
-	for len(h.unsent) > 0 && time.Since(begin) < most {
+	for len(h.unsent) > 0 && ctx.Err() == nil {
 		sh, ok := h.sheet(&h.unsent[0])
 		if !ok {
 			h.sent(1)
 			continue
 		}
 		if err := h.send(ctx, &sh); err != nil {
+			if ctx.Err() != nil {
+				break
+			}
 			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", len(h.unsent), "error", err)
-			h.sent(len(h.unsent)) // the transport is away: batches must not wait for each of them
+			h.sent(len(h.unsent)) // the transport is away
 			break
 		}
 		h.sent(1)

@@ -42,7 +42,7 @@ func newCollector(h *Hub) *collector {
 
 		sheets:      d("specs_published_total", "Sheets of specs that were published."),
 		calculating: d("specs_calculating_seconds_total", "Time that specs were calculated; no batch is taken meanwhile."),
-		publishing:  d("specs_publishing_seconds_total", "Time that specs were being published; no batch is taken meanwhile."),
+		publishing:  d("specs_publishing_seconds_total", "Time that specs were being published, beside the taking of batches."),
 
 		off:    d("fleet_off", "1 while the kill switch is on: no agent holds anything."),
 		halted: d("rollout_halted", "1 while the roll-out that stands was ended, by somebody or by itself."),

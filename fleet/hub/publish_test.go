@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -12,9 +13,9 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Sheets go down bit by bit, so that batches need not wait for all of them, each once and none is left behind; and one that an operator has gone
-// back behind meanwhile does not go down at all.
-func TestSheetsGoDownBitByBit(t *testing.T) {
+// Sheets go down each once, and none is left behind, also where a hub ends in between; one that an operator has gone back behind meanwhile does not go
+// down at all.
+func TestSheetsGoDownOnce(t *testing.T) {
 	h, err := New(testConfig(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
@@ -38,12 +39,14 @@ func TestSheetsGoDownBitByBit(t *testing.T) {
 	if _, err := h.learner.Pin(spec.Key{Job: old.Job, Platform: "cpu"}, old, time.Now().UnixNano()); err != nil {
 		t.Fatal(err)
 	}
-	turns := 0
-	for ; len(h.unsent) > 0 && turns < 10*jobs; turns++ {
-		h.publish(t.Context(), time.Millisecond)
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	if h.publish(over); len(h.unsent) != jobs || h.published.sheets != 0 {
+		t.Errorf("when it was over %d sheets went, %d are left of %d", h.published.sheets, len(h.unsent), jobs)
 	}
-	if turns < 2 || h.published.sheets != jobs-1 || h.published.publishing <= 0 {
-		t.Errorf("%d turns, %+v, %d left", turns, h.published, len(h.unsent))
+	h.publish(t.Context())
+	if len(h.unsent) > 0 || h.published.sheets != jobs-1 || h.published.publishing <= 0 {
+		t.Errorf("%+v, %d left", h.published, len(h.unsent))
 	}
 	for i := range jobs {
 		e, err := h.t.specs.Get(t.Context(), wire.SpecKey("cpu", fmt.Sprint("job-", i)))

@@ -54,9 +54,10 @@ const (
 // openTransport starts the server, or connects to an existing cluster.
 func openTransport(ctx context.Context, cfg *Config) (t *transport, err error) {
 	t = &transport{cfg: cfg}
+	opened := t
 	defer func() {
 		if err != nil {
-			t.close()
+			opened.close()
 		}
 	}()
 	if cfg.TLSCert != "" {
