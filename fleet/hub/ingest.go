@@ -90,29 +90,7 @@ func (h *Hub) follow(ctx context.Context) error {
 		<-sender
 	}()
 	for ctx.Err() == nil {
-		msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxBytes(fetchBytes), jetstream.FetchMaxWait(fetchWait))
-		if err != nil {
-			return err
-		}
-		for m := range msgs.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			fresh, err := at.step(meta.Sequence)
-			if err != nil {
-				return err
-			}
-			if fresh {
-				h.take(meta.Sequence.Stream, m.Subject(), m.Data())
-			}
-			if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much when it is read
-				if err := h.settle(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		if err := msgs.Error(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := h.read(ctx, consumer, &at); err != nil {
 			return err
 		}
 		if time.Since(h.settled) >= h.cfg.CommitEvery {
@@ -134,6 +112,36 @@ func (h *Hub) follow(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// read takes what the stream has, as much as is fetched at once.
+func (h *Hub) read(ctx context.Context, consumer jetstream.Consumer, at *place) error {
+	msgs, err := consumer.Fetch(fetchMost, jetstream.FetchMaxBytes(fetchBytes), jetstream.FetchMaxWait(fetchWait))
+	if err != nil {
+		return err
+	}
+	for m := range msgs.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		fresh, err := at.step(meta.Sequence)
+		if err != nil {
+			return err
+		}
+		if fresh {
+			h.take(meta.Sequence.Stream, m.Subject(), m.Data())
+		}
+		if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much when it is read
+			if err := h.settle(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := msgs.Error(); !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
 }
 
 // settle commits, and sees to it that this hub may go on.
