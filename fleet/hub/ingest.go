@@ -70,9 +70,7 @@ func (h *Hub) follow(ctx context.Context) error {
 	cfg := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: inactive,
 	}
-	if h.cfg.Shards > 1 {
-		cfg.FilterSubjects = h.subjects()
-	} else if first := stream.CachedInfo().State.FirstSeq; first > from && from > 1 { // else it may have been another hub's
+	if first := stream.CachedInfo().State.FirstSeq; h.cfg.Shards == 1 && first > from && from > 1 { // else it may have been another hub's
 		h.log.Warn("the stream lost messages before they were read", "from", from, "first", first)
 	}
 	consumer, err := stream.CreateConsumer(ctx, cfg)
@@ -129,7 +127,7 @@ func (h *Hub) read(ctx context.Context, consumer jetstream.Consumer, at *place) 
 		if err != nil {
 			return err
 		}
-		if fresh {
+		if fresh && h.reads(m.Subject()) {
 			h.take(meta.Sequence.Stream, m.Subject(), m.Data())
 		}
 		if h.store.Pending() >= commitRows || h.pending >= commitBytes { // what is fetched at once may be many times as much when it is read

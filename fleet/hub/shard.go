@@ -103,12 +103,11 @@ func (h *Hub) openShard() error {
 	return nil
 }
 
-// subjects are those of this hub's partitions, also of some beyond the layout's: a node may bring them from another fleet.
-func (h *Hub) subjects() (list []string) {
-	for p := h.cfg.Shard - 1; p < wire.MaxParts; p += h.cfg.Shards {
-		list = append(list, wire.Up("*", p))
-	}
-	return list
+// reads reports whether a message is of a partition that this hub may have. Hubs that share a fleet read all messages: a consumer that filters has the server look
+// through all nodes' subjects for each.
+func (h *Hub) reads(subject string) bool {
+	_, part, _ := wire.ParseUp(subject) // what cannot be understood is partition 0's
+	return part%h.cfg.Shards == h.cfg.Shard-1
 }
 
 // learn learns of the jobs that are this hub's. Others are in a batch that was divided for another number of partitions, or by nobody: it is stored
