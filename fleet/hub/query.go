@@ -257,7 +257,7 @@ ends AS (SELECT began.node, began.taken_by, began.task, told.time FROM began JOI
 events AS (SELECT node, taken_by, mode, task, incident, kind, time, begins, used, cap FROM told WHERE kind NOT IN ('gone', 'kill-switch')
   UNION ALL SELECT node, taken_by, '', task, '', 'gone', time, false, CAST(NULL AS DOUBLE), CAST(NULL AS DOUBLE) FROM ends),
 turns AS (SELECT *, lead(time) OVER turn AS next_time, lead(begins) OVER turn AS next_begins, lead(incident) OVER turn AS next_incident
-FROM events WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap, used)),
+FROM events WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap NULLS LAST, used NULLS LAST)),
 holds AS (SELECT *, CASE WHEN mode = 'enforce' AND (NOT next_begins OR next_incident = incident) THEN next_time - time END AS held FROM turns WHERE begins),
 took AS (SELECT *, ` + seconds("held") + ` AS seconds FROM holds)
 SELECT taken_by, mode, kind, count(*) AS holds, count(DISTINCT node) AS nodes, count(DISTINCT node || ' ' || task) AS tasks, count(seconds) AS ended, round(sum(seconds) / 60, 1) AS minutes,

@@ -84,3 +84,45 @@ func TestMountedAnewWithTheSameOptions(t *testing.T) {
 	_, err := d.Info()
 	wantError(t, "Info", err, "mount 8, was 7", ErrRemounted)
 }
+
+// halved lists half of what is there, so many times, on a file system that counts its directories.
+type halved struct {
+	*fickle
+	times int
+}
+
+func (f *halved) ReadDir(path string) ([]hostfs.DirEntry, error) {
+	list, err := f.fickle.ReadDir(path)
+	if f.times > 0 && err == nil {
+		f.times--
+		list = list[:len(list)/2]
+	}
+	return list, err
+}
+
+func (f *halved) Links(path string) (uint64, error) {
+	n := uint64(2)
+	list, err := f.fickle.ReadDir(path)
+	for i := range list {
+		if list[i].IsDir {
+			n++
+		}
+	}
+	return n, err
+}
+
+// A directory that is listed short is listed again; one that stays so is an error, since what is missing would count as gone.
+func TestListedShort(t *testing.T) {
+	d, f := openFickle(t)
+	all := must[[]Group](t)(d.Groups(ListOptions{}))
+	h := &halved{fickle: f}
+	d.fs = h
+	for h.times = range listTries {
+		if got, err := d.Groups(ListOptions{}); err != nil || len(got) != len(all) || len(all) < 3 {
+			t.Errorf("short %d times: %d of %d groups, %v", h.times, len(got), len(all), err)
+		}
+	}
+	h.times = listTries
+	_, err := d.Groups(ListOptions{})
+	wantError(t, "always short", err, "were listed of", ErrMalformed)
+}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // Group is a control or monitoring group as it was when it was listed.
@@ -100,9 +102,37 @@ func (d *Driver) identities() ([]Identity, error) {
 	return all, nil
 }
 
+// listTries is how often a directory is listed that comes short.
+const listTries = 3
+
+// list lists a directory. One that has more directories by its links than were listed (kernfs counts them) was listed short, as while groups come and go; what is
+// missing would count as gone, and be left behind.
+func (d *Driver) list(dir string) (entries []hostfs.DirEntry, err error) {
+	listed, links := 0, uint64(0)
+	for range listTries {
+		if entries, err = d.fs.ReadDir(dir); err != nil {
+			return nil, err
+		}
+		listed = 0
+		for i := range entries {
+			if entries[i].IsDir {
+				listed++
+			}
+		}
+		c, counts := d.fs.(hostfs.LinkCounter)
+		if !counts {
+			return entries, nil
+		}
+		if links, err = c.Links(dir); err != nil || uint64(listed)+2 >= links {
+			return entries, nil //nolint:nilerr // then nobody knows of more
+		}
+	}
+	return nil, fmt.Errorf("%s: %w: %d directories were listed of %d", dir, ErrMalformed, listed, links-2)
+}
+
 // names lists the names of all groups in the order of identities.
 func (d *Driver) names() ([]Name, error) {
-	entries, err := d.fs.ReadDir(d.at.Point)
+	entries, err := d.list(d.at.Point)
 	if err != nil {
 		return nil, fmt.Errorf("list resctrl groups: %w", d.explainRoot(err))
 	}
@@ -121,7 +151,7 @@ func (d *Driver) names() ([]Name, error) {
 
 // appendMonGroups appends the monitoring groups of a control group.
 func (d *Driver) appendMonGroups(all []Name, parent Name) ([]Name, error) {
-	entries, err := d.fs.ReadDir(d.path(parent) + "/" + monGroupsDir)
+	entries, err := d.list(d.path(parent) + "/" + monGroupsDir)
 	if gone(err) {
 		return all, nil // nothing can be monitored, or the group has vanished
 	}

@@ -189,7 +189,7 @@ func (d *Driver) Info() (*Info, error) {
 
 func (d *Driver) info() (*Info, error) {
 	dir := d.at.Point + "/" + infoDir
-	entries, err := d.fs.ReadDir(dir)
+	entries, err := d.list(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read resctrl info: %w", d.explainRoot(err))
 	}

@@ -140,7 +140,7 @@ func (m *Monitor) Refresh() error {
 		return fmt.Errorf("monitor %s: %w", m.id.Name, fs.ErrClosed)
 	}
 	dir := m.d.path(m.id.Name) + "/" + monDataDir
-	entries, err := m.d.fs.ReadDir(dir)
+	entries, err := m.d.list(dir)
 	if err != nil {
 		return fmt.Errorf("monitor %s: %w", m.id.Name, m.d.explain(m.id.Name, err))
 	}

@@ -145,6 +145,7 @@ func (r *resctrlFS) doMount(o resctrl.MountOptions) error {
 	r.mounted, r.mount = true, o
 	r.clearStatus()
 	r.makeSchemata()
+	clear(r.online) // sync makes the domains' directories
 	r.point = r.k.dir(resctrlPoint)
 	in := r.point.parent
 	delete(in.children, r.point.name)
@@ -156,7 +157,6 @@ func (r *resctrlFS) doMount(o resctrl.MountOptions) error {
 	r.addInfo()
 	r.control = mbaControl{}
 	r.cpus = model.CPUSet{}
-	clear(r.online)
 	r.sync()
 	return nil
 }
