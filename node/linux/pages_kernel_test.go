@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,8 @@ func TestPagesOfSeveralProcessesOnTheKernel(t *testing.T) {
 	before := on()
 	again := ask(250)
 	near(250, again)
-	if now := on(); now < before-0.005 || now > before+0.005 {
+	// Pages that were in use for a moment when first asked may come with the second.
+	if now := on(); math.Abs(now-0.25) > math.Abs(before-0.25)+0.005 {
 		t.Errorf("asked again: %.3f, was %.3f", now, before)
 	}
 	forking := testchild.Start(t, "forks")
