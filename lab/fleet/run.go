@@ -156,15 +156,13 @@ func (r *Result) play(ctx context.Context, o *Options, f *field) error {
 
 // settle waits until the hub has all that the nodes sent so far.
 func settle(ctx context.Context, nodes []*node) error {
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !slices.ContainsFunc(nodes, func(n *node) bool { st := n.up.Status(); return st.Waiting > 0 || !st.Connected }) {
-			return nil
-		}
+	err := until(ctx, 50*time.Millisecond, time.Minute, func() (bool, error) {
+		return !slices.ContainsFunc(nodes, func(n *node) bool { st := n.up.Status(); return st.Waiting > 0 || !st.Connected }), nil
+	})
+	if errors.Is(err, errLate) {
+		return errors.New("nodes do not get rid of their batches within a minute")
 	}
-	return errors.New("nodes do not get rid of their batches within a minute")
+	return err
 }
 
 // formed waits until every job has a spec on every platform, and every node knows it.
