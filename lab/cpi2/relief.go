@@ -23,7 +23,7 @@ type Catalogue struct {
 	Production *Catalogue `json:"production,omitempty"`
 }
 
-// firstCatalogue: those below are for development. A run with seed s plays catalogues from firstCatalogue*s on.
+// firstCatalogue: those below are for development. A run with seed s draws the jobs of all its parts from catalogue firstCatalogue*s, and relief's from the next ones, too.
 const firstCatalogue = 100
 
 // reliefArms are those that are asked how much relief they bring, the references first.

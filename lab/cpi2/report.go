@@ -15,7 +15,7 @@ import (
 func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }
 
 func (r *Result) facts(profile string) [][2]string {
-	facts := [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", profile}}
+	facts := [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"first catalogue", fmt.Sprint(firstCatalogue * r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"profile", profile}}
 	if r.Physics != "" {
 		facts = append(facts, [2]string{"physics", r.Physics})
 	}

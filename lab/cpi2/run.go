@@ -126,7 +126,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Published {
 		l.res.Physics = "published"
 	}
-	if l.cat, err = drawCatalogue(o.Seed, l.of(usual)); err != nil {
+	if l.cat, err = drawCatalogue(firstCatalogue*o.Seed, l.of(usual)); err != nil {
 		return nil, err
 	}
 	type part struct {
@@ -232,7 +232,7 @@ func (l *lab) of(k kind) kind {
 
 func (l *lab) playRelief() error {
 	var err error
-	first := firstCatalogue * l.o.Seed
+	first := firstCatalogue * l.o.Seed // with the jobs of the other parts
 	if l.res.Catalogues, err = Relief(l.ctx, first, l.size.Catalogues, l.size.CatalogueMachines, l.o.Workers, l.of(usual)); err != nil {
 		return err
 	}
