@@ -66,7 +66,7 @@ const (
 	Fail      Kind = iota // refuse it with Errno; nothing happens
 	FailAfter             // let it happen, then say Errno
 	Slow                  // Nsec pass before it
-	Short                 // a read ends half way; an append leaves half and says ENOSPC
+	Short                 // a read ends half way; a list lacks half, never twice in a row; an append leaves half and says ENOSPC
 	Garble                // a read's digits are letters
 	Back                  // counters are half of what they are
 	Jump                  // counters are 1e15 more than they are
@@ -162,6 +162,7 @@ type Injector struct {
 	met    []int // times, by rule
 	rng    *rand.Rand
 	counts map[string]int
+	short  map[string]bool // directories of which the last list was short
 
 	life   uint64 // of the caller; wrappers of an earlier one are dead
 	writes uint64 // of this life
@@ -170,7 +171,7 @@ type Injector struct {
 
 // New returns an injector for a plan.
 func New(w World, rules []Rule, rng *rand.Rand) *Injector {
-	return &Injector{world: w, rules: rules, met: make([]int, len(rules)), rng: rng, counts: map[string]int{}}
+	return &Injector{world: w, rules: rules, met: make([]int, len(rules)), rng: rng, counts: map[string]int{}, short: map[string]bool{}}
 }
 
 // Counts returns how often each fault happened, by name.

@@ -99,6 +99,27 @@ func TestReadsAreSpoiled(t *testing.T) {
 	}
 }
 
+// A directory is listed short, and whole the next time; the other directory has its own turns.
+func TestListsAreShort(t *testing.T) {
+	b := newBench(t, Rule{Ops: List, Share: 1, Kind: Short})
+	if err := errors.Join(b.root.Mkdir("/dir", 0o700), b.root.Mkdir("/dir/a", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.root.ReadDir("/")
+	if err != nil || len(all) < 2 {
+		t.Fatal(all, err)
+	}
+	f := b.i.Begin("agent", 0).FS(b.root)
+	for i, want := range []int{len(all) / 2, 0, len(all), 1, len(all) / 2} {
+		if got, err := f.ReadDir([]string{"/", "/dir"}[i%2]); err != nil || len(got) != want {
+			t.Errorf("list %d: %d, %v; expected %d", i, len(got), err, want)
+		}
+	}
+	if n := b.i.Counts()["short"]; n != 3 {
+		t.Errorf("%d short lists", n)
+	}
+}
+
 func TestWrites(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		b := newBench(t, Rule{Ops: Write, Share: 1, Max: 1, Kind: Fail, Errno: unix.EBUSY})

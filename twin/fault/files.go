@@ -170,12 +170,16 @@ func (f *FS) ReadDir(path string) ([]hostfs.DirEntry, error) {
 		return nil, err
 	}
 	list, err := f.inner.ReadDir(path)
-	if err == nil && r != nil && r.Kind == Short {
-		// A directory that changes while it is listed.
+	if err != nil {
+		return list, err
+	}
+	short := r != nil && r.Kind == Short && !f.o.i.short[path]
+	if short { // the directory changes while it is listed
 		f.o.i.hit(r)
 		list = list[:len(list)/2]
 	}
-	return list, err
+	f.o.i.short[path] = short
+	return list, nil
 }
 
 // Inode returns an inode number; see hostfs.FS.

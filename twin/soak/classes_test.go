@@ -75,6 +75,11 @@ func TestClassCheckersFire(t *testing.T) {
 				return node.Report{}, nil
 			}
 		}},
+		{checkRestored, "guardians believe a short list, and say so", func(w *world, _ *brokenHost) {
+			w.mutate.guard = func() (node.Report, error) {
+				return node.Report{Items: []node.Restoration{{Kind: node.NotRestored, Error: "1 directories were listed of 2"}}}, nil
+			}
+		}},
 	} {
 		t.Run(tc.check+", "+tc.how, func(t *testing.T) {
 			o := Options{Minutes: 3, Calm: true, only: onlyClasses}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/commensal-io/commensal/agent"
 	"github.com/commensal-io/commensal/engine"
@@ -225,17 +224,6 @@ func (w *world) restores() {
 	w.witness.storm.restoring(w.now())
 }
 
-// listedShort is what somebody who put things back said of a directory that was listed short each time: the names of the groups of ours that are missing cannot be
-// known, so no code could remove them. The journal keeps them for the next start.
-func listedShort(rep *node.Report) error {
-	for i := range rep.Items {
-		if it := &rep.Items[i]; it.Kind == node.NotRestored && strings.Contains(it.Error, "were listed of") {
-			return errors.New(it.Error)
-		}
-	}
-	return nil
-}
-
 // guard is a guardian's deed, perhaps cut off at a write.
 func (w *world) guard(killAt uint64) {
 	if w.mutate.noGuardian {
@@ -253,7 +241,7 @@ func (w *world) guard(killAt uint64) {
 	rep, err := run()
 	w.turning = false
 	if !o.Killed() {
-		w.checkGuarded(since, errors.Join(err, listedShort(&rep)))
+		w.checkGuarded(since, err)
 	}
 	// What a guardian could not do the next start does.
 	if err == nil {

@@ -29,15 +29,16 @@ func (p *plan) usageNames() []string {
 //
 // What no kernel does is left out, because no code could stand it: a limit's file that
 // ends half way through a number, and ENODEV or ENOENT from a group that is there. Groups
-// do vanish; then they are gone. A directory that is listed short without an error happens to
-// groups that come and go meanwhile, which is what the short lists here stand for; one that has
-// another name and is in no list, for as long as the fault lasts, could not be told from one that
-// is gone, so where groups are renamed listing fails aloud.
+// do vanish; then they are gone. Nor does a kernel list a directory short that stands still: kernfs
+// (cgroups, resctrl) goes on after the last name's hash, and at most passes over an entry where another
+// was just made or removed, which the next list has. So package fault lists none short twice in a row. A
+// group that was renamed may have gone from behind that hash to before it; who is in no list for that
+// cannot be told from one that is gone, so where groups are renamed listing fails aloud.
 func (p *plan) drawFaults(r source, end int64) {
 	for range r.count(1, 6) {
 		rule := p.drawRule(r)
 		seconds := float64(end) / 1e9
-		if rule.Ops == fault.List && p.renaming {
+		if rule.Ops == fault.List && rule.Kind == fault.Short && p.renaming {
 			rule.Kind = fault.Fail
 		}
 		rule.From = r.seconds(0, seconds)
