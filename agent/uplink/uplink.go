@@ -97,9 +97,11 @@ type Uplink struct {
 	// protection is the fleet's word; nil: there was none.
 	protection atomic.Pointer[wire.Protection]
 
-	parts atomic.Int64 // that batches are divided into
-	ended atomic.Bool  // the connection is closed by us
-	once  sync.Once
+	// handed counts batches that the loop handed on and that are not on disk yet.
+	handed atomic.Int64
+	parts  atomic.Int64 // that batches are divided into
+	ended  atomic.Bool  // the connection is closed by us
+	once   sync.Once
 
 	rolling sync.Mutex // held while a change is taken over
 	rollout wire.Rollout
@@ -113,7 +115,7 @@ type Uplink struct {
 }
 
 const (
-	handed     = 4 // batches between the loop and the disk
+	between    = 4 // batches from the loop to the disk
 	ackTimeout = 10 * time.Second
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
@@ -130,7 +132,7 @@ func Start(ctx context.Context, cfg Config, node Node, gather *Gather, hooks Hoo
 	_, _ = rand.Read(id[:]) // never fails
 	u := &Uplink{
 		Gather: gather, cfg: cfg, node: node, hooks: hooks, spool: sp, id: hex.EncodeToString(id[:]),
-		in: make(chan *wire.Batch, handed), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		in: make(chan *wire.Batch, between), wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	u.parts.Store(1)
 	u.notes = openNotes(filepath.Join(cfg.Dir, heardFile), cfg.URL, hooks.Log)
@@ -272,13 +274,18 @@ func (u *Uplink) Turn(monoNsec int64) {
 
 // hand hands a batch on; false: the disk hangs.
 func (u *Uplink) hand(b *wire.Batch) bool {
+	u.handed.Add(1)
 	select {
 	case u.in <- b:
 		return true
 	default:
+		u.handed.Add(-1)
 		return false
 	}
 }
+
+// Handed is how many batches were handed on and are not on disk yet. An agent's loop never waits for these; simulated time, which outruns disks, has to.
+func (u *Uplink) Handed() int { return int(u.handed.Load()) }
 
 // Close sends nothing more; what was not taken waits for the next run.
 func (u *Uplink) Close() {
@@ -380,6 +387,7 @@ func (u *Uplink) waitFor(ask func() error) error {
 
 // store puts a batch on disk, divided as the hub wants it: what is on disk is sent as it is, whatever the hub says later.
 func (u *Uplink) store(b *wire.Batch) {
+	defer u.handed.Add(-1)
 	b.Node, b.Boot, b.Platform, b.Program = u.cfg.Node, u.node.Boot, u.node.Platform, u.node.Program
 	b.Lost += u.spool.Lost()
 	u.mu.Lock()

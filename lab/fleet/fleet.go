@@ -105,8 +105,12 @@ func (n *node) answer() {
 	}
 }
 
-// until lets the node's time pass.
+// until lets the node's time pass, once its disk has what came before: time that is simulated passes faster than a busy machine's disk writes, and an agent does
+// not wait for its own.
 func (n *node) until(ctx context.Context, sec int64) error {
+	if err := until(ctx, time.Millisecond, time.Minute, func() (bool, error) { return n.up.Handed() == 0, nil }); err != nil {
+		return fmt.Errorf("%s: batches do not get to disk: %w", n.name, err)
+	}
 	n.answer()
 	if err := n.player.Until(ctx, sec*1e9); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)

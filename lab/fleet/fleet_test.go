@@ -1,14 +1,22 @@
 package fleet
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/fleet/hub"
 	"github.com/commensal-io/commensal/lab/report"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin"
+	"github.com/commensal-io/commensal/twin/machine"
+	"github.com/commensal-io/commensal/twin/player"
 )
 
 // A small fleet, without real agents: everything that the verdict asks for happens.
@@ -19,6 +27,46 @@ func TestASmallFleet(t *testing.T) {
 	}
 	if r.Outcome() != report.Pass || r.Samples < 1000 || r.Incidents == 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// slow is a log that takes its time: an uplink that writes to it is as slow as one with a busy disk.
+type slow struct {
+	slog.Handler
+	lines atomic.Int64
+}
+
+func (s *slow) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s *slow) Handle(context.Context, slog.Record) error {
+	time.Sleep(20 * time.Millisecond)
+	s.lines.Add(1)
+	return nil
+}
+
+// Simulated time waits for the disk, so that no batch is given up for what an agent's loop would not wait for. Here the spool takes none, and says so of each.
+func TestTimeWaitsForTheDisk(t *testing.T) {
+	m, err := machine.New(machine.Skylake(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &slow{Handler: slog.DiscardHandler}
+	gather := uplink.NewGather(10e9)
+	up, err := uplink.Start(t.Context(), uplink.Config{URL: "nats://127.0.0.1:1", Node: "n", Dir: t.TempDir(), MaxBytes: 1}, uplink.Node{}, gather, uplink.Hooks{Log: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	n := &node{host: twin.NewHost(m, true), player: player.Player{Machine: m}, up: up}
+	const batches = 20
+	for i := int64(1); i <= 3*batches; i++ { // decisions go up after two seconds
+		gather.Event(i*1e9, &model.Decision{Kind: model.DecideCap})
+		if err := n.until(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := until(t.Context(), time.Millisecond, time.Minute, func() (bool, error) { return up.Handed() == 0, nil }); err != nil || log.lines.Load() != batches {
+		t.Errorf("%d of %d batches came to the disk, %v", log.lines.Load(), batches, err)
 	}
 }
 

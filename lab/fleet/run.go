@@ -157,7 +157,10 @@ func (r *Result) play(ctx context.Context, o *Options, f *field) error {
 // settle waits until the hub has all that the nodes sent so far.
 func settle(ctx context.Context, nodes []*node) error {
 	err := until(ctx, 50*time.Millisecond, time.Minute, func() (bool, error) {
-		return !slices.ContainsFunc(nodes, func(n *node) bool { st := n.up.Status(); return st.Waiting > 0 || !st.Connected }), nil
+		return !slices.ContainsFunc(nodes, func(n *node) bool {
+			handed, st := n.up.Handed(), n.up.Status() // in this order: what gets to disk meanwhile waits
+			return handed > 0 || st.Waiting > 0 || !st.Connected
+		}), nil
 	})
 	if errors.Is(err, errLate) {
 		return errors.New("nodes do not get rid of their batches within a minute")
