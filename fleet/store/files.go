@@ -109,29 +109,22 @@ func (t *table) writeTo(f *os.File, all []rows) error {
 	places := schema.Columns() // ordered by name
 	values := make([]parquet.Value, chunk)
 	for at, out := range w.ColumnWriters() {
-		i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == places[at][0] })
-		c := &t.columns[i]
-		optional := c.node.Optional()
+		c := &t.columns[slices.IndexFunc(t.columns, func(c column) bool { return c.name == places[at][0] })]
 		n := 0
-		flush := func() error {
-			_, err := out.WriteRowValues(values[:n])
-			n = 0
-			return err
-		}
 		for _, some := range all {
-			for i := some.from; i < some.to; i++ {
-				values[n] = c.value(row{some.b, i})
-				if optional && !values[n].IsNull() {
-					values[n] = values[n].Level(0, 1, at) // all others are of level 0 as they are made
-				}
-				if n++; n == chunk {
-					if err := flush(); err != nil {
+			for i := some.from; i < some.to; {
+				k := min(some.to-i, chunk-n)
+				c.fill(values[n:n+k], some.b, i)
+				i, n = i+k, n+k
+				if n == chunk {
+					if _, err := out.WriteRowValues(values); err != nil {
 						return err
 					}
+					n = 0
 				}
 			}
 		}
-		if err := flush(); err != nil {
+		if _, err := out.WriteRowValues(values[:n]); err != nil {
 			return err
 		}
 	}

@@ -743,39 +743,3 @@ func TestPartsChangeHands(t *testing.T) {
 		t.Errorf("%s %v", raw, err)
 	}
 }
-
-// BenchmarkCommit puts what a commit of a busy hub has: minutes of 170 nodes, of each 30 tasks' windows of a second.
-func BenchmarkCommit(b *testing.B) {
-	s, err := Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	const nodes, tasks, windows = 170, 30, 60
-	rng := rand.New(rand.NewPCG(1, 1))
-	var list []*wire.Batch
-	for node := range nodes {
-		one := batch(fmt.Sprintf("node-%d", node), fmt.Sprintf("%016x", node), 0, noon, tasks*windows)
-		one.Tasks = nil
-		for i := range tasks {
-			one.Tasks = append(one.Tasks, wire.Task{Path: fmt.Sprintf("/kubepods/pod%08x/%d", node, i), Job: fmt.Sprintf("job-%d", (node*7+i)%500), Class: model.LC})
-		}
-		for i := range tasks * windows {
-			one.Samples.Task[i], one.Samples.WallMsec[i] = uint32(i%tasks), noon.Add(time.Duration(i/tasks)*time.Second).UnixMilli()
-			one.Samples.CPU[i], one.Samples.Signals[0].Values[i] = rng.Float32(), 1+rng.Float32()
-		}
-		list = append(list, one)
-	}
-	message := uint64(0)
-	for b.Loop() {
-		for _, one := range list {
-			next := *one
-			message++
-			next.Seq = message
-			s.Put(message, &next)
-		}
-		if err := s.Commit(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*nodes*tasks*windows), "ns/sample")
-}

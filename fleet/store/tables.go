@@ -21,7 +21,7 @@ type row struct {
 type column struct {
 	name, unit, what string
 	node             parquet.Node
-	value            func(r row) parquet.Value
+	fill             fill
 }
 
 // table is one table: a folder of Parquet files by date and hour (UTC).
@@ -51,13 +51,11 @@ func text(s string) parquet.Value {
 // origin says of each row from which batch it is.
 func origin() []column {
 	return []column{
-		{"node", "", "the node's name", word(), func(r row) parquet.Value { return text(r.b.Node) }},
-		{"spool", "", "with node and batch, the name of the batch", word(), func(r row) parquet.Value { return text(r.b.Spool) }},
-		{"batch", "", "its number within the spool", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(r.b.Seq)) }}, //nolint:gosec // Check bounds it
+		{"node", "", "the node's name", word(), ofBatch(func(b *wire.Batch) parquet.Value { return text(b.Node) })},
+		{"spool", "", "with node and batch, the name of the batch", word(), ofBatch(func(b *wire.Batch) parquet.Value { return text(b.Spool) })},
+		{"batch", "", "its number within the spool", whole(), ofBatch(func(b *wire.Batch) parquet.Value { return parquet.Int64Value(int64(b.Seq)) })}, //nolint:gosec // Check bounds it
 	}
 }
-
-func task(r row) *wire.Task { return &r.b.Tasks[r.b.Samples.Task[r.i]] }
 
 // tables are what the store holds.
 var tables = []table{samplesTable(), decisionsTable(), incidentsTable(), specsTable(), auditTable()}
@@ -66,40 +64,37 @@ func samplesTable() table {
 	t := table{
 		name: "samples", rows: func(b *wire.Batch) int { return b.Samples.Len() }, msec: func(r row) int64 { return r.b.Samples.WallMsec[r.i] },
 		columns: append(origin(),
-			column{"time", "ms since 1970, UTC", "end of the window", when(), func(r row) parquet.Value { return parquet.Int64Value(r.b.Samples.WallMsec[r.i]) }},
-			column{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(r.b.Platform) }},
-			column{"job", "", "the task's job", word(), func(r row) parquet.Value { return text(task(r).Job) }},
-			column{"task", "", "its cgroup's path", word(), func(r row) parquet.Value { return text(task(r).Path) }},
-			column{"class", "", "LC, BE or system", word(), func(r row) parquet.Value { return text(task(r).Class.String()) }},
-			column{"importance", "", "of a BE task", word(), func(r row) parquet.Value { return text(task(r).Importance.String()) }},
-			column{"size", "", "which of its job's sizes it has; empty: not told", word(), func(r row) parquet.Value { return text(task(r).Size) }},
-			column{"production", "", "it is of a production job", truth(), func(r row) parquet.Value { return parquet.BooleanValue(task(r).Production) }},
-			column{"cpu", "CPU-sec/sec", "usage", float(), func(r row) parquet.Value { return parquet.FloatValue(r.b.Samples.CPU[r.i]) }},
-			column{"usable", "", "it ran enough for the window to be evidence of what is normal", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Usable != 0) }},
-			column{"throttled", "", "a quota of its own stopped it, or nobody knows whether one did", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Stopped != 0) }},
-			column{"outlier", "", "its signal was above the threshold that the node had", truth(), func(r row) parquet.Value { return parquet.BooleanValue(r.b.Samples.Flags[r.i]&wire.Outlier != 0) }},
+			column{"time", "ms since 1970, UTC", "end of the window", when(), func(out []parquet.Value, b *wire.Batch, from int) {
+				for i, at := range b.Samples.WallMsec[from : from+len(out)] {
+					out[i] = parquet.Int64Value(at)
+				}
+			}},
+			column{"platform", "", "CPU type", word(), ofBatch(func(b *wire.Batch) parquet.Value { return text(b.Platform) })},
+			column{"job", "", "the task's job", word(), ofTask(func(t *wire.Task) parquet.Value { return text(t.Job) })},
+			column{"task", "", "its cgroup's path", word(), ofTask(func(t *wire.Task) parquet.Value { return text(t.Path) })},
+			column{"class", "", "LC, BE or system", word(), ofTask(func(t *wire.Task) parquet.Value { return text(t.Class.String()) })},
+			column{"importance", "", "of a BE task", word(), ofTask(func(t *wire.Task) parquet.Value { return text(t.Importance.String()) })},
+			column{"size", "", "which of its job's sizes it has; empty: not told", word(), ofTask(func(t *wire.Task) parquet.Value { return text(t.Size) })},
+			column{"production", "", "it is of a production job", truth(), ofTask(func(t *wire.Task) parquet.Value { return parquet.BooleanValue(t.Production) })},
+			column{"cpu", "CPU-sec/sec", "usage", float(), func(out []parquet.Value, b *wire.Batch, from int) {
+				for i, used := range b.Samples.CPU[from : from+len(out)] {
+					out[i] = parquet.FloatValue(used)
+				}
+			}},
+			column{"usable", "", "it ran enough for the window to be evidence of what is normal", truth(), ofFlag(wire.Usable)},
+			column{"throttled", "", "a quota of its own stopped it, or nobody knows whether one did", truth(), ofFlag(wire.Stopped)},
+			column{"outlier", "", "its signal was above the threshold that the node had", truth(), ofFlag(wire.Outlier)},
 		),
 	}
 	for _, src := range model.Sources() {
-		t.columns = append(t.columns, column{src.String(), "", src.Row().Title + "; null: there is none", parquet.Optional(float()), func(r row) parquet.Value {
-			for k := range r.b.Samples.Signals {
-				if s := &r.b.Samples.Signals[k]; s.Source == src {
-					if v := s.Values[r.i]; v == v { // not NaN
-						return parquet.FloatValue(v)
-					}
-				}
-			}
-			return parquet.NullValue()
-		}})
+		t.columns = append(t.columns, column{src.String(), "", src.Row().Title + "; null: there is none", parquet.Optional(float()), ofSignal(src)})
 		if src.Row().ByCore != "" {
-			t.columns = append(t.columns, column{src.String() + "_definition", "", "how it is calculated", parquet.Optional(word()), func(r row) parquet.Value {
-				for k := range r.b.Samples.Signals {
-					if s := &r.b.Samples.Signals[k]; s.Source == src {
-						return text(s.Definition)
-					}
+			t.columns = append(t.columns, column{src.String() + "_definition", "", "how it is calculated", parquet.Optional(word()), ofBatch(func(b *wire.Batch) parquet.Value {
+				if s := signalOf(b, src); s != nil {
+					return present(text(s.Definition))
 				}
 				return parquet.NullValue()
-			}})
+			})})
 		}
 	}
 	return t
@@ -110,14 +105,14 @@ func decisionsTable() table {
 	return table{
 		name: "decisions", rows: func(b *wire.Batch) int { return len(b.Decisions) }, msec: func(r row) int64 { return at(r).WallNsec / 1e6 },
 		columns: append(origin(),
-			column{"time", "ms since 1970, UTC", "when it was taken", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) }},
-			column{"kind", "", "cap, release, cannot-fix, …", word(), func(r row) parquet.Value { return text(at(r).Kind.String()) }},
-			column{"taken_by", "", "a policy, or detection, operators, kernel", word(), func(r row) parquet.Value { return text(at(r).By()) }},
-			column{"mode", "", "observe or enforce", word(), func(r row) parquet.Value { return text(at(r).Mode) }},
-			column{"task", "", "path; empty: of no task", word(), func(r row) parquet.Value { return text(at(r).Path) }},
-			column{"incident", "", "its id; empty: of none", word(), func(r row) parquet.Value { return text(at(r).Incident) }},
-			column{"reason", "", "for people", prose(), func(r row) parquet.Value { return text(at(r).Reason) }},
-			column{"facts", "JSON", "the evidence", prose(), func(r row) parquet.Value { return text(document(at(r).Facts)) }},
+			column{"time", "ms since 1970, UTC", "when it was taken", when(), each(func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) })},
+			column{"kind", "", "cap, release, cannot-fix, …", word(), each(func(r row) parquet.Value { return text(at(r).Kind.String()) })},
+			column{"taken_by", "", "a policy, or detection, operators, kernel", word(), each(func(r row) parquet.Value { return text(at(r).By()) })},
+			column{"mode", "", "observe or enforce", word(), each(func(r row) parquet.Value { return text(at(r).Mode) })},
+			column{"task", "", "path; empty: of no task", word(), each(func(r row) parquet.Value { return text(at(r).Path) })},
+			column{"incident", "", "its id; empty: of none", word(), each(func(r row) parquet.Value { return text(at(r).Incident) })},
+			column{"reason", "", "for people", prose(), each(func(r row) parquet.Value { return text(at(r).Reason) })},
+			column{"facts", "JSON", "the evidence", prose(), each(func(r row) parquet.Value { return text(document(at(r).Facts)) })},
 		),
 	}
 }
@@ -133,22 +128,22 @@ func incidentsTable() table {
 	return table{
 		name: "incidents", rows: func(b *wire.Batch) int { return len(b.Incidents) }, msec: func(r row) int64 { return at(r).OpenedWall / 1e6 },
 		columns: append(origin(),
-			column{"opened", "ms since 1970, UTC", "when it was declared", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).OpenedWall / 1e6) }},
-			column{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(r.b.Platform) }},
-			column{"id", "", "unique on its node; the same incident comes again whenever it changed", word(), func(r row) parquet.Value { return text(at(r).ID) }},
-			column{"state", "", "searching, holding, verifying, recovered, cannot-fix, observed, victim-gone, dropped", word(), func(r row) parquet.Value { return text(at(r).State.String()) }},
-			column{"victim", "", "path", word(), func(r row) parquet.Value { return text(at(r).VictimPath) }},
-			column{"victim_job", "", "", word(), func(r row) parquet.Value { return text(at(r).VictimJob) }},
-			column{"signal", "", "cpi, slowdown, …", word(), func(r row) parquet.Value { return text(at(r).Source.String()) }},
-			column{"value", "", "of the signal when it was declared", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Signal)) }},
-			column{"threshold", "", "of the signal", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Threshold)) }},
-			column{"antagonist", "", "path of who was chosen last; empty: nobody", word(), func(r row) parquet.Value { return text(last(r).ChosenPath) }},
-			column{"antagonist_job", "", "", word(), func(r row) parquet.Value { return text(chosenJob(r.b, last(r))) }},
-			column{"rounds", "", "how many were tried", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(len(at(r).Rounds))) }},
-			column{"before", "", "the signal before the last hold; 0: not known", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalBefore)) }},
-			column{"after", "", "the signal in it; 0: not known", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalAfter)) }},
-			column{"sheet", "", "revision of the fleet's spec; 0: the node's own", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Spec.Sheet)) }}, //nolint:gosec // counts publications
-			column{"document", "JSON", "all of it, as the node's record has it", prose(), func(r row) parquet.Value { return text(document(at(r))) }},
+			column{"opened", "ms since 1970, UTC", "when it was declared", when(), each(func(r row) parquet.Value { return parquet.Int64Value(at(r).OpenedWall / 1e6) })},
+			column{"platform", "", "CPU type", word(), ofBatch(func(b *wire.Batch) parquet.Value { return text(b.Platform) })},
+			column{"id", "", "unique on its node; the same incident comes again whenever it changed", word(), each(func(r row) parquet.Value { return text(at(r).ID) })},
+			column{"state", "", "searching, holding, verifying, recovered, cannot-fix, observed, victim-gone, dropped", word(), each(func(r row) parquet.Value { return text(at(r).State.String()) })},
+			column{"victim", "", "path", word(), each(func(r row) parquet.Value { return text(at(r).VictimPath) })},
+			column{"victim_job", "", "", word(), each(func(r row) parquet.Value { return text(at(r).VictimJob) })},
+			column{"signal", "", "cpi, slowdown, …", word(), each(func(r row) parquet.Value { return text(at(r).Source.String()) })},
+			column{"value", "", "of the signal when it was declared", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Signal)) })},
+			column{"threshold", "", "of the signal", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(at(r).Threshold)) })},
+			column{"antagonist", "", "path of who was chosen last; empty: nobody", word(), each(func(r row) parquet.Value { return text(last(r).ChosenPath) })},
+			column{"antagonist_job", "", "", word(), each(func(r row) parquet.Value { return text(chosenJob(r.b, last(r))) })},
+			column{"rounds", "", "how many were tried", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(int64(len(at(r).Rounds))) })},
+			column{"before", "", "the signal before the last hold; 0: not known", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalBefore)) })},
+			column{"after", "", "the signal in it; 0: not known", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(last(r).SignalAfter)) })},
+			column{"sheet", "", "revision of the fleet's spec; 0: the node's own", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Spec.Sheet)) })}, //nolint:gosec // counts publications
+			column{"document", "JSON", "all of it, as the node's record has it", prose(), each(func(r row) parquet.Value { return text(document(at(r))) })},
 		),
 	}
 }
@@ -159,21 +154,21 @@ func specsTable() table {
 	return table{
 		name: "specs", rows: func(b *wire.Batch) int { return len(b.Sheets) }, msec: func(r row) int64 { return at(r).WallNsec / 1e6 },
 		columns: []column{
-			{"time", "ms since 1970, UTC", "when it was published", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) }},
-			{"platform", "", "CPU type", word(), func(r row) parquet.Value { return text(at(r).Platform) }},
-			{"job", "", "", word(), func(r row) parquet.Value { return text(at(r).Job) }},
-			{"size", "", "of the tasks that it is of; empty: of all", word(), func(r row) parquet.Value { return text(at(r).Size) }},
-			{"revision", "", "counts what was published of the job on the platform", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Revision)) }}, //nolint:gosec // counts publications
-			{"pinned", "", "an operator chose this revision", truth(), func(r row) parquet.Value { return parquet.BooleanValue(at(r).Pinned) }},
-			{"nodes", "", "that the samples are from", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Nodes)) }},
-			{"signal", "", "cpi, slowdown, …", word(), func(r row) parquet.Value { return text(of(r).Source.String()) }},
-			{"definition", "", "how it is calculated", word(), func(r row) parquet.Value { return text(of(r).Definition) }},
-			{"samples", "", "", whole(), func(r row) parquet.Value { return parquet.Int64Value(of(r).NumSamples) }},
-			{"tasks", "", "that contributed", whole(), func(r row) parquet.Value { return parquet.Int64Value(int64(of(r).Tasks)) }},
-			{"cpu", "CPU-sec/sec", "mean usage", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).UsageMean)) }},
-			{"mean", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Mean)) }},
-			{"stddev", "", "", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).StdDev)) }},
-			{"tail", "", "threshold by a fitted distribution; 0: it is mean and deviations", float(), func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Tail)) }},
+			{"time", "ms since 1970, UTC", "when it was published", when(), each(func(r row) parquet.Value { return parquet.Int64Value(at(r).WallNsec / 1e6) })},
+			{"platform", "", "CPU type", word(), each(func(r row) parquet.Value { return text(at(r).Platform) })},
+			{"job", "", "", word(), each(func(r row) parquet.Value { return text(at(r).Job) })},
+			{"size", "", "of the tasks that it is of; empty: of all", word(), each(func(r row) parquet.Value { return text(at(r).Size) })},
+			{"revision", "", "counts what was published of the job on the platform", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Revision)) })}, //nolint:gosec // counts publications
+			{"pinned", "", "an operator chose this revision", truth(), each(func(r row) parquet.Value { return parquet.BooleanValue(at(r).Pinned) })},
+			{"nodes", "", "that the samples are from", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(int64(at(r).Nodes)) })},
+			{"signal", "", "cpi, slowdown, …", word(), each(func(r row) parquet.Value { return text(of(r).Source.String()) })},
+			{"definition", "", "how it is calculated", word(), each(func(r row) parquet.Value { return text(of(r).Definition) })},
+			{"samples", "", "", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(of(r).NumSamples) })},
+			{"tasks", "", "that contributed", whole(), each(func(r row) parquet.Value { return parquet.Int64Value(int64(of(r).Tasks)) })},
+			{"cpu", "CPU-sec/sec", "mean usage", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).UsageMean)) })},
+			{"mean", "", "", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Mean)) })},
+			{"stddev", "", "", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).StdDev)) })},
+			{"tail", "", "threshold by a fitted distribution; 0: it is mean and deviations", float(), each(func(r row) parquet.Value { return parquet.FloatValue(float32(of(r).Tail)) })},
 			{"p50", "", "median of what was sampled; null: not told", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P50 })},
 			{"p90", "", "90th percentile; the same", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P90 })},
 			{"p99", "", "99th percentile, no higher than the threshold of its time; the same", parquet.Optional(float()), quantile(func(sp *model.Spec) float64 { return sp.P99 })},
@@ -182,13 +177,13 @@ func specsTable() table {
 }
 
 // quantile is a column of a spec that may have none.
-func quantile(of func(sp *model.Spec) float64) func(r row) parquet.Value {
-	return func(r row) parquet.Value {
+func quantile(of func(sp *model.Spec) float64) fill {
+	return each(func(r row) parquet.Value {
 		if sp := &r.b.Sheets[r.i].Specs[0]; sp.P99 > 0 {
-			return parquet.FloatValue(float32(of(sp)))
+			return present(parquet.FloatValue(float32(of(sp))))
 		}
 		return parquet.NullValue()
-	}
+	})
 }
 
 func auditTable() table {
@@ -196,15 +191,15 @@ func auditTable() table {
 	return table{
 		name: "audit", rows: func(b *wire.Batch) int { return len(b.Acts) }, msec: func(r row) int64 { return at(r).Time.UnixMilli() },
 		columns: []column{
-			{"time", "ms since 1970, UTC", "when it was done; in the row with a result, when that was known", when(), func(r row) parquet.Value { return parquet.Int64Value(at(r).Time.UnixMilli()) }},
-			{"id", "", "of the act, whose result is a second row", word(), func(r row) parquet.Value { return text(at(r).ID) }},
-			{"who", "", "a person's name; hub: itself; of role local a user of its machine", word(), func(r row) parquet.Value { return text(at(r).By) }},
-			{"role", "", "viewer, operator or admin; local: by a command on the hub's machine", word(), func(r row) parquet.Value { return text(at(r).Role) }},
-			{"what", "", "cap, protect-off, spec-rollback, rollout, kill-switch, node-add, person-remove, …", word(), func(r row) parquet.Value { return text(at(r).What) }},
-			{"node", "", "empty: of no single one", word(), func(r row) parquet.Value { return text(at(r).Node) }},
-			{"detail", "JSON", "of the command; empty: none", prose(), func(r row) parquet.Value { return text(string(at(r).Detail)) }},
-			{"why", "", "as was said", prose(), func(r row) parquet.Value { return text(at(r).Why) }},
-			{"result", "", "what came of it; empty: of the first row", prose(), func(r row) parquet.Value { return text(at(r).Result) }},
+			{"time", "ms since 1970, UTC", "when it was done; in the row with a result, when that was known", when(), each(func(r row) parquet.Value { return parquet.Int64Value(at(r).Time.UnixMilli()) })},
+			{"id", "", "of the act, whose result is a second row", word(), each(func(r row) parquet.Value { return text(at(r).ID) })},
+			{"who", "", "a person's name; hub: itself; of role local a user of its machine", word(), each(func(r row) parquet.Value { return text(at(r).By) })},
+			{"role", "", "viewer, operator or admin; local: by a command on the hub's machine", word(), each(func(r row) parquet.Value { return text(at(r).Role) })},
+			{"what", "", "cap, protect-off, spec-rollback, rollout, kill-switch, node-add, person-remove, …", word(), each(func(r row) parquet.Value { return text(at(r).What) })},
+			{"node", "", "empty: of no single one", word(), each(func(r row) parquet.Value { return text(at(r).Node) })},
+			{"detail", "JSON", "of the command; empty: none", prose(), each(func(r row) parquet.Value { return text(string(at(r).Detail)) })},
+			{"why", "", "as was said", prose(), each(func(r row) parquet.Value { return text(at(r).Why) })},
+			{"result", "", "what came of it; empty: of the first row", prose(), each(func(r row) parquet.Value { return text(at(r).Result) })},
 		},
 	}
 }
