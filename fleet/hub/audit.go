@@ -35,7 +35,10 @@ type audit struct {
 	recent []wire.Act
 }
 
-const maxActs = 500 // that the pages show
+const (
+	maxActs   = 500         // that the pages show
+	lookEvery = time.Second // for lines of others
+)
 
 func auditFile(dir string) string { return filepath.Join(dir, "store", "audit.jsonl") }
 
@@ -204,8 +207,8 @@ func (a *audit) look() {
 	}
 }
 
+// list returns the latest: all that this hub wrote, and what others appended until a second ago (follow). It waits for nobody who appends.
 func (a *audit) list() []wire.Act {
-	a.look()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return append([]wire.Act{}, a.recent...)
@@ -217,7 +220,7 @@ func (a *audit) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Second):
+		case <-time.After(lookEvery):
 			a.look()
 		}
 	}

@@ -3,7 +3,9 @@ package hub
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
 )
 
@@ -153,9 +156,10 @@ func TestEnrolmentIsInTheAudit(t *testing.T) {
 	if err := enrolment("node-remove", "n99", func() error { return broken }); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	if list := b.audit.list(); list[len(list)-1].Result != "failed: no such node" || list[len(list)-1].Role != "local" {
-		t.Errorf("%+v", list[len(list)-1])
-	}
+	eventually(t, "the hub has what others wrote", func() bool {
+		list := b.audit.list()
+		return list[len(list)-1].Result == "failed: no such node" && list[len(list)-1].Role == "local"
+	})
 	const want = "[[bob admin kill-switch 40 20 trouble done] [root local node-add 42 21 it's new done] [root local node-remove 2 1 it's new failed: no such node]]"
 	count := func() string {
 		r, err := b.query(t.Context(), &Query{SQL: "SELECT who, role, what, count(*), count(DISTINCT id), min(why), max(result) FROM audit GROUP BY ALL ORDER BY who, what"})
@@ -176,5 +180,69 @@ func TestEnrolmentIsInTheAudit(t *testing.T) {
 	}
 	if err := enrolment("node-add", "n100", func() error { t.Error("done without the audit"); return nil }); err == nil || !strings.Contains(err.Error(), "nothing is done") {
 		t.Error(err)
+	}
+}
+
+// Who asks for the audit has what he did himself at once, and what others appended from the next look on; before that he waits for nobody who appends.
+func TestTheAuditIsListedAsItIsKnown(t *testing.T) {
+	dir := t.TempDir()
+	s, err := store.Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := openAudit(auditFile(dir), s, slog.New(slog.DiscardHandler)) // nobody follows it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	listed := func() (list string) {
+		for _, act := range a.list() {
+			list += act.By + " "
+		}
+		return list
+	}
+	write := func(by string) {
+		t.Helper()
+		if err := a.write(wire.Act{ID: newID(), By: by}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("ann")
+	if got := listed(); got != "ann " {
+		t.Errorf("of the only writer: %q", got)
+	}
+	if err := Enrolment(dir, wire.Act{By: "root"}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	write("bob")
+	if got := listed(); got != "ann root root bob " {
+		t.Errorf("of two who write by turns: %q", got)
+	}
+	if err := Enrolment(dir, wire.Act{By: "root"}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open(auditFile(dir))
+	if err == nil {
+		err = lockAudit(other)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	go func() { got <- listed() }()
+	select {
+	case list := <-got:
+		if list != "ann root root bob " {
+			t.Errorf("while somebody appends: %q", list)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it waits for who appends")
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.look()
+	if got := listed(); got != "ann root root bob root root " {
+		t.Errorf("after a look: %q", got)
 	}
 }
