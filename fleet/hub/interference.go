@@ -1,11 +1,14 @@
 package hub
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
+	"time"
 )
 
 // Interference is the file InterferenceFile, and what /v1/interference answers: which job hurt which in the last Days.
@@ -35,6 +38,32 @@ type InterferencePair struct {
 
 // interferenceVersion is of Interference.
 const interferenceVersion = 2
+
+// interferenceOf makes the document of what the store answered. Each column must be a field of InterferencePair and each field a column.
+func interferenceOf(res *Result, now time.Time) (*Interference, error) {
+	rows := make([]map[string]any, 0, len(res.Rows))
+	for _, row := range res.Rows {
+		p := map[string]any{}
+		for i, name := range res.Columns {
+			p[name] = row[i]
+		}
+		rows = append(rows, p)
+	}
+	b, err := json.Marshal(rows)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	f := &Interference{Version: interferenceVersion, WallNsec: now.UnixNano(), Days: interferenceDays}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f.Pairs); err != nil {
+		return nil, fmt.Errorf("hub: question %s: %w", interference, err)
+	}
+	if n := reflect.TypeFor[InterferencePair]().NumField(); len(res.Columns) != n {
+		return nil, fmt.Errorf("hub: question %s has %d columns; a pair has %d", interference, len(res.Columns), n)
+	}
+	return f, nil
+}
 
 // readInterference returns the file as it is, which is older than ten minutes where the store could not be asked since.
 func (h *Hub) readInterference() (*Interference, error) {

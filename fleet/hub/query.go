@@ -156,15 +156,11 @@ func (h *Hub) exportOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		pairs := make([]map[string]any, 0, len(res.Rows))
-		for _, row := range res.Rows {
-			p := map[string]any{}
-			for i, name := range res.Columns {
-				p[name] = row[i]
-			}
-			pairs = append(pairs, p)
+		f, err := interferenceOf(res, time.Now())
+		if err != nil {
+			return err
 		}
-		b, err := json.MarshalIndent(map[string]any{"version": interferenceVersion, "wall_nsec": time.Now().UnixNano(), "days": interferenceDays, "pairs": pairs}, "", " ")
+		b, err := json.MarshalIndent(f, "", " ")
 		if err != nil {
 			return err
 		}

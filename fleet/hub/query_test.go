@@ -162,6 +162,39 @@ func interferes(t *testing.T, b *bed) {
 	}
 }
 
+// The file of interference is of one type for who writes it and who reads it: a question that has other columns is told, and writes nothing.
+func TestInterferenceIsOneDocument(t *testing.T) {
+	of := func(column, value string) *Result {
+		res := &Result{}
+		var row []any
+		for _, name := range strings.Fields("victim_job antagonist_job platform signal resource incidents nodes held degradation low high above confidence") {
+			if name == column {
+				name = value
+			}
+			if name != "" {
+				res.Columns, row = append(res.Columns, name), append(row, nil)
+			}
+		}
+		res.Rows = [][]any{row}
+		return res
+	}
+	now := time.Unix(7, 0)
+	if f, err := interferenceOf(of("", ""), now); err != nil || len(f.Pairs) != 1 || f.WallNsec != 7e9 || f.Version != interferenceVersion || f.Days != interferenceDays {
+		t.Errorf("%+v %v", f, err)
+	}
+	for value, want := range map[string]string{"": "12 columns; a pair has 13", "headroom": `unknown field "headroom"`} {
+		if f, err := interferenceOf(of("above", value), now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %q in the place of a column: %+v %v, want %s", value, f, err, want)
+		}
+	}
+	res := of("", "")
+	res.Rows = nil
+	f, err := interferenceOf(res, now)
+	if b, err2 := json.Marshal(f); errors.Join(err, err2) != nil || !strings.Contains(string(b), `"pairs":[]`) {
+		t.Errorf("without a pair: %s %v", b, err)
+	}
+}
+
 // The ready-made questions and any SELECT are answered from the files; what is no SELECT, reads elsewhere, takes for ever or all memory is not.
 func TestQueries(t *testing.T) {
 	needSQL(t)
