@@ -245,15 +245,16 @@ SELECT time, platform, size, revision, signal, mean, stddev, tail, p50, p90, p99
 	{"audit", "what operators did in the last days, newest first", []string{"days"}, `
 SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
 	{"cost", "what policies took from batch work in the last days, by what was done: how often, and of the holds whose end is known how many minutes, and how many CPU-seconds less than these tasks used when they were held", []string{"days"}, `
-WITH told AS (SELECT node, taken_by, mode, task, incident, kind, time, kind NOT IN ('release', 'gone', 'kill-switch') AS begins, ` + fact(model.FactUsage) + ` AS used, ` + fact(model.FactCap) + ` AS cap
-FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'divide', 'level', 'freeze', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
+WITH said AS (SELECT node, taken_by, mode, task, incident, kind, time, ` + fact(model.FactUsage) + ` AS used, ` + fact(model.FactCap) + ` AS cap
+FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'divide', 'level', 'freeze', 'taken-back', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
+told AS (SELECT *, kind NOT IN ('release', 'gone', 'kill-switch') AND coalesce(cap <> used, true) AS begins FROM said WHERE kind <> 'taken-back' OR cap IS NOT NULL),
 began AS (SELECT DISTINCT node, taken_by, task FROM told WHERE begins),
 ends AS (SELECT began.node, began.taken_by, began.task, told.time FROM began JOIN told ON told.node = began.node AND told.task = began.task WHERE told.kind = 'gone'
   UNION ALL SELECT began.node, began.taken_by, began.task, told.time FROM began JOIN told ON told.node = began.node WHERE told.kind = 'kill-switch'),
 events AS (SELECT node, taken_by, mode, task, incident, kind, time, begins, used, cap FROM told WHERE kind NOT IN ('gone', 'kill-switch')
   UNION ALL SELECT node, taken_by, '', task, '', 'gone', time, false, CAST(NULL AS DOUBLE), CAST(NULL AS DOUBLE) FROM ends),
 turns AS (SELECT *, lead(time) OVER turn AS next_time, lead(begins) OVER turn AS next_begins, lead(incident) OVER turn AS next_incident
-FROM events WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, begins, kind, incident, mode, cap NULLS LAST, used NULLS LAST)),
+FROM events WINDOW turn AS (PARTITION BY node, taken_by, task ORDER BY time, CASE WHEN incident = '' THEN NOT begins ELSE begins END, kind, incident, mode, cap NULLS LAST, used NULLS LAST)),
 holds AS (SELECT *, CASE WHEN mode = 'enforce' AND (NOT next_begins OR next_incident = incident) THEN next_time - time END AS held FROM turns WHERE begins),
 took AS (SELECT *, ` + seconds("held") + ` AS seconds FROM holds)
 SELECT taken_by, mode, kind, count(*) AS holds, count(DISTINCT node) AS nodes, count(DISTINCT node || ' ' || task) AS tasks, count(seconds) AS ended, round(sum(seconds) / 60, 1) AS minutes,

@@ -87,6 +87,8 @@ func hold(t *testing.T, dir string) {
 		switch {
 		case task == "/memory":
 			policy = model.PolicyMemory
+		case task == "/remedy", task == "/idle":
+			policy = model.PolicyRemedy
 		case task == "/observed":
 			mode = "observe"
 		case kind == model.DecideRelease:
@@ -114,6 +116,21 @@ func hold(t *testing.T, dir string) {
 	say(6060, model.DecideRelease, "/observed", "7")
 	say(7000, model.DecideDemote, "/memory", "8")
 	say(7000+(24*60+10)*60, model.DecideRelease, "/memory", "8")
+	say(8000, model.DecideCap, "/remedy", "", less(1.5, 3)...)
+	say(8100, model.DecideCap, "/remedy", "", less(0.75, 3)...)
+	say(8160, model.DecideTakenBack, "/remedy", "", less(1.5, 3)...)
+	say(8260, model.DecideCap, "/remedy", "", less(2.25, 3)...)
+	say(8320, model.DecideCap, "/remedy", "", less(3, 3)...) // all is given back
+	say(8320, model.DecideRelease, "/remedy", "")
+	say(8400, model.DecideCap, "/remedy", "", less(1.5, 3)...)
+	say(8440, model.DecideTakenBack, "/remedy", "", less(3, 3)...)
+	say(8440, model.DecideRelease, "/remedy", "")
+	say(8500, model.DecideCap, "/remedy", "", less(1.5, 3)...) // and ends nobody knows when
+	say(9000, model.DecideDemote, "/idle", "")
+	say(9060, model.DecideStep, "/idle", "") // it is given back
+	say(9060, model.DecideRelease, "/idle", "")
+	say(9900, model.DecideDemote, "/idle", "")
+	say(9910, model.DecideTakenBack, "/io", "9") // which tells of no cap
 	s.Put(1, b)
 	if err := s.Commit(); err != nil {
 		t.Fatal(err)
@@ -237,7 +254,8 @@ func TestQueries(t *testing.T) {
 		"antagonists": {[]any{"web", "2"}, "[[batch 120 5 1.5 1]]"},
 		"apart":       {[]any{2}, "[[web batch cpu 120 5 1.5] [mail scan cpu 24 1 1.5]]"},
 		// Of fill's caps nobody knows the end, but of those 120 that the next of the same incident follows at once. Of hold's four are ended: 200, 60, 10 and 60 s at 0.5, 0.5, 23.5 and no CPUs less than was used.
-		"cost": {[]any{"2"}, "[[hard_cap enforce cap 270 6 10 124 5.5 4 365] [hard_cap enforce step 1 1 1 1 1.7 1 40] [hard_cap observe cap 1 1 1 0 <nil> 0 <nil>] [memory enforce demote 1 1 1 1 1450 0 <nil>]]"},
+		// Of remedy's caps four are ended: 100, 60, 60 and 40 s at 1.5, 2.25, 0.75 and 1.5 CPUs less; 100 s at 1.5 CPUs less are what a step that was taken back left.
+		"cost": {[]any{"2"}, "[[hard_cap enforce cap 270 6 10 124 5.5 4 365] [remedy enforce cap 5 1 1 4 4.3 4 390] [remedy enforce demote 2 1 1 1 1 0 <nil>] [hard_cap enforce step 1 1 1 1 1.7 1 40] [hard_cap observe cap 1 1 1 0 <nil> 0 <nil>] [memory enforce demote 1 1 1 1 1450 0 <nil>] [remedy enforce step 1 1 1 1 0 0 <nil>] [remedy enforce taken-back 1 1 1 1 1.7 1 150]]"},
 	} {
 		for _, q := range questions {
 			if q.Name == name {

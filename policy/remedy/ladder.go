@@ -267,7 +267,9 @@ func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, tex
 		more += fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
 	}
 	d := h.tell(v, x)
-	d.Facts = append(d.Facts, o.draw)
+	if !(h.Means == CPU && o.draw.Name == model.FactUsage.String()) { // that it used before it was held is told already
+		d.Facts = append(d.Facts, o.draw)
+	}
 	d.Reason = fmt.Sprintf("%s; %s; %s%s", x.text(v), text, h.text(), more)
 	w.Decide(d)
 }
@@ -336,7 +338,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 		}
 		return false
 	}
-	d.Kind = model.DecideTakenBack
+	d.Kind, d.Facts = model.DecideTakenBack, h.takenBack(d.Facts)
 	w.Decide(d)
 	for h := range s.held(t) {
 		task := v.Task(h.Task)

@@ -250,6 +250,7 @@ func TestStory(t *testing.T) {
 	if !w.state().CannotFix || w.state().Working() {
 		t.Errorf("%+v", w.state())
 	}
+	w.reckoned(t, 2, 2, 1, 1, 0.5, 0.5, 1, 0.5, 1, 1.5, 2, 1, 2)
 	w.Chapter("the kill switch, while task 2 has two ways")
 	w.own, w.state().Tried, w.harms[2] = 0, nil, harm{ways: 0.5, misses: 100}
 	w.seconds(20)
@@ -268,6 +269,24 @@ func TestStory(t *testing.T) {
 		Never: []string{"resctrl.tasks of /t1"},
 	}
 	story.Check(t, "story", text.String(), *rewrite)
+}
+
+// reckoned: what is said of a task's caps has what it used before the first, and what it has from then on, also where a step is taken back.
+func (w *world) reckoned(t *testing.T, task model.TaskNum, usage float64, want ...float64) {
+	t.Helper()
+	var caps []float64
+	for i := range w.Said {
+		d := &w.Said[i]
+		if limit, ok := d.Fact(model.FactCap); ok && d.Task == task {
+			if used, _ := d.Fact(model.FactUsage); used != usage || strings.Count(fmt.Sprint(d.Facts), model.FactUsage.String()) != 1 {
+				t.Errorf("%s: %+v, expected a usage of %g", d.Kind, d.Facts, usage)
+			}
+			caps = append(caps, limit)
+		}
+	}
+	if !slices.Equal(caps, want) {
+		t.Errorf("caps %v, expected %v", caps, want)
+	}
 }
 
 // Where no class is left for one task the next rung is CPU time, on a machine with one memory.

@@ -22,9 +22,19 @@ func (h *Hold) tell(v *policy.View, x *Victim) model.Decision {
 	case Pages:
 		d.Kind, d.Facts = model.DecidePages, append(d.Facts, model.FactPagesLeft.Is(h.Amount))
 	default:
-		d.Kind, d.Facts = model.DecideCap, append(d.Facts, model.FactCap.Is(h.Amount))
+		d.Kind, d.Facts = model.DecideCap, append(d.Facts, model.FactCap.Is(h.Amount), model.FactUsage.Is(h.Full))
 	}
 	return d
+}
+
+// takenBack are the facts of a step that is taken back. A cap is what the task has from now on, since who reckons what was taken goes by that.
+func (h *Hold) takenBack(facts []model.Fact) []model.Fact {
+	for i := range facts {
+		if h.Means == CPU && facts[i].Name == model.FactCap.String() {
+			facts[i] = model.FactCap.Is(h.Was)
+		}
+	}
+	return facts
 }
 
 // text says what a task has and had.
