@@ -22,4 +22,12 @@ func TestNeeds(t *testing.T) {
 	if n := p.Needs(); n != (engine.Needs{Classes: true}) {
 		t.Errorf("cache enforces, and wants %+v", n)
 	}
+	p.CPU.CacheMode, p.Hardcap.Confirm.ByLack = model.ModeOff, true
+	if n := p.Needs(); n != (engine.Needs{}) {
+		t.Errorf("the hard cap is off, and wants %+v", n)
+	}
+	p.Mode = model.ModeObserve
+	if n := p.Needs(); n != (engine.Needs{Classes: true, Domains: true}) {
+		t.Errorf("the hard cap goes by what tasks take, and wants %+v", n)
+	}
 }

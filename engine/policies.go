@@ -388,6 +388,9 @@ func (p *Params) Needs() (all Needs) {
 			}
 		}
 	}
+	if p.Mode != model.ModeOff && p.Hardcap.Confirm.ByLack {
+		all.Classes, all.Domains = true, true // the first says which CPUs a domain has
+	}
 	return all
 }
 

@@ -65,7 +65,7 @@ func waiting(t *testing.T, p engine.Params, grinder func(int) float64, spite flo
 }
 
 func scenarios() []scenario {
-	return append(ladderScenarios(), append(append(findingScenarios(), seedScenarios()...), append(append(operatorScenarios(), faultScenarios()...), append(beyondScenarios(), reliefScenarios()...)...)...)...)
+	return append(append(lackScenarios(), ladderScenarios()...), append(append(findingScenarios(), seedScenarios()...), append(append(operatorScenarios(), faultScenarios()...), append(beyondScenarios(), reliefScenarios()...)...)...)...)
 }
 
 func findingScenarios() []scenario {

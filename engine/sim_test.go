@@ -38,6 +38,10 @@ type simTask struct {
 	free   float64             // CPU-sec/sec that it may use without hurting anybody; 0: harmless
 	misses float64             // of the LLC per CPU-sec; 0: 1e6
 	self   func(s int) float64 // rise of its own making
+	mpki   func(s int) float64 // LLC misses per 1000 instructions; nil: as misses has it
+	// What resctrl counts of it, per CPU-sec/sec: bytes of the cache, and bytes a second to and from memory; both 0: it is not counted.
+	lines, moves float64
+	moved        uint64
 	// throttledBySelf says when its own quota throttles it.
 	throttledBySelf func(s int) bool
 
@@ -179,9 +183,16 @@ func (n *sim) live(snap *model.Snapshot) {
 		if t.there {
 			n.count(t)
 			snap.Tasks = append(snap.Tasks, t.sample)
+			if t.lines+t.moves > 0 {
+				t.moved += uint64(t.moves * t.used)
+				d := model.DomainSample{Num: t.Num, SinceNsec: 1, MonoNsec: n.mono}
+				d.C[model.CountOccupancy], d.C[model.CountMovedTotal] = model.Read(uint64(t.lines*t.used)), model.Read(t.moved)
+				snap.Domains = append(snap.Domains, d)
+			}
 		}
 	}
 	slices.SortFunc(snap.Tasks, func(a, b model.TaskSample) int { return int(a.Num) - int(b.Num) })
+	slices.SortFunc(snap.Domains, func(a, b model.DomainSample) int { return a.Compare(&b) })
 	grow := func(k model.NodeCounter, by float64) { n.node.C[k] = grown(n.node.C[k], by) }
 	n.node.CPUs = 16
 	grow(model.CountBusy, busy*1e9)
@@ -225,7 +236,11 @@ func (n *sim) count(t *simTask) {
 		grow(model.CountCycles, t.used*2e9)
 		grow(model.CountRefCycles, t.used*2e9)
 		grow(model.CountInstructions, t.used*2e9/level)
-		grow(model.CountLLCMisses, t.used*cmp.Or(t.misses, 1e6))
+		if t.mpki != nil {
+			grow(model.CountLLCMisses, t.used*2e9/level*t.mpki(n.s)/1000)
+		} else {
+			grow(model.CountLLCMisses, t.used*cmp.Or(t.misses, 1e6))
+		}
 	}
 }
 

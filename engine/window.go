@@ -128,6 +128,12 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	if o.Misses.Outcome == model.OK {
 		s.History.PutMisses(j, o.Misses.V)
 	}
+	if e.Params.Hardcap.Confirm.ByLack {
+		s.History.PutParts(j, e.obs.In(o.Num))
+		if task.Protected() {
+			s.History.PutMPKI(j, o.MPKI)
+		}
+	}
 	if task.Class == model.BE {
 		s.BECPU += cpu
 	}

@@ -46,6 +46,9 @@ type Suspect struct {
 	Correlation float64 `json:"correlation,omitempty"`
 	// Usage is its mean CPU-sec/sec over the windows in which the victim suffered.
 	Usage float64 `json:"usage"`
+	// Takes is what it took more of what the victim lacks (Round.Lack) than while that was well: bytes of its last-level caches, or bytes a second
+	// to and from memory.
+	Takes float64 `json:"takes,omitempty"`
 	// State says why it was chosen or passed over, Verdict the same for people.
 	State   SuspectState `json:"state,omitzero"`
 	Verdict string       `json:"verdict"`
@@ -92,6 +95,11 @@ type Round struct {
 	// or again.
 	Demoted  bool `json:"demoted,omitempty"`
 	Uncapped bool `json:"uncapped,omitempty"`
+	// Lack is what the victim lacks by its own counters, where suspects are ordered by what they take of it; MPKI and UsualMPKI are its LLC misses
+	// per thousand instructions in bad windows and in good ones.
+	Lack      Lack    `json:"lack,omitzero"`
+	MPKI      float64 `json:"mpki,omitempty"`
+	UsualMPKI float64 `json:"usual_mpki,omitempty"`
 	// Members are the tasks of a group, the weightiest first; Chosen is one of them.
 	Members []Member `json:"members,omitempty"`
 	// GroupScore is the correlation of the group's pressure, Explained the share of the

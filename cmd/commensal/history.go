@@ -171,9 +171,19 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  SCORE\tCPU\tSUSPECT\tCLASS\tVERDICT")
-	for _, s := range r.Suspects {
-		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s\t%s\t%s\n", s.Score, s.Usage, s.Path, classOf(&s), s.Verdict)
+	head, takes := "", func(*model.Suspect) string { return "" }
+	if r.Lack != model.LackUnknown {
+		unit, scale := "MB", 1e6
+		if r.Lack == model.LackMemory {
+			unit, scale = "GB/s", 1e9
+		}
+		fmt.Fprintf(w, "  it misses the cache %.3g times in 1000 instructions, %.3g while it was well: it lacks %s. TAKES is of that, more than then.\n", r.MPKI, r.UsualMPKI, r.Lack)
+		head, takes = "TAKES\t", func(s *model.Suspect) string { return fmt.Sprintf("%.3g %s\t", s.Takes/scale, unit) }
+	}
+	fmt.Fprintf(tw, "  SCORE\tCPU\t%sSUSPECT\tCLASS\tVERDICT\n", head)
+	for i := range r.Suspects {
+		s := &r.Suspects[i]
+		fmt.Fprintf(tw, "  %.2f\t%.2f\t%s%s\t%s\t%s\n", s.Score, s.Usage, takes(s), s.Path, classOf(s), s.Verdict)
 	}
 	_ = tw.Flush() // the writer's error shows at the end
 	printHold(w, r, at)

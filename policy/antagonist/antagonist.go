@@ -92,6 +92,10 @@ type Row struct {
 	Signal []float64 `json:"signal"`
 	// Misses are LLC misses a second, 0 where unknown; none where no window had any.
 	Misses []float64 `json:"misses,omitempty"`
+	// MPKI are a victim's own LLC misses per thousand instructions, and Parts what a task has of the domains of resctrl: NoEvidence where unknown;
+	// none where nobody counted (lack.go).
+	MPKI  []float64 `json:"mpki,omitempty"`
+	Parts []Part    `json:"parts,omitempty"`
 }
 
 // NoEvidence stands in Row.Signal for a window that may not be used. Signals are
@@ -159,6 +163,7 @@ func (h *History) Begin(monoNsec int64) {
 		if len(h.Rows[i].Misses) > 0 {
 			h.Rows[i].Misses[k] = 0
 		}
+		h.Rows[i].beginCounted(k)
 	}
 }
 
@@ -352,7 +357,7 @@ func (h *History) Check() error {
 		return fmt.Errorf("history: capacity %d, next %d, filled %d, %d times", h.Cap, h.Next, h.Filled, len(h.AtNsec))
 	}
 	for i := range h.Rows {
-		if r := &h.Rows[i]; len(r.Usage) != h.Cap || len(r.Signal) != h.Cap || len(r.Misses) != 0 && len(r.Misses) != h.Cap {
+		if r := &h.Rows[i]; len(r.Usage) != h.Cap || len(r.Signal) != h.Cap || len(r.Misses) != 0 && len(r.Misses) != h.Cap || !r.counted(h.Cap) {
 			return fmt.Errorf("history: row of task %d has %d usages and %d signals, not %d", r.Num, len(r.Usage), len(r.Signal), h.Cap)
 		}
 		if i > 0 && h.Rows[i].Num <= h.Rows[i-1].Num {

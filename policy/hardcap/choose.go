@@ -53,7 +53,9 @@ func (s *State) attempt(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		s.accuse(p, in, out, inc, &r)
 		return
 	}
+	s.judgeLack(p, in, inc, &r)
 	pick := s.choose(p, ap, in, inc, &r)
+	s.noteTaken(in, &r)
 	if who := s.elsewhere(inc); who != "" && (p.Groups.Enabled || p.Confirm.Enabled) {
 		s.say(in, out, inc, model.Decision{
 			Kind: model.DecideSearch, Task: inc.Victim, Facts: []model.Fact{model.FactSignal.Is(inc.LastSignal), model.FactThreshold.Is(inc.Threshold)},

@@ -106,8 +106,9 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 	s.NudgedAt = append(s.NudgedAt, in.NowNsec)
 	period := max(in.History.PeriodNsec(), in.Window.LengthNsec)
 	expires := in.NowNsec + min(p.DurationNsec, int64(p.Confirm.Windows+nudgeSlack)*period)
-	reason := fmt.Sprintf("score %.2f of %.2f asked for, and %s: holds %s to %.3g CPU for %d windows, to see whether %s recovers",
-		sc.Value, r.Threshold, undecided(split), heldNames(r), r.Cap, p.Confirm.Windows, inc.VictimPath)
+	lack, facts := s.lacks.text(in, r, task.Path, num)
+	reason := fmt.Sprintf("score %.2f of %.2f asked for, and %s%s: holds %s to %.3g CPU for %d windows, to see whether %s recovers",
+		sc.Value, r.Threshold, undecided(split), lack, heldNames(r), r.Cap, p.Confirm.Windows, inc.VictimPath)
 	s.renewKept(p, in, out, inc)
 	for _, h := range holdsOf(r) {
 		usage := h.usage
@@ -116,7 +117,8 @@ func (s *State) nudge(p *Params, ap *antagonist.Params, in *policy.View, out *po
 		}
 		s.want(inc.claim(h.task, h.floor, usage, expires, reason))
 	}
-	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Facts: append([]model.Fact{model.FactCorrelation.Is(sc.Value), model.FactAsked.Is(r.Threshold)}, capped(r.Cap, sc.Usage)...), Reason: reason})
+	facts = slices.Concat([]model.Fact{model.FactCorrelation.Is(sc.Value), model.FactAsked.Is(r.Threshold)}, facts, capped(r.Cap, sc.Usage))
+	s.say(in, out, inc, model.Decision{Kind: model.DecideNudge, Task: num, Facts: facts, Reason: reason})
 	return true
 }
 
@@ -211,14 +213,14 @@ func (s *State) distinct(p *Params, in *policy.View, like []int, prime int) int 
 	return n
 }
 
-// likelier ranks suspects of like score: who was found guilty before, then who took more of the cache and
-// the memory while the victim suffered, then, where that is not known, who used more CPU.
+// likelier ranks suspects of like score: who was found guilty before, then who took more of what the victim lacks, or of the cache and
+// the memory, while it suffered, then, where that is not known, who used more CPU.
 func (s *State) likelier(in *policy.View, a, b *antagonist.Score) bool {
 	if ga, gb := s.tested(a.Num, true), s.tested(b.Num, true); ga != gb {
 		return ga
 	}
-	if ta, tb := in.History.Taken(a.Num), in.History.Taken(b.Num); ta != tb {
-		return ta > tb
+	if c := s.byTaken(in, a.Num, b.Num); c != 0 {
+		return c < 0
 	}
 	return a.Usage > b.Usage
 }
@@ -242,7 +244,7 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 	sigmas, paused := p.Confirm.Sigmas, s.rivalPaused(p, in, r)
 	if p.Confirm.Witnesses {
 		if paused == "" {
-			paused = s.pausedToo(in, r)
+			paused = s.pausedToo(in, inc.Victim, r)
 		}
 		if paused == "" {
 			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), r.WindowsJudged)

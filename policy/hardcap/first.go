@@ -70,15 +70,7 @@ func (s *State) relieve(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 	if lost > s.mayLose(p, in, inc) {
 		return false
 	}
-	slices.SortStableFunc(list, func(a, b model.Member) int {
-		switch ta, tb := in.History.Taken(a.Task), in.History.Taken(b.Task); {
-		case ta > tb:
-			return -1
-		case ta < tb:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(a, b model.Member) int { return s.byTaken(in, a.Task, b.Task) })
 	s.begin(p, in, out, inc, r, list, lost, true, fmt.Sprintf("%s of %s is %.1f times its threshold: holds all %d best-effort tasks back a little for a window, and asks then who it was",
 		inc.Source, inc.VictimPath, signal/inc.Threshold, len(list)))
 	return true

@@ -127,6 +127,7 @@ type State struct {
 
 	analysis   antagonist.Analysis // scratch
 	correlated []antagonist.Score  // of it, where blame took its place
+	lacks      lacking             // what the victim of it lacks
 	answers    []Answer
 	group      antagonist.Group
 	may        []antagonist.Candidate

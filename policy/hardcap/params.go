@@ -77,6 +77,8 @@ type Confirm struct {
 	Share float64 `json:"share,omitempty"`
 	// Witnesses: the effect of a nudge is judged by all protected tasks together (witness.go).
 	Witnesses bool `json:"witnesses,omitempty"`
+	// ByLack: who is tried first is who takes most of what the victim lacks by its own counters, where resctrl counts tasks (lack.go).
+	ByLack bool `json:"by_lack,omitempty"`
 	// Windows is for how many judged windows a suspect is nudged.
 	Windows int `json:"windows"`
 	// UsageShare is the share of its usage that a nudged suspect keeps; 0: CPI²'s quota.
@@ -165,6 +167,7 @@ func (c *Confirm) Rows() []model.Param {
 		{Key: "margin", At: &c.Margin, Most: 1, Unit: "a correlation", Why: "of correlation, within which the evidence is split"},
 		{Key: "share", At: &c.Share, Most: 1, Unit: "a share", Why: "of the way from what a steady suspect scores to what the perfect one does, from where on one is tried; 0: by margin alone"},
 		{Key: "witnesses", At: &c.Witnesses, Soak: [2]float64{0.6, 0.4}, Why: "judge a nudge by all protected tasks together"},
+		{Key: "by_lack", At: &c.ByLack, Soak: [2]float64{0.6, 0.4}, Why: "try first who takes most of what the victim lacks by its own counters (cache or memory), where resctrl counts each task; else who misses most"},
 		{Key: "windows", At: &c.Windows, Least: 1, Most: 10, Unit: "windows: a nudge is short", Why: "windows for which a suspect is nudged"},
 		{Key: "usage_share", At: &c.UsageShare, Most: 0.9, Unit: "a share", Why: "share of its CPU that it keeps; 0: the quota of a cap"},
 		{Key: "drop", At: &c.Drop, Least: 0.05, Most: 1, Unit: "a share", Why: "share of the victim's excess that must go away"},

@@ -53,13 +53,14 @@ func fell(in *policy.View, src model.Source, job string, skip, windows int) (sig
 }
 
 // pausedToo names a best-effort task that paused while the nudge lasted, and before took at least half of what the
-// nudged ones took, of the cache's misses or else of CPU: what everybody gained may be its doing. "" where there is none.
-func (s *State) pausedToo(in *policy.View, r *model.Round) string {
-	var usage, misses float64
-	held := heldIn(r)
+// nudged ones took, of what the victim lacks, else of the cache's misses, or else of CPU: what everybody gained may be its doing. "" where there is none.
+func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round) string {
+	var usage, misses, lacked float64
+	held, near := heldIn(r), nearTo(in, victim)
 	for _, n := range held {
 		u, m := in.History.Took(n, r.WindowsJudged, badBefore)
-		usage, misses = usage+u, misses+m
+		l, _ := in.History.TookOf(n, r.Lack, near, r.WindowsJudged, badBefore)
+		usage, misses, lacked = usage+u, misses+m, lacked+l
 	}
 	for i := range in.Table.Tasks {
 		t := &in.Table.Tasks[i]
@@ -71,6 +72,9 @@ func (s *State) pausedToo(in *policy.View, r *model.Round) string {
 		large := m >= misses/2
 		if misses == 0 {
 			large = u >= usage/2
+		}
+		if l, counted := in.History.TookOf(t.Num, r.Lack, near, r.WindowsJudged, badBefore); counted && lacked > 0 {
+			large = l >= lacked/2
 		}
 		if large && u >= leastUntouchable && now < u/2 {
 			return t.Path
