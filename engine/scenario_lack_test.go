@@ -38,7 +38,7 @@ func lackScenarios() []scenario {
 		name: "by-lack-memory", until: 140,
 		about: "by_lack: a task streams at the pace of its prefetchers, which misses of perf leave out, and another one misses twenty times as often; the service misses no more than before and is slower, so it is memory, and who moves most is nudged first",
 		build: func(t *testing.T) *sim { return streamed(t, true, true) },
-		want:  []string{"nudge       /stream/1", "what is lacked is memory (5 misses in 1000 instructions, 5 while it was well), of which /stream/1 has", "confirmed", "verified", "release /stream/1: applied, no limit"},
+		want:  []string{"nudge       /stream/1", "it lacks memory (5 misses in 1000 instructions, 5 while it was well), of which /stream/1 has 18 GB/s more than then", "confirmed", "verified", "release /stream/1: applied, no limit"},
 		never: []string{"hold /join/1", "refute", "taken-back"},
 	}, {
 		name: "by-lack-cache", until: 140,
@@ -49,7 +49,7 @@ func lackScenarios() []scenario {
 			n.task("/index/1").misses, n.task("/index/1").lines, n.task("/index/1").moves = 4e6, 12e6, 0.5e9
 			return n
 		},
-		want:  []string{"nudge       /index/1", "what is lacked is cache (9 misses in 1000 instructions, 3 while it was well), of which /index/1 has 24 MB of it more than then", "confirmed", "verified"},
+		want:  []string{"nudge       /index/1", "it lacks cache (9 misses in 1000 instructions, 3 while it was well), of which /index/1 has 24 MB more than then", "confirmed", "verified"},
 		never: []string{"hold /scan/1", "refute", "taken-back"},
 	}, {
 		name: "by-lack-wrong", until: 140,
@@ -60,12 +60,12 @@ func lackScenarios() []scenario {
 			n.task("/index/1").misses, n.task("/index/1").lines, n.task("/index/1").moves = 4e6, 9e6, 0.5e9
 			return n
 		},
-		want: []string{"nudge       /index/1", "refute      /index/1", "nudge       /scan/1", "confirmed", "verified"},
+		want: []string{"nudge       /index/1", "refute      /index/1", "cap         /scan/1", "verified"},
 	}, {
 		name: "by-lack-off", until: 140,
 		about: "by_lack is off: who misses most is nudged first, in vain, although resctrl counts who streams",
 		build: func(t *testing.T) *sim { return streamed(t, false, true) },
-		want:  []string{"nudge       /join/1", "refute      /join/1", "nudge       /stream/1", "confirmed", "verified"},
+		want:  []string{"nudge       /join/1", "refute      /join/1", "cap         /stream/1", "verified"},
 		never: []string{"lacked"},
 	}}
 }

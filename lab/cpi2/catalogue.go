@@ -47,6 +47,8 @@ type kind struct {
 	between, within float64
 	alone           bool // every thread has a core to itself: as many cores as the machine else has threads
 	published       bool // machines and services have what public measurements say beyond the twin's usual physics
+	counted         bool // resctrl counts each task, and engines remember what it has
+	demand          bool // LLC misses leave out what prefetchers fetch
 }
 
 // CPI²'s standard deviations are 9 % of the mean in figure 7 and 10, 19 and 10 % in table 1. What comes of the kinds is
@@ -75,18 +77,20 @@ type catalogue struct {
 	jobs       []job
 	aggressors []machine.TaskConfig
 	config     machine.Config // of the machines
+	counted    bool           // each task by resctrl
 }
 
 // drawCatalogue draws the jobs of a fleet. A seed's jobs run the same code whatever their spread.
 func drawCatalogue(seed uint64, of kind) (*catalogue, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x63617461))
-	c := &catalogue{config: serverConfig()}
+	c := &catalogue{config: serverConfig(), counted: of.counted}
 	if of.alone {
 		c.config.CoresPerSocket, c.config.ThreadsPerCore = c.config.CoresPerSocket*c.config.ThreadsPerCore, 1
 	}
 	if of.published {
 		c.config = machine.Published(c.config)
 	}
+	c.config.Physics.DemandMisses = of.demand
 	for _, k := range []struct {
 		role role
 		name string

@@ -50,6 +50,7 @@ type action struct {
 type mix struct {
 	seed    uint64
 	config  machine.Config
+	counted bool     // each task by resctrl
 	plan    []action // in order of time
 	cause   cause
 	actors  []string // paths of the tasks that the cause is about
@@ -84,7 +85,7 @@ func (c *catalogue) drawMix(rng *rand.Rand, what cause, from, to, minutes int) *
 
 // drawMixOn is drawMix on another platform: requests are drawn for its clock.
 func (c *catalogue) drawMixOn(rng *rand.Rand, config machine.Config, what cause, from, to, minutes int) *mix {
-	m := &mix{seed: rng.Uint64(), config: config, cause: what}
+	m := &mix{seed: rng.Uint64(), config: config, counted: c.counted, cause: what}
 	m.tenants = int(clamp(26*logNormal(rng, 0.4), fewestTenants, mostTenants))
 	var services []start
 	for i := range m.tenants {

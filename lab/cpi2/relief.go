@@ -42,7 +42,11 @@ const catalogueFleet, catalogueFleetMinutes = 24, 30
 // Relief plays machines of several catalogues, with seeds from first on, under the arms of relief. Equal seeds and sizes
 // give equal results.
 func Relief(ctx context.Context, first uint64, catalogues, machines, workers int, of kind) ([]Catalogue, error) {
-	arms := slices.DeleteFunc(Arms(), func(a Arm) bool { return !slices.Contains(reliefArms, a.Name) })
+	return reliefOf(ctx, first, catalogues, machines, workers, of, slices.DeleteFunc(Arms(), func(a Arm) bool { return !slices.Contains(reliefArms, a.Name) }))
+}
+
+// reliefOf is Relief under arms of one's own, of which the first holds nobody.
+func reliefOf(ctx context.Context, first uint64, catalogues, machines, workers int, of kind, arms []Arm) ([]Catalogue, error) {
 	var list []Catalogue
 	for seed := first; seed < first+uint64(catalogues); seed++ {
 		b, err := newBench(ctx, seed, workers, of)

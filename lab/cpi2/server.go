@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/policy/outlier"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/machine"
@@ -31,6 +32,7 @@ type server struct {
 	prev model.Snapshot
 	obs  model.Observation // of the last window
 	min  int               // minutes played
+	read node.Readings     // that the host was asked for
 }
 
 func newServer(m *mix) (*server, error) {
@@ -43,7 +45,7 @@ func newServer(m *mix) (*server, error) {
 
 // fork copies the server between two minutes.
 func (s *server) fork() *server {
-	return &server{mix: s.mix, host: s.host.Fork(), next: s.next, nums: maps.Clone(s.nums), min: s.min}
+	return &server{mix: s.mix, host: s.host.Fork(), next: s.next, nums: maps.Clone(s.nums), min: s.min, read: s.read}
 }
 
 // due lets happen what is due: the world is looked at once a second.
@@ -160,6 +162,14 @@ func (v seat) Observe(_ model.WindowMark, snap *model.Snapshot) error {
 	return nil
 }
 
+// Meter implements node.Metering. What is read already goes on: an agent on a fork has read it so far.
+func (v seat) Meter(r node.Readings) {
+	if r != v.s.read {
+		v.s.read = r
+		v.Host.Meter(r)
+	}
+}
+
 // agent returns an agent with CPI²'s own values that looks at the server or acts on it. It
 // goes on where a state left off, or, without one, knows the specs that the fleet sent.
 func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []model.Spec, state *engine.State) (*agent.Loop, error) {
@@ -174,6 +184,7 @@ func (s *server) agent(mode model.Mode, mutate func(*engine.Params), specs []mod
 		Adjust: func(p *engine.Params) {
 			// Specs come from the fleet, here from Fleet; what this node would learn is not used.
 			p.Spec.RecalculateNsec = 1 << 62
+			p.Hardcap.Confirm.ByLack = s.mix.counted // who looks on remembers what tasks have, and asks nobody for it
 			if mutate != nil {
 				mutate(p)
 			}

@@ -81,16 +81,16 @@ func (s *State) noteTaken(in *policy.View, r *model.Round) {
 	}
 }
 
-// text says what the victim lacks and what of it a suspect took, with a comma before; "" where nothing is known.
+// text says what the victim lacks and what of it a suspect took, with a semicolon before; "" where nothing is known.
 func (l *lacking) text(in *policy.View, r *model.Round, path string, num model.TaskNum) (string, []model.Fact) {
 	took := l.taken(in, num)
 	if took <= 0 {
 		return "", nil
 	}
-	what, fact := fmt.Sprintf("%.3g MB of it", took/1e6), model.FactOccupancy
+	what, fact := fmt.Sprintf("%.3g MB", took/1e6), model.FactOccupancy
 	if l.of == model.LackMemory {
 		what, fact = fmt.Sprintf("%.3g GB/s", took/1e9), model.FactMoved
 	}
-	return fmt.Sprintf(", and what is lacked is %s (%.3g misses in 1000 instructions, %.3g while it was well), of which %s has %s more than then", l.of, r.MPKI, r.UsualMPKI, path, what),
+	return fmt.Sprintf("; it lacks %s (%.3g misses in 1000 instructions, %.3g while it was well), of which %s has %s more than then", l.of, r.MPKI, r.UsualMPKI, path, what),
 		[]model.Fact{model.FactMPKI.Is(r.MPKI), model.FactMPKIQuiet.Is(r.UsualMPKI), fact.Is(took)}
 }

@@ -11,6 +11,9 @@ type Physics struct {
 	// SiblingBursts has threads meet a busy sibling as often as the number of them that is busy
 	// fluctuates, and not as often as at its mean (siblings.go).
 	SiblingBursts bool
+	// DemandMisses has LLC misses leave out what prefetchers fetch in time, as they may: Intel's manual (SDM 3B, architectural event 2EH/41H) says that
+	// the event "may exclude cache line fills due to other hardware-prefetchers" than that of the first level. Traffic is the same.
+	DemandMisses bool
 
 	// Two that measurements refute, and that Published is without.
 

@@ -102,7 +102,7 @@ func (m *Machine) spend(t *Task, dt int64) {
 		n := rate * float64(dt) / 1e9
 		c.instructions += n
 		c.references += n * (t.cfg.APKI + p.again) / 1000
-		c.misses += n * p.mpki / 1000
+		c.misses += n * m.counted(t, p) / 1000
 		p.insert = rate * p.mpki / 1000 * cacheLine
 		p.each = p.insert / t.on[s]
 		moved := p.insert * float64(dt) / 1e9 / (1 - t.cfg.WriteShare)
@@ -115,4 +115,12 @@ func (m *Machine) spend(t *Task, dt int64) {
 			c.work += n
 		}
 	}
+}
+
+// counted is how many of a task's misses per thousand instructions its counter sees: those that were prefetched, lost and missed once more in any case.
+func (m *Machine) counted(t *Task, p *socketPerf) float64 {
+	if !m.cfg.Physics.DemandMisses {
+		return p.mpki
+	}
+	return (p.mpki-p.again)*(1-t.cfg.Prefetched) + p.again
 }
