@@ -47,6 +47,26 @@ func TestExplainBeyondTheSeed(t *testing.T) {
 	}
 }
 
+// Where suspects were ordered by what the victim lacks, a round says what that is, by which figures, and what each took of it.
+func TestExplainLack(t *testing.T) {
+	suspects := []model.Suspect{{Task: 2, Path: "/stream", Class: model.BE, Score: 0.48, Usage: 2, Takes: 18e9, Verdict: "nudged"}, {Task: 3, Path: "/join", Class: model.BE, Score: 0.48, Usage: 2, Verdict: "behind"}}
+	for lack, want := range map[model.Lack][]string{
+		model.LackUnknown: {"SCORE CPU SUSPECT", "0.48 2.00 /stream"},
+		model.LackMemory:  {"it misses the cache 5 times in 1000 instructions, 4.9 while it was well: it lacks memory", "SCORE CPU TAKES SUSPECT", "0.48 2.00 18 GB/s /stream", "0.48 2.00 0 GB/s /join"},
+		model.LackCache:   {"it lacks cache", "1.8e+04 MB /stream"},
+	} {
+		var b strings.Builder
+		if err := printStory(&b, &record.Story{Incident: &model.Incident{ID: "i-1", Rounds: []model.Round{{Suspects: suspects, Lack: lack, MPKI: 5, UsualMPKI: 4.9}}}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if text := strings.Join(strings.Fields(b.String()), " "); !strings.Contains(text, w) {
+				t.Errorf("%s: %q is missing in\n%s", lack, w, b.String())
+			}
+		}
+	}
+}
+
 // What a policy that observes would have done does not read as if it had.
 func TestDecisionsThatOnlyObserve(t *testing.T) {
 	var text strings.Builder

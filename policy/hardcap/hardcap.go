@@ -27,7 +27,7 @@
 //
 // Several policies go beyond CPI², each with its own switch (params.go) and file: groups of
 // suspects (group.go, sibling.go, trial.go), caps that follow the victim (feedback.go), nudges that
-// settle split evidence (confirm.go, witness.go), evidence that is added up over incidents (repeat.go),
+// settle split evidence (confirm.go, witness.go) in the order of what the victim lacks (lack.go), evidence that is added up over incidents (repeat.go),
 // suspects held by turns (coded.go), and relief that comes before blame (first.go). While one of the first and the last is on, incidents
 // wait for each other's verification: what one tries may cure the others' victims too.
 //

@@ -83,6 +83,31 @@ func TestWritesApart(t *testing.T) {
 	}
 }
 
+// A counter that leaves out what prefetchers fetch says less of who reads ahead, and the machine goes on as before.
+func TestDemandMisses(t *testing.T) {
+	play := func(demand bool, prefetched float64) Counters {
+		c := oneSocket()
+		c.Physics.DemandMisses = demand
+		m := newMachine(t, c)
+		s := stream(2)
+		s.Prefetched = prefetched
+		n := add(t, m, s)
+		m.Advance(1e9)
+		k, err := m.Counters(n)
+		must(t, err)
+		return k
+	}
+	for _, prefetched := range []float64{0, 0.5, 0.9} {
+		all, demand := play(false, prefetched), play(true, prefetched)
+		if got := float64(demand.LLCMisses) / float64(all.LLCMisses); math.Abs(got-(1-prefetched)) > 0.01 {
+			t.Errorf("with a share of %g prefetched %.3f of the misses are counted", prefetched, got)
+		}
+		if demand.LLCMisses = all.LLCMisses; demand != all {
+			t.Errorf("the machine does something else: %+v and %+v", demand, all)
+		}
+	}
+}
+
 // A queue that holds all that comes changes nothing. A short one bounds what it adds to who asks for one line at a
 // time, and what is delivered stays the memory's.
 func TestQueueLines(t *testing.T) {
