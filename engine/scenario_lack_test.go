@@ -62,6 +62,23 @@ func lackScenarios() []scenario {
 		},
 		want: []string{"nudge       /index/1", "refute      /index/1", "cap         /scan/1", "verified"},
 	}, {
+		name: "by-lack-pause", until: 140,
+		about: "by_lack: while the one that streams is nudged another one pauses, with a rhythm of its own, that moves two thirds as much and hardly misses: nothing is concluded from the nudge",
+		build: func(t *testing.T) *sim {
+			n := streamed(t, true, true)
+			n.e.Params.Hardcap.Confirm.Witnesses = true
+			copying := be(5, "/copy/1", model.Batch, func(s int) float64 {
+				if s >= 43 && s < 46 {
+					return 0
+				}
+				return 2
+			})
+			copying.misses, copying.lines, copying.moves = 0.2e6, 1e6, 6e9
+			n.tasks = append(n.tasks, copying)
+			return n
+		},
+		want: []string{"nudge       /stream/1", "refute      /stream/1", "but /copy/1 paused meanwhile: nothing is known", "cap         /stream/1", "verified"},
+	}, {
 		name: "by-lack-off", until: 140,
 		about: "by_lack is off: who misses most is nudged first, in vain, although resctrl counts who streams",
 		build: func(t *testing.T) *sim { return streamed(t, false, true) },
