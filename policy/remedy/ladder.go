@@ -267,7 +267,7 @@ func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, tex
 		more += fmt.Sprintf("; it helped these jobs before, by %.0f %%", 100*(1-math.Exp(-o.known)))
 	}
 	d := h.tell(v, x)
-	if !(h.Means == CPU && o.draw.Name == model.FactUsage.String()) { // that it used before it was held is told already
+	if h.Means != CPU || o.draw.Name != model.FactUsage.String() { // what it used before it was held is told already
 		d.Facts = append(d.Facts, o.draw)
 	}
 	d.Reason = fmt.Sprintf("%s; %s; %s%s", x.text(v), text, h.text(), more)
