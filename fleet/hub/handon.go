@@ -24,7 +24,7 @@ import (
 
 const (
 	// handShare is how many times as long as it takes passes from one leaving to the next: of few jobs it is done with each commit, of many it may take seconds.
-	handShare = 10
+	handShare = 30
 	// handCommits is how many commits it waits at most: five minutes of them.
 	handCommits = 60
 	// handBytes is how much of the stream may wait for it.
