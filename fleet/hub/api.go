@@ -248,17 +248,17 @@ func (h *Hub) job(k spec.Key) JobStatus {
 	st := JobStatus{Job: k.Job, Platform: k.Platform, Size: k.Size, Revision: j.Revision, Pinned: j.Pinned, Signals: []SignalStatus{}}
 	for i := range j.Signals {
 		s := &j.Signals[i]
-		x := SignalStatus{Signal: s.Source.String(), Samples: s.Sketch.Count(), Tasks: j.Tasks(s), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
-		if sp := s.Spec; sp != nil {
-			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, float64(sp.StdDev), float64(sp.UsageMean), h.cfg.Spec.Threshold(sp)
+		x := SignalStatus{Signal: s.Kind.Value().Source.String(), Samples: s.Sketch.Count(), Tasks: j.Tasks(i), P50: s.Sketch.Quantile(0.5), P90: s.Sketch.Quantile(0.9), P99: s.Sketch.Quantile(0.99)}
+		if sp, ok := j.Spec(i); ok {
+			x.Published, x.Mean, x.StdDev, x.Usage, x.Threshold = true, sp.Mean, float64(sp.StdDev), float64(sp.UsageMean), h.cfg.Spec.Threshold(&sp)
 			if float64(sp.Tail) > sp.Mean { // else it is not by a fit
 				if g, ok := spec.FitGEV(&s.Sketch); ok {
 					x.Fit = &g
 				}
 			}
 		}
-		if s.Held != nil {
-			x.Held = s.Held.Why
+		if held := j.Held(i); held != nil {
+			x.Held = held.Why
 		}
 		st.Signals = append(st.Signals, x)
 	}

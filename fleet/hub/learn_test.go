@@ -90,7 +90,7 @@ func TestWhatIsLearnedIsKept(t *testing.T) {
 		if name != "version 3" { // of which tasks are counted by another hash
 			ignore = append(ignore, "Tallies")
 		}
-		diff := cmp.Diff(h.learner, state, cmpopts.IgnoreUnexported(spec.State{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(spec.Job{}, ignore...), cmp.Comparer(func(a, b unique.Handle[string]) bool { return a == b }), cmp.Transformer("bins", func(s spec.Sketch) string { return fmt.Sprint(s.Bins()) }))
+		diff := cmp.Diff(h.learner, state, cmpopts.IgnoreUnexported(spec.State{}), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(spec.Job{}, ignore...), cmp.Comparer(func(a, b unique.Handle[spec.Kind]) bool { return a == b }), cmp.Transformer("bins", func(s spec.Sketch) string { return fmt.Sprint(s.Bins()) }))
 		if diff != "" || len(state.Jobs) != 50 {
 			t.Errorf("%s: %s", name, diff)
 		}

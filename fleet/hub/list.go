@@ -288,7 +288,7 @@ func (h *Hub) listJobs(r *http.Request) (any, error) {
 // heldBack is how many specs of a job are held back.
 func heldBack(j *spec.Job) (n int) {
 	for i := range j.Signals {
-		if j.Signals[i].Held != nil {
+		if j.Held(i) != nil {
 			n++
 		}
 	}

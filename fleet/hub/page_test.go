@@ -344,10 +344,8 @@ func curveOfAFit(t *testing.T, s *scene) {
 	s.mu.Lock()
 	for _, j := range s.learner.Jobs {
 		for i := range j.Signals {
-			if j.Signals[i].Spec != nil {
-				sp := *j.Signals[i].Spec
-				sp.Tail = 0
-				j.Signals[i].Spec = &sp
+			if j.Apart != nil && j.Apart[i].Spec != nil { // as all are that are by a fit
+				j.Apart[i].Spec.Tail = 0
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package spec
 
-import "github.com/commensal-io/commensal/fleet/wire"
+import (
+	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/model"
+)
 
 // A job may move from one learner to another: with all that the one before knew of it (Take), or, where that is lost or was left by a program that does not
 // leave it, with nothing but the sheet that was published last (Adopt).
@@ -18,9 +21,10 @@ func (s *State) Adopt(sh wire.SpecSheet) (ok bool) {
 	j := s.job(k)
 	j.begin(&sh)
 	j.Revision, j.Pinned = sh.Revision, sh.Pinned
+	j.AtNsec = sh.WallNsec
 	for i := range j.Signals {
 		sig := &j.Signals[i]
-		sig.AtNsec, sig.Nodes, sig.Sketch.Unseen = sh.WallNsec, whole(int64(sh.Nodes)), float32(sig.History.N)
+		sig.Nodes, sig.Sketch.Unseen = whole16(sh.Nodes), float32(sig.History.N)
 	}
 	return true
 }
@@ -35,10 +39,17 @@ func (j *Job) follow(sh *wire.SpecSheet) {
 	}
 	for i := range sh.Specs {
 		sp := sh.Specs[i]
-		sig := j.signal(sp.Source, sp.Definition)
-		sig.Spec, sig.Held = figuresOf(&sp), nil
+		j.publish(&sp)
 	}
+	j.together()
 	j.Revision, j.Pinned = sh.Revision, sh.Pinned
+}
+
+// publish puts a spec in force.
+func (j *Job) publish(sp *model.Spec) {
+	k := j.signal(sp.Source, sp.Definition)
+	j.setSpec(k, figuresOf(sp))
+	j.setHeld(k, nil)
 }
 
 // begin puts a job where a sheet was published.
@@ -46,10 +57,9 @@ func (j *Job) begin(sh *wire.SpecSheet) {
 	j.since(nil, false)
 	for i := range sh.Specs {
 		sp := sh.Specs[i]
-		sig := j.signal(sp.Source, sp.Definition)
 		n := float64(sp.NumSamples)
-		sig.Spec, sig.Held = figuresOf(&sp), nil
-		sig.History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
+		j.Signals[j.signal(sp.Source, sp.Definition)].History = Moments{N: n, Mean: sp.Mean, M2: sp.StdDev * sp.StdDev * n, Usage: sp.UsageMean}
+		j.publish(&sp)
 	}
 }
 

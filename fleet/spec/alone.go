@@ -74,7 +74,12 @@ func (s *State) lose(k Key) {
 	delete(s.Jobs, k)
 }
 
+// specified: something is in force of it, or held back.
+func (j *Job) specified() bool {
+	return slices.ContainsFunc(j.Signals, func(s Signal) bool { return s.Tasks > 0 }) || slices.ContainsFunc(j.Apart, func(a Apart) bool { return a.Spec != nil || a.Held != nil })
+}
+
 // idle: no task of it gave a sample for a day or two, and nothing was published or is held back of it.
 func (j *Job) idle() bool {
-	return !j.Pinned && len(j.Signals) > 0 && len(j.Tallies) == 0 && !slices.ContainsFunc(j.Signals, func(s Signal) bool { return s.Spec != nil || s.Held != nil })
+	return !j.Pinned && len(j.Signals) > 0 && len(j.Tallies) == 0 && !j.specified()
 }

@@ -42,18 +42,18 @@ func TestThresholdByFit(t *testing.T) {
 		p.Fit = fit
 		fleet(s, &p, 10, 2000, func(int) float64 { return skewed.Quantile(rng.Float64()) })
 		s.Calculate(&p, start)
-		sig := &s.Jobs[web].Signals[0]
+		j := s.Jobs[web]
 		above := 0
 		for range 100_000 {
-			if skewed.Quantile(rng.Float64()) > sig.limit(&p) {
+			if skewed.Quantile(rng.Float64()) > j.limit(&p, 0) {
 				above++
 			}
 		}
 		if share := float64(above) / 100_000; share > most || fit && share < 0.019 || !fit && share < 0.03 {
-			t.Errorf("by fit %v: %.4f of the windows lie above the threshold %.3f", fit, share, sig.limit(&p))
+			t.Errorf("by fit %v: %.4f of the windows lie above the threshold %.3f", fit, share, j.limit(&p, 0))
 		}
-		if (sig.Spec.Tail > 0) != fit {
-			t.Errorf("%+v", sig.Spec)
+		if (inForce(j, 0).Tail > 0) != fit {
+			t.Errorf("%+v", inForce(j, 0))
 		}
 	}
 	p, s := Defaults(), New()

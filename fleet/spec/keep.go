@@ -79,11 +79,11 @@ func (j *Job) KeepIn(k *KeptJob, key Key) {
 	for i := range j.Signals {
 		s, x := &j.Signals[i], &k.Signals[i]
 		*x = keptSignal{
-			Source: s.Source, Definition: s.Definition.Value(), Full: j.Full, Grouped: j.Grouped, Level: j.Level, Nodes: int(s.Nodes), Since: j.keepSince(s, x.Since[:0]), History: s.History,
-			Unseen: float64(s.Sketch.Unseen), Tallies: j.keepTallies(s, x.Tallies[:0]), DayNsec: j.DayNsec, AtNsec: s.AtNsec, Held: s.Held, Sketch: keptSketch{s.Sketch.appendBins(x.Sketch.Bins[:0]), s.Sketch.Unit},
+			Source: s.Kind.Value().Source, Definition: s.Kind.Value().Definition, Full: j.Full, Grouped: j.Grouped, Level: j.Level, Nodes: int(s.Nodes), Since: j.keepSince(s, x.Since[:0]), History: s.History,
+			Unseen: float64(s.Sketch.Unseen), Tallies: j.keepTallies(i, x.Tallies[:0]), DayNsec: j.DayNsec, AtNsec: j.at(i), Held: j.Held(i), Sketch: keptSketch{s.Sketch.appendBins(x.Sketch.Bins[:0]), s.Sketch.Unit},
 		}
-		if s.Spec != nil {
-			sp := s.spec(key, s.Spec)
+		if f, ok := j.Spec(i); ok {
+			sp := s.spec(key, &f)
 			x.Spec = &sp
 		}
 	}
@@ -114,9 +114,9 @@ func (j *Job) keepSince(s *Signal, list []From) []From {
 }
 
 // keepTallies is what tasks gave of a signal.
-func (j *Job) keepTallies(s *Signal, list []Tally) []Tally {
+func (j *Job) keepTallies(k int, list []Tally) []Tally {
 	for i, t := range j.Tallies {
-		if n, all := j.gave(s, i), t.samples(); n > 0 && n < all {
+		if n, all := j.gave(k, i), t.samples(); n > 0 && n < all {
 			day := int(t.Day&^recently) * n / all
 			t.Day, t.Night = t.Day&recently|uint16(day), t.Night&recently|uint16(min(n-day, MaxSamplesPerTask)) //nolint:gosec // no more than there were
 		} else if n == 0 {
@@ -134,20 +134,22 @@ func (s *State) Recall(k *KeptJob, version int) {
 	for i := range k.Signals {
 		j.signal(k.Signals[i].Source, k.Signals[i].Definition)
 	}
-	of := make([]*keptSignal, len(j.Signals)) // as they lie here
+	of, ats := make([]*keptSignal, len(j.Signals)), make([]int64, len(j.Signals)) // as they lie here
 	for i := range k.Signals {
 		x := &k.Signals[i]
 		at, _ := j.place(x.Source, x.Definition)
 		sig := &j.Signals[at]
-		of[at] = x
-		sig.Nodes, sig.History, sig.AtNsec, sig.Held = whole(int64(x.Nodes)), x.History, x.AtNsec, x.Held
+		of[at], ats[at] = x, x.AtNsec
+		sig.Nodes, sig.History = whole16(x.Nodes), x.History
+		j.setHeld(at, x.Held)
 		sig.Sketch.fill(x.Sketch.Bins, x.Sketch.Unit)
 		sig.Sketch.Unseen = float32(x.Unseen)
 		if x.Spec != nil {
-			sig.Spec = figuresOf(x.Spec)
+			j.setSpec(at, figuresOf(x.Spec))
 		}
 		j.Full, j.Level, j.DayNsec = j.Full || x.Full, max(j.Level, x.Level), max(j.DayNsec, x.DayNsec)
 	}
+	j.setAts(ats)
 	j.recallSince(of)
 	if version >= KeptVersion {
 		j.recallTallies(of)
@@ -219,7 +221,7 @@ func (j *Job) recallTallies(of []*keptSignal) {
 		}
 		for i, t := range j.Tallies {
 			if not := t.samples() - had[t.Task]; not > 0 {
-				j.lack(k)[i] = uint16(not) //nolint:gosec // it fits
+				j.setLack(k, i, uint32(not)) //nolint:gosec // it fits
 			}
 		}
 	}

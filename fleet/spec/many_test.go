@@ -151,7 +151,7 @@ func TestTasksAreEstimated(t *testing.T) {
 			if len(s.Tallies) > p.slots() || cap(s.Tallies) > p.slots()*9/8+1 {
 				t.Fatalf("%d tasks are counted one by one", len(s.Tallies))
 			}
-			_, about := s.haveEnough(&p, nil)
+			_, about := s.haveEnough(&p, anySignal)
 			sum += float64(about)
 		}
 		if off := math.Abs(sum/float64(rounds*n) - 1); off > 0.1 || n <= leastSlots && off > 0 {
@@ -195,7 +195,7 @@ func TestInventedAndShortTasksHideNone(t *testing.T) {
 		at += 60e9
 		s.look(&p, at)
 	}
-	if n, _ := s.haveEnough(&p, nil); n != 10 {
+	if n, _ := s.haveEnough(&p, anySignal); n != 10 {
 		t.Errorf("beside short tasks %d have enough, one in 2^%d counts", n, s.Level)
 	}
 }
@@ -242,7 +242,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	bytes := func() int {
 		j := s.Jobs[web]
 		sig := &j.Signals[0]
-		return int(unsafe.Sizeof(*j)+unsafe.Sizeof(*sig)+unsafe.Sizeof(Figures{})) + cap(j.Since)*int(unsafe.Sizeof(Who{})) + cap(j.Tallies)*int(unsafe.Sizeof(Tally{})) + cap(sig.Parts)*int(unsafe.Sizeof(Part{})) + cap(sig.Sketch.N)*2
+		return int(unsafe.Sizeof(*j)+unsafe.Sizeof(*sig)) + cap(j.Since)*int(unsafe.Sizeof(Who{})) + cap(j.Tallies)*int(unsafe.Sizeof(Tally{})) + cap(j.Parts)*int(unsafe.Sizeof(Part{})) + cap(sig.Sketch.N)*2
 	}
 	for range 3 {
 		fleet(s, &p, 1500, 40, func(int) float64 { return 1 + 0.1*rng.NormFloat64() })
@@ -254,7 +254,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := bytes(); n > 800 {
 		t.Errorf("%d bytes after a calculation", n)
 	}
-	s.Jobs[web].Signals[0].Spec = nil // nothing is held at a threshold
+	s.Jobs[web].setSpec(0, nil) // nothing is held at a threshold
 	fleet(s, &p, 30, 1000, func(int) float64 { return math.Pow(10, 18*rng.Float64()-9) })
 	if n := bytes(); n > 1600+maxBins*4 {
 		t.Errorf("%d bytes of values that differ by 18 powers of ten", n)

@@ -202,7 +202,7 @@ func TestLearnersOfOneJobMerge(t *testing.T) {
 	}
 	j := older.Jobs[web]
 	s, w := &j.Signals[0], math.Sqrt(0.9) // half a day
-	if j.Revision != 9 || !j.Pinned || j.Only != 0 || s.Spec.Mean > 1.1 || len(j.Tallies) != 5 || len(j.Since) != 3 || s.AtNsec != start+day/2 {
+	if j.Revision != 9 || !j.Pinned || j.Only != 0 || inForce(j, 0).Mean > 1.1 || len(j.Tallies) != 5 || len(j.Since) != 3 || j.at(0) != start+day/2 {
 		t.Errorf("%+v", j)
 	}
 	mean := (2*9000*w + 9000) / (9000*w + 9000)

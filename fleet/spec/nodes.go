@@ -22,65 +22,91 @@ type Who struct {
 // Part is what one signal had in a Who's windows.
 type Part struct{ Mean, M2 float32 }
 
-// Less says what a signal had less than all of its job's windows.
+// Less says what signals had less than all of their job's windows.
 type Less struct {
-	Parts []uint16 // of each of Job.Since the share that it had, of allOf; what is not there had all
-	Tasks []uint16 // of each of Job.Tallies how many samples it had not; nil: it had all
+	Windows Table // by Signal.Row, less one, and Job.Since: the windows that had it not
+	Tasks   Table // by signal and Job.Tallies: the samples that a task gave not
 }
 
-const allOf = math.MaxUint16
-
-// had is how many of the windows of the i-th of Job.Since had the signal.
-func (s *Signal) had(i int, windows uint32) uint32 {
-	switch {
-	case i >= len(s.Parts):
+// rows is how many signals had something since the last calculation.
+func (j *Job) rows() int {
+	if len(j.Since) == 0 {
 		return 0
-	case s.Less == nil || i >= len(s.Less.Parts):
-		return windows
 	}
-	return uint32((uint64(windows)*uint64(s.Less.Parts[i]) + allOf/2) / allOf) //nolint:gosec // no more than windows
+	return len(j.Parts) / len(j.Since)
 }
 
-// setHad says how many they are; of all in all.
-func (s *Signal) setHad(i int, n, windows uint32) {
-	if n == windows && (s.Less == nil || i >= len(s.Less.Parts)) {
+// addRows makes room for the signals that some is true of, where there is none yet. All windows so far had them not.
+func (j *Job) addRows(some func(k int) bool) {
+	had := j.rows()
+	rows := had
+	for k := range j.Signals {
+		if s := &j.Signals[k]; s.Row == 0 && rows < math.MaxUint16 && some(k) {
+			rows++
+			s.Row = uint16(rows) //nolint:gosec // as is looked
+			for i := range j.Since {
+				j.setLess(s, i, j.Since[i].N)
+			}
+		}
+	}
+	if rows == had {
 		return
 	}
-	if s.Less == nil {
-		s.Less = &Less{}
+	parts := make([]Part, len(j.Since)*rows, cap(j.Since)*rows)
+	for i := range j.Since {
+		copy(parts[i*rows:], j.Parts[i*had:(i+1)*had])
 	}
-	for len(s.Less.Parts) <= i {
-		s.Less.Parts = insert(s.Less.Parts, len(s.Less.Parts), allOf, groups)
-	}
-	s.Less.Parts[i] = uint16((uint64(n)*allOf + uint64(windows)/2) / max(1, uint64(windows))) //nolint:gosec // it is a share
+	j.Parts = parts
 }
 
-// moments is what the signal had of the i-th of Job.Since.
+// had is how many windows of the i-th of Since had the signal.
+func (j *Job) had(s *Signal, i int) uint32 {
+	n := j.Since[i].N
+	switch {
+	case s.Row == 0:
+		return 0
+	case j.Less != nil:
+		n -= j.Less.Windows.at(int(s.Row)-1, i)
+	}
+	return n
+}
+
+// setLess says how many windows of the i-th of Since had the signal not.
+func (j *Job) setLess(s *Signal, i int, n uint32) {
+	if j.Less == nil {
+		if n == 0 {
+			return
+		}
+		j.Less = &Less{}
+	}
+	j.Less.Windows.set(int(s.Row)-1, i, n, j.rows(), len(j.Since))
+}
+
+// part is the room for what the signal had of the i-th of Since; it has a row.
+func (j *Job) part(s *Signal, i int) *Part { return &j.Parts[i*j.rows()+int(s.Row)-1] }
+
+// moments is what the signal had of the i-th of Since.
 func (j *Job) moments(s *Signal, i int) (m Moments) {
-	if n := s.had(i, j.Since[i].N); n > 0 {
-		m = Moments{N: float64(n), Mean: float64(s.Parts[i].Mean), M2: float64(s.Parts[i].M2), Usage: float64(j.Since[i].Usage)}
+	if n := j.had(s, i); n > 0 {
+		part := j.part(s, i)
+		m = Moments{N: float64(n), Mean: float64(part.Mean), M2: float64(part.M2), Usage: float64(j.Since[i].Usage)}
 	}
 	return m
 }
 
 // give adds windows to the i-th of Since, with what each signal, by its place in Signals, had of them.
 func (j *Job) give(i int, windows uint32, usage float64, got func(k int) Moments) {
+	j.addRows(func(k int) bool { return got(k).N > 0 })
 	w := &j.Since[i]
 	for k := range j.Signals {
 		s := &j.Signals[k]
-		add, m := got(k), j.moments(s, i)
-		if add.N == 0 && i >= len(s.Parts) {
+		if s.Row == 0 {
 			continue
 		}
-		m.merge(add, 1)
-		for n := len(s.Parts); n <= i; n++ {
-			s.Parts = insert(s.Parts, n, Part{}, groups)
-			if n < i {
-				s.setHad(n, 0, j.Since[n].N)
-			}
-		}
-		s.Parts[i] = Part{Mean: float32(m.Mean), M2: float32(m.M2)}
-		s.setHad(i, uint32(m.N), w.N+windows)
+		m := j.moments(s, i)
+		m.merge(got(k), 1)
+		*j.part(s, i) = Part{Mean: float32(m.Mean), M2: float32(m.M2)}
+		j.setLess(s, i, w.N+windows-uint32(m.N))
 	}
 	w.N += windows
 	if w.N > 0 {
@@ -97,7 +123,12 @@ func (j *Job) who(node uint32) int {
 		return i
 	}
 	if n := len(j.Since); n < groups {
+		rows := j.rows()
 		j.Since = insert(j.Since, n, Who{Node: node}, groups)
+		if len(j.Parts)+rows > cap(j.Parts) {
+			j.Parts = append(make([]Part, 0, cap(j.Since)*rows), j.Parts...)
+		}
+		j.Parts = append(j.Parts, make([]Part, rows)...)
 		return n
 	}
 	j.regroup()
@@ -120,21 +151,26 @@ func (j *Job) regroup() {
 
 // since begins anew with what came since the last calculation.
 func (j *Job) since(who []Who, grouped bool) {
-	j.Since, j.Grouped = who, grouped
+	j.Since, j.Parts, j.Grouped = who, nil, grouped
 	for k := range j.Signals {
-		s := &j.Signals[k]
-		if s.Parts = nil; s.Less == nil {
-			continue
-		}
-		if s.Less.Parts = nil; s.Less.Tasks == nil {
-			s.Less = nil
-		}
+		j.Signals[k].Row = 0
+	}
+	if j.Less != nil {
+		j.Less.Windows = Table{}
+		j.noLess()
+	}
+}
+
+// noLess forgets that signals had less, where none has.
+func (j *Job) noLess() {
+	if j.Less != nil && j.Less.Windows.Rows == 0 && j.Less.Tasks.Rows == 0 {
+		j.Less = nil
 	}
 }
 
 // groupOf is where a node goes: each 32 nodes whose numbers follow each other are in different ones, and in others than those before them by a shift that changes.
 func (j *Job) groupOf(node uint32) int {
-	row, shift := node/groups, uint32(j.at()/1e9)%groups //nolint:gosec // what is cut off does not matter
+	row, shift := node/groups, uint32(j.AtNsec/1e9)%groups //nolint:gosec // what is cut off does not matter
 	return int((node + row*shift) % groups)
 }
 
@@ -192,7 +228,7 @@ func (j *Job) room(node, windows uint32) float64 {
 func (j *Job) fair(s *Signal) (all Moments, nodes, leftOut int) {
 	var counts, means []float64 // samples a node, and mean
 	var since []int
-	for i := range s.Parts {
+	for i := range j.Since {
 		if m := j.moments(s, i); m.N > 0 {
 			since, counts, means = append(since, i), append(counts, m.N/j.size(i)), append(means, m.Mean)
 		}

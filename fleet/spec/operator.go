@@ -15,10 +15,13 @@ func (s *State) Accept(k Key, wallNsec int64) (sh wire.SpecSheet, ok bool) {
 		return sh, false
 	}
 	for i := range j.Signals {
-		if h := j.Signals[i].Held; h != nil {
-			j.Signals[i].Spec, j.Signals[i].Held, ok = figuresOf(&h.Spec), nil, true
+		if h := j.Held(i); h != nil {
+			j.setSpec(i, figuresOf(&h.Spec))
+			j.setHeld(i, nil)
+			ok = true
 		}
 	}
+	j.together()
 	if !ok {
 		return sh, false
 	}

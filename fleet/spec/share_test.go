@@ -86,8 +86,8 @@ func TestSignalsThatLackWindowsAreLearnedAlike(t *testing.T) {
 }
 
 func specified(s *State) (n int) {
-	for _, sig := range s.Jobs[web].Signals {
-		if sig.Spec != nil {
+	for k := range s.Jobs[web].Signals {
+		if inForce(s.Jobs[web], k) != nil {
 			n++
 		}
 	}
@@ -164,8 +164,8 @@ func TestSharedTasksAreCountedBySignal(t *testing.T) {
 		}
 		s.Calculate(&p, start)
 		j := s.Jobs[web]
-		if j.Tasks(&j.Signals[0]) != 20 || j.Signals[0].Spec == nil || j.Tasks(&j.Signals[1]) != c.tasks || (j.Signals[1].Spec != nil) != c.spec {
-			t.Errorf("%+v: %d and %d tasks: %+v", c, j.Tasks(&j.Signals[0]), j.Tasks(&j.Signals[1]), j.Signals[1].Spec)
+		if j.Tasks(0) != 20 || inForce(j, 0) == nil || j.Tasks(1) != c.tasks || (inForce(j, 1) != nil) != c.spec {
+			t.Errorf("%+v: %d and %d tasks: %+v", c, j.Tasks(0), j.Tasks(1), inForce(j, 1))
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestFewTasksWithASignalAreFound(t *testing.T) {
 					s.Calculate(&p, start+period*p.PeriodNsec)
 				}
 				j := s.Jobs[web]
-				if n := j.Tasks(&j.Signals[1]); (j.Signals[1].Spec != nil) != (tasks > 4) || n < min(tasks, 5) && tasks > 4 || j.Signals[0].Spec == nil {
+				if n := j.Tasks(1); (inForce(j, 1) != nil) != (tasks > 4) || n < min(tasks, 5) && tasks > 4 || inForce(j, 0) == nil {
 					t.Errorf("%d tasks from %d, period %d: %d are counted", tasks, first, from, n)
 				}
 			}

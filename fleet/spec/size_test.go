@@ -28,10 +28,10 @@ func twoSizes(s *State, p *Params, rng *rand.Rand, nodes, windows int, small, la
 func specOf(t *testing.T, s *State, size string) *Figures {
 	t.Helper()
 	j := s.Jobs[Key{"web", "cpu", size}]
-	if j == nil || len(j.Signals) != 1 || j.Signals[0].Spec == nil {
+	if j == nil || len(j.Signals) != 1 || inForce(j, 0) == nil {
 		t.Fatalf("size %q: no spec: %+v", size, j)
 	}
-	return j.Signals[0].Spec
+	return inForce(j, 0)
 }
 
 // A job whose tasks run at two sizes has two normals. Of all together the spec is a blend: a small task that is slowed by a half lies below its threshold, and
@@ -118,7 +118,7 @@ func TestOperatorsMeanASize(t *testing.T) {
 	if len(held) != 1 || held[0].Spec.Size != "large" { // the blend is too broad for a jump
 		t.Fatalf("%+v", held)
 	}
-	if sh, ok := s.Accept(Key{"web", "cpu", "large"}, start); !ok || sh.Size != "large" || s.Jobs[Key{"web", "cpu", "large"}].Signals[0].Held != nil {
+	if sh, ok := s.Accept(Key{"web", "cpu", "large"}, start); !ok || sh.Size != "large" || s.Jobs[Key{"web", "cpu", "large"}].Held(0) != nil {
 		t.Errorf("%+v", sh)
 	}
 	if heir := New(); !heir.Adopt(sheets[2]) || heir.Jobs[small] == nil || heir.Jobs[web] != nil {

@@ -14,7 +14,7 @@ import (
 // What each node and each task of a job take is small, and still right: moments of a million samples are those that doubles give, and who sends more
 // samples than a tally can count has samples enough all the same.
 func TestSmallIsRight(t *testing.T) {
-	if w, p, y, x := unsafe.Sizeof(Who{}), unsafe.Sizeof(Part{}), unsafe.Sizeof(Tally{}), unsafe.Sizeof(Signal{}); w != 12 || p != 8 || y != 8 || x != 144 {
+	if w, p, y, x := unsafe.Sizeof(Who{}), unsafe.Sizeof(Part{}), unsafe.Sizeof(Tally{}), unsafe.Sizeof(Signal{}); w != 12 || p != 8 || y != 8 || x != 88 {
 		t.Errorf("%d bytes a node, %d with a signal, %d a task, %d a signal", w, p, y, x)
 	}
 	rng := rand.New(rand.NewPCG(11, 11))
@@ -39,7 +39,7 @@ func TestSmallIsRight(t *testing.T) {
 	}
 	s.tally(&p, 7, math.MaxUint32, nil)
 	s.tally(&p, 8, 99, nil)
-	if n, about := s.haveEnough(&p, nil); len(s.Tallies) != 2 || s.Tallies[0].Day != recently|MaxSamplesPerTask || n != 1 || about != 1 {
+	if n, about := s.haveEnough(&p, anySignal); len(s.Tallies) != 2 || s.Tallies[0].Day != recently|MaxSamplesPerTask || n != 1 || about != 1 {
 		t.Errorf("%+v", s.Tallies)
 	}
 }
@@ -86,7 +86,7 @@ func TestWhatWasKeptLargerIsRead(t *testing.T) {
 	}
 	s := kept.Recall(1)
 	j := s.Jobs[web]
-	if sig := j.Signals[0]; len(j.Since) != 0 || len(j.Tallies) != 0 || sig.History.N != 5000 || sig.Spec.Mean != 1.8 {
+	if sig := j.Signals[0]; len(j.Since) != 0 || len(j.Tallies) != 0 || sig.History.N != 5000 || inForce(j, 0).Mean != 1.8 {
 		t.Fatalf("%+v", sig)
 	}
 	p := Defaults()

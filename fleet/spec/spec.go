@@ -10,7 +10,6 @@
 package spec
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"unique"
@@ -69,19 +68,24 @@ func (m *Moments) stddev() float64 {
 	return math.Sqrt(m.M2 / m.N)
 }
 
-// Signal is what is known of one signal of a job.
+// Signal is what is known of one signal of a job. What few signals have is in Job.Apart.
 type Signal struct {
-	Source     model.Source
-	Nodes      uint32 // that the last calculation was of
-	Definition unique.Handle[string]
-	Sketch     Sketch  // of all, weighted by age
-	Parts      []Part  // of Job.Since, in its order; the last ones may be missing
-	Less       *Less   // nil: all windows of Job had this signal
-	History    Moments // before the last calculation
-	AtNsec     int64   // of the last calculation; 0: there was none
-	Spec       *Figures
-	Held       *Held
+	Sketch  Sketch  // of all, weighted by age
+	History Moments // before the last calculation
+	Kind    unique.Handle[Kind]
+	Tasks   uint32 // the spec in force is what History says, of so many tasks; 0: it is not
+	Nodes   uint16 // that the last calculation was of: groups tell 1,024 apart
+	Row     uint16 // in Job.Parts, from 1 on; 0: it had nothing since the last calculation
 }
+
+// Kind is what a signal is.
+type Kind struct {
+	Source     model.Source
+	Definition string
+}
+
+// whole16 is a count as far as there is room for it.
+func whole16(n int) uint16 { return uint16(max(0, min(n, math.MaxUint16))) } //nolint:gosec // it fits
 
 // Figures are what a published spec says of a signal, without what the signal and its job say themselves.
 type Figures struct {
@@ -100,8 +104,9 @@ func whole(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) } //n
 
 // spec is a signal's figures as nodes are told them.
 func (s *Signal) spec(k Key, f *Figures) model.Spec {
+	kind := s.Kind.Value()
 	return model.Spec{
-		Job: k.Job, Platform: k.Platform, Size: k.Size, Source: s.Source, Definition: s.Definition.Value(), NumSamples: int64(f.NumSamples), Tasks: int(f.Tasks),
+		Job: k.Job, Platform: k.Platform, Size: k.Size, Source: kind.Source, Definition: kind.Definition, NumSamples: int64(f.NumSamples), Tasks: int(f.Tasks),
 		UsageMean: float64(f.UsageMean), Mean: f.Mean, StdDev: float64(f.StdDev), Tail: float64(f.Tail), LeftOut: int64(f.LeftOut),
 	}
 }
@@ -115,9 +120,13 @@ type Held struct {
 // Job is what is known of a key.
 type Job struct {
 	Signals  []Signal // ordered by source and definition
+	Apart    []Apart  // by signal; nil: of none there is anything
 	Since    []Who    // since the last calculation
+	Parts    []Part   // of each of Since those of the signals that had something, by Signal.Row
 	Tallies  []Tally  // ordered by Task
+	Less     *Less    // nil: all windows had all signals
 	Revision uint64   // of the sheet that was published last
+	AtNsec   int64    // of the last calculation; 0: there was none
 	DayNsec  int64    // when the day of the tallies began
 	// Only is 1 and the number of the one node that has ever spoken of it; 0: several have, or nobody knows.
 	Only    uint32
@@ -204,8 +213,8 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 		g := &tasks[t]
 		for c := range g.of {
 			if x := &g.of[c]; g.job != nil && x.n > 0 {
-				x.into = g.job.signal(smp.Signals[c].Source, smp.Signals[c].Definition)
-				x.limit = x.into.limit(p)
+				k := g.job.signal(smp.Signals[c].Source, smp.Signals[c].Definition)
+				x.into, x.limit = &g.job.Signals[k], g.job.limit(p, k)
 			}
 		}
 	}
@@ -305,12 +314,13 @@ func (j *Job) take(p *Params, node, task uint32, g *given) {
 	})
 }
 
-// limit is the value above which samples count as it.
-func (s *Signal) limit(p *Params) float64 {
-	if s.Spec == nil {
+// limit is the value above which samples of a signal count as it.
+func (j *Job) limit(p *Params, k int) float64 {
+	f, ok := j.Spec(k)
+	if !ok {
 		return math.Inf(1)
 	}
-	return p.Threshold(s.Spec)
+	return p.Threshold(&f)
 }
 
 // Threshold is the value above which a window is an outlier under a spec; a node's own may lie higher (a least rise).
@@ -334,27 +344,29 @@ func (s *State) job(k Key) *Job {
 // place is where a signal lies, or would.
 func (j *Job) place(src model.Source, definition string) (i int, ok bool) {
 	for i = range j.Signals {
-		if s := &j.Signals[i]; s.Source >= src {
-			if is := s.Definition.Value(); s.Source > src || is >= definition {
-				return i, s.Source == src && is == definition
-			}
+		if is := j.Signals[i].Kind.Value(); is.Source > src || is.Source == src && is.Definition >= definition {
+			return i, is == Kind{src, definition}
 		}
 	}
 	return len(j.Signals), false
 }
 
-// signal returns what is known of one. What it returned before may not be used afterwards where there was none of it.
-func (j *Job) signal(src model.Source, definition string) *Signal {
+// signal returns the place of one in Signals, which it makes where there is none: others may have another place then.
+func (j *Job) signal(src model.Source, definition string) (i int) {
 	i, ok := j.place(src, definition)
 	if !ok {
-		j.Signals = insert(j.Signals, i, Signal{Source: src, Definition: unique.Make(definition)}, math.MaxInt)
+		j.Signals = insert(j.Signals, i, Signal{Kind: unique.Make(Kind{src, definition})}, math.MaxInt)
+		if j.Apart != nil {
+			j.Apart = slices.Insert(j.Apart, i, Apart{})
+		}
+		if j.Less != nil {
+			j.Less.Tasks.insertRow(i)
+		}
 		for at := range j.Tallies {
-			if n := j.Tallies[at].samples(); n > 0 {
-				j.lack(i)[at] = uint16(n) //nolint:gosec // two of 15 bits
-			}
+			j.setLack(i, at, uint32(j.Tallies[at].samples())) //nolint:gosec // two of 15 bits
 		}
 	}
-	return &j.Signals[i]
+	return i
 }
 
 // insert is slices.Insert for lists that stay, and get so long: of those that doubled, a third of all memory was room that nobody used.
@@ -363,181 +375,4 @@ func insert[T any](list []T, i int, v T, most int) []T {
 		list = append(make([]T, 0, max(n+1, min(n+n/8+1, most))), list...)
 	}
 	return slices.Insert(list, i, v)
-}
-
-// Calculate calculates what is due, and returns the sheets that changed and what was held back, in the order of their
-// keys.
-func (s *State) Calculate(p *Params, wallNsec int64) (sheets []wire.SpecSheet, held []Held) {
-	changed, held := s.Changed(p, wallNsec)
-	for _, k := range changed {
-		sheets = append(sheets, s.Jobs[k].Sheet(k, wallNsec))
-	}
-	return sheets, held
-}
-
-// Changed is Calculate with the keys in place of the sheets, each of which takes more memory than what is known of its job.
-func (s *State) Changed(p *Params, wallNsec int64) (changed []Key, held []Held) {
-	for _, k := range s.due(p, wallNsec) {
-		j := s.Jobs[k]
-		published := false
-		if j.due(p, wallNsec) {
-			var back []Held
-			published, back = j.calculate(p, k, wallNsec)
-			held = append(held, back...)
-		}
-		if j.idle() {
-			s.lose(k)
-		}
-		if published && !j.Pinned {
-			j.Revision++
-			changed = append(changed, k)
-		}
-	}
-	return changed, held
-}
-
-// at is when the last calculation was; 0: there was none.
-func (j *Job) at() (nsec int64) {
-	for i := range j.Signals {
-		nsec = max(nsec, j.Signals[i].AtNsec)
-	}
-	return nsec
-}
-
-// due reports whether a job is to be calculated.
-func (j *Job) due(p *Params, wallNsec int64) bool {
-	at := j.at()
-	return len(j.Signals) > 0 && (at == 0 || wallNsec-at >= p.PeriodNsec)
-}
-
-// due returns the keys of which something is to be calculated, or nothing is worth keeping, in their order.
-func (s *State) due(p *Params, wallNsec int64) (keys []Key) {
-	for k, j := range s.Jobs {
-		if j.idle() || j.due(p, wallNsec) {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, Key.Compare)
-	return keys
-}
-
-// Sheet is what is published of a job, which is of that key.
-func (j *Job) Sheet(k Key, wallNsec int64) wire.SpecSheet {
-	sh := wire.SpecSheet{Version: 1, Job: k.Job, Platform: k.Platform, Size: k.Size, Revision: j.Revision, WallNsec: wallNsec, Pinned: j.Pinned}
-	if sh.Size != "" {
-		sh.Version = 2
-	}
-	for i := range j.Signals {
-		if sp := j.Signals[i].Spec; sp != nil {
-			sh.Specs, sh.Nodes = append(sh.Specs, j.Signals[i].spec(k, sp)), max(sh.Nodes, int(j.Signals[i].Nodes))
-			j.Signals[i].quantiles(&sh.Specs[len(sh.Specs)-1])
-		}
-	}
-	return sh
-}
-
-// quantiles fills in those that the sketch has now: nothing of them is kept. One that has fewer samples than were adopted says nothing yet.
-func (s *Signal) quantiles(sp *model.Spec) {
-	if n := s.Sketch.Count(); n > 0 && n >= float64(s.Sketch.Unseen) {
-		sp.P50, sp.P90, sp.P99 = s.Sketch.Quantile(0.5), s.Sketch.Quantile(0.9), s.Sketch.Quantile(0.99)
-	}
-}
-
-// age is what the last calculation weighs at a moment.
-func (s *Signal) age(p *Params, wallNsec int64) float64 {
-	if s.AtNsec == 0 {
-		return 1
-	}
-	return math.Pow(p.AgeWeight, float64(max(0, wallNsec-s.AtNsec))/(24*3600e9))
-}
-
-// calculate works the specs of a job out once a signal has tasks enough, and says whether one is published. Of signals that have too few what came is kept in their history.
-func (j *Job) calculate(p *Params, key Key, wallNsec int64) (published bool, held []Held) {
-	j.turn(p, wallNsec)
-	j.look(p, wallNsec)
-	enough := func(s *Signal) bool {
-		n, _ := j.haveEnough(p, s)
-		return n >= p.MinTasks
-	}
-	if !slices.ContainsFunc(j.Signals, func(s Signal) bool { return len(s.Parts) > 0 && enough(&s) }) {
-		return false, nil
-	}
-	for k := range j.Signals {
-		s := &j.Signals[k]
-		if len(s.Parts) == 0 {
-			continue
-		}
-		is, back := s.calculate(p, j, key, wallNsec, enough(s))
-		if published = published || is; back != nil {
-			held = append(held, *back)
-		}
-	}
-	j.since(nil, false)
-	return published, held
-}
-
-// calculate works a signal's spec out, and says whether it is published.
-func (s *Signal) calculate(p *Params, j *Job, k Key, wallNsec int64, enough bool) (published bool, held *Held) {
-	_, about := j.haveEnough(p, s)
-	recent, nodes, leftOut := j.fair(s)
-	age := s.age(p, wallNsec)
-	s.Sketch.Age(age)
-	all := recent
-	all.merge(s.History, age)
-	s.History, s.AtNsec, s.Nodes = all, wallNsec, whole(int64(max(nodes, 1)))
-	if !enough {
-		return false, nil
-	}
-	sp := s.spec(k, &Figures{NumSamples: float32(math.Round(all.N)), Tasks: whole(int64(about)), UsageMean: float32(all.Usage), Mean: all.Mean, StdDev: float32(all.stddev()), LeftOut: whole(int64(leftOut))})
-	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
-		return false, nil
-	}
-	if j.Pinned {
-		return false, nil
-	}
-	if p.Fit {
-		if g, ok := FitGEV(&s.Sketch); ok && s.Sketch.Count() >= float64(s.Sketch.Unseen) {
-			if tail := g.Quantile(beyond(p.Sigmas)); tail >= sp.Mean+leastTail*float64(sp.StdDev) && tail <= sp.Mean+mostTail*float64(sp.StdDev) {
-				sp.Tail = tail
-			}
-		} else if s.Spec != nil {
-			sp.Tail = float64(s.Spec.Tail)
-		}
-	}
-	if why := s.jump(p, &sp); why != "" {
-		first := s.Held == nil
-		s.Held = &Held{Spec: sp, Why: why}
-		if first {
-			return false, s.Held
-		}
-		return false, nil
-	}
-	s.Spec, s.Held = figuresOf(&sp), nil
-	return true, nil
-}
-
-const (
-	// So many standard deviations above the mean is a fitted threshold, or it is none: mean and deviation do without nodes that are far off, and the sketch
-	// of all samples cannot. At 2 sigmas a right-skewed distribution's 97.7th percentile lies between 1.5 and 2.5 (CPI², figure 7).
-	leastTail, mostTail = 1, 4
-	// jumpTimes is by how much the distance of the threshold from the mean may change at once.
-	jumpTimes = 3
-)
-
-// jump says why a spec is held back; "" where it is not.
-func (s *Signal) jump(p *Params, sp *model.Spec) string {
-	old := s.Spec
-	if old == nil {
-		return ""
-	}
-	moved := math.Abs(sp.Mean - old.Mean)
-	if moved > p.JumpSigmas*float64(old.StdDev) && moved > p.JumpShare*math.Abs(old.Mean) {
-		return fmt.Sprintf("%s of %s moved from %.4g to %.4g, more than %.3g standard deviations (%.3g) and %.0f %%",
-			s.Source, Key{sp.Job, sp.Platform, sp.Size}, old.Mean, sp.Mean, p.JumpSigmas, old.StdDev, 100*p.JumpShare)
-	}
-	was, is := p.Threshold(old)-old.Mean, p.Threshold(figuresOf(sp))-sp.Mean
-	if was > 0 && (is > jumpTimes*was || jumpTimes*is < was) {
-		return fmt.Sprintf("the threshold of %s of %s is %.4g above the mean, and was %.4g", s.Source, Key{sp.Job, sp.Platform, sp.Size}, is, was)
-	}
-	return ""
 }

@@ -37,10 +37,19 @@ var web = Key{Job: "web", Platform: "cpu"}
 func cpi(t *testing.T, s *State) *Figures {
 	t.Helper()
 	j := s.Jobs[web]
-	if j == nil || len(j.Signals) != 1 || j.Signals[0].Spec == nil {
+	if j == nil || len(j.Signals) != 1 || inForce(j, 0) == nil {
 		t.Fatalf("no spec: %+v", j)
 	}
-	return j.Signals[0].Spec
+	return inForce(j, 0)
+}
+
+// inForce is the spec of a signal; nil: there is none.
+func inForce(j *Job, k int) *Figures {
+	f, ok := j.Spec(k)
+	if !ok {
+		return nil
+	}
+	return &f
 }
 
 // Table 1 of CPI² has a mean, a deviation and a count for a job on a platform; so has what comes of samples that have them.
@@ -142,7 +151,7 @@ func TestSpecsAge(t *testing.T) {
 	p.JumpSigmas = 1e9 // nothing is held back here
 	fleet(s, &p, 5, 1000, func(int) float64 { return 1 })
 	s.Calculate(&p, start)
-	s.Jobs[web].Signals[0].Spec = nil // nor held at a threshold
+	s.Jobs[web].setSpec(0, nil) // nor held at a threshold
 	fleet(s, &p, 5, 1000, func(int) float64 { return 2 })
 	s.Calculate(&p, start+24*60*minute)
 	if got, want := cpi(t, s).Mean, (2+0.9)/1.9; math.Abs(got-want) > 1e-9 {

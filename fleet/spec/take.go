@@ -69,21 +69,31 @@ func (s *State) put(p *Params, k Key, j *Job) {
 func (j *Job) merge(p *Params, o *Job) {
 	later := o.Revision > j.Revision
 	for i := range o.Signals {
-		j.signal(o.Signals[i].Source, o.Signals[i].Definition.Value())
+		kind := o.Signals[i].Kind.Value()
+		j.signal(kind.Source, kind.Definition)
 	}
-	theirs := make([]*Signal, len(j.Signals))
+	theirs := make([]int, len(j.Signals))
+	ats := make([]int64, len(j.Signals))
 	for k := range j.Signals {
-		sig := &j.Signals[k]
-		i, ok := o.place(sig.Source, sig.Definition.Value())
-		if !ok {
+		ats[k] = j.at(k)
+		kind := j.Signals[k].Kind.Value()
+		i, ok := o.place(kind.Source, kind.Definition)
+		if theirs[k] = -1; !ok {
 			continue
 		}
-		theirs[k] = &o.Signals[i]
-		sig.merge(p, theirs[k])
-		if later || sig.Spec == nil {
-			sig.Spec, sig.Held = theirs[k].Spec, theirs[k].Held
+		theirs[k], ats[k] = i, max(ats[k], o.at(i))
+		j.mergeSignal(p, k, o, i)
+		if _, ok := j.Spec(k); later || !ok {
+			var f *Figures
+			if is, ok := o.Spec(i); ok {
+				f = &is
+			}
+			j.setSpec(k, f)
+			j.setHeld(k, o.Held(i))
 		}
 	}
+	j.setAts(ats)
+	j.together()
 	j.mergeSince(o, theirs)
 	j.mergeTallies(p, o, theirs)
 	if later {
@@ -94,20 +104,22 @@ func (j *Job) merge(p *Params, o *Job) {
 	}
 }
 
-// merge takes another one's values in, both as old as the later calculation.
-func (s *Signal) merge(p *Params, o *Signal) {
-	at := max(s.AtNsec, o.AtNsec)
-	mine, theirs := s.age(p, at), o.age(p, at)
+// mergeSignal takes the values of another one's signal in, both as old as the later calculation.
+func (j *Job) mergeSignal(p *Params, k int, o *Job, i int) {
+	s, other := &j.Signals[k], &o.Signals[i]
+	at := max(j.at(k), o.at(i))
+	mine, theirs := j.age(p, k, at), o.age(p, i, at)
 	s.Sketch.Age(mine)
-	s.Sketch.Merge(&o.Sketch, theirs)
+	s.Sketch.Merge(&other.Sketch, theirs)
 	all := Moments{}
 	all.merge(s.History, mine)
-	all.merge(o.History, theirs)
-	s.History, s.AtNsec, s.Nodes = all, at, max(s.Nodes, o.Nodes)
+	all.merge(other.History, theirs)
+	j.remember(k, all)
+	s.Nodes = max(s.Nodes, other.Nodes)
 }
 
-// mergeSince takes in what another learner's nodes sent since the last calculation; theirs are its signals by their places here.
-func (j *Job) mergeSince(o *Job, theirs []*Signal) {
+// mergeSince takes in what another learner's nodes sent since the last calculation; theirs are the places of its signals, -1: it has none, by those here.
+func (j *Job) mergeSince(o *Job, theirs []int) {
 	if o.Grouped && !j.Grouped {
 		j.regroup()
 	}
@@ -119,8 +131,8 @@ func (j *Job) mergeSince(o *Job, theirs []*Signal) {
 			at = j.who(w.Node)
 		}
 		j.give(at, w.N, float64(w.Usage), func(k int) (m Moments) {
-			if theirs[k] != nil {
-				m = o.moments(theirs[k], i)
+			if theirs[k] >= 0 {
+				m = o.moments(&o.Signals[theirs[k]], i)
 			}
 			return m
 		})
@@ -128,7 +140,7 @@ func (j *Job) mergeSince(o *Job, theirs []*Signal) {
 }
 
 // mergeTallies counts another learner's tasks; theirs as above.
-func (j *Job) mergeTallies(p *Params, o *Job, theirs []*Signal) {
+func (j *Job) mergeTallies(p *Params, o *Job, theirs []int) {
 	if day := max(j.DayNsec, o.DayNsec); day != 0 {
 		j.turn(p, day)
 		o.turn(p, day)
@@ -137,7 +149,7 @@ func (j *Job) mergeTallies(p *Params, o *Job, theirs []*Signal) {
 	for i, t := range o.Tallies {
 		day, all := uint32(t.Day&^recently), uint32(t.samples()) //nolint:gosec // it fits
 		j.tally(p, t.Task, day, func(k int) uint32 {
-			if theirs[k] == nil || all == 0 {
+			if theirs[k] < 0 || all == 0 {
 				return 0
 			}
 			return day * uint32(o.gave(theirs[k], i)) / all //nolint:gosec // below 2^32
@@ -150,10 +162,10 @@ func (j *Job) mergeTallies(p *Params, o *Job, theirs []*Signal) {
 		night := min(uint32(t.Night&^recently), MaxSamplesPerTask-uint32(mine.Night&^recently))
 		mine.Night += uint16(night) //nolint:gosec // it fits
 		for k := range j.Signals {
-			if theirs[k] == nil {
-				j.lack(k)[at] += uint16(night) //nolint:gosec // as above
+			if theirs[k] < 0 {
+				j.setLack(k, at, j.lack(k, at)+night) //nolint:gosec // as above
 			} else if not := all - uint32(o.gave(theirs[k], i)); not > 0 { //nolint:gosec // no more than all
-				j.lack(k)[at] += uint16(night * not / all) //nolint:gosec // as above
+				j.setLack(k, at, j.lack(k, at)+night*not/all)
 			}
 		}
 	}

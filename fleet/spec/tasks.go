@@ -44,10 +44,8 @@ func (j *Job) tally(p *Params, task, n uint32, had func(k int) uint32) {
 			i, _ = j.find(task)
 		}
 		j.Tallies = insert(j.Tallies, i, Tally{Task: task}, p.slots())
-		for k := range j.Signals {
-			if l := j.Signals[k].Less; l != nil && l.Tasks != nil {
-				l.Tasks = insert(l.Tasks, i, 0, p.slots())
-			}
+		if j.Less != nil {
+			j.Less.Tasks.insertColumn(i)
 		}
 	}
 	t := &j.Tallies[i]
@@ -56,28 +54,37 @@ func (j *Job) tally(p *Params, task, n uint32, had func(k int) uint32) {
 	t.Day = recently | uint16(day+counted) //nolint:gosec // it fits
 	for k := range j.Signals {
 		if not := n - had(k); not > 0 && counted > 0 {
-			j.lack(k)[i] += uint16((uint64(not)*uint64(counted) + uint64(n) - 1) / uint64(n)) //nolint:gosec // no more than is counted
+			j.setLack(k, i, j.lack(k, i)+uint32((uint64(not)*uint64(counted)+uint64(n)-1)/uint64(n))) //nolint:gosec // no more than is counted
 		}
 	}
 }
 
-// lack is what a signal had not of the tasks that are counted.
-func (j *Job) lack(k int) []uint16 {
-	s := &j.Signals[k]
-	if s.Less == nil {
-		s.Less = &Less{}
+// lack is how many samples of a signal, by its place in Signals, one of Tallies gave not.
+func (j *Job) lack(k, i int) uint32 {
+	if j.Less == nil {
+		return 0
 	}
-	if s.Less.Tasks == nil {
-		s.Less.Tasks = make([]uint16, len(j.Tallies))
-	}
-	return s.Less.Tasks
+	return j.Less.Tasks.at(k, i)
 }
 
-// gave is how many samples of a signal one of Tallies gave; of a signal nil: windows.
-func (j *Job) gave(s *Signal, i int) int {
+func (j *Job) setLack(k, i int, n uint32) {
+	if j.Less == nil {
+		if n == 0 {
+			return
+		}
+		j.Less = &Less{}
+	}
+	j.Less.Tasks.set(k, i, n, len(j.Signals), len(j.Tallies))
+}
+
+// anySignal stands for a signal that all windows have.
+const anySignal = -1
+
+// gave is how many samples of a signal, by its place in Signals, one of Tallies gave.
+func (j *Job) gave(k, i int) int {
 	n := j.Tallies[i].samples()
-	if s != nil && s.Less != nil && s.Less.Tasks != nil {
-		n = max(0, n-int(s.Less.Tasks[i]))
+	if k != anySignal {
+		n = max(0, n-int(j.lack(k, i)))
 	}
 	return n
 }
@@ -93,10 +100,8 @@ func (j *Job) drop(f func(i int) bool) {
 			continue
 		}
 		j.Tallies = slices.Delete(j.Tallies, i, i+1)
-		for k := range j.Signals {
-			if l := j.Signals[k].Less; l != nil && l.Tasks != nil {
-				l.Tasks = slices.Delete(l.Tasks, i, i+1)
-			}
+		if j.Less != nil {
+			j.Less.Tasks.deleteColumn(i)
 		}
 	}
 }
@@ -142,14 +147,14 @@ func (j *Job) makeRoom(p *Params, task uint32, had func(k int) uint32) bool {
 	for j.Level < mostLevel && j.countDrawn() > p.slots()/2 {
 		j.Level++
 	}
-	n, _ := j.haveEnough(p, nil)
+	n, _ := j.haveEnough(p, anySignal)
 	rare := j.rare(p)
 	needed := slices.ContainsFunc(rare, func(k int) bool { return had(k) > 0 })
 	if !needed && (!j.drawn(task) || n <= 2*p.MinTasks) {
 		return false
 	}
 	for i, t := range j.Tallies {
-		if j.drawn(t.Task) || !needed && t.samples() < p.MinSamplesPerTask || slices.ContainsFunc(rare, func(k int) bool { return j.gave(&j.Signals[k], i) > 0 }) {
+		if j.drawn(t.Task) || !needed && t.samples() < p.MinSamplesPerTask || slices.ContainsFunc(rare, func(k int) bool { return j.gave(k, i) > 0 }) {
 			continue
 		}
 		j.drop(func(at int) bool { return at == i })
@@ -162,11 +167,11 @@ func (j *Job) makeRoom(p *Params, task uint32, had func(k int) uint32) bool {
 func (j *Job) rare(p *Params) (list []int) {
 	for k := range j.Signals {
 		n := 0
-		if l := j.Signals[k].Less; l == nil || l.Tasks == nil {
+		if j.Less == nil || j.Less.Tasks.zero(k) {
 			continue
 		}
-		for i := range j.Tallies {
-			if j.gave(&j.Signals[k], i) > 0 {
+		for i := 0; i < len(j.Tallies) && n <= 2*p.MinTasks; i++ {
+			if j.gave(k, i) > 0 {
 				n++
 			}
 		}
@@ -213,10 +218,9 @@ func (j *Job) turn(p *Params, wallNsec int64) {
 			t.Day, t.Night = t.Day&recently, t.Night&recently|t.Day&^recently
 		}
 		j.drop(func(i int) bool { return j.Tallies[i].Night&^recently == 0 })
-		for k := range j.Signals {
-			if l := j.Signals[k].Less; l != nil && !slices.ContainsFunc(l.Tasks, func(n uint16) bool { return n > 0 }) {
-				l.Tasks = nil
-			}
+		if j.Less != nil {
+			j.Less.Tasks.pack(j.Less.Tasks.unpack(0, 0)) // in no more bits than it needs now
+			j.noLess()
 		}
 		if j.Level > 0 && j.countDrawn() <= p.slots()/8 {
 			j.Level--
@@ -228,16 +232,16 @@ func (j *Job) turn(p *Params, wallNsec int64) {
 func (j *Job) halve(i int) {
 	all, day := j.Tallies[i].samples(), int(j.Tallies[i].Day&^recently)
 	for k := range j.Signals {
-		if l := j.Signals[k].Less; l != nil && l.Tasks != nil && all > 0 {
-			l.Tasks[i] = uint16(int(l.Tasks[i]) * day / all) //nolint:gosec // it gets less
+		if n := j.lack(k, i); n > 0 && all > 0 {
+			j.setLack(k, i, uint32(int(n)*day/all)) //nolint:gosec // it gets less
 		}
 	}
 }
 
-// haveEnough counts the tasks with samples enough of a signal, nil: windows, and says about how many there are with those that are not counted.
-func (j *Job) haveEnough(p *Params, s *Signal) (n, about int) {
+// haveEnough counts the tasks with samples enough of a signal, by its place in Signals, and says about how many there are with those that are not counted.
+func (j *Job) haveEnough(p *Params, k int) (n, about int) {
 	for i, t := range j.Tallies {
-		if j.gave(s, i) >= p.MinSamplesPerTask {
+		if j.gave(k, i) >= p.MinSamplesPerTask {
 			n++
 			if j.drawn(t.Task) {
 				about += 1 << j.Level
@@ -247,11 +251,11 @@ func (j *Job) haveEnough(p *Params, s *Signal) (n, about int) {
 	return n, max(n, about)
 }
 
-// Tasks is how many tasks gave samples of a signal in these two days; where not all are counted, about.
-func (j *Job) Tasks(s *Signal) int {
+// Tasks is how many tasks gave samples of a signal, by its place in Signals, in these two days; where not all are counted, about.
+func (j *Job) Tasks(k int) int {
 	n, about := 0, 0
 	for i, t := range j.Tallies {
-		if j.gave(s, i) > 0 {
+		if j.gave(k, i) > 0 {
 			n++
 			if j.drawn(t.Task) {
 				about += 1 << j.Level
