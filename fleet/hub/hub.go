@@ -119,11 +119,11 @@ type Hub struct {
 	tidying                  sync.Mutex   // held while files are merged and removed
 	wellTidied               atomic.Int64 // when that was done without an error last (s since 1970); before, when this hub began
 	keptCount                uint64
-	gaveBack                 time.Time // memory
-	unsent                   []unsent  // calculated and not yet published
 
 	mu          sync.Mutex
 	learner     *spec.State
+	unsent      []unsent  // calculated and not yet published
+	gaveBack    time.Time // memory
 	published   published
 	nodes       map[string]*NodeStatus
 	names       index[string] // of nodes; it has a lock of its own

@@ -96,12 +96,12 @@ func (h *Hub) follow(ctx context.Context) error {
 				return err
 			}
 		}
+		if now := time.Now(); now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
+			h.calculated = now
+			h.calculate()
+		}
 		select {
 		case <-sender:
-			if now := time.Now(); len(h.unsent) == 0 && now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
-				h.calculated = now
-				h.calculate()
-			}
 			go func() {
 				h.publish(ctx)
 				sender <- struct{}{}

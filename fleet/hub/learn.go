@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -178,14 +179,17 @@ type published struct {
 // needed while batches came.
 const giveBackEvery = 30 * time.Second
 
-// calculate calculates what is due; publish sends it down.
+// calculate calculates what is due; publish sends it down. Of a job whose sheet is not yet sent nothing is due: of many jobs sending takes minutes, in which what came of
+// others is calculated, and no longer takes the room of what is not.
 func (h *Hub) calculate() {
 	h.mu.Lock()
 	begin := time.Now()
 	changed, held := h.learner.Changed(&h.cfg.Spec, begin.UnixNano())
-	h.unsent = make([]unsent, len(changed))
-	for i, k := range changed {
-		h.unsent[i] = unsent{k, h.learner.Jobs[k].Revision, begin.UnixNano()}
+	h.unsent = slices.Grow(h.unsent, len(changed))
+	for _, k := range changed {
+		j := h.learner.Jobs[k]
+		j.Waits = true
+		h.unsent = append(h.unsent, unsent{k, j.Revision, begin.UnixNano()})
 	}
 	h.published.calculating += time.Since(begin)
 	h.mu.Unlock()
@@ -199,21 +203,26 @@ func (h *Hub) calculate() {
 
 // releaseMemory gives memory that is not in use back to the system, once in a while.
 func (h *Hub) releaseMemory() {
-	if time.Since(h.gaveBack) >= giveBackEvery {
-		debug.FreeOSMemory()
+	h.mu.Lock()
+	due := time.Since(h.gaveBack) >= giveBackEvery
+	if due {
 		h.gaveBack = time.Now()
+	}
+	h.mu.Unlock()
+	if due {
+		debug.FreeOSMemory()
 	}
 }
 
 // publish sends what was calculated, beside the taking of batches: of many jobs it takes minutes, in which a hub must commit and renew its leases. What is left
 // when ctx ends stays for the next time.
 func (h *Hub) publish(ctx context.Context) {
-	if len(h.unsent) == 0 {
-		return
-	}
 	begin, sent := time.Now(), uint64(0)
-	for len(h.unsent) > 0 && ctx.Err() == nil {
-		sh, ok := h.sheet(&h.unsent[0])
+	for ctx.Err() == nil {
+		sh, ok, left := h.sheet()
+		if left == 0 {
+			break
+		}
 		if !ok {
 			h.sent(1)
 			continue
@@ -222,24 +231,35 @@ func (h *Hub) publish(ctx context.Context) {
 			if ctx.Err() != nil {
 				break
 			}
-			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", len(h.unsent), "error", err)
-			h.sent(len(h.unsent)) // the transport is away
+			h.log.Error("specs are not published; those after the next calculation will be", "job", sh.Job, "platform", sh.Platform, "not_published", left, "error", err)
+			h.sent(left) // the transport is away
 			break
 		}
 		h.sent(1)
 		sent++
 	}
-	if len(h.unsent) == 0 {
-		h.releaseMemory()
+	if sent == 0 {
+		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	left := len(h.unsent)
 	h.published.sheets += sent
 	h.published.publishing += time.Since(begin)
+	h.mu.Unlock()
+	if left == 0 {
+		h.releaseMemory()
+	}
 }
 
-// sent forgets the first sheets, and what they hold.
+// sent forgets the first sheets, and what they hold. Their jobs may be calculated again.
 func (h *Hub) sent(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.unsent[:n] {
+		if j := h.learner.Jobs[h.unsent[i].key]; j != nil {
+			j.Waits = false
+		}
+	}
 	clear(h.unsent[:n])
 	if h.unsent = h.unsent[n:]; len(h.unsent) == 0 {
 		h.unsent = nil
@@ -253,14 +273,18 @@ type unsent struct {
 	wallNsec int64 // when it was calculated
 }
 
-// sheet makes one, where it still is what is to be published: an operator may have gone back to another one meanwhile.
-func (h *Hub) sheet(u *unsent) (sh wire.SpecSheet, ok bool) {
+// sheet makes the first of those that are left, where it still is what is to be published: an operator may have gone back to another one meanwhile.
+func (h *Hub) sheet() (sh wire.SpecSheet, ok bool, left int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if j := h.learner.Jobs[u.key]; j != nil && j.Revision == u.revision {
-		return j.Sheet(u.key, u.wallNsec), true
+	if left = len(h.unsent); left == 0 {
+		return sh, false, 0
 	}
-	return sh, false
+	u := &h.unsent[0]
+	if j := h.learner.Jobs[u.key]; j != nil && j.Revision == u.revision {
+		return j.Sheet(u.key, u.wallNsec), true, left
+	}
+	return sh, false, left
 }
 
 // send puts a sheet where nodes listen. Its revision comes after all that were there: a hub that lost what it had learned would else

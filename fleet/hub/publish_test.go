@@ -62,3 +62,54 @@ func TestSheetsGoDownOnce(t *testing.T) {
 		}
 	}
 }
+
+// While sheets wait to be sent other jobs are calculated, and what came of them is not kept any longer; a job whose own sheet waits is not, and is again once that went.
+func TestOtherJobsAreCalculatedWhileSheetsWait(t *testing.T) {
+	h, err := New(testConfig(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.t, err = openTransport(t.Context(), &h.cfg); err != nil {
+		t.Fatal(err)
+	}
+	defer h.t.close()
+	if h.store, err = store.Open(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	h.learner, h.cfg.Spec.MinTasks, h.cfg.Spec.MinSamplesPerTask, h.cfg.Spec.PeriodNsec = spec.New(), 1, 1, 1
+	learn := func(job string) {
+		h.learner.Add(&h.cfg.Spec, &wire.Batch{Node: "n", Platform: "cpu", Tasks: []wire.Task{{Path: "/a", Job: job}}, Samples: wire.Samples{
+			Task: []uint32{0, 0}, CPU: []float32{1, 1}, Flags: []uint32{wire.Usable, wire.Usable}, WallMsec: []int64{1, 2}, Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d", Values: []float32{1, 2}}},
+		}})
+	}
+	for _, step := range []struct {
+		jobs    []string
+		publish bool
+		waiting int
+		kept    map[string]int // nodes of which what came is kept
+	}{
+		{[]string{"a"}, false, 1, map[string]int{"a": 0}},
+		{[]string{"a", "b"}, false, 2, map[string]int{"a": 1, "b": 0}},
+		{nil, false, 2, map[string]int{"a": 1, "b": 0}},
+		{nil, true, 1, map[string]int{"a": 0, "b": 0}},
+		{nil, true, 0, map[string]int{"a": 0, "b": 0}},
+	} {
+		if step.publish {
+			h.publish(t.Context())
+		}
+		for _, job := range step.jobs {
+			learn(job)
+		}
+		if h.calculate(); len(h.unsent) != step.waiting {
+			t.Fatalf("%+v: %d sheets wait", step, len(h.unsent))
+		}
+		for job, n := range step.kept {
+			if j := h.learner.Jobs[spec.Key{Job: job, Platform: "cpu"}]; len(j.Since) != n {
+				t.Errorf("%+v: of job %s what %d nodes sent is kept", step, job, len(j.Since))
+			}
+		}
+	}
+	if h.published.sheets != 3 {
+		t.Errorf("%d sheets were sent, want two of a and one of b", h.published.sheets)
+	}
+}

@@ -42,7 +42,7 @@ func (s *State) Changed(p *Params, wallNsec int64) (changed []Key, held []Held) 
 
 // due reports whether a job is to be calculated.
 func (j *Job) due(p *Params, wallNsec int64) bool {
-	return len(j.Signals) > 0 && (j.AtNsec == 0 || wallNsec-j.AtNsec >= p.PeriodNsec)
+	return !j.Waits && len(j.Signals) > 0 && (j.AtNsec == 0 || wallNsec-j.AtNsec >= p.PeriodNsec)
 }
 
 // due returns the keys of which something is to be calculated, or nothing is worth keeping, in their order.

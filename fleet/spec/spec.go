@@ -131,6 +131,7 @@ type Job struct {
 	// Only is 1 and the number of the one node that has ever spoken of it; 0: several have, or nobody knows.
 	Only    uint32
 	Pinned  bool  // by an operator, at what is published
+	Waits   bool  // its sheet is to be sent: it is calculated again once that went
 	Grouped bool  // Since is of groups of nodes
 	Full    bool  // there was no room for all tasks in this day
 	Level   uint8 // of the tasks one in 2 to this power is in Tallies
