@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,10 +23,6 @@ import (
 	"github.com/commensal-io/commensal/fleet/store"
 	"github.com/commensal-io/commensal/fleet/wire"
 )
-
-// garbage is how much of it may lie about, in per cent of what is in use, where GOGC does not say: half of Go's 100, since what is in use is mostly what was
-// learned, which is few pointers and quickly looked through.
-const garbage = 50
 
 func serveCommand() *cobra.Command {
 	cfg := hub.Config{Spec: spec.Defaults()}
@@ -52,9 +47,7 @@ machine it listens, and connects to --nats, only with TLS. The first administrat
 			if err := openBucket(&cfg, where, keepLocal); err != nil {
 				return cli.Fail(cli.CodeBadInput, err)
 			}
-			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(garbage)
-			}
+			boundGarbage(ctx)
 			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 			h, err := hub.New(cfg)
 			if err != nil {
