@@ -96,10 +96,7 @@ func (h *Hub) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		if now := time.Now(); now.Sub(h.calculated).Nanoseconds() >= h.cfg.Spec.PeriodNsec/10 {
-			h.calculated = now
-			h.calculate()
-		}
+		h.calculateOnce(time.Now())
 		select {
 		case <-sender:
 			go func() {

@@ -179,6 +179,20 @@ type published struct {
 // needed while batches came.
 const giveBackEvery = 30 * time.Second
 
+// calculateOnce calculates what is due each tenth of a period; while sheets wait to be sent each period, since looking through all jobs takes time that sending needs.
+func (h *Hub) calculateOnce(now time.Time) {
+	every := h.cfg.Spec.PeriodNsec / 10
+	h.mu.Lock()
+	if len(h.unsent) > 0 {
+		every = h.cfg.Spec.PeriodNsec
+	}
+	h.mu.Unlock()
+	if now.Sub(h.calculated).Nanoseconds() >= every {
+		h.calculated = now
+		h.calculate()
+	}
+}
+
 // calculate calculates what is due; publish sends it down. Of a job whose sheet is not yet sent nothing is due: of many jobs sending takes minutes, in which what came of
 // others is calculated, and no longer takes the room of what is not.
 func (h *Hub) calculate() {

@@ -109,6 +109,17 @@ func TestOtherJobsAreCalculatedWhileSheetsWait(t *testing.T) {
 			}
 		}
 	}
+	h.unsent, h.cfg.Spec.PeriodNsec, h.calculated = make([]unsent, 1), 100e9, time.Unix(1000, 0)
+	for after, want := range map[int64]bool{99: false, 100: true} { // beside what waits
+		h.calculated = time.Unix(1000, 0)
+		if h.calculateOnce(time.Unix(1000+after, 0)); h.calculated.Equal(time.Unix(1000+after, 0)) != want {
+			t.Errorf("after %d s of a period of 100: calculated at %v", after, h.calculated)
+		}
+	}
+	h.unsent, h.calculated = nil, time.Unix(1000, 0)
+	if h.calculateOnce(time.Unix(1010, 0)); !h.calculated.Equal(time.Unix(1010, 0)) {
+		t.Error("nothing waits, and nothing is calculated after a tenth of a period")
+	}
 	if h.published.sheets != 3 {
 		t.Errorf("%d sheets were sent, want two of a and one of b", h.published.sheets)
 	}
