@@ -231,7 +231,7 @@ func (h *Hub) releaseMemory() {
 // publish sends what was calculated, beside the taking of batches: of many jobs it takes minutes, in which a hub must commit and renew its leases. What is left
 // when ctx ends stays for the next time.
 func (h *Hub) publish(ctx context.Context) {
-	begin, sent := time.Now(), uint64(0)
+	some, begin := false, time.Now()
 	for ctx.Err() == nil {
 		sh, ok, left := h.sheet()
 		if left == 0 {
@@ -250,19 +250,24 @@ func (h *Hub) publish(ctx context.Context) {
 			break
 		}
 		h.sent(1)
-		sent++
-	}
-	if sent == 0 {
-		return
+		some, begin = true, h.went(begin)
 	}
 	h.mu.Lock()
 	left := len(h.unsent)
-	h.published.sheets += sent
-	h.published.publishing += time.Since(begin)
 	h.mu.Unlock()
-	if left == 0 {
+	if some && left == 0 {
 		h.releaseMemory()
 	}
+}
+
+// went counts a sheet that was sent, and the time since the one before.
+func (h *Hub) went(before time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	h.published.sheets++
+	h.published.publishing += now.Sub(before)
+	return now
 }
 
 // sent forgets the first sheets, and what they hold. Their jobs may be calculated again.

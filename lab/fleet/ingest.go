@@ -90,8 +90,11 @@ func (c *Cost) ingest(ctx context.Context, f *field, cl *client.Client, seed uin
 		return fmt.Errorf("of %d batches the store has %d, and all specs are at all nodes: %v: %w", r.Batches, st.Count-before.Count, allKnow(ups), err)
 	}
 	r.Seconds, r.CPU = time.Since(start).Seconds(), cpuSeconds()-cpu
-	now, err := figures(ctx, cl.URL)
-	if err != nil {
+	var now map[string]float64
+	if err := until(ctx, 20*time.Millisecond, ingestTime, func() (bool, error) { // a node may have its last sheet before the hub has counted it
+		now, err = figures(ctx, cl.URL)
+		return now["specs_published_total"]-was["specs_published_total"] >= now["jobs"], err
+	}); err != nil {
 		return err
 	}
 	since := func(name string) float64 { return now[name] - was[name] }
