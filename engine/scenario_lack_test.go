@@ -33,6 +33,14 @@ func streamed(t *testing.T, byLack, counted bool) *sim {
 	return n
 }
 
+// filled is a service that misses the cache more because of one of two tasks: /scan/1 misses often, /index/1 seldom, and so many bytes of the cache each of them fills.
+func filled(t *testing.T, guilty, other string, scan, index float64) *sim {
+	n := stalls(t, between(40, 90, 9, 3), guilty, other, true)
+	n.task("/scan/1").misses, n.task("/scan/1").lines, n.task("/scan/1").moves = 20e6, scan, 3e9
+	n.task("/index/1").misses, n.task("/index/1").lines, n.task("/index/1").moves = 4e6, index, 0.5e9
+	return n
+}
+
 func lackScenarios() []scenario {
 	return []scenario{{
 		name: "by-lack-memory", until: 140,
@@ -43,24 +51,14 @@ func lackScenarios() []scenario {
 	}, {
 		name: "by-lack-cache", until: 140,
 		about: "by_lack: the service misses more than before, so it is the cache, and who fills it is nudged first, not who runs through it with many misses and leaves little there",
-		build: func(t *testing.T) *sim {
-			n := stalls(t, between(40, 90, 9, 3), "/index/1", "/scan/1", true)
-			n.task("/scan/1").misses, n.task("/scan/1").lines, n.task("/scan/1").moves = 20e6, 1e6, 3e9
-			n.task("/index/1").misses, n.task("/index/1").lines, n.task("/index/1").moves = 4e6, 12e6, 0.5e9
-			return n
-		},
+		build: func(t *testing.T) *sim { return filled(t, "/index/1", "/scan/1", 1e6, 12e6) },
 		want:  []string{"nudge       /index/1", "it lacks cache (9 misses in 1000 instructions, 3 while it was well), of which /index/1 has 24 MB more than then", "confirmed", "verified"},
 		never: []string{"hold /scan/1", "refute", "taken-back"},
 	}, {
 		name: "by-lack-wrong", until: 140,
 		about: "by_lack loses: a bystander fills more of the cache than the one that pushes the service's lines out; misses would have named that one, now the bystander is nudged first, in vain",
-		build: func(t *testing.T) *sim {
-			n := stalls(t, between(40, 90, 9, 3), "/scan/1", "/index/1", true)
-			n.task("/scan/1").misses, n.task("/scan/1").lines, n.task("/scan/1").moves = 20e6, 5e6, 3e9
-			n.task("/index/1").misses, n.task("/index/1").lines, n.task("/index/1").moves = 4e6, 9e6, 0.5e9
-			return n
-		},
-		want: []string{"nudge       /index/1", "refute      /index/1", "cap         /scan/1", "verified"},
+		build: func(t *testing.T) *sim { return filled(t, "/scan/1", "/index/1", 5e6, 9e6) },
+		want:  []string{"nudge       /index/1", "refute      /index/1", "cap         /scan/1", "verified"},
 	}, {
 		name: "by-lack-pause", until: 140,
 		about: "by_lack: while the one that streams is nudged another one pauses, with a rhythm of its own, that moves two thirds as much and hardly misses: nothing is concluded from the nudge",
@@ -83,7 +81,7 @@ func lackScenarios() []scenario {
 		about: "by_lack is off: who misses most is nudged first, in vain, although resctrl counts who streams",
 		build: func(t *testing.T) *sim { return streamed(t, false, true) },
 		want:  []string{"nudge       /join/1", "refute      /join/1", "cap         /stream/1", "verified"},
-		never: []string{"lacked"},
+		never: []string{"it lacks"},
 	}}
 }
 

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // Lack is what a victim has too little of, as its own counters tell.
 type Lack uint8
 
@@ -14,6 +16,14 @@ var lackNames = []string{"unknown", "cache", "memory"}
 
 // String returns what it is that is lacked.
 func (l Lack) String() string { return nameOf(lackNames, uint8(l)) }
+
+// Amount is how much of it somebody takes, for people: bytes of cache, or bytes a second of memory.
+func (l Lack) Amount(v float64) string {
+	if l == LackMemory {
+		return fmt.Sprintf("%.3g GB/s", v/1e9)
+	}
+	return fmt.Sprintf("%.3g MB", v/1e6)
+}
 
 // MarshalText writes its name.
 func (l Lack) MarshalText() ([]byte, error) { return []byte(l.String()), nil }

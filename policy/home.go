@@ -20,6 +20,9 @@ const (
 	ownLoad = 0.8
 	// LineBytes is what an LLC miss loads.
 	LineBytes = 64
+	// FewMisses is how many misses per thousand instructions say that a service does not wait for memory: at 100 ns each, a
+	// few at a time, they are a tenth of a cycle an instruction.
+	FewMisses = 1
 	// Absurd is above any figure that a machine has.
 	Absurd = 1e15
 )

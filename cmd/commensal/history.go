@@ -173,12 +173,8 @@ func printRound(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head, takes := "", func(*model.Suspect) string { return "" }
 	if r.Lack != model.LackUnknown {
-		unit, scale := "MB", 1e6
-		if r.Lack == model.LackMemory {
-			unit, scale = "GB/s", 1e9
-		}
 		fmt.Fprintf(w, "  it misses the cache %.3g times in 1000 instructions, %.3g while it was well: it lacks %s. TAKES is of that, more than then.\n", r.MPKI, r.UsualMPKI, r.Lack)
-		head, takes = "TAKES\t", func(s *model.Suspect) string { return fmt.Sprintf("%.3g %s\t", s.Takes/scale, unit) }
+		head, takes = "TAKES\t", func(s *model.Suspect) string { return r.Lack.Amount(s.Takes) + "\t" }
 	}
 	fmt.Fprintf(tw, "  SCORE\tCPU\t%sSUSPECT\tCLASS\tVERDICT\n", head)
 	for i := range r.Suspects {

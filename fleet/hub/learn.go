@@ -182,11 +182,9 @@ const giveBackEvery = 30 * time.Second
 // calculateOnce calculates what is due each tenth of a period; while sheets wait to be sent each period, since looking through all jobs takes time that sending needs.
 func (h *Hub) calculateOnce(now time.Time) {
 	every := h.cfg.Spec.PeriodNsec / 10
-	h.mu.Lock()
-	if len(h.unsent) > 0 {
+	if h.waiting() > 0 {
 		every = h.cfg.Spec.PeriodNsec
 	}
-	h.mu.Unlock()
 	if now.Sub(h.calculated).Nanoseconds() >= every {
 		h.calculated = now
 		h.calculate()
@@ -252,12 +250,16 @@ func (h *Hub) publish(ctx context.Context) {
 		h.sent(1)
 		some, begin = true, h.went(begin)
 	}
-	h.mu.Lock()
-	left := len(h.unsent)
-	h.mu.Unlock()
-	if some && left == 0 {
+	if some && h.waiting() == 0 {
 		h.releaseMemory()
 	}
+}
+
+// waiting is how many sheets are to be sent.
+func (h *Hub) waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.unsent)
 }
 
 // went counts a sheet that was sent, and the time since the one before.

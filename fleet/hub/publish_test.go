@@ -13,9 +13,8 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// Sheets go down each once, and none is left behind, also where a hub ends in between; one that an operator has gone back behind meanwhile does not go
-// down at all.
-func TestSheetsGoDownOnce(t *testing.T) {
+// publisher is a hub that has what publishing takes, and does nothing by itself.
+func publisher(t *testing.T) *Hub {
 	h, err := New(testConfig(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
@@ -23,11 +22,18 @@ func TestSheetsGoDownOnce(t *testing.T) {
 	if h.t, err = openTransport(t.Context(), &h.cfg); err != nil {
 		t.Fatal(err)
 	}
-	defer h.t.close()
+	t.Cleanup(h.t.close)
 	if h.store, err = store.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	h.learner = spec.New()
+	return h
+}
+
+// Sheets go down each once, and none is left behind, also where a hub ends in between; one that an operator has gone back behind meanwhile does not go
+// down at all.
+func TestSheetsGoDownOnce(t *testing.T) {
+	h := publisher(t)
 	const jobs = 300
 	var old wire.SpecSheet
 	for i := range jobs {
@@ -65,18 +71,8 @@ func TestSheetsGoDownOnce(t *testing.T) {
 
 // While sheets wait to be sent other jobs are calculated, and what came of them is not kept any longer; a job whose own sheet waits is not, and is again once that went.
 func TestOtherJobsAreCalculatedWhileSheetsWait(t *testing.T) {
-	h, err := New(testConfig(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h.t, err = openTransport(t.Context(), &h.cfg); err != nil {
-		t.Fatal(err)
-	}
-	defer h.t.close()
-	if h.store, err = store.Open(t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	h.learner, h.cfg.Spec.MinTasks, h.cfg.Spec.MinSamplesPerTask, h.cfg.Spec.PeriodNsec = spec.New(), 1, 1, 1
+	h := publisher(t)
+	h.cfg.Spec.MinTasks, h.cfg.Spec.MinSamplesPerTask, h.cfg.Spec.PeriodNsec = 1, 1, 1
 	learn := func(job string) {
 		h.learner.Add(&h.cfg.Spec, &wire.Batch{Node: "n", Platform: "cpu", Tasks: []wire.Task{{Path: "/a", Job: job}}, Samples: wire.Samples{
 			Task: []uint32{0, 0}, CPU: []float32{1, 1}, Flags: []uint32{wire.Usable, wire.Usable}, WallMsec: []int64{1, 2}, Signals: []wire.Signal{{Source: model.SourceCPI, Definition: "d", Values: []float32{1, 2}}},

@@ -88,15 +88,21 @@ func (j *Job) age(p *Params, k int, wallNsec int64) float64 {
 	return math.Pow(p.AgeWeight, float64(max(0, wallNsec-at))/(24*3600e9))
 }
 
+// counted is about how many tasks have samples enough of a signal, and whether a spec can be of them.
+type counted struct {
+	about  int
+	enough bool
+}
+
 // calculate works the specs of a job out once a signal has tasks enough, and says whether one is published. Of signals that have too few what came is kept in their history.
 func (j *Job) calculate(p *Params, key Key, wallNsec int64) (published bool, held []Held) {
 	j.turn(p, wallNsec)
 	j.look(p, wallNsec)
-	enough, some := make([]bool, len(j.Signals)), false
+	tasks, some := make([]counted, len(j.Signals)), false
 	for k := range j.Signals {
-		n, _ := j.haveEnough(p, k)
-		enough[k] = n >= p.MinTasks
-		some = some || enough[k] && j.Signals[k].Row > 0
+		n, about := j.haveEnough(p, k)
+		tasks[k] = counted{about, n >= p.MinTasks}
+		some = some || tasks[k].enough && j.Signals[k].Row > 0
 	}
 	if !some {
 		return false, nil
@@ -106,7 +112,7 @@ func (j *Job) calculate(p *Params, key Key, wallNsec int64) (published bool, hel
 		if ats[k] = j.at(k); j.Signals[k].Row == 0 {
 			continue
 		}
-		is, back := j.calculateSignal(p, k, key, wallNsec, enough[k])
+		is, back := j.calculateSignal(p, k, key, wallNsec, tasks[k])
 		if published = published || is; back != nil {
 			held = append(held, *back)
 		}
@@ -119,9 +125,8 @@ func (j *Job) calculate(p *Params, key Key, wallNsec int64) (published bool, hel
 }
 
 // calculateSignal works a signal's spec out, and says whether it is published.
-func (j *Job) calculateSignal(p *Params, k int, key Key, wallNsec int64, enough bool) (published bool, held *Held) {
+func (j *Job) calculateSignal(p *Params, k int, key Key, wallNsec int64, tasks counted) (published bool, held *Held) {
 	s := &j.Signals[k]
-	_, about := j.haveEnough(p, k)
 	recent, nodes, leftOut := j.fair(s)
 	age := j.age(p, k, wallNsec)
 	s.Sketch.Age(age)
@@ -130,10 +135,10 @@ func (j *Job) calculateSignal(p *Params, k int, key Key, wallNsec int64, enough 
 	old, known := j.Spec(k)
 	j.remember(k, all)
 	s.Nodes = whole16(max(nodes, 1))
-	if !enough {
+	if !tasks.enough {
 		return false, nil
 	}
-	sp := s.spec(key, &Figures{NumSamples: float32(math.Round(all.N)), Tasks: whole(int64(about)), UsageMean: float32(all.Usage), Mean: all.Mean, StdDev: float32(all.stddev()), LeftOut: whole(int64(leftOut))})
+	sp := s.spec(key, &Figures{NumSamples: float32(math.Round(all.N)), Tasks: whole(int64(tasks.about)), UsageMean: float32(all.Usage), Mean: all.Mean, StdDev: float32(all.stddev()), LeftOut: whole(int64(leftOut))})
 	if !(sp.StdDev >= 0 && sp.NumSamples > 0) || math.IsInf(sp.Mean, 0) {
 		return false, nil
 	}

@@ -187,7 +187,8 @@ type quota struct {
 type share struct {
 	n     uint32
 	limit float64
-	into  *Signal // until another signal or job comes
+	into  *Signal // until another signal or job comes; nil: nothing is learned of it
+	at    int     // its place in the job's Signals
 	m     Moments
 }
 
@@ -215,7 +216,7 @@ func (s *State) learn(p *Params, b *wire.Batch, node uint32, of func(t *wire.Tas
 		for c := range g.of {
 			if x := &g.of[c]; g.job != nil && x.n > 0 {
 				k := g.job.signal(smp.Signals[c].Source, smp.Signals[c].Definition)
-				x.into, x.limit = &g.job.Signals[k], g.job.limit(p, k)
+				x.into, x.at, x.limit = &g.job.Signals[k], k, g.job.limit(p, k)
 			}
 		}
 	}
@@ -294,11 +295,9 @@ func gather(b *wire.Batch) []given {
 // take takes in what a task of a node gave.
 func (j *Job) take(p *Params, node, task uint32, g *given) {
 	had := make([]*Moments, len(j.Signals))
-	for k := range j.Signals {
-		for c := range g.of {
-			if g.of[c].into == &j.Signals[k] {
-				had[k] = &g.of[c].m
-			}
+	for c := range g.of {
+		if x := &g.of[c]; x.into != nil {
+			had[x.at] = &x.m
 		}
 	}
 	j.tally(p, task, g.windows, func(k int) uint32 {

@@ -119,13 +119,24 @@ func (r *Row) at(window int, of model.Lack, near func(domain int32) bool) float6
 // TakenOf is what a task took of what is lacked in the bad windows of the last Correlate, and in the good ones: bytes of cache, or bytes a second of memory,
 // in the domains that are near. Not ok where nobody counted it in a bad one.
 func (h *History) TakenOf(num model.TaskNum, of model.Lack, near func(domain int32) bool) (bad, good float64, ok bool) {
+	if of == model.LackUnknown {
+		return 0, 0, false
+	}
 	i, found := h.find(num)
-	if !found || len(h.Rows[i].Parts) == 0 || of == model.LackUnknown {
+	if !found {
+		return 0, 0, false
+	}
+	return h.takenBy(&h.Rows[i], of, near)
+}
+
+// takenBy is TakenOf of a row.
+func (h *History) takenBy(r *Row, of model.Lack, near func(domain int32) bool) (bad, good float64, ok bool) {
+	if len(r.Parts) == 0 {
 		return 0, 0, false
 	}
 	sum := func(list []weighted) (sum float64, n int) {
 		for _, w := range list {
-			if x := h.Rows[i].at(w.window, of, near); x != NoEvidence {
+			if x := r.at(w.window, of, near); x != NoEvidence {
 				sum, n = sum+x, n+1
 			}
 		}
@@ -139,7 +150,7 @@ func (h *History) TakenOf(num model.TaskNum, of model.Lack, near func(domain int
 // AllTake is TakenOf of all tasks together.
 func (h *History) AllTake(of model.Lack, near func(domain int32) bool) (bad, good float64) {
 	for i := range h.Rows {
-		b, g, _ := h.TakenOf(h.Rows[i].Num, of, near)
+		b, g, _ := h.takenBy(&h.Rows[i], of, near)
 		bad, good = bad+b, good+g
 	}
 	return bad, good
@@ -147,8 +158,11 @@ func (h *History) AllTake(of model.Lack, near func(domain int32) bool) (bad, goo
 
 // TookOf is what a task took of what is lacked in the mean of n windows, those before the last skip ones, as TakenOf; not ok where nobody counted it.
 func (h *History) TookOf(num model.TaskNum, of model.Lack, near func(domain int32) bool, skip, n int) (mean float64, ok bool) {
+	if of == model.LackUnknown {
+		return 0, false
+	}
 	i, found := h.find(num)
-	if !found || of == model.LackUnknown {
+	if !found {
 		return 0, false
 	}
 	known := 0

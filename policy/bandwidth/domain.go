@@ -126,16 +126,12 @@ func (s *State) slow(p *Params, d *Domain, v *policy.View) bool {
 		}
 		told = true
 		// Who hardly misses the cache has another reason than memory.
-		if x.Verdict.Evidence() && x.Signal > x.Threshold && (x.MPKI.Outcome != model.OK || x.MPKI.V >= fewMisses) {
+		if x.Verdict.Evidence() && x.Signal > x.Threshold && (x.MPKI.Outcome != model.OK || x.MPKI.V >= policy.FewMisses) {
 			return true
 		}
 	}
 	return !told
 }
-
-// fewMisses is how many misses per thousand instructions say that a service does not wait for memory: at 100 ns each, a
-// few at a time, they are a tenth of a cycle an instruction.
-const fewMisses = 1
 
 // threshold is P (Alibaba §4.2).
 func (p *Params) threshold(u model.Value, slow bool) float64 {

@@ -18,10 +18,8 @@ import (
 //
 // Who is not counted, or took no more than before, comes behind and by its misses. Waiting for CPUs has its own evidence (blame.go).
 
-const (
-	leastMore = 0.1 // a share: so far misses, and traffic, have to be above those of good windows (policy/remedy, Rise)
-	fewMisses = 1   // per thousand instructions: a service that misses no more hardly waits for memory (policy/bandwidth)
-)
+// leastMore is a share: so far misses, and traffic, have to be above those of good windows (policy/remedy, Rise).
+const leastMore = 0.1
 
 // lacking is what a victim lacks, and which domains it runs in.
 type lacking struct {
@@ -41,7 +39,7 @@ func nearTo(in *policy.View, victim model.TaskNum) func(int32) bool {
 func (s *State) judgeLack(p *Params, in *policy.View, inc *Incident, r *model.Round) {
 	s.lacks = lacking{}
 	now, usual, ok := in.History.MPKI(inc.Victim)
-	if !p.Confirm.ByLack || !ok || now < fewMisses {
+	if !p.Confirm.ByLack || !ok || now < policy.FewMisses {
 		return
 	}
 	l := lacking{near: nearTo(in, inc.Victim)}
@@ -87,10 +85,10 @@ func (l *lacking) text(in *policy.View, r *model.Round, path string, num model.T
 	if took <= 0 {
 		return "", nil
 	}
-	what, fact := fmt.Sprintf("%.3g MB", took/1e6), model.FactOccupancy
+	fact := model.FactOccupancy
 	if l.of == model.LackMemory {
-		what, fact = fmt.Sprintf("%.3g GB/s", took/1e9), model.FactMoved
+		fact = model.FactMoved
 	}
-	return fmt.Sprintf("; it lacks %s (%.3g misses in 1000 instructions, %.3g while it was well), of which %s has %s more than then", l.of, r.MPKI, r.UsualMPKI, path, what),
+	return fmt.Sprintf("; it lacks %s (%.3g misses in 1000 instructions, %.3g while it was well), of which %s has %s more than then", l.of, r.MPKI, r.UsualMPKI, path, l.of.Amount(took)),
 		[]model.Fact{model.FactMPKI.Is(r.MPKI), model.FactMPKIQuiet.Is(r.UsualMPKI), fact.Is(took)}
 }

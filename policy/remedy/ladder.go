@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	recent    = 3 // windows that a task's misses are the mean of, where the last has no more
-	fewMisses = 1 // per thousand instructions: a service that misses no more hardly waits for memory (policy/bandwidth)
-	fewest    = 0.02
-	patience  = 4 // times so many windows as are asked for it is waited for them
-	overlap   = 3 // readings of a latency source that look back over the same seconds (BALM §IV-A: 3 s, read each second)
+	recent   = 3 // windows that a task's misses are the mean of, where the last has no more
+	fewest   = 0.02
+	patience = 4 // times so many windows as are asked for it is waited for them
+	overlap  = 3 // readings of a latency source that look back over the same seconds (BALM §IV-A: 3 s, read each second)
 )
 
 // act does what a reading asks for.
@@ -128,7 +127,7 @@ func (x *Victim) memory(p *Params) (order []Means, text string, told bool) {
 	switch {
 	case known && cache:
 		return []Means{Ways, Bandwidth, Pages}, fmt.Sprintf("it misses the cache %.3g times in 1000 instructions, %.3g in quiet windows: the cache", x.MPKI.Now, x.MPKI.Quiet), true
-	case also && memory && (!known || x.MPKI.Now >= fewMisses):
+	case also && memory && (!known || x.MPKI.Now >= policy.FewMisses):
 		return []Means{Bandwidth, Ways, Pages}, fmt.Sprintf("its memory moves %.3g GB/s, %.3g in quiet windows: memory", x.Traffic.Now/1e9, x.Traffic.Quiet/1e9), true
 	}
 	return []Means{Ways, Bandwidth, Pages}, "nothing says what is contended: the mildest first", false
