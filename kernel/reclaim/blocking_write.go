@@ -24,12 +24,12 @@ const interruptEvery = 5 * time.Millisecond
 // handler lets the kernel begin most calls again; memory.reclaim and lru_gen answer EINTR
 // all the same, and only for such files is this.
 //
-// It returns after the write did, so that what is measured afterwards is all that it did.
+// It returns after the write did, with the CPU time that the thread had, so that what is measured afterwards is all that it did.
 // EINTR is returned like any other error and never repeated: the kernel would begin from
 // the full amount again.
-func writeOnce(ctx context.Context, fd int, data []byte) error {
+func writeOnce(ctx context.Context, fd int, data []byte) (cpu time.Duration, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	thread := make(chan int, 1)
 	done := make(chan error, 1)
@@ -37,7 +37,9 @@ func writeOnce(ctx context.Context, fd int, data []byte) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		thread <- unix.Gettid()
+		began := threadTime()
 		n, err := unix.Write(fd, data)
+		cpu = threadTime() - began
 		if err == nil && n != len(data) {
 			err = io.ErrShortWrite
 		}
@@ -46,7 +48,7 @@ func writeOnce(ctx context.Context, fd int, data []byte) error {
 	tid := <-thread
 	select {
 	case err := <-done:
-		return err
+		return cpu, err
 	case <-ctx.Done():
 	}
 	tick := time.NewTicker(interruptEvery)
@@ -60,8 +62,15 @@ func writeOnce(ctx context.Context, fd int, data []byte) error {
 			if errors.Is(err, unix.EINTR) {
 				err = ctx.Err()
 			}
-			return err
+			return cpu, err
 		case <-tick.C:
 		}
 	}
+}
+
+// threadTime is the CPU time of the calling thread.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // which each kernel has
+	return time.Duration(t.Nano())
 }

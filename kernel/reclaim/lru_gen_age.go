@@ -61,6 +61,7 @@ type Aged struct {
 	Walks int // of groups on nodes with pages; each has a new generation now
 	Gone  int // groups on nodes that were removed meanwhile
 	Took  time.Duration
+	CPU   time.Duration // that the walks had, on threads of their own
 }
 
 // Age begins a new generation of a group and its descendants on every node where they have
@@ -88,7 +89,8 @@ func (g *LRUGen) Age(ctx context.Context, path string, anon bool) (Aged, error) 
 		if m.pages() == 0 {
 			break
 		}
-		err := g.command(ctx, fmt.Sprintf("+ %d %d %d %d 1", m.memcg, m.node, m.youngest().Seq, scanAnon))
+		cpu, err := g.command(ctx, fmt.Sprintf("+ %d %d %d %d 1", m.memcg, m.node, m.youngest().Seq, scanAnon))
+		done.CPU += cpu
 		if errors.Is(err, unix.EINVAL) {
 			done.Gone++ // its id is nobody's now
 			continue
@@ -130,25 +132,25 @@ func (g *LRUGen) on() (LRUGenBits, error) {
 	return bits, err
 }
 
-// command writes one command.
-func (g *LRUGen) command(ctx context.Context, text string) (err error) {
+// command writes one command, and returns the CPU time that it took; 0 where the kernel is simulated.
+func (g *LRUGen) command(ctx context.Context, text string) (cpu time.Duration, err error) {
 	opener, ok := g.fs.(hostfs.WriteOpener)
 	if _, simulated := g.fs.(hostfs.FolderOpener); !ok && simulated { // it has no descriptors, and is done at once
 		if err := errors.Join(ctx.Err(), g.fs.WriteFile(lruGenDebug, []byte(text))); err != nil {
-			return fmt.Errorf("write %q to %s: %w", text, lruGenDebug, err)
+			return 0, fmt.Errorf("write %q to %s: %w", text, lruGenDebug, err)
 		}
-		return nil
+		return 0, nil
 	}
 	if !ok {
-		return fmt.Errorf("%w: this file access opens nothing for writing", cgroup.ErrUnsupported)
+		return 0, fmt.Errorf("%w: this file access opens nothing for writing", cgroup.ErrUnsupported)
 	}
 	fd, closeFD, err := opener.OpenReadWrite(lruGenDebug)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, closeFD()) }()
-	if err = writeOnce(ctx, fd, []byte(text)); err != nil {
-		return fmt.Errorf("write %q to %s: %w", text, lruGenDebug, err)
+	if cpu, err = writeOnce(ctx, fd, []byte(text)); err != nil {
+		return cpu, fmt.Errorf("write %q to %s: %w", text, lruGenDebug, err)
 	}
-	return nil
+	return cpu, nil
 }

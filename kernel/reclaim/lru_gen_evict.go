@@ -98,7 +98,7 @@ func (r *Reclaimer) evictMember(ctx context.Context, g *LRUGen, m *lruMember, as
 		if ask.Kind == FavourAnon {
 			swappiness = 200
 		}
-		err = g.command(ctx, fmt.Sprintf("- %d %d %d %d %d", m.memcg, m.node, seq, swappiness, n))
+		_, err = g.command(ctx, fmt.Sprintf("- %d %d %d %d %d", m.memcg, m.node, seq, swappiness, n))
 		switch {
 		case errors.Is(err, unix.EINTR): // a signal that was not ours: go on as after a step
 		case errors.Is(err, unix.EINVAL):

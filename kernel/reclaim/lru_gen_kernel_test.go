@@ -88,7 +88,7 @@ func TestAgesTellHotFromCold(t *testing.T) {
 		wh.do("touch a")
 		for _, group := range []string{hot, cold} {
 			done, err := g.Age(ctx, group, true)
-			if err != nil || done.Walks == 0 {
+			if err != nil || done.Walks == 0 || done.CPU <= 0 {
 				t.Fatalf("Age(%s) = %+v, %v", group, done, err)
 			}
 		}

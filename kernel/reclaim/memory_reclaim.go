@@ -158,7 +158,7 @@ func (m *Memory) OpenReclaimer(path string) (*Reclaimer, error) {
 func (r *Reclaimer) open(fsys hostfs.FS, path string) error {
 	if opener, ok := fsys.(hostfs.WriteOpener); ok {
 		fd, closeFD, err := opener.OpenReadWrite(path)
-		r.hand, r.closeFD = func(ctx context.Context, data []byte) error { return writeOnce(ctx, fd, data) }, closeFD
+		r.hand, r.closeFD = func(ctx context.Context, data []byte) error { _, err := writeOnce(ctx, fd, data); return err }, closeFD
 		return err
 	}
 	if _, ok := fsys.(hostfs.FolderOpener); !ok {
