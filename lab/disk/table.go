@@ -3,6 +3,7 @@ package disk
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
@@ -14,7 +15,7 @@ type Result struct {
 	Seed   uint64     `json:"seed"`
 	Quick  bool       `json:"quick"`
 	Rounds []Round    `json:"rounds"`
-	Counts int        `json:"counts"` // rounds in which the antagonist hurts
+	Counts [2]int     `json:"counts"` // rounds in which the antagonist hurts; of databases that use little
 	Scenes []SceneSum `json:"scenes"`
 	report.Judged
 }
@@ -36,11 +37,17 @@ const (
 	leastHeld = 0.95
 	mostTimes = 2.0
 	leastLeft = 0.1
+
+	// Of databases that use little.
+	lightWaits     = 0.1 // of the time: a round counts
+	leastHeldLight = 0.9
+	mostOthers     = 0.02
 )
 
-func (r *Result) counts(i int) bool {
-	f := &r.Rounds[i].Scenes[Nothing]
-	return f.Ms >= hurts*f.AloneMs
+// counts reports whether the antagonist hurts in a round, and the database shows it.
+func (r *Result) counts(i int, s Scene) bool {
+	f := &r.Rounds[i].Scenes[s.unheld()]
+	return f.Ms >= hurts*f.AloneMs && (!s.light() || f.Waits > lightWaits)
 }
 
 // sum sums the rounds up and judges them.
@@ -58,15 +65,15 @@ func (r *Result) sum() {
 			if len(f.Others) > 0 {
 				others++
 			}
-			if s != Slow && !r.counts(i) {
+			if !s.is(Slow) && !r.counts(i, s) {
 				continue
 			}
 			of++
 			if times, waits = append(times, f.Ms/f.AloneMs), append(waits, f.Waits); f.AfterSec >= 0 {
 				held, after = held+1, append(after, f.AfterSec)
 			}
-			if s != Slow {
-				left = append(left, stat.Ratio(f.MBPerSec, r.Rounds[i].Scenes[Nothing].MBPerSec))
+			if !s.is(Slow) {
+				left = append(left, stat.Ratio(f.MBPerSec, r.Rounds[i].Scenes[s.unheld()].MBPerSec))
 			}
 		}
 		sum.Held, sum.Others = stat.ShareOf(held, of), stat.ShareOf(others, len(r.Rounds))
@@ -74,8 +81,8 @@ func (r *Result) sum() {
 		if len(after) > 0 {
 			sum.After = stat.Median(after)
 		}
-		if s == Policy {
-			r.Counts = of
+		if s.is(Policy) {
+			r.Counts[s/LightNothing] = of
 		}
 		r.Scenes = append(r.Scenes, sum)
 	}
@@ -85,13 +92,17 @@ func (r *Result) sum() {
 func (r *Result) judge(behind int) {
 	ours, slow := &r.Scenes[Policy], &r.Scenes[Slow]
 	goal := func(what, want, got string, met bool) {
-		r.Goals = append(r.Goals, report.Goal{What: what, Want: want, Got: got, Met: met && r.Counts > 0})
+		r.Goals = append(r.Goals, report.Goal{What: what, Want: want, Got: got, Met: met && slices.Min(r.Counts[:]) > 0})
 	}
 	goal("rounds in which the antagonist is held", fmt.Sprintf("at least %.0f %%", 100*leastHeld), ours.Held.Text(), ours.Held.Value() >= leastHeld)
 	goal("rounds in which somebody else is", "none", ours.Others.Text(), ours.Others.Value() == 0)
 	goal("rounds on a slow disk in which anybody is", "none", slow.Others.Text(), slow.Others.Value() == 0)
 	goal("an operation of the database, of that before, in the mean", fmt.Sprintf("at most %.0f x", mostTimes), ours.Times.Text(1, 2), ours.Times.Mean <= mostTimes)
 	goal("what the antagonist still does, of that with nothing done, in the mean", fmt.Sprintf("at least %.0f %%", 100*leastLeft), ours.Left.Text(100, 0), ours.Left.Mean >= leastLeft)
+	ours, slow = &r.Scenes[LightPolicy], &r.Scenes[LightSlow]
+	goal("of databases that use little: rounds in which the antagonist is held", fmt.Sprintf("at least %.0f %%", 100*leastHeldLight), ours.Held.Text(), ours.Held.Value() >= leastHeldLight)
+	goal("... in which somebody else is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), ours.Others.Text(), ours.Others.Value() <= mostOthers)
+	goal("... on a slow disk in which anybody is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), slow.Others.Text(), slow.Others.Value() <= mostOthers)
 	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
 }
 
@@ -104,12 +115,15 @@ func (r *Result) Report() report.Report {
 		if s.After >= 0 {
 			after = fmt.Sprintf("%.0f", s.After)
 		}
-		if Scene(i) != Slow {
+		if !Scene(i).is(Slow) {
 			held, left = s.Held.Text(), s.Left.Text(100, 0)
 		}
 		scenes.Rows = append(scenes.Rows, report.Cells(s.Scene, held, after, s.Others.Text(), stat.Text(s.Median, 2), s.Waits.Text(100, 0), left))
 	}
-	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the %d rounds in which the database's operations take at least %.0f times as long with nothing done; means but for medians, with their 95 %% intervals.", r.Counts, hurts)}
+	scenes.Notes = []string{
+		fmt.Sprintf("Of an antagonist over the %d rounds in which the database's operations take at least %.0f times as long with nothing done; means but for medians, with their 95 %% intervals.", r.Counts[0], hurts),
+		fmt.Sprintf("Of a database that uses little over the %d of these in which it waits more than %.0f %% of the time as well.", r.Counts[1], 100*lightWaits),
+	}
 	return report.Report{
 		Title:   "Who makes a service wait for its disk",
 		Summary: []string{fmt.Sprintf("%d drawn rounds of eight minutes on simulated disks.", len(r.Rounds))},
@@ -123,15 +137,19 @@ func (r *Result) Report() report.Report {
 	}
 }
 
-// wrong are the first rounds in which somebody else was held, or the antagonist was not.
+// wrong are the first plays in which somebody else was held, or the antagonist was not.
 func (r *Result) wrong() report.Table {
-	t := report.Table{Columns: report.Heads("round", "antagonist", "held after|s", "database's operation|x before", "others held", "on a slow disk")}
-	for i := range r.Rounds {
-		o, f := &r.Rounds[i], &r.Rounds[i].Scenes[Policy]
-		others, slow := strings.Join(f.Others, ", "), strings.Join(o.Scenes[Slow].Others, ", ")
-		if (others != "" || slow != "" || r.counts(i) && f.AfterSec < 0) && len(t.Rows) < 20 {
-			kind := map[bool]string{true: "writes", false: "reads"}[o.Writes]
-			t.Rows = append(t.Rows, report.Cells(fmt.Sprint(o.Index), kind, fmt.Sprintf("%.0f", f.AfterSec), fmt.Sprintf("%.1f", f.Ms/f.AloneMs), others, slow))
+	t := report.Table{Columns: report.Heads("round", "scene", "antagonist", "held after|s", "database's operation|x before", "database waits|% of the time", "others held")}
+	for s := range NumScenes {
+		for i := range r.Rounds {
+			o, f := &r.Rounds[i], &r.Rounds[i].Scenes[s]
+			if missed := s.is(Policy) && r.counts(i, s) && f.AfterSec < 0; (len(f.Others) > 0 || missed) && len(t.Rows) < 40 {
+				kind := map[bool]string{true: "writes", false: "reads"}[o.Writes]
+				if s.is(Slow) {
+					kind = "none"
+				}
+				t.Rows = append(t.Rows, report.Cells(fmt.Sprint(o.Index), s.String(), kind, fmt.Sprintf("%.0f", f.AfterSec), fmt.Sprintf("%.1f", f.Ms/f.AloneMs), fmt.Sprintf("%.0f", 100*f.Waits), strings.Join(f.Others, ", ")))
+			}
 		}
 	}
 	return t

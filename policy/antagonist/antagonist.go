@@ -351,6 +351,27 @@ func (p *Params) Needed(a *Analysis) (needed float64, byMargin bool) {
 	return needed, false
 }
 
+const (
+	// leastClear is by how much a suspect that ran in the bad windows alone must be able to clear what is asked for, else too much is asked for.
+	leastClear = 0.1
+	// leastApart is by how much it must score above the others, where scores are to tell anything.
+	leastApart = 0.05
+)
+
+// Reachable returns the score to ask for where nobody can clear needed: that which lies such a share of the way from what a steady suspect has here, or
+// the median of several, to what one has that ran in the bad windows alone, and at least 0. A victim little above its threshold cannot give anybody
+// a higher score than 1 - threshold / signal. Else it is needed.
+func (a *Analysis) Reachable(needed, share float64) float64 {
+	from := a.Steady
+	if len(a.Scores) >= minForMedian {
+		from = max(from, a.Median)
+	}
+	if a.Perfect >= needed+leastClear || a.Perfect < from+leastApart || share <= 0 {
+		return needed
+	}
+	return min(needed, max(0, from+share*(a.Perfect-from)))
+}
+
 // Check reports whether a history that was read from a record is whole.
 func (h *History) Check() error {
 	if h.Cap < 1 || h.Next < 0 || h.Next >= h.Cap || h.Filled < 0 || h.Filled > h.Cap || len(h.AtNsec) != h.Cap {

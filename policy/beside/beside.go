@@ -30,6 +30,9 @@ type Steps struct {
 	// than in good ones where anybody is to blame at all.
 	MinShare float64 `json:"min_share"`
 	Rise     float64 `json:"rise"`
+	// Trial is how far a suspect must come from what a steady one scores to what one does that took in bad windows alone, where that is less than
+	// the correlation that is asked for; 0: the correlation alone counts.
+	Trial float64 `json:"trial,omitempty"`
 	// As of the hard cap: windows in a row under the threshold that mean recovered, windows that a hold has for it, analyses before a
 	// search gives up, suspects held one after the other, and peace for a victim that could not be helped.
 	RecoveredWindows int   `json:"recovered_windows"`

@@ -59,6 +59,9 @@ func (s *step) search(inc *Incident, x *policy.Victim) {
 func (s *step) choose(inc *Incident, r *model.Round, most float64) int {
 	ap := s.in.Correlation
 	needed, byMargin := ap.Needed(&s.analysis)
+	if reachable := s.analysis.Reachable(needed, s.p.Trial); reachable < needed {
+		needed, byMargin = reachable, false
+	}
 	if r.Threshold = needed; byMargin {
 		r.Margin = ap.Margin
 	}

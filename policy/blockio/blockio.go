@@ -158,17 +158,20 @@ func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string
 	return text, []model.Fact{model.FactIOBytes.Is(inc.Was.Read + inc.Was.Wrote), model.FactIOOps.Is(inc.Was.Reads + inc.Was.Writes)}, true
 }
 
-// minor is the part of what a task does on a device up to which a direction is not limited.
-const minor = 0.05
+// minor is the part of what a task does on a device up to which a direction is not what it is held for: there it may do minorTimes as
+// much, or its share of what it does in both, so that who reads now and writes next is held as before.
+const minor, minorTimes = 0.05, 2
 
 // Claim implements beside.Realm.
 func (s *State) Claim(inc *beside.Incident) model.Claim {
 	p := s.p
 	l, all := model.IOLimit{Device: inc.Device}, p.use(&inc.Was)
 	limit := func(bps, iops *uint64, bytes, ops float64) {
-		if bytes+float64(p.OpBytes)*ops >= minor*all {
-			*bps, *iops = uint64(max(inc.Share*bytes, float64(p.LeastBytes))), uint64(max(inc.Share*ops, float64(p.LeastOps)))
+		mayBytes, mayOps := inc.Share*bytes, inc.Share*ops
+		if bytes+float64(p.OpBytes)*ops < minor*all {
+			mayBytes, mayOps = max(inc.Share*(inc.Was.Read+inc.Was.Wrote), minorTimes*bytes), max(inc.Share*(inc.Was.Reads+inc.Was.Writes), minorTimes*ops)
 		}
+		*bps, *iops = uint64(max(mayBytes, float64(p.LeastBytes))), uint64(max(mayOps, float64(p.LeastOps)))
 	}
 	limit(&l.ReadBPS, &l.ReadIOPS, inc.Was.Read, inc.Was.Reads)
 	limit(&l.WriteBPS, &l.WriteIOPS, inc.Was.Wrote, inc.Was.Writes)

@@ -17,7 +17,9 @@ type Params struct {
 
 // Defaults are ours, chosen on development seeds.
 func Defaults() Params {
-	return Params{Steps: beside.Defaults(), LeastBytes: 1 << 20, LeastOps: 16, OpBytes: 57_000}
+	p := Params{Steps: beside.Defaults(), LeastBytes: 1 << 20, LeastOps: 16, OpBytes: 57_000}
+	p.Trial = 0.5
+	return p
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -29,5 +31,6 @@ func (p *Params) Rows() []model.Param {
 		{Key: "op_bytes", At: &p.OpBytes, Least: 0, Most: 1 << 30, Soak: [2]float64{0, 1 << 20}, Unit: "bytes", Why: "an operation counts as so many; of the kernel's io.cost model of an SSD that it does not know: 489 MB/s against 8,518 random reads a second (blk-iocost.c)"},
 		{Key: "min_share", At: &p.MinShare, Most: 1, Soak: [2]float64{0, 0.3}, Unit: "a share", Why: "of all that is done on the device while the victim suffers; with less nobody is to blame"},
 		{Key: "rise", At: &p.Rise, Most: 10, Soak: [2]float64{0, 0.3}, Unit: "a share", Why: "by so much more must be done on the device while the victim suffers than while it does not; else the device itself is slow"},
+		{Key: "trial", At: &p.Trial, Most: 1, Soak: [2]float64{0, 0.8}, Unit: "a share", Why: "where a victim is little above its threshold no suspect can clear the correlation that is asked for by 0.1: then one is held that comes so far from what a steady one scores to what one does that used the device in bad windows alone; whether it helps shows, as of every hold. 0: never"},
 	}, p.Steps.Rows()...)
 }
