@@ -248,8 +248,8 @@ func (e *Engine) learn(in *Input) {
 	}
 	for i := range in.Knobs {
 		k := &in.Knobs[i]
-		if foreign, reason := e.State.Ledger.Compare(k, in.MonoNsec); foreign {
-			e.decide(in, model.Decision{Kind: model.DecideForeign, Task: k.Task(), Path: e.State.Tasks.NameOf(k.Target), Reason: reason})
+		if kind, reason := e.State.Ledger.Compare(k, in.MonoNsec); kind != model.DecideNothing {
+			e.decide(in, model.Decision{Kind: kind, Task: k.Task(), Path: e.State.Tasks.NameOf(k.Target), Reason: reason})
 			e.moved()
 		}
 	}

@@ -251,7 +251,7 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 		k.Failures, k.RetryAt, k.Why = 0, 0, ""
 		return model.DecideNothing, ""
 	case model.Vanished:
-		l.Gone(r.Target, nowNsec)
+		l.vanished(k, nowNsec)
 		return model.DecideGone, "the cgroup went away before the write"
 	case model.Foreign:
 		return model.DecideForeign, l.void(k, r.Now, nowNsec)
@@ -315,15 +315,27 @@ func (l *Ledger) refused(k *Knob, r *model.Result, nowNsec int64) (kind model.De
 	return model.DecideRefused, fmt.Sprintf("%s was refused: %s; next try in %.0f s", k.AskedFor, r.Error, float64(k.RetryAt-nowNsec)/1e9)
 }
 
-// Compare looks at what a held knob says now.
-func (l *Ledger) Compare(r *model.KnobReading, nowNsec int64) (foreign bool, reason string) {
+// Compare looks at what a held knob says now, and returns what is worth telling, DecideNothing for the expected.
+func (l *Ledger) Compare(r *model.KnobReading, nowNsec int64) (kind model.DecisionKind, reason string) {
 	k := l.knob(r.Target, r.Value.Knob)
-	if k == nil || k.State != KnobHeld || !k.Ours || r.Outcome != model.OK || r.Value == k.Written {
-		return false, ""
+	switch {
+	case k == nil || k.State != KnobHeld || !k.Ours:
+	case r.Outcome == model.Absent:
+		k.Disown = true
+		return l.lost(k, nowNsec)
+	case r.Outcome == model.OK && r.Value != k.Written:
+		k.Disown = true
+		return model.DecideForeign, l.void(k, r.Value, nowNsec)
 	}
-	reason = l.void(k, r.Value, nowNsec)
-	k.Disown = true
-	return true, reason
+	return model.DecideNothing, ""
+}
+
+// lost takes in that a knob is not there any more although its target is, and with it what we wrote: somebody took
+// the controller away. To what still asks for it that is a refusal.
+func (l *Ledger) lost(k *Knob, nowNsec int64) (kind model.DecisionKind, reason string) {
+	k.Ours = false
+	l.Bases.drop(k.Target, k.Kind)
+	return l.refused(k, &model.Result{Error: fmt.Sprintf("%s is not there any more, and what was written to it is gone with it", k.Kind)}, nowNsec)
 }
 
 // void gives a knob up to the stranger who wrote it.

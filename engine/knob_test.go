@@ -172,8 +172,8 @@ func TestStrangersPlace(t *testing.T) {
 	l.Claim(model.Claim{Target: model.OfTask(1), Kind: model.ClaimPlace, Value: model.Place(cpus("0-3")), Policy: model.PolicyCPUSet, Owner: model.OwnerPolicy, ExpiresNsec: 9e18}, Limits{}, 0)
 	l.Claim(model.Claim{Target: model.OfTask(1), Cap: 0.5, Owner: model.OwnerPolicy, Incident: "i", ExpiresNsec: 9e18}, Limits{MaxHeldTasks: 1}, 0)
 	turn(&l, 1, model.Applied)
-	foreign, why := l.Compare(&model.KnobReading{Target: model.OfTask(1), Value: model.Place(cpus("2")), Outcome: model.OK}, 2)
-	if !foreign || !strings.Contains(why, "found CPUs 2 where we had written CPUs 0-3") {
+	kind, why := l.Compare(&model.KnobReading{Target: model.OfTask(1), Value: model.Place(cpus("2")), Outcome: model.OK}, 2)
+	if foreign := kind == model.DecideForeign; !foreign || !strings.Contains(why, "found CPUs 2 where we had written CPUs 0-3") {
 		t.Errorf("%v %q", foreign, why)
 	}
 	if got := turn(&l, 3, model.Applied); len(got) != 1 || got[0].Kind != model.Disown || got[0].Value.Knob != model.CPUPlace {
@@ -234,4 +234,58 @@ func TestQuotaOverAnother(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A knob that vanished takes nothing else of its task with it: the rest is in force, can be given back, and goes when
+// the task itself is told as gone.
+func TestOneKnobVanishes(t *testing.T) {
+	of := model.OfTask(1)
+	begin := func() *Ledger {
+		l := &Ledger{}
+		l.Bases.put(of, model.Bandwidth(model.CPUMax{QuotaUsec: 200_000, PeriodUsec: 100_000}))
+		l.Claim(model.Claim{Target: of, Cap: 0.01, Owner: model.OwnerOperator, ExpiresNsec: 9e18}, Limits{}, 0)
+		l.Claim(model.Claim{Target: of, Cap: 1 << 30, Value: model.HighMemory(1 << 30), Owner: model.OwnerPolicy, Policy: model.PolicyMemory, Incident: "i", ExpiresNsec: 9e18}, Limits{MaxHeldTasks: 1}, 0)
+		turn(l, 1, model.Applied)
+		l.shield(model.Shield{Task: 2, Why: "a service is in it"}, 1)
+		l.Exemptions = append(l.Exemptions, Exemption{Task: 1, UntilNsec: 9e18})
+		return l
+	}
+	rest := func(l *Ledger) {
+		t.Helper()
+		if k := l.knob(of, model.CPUBandwidth); k == nil || !k.Ours || l.Exempt(1) == "" {
+			t.Fatalf("the cap is forgotten: %+v", l.Knobs)
+		}
+		l.DropAll()
+		if got := turn(l, 9, model.Applied); len(got) != 1 || got[0].Kind != model.Release || got[0].Value.Knob != model.CPUBandwidth {
+			t.Errorf("the cap is not given back: %+v", got)
+		}
+		l.Gone(of, 10)
+		if l.Exempt(1) != "" || l.Exempt(2) == "" || len(l.of(of)) > 0 || len(l.Bases) > 0 {
+			t.Errorf("the task is not forgotten: %+v", l)
+		}
+	}
+	high := &model.Claim{Target: of, Value: model.HighMemory(1 << 30), Incident: "i"}
+	for _, ended := range []bool{true, false} { // the hold, or its claim was made anew meanwhile
+		l := begin()
+		if k := l.knob(of, model.MemoryHigh); ended {
+			k.Claims = nil
+		} else {
+			k.Wanted = model.HighMemory(2 << 30)
+		}
+		turn(l, 2, model.Vanished)
+		if h := l.Hold(model.PolicyMemory, high); l.knob(of, model.MemoryHigh) != nil || !ended && h.State != policy.HoldGone {
+			t.Errorf("%v: the knob that vanished: %+v", ended, h)
+		}
+		rest(l)
+	}
+	// Its task is there: what is not in the kernel any more is not in force, and a hold failed.
+	l := begin()
+	kind, why := l.Compare(&model.KnobReading{Target: of, Value: model.Ask(model.MemoryHigh), Outcome: model.Absent}, 2)
+	if h := l.Hold(model.PolicyMemory, high); kind != model.DecideRefused || !strings.Contains(why, "not there any more") || h.State != policy.HoldFailed {
+		t.Errorf("%s %q, %+v", kind, why, h)
+	}
+	if got := turn(l, 3, model.Applied); len(got) != 1 || got[0].Kind != model.Disown || got[0].Value.Knob != model.MemoryHigh {
+		t.Errorf("%+v, want a disown", got)
+	}
+	rest(l)
 }

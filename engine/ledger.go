@@ -424,14 +424,22 @@ func (l *Ledger) Gone(of model.Target, nowNsec int64) {
 		l.Exemptions = slices.DeleteFunc(l.Exemptions, func(e Exemption) bool { return e.Task == of.Num })
 	}
 	l.Bases.forget(of)
-	for _, k := range l.of(of) {
-		for _, c := range k.Claims {
-			if c.Kind == model.ClaimCap {
-				l.fail(Failure{Target: of, Kind: k.Kind, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
-			}
+	for knobs := l.of(of); len(knobs) > 0; knobs = l.of(of) {
+		l.vanished(&knobs[0], nowNsec)
+	}
+}
+
+// vanished forgets one knob of a target that is gone. The target itself is gone when a snapshot says so: a file or a
+// directory may go alone, and then what else is held there is still to be put back.
+func (l *Ledger) vanished(k *Knob, nowNsec int64) {
+	for _, c := range k.Claims {
+		if c.Kind == model.ClaimCap {
+			l.fail(Failure{Target: k.Target, Kind: k.Kind, Incident: c.Incident, Why: "the task's cgroup is gone", Gone: true, AtNsec: nowNsec})
 		}
 	}
-	l.Knobs = slices.DeleteFunc(l.Knobs, func(k Knob) bool { return k.Target == of })
+	l.Bases.drop(k.Target, k.Kind)
+	i, _ := l.find(k.Target, k.Kind)
+	l.Knobs = slices.Delete(l.Knobs, i, i+1)
 }
 
 // Expire drops claims whose time is over and returns them.

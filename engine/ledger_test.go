@@ -89,10 +89,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 		if kind == model.Applied {
 			h.ours[key] = c.Kind != model.Release && c.Kind != model.Run
 		}
-		if kind == model.Vanished {
-			h.gone(c.Task())
-		}
-		if kind == model.Foreign {
+		if kind == model.Vanished || kind == model.Foreign {
 			h.ours[key] = false
 		}
 		found, _ := l.Bases.get(c.Target, c.Value.Knob)
@@ -125,7 +122,7 @@ func ledgerLife(t *testing.T, seed uint64) {
 		case 5:
 			l.Free(task, now+int64(rng.IntN(10))*1e9)
 		case 6:
-			if foreign, _ := l.Compare(&model.KnobReading{Target: model.OfTask(task), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 77}), Outcome: model.OK}, now); foreign {
+			if kind, _ := l.Compare(&model.KnobReading{Target: model.OfTask(task), Value: model.Bandwidth(model.CPUMax{QuotaUsec: 77}), Outcome: model.OK}, now); kind == model.DecideForeign {
 				if l.Held(task) {
 					fail("claims on task %d outlive a stranger's write", task)
 				}

@@ -301,7 +301,8 @@ func (s *Setting) UnmarshalJSON(b []byte) error {
 }
 
 // KnobReading is what a knob says now. That of a held knob differs from what we wrote when
-// a stranger wrote it. Value.Knob is the kind whatever the outcome.
+// a stranger wrote it. Value.Knob is the kind whatever the outcome. Absent: the task is there, and the knob is
+// not any more.
 type KnobReading struct {
 	Target
 	Value   Setting `json:"value"`

@@ -368,7 +368,7 @@ func (k *Knobs) finish(j *job) {
 func (k *Knobs) failed(j *job) {
 	j.res.Error = j.err.Error()
 	switch {
-	case errors.Is(j.err, cgroup.ErrVanished):
+	case errors.Is(j.err, cgroup.ErrVanished) && !k.lives(j.task):
 		j.res.Kind = model.Vanished
 		k.disown(j.task.Path, j.kind)
 	case errors.Is(j.err, errForeign):

@@ -161,6 +161,7 @@ func TestBatch(t *testing.T) {
 			return errInvalid
 		}
 		if path == "/t51" {
+			delete(f.inodes, path)
 			return f.gone(path)
 		}
 		return nil

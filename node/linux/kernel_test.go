@@ -249,13 +249,13 @@ func TestControllerGoesWhileHeld(t *testing.T) {
 	if err := d.Disable(b.root, cgroup.CPU); err != nil {
 		t.Fatal(err)
 	}
-	if k := b.h.Knobs(nil); len(k) != 2 || k[0].Outcome != model.Unavailable {
+	if k := b.h.Knobs(nil); len(k) != 2 || k[0].Outcome != model.Absent {
 		t.Errorf("knobs read %+v", k)
 	}
 	if r := b.apply(model.Hold, one, cpus(0.04), model.Refused); !strings.Contains(r.Error, "cpu") || b.lacks(one, LackLimit) == "" {
 		t.Errorf("%+v, lacks %v", r, b.h.Lacks(nil))
 	}
-	b.apply(model.Release, one, model.Setting{}, model.Vanished)
+	b.apply(model.Release, one, model.Setting{}, model.Applied)
 	rep, err := b.h.Restore()
 	if err != nil || !rep.Complete() || len(rep.Items) != 1 || rep.Items[0].Path != two || rep.Items[0].Kind != node.LeftGone || rep.Items[0].Error == "" {
 		t.Errorf("restore: %+v %v", rep, err)

@@ -153,6 +153,12 @@ func sameGroup(cg identifier, t *model.Task) (uint64, error) {
 	return inode, err
 }
 
+// lives reports whether a task may still be there: a knob's file or directory may go without it.
+func (k *Knobs) lives(t *model.Task) bool {
+	_, err := sameGroup(k.cg, t)
+	return !errors.Is(err, cgroup.ErrVanished)
+}
+
 // read reads a setting of the very cgroup that is meant, not of a new one at its path.
 func (k *Knobs) read(kind model.KnobKind, path string, inode uint64) (model.Setting, error) {
 	d := k.kinds[kind]
@@ -359,8 +365,8 @@ func (k *Knobs) compareOne(t *model.Task, kind model.KnobKind, h *holding) model
 	v, err := k.read(kind, t.Path, l.Inode)
 	r.Value = v
 	switch {
-	case errors.Is(err, cgroup.ErrVanished):
-		r.Outcome = model.Absent
+	case (hasNoLimit(err) || errors.Is(err, cgroup.ErrVanished)) && k.lives(t):
+		r.Outcome = model.Absent // of a task that is gone a snapshot tells
 	case err != nil:
 		r.Outcome = model.Unavailable
 	case v == h.now:

@@ -488,6 +488,20 @@ func TestVanished(t *testing.T) {
 			t.Error("the new cgroup was written")
 		}
 	})
+	t.Run("the controller alone", func(t *testing.T) {
+		b := newBench(t, newTree(t, found))
+		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)
+		b.unread = cgroup.ErrNoController
+		held := []*watched{{task: *b.task}}
+		if list := b.k.compare(held, nil); len(list) != 1 || list[0].Outcome != model.Absent {
+			t.Errorf("compared: %+v", list)
+		}
+		b.expect(b.k.hold(b.task, cpus(0.05)), model.Refused)
+		b.expect(b.k.release(b.task), model.Applied)
+		if o := b.k.j.Outstanding(); len(o) > 0 || b.k.isHeld("/t", model.CPUBandwidth) {
+			t.Errorf("the journal still holds %+v", o)
+		}
+	})
 	t.Run("a child while held", func(t *testing.T) {
 		b := newBench(t, newTree(t, found))
 		b.expect(b.k.hold(b.task, cpus(0.1)), model.Applied)

@@ -395,7 +395,7 @@ func TestPlaceMadeAnew(t *testing.T) {
 	b.rmdir(path)
 	b.mkdir("be-1")
 	b.setList(path, both)
-	if k := b.h.Knobs(nil); len(k) != 1 || k[0].Outcome != model.Absent {
+	if k := b.h.Knobs(nil); len(k) != 1 || k[0].Outcome != model.Unavailable {
 		t.Errorf("knobs read %+v", k)
 	}
 	b.apply(model.Set, path, b.on(two), model.Vanished)

@@ -220,7 +220,7 @@ func (k *Knobs) released(j *job) {
 				j.res.Kind = model.Foreign
 			}
 		case node.LeftGone:
-			if it.Path == j.task.Path && j.res.Kind == model.Applied {
+			if it.Path == j.task.Path && j.res.Kind == model.Applied && !k.lives(j.task) {
 				j.res.Kind = model.Vanished
 			}
 		}

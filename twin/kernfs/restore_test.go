@@ -169,10 +169,10 @@ func TestGroupsChangeUnderTheNode(t *testing.T) {
 		top, err := v2.Dir("/")
 		must(t, err)
 		must(t, k.WriteFile(top+"/cgroup.subtree_control", []byte("-cpu")))
-		if list := w.h.Knobs(nil); len(list) != 1 || list[0].Outcome != model.Unavailable {
+		if list := w.h.Knobs(nil); len(list) != 1 || list[0].Outcome != model.Absent {
 			t.Errorf("knobs: %+v", list)
 		}
-		w.apply(t, model.Release, "/c-stream", model.Vanished)
+		w.apply(t, model.Release, "/c-stream", model.Applied)
 		must(t, k.WriteFile(top+"/cgroup.subtree_control", []byte("+cpu")))
 		w.expect(t, "handed down again", map[string]cgroup.CPUMax{"/c-stream": unlimited})
 	})
