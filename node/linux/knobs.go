@@ -293,6 +293,15 @@ func (k *Knobs) disown(task string, kind model.KnobKind) {
 	k.restore(k.j.Of(task, kind))
 }
 
+// EachHeld names each knob of a task's cgroup that is held, in no order.
+func (h *Host) EachHeld(is func(task string, kind model.KnobKind)) {
+	if h.knobs != nil {
+		for key := range h.knobs.held {
+			is(key.task, key.knob)
+		}
+	}
+}
+
 // letGo ends a hold that the caller was told of.
 func (k *Knobs) letGo(task string, kind model.KnobKind) {
 	delete(k.held, heldKey{task, kind})

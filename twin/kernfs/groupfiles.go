@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // readFunc appends what a file holds.
@@ -224,6 +225,8 @@ func (k *Kernel) disable(g *group, c cgroup.Controller) {
 		case cgroup.Memory:
 			kid.memory = newBounds()
 			k.settleMemory(kid)
+		case cgroup.IO:
+			kid.io = machine.DiskLimit{}
 		}
 	}
 	k.settle()

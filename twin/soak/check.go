@@ -45,6 +45,7 @@ const (
 	checkReclaim  = "reclaim is asked for"
 	checkPages    = "moved pages are asked for"
 	checkEnds     = "who is ended was given up"
+	checkAgree    = "host and ledger agree"
 )
 
 // Checks lists what every run is watched for.
@@ -69,6 +70,7 @@ func Checks() []Check {
 		{checkReclaim, "memory.reclaim is written of a task where an operator asked this agent for it, or policy pressure, memory or coldpages wants it, and takes no more bytes than that; pages are taken by their age where coldpages asked somebody for such", "that as much is reclaimed, for the kernel may come up short; that it is done at all"},
 		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it or policy balm or remedy wants it, and none onto the nodes that they are to leave", "how many; which share is left"},
 		{checkEnds, "the processes of a best-effort task alone are ended, where policy pressure decided it and the configuration gives tasks of its importance up", "that memory was short"},
+		{checkAgree, "after each turn, of what the host holds the ledger knows that it is held, or has asked for something of it", "what the host holds of classes of service"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
 }
@@ -212,6 +214,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 	w.checkClasses(l)
 	w.checkBounds(s)
 	w.checkStorm()
+	w.checkAgree(l)
 }
 
 // reported looks whether a foreign write that is reported was one: since the last report of
@@ -286,6 +289,22 @@ func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) b
 		}
 	}
 	return false
+}
+
+// checkAgree looks for what the host holds and the ledger has forgotten: nobody would ever give it back.
+func (w *world) checkAgree(l *life) {
+	if w.host == nil {
+		return
+	}
+	var lost []string
+	w.host.EachHeld(func(task string, kind model.KnobKind) {
+		if !holds(l.Engine.State, &watchedGroup{task: task}, kind) {
+			lost = append(lost, fmt.Sprintf("%s of %s", kind, task))
+		}
+	})
+	if slices.Sort(lost); len(lost) > 0 {
+		w.fail(checkAgree, fmt.Sprintf("the host holds what the ledger does not: %v", lost))
+	}
 }
 
 // checkLoose looks for what stands in a group without a claim.

@@ -222,6 +222,13 @@ func TestCheckersFire(t *testing.T) {
 				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return w.killSwitch && c.Kind == model.Release })
 			}
 		}},
+		{checkAgree, "a hold in force is told as one of a task that is gone", func(_ *world, b *brokenHost) {
+			b.result = func(r *model.Result) {
+				if r.Kind == model.Applied && r.Now.Knob == model.CPUWeight {
+					r.Kind = model.Vanished
+				}
+			}
+		}},
 		{checkFinite, "the engine remembers NaN", func(w *world, b *brokenHost) {
 			b.step = func() { w.life.Engine.State.BECPU = math.NaN() }
 		}},

@@ -318,6 +318,7 @@ type mutations struct {
 }
 
 func (w *world) wrapHost(h node.Host) node.Host {
+	w.host, _ = h.(*linux.Host)
 	if w.mutate.host != nil {
 		return w.mutate.host(w, h)
 	}

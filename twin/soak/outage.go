@@ -74,6 +74,7 @@ func (w *world) reboot(e *event) {
 		_ = w.disk.Remove(journalPath) // there may be none
 	}
 	w.booted++
+	w.handed = nil
 	if err := w.boots(); err != nil {
 		w.fail("simulation", err.Error())
 		return

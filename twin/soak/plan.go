@@ -79,6 +79,7 @@ const (
 	kill      // SIGKILL at the n-th write from here, or now
 	taken     // soft interrupts or the hypervisor take some of a CPU's time
 	guardDies // the guardian is killed, and the agent starts another at its next turn
+	handDown  // a controller is taken from groups, or handed down to them again (v2)
 )
 
 // event is a deed at a time.
@@ -89,7 +90,7 @@ type event struct {
 	pick uint64 // draws what else there is to choose
 	n    uint64 // of kill: writes from here; 0: now
 	nsec int64  // of stall: how long; of kill, stop and reboot: until the next start
-	both bool   // of kill: the guardian goes too
+	both bool   // of kill: the guardian goes too; of handDown: handed down again
 }
 
 // source draws.

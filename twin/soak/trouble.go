@@ -28,8 +28,8 @@ func (p *plan) usageNames() []string {
 // drawFaults draws up to six things that go wrong for a while.
 //
 // What no kernel does is left out, because no code could stand it: a limit's file that
-// ends half way through a number, and ENODEV or ENOENT from a group that is there. Groups
-// do vanish; then they are gone. Nor does a kernel list a directory short that stands still: kernfs
+// ends half way through a number, and ENODEV or ENOENT from a group and a file that are there. Groups
+// do vanish; then they are gone. So do single files and directories of groups that stay, which is a deed (handDown). Nor does a kernel list a directory short that stands still: kernfs
 // (cgroups, resctrl) goes on after the last name's hash, and at most passes over an entry where another
 // was just made or removed, which the next list has. So package fault lists none short twice in a row. A
 // group that was renamed may have gone from behind that hash to before it; who is in no list for that

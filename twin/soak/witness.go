@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/linux"
+	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 )
 
@@ -142,9 +143,6 @@ func (v *witness) look() error {
 		}
 		for kind := range model.OfCgroups {
 			now, err := v.read(p, kind)
-			if errors.Is(err, cgroup.ErrNoController) {
-				continue
-			}
 			if err != nil {
 				return err
 			}
@@ -156,8 +154,25 @@ func (v *witness) look() error {
 	return nil
 }
 
-// read reads a knob.
-func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) {
+// read reads a knob. One that is not there, as the group above does not hand its controller down, is as the kernel makes
+// it once it is there.
+func (v *witness) read(path string, kind model.KnobKind) (now model.Setting, err error) {
+	now, err = v.readFile(path, kind)
+	if !errors.Is(err, cgroup.ErrNoController) && !errors.Is(err, cgroup.ErrUnsupported) {
+		return now, err
+	}
+	switch kind {
+	case model.CPUBandwidth:
+		return model.Bandwidth(twin.Unlimited()), nil
+	case model.CPUWeight:
+		return model.Weight(model.WeightDefault), nil
+	case model.MemoryHigh:
+		return model.HighMemory(model.NoMemoryHigh), nil
+	}
+	return model.Ask(kind), nil
+}
+
+func (v *witness) readFile(path string, kind model.KnobKind) (model.Setting, error) {
 	switch kind {
 	case model.CPUBandwidth:
 		now, err := v.cg.ReadCPUMax(path)
@@ -166,20 +181,12 @@ func (v *witness) read(path string, kind model.KnobKind) (model.Setting, error) 
 		if v.io == nil {
 			return model.LimitIO(""), nil
 		}
-		now, err := linux.IOMaxOf(v.io, path)
-		if errors.Is(err, cgroup.ErrUnsupported) { // the controller is not handed down to it
-			return now, nil
-		}
-		return now, err
+		return linux.IOMaxOf(v.io, path)
 	case model.MemoryHigh:
 		if v.memory == nil {
 			return model.HighMemory(model.NoMemoryHigh), nil
 		}
-		now, err := linux.MemoryHighOf(v.memory, path)
-		if errors.Is(err, cgroup.ErrUnsupported) { // the controller is not handed down to it
-			return model.HighMemory(model.NoMemoryHigh), nil
-		}
-		return now, err
+		return linux.MemoryHighOf(v.memory, path)
 	case model.GroupFreeze:
 		frozen, err := v.cg.ReadFreezeAsked(path)
 		return model.Freeze(frozen), err

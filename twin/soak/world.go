@@ -20,6 +20,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 	"github.com/commensal-io/commensal/twin/kernfs"
@@ -58,7 +59,9 @@ type world struct {
 	stallUntil int64
 	unplugged  int64 // when a CPU went the last time
 	turning    bool  // the agent's code is running
-	began      int64 // when the agent's last turn did
+	handed     []handedDown
+	host       *linux.Host // of the agent that was started last
+	began      int64       // when the agent's last turn did
 	class      classWorld
 	reclaims   map[string]int64 // bytes that the agent was asked to take back and has not, by task
 	moves      map[string][]int // the memory nodes that it was asked to move pages off, by task
@@ -78,6 +81,7 @@ const (
 	streamLatency = 0x6c6174656e6379
 	streamClasses = 0x636c6173736573
 	streamTakers  = 0x74616b657273
+	streamHands   = 0x68616e6473
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -90,6 +94,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	classes := source{rand.New(rand.NewPCG(seed, streamClasses))}
 	p.drawClasses(classes, end)
 	p.drawTakers(source{rand.New(rand.NewPCG(seed, streamTakers))}, end)
+	p.drawHandDown(source{rand.New(rand.NewPCG(seed, streamHands))}, end)
 	if o.only != nil {
 		o.only(p)
 	}
@@ -262,6 +267,8 @@ func (w *world) do(e *event) {
 		w.stop(e)
 	case taken:
 		w.take(e)
+	case handDown:
+		w.handDown(e)
 	case guardDies:
 		if w.life != nil {
 			w.life.guarded = false
