@@ -10,7 +10,8 @@ import (
 )
 
 // What a group above hands down is not for us to say: systemd takes a controller from all groups in another as soon as
-// the last unit that needs it stops, and with it go the files, and what stood in them.
+// the last unit that needs it stops, and with it go the files, and what stood in them. On v1 a group's directory in one
+// hierarchy may go alone.
 
 // controllers are those that can be taken, with the knobs that go with them.
 var controllers = map[cgroup.Controller][]model.KnobKind{
@@ -26,10 +27,10 @@ type handedDown struct {
 	c    cgroup.Controller
 }
 
-// drawHandDown has controllers taken from groups, and mostly handed down again. It draws from a stream of its own, as
+// drawHandDown has controllers taken from groups, and (v2) mostly handed down again. It draws from a stream of its own, as
 // it came after the others.
 func (p *plan) drawHandDown(r source, end int64) {
-	if p.layout != cgroup.LayoutV2 || !r.chance(0.6) {
+	if !r.chance(0.6) {
 		return
 	}
 	for range r.count(1, 8) {
@@ -44,6 +45,14 @@ func (p *plan) drawHandDown(r source, end int64) {
 	sortEvents(p.events)
 }
 
+// alone are the knobs that go without their task: with a controller on v2, with a directory on v1.
+func (v *witness) alone() []model.KnobKind {
+	if v.flat() {
+		return []model.KnobKind{model.CPUBandwidth, model.CPUPlace, model.CPUWeight, model.IOMaxKnob, model.MemoryHigh}
+	}
+	return []model.KnobKind{model.CPUPlace, model.GroupFreeze}
+}
+
 // handDown takes a controller from a task, and from all beside it or only from the groups in it; rather from one of
 // which two knobs are held. Of an event that has both, what was taken first is handed down again.
 func (w *world) handDown(e *event) {
@@ -52,59 +61,92 @@ func (w *world) handDown(e *event) {
 		return
 	}
 	r := source{rand.New(rand.NewPCG(e.pick, 8))}
-	task, kinds := w.plan.tasks[e.task].path, []model.KnobKind{model.CPUBandwidth, model.CPUPlace, model.MemoryHigh, model.IOMaxKnob}
+	task, kinds := w.plan.tasks[e.task].path, w.witness.alone()
 	if several := w.heldSeveral(); len(several) > 0 && r.chance(0.8) {
 		task = several[r.IntN(len(several))]
-		kinds = w.heldOf(task)
+		if held := slices.DeleteFunc(slices.Clone(kinds), func(kind model.KnobKind) bool { return !w.heldHere(task, kind) }); len(held) > 0 {
+			kinds = held
+		}
 	}
-	kind := kinds[r.IntN(len(kinds))]
+	kind, inIt, anew := kinds[r.IntN(len(kinds))], r.chance(0.2), r.chance(0.5)
+	if !w.witness.flat() {
+		w.takeDirectory(task, kind, anew)
+		return
+	}
+	above := parentOf(task)
+	if inIt {
+		above = task
+	}
 	for c, of := range controllers { // one of them has it
-		if above := parentOf(task); slices.Contains(of, kind) {
-			if r.chance(0.2) {
-				above = task
-			}
+		if slices.Contains(of, kind) {
 			w.takeController(above, c)
 		}
 	}
 }
 
-// heldOf lists the knobs of a task's groups that the agent takes for held.
-func (w *world) heldOf(task string) (kinds []model.KnobKind) {
-	for kind := range model.OfCgroups {
-		if w.life != nil && kind != model.GroupFreeze && holds(w.life.Engine.State, &watchedGroup{task: task}, kind) {
-			kinds = append(kinds, kind)
-		}
-	}
-	return kinds
+// heldHere reports whether the agent takes a task's knob for held.
+func (w *world) heldHere(task string, kind model.KnobKind) bool {
+	return w.life != nil && holds(w.life.Engine.State, &watchedGroup{task: task}, kind)
 }
 
-// heldSeveral lists the tasks of which the agent holds two knobs or more.
+// heldSeveral lists the tasks of which the agent holds two knobs or more, of which one can go without the task.
 func (w *world) heldSeveral() (tasks []string) {
 	for i := range w.plan.tasks {
-		if t := &w.plan.tasks[i]; len(w.heldOf(t.path)) > 1 {
-			tasks = append(tasks, t.path)
+		n, alone := 0, false
+		for kind := range model.OfCgroups {
+			if w.heldHere(w.plan.tasks[i].path, kind) {
+				n++
+				alone = alone || slices.Contains(w.witness.alone(), kind)
+			}
+		}
+		if n > 1 && alone {
+			tasks = append(tasks, w.plan.tasks[i].path)
 		}
 	}
 	return tasks
 }
 
+// takeDirectory removes a task's directories from the one hierarchy (v1) that has a knob, as who moved its processes to the
+// group above may, and may make the task's own anew.
+func (w *world) takeDirectory(task string, kind model.KnobKind, anew bool) {
+	mount := w.witness.mounts[kind]
+	for _, g := range w.witness.in(task) {
+		procs, _ := w.k.ReadFile(mount+g.path+"/cgroup.procs", nil) // one that is gone has none
+		for _, pid := range strings.Fields(string(procs)) {
+			_ = w.inj.Stranger(mount+parentOf(task)+"/cgroup.procs", pid) // where they cannot be moved it stays
+		}
+		if w.k.Rmdir(mount+g.path) != nil {
+			continue
+		}
+		if anew && g.path == task {
+			_ = w.k.Mkdir(mount+task, 0o755)
+		}
+		w.witness.taken(g, kind)
+		w.inj.Note("directory-gone", "")
+	}
+}
+
+// in lists the groups of one and below, the deepest first.
+func (v *witness) in(top string) (list []*watchedGroup) {
+	for _, g := range v.list {
+		if within(g.path, top) {
+			list = append(list, g)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *watchedGroup) int { return strings.Count(b.path, "/") - strings.Count(a.path, "/") })
+	return list
+}
+
 // takeController takes a controller from the groups in one: the kernel wants it taken from those below first.
 func (w *world) takeController(above string, c cgroup.Controller) {
-	var at []string
-	for _, g := range w.witness.list {
-		if within(g.path, above) {
-			at = append(at, g.path)
+	for _, g := range w.witness.in(above) {
+		if w.delegate(g.path, "-", c) {
+			w.handed = append(w.handed, handedDown{g.path, c})
 		}
 	}
-	slices.SortStableFunc(at, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
-	for _, path := range at {
-		if w.delegate(path, "-", c) {
-			w.handed = append(w.handed, handedDown{path, c})
-		}
-	}
-	for _, g := range w.witness.list {
-		if g.path != above && within(g.path, above) {
-			for _, kind := range controllers[c] {
+	for _, g := range w.witness.in(above) {
+		for _, kind := range controllers[c] {
+			if g.path != above {
 				w.witness.taken(g, kind)
 			}
 		}

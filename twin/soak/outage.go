@@ -1,9 +1,12 @@
 package soak
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/procstat"
@@ -103,7 +106,7 @@ func (w *world) rename(e *event) {
 	}
 	for _, c := range []cgroup.Controller{cgroup.CPU, cgroup.CPUAcct, cgroup.CPUSet, cgroup.Memory, cgroup.Freezer, cgroup.PIDs} {
 		mount := "/sys/fs/cgroup/" + string(c)
-		if err := w.k.Rename(mount+t.path, mount+to); err != nil {
+		if err := w.k.Rename(mount+t.path, mount+to); err != nil && !errors.Is(err, unix.ENOENT) { // handDown took it
 			w.fail("simulation", err.Error())
 		}
 	}

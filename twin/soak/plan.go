@@ -79,7 +79,7 @@ const (
 	kill      // SIGKILL at the n-th write from here, or now
 	taken     // soft interrupts or the hypervisor take some of a CPU's time
 	guardDies // the guardian is killed, and the agent starts another at its next turn
-	handDown  // a controller is taken from groups, or handed down to them again (v2)
+	handDown  // a controller is taken from groups, or handed down to them again (v2), or their directory of one hierarchy goes (v1)
 )
 
 // event is a deed at a time.
