@@ -266,17 +266,6 @@ func (w *world) checkState(s *engine.State) {
 	}
 }
 
-// holds reports whether an agent takes a knob for held, or has asked for it. One whose write was refused, or
-// who was told of a stranger, holds nothing there, also where something of his is left until it can be put
-// back; nor does a new one hold what an earlier one left. Who writes over that writes over no hold: it is what
-// the next one begins from.
-func holds(s *engine.State, g *watchedGroup, kind model.KnobKind) bool {
-	t := s.Tasks.ByPath(g.task)
-	return t != nil && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
-		return k.Task() == t.Num && k.Kind == kind && (k.Ours || k.State == engine.KnobAsked)
-	})
-}
-
 // claimed reports whether a claim that is not over asks for what stands in a group.
 func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) bool {
 	t := s.Tasks.ByPath(g.task)
@@ -289,22 +278,6 @@ func claimed(s *engine.State, g *watchedGroup, kind model.KnobKind, now int64) b
 		}
 	}
 	return false
-}
-
-// checkAgree looks for what the host holds and the ledger has forgotten: nobody would ever give it back.
-func (w *world) checkAgree(l *life) {
-	if w.host == nil {
-		return
-	}
-	var lost []string
-	w.host.EachHeld(func(task string, kind model.KnobKind) {
-		if !holds(l.Engine.State, &watchedGroup{task: task}, kind) {
-			lost = append(lost, fmt.Sprintf("%s of %s", kind, task))
-		}
-	})
-	if slices.Sort(lost); len(lost) > 0 {
-		w.fail(checkAgree, fmt.Sprintf("the host holds what the ledger does not: %v", lost))
-	}
 }
 
 // checkLoose looks for what stands in a group without a claim.

@@ -1,12 +1,16 @@
 package soak
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin"
 )
 
 // What a group above hands down is not for us to say: systemd takes a controller from all groups in another as soon as
@@ -199,5 +203,50 @@ func (v *witness) taken(g *watchedGroup, kind model.KnobKind) {
 	}
 	if v.mistakable(g, k) {
 		v.mistaken(g, k)
+	}
+}
+
+// read reads a knob. One that is not there, as the group above does not hand its controller down, is as the kernel makes
+// it once it is there.
+func (v *witness) read(path string, kind model.KnobKind) (now model.Setting, err error) {
+	now, err = v.readFile(path, kind)
+	if !errors.Is(err, cgroup.ErrNoController) && !errors.Is(err, cgroup.ErrUnsupported) {
+		return now, err
+	}
+	switch kind {
+	case model.CPUBandwidth:
+		return model.Bandwidth(twin.Unlimited()), nil
+	case model.CPUWeight:
+		return model.Weight(model.WeightDefault), nil
+	case model.MemoryHigh:
+		return model.HighMemory(model.NoMemoryHigh), nil
+	}
+	return model.Ask(kind), nil
+}
+
+// holds reports whether an agent takes a knob for held, or has asked for it. One whose write was refused, or
+// who was told of a stranger, holds nothing there, also where something of his is left until it can be put
+// back; nor does a new one hold what an earlier one left. Who writes over that writes over no hold: it is what
+// the next one begins from.
+func holds(s *engine.State, g *watchedGroup, kind model.KnobKind) bool {
+	t := s.Tasks.ByPath(g.task)
+	return t != nil && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
+		return k.Task() == t.Num && k.Kind == kind && (k.Ours || k.State == engine.KnobAsked)
+	})
+}
+
+// checkAgree looks for what the host holds and the ledger has forgotten: nobody would ever give it back.
+func (w *world) checkAgree(l *life) {
+	if w.host == nil {
+		return
+	}
+	var lost []string
+	w.host.EachHeld(func(task string, kind model.KnobKind) {
+		if !holds(l.Engine.State, &watchedGroup{task: task}, kind) {
+			lost = append(lost, fmt.Sprintf("%s of %s", kind, task))
+		}
+	})
+	if slices.Sort(lost); len(lost) > 0 {
+		w.fail(checkAgree, fmt.Sprintf("the host holds what the ledger does not: %v", lost))
 	}
 }

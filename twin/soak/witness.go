@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
 	"github.com/commensal-io/commensal/node/linux"
-	"github.com/commensal-io/commensal/twin"
 	"github.com/commensal-io/commensal/twin/fault"
 )
 
@@ -154,24 +152,7 @@ func (v *witness) look() error {
 	return nil
 }
 
-// read reads a knob. One that is not there, as the group above does not hand its controller down, is as the kernel makes
-// it once it is there.
-func (v *witness) read(path string, kind model.KnobKind) (now model.Setting, err error) {
-	now, err = v.readFile(path, kind)
-	if !errors.Is(err, cgroup.ErrNoController) && !errors.Is(err, cgroup.ErrUnsupported) {
-		return now, err
-	}
-	switch kind {
-	case model.CPUBandwidth:
-		return model.Bandwidth(twin.Unlimited()), nil
-	case model.CPUWeight:
-		return model.Weight(model.WeightDefault), nil
-	case model.MemoryHigh:
-		return model.HighMemory(model.NoMemoryHigh), nil
-	}
-	return model.Ask(kind), nil
-}
-
+// readFile reads a knob's file.
 func (v *witness) readFile(path string, kind model.KnobKind) (model.Setting, error) {
 	switch kind {
 	case model.CPUBandwidth:
