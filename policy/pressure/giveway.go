@@ -177,13 +177,13 @@ func (s *State) mayFreeze(c *candidate, w *policy.Wishes) bool {
 
 // letIn lets the task that was frozen last go on, and the next one when there has been enough for as long again.
 func (s *State) letIn(p *Params, v *policy.View, w *policy.Wishes) {
-	wait := int64(max(1, s.Patience)) * p.CalmNsec
+	calm, wait := s.eased(p)
 	switch n := len(s.Frozen); {
-	case n == 0 && s.LetNsec > 0 && v.NowNsec-s.LetNsec >= 4*wait:
+	case n == 0 && s.LetNsec > 0 && v.NowNsec-s.LetNsec >= 4*s.WaitNsec:
 		s.LetNsec, s.Patience = 0, 0
-	case n > 0 && s.CalmNsec > 0 && v.NowNsec-s.CalmNsec >= wait && (s.LetNsec == 0 || v.NowNsec-s.LetNsec >= wait):
+	case n > 0 && calm > 0 && v.NowNsec-calm >= wait && (s.LetNsec == 0 || v.NowNsec-s.LetNsec >= wait):
 		w.End(claimOf(p, s.Frozen[n-1].Num), fmt.Sprintf("%.1f %% of memory have been available for long enough", 100*s.share()))
-		s.Frozen, s.LetNsec = s.Frozen[:n-1], v.NowNsec
+		s.Frozen, s.LetNsec, s.WaitNsec = s.Frozen[:n-1], v.NowNsec, wait
 	}
 }
 

@@ -90,7 +90,9 @@ type State struct {
 	LevelNsec int64          `json:"level_nsec,omitempty"` // when the level was last other
 	AskedNsec int64          `json:"asked_nsec,omitempty"` // when memory was last asked back
 	CalmNsec  int64          `json:"calm_nsec,omitempty"`  // since when there is enough
+	StillNsec int64          `json:"still_nsec,omitempty"` // since when memory is not short, though there may be less than enough
 	LetNsec   int64          `json:"let_nsec,omitempty"`   // when one was last let back in
+	WaitNsec  int64          `json:"wait_nsec,omitempty"`  // how long it had been waited for that
 	Patience  int            `json:"patience,omitempty"`   // times Params.CalmNsec
 	StuckNsec int64          `json:"stuck_nsec,omitempty"` // since when memory is short and nobody is left to freeze
 	Asked     []Asked        `json:"asked,omitempty"`      // in the last round
@@ -117,7 +119,11 @@ type Task struct {
 	view int // its place in the view
 }
 
-const mostPatience = 16
+const (
+	mostPatience = 16
+	// slow is how many times as long it is waited before one is let in where there is less than enough.
+	slow = 16
+)
 
 // Step looks at the window that closed, if one did, and wishes for what best-effort work has to give.
 func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
@@ -181,7 +187,7 @@ func (s *State) look(p *Params, r *model.Room, v *policy.View, w *policy.Wishes)
 	s.follow(r, v)
 	now := s.judge(p, v.NowNsec)
 	if now != s.Level {
-		if now > Calm && s.LetNsec > 0 && v.NowNsec-s.LetNsec < 4*int64(max(1, s.Patience))*p.CalmNsec && now > s.Level {
+		if now > Calm && s.LetNsec > 0 && v.NowNsec-s.LetNsec < 4*s.WaitNsec && now > s.Level {
 			s.Patience = min(2*max(1, s.Patience), mostPatience) // it was let in too soon
 			s.LetNsec = 0
 		}
@@ -194,8 +200,9 @@ func (s *State) look(p *Params, r *model.Room, v *policy.View, w *policy.Wishes)
 		gave := s.giveWay(p, v, w)
 		s.helpless(p, v, w, s.end(p, v, w, gave) || gave)
 	} else {
-		s.StuckNsec, s.HelplessNsec, s.EndedNsec = 0, 0, 0
+		s.HelplessNsec, s.EndedNsec = 0, 0
 		s.letIn(p, v, w)
+		s.helpless(p, v, w, len(s.Frozen) == 0)
 	}
 	return s.AskedNsec == v.NowNsec || ending != len(s.Ending) || had != len(s.Frozen)
 }
@@ -256,27 +263,45 @@ func (s *State) urgent(p *Params) bool { return s.leftSeconds(p) < float64(p.Soo
 func (s *State) judge(p *Params, nowNsec int64) Level {
 	share, left := s.share(), s.leftSeconds(p)
 	s.Short = share < p.Low && s.stalls(p) || share < p.Enough && left < float64(p.HorizonNsec)/1e9 || s.urgent(p)
-	if share >= p.Enough && !s.Short && (s.Level == Calm || !s.stalls(p)) {
-		if s.CalmNsec == 0 {
-			s.CalmNsec = nowNsec
-		}
-	} else {
-		s.CalmNsec = 0
-	}
+	still := share >= p.Low && !s.Short && (s.Level == Calm || !s.stalls(p))
+	since(&s.StillNsec, still, nowNsec)
+	since(&s.CalmNsec, still && share >= p.Enough, nowNsec)
 	switch urgent := s.urgent(p); {
 	case s.Level == Calm && s.Short && !urgent:
 		return Reclaim
 	case s.Short && urgent, s.Level == Reclaim && s.Short && share < p.Low && nowNsec-s.LevelNsec >= p.PatienceNsec:
 		return Freeze
-	case s.CalmNsec > 0 && nowNsec-s.CalmNsec >= int64(max(1, s.Patience))*p.CalmNsec:
+	}
+	if calm, wait := s.eased(p); calm > 0 && nowNsec-calm >= wait {
 		return Calm
 	}
 	return s.Level
 }
 
-// helpless says once that memory has been short for long with nobody left to freeze, and who has most.
-func (s *State) helpless(p *Params, v *policy.View, w *policy.Wishes, froze bool) {
-	if froze || s.share() >= p.Low {
+// since notes from when on something is so; 0: it is not.
+func since(nsec *int64, so bool, nowNsec int64) {
+	if !so {
+		*nsec = 0
+	} else if *nsec == 0 {
+		*nsec = nowNsec
+	}
+}
+
+// eased returns since when there is enough, 0: there is not, and how long it is waited then. Who is frozen must not be so for ever where
+// memory is no longer short and yet there will not be enough: then it is waited for much longer.
+func (s *State) eased(p *Params) (sinceNsec, waitNsec int64) {
+	wait := int64(max(1, s.Patience)) * p.CalmNsec
+	if s.CalmNsec == 0 && len(s.Frozen) > 0 {
+		return s.StillNsec, slow * wait
+	}
+	return s.CalmNsec, wait
+}
+
+// helpless says once that memory has been short for long with nobody left to freeze, and who has most; or who stays frozen because there
+// is not enough.
+func (s *State) helpless(p *Params, v *policy.View, w *policy.Wishes, helped bool) {
+	short := s.share() < p.Low
+	if helped || !short && (s.CalmNsec > 0 || len(s.Frozen) == 0 || !v.Enforced()) {
 		s.StuckNsec = 0
 		return
 	}
@@ -284,6 +309,10 @@ func (s *State) helpless(p *Params, v *policy.View, w *policy.Wishes, froze bool
 		s.StuckNsec = v.NowNsec
 	}
 	if v.NowNsec-s.StuckNsec < p.StuckNsec {
+		return
+	}
+	if !short {
+		s.remains(p, v, w)
 		return
 	}
 	largest, bytes := -1, 0.0
@@ -299,6 +328,23 @@ func (s *State) helpless(p *Params, v *policy.View, w *policy.Wishes, froze bool
 		d.Reason += "; of it this task has most"
 	}
 	w.Once("stuck", d)
+}
+
+// remains says once of each frozen task that it stays so.
+func (s *State) remains(p *Params, v *policy.View, w *policy.Wishes) {
+	for _, f := range s.Frozen {
+		t, facts := v.Task(f.Num), s.facts(p)
+		if t == nil {
+			continue
+		}
+		if has, ok := inUse(v, f.Num); ok {
+			facts = append(facts, model.FactHeld.Is(has))
+		}
+		w.Once("remains", model.Decision{
+			Kind: model.DecideCannotFix, Task: f.Num, Path: t.Task.Path, Facts: facts,
+			Reason: fmt.Sprintf("memory is not short any more, but less than %.1f %% are available, or programs wait for it: this task stays frozen for now", 100*p.Enough),
+		})
+	}
 }
 
 // facts are what a decision rests on.

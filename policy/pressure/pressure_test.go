@@ -397,6 +397,17 @@ func randomLife(t *testing.T, r *rand.Rand) {
 	if len(w.killed) > 0 {
 		t.Errorf("killed: %v", w.killed)
 	}
+	w.some = 0
+	for _, m := range w.mem {
+		m.grows = 0
+	}
+	w.params().CalmNsec, w.params().StuckNsec = 1e9, 60e9
+	w.run(16*16 + 60) // whatever patience it has come to
+	for _, task := range w.Tasks {
+		if w.frozen(task.Num) && !w.told() {
+			t.Errorf("%s stays frozen with %.1f %% available, and nobody is told", task.Path, w.free()/(100*mib))
+		}
+	}
 	w.Engine.Params.CPU.PressureMode = model.ModeOff
 	w.run(2)
 	for _, task := range w.Tasks {
