@@ -13,6 +13,8 @@
 //   - Who thrashes is no culprit by that: a second victim of the same neighbour refaults most just when the first one suffers. So nobody is
 //     accused who has no more memory than while the service was well.
 //   - The service itself grew, or all of the machine is too small: then others have no more than before, and nobody is held.
+//   - The service is at a limit of its own: then it waits for what nobody else took, whoever grows beside it, and nobody is held.
+//   - A figure that could not be read is as it was last, and a task that came while the service was well is measured by what it had since.
 //   - A limit must not push a task below what it had while the service was well: the share is of what it took since, never of all.
 //   - Without swap the kernel takes page cache alone. A limit then slows the growth of anonymous memory, and takes nothing of what is
 //     there: the service's signal says whether that helps.
@@ -23,7 +25,9 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -37,6 +41,11 @@ const (
 	pageBytes = 4096
 	// leastAsk is how little memory of a task is not worth asking for.
 	leastAsk = 1 << 20
+	// leastWell is in how many windows a task has to have been there while the victim was well, so that what was before it came says nothing:
+	// who pushes the victim out by coming may be seen a window before that shows.
+	leastWell = 3
+	// atLimit is the share of its own limit with which a victim waits for itself, unless the machine has less than available of its memory left.
+	atLimit, available = 0.95, 0.1
 )
 
 // Asked is memory that is taken back of a task.
@@ -84,20 +93,42 @@ func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishe
 	}
 }
 
-// has is what a task has at the window's end, in bytes; needs is that with what came back to it within the window.
+// has is what a task has at the window's end, in bytes; what could not be read is as it was in the window before. needs is that with what came
+// back to it within the window.
 func (s *State) has(num model.TaskNum) float64 {
 	if o := s.v.Window.Observation.Task(num); o != nil && o.InUse.Outcome == model.OK {
 		return o.InUse.V
 	}
-	return 0
+	return last(s.Has, num)
 }
 
 func (s *State) needs(num model.TaskNum) float64 {
-	bytes := s.has(num)
-	if o := s.v.Window.Observation.Task(num); o != nil && o.Refaults.Outcome == model.OK {
-		bytes += o.Refaults.V * pageBytes * float64(s.v.Window.Observation.ElapsedNsec) / 1e9
+	o := s.v.Window.Observation.Task(num)
+	switch {
+	case o == nil || o.InUse.Outcome != model.OK:
+		return last(s.Needs, num)
+	case o.Refaults.Outcome == model.OK:
+		return o.InUse.V + o.Refaults.V*pageBytes*float64(s.v.Window.Observation.ElapsedNsec)/1e9
 	}
-	return bytes
+	return o.InUse.V
+}
+
+// last is what is remembered of a task's last window; 0: nothing.
+func last(h *antagonist.History, num model.TaskNum) float64 {
+	r := row(h, num)
+	if r == nil || h.Filled == 0 {
+		return 0
+	}
+	return r.Usage[(h.Next+h.Cap-1)%h.Cap]
+}
+
+// row is a task's part of a history; nil: it has none.
+func row(h *antagonist.History, num model.TaskNum) *antagonist.Row {
+	i, ok := slices.BinarySearchFunc(h.Rows, num, func(r antagonist.Row, n model.TaskNum) int { return cmp.Compare(r.Num, n) })
+	if !ok {
+		return nil
+	}
+	return &h.Rows[i]
 }
 
 // remember takes in what memory all have, and how the victims were.
@@ -114,20 +145,64 @@ func (s *State) remember() {
 
 // Taken implements beside.Realm: of what each task needed in a window, what is more than the least that it had in any. What it had all along
 // would otherwise outweigh what it took since the victim suffers.
-func (s *State) Taken(*beside.Incident) (h *antagonist.History, why string) {
+func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) {
+	if why := s.atItsLimit(inc.Victim); why != "" {
+		return nil, why
+	}
 	h = antagonist.NewHistory(s.Needs.Cap)
 	h.Next, h.Filled = s.Needs.Next, s.Needs.Filled
 	copy(h.AtNsec, s.Needs.AtNsec)
 	for i := range s.Needs.Rows {
-		r, had := &s.Needs.Rows[i], s.Has.Rows[i].Usage[:s.Has.Filled]
+		r := &s.Needs.Rows[i]
+		_, _, least := s.had(inc, r.Num)
 		h.Ensure(r.Num)
-		to := &h.Rows[i]
+		to := row(h, r.Num)
 		copy(to.Signal, r.Signal)
-		for k, least := 0, slices.Min(had); k < h.Filled; k++ {
-			to.Usage[k] = r.Usage[k] - least
+		for k := range h.Filled {
+			to.Usage[k] = max(0, r.Usage[k]-least)
 		}
 	}
 	return h, ""
+}
+
+// atItsLimit says that a victim is at its own limit while the machine has memory available; "": it is not.
+func (s *State) atItsLimit(victim model.TaskNum) string {
+	o, r := s.v.Window.Observation.Task(victim), &s.v.Window.Observation.Room
+	if o == nil || o.InUse.Outcome != model.OK || o.Limit.Outcome != model.OK || o.InUse.V < atLimit*o.Limit.V ||
+		r.Available.Outcome == model.OK && r.Total.Outcome == model.OK && r.Available.V < available*r.Total.V {
+		return ""
+	}
+	return fmt.Sprintf("it is at its own memory.max: it has %.0f of %.0f MiB, and nobody is held", o.InUse.V/(1<<20), o.Limit.V/(1<<20))
+}
+
+// had is what a task had while the victim was not well and while it was, in the mean, and the least that it ever had. Windows before it came (it had
+// nothing) count only where it was hardly there while the victim was well.
+func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good, least float64) {
+	r, victim := row(s.Has, num), row(s.Has, inc.Victim)
+	if r == nil || victim == nil {
+		return 0, 0, 0
+	}
+	nBad, nGood, nThere := 0, 0, 0
+	least = math.Inf(1)
+	for k, bytes := range r.Usage[:s.Has.Filled] {
+		if bytes > 0 {
+			least = min(least, bytes)
+		}
+		switch signal := victim.Signal[k]; {
+		case signal == antagonist.NoEvidence:
+		case signal > inc.Threshold:
+			bad, nBad = bad+bytes, nBad+1
+		default:
+			good, nGood = good+bytes, nGood+1
+			if bytes > 0 {
+				nThere++
+			}
+		}
+	}
+	if nThere < leastWell {
+		nThere, least = nGood, slices.Min(r.Usage[:s.Has.Filled])
+	}
+	return bad / float64(max(1, nBad)), good / float64(max(1, nThere)), least
 }
 
 // Itself implements beside.Realm.
@@ -137,7 +212,7 @@ func (s *State) Itself(_ *beside.Incident, bad, good float64) string {
 
 // Weigh implements beside.Realm: who has no more memory than while the victim was well took nothing from it.
 func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool {
-	bad, good, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num == sus.Task })
+	bad, good, _ := s.had(inc, sus.Task)
 	all, before, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num != inc.Victim })
 	if bad-good < max(leastAsk, s.p.MinShare*(all-before)) {
 		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f while the victim was well", bad/(1<<20), good/(1<<20)))
@@ -148,7 +223,7 @@ func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool 
 
 // Take implements beside.Realm.
 func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool) {
-	_, inc.Base, _ = beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num == chosen.Num })
+	_, inc.Base, _ = s.had(inc, chosen.Num)
 	inc.Bytes = s.has(chosen.Num)
 	if inc.Bytes-inc.Base < leastAsk {
 		return "", nil, false
