@@ -30,6 +30,7 @@ type PageAges struct {
 	File [NumAgeEdges]uint64 `json:"file"`
 	// Guest: the task is a virtual machine, and its guest said so, bounded by what the host charges to the task. AnonRoom bytes of anonymous memory fit into the guest's own swap.
 	Guest    bool   `json:"guest,omitempty"`
+	Limited  bool   `json:"limited,omitempty"` // it is no guest, and AnonRoom is what limits on its path leave it of swap (memory.swap.max)
 	AnonRoom uint64 `json:"anon_room,omitempty"`
 }
 

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -109,6 +110,16 @@ func (r *Room) addAreas(fsys hostfs.FS) error {
 		r.KeptRatio = float64(kept) / float64(orig)
 	}
 	return nil
+}
+
+// SwapLeft is what the limits of a group and of those above it leave it of swap, in bytes; limited is false where there is no limit.
+func (m *Memory) SwapLeft(path string) (left uint64, limited bool, err error) {
+	if err := cgroup.CheckPath(path); err != nil {
+		return 0, false, err
+	}
+	r := Room{AnonBytes: math.MaxUint64}
+	err = r.addLimits(m, path)
+	return r.AnonBytes, r.AnonBytes < math.MaxUint64, err
 }
 
 // addLimits goes up from the group to below the root.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/reclaim"
 	"github.com/commensal-io/commensal/model"
 )
@@ -35,6 +36,7 @@ const (
 // ages is the reader's state. What its turn needs it owns while busy.
 type ages struct {
 	lru    *reclaim.LRUGen // nil: those of guests alone are read
+	memory *reclaim.Memory // nil: nobody tells limits of swap
 	guests *guests
 	gaps   []int64 // until the next walk, in turn; none: nothing is read
 	inside []int64 // the same of guests, which have swap of their own, or none
@@ -61,7 +63,7 @@ type walked struct {
 }
 
 // open finds out whether ages can be told here. Nobody looks while no policy asks.
-func (a *ages) open(h *Host) {
+func (a *ages) open(h *Host, m *cgroup.Mounts) {
 	o := &h.opt
 	if o.Ages == (model.AskedAges{}) {
 		return
@@ -78,6 +80,7 @@ func (a *ages) open(h *Host) {
 		h.lacks("ages of pages", err)
 		lru = nil
 	}
+	a.memory, _ = reclaim.Open(o.FS, m) // without, limits of swap are not told
 	a.lru, a.guests, a.clock, a.run, a.walks = lru, h.guests, o.Clock, o.Beside, map[model.TaskNum]walked{}
 	a.gaps = []int64{o.Ages.ShortestNsec}
 	if more := o.Ages.LongestNsec - o.Ages.ShortestNsec; more > 0 {
@@ -177,8 +180,8 @@ func (a *ages) turn(due []model.Task) {
 		aged, err := a.lru.Age(a.ctx, t.Path, !a.noSwap)
 		a.walks[t.Num] = walked{a.clock.MonoNsec(), last.times + 1}
 		if err == nil {
-			if found, err := a.lru.Ages(a.ctx, t.Path, a.edges); err == nil {
-				read = append(read, histogram(t.Num, a.clock.MonoNsec(), &found))
+			if now, err := a.tell(t); err == nil {
+				read = append(read, now)
 			}
 		}
 		spent += used() - began + aged.CPU.Nanoseconds() // walks are made by threads of their own
@@ -187,6 +190,21 @@ func (a *ages) turn(due []model.Task) {
 	defer a.mu.Unlock()
 	a.ready = append(a.ready, read...)
 	a.busy, a.rests = false, a.clock.MonoNsec()+int64(float64(spent)*(1/agesShare-1))
+}
+
+// tell reads the ages of a task that was walked, and how much its limits leave it of swap.
+func (a *ages) tell(t *model.Task) (now model.PageAges, err error) {
+	found, err := a.lru.Ages(a.ctx, t.Path, a.edges)
+	if err != nil {
+		return now, err
+	}
+	now = histogram(t.Num, a.clock.MonoNsec(), &found)
+	if a.memory != nil {
+		if left, limited, err := a.memory.SwapLeft(t.Path); err == nil && limited {
+			now.Limited, now.AnonRoom = true, left
+		}
+	}
+	return now, nil
 }
 
 // histogram is what a source told, as samples have it.

@@ -150,7 +150,7 @@ func Open(o Options) (*Host, error) {
 	h.openDelay()
 	h.openReaders(m)
 	h.room.open(h)
-	h.ages.open(h)
+	h.ages.open(h, m)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)

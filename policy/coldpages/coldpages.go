@@ -216,12 +216,16 @@ func (s *State) cold(p *Params, c model.Class, t *Task, kind model.PageKind) int
 	return all - min(all, t.Taken[kind])
 }
 
-// swap returns how much of a task's anonymous memory swap has room for, in bytes: the machine's, or a guest's own.
+// swap returns how much of a task's anonymous memory swap has room for, in bytes: the machine's, as far as the task's own limits leave it, or a guest's own.
 func (s *State) swap(t *Task) int64 {
 	if t.Ages.Guest {
 		return max(0, int64(t.Ages.AnonRoom)-min(maxInt64/2, t.Taken[model.AnonPages])-leastSwap)
 	}
-	return max(0, int64(s.SwapFree)-leastSwap)
+	room := max(0, int64(s.SwapFree)-leastSwap)
+	if t.Ages.Limited {
+		room = min(room, max(0, int64(min(maxInt64/2, t.Ages.AnonRoom))-min(maxInt64/2, t.Taken[model.AnonPages])))
+	}
+	return room
 }
 
 // ask asks the next task, if one may be, and reports whether it did.

@@ -35,6 +35,7 @@ type mem struct {
 	stallNsec  float64
 	nothing    bool // the kernel refuses
 	readAtNsec int64
+	swapMax    *float64 // of what its own limit leaves it of swap
 	guest      *float64 // it is a virtual machine, whose guest has so much room in swap of its own
 }
 
@@ -42,6 +43,9 @@ type mem struct {
 func (w *world) room(m *mem) *float64 {
 	if m.guest != nil {
 		return m.guest
+	}
+	if m.swapMax != nil {
+		return m.swapMax
 	}
 	return &w.swap
 }
@@ -135,6 +139,9 @@ func (w *world) minute() {
 		}
 		if m.guest != nil {
 			a.Guest, a.AnonRoom = true, uint64(*m.guest)
+		}
+		if m.swapMax != nil {
+			a.Limited, a.AnonRoom = true, uint64(*m.swapMax)
 		}
 		s.Ages = append(s.Ages, a)
 	}
@@ -364,5 +371,20 @@ func TestResumes(t *testing.T) {
 	w.run(60)
 	if len(w.asks) < 3 {
 		t.Errorf("only %d asks", len(w.asks))
+	}
+}
+
+// A pod that may not swap, on a machine with swap: its file pages go at once, and it need not rest, since it is not asked for what the kernel refuses.
+func TestMayNotSwap(t *testing.T) {
+	w, none := newWorld(model.ModeEnforce), 0.0
+	w.start(2, model.BE, 800, 400).swapMax = &none
+	w.run(25)
+	for _, a := range w.asks {
+		if a.Pages != model.FilePages {
+			t.Errorf("asked for %+v", a)
+		}
+	}
+	if len(w.asks) == 0 || w.Count(model.DecideRest) > 0 || w.mem[2].cold[model.FilePages] > 200*mib {
+		t.Errorf("%d asks, %d rests, %.0f MiB of file pages are left", len(w.asks), w.Count(model.DecideRest), w.mem[2].cold[model.FilePages]/mib)
 	}
 }

@@ -223,3 +223,22 @@ func TestAgesAreCheap(t *testing.T) {
 		}
 	}
 }
+
+// With ages it is told what memory.swap.max leaves of swap.
+func TestAgesTellSwapLimit(t *testing.T) {
+	k, h := agesBed(t, cgroup.LayoutV2, 16*gib, "/a-web-1", "/b-free")
+	must(t, k.WriteFile("/sys/fs/cgroup/a-web-1/memory.swap.max", []byte("0\n")))
+	last, _ := read(t, k, h)
+	limited := 0
+	for _, a := range last {
+		if a.AnonRoom > 0 {
+			t.Errorf("%+v", a)
+		}
+		if a.Limited {
+			limited++
+		}
+	}
+	if len(last) != 2 || limited != 1 {
+		t.Errorf("%d of %d tasks are limited", limited, len(last))
+	}
+}
