@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/commensal-io/commensal/engine"
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/cache"
 )
 
 func TestToldSpecs(t *testing.T) {
@@ -87,5 +89,53 @@ func TestToldParamsAndLatencies(t *testing.T) {
 	}
 	if s := e.State.SLO; len(s) != 2 || s[0].Job != "dns" || s[1].P99 != model.Known(2) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// What follows from a parameter is so as soon as another one is told, on a node where nothing else changes.
+func TestToldParamsReachPolicies(t *testing.T) {
+	p := enginetest.Params()
+	p.CPU.CPUSetMode, p.CPU.DemoteMode, p.CPU.CacheMode = model.ModeEnforce, model.ModeEnforce, model.ModeEnforce
+	p.CPU.Demote.UpTo = model.Critical.String()
+	p.CPU.Cache = cache.Defaults()
+	p.CPU.Cache.PatienceNsec = 0
+	machine := enginetest.Flat(20)
+	machine.Classes = &model.Classes{Caches: []int32{0}, Ways: 11, Least: 1}
+	be := enginetest.NewTask(2, model.BE)
+	be.Importance = model.Critical
+	n := enginetest.New(p, machine, enginetest.NewTask(1, model.LC), be)
+	run := func() {
+		for range 5 {
+			n.Pulse = &model.Pulse{MonoNsec: n.NowNsec + enginetest.Sec}
+			n.Beat(enginetest.Sec)
+		}
+	}
+	weight := func() model.Setting { return n.Task(2).Knobs[model.CPUWeight].Value }
+	ways := func() (amount int64) {
+		for i := range n.Engine.State.Ledger.Knobs {
+			if k := &n.Engine.State.Ledger.Knobs[i]; k.Kind == model.CacheWays {
+				amount = k.Written.Amount
+			}
+		}
+		return amount
+	}
+	run()
+	had := n.Engine.State.CPU.CPUSet.FloorCores
+	if weight() != model.Weight(model.WeightIdle) || ways() != int64(p.CPU.Cache.Ways) {
+		t.Fatalf("weight %v, %d ways before", weight(), ways())
+	}
+	p.CPU.Demote.UpTo = model.BestEffort.String()
+	p.CPU.Cache.Ways++
+	p.CPU.CPUSet.FloorShare *= 3
+	n.Change(p)
+	run()
+	if weight() != model.Weight(model.WeightDefault) {
+		t.Errorf("weight %v: a task that may not be demoted any more is", weight())
+	}
+	if ways() != int64(p.CPU.Cache.Ways) {
+		t.Errorf("%d ways are in force; told were %d", ways(), p.CPU.Cache.Ways)
+	}
+	if now := n.Engine.State.CPU.CPUSet.FloorCores; now <= had {
+		t.Errorf("the floor is %d cores as before", now)
 	}
 }

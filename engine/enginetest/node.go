@@ -220,6 +220,9 @@ func (n *Node) Tell(c model.Command) {
 	n.in.Commands = append(n.in.Commands, c)
 }
 
+// Change has the next step take other parameters over.
+func (n *Node) Change(p engine.Params) { n.in.Params = &p }
+
 // Task returns a task that is there, nil for any other.
 func (n *Node) Task(num model.TaskNum) *Task {
 	for _, t := range n.Tasks {
@@ -299,7 +302,7 @@ func (n *Node) Step() *engine.Output {
 		n.After(in, out)
 	}
 	in.Seq++
-	in.Snapshot, in.Knobs, in.Commands = nil, in.Knobs[:0], in.Commands[:0]
+	in.Params, in.Snapshot, in.Knobs, in.Commands = nil, nil, in.Knobs[:0], in.Commands[:0]
 	return out
 }
 
