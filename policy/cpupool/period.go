@@ -72,6 +72,8 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes, t *Task, u mo
 	over := e.use.Outcome == model.OK && e.use.V > limit
 	busy := u.Outcome == model.OK && u.V > p.UtilisationHigh
 	switch {
+	case quota < t.OriginalUsec && !p.BelowOriginal: // it was allowed before
+		s.move(p, v, w, t, model.DecideRaise, u, t.OriginalUsec, "less than the original limit is not allowed any more")
 	case busy && (quota > t.OriginalUsec || p.BelowOriginal):
 		s.halve(p, v, w, t, u, "in the last period")
 	case over && quota > t.OriginalUsec:
