@@ -48,6 +48,13 @@ func (p *Params) Stalls() (some, full float64, ok bool) {
 	return p.CPU.Pressure.Some, p.CPU.Pressure.Full, p.CPU.PressureMode != model.ModeOff && p.CPU.Pressure.LookNsec > 0
 }
 
+// Wakes reports whether a machine that was opened to wake who runs with these parameters does it for others as well.
+func (p *Params) Wakes(now *Params) bool {
+	hadSome, hadFull, had := p.Stalls()
+	some, full, wanted := now.Stalls()
+	return !wanted || had && some == hadSome && full == hadFull
+}
+
 // InForce returns what a knob is set to, as far as it is known.
 func (l *Ledger) InForce(task model.TaskNum, kind model.KnobKind) (model.Setting, bool) {
 	if k := l.knob(model.OfTask(task), kind); k != nil && k.Ours {

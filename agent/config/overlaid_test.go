@@ -34,3 +34,25 @@ func TestOverlaid(t *testing.T) {
 		}
 	}
 }
+
+// What wakes an agent when programs wait for memory is set up when it starts: a roll-out may do without, and no more.
+func TestOverlaidStalls(t *testing.T) {
+	for _, tc := range []struct{ had, text, want string }{
+		{"off", "pressure: {mode: enforce}", "restart"},
+		{"off", "pressure: {some: 0.3}", ""},
+		{"enforce", "pressure: {mode: off}", ""},
+		{"enforce", "pressure: {mode: observe}", ""},
+		{"enforce", "pressure: {freeze: false}", ""},
+		{"enforce", "pressure: {some: 0.3}", "restart"},
+		{"enforce", "pressure: {full: 0.3}", "restart"},
+	} {
+		c, err := Parse("f", []byte("profile: single-node\nmode: enforce\ntasks: [{match: /a, job: a, class: LC}]\nmemory: {mode: observe}\npressure: {mode: "+tc.had+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch _, err := c.Overlaid(tc.text); {
+		case tc.want == "" && err != nil, tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%s over pressure %s: %v", tc.text, tc.had, err)
+		}
+	}
+}

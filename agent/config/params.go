@@ -58,7 +58,7 @@ func (c *Config) Overlaid(text string) (*Config, error) {
 	switch {
 	case !reflect.DeepEqual(c.others(), n.others()):
 		return nil, errors.New("roll-out: only policies and limits can be changed while the agent runs")
-	case before.Needs() != now.Needs() || c.Pace() != n.Pace():
+	case before.Needs() != now.Needs() || c.Pace() != n.Pace() || !before.Wakes(&now):
 		return nil, errors.New("roll-out: this needs other readings of the machine than the running agent takes: change the file and restart it")
 	}
 	return &n, nil
