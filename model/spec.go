@@ -35,12 +35,22 @@ type Spec struct {
 	Without string `json:"without,omitempty"`
 }
 
-// mostQuantile is above any value that a signal has.
-const mostQuantile = 1e15
+// mostSignal is above any value that a signal has.
+const mostSignal = 1e15
+
+// CheckMoments says what is wrong with the distribution; nil: nothing.
+func (s *Spec) CheckMoments() error {
+	for _, v := range [...]float64{s.Mean, s.StdDev, s.UsageMean, s.RunMean, s.Tail} {
+		if !(s.NumSamples > 0 && v >= 0 && v < mostSignal) {
+			return fmt.Errorf("mean %v and standard deviation %v of %d samples, with usage %v, runs of %v ms and tail %v, are no distribution", s.Mean, s.StdDev, s.NumSamples, s.UsageMean, s.RunMean, s.Tail)
+		}
+	}
+	return nil
+}
 
 // CheckQuantiles says what is wrong with the quantiles; nil: nothing, also where there are none.
 func (s *Spec) CheckQuantiles() error {
-	if !(s.P50 >= 0 && s.P90 >= s.P50 && s.P99 >= s.P90 && s.P99 < mostQuantile) {
+	if !(s.P50 >= 0 && s.P90 >= s.P50 && s.P99 >= s.P90 && s.P99 < mostSignal) {
 		return fmt.Errorf("quantiles %v, %v and %v; expected rising numbers from 0", s.P50, s.P90, s.P99)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -295,9 +296,16 @@ func read(r *http.Request, v any) error {
 	return nil
 }
 
+// reply answers in JSON. What cannot be written so is an error, and no answer without a body.
 func reply(w http.ResponseWriter, code int, v any) {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(v); err != nil {
+		code = http.StatusInternalServerError
+		b.Reset()
+		_ = json.NewEncoder(&b).Encode(failure{"the answer cannot be written: " + err.Error()}) // a string can
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the reader went away
+	_, _ = w.Write(b.Bytes()) // the reader went away
 }

@@ -242,10 +242,8 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 		return fmt.Errorf("it is of platform %s, and this is %s", spec.Platform, s.Platform)
 	case spec.Size != "" && spec.Sheet == 0:
 		return fmt.Errorf("it is of size %s and of no sheet of the fleet", spec.Size)
-	case !(spec.NumSamples > 0 && spec.StdDev >= 0 && !math.IsInf(spec.Mean, 0) && !math.IsNaN(spec.Mean) && !math.IsInf(spec.StdDev, 0)):
-		return fmt.Errorf("mean %v and standard deviation %v of %d samples are no distribution", spec.Mean, spec.StdDev, spec.NumSamples)
 	}
-	if err := spec.CheckQuantiles(); err != nil {
+	if err := cmp.Or(spec.CheckMoments(), spec.CheckQuantiles()); err != nil {
 		return err
 	}
 	k := Key{spec.Job, spec.Source, spec.Size}

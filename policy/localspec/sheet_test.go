@@ -1,6 +1,7 @@
 package localspec
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -104,5 +105,31 @@ func TestQuantilesOfASheet(t *testing.T) {
 	}
 	if changed := hear(&s, p, 1, 8*24*3600e9); len(changed) != 1 || changed[0].P99 != 0 { // what is learned here has none
 		t.Errorf("%+v", changed)
+	}
+}
+
+// What no signal has is no distribution: of large numbers the second moment is infinite, and no checkpoint could be written.
+func TestMomentsOfASheet(t *testing.T) {
+	p, s := fewParams, State{Platform: "cpu"}
+	teach(t, &s, p, &sheetSpec, 1)
+	for name, spoil := range map[string]func(sp *model.Spec){
+		"mean":      func(sp *model.Spec) { sp.Mean = 1e300 },
+		"below 0":   func(sp *model.Spec) { sp.Mean = -1 },
+		"deviation": func(sp *model.Spec) { sp.StdDev = 1e200 },
+		"usage":     func(sp *model.Spec) { sp.UsageMean = 1e300 },
+		"run":       func(sp *model.Spec) { sp.RunMean = 1e300 },
+		"tail":      func(sp *model.Spec) { sp.Tail = -1 },
+	} {
+		bad := sheetSpec
+		if spoil(&bad); s.Teach(p, &bad, 2) == nil {
+			t.Errorf("%s: %+v is taken", name, bad)
+		}
+	}
+	large := sheetSpec
+	large.NumSamples, large.Mean, large.StdDev = math.MaxInt64, 9e14, 9e14
+	teach(t, &s, p, &large, 3)
+	hear(&s, p, 1, 8*24*3600e9)
+	if _, err := json.Marshal(&s); err != nil {
+		t.Error(err)
 	}
 }
