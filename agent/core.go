@@ -196,6 +196,9 @@ func (c *Core) Take(req Request, by string) Answer {
 	return Answer{Done: req.Kind}
 }
 
+// actionOf are the knobs of operators' actions. Of other commands it is one without actions.
+var actionOf = map[string]model.KnobKind{model.CommandReclaim: model.MemoryReclaim, model.CommandMovePages: model.MemoryPages}
+
 // refuses says why what an operator asks of a task is not done, "" where it is.
 func (c *Core) refuses(req *Request, t *model.Task) string {
 	shield := c.Engine.State.Ledger.Shielded(t.Num)
@@ -217,6 +220,10 @@ func (c *Core) refuses(req *Request, t *model.Task) string {
 		return fmt.Sprintf("a share of %g of its pages; expected 0 to 1", req.Keep)
 	case req.Kind == model.CommandCap && (req.Cap < 0.001 || req.Cap > 1024):
 		return fmt.Sprintf("cap %g CPU; expected 0.001 to 1024", req.Cap)
+	case slices.ContainsFunc(c.commands, func(o model.Command) bool { return !capped && o.Task == t.Num && o.Kind == req.Kind }):
+		return fmt.Sprintf("%s of %s is asked for already: say it again when it was carried out", req.Kind, req.Task)
+	case c.Engine.State.Ledger.Busy(t.Num, actionOf[req.Kind]) != "":
+		return c.Engine.State.Ledger.Busy(t.Num, actionOf[req.Kind]) + ": say it again when it was carried out"
 	case capped && (req.Duration <= 0 || req.Duration > (24*time.Hour).Seconds()):
 		return fmt.Sprintf("duration %g s; expected more than 0, at most a day", req.Duration)
 	}

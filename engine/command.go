@@ -95,6 +95,9 @@ func (e *Engine) operatorClaims(in *Input, c *model.Command, claim model.Claim, 
 	if why := e.notToHold(c); why != "" {
 		return why
 	}
+	if why := e.State.Ledger.Busy(c.Task, claim.Value.Knob); why != "" {
+		return fmt.Sprintf("%s asked to %s it, but %s: it is not done", c.By, c.Kind, why)
+	}
 	claim.Target, claim.Owner, claim.MadeNsec = model.OfTask(c.Task), model.OwnerOperator, in.MonoNsec
 	claim.Reason, claim.UsageAtClaim = c.Kind+" by "+c.By, e.usage(c.Task)
 	e.State.Ledger.Clear(c.Task, claim.Value.Knob)

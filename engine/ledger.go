@@ -418,6 +418,22 @@ func (l *Ledger) Clear(task model.TaskNum, kind model.KnobKind) {
 	l.unexempt(func(e *Exemption) bool { return e.Task == task })
 }
 
+// Busy says which action of a kind is on its way for a task, or was asked for by an operator and will be; "": none. Each is
+// carried out once and has a result of its own, so that one more has to wait.
+func (l *Ledger) Busy(task model.TaskNum, kind model.KnobKind) string {
+	k := l.knob(model.OfTask(task), kind)
+	if k == nil || !kind.Spec().Action {
+		return ""
+	}
+	if k.State == KnobAsked {
+		return fmt.Sprintf("%s of %s is on its way", kind, k.Wanted)
+	}
+	if i := slices.IndexFunc(k.Claims, func(c model.Claim) bool { return c.Owner == model.OwnerOperator }); i >= 0 {
+		return fmt.Sprintf("%s of %s is asked for", kind, k.Claims[i].Value)
+	}
+	return ""
+}
+
 // Gone forgets a target that vanished: a task's cgroup.
 func (l *Ledger) Gone(of model.Target, nowNsec int64) {
 	if of.Scope == model.ScopeTask {

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,5 +138,35 @@ func TestToldParamsReachPolicies(t *testing.T) {
 	}
 	if now := n.Engine.State.CPU.CPUSet.FloorCores; now <= had {
 		t.Errorf("the floor is %d cores as before", now)
+	}
+}
+
+// An operator's action is carried out once, and one more is refused as long as it is on its way: its result would pass for that of both.
+func TestOneActionAtATime(t *testing.T) {
+	n := enginetest.New(enginetest.Params(), enginetest.Flat(2), enginetest.NewTask(1, model.LC), enginetest.NewTask(2, model.BE))
+	var done []model.Setting
+	n.Task(2).Knobs[model.MemoryReclaim].Write = func(v model.Setting) string { done = append(done, v); return "" }
+	say := func(bytes int64) string {
+		n.Tell(model.Command{Kind: model.CommandReclaim, Task: 2, Bytes: bytes})
+		n.NowNsec += enginetest.Sec
+		return n.Step().Decisions[0].Reason
+	}
+	n.Beat(enginetest.Sec)
+	n.Tell(model.Command{Kind: model.CommandReclaim, Task: 2, Bytes: 1 << 20})
+	if why := say(2 << 20); strings.Contains(why, "not done") || !strings.Contains(n.Said[len(n.Said)-1].Reason, "is asked for: it is not done") {
+		t.Errorf("two at once: %+v", n.Said)
+	}
+	if why := say(3 << 20); !strings.Contains(why, "is on its way: it is not done") || n.Engine.State.Ledger.Busy(2, model.MemoryReclaim) == "" {
+		t.Errorf("while one is on its way: %s", why)
+	}
+	n.Land()
+	n.Beat(enginetest.Sec)
+	if why := say(4 << 20); strings.Contains(why, "not done") {
+		t.Errorf("when it was carried out: %s", why)
+	}
+	n.Land()
+	n.Beat(enginetest.Sec)
+	if want := []model.Setting{model.Reclaim(1 << 20), model.Reclaim(4 << 20)}; !slices.Equal(done, want) {
+		t.Errorf("done %v, expected %v", done, want)
 	}
 }

@@ -44,10 +44,10 @@ func (w *Wishes) MovePages(task model.TaskNum, off model.CPUSet, left int64, rea
 	})
 }
 
-// PagesMoved returns what became of a wish to move a task's pages; nil: nothing was heard.
-func (v *View) PagesMoved(task model.TaskNum) (last *model.Result) {
+// PagesMoved returns what became of a wish to move a task's pages off some memory nodes; nil: nothing was heard. What others moved off other nodes is no answer.
+func (v *View) PagesMoved(task model.TaskNum, off model.CPUSet) (last *model.Result) {
 	for i := range v.Results {
-		if r := &v.Results[i]; r.Target == model.OfTask(task) && r.Now.Knob == model.MemoryPages {
+		if r := &v.Results[i]; r.Target == model.OfTask(task) && r.Now.Knob == model.MemoryPages && (r.Kind != model.Applied || r.Now.CPUs == off) {
 			last = r
 		}
 	}

@@ -83,13 +83,13 @@ func (s *State) arrive(v *policy.View) {
 	if v.Pending(r.Tasks[0], model.MemoryPages) {
 		return
 	}
-	asked, res := r.Pages.Left, v.PagesMoved(r.Tasks[0])
+	asked, res := r.Pages.Left, v.PagesMoved(r.Tasks[0], r.Pages.Off)
 	// What was not granted, for too many actions in a short time, is asked for again when it is its turn.
 	if r.Pages.Moving, s.changed = false, true; res == nil {
 		r.Pages.Left = r.Pages.Was
 		return
 	}
-	if r.Pages.Done = res.Kind != model.Applied; !r.Pages.Done && res.Now.CPUs == r.Pages.Off {
+	if r.Pages.Done = res.Kind != model.Applied; !r.Pages.Done {
 		r.Pages.Left = int(res.Now.Amount)
 	}
 	// Pages that cannot be moved, or are taken anew, are left there: less than half of the step came off. A little less than all of it is huge pages, of

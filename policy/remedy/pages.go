@@ -101,7 +101,7 @@ func (s *State) arrive(v *policy.View) {
 			continue
 		}
 		s.changed = true
-		switch res := v.PagesMoved(h.Task); {
+		switch res := v.PagesMoved(h.Task, h.Off); {
 		case res == nil:
 			h.Moved = "not granted: too many actions in a short time, or the task is not to be touched"
 		case res.Kind == model.Applied:
