@@ -336,12 +336,23 @@ func (u *Uplink) takeRollout(data []byte) {
 	if err := u.hooks.Rollout(r.Overlay, is); err != nil {
 		u.hooks.Log.Error("a roll-out is refused", "id", r.ID, "by", r.By, "error", err)
 		said = "!" + r.ID + ": " + strings.Join(strings.Fields(err.Error()), " ")
+		u.goBack(was)
 	} else {
 		u.hooks.Log.Warn("parameters change by roll-out", "id", r.ID, "on", is, "by", r.By, "why", r.Why, "halted", r.Halted)
 	}
 	u.mu.Lock()
 	u.status.Rollout = said[:min(len(said), maxSaid)]
 	u.mu.Unlock()
+}
+
+// goBack takes off the roll-out before one that is refused: nobody says any more that it is to be. had: there was one.
+func (u *Uplink) goBack(had bool) {
+	if !had {
+		return
+	}
+	if err := u.hooks.Rollout("", false); err != nil {
+		u.hooks.Log.Error("the roll-out before it stays", "error", err)
+	}
 }
 
 // maxSaid bounds what a batch says of a roll-out.
