@@ -1,5 +1,7 @@
 package model
 
+import "math"
+
 // CPU is one logical CPU that is online.
 type CPU struct {
 	ID     int `json:"id"`
@@ -60,19 +62,37 @@ const reserved = 2
 // Alone returns how many tasks can have a class for themselves.
 func (c *Classes) Alone() int { return max(0, c.IDs-c.Taken-reserved) }
 
-// Lowest is the level that takes most: the machine's own where levels are per cent of what a core could ask for, and a tenth
-// of all where they count bytes, of which the machine would take next to none.
-func (c *Classes) Lowest() int {
-	if c.LevelBytes() > 0 {
-		return max(c.LeastLevel, c.MostLevel/10)
+// Lowest is the level that takes most: the machine's own where levels are per cent of what a core could ask for. Where they
+// count bytes, of which the machine would take next to none, it is a tenth of the peak, the most that a memory was seen to move
+// a second; MostLevel, with which nothing can be taken, while that is not known (0). What they could count to says nothing of it.
+func (c *Classes) Lowest(peak float64) int {
+	switch unit := c.LevelBytes(); {
+	case unit == 0:
+		return c.LeastLevel
+	case peak > 0:
+		return max(c.LeastLevel, c.level(peak/10/unit))
 	}
-	return c.LeastLevel
+	return c.MostLevel
 }
 
-// Raise is how far a level goes up at once: about nine steps to no limit (BALM: 10 % each).
-func (c *Classes) Raise() int {
+// Top is the level from which on none limits: where they count bytes, that of the peak.
+func (c *Classes) Top(peak float64) int {
+	if unit := c.LevelBytes(); unit > 0 && peak > 0 {
+		return c.level(peak / unit)
+	}
+	return c.MostLevel
+}
+
+// Raise is how far a level goes up at once: about nine steps to the top (BALM: 10 % each).
+func (c *Classes) Raise(peak float64) int {
 	n := max(1, c.LevelStep)
-	return max(n, (c.MostLevel-c.Lowest())/9/n*n)
+	return max(n, (c.Top(peak)-c.Lowest(peak))/9/n*n)
+}
+
+// level rounds up to a level.
+func (c *Classes) level(x float64) int {
+	n := float64(max(1, c.LevelStep))
+	return int(min(math.Ceil(x/n)*n, float64(c.MostLevel)))
 }
 
 // LevelBytes is what one unit of a level lets a class move, in bytes a second; 0 where a level says nothing of bytes.

@@ -131,6 +131,27 @@ type Load struct {
 // Alone reports whether services fill the memory by themselves: hardly anybody else draws from it, and it delivers about as much as it was ever seen to.
 func (l *Load) Alone() bool { return l.All > 0 && l.Own >= ownLoad*l.All && l.All >= ownLoad*l.Most }
 
+// Peak is the most that any of the memories was seen to move, bytes a second: a class has one level at all of them, and they are
+// taken to be alike. 0: not known.
+func Peak(list []Load) (peak float64) {
+	for i := range list {
+		peak = max(peak, list[i].Most)
+	}
+	return peak
+}
+
+// NoPeak reports whether no level can be told yet by which memory bandwidth is taken, which is said once.
+func (w *Wishes) NoPeak(have *model.Classes, list []Load) bool {
+	if have.LevelBytes() == 0 || Peak(list) > 0 {
+		return false
+	}
+	w.Once("no peak", model.Decision{
+		Kind:   model.DecideLeftAlone,
+		Reason: "levels of memory bandwidth are bytes a second on this machine, and nobody has counted yet what its memory moves: none is given",
+	})
+	return true
+}
+
 // Loads takes in what a window says of each memory in have, in whose order list is.
 func (v *View) Loads(have *model.Classes, list []Load) []Load {
 	if len(list) != len(have.Memory) {

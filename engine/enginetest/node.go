@@ -107,7 +107,7 @@ type WideKnob struct {
 	Knob
 }
 
-// wide returns a knob that is no task's: 100 of its unit before it is written.
+// wide returns a knob that is no task's: 100 of its unit before it is written, and no limit where levels count bytes.
 func (n *Node) wide(c *model.Change) *WideKnob {
 	for _, w := range n.Wide {
 		if w.Target == c.Target && w.Value.Knob == c.Value.Knob {
@@ -115,6 +115,9 @@ func (n *Node) wide(c *model.Change) *WideKnob {
 		}
 	}
 	w := &WideKnob{Target: c.Target, Knob: Knob{Value: model.Setting{Knob: c.Value.Knob, Amount: 100}}}
+	if c.Value.Knob == model.MemoryBandwidth && n.Topology != nil && n.Topology.Classes != nil && n.Topology.Classes.LevelBytes() > 0 {
+		w.Value.Amount = int64(n.Topology.Classes.MostLevel)
+	}
 	n.Wide = append(n.Wide, w)
 	return w
 }

@@ -108,8 +108,8 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 
 // wouldAct says once whom it would take bandwidth from first: what would come then nobody knows.
 func (s *State) wouldAct(have *model.Classes, v *policy.View, w *policy.Wishes) {
-	if list := s.candidates(have, v); inTrouble(s.Colour) && len(list) > 0 {
-		w.Once("would", s.tell(list[0].task, have.Lowest(), have.MostLevel))
+	if list := s.candidates(have, v); inTrouble(s.Colour) && len(list) > 0 && !w.NoPeak(have, s.Loads) {
+		w.Once("would", s.tell(list[0].task, s.lowest(have), have.MostLevel))
 	}
 }
 
@@ -198,15 +198,22 @@ func (s *State) revert(p *Params, have *model.Classes, v *policy.View, w *policy
 	r.Patience = min(max(1, 2*r.Patience), mostPatience)
 	r.RetryNsec = v.NowNsec + int64(r.Patience)*p.RetryNsec
 	s.Trial = 0
-	s.move(r, max(have.Lowest(), r.Level-have.Raise()), v, w)
+	s.move(r, min(r.Level, max(s.lowest(have), r.Level-have.Raise(policy.Peak(s.Loads)))), v, w)
 	s.away(p, have, v, w, r, pageStep)
 }
 
+// lowest is the level that takes most; MostLevel while that is not known.
+func (s *State) lowest(have *model.Classes) int { return have.Lowest(policy.Peak(s.Loads)) }
+
 // heal takes bandwidth: what was given back before, or from the next one.
 func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
+	if w.NoPeak(have, s.Loads) {
+		s.Healing = false // others need not wait
+		return
+	}
 	for i := range s.Rungs {
-		if r := &s.Rungs[i]; r.Level > have.Lowest() && s.draws(have, v, r) {
-			s.move(r, have.Lowest(), v, w)
+		if r := &s.Rungs[i]; r.Level > s.lowest(have) && s.draws(have, v, r) {
+			s.move(r, s.lowest(have), v, w)
 			return
 		}
 	}
@@ -229,7 +236,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	if alone < s.alone {
 		s.Rungs = append(s.Rungs, Rung{Class: model.ClassOf(list[0].task), Tasks: []model.TaskNum{list[0].task}, Level: have.MostLevel})
-		s.move(&s.Rungs[len(s.Rungs)-1], have.Lowest(), v, w, list[0].fact.Is(list[0].draw))
+		s.move(&s.Rungs[len(s.Rungs)-1], s.lowest(have), v, w, list[0].fact.Is(list[0].draw))
 		return
 	}
 	s.rest(list, have, v, w)
@@ -261,23 +268,24 @@ func (s *State) rest(list []candidate, have *model.Classes, v *policy.View, w *p
 		r.Tasks = append(r.Tasks, list[i].task)
 	}
 	slices.Sort(r.Tasks)
-	s.move(r, have.Lowest(), v, w)
+	s.move(r, s.lowest(have), v, w)
 }
 
 // climb gives back by a step, to who had it taken first.
 func (s *State) climb(have *model.Classes, v *policy.View, w *policy.Wishes) {
+	peak := policy.Peak(s.Loads)
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
 		if v.NowNsec < r.RetryNsec || s.moving() != nil {
 			continue
 		}
-		if r.Level >= have.MostLevel {
+		if r.Level >= have.Top(peak) {
 			s.Rungs = slices.Delete(s.Rungs, i, i+1)
 			s.changed, s.why, s.AskedNsec, s.SetNsec = true, "its services are well without", v.NowNsec, 0
 			return
 		}
 		s.Trial = i + 1
-		s.move(r, min(have.MostLevel, r.Level+have.Raise()), v, w)
+		s.move(r, min(have.Top(peak), r.Level+have.Raise(peak)), v, w)
 		return
 	}
 }
@@ -326,7 +334,7 @@ func (s *State) cannotFix(p *Params, have *model.Classes, v *policy.View, w *pol
 	}
 	now := s.Figure / s.Target
 	c.Helped = c.Tried > 0 && now <= (1-p.Gain)*s.Start
-	d := model.Decision{Kind: model.DecideCannotFix, Task: s.Victim, Facts: append(s.facts(), model.FactTried.Is(float64(c.Tried)), model.FactMemoryLevel.Is(float64(have.Lowest())))}
+	d := model.Decision{Kind: model.DecideCannotFix, Task: s.Victim, Facts: append(s.facts(), model.FactTried.Is(float64(c.Tried)), model.FactMemoryLevel.Is(float64(s.lowest(have))))}
 	switch {
 	case c.Tried == 0:
 		d.Reason = s.text() + ", and no best-effort task draws from its memory that could have less"

@@ -38,19 +38,21 @@ const service = model.TaskNum(1)
 // busier memory 0 is, and its source looks back over three seconds.
 type world struct {
 	*enginetest.Node
-	own     float64                   // GB/s of the service
-	asks    map[model.TaskNum]float64 // GB/s that a BE task would move
-	remote  float64                   // share of socket 1's traffic that goes to memory 0
-	gone    map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
-	other   float64                   // ms that the service takes for another reason
-	homes   []model.PageHomes
-	counted bool      // the service's misses are counted
-	silent  bool      // its source has no valid figure
-	last    []float64 // ms, of the last seconds
-	missed  map[model.TaskNum]uint64
-	memory  [2]model.MemorySample
-	sample  []model.TaskSample
-	red     int // seconds
+	free      int64                     // the level that is no limit
+	own       float64                   // GB/s of the service
+	asks      map[model.TaskNum]float64 // GB/s that a BE task would move
+	remote    float64                   // share of socket 1's traffic that goes to memory 0
+	gone      map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
+	other     float64                   // ms that the service takes for another reason
+	homes     []model.PageHomes
+	counted   bool      // the service's misses are counted
+	uncounted bool      // nobody tells what memory moves
+	silent    bool      // its source has no valid figure
+	last      []float64 // ms, of the last seconds
+	missed    map[model.TaskNum]uint64
+	memory    [2]model.MemorySample
+	sample    []model.TaskSample
+	red       int // seconds
 }
 
 // newWorld makes tasks 2 and 3 on socket 0, of which 3 draws more, and 4 on socket 1.
@@ -59,7 +61,7 @@ func newWorld(mode model.Mode, have *model.Classes) *world {
 	p.CPU.BalmMode, p.CPU.Balm = mode, balm.Defaults()
 	machine := enginetest.Flat(2)
 	machine.Classes = have
-	w := &world{own: 10, asks: map[model.TaskNum]float64{2: 15, 3: 60, 4: 40}, missed: map[model.TaskNum]uint64{}}
+	w := &world{free: int64(have.MostLevel), own: 10, asks: map[model.TaskNum]float64{2: 15, 3: 60, 4: 40}, missed: map[model.TaskNum]uint64{}}
 	tasks := []*enginetest.Task{enginetest.NewTask(1, model.LC).CPUs(cpu(0))}
 	for num, at := range []int{0, 0, 1} {
 		tasks = append(tasks, enginetest.NewTask(num+2, model.BE).CPUs(cpu(at)))
@@ -83,11 +85,14 @@ func (w *world) level(num model.TaskNum) int64 {
 			return k.Value.Amount
 		}
 	}
-	return 100
+	return w.free
 }
 
 // moves is what a BE task moves, GB/s: half of what it could is left at level 50.
 func (w *world) moves(num model.TaskNum) float64 {
+	if unit := w.Topology.Classes.LevelBytes(); unit > 0 {
+		return min(w.asks[num], float64(w.level(num))*unit/1e9)
+	}
 	return min(w.asks[num], 0.8*float64(w.level(num)))
 }
 
@@ -124,6 +129,9 @@ func (w *world) second() {
 	w.SLO = append(w.SLO, w.reading())
 	s := w.Snapshot()
 	s.Mark, s.Memory, s.Homes = model.WindowStart|model.WindowEnd, w.memory[:], w.homes
+	if w.uncounted {
+		s.Memory = nil
+	}
 	w.sample = w.sample[:0]
 	for _, t := range w.Tasks {
 		x := model.TaskSample{Num: t.Num}

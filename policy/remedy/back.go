@@ -49,7 +49,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 	}
 	if h := dearest; h != nil {
 		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true}
-		s.move(v, h, h.looser(have))
+		s.move(v, h, h.looser(have, policy.Peak(s.Loads)))
 		s.why = "services are well"
 		s.reset()
 		d := h.tell(v, x)
@@ -94,14 +94,16 @@ func (s *State) room(p *Params, h *Hold) bool {
 	return true
 }
 
-// looser is a step up from what a hold leaves.
-func (h *Hold) looser(have *model.Classes) float64 {
+// looser is a step up from what a hold leaves. peak is what a memory was seen to move, above which no level limits.
+func (h *Hold) looser(have *model.Classes, peak float64) float64 {
 	step := 0.0
 	switch h.Means {
 	case Ways:
 		step = max(1, float64(have.Ways/steps))
 	case Bandwidth:
-		step = float64(have.Raise())
+		if step = float64(have.Raise(peak)); h.Amount+step >= float64(have.Top(peak)) {
+			return h.Full
+		}
 	case CPU:
 		step = h.Full / steps
 	case Demotion:

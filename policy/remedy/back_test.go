@@ -75,3 +75,42 @@ func TestRefusedStepBack(t *testing.T) {
 		w.expect(t, "again", "2/100/2 11/100/2 11/100/2")
 	}
 }
+
+// Where levels are MiB/s (mba_MBps) without a bound, a task has a tenth of what the memory was seen to move, and gets it back by steps
+// of that; while nobody has counted it, that rung is not there, which is said once.
+func TestLevelsOfBytes(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		have := xeon(8)
+		have.LeastLevel, have.MostLevel, have.LevelStep, have.LevelUnit = 1, math.MaxUint32, 1, model.LevelMiB
+		w := newWorld(model.ModeEnforce, have)
+		w.uncounted = !counted
+		w.seconds(10)
+		w.harms[2] = harm{level: 0.6, misses: 100}
+		w.seconds(30)
+		most := float64(math.MaxUint32)
+		level := func() float64 { return w.has(2, model.MemoryBandwidth, most) }
+		if !counted {
+			if level() != most || w.Count(model.DecideLeftAlone) != 1 {
+				t.Errorf("level %v, %d times left alone", level(), w.Count(model.DecideLeftAlone))
+			}
+			continue
+		}
+		if level() < 850 || level() > 1000 {
+			t.Fatalf("level %v, expected a tenth of 9.7 GB/s", level())
+		}
+		w.harms[2] = harm{misses: 100}
+		last, steps := level(), 0
+		for range 600 {
+			if w.play(); level() == last {
+				continue
+			}
+			if steps++; level() < most && (level() < last || level() > last+1100 || level() > 10000) {
+				t.Fatalf("level %v after %v", level(), last)
+			}
+			last = level()
+		}
+		if last != most || len(w.state().Holds) > 0 || steps < 8 || steps > 10 {
+			t.Errorf("level %v after %d steps, %+v", last, steps, w.state().Holds)
+		}
+	}
+}

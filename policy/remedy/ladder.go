@@ -150,7 +150,7 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 			about = order[0] // of whoever takes most of what is contended
 		}
 		for _, c := range ranked(tasks, about) {
-			o, ok := s.option(p, have, v, x, c, m)
+			o, ok := s.option(p, have, v, w, x, c, m)
 			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= v.Alone(have) {
 				w.Once("no class", model.Decision{
 					Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
@@ -166,7 +166,7 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 }
 
 // option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
-func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim, c candidate, m Means) (o option, ok bool) {
+func (s *State) option(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim, c candidate, m Means) (o option, ok bool) {
 	t := c.task
 	o = option{task: t, means: m, draw: c.fact, waited: c.waited}
 	switch {
@@ -187,8 +187,8 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, x *Victim
 		o.amount, o.full = float64(max(p.Ways, have.Least)), m.full(have)
 		ok = len(have.Caches) > 0
 	case Bandwidth:
-		o.amount, o.full = float64(have.Lowest()), m.full(have)
-		ok = len(have.Memory) > 0
+		o.amount, o.full = float64(have.Lowest(policy.Peak(s.Loads))), m.full(have)
+		ok = len(have.Memory) > 0 && !w.NoPeak(have, s.Loads)
 	case Pages:
 		o.off = s.off(have, v, x.Task)
 		o.full = s.stay(t.Task.Num, o.off)

@@ -58,7 +58,7 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 			if c.task.Task.Num != h.Task {
 				continue
 			}
-			if o, ok := s.option(p, have, v, x, c, Pages); ok {
+			if o, ok := s.option(p, have, v, w, x, c, Pages); ok {
 				s.take(v, w, x, o, nil, "giving back would bring trouble")
 				s.Trial.Well = true
 				return true

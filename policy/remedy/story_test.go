@@ -38,16 +38,17 @@ type harm struct{ ways, level, pages, cpu, misses, far float64 }
 // world is a service with a target of 1 ms and three BE tasks, of one socket.
 type world struct {
 	*enginetest.Node
-	harms   map[model.TaskNum]harm
-	gone    map[model.TaskNum]float64 // of their pages, from the service's memory
-	own     float64                   // that the service's CPI has for a reason of its own
-	silent  bool
-	copying model.TaskNum // its pages are on their way, in step
-	second  int
-	count   map[model.TaskNum]*[3]float64 // cycles, instructions, misses
-	moved   float64
-	sample  []model.TaskSample
-	last    []float64 // ms
+	harms     map[model.TaskNum]harm
+	gone      map[model.TaskNum]float64 // of their pages, from the service's memory
+	own       float64                   // that the service's CPI has for a reason of its own
+	silent    bool
+	uncounted bool          // nobody tells what memory moves
+	copying   model.TaskNum // its pages are on their way, in step
+	second    int
+	count     map[model.TaskNum]*[3]float64 // cycles, instructions, misses
+	moved     float64
+	sample    []model.TaskSample
+	last      []float64 // ms
 	// counts is what resctrl counts of a task: its lines in the cache, and what it moves a second, in bytes.
 	counts  map[model.TaskNum][2]float64
 	total   map[model.TaskNum]uint64 // that it moved
@@ -93,6 +94,14 @@ func (w *world) has(num model.TaskNum, kind model.KnobKind, full float64) float6
 	return full
 }
 
+// bandwidth is the share of what a task would move that its level leaves.
+func (w *world) bandwidth(num model.TaskNum) float64 {
+	if have := w.Topology.Classes; have != nil && have.LevelBytes() > 0 {
+		return min(1, w.has(num, model.MemoryBandwidth, math.MaxUint32)*have.LevelBytes()/(w.harms[num].misses*64e6))
+	}
+	return w.has(num, model.MemoryBandwidth, 100) / 100
+}
+
 // cpus is what a BE task runs, of two.
 func (w *world) cpus(num model.TaskNum) float64 {
 	if n, ok := w.queue.uses[num]; ok {
@@ -114,7 +123,7 @@ func (w *world) play() {
 		}
 		h := w.harms[t.Num]
 		share := w.cpus(t.Num) / 2
-		cpi += share*(h.ways*(w.has(t.Num, model.CacheWays, 11)-2)/9+h.level*(1-w.gone[t.Num])*w.has(t.Num, model.MemoryBandwidth, 100)/100) + h.cpu*share + share*h.pages*(1-w.gone[t.Num])
+		cpi += share*(h.ways*(w.has(t.Num, model.CacheWays, 11)-2)/9+h.level*(1-w.gone[t.Num])*w.bandwidth(t.Num)) + h.cpu*share + share*h.pages*(1-w.gone[t.Num])
 		missed += share * max(0, h.ways)
 		w.add(t.Num, w.cpus(t.Num)*1e9, w.cpus(t.Num)*1e9/(1+2*h.far*max(0, w.gone[t.Num]-0.5)), share*h.misses*1e6)
 		w.moved += share*h.misses*64e6 + w.fetched[t.Num]
@@ -129,6 +138,9 @@ func (w *world) play() {
 	m := model.MemorySample{MonoNsec: w.NowNsec + enginetest.Sec}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(uint64(w.moved)), model.Read(uint64(w.moved))
 	s.Memory, s.Homes = []model.MemorySample{m}, w.homes
+	if w.uncounted {
+		s.Memory = nil
+	}
 	w.sample = w.sample[:0]
 	for _, t := range w.Tasks {
 		if c, ok := w.counts[t.Num]; ok {
