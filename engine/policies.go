@@ -134,7 +134,8 @@ var policyRows = [...]row{
 		mode: func(p *Params) *model.Mode { return &p.Mode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			v.Taking, v.Remedying = s.CPU.Balm.Taking(), s.CPU.Remedy.Working()
-			v.ForCPU, v.OnTrial = s.CPU.Remedy.ForCPU(), s.CPU.Remedy.OnTrial(v.OnTrial[:0])
+			v.ForCPU = s.CPU.Remedy.ForCPU()
+			s.onTrial(v)
 			s.Hardcap.Step(&p.Hardcap, v, w)
 			v.Judging, v.Holding = s.Hardcap.Judging(), s.Hardcap.Holding()
 		},
@@ -229,8 +230,8 @@ var policyRows = [...]row{
 		name: model.PolicyRemedy, does: "for a victim, by what is contended, weight, ways, bandwidth, pages, then CPU of the BE task that takes most, each verified", uses: []string{"demote", "llc ways", "memory bandwidth", "page migration", "evict"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.onTrial(v)
 			s.CPU.Remedy.Step(&p.CPU.Remedy, v, w)
-			v.OnTrial = s.CPU.Remedy.OnTrial(v.OnTrial[:0])
 		},
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Remedy.Note(now) },
@@ -269,6 +270,7 @@ var policyRows = [...]row{
 		name: model.PolicyIO, does: "CPI² §9: who makes a service wait for its disk may do less there", uses: []string{"io limits"}, needs: Needs{IO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.IOMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.onTrial(v)
 			s.CPU.IO.Step(&p.CPU.IO, beside.Input{Correlation: &p.Hardcap.Antagonist[model.SourceIO], IDPrefix: p.Hardcap.IDPrefix}, v, w)
 		},
 		rows:  func(p *Params) []model.Param { return p.CPU.IO.Rows() },
@@ -279,6 +281,7 @@ var policyRows = [...]row{
 		name: model.PolicyMemory, does: "who makes a service wait for memory gives some back, or may have less", uses: []string{"reclaim", "memory limits"}, needs: Needs{InUse: true, Stalls: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.MemoryMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.onTrial(v)
 			s.CPU.Memory.Step(&p.CPU.Memory, beside.Input{Correlation: &p.Hardcap.Antagonist[model.SourceMemory], IDPrefix: p.Hardcap.IDPrefix}, v, w)
 		},
 		rows:  func(p *Params) []model.Param { return p.CPU.Memory.Rows() },
@@ -303,6 +306,15 @@ var policyRows = [...]row{
 			},
 		},
 	},
+}
+
+// onTrial notes of which tasks it is not known yet what comes of a policy's step, as of now.
+func (s *State) onTrial(v *policy.View) {
+	v.OnTrial = s.CPU.Remedy.OnTrial(v.OnTrial[:0])
+	v.OnTrial = s.Hardcap.OnTrial(v, v.OnTrial)
+	v.OnTrial = s.CPU.Balm.OnTrial(v.OnTrial)
+	v.OnTrial = s.CPU.IO.OnTrial(v, model.PolicyIO, v.OnTrial)
+	v.OnTrial = s.CPU.Memory.OnTrial(v, model.PolicyMemory, v.OnTrial)
 }
 
 // Needs is what policies want a host to tell beside what it tells of every machine.

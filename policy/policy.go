@@ -159,10 +159,10 @@ type View struct {
 	Taking, Judging bool
 	// Remedying: policy remedy looks for a remedy, or what came of one. Holding: the hard cap looks what came of a hold of anybody.
 	Remedying, Holding bool
-	// ForCPU: what policy remedy looks for, or has on trial, is for a service that waits for a CPU. OnTrial are the tasks of its last step, of which it
-	// is not known yet what comes of it: nobody else pulls at them.
+	// ForCPU: what policy remedy looks for, or has on trial, is for a service that waits for a CPU. OnTrial are the tasks of policies' last steps, of which
+	// it is not known yet what comes of them: no other policy begins anything with them. One that goes on lets them go all the same.
 	ForCPU  bool
-	OnTrial []model.TaskNum
+	OnTrial []OnTrial
 	// Results are what came of changes since the step before, of all policies and operators.
 	Results []model.Result
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
@@ -180,6 +180,22 @@ type View struct {
 	// MemoryBackNsec and MemoryBackBy are the same of memory.
 	MemoryBackNsec int64
 	MemoryBackBy   string
+}
+
+// OnTrial is a task with which a policy did something, and looks what comes of it.
+type OnTrial struct {
+	Task   model.TaskNum
+	Policy string
+}
+
+// TriedByOther returns the policy other than the one that asks which looks what comes of a step on a task; "": none does.
+func (v *View) TriedByOther(task model.TaskNum, me string) string {
+	for i := range v.OnTrial {
+		if o := &v.OnTrial[i]; o.Task == task && o.Policy != me {
+			return o.Policy
+		}
+	}
+	return ""
 }
 
 // Task returns the task of a number; nil where the view has none.

@@ -130,6 +130,19 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 // Taking reports whether something is taken for services that miss their target, or may be: not where that was said to be in vain.
 func (s *State) Taking() bool { return (s.Healing || len(s.Rungs) > 0) && s.CannotFix == nil }
 
+// OnTrial adds the tasks of which it is not known yet what comes of less memory bandwidth, or of a step back.
+func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
+	for i := range s.Rungs {
+		if !s.Taking() || !s.Healing && s.Trial != i+1 {
+			continue
+		}
+		for _, num := range s.Rungs[i].Tasks {
+			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyBalm})
+		}
+	}
+	return list
+}
+
 // wish claims for each rung its class, and its level in all memories: a task alone has it wherever it runs. Of what the
 // class of BE has, a task that is out of it has no more.
 func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {

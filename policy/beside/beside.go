@@ -207,6 +207,21 @@ func (s *State) Held() (n int) {
 	return n
 }
 
+// OnTrial adds the tasks of which it is not known yet what comes of a limit, of the milder means, or of a step back in the last window.
+func (s *State) OnTrial(v *policy.View, me string, list []policy.OnTrial) []policy.OnTrial {
+	for i := range s.Incidents {
+		inc := &s.Incidents[i]
+		r := inc.Round()
+		if r == nil || r.Chosen == nil || inc.Share == 0 && !inc.Mild {
+			continue
+		}
+		if inc.State != model.Recovered || v.NowNsec-inc.MovedNsec < v.History.PeriodNsec() {
+			list = append(list, policy.OnTrial{Task: *r.Chosen, Policy: me})
+		}
+	}
+	return list
+}
+
 // Victim finds a protected task among those that are judged by a signal beside; nil: it is not.
 func Victim(v *policy.View, num model.TaskNum, by model.Source) *policy.Victim {
 	list := v.Window.Beside

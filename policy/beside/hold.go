@@ -98,8 +98,8 @@ func (s *step) weigh(inc *Incident, sus *model.Suspect, needed, most float64) bo
 	case !s.realm.Weigh(inc, sus, most):
 	case t.Task.Class != model.BE:
 		sus.Judge(model.SuspectLeftAlone, t.Task.Class.String()+" is never held")
-	case slices.Contains(s.v.OnTrial, sus.Task):
-		sus.Judge(model.SuspectLeftAlone, "policy remedy looks what came of a step on it")
+	case s.v.TriedByOther(sus.Task, s.words.Policy) != "":
+		sus.Judge(model.SuspectLeftAlone, "policy "+s.v.TriedByOther(sus.Task, s.words.Policy)+" looks what came of a step on it")
 	case slices.Contains(inc.Excluded, sus.Task):
 		sus.Judge(model.SuspectTried, "")
 	case slices.ContainsFunc(s.Incidents, func(o Incident) bool { return (o.Share > 0 || o.Mild) && *o.Round().Chosen == sus.Task }):
@@ -170,6 +170,7 @@ func (s *step) tryMild(inc *Incident, x *policy.Victim) {
 		s.say(inc, model.Decision{Kind: model.DecideVerified, Task: inc.Victim, Facts: inc.facts(x.Signal), Reason: why})
 		s.close(inc, model.Recovered, why)
 	case inc.GoodRow > 0:
+	case s.v.TriedByOther(*r.Chosen, s.words.Policy) != "": // what comes of that first
 	case inc.Asks < s.p.VerifyWindows:
 		inc.Asks++
 		if d, ok := s.realm.Mild(inc); ok {
@@ -358,6 +359,7 @@ func (s *step) loosen(inc *Incident, mean float64) {
 	}
 	more := min(2*inc.Share, math.Sqrt(inc.Share*inc.Bad))
 	switch {
+	case more >= leastStep*inc.Share && s.v.TriedByOther(*inc.Round().Chosen, s.words.Policy) != "": // later
 	case more >= leastStep*inc.Share:
 		s.move(inc, more, "loosened", inc.VictimPath+" is well")
 	case inc.Bad >= 1 && mean-inc.Low <= shows*room:

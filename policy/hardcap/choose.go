@@ -281,8 +281,8 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 		sus.Judge(model.SuspectLeftAlone, in.Ledger.Exempt(sc.Num))
 	case in.Ledger.Held(sc.Num):
 		sus.Judge(model.SuspectHeldAlready, "")
-	case slices.Contains(in.OnTrial, sc.Num):
-		sus.Judge(model.SuspectLeftAlone, "policy remedy looks what came of a step on it")
+	case in.TriedByOther(sc.Num, model.PolicyHardcap) != "":
+		sus.Judge(model.SuspectLeftAlone, "policy "+in.TriedByOther(sc.Num, model.PolicyHardcap)+" looks what came of a step on it")
 	default:
 		return sus, true
 	}

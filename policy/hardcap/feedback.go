@@ -2,6 +2,7 @@ package hardcap
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -200,6 +201,9 @@ func (s *State) loosen(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	f.Good = max(f.Good, r.Level)
 	if f.Wait > 0 {
 		f.Wait--
+		return
+	}
+	if r.Level < 1 && slices.ContainsFunc(held, func(h holdOf) bool { return in.TriedByOther(h.task, model.PolicyHardcap) != "" }) {
 		return
 	}
 	least := p.Feedback.Step / (1 << maxHalved)

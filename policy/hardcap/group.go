@@ -98,6 +98,23 @@ func (s *State) Holding() bool {
 	})
 }
 
+// OnTrial adds the tasks of which it is not known yet what comes of a hold, or of a step back in the last window.
+func (s *State) OnTrial(v *policy.View, list []policy.OnTrial) []policy.OnTrial {
+	for i := range s.Incidents {
+		inc := &s.Incidents[i]
+		r := inc.round()
+		judged := inc.State == model.Holding || inc.State == model.Verifying || inc.Trial != nil
+		loosened := inc.State == model.Recovered && inc.Loose != nil && inc.Loose.ChangedNsec > 0 && v.NowNsec-inc.Loose.ChangedNsec < v.History.PeriodNsec()
+		if r == nil || r.Chosen == nil || !judged && !loosened {
+			continue
+		}
+		for _, num := range heldIn(r) {
+			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyHardcap})
+		}
+	}
+	return list
+}
+
 // askForGroup makes the round of a group that was found.
 func (s *State) askForGroup(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	r.GroupScore, r.Explained = s.group.Score, s.group.Explained

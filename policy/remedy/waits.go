@@ -208,9 +208,13 @@ func (s *State) ForCPU() bool {
 }
 
 // OnTrial adds the tasks of a step of which it is not known yet what comes of it.
-func (s *State) OnTrial(list []model.TaskNum) []model.TaskNum {
-	if s.Trial != nil {
-		list = append(append(list, s.Trial.Task), s.Trial.With...)
+func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
+	if s.Trial == nil {
+		return list
+	}
+	list = append(list, policy.OnTrial{Task: s.Trial.Task, Policy: model.PolicyRemedy})
+	for _, num := range s.Trial.With {
+		list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyRemedy})
 	}
 	return list
 }

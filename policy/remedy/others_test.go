@@ -1,0 +1,51 @@
+package remedy_test
+
+import (
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/beside"
+	"github.com/commensal-io/commensal/policy/memory"
+)
+
+// onTrial has policy memory look what came of its milder means on a task, until it has not heard of its victim for so many windows.
+func (w *world) onTrial(task model.TaskNum, windows int) {
+	p := &w.Engine.Params.CPU
+	p.MemoryMode, p.Memory = model.ModeEnforce, memory.Defaults()
+	p.Memory.SearchWindows = windows
+	inc := beside.Incident{Mild: true, Incident: model.Incident{
+		ID: "m1", Victim: service, State: model.Verifying, Source: model.SourceMemory, Rounds: []model.Round{{Chosen: &task}},
+	}}
+	w.Engine.State.CPU.Memory.Incidents = append(w.Engine.State.CPU.Memory.Incidents, inc)
+}
+
+// Nothing is taken from a task of which another policy looks what came of a step, nor given back to it: both would judge the same
+// windows. Once that is known it goes on.
+func TestOnTrialElsewhere(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	w.seconds(10)
+	w.onTrial(2, 20)
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	for range 19 {
+		if w.play(); w.has(2, model.CacheWays, 11) < 11 {
+			t.Fatalf("%s in second %d", w.holds(), w.second)
+		}
+	}
+	w.seconds(15)
+	w.expect(t, "when that is known", "2/100/2 11/100/2 11/100/2")
+	for range 200 {
+		if w.play(); w.state().Trial == nil && len(w.Engine.State.CPU.Memory.Incidents) == 0 {
+			break
+		}
+	}
+	w.onTrial(2, 400)
+	before := w.holds()
+	w.harms[2] = harm{misses: 100}
+	w.seconds(390)
+	w.expect(t, "nothing is given back", before)
+	if before == free {
+		t.Error("nothing is held")
+	}
+	w.seconds(400)
+	w.expect(t, "all is", free)
+}
