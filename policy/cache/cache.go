@@ -42,6 +42,7 @@ type State struct {
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
 	BegunNsec int64 `json:"begun_nsec,omitempty"` // when it was first looked at LC
+	HaltNsec  int64 `json:"halt_nsec,omitempty"`  // since when policy remedy is at work, so that no window counts; 0: it is not
 	Waiting   bool  `json:"waiting,omitempty"`    // for windows to compare with
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
@@ -97,7 +98,11 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 
 // waits reports whether there is nothing yet that LC could be compared with afterwards.
 func (s *State) waits(p *Params, v *policy.View) bool {
-	return v.Enforced() && s.SinceNsec == 0 && s.Before.Windows < p.Windows && (s.BegunNsec == 0 || v.NowNsec-s.BegunNsec < p.PatienceNsec)
+	now := v.NowNsec
+	if s.HaltNsec > 0 {
+		now = s.HaltNsec
+	}
+	return v.Enforced() && s.SinceNsec == 0 && s.Before.Windows < p.Windows && (s.BegunNsec == 0 || now-s.BegunNsec < p.PatienceNsec)
 }
 
 // offers works out what BE gets of the machine; nil where there is nothing to divide.
@@ -264,6 +269,11 @@ func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 // compare takes a window in, and gives everything back where LC is worse off than before.
 func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	s.stands(have, v, w)
+	if !v.Remedying && s.HaltNsec > 0 {
+		s.BegunNsec, s.HaltNsec = min(v.NowNsec, s.BegunNsec+v.NowNsec-s.HaltNsec), 0
+	} else if v.Remedying && s.HaltNsec == 0 {
+		s.HaltNsec = v.NowNsec
+	}
 	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
 		s.BegunNsec = v.NowNsec
 	}

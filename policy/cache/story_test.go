@@ -243,6 +243,24 @@ func TestOnlyWhatStandsIsJudged(t *testing.T) {
 	}
 }
 
+// While policy remedy is at work no window counts, and no patience is lost: nothing is divided in the midst of its trials, unlooked at.
+func TestPatienceWhileRemedying(t *testing.T) {
+	b := newBench(1)
+	b.v.Remedying = true
+	for from := b.v.NowNsec; b.v.NowNsec < from+2*b.p.PatienceNsec; {
+		if b.window(1); b.divided() {
+			t.Fatalf("divided after %d s of trials", (b.v.NowNsec-from)/1e9)
+		}
+	}
+	b.v.Remedying = false
+	for range b.p.Windows + 2 {
+		b.window(1)
+	}
+	if !b.divided() {
+		t.Error("not divided with as many windows as it takes")
+	}
+}
+
 // Where no counters tell of LC it divides after a while, and judges nothing.
 func TestWithoutCounters(t *testing.T) {
 	b := newBench(1)
