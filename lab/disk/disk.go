@@ -67,7 +67,7 @@ type Options struct {
 }
 
 const (
-	rounds, quickRounds = 200, 12
+	rounds, quickRounds = 200, 6
 	warm, trouble, end  = 60, 180, 480
 	settled             = trouble + 60
 	antagonist          = "antagonist"

@@ -17,6 +17,9 @@ func TestRun(t *testing.T) {
 	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
 	for i := range r.Rounds {
 		s := &r.Rounds[i].Scenes
+		if s[LightNothing].AloneMs <= 0 || s[LightNothing].AfterSec >= 0 || s[LightNothing].Waits > s[Nothing].Waits || s[LightSlow].MBPerSec != 0 || s[LightSlow].Ms < 1.5*s[LightSlow].AloneMs {
+			t.Errorf("%+v", r.Rounds[i])
+		}
 		if s[Nothing].AloneMs <= 0 || s[Nothing].AloneMs != s[Policy].AloneMs || s[Nothing].MBPerSec <= 0 || s[Slow].MBPerSec != 0 {
 			t.Errorf("%+v", r.Rounds[i])
 		}
@@ -38,18 +41,29 @@ func TestGoals(t *testing.T) {
 		func(r *Round) { r.Scenes[Slow].Others = []string{"backup"} },
 		func(r *Round) { r.Scenes[Policy].Ms = 4 },
 		func(r *Round) { r.Scenes[Policy].MBPerSec = 0 },
+		func(r *Round) { r.Scenes[LightPolicy].AfterSec = -1 },
+		func(r *Round) { r.Scenes[LightPolicy].Others = []string{"backup"} },
+		func(r *Round) { r.Scenes[LightSlow].Others = []string{"backup"} },
 		func(r *Round) { r.Scenes[Slow].Restored = false },
 		func(*Round) {},
 		func(r *Round) { r.Scenes[Nothing].Ms = 1 },
+		func(r *Round) { r.Scenes[LightNothing].Waits = 0.05 },
 	} {
-		good := Found{AloneMs: 1, Ms: 1.5, MBPerSec: 30, AfterSec: 3, Restored: true}
-		round := Round{Scenes: [NumScenes]Found{good, good, good}}
-		round.Scenes[Nothing].Ms, round.Scenes[Nothing].MBPerSec = 9, 100
+		var round Round
+		for s := range NumScenes {
+			round.Scenes[s] = Found{AloneMs: 1, Ms: 1.5, MBPerSec: 30, AfterSec: 3, Waits: 0.2, Restored: true}
+			if s.is(Nothing) {
+				round.Scenes[s].Ms, round.Scenes[s].MBPerSec = 9, 100
+			}
+		}
 		spoil(&round)
 		r := &Result{Rounds: []Round{round}}
 		r.sum()
+		if len(r.Goals) != 9 {
+			t.Fatalf("%d goals", len(r.Goals))
+		}
 		for k := range r.Goals {
-			if met := k != i && i != 7; r.Goals[k].Met != met {
+			if met := k != i && i < 10; r.Goals[k].Met != met {
 				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
 			}
 		}
