@@ -260,7 +260,7 @@ func (s *State) Mild(inc *beside.Incident) (d model.Decision, ok bool) {
 		return d, false
 	}
 	has := s.has(num)
-	bytes := min(s.p.ReclaimBytes, int64(has-s.limit(inc, s.p.Share)))
+	bytes := min(s.p.ReclaimBytes, int64(has-s.limit(inc, s.p.Share))) / pageBytes * pageBytes
 	if word, _ := t.Closed(model.MemoryReclaim); bytes < leastAsk || word != "" {
 		return d, false
 	}
