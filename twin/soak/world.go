@@ -291,8 +291,9 @@ func (w *world) arrive(t *taskPlan) {
 		} else {
 			err = cg.Mkdir(path)
 		}
-		if errors.Is(err, unix.ENOSPC) {
-			// On v1 a group without CPUs takes no process, nor do those in it: all of its list is offline.
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOENT) {
+			// On v1 a group without CPUs takes no process, nor do those in it: all of its list is offline. On v2 nobody hands down a
+			// controller that was taken from the group above.
 			w.inj.Note("failed-arrival", path)
 			return
 		}
