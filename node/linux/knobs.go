@@ -200,21 +200,28 @@ func (k *Knobs) follow(kind model.KnobKind, l *journal.Limit) (err error) {
 	return nil
 }
 
-// inodes returns the paths of all groups by inode number.
+// inodes returns the paths of all groups by inode number. On v1 a group may lack its directory in the knob's own hierarchy; none
+// has one where that is not mounted, which says nothing of them.
 func inodes(d knob) (map[uint64]string, error) {
 	list, err := lookedAt(d.groups())
 	if err != nil {
 		return nil, err
 	}
 	paths := make(map[uint64]string, len(list))
+	var without error
 	for _, path := range list {
 		inode, err := d.inode(path)
 		switch {
 		case err == nil:
 			paths[inode] = path
+		case hasNoLimit(err):
+			without = err
 		case !errors.Is(err, cgroup.ErrVanished):
 			return nil, err
 		}
+	}
+	if len(paths) == 0 {
+		return nil, without
 	}
 	return paths, nil
 }

@@ -79,6 +79,7 @@ var mended = map[string][]uint64{
 	"the witness: resctrl was mounted anew, and an operator freed a task's class in the turn that was told of it":        {26112680003622},
 	"node/linux: memory was taken back from a group that was made anew under the path of the one that was meant":         {26112800002432},
 	"engine: what was held of a task was forgotten with one knob of it, whose controller somebody had taken":             {26113500000019, 26113500000042, 26113500000061, 26113500000119, 26113500000149},
+	"node/linux: a frozen task that was renamed was taken for gone, beside a group without a directory of its own":       {26113250001056},
 	"node/linux: a task was held anew over a stranger's setting that a release, refused elsewhere, had left to him":      {26112800000849},
 }
 
