@@ -147,9 +147,10 @@ func (s *cpiScene) assign(group string) {
 // nobody is capped, and one task is a job.
 func (s *cpiScene) configureCPI(more string) {
 	s.t.Helper()
-	mode, tasks := "enforce", 2
+	mode, tasks, sigmas := "enforce", 2, 2
 	if more != "" {
-		mode, tasks = "observe", 1
+		// Twelve samples of one task spread less than it does in a minute: a service at rest would be in trouble.
+		mode, tasks, sigmas = "observe", 1, 5
 	}
 	text := fmt.Sprintf(`version: 1
 profile: cpi2
@@ -160,6 +161,7 @@ resctrl: {monitor: off} # the groups that it would make have numbers of which th
 cpi2:
   sampling_duration: 500ms
   sampling_frequency: 1s
+  outlier_threshold_1: %[6]d
   outlier_threshold_2: {violations: 3, window: 15s}
   correlation_window: 30s
   min_tasks: %[5]d
@@ -180,7 +182,7 @@ agent:
   metrics_listen: ""
   discover_every: 200ms
   waits: false # to read the kernel's BTF takes an emulated CPU seconds
-`, s.root, s.dir, mode, more, tasks)
+`, s.root, s.dir, mode, more, tasks, sigmas)
 	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
