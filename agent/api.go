@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/internal/jsonreply"
 )
 
 // maxRequest bounds what an operator can send.
@@ -101,15 +102,4 @@ func (a *Agent) handleCommand(w http.ResponseWriter, r *http.Request) {
 	reply(w, code, ans)
 }
 
-// reply answers in JSON. What cannot be written so is an error, and no answer without a body.
-func reply(w http.ResponseWriter, code int, v any) {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(v); err != nil {
-		code = http.StatusInternalServerError
-		b.Reset()
-		_ = json.NewEncoder(&b).Encode(Answer{Error: "the answer cannot be written: " + err.Error()}) // a string can
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // the operator went away
-}
+func reply(w http.ResponseWriter, code int, v any) { jsonreply.Write(w, code, v) }

@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/commensal-io/commensal/fleet/spec"
 	"github.com/commensal-io/commensal/fleet/wire"
+	"github.com/commensal-io/commensal/internal/jsonreply"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -296,16 +296,7 @@ func read(r *http.Request, v any) error {
 	return nil
 }
 
-// reply answers in JSON. What cannot be written so is an error, and no answer without a body.
 func reply(w http.ResponseWriter, code int, v any) {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(v); err != nil {
-		code = http.StatusInternalServerError
-		b.Reset()
-		_ = json.NewEncoder(&b).Encode(failure{"the answer cannot be written: " + err.Error()}) // a string can
-	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // the reader went away
+	jsonreply.Write(w, code, v)
 }

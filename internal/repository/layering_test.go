@@ -65,7 +65,7 @@ var rooms = []room{
 		"twin", "twin/machine", "twin/program", "twin/kernfs", "twin/fault", "twin/scenario", "twin/soak",
 	}},
 	{dir: "slo", uses: []string{"slo"}},
-	{dir: "agent", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "fleet/wire", "fleet/wire/codec", "internal/guard", "internal/strictyaml", "internal/webhook"}},
+	{dir: "agent", uses: []string{"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "fleet/wire", "fleet/wire/codec", "internal/guard", "internal/jsonreply", "internal/strictyaml", "internal/webhook"}},
 	{dir: "fleet/wire", pure: true, uses: []string{"model"}},
 	{dir: "fleet/wire/codec", uses: []string{"model", "fleet/wire"}},
 	{dir: "fleet/spec", pure: true, uses: []string{"model", "fleet/wire"}},
@@ -74,7 +74,7 @@ var rooms = []room{
 	{dir: "fleet/bucket/s3", uses: []string{"fleet/bucket", "internal/guard"}},
 	{dir: "fleet/bucket/buckettest", uses: []string{"fleet/bucket"}},
 	{dir: "fleet/client", uses: []string{"internal/guard"}},
-	{dir: "fleet/hub", uses: []string{"model", "fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "fleet/bucket", "internal/guard", "internal/webhook"}},
+	{dir: "fleet/hub", uses: []string{"model", "fleet/wire", "fleet/wire/codec", "fleet/spec", "fleet/store", "fleet/bucket", "internal/guard", "internal/jsonreply", "internal/webhook"}},
 	{dir: "sql"},
 	{dir: "lab", uses: []string{
 		"model", "policy", "engine", "record", "kernel", "node", "node/linux", "slo", "agent", "lab",
@@ -89,6 +89,7 @@ var rooms = []room{
 	{dir: "cmd/commensal/top", uses: []string{"cmd/cli", "model", "policy", "engine", "agent", "slo"}},
 	{dir: "internal/guard"},
 	{dir: "internal/chromium"},
+	{dir: "internal/jsonreply"},
 	{dir: "internal/strictyaml"},
 	{dir: "internal/webhook"},
 	{dir: "scenarios"},
@@ -330,13 +331,13 @@ func TestCheck(t *testing.T) {
 		{"the seam uses its implementation", "node", `import "` + ours + `node/linux"`, []string{"node: imports node/linux: node may import of ours only model, node"}},
 		{"slo uses model", "slo/memcached", `import "` + ours + `model"`, []string{"slo/memcached: imports model: slo may import of ours only slo"}},
 		{"agent uses node/linux", "agent", `import ("` + ours + `node/linux"; "` + ours + `agent/config"; "` + ours + `slo")`, nil},
-		{"agent uses lab", "agent", `import "` + ours + `lab/load"`, []string{"agent: imports lab/load: agent may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, fleet/wire, fleet/wire/codec, internal/guard, internal/strictyaml, internal/webhook"}},
+		{"agent uses lab", "agent", `import "` + ours + `lab/load"`, []string{"agent: imports lab/load: agent may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, fleet/wire, fleet/wire/codec, internal/guard, internal/jsonreply, internal/strictyaml, internal/webhook"}},
 		{"lab uses agent", "lab/demo", `import "` + ours + `agent"`, nil},
 		{"lab uses cmd", "lab/demo", `import "` + ours + `cmd/commensal"`, []string{"lab/demo: imports cmd/commensal: lab may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, lab, twin, twin/machine, twin/player, twin/program, twin/kernfs, twin/scenario, twin/soak, scenarios, fleet/wire, fleet/wire/codec, fleet/spec, fleet/store, fleet/client, fleet/hub, internal/chromium"}},
 		{"cmd uses lab", "cmd/commensal-lab", `import "` + ours + `lab/demo"`, nil},
 		{"no room", "utils", `import "fmt"`, []string{"utils: is in no room: add a rule for it"}},
 		{"a room that only begins alike", "modelling", ``, []string{"modelling: is in no room: add a rule for it"}},
-		{"import of no room", "agent", `import "` + ours + `utils"`, []string{"agent: imports utils: agent may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, fleet/wire, fleet/wire/codec, internal/guard, internal/strictyaml, internal/webhook"}},
+		{"import of no room", "agent", `import "` + ours + `utils"`, []string{"agent: imports utils: agent may import of ours only model, policy, engine, record, kernel, node, node/linux, slo, agent, fleet/wire, fleet/wire/codec, internal/guard, internal/jsonreply, internal/strictyaml, internal/webhook"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/procstat"
 )
 
 // interruptEvery is how often a write that is to end is sent a signal: one sent just
@@ -37,9 +39,9 @@ func writeOnce(ctx context.Context, fd int, data []byte) (cpu time.Duration, err
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		thread <- unix.Gettid()
-		began := threadTime()
+		began := procstat.ThreadTime()
 		n, err := unix.Write(fd, data)
-		cpu = threadTime() - began
+		cpu = procstat.ThreadTime() - began
 		if err == nil && n != len(data) {
 			err = io.ErrShortWrite
 		}
@@ -66,11 +68,4 @@ func writeOnce(ctx context.Context, fd int, data []byte) (cpu time.Duration, err
 		case <-tick.C:
 		}
 	}
-}
-
-// threadTime is the CPU time of the calling thread.
-func threadTime() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // which each kernel has
-	return time.Duration(t.Nano())
 }

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/node/linux"
 )
 
@@ -213,13 +214,7 @@ func Calibrate() float64 {
 
 // ThreadNsec returns the CPU time of the calling thread, which has to be locked to its
 // goroutine, in nanoseconds.
-func ThreadNsec() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
-		panic("CLOCK_THREAD_CPUTIME_ID is part of every Linux: " + err.Error())
-	}
-	return ts.Nano()
-}
+func ThreadNsec() int64 { return procstat.ThreadTime().Nanoseconds() }
 
 // burnLimit ends batch work that was forgotten.
 const burnLimit = 2 * time.Hour

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/procstat"
 )
 
 // Clock is the time of snapshots and results.
@@ -21,11 +23,7 @@ type RealClock struct{}
 func (RealClock) MonoNsec() int64 { return MonotonicNsec() }
 
 // ThreadNsec is the CPU time of the calling thread, nanoseconds: CLOCK_THREAD_CPUTIME_ID.
-func (RealClock) ThreadNsec() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // which each kernel has
-	return t.Nano()
-}
+func (RealClock) ThreadNsec() int64 { return procstat.ThreadTime().Nanoseconds() }
 
 // WallNsec implements Clock.
 func (RealClock) WallNsec() int64 { return time.Now().UnixNano() }

@@ -220,7 +220,7 @@ func inodes(d knob) (map[uint64]string, error) {
 			return nil, err
 		}
 	}
-	if len(paths) == 0 {
+	if len(paths) == 0 && without != nil {
 		return nil, without
 	}
 	return paths, nil

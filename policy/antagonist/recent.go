@@ -11,6 +11,15 @@ import (
 // back returns the slot of the window that is j windows old.
 func (h *History) back(j int) int { return (h.Next - 1 - j + 2*h.Cap) % h.Cap }
 
+// Row is what is kept of a task; nil: nothing.
+func (h *History) Row(num model.TaskNum) *Row {
+	i, ok := h.find(num)
+	if !ok {
+		return nil
+	}
+	return &h.Rows[i]
+}
+
 // EndedNsec is when the window ended that is j windows old.
 func (h *History) EndedNsec(j int) int64 { return h.AtNsec[h.back(j)] }
 

@@ -257,12 +257,12 @@ func Remember(v *policy.View, h *antagonist.History, by model.Source, used func(
 
 // Means is what the tasks that of is true of took in a victim's bad windows and in its good ones, in the mean; some: there are both.
 func Means(h *antagonist.History, victim model.TaskNum, threshold float64, of func(num model.TaskNum) bool) (bad, good float64, some bool) {
-	at := slices.IndexFunc(h.Rows, func(r antagonist.Row) bool { return r.Num == victim })
-	if at < 0 {
+	v := h.Row(victim)
+	if v == nil {
 		return 0, 0, false
 	}
 	nBad, nGood := 0, 0
-	for k, signal := range h.Rows[at].Signal[:h.Filled] {
+	for k, signal := range v.Signal[:h.Filled] {
 		if signal == antagonist.NoEvidence {
 			continue
 		}

@@ -25,7 +25,6 @@
 package memory
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -99,36 +98,18 @@ func (s *State) has(num model.TaskNum) float64 {
 	if o := s.v.Window.Observation.Task(num); o != nil && o.InUse.Outcome == model.OK {
 		return o.InUse.V
 	}
-	return last(s.Has, num)
+	return s.Has.RecentUsage(num, 1)
 }
 
 func (s *State) needs(num model.TaskNum) float64 {
 	o := s.v.Window.Observation.Task(num)
 	switch {
 	case o == nil || o.InUse.Outcome != model.OK:
-		return last(s.Needs, num)
+		return s.Needs.RecentUsage(num, 1)
 	case o.Refaults.Outcome == model.OK:
 		return o.InUse.V + o.Refaults.V*pageBytes*float64(s.v.Window.Observation.ElapsedNsec)/1e9
 	}
 	return o.InUse.V
-}
-
-// last is what is remembered of a task's last window; 0: nothing.
-func last(h *antagonist.History, num model.TaskNum) float64 {
-	r := row(h, num)
-	if r == nil || h.Filled == 0 {
-		return 0
-	}
-	return r.Usage[(h.Next+h.Cap-1)%h.Cap]
-}
-
-// row is a task's part of a history; nil: it has none.
-func row(h *antagonist.History, num model.TaskNum) *antagonist.Row {
-	i, ok := slices.BinarySearchFunc(h.Rows, num, func(r antagonist.Row, n model.TaskNum) int { return cmp.Compare(r.Num, n) })
-	if !ok {
-		return nil
-	}
-	return &h.Rows[i]
 }
 
 // remember takes in what memory all have, and how the victims were.
@@ -156,7 +137,7 @@ func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) 
 		r := &s.Needs.Rows[i]
 		_, _, least := s.had(inc, r.Num)
 		h.Ensure(r.Num)
-		to := row(h, r.Num)
+		to := h.Row(r.Num)
 		copy(to.Signal, r.Signal)
 		for k := range h.Filled {
 			to.Usage[k] = max(0, r.Usage[k]-least)
@@ -178,7 +159,7 @@ func (s *State) atItsLimit(victim model.TaskNum) string {
 // had is what a task had while the victim was not well and while it was, in the mean, and the least that it ever had. Windows before it came (it had
 // nothing) count only where it was hardly there while the victim was well.
 func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good, least float64) {
-	r, victim := row(s.Has, num), row(s.Has, inc.Victim)
+	r, victim := s.Has.Row(num), s.Has.Row(inc.Victim)
 	if r == nil || victim == nil {
 		return 0, 0, 0
 	}
