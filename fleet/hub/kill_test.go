@@ -25,7 +25,11 @@ var (
 
 // hubChild is a hub as a process of its own: hub DIR ADDRESS, where an address with a scheme is of a cluster. It says where its pages are.
 func hubChild(p *testchild.Parent, args []string) error {
-	h, err := New(killConfig(args[0], args[1]))
+	cfg := killConfig(args[0], args[1])
+	if len(args) > 2 {
+		cfg.CommitEvery = time.Hour
+	}
+	h, err := New(cfg)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func (w *watch) node(name string) *had {
 func (h *Hub) watchAnew(r *wire.Rollout) {
 	now := time.Now().UTC()
 	w := watch{Version: watchVersion, ID: r.ID, Percent: r.Percent, Overlay: r.Overlay, Shards: h.cfg.Shards, Since: now, Nodes: map[string]*had{}, Before: h.watched.earlier(now), known: h.watched.known, changed: true, loaded: h.watched.loaded}
+	for name, latest := range w.known {
+		w.node(name).Latest = latest
+	}
 	for i := range h.incidents {
 		n := w.node(h.incidents[i].Node)
 		n.Latest = max(n.Latest, h.incidents[i].OpenedWall)
@@ -194,11 +197,12 @@ func (h *Hub) recallWatch(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w.loaded, h.watched.loaded = true, true
-	if w.Shards == h.cfg.Shards && w.is(&r) && w.Nodes != nil {
+	if w.Shards == h.cfg.Shards && w.Nodes != nil {
 		h.watched = w
 	} else {
 		h.watched.known = w.known
 	}
+	h.countRollout(&r) // it begins with one that was made after the last commit: what is read again may tell of incidents under it
 	return nil
 }
 
