@@ -16,7 +16,7 @@ import (
 
 // experiments are what `run` knows, in the order of `list`.
 func experiments() []experiment {
-	return []experiment{firstLightExperiment(), cpi2Experiment(), burstExperiment(), cacheExperiment(), drcExperiment(), balmExperiment(), rdtExperiment(), oracleExperiment(), pressureExperiment(), coldPagesExperiment(), diskExperiment(), throttleExperiment(), partitionExperiment(), headroomExperiment(), reliabilityExperiment(), fleetExperiment(), fleetBenchExperiment()}
+	return []experiment{firstLightExperiment(), cpi2Experiment(), burstExperiment(), cacheExperiment(), drcExperiment(), balmExperiment(), rdtExperiment(), oracleExperiment(), pressureExperiment(), coldPagesExperiment(), diskExperiment(), thrashExperiment(), throttleExperiment(), partitionExperiment(), headroomExperiment(), reliabilityExperiment(), fleetExperiment(), fleetBenchExperiment()}
 }
 
 // listing is one line of `list`.

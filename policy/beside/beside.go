@@ -103,6 +103,10 @@ type Realm interface {
 	// Take notes in the incident what the chosen one took: a limit is a share of it. text says what it may have from now on, for a
 	// decision; ok is false where it takes nothing just now.
 	Take(inc *Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool)
+	// First is the share that is left to who was chosen at first. It is asked for when the limit is about to be claimed.
+	First(inc *Incident) float64
+	// Returning reports whether the victim is getting back what it lacks. Until it does not a window in which it suffers says nothing.
+	Returning(inc *Incident) bool
 	// Claim is the limit that stands for an incident.
 	Claim(inc *Incident) model.Claim
 	// Of says what the share is a share of.
@@ -112,7 +116,7 @@ type Realm interface {
 	Mild(inc *Incident) (d model.Decision, ok bool)
 }
 
-// Incident is one victim's trouble. Device and Was are of block devices, Bytes and Base are of memory.
+// Incident is one victim's trouble. Device and Was are of block devices, Bytes, Base, Had and Back are of memory.
 type Incident struct {
 	model.Incident
 	Device     model.Device        `json:"device"`
@@ -121,12 +125,16 @@ type Incident struct {
 	Sum        float64             `json:"sum"` // of the victim's signals in this round
 	GoodRow    int                 `json:"good_row"`
 	BadRow     int                 `json:"bad_row"`
-	Was        model.IOObservation `json:"was"`              // what the held task did, a second
-	Bytes      float64             `json:"bytes,omitempty"`  // that the held task had
-	Base       float64             `json:"base,omitempty"`   // that it had while the victim was well
+	Was        model.IOObservation `json:"was"`             // what the held task did, a second
+	Bytes      float64             `json:"bytes,omitempty"` // that the held task had
+	Base       float64             `json:"base,omitempty"`  // that it had while the victim was well
+	Had        float64             `json:"had,omitempty"`   // that the victim had while it was well
+	Back       float64             `json:"back,omitempty"`  // that the victim had when it last had clearly more than before
+	BackNsec   int64               `json:"back_nsec,omitempty"`
 	Mild       bool                `json:"mild,omitempty"`   // the milder means is tried: nobody is held yet
 	Asks       int                 `json:"asks,omitempty"`   // how often
 	Share      float64             `json:"share"`            // of what it took, that it may have; 0: nobody is held
+	First      float64             `json:"first,omitempty"`  // at first
 	Floor      float64             `json:"floor"`            // the share at which it recovered
 	Good       float64             `json:"good"`             // the largest share at which it was well
 	Bad        float64             `json:"bad"`              // the least one above it at which it was not; at first all that the task took

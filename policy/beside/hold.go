@@ -121,12 +121,14 @@ func (s *step) hold(inc *Incident, r *model.Round, chosen antagonist.Score) bool
 		return false
 	}
 	num, path := chosen.Num, s.v.Table.Name(chosen.Num)
-	r.Chosen, r.ChosenPath, r.Cap = &num, path, s.p.Share
+	inc.Rounds = append(inc.Rounds, *r)
+	r = inc.Round()
+	r.Chosen, r.ChosenPath = &num, path
+	s.first(inc)
 	inc.Reason = fmt.Sprintf("score %.2f of %.2f asked for; %s, for the sake of %s", chosen.Value, r.Threshold, text, inc.VictimPath)
 	d := model.Decision{Kind: model.DecideCap, Task: num, Reason: inc.Reason, Facts: append([]model.Fact{
-		model.FactCorrelation.Is(chosen.Value), model.FactAsked.Is(r.Threshold), s.words.Share.Is(s.p.Share),
+		model.FactCorrelation.Is(chosen.Value), model.FactAsked.Is(r.Threshold), s.words.Share.Is(inc.First),
 	}, facts...)}
-	inc.Rounds = append(inc.Rounds, *r)
 	mild, first := s.realm.Mild(inc)
 	if first {
 		d = mild
@@ -142,11 +144,17 @@ func (s *step) hold(inc *Incident, r *model.Round, chosen antagonist.Score) bool
 	if inc.Mild = first; first {
 		inc.State, inc.MovedNsec, inc.Asks = model.Verifying, s.v.NowNsec, 1
 	} else {
-		inc.State, inc.Share = model.Holding, s.p.Share
+		inc.State, inc.Share = model.Holding, inc.First
 	}
 	s.moved = true
 	s.say(inc, d)
 	return true
+}
+
+// first finds the share that is left to who was chosen at first.
+func (s *step) first(inc *Incident) {
+	inc.First = s.realm.First(inc)
+	inc.Round().Cap = inc.First
 }
 
 // tryMild looks what came of the milder means. It is repeated VerifyWindows times at most while the victim suffers; then the task
@@ -185,12 +193,13 @@ func (s *step) tryMild(inc *Incident, x *policy.Victim) {
 // escalate holds the task on which the milder means did not help.
 func (s *step) escalate(inc *Incident, x *policy.Victim) {
 	r := inc.Round()
-	inc.Mild, inc.State, inc.Share, inc.HeldNsec = false, model.Holding, s.p.Share, s.v.NowNsec
+	s.first(inc)
+	inc.Mild, inc.State, inc.Share, inc.HeldNsec = false, model.Holding, inc.First, s.v.NowNsec
 	inc.GoodRow, inc.GoodSum, inc.BadRow, inc.Sum, r.WindowsJudged = 0, 0, 0, 0, 0
 	s.moved = true
 	s.say(inc, model.Decision{
 		Kind: model.DecideCap, Task: *r.Chosen, Reason: "that did not help: " + inc.Reason,
-		Facts: append(inc.facts(x.Signal), s.words.Share.Is(s.p.Share)),
+		Facts: append(inc.facts(x.Signal), s.words.Share.Is(inc.First)),
 	})
 }
 
@@ -244,7 +253,7 @@ func (s *step) judged(inc *Incident, x *policy.Victim) bool {
 		return false
 	}
 	bad := x.Verdict == outlier.Outlier && x.Signal > inc.Enough
-	if bad && (inc.State == model.Verifying || inc.Share <= inc.Good) && s.v.NowNsec-inc.MovedNsec < s.p.SettleNsec {
+	if returning := bad && s.realm.Returning(inc); bad && (inc.State == model.Verifying || inc.Share <= inc.Good) && (returning || s.v.NowNsec-inc.MovedNsec < s.p.SettleNsec) {
 		inc.GoodRow, inc.GoodSum = 0, 0
 		return false
 	}
@@ -283,7 +292,7 @@ func (inc *Incident) helps(signal float64) bool {
 
 // halve tightens a limit that helps, and not enough, and reports whether it could.
 func (s *step) halve(inc *Incident) bool {
-	if inc.Share/2 < s.p.Share/(1<<maxHalved) {
+	if inc.Share/2 < inc.First/(1<<maxHalved) {
 		return false
 	}
 	s.move(inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, but still more than it should", inc.VictimPath))

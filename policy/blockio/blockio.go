@@ -158,6 +158,12 @@ func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string
 	return text, []model.Fact{model.FactIOBytes.Is(inc.Was.Read + inc.Was.Wrote), model.FactIOOps.Is(inc.Was.Reads + inc.Was.Writes)}, true
 }
 
+// First implements beside.Realm.
+func (s *State) First(*beside.Incident) float64 { return s.p.Share }
+
+// Returning implements beside.Realm: a disk that is free again serves at once.
+func (*State) Returning(*beside.Incident) bool { return false }
+
 // minor is the part of what a task does on a device up to which a direction is not what it is held for: there it may do minorTimes as
 // much, or its share of what it does in both, so that who reads now and writes next is held as before.
 const minor, minorTimes = 0.05, 2

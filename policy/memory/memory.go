@@ -45,6 +45,12 @@ const (
 	leastWell = 3
 	// atLimit is the share of its own limit with which a victim waits for itself, unless the machine has less than available of its memory left.
 	atLimit, available = 0.95, 0.1
+	// spare is by how much more than others lost a suspect is held, and leastShare and mostShare bound what of that which it took it may have at first.
+	spare, leastShare, mostShare = 0.1, 0.05, 0.95
+	// nearly is how far from what it had while the victim was well to what it has since a suspect counts as having taken it: on the way there is room.
+	nearly = 0.8
+	// back is the part of what the victim lacks that must come back within Params.SettleNsec, so that it is returning.
+	back = 0.2
 )
 
 // Asked is memory that is taken back of a task.
@@ -130,17 +136,21 @@ func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) 
 	if why := s.atItsLimit(inc.Victim); why != "" {
 		return nil, why
 	}
+	if why := s.tookMore(inc); why != "" {
+		return nil, why
+	}
 	h = antagonist.NewHistory(s.Needs.Cap)
 	h.Next, h.Filled = s.Needs.Next, s.Needs.Filled
 	copy(h.AtNsec, s.Needs.AtNsec)
 	for i := range s.Needs.Rows {
 		r := &s.Needs.Rows[i]
-		_, _, least := s.had(inc, r.Num)
+		bad, good, _ := s.had(inc, r.Num)
+		level := good + nearly*max(0, bad-good)
 		h.Ensure(r.Num)
 		to := h.Row(r.Num)
 		copy(to.Signal, r.Signal)
 		for k := range h.Filled {
-			to.Usage[k] = max(0, r.Usage[k]-least)
+			to.Usage[k] = max(0, r.Usage[k]-level)
 		}
 	}
 	return h, ""
@@ -154,6 +164,34 @@ func (s *State) atItsLimit(victim model.TaskNum) string {
 		return ""
 	}
 	return fmt.Sprintf("it is at its own memory.max: it has %.0f of %.0f MiB, and nobody is held", o.InUse.V/(1<<20), o.Limit.V/(1<<20))
+}
+
+// tookMore says that the victim itself took more since it was well than all others together; "": it did not.
+func (s *State) tookMore(inc *beside.Incident) string {
+	took, others := 0.0, 0.0
+	for i := range s.Has.Rows {
+		num := s.Has.Rows[i].Num
+		if bad, good, _ := s.had(inc, num); num == inc.Victim {
+			took = bad - good
+		} else {
+			others += max(0, bad-good)
+		}
+	}
+	if took < leastAsk || took <= others {
+		return ""
+	}
+	return fmt.Sprintf("it has %.0f MiB more than while it was well, all others together %.0f: it took the memory itself, and nobody is held", took/(1<<20), others/(1<<20))
+}
+
+// lost is what all but one have less than while the victim was well.
+func (s *State) lost(inc *beside.Incident, but model.TaskNum) (bytes float64) {
+	for i := range s.Has.Rows {
+		if num := s.Has.Rows[i].Num; num != but {
+			_, good, _ := s.had(inc, num)
+			bytes += max(0, good-s.has(num))
+		}
+	}
+	return bytes
 }
 
 // had is what a task had while the victim was not well and while it was, in the mean, and the least that it ever had. Windows before it came (it had
@@ -195,8 +233,13 @@ func (s *State) Itself(_ *beside.Incident, bad, good float64) string {
 func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool {
 	bad, good, _ := s.had(inc, sus.Task)
 	all, before, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num != inc.Victim })
-	if bad-good < max(leastAsk, s.p.MinShare*(all-before)) {
+	if bad-good < max(leastAsk, s.p.MinShare*(all-before), s.p.MinShare*s.lost(inc, sus.Task)) {
 		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f while the victim was well", bad/(1<<20), good/(1<<20)))
+		return false
+	}
+	row := slices.Sorted(slices.Values(s.Has.Row(sus.Task).Usage[:s.Has.Filled]))
+	if usual := row[len(row)/2]; bad < usual {
+		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f before: it is a second victim, of which some comes back", bad/(1<<20), usual/(1<<20)))
 		return false
 	}
 	return true
@@ -205,12 +248,32 @@ func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool 
 // Take implements beside.Realm.
 func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool) {
 	_, inc.Base, _ = s.had(inc, chosen.Num)
+	_, inc.Had, _ = s.had(inc, inc.Victim)
 	inc.Bytes = s.has(chosen.Num)
 	if inc.Bytes-inc.Base < leastAsk {
 		return "", nil, false
 	}
-	text = fmt.Sprintf("it has %.0f MiB, %.0f more than while the victim was well, of which it may have %.0f %%", inc.Bytes/(1<<20), (inc.Bytes-inc.Base)/(1<<20), 100*s.p.Share)
+	text = fmt.Sprintf("it has %.0f MiB, %.0f more than while the victim was well, and all others have lost %.0f", inc.Bytes/(1<<20), (inc.Bytes-inc.Base)/(1<<20), s.lost(inc, chosen.Num)/(1<<20))
 	return text, []model.Fact{model.FactHeld.Is(inc.Bytes), model.FactMemoryMore.Is(inc.Bytes - inc.Base)}, true
+}
+
+// First implements beside.Realm: who took more than all others lost keeps what nobody lacks. Where nothing tells what they lost it is Params.Share.
+func (s *State) First(inc *beside.Incident) float64 {
+	num := *inc.Round().Chosen
+	lost, has := s.lost(inc, num), s.has(num)
+	if inc.Bytes = max(inc.Bytes, has); lost < leastAsk || inc.Bytes <= inc.Base {
+		return s.p.Share
+	}
+	return min(mostShare, max(leastShare, (has-(1+spare)*lost-inc.Base)/(inc.Bytes-inc.Base)))
+}
+
+// Returning implements beside.Realm: pages come back one fault after the other, as they are used.
+func (s *State) Returning(inc *beside.Incident) bool {
+	has := s.has(inc.Victim)
+	if inc.BackNsec < inc.MovedNsec || has >= inc.Back+max(leastAsk, back*(inc.Had-inc.Back)) {
+		inc.Back, inc.BackNsec = has, s.v.NowNsec
+	}
+	return has < inc.Had-leastAsk && s.v.NowNsec-inc.BackNsec < s.p.SettleNsec
 }
 
 // limit is what a task may have at a share.
@@ -241,7 +304,7 @@ func (s *State) Mild(inc *beside.Incident) (d model.Decision, ok bool) {
 		return d, false
 	}
 	has := s.has(num)
-	bytes := min(s.p.ReclaimBytes, int64(has-s.limit(inc, s.p.Share))) / pageBytes * pageBytes
+	bytes := min(s.p.ReclaimBytes, int64(has-s.limit(inc, inc.First))) / pageBytes * pageBytes
 	if word, _ := t.Closed(model.MemoryReclaim); bytes < leastAsk || word != "" {
 		return d, false
 	}

@@ -1,0 +1,174 @@
+package thrash
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stat"
+)
+
+// Result is a whole run.
+type Result struct {
+	Seed   uint64     `json:"seed"`
+	Quick  bool       `json:"quick"`
+	Rounds []Round    `json:"rounds"`
+	Counts int        `json:"counts"` // rounds in which the antagonist hurts, and something can be taken from it
+	Scenes []SceneSum `json:"scenes"`
+	report.Judged
+}
+
+// The rows of sums, by who takes the memory. What is anonymous cannot be taken back where there is no swap.
+const (
+	rowNothing = iota
+	rowPolicy
+	rowFixed // under the policy, where nothing can be taken from the antagonist
+	rowOther
+	rowItself
+	numRows
+)
+
+var rowScenes = [numRows]Scene{Nothing, Policy, Policy, Other, Itself}
+
+// SceneSum is one scene over the rounds that count, where nobody is to blame over all; intervals are over rounds.
+type SceneSum struct {
+	Scene  string        `json:"scene"`
+	Named  stat.Share    `json:"named"`  // rounds in which the antagonist was asked for memory, or held
+	Others stat.Share    `json:"others"` // in which somebody else was, of all
+	Waits  stat.Interval `json:"waits"`
+	Of     stat.Interval `json:"of"`    // what the service waits, of what it waits with nothing done
+	Keeps  stat.Interval `json:"keeps"` // the antagonist's memory, of that with nothing done
+	After  float64       `json:"after_sec"`
+}
+
+const (
+	waitsLeast, waitsTimes = 0.15, 3.0 // a round counts
+	leastNamed             = 0.95
+	mostOthers             = 0.02
+	mostOf                 = 0.25
+	leastKept              = 0.25
+)
+
+// counts reports whether the antagonist hurts in a round.
+func (r *Round) counts() bool {
+	f := &r.Scenes[Nothing]
+	return f.Waits >= waitsLeast && f.Waits >= waitsTimes*f.Alone
+}
+
+// fixed: nothing can be taken from the antagonist.
+func (r *Round) fixed() bool { return !r.Swap && !r.File }
+
+// accused reports whether somebody was who did nothing.
+func (r *Round) accused(s Scene) bool {
+	f := &r.Scenes[s]
+	return len(f.Others) > 0 || s.blameless() && f.AfterSec >= 0
+}
+
+// sum sums the rounds up and judges them.
+func (r *Result) sum() {
+	behind := 0
+	for row, s := range rowScenes {
+		named, others, of := 0, 0, 0
+		var waits, share, keeps, after []float64
+		for i := range r.Rounds {
+			f, none := &r.Rounds[i].Scenes[s], &r.Rounds[i].Scenes[Nothing]
+			if !f.Restored && row != rowFixed {
+				behind++
+			}
+			if r.Rounds[i].accused(s) {
+				others++
+			}
+			if s.blameless() {
+				waits = append(waits, f.Waits)
+			}
+			if s.blameless() || !r.Rounds[i].counts() || s == Policy && (row == rowFixed) != r.Rounds[i].fixed() {
+				continue
+			}
+			of++
+			if f.AfterSec >= 0 {
+				named, after = named+1, append(after, f.AfterSec)
+			}
+			waits, share, keeps = append(waits, f.Waits), append(share, f.Waits/none.Waits), append(keeps, stat.Ratio(f.GiB, none.GiB))
+		}
+		sum := SceneSum{Scene: s.String(), Named: stat.ShareOf(named, of), Others: stat.ShareOf(others, len(r.Rounds)), After: -1}
+		sum.Waits, sum.Of, sum.Keeps = stat.IntervalOf(waits), stat.IntervalOf(share), stat.IntervalOf(keeps)
+		if len(after) > 0 {
+			sum.After = stat.Median(after)
+		}
+		if row == rowPolicy {
+			r.Counts = of
+		}
+		if row == rowFixed {
+			sum.Scene += ", nothing to take"
+		}
+		r.Scenes = append(r.Scenes, sum)
+	}
+	r.judge(behind)
+}
+
+func (r *Result) judge(behind int) {
+	ours := &r.Scenes[rowPolicy]
+	goal := func(what, want, got string, met bool) {
+		r.Goals = append(r.Goals, report.Goal{What: what, Want: want, Got: got, Met: met && r.Counts > 0})
+	}
+	goal("rounds in which the antagonist is asked for memory, or held", fmt.Sprintf("at least %.0f %%", 100*leastNamed), ours.Named.Text(), ours.Named.Value() >= leastNamed)
+	for _, x := range []struct {
+		row  int
+		what string
+	}{{rowPolicy, "rounds in which somebody else is"}, {rowOther, "rounds of another service in which anybody is"}, {rowItself, "rounds of the service itself in which anybody is"}} {
+		others := r.Scenes[x.row].Others
+		goal(x.what, fmt.Sprintf("at most %.0f %%", 100*mostOthers), others.Text(), others.Value() <= mostOthers)
+	}
+	goal("what the service waits, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), ours.Of.Text(100, 0), ours.Of.Mean <= mostOf)
+	goal("what the antagonist has, of that with nothing done, in the mean", fmt.Sprintf("at least %.0f %%", 100*leastKept), ours.Keeps.Text(100, 0), ours.Keeps.Mean >= leastKept)
+	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
+}
+
+// Report is the result for people.
+func (r *Result) Report() report.Report {
+	scenes := report.Table{Columns: report.Heads("who takes the memory", "named|of rounds", "after|s, median", "somebody blameless|of all rounds", "service waits|% of the time", "service waits|% of unheld", "antagonist has|% of unheld")}
+	for i := range r.Scenes {
+		s := &r.Scenes[i]
+		after, named, of, keeps := "", "", "", ""
+		if s.After >= 0 {
+			after = fmt.Sprintf("%.0f", s.After)
+		}
+		if !rowScenes[i].blameless() {
+			named, of, keeps = s.Named.Text(), s.Of.Text(100, 0), s.Keeps.Text(100, 0)
+		}
+		scenes.Rows = append(scenes.Rows, report.Cells(s.Scene, named, after, s.Others.Text(), s.Waits.Text(100, 0), of, keeps))
+	}
+	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the rounds in which the service waits for memory at least %.0f %% of the time with nothing done, and %.0f times as much as before, in %d of them where something can be taken from it (there is swap, or what it has is page cache); means but for medians, with their 95 %% intervals.", 100*waitsLeast, waitsTimes, r.Counts)}
+	return report.Report{
+		Title:   "Who makes a service wait for memory",
+		Summary: []string{fmt.Sprintf("%d drawn rounds of eleven minutes on simulated machines.", len(r.Rounds))},
+		Verdict: report.Judge(r.Goals),
+		Sections: []report.Section{
+			{Title: "Scenes", Tables: []report.Table{scenes}},
+			{Title: "Goals", Tables: []report.Table{report.GoalTable("", report.Heads("what", "goal", "here", ""), r.Goals)}},
+			{Title: "Rounds that went wrong", Tables: []report.Table{r.wrong()}},
+		},
+		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
+	}
+}
+
+// wrong are the first plays in which somebody blameless was named, or the antagonist was not, or the service went on waiting.
+func (r *Result) wrong() report.Table {
+	t := report.Table{Columns: report.Heads("round", "scene", "swap", "antagonist's memory", "named after|s", "service waits|%", "unheld|%", "others named")}
+	for s := Policy; s < NumScenes; s++ {
+		for i := range r.Rounds {
+			o := &r.Rounds[i]
+			f, none := &o.Scenes[s], &o.Scenes[Nothing]
+			missed := s == Policy && o.counts() && !o.fixed() && (f.AfterSec < 0 || f.Waits > mostOf*none.Waits)
+			if (missed || o.accused(s)) && len(t.Rows) < 40 {
+				t.Rows = append(t.Rows, report.Cells(fmt.Sprint(o.Index), s.String(), map[bool]string{true: "yes", false: "none"}[o.Swap], map[bool]string{true: "page cache", false: "anonymous"}[o.File],
+					fmt.Sprintf("%.0f", f.AfterSec), fmt.Sprintf("%.0f", 100*f.Waits), fmt.Sprintf("%.0f", 100*none.Waits), strings.Join(f.Others, ", ")))
+			}
+		}
+	}
+	return t
+}
+
+// WriteText writes the result for a terminal.
+func (r *Result) WriteText(w io.Writer) error { return r.Report().WriteText(w) }

@@ -1,0 +1,68 @@
+package thrash
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/internal/labtest"
+)
+
+// A short run is the same twice, and its scenes are what they are called.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a quarter of a minute")
+	}
+	r := labtest.Twice(t, func() (*Result, error) { return run(context.Background(), Options{Seed: 3, Quick: true}, 5) })
+	for i := range r.Rounds {
+		s := &r.Rounds[i].Scenes
+		if s[Nothing].Alone != s[Policy].Alone || s[Nothing].AfterSec >= 0 || len(s[Nothing].Others) > 0 || s[Nothing].GiB <= 0 || s[Itself].GiB != 0 || s[Other].GiB <= 0 || s[Itself].Waits <= s[Itself].Alone {
+			t.Errorf("%+v", r.Rounds[i])
+		}
+	}
+	if !(r.Scenes[rowPolicy].Waits.Mean < r.Scenes[rowNothing].Waits.Mean) {
+		t.Errorf("%+v", r.Scenes)
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil || !strings.Contains(text.String(), "nothing to") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// The goals can be missed, each by itself, and nothing is reached where no round counts.
+func TestGoals(t *testing.T) {
+	for i, spoil := range []func(r *Round){
+		func(r *Round) { r.Scenes[Policy].AfterSec = -1 },
+		func(r *Round) { r.Scenes[Policy].Others = []string{"reader"} },
+		func(r *Round) { r.Scenes[Other].AfterSec = 9 },
+		func(r *Round) { r.Scenes[Itself].Others = []string{"batch"} },
+		func(r *Round) { r.Scenes[Policy].Waits = 0.5 },
+		func(r *Round) { r.Scenes[Policy].GiB = 1 },
+		func(r *Round) { r.Scenes[Itself].Restored = false },
+		func(*Round) {},
+		func(r *Round) { r.Scenes[Nothing].Waits = 0.1 },
+		func(r *Round) { r.Scenes[Nothing].Alone = 0.5 },
+		func(r *Round) { r.File = false },
+	} {
+		round := Round{File: true}
+		for s := range NumScenes {
+			round.Scenes[s] = Found{Alone: 0.01, Waits: 0.1, GiB: 5, AfterSec: 3, Restored: true}
+			if s.blameless() {
+				round.Scenes[s].AfterSec = -1
+			}
+		}
+		round.Scenes[Nothing].Waits, round.Scenes[Nothing].GiB = 0.9, 8
+		spoil(&round)
+		r := &Result{Rounds: []Round{round}}
+		r.sum()
+		if len(r.Goals) != 7 {
+			t.Fatalf("%d goals", len(r.Goals))
+		}
+		for k := range r.Goals {
+			if met := k != i && i < 8; r.Goals[k].Met != met {
+				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
+			}
+		}
+	}
+}
