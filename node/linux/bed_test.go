@@ -33,10 +33,12 @@ func TestMain(m *testing.M) {
 		"hold":   perftest.Hold,
 		"forks":  forks,
 		"grow":   grow,
+		"lock":   lock,
 		"thrash": thrash,
 		"guest":  fakeGuest,
 		"reads":  reads,
 		"read":   readFile,
+		"storm":  storm,
 		"leaf": func(*testchild.Parent, []string) error {
 			time.Sleep(5 * time.Millisecond)
 			return nil

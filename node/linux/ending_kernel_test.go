@@ -2,6 +2,7 @@ package linux
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -19,6 +20,12 @@ func (b *bed) end(path string) model.Result {
 
 func (b *bed) procs(path string) int {
 	b.t.Helper()
+	return len(b.ids(path))
+}
+
+// ids are the processes of a group, sorted.
+func (b *bed) ids(path string) []int32 {
+	b.t.Helper()
 	g, err := b.cg.Open(path)
 	if err != nil {
 		b.t.Fatal(err)
@@ -28,7 +35,8 @@ func (b *bed) procs(path string) int {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return len(ids)
+	slices.Sort(ids)
+	return ids
 }
 
 // All processes of a task end, with those in groups below it, and nobody else's; one without processes has ended.
