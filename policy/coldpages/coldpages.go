@@ -10,7 +10,7 @@
 // Hard cases. Age is the past: a service that collects its garbage once a day uses all of its memory at once, old pages first. Then
 // the first refaults stop us, and the task rests, longer each time. Ages are read rarely, since reading them walks page tables: what was
 // taken since counts off. The kernel may find less than it counted (locked pages, dirty ones): then the task has nothing more to give until it is read
-// again. Without swap, or with it full, only file pages are asked for. One action at a time and task: while policy pressure takes
+// again, or, where no ages are known, until it has rested. Without swap, or with it full, only file pages are asked for. One action at a time and task: while policy pressure takes
 // memory of a batch task, ours waits in the ledger.
 package coldpages
 
@@ -183,10 +183,14 @@ func (s *State) answered(p *Params, v *policy.View, w *policy.Wishes, a *Asked, 
 	if t == nil {
 		return
 	}
+	const fruitless = 0.1 // of what was asked for
 	got := max(0, r.Now.Amount)
-	if r.Kind != model.Applied {
+	switch {
+	case r.Kind != model.Applied:
 		got = 0
 		s.rest(p, v, w, t, "the kernel took nothing back: "+r.Error)
+	case a.Older == 0 && float64(got) < fruitless*float64(a.Bytes): // it would be asked again at once, and no ages say better
+		s.rest(p, v, w, t, fmt.Sprintf("asked for %.0f MiB the kernel found hardly anything to take (%.1f MiB): its pages are locked, or have nowhere to go", float64(a.Bytes)/mib, float64(got)/mib))
 	}
 	t.Taken[a.What] += got
 	if a.Older > 0 && got < a.Bytes/2 { // there is no more, whatever was counted: it is locked, or dirty

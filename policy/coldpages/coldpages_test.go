@@ -34,6 +34,7 @@ type mem struct {
 	stall      float64 // share of the time
 	stallNsec  float64
 	nothing    bool // the kernel refuses
+	locked     bool // it finds hardly a page that it may take
 	readAtNsec int64
 	swapMax    *float64 // of what its own limit leaves it of swap
 	guest      *float64 // it is a virtual machine, whose guest has so much room in swap of its own
@@ -86,6 +87,9 @@ func (w *world) start(num int, class model.Class, anon, file float64) *mem {
 		w.asks, w.asked = append(w.asks, v), append(w.asked, t.Num)
 		if m.nothing {
 			return 0
+		}
+		if m.locked {
+			return 4096
 		}
 		got := 0.0
 		for kind := model.AnonPages; kind <= model.FilePages; kind++ {
@@ -342,6 +346,33 @@ func TestByPressure(t *testing.T) {
 	}
 	if half < 0.4*none || half > 0.6*none || much != 0 {
 		t.Errorf("%.0f MiB without stalls, %.0f with half of what is allowed, %.0f with more", none, half, much)
+	}
+}
+
+// A task that locks its pages is not asked again and again, by age or by pressure; the one beside it is, and it is said why.
+func TestLocked(t *testing.T) {
+	for by, most := range map[string]int{coldpages.ByAge: 2 * 12, coldpages.ByPressure: 4} { // by age once a kind whenever ages were read
+		w := newWorld(model.ModeEnforce)
+		w.params().By = by
+		w.start(1, model.BE, 800, 400).locked = true
+		w.start(2, model.BE, 800, 400)
+		w.run(120)
+		asks := map[model.TaskNum]int{}
+		for _, num := range w.asked {
+			asks[num]++
+		}
+		if asks[1] == 0 || asks[1] > most || w.left(2, model.FilePages) > 65 {
+			t.Errorf("by %s: in two hours it was asked %d times, the other %d, which has %.0f MiB of file pages left", by, asks[1], asks[2], w.left(2, model.FilePages))
+		}
+		told := 0
+		for _, d := range w.Said {
+			if d.Task == 1 && d.Kind == model.DecideRest && strings.Contains(d.Reason, "found hardly anything to take") {
+				told++
+			}
+		}
+		if by == coldpages.ByPressure && (told == 0 || told > 4) {
+			t.Errorf("by %s: it was told %d times", by, told)
+		}
 	}
 }
 

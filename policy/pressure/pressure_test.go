@@ -307,6 +307,32 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A task that locks its pages gives nothing: it is asked once a minute at most, and the next one is instead.
+func TestLocked(t *testing.T) {
+	w := newWorld(model.ModeEnforce)
+	w.params().Freeze = false
+	w.start(2, model.BE, model.BestEffort, holds{bytes: 2500 * mib})
+	w.start(3, model.BE, model.Batch, holds{bytes: 2500 * mib, cold: 2500 * mib})
+	w.mem[1].bytes, w.some = 4200*mib, 0.3
+	asked := func() (n [4]int) {
+		for i := range w.Said {
+			if d := &w.Said[i]; d.Kind == model.DecideReclaim {
+				n[d.Task]++
+			}
+		}
+		return n
+	}
+	w.run(8)
+	if n := asked(); n[2] != 1 || n[3] != 1 {
+		t.Errorf("in the first two rounds they were asked %d and %d times", n[2], n[3])
+	}
+	w.mem[1].grows, w.mem[1].most = 20*mib, 7000*mib
+	w.run(292)
+	if n := asked(); n[2] > 6 || n[3] < 4 || w.reclaimed != 2500*mib {
+		t.Errorf("in five minutes they were asked %d and %d times, and gave %.0f MiB", n[2], n[3], w.reclaimed/mib)
+	}
+}
+
 // Nobody tells what is available: what is held stays, nobody more is, and it is said once.
 func TestBlind(t *testing.T) {
 	w := crowd(model.ModeEnforce)
