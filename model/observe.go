@@ -91,7 +91,7 @@ func observeTask(p, c *TaskSample, elapsed int64) TaskObservation {
 	if o.Refaults = rate(p.C[CountRefaults], c.C[CountRefaults], elapsed); o.Refaults.Outcome == OK {
 		o.Refaults.V *= 1e9
 	}
-	o.Stalled = rate(p.C[CountMemoryStall], c.C[CountMemoryStall], elapsed)
+	o.Stalled = memoryShare(p, c, elapsed)
 	o.Foreign = c.ratio(p, CountWaitedForeign, CountWaited)
 	for i := range signals {
 		o.Raw[i] = signals[i].Derive(p, c, elapsed)

@@ -68,6 +68,26 @@ type guestTask struct {
 	untilNsec   int64  // it is put aside until then
 	refaults    model.Counter
 	stalledNsec model.Counter
+	// What it last said, and when.
+	saidRefaults, saidStallUsec uint64
+	saidNsec                    int64
+}
+
+// mostRefaults is how many pages a second may come back to a guest: 32 GiB, more than disks and compressed memory give.
+const mostRefaults = 8 << 20
+
+// hear takes in what a guest says came back to it, and for how long it stalled. More than can be since it last said something is no figure.
+func (one *guestTask) hear(a *guest.Answer, nowNsec int64) {
+	most := float64(nowNsec-one.saidNsec) + 1e9 // an answer is a while on its way
+	first := one.saidNsec == 0
+	refaults, stallUsec := a.Refaults-min(a.Refaults, one.saidRefaults), a.StallUsec-min(a.StallUsec, one.saidStallUsec)
+	one.saidRefaults, one.saidStallUsec, one.saidNsec = a.Refaults, a.StallUsec, nowNsec
+	if !first && (float64(refaults) > most/1e9*mostRefaults || float64(stallUsec) > most/1e3) {
+		one.refaults, one.stalledNsec = model.Counter{}, model.Counter{}
+		one.why = fmt.Sprintf("since it was last asked %d pages came back to it, it says, and it waited %d us for memory, which cannot be", refaults, stallUsec)
+		return
+	}
+	one.refaults, one.stalledNsec = model.Read(a.Refaults), model.Read(a.StallUsec*1000)
 }
 
 // errAside: a guest is not asked for a while.
@@ -134,7 +154,7 @@ func (g *guests) ask(ctx context.Context, t *model.Task, one *guestTask, r guest
 		if one.mute = 0; one.lies == 0 {
 			one.why = ""
 		}
-		one.refaults, one.stalledNsec = model.Read(a.Refaults), model.Read(a.StallUsec*1000)
+		one.hear(&a, g.clock.MonoNsec())
 	}
 	return a, err
 }

@@ -51,6 +51,9 @@ func fakeGuest(p *testchild.Parent, _ []string) error {
 
 const guestBytes = 64 << 20
 
+// jumps are the counters of a guest that says anything, one after the other.
+var jumps = []uint64{7, 1<<64 - 1, 0, 1 << 60, 5}
+
 func serveFake(in *bufio.Scanner, conn net.Conn, way string, held []byte) error {
 	for in.Scan() {
 		var r guest.Request
@@ -61,6 +64,10 @@ func serveFake(in *bufio.Scanner, conn net.Conn, way string, held []byte) error 
 			return err
 		}
 		a := guest.Answer{V: guest.Version, ID: r.ID, Refaults: 7, StallUsec: 9, RoomBytes: 1 << 45}
+		if way == "jumps" {
+			a.Refaults = jumps[int(r.ID)%len(jumps)]
+			a.StallUsec = a.Refaults
+		}
 		switch {
 		case way == "hangs":
 			continue
@@ -189,6 +196,37 @@ func TestLyingGuestOnTheKernel(t *testing.T) {
 	}
 	if w := b.warned(); !strings.Contains(w, "put aside") || !strings.Contains(w, path) {
 		t.Errorf("the status says %q", w)
+	}
+}
+
+// A guest whose counters jump has no rates meanwhile, rather than ones that cannot be, and the status says so; what it gives is measured as ever.
+func TestJumpingGuestOnTheKernel(t *testing.T) {
+	b, path := guestBed(t, "jumps", "jumps")
+	var prev model.Snapshot
+	told := false
+	for n := 0; n < 100; n++ {
+		prev = b.snap
+		prev.Tasks = slices.Clone(b.snap.Tasks)
+		time.Sleep(10 * time.Millisecond)
+		b.observe(model.WindowStart | model.WindowEnd)
+		var o model.Observation
+		model.Observe(&prev, &b.snap, &o)
+		i := slices.IndexFunc(o.Tasks, func(o model.TaskObservation) bool { return o.Num == b.tasks[path].Num })
+		if i < 0 {
+			continue
+		}
+		for what, v := range map[string]model.Value{"refaults": o.Tasks[i].Refaults, "stall": o.Tasks[i].Stalled} {
+			if v.Outcome == model.OK && !(v.V >= 0 && v.V < 2e9) || what == "stall" && v.V > 1 {
+				t.Fatalf("%s: %+v", what, v)
+			}
+		}
+		told = told || strings.Contains(b.warned(), "which cannot be")
+	}
+	if !told {
+		t.Error("nobody is told")
+	}
+	if r := b.give(path, 32<<20); r.Kind != model.Applied || r.Now.Amount > 32<<20 {
+		t.Errorf("what it gives is measured as ever: %+v", r)
 	}
 }
 
