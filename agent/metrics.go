@@ -57,7 +57,7 @@ type descriptions struct {
 	cpu, signal, threshold, held, slo, target, met                                                                                   *prometheus.Desc
 	free, freeTerm, freeTask, freeCold, freeAt, freeMemory, freeMemoryTerm, freeMemoryTask, freeMemoryCold, hub, waiting, sent, gone *prometheus.Desc
 	occupancy, moved                                                                                                                 *prometheus.Desc
-	idle, cold, given, back                                                                                                          *prometheus.Desc
+	idle, cold, taken, given, back                                                                                                   *prometheus.Desc
 }
 
 func describe() descriptions {
@@ -99,8 +99,9 @@ func describe() descriptions {
 		met:            d("slo_state", "1 for the state in which the job stands to its target; grey also where there is no valid figure.", "job", "state"),
 		idle:           d("idle_memory_bytes", "Memory of all tasks of a class that was not used for so many seconds or longer, as last read of each.", "class", "pages", "age_seconds"),
 		cold:           d("task_idle_memory_bytes", "Memory of the task that is old enough to be given back.", "task", "job", "pages"),
-		given:          d("task_given_back_bytes_total", "Idle memory of the task that was given back.", "task", "job"),
-		back:           d("task_came_back_bytes_total", "What of that came back, beyond the usual, while it was watched.", "task", "job"),
+		taken:          d("task_taken_bytes_total", "Idle pages that were taken of the task, by their size before.", "task", "job"),
+		given:          d("task_given_back_bytes_total", "Memory that came free by that: less where compressed copies stay (zswap, zram).", "task", "job"),
+		back:           d("task_came_back_bytes_total", "What of those pages came back, beyond the usual, while it was watched.", "task", "job"),
 	}
 }
 
@@ -117,7 +118,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
 		d.up, d.warnings, d.windows, d.cycles, d.looks, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
 		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.freeMemory, d.freeMemoryTerm, d.freeMemoryTask, d.freeMemoryCold, d.hub, d.waiting, d.sent, d.gone,
-		d.occupancy, d.moved, d.idle, d.cold, d.given, d.back,
+		d.occupancy, d.moved, d.idle, d.cold, d.taken, d.given, d.back,
 	} {
 		ch <- desc
 	}
@@ -210,6 +211,7 @@ func (c *collector) idle(st *Status, gauge, count func(d *prometheus.Desc, v flo
 		}
 		gauge(c.desc.cold, float64(t.Idle.Anon), t.Path, t.Job, model.AnonPages.String())
 		gauge(c.desc.cold, float64(t.Idle.File), t.Path, t.Job, model.FilePages.String())
+		count(c.desc.taken, t.Idle.Reclaimed, t.Path, t.Job)
 		count(c.desc.given, t.Idle.Given, t.Path, t.Job)
 		count(c.desc.back, t.Idle.CameBack, t.Path, t.Job)
 	}

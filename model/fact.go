@@ -65,6 +65,7 @@ const (
 	FactRefaults
 	FactRefaultsUsual
 	FactCameBack
+	FactFreed
 	FactStalled
 	FactTook
 	FactIOBytes
@@ -142,6 +143,7 @@ var FactSpecs = [NumFacts]FactSpec{
 	FactRefaults:      {"refaults", "pages/s", "pages of a task that came back after they were reclaimed"},
 	FactRefaultsUsual: {"refaults_usual", "pages/s", "that rate while nothing was taken back"},
 	FactCameBack:      {"came_back", "bytes", "of what was taken back, that came back beyond the usual"},
+	FactFreed:         {"freed", "bytes", "of what was taken back, that came free; compressed copies (zswap, zram) keep the rest"},
 	FactStalled:       {"memory_stalled", "", "share of the time in which a task waited for memory (PSI of its group; of the machine where groups have none)"},
 	FactTook:          {"took", "s", "until memory was taken back"},
 	FactIOBytes:       {"io_bytes", "bytes/s", "that a suspect moved on the device while the victim suffered"},

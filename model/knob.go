@@ -236,9 +236,11 @@ type Setting struct {
 	IO   IOMax  // of IOMaxKnob
 	// Amount is of knobs that are one number, in the unit of their kernel file.
 	Amount int64
-	// Pages and OlderNsec are of MemoryReclaim: which pages are meant, and for how long they were not used.
+	// Pages and OlderNsec are of MemoryReclaim: which pages are meant, and for how long they were not used. Kept is of what came of it: of
+	// Amount, the bytes that pages took which are gone, so much did not come free: compressed copies (zswap, zram), what a guest did not hand on.
 	Pages     PageKind
 	OlderNsec int64
+	Kept      int64
 }
 
 // Ask is the setting of a knob of which only the kind is known, or asked about.

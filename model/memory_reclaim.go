@@ -21,13 +21,16 @@ var memoryReclaimSpec = KnobSpec{
 		if s.OlderNsec > 0 {
 			text += " not used for " + time.Duration(s.OlderNsec).String()
 		}
+		if s.Kept != 0 {
+			text += fmt.Sprintf(", of which %d did not come free", s.Kept)
+		}
 		return text
 	},
 	Encode: func(s Setting) any {
-		if s.Pages == AnyPages && s.OlderNsec == 0 {
+		if s.Pages == AnyPages && s.OlderNsec == 0 && s.Kept == 0 {
 			return s.Amount // as records before coldpages have it
 		}
-		return reclaimJSON{s.Amount, s.Pages, s.OlderNsec}
+		return reclaimJSON{s.Amount, s.Pages, s.OlderNsec, s.Kept}
 	},
 	Decode: func(b []byte) (Setting, error) {
 		if len(b) > 0 && b[0] != '{' {
@@ -36,7 +39,7 @@ var memoryReclaimSpec = KnobSpec{
 		}
 		var j reclaimJSON
 		err := json.Unmarshal(b, &j)
-		return Setting{Knob: MemoryReclaim, Amount: j.Bytes, Pages: j.Pages, OlderNsec: j.OlderNsec}, err
+		return Setting{Knob: MemoryReclaim, Amount: j.Bytes, Pages: j.Pages, OlderNsec: j.OlderNsec, Kept: j.Kept}, err
 	},
 }
 
@@ -44,6 +47,7 @@ type reclaimJSON struct {
 	Bytes     int64    `json:"bytes"`
 	Pages     PageKind `json:"pages"`
 	OlderNsec int64    `json:"older_nsec"`
+	Kept      int64    `json:"kept,omitempty"`
 }
 
 // PageKind says which of a task's memory is meant.

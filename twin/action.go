@@ -12,10 +12,12 @@ func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
 	case model.MemoryPages:
 		h.movePages(e, ask, res)
 	case model.MemoryReclaim:
+		kept := -h.zswapped(e)
 		got, err := h.m.Reclaim(e.num, float64(max(0, ask.Amount)), ask.OlderNsec, ask.Pages != model.FilePages, ask.Pages != model.AnonPages)
 		if res.Now = model.ReclaimCold(int64(got), ask.Pages, ask.OlderNsec); err != nil || got < 1 && ask.OlderNsec == 0 {
 			res.Kind, res.Error = model.Refused, "less was reclaimed than asked for"
 		}
+		res.Now.Kept = int64(kept + h.zswapped(e))
 	case model.GroupKill:
 		if err := h.Stop(e.task.Num); err != nil {
 			res.Kind, res.Error = model.Vanished, err.Error()
@@ -24,6 +26,12 @@ func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
 	default:
 		res.Kind, res.Error = model.Refused, "the simulated machine has no "+ask.Knob.String()
 	}
+}
+
+// zswapped is what compressed copies of a task's pages take of memory, in bytes.
+func (h *Host) zswapped(e *entry) float64 {
+	u, _ := h.m.MemoryUse(e.num) // of one that is gone nothing
+	return u.Zswap
 }
 
 // movePages takes pages of a task off memory nodes, in equal parts to the others.

@@ -138,7 +138,7 @@ func (h *Host) observeInUse(e *entry, s *model.TaskSample) {
 		return
 	}
 	anon, file := pages(u.Anon), pages(u.File)
-	s.C[model.CountMemory], s.C[model.CountMemoryAnon], s.C[model.CountMemoryFile] = model.Read(anon.Value+file.Value), anon, file
+	s.C[model.CountMemory], s.C[model.CountMemoryAnon], s.C[model.CountMemoryFile] = model.Read(anon.Value+file.Value+pages(u.Zswap).Value), anon, file
 	s.C[model.CountRefaults] = model.Read(u.FaultPages)
 	if _, old, err := h.m.MemoryOlder(e.num, machine.ActiveNsec); err == nil {
 		s.C[model.CountMemoryInactive] = pages(old)

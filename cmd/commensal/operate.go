@@ -233,7 +233,7 @@ func printIdle(w io.Writer, st *agent.Status) error {
 	for _, edge := range edges {
 		fmt.Fprintf(tw, "%gh\t", math.Round(float64(edge)/360e9)/10)
 	}
-	fmt.Fprint(tw, "MAY GO\tGIVEN BACK\tCAME BACK\t\n")
+	fmt.Fprint(tw, "MAY GO\tTAKEN\tCAME FREE\tCAME BACK\t\n")
 	for i := range st.Tasks {
 		t := st.Tasks[i].Idle
 		if t == nil {
@@ -245,10 +245,10 @@ func printIdle(w io.Writer, st *agent.Status) error {
 				fmt.Fprintf(tw, "%d\t", t.Ages.Of(pages)[model.AgeEdge(edge)]>>20)
 			}
 			if pages == model.AnonPages {
-				fmt.Fprintf(tw, "%d\t\t\t\n", t.Anon>>20)
+				fmt.Fprintf(tw, "%d\t\t\t\t\n", t.Anon>>20)
 				continue
 			}
-			fmt.Fprintf(tw, "%d\t%.0f\t%.0f\t\n", t.File>>20, t.Given/(1<<20), t.CameBack/(1<<20))
+			fmt.Fprintf(tw, "%d\t%.0f\t%.0f\t%.0f\t\n", t.File>>20, t.Reclaimed/(1<<20), t.Given/(1<<20), t.CameBack/(1<<20))
 		}
 	}
 	return tw.Flush()

@@ -52,6 +52,8 @@ type Knob struct {
 	Write func(v model.Setting) (refusal string)
 	// Did is how much an action does of what it is asked for. nil: all.
 	Did func(v model.Setting) int64
+	// Kept is the share of what it does that does not come free (memory.reclaim).
+	Kept float64
 	// Ours: Found was there before our first write. The journal of this node.
 	Ours         bool
 	Found, wrote model.Setting
@@ -350,6 +352,7 @@ func (n *Node) change(k *Knob, c *model.Change, r *model.Result) {
 		if r.Now = c.Value; k.Did != nil {
 			r.Now.Amount = k.Did(c.Value)
 		}
+		r.Now.Kept = int64(k.Kept * float64(r.Now.Amount))
 		if k.Write != nil {
 			if r.Error = k.Write(c.Value); r.Error != "" {
 				r.Kind = model.Refused

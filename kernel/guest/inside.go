@@ -191,13 +191,12 @@ func (in *Inside) reclaim(ctx context.Context, r *Request, a *Answer) error {
 	}
 	var errs []error
 	for _, path := range groups {
-		if a.FreedBytes >= r.Bytes {
+		if a.TakenBytes >= r.Bytes {
 			break
 		}
-		out, err := in.take(ctx, mem, path, r, r.Bytes-a.FreedBytes)
-		if fell := max(0, out.FellBytes); fell > 0 {
-			a.FreedBytes += uint64(fell)
-		}
+		out, err := in.take(ctx, mem, path, r, r.Bytes-a.TakenBytes)
+		a.TakenBytes += out.TakenBytes
+		a.FreedBytes += min(uint64(max(0, out.FellBytes)), out.TakenBytes-out.KeptBytes)
 		if err != nil && !vanished(err) && !errors.Is(err, reclaim.ErrShort) {
 			errs = append(errs, err)
 		}
@@ -205,7 +204,7 @@ func (in *Inside) reclaim(ctx context.Context, r *Request, a *Answer) error {
 	if a.FreedBytes >= compactBytes {
 		_ = in.fs.WriteFile(compactPath, []byte("1")) // a kernel without compaction has no such file
 	}
-	if a.FreedBytes > 0 || len(errs) == 0 {
+	if a.TakenBytes > 0 || len(errs) == 0 {
 		return nil
 	}
 	return errors.Join(errs...)

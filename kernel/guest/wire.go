@@ -91,8 +91,9 @@ type Answer struct {
 	Anon      []uint64 `json:"anon,omitempty"`
 	File      []uint64 `json:"file,omitempty"`
 	RoomBytes uint64   `json:"room_bytes,omitempty"`
-	// FreedBytes answers DoReclaim.
+	// FreedBytes answers DoReclaim. TakenBytes is what the pages had: more where the guest's own swap keeps compressed copies. An older guest says 0.
 	FreedBytes uint64 `json:"freed_bytes,omitempty"`
+	TakenBytes uint64 `json:"taken_bytes,omitempty"`
 }
 
 // check refuses a question out of its bounds.
@@ -144,7 +145,7 @@ func (a *Answer) check(r *Request) error {
 		return fmt.Errorf("%w: version %d; this agent speaks %d", ErrMalformed, a.V, Version)
 	case a.Error != "":
 		return fmt.Errorf("%w: %s", ErrRefused, a.Error)
-	case r.Do == DoReclaim && a.FreedBytes > 1<<50, a.RoomBytes > 1<<50:
+	case r.Do == DoReclaim && max(a.FreedBytes, a.TakenBytes) > 1<<50, a.RoomBytes > 1<<50:
 		return fmt.Errorf("%w: more bytes than a machine has", ErrMalformed)
 	case r.Do != DoAges:
 		return nil

@@ -18,6 +18,14 @@ type Gauge struct {
 	OK    bool
 }
 
+// above returns by how much it is more than it was; 0 where either does not say.
+func (g Gauge) above(before Gauge) uint64 {
+	if !g.OK || !before.OK {
+		return 0
+	}
+	return g.Bytes - min(g.Bytes, before.Bytes)
+}
+
 // Counter counts events since the group was made. The zero value is "this kernel does
 // not say".
 type Counter struct {

@@ -175,3 +175,32 @@ func TestCapturedDAMON(t *testing.T) {
 		t.Errorf("without DAMON: %v", err)
 	}
 }
+
+// What left a group is told from what came free: copies in zswap are charged, and those in zram are nobody's.
+func TestTakenAndKept(t *testing.T) {
+	ok := func(n uint64) Gauge { return Gauge{n, true} }
+	for _, c := range []struct {
+		what   string
+		a, b   reading
+		want   uint64
+		zswaps uint64
+	}{
+		{"no swap", reading{current: 9}, reading{current: 5}, 4, 0},
+		{"it grew", reading{current: 9}, reading{current: 12}, 0, 0},
+		{"to zswap", reading{current: 100, swap: ok(0), zswap: ok(1)}, reading{current: 70, swap: ok(50), zswap: ok(21)}, 50, 20},
+		{"nothing compresses", reading{current: 100, swap: ok(0), zswap: ok(0)}, reading{current: 100, swap: ok(50), zswap: ok(50)}, 50, 50},
+		{"it grew meanwhile", reading{current: 100, swap: ok(8), zswap: ok(1)}, reading{current: 110, swap: ok(58), zswap: ok(21)}, 50, 20},
+		{"file pages too", reading{current: 100, swap: ok(0), zswap: ok(0)}, reading{current: 30, swap: ok(50), zswap: ok(20)}, 90, 20},
+		{"it came back", reading{current: 70, swap: ok(50), zswap: ok(20)}, reading{current: 100, swap: ok(0), zswap: ok(0)}, 0, 0},
+		{"swap was switched off", reading{current: 70, swap: ok(50), zswap: ok(20)}, reading{current: 60}, 10, 0},
+	} {
+		if got, kept := c.b.taken(&c.a), c.b.zswap.above(c.a.zswap); got != c.want || kept != c.zswaps {
+			t.Errorf("%s: %d taken, %d in zswap; want %d, %d", c.what, got, kept, c.want, c.zswaps)
+		}
+	}
+	for tree, want := range map[string]Gauge{guest612: ok(5959680), epyc: ok(0), "testdata": {}} {
+		if got := zramUsed(hostfs.NewRoot(tree)); got != want {
+			t.Errorf("%s: %+v, want %+v", tree, got, want)
+		}
+	}
+}

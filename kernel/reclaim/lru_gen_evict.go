@@ -80,8 +80,8 @@ func (r *Reclaimer) checkEvict(g *LRUGen, ask *EvictAsk) error {
 	return r.roomFor(ask.Kind)
 }
 
-// evictMember takes from one group on one node, and takes what memory.current fell by off
-// left. It ends when a step got nothing.
+// evictMember takes from one group on one node, and takes what left its memory off left,
+// compressed or not. It ends when a step got nothing.
 func (r *Reclaimer) evictMember(ctx context.Context, g *LRUGen, m *lruMember, ask *EvictAsk, left *uint64, out *Outcome) error {
 	seq, pages := m.idle(ask)
 	for pages > 0 && *left >= pageSize() {
@@ -89,7 +89,7 @@ func (r *Reclaimer) evictMember(ctx context.Context, g *LRUGen, m *lruMember, as
 		if n == 0 {
 			return nil
 		}
-		before, err := r.Current()
+		before, err := r.read()
 		if err != nil {
 			return err
 		}
@@ -106,14 +106,15 @@ func (r *Reclaimer) evictMember(ctx context.Context, g *LRUGen, m *lruMember, as
 		case err != nil:
 			return fmt.Errorf("evict from cgroup %s on node %d: %w", m.path, m.node, err)
 		}
-		after, err := r.Current()
+		after, err := r.read()
 		if err != nil {
 			return err
 		}
-		if after >= before {
+		got := after.taken(&before)
+		if got == 0 {
 			return nil
 		}
-		*left -= min(*left, before-after)
+		*left -= min(*left, got)
 		pages -= n
 	}
 	return nil

@@ -12,8 +12,9 @@ package reclaim
 // memory.low, and takes more than was asked for: measured on 6.1, a third more of page
 // cache. When it finds too little it
 // answers EAGAIN, and what it did reclaim stays reclaimed; it never says how much that
-// was. So each request is measured: memory.current, memory.stat and memory.swap.current
-// before and after.
+// was. So each request is measured: memory.current, memory.stat, memory.swap.current and
+// memory.zswap.current before and after. What was taken and what came free are two figures:
+// pages that go to compressed memory (zswap, zram) leave a copy of them behind.
 //
 // The write returns when the work is done, which can take long: the thread that writes
 // walks page tables, compresses pages and waits for disks, on its own CPU time. A signal
@@ -105,6 +106,16 @@ type Outcome struct {
 	// took in full. What a short or interrupted write reclaimed is not in it. Always
 	// 0 for Evict, which the kernel answers with nothing.
 	AckedBytes uint64
+	// TakenBytes is what left the group's memory, by its size there, compressed or not:
+	// what was acknowledged or, where that is more, what memory.current fell by and
+	// memory.zswap.current rose by, or what memory.swap.current rose by. The last two
+	// are net of what the group allocated and swapped in meanwhile.
+	TakenBytes uint64
+	// KeptBytes is what compressed copies of that still take of the machine's memory: what
+	// came free is TakenBytes less this. Of zswap it is the group's own figure, without
+	// what its pool wastes; of zram, whose memory is charged to nobody, what all devices
+	// grew by, at most what the group swapped. At most TakenBytes.
+	KeptBytes uint64
 	// FellBytes is how far memory.current fell: exact, and net of what the group
 	// allocated meanwhile and of the compressed copies that zswap keeps. Negative
 	// when the group grew by more than was reclaimed.
@@ -188,8 +199,8 @@ func (r *Reclaimer) TakesSwappiness(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// Reclaim takes ask.Bytes back, in steps, until that is acknowledged or memory.current has
-// fallen by as much, the kernel comes up short (ErrShort), the group is gone
+// Reclaim takes ask.Bytes back, in steps, until that is acknowledged or as much was taken
+// (Outcome.TakenBytes), the kernel comes up short (ErrShort), the group is gone
 // (cgroup.ErrVanished), or the context ends (its error). It blocks.
 func (r *Reclaimer) Reclaim(ctx context.Context, ask Ask) (Outcome, error) {
 	if err := ask.check(); err != nil {
@@ -205,14 +216,11 @@ func (r *Reclaimer) Reclaim(ctx context.Context, ask Ask) (Outcome, error) {
 				return err
 			}
 			out.AckedBytes += n
-			now, err := r.Current()
+			now, err := r.read()
 			if err != nil {
 				return err
 			}
-			done = out.AckedBytes
-			if now < before.current { // the kernel takes more than it was asked for
-				done = max(done, before.current-now)
-			}
+			done = max(out.AckedBytes, now.taken(&before)) // the kernel takes more than it was asked for
 		}
 		return nil
 	})
@@ -234,11 +242,11 @@ func (r *Reclaimer) roomFor(s Swappiness) error {
 }
 
 // step asks for n bytes. A signal that was not ours leaves open how much was done, so what
-// memory.current fell by is taken off the rest.
+// is measured is taken off the rest.
 func (r *Reclaimer) step(ctx context.Context, n uint64, s Swappiness, out *Outcome) error {
 	left := n
 	for range maxInterruptions {
-		before, err := r.Current()
+		before, err := r.read()
 		if err != nil {
 			return err
 		}
@@ -247,14 +255,11 @@ func (r *Reclaimer) step(ctx context.Context, n uint64, s Swappiness, out *Outco
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
-		after, err := r.Current()
+		after, err := r.read()
 		if err != nil {
 			return err
 		}
-		if after < before {
-			left -= min(left, before-after)
-		}
-		if left == 0 {
+		if left -= min(left, after.taken(&before)); left == 0 {
 			return nil
 		}
 	}
@@ -277,9 +282,18 @@ func (r *Reclaimer) write(ctx context.Context, n uint64, s Swappiness) error {
 
 // reading is what an outcome is measured by.
 type reading struct {
-	current uint64
-	swap    Gauge
-	steal   Counter
+	current     uint64
+	swap, zswap Gauge
+	steal       Counter
+}
+
+// taken is what left the group's memory since an earlier reading: what went to zswap is still charged, compressed.
+func (now *reading) taken(before *reading) uint64 {
+	net := int64(before.current) - int64(now.current)
+	if before.zswap.OK && now.zswap.OK {
+		net += int64(now.zswap.Bytes) - int64(before.zswap.Bytes)
+	}
+	return max(uint64(max(0, net)), now.swap.above(before.swap))
 }
 
 func (r *Reclaimer) read() (reading, error) {
@@ -290,6 +304,9 @@ func (r *Reclaimer) read() (reading, error) {
 		return v, err
 	}
 	if v.swap, err = r.Swap(); err != nil {
+		return v, err
+	}
+	if v.zswap, err = r.Zswap(); err != nil {
 		return v, err
 	}
 	if err = r.Stat(&s); err != nil {
@@ -306,6 +323,7 @@ func (r *Reclaimer) measured(work func(before reading, out *Outcome) error) (Out
 	if err != nil {
 		return out, err
 	}
+	zram := zramUsed(r.dir.m.fs)
 	start := time.Now()
 	workErr := work(before, &out)
 	out.Took = time.Since(start)
@@ -314,6 +332,8 @@ func (r *Reclaimer) measured(work func(before reading, out *Outcome) error) (Out
 		return out, errors.Join(workErr, err)
 	}
 	out.FellBytes = int64(before.current) - int64(after.current)
+	out.TakenBytes = max(out.AckedBytes, after.taken(&before))
+	out.KeptBytes = min(out.TakenBytes, after.zswap.above(before.zswap)+min(zramUsed(r.dir.m.fs).above(zram), after.swap.above(before.swap)))
 	if n, ok := after.steal.Since(before.steal); ok {
 		out.Stolen = Counter{N: n, OK: true}
 	}

@@ -47,7 +47,7 @@ func TestReclaimToZram(t *testing.T) {
 	}
 	out, err := r.Reclaim(background(t), Ask{Bytes: 12 * mib, StepBytes: 4 * mib})
 	t.Logf("to zram: %+v, %v", out, err)
-	if err != nil || out.FellBytes < 10*mib || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 8*mib {
+	if err != nil || out.FellBytes < 10*mib || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 8*mib || out.KeptBytes < mib || out.KeptBytes > out.TakenBytes*3/4 {
 		t.Errorf("Reclaim = %+v, %v", out, err)
 	}
 	z, err := ReadZram(h.fs, "zram0")
@@ -136,7 +136,7 @@ func TestReclaimToZswap(t *testing.T) {
 	w.do("anon a 24")
 	out, err := r.Reclaim(background(t), Ask{Bytes: 10 * mib, StepBytes: 5 * mib})
 	t.Logf("to zswap: %+v, %v", out, err)
-	if err != nil || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 8*mib {
+	if err != nil || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 8*mib || out.TakenBytes < out.SwappedBytes.Bytes || out.KeptBytes == 0 || out.KeptBytes > out.TakenBytes*3/4 {
 		t.Errorf("Reclaim = %+v, %v", out, err)
 	}
 	var s Stat

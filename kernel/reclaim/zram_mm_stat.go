@@ -33,6 +33,27 @@ type Zram struct {
 	HugePages       uint64 // that do not compress
 }
 
+// zramUsed is what the compressed devices that are swap areas take of memory; not OK where one cannot be read.
+func zramUsed(fs hostfs.FS) (g Gauge) {
+	areas, err := ReadSwaps(fs)
+	if err != nil {
+		return Gauge{}
+	}
+	for i := range areas {
+		name := areas[i].Zram()
+		if name == "" {
+			continue
+		}
+		z, err := ReadZram(fs, name)
+		if err != nil {
+			return Gauge{}
+		}
+		g.Bytes += z.UsedBytes
+	}
+	g.OK = true
+	return g
+}
+
 // ReadZram reads a device ("zram0").
 func ReadZram(fs hostfs.FS, name string) (Zram, error) {
 	path := "/sys/block/" + name + "/mm_stat"

@@ -206,17 +206,17 @@ func (g *guests) ages(ctx context.Context, t *model.Task) (model.PageAges, error
 	return h, nil
 }
 
-// reclaim asks a guest to give memory back, and returns what the host has of it, which is never more than was asked for.
-func (g *guests) reclaim(ctx context.Context, t *model.Task, ask model.Setting) (got int64, err error) {
+// reclaim asks a guest to give memory back, and returns what its pages had, as it says, and what of that the host does not have. Neither is more than was asked for.
+func (g *guests) reclaim(ctx context.Context, t *model.Task, ask model.Setting) (got, kept int64, err error) {
 	one, err := g.of(t)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	one.talk.Lock()
 	defer one.talk.Unlock()
 	before, err := g.charged(t)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	r := guest.Request{Do: guest.DoReclaim, Bytes: uint64(max(ask.Amount, 0)), OlderNsec: ask.OlderNsec}
 	switch ask.Pages {
@@ -227,11 +227,11 @@ func (g *guests) reclaim(ctx context.Context, t *model.Task, ask model.Setting) 
 	}
 	a, err := g.ask(ctx, t, one, r, reclaimWithin)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	fell, err := g.fell(ctx, t, before, min(a.FreedBytes, r.Bytes))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -239,12 +239,13 @@ func (g *guests) reclaim(ctx context.Context, t *model.Task, ask model.Setting) 
 		one.lies++
 		err := fmt.Errorf("the guest says that it gave %d MiB, and the host has %d MiB of them (does its balloon report free pages?)", a.FreedBytes>>20, fell>>20)
 		g.blame(one, err.Error(), one.lies >= mostLies)
-		return 0, err
+		return 0, 0, err
 	}
 	if fell > 0 {
 		one.lies, one.asides = 0, 0
 	}
-	return int64(fell), nil
+	taken := max(fell, min(a.TakenBytes, r.Bytes))
+	return int64(taken), int64(taken - fell), nil
 }
 
 // fell waits until the host charges so much less than before, for a while, and returns what it is of that.

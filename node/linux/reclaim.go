@@ -24,7 +24,7 @@ func (r *reclaiming) run(ctx context.Context, t model.Task, ask model.Setting) (
 	now := model.ReclaimCold(0, ask.Pages, ask.OlderNsec)
 	if t.Guest != "" {
 		var err error
-		now.Amount, err = r.guests.reclaim(ctx, &t, ask)
+		now.Amount, now.Kept, err = r.guests.reclaim(ctx, &t, ask)
 		return now, now.Amount != 0 || ask.OlderNsec > 0 && err == nil, err
 	}
 	mem, err := reclaim.Open(r.fs, r.mounts)
@@ -42,7 +42,7 @@ func (r *reclaiming) run(ctx context.Context, t model.Task, ask model.Setting) (
 	} else {
 		out, err = r.take(ctx, mem, from, ask)
 	}
-	now.Amount = max(out.FellBytes, int64(out.AckedBytes))
+	now.Amount, now.Kept = int64(out.TakenBytes), int64(out.KeptBytes)
 	return now, now.Amount != 0 || ask.OlderNsec > 0 && err == nil, err
 }
 

@@ -38,6 +38,7 @@ const (
 	senpaiNsec = 6e9   // TMO's interval
 	// patienceNsec is how long the first ages may take.
 	patienceNsec = 900e9
+	leastFree    = 0.1   // of what is taken is to come free; else it is all cost
 	mostIdle     = 300e9 // of ByPressure: what was missed for longer is not made up for
 )
 
@@ -45,8 +46,10 @@ const (
 type Task struct {
 	Num  model.TaskNum  `json:"num"`
 	Ages model.PageAges `json:"ages,omitzero"` // as last read
-	// Taken is what was taken since, by kind of page, in bytes.
+	// Taken is what was taken since, by kind of page, in bytes of pages: whether or not it came free.
 	Taken [3]int64 `json:"taken"`
+	// Kept is the share of the anonymous pages taken at the last ask that did not come free: their compressed copies stay (zswap, zram).
+	Kept float64 `json:"kept,omitempty"`
 
 	AskedNsec int64   `json:"asked_nsec,omitempty"` // when it was last asked, monotonic; 0: never
 	UntilNsec int64   `json:"until_nsec,omitempty"` // it rests until then
@@ -58,16 +61,18 @@ type Task struct {
 	Stalled  model.Value `json:"stalled,omitzero"`
 	Suffers  bool        `json:"suffers,omitempty"`
 	Watch    Watch       `json:"watch,omitzero"`
-	// Given is what it gave, and Back what of that came back while it was watched, in bytes.
-	Given float64 `json:"given,omitempty"`
-	Back  float64 `json:"back,omitempty"`
+	// Reclaimed is what pages had that were taken of it, Given what came free by that, and Back what of the pages came back while it was watched, in bytes.
+	Reclaimed float64 `json:"reclaimed,omitempty"`
+	Given     float64 `json:"given,omitempty"`
+	Back      float64 `json:"back,omitempty"`
 }
 
 // Watch is what a reclaim cost so far.
 type Watch struct {
 	FromNsec  int64   `json:"from_nsec,omitempty"` // 0: nothing is watched
 	OlderNsec int64   `json:"older_nsec,omitempty"`
-	Bytes     float64 `json:"bytes,omitempty"` // that were given
+	Bytes     float64 `json:"bytes,omitempty"` // of pages that were taken
+	Kept      float64 `json:"kept,omitempty"`  // of these, that did not come free
 	Back      float64 `json:"back,omitempty"`  // bytes that came back beyond the usual
 	StallNsec float64 `json:"stall_nsec,omitempty"`
 	TookNsec  int64   `json:"took_nsec,omitempty"`
@@ -185,9 +190,10 @@ func (s *State) answered(p *Params, v *policy.View, w *policy.Wishes, a *Asked, 
 	}
 	const fruitless = 0.1 // of what was asked for
 	got := max(0, r.Now.Amount)
+	kept := min(got, max(0, r.Now.Kept))
 	switch {
 	case r.Kind != model.Applied:
-		got = 0
+		got, kept = 0, 0
 		s.rest(p, v, w, t, "the kernel took nothing back: "+r.Error)
 	case a.Older == 0 && float64(got) < fruitless*float64(a.Bytes): // it would be asked again at once, and no ages say better
 		s.rest(p, v, w, t, fmt.Sprintf("asked for %.0f MiB the kernel found hardly anything to take (%.1f MiB): its pages are locked, or have nowhere to go", float64(a.Bytes)/mib, float64(got)/mib))
@@ -199,12 +205,18 @@ func (s *State) answered(p *Params, v *policy.View, w *policy.Wishes, a *Asked, 
 	if got == 0 {
 		return
 	}
-	t.Given += float64(got)
+	t.Reclaimed, t.Given = t.Reclaimed+float64(got), t.Given+float64(got-kept)
 	if t.Watch.FromNsec == 0 {
 		t.Watch = Watch{FromNsec: v.NowNsec, OlderNsec: a.Older}
 	}
-	t.Watch.Bytes += float64(got)
+	t.Watch.Bytes, t.Watch.Kept = t.Watch.Bytes+float64(got), t.Watch.Kept+float64(kept)
 	t.Watch.TookNsec += max(0, r.MonoNsec-a.AtNsec)
+	if a.What == model.AnonPages {
+		t.Kept = float64(kept) / float64(got)
+	}
+	if got >= leastAsk && float64(got-kept) < leastFree*float64(got) {
+		s.rest(p, v, w, t, fmt.Sprintf("%.0f MiB of its %s pages were taken, and %.0f MiB came free: compressed, they take nearly as much", float64(got)/mib, a.What, float64(got-kept)/mib))
+	}
 }
 
 const maxInt64 = 1<<63 - 1
@@ -276,7 +288,7 @@ func (s *State) wants(p *Params, v *policy.View, w *policy.Wishes, t *Task) Aske
 		a.What, a.Bytes = s.little(p, tv.Task.Class, t, v.NowNsec)
 	} else {
 		a.What, a.Bytes = model.FilePages, s.cold(p, tv.Task.Class, t, model.FilePages)
-		if anon := min(s.swap(t), s.cold(p, tv.Task.Class, t, model.AnonPages)); anon > a.Bytes { // the one must not keep the other waiting
+		if anon := min(s.swap(t), s.cold(p, tv.Task.Class, t, model.AnonPages)); float64(anon)*max(leastFree, 1-t.Kept) > float64(a.Bytes) { // the one must not keep the other waiting
 			a.What, a.Bytes = model.AnonPages, anon
 		}
 		a.Older = p.age(tv.Task.Class, a.What)
@@ -356,10 +368,12 @@ type Idle struct {
 	Ages model.PageAges `json:"ages"` // as last read
 	Anon int64          `json:"anon"` // that could be given back now, by the configured ages, and had swap room for all of it
 	File int64          `json:"file"`
-	// Given is what was given back, and CameBack what of that did while it was watched.
-	Given    float64 `json:"given"`
-	CameBack float64 `json:"came_back"`
-	Resting  bool    `json:"resting"`
+	// Reclaimed is what pages had that were taken, Given what came free by that, less where compressed copies stay, and CameBack what of the pages
+	// came back while it was watched.
+	Reclaimed float64 `json:"reclaimed"`
+	Given     float64 `json:"given"`
+	CameBack  float64 `json:"came_back"`
+	Resting   bool    `json:"resting"`
 }
 
 // Idle says what is known of a task's idle memory; nil: its ages were not read yet.
@@ -369,16 +383,17 @@ func (s *State) Idle(p *Params, of *model.Task) *Idle {
 		return nil
 	}
 	return &Idle{
-		Ages: t.Ages, Anon: s.cold(p, of.Class, t, model.AnonPages), File: s.cold(p, of.Class, t, model.FilePages), Given: t.Given, CameBack: t.Back, Resting: t.UntilNsec > s.AtNsec,
+		Ages: t.Ages, Anon: s.cold(p, of.Class, t, model.AnonPages), File: s.cold(p, of.Class, t, model.FilePages),
+		Reclaimed: t.Reclaimed, Given: t.Given, CameBack: t.Back, Resting: t.UntilNsec > s.AtNsec,
 	}
 }
 
 // Note is where the policy stands, in a few words.
 func (s *State) Note(now model.Mode) string {
-	var given, back float64
+	var taken, given, back float64
 	resting := 0
 	for i := range s.Tasks {
-		given, back = given+s.Tasks[i].Given, back+s.Tasks[i].Back
+		taken, given, back = taken+s.Tasks[i].Reclaimed, given+s.Tasks[i].Given, back+s.Tasks[i].Back
 		if s.Tasks[i].UntilNsec > s.AtNsec {
 			resting++
 		}
@@ -388,6 +403,8 @@ func (s *State) Note(now model.Mode) string {
 		return "no window has closed yet"
 	case s.UntilNsec > s.AtNsec:
 		return "all rest: programs wait for memory"
+	case now == model.ModeEnforce && taken-given >= mib:
+		return fmt.Sprintf("%.2f GiB taken, %.2f GiB of it came free, %.2f GiB came back soon; %d tasks rest", taken/(1<<30), given/(1<<30), back/(1<<30), resting)
 	case now == model.ModeEnforce:
 		return fmt.Sprintf("%.2f GiB given back, %.2f GiB of it came back soon; %d tasks rest", given/(1<<30), back/(1<<30), resting)
 	case !s.Told:

@@ -419,3 +419,36 @@ func TestMayNotSwap(t *testing.T) {
 		t.Errorf("%d asks, %d rests, %.0f MiB of file pages are left", len(w.asks), w.Count(model.DecideRest), w.mem[2].cold[model.FilePages]/mib)
 	}
 }
+
+// Pages that go to compressed memory are gone from the task whatever their copies take: it is not exhausted before its idle pages are, gives no more than it has, and what
+// came free is a figure of its own. Where next to nothing comes free it rests, longer each time.
+func TestCompressed(t *testing.T) {
+	for _, kept := range []float64{0.3, 0.7, 0.95} {
+		w := newWorld(model.ModeEnforce)
+		w.start(1, model.LC, 1200, 0)
+		w.Task(1).Knobs[model.MemoryReclaim].Kept = kept
+		w.run(240)
+		task, taken := w.state().Tasks[0], 1200-w.left(1, model.AnonPages)
+		if task.Reclaimed/mib < taken-1 || task.Reclaimed/mib > taken+1 || task.Given/mib < (1-kept)*taken-1 || task.Given/mib > (1-kept)*taken+1 {
+			t.Errorf("%.0f MiB were taken, of which %.0f %% stay; it says %.0f, and %.0f came free", taken, 100*kept, task.Reclaimed/mib, task.Given/mib)
+		}
+		var freed []float64
+		for _, d := range w.Said {
+			for _, f := range d.Facts {
+				if d.Kind == model.DecideCost && f.Name == "freed" {
+					freed = append(freed, f.Value/mib)
+				}
+			}
+		}
+		if kept < 0.9 {
+			if len(w.asks) > 8 || taken < 1190 || w.Count(model.DecideRest) > 0 || len(freed) == 0 || freed[0] < (1-kept)*239 || freed[0] > (1-kept)*481 {
+				t.Errorf("%g: %d asks, %.0f MiB, %d rests, came free by ask: %.0f MiB", kept, len(w.asks), taken, w.Count(model.DecideRest), freed)
+			}
+			continue
+		}
+		// Of four hours it rests half an hour, one and two.
+		if n := w.Count(model.DecideRest); n != 3 || len(w.asks) != 3 {
+			t.Errorf("%d asks, %d rests", len(w.asks), n)
+		}
+	}
+}

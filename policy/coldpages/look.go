@@ -90,7 +90,9 @@ func (s *State) follow(p *Params, v *policy.View, w *policy.Wishes, t *Task, o *
 			t.UntilNsec = max(t.UntilNsec, v.NowNsec+int64(60e9))
 		}
 	} else if watched && v.NowNsec-t.Watch.FromNsec >= p.WatchNsec {
-		t.Rests = max(0, t.Rests-1)
+		if v.NowNsec >= t.UntilNsec { // else it was too little that came free
+			t.Rests = max(0, t.Rests-1)
+		}
 		s.cost(v, w, t)
 	}
 	if known && t.Watch.FromNsec == 0 { // what was taken long ago is part of the usual
@@ -122,11 +124,15 @@ func (s *State) cost(v *policy.View, w *policy.Wishes, t *Task) {
 		return
 	}
 	nsec := float64(v.NowNsec - c.FromNsec)
-	d := model.Decision{Kind: model.DecideCost, Task: t.Num, Facts: append(s.facts(t), model.FactBytes.Is(c.Bytes), model.FactCameBack.Is(c.Back), model.FactTook.Is(float64(c.TookNsec)/1e9))}
+	d := model.Decision{Kind: model.DecideCost, Task: t.Num, Facts: append(s.facts(t), model.FactBytes.Is(c.Bytes), model.FactFreed.Is(c.Bytes-c.Kept), model.FactCameBack.Is(c.Back), model.FactTook.Is(float64(c.TookNsec)/1e9))}
 	if c.OlderNsec > 0 {
 		d.Facts = append(d.Facts, model.FactAge.Is(float64(c.OlderNsec)/1e9))
 	}
-	d.Reason = fmt.Sprintf("it gave %.0f MiB in %.1f s; in the %.0f s since %.1f MiB came back beyond the usual, and it waited %.2f s for memory", c.Bytes/mib, float64(c.TookNsec)/1e9, nsec/1e9, c.Back/mib, c.StallNsec/1e9)
+	kept := ""
+	if c.Kept >= mib {
+		kept = fmt.Sprintf(", of which %.0f MiB came free,", (c.Bytes-c.Kept)/mib)
+	}
+	d.Reason = fmt.Sprintf("it gave %.0f MiB%s in %.1f s; in the %.0f s since %.1f MiB came back beyond the usual, and it waited %.2f s for memory", c.Bytes/mib, kept, float64(c.TookNsec)/1e9, nsec/1e9, c.Back/mib, c.StallNsec/1e9)
 	w.Decide(d)
 	*c = Watch{}
 }

@@ -34,7 +34,14 @@ func idleTask() machine.TaskConfig {
 // agesBed is a kernel with some idle tasks, and a host that reads ages for thresholds of a quarter and half an hour.
 func agesBed(t *testing.T, layout cgroup.Layout, swap float64, paths ...string) (*kernfs.Kernel, *linux.Host) {
 	t.Helper()
+	return zswapBed(t, layout, swap, 0, paths...)
+}
+
+// zswapBed is agesBed where zswap keeps a share of what goes to swap.
+func zswapBed(t *testing.T, layout cgroup.Layout, swap, share float64, paths ...string) (*kernfs.Kernel, *linux.Host) {
+	t.Helper()
 	c := machine.Skylake()
+	c.ZswapShare = share
 	c.Sockets, c.CoresPerSocket, c.ThreadsPerCore, c.MemBytes, c.SwapBytes, c.StepNsec = 1, 4, 1, 256*gib, swap, 1e9
 	m, err := machine.New(c, 3)
 	must(t, err)
@@ -137,6 +144,35 @@ func TestAgesAndEviction(t *testing.T) {
 	must(t, k.Stop("/a-web-1"))
 	if r := run(model.ReclaimCold(gib, model.AnonPages, 1800e9)); r.Kind == model.Applied {
 		t.Errorf("of a group that is gone: %+v", r)
+	}
+}
+
+// Where zswap keeps a share of what is taken, as much is taken as was asked for and no more, what came free is told beside it, and by both means; both
+// seams say the same.
+func TestReclaimToZswap(t *testing.T) {
+	const share = 0.6
+	k, h := zswapBed(t, cgroup.LayoutV2, 16*gib, share, "/a-web-1")
+	last, _ := read(t, k, h)
+	var num model.TaskNum
+	for n := range last {
+		num = n
+	}
+	charged := func() float64 {
+		var s model.Snapshot
+		must(t, h.Observe(model.WindowStart|model.WindowEnd, &s))
+		return float64(s.Tasks[0].C[model.CountMemory].Value)
+	}
+	for _, ask := range []model.Setting{model.ReclaimCold(gib, model.AnonPages, 1800e9), model.ReclaimCold(gib/2, model.AnonPages, 0)} {
+		before := charged()
+		res := node.Do(h, model.Change{Seq: 1, Target: model.OfTask(num), Kind: model.Run, Value: ask})
+		if len(res) != 1 || res[0].Kind != model.Applied {
+			t.Fatalf("%+v", res)
+		}
+		now, fell := res[0].Now, before-charged()
+		if taken := float64(now.Amount) / float64(ask.Amount); taken < 0.98 || taken > 1.02 || math.Abs(float64(now.Kept)-share*float64(now.Amount)) > 0.02*gib ||
+			math.Abs(fell-float64(now.Amount-now.Kept)) > 0.02*gib {
+			t.Errorf("asked for %v: %v; the group is charged %.3f GiB less", ask, now, fell/gib)
+		}
 	}
 }
 

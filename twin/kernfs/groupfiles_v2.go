@@ -141,8 +141,11 @@ func (k *Kernel) addV2Memory(g *group) {
 	}
 	k.addFile(g.dir, "memory.current", always(func(buf []byte) []byte {
 		h := k.held(g)
-		return number(buf, wholePages(h.anon)+wholePages(h.file))
+		return number(buf, wholePages(h.anon)+wholePages(h.file)+wholePages(h.zswap))
 	}), nil)
+	if k.m.Config().ZswapShare > 0 {
+		k.addFile(g.dir, "memory.zswap.current", always(func(buf []byte) []byte { return number(buf, uint64(k.held(g).zswap)) }), nil)
+	}
 	k.addFile(g.dir, "memory.swap.current", always(func(buf []byte) []byte { return number(buf, wholePages(k.held(g).swap)) }), nil)
 	k.addFile(g.dir, "memory.reclaim", nil, func(data []byte) error { return k.reclaimMemory(g, data) })
 	for _, name := range []string{"memory.events", "memory.events.local"} {

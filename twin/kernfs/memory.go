@@ -89,8 +89,8 @@ func orNone(v uint64) float64 {
 
 // held is what memory a group and those below hold.
 type held struct {
-	anon, file, swap, inactiveAnon, inactiveFile float64
-	faults, reclaimed, killed                    uint64
+	anon, file, swap, zswap, inactiveAnon, inactiveFile float64
+	faults, reclaimed, killed                           uint64
 }
 
 func (k *Kernel) held(g *group) held {
@@ -109,6 +109,7 @@ func (k *Kernel) held(g *group) held {
 			h.anon += u.Anon
 			h.file += u.File
 			h.swap += u.Swap
+			h.zswap += u.Zswap
 			h.faults += u.FaultPages
 			h.reclaimed += u.ReclaimedBytes / pageBytes
 			if u.Killed {
@@ -122,20 +123,20 @@ func (k *Kernel) held(g *group) held {
 }
 
 // reclaimMemory is a write of memory.reclaim: bytes, and perhaps "swappiness=", of which 0 leaves anonymous memory
-// alone. It is done at once. Where less is found than was asked for, what was found is gone all the same.
+// alone, and 200 takes it first. It is done at once. Where less is found than was asked for, what was found is gone all the same.
 func (k *Kernel) reclaimMemory(g *group, data []byte) error {
 	text, how, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
 	want, err := parseBytes(text)
 	if err != nil {
 		return err
 	}
-	anon := true
+	anon, first := true, false
 	if how != "" {
 		n, err := strconv.ParseUint(strings.TrimPrefix(how, "swappiness="), 10, 64)
 		if err != nil || n > 200 || !strings.HasPrefix(how, "swappiness=") {
 			return unix.EINVAL
 		}
-		anon = n > 0
+		anon, first = n > 0, n == 200
 	}
 	var nums []int
 	g.each(func(g *group) {
@@ -143,7 +144,11 @@ func (k *Kernel) reclaimMemory(g *group, data []byte) error {
 			nums = append(nums, g.members[i].p.num)
 		}
 	})
-	if got := k.m.ReclaimTogether(nums, float64(want), anon, true); got < float64(want)-pageBytes {
+	got := 0.0
+	if first {
+		got = k.m.ReclaimTogether(nums, float64(want), true, false)
+	}
+	if got += k.m.ReclaimTogether(nums, float64(want)-got, anon, true); got < float64(want)-pageBytes {
 		return unix.EAGAIN
 	}
 	return nil
@@ -169,6 +174,10 @@ func (k *Kernel) memoryStat(g *group, buf []byte) []byte {
 		{"pgscan", h.reclaimed}, {"pgsteal", h.reclaimed}, {"pgfault", anon/pageBytes + file/pageBytes + h.faults}, {"pgmajfault", h.faults},
 	} {
 		buf = number(append(append(buf, line.name...), ' '), line.v)
+	}
+	if k.m.Config().ZswapShare > 0 {
+		buf = number(append(buf, "zswap "...), uint64(h.zswap))
+		buf = number(append(buf, "zswapped "...), wholePages(h.swap))
 	}
 	return buf
 }

@@ -50,6 +50,7 @@ type Config struct {
 	LinkPeakBytes   float64     // of the links out of one socket
 	MemBytes        float64     // of one node
 	SwapBytes       float64     // of the machine; 0: none
+	ZswapShare      float64     // of what is swapped out, that stays in memory, compressed; 0: no zswap
 	FaultNsec       float64     // until a page is back from swap or disk; 0: 100 us
 	DiskBytes       float64     // that the disk moves a second; 0: there is none
 	DiskOps         float64     // operations that it does a second, of no bytes
@@ -113,6 +114,7 @@ func (c *Config) Check() error {
 		{"link latency", c.LinkLatencyNsec, 0, 1e5},
 		{"link bandwidth", c.LinkPeakBytes, 1e6, 1e13},
 		{"swap", c.SwapBytes, 0, 1 << 50},
+		{"share that zswap keeps", c.ZswapShare, 0, 1},
 		{"time of a page fault", c.FaultNsec, 0, 1e9},
 		{"disk bandwidth", c.DiskBytes, 0, 1e12},
 		{"disk operations", c.DiskOps, 0, 1e8},

@@ -150,7 +150,7 @@ func (m *Machine) bound() {
 			if limit <= 0 {
 				continue
 			}
-			if over := m.resident(t) - limit; over > 0 {
+			if over := m.resident(t) + m.zswapped(t) - limit; over > 0 {
 				m.reclaim([]*Task{t}, over, 0, true, true)
 			}
 		}
@@ -272,17 +272,45 @@ func (p *pageState) swapped(c *TaskConfig) float64 {
 	return sum
 }
 
+// zswapped returns the bytes of memory that compressed copies of a task's pages take: zswap's, which are charged to it.
+func (m *Machine) zswapped(t *Task) float64 {
+	if m.cfg.ZswapShare == 0 {
+		return 0
+	}
+	return m.cfg.ZswapShare * t.mem.swapped(&t.cfg)
+}
+
+// over returns by how much all tasks have more than there is.
+func (m *Machine) over() float64 {
+	over := -m.cfg.MemBytes * float64(m.cfg.Sockets)
+	for _, t := range m.live {
+		over += m.resident(t)
+	}
+	if m.cfg.ZswapShare > 0 {
+		for _, t := range m.live {
+			over += m.zswapped(t)
+		}
+	}
+	return over
+}
+
+// maxRounds of reclaim make room where what goes leaves a copy.
+const maxRounds = 20
+
 // makeRoom is the kernel's own reclaim: when the nodes together are full, the oldest pages
 // of all tasks go, and when there is nothing left to take, the task with the most memory
 // is marked as killed: to end it is for whoever started it.
 func (m *Machine) makeRoom() {
-	whole := m.cfg.MemBytes * float64(m.cfg.Sockets)
-	over := -whole
-	for _, t := range m.live {
-		over += m.resident(t)
-	}
-	if over > 0 {
-		over -= m.reclaim(m.live, over, 0, true, true)
+	over := m.over()
+	for round := 0; over > 0 && round < maxRounds; round++ {
+		got := m.reclaim(m.live, over, 0, true, true)
+		if m.cfg.ZswapShare == 0 {
+			over -= got
+			break
+		}
+		if over = m.over(); got < pageBytes {
+			break
+		}
 	}
 	for _, t := range m.live {
 		if t.mem.killed { // what it has comes free as it ends
@@ -317,7 +345,7 @@ func (m *Machine) MemoryRoom() MemoryRoom {
 	cache := 0.0
 	for _, t := range m.live {
 		anon, file := m.olderOf(t, 0)
-		r.Free -= anon + file
+		r.Free -= anon + file + m.zswapped(t)
 		cache += file
 	}
 	r.Free = max(0, r.Free)
@@ -329,6 +357,7 @@ func (m *Machine) MemoryRoom() MemoryRoom {
 type MemoryUse struct {
 	Anon, File     float64 // resident
 	Swap, Dropped  float64 // not there: swapped out; page cache that was dropped
+	Zswap          float64 // resident: compressed copies of what is swapped out
 	FaultPages     uint64  // that came back, since it started
 	ReclaimedBytes uint64  // taken, since it started
 	Blocked        float64 // share of its time that it waits for pages
@@ -341,7 +370,7 @@ func (m *Machine) MemoryUse(num int) (MemoryUse, error) {
 	if err != nil {
 		return MemoryUse{}, err
 	}
-	u := MemoryUse{FaultPages: uint64(t.mem.faults), ReclaimedBytes: uint64(t.mem.reclaimed), Blocked: t.mem.blocked, Killed: t.mem.killed}
+	u := MemoryUse{FaultPages: uint64(t.mem.faults), ReclaimedBytes: uint64(t.mem.reclaimed), Blocked: t.mem.blocked, Killed: t.mem.killed, Zswap: m.zswapped(t)}
 	u.Anon, u.File = m.olderOf(t, 0)
 	for i := range t.mem.heats {
 		if t.cfg.Memory[i].File {

@@ -132,6 +132,9 @@ func FuzzPages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		m := pagesMachine(t, math.Exp(rng.Float64()*4)*gib, rng.Float64()*8*gib)
+		if rng.IntN(2) == 0 {
+			m.cfg.ZswapShare = rng.Float64()
+		}
 		sum := map[int]float64{}
 		for range 1 + rng.IntN(4) {
 			c := spinner(1 + rng.IntN(3))
@@ -198,5 +201,41 @@ func TestAgedLockedSwept(t *testing.T) {
 	}
 	if m.Sweep(n, 1) == nil || m.Sweep(99, 1e9) == nil {
 		t.Error("an impossible sweep is taken")
+	}
+}
+
+// What goes to zswap leaves a copy in memory, which counts against the task's limit and the machine's memory; the copy goes when the page comes back.
+func TestZswap(t *testing.T) {
+	m := pagesMachine(t, 16*gib, 8*gib)
+	m.cfg.ZswapShare = 0.5
+	c := spinner(1)
+	c.Memory = []Heat{{Bytes: 4 * gib, EveryNsec: 1e17}}
+	n, err := m.Add(c)
+	must(t, err)
+	m.Advance(60e9)
+	free := m.MemoryRoom().Free
+	got, err := m.Reclaim(n, 2*gib, 0, true, true)
+	u := memoryUse(t, m, n)
+	if near := math.Abs(u.Zswap - 0.5*got); err != nil || near > 1 || math.Abs(u.Swap-2*gib) > gib/100 || math.Abs(m.MemoryRoom().Free-free-gib) > gib/100 {
+		t.Fatalf("took %.2f GiB: %+v, %v; %.2f GiB are free, %.2f before", got/gib, u, err, m.MemoryRoom().Free/gib, free/gib)
+	}
+	must(t, m.SetMemoryLimits(n, 0, 2.5*gib))
+	m.Advance(60e9)
+	if u := memoryUse(t, m, n); u.Anon+u.Zswap > 2.51*gib || u.Anon+u.Zswap < 2.4*gib || u.Swap < 2.9*gib {
+		t.Errorf("limited to 2.5 GiB: %+v", u)
+	}
+	must(t, m.SetMemoryLimits(n, 0, 0))
+	must(t, m.Sweep(n, 10e9))
+	m.Advance(20e9)
+	if u := memoryUse(t, m, n); u.Zswap > 1 || u.Anon < 3.99*gib {
+		t.Errorf("all of it was used: %+v", u)
+	}
+	// A machine that is full makes room by more than what is over, and kills nobody while that helps.
+	c.Memory = []Heat{{Bytes: 15 * gib, EveryNsec: 1e17}}
+	_, err = m.Add(c)
+	must(t, err)
+	m.Advance(5e9)
+	if free := m.MemoryRoom(); memoryUse(t, m, n).Killed || free.SwapTotal-free.SwapFree < 5.9*gib || free.SwapTotal-free.SwapFree > 6.2*gib {
+		t.Errorf("3 GiB too much: %+v", free)
 	}
 }
