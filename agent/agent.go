@@ -95,7 +95,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	deps := Deps{
 		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: func() bool { return here() || a.uplink.Off() }, Gather: a.newGather(),
 		Protection: func() *wire.Protection { return a.uplink.Protection() },
-		IDPrefix:   idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d) },
+		IDPrefix:   idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d, a.core.Engine.Params.Tells(d.Policy)) },
+		Became: func(r *model.Result) { a.hook.became(r) },
 	}
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
 		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too

@@ -48,6 +48,8 @@ type Deps struct {
 	SLO func(dst []model.Latency) []model.Latency
 	// Told is told of each decision, and does not keep it; nil: nobody is.
 	Told func(d *model.Decision)
+	// Became is told of each result as it is handed to the engine, and does not keep it; nil: nobody is.
+	Became func(r *model.Result)
 	// Gather is told of windows, decisions and incidents; nil: nobody is.
 	Gather *uplink.Gather
 	// Beside begins slow work; nil: in a goroutine.
@@ -89,7 +91,7 @@ func Assemble(cfg *config.Config, d Deps) (c *Core, err error) {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.told.slo, c.decided, c.gather = d.SLO, d.Told, d.Gather
+	c.told.slo, c.decided, c.became, c.gather = d.SLO, d.Told, d.Became, d.Gather
 	c.identify(&d)
 	params := cfg.Params(d.Platform)
 	params.Hardcap.IDPrefix = d.IDPrefix

@@ -36,6 +36,7 @@ type Core struct {
 	protection func() *wire.Protection // of the fleet; nil: this node is of none
 	closing    func() error
 	decided    func(d *model.Decision) // is told of each; nil: nobody
+	became     func(r *model.Result)   // likewise
 	gather     *uplink.Gather          // of what goes up to the fleet's hub; nil: nothing
 
 	counts   counts
@@ -125,6 +126,11 @@ const maxRecent = 50
 
 // report logs what was decided and keeps the latest incidents.
 func (c *Core) report(out *engine.Output) {
+	for i := range c.in.Results {
+		if c.became != nil {
+			c.became(&c.in.Results[i])
+		}
+	}
 	for i := range out.Decisions {
 		d := &out.Decisions[i]
 		c.counts.decision(d)

@@ -41,8 +41,8 @@ func TestHook(t *testing.T) {
 	defer server.Close()
 	out := filepath.Join(t.TempDir(), "out")
 	h := startHook(context.Background(), &config.Agent{HookProgram: script(t, "cat >>"+out), HookURL: server.URL}, slog.New(slog.DiscardHandler))
-	h.tell(&model.Decision{Kind: model.DecideCap, Path: "/batch"})
-	h.tell(&unfixed)
+	h.tell(&model.Decision{Kind: model.DecideCap, Path: "/batch"}, true)
+	h.tell(&unfixed, false)
 	got := <-posted
 	h.close()
 	wrote, err := os.ReadFile(out)
@@ -56,7 +56,7 @@ func TestHook(t *testing.T) {
 	if startHook(context.Background(), &config.Agent{}, nil) != nil {
 		t.Error("a hook that nobody asked for")
 	}
-	(*hook)(nil).tell(&unfixed)
+	(*hook)(nil).tell(&unfixed, true)
 	(*hook)(nil).close()
 }
 
@@ -82,8 +82,8 @@ func TestHookFails(t *testing.T) {
 	} {
 		var log strings.Builder
 		h := startHook(context.Background(), &c.agent, slog.New(slog.NewTextHandler(&log, nil)))
-		h.tell(&unfixed)
-		h.tell(&unfixed)
+		h.tell(&unfixed, false)
+		h.tell(&unfixed, false)
 		h.close()
 		if n := strings.Count(log.String(), "the hook failed"); n != 2 || !strings.Contains(log.String(), c.says) || len(log.String()) > 8<<10 {
 			t.Errorf("%s: said %d times: %.2000s", name, n, log.String())
@@ -113,8 +113,8 @@ func TestHookNeverAnswers(t *testing.T) {
 		var log strings.Builder
 		begun := time.Now()
 		h := startHookWithin(context.Background(), 300*time.Millisecond, &c.agent, slog.New(slog.NewTextHandler(&log, nil)))
-		h.tell(&unfixed)
-		h.tell(&unfixed)
+		h.tell(&unfixed, false)
+		h.tell(&unfixed, false)
 		h.close()
 		<-h.done
 		if took := time.Since(begun); took > 8*time.Second {
@@ -135,7 +135,7 @@ func TestHookHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	h := startHook(ctx, &config.Agent{HookProgram: script(t, "sleep 300 & echo $! >"+pids+"; sleep 300")}, slog.New(slog.DiscardHandler))
-	h.tell(&unfixed)
+	h.tell(&unfixed, false)
 	var child string
 	for range 100 {
 		if b, err := os.ReadFile(pids); err == nil && len(b) > 0 {
@@ -146,7 +146,7 @@ func TestHookHangs(t *testing.T) {
 	}
 	begun := time.Now()
 	for range 4 * maxHooked {
-		h.tell(&unfixed)
+		h.tell(&unfixed, false)
 	}
 	if took := time.Since(begun); took > 5*time.Second || h.lost < 2*maxHooked {
 		t.Errorf("%v for handing in, %d left out", took, h.lost)
@@ -168,4 +168,83 @@ func TestHookHangs(t *testing.T) {
 func zombie(pid string) bool {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err != nil || strings.Contains(string(b), ") Z ")
+}
+
+// Where pressure.hook says so whom pressure freezes, lets go on and ends is told as it is written, and then what came of it, once; else it is not, and nobody else's is.
+// In mode observe nothing comes of it.
+func TestHookOfPressure(t *testing.T) {
+	d := func(kind model.DecisionKind, policy, mode string, task model.TaskNum) *model.Decision {
+		return &model.Decision{Kind: kind, Policy: policy, Mode: mode, Task: task, Path: "/batch"}
+	}
+	result := func(task model.TaskNum, kind model.ResultKind, now model.Setting) *model.Result {
+		return &model.Result{Target: model.OfTask(task), Kind: kind, Now: now}
+	}
+	play := func(pressure bool) (told []string) {
+		posted := make(chan []byte, 100)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			posted <- b
+		}))
+		defer server.Close()
+		h := startHook(context.Background(), &config.Agent{HookURL: server.URL}, slog.New(slog.DiscardHandler))
+		h.tell(d(model.DecideFreeze, model.PolicyPressure, "enforce", 3), pressure)
+		h.became(result(4, model.Applied, model.Freeze(true)))
+		h.became(result(3, model.Applied, model.Reclaim(5)))
+		h.became(result(3, model.Applied, model.Freeze(true)))
+		h.became(result(3, model.Applied, model.Freeze(true)))
+		h.tell(d(model.DecideReclaim, model.PolicyPressure, "enforce", 3), pressure)
+		h.tell(d(model.DecideEnd, model.PolicyRemedy, "enforce", 5), false)
+		h.tell(d(model.DecideEnd, model.PolicyPressure, "enforce", 3), pressure)
+		h.became(result(3, model.Applied, model.Freeze(false))) // on cgroup v1 it is let go of, so that it can end
+		h.became(result(3, model.Applied, model.End(0)))
+		h.tell(d(model.DecideFreeze, model.PolicyPressure, "observe", 6), pressure)
+		h.became(result(6, model.Applied, model.Freeze(true)))
+		h.tell(d(model.DecideRelease, model.PolicyPressure, "enforce", 7), pressure)
+		h.became(result(7, model.Vanished, model.Setting{}))
+		h.tell(&unfixed, pressure)
+		h.close()
+		<-h.done
+		close(posted)
+		for b := range posted {
+			var doc Unfixed
+			if err := json.Unmarshal(b, &doc); err != nil {
+				t.Fatalf("%s: %v", b, err)
+			}
+			text := doc.Decision.Kind.String()
+			if doc.Result != nil {
+				text += " " + doc.Result.Kind.String()
+			}
+			told = append(told, text)
+		}
+		return told
+	}
+	if got, want := strings.Join(play(true), ", "), "freeze, freeze applied, end, end applied, freeze, release, release vanished, cannot-fix"; got != want {
+		t.Errorf("told: %s; want %s", got, want)
+	}
+	if got := strings.Join(play(false), ", "); got != "cannot-fix" {
+		t.Errorf("not asked for, and told: %s", got)
+	}
+}
+
+// However many tasks are frozen while a hook hangs, the loop does not wait, what cannot be fixed has room, and no more is kept than a bound.
+func TestHookOfPressureHangs(t *testing.T) {
+	release := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-release
+	}))
+	defer silent.Close()
+	defer close(release)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h := startHook(ctx, &config.Agent{HookURL: silent.URL}, slog.New(slog.DiscardHandler))
+	begun := time.Now()
+	for n := range model.TaskNum(3 * maxAwaited) {
+		h.tell(&model.Decision{Kind: model.DecideFreeze, Policy: model.PolicyPressure, Mode: "enforce", Task: n}, true)
+	}
+	lost := h.lost
+	h.tell(&unfixed, true)
+	if took := time.Since(begun); took > 5*time.Second || lost < 3*maxAwaited-maxHooked || h.lost != 0 || len(h.awaited) > maxAwaited {
+		t.Errorf("%v for handing in, %d left out, then %d; %d awaited", took, lost, h.lost, len(h.awaited))
+	}
 }

@@ -110,6 +110,8 @@ type row struct {
 	rows  func(*Params) []model.Param           // its parameters
 	check func(*Params) (key, why string)       // finds parameters that do not fit each other; nil: all do
 	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
+	// tells reports whether an outside hook is told of whom the policy freezes, lets go on and ends. nil: it is not.
+	tells func(*Params) bool
 	// under reports whether another policy that enforces does its work, so that it observes. nil: none does.
 	under func(*Params) bool
 	// takesBack is how soon CPU comes back from BE while it enforces. nil: it takes none back, or from who is found guilty alone.
@@ -246,7 +248,8 @@ var policyRows = [...]row{
 	},
 	{
 		name: model.PolicyPressure, does: "Alibaba §3.2: BE gives way while the machine runs out of memory", uses: []string{"reclaim", "freeze", "evict"}, needs: Needs{InUse: true}, always: true,
-		mode: func(p *Params) *model.Mode { return &p.CPU.PressureMode },
+		mode:  func(p *Params) *model.Mode { return &p.CPU.PressureMode },
+		tells: func(p *Params) bool { return p.CPU.Pressure.Hook },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.CPU.Pressure.Step(&p.CPU.Pressure, v, w)
 		},
@@ -404,6 +407,12 @@ func (p *Params) Needs() (all Needs) {
 		all.Classes, all.Domains = true, true // the first says which CPUs a domain has
 	}
 	return all
+}
+
+// Tells reports whether an outside hook is told of whom a policy freezes, lets go on and ends.
+func (p *Params) Tells(of string) bool {
+	i := slices.IndexFunc(policyRows[:], func(r row) bool { return r.name == of })
+	return i >= 0 && policyRows[i].tells != nil && policyRows[i].tells(p)
 }
 
 // Derive works out what follows from several keys of the configuration. pulseNsec is how far

@@ -87,6 +87,8 @@ type decisionRow struct {
 	routine bool
 	// acts: it is to do something, which observing leaves undone.
 	acts bool
+	// hooked is by what it is done, of the kinds that whom a policy tells is told of; 0: of none.
+	hooked KnobKind
 }
 
 // decisionKinds is the one list of the kinds.
@@ -97,7 +99,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideSearch:    {name: "search", policies: []string{PolicyHardcap, PolicyIO, PolicyMemory}},
 	DecideLeftAlone: {name: "left-alone", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure, PolicyColdPages, PolicyRemedy, PolicyIO, PolicyMemory}},
 	DecideCap:       {name: "cap", policies: []string{PolicyHardcap, PolicyRemedy, PolicyIO, PolicyMemory}, acts: true},
-	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure, PolicyColdPages, PolicyRemedy, PolicyIO, PolicyMemory}, acts: true},
+	DecideRelease:   {name: "release", policies: []string{PolicyHardcap, PolicyCPUSet, PolicyCPUPool, PolicyBurst, PolicyDemote, PolicyCache, PolicyBandwidth, PolicyBalm, PolicyPressure, PolicyColdPages, PolicyRemedy, PolicyIO, PolicyMemory}, acts: true, hooked: GroupFreeze},
 	DecideVerified:  {name: "verified", policies: []string{PolicyHardcap, PolicyIO, PolicyMemory}},
 	DecideTakenBack: {name: "taken-back", policies: []string{PolicyHardcap, PolicyCache, PolicyBandwidth, PolicyRemedy, PolicyIO, PolicyMemory}},
 	DecideCannotFix: {name: "cannot-fix", policies: []string{PolicyHardcap, PolicyBalm, PolicyPressure, PolicyRemedy, PolicyIO, PolicyMemory}},
@@ -129,8 +131,8 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 
 	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},
 	DecideReclaim:  {name: "reclaim", policies: []string{PolicyPressure, PolicyColdPages, PolicyMemory}, routine: true, acts: true},
-	DecideFreeze:   {name: "freeze", policies: []string{PolicyPressure}, acts: true},
-	DecideEnd:      {name: "end", policies: []string{PolicyPressure, PolicyRemedy}, acts: true},
+	DecideFreeze:   {name: "freeze", policies: []string{PolicyPressure}, acts: true, hooked: GroupFreeze},
+	DecideEnd:      {name: "end", policies: []string{PolicyPressure, PolicyRemedy}, acts: true, hooked: GroupKill},
 
 	DecideCost: {name: "cost", policies: []string{PolicyColdPages}, routine: true},
 	DecideRest: {name: "rest", policies: []string{PolicyColdPages}},
@@ -146,6 +148,15 @@ func (d *Decision) By() string {
 
 // Acts reports whether a decision of the kind is to do something, which observing leaves undone.
 func (k DecisionKind) Acts() bool { return k.listed() && decisionKinds[k].acts }
+
+// Hooked returns by which knob such a decision is done, of the kinds that an outside hook is told of where the policy tells (engine.Params.Tells); 0: it is told of
+// none.
+func (k DecisionKind) Hooked() KnobKind {
+	if !k.listed() {
+		return 0
+	}
+	return decisionKinds[k].hooked
+}
 
 // TakenBy returns who takes decisions of a kind.
 func (k DecisionKind) TakenBy() []string {

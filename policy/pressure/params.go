@@ -40,6 +40,8 @@ type Params struct {
 	EndEveryNsec int64  `json:"end_every_nsec"`
 	// StuckNsec is after how long with nothing left to do somebody else is asked to end a task.
 	StuckNsec int64 `json:"stuck_nsec"`
+	// Hook has the agent tell its hook of whom it freezes, lets go on and ends. Nothing is decided by it.
+	Hook bool `json:"hook,omitempty"`
 	// Order is who gives way first, and Then who of tasks that are alike in that; "" is Largest.
 	Order string `json:"order"`
 	Then  string `json:"then"`
@@ -86,6 +88,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Most: hours, Soak: [2]float64{0, 30e9}, Why: "for so long less than low has to be available with nobody left to freeze, before one is ended; with less than reserve the next look is enough"},
 		{Key: "end_every", At: model.Nsec(&p.EndEveryNsec), Least: 1e9, Most: hours, Soak: [2]float64{1e9, 20e9}, Why: "between one end and the next: what is freed takes its time"},
 		{Key: "stuck", At: model.Nsec(&p.StuckNsec), Most: hours, Soak: [2]float64{1e9, 60e9}, Why: "short for so long with nothing left to do: it is said that somebody else must end a task"},
+		{Key: "hook", At: &p.Hook, Why: "whom this policy freezes, lets go on and ends, and what came of it, is told to agent.hook_program and agent.hook_url, as each cannot-fix is"},
 		{Key: "order", At: &p.Order, Words: []string{Largest, Youngest, LeastImportant, Cheapest}, Why: "who gives way first; cheapest: who has used least CPU time. Critical tasks come last in each"},
 		{Key: "then", At: &p.Then, Words: []string{Largest, Youngest, Cheapest}, Why: "who of tasks that are alike in that"},
 	}

@@ -2,6 +2,7 @@ package player_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/commensal-io/commensal/agent"
@@ -24,7 +25,8 @@ type node struct {
 	record  string
 	core    *agent.Core
 
-	looks   []int64 // when memory was looked at between windows, ns
+	froze   []string // what a hook is told of freezing: the decision, and what came of it
+	looks   []int64  // when memory was looked at between windows, ns
 	windows int
 }
 
@@ -49,11 +51,19 @@ func newNode(t *testing.T, windows string, startNsec, overNsec int64, looks bool
 	n.service = start(model.LC, "service", machine.Heat{Bytes: 4.2 * gib, EveryNsec: 1e9}, machine.Heat{Bytes: 0.8 * gib, EveryNsec: 2e9, File: true})
 	conf, _ := config.Defaults(windows)
 	conf.Policies.SetModes(model.ModeOff)
-	conf.Policies.CPU.PressureMode = model.ModeEnforce
+	conf.Policies.CPU.PressureMode, conf.Policies.CPU.Pressure.Hook = model.ModeEnforce, true
 	if !looks {
 		conf.Policies.CPU.Pressure.LookNsec = 0
 	}
-	n.core, err = agent.Assemble(&conf, agent.Deps{Host: host, Clock: host, Platform: "twin", Record: func(h record.Header) agent.Recorder {
+	n.core, err = agent.Assemble(&conf, agent.Deps{Host: host, Clock: host, Platform: "twin", Told: func(d *model.Decision) {
+		if d.Kind == model.DecideFreeze && n.core.Engine.Params.Tells(d.Policy) {
+			n.froze = append(n.froze, d.Path)
+		}
+	}, Became: func(r *model.Result) {
+		if r.Now.Knob == model.DecideFreeze.Hooked() {
+			n.froze = append(n.froze, r.Kind.String()+" "+r.Now.String())
+		}
+	}, Record: func(h record.Header) agent.Recorder {
 		return record.NewWriter(n.record, 64<<20, h)
 	}})
 	must(t, err)
@@ -108,6 +118,9 @@ func TestLooksThroughTheLoop(t *testing.T) {
 	must(t, n.p.Until(context.Background(), 60e9))
 	if n.lost(t) || len(n.looks) < 20 || len(n.looks) > 4*30 {
 		t.Errorf("lost: %v, %d looks", n.lost(t), len(n.looks))
+	}
+	if want := []string{"/hog", "applied " + model.Freeze(true).String()}; !slices.Equal(n.froze, want) {
+		t.Errorf("a hook is told %q, want %q", n.froze, want)
 	}
 	must(t, n.core.Close())
 	res, err := record.Run(n.record)
