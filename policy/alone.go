@@ -16,27 +16,6 @@ func (t *TaskView) Near(have *model.Classes, domain int32) bool {
 	return true
 }
 
-// MemoryAt returns the memory nodes of the domains that at is true of; none where there are no others to go to.
-func (v *View) MemoryAt(have *model.Classes, at func(domain int32) bool) (nodes model.CPUSet) {
-	var others model.CPUSet
-	for i := range v.Topology.CPUs {
-		c := &v.Topology.CPUs[i]
-		for j := range have.Domains {
-			switch d := &have.Domains[j]; {
-			case !d.CPUs.Has(c.ID):
-			case at(d.ID):
-				nodes.Add(c.Node)
-			default:
-				others.Add(c.Node)
-			}
-		}
-	}
-	if others.Without(nodes).Empty() {
-		return model.CPUSet{}
-	}
-	return nodes
-}
-
 // MovePages wishes that at most so many per mille of a task's pages on some memory nodes stay there.
 func (w *Wishes) MovePages(task model.TaskNum, off model.CPUSet, left int64, reason string, holdNsec int64) {
 	w.Claims = append(w.Claims, model.Claim{

@@ -180,6 +180,8 @@ type View struct {
 	// MemoryBackNsec and MemoryBackBy are the same of memory.
 	MemoryBackNsec int64
 	MemoryBackBy   string
+
+	memories memories
 }
 
 // OnTrial is a task with which a policy did something, and looks what comes of it.

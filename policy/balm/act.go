@@ -28,9 +28,9 @@ func (s *State) judge(have *model.Classes, v *policy.View, w *policy.Wishes) boo
 			if victim == 0 {
 				victim = t.Task.Num
 			}
-			for _, d := range have.Memory {
-				if valid && inTrouble(l.State) && v.ServedBy(have, t, d) && !slices.Contains(s.Domains, d) {
-					s.Domains = append(s.Domains, d)
+			for _, m := range v.Memories(have) {
+				if valid && inTrouble(l.State) && !s.troubles(&m) && v.ServedBy(have, t, &m) {
+					s.Domains = append(s.Domains, m.Domains...)
 				}
 			}
 		}
@@ -343,7 +343,7 @@ func (s *State) cannotFix(p *Params, have *model.Classes, v *policy.View, w *pol
 	default:
 		d.Reason = fmt.Sprintf("%s, with %d BE tasks at the lowest level of memory bandwidth; it was at %.3g before: they get it back", s.text(), c.Tried, s.Start)
 	}
-	if l, domain := s.filled(have); l != nil {
+	if l, domain := s.filled(have, v); l != nil {
 		c.Alone = *l
 		d.Facts = append(d.Facts, model.FactOwn.Is(l.Own/l.All))
 		d.Reason += fmt.Sprintf("; services themselves draw %.3g of the %.3g GB/s that memory %d delivers, of at most %.3g that were seen: they fill it by themselves", l.Own/1e9, l.All/1e9, domain, l.Most/1e9)

@@ -31,7 +31,7 @@ import (
 // State is what the policy remembers.
 type State struct {
 	// Of the last reading: the worst state of a job ("": no valid figure), whose it is, its figure beside its target,
-	// and the memories that the services in trouble are at.
+	// and all domains of the memories that the services in trouble are at.
 	Colour  string        `json:"colour,omitempty"`
 	Victim  model.TaskNum `json:"victim,omitempty"`
 	Figure  float64       `json:"figure,omitempty"` // s
@@ -54,7 +54,7 @@ type State struct {
 	RestNsec  int64 `json:"rest_nsec,omitempty"`  // until when nothing is taken
 	BlindNsec int64 `json:"blind_nsec,omitempty"` // since when there is no valid figure; 0: there is one
 
-	// Remote is the share of each domain's traffic that goes to other memories, in the machine's order; below 0: not known.
+	// Remote is the share of what the CPUs near each memory move that goes to others, in the order of View.Memories; below 0: not known.
 	Remote []float64 `json:"remote,omitempty"`
 	// Loads are what those memories deliver, and to services.
 	Loads []policy.Load `json:"loads,omitempty"`
@@ -86,7 +86,7 @@ type Barred struct {
 // CannotFix says that taking memory bandwidth did not help, for whoever can do more (BALM: CannotFixSLOViolation).
 type CannotFix struct {
 	Victim  model.TaskNum `json:"victim"`
-	Domains []int32       `json:"domains"` // memories that the services in trouble are at
+	Domains []int32       `json:"domains"` // all of the memories that the services in trouble are at
 	Tried   int           `json:"tried"`   // BE tasks that had the lowest level
 	Helped  bool          `json:"helped"`  // the figure came down, though not enough: what was taken is kept
 	Figure  float64       `json:"figure"`  // s, of the last reading

@@ -2,7 +2,6 @@ package balm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -37,8 +36,8 @@ type Moved struct {
 
 // away has so much of a rung's pages moved, and reports whether it could ask for that.
 func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, r *Rung, step int) bool {
-	off := v.MemoryAt(have, func(domain int32) bool { return slices.Contains(s.Domains, domain) })
-	if l, _ := s.filled(have); l != nil {
+	off := v.MemoryAt(have, s.troubles)
+	if l, _ := s.filled(have, v); l != nil {
 		return false
 	}
 	if len(s.Domains) == 0 { // nobody is in trouble any more: on from where they were

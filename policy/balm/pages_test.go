@@ -10,7 +10,6 @@ import (
 func newPagesWorld(pages bool) *world {
 	w := newWorld(model.ModeEnforce, xeon(1))
 	w.params().Pages = pages
-	w.Topology.CPUs[1].Node, w.Topology.CPUs[1].Socket = 1, 1
 	w.gone = map[model.TaskNum]float64{}
 	for _, t := range w.Tasks {
 		t.Knobs[model.MemoryPages].Write = func(ask model.Setting) string {

@@ -29,19 +29,18 @@ type candidate struct {
 
 // measure takes in what a window says of where traffic goes.
 func (s *State) measure(have *model.Classes, v *policy.View) {
-	if len(s.Remote) != len(have.Memory) {
-		s.Remote = make([]float64, len(have.Memory))
+	if n := len(v.Memories(have)); len(s.Remote) != n {
+		s.Remote = make([]float64, n)
 		for i := range s.Remote {
 			s.Remote[i] = -1
 		}
 	}
-	for _, m := range v.Window.Memory() {
-		at := slices.Index(have.Memory, m.Domain)
-		if at < 0 || m.Total.Outcome != model.OK || m.Local.Outcome != model.OK || !(m.Total.V > 0) || !(m.Local.V >= 0) {
+	for i, m := range v.MemoryUse(have) {
+		if m.Total.Outcome != model.OK || m.Local.Outcome != model.OK || !(m.Total.V > 0) || !(m.Local.V >= 0) {
 			continue
 		}
 		if remote := 1 - m.Local.V/m.Total.V; remote <= 1 {
-			s.Remote[at] = max(0, remote)
+			s.Remote[i] = max(0, remote)
 		}
 	}
 }
@@ -62,7 +61,7 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > usage { // who has just begun draws no less
 			usage, missed = max(usage, u), max(missed, m)
 		}
-		share := s.share(have, t)
+		share := s.share(have, v, t)
 		if !(usage > 0) && !(missed > 0) || share <= 0 {
 			continue
 		}
@@ -80,21 +79,30 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 	return list
 }
 
-// share is the part of a task's traffic that goes to the memories in trouble.
-func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
-	share := 0.0
-	for i, domain := range have.Memory {
-		if !t.Near(have, domain) {
+// troubles reports whether a memory is in trouble.
+func (s *State) troubles(m *model.Memory) bool { return slices.Contains(s.Domains, m.ID()) }
+
+// share is the part of a task's traffic that goes to the memories in trouble. What goes to others goes to all of them alike.
+func (s *State) share(have *model.Classes, v *policy.View, t *policy.TaskView) float64 {
+	share, all, troubled := 0.0, v.Memories(have), 0
+	for i := range all {
+		troubled += policy.One(s.troubles(&all[i]))
+	}
+	for i := range all {
+		if !t.NearMemory(have, &all[i]) {
 			continue
 		}
 		remote := s.Remote[i]
-		if remote < 0 {
-			remote = unknownRemote * float64(policy.One(len(have.Memory) > 1))
+		switch {
+		case len(all) == 1: // there is nowhere else
+			remote = 0
+		case remote < 0:
+			remote = unknownRemote
 		}
-		if slices.Contains(s.Domains, domain) {
+		if s.troubles(&all[i]) {
 			share = max(share, 1-remote)
-		} else if others := len(have.Memory) - 1; others > 0 {
-			share = max(share, remote*float64(min(len(s.Domains), others))/float64(others))
+		} else if others := len(all) - 1; others > 0 {
+			share = max(share, remote*float64(troubled)/float64(others))
 		}
 	}
 	return share
@@ -103,7 +111,7 @@ func (s *State) share(have *model.Classes, t *policy.TaskView) float64 {
 // draws reports whether any task of a rung draws from the memories in trouble.
 func (s *State) draws(have *model.Classes, v *policy.View, r *Rung) bool {
 	for _, num := range r.Tasks {
-		if t := v.Task(num); t != nil && s.share(have, t) > 0 {
+		if t := v.Task(num); t != nil && s.share(have, v, t) > 0 {
 			return true
 		}
 	}
@@ -126,10 +134,10 @@ func (s *State) barred(task model.TaskNum) int {
 }
 
 // filled returns the load of a memory in trouble that services fill by themselves, and which it is; nil: there is none, or nobody can tell.
-func (s *State) filled(have *model.Classes) (l *policy.Load, domain int32) {
-	for i, d := range have.Memory {
-		if slices.Contains(s.Domains, d) && s.Loads[i].Alone() {
-			return &s.Loads[i], d
+func (s *State) filled(have *model.Classes, v *policy.View) (l *policy.Load, domain int32) {
+	for i, m := range v.Memories(have) {
+		if s.troubles(&m) && s.Loads[i].Alone() {
+			return &s.Loads[i], m.ID()
 		}
 	}
 	return nil, 0

@@ -42,6 +42,7 @@ type world struct {
 	own       float64                   // GB/s of the service
 	asks      map[model.TaskNum]float64 // GB/s that a BE task would move
 	remote    float64                   // share of socket 1's traffic that goes to memory 0
+	shared    bool                      // that is no other memory: resctrl counts it as local
 	gone      map[model.TaskNum]float64 // share of a socket 0 task's pages that were moved to memory 1
 	other     float64                   // ms that the service takes for another reason
 	homes     []model.PageHomes
@@ -59,7 +60,9 @@ type world struct {
 func newWorld(mode model.Mode, have *model.Classes) *world {
 	p := enginetest.Params()
 	p.CPU.BalmMode, p.CPU.Balm = mode, balm.Defaults()
+	p.CPU.Balm.Pages = false // newPagesWorld
 	machine := enginetest.Flat(2)
+	machine.CPUs[1].Node, machine.CPUs[1].Socket = 1, 1
 	machine.Classes = have
 	w := &world{free: int64(have.MostLevel), own: 10, asks: map[model.TaskNum]float64{2: 15, 3: 60, 4: 40}, missed: map[model.TaskNum]uint64{}}
 	tasks := []*enginetest.Task{enginetest.NewTask(1, model.LC).CPUs(cpu(0))}
@@ -112,6 +115,9 @@ func (w *world) second() {
 		w.missed[t.Num] += uint64(gb * 1e9 / 64)
 		if t.Knobs[model.CPUPlace].Value.CPUs == cpu(1) {
 			total[1], local[1] = total[1]+gb, local[1]+gb*(1-w.remote)
+			if w.shared {
+				local[1] += gb * w.remote
+			}
 			busy += gb * w.remote
 			continue
 		}

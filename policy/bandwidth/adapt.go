@@ -68,38 +68,28 @@ func cpi(x *policy.Victim) float64 {
 func (s *State) quietAround(have *model.Classes, v *policy.View, num model.TaskNum) bool {
 	for i := range s.Domains {
 		d := &s.Domains[i]
-		l := ladderOf(have, d.PeakBytes)
-		if near(have, v, num, d.ID) && (d.InForce > l.levels[0] || !d.began(v.Window.StartNsec, v.NowNsec)) {
+		l := s.ladder(have, v, i)
+		if near(have, v, num, i) && (d.InForce > l.levels[0] || !d.began(v.Window.StartNsec, v.NowNsec)) {
 			return false
 		}
 	}
 	return true
 }
 
-// near reports whether a task may run on the CPUs of a domain; who may run everywhere, or whose CPUs or domains are
-// not known, is near.
-func near(have *model.Classes, v *policy.View, num model.TaskNum, domain int32) bool {
+// near reports whether a task may run on the CPUs that are near the ith memory; who is not known is near.
+func near(have *model.Classes, v *policy.View, num model.TaskNum, i int) bool {
 	t := v.Task(num)
-	if t == nil {
-		return true
-	}
-	cpus := t.Knobs[model.CPUPlace].Now.CPUs
-	for i := range have.Domains {
-		if d := &have.Domains[i]; d.ID == domain && !cpus.Empty() {
-			return !cpus.And(d.CPUs).Empty()
-		}
-	}
-	return true
+	return t == nil || t.NearMemory(have, &v.Memories(have)[i])
 }
 
-// above is LC's CPI in the window beside that while BE moves least, mean over the services near a memory. known is
+// above is LC's CPI in the window beside that while BE moves least, mean over the services near the ith memory. known is
 // false where one of them was not seen so often enough, told where none says anything.
-func (s *State) above(p *Params, d *Domain, have *model.Classes, v *policy.View) (ratio float64, known, told bool) {
+func (s *State) above(p *Params, at int, have *model.Classes, v *policy.View) (ratio float64, known, told bool) {
 	n := 0.0
 	known = true
 	for i := range v.Window.Victims {
 		x := &v.Window.Victims[i]
-		if cpi(x) == 0 || !near(have, v, x.Num, d.ID) {
+		if cpi(x) == 0 || !near(have, v, x.Num, at) {
 			continue
 		}
 		told = true
@@ -116,13 +106,14 @@ func (s *State) above(p *Params, d *Domain, have *model.Classes, v *policy.View)
 	return ratio, known && n > 0, told
 }
 
-// search moves the level of a memory by what a window says of the services near it.
-func (s *State) search(p *Params, l *ladder, d *Domain, have *model.Classes, v *policy.View) {
+// search moves the level of the ith memory by what a window says of the services near it.
+func (s *State) search(p *Params, l *ladder, i int, have *model.Classes, v *policy.View) {
+	d := &s.Domains[i]
 	now := l.rung(d.Level)
 	if !d.stands(l) || !d.began(v.Window.StartNsec, v.NowNsec) {
 		return
 	}
-	ratio, known, told := s.above(p, d, have, v)
+	ratio, known, told := s.above(p, i, have, v)
 	switch {
 	case !told: // nobody suffers who could be seen to
 		return

@@ -15,6 +15,9 @@
 //
 // With `adaptive` the thresholds are left aside, and the level is searched by LC's CPI alone (adapt.go).
 //
+// A memory is not a domain: caches that share one (AMD: up to sixteen a socket) are one memory here, whose U and BE are the sum of what is counted of
+// each, and all of them have one level. What counts in bytes each may have an equal part of (ladder).
+//
 // What it does not do: it holds all BE alike. Intel's levels delay requests to all memories, so BE on one socket
 // that reads another's memory is limited by its own socket's level, and the other's U.
 package bandwidth
@@ -79,17 +82,25 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		s.decide(p, have, v, w)
 	}
 	if w.AsBefore = !v.Changed && !s.changed; !w.AsBefore {
-		s.wish(p, v, w)
+		s.wish(p, have, v, w)
 	}
 }
 
-// follow keeps one memory a domain, and says what stands in each. Where levels count otherwise than before (resctrl was mounted anew)
-// all begins anew.
+// follow keeps the memories, and says what stands in each: the laxest level of its domains. Where levels count otherwise than before (resctrl was
+// mounted anew) all begins anew, and else those memories that were not there.
 func (s *State) follow(have *model.Classes, v *policy.View) {
-	if s.Stands = 0; s.Most != have.MostLevel || !slices.EqualFunc(s.Domains, have.Memory, func(d Domain, id int32) bool { return d.ID == id }) {
-		s.Domains, s.Most = make([]Domain, len(have.Memory)), have.MostLevel
-		for i, id := range have.Memory {
-			s.Domains[i] = Domain{ID: id, Level: have.MostLevel, InForce: have.MostLevel}
+	all := v.Memories(have)
+	if s.Stands = 0; s.Most != have.MostLevel {
+		s.Domains, s.Most = nil, have.MostLevel
+	}
+	if !slices.EqualFunc(s.Domains, all, func(d Domain, m model.Memory) bool { return d.ID == m.ID() }) {
+		had := s.Domains
+		s.Domains = make([]Domain, len(all))
+		for i := range all {
+			s.Domains[i] = Domain{ID: all[i].ID(), Level: have.MostLevel, InForce: have.MostLevel}
+			if at := slices.IndexFunc(had, func(d Domain) bool { return d.ID == all[i].ID() }); at >= 0 {
+				s.Domains[i] = had[at]
+			}
 		}
 	}
 	for i := range v.Tasks {
@@ -98,12 +109,16 @@ func (s *State) follow(have *model.Classes, v *policy.View) {
 		}
 	}
 	for i := range s.Domains {
-		d, level := &s.Domains[i], have.MostLevel
-		k := v.Class(model.ClassBE, d.ID, model.MemoryBandwidth)
-		if k.Ours {
-			level = int(k.Now.Amount)
+		d, level, void := &s.Domains[i], 0, false
+		for _, id := range all[i].Domains {
+			k := v.Class(model.ClassBE, id, model.MemoryBandwidth)
+			if void = void || k.Void; k.Ours {
+				level = max(level, int(k.Now.Amount))
+			} else {
+				level = have.MostLevel
+			}
 		}
-		if d.Void, d.Limited = k.Void, level < have.MostLevel; level != d.InForce {
+		if d.Void, d.Limited = void, level < have.MostLevel; level != d.InForce {
 			d.InForce, d.SetNsec = level, v.NowNsec
 		}
 	}
@@ -122,7 +137,7 @@ func (s *State) decide(p *Params, have *model.Classes, v *policy.View, w *policy
 	}
 	for i := range s.Domains {
 		d := &s.Domains[i]
-		l := ladderOf(have, d.PeakBytes)
+		l := s.ladder(have, v, i)
 		was := d.Level
 		switch {
 		case d.Void || v.NowNsec < s.FreeNsec || s.Probing > 0:
@@ -130,7 +145,7 @@ func (s *State) decide(p *Params, have *model.Classes, v *policy.View, w *policy
 		case !p.Adaptive:
 			d.hold(p, &l, v.Enforced())
 		case v.Enforced():
-			s.search(p, &l, d, have, v)
+			s.search(p, &l, i, have, v)
 		}
 		if d.Level != was {
 			s.changed = true
@@ -166,7 +181,7 @@ func (s *State) basisOf(p *Params, v *policy.View) Basis {
 const reason = "batch work's memory bandwidth is held to a threshold"
 
 // wish claims the class for all BE, which counts what they move also without a limit, and the limits.
-func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
+func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	s.Wanted = 0
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
@@ -186,12 +201,15 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 	for i := range s.Domains {
 		d := &s.Domains[i]
 		if d.Void {
-			w.Once("void class", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets memory bandwidth of class be in domain %d", d.ID)})
+			w.Once("void class", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("another program sets memory bandwidth of class be at memory %d", d.ID)})
 			continue
 		}
-		if s.Wanted > 0 && d.limits(v.Topology.Classes) {
+		if s.Wanted == 0 || !d.limits(have) {
+			continue
+		}
+		for _, id := range v.Memories(have)[i].Domains {
 			w.Claims = append(w.Claims, model.Claim{
-				Target: model.OfClass(model.ClassBE, d.ID), Kind: model.ClaimCap, Value: model.Ask(model.MemoryBandwidth),
+				Target: model.OfClass(model.ClassBE, id), Kind: model.ClaimCap, Value: model.Ask(model.MemoryBandwidth),
 				Cap: float64(d.Level), Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
 			})
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/commensal-io/commensal/policy"
 )
 
-// Domain is one memory, and the level of the CPUs that it belongs to.
+// Domain is one memory (View.Memories), and the level that the class has in each of its domains.
 type Domain struct {
-	ID int32 `json:"id"`
+	ID int32 `json:"id"` // of the memory: its first domain
 	// PeakBytes is what the memory can deliver a second, SeenBytes the largest rate that was seen, since SeenNsec.
 	PeakBytes float64 `json:"peak_bytes,omitempty"`
 	SeenBytes float64 `json:"seen_bytes,omitempty"`
@@ -54,16 +54,15 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		return
 	}
 	known, fresh := false, false
+	use := v.MemoryUse(have)
 	for i := range s.Domains {
 		d := &s.Domains[i]
 		o := model.MemoryObservation{}
-		for _, m := range v.Window.Memory() {
-			if m.Domain == d.ID {
-				o = m
-			}
+		if len(use) > 0 {
+			o = use[i]
 		}
 		d.take(p, &o, v.NowNsec)
-		if l := ladderOf(have, d.PeakBytes); d.New && d.Settled && d.BE.Outcome == model.OK {
+		if l := s.ladder(have, v, i); d.New && d.Settled && d.BE.Outcome == model.OK {
 			d.Fit.add(l.rung(d.InForce), d.BE.V)
 		}
 		d.P = p.threshold(d.Utilisation, s.slow(p, d, v))

@@ -22,6 +22,11 @@ type ladder struct {
 	n      int
 }
 
+// ladder returns the levels of the ith memory. Where levels are bytes a second each of its domains has its part of them.
+func (s *State) ladder(have *model.Classes, v *policy.View, i int) ladder {
+	return ladderOf(have, s.Domains[i].PeakBytes/float64(len(v.Memories(have)[i].Domains)))
+}
+
 // ladderOf returns a machine's levels. Where levels are bytes a second they are tenths of a peak.
 func ladderOf(c *model.Classes, peak float64) (l ladder) {
 	step, unit := max(c.LevelStep, 1), c.LevelBytes()

@@ -45,7 +45,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "latency", At: model.Nsec(&p.LatencyNsec), Most: 1e6, Soak: [2]float64{60, 300}, Why: "while memory answers within it BE has no limit (Alibaba §4.2: 200 ns)"},
 		{Key: "threshold_most", At: &p.ThresholdMost, Least: 1, Most: 1000, Soak: [2]float64{60, 120}, Unit: "per cent of the memory's bandwidth", Why: "P where BE has no limit (Alibaba §4.2: 120; the unit is ours)"},
 		{Key: "threshold_least", At: &p.ThresholdLeast, Most: 1000, Soak: [2]float64{1, 40}, Unit: "per cent of the memory's bandwidth", Why: "P from utilisation_high on (Alibaba §4.2: 20; the unit is ours)"},
-		{Key: "peak", At: &p.Peak, Most: 1e5, Soak: [2]float64{0, 100}, Unit: "GB/s of one domain", Why: "what utilisation is a share of, which Linux does not tell; 0: the largest rate that was seen"},
+		{Key: "peak", At: &p.Peak, Most: 1e5, Soak: [2]float64{0, 100}, Unit: "GB/s of one memory: of a socket, or of a node where it has several", Why: "what utilisation is a share of, which Linux does not tell; 0: the largest rate that was seen"},
 		{Key: "learn", At: model.Nsec(&p.LearnNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 60e9}, Why: "the largest rate counts once it was looked for so long"},
 		{Key: "windows", At: &p.Windows, Least: 2, Most: 1000, Soak: [2]float64{2, 6}, Why: "so many with LC's CPI without a limit, and as many with one, are compared"},
 		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 60e9}, Why: "where those without a limit are missing for so long, BE is let go for as many windows"},

@@ -21,17 +21,23 @@ import (
 // leastMore is a share: so far misses, and traffic, have to be above those of good windows (policy/remedy, Rise).
 const leastMore = 0.1
 
-// lacking is what a victim lacks, and which domains it runs in.
+// lacking is what a victim lacks, and which domains it has that of: those that it runs in, and of memory all that are near the same one.
 type lacking struct {
 	of   model.Lack
 	near func(domain int32) bool
 }
 
-// nearTo says which domains a victim runs in.
-func nearTo(in *policy.View, victim model.TaskNum) func(int32) bool {
+// nearTo says of which domains a victim has what it lacks.
+func nearTo(in *policy.View, victim model.TaskNum, of model.Lack) func(int32) bool {
 	t := in.Task(victim)
 	return func(domain int32) bool {
-		return t == nil || in.Topology == nil || in.Topology.Classes == nil || t.Near(in.Topology.Classes, domain)
+		switch {
+		case t == nil || in.Topology == nil || in.Topology.Classes == nil:
+			return true
+		case of == model.LackMemory:
+			return in.NearMemoryOf(in.Topology.Classes, t, domain)
+		}
+		return t.Near(in.Topology.Classes, domain)
 	}
 }
 
@@ -42,9 +48,9 @@ func (s *State) judgeLack(p *Params, in *policy.View, inc *Incident, r *model.Ro
 	if !p.Confirm.ByLack || !ok || now < policy.FewMisses {
 		return
 	}
-	l := lacking{near: nearTo(in, inc.Victim)}
-	if l.of = model.LackCache; now <= (1+leastMore)*usual {
-		l.of = model.LackMemory
+	l := lacking{of: model.LackCache, near: nearTo(in, inc.Victim, model.LackCache)}
+	if now <= (1+leastMore)*usual {
+		l = lacking{of: model.LackMemory, near: nearTo(in, inc.Victim, model.LackMemory)}
 		moves, moved := in.History.AllTake(l.of, l.near)
 		if inc.Source != model.SourceCPI || moves <= (1+leastMore)*moved {
 			return

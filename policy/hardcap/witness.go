@@ -56,7 +56,7 @@ func fell(in *policy.View, src model.Source, job string, skip, windows int) (sig
 // nudged ones took, of what the victim lacks, else of the cache's misses, or else of CPU: what everybody gained may be its doing. "" where there is none.
 func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round) string {
 	var usage, misses, lacked float64
-	held, near := heldIn(r), nearTo(in, victim)
+	held, near := heldIn(r), nearTo(in, victim, r.Lack)
 	for _, n := range held {
 		u, m := in.History.Took(n, r.WindowsJudged, badBefore)
 		l, _ := in.History.TookOf(n, r.Lack, near, r.WindowsJudged, badBefore)

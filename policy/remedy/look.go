@@ -254,9 +254,9 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 		}
 		if t != nil {
 			traffic, known := 0.0, false
-			for _, m := range v.Window.Memory() {
-				if m.Node.Outcome == model.OK && t.Near(have, m.Domain) {
-					traffic, known = traffic+m.Node.V, true
+			for i, o := range v.MemoryUse(have) {
+				if o.Node.Outcome == model.OK && t.NearMemory(have, &v.Memories(have)[i]) {
+					traffic, known = traffic+o.Node.V, true
 				}
 			}
 			if known {

@@ -26,9 +26,9 @@ func (s *State) off(have *model.Classes, v *policy.View, victim model.TaskNum) m
 	if t == nil {
 		return model.CPUSet{}
 	}
-	at := func(domain int32) bool { return v.ServedBy(have, t, domain) }
-	for i, domain := range have.Memory {
-		if at(domain) && s.Loads[i].Alone() {
+	at := func(m *model.Memory) bool { return v.ServedBy(have, t, m) }
+	for i, m := range v.Memories(have) {
+		if s.Loads[i].Alone() && at(&m) {
 			return model.CPUSet{}
 		}
 	}

@@ -19,6 +19,8 @@ type candidate struct {
 	// counted: it is known what it has of the victim's caches, bytes, and moves to and from memory, bytes a second.
 	counted      bool
 	lines, moved float64
+	// apart: it is beside the victim by a memory alone, with which it shares no cache.
+	apart bool
 	// waited is what it answers for of what the victim waits for CPUs beyond quiet windows, and waiting of how much in all (waits.go).
 	waited, waiting float64
 }
@@ -36,6 +38,8 @@ func (c *candidate) share(m Means) float64 {
 	switch {
 	case m == Demotion:
 		return c.waited
+	case m == Ways && c.apart:
+		return 0
 	case c.counted:
 		return c.takes(m)
 	}
@@ -48,6 +52,9 @@ func ranked(list []candidate, m Means) []candidate {
 	list = slices.Clone(list)
 	if m == Demotion {
 		return guilty(list)
+	}
+	if m == Ways {
+		list = slices.DeleteFunc(list, func(c candidate) bool { return c.apart })
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		switch {
@@ -80,7 +87,7 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	misses := false
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
-		if t.Task.Class != model.BE || t.Exempt != "" || v.TriedByOther(t.Task.Num, model.PolicyRemedy) != "" || !beside(have, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+		if t.Task.Class != model.BE || t.Exempt != "" || v.TriedByOther(t.Task.Num, model.PolicyRemedy) != "" || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
 			continue
 		}
 		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
@@ -89,11 +96,14 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 		}
 		if cpu > 0 || missed > 0 {
 			misses = misses || missed > 0
-			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * policy.LineBytes), cpu: cpu, counted: s.counted(t.Task.Num)}
+			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * policy.LineBytes), cpu: cpu, counted: s.counted(t.Task.Num), apart: !inOneDomain(have, victim, t)}
 			if c.counted {
 				for _, took := range s.batch(t.Task.Num).Took {
 					if victim.Near(have, took.Domain) {
-						c.lines, c.moved = c.lines+took.Lines, c.moved+took.Moved
+						c.lines += took.Lines
+					}
+					if v.NearMemoryOf(have, victim, took.Domain) {
+						c.moved += took.Moved
 					}
 				}
 			}
@@ -115,11 +125,13 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) && !(c.lines+c.moved > 0) && !(c.waited > 0) })
 }
 
-// beside reports whether two tasks may run in one domain.
-func beside(have *model.Classes, a, b *policy.TaskView) bool {
+// beside reports whether two tasks may run near one memory.
+func beside(have *model.Classes, v *policy.View, a, b *policy.TaskView) bool {
+	return slices.ContainsFunc(v.Memories(have), func(m model.Memory) bool { return a.NearMemory(have, &m) && b.NearMemory(have, &m) })
+}
+
+// inOneDomain reports whether two tasks may run on CPUs that share a last-level cache.
+func inOneDomain(have *model.Classes, a, b *policy.TaskView) bool {
 	near := func(d int32) bool { return a.Near(have, d) && b.Near(have, d) }
-	if len(have.Caches)+len(have.Memory) == 0 {
-		return slices.ContainsFunc(have.Domains, func(d model.Domain) bool { return near(d.ID) })
-	}
-	return slices.ContainsFunc(have.Caches, near) || slices.ContainsFunc(have.Memory, near)
+	return slices.ContainsFunc(have.Caches, near) || slices.ContainsFunc(have.Memory, near) || slices.ContainsFunc(have.Domains, func(d model.Domain) bool { return near(d.ID) })
 }

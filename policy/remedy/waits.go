@@ -159,7 +159,9 @@ func (x *Victim) waited(p *Params, list []candidate) (total float64) {
 	cpu := 0.0
 	for i := range list {
 		c := &list[i]
-		cpu, c.waited = cpu+c.cpu, 0
+		if c.waited = 0; !c.apart {
+			cpu += c.cpu
+		}
 		if at, ok := x.Waits.find(c.task.Task.Num); ok {
 			c.waited = max(0, x.Waits.Charged[at].Wait.Now-x.Waits.Charged[at].Wait.Quiet)
 		}
@@ -172,7 +174,9 @@ func (x *Victim) waited(p *Params, list []candidate) (total float64) {
 		return total
 	}
 	for i := range list {
-		list[i].waited = list[i].cpu
+		if c := &list[i]; !c.apart {
+			c.waited = c.cpu
+		}
 	}
 	return cpu
 }
