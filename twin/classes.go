@@ -32,7 +32,7 @@ func (h *Host) offers() *model.Classes {
 		}
 		have.Caches, have.Memory, have.Domains = append(have.Caches, d.ID), append(have.Memory, d.ID), append(have.Domains, d)
 	}
-	return have
+	return have.Online(online)
 }
 
 // classIDs is how many classes the simulated machine has (kernfs.Options.CLOSIDs).

@@ -48,10 +48,10 @@ func premisesOf(files hostfs.FS, mounts *cgroup.Mounts, cg cgroup.Driver, servic
 	if err != nil || err2 != nil || homes == nil || len(services) == 0 {
 		return ""
 	}
-	machine := &model.Topology{}
+	machine, near := &model.Topology{}, linux.MemoryNear(files)
 	for i := range cpus.CPUs {
 		c := &cpus.CPUs[i]
-		machine.CPUs = append(machine.CPUs, model.CPU{ID: c.ID, Socket: max(c.Package, 0), Node: max(c.Node, 0)})
+		machine.CPUs = append(machine.CPUs, model.CPU{ID: c.ID, Socket: max(c.Package, 0), Node: near(c.Node)})
 	}
 	hold, others := 0, []string{}
 	for _, path := range services {

@@ -73,6 +73,7 @@ func (w *classWorker) have() *model.Classes {
 // tell finds out what the machine has as resctrl is mounted now.
 func (w *classWorker) tell(d *resctrl.Driver) error {
 	have := &model.Classes{}
+	online, _ := cputopology.ReadOnline(w.fs) // where it cannot be read nothing tells that there are others
 	root, err := d.ReadSchemata(resctrl.Name{})
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func (w *classWorker) tell(d *resctrl.Driver) error {
 		offerLevels(have, b, root)
 	}
 	have.Domains = w.domains(have)
-	w.told, w.news = have, true
+	w.told, w.news, w.online = have, true, online
 	return w.countIDs(d)
 }
 
@@ -104,7 +105,7 @@ func (w *classWorker) recount() {
 	}
 	d, err := w.driver()
 	if err == nil {
-		if err = w.countIDs(d); noResctrl(err) {
+		if err = w.again(d); noResctrl(err) {
 			w.forgetGone(err)
 			w.drv = nil
 			_, err = w.driver()
@@ -113,6 +114,14 @@ func (w *classWorker) recount() {
 	if noResctrl(err) && len(w.told.Caches)+len(w.told.Memory) > 0 {
 		w.told, w.news = &model.Classes{}, true
 	}
+}
+
+// again finds out what may have changed: with CPUs domains come and go, and else only classes do.
+func (w *classWorker) again(d *resctrl.Driver) error {
+	if online, err := cputopology.ReadOnline(w.fs); err == nil && !slices.Equal(online, w.online) {
+		return w.tell(d)
+	}
+	return w.countIDs(d)
 }
 
 // countIDs counts classes of service.

@@ -29,6 +29,7 @@ type classWorker struct {
 	left   map[model.TaskNum]bool // of an earlier agent, not yet removed
 	told   *model.Classes         // what the machine has, as last said; nil: nobody asked
 	news   bool                   // told is other than before
+	online []int                  // CPUs, when it was found out
 
 	meter   meter
 	metered []model.MemorySample // by the last batch that was to

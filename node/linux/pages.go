@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,12 +37,7 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 	if err != nil {
 		return now, false, err
 	}
-	var onto []int
-	for _, n := range nodes.MemoryNodes() {
-		if !ask.CPUs.Has(n) {
-			onto = append(onto, n)
-		}
-	}
+	onto := pagesTo(nodes, ask.CPUs)
 	if len(onto) == 0 {
 		return now, false, errors.New("there is no other memory node")
 	}
@@ -72,6 +68,26 @@ func (m *movingPages) run(ctx context.Context, t model.Task, ask model.Setting) 
 	moved, err := m.move(ctx, mover)
 	now, why := after(mover.Targets(), ask)
 	return now, moved > 0, cmp.Or(err, why)
+}
+
+// pagesTo returns the nodes that pages go to: all others that have memory and CPUs. One without CPUs (CXL, persistent memory) is slower and narrower, and what it costs
+// the task nobody has measured: no policy sends pages there. Where there are no others it is what an operator means who asks for them to leave;
+// policies do not ask then (View.MemoryAt).
+func pagesTo(nodes *numa.Topology, off model.CPUSet) []int {
+	var onto, slow []int
+	for _, n := range nodes.MemoryNodes() {
+		switch {
+		case off.Has(n):
+		case len(nodes.Node(n).CPUs) > 0:
+			onto = append(onto, n)
+		default:
+			slow = append(slow, n)
+		}
+	}
+	if len(onto) == 0 {
+		return slow
+	}
+	return onto
 }
 
 // processes returns the task's processes, unless its group was made anew.
@@ -136,7 +152,7 @@ func wanted(list []numa.TargetState, ask model.Setting, onto []int) [][]numa.Sha
 	return all
 }
 
-// sharesOf returns where the pages of a process are to be that has on pages on some nodes, of which left stay.
+// sharesOf returns where the pages of a process are to be that has on pages on some nodes, of which left stay. Those on nodes that none go to stay as well.
 func sharesOf(found numa.Counts, off model.CPUSet, on, left uint64, onto []int) (shares []numa.Share) {
 	for k, n := range onto {
 		has, _ := found.Get(n)
@@ -144,11 +160,14 @@ func sharesOf(found numa.Counts, off model.CPUSet, on, left uint64, onto []int) 
 	}
 	passed, kept := uint64(0), uint64(0)
 	for _, c := range found {
-		if off.Has(c.Node) {
+		switch {
+		case off.Has(c.Node):
 			passed += c.Count
 			n := times(left, passed, on) - kept
 			kept += n
 			shares = append(shares, numa.Share{Node: c.Node, Parts: n})
+		case !slices.Contains(onto, c.Node):
+			shares = append(shares, numa.Share{Node: c.Node, Parts: c.Count})
 		}
 	}
 	return shares

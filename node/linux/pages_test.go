@@ -21,7 +21,7 @@ func TestSharesOfATask(t *testing.T) {
 		}
 		var onto []int
 		for n := range nodes {
-			if !off.Has(n) {
+			if !off.Has(n) && (len(onto) == 0 || n < nodes-1 || rng.IntN(2) == 0) { // the last may have no CPUs
 				onto = append(onto, n)
 			}
 		}

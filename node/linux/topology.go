@@ -1,10 +1,13 @@
 package linux
 
 import (
+	"math"
 	"slices"
 
 	cpuset "github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/cputopology"
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -64,7 +67,7 @@ func (h *Host) offer() {
 	}
 	if t.now != nil && h.classes.told != nil {
 		now := *t.now
-		now.Classes = h.classes.told
+		now.Classes = h.classes.told.Online(now.Online())
 		t.now = &now
 	}
 }
@@ -82,14 +85,34 @@ func (t *topology) read(h *Host) error {
 	if t.cores == nil {
 		t.cores, t.caches = numbers{}, numbers{}
 	}
+	near := MemoryNear(h.opt.FS)
 	for i := range at.CPUs {
 		c := &at.CPUs[i]
 		now.CPUs = append(now.CPUs, model.CPU{
-			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)), Node: max(c.Node, 0),
+			ID: c.ID, Core: t.cores.of(coreKey(c)), Socket: max(c.Package, 0), LLC: t.caches.of(cacheKey(c)), Node: near(c.Node),
 		})
 	}
 	t.now = now
 	return nil
+}
+
+// MemoryNear returns which memory node is near the CPUs of a node: itself, or the nearest by the firmware's word where it has no memory, of which the kernel takes
+// pages then. Where the kernel tells nothing of nodes all CPUs are near node 0.
+func MemoryNear(files hostfs.FS) func(node int) int {
+	nodes, err := numa.ReadTopology(files)
+	return func(node int) int {
+		node = max(node, 0)
+		if err != nil || nodes.Node(node) == nil || nodes.Node(node).HasMemory {
+			return node
+		}
+		best, least := node, uint64(math.MaxUint64)
+		for _, d := range nodes.Node(node).Distances {
+			if to := nodes.Node(d.Node); to != nil && to.HasMemory && d.Count < least {
+				best, least = d.Node, d.Count
+			}
+		}
+		return best
+	}
 }
 
 // Kinds of key: what a number was told apart by.

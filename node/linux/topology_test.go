@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	cpuset "github.com/commensal-io/commensal/cpus"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -80,5 +82,60 @@ func TestTopologyOfABareMachine(t *testing.T) {
 	want := &model.Topology{CPUs: []model.CPU{{ID: 0}, {ID: 1, Core: 1}}, Possible: model.FullSet(2)}
 	if d := cmp.Diff(want, h.topology.now); d != "" {
 		t.Error(d)
+	}
+}
+
+// nodeTree writes what the kernel tells of memory nodes: of four, CPUs 0 and 1 are on 0, CPU 2 on 1, which has no memory, CPU 3 on 3, and 2 is memory without CPUs.
+func nodeTree(t *testing.T, dir string) {
+	t.Helper()
+	files := map[string]string{"online": "0-3", "possible": "0-7", "has_cpu": "0-1,3", "has_memory": "0,2-3"}
+	for node, of := range [][2]string{{"0-1", "10 21 14 31"}, {"2", "21 10 31 20"}, {"", "14 31 10 41"}, {"3", "31 20 41 10"}} {
+		files[fmt.Sprintf("node%d/cpulist", node)], files[fmt.Sprintf("node%d/distance", node)] = of[0], of[1]
+	}
+	for name, text := range files {
+		name = filepath.Join(dir, "/sys/devices/system/node", name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// CPUs on a node without memory are near the nearest that has some, of which the kernel gives them pages.
+func TestTopologyOfANodeWithoutMemory(t *testing.T) {
+	dir := t.TempDir()
+	nodeTree(t, dir)
+	files := map[string]string{"online": "0-3", "possible": "0-3"}
+	for cpu, node := range []int{0, 0, 1, 3} {
+		files[fmt.Sprintf("cpu%d/node%d/cpulist", cpu, node)] = ""
+	}
+	cpuTree(t, dir, files)
+	h := &Host{opt: Options{FS: hostfs.NewRoot(dir), Log: slog.New(slog.DiscardHandler)}}
+	h.lookAtCPUs()
+	var near []int
+	for _, c := range h.topology.now.CPUs {
+		near = append(near, c.Node)
+	}
+	if d := cmp.Diff([]int{0, 0, 3, 3}, near); d != "" {
+		t.Error(d)
+	}
+}
+
+// Pages go to nodes with memory and CPUs. To one without CPUs they go where there is no other, which no policy asks for.
+func TestPagesTo(t *testing.T) {
+	dir := t.TempDir()
+	nodeTree(t, dir)
+	nodes, err := numa.ReadTopology(hostfs.NewRoot(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ off, want []int }{
+		{[]int{0}, []int{3}}, {[]int{3}, []int{0}}, {[]int{2}, []int{0, 3}}, {[]int{1}, []int{0, 3}}, {[]int{0, 3}, []int{2}}, {[]int{0, 2, 3}, nil},
+	} {
+		if d := cmp.Diff(c.want, pagesTo(nodes, cpuset.Of(c.off...))); d != "" {
+			t.Errorf("off %v: %s", c.off, d)
+		}
 	}
 }

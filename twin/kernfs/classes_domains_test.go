@@ -1,0 +1,52 @@
+package kernfs_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/commensal-io/commensal/model"
+)
+
+// A domain whose CPUs are all offline is none of the machine's from the next look on, and is one again when they are back, also if they were offline at the start.
+func TestClassesOfDomainsThatComeAndGo(t *testing.T) {
+	c := openClassed(t)
+	plug := func(online bool) {
+		t.Helper()
+		for cpu := 2; cpu < 4; cpu++ { // of the second socket
+			must(t, c.k.SetOnline(cpu, online))
+		}
+	}
+	expect := func(when string, want ...int32) {
+		t.Helper()
+		var have *model.Classes
+		for range 3 { // what works beside the loop tells with the look after it
+			c.k.Advance(11e9)
+			if c.look(); c.snap.Topology != nil {
+				have = c.snap.Topology.Classes
+			}
+			if when == "at once" {
+				break
+			}
+			c.do()
+		}
+		if have == nil || !slices.Equal(have.Memory, want) || !slices.Equal(have.Caches, want) || len(have.Domains) != len(want) {
+			t.Errorf("%s: %+v", when, have)
+		}
+	}
+	plug(false)
+	expect("at once", 0)
+	plug(true)
+	expect("at once", 0, 1)
+	plug(false)
+	c.h.Close()
+	must(t, c.j.Close())
+	c.open()
+	plug(true)
+	expect("back", 0, 1)
+	for range 2 { // and in the list of those that were there at the start
+		plug(false)
+		expect("gone", 0)
+		plug(true)
+		expect("back", 0, 1)
+	}
+}
