@@ -37,6 +37,7 @@ func (e *Engine) command(in *Input, c *model.Command) {
 		}, fmt.Sprintf("%s has its pages moved off memory node %d, but for %.3g %%", c.By, c.Node, 100*c.Keep))
 	case model.CommandUncap:
 		s.Ledger.Free(c.Task, in.MonoNsec+e.Params.Hardcap.DurationNsec)
+		e.touched(in, model.OfTask(c.Task), model.CPUBandwidth, model.Release, byOperator)
 		d.Reason = fmt.Sprintf("%s frees it; policies leave it alone for %.0f s", c.By, float64(e.Params.Hardcap.DurationNsec)/1e9)
 	case model.CommandProtectOff, model.CommandProtectOn:
 		d.Path, d.Reason = jobName(c.Job), e.protect(c)

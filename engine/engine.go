@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/antagonist"
 	"github.com/commensal-io/commensal/policy/hardcap"
 	"github.com/commensal-io/commensal/policy/localspec"
@@ -109,6 +110,8 @@ type State struct {
 	// Policies are the policies in the order in which they run, and Told what they said.
 	Policies []Standing `json:"policies"`
 	Told     tellings   `json:"told,omitempty"`
+	// Touched is who changed something of tasks, and when last.
+	Touched []policy.Touch `json:"touched,omitempty"`
 	// ProtectOff lists jobs whose protection an operator turned off on this node, and FleetOff those of the whole fleet; "" stands for all. Off is what either
 	// says.
 	ProtectOff []string  `json:"protect_off"`
@@ -213,6 +216,7 @@ func (e *Engine) tasks(in *Input) {
 		s.History.Forget(n)
 		s.Ledger.Gone(model.OfTask(n), in.MonoNsec)
 		s.Told.forget(func(t *told) bool { return t.Task == n })
+		s.Touched = slices.DeleteFunc(s.Touched, func(t policy.Touch) bool { return t.Task == n })
 	}
 	for _, t := range in.Snapshot.Added {
 		s.Tasks.Add(t)
@@ -241,6 +245,7 @@ func (e *Engine) tasks(in *Input) {
 func (e *Engine) learn(in *Input) {
 	for i := range in.Results {
 		r := &in.Results[i]
+		e.answered(in, r)
 		if kind, reason := e.State.Ledger.Learn(r, in.MonoNsec); kind != model.DecideNothing {
 			e.decide(in, model.Decision{Kind: kind, Task: r.Task(), Path: e.State.Tasks.NameOf(r.Target), Reason: reason})
 		}
@@ -250,6 +255,7 @@ func (e *Engine) learn(in *Input) {
 		k := &in.Knobs[i]
 		if kind, reason := e.State.Ledger.Compare(k, in.MonoNsec); kind != model.DecideNothing {
 			e.decide(in, model.Decision{Kind: kind, Task: k.Task(), Path: e.State.Tasks.NameOf(k.Target), Reason: reason})
+			e.touched(in, k.Target, k.Value.Knob, model.Set, byStranger)
 			e.moved()
 		}
 	}

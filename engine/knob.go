@@ -61,6 +61,8 @@ type Knob struct {
 	RetryAt  int64            `json:"retry_at"`
 	Why      string           `json:"why,omitempty"`
 	Disown   bool             `json:"disown,omitempty"` // the journal has yet to forget it
+	By       string           `json:"by,omitempty"`     // whose claim decides, or did last
+	AskedBy  string           `json:"asked_by,omitempty"`
 }
 
 // free takes all claims away; what an operator asks for then is tried now, and a knob that
@@ -77,6 +79,7 @@ func (k *Knob) free() {
 type wish struct {
 	kind  model.ChangeKind // Hold, Set or Run
 	value model.Setting
+	of    *model.Claim // that decides
 }
 
 // wanted settles a knob's claims (docs/DESIGN.md, decision 5). Where a knob has one owner, or
@@ -86,8 +89,7 @@ type wish struct {
 // put over what was found: as long as that is not known there is no raise.
 func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
 	spec := k.Kind.Spec()
-	var least, place *model.Claim
-	raises := false
+	var least, place, raise *model.Claim
 	for i := range k.Claims {
 		switch c := &k.Claims[i]; {
 		case c.Kind == model.ClaimPlace:
@@ -95,25 +97,25 @@ func (l *Ledger) wanted(k *Knob, periodNsec int64) (wish, bool) {
 				place = c
 			}
 		case c.Kind == model.ClaimRun:
-			return wish{model.Run, c.Value}, true
+			return wish{model.Run, c.Value, c}, true
 		case c.Kind == model.ClaimRaise:
-			raises = true
+			raise = c
 		case least == nil || c.Owner < least.Owner || (c.Owner == least.Owner && c.Cap < least.Cap):
 			least = c
 		}
 	}
 	if place != nil {
-		return wish{model.Set, place.Value}, true
+		return wish{model.Set, place.Value, place}, true
 	}
 	if least != nil {
 		if spec.Cap == nil {
-			return wish{model.Hold, least.Value}, true
+			return wish{model.Hold, least.Value, least}, true
 		}
-		return wish{model.Hold, spec.Cap(least.Cap, periodNsec)}, true
+		return wish{model.Hold, spec.Cap(least.Cap, periodNsec), least}, true
 	}
-	if base, known := l.base(k); raises && known {
+	if base, known := l.base(k); raise != nil && known {
 		v, ok := spec.Raise(base, k.Claims)
-		return wish{model.Set, v}, ok
+		return wish{model.Set, v, raise}, ok
 	}
 	return wish{}, false
 }
@@ -145,8 +147,10 @@ func (l *Ledger) Arbitrate(nowNsec, periodNsec int64, changes []model.Change) []
 			changes = append(changes, model.Change{Seq: l.NextChange, Target: k.Target, Kind: model.Disown, Value: model.Ask(k.Kind)})
 		case k.State == KnobAsked || k.State == KnobVoid || nowNsec < k.RetryAt && !k.giveBack(any):
 		case any && (!k.Ours || k.Wanted != want.value):
+			k.owe(holder(want.of))
 			changes = append(changes, l.ask(k, want.kind, want.value, nowNsec))
 		case !any && k.Ours:
+			k.AskedBy = k.By
 			changes = append(changes, l.ask(k, model.Release, model.Ask(k.Kind), nowNsec))
 		default:
 			idle = idle || k.idle(nowNsec)

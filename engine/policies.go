@@ -112,6 +112,8 @@ type row struct {
 	note  func(s *State, now model.Mode) string // where it stands, in a few words; nil: nothing to say
 	// tells reports whether an outside hook is told of whom the policy freezes, lets go on and ends. nil: it is not.
 	tells func(*Params) bool
+	// steady: it follows the load all the time, so that what it changes is no disturbance of what others have on trial.
+	steady bool
 	// under reports whether another policy that enforces does its work, so that it observes. nil: none does.
 	under func(*Params) bool
 	// takesBack is how soon CPU comes back from BE while it enforces. nil: it takes none back, or from who is found guilty alone.
@@ -145,7 +147,7 @@ var policyRows = [...]row{
 		check: (*Params).checkHardcap,
 	},
 	{
-		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: []string{"cpuset"}, needs: Needs{Places: true},
+		name: model.PolicyCPUSet, does: "ByteDance: LC and BE cores apart", uses: []string{"cpuset"}, needs: Needs{Places: true}, steady: true,
 		mode:  func(p *Params) *model.Mode { return &p.CPU.CPUSetMode },
 		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUSet.Step(&p.CPU.CPUSet, v, w) },
 		pace:  func(p *Params) model.Pace { return p.CPU.CPUSet.Pace() },
@@ -160,7 +162,7 @@ var policyRows = [...]row{
 		},
 	},
 	{
-		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: []string{"cpu pool"},
+		name: model.PolicyCPUPool, does: "Alibaba §4.1: raises quotas while the pool has room", uses: []string{"cpu pool"}, steady: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.CPUPoolMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.CPUPool.Step(&p.CPU.CPUPool, v, w) },
 		pace: func(p *Params) model.Pace { return p.CPU.CPUPool.Pace() },
@@ -173,7 +175,7 @@ var policyRows = [...]row{
 		rests: func(p *Params, _ *State) bool { return p.CPU.CPUPool.EarlyUtilisation == 0 },
 	},
 	{
-		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota", uses: []string{"burst"},
+		name: model.PolicyBurst, does: "Alibaba §4.1: lets LC save up quota", uses: []string{"burst"}, steady: true,
 		mode:   func(p *Params) *model.Mode { return &p.CPU.BurstMode },
 		step:   func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Burst.Step(&p.CPU.Burst, v, w) },
 		pace:   func(p *Params) model.Pace { return p.CPU.Burst.Pace() },
@@ -549,6 +551,7 @@ func (e *Engine) policies(in *Input) {
 	v.Table, v.History, v.Ledger, v.Window.Victims = &e.State.Tasks, e.State.History, &e.State.Ledger, e.scratch.victims
 	v.Window.Beside = e.scratch.beside
 	v.Window.Waiting, v.SLO = e.obs.Waiting, e.promises(in, v.SLO[:0])
+	v.Touched = e.State.Touched
 	v.TakeBackNsec, v.TakeBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesBack })
 	v.MemoryBackNsec, v.MemoryBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesMemory })
 	for i := range policyRows {

@@ -19,6 +19,11 @@ func (e *Engine) settle(in *Input) {
 		})
 	}
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
+	for i := range e.out.Changes {
+		if c := &e.out.Changes[i]; c.Kind == model.Run { // from its beginning on: it may take the kernel long
+			e.touched(in, c.Target, c.Value.Knob, c.Kind, s.Ledger.knob(c.Target, c.Value.Knob).AskedBy)
+		}
+	}
 	e.scratch.still, e.scratch.due = true, s.Ledger.dueNsec(in.MonoNsec)
 	if len(e.out.Changes) > 0 || len(s.Ledger.Exemptions) != exempt {
 		e.moved()

@@ -22,6 +22,7 @@ func (p *Params) Take(n *Params) {
 func (e *Engine) told(in *Input) {
 	if in.Params != nil {
 		e.Params.Take(in.Params)
+		e.touched(in, model.Target{}, 0, model.Set, byConfiguration)
 		e.moved() // policies look at everything anew: what they wished for followed from the old ones
 	}
 	s := e.State

@@ -41,6 +41,7 @@ const (
 	DecideNudge  // a suspect is held for a moment, to see whether it is the one
 	DecideStep   // a cap is loosened or tightened
 	DecideRefute // a nudge did not help the victim
+	DecideVoid   // what is on trial says nothing: somebody else interfered
 
 	// Of the policies that act before anybody suffers: cpuset, cpu_pool, burst, demote, cache, bandwidth; and of balm and remedy.
 
@@ -118,6 +119,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideNudge:  {name: "nudge", acts: true},
 	DecideStep:   {name: "step", policies: []string{PolicyHardcap, PolicyIO, PolicyMemory, PolicyRemedy}, acts: true},
 	DecideRefute: {name: "refute"},
+	DecideVoid:   {name: "void", policies: []string{PolicyHardcap, PolicyRemedy, PolicyIO, PolicyMemory}},
 
 	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true, acts: true},
 	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},

@@ -258,6 +258,9 @@ func (s *step) judged(inc *Incident, x *policy.Victim) bool {
 		return false
 	}
 	r := inc.Round()
+	if s.disturbed(inc, bad) {
+		return false
+	}
 	r.WindowsJudged++
 	inc.Sum += x.Signal
 	r.SignalAfter = inc.Sum / float64(r.WindowsJudged)

@@ -262,8 +262,14 @@ func (s *State) judgeTurn(p *Params, in *policy.View, out *policy.Wishes, inc *I
 		s.endExperiment(p, in, out, inc, "ended without enough evidence of the victim", 0)
 		return
 	}
+	if why, _ := in.Disturbed(model.PolicyHardcap, r.MonoNsec, append(tasksOf(x.Suspects), inc.Victim)...); why != "" {
+		inc.Experiment, r.Members = nil, slices.Clone(x.Suspects)
+		s.settle(x, r)
+		s.letNudgedGo(in, out, inc, model.RoundUnjudged, "the trial says nothing: "+why, false)
+		return
+	}
 	slack := in.Window.LengthNsec / windowSlack
-	if v == nil || !v.Verdict.Evidence() || !judged(in, r) || in.Window.StartNsec < x.SinceNsec-slack {
+	if v == nil || !v.Verdict.Evidence() || !inc.judged(in) || in.Window.StartNsec < x.SinceNsec-slack {
 		return
 	}
 	w := antagonist.Coded{Fell: x.fell(in)}

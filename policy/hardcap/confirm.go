@@ -232,7 +232,7 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 		s.endNudge(in, out, inc, model.RoundUnjudged, "ended without enough evidence of the victim")
 		return
 	}
-	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+	if v == nil || !v.Verdict.Evidence() || !inc.judged(in) {
 		return
 	}
 	inc.judge(r, v)

@@ -101,7 +101,7 @@ func (s *State) follow(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 	case v.Signal > allowed(p, v):
 		f.BadRow++
 		f.GoodRow = 0
-	case once:
+	case once, inc.meddled(in, in.Window.StartNsec, heldIn(r)...) != "":
 		f.GoodRow, f.BadRow = 0, 0
 	case presses(in, r, held):
 		f.GoodRow++

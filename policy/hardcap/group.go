@@ -234,9 +234,13 @@ func heldIn(r *model.Round) []model.TaskNum {
 	if len(r.Members) == 0 {
 		return []model.TaskNum{*r.Chosen}
 	}
-	nums := make([]model.TaskNum, len(r.Members))
-	for i := range r.Members {
-		nums[i] = r.Members[i].Task
+	return tasksOf(r.Members)
+}
+
+func tasksOf(members []model.Member) []model.TaskNum {
+	nums := make([]model.TaskNum, len(members))
+	for i := range members {
+		nums[i] = members[i].Task
 	}
 	return nums
 }

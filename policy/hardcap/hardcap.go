@@ -95,6 +95,8 @@ type Incident struct {
 	Early bool `json:"early,omitempty"`
 	// Experiment is a coded one that runs.
 	Experiment *Experiment `json:"experiment,omitempty"`
+	// FromNsec is from when on windows are judged, where somebody else interfered with a hold.
+	FromNsec int64 `json:"from_nsec,omitempty"`
 }
 
 // Peace keeps a victim from being analysed again too soon.

@@ -82,7 +82,7 @@ func (s *State) startTrial(p *Params, in *policy.View, out *policy.Wishes, inc *
 	for i := range inc.Rounds {
 		for k := range inc.Rounds[i].Members {
 			m := &inc.Rounds[i].Members[k]
-			if m.Needed || m.Released || inc.hold(in, m.Task).State != policy.HoldInForce {
+			if m.Needed || m.Released || inc.hold(in, m.Task).State != policy.HoldInForce || inc.meddled(in, in.Window.StartNsec, m.Task) != "" {
 				continue
 			}
 			if t.Round < 0 || m.Gain <= inc.Rounds[t.Round].Members[t.Member].Gain {
@@ -119,6 +119,9 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	case in.Ledger.Held(m.Task):
 		inc.Trial, m.Released = nil, true
 		m.Conclude(model.MemberElsewhere, "given back on trial, and held for another victim")
+		return true
+	case inc.meddled(in, t.SinceNsec, m.Task) != "":
+		s.voidTrial(in, out, inc, m, inc.meddled(in, t.SinceNsec, m.Task))
 		return true
 	case in.Window.StartNsec < t.SinceNsec-in.Window.LengthNsec/windowSlack:
 		return true
@@ -181,11 +184,61 @@ func (s *State) holdAgain(p *Params, in *policy.View, out *policy.Wishes, inc *I
 	}
 	s.noteTested(p, in, m.Task, true)
 	reason := fmt.Sprintf("%s suffered while it was released: held again", inc.VictimPath)
+	s.retake(inc, m, reason)
+	out.Forgiven = append(out.Forgiven, inc.Victim)
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: append(capped(m.Cap, m.Usage), model.FactThreshold.Is(v.Threshold)), Reason: reason})
+	s.settleLoose(in, inc)
+}
+
+// retake holds a member again that was released on trial, as before.
+func (s *State) retake(inc *Incident, m *model.Member, reason string) {
 	s.want(inc.claim(m.Task, m.Cap, m.Usage, inc.WatchUntil, reason))
 	if r := inc.round(); r.Demoted {
 		s.want(inc.demotion(m.Task, inc.WatchUntil, reason))
 	}
-	out.Forgiven = append(out.Forgiven, inc.Victim)
-	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Facts: append(capped(m.Cap, m.Usage), model.FactThreshold.Is(v.Threshold)), Reason: reason})
+}
+
+// voidTrial ends a trial during which somebody else changed something of the member or the victim: it is held as before, neither needed nor given back, and
+// may be released anew once nobody interferes.
+func (s *State) voidTrial(in *policy.View, out *policy.Wishes, inc *Incident, m *model.Member, why string) {
+	inc.Trial = nil
+	const reason = "held again, as before the trial that says nothing"
+	s.retake(inc, m, reason)
+	s.say(in, out, inc, model.Decision{Kind: model.DecideVoid, Task: m.Task, Path: m.Path, Reason: "the trial says nothing: " + why})
+	s.say(in, out, inc, model.Decision{Kind: model.DecideCap, Task: m.Task, Path: m.Path, Facts: capped(m.Cap, m.Usage), Reason: reason})
 	s.settleLoose(in, inc)
+}
+
+// meddled says who else changed something of the victim or of some tasks since a time; "": nobody did.
+func (inc *Incident) meddled(in *policy.View, sinceNsec int64, tasks ...model.TaskNum) string {
+	why, _ := in.Disturbed(model.PolicyHardcap, sinceNsec, append(tasks, inc.Victim)...)
+	return why
+}
+
+// disturbed reports whether windows under a hold that is verified say nothing, since somebody else changed something of the held tasks or of the victim.
+// After an action the hold stays, and what it does is looked at from the beginning; what stays, or an operator who took the hold away, ends the incident: the next anomaly
+// begins a new one.
+func (s *State) disturbed(in *policy.View, out *policy.Wishes, inc *Incident, h policy.Hold) bool {
+	r := inc.round()
+	why, stays := in.Disturbed(model.PolicyHardcap, max(r.AppliedNsec, inc.FromNsec), append(heldIn(r), inc.Victim)...)
+	if why == "" {
+		return false
+	}
+	why = "the trial says nothing: " + why
+	if r.Nudge && !r.Confirmed {
+		s.account(in, r)
+		s.letNudgedGo(in, out, inc, model.RoundUnjudged, why, false)
+		return true
+	}
+	d := model.Decision{Kind: model.DecideVoid, Task: *r.Chosen, Path: heldNames(r), Incident: inc.ID, Reason: why + "; it is looked at from now on"}
+	if stays || h.State == policy.HoldNone {
+		d.Reason = why + "; given back"
+		r.Conclude(model.RoundUnjudged, why)
+		s.say(in, out, inc, d)
+		s.end(in, out, inc, model.Dropped, why)
+		return true
+	}
+	inc.FromNsec, inc.GoodInRow, inc.SignalSum, r.WindowsJudged, r.SignalAfter = in.NowNsec, 0, 0, 0, 0
+	out.Once("void "+inc.ID, d)
+	return false
 }

@@ -49,9 +49,9 @@ func (s *State) awaitHold(p *Params, in *policy.View, out *policy.Wishes, inc *I
 	}
 }
 
-// judged reports whether the window that just closed lies after the cap.
-func judged(in *policy.View, r *model.Round) bool {
-	return in.Window.Closed && in.Window.StartNsec >= r.AppliedNsec-in.Window.LengthNsec/windowSlack
+// judged reports whether the window that just closed lies after the cap, and after what others did meanwhile.
+func (inc *Incident) judged(in *policy.View) bool {
+	return in.Window.Closed && in.Window.StartNsec >= max(inc.round().AppliedNsec, inc.FromNsec)-in.Window.LengthNsec/windowSlack
 }
 
 // verify watches the victim after the cap.
@@ -70,8 +70,16 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		s.nextRound(p, in, out, inc, model.RoundEnded, h.Why)
 		return
 	}
+	if s.disturbed(in, out, inc, h) {
+		return
+	}
 	if r.Nudge && !r.Confirmed {
 		s.judgeNudge(p, in, out, inc, v, h)
+		return
+	}
+	if h.State == policy.HoldNone && inc.FromNsec > r.AppliedNsec && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
+		r.Conclude(model.RoundUnjudged, "others interfered until the cap expired")
+		s.end(in, out, inc, model.Dropped, "the trial says nothing: others interfered until the cap expired")
 		return
 	}
 	if h.State == policy.HoldNone && in.NowNsec-r.AppliedNsec >= p.DurationNsec {
@@ -79,7 +87,7 @@ func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		s.cannotFix(p, in, out, inc, "the cap expired before the victim gave enough evidence to judge it")
 		return
 	}
-	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+	if v == nil || !v.Verdict.Evidence() || !inc.judged(in) {
 		return
 	}
 	inc.judge(r, v)
@@ -136,7 +144,7 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 	if p.Feedback.Enabled && p.Feedback.ThroughPauses && in.Window.Closed {
 		s.keepAlive(p, in, out, inc) // also where the victim pauses
 	}
-	if v == nil || !v.Verdict.Evidence() || !judged(in, r) {
+	if v == nil || !v.Verdict.Evidence() || !inc.judged(in) {
 		return
 	}
 	inc.SignalSum += v.Signal

@@ -43,7 +43,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == CPU }) {
 			continue // what was taken of CPUs after it is given back before it
 		}
-		if v.TriedByOther(h.Task, model.PolicyRemedy) != "" {
+		if v.TriedByOther(h.Task, model.PolicyRemedy) != "" || v.Frozen(h.Task) {
 			continue
 		}
 		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h)) && (dearest == nil || h.dear() >= dearest.dear()) {
@@ -51,7 +51,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		}
 	}
 	if h := dearest; h != nil {
-		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true}
+		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true, SinceNsec: v.NowNsec}
 		s.move(v, h, h.looser(have, policy.Peak(s.Loads)))
 		s.why = "services are well"
 		s.reset()

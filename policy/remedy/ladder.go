@@ -32,7 +32,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 	}
 	x := s.inTrouble(p)
 	s.serve(p, v, x)
-	if !s.settled(p, v) || s.Trial != nil && s.conclude(p, have, v, w) {
+	if s.void(p, v, w) || !s.settled(p, v) || s.Trial != nil && s.conclude(p, have, v, w) {
 		return
 	}
 	switch {
@@ -234,7 +234,7 @@ func (s *State) known(victim, job string, m Means) *Known {
 // take takes a step, of several tasks together where there are others with it, and looks what comes of it.
 func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, with []option, text string) {
 	num := o.task.Task.Num
-	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Slow: x.Waits.Slow, Own: s.batch(num).CPI}
+	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Slow: x.Waits.Slow, Own: s.batch(num).CPI, SinceNsec: v.NowNsec}
 	s.begin(v, w, x, o, text)
 	for _, o := range with {
 		s.Trial.With = append(s.Trial.With, o.task.Task.Num)

@@ -128,6 +128,8 @@ type Trial struct {
 	Figure Sum `json:"figure,omitzero"`
 	Own    Sum `json:"own,omitzero"`
 	Waited int `json:"waited,omitempty"` // windows, since it stands
+	// SinceNsec is from when on whatever others do disturbs it.
+	SinceNsec int64 `json:"since_nsec,omitempty"`
 }
 
 // Tried is a step that did not help, or was refused.

@@ -1,0 +1,95 @@
+package remedy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/commensal-io/commensal/engine/enginetest"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/pressure"
+)
+
+// short has policy pressure see that memory is used up, and task 2 for the one that has it.
+func (w *world) short() {
+	w.Engine.Params.CPU.PressureMode, w.Engine.Params.CPU.Pressure = model.ModeEnforce, pressure.Defaults()
+	for range 2 { // what is read is held against the reading before
+		w.NowNsec += enginetest.Sec / 10
+		w.Look = &model.Look{Tasks: []model.TaskMemory{{Num: 2, Bytes: 1 << 30}}}
+		w.Look.Node.C[model.CountMemoryTotal], w.Look.Node.C[model.CountMemoryAvailable] = model.Read(1e10), model.Read(1e7)
+		w.Beat(0)
+	}
+}
+
+// A trial during which somebody else changed something of its task says nothing: what was taken is given back, nothing is remembered of it, and
+// the service's being well is not put down to it.
+func TestDisturbed(t *testing.T) {
+	for why, deed := range map[string]func(w *world){
+		"pressure froze /t2": (*world).short,
+		"an operator changed cpu.weight of /t2": func(w *world) {
+			w.Tell(model.Command{Kind: model.CommandDemote, Task: 2, DurationNsec: 600e9})
+		},
+		"an operator took memory of /t2 back": func(w *world) {
+			w.Tell(model.Command{Kind: model.CommandReclaim, Task: 2, Bytes: 1 << 20})
+		},
+		"a new configuration came": func(w *world) { w.Change(w.Engine.Params) },
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := newWorld(model.ModeEnforce, xeon(8))
+			w.seconds(10)
+			w.harms[2] = harm{ways: 0.5, misses: 100}
+			for w.second < 60 && (w.state().Trial == nil || w.state().SetNsec == 0) {
+				w.play()
+			}
+			w.expect(t, "on trial", "2/100/2 11/100/2 11/100/2")
+			w.harms[2] = harm{misses: 100} // it is well for another reason
+			deed(w)
+			w.seconds(20)
+			if w.expect(t, "given back", free); len(w.state().Known) > 0 || len(w.state().Tried) > 0 || w.state().Trial != nil {
+				t.Errorf("%+v", w.state())
+			}
+			told := slices.ContainsFunc(w.Said, func(d model.Decision) bool {
+				return d.Kind == model.DecideVoid && d.Task == 2 && strings.Contains(d.Reason, "the trial says nothing: "+why)
+			})
+			if !told || w.Count(model.DecideKept) > 0 || w.Count(model.DecideTakenBack) > 0 {
+				t.Errorf("told: %v, %d kept, %d taken back", told, w.Count(model.DecideKept), w.Count(model.DecideTakenBack))
+			}
+			w.harms[2] = harm{ways: 0.5, misses: 100}
+			for i := 0; i < 40 && len(w.state().Known) == 0; i++ {
+				w.play()
+			}
+			if strings.HasPrefix(why, "pressure") {
+				w.expect(t, "who is frozen is left alone", free)
+			} else if len(w.state().Known) != 1 || w.has(2, model.CacheWays, 11) != 2 {
+				t.Errorf("it does not begin again: %s, %+v", w.holds(), w.state().Known)
+			}
+		})
+	}
+}
+
+// A step back during which a task is frozen says nothing while that lasts, and is looked at from then on.
+func TestDisturbedBack(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	w.seconds(10)
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	w.seconds(30)
+	w.harms[2] = harm{misses: 100}
+	for w.second < 600 && (w.state().Trial == nil || !w.state().Trial.Back || w.state().SetNsec == 0) {
+		w.play()
+	}
+	trial, had := w.state().Trial, w.has(2, model.CacheWays, 11)
+	if trial == nil {
+		t.Fatal("nothing is given back")
+	}
+	w.short()
+	w.seconds(200)
+	if now := w.has(2, model.CacheWays, 11); w.state().Trial == nil || now != had {
+		t.Errorf("%g ways, had %g: %+v", now, had, w.state().Trial)
+	}
+	if w.Count(model.DecideVoid) != 1 {
+		t.Errorf("told %d times", w.Count(model.DecideVoid))
+	}
+	w.Engine.Params.CPU.PressureMode = model.ModeOff
+	w.seconds(400)
+	w.expect(t, "afterwards", free)
+}
