@@ -224,7 +224,10 @@ var policyRows = [...]row{
 	{
 		name: model.PolicyBalm, does: "BALM: who draws most has least memory bandwidth while a target is missed", uses: []string{"memory bandwidth", "page migration"}, needs: Needs{Classes: true, Memory: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.BalmMode },
-		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Balm.Step(&p.CPU.Balm, v, w) },
+		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.onTrial(v)
+			s.CPU.Balm.Step(&p.CPU.Balm, v, w)
+		},
 		rows: func(p *Params) []model.Param { return p.CPU.Balm.Rows() },
 		note: func(s *State, now model.Mode) string { return s.CPU.Balm.Note(now) },
 

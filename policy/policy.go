@@ -190,6 +190,8 @@ type View struct {
 type OnTrial struct {
 	Task   model.TaskNum
 	Policy string
+	// Domains are the memories of the services in which it is to show, where the policy goes by memories; ordered.
+	Domains []int32
 }
 
 // TriedByOther returns the policy other than the one that asks which looks what comes of a step on a task; "": none does.
@@ -200,6 +202,12 @@ func (v *View) TriedByOther(task model.TaskNum, me string) string {
 		}
 	}
 	return ""
+}
+
+// TriedIn reports whether a policy looks what comes of a step for services of a memory, by one of its domains. Who divides that memory among all rests meanwhile: what it changes would pass for
+// an effect of the step, and the other way round. That is less than Taking, which lasts for as long as anything is taken.
+func (v *View) TriedIn(domain int32) bool {
+	return slices.ContainsFunc(v.OnTrial, func(o OnTrial) bool { return slices.Contains(o.Domains, domain) })
 }
 
 // Task returns the task of a number; nil where the view has none.

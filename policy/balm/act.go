@@ -213,7 +213,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	for i := range s.Rungs {
 		if r := &s.Rungs[i]; r.Level > s.lowest(have) && s.draws(have, v, r) {
-			s.move(r, s.lowest(have), v, w)
+			s.take(r, have, v, w)
 			return
 		}
 	}
@@ -222,7 +222,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		if inTrouble(s.Colour) && s.elsewhere(p, have, v, w) {
 			return
 		}
-		if s.Healing = inTrouble(s.Colour); s.Healing {
+		if s.Healing = inTrouble(s.Colour); s.Healing && !s.waits { // else it is not known yet what comes of what others do
 			s.cannotFix(p, have, v, w)
 		}
 		return
@@ -236,7 +236,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	if alone < s.alone {
 		s.Rungs = append(s.Rungs, Rung{Class: model.ClassOf(list[0].task), Tasks: []model.TaskNum{list[0].task}, Level: have.MostLevel})
-		s.move(&s.Rungs[len(s.Rungs)-1], s.lowest(have), v, w, list[0].fact.Is(list[0].draw))
+		s.take(&s.Rungs[len(s.Rungs)-1], have, v, w, list[0].fact.Is(list[0].draw))
 		return
 	}
 	s.rest(list, have, v, w)
@@ -268,7 +268,20 @@ func (s *State) rest(list []candidate, have *model.Classes, v *policy.View, w *p
 		r.Tasks = append(r.Tasks, list[i].task)
 	}
 	slices.Sort(r.Tasks)
-	s.move(r, s.lowest(have), v, w)
+	s.take(r, have, v, w)
+}
+
+// take has a rung at the lowest level, for the services that are in trouble.
+func (s *State) take(r *Rung, have *model.Classes, v *policy.View, w *policy.Wishes, more ...model.Fact) {
+	if len(s.Domains) > 0 || len(r.Domains) == 0 {
+		r.Domains = slices.Clone(s.Domains)
+	}
+	s.move(r, s.lowest(have), v, w, more...)
+}
+
+// elsewhereTried reports whether another policy looks what comes of a step on a task of a rung.
+func elsewhereTried(v *policy.View, r *Rung) bool {
+	return slices.ContainsFunc(r.Tasks, func(num model.TaskNum) bool { return v.TriedByOther(num, model.PolicyBalm) != "" })
 }
 
 // climb gives back by a step, to who had it taken first.
@@ -276,7 +289,7 @@ func (s *State) climb(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	peak := policy.Peak(s.Loads)
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
-		if v.NowNsec < r.RetryNsec || s.moving() != nil {
+		if v.NowNsec < r.RetryNsec || s.moving() != nil || elsewhereTried(v, r) {
 			continue
 		}
 		if r.Level >= have.Top(peak) {

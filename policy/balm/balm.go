@@ -61,7 +61,8 @@ type State struct {
 	// Premises is what does not hold of the worst service that the paper takes for granted; "": nothing.
 	Premises string `json:"premises,omitempty"`
 
-	alone   int // tasks that can have a class for themselves
+	alone   int  // tasks that can have a class for themselves
+	waits   bool // some who draw are on trial with another policy
 	changed bool
 	why     string // of what is given back in this step
 }
@@ -71,6 +72,8 @@ type Rung struct {
 	Class model.TaskNum   `json:"class"`
 	Tasks []model.TaskNum `json:"tasks"` // ordered
 	Level int             `json:"level"`
+	// Domains are the memories that services in trouble were at when it was taken last.
+	Domains []int32 `json:"domains,omitempty"`
 	// RetryNsec is when the next step back may be tried, after Patience times the parameter's.
 	RetryNsec int64 `json:"retry_nsec,omitempty"`
 	Patience  int   `json:"patience,omitempty"`
@@ -137,7 +140,7 @@ func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
 			continue
 		}
 		for _, num := range s.Rungs[i].Tasks {
-			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyBalm})
+			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyBalm, Domains: s.Rungs[i].Domains})
 		}
 	}
 	return list

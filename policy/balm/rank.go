@@ -49,6 +49,7 @@ func (s *State) measure(have *model.Classes, v *policy.View) {
 func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 	var list []candidate
 	misses := false
+	s.waits = false
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
 		if t.Task.Class != model.BE || s.rungOf(t.Task.Num) != nil || s.barred(t.Task.Num) >= 0 {
@@ -63,6 +64,10 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 		}
 		share := s.share(have, v, t)
 		if !(usage > 0) && !(missed > 0) || share <= 0 {
+			continue
+		}
+		if v.TriedByOther(t.Task.Num, model.PolicyBalm) != "" {
+			s.waits = true
 			continue
 		}
 		if missed > 0 && !misses {

@@ -130,13 +130,18 @@ func (s *State) decide(p *Params, have *model.Classes, v *policy.View, w *policy
 		s.Basis = basis
 		w.Decide(model.Decision{Kind: model.DecideBasis, Reason: "memory bandwidth is divided by " + string(basis)})
 	}
-	if p.Adaptive {
+	switch {
+	case slices.ContainsFunc(have.Memory, v.TriedIn): // services are compared together
+	case p.Adaptive:
 		s.learnQuiet(p, have, v)
-	} else {
+	default:
 		s.verify(p, v, w)
 	}
 	for i := range s.Domains {
 		d := &s.Domains[i]
+		if slices.ContainsFunc(v.Memories(have)[i].Domains, v.TriedIn) {
+			continue
+		}
 		l := s.ladder(have, v, i)
 		was := d.Level
 		switch {

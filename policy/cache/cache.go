@@ -25,6 +25,7 @@ package cache
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -42,7 +43,7 @@ type State struct {
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
 	BegunNsec int64 `json:"begun_nsec,omitempty"` // when it was first looked at LC
-	HaltNsec  int64 `json:"halt_nsec,omitempty"`  // since when policy remedy is at work, so that no window counts; 0: it is not
+	HaltNsec  int64 `json:"halt_nsec,omitempty"`  // since when policy remedy is at work, or balm has something on trial, so that no window counts; 0: neither is
 	Waiting   bool  `json:"waiting,omitempty"`    // for windows to compare with
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
@@ -269,9 +270,10 @@ func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 // compare takes a window in, and gives everything back where LC is worse off than before.
 func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
 	s.stands(have, v, w)
-	if !v.Remedying && s.HaltNsec > 0 {
+	halt := v.Remedying || slices.ContainsFunc(have.Memory, v.TriedIn) // services are compared together
+	if !halt && s.HaltNsec > 0 {
 		s.BegunNsec, s.HaltNsec = min(v.NowNsec, s.BegunNsec+v.NowNsec-s.HaltNsec), 0
-	} else if v.Remedying && s.HaltNsec == 0 {
+	} else if halt && s.HaltNsec == 0 {
 		s.HaltNsec = v.NowNsec
 	}
 	if s.BegunNsec == 0 || v.NowNsec < s.RestNsec {
@@ -284,7 +286,7 @@ func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *polic
 		s.SinceNsec = v.NowNsec
 	}
 	switch {
-	case v.Remedying: // what it changes for LC would pass for an effect of ours
+	case halt: // what is tried changes for LC would pass for an effect of ours
 	case v.NowNsec < s.RestNsec: // what is before is summed up once the rest is over
 	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced()):
 		if s.Before.Windows >= p.Windows {

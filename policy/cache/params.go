@@ -43,7 +43,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},
-		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 20e9}, Why: "the windows before are waited for so long; then it is divided, and nobody looks whether it was good; the time in which policy remedy is at work does not count"},
+		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 20e9}, Why: "the windows before are waited for so long; then it is divided, and nobody looks whether it was good; the time in which policy remedy is at work, or balm has something on trial, does not count"},
 		{Key: "gain", At: &p.Gain, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "a share", Why: "LC's CPI has to fall by this much, or BE gets everything back; 0: it may not grow"},
 		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "and nothing is divided for so long"},
 	}

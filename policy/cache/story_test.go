@@ -243,16 +243,24 @@ func TestOnlyWhatStandsIsJudged(t *testing.T) {
 	}
 }
 
-// While policy remedy is at work no window counts, and no patience is lost: nothing is divided in the midst of its trials, unlooked at.
+// While policy remedy is at work, or balm has something on trial, no window counts, and no patience is lost: nothing is divided in the midst of trials, unlooked at.
 func TestPatienceWhileRemedying(t *testing.T) {
+	for _, balm := range []bool{false, true} {
+		patience(t, balm)
+	}
+}
+
+func patience(t *testing.T, balm bool) {
 	b := newBench(1)
-	b.v.Remedying = true
+	if b.v.Remedying = !balm; balm {
+		b.v.OnTrial = []policy.OnTrial{{Task: 2, Policy: model.PolicyBalm, Domains: b.v.Topology.Classes.Memory[:1]}}
+	}
 	for from := b.v.NowNsec; b.v.NowNsec < from+2*b.p.PatienceNsec; {
 		if b.window(1); b.divided() {
 			t.Fatalf("divided after %d s of trials", (b.v.NowNsec-from)/1e9)
 		}
 	}
-	b.v.Remedying = false
+	b.v.Remedying, b.v.OnTrial = false, nil
 	for range b.p.Windows + 2 {
 		b.window(1)
 	}
