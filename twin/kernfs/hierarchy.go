@@ -116,6 +116,7 @@ type group struct {
 	freeze    freezing
 	memory    bounds
 	gens      generations
+	oomKills  uint64 // of processes in it and below
 	io        machine.DiskLimit
 
 	clones bool // cgroup.clone_children, of v1: a new cpuset below begins with these lists

@@ -61,6 +61,7 @@ type Kernel struct {
 
 	resctrl *resctrlFS // nil: the machine has none
 	waits   *waits     // nil: nobody measures them
+	oom     oomKiller
 	locks   flocks
 	shares  []float64 // scratch
 }
@@ -96,11 +97,14 @@ func New(m *machine.Machine, o Options) (*Kernel, error) {
 // Machine returns the physics.
 func (k *Kernel) Machine() *machine.Machine { return k.m }
 
-// Advance lets a time pass on the machine, in its whole steps.
+// Advance lets a time pass on the machine, in its whole steps, and then ends whom there is no memory for.
 func (k *Kernel) Advance(nsec int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.m.Advance(nsec)
+	step := k.m.Config().StepNsec
+	for end := k.m.NowNsec() + nsec; k.m.NowNsec()+step <= end; k.killOOM() {
+		k.m.Advance(min(end-k.m.NowNsec(), max(step, oomEveryNsec)))
+	}
 }
 
 // MonoNsec implements linux.Clock: the time since the machine started.

@@ -90,7 +90,7 @@ func orNone(v uint64) float64 {
 // held is what memory a group and those below hold.
 type held struct {
 	anon, file, swap, zswap, inactiveAnon, inactiveFile float64
-	faults, reclaimed, killed                           uint64
+	faults, reclaimed                                   uint64
 }
 
 func (k *Kernel) held(g *group) held {
@@ -112,9 +112,6 @@ func (k *Kernel) held(g *group) held {
 			h.zswap += u.Zswap
 			h.faults += u.FaultPages
 			h.reclaimed += u.ReclaimedBytes / pageBytes
-			if u.Killed {
-				h.killed++
-			}
 			h.inactiveAnon += anon
 			h.inactiveFile += file
 		}
@@ -138,13 +135,7 @@ func (k *Kernel) reclaimMemory(g *group, data []byte) error {
 		}
 		anon, first = n > 0, n == 200
 	}
-	var nums []int
-	g.each(func(g *group) {
-		for i := range g.members {
-			nums = append(nums, g.members[i].p.num)
-		}
-	})
-	got := 0.0
+	nums, got := k.tasksIn(g), 0.0
 	if first {
 		got = k.m.ReclaimTogether(nums, float64(want), true, false)
 	}
@@ -192,14 +183,14 @@ func (k *Kernel) memoryStatV1(g *group, buf []byte) []byte {
 	return number(append(buf, "total_workingset_refault_file "...), h.faults)
 }
 
-// memoryEvents is memory.events: of a group and those below, or of it alone.
+// memoryEvents is memory.events, and memory.events.local, which here says the same: of a group and those below.
 func (k *Kernel) memoryEvents(g *group, buf []byte) []byte {
 	h := k.held(g)
 	high := uint64(0)
 	if g.memory.high != noBound {
 		high = h.reclaimed
 	}
-	return fmt.Appendf(buf, "low 0\nhigh %d\nmax %d\noom %d\noom_kill %d\noom_group_kill 0\n", high, h.killed, h.killed, h.killed)
+	return fmt.Appendf(buf, "low 0\nhigh %d\nmax %d\noom %d\noom_kill %d\noom_group_kill 0\n", high, g.oomKills, g.oomKills, g.oomKills)
 }
 
 // number appends a number and a newline.
