@@ -44,6 +44,9 @@ type taskPlan struct {
 	cpus  model.CPUSet // its own CPUs; none: those of the group above
 	cfg   machine.TaskConfig
 	below []childPlan // groups in it; then it has no process of its own
+	// memory is what each of its processes has, most what the group may have, in bytes; 0: no limit.
+	memory []machine.Heat
+	most   int64
 }
 
 // childPlan is a group inside a task.
@@ -79,6 +82,8 @@ const (
 	kill      // SIGKILL at the n-th write from here, or now
 	taken     // soft interrupts or the hypervisor take some of a CPU's time
 	guardDies // the guardian is killed, and the agent starts another at its next turn
+	sweep     // a task uses all of its memory once
+	respawn   // its processes that ended are started again
 	handDown  // a controller is taken from groups, or handed down to them again (v2), or their directory of one hierarchy goes (v1)
 )
 

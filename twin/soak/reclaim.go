@@ -31,7 +31,7 @@ var coldMemory = []machine.Heat{{Bytes: 512 << 20, EveryNsec: 600e9, File: true}
 
 // withMemory is what a task is started as.
 func withMemory(t *taskPlan, c machine.TaskConfig) machine.TaskConfig {
-	if t.class == model.BE {
+	if c.Memory = t.memory; c.Memory == nil && t.class == model.BE {
 		c.Memory = coldMemory
 	}
 	return c

@@ -65,7 +65,7 @@ const (
 
 // PlayRound plays a round. Whether something was held when the fault came depends on the seed.
 func PlayRound(f Fault, seed uint64) (*Round, error) {
-	o := Options{Minutes: roundMinutes, Calm: true}
+	o := Options{Minutes: roundMinutes, Calm: true, roomy: true}
 	dir, err := os.MkdirTemp("", "commensal-round-")
 	if err != nil {
 		return nil, fmt.Errorf("soak: %w", err)

@@ -58,6 +58,7 @@ type world struct {
 	startAt    int64 // without a life: when the next one begins
 	stallUntil int64
 	unplugged  int64 // when a CPU went the last time
+	swapFull   bool  // it has been
 	turning    bool  // the agent's code is running
 	handed     []handedDown
 	host       *linux.Host // of the agent that was started last
@@ -82,6 +83,7 @@ const (
 	streamClasses = 0x636c6173736573
 	streamTakers  = 0x74616b657273
 	streamHands   = 0x68616e6473
+	streamMemory  = 0x6d656d6f7279
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -95,6 +97,9 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	p.drawClasses(classes, end)
 	p.drawTakers(source{rand.New(rand.NewPCG(seed, streamTakers))}, end)
 	p.drawHandDown(source{rand.New(rand.NewPCG(seed, streamHands))}, end)
+	if !o.roomy {
+		p.drawMemory(source{rand.New(rand.NewPCG(seed, streamMemory))}, end)
+	}
 	if o.only != nil {
 		o.only(p)
 	}
@@ -160,11 +165,11 @@ func (w *world) now() int64 { return w.k.NowNsec() }
 func (w *world) pass(nsec int64) {
 	steps := max(1, (nsec+stepNsec-1)/stepNsec)
 	if at, ok := w.watched(); ok && w.turning && w.now()+steps*stepNsec > at {
-		w.k.Advance(max(0, at-w.now()+stepNsec-1) / stepNsec * stepNsec)
+		w.advance(max(0, at-w.now()+stepNsec-1) / stepNsec * stepNsec)
 		w.hung()
 		return
 	}
-	w.k.Advance(steps * stepNsec)
+	w.advance(steps * stepNsec)
 }
 
 // next lets the time pass to whatever comes next, and does it.
@@ -269,6 +274,10 @@ func (w *world) do(e *event) {
 		w.take(e)
 	case handDown:
 		w.handDown(e)
+	case sweep:
+		w.sweep(t, e)
+	case respawn:
+		w.respawn(t)
 	case guardDies:
 		if w.life != nil {
 			w.life.guarded = false
@@ -291,9 +300,7 @@ func (w *world) arrive(t *taskPlan) {
 		} else {
 			err = cg.Mkdir(path)
 		}
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOENT) {
-			// On v1 a group without CPUs takes no process, nor do those in it: all of its list is offline. On v2 nobody hands down a
-			// controller that was taken from the group above.
+		if refusesProcess(err) {
 			w.inj.Note("failed-arrival", path)
 			return
 		}
@@ -323,9 +330,16 @@ func (w *world) arrive(t *taskPlan) {
 		}
 	}
 	if made {
+		w.limitMemory(t)
 		w.inj.Note("group-made", t.path)
 	}
 	w.look()
+}
+
+// refusesProcess reports whether a group takes no process. On v1 one without CPUs does not, nor do those in it: all of its list is
+// offline. On v2 nobody hands down a controller that was taken from the group above.
+func refusesProcess(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.ENOENT)
 }
 
 func (w *world) parentLives(path string) bool {
