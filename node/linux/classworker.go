@@ -167,9 +167,22 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 		w.tidy(class)
 		return op.result(0, 0, err)
 	}
+	g.came(want, change.Found, int(op.change.Domain))
 	g.limit[op.knob()] = asTaken(want, change.Now, int(op.change.Domain))
 	delete(g.away, op.knob())
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
+}
+
+// came notes what was found in a domain that was offline when the group was made, before the first limit there.
+func (g *classGroup) came(want, found resctrl.Schemata, domain int) {
+	for _, line := range want {
+		if _, known := g.found.Get(line.Resource, domain); known {
+			continue
+		}
+		if v, ok := found.Get(line.Resource, domain); ok {
+			g.found.Set(line.Resource, domain, v)
+		}
+	}
 }
 
 // asTaken is what the kernel made of what was written: it rounds levels.

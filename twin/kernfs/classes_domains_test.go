@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/commensal-io/commensal/kernel/resctrl"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -48,5 +49,33 @@ func TestClassesOfDomainsThatComeAndGo(t *testing.T) {
 		expect("gone", 0)
 		plug(true)
 		expect("back", 0, 1)
+	}
+}
+
+// What is limited in a domain that was offline when the class was made has what it had before once it is given back.
+func TestClassesOfADomainThatComesLater(t *testing.T) {
+	c := openClassed(t)
+	plug := func(online bool) {
+		t.Helper()
+		for cpu := 2; cpu < 4; cpu++ { // of the second socket
+			must(t, c.k.SetOnline(cpu, online))
+		}
+		c.k.Advance(11e9)
+		c.look()
+		c.do()
+	}
+	plug(false)
+	c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE)), 1)
+	plug(true)
+	got := c.do(c.change(model.Hold, ofClass(1), model.Ways(2)), c.change(model.Hold, ofClass(1), model.Level(20)))
+	if c.all(model.Applied, got, 2); got[0].Found != model.Ways(11) || got[1].Found != model.Level(100) {
+		t.Errorf("found %+v", got)
+	}
+	got = c.do(c.change(model.Release, ofClass(1), model.Ask(model.MemoryBandwidth)), c.change(model.Release, ofClass(1), model.Ask(model.CacheWays)))
+	c.all(model.Applied, got, 2)
+	level, _ := c.listed()[1].Schemata.Get(resctrl.MB, 1)
+	mask, _ := c.listed()[1].Schemata.Get(resctrl.L3, 1)
+	if level != 100 || mask != 0x7ff {
+		t.Errorf("given back: level %d, mask %#x; %+v", level, mask, got)
 	}
 }
