@@ -34,31 +34,36 @@ func (h *Host) zswapped(e *entry) float64 {
 	return u.Zswap
 }
 
-// movePages takes pages of a task off memory nodes, in equal parts to the others.
+// movePages takes pages of a task off memory nodes, in equal parts to the others: those with CPUs that are online, where there are any (node/linux).
 func (h *Host) movePages(e *entry, ask model.Setting, res *model.Result) {
 	pages, err := h.m.Pages(e.num)
 	if err != nil {
 		res.Kind, res.Error = model.Vanished, err.Error()
 		return
 	}
-	there, others := 0.0, 0
+	there, onto, online := 0.0, model.FullSet(len(pages)).Without(ask.CPUs), model.CPUSet{}
 	for node, share := range pages {
 		if ask.CPUs.Has(node) {
 			there += share
-		} else {
-			others++
 		}
 	}
-	if others == 0 {
+	c := h.m.Config()
+	for _, cpu := range h.m.Online().Members() {
+		online.Add(c.SocketOf(cpu))
+	}
+	if near := onto.And(online); !near.Empty() {
+		onto = near
+	}
+	if onto.Empty() {
 		res.Kind, res.Error = model.Refused, "there is no other memory node"
 		return
 	}
 	keep := min(there, float64(ask.Amount)/1000)
 	for node := range pages {
 		switch {
-		case !ask.CPUs.Has(node):
-			pages[node] += (there - keep) / float64(others)
-		case there > 0:
+		case onto.Has(node):
+			pages[node] += (there - keep) / float64(onto.Len())
+		case ask.CPUs.Has(node) && there > 0:
 			pages[node] *= keep / there
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/commensal-io/commensal/twin/scenario/files"
 )
 
-// On four sockets, on the second of which the scene of balm-pages is, who fills the memory has less of it until its pages are on the other three, and the target holds, through both seams.
+// On four sockets, on the second of which the scene of balm-pages is, who fills the memory has less of it until its pages are on the others, and the target holds, through both seams. The CPUs of the
+// last socket are offline at first, and for a while later: no level is asked for there and no page goes there meanwhile.
 func TestFourSockets(t *testing.T) {
 	b, ok := scenarios.Find("balm-pages")
 	if !ok {
@@ -26,6 +27,7 @@ func TestFourSockets(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, r[0], r[1])
 	}
+	text = strings.Replace(text, "timeline:\n", "timeline:\n  - {at: 5s, offline: 72-95}\n  - {at: 8m, online: 72-95}\n", 1)
 	f := parse(t, "four-sockets", text)
 	want := play(t, f.Plans[0], scenario.Typed)
 	for _, c := range want.Checks {
@@ -44,6 +46,11 @@ func TestFourSockets(t *testing.T) {
 	}
 	if moved == 0 {
 		t.Error("no pages moved")
+	}
+	for _, w := range want.writes {
+		if w.result == model.Refused {
+			t.Errorf("refused: %+v", w)
+		}
 	}
 	compareRuns(t, want, play(t, f.Plans[0], files.Bed(files.Options{Layout: cgroup.LayoutV2})))
 }
