@@ -12,19 +12,23 @@ import (
 )
 
 func benchExperiment() experiment {
-	tasks := 0
+	tasks, only := 0, ""
 	return experiment{
 		name: "bench", short: "What the agent costs on this host, against a floor",
-		long: "Run the agent's cycle and the agent itself against up to 150 cgroups with a real process each, by turns with\nthe bare system calls, and print times, memory and calls beside their goals. Two and a half minutes; --quick: one.",
+		long: "Run the agent's cycle and the agent itself against up to 150 cgroups with a real process each, by turns with\nthe bare system calls, and print times, memory and calls beside their goals, and what reading ages of pages costs where\nthe kernel tells them. Two and a half minutes; --quick: one.",
 		host: true, quick: "shorter, and only the smallest and the largest size",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&tasks, "tasks", 150, "how many tasks the largest size has")
+			cmd.Flags().StringVar(&only, "only", "", "the part to measure: "+bench.PartAges+" (default: all)")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			if tasks < 11 || tasks > 2000 {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--tasks %d: expected 11 to 2000", tasks))
 			}
-			return bench.Run(ctx, bench.Options{Agent: o.Agent, Quick: o.Quick, Tasks: tasks, Log: os.Stderr})
+			if only != "" && only != bench.PartAges {
+				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--only %s: expected %s", only, bench.PartAges))
+			}
+			return bench.Run(ctx, bench.Options{Agent: o.Agent, Quick: o.Quick, Tasks: tasks, Only: only, Log: os.Stderr})
 		},
 	}
 }

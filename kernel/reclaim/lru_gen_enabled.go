@@ -73,6 +73,18 @@ func (g *LRUGen) Enabled() (LRUGenBits, error) {
 	return b, nil
 }
 
+// Usable says what keeps ages from being told here; nil: nothing does. It is built, switched on, and debugfs is mounted.
+func (g *LRUGen) Usable() error {
+	bits, err := g.Enabled()
+	if err != nil {
+		return err
+	}
+	if bits&LRUGenCore == 0 {
+		return errors.New("the multi-generational LRU is switched off (y in /sys/kernel/mm/lru_gen/enabled switches it on)")
+	}
+	return g.Scan(func(*LRUNode) error { return nil })
+}
+
 // SetEnabled switches parts on and off for the whole machine and returns what was on
 // before, which is to be put back some day. The hardware may lack parts: read back what
 // came of it with Enabled.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/commensal-io/commensal/agent/cadence"
 	"github.com/commensal-io/commensal/agent/config"
+	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/lab/openloop"
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/lab/stat"
@@ -30,8 +31,12 @@ type Options struct {
 	Agent string    // path of the agent's binary
 	Quick bool      // a third of the time, and no middle size
 	Tasks int       // of the largest size; 0: 150
+	Only  string    // the part to measure: PartAges; "": all
 	Log   io.Writer // progress
 }
+
+// PartAges is the part that reads ages of pages (Options.Only).
+const PartAges = "ages"
 
 func (o *Options) sizes() []int {
 	most := cmp.Or(o.Tasks, goalTasks)
@@ -96,6 +101,7 @@ type Result struct {
 	Sizes    []Size     `json:"sizes"`
 	Agent    Process    `json:"agent"`
 	Waits    *Waits     `json:"waits"`
+	Ages     *Ages      `json:"ages"`
 	Analyses []Analysis `json:"analyses"`
 	Twins    []Twin     `json:"twin"`
 	Goals    []Goal     `json:"goals"`
@@ -108,6 +114,12 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	if o.Only == PartAges {
+		res = &Result{CPUs: runtime.NumCPU()}
+		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, goalTasks)
+		res.Goals = goals(res)
+		return res, err
+	}
 	res = &Result{CPUs: runtime.NumCPU(), Analyses: []Analysis{analyse(600), analyse(10)}}
 	c := &crowd{stage: st}
 	for _, n := range o.sizes() {
@@ -137,6 +149,10 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	}
 	fmt.Fprintf(o.Log, "with and without waits\n")
 	if res.Waits, err = measureWaits(ctx, &o, c); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(o.Log, "ages of pages\n")
+	if res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, goalTasks); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "the twin\n")

@@ -23,6 +23,7 @@ const (
 	goalAllocations = 0
 	goalPolicies    = 1.5          // times collection alone
 	goalAllPolicies = 2.0          // the same with every policy
+	goalAges        = 0.5          // percent of a core, in the mean
 	goalTwin        = 1000.0 / 250 // ms of CPU time for a simulated second: 250 times life
 )
 
@@ -62,6 +63,12 @@ func goals(r *Result) []Goal {
 			add("the same, with collection", core(p.Tasks), p.OnMsec.Median/10, "% of a core")
 		}
 	}
+	if a := r.Ages; a != nil && a.Source != "" {
+		add(fmt.Sprintf("ages of %d tasks", a.Tasks), goalAges, a.CorePercent, "% of a core")
+	}
+	if r.Agent.Tasks == 0 { // a part alone
+		return list
+	}
 	at = fmt.Sprintf(" at %d tasks", r.Agent.Tasks)
 	add("agent's process"+at, core(r.Agent.Tasks), r.Agent.CorePercent, "% of a core")
 	if w := r.Waits; w != nil {
@@ -89,7 +96,10 @@ func core(tasks int) float64 {
 
 // WriteText writes the tables for people.
 func (r *Result) WriteText(w io.Writer) error {
-	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.waitsTable(), r.analysisTable(), r.twinTable(), r.goalTable())
+	if len(r.Sizes) == 0 { // a part alone
+		return report.WriteTables(w, r.agesTable(), r.goalTable())
+	}
+	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.waitsTable(), r.agesTable(), r.analysisTable(), r.twinTable(), r.goalTable())
 }
 
 func num(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }

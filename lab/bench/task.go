@@ -28,6 +28,9 @@ const (
 
 // Play is one task, when that is what a process's arguments say; it then ends with a signal.
 func Play(args []string) {
+	if len(args) == 2 && args[0] == idleCommand {
+		beIdle(args[1])
+	}
 	if len(args) != 2 || args[0] != taskCommand {
 		return
 	}

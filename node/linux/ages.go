@@ -3,7 +3,6 @@ package linux
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -69,14 +68,7 @@ func (a *ages) open(h *Host, m *cgroup.Mounts) {
 		return
 	}
 	lru := reclaim.NewLRUGen(o.FS)
-	bits, err := lru.Enabled()
-	if err == nil && bits&reclaim.LRUGenCore == 0 {
-		err = errors.New("the multi-generational LRU is switched off (y in /sys/kernel/mm/lru_gen/enabled switches it on)")
-	}
-	if err == nil {
-		err = lru.Scan(func(*reclaim.LRUNode) error { return nil }) // debugfs may not be mounted
-	}
-	if err != nil {
+	if err := lru.Usable(); err != nil {
 		h.lacks("ages of pages", err)
 		lru = nil
 	}

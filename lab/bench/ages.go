@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/reclaim"
+	"github.com/commensal-io/commensal/lab/openloop"
+	"github.com/commensal-io/commensal/lab/report"
+	"github.com/commensal-io/commensal/lab/stage"
+	"github.com/commensal-io/commensal/lab/stat"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/coldpages"
+)
+
+// Ages is what it costs to read how long the pages of all tasks lay idle, as policy coldpages has it done.
+type Ages struct {
+	Tasks int `json:"tasks"`
+	// Source is who tells ages here; "": nobody, and Why says why. Nothing was measured then.
+	Source string `json:"source"`
+	Why    string `json:"why,omitempty"`
+	// PassMsec is the CPU time of one walk of all tasks and of reading what it told, the kernel's threads included.
+	PassMsec Spread `json:"pass_cpu_ms"`
+	WallMsec Spread `json:"pass_wall_ms"`
+	// IntervalSec is how far apart walks of a task are at the policy's defaults, in the mean, and CorePercent what passes so far apart take of one core.
+	IntervalSec float64 `json:"interval_s"`
+	CorePercent float64 `json:"core_percent"`
+	IdleMiB     float64 `json:"idle_mib"` // that the last pass told, of all tasks: more than nothing, or the walks saw nothing
+}
+
+const (
+	agesPasses = 5
+	idleMiB    = 20 // of memory that each task has, a fifth of it in use
+	// idleCommand is the hidden word of the lab's binary with which it is a task that has memory and hardly uses it.
+	idleCommand = "bench-idle"
+)
+
+// beIdle has memory in small pages, and uses the first fifth of it twice a second; told by the process's arguments. It does not return.
+func beIdle(mib string) {
+	n, err := strconv.Atoi(mib)
+	if err != nil {
+		return
+	}
+	mem, err := unix.Mmap(-1, 0, n<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return
+	}
+	_ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE) // a kernel without huge pages has none of it
+	for used := mem; ; used = mem[:len(mem)/5] {
+		for i := 0; i < len(used); i += os.Getpagesize() {
+			used[i]++
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// agesInterval is how far apart walks of a task are, in the mean: two in the longest age where there is swap, else one in the shortest.
+func agesInterval(asked model.AskedAges, swap bool) time.Duration {
+	if swap && asked.LongestNsec > asked.ShortestNsec {
+		return time.Duration(asked.LongestNsec / 2)
+	}
+	return time.Duration(asked.ShortestNsec)
+}
+
+// measureAges asks what tells ages here, and where something does walks so many tasks of their own memory.
+func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, tasks int) (*Ages, error) {
+	a := &Ages{Tasks: tasks}
+	lru := reclaim.NewLRUGen(fsys)
+	if err := lru.Usable(); err != nil {
+		a.Why = err.Error()
+		return a, nil //nolint:nilerr // that there is none is what was found
+	}
+	groups, err := startIdle(st, tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := stage.Sleep(ctx, 5*time.Second); err != nil { // until all have it
+		return nil, err
+	}
+	return a, a.passes(ctx, fsys, lru, groups, func() error { return stage.Sleep(ctx, 2*time.Second) })
+}
+
+// startIdle starts so many tasks, a process in a group of its own each.
+func startIdle(st *stage.Stage, tasks int) (groups []string, err error) {
+	for i := range tasks {
+		name := fmt.Sprintf("idle-%d", i)
+		g, err := st.Group(name)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := st.Start(g, name, "/proc/self/exe", idleCommand, strconv.Itoa(idleMiB)); err != nil {
+			return nil, err
+		}
+		groups = append(groups, g)
+	}
+	return groups, nil
+}
+
+// passes walks the groups again and again, with a pause after each pass.
+func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, groups []string, pause func() error) error {
+	runtime.LockOSThread() // clocks are this thread's
+	defer runtime.UnlockOSThread()
+	areas, err := reclaim.ReadSwaps(fsys)
+	swap := err == nil && len(areas) > 0
+	edges := make([]time.Duration, len(model.AgeEdges))
+	for i, e := range model.AgeEdges {
+		edges[i] = time.Duration(e)
+	}
+	edges[0] = time.Second // of what the passes here can tell
+	var cpu, wall []float64
+	for range agesPasses {
+		begin, from := time.Now(), openloop.ThreadNsec()
+		var walks time.Duration
+		idle := uint64(0)
+		for _, g := range groups {
+			aged, err := lru.Age(ctx, g, swap)
+			if err != nil {
+				return fmt.Errorf("bench: %w", err)
+			}
+			walks += aged.CPU
+			found, err := lru.Ages(ctx, g, edges)
+			if err != nil {
+				return fmt.Errorf("bench: %w", err)
+			}
+			a.Source = found.Source
+			idle += found.Anon[0].AtLeastBytes + found.FileSorted[0]
+		}
+		cpu = append(cpu, float64(openloop.ThreadNsec()-from)/1e6+walks.Seconds()*1e3)
+		wall = append(wall, time.Since(begin).Seconds()*1e3)
+		a.IdleMiB = float64(idle) / (1 << 20)
+		if err := pause(); err != nil {
+			return err
+		}
+	}
+	p := coldpages.Defaults()
+	a.PassMsec, a.WallMsec = spread(cpu), spread(wall)
+	a.IntervalSec = agesInterval(p.Ages(), swap).Seconds()
+	a.CorePercent = stat.Mean(cpu) / 10 / a.IntervalSec
+	if a.Source == "" {
+		return errors.New("bench: no group was walked")
+	}
+	return nil
+}
+
+func (r *Result) agesTable() report.Table {
+	t := report.Table{
+		Title: "How long pages lay idle: one pass over all tasks (CPU time, the kernel's threads included)",
+		Columns: []report.Column{
+			report.Figures("tasks", ""), {Name: "source"}, report.Figures("a pass", "ms"), report.Figures("p90", "ms"), report.Figures("wall", "ms"), report.Figures("passes are apart", "h"), report.Figures("of a core", "%"),
+			report.Figures("bound", "%"), report.Figures("told idle", "MiB"),
+		},
+		Notes: []string{fmt.Sprintf("each task has %d MiB in small pages, of which it uses a fifth. apart: at coldpages' defaults, two walks in six hours with swap, one in one and a half without.", idleMiB)},
+	}
+	a := r.Ages
+	switch {
+	case a == nil:
+	case a.Source == "":
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), "NONE HERE", "-", "-", "-", "-", "NOT MEASURED", num(goalAges, 1), "-"))
+		t.Notes = append(t.Notes, "NOTHING TELLS AGES OF PAGES ON THIS MACHINE, so that this bound was not measured: "+a.Why)
+	default:
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), a.Source, num(a.PassMsec.Median, 1), num(a.PassMsec.P90, 1), num(a.WallMsec.Median, 1), num(a.IntervalSec/3600, 1), num(a.CorePercent, 4), num(goalAges, 1), num(a.IdleMiB, 0)))
+	}
+	return t
+}
