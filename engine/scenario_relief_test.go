@@ -82,6 +82,15 @@ func breather(t *testing.T, through bool) *sim {
 	})
 }
 
+// slowed is a service that is slow of itself from 40 s on, beside four batch tasks that always do the same; the first of them misses the cache so often; and others.
+func slowed(t *testing.T, misses float64, others ...*simTask) *sim {
+	n := newSim(t, relieved(t), append(others, lc(1, "/web/1", steady(1)), be(2, "/a/1", model.Batch, steady(1)), be(3, "/b/1", model.Batch, steady(1)),
+		be(4, "/c/1", model.Batch, steady(1)), be(5, "/d/1", model.Batch, steady(1)))...)
+	n.task("/web/1").self = between(40, 330, 2, 0)
+	n.task("/a/1").misses = misses
+	return n
+}
+
 func reliefScenarios() []scenario {
 	return []scenario{{
 		name: "repeat", until: 2700,
@@ -112,6 +121,29 @@ func reliefScenarios() []scenario {
 		build: func(t *testing.T) *sim { return again(t, func(p *engine.Params) { p.Hardcap.Repeat.Enabled = false }) },
 		want:  []string{"refute      /grind/1", "refute      /grind/1"},
 		never: []string{"cap         /grind/1", "evidence 2"},
+	}, {
+		name: "share-own-fault", until: 330,
+		about: "confirm.share: the service is slow of itself, for longer than the history; then four batch tasks score as whoever did it would, and none of them takes half of the cache: nobody is nudged",
+		build: func(t *testing.T) *sim { return slowed(t, 1e6) },
+		want:  []string{"anomaly", "cannot-fix", "anomaly", "cannot-fix"},
+		never: []string{"nudge", "-> hold"},
+	}, {
+		name: "share-half", until: 330,
+		about: "confirm.share: the same, but one of them misses the cache six times as often as another: it alone is nudged, once, in vain",
+		build: func(t *testing.T) *sim { return slowed(t, 6e6) },
+		want:  []string{"nudge       /a/1", "refute      /a/1", "cannot-fix"},
+		never: []string{"hold /b/1", "hold /c/1", "hold /d/1", "taken-back"},
+		once:  []string{"nudge       /a/1"},
+	}, {
+		name: "share-split", until: 230,
+		about: "confirm.share: the same, and worse at times, at which a fifth one happens to run: it beats the four, which score little less, so that the evidence is split: it is nudged in vain, and not capped",
+		build: func(t *testing.T) *sim {
+			n := slowed(t, 1e6, be(6, "/e/1", model.Batch, bursts(184, 20, 12, 1, 0)))
+			n.task("/web/1").self = func(s int) float64 { return max(between(40, 330, 2, 0)(s), bursts(184, 20, 12, 3, 0)(s)) }
+			return n
+		},
+		want:  []string{"nudge       /e/1", "refute      /e/1"},
+		never: []string{"cap         /e/1", "hold /b/1", "hold /c/1", "hold /d/1"},
 	}, {
 		name: "coded", until: 220,
 		about: "coded: four tasks hurt a little each, by less than a nudge of one shows; held by turns, their effects are told from each other and from two innocents of the same rhythm; a critical task of that rhythm, the largest of all, takes no part",

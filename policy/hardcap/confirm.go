@@ -23,6 +23,10 @@ import (
 //   - it does not: refuted; the suspect is let go, is left out for the rest of the incident,
 //     and the next one is tried.
 //
+// A victim that suffers in nearly all windows, as one does that came back slower of itself, makes everybody score alike, and each task would be
+// nudged after the other. So with Params.Confirm.Share who is nudged must beat a steady suspect by as much as who is capped
+// (antagonist.Params.Steady), or its job takes half of what all best-effort tasks take: who takes that much needs no rhythm to be suspected.
+//
 // What it costs is bounded (windows a nudge, nudges an incident and an hour), counted and
 // reported: the time held, and the CPU-seconds that the suspect would have used. A victim that
 // nobody hurts opens one incident after the other; the bound on an incident therefore holds
@@ -190,15 +194,43 @@ func (s *State) split(p *Params, ap *antagonist.Params, in *policy.View, inc *In
 			continue
 		}
 		like = append(like, i)
+		if p.Confirm.Share > 0 && i != pick && sc.Value < s.analysis.Steady+ap.Steady && !s.takesHalf(in, in.Table.Get(sc.Num)) {
+			continue // whoever used the same CPU all the time scores as much: the evidence is split by it, and it is not nudged
+		}
 		if prime < 0 || s.likelier(in, sc, &s.analysis.Scores[prime]) {
 			prime = i
 		}
+	}
+	if prime < 0 {
+		return -1, 0
 	}
 	among = s.distinct(p, in, like, prime)
 	if pick >= 0 && among < 2 {
 		return -1, among
 	}
 	return prime, among
+}
+
+// takesHalf reports whether a task's job takes at least half of what all best-effort tasks take: of the cache's misses in the windows in which
+// the victim suffered, or, where nobody counted these, of CPU.
+func (s *State) takesHalf(in *policy.View, of *model.Task) bool {
+	var misses, usage, allMisses, allUsage float64
+	for i := range s.analysis.Scores {
+		sc := &s.analysis.Scores[i]
+		t := in.Table.Get(sc.Num)
+		if t == nil || t.Class != model.BE {
+			continue
+		}
+		m := max(0, in.History.Taken(sc.Num))
+		allMisses, allUsage = allMisses+m, allUsage+sc.Usage
+		if jobOf(t) == jobOf(of) {
+			misses, usage = misses+m, usage+sc.Usage
+		}
+	}
+	if allMisses == 0 {
+		return usage >= allUsage/2
+	}
+	return misses >= allMisses/2
 }
 
 // distinct counts suspects; those that go with the prime one are one with it.

@@ -73,7 +73,8 @@ type Confirm struct {
 	Margin float64 `json:"margin"`
 	// Share: a suspect is tried that scores so much of the way from one that used the same CPU all the time
 	// to one that ran in the bad windows alone. How bad these are bounds every score, so that no
-	// threshold finds who hurts a mild victim. 0: by margin alone.
+	// threshold finds who hurts a mild victim. It must also beat the steady one by Params.Steady of the antagonist, or its job take half of what all
+	// best-effort tasks take (confirm.go). 0: by margin alone.
 	Share float64 `json:"share,omitempty"`
 	// Witnesses: the effect of a nudge is judged by all protected tasks together (witness.go).
 	Witnesses bool `json:"witnesses,omitempty"`
@@ -165,7 +166,7 @@ func (c *Confirm) Rows() []model.Param {
 	return []model.Param{
 		{Key: "enabled", At: &c.Enabled, Soak: [2]float64{0.6, 0.4}, Why: "beyond CPI² (section 4.2): a short nudge where the evidence is split"},
 		{Key: "margin", At: &c.Margin, Most: 1, Unit: "a correlation", Why: "of correlation, within which the evidence is split"},
-		{Key: "share", At: &c.Share, Most: 1, Unit: "a share", Why: "of the way from what a steady suspect scores to what the perfect one does, from where on one is tried; 0: by margin alone"},
+		{Key: "share", At: &c.Share, Most: 1, Unit: "a share", Why: "of the way from what a steady suspect scores to what the perfect one does, from where on one is tried that beats a steady one by cpi2.margin_over_steady, or whose job takes half of what BE takes; 0: by margin alone"},
 		{Key: "witnesses", At: &c.Witnesses, Soak: [2]float64{0.6, 0.4}, Why: "judge a nudge by all protected tasks together"},
 		{Key: "by_lack", At: &c.ByLack, Soak: [2]float64{0.6, 0.4}, Why: "try first who takes most of what the victim lacks by its own counters (cache or memory), where resctrl counts each task; else who misses most"},
 		{Key: "windows", At: &c.Windows, Least: 1, Most: 10, Unit: "windows: a nudge is short", Why: "windows for which a suspect is nudged"},
