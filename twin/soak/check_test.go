@@ -229,6 +229,28 @@ func TestCheckersFire(t *testing.T) {
 				}
 			}
 		}},
+		{checkTrials, "a policy begins with whom another has on trial", func(w *world, b *brokenHost) {
+			b.step = func() {
+				in, _ := w.life.Last()
+				for at := range w.trials.since {
+					by := model.PolicyMemory
+					if at.policy == by {
+						by = model.PolicyIO
+					}
+					w.life.Engine.State.Ledger.Claim(model.Claim{
+						Target: model.OfTask(at.task), Cap: 1, Value: model.Ask(model.CPUBandwidth), Owner: model.OwnerPolicy, Policy: by, MadeNsec: in.MonoNsec, ExpiresNsec: math.MaxInt64,
+					}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
+				}
+			}
+		}},
+		{checkTrials, "policies do not know that who is on trial was frozen", func(w *world, b *brokenHost) {
+			b.step = func() {
+				in, _ := w.life.Last()
+				for at := range w.trials.since {
+					w.trials.disturbed[at.task] = in.MonoNsec
+				}
+			}
+		}},
 		{checkFinite, "the engine remembers NaN", func(w *world, b *brokenHost) {
 			b.step = func() { w.life.Engine.State.BECPU = math.NaN() }
 		}},

@@ -73,6 +73,8 @@ type Result struct {
 	Apart     int            `json:"apart"`       // turns after which services had one
 	Alone     int            `json:"alone"`       // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"`    // of the journal's file, while an agent ran
+	Pulls     int            `json:"pulls"`       // times that a policy that tries remedies began to hold something, or gave a step back
+	Voids     int            `json:"voids"`       // trials that were disturbed
 	Checks    int            `json:"checks"`      // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`
 }

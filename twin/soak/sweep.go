@@ -42,6 +42,8 @@ type Summary struct {
 	Alone     int            `json:"alone"`
 	Counted   int            `json:"counted"`
 	Renewals  int            `json:"renewals"`
+	Pulls     int            `json:"pulls"`
+	Voids     int            `json:"voids"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
 	// Failures are the runs in which a checker found something, by seed, at most
@@ -118,6 +120,7 @@ func (s *Summary) add(r *Result) {
 	s.Alone += r.Alone
 	s.Counted += r.Counted
 	s.Renewals += r.Renewals
+	s.Pulls, s.Voids = s.Pulls+r.Pulls, s.Voids+r.Voids
 	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
 	if r.Failure == nil {
@@ -163,6 +166,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("turns with one of services", fmt.Sprint(s.Apart))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("writes to groups that count tasks", fmt.Sprint(s.Counted))
+	row("remedies begun, or given back by a step", fmt.Sprintf("%d, %d trials disturbed", s.Pulls, s.Voids))
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {

@@ -64,6 +64,7 @@ type world struct {
 	host       *linux.Host // of the agent that was started last
 	began      int64       // when the agent's last turn did
 	class      classWorld
+	trials     trials
 	reclaims   map[string]int64 // bytes that the agent was asked to take back and has not, by task
 	moves      map[string][]int // the memory nodes that it was asked to move pages off, by task
 	learned    engine.Restored  // what the last turn knew, as of that time
