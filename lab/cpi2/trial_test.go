@@ -175,6 +175,24 @@ func TestTrialOfAStrongAntagonist(t *testing.T) {
 	}
 	whyLeft(t, r)
 	asMildlyAsSuffices(t, r)
+	whoComesLater(t, r)
+}
+
+// whoComesLater: of an anomaly that arose before it came it is no antagonist, and no innocent either.
+func whoComesLater(t *testing.T, r *run) {
+	t.Helper()
+	r.trial.Harm, r.from = nil, r.before[warmMinutes-truthMinutes].srv
+	if err := r.truth(); err != nil {
+		t.Fatal(err)
+	}
+	if !r.hurts("/visitor/0") || r.guilty("/visitor/0") || r.trial.culprit() {
+		t.Errorf("it hurts everybody from the minute after on, and the truth is %+v", r.trial.Harm)
+	}
+	for _, h := range r.trial.Harm {
+		if h.Anybody && h.Path != "/visitor/0" {
+			t.Errorf("%s hurts nobody, and the truth is %+v", h.Path, h)
+		}
+	}
 }
 
 // whyLeft: each bad window has one cause, and the cause is who is held when it begins.
