@@ -261,15 +261,11 @@ func play(services []Service, c *Cell, arm Arm, seed uint64) (at At, err error) 
 
 // measured plays a scenario and returns its only window.
 func measured(text string, seed uint64) (*scenario.WindowResult, error) {
-	f, err := scenario.Parse("balm-lab.yaml", []byte(text), scenario.Options{Seed: &seed})
+	run, err := scenario.PlayText("balm-lab.yaml", text, scenario.Options{Seed: &seed})
 	if err != nil {
 		return nil, err
 	}
-	res, err := f.PlayAll(scenario.Typed, false)
-	if err != nil {
-		return nil, err
-	}
-	w := res.Runs[0].Windows
+	w := run.Windows
 	return &w[len(w)-1], nil
 }
 

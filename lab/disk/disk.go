@@ -174,15 +174,10 @@ func (m *mix) text(s Scene) string {
 }
 
 func play(m mix, s Scene, seed uint64) (f Found, err error) {
-	file, err := scenario.Parse("disk-lab.yaml", []byte(m.text(s)), scenario.Options{Seed: &seed})
+	run, err := scenario.PlayText("disk-lab.yaml", m.text(s), scenario.Options{Seed: &seed})
 	if err != nil {
 		return f, err
 	}
-	res, err := file.PlayAll(scenario.Typed, false)
-	if err != nil {
-		return f, err
-	}
-	run := &res.Runs[0]
 	of := func(window int, task string) scenario.DiskFigures {
 		for i := range run.Windows[window].Tasks {
 			if t := &run.Windows[window].Tasks[i]; t.Entry == task && t.Disk != nil {

@@ -66,17 +66,12 @@ func sharesAsked() float64 {
 func (r *TwinRound) named(share float64) (Score, error) {
 	s := Score{ToName: -1, ToRecover: -1}
 	text, _ := scenarios.Vary(r.Scene, r.Seed)
-	f, err := scenario.Parse(r.Scene+".yaml", text, scenario.Options{
+	run, err := scenario.PlayText(r.Scene+".yaml", string(text), scenario.Options{
 		Seed: &r.Seed, Mode: model.ModeObserve.String(), Switches: []scenario.Setting{{Key: "hard_cap.blame.share", Value: fmt.Sprint(share)}},
 	})
 	if err != nil {
 		return s, err
 	}
-	res, err := f.PlayAll(scenario.Typed, false)
-	if err != nil {
-		return s, err
-	}
-	run := &res.Runs[0]
 	for i := range run.Decisions {
 		d := &run.Decisions[i]
 		if d.Kind != model.DecideCap && d.Kind != model.DecideDemote {

@@ -175,15 +175,10 @@ func (m *mix) text(s Scene) string {
 }
 
 func play(m mix, s Scene, seed uint64) (f Found, err error) {
-	file, err := scenario.Parse("thrash-lab.yaml", []byte(m.text(s)), scenario.Options{Seed: &seed})
+	run, err := scenario.PlayText("thrash-lab.yaml", m.text(s), scenario.Options{Seed: &seed})
 	if err != nil {
 		return f, err
 	}
-	res, err := file.PlayAll(scenario.Typed, false)
-	if err != nil {
-		return f, err
-	}
-	run := &res.Runs[0]
 	f = Found{AfterSec: -1, Restored: run.AsFound}
 	for i := range run.Windows {
 		for k := range run.Windows[i].Tasks {

@@ -2,6 +2,15 @@ package scenario
 
 import "math"
 
+// PlayText plays the first run of a scenario that a lab has worded, on the fast seam; name is that of its file in errors.
+func PlayText(name, text string, o Options) (*Run, error) {
+	f, err := Parse(name, []byte(text), o)
+	if err != nil {
+		return nil, err
+	}
+	return f.Plans[0].Play(Typed)
+}
+
 // PlayAll plays every run of a file; with baseline each one also with policies off.
 func (f *File) PlayAll(bed NewBed, baseline bool) (*Result, error) {
 	first := f.Plans[0]
