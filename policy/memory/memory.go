@@ -2,16 +2,19 @@
 // back one fault after the other. Nothing need be short for that, and nobody be near the OOM killer, of which policy pressure is.
 //
 // Intuition. The signal is the share of time in which a service waits for memory (PSI of its cgroup), with a spec as every other signal has
-// one, judged beside that of the CPU. What a suspect needs is what it has, beyond the least that it had in any window, with what came back to it in the
+// one, judged beside that of the CPU. What a suspect needs is what it has, beyond nearly what it has since the service suffers, with what came back to it in the
 // window: growth shows in the first, thrashing in the second. The correlation is CPI²'s. What is done is the mildest first. As much as the suspect took since the service
-// was well is taken back once (memory.reclaim), for a few windows; that limits nobody, and where the suspect does not need what it had
-// it is all. Where the service still waits the suspect is held at a share of it (memory.high), which is verified, given back step by step,
+// was well, and others lack, is taken back once (memory.reclaim), for a few windows; that limits nobody, and where the suspect does not need what it had
+// it is all. Where the service still waits the suspect is held at what leaves that to others (memory.high), which is verified, given back step by step,
 // and taken back where it does not help (package beside).
 //
 // Hard cases, and what is done about them:
 //
 //   - Who thrashes is no culprit by that: a second victim of the same neighbour refaults most just when the first one suffers. So nobody is
 //     accused who has no more memory than while the service was well.
+//   - Who grows slowly does so for a long time in which nobody suffers yet: that there was room does not speak for him.
+//   - A second victim that gets some of its own back grows. Who has less than it usually had before is not accused.
+//   - Pages come back one fault after the other. While the service is getting back what it lacks nothing is concluded.
 //   - The service itself grew, or all of the machine is too small: then others have no more than before, and nobody is held.
 //   - The service is at a limit of its own: then it waits for what nobody else took, whoever grows beside it, and nobody is held.
 //   - A figure that could not be read is as it was last, and a task that came while the service was well is measured by what it had since.
@@ -26,7 +29,6 @@ package memory
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -130,8 +132,8 @@ func (s *State) remember() {
 	beside.Remember(s.v, s.Has, model.SourceMemory, func(at int) float64 { return s.has(s.v.Tasks[at].Task.Num) })
 }
 
-// Taken implements beside.Realm: of what each task needed in a window, what is more than the least that it had in any. What it had all along
-// would otherwise outweigh what it took since the victim suffers.
+// Taken implements beside.Realm: of what each task needed in a window, what is more than nearly what it has since the victim suffers. What it had all along
+// would otherwise outweigh what it took since, and what it took while there was room clear it.
 func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) {
 	if why := s.atItsLimit(inc.Victim); why != "" {
 		return nil, why
@@ -144,7 +146,7 @@ func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) 
 	copy(h.AtNsec, s.Needs.AtNsec)
 	for i := range s.Needs.Rows {
 		r := &s.Needs.Rows[i]
-		bad, good, _ := s.had(inc, r.Num)
+		bad, good := s.had(inc, r.Num)
 		level := good + nearly*max(0, bad-good)
 		h.Ensure(r.Num)
 		to := h.Row(r.Num)
@@ -171,7 +173,7 @@ func (s *State) tookMore(inc *beside.Incident) string {
 	took, others := 0.0, 0.0
 	for i := range s.Has.Rows {
 		num := s.Has.Rows[i].Num
-		if bad, good, _ := s.had(inc, num); num == inc.Victim {
+		if bad, good := s.had(inc, num); num == inc.Victim {
 			took = bad - good
 		} else {
 			others += max(0, bad-good)
@@ -187,26 +189,22 @@ func (s *State) tookMore(inc *beside.Incident) string {
 func (s *State) lost(inc *beside.Incident, but model.TaskNum) (bytes float64) {
 	for i := range s.Has.Rows {
 		if num := s.Has.Rows[i].Num; num != but {
-			_, good, _ := s.had(inc, num)
+			_, good := s.had(inc, num)
 			bytes += max(0, good-s.has(num))
 		}
 	}
 	return bytes
 }
 
-// had is what a task had while the victim was not well and while it was, in the mean, and the least that it ever had. Windows before it came (it had
-// nothing) count only where it was hardly there while the victim was well.
-func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good, least float64) {
+// had is what a task had while the victim was not well and while it was, in the mean. Windows before it came (it had nothing) count only where it was
+// hardly there while the victim was well.
+func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good float64) {
 	r, victim := s.Has.Row(num), s.Has.Row(inc.Victim)
 	if r == nil || victim == nil {
-		return 0, 0, 0
+		return 0, 0
 	}
 	nBad, nGood, nThere := 0, 0, 0
-	least = math.Inf(1)
 	for k, bytes := range r.Usage[:s.Has.Filled] {
-		if bytes > 0 {
-			least = min(least, bytes)
-		}
 		switch signal := victim.Signal[k]; {
 		case signal == antagonist.NoEvidence:
 		case signal > inc.Threshold:
@@ -219,19 +217,19 @@ func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good, least f
 		}
 	}
 	if nThere < leastWell {
-		nThere, least = nGood, slices.Min(r.Usage[:s.Has.Filled])
+		nThere = nGood
 	}
-	return bad / float64(max(1, nBad)), good / float64(max(1, nThere)), least
+	return bad / float64(max(1, nBad)), good / float64(max(1, nThere))
 }
 
 // Itself implements beside.Realm.
 func (s *State) Itself(_ *beside.Incident, bad, good float64) string {
-	return fmt.Sprintf("others took no more memory than while it was well (%.0f MiB beyond what they had all along, %.0f then): it needs more itself, or the machine is too small, and nobody is held", bad/(1<<20), good/(1<<20))
+	return fmt.Sprintf("others took no more memory than while it was well (%.0f MiB beyond nearly what they have now, %.0f then): it needs more itself, or the machine is too small, and nobody is held", bad/(1<<20), good/(1<<20))
 }
 
 // Weigh implements beside.Realm: who has no more memory than while the victim was well took nothing from it.
 func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool {
-	bad, good, _ := s.had(inc, sus.Task)
+	bad, good := s.had(inc, sus.Task)
 	all, before, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num != inc.Victim })
 	if bad-good < max(leastAsk, s.p.MinShare*(all-before), s.p.MinShare*s.lost(inc, sus.Task)) {
 		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f while the victim was well", bad/(1<<20), good/(1<<20)))
@@ -247,8 +245,8 @@ func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool 
 
 // Take implements beside.Realm.
 func (s *State) Take(inc *beside.Incident, chosen antagonist.Score) (text string, facts []model.Fact, ok bool) {
-	_, inc.Base, _ = s.had(inc, chosen.Num)
-	_, inc.Had, _ = s.had(inc, inc.Victim)
+	_, inc.Base = s.had(inc, chosen.Num)
+	_, inc.Had = s.had(inc, inc.Victim)
 	inc.Bytes = s.has(chosen.Num)
 	if inc.Bytes-inc.Base < leastAsk {
 		return "", nil, false
