@@ -3,6 +3,7 @@ package soak
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 // Who tries what with whom. The policies that try remedies for a victim and look what comes of them are not to pull at one task in the same windows. What they
 // do is read from the ledger's claims after each turn, and not from what they say. The rule: of a task that one of them has on trial, or of which it took something less
 // than a window ago and has it still, no other one begins to hold anything, and none gives a step back. Not so, for reasons: who held it before may take more, since his own victim suffers;
-// and whoever ends a hold does so, so that no two wait for each other. Policy pressure and operators may do anything, since memory or a person cannot wait; what is on trial then says nothing: no verdict
+// and whoever ends a hold does so, so that no two wait for each other. A step back is on trial
+// for the window after it. Policy pressure and operators may do anything, since memory or a person cannot wait; what is on trial then says nothing: no verdict
 // (kept, taken-back, verified) may come of a trial that began before one of them froze, capped or demoted its task.
 
 // triers are the policies that try remedies for a victim, in the order in which they take their steps.
@@ -42,6 +44,8 @@ type trials struct {
 	was       map[pull]float64 // and when it was held last
 	took      map[trying]int64 // when something was taken last
 	since     map[trying]int64 // what is on trial, and since when
+	lasting   map[trying]bool  // and a window later, whatever comes of it: what is on trial for a window alone, after a step back, is not
+	moved     map[trying]int64 // when it was changed last
 	disturbed map[model.TaskNum]int64
 }
 
@@ -85,22 +89,22 @@ func (w *world) lookAtTrials(l *life, out *engine.Output) {
 	in, _ := l.Last()
 	s, t, now := l.Engine.State, &w.trials, in.MonoNsec
 	if t.life != l {
-		*t = trials{life: l, held: map[pull]float64{}, was: map[pull]float64{}, took: map[trying]int64{}, since: map[trying]int64{}, disturbed: map[model.TaskNum]int64{}}
+		*t = trials{life: l, held: map[pull]float64{}, was: map[pull]float64{}, took: map[trying]int64{}, since: map[trying]int64{}, lasting: map[trying]bool{}, moved: map[trying]int64{}, disturbed: map[model.TaskNum]int64{}}
 	}
 	t.disturb(in, s)
 	w.verdicts(out, now)
-	held, given := pulls(s), []pull{}
+	held, given, changed := pulls(s), []pull{}, map[trying]int64{}
 	for p, left := range held {
 		had, is := t.held[p]
 		before, ever := t.was[p]
 		switch {
 		case is && left == had, !is && ever && left == before && s.Tasks.Get(p.task) != nil: // renewed, or its time was over for a while
 		case is && left < had:
-			t.took[trying{p.policy, p.task}] = now
+			t.took[trying{p.policy, p.task}], changed[trying{p.policy, p.task}] = now, now
 		case is:
-			given = append(given, p)
+			given, changed[trying{p.policy, p.task}] = append(given, p), now
 		default:
-			t.took[trying{p.policy, p.task}] = now
+			t.took[trying{p.policy, p.task}], changed[trying{p.policy, p.task}] = now, now
 			given = append(given, p)
 		}
 		t.was[p] = left
@@ -117,6 +121,11 @@ func (w *world) lookAtTrials(l *life, out *engine.Output) {
 	}
 	for i := range given {
 		w.alone(t, s, held, since, &given[i], now)
+	}
+	maps.Copy(t.moved, changed)
+	clear(t.lasting)
+	for _, o := range onTrial(s, now+s.History.PeriodNsec()) {
+		t.lasting[trying{o.Policy, o.Task}] = true
 	}
 	t.held, t.since = held, since
 }
@@ -138,6 +147,8 @@ func (w *world) alone(t *trials, s *engine.State, held map[pull]float64, after m
 		since, tried := t.since[at]
 		if i < slices.Index(triers, p.policy) {
 			since, tried = after[at]
+		} else if !t.lasting[at] && now-t.moved[at] >= s.History.PeriodNsec() {
+			tried = false // the window after its step back has just ended
 		}
 		took := t.took[at] != 0 && now-t.took[at] < s.History.PeriodNsec()
 		if other != p.policy && (tried || took && has()) {
