@@ -18,6 +18,9 @@ func (s *State) void(p *Params, v *policy.View, w *policy.Wishes) bool {
 		return false
 	}
 	h := s.hold(t.Task, t.Means)
+	if h.Means == Pages && h.Moved == "" {
+		return false // they are on their way: what came of that first
+	}
 	why, _ := v.Disturbed(model.PolicyRemedy, t.SinceNsec, append([]model.TaskNum{h.Victim, t.Task}, t.With...)...)
 	if why == "" {
 		return false

@@ -81,6 +81,7 @@ var mended = map[string][]uint64{
 	"node/linux: memory was taken back from a group that was made anew under the path of the one that was meant":         {26112800002432},
 	"engine: what was held of a task was forgotten with one knob of it, whose controller somebody had taken":             {26113500000019, 26113500000042, 26113500000061, 26113500000119, 26113500000149},
 	"node/linux: a frozen task that was renamed was taken for gone, beside a group without a directory of its own":       {26113250001056},
+	"policy/remedy: a trial was void while pages were moved for it, and they went on moving for nobody":                  {26113300001473},
 	"policy/hardcap: all best-effort tasks were held back at once, with them one that another policy had on trial":       {26113290000968},
 	"node/linux: a task was held anew over a stranger's setting that a release, refused elsewhere, had left to him":      {26112800000849},
 }
