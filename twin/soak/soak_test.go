@@ -82,6 +82,7 @@ var mended = map[string][]uint64{
 	"engine: what was held of a task was forgotten with one knob of it, whose controller somebody had taken":             {26113500000019, 26113500000042, 26113500000061, 26113500000119, 26113500000149},
 	"node/linux: a frozen task that was renamed was taken for gone, beside a group without a directory of its own":       {26113250001056},
 	"policy/remedy: a trial was void while pages were moved for it, and they went on moving for nobody":                  {26113300001473},
+	"policy/hardcap: a frozen task was capped, found to tell nothing and let go, once a second":                          {26113310000570},
 	"policy/hardcap: all best-effort tasks were held back at once, with them one that another policy had on trial":       {26113290000968},
 	"node/linux: a task was held anew over a stranger's setting that a release, refused elsewhere, had left to him":      {26112800000849},
 }
