@@ -228,9 +228,10 @@ func TestHookOfPressure(t *testing.T) {
 
 // However many tasks are frozen while a hook hangs, the loop does not wait, what cannot be fixed has room, and no more is kept than a bound.
 func TestHookOfPressureHangs(t *testing.T) {
-	release := make(chan struct{})
+	asked, release := make(chan struct{}, 1), make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
 		<-release
 	}))
 	defer silent.Close()
@@ -238,6 +239,8 @@ func TestHookOfPressureHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	h := startHook(ctx, &config.Agent{HookURL: silent.URL}, slog.New(slog.DiscardHandler))
+	h.tell(&unfixed, true)
+	<-asked // from now on nobody makes room
 	begun := time.Now()
 	for n := range model.TaskNum(3 * maxAwaited) {
 		h.tell(&model.Decision{Kind: model.DecideFreeze, Policy: model.PolicyPressure, Mode: "enforce", Task: n}, true)
