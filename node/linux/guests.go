@@ -71,12 +71,14 @@ type guestTask struct {
 	// What it last said, and when.
 	saidRefaults, saidStallUsec uint64
 	saidNsec                    int64
+	sumRefaults, sumStallUsec   uint64 // of what can be
 }
 
 // mostRefaults is how many pages a second may come back to a guest: 32 GiB, more than disks and compressed memory give.
 const mostRefaults = 8 << 20
 
-// hear takes in what a guest says came back to it, and for how long it stalled. More than can be since it last said something is no figure.
+// hear takes in what a guest says came back to it, and for how long it stalled. The figures are sums of what can be since it last said something: more
+// is no figure, and where it goes on from there nothing of the jump is in the next one.
 func (one *guestTask) hear(a *guest.Answer, nowNsec int64) {
 	most := float64(nowNsec-one.saidNsec) + 1e9 // an answer is a while on its way
 	first := one.saidNsec == 0
@@ -87,7 +89,11 @@ func (one *guestTask) hear(a *guest.Answer, nowNsec int64) {
 		one.why = fmt.Sprintf("since it was last asked %d pages came back to it, it says, and it waited %d us for memory, which cannot be", refaults, stallUsec)
 		return
 	}
-	one.refaults, one.stalledNsec = model.Read(a.Refaults), model.Read(a.StallUsec*1000)
+	if first {
+		refaults, stallUsec = a.Refaults, a.StallUsec
+	}
+	one.sumRefaults, one.sumStallUsec = one.sumRefaults+refaults, one.sumStallUsec+stallUsec
+	one.refaults, one.stalledNsec = model.Read(one.sumRefaults), model.Read(one.sumStallUsec*1000)
 }
 
 // errAside: a guest is not asked for a while.
