@@ -91,17 +91,25 @@ func TestHookFails(t *testing.T) {
 	}
 }
 
-// A program that never ends and a URL that never answers are given up in time, which is said, and the next decision is handed on.
-func TestHookNeverAnswers(t *testing.T) {
-	release := make(chan struct{})
-	asked := make(chan struct{}, 10)
+// silentServer takes requests, says so, and answers none until the test is over.
+func silentServer(t *testing.T) (*httptest.Server, <-chan struct{}) {
+	t.Helper()
+	asked, release := make(chan struct{}, 10), make(chan struct{})
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		asked <- struct{}{}
 		<-release
 	}))
-	defer silent.Close()
-	defer close(release)
+	t.Cleanup(func() {
+		close(release)
+		silent.Close()
+	})
+	return silent, asked
+}
+
+// A program that never ends and a URL that never answers are given up in time, which is said, and the next decision is handed on.
+func TestHookNeverAnswers(t *testing.T) {
+	silent, asked := silentServer(t)
 	pids := filepath.Join(t.TempDir(), "pids")
 	for name, c := range map[string]struct {
 		agent config.Agent
@@ -228,14 +236,7 @@ func TestHookOfPressure(t *testing.T) {
 
 // However many tasks are frozen while a hook hangs, the loop does not wait, what cannot be fixed has room, and no more is kept than a bound.
 func TestHookOfPressureHangs(t *testing.T) {
-	asked, release := make(chan struct{}, 1), make(chan struct{})
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		asked <- struct{}{}
-		<-release
-	}))
-	defer silent.Close()
-	defer close(release)
+	silent, asked := silentServer(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	h := startHook(ctx, &config.Agent{HookURL: silent.URL}, slog.New(slog.DiscardHandler))

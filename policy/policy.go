@@ -204,6 +204,17 @@ func (v *View) TriedByOther(task model.TaskNum, me string) string {
 	return ""
 }
 
+// LeaveAlone says why a policy begins nothing with a task just now; "": it may.
+func (v *View) LeaveAlone(num model.TaskNum, me string) string {
+	if v.Frozen(num) {
+		return "it is frozen: what would come of it cannot be told"
+	}
+	if other := v.TriedByOther(num, me); other != "" {
+		return "policy " + other + " looks what came of a step on it"
+	}
+	return ""
+}
+
 // TriedIn reports whether a policy looks what comes of a step for services of a memory, by one of its domains. Who divides that memory among all rests meanwhile: what it changes would pass for
 // an effect of the step, and the other way round. That is less than Taking, which lasts for as long as anything is taken.
 func (v *View) TriedIn(domain int32) bool {

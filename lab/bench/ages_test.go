@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -86,18 +85,7 @@ func TestAgesPasses(t *testing.T) {
 
 // The tasks of the measurement are real: each group has a process with as much memory as is said.
 func TestIdleTasksOnTheKernel(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("cgroups can be made by root only")
-	}
-	st, err := stage.Open(os.Stderr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	st := openStage(t)
 	groups, err := startIdle(st, 3)
 	if err != nil || len(groups) != 3 {
 		t.Fatalf("%d groups, %v", len(groups), err)

@@ -18,9 +18,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFloor: the floor makes the calls that a reading cannot do without, on cgroup v1 and
-// v2, and no others.
-func TestFloor(t *testing.T) {
+// openStage is a stage that goes with the test.
+func openStage(t *testing.T) *stage.Stage {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("cgroups can be made by root only")
 	}
@@ -33,6 +33,13 @@ func TestFloor(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return st
+}
+
+// TestFloor: the floor makes the calls that a reading cannot do without, on cgroup v1 and
+// v2, and no others.
+func TestFloor(t *testing.T) {
+	st := openStage(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := &crowd{stage: st}

@@ -98,10 +98,8 @@ func (s *step) weigh(inc *Incident, sus *model.Suspect, needed, most float64) bo
 	case !s.realm.Weigh(inc, sus, most):
 	case t.Task.Class != model.BE:
 		sus.Judge(model.SuspectLeftAlone, t.Task.Class.String()+" is never held")
-	case s.v.Frozen(sus.Task):
-		sus.Judge(model.SuspectLeftAlone, "it is frozen: what would come of a limit cannot be told")
-	case s.v.TriedByOther(sus.Task, s.words.Policy) != "":
-		sus.Judge(model.SuspectLeftAlone, "policy "+s.v.TriedByOther(sus.Task, s.words.Policy)+" looks what came of a step on it")
+	case s.v.LeaveAlone(sus.Task, s.words.Policy) != "":
+		sus.Judge(model.SuspectLeftAlone, s.v.LeaveAlone(sus.Task, s.words.Policy))
 	case slices.Contains(inc.Excluded, sus.Task):
 		sus.Judge(model.SuspectTried, "")
 	case slices.ContainsFunc(s.Incidents, func(o Incident) bool { return (o.Share > 0 || o.Mild) && *o.Round().Chosen == sus.Task }):

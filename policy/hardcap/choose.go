@@ -281,18 +281,13 @@ func (s *State) weigh(ap *antagonist.Params, in *policy.View, inc *Incident, sc 
 		sus.Judge(model.SuspectLeftAlone, in.Ledger.Exempt(sc.Num))
 	case in.Ledger.Held(sc.Num):
 		sus.Judge(model.SuspectHeldAlready, "")
-	case in.Frozen(sc.Num):
-		sus.Judge(model.SuspectLeftAlone, frozen)
-	case in.TriedByOther(sc.Num, model.PolicyHardcap) != "":
-		sus.Judge(model.SuspectLeftAlone, "policy "+in.TriedByOther(sc.Num, model.PolicyHardcap)+" looks what came of a step on it")
+	case in.LeaveAlone(sc.Num, model.PolicyHardcap) != "":
+		sus.Judge(model.SuspectLeftAlone, in.LeaveAlone(sc.Num, model.PolicyHardcap))
 	default:
 		return sus, true
 	}
 	return sus, false
 }
-
-// frozen is said of a suspect of which no hold would tell anything.
-const frozen = "it is frozen: what would come of a hold cannot be told"
 
 // reportLeftAlone records a top suspect that may not be held, and what else nobody can hold.
 func (s *State) reportLeftAlone(in *policy.View, out *policy.Wishes, inc *Incident, r *model.Round) {

@@ -57,7 +57,7 @@ func (s *State) relieve(p *Params, in *policy.View, out *policy.Wishes, inc *Inc
 		usage := in.History.RecentUsage(sc.Num, badBefore)
 		all += usage
 		limit := max(p.capOf(t), p.First.UsageShare*usage)
-		if t.Importance == model.Critical || limit >= usage || in.Ledger.Exempt(sc.Num) != "" || in.Ledger.Held(sc.Num) || in.Frozen(sc.Num) || in.TriedByOther(sc.Num, model.PolicyHardcap) != "" || len(list) >= antagonist.MaxCoded {
+		if t.Importance == model.Critical || limit >= usage || in.Ledger.Exempt(sc.Num) != "" || in.Ledger.Held(sc.Num) || in.LeaveAlone(sc.Num, model.PolicyHardcap) != "" || len(list) >= antagonist.MaxCoded {
 			continue
 		}
 		taken += usage - limit

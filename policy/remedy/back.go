@@ -43,7 +43,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == CPU }) {
 			continue // what was taken of CPUs after it is given back before it
 		}
-		if v.TriedByOther(h.Task, model.PolicyRemedy) != "" || v.Frozen(h.Task) {
+		if v.LeaveAlone(h.Task, model.PolicyRemedy) != "" {
 			continue
 		}
 		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h)) && (dearest == nil || h.dear() >= dearest.dear()) {

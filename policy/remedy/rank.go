@@ -87,7 +87,7 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	misses := false
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
-		if t.Task.Class != model.BE || t.Exempt != "" || v.TriedByOther(t.Task.Num, model.PolicyRemedy) != "" || v.Frozen(t.Task.Num) || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+		if t.Task.Class != model.BE || t.Exempt != "" || v.LeaveAlone(t.Task.Num, model.PolicyRemedy) != "" || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
 			continue
 		}
 		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
