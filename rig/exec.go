@@ -33,7 +33,7 @@ func (e *ExitError) Error() string { return fmt.Sprintf("the script ended with %
 // .rig/results/KERNEL/exec/out afterwards. ExitError when the script failed; other errors
 // are of the guest or of the rig.
 func Exec(ctx context.Context, o Options, script string, out io.Writer) error {
-	t, err := newTester(o, out)
+	t, err := newTester(o, execName, out)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func actsTester(t *testing.T, part string) (*tester, *bytes.Buffer) {
 	t.Setenv(actsEnv, b.Binary("kernel/acts"))
 	writeFile(t, filepath.Join(b.Repo, skipList), "* * kernel/acts TestSkips for a reason\n")
 	var out bytes.Buffer
-	tester, err := newTester(Options{Repo: b.Repo, Go: b.Go, Series: "6.12", Machine: RDT, Seed: 7}, &out)
+	tester, err := newTester(Options{Repo: b.Repo, Go: b.Go, Series: "6.12", Machine: RDT, Seed: 7}, testName, &out)
 	if err != nil {
 		t.Fatal(err)
 	}

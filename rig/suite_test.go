@@ -70,7 +70,7 @@ func TestCheckSelection(t *testing.T) {
 func actsBuilder(t *testing.T) *Builder {
 	t.Helper()
 	repo := t.TempDir()
-	b := &Builder{Repo: repo, Dir: filepath.Join(repo, artefacts, "build"), Go: goCommand(t)}
+	b := &Builder{Repo: repo, Dir: filepath.Join(repo, artefacts, "run", "6.12", testName, "build"), Go: goCommand(t)}
 	linkSelf(t, b.Binary("kernel/acts"))
 	if err := os.MkdirAll(filepath.Join(repo, "kernel/acts"), 0o755); err != nil {
 		t.Fatal(err)
@@ -212,15 +212,15 @@ func TestTestRefuses(t *testing.T) {
 	}
 }
 
-// Two runs in one checkout would start their guests from each other's files.
+// Two runs of one name and kernel in one checkout would start their guests from each other's files.
 func TestTestOneAtATime(t *testing.T) {
-	first := &tester{dir: t.TempDir()}
-	second := &tester{dir: first.dir}
+	first := &tester{work: filepath.Join(t.TempDir(), "run")}
+	second := &tester{work: first.work}
 	f, err := first.lock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.lock(); err == nil || !strings.Contains(err.Error(), "another run") {
+	if _, err := second.lock(); err == nil || !strings.Contains(err.Error(), "another such run") {
 		t.Errorf("got %v", err)
 	}
 	if err := f.Close(); err != nil {

@@ -36,9 +36,9 @@ func TestSystemd(t *testing.T) {
 	if series == "" {
 		t.Skipf("it starts a real guest: make rig-systemd")
 	}
-	tester, err := newTester(Options{Repo: "..", Go: goCommand(t), Series: series, Machine: RDT}, io.Discard)
+	tester, err := newTester(Options{Repo: "..", Go: goCommand(t), Series: series, Machine: RDT}, "systemd", io.Discard)
 	if errors.Is(err, ErrNotPrepared) { // the service needs nothing that the stock machine lacks
-		tester, err = newTester(Options{Repo: "..", Go: goCommand(t), Series: series, Machine: Stock}, io.Discard)
+		tester, err = newTester(Options{Repo: "..", Go: goCommand(t), Series: series, Machine: Stock}, "systemd", io.Discard)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -37,6 +37,8 @@ const (
 	artefacts = ".rig"
 	// bootTime is what a guest may take besides its tests, on a busy host.
 	bootTime = 3 * time.Minute
+	// testName names a run of tests.
+	testName = "test"
 	// skipList names the tests that may be skipped.
 	skipList = "rig/skips"
 )
@@ -47,7 +49,7 @@ var guestModules = []string{"virtio_pci", "virtio_blk", "crc32c_generic", "ext4"
 // Test builds the tests, runs them in guests and prints what became of them. It returns
 // ErrFailed when they did not all pass, and another error when that is not known.
 func Test(ctx context.Context, o Options, out io.Writer) error {
-	t, err := newTester(o, out)
+	t, err := newTester(o, testName, out)
 	if err != nil {
 		return err
 	}
@@ -106,6 +108,7 @@ type tester struct {
 	Options
 	out     io.Writer
 	dir     string // of artefacts
+	work    string // of this run alone: what it builds and boots, and its lock
 	kernel  *Kernel
 	builder Builder
 	skips   *Skips
@@ -114,13 +117,15 @@ type tester struct {
 	flaky   []string            // packages that failed, and passed in a boot of their own
 }
 
-func newTester(o Options, out io.Writer) (*tester, error) {
+// newTester returns one for a run of this name: each has a folder of its own, so that runs of different names and kernels go on beside each other.
+func newTester(o Options, name string, out io.Writer) (*tester, error) {
 	repo, err := filepath.Abs(o.Repo)
 	if err != nil {
 		return nil, err
 	}
 	o.Repo = repo
 	t := &tester{Options: o, out: out, dir: filepath.Join(repo, artefacts)}
+	t.work = filepath.Join(t.dir, "run", o.Series, name)
 	if _, err := o.Machine.emulator(t.dir); err != nil {
 		return nil, err
 	}
@@ -134,7 +139,7 @@ func newTester(o Options, out io.Writer) (*tester, error) {
 	if t.skips, err = ParseSkips(skipList, string(list)); err != nil {
 		return nil, err
 	}
-	t.builder = Builder{Repo: repo, Dir: filepath.Join(t.dir, "build"), Go: o.Go}
+	t.builder = Builder{Repo: repo, Dir: filepath.Join(t.work, "build"), Go: o.Go}
 	return t, nil
 }
 
@@ -165,15 +170,18 @@ func (t *tester) check() error {
 	return nil
 }
 
-// lock keeps a second run in the same checkout out: each would start its guests from the
+// lock keeps a second run of the same name and kernel in the same checkout out: each would start its guests from the
 // other's files. It is held until the file is closed.
 func (t *tester) lock() (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(t.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err := os.MkdirAll(t.work, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(t.work, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another run of the rig in this checkout is not finished: %w", f.Name(), err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: another such run of the rig in this checkout is not finished: %w", f.Name(), err), f.Close())
 	}
 	return f, nil
 }
@@ -303,7 +311,7 @@ func (t *tester) stage(ctx context.Context, s *Stage) (int, error) {
 
 // boot writes the initramfs of a boot.
 func (t *tester) boot(name string, files map[string]string, plan wire.Plan) (*Boot, error) {
-	dir := filepath.Join(t.dir, "boot", name)
+	dir := filepath.Join(t.work, "boot", name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
