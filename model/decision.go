@@ -119,7 +119,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideNudge:  {name: "nudge", acts: true},
 	DecideStep:   {name: "step", policies: []string{PolicyHardcap, PolicyIO, PolicyMemory, PolicyRemedy}, acts: true},
 	DecideRefute: {name: "refute"},
-	DecideVoid:   {name: "void", policies: []string{PolicyHardcap, PolicyRemedy, PolicyIO, PolicyMemory}},
+	DecideVoid:   {name: "void", policies: []string{PolicyHardcap, PolicyBalm, PolicyRemedy, PolicyIO, PolicyMemory}},
 
 	DecideResize: {name: "resize", policies: []string{PolicyCPUSet}, routine: true, acts: true},
 	DecideRaise:  {name: "raise", policies: []string{PolicyCPUPool, PolicyBurst}, routine: true, acts: true},

@@ -87,6 +87,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 	case !v.Enforced():
 		s.wouldAct(have, v, w)
 	case v.NowNsec < s.RestNsec || !s.settled(p, v) || v.Judging && len(s.Rungs) == 0:
+	case s.Trial > 0 && s.voidBack(p, have, v, w):
 	case inTrouble(s.Colour) && s.Trial > 0:
 		s.revert(p, have, v, w)
 	case inTrouble(s.Colour):
@@ -198,8 +199,13 @@ func (s *State) revert(p *Params, have *model.Classes, v *policy.View, w *policy
 	r.Patience = min(max(1, 2*r.Patience), mostPatience)
 	r.RetryNsec = v.NowNsec + int64(r.Patience)*p.RetryNsec
 	s.Trial = 0
-	s.move(r, min(r.Level, max(s.lowest(have), r.Level-have.Raise(policy.Peak(s.Loads)))), v, w)
+	s.move(r, s.tighter(have, r), v, w)
 	s.away(p, have, v, w, r, pageStep)
+}
+
+// tighter is what a rung had before its last step back.
+func (s *State) tighter(have *model.Classes, r *Rung) int {
+	return min(r.Level, max(s.lowest(have), r.Level-have.Raise(policy.Peak(s.Loads))))
 }
 
 // lowest is the level that takes most; MostLevel while that is not known.
@@ -228,7 +234,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		return
 	}
 	if len(s.Rungs) == 0 {
-		s.Start = s.Figure / s.Target
+		s.Start, s.StartNsec = s.Figure/s.Target, v.NowNsec
 	}
 	alone := 0
 	for i := range s.Rungs {
@@ -279,9 +285,9 @@ func (s *State) take(r *Rung, have *model.Classes, v *policy.View, w *policy.Wis
 	s.move(r, s.lowest(have), v, w, more...)
 }
 
-// elsewhereTried reports whether another policy looks what comes of a step on a task of a rung.
-func elsewhereTried(v *policy.View, r *Rung) bool {
-	return slices.ContainsFunc(r.Tasks, func(num model.TaskNum) bool { return v.TriedByOther(num, model.PolicyBalm) != "" })
+// leftAlone reports whether nothing is begun with a task of a rung just now.
+func leftAlone(v *policy.View, r *Rung) bool {
+	return slices.ContainsFunc(r.Tasks, func(num model.TaskNum) bool { return v.LeaveAlone(num, model.PolicyBalm) != "" })
 }
 
 // climb gives back by a step, to who had it taken first.
@@ -289,7 +295,7 @@ func (s *State) climb(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	peak := policy.Peak(s.Loads)
 	for i := range s.Rungs {
 		r := &s.Rungs[i]
-		if v.NowNsec < r.RetryNsec || s.moving() != nil || elsewhereTried(v, r) {
+		if v.NowNsec < r.RetryNsec || s.moving() != nil || leftAlone(v, r) {
 			continue
 		}
 		if r.Level >= have.Top(peak) {
@@ -340,6 +346,13 @@ func (s *State) cannotFix(p *Params, have *model.Classes, v *policy.View, w *pol
 	}
 	if s.CannotFix != nil && len(s.Rungs) > 0 {
 		return // said
+	}
+	if d, ok := s.void(v, s.StartNsec, s.Rungs...); ok && len(s.Rungs) > 0 {
+		d.Reason += "; all is given back, and taken anew where services are in trouble without"
+		w.Decide(d)
+		s.giveBack("the trial says nothing")
+		s.AskedNsec, s.SetNsec = v.NowNsec, 0 // how they are without is to be seen first
+		return
 	}
 	c := &CannotFix{Victim: s.Victim, Domains: slices.Clone(s.Domains), Figure: s.Figure, Target: s.Target, AtNsec: v.NowNsec}
 	for i := range s.Rungs {

@@ -40,7 +40,9 @@ type State struct {
 
 	Rungs []Rung  `json:"rungs,omitempty"` // whom bandwidth is taken from, in the order in which it was
 	Start float64 `json:"start,omitempty"` // the figure beside the target when the first was
-	Tries int     `json:"tries,omitempty"` // readings in trouble with nobody left
+	// StartNsec is when that was.
+	StartNsec int64 `json:"start_nsec,omitempty"`
+	Tries     int   `json:"tries,omitempty"` // readings in trouble with nobody left
 	// Healing: there was trouble, and it is not over as the parameter has it.
 	Healing bool `json:"healing,omitempty"`
 	// Trial is the rung, from 1, whose last step back is not known to be harmless; 0: none.

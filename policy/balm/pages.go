@@ -43,7 +43,7 @@ func (s *State) away(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	if len(s.Domains) == 0 { // nobody is in trouble any more: on from where they were
 		off = r.Pages.Off
 	}
-	if !p.Pages || off.Empty() || len(r.Tasks) != 1 || r.Class == model.ClassBE || s.moving() != nil || elsewhereTried(v, r) {
+	if !p.Pages || off.Empty() || len(r.Tasks) != 1 || r.Class == model.ClassBE || s.moving() != nil || leftAlone(v, r) {
 		return false
 	}
 	if r.Pages.Off != off {

@@ -66,8 +66,8 @@ func (s *State) candidates(have *model.Classes, v *policy.View) []candidate {
 		if !(usage > 0) && !(missed > 0) || share <= 0 {
 			continue
 		}
-		if v.TriedByOther(t.Task.Num, model.PolicyBalm) != "" {
-			s.waits = true
+		if v.LeaveAlone(t.Task.Num, model.PolicyBalm) != "" {
+			s.waits = s.waits || !v.Frozen(t.Task.Num) // who is frozen draws nothing
 			continue
 		}
 		if missed > 0 && !misses {
