@@ -258,7 +258,10 @@ func (l *Ledger) Learn(r *model.Result, nowNsec int64) (kind model.DecisionKind,
 		l.vanished(k, nowNsec)
 		return model.DecideGone, "the cgroup went away before the write"
 	case model.Foreign:
-		return model.DecideForeign, l.void(k, r.Now, nowNsec)
+		if reason = l.void(k, r.Now, nowNsec); k.AskedFor == model.Release && r.Error != "" {
+			reason += "; " + r.Error
+		}
+		return model.DecideForeign, reason
 	case model.Stale: // somebody wrote it since it was listed: asked for anew, with what stands there now
 		k.State, k.Wanted = KnobIdle, model.Ask(k.Kind)
 		l.Bases.put(k.Target, r.Now)

@@ -195,6 +195,23 @@ func TestStrangersPlace(t *testing.T) {
 	}
 }
 
+// What a release had to change of a stranger's setting is told with it.
+func TestStrangersSettingAtARelease(t *testing.T) {
+	var l Ledger
+	l.Bases.put(model.OfTask(1), model.Bandwidth(model.CPUMax{QuotaUsec: 50_000, PeriodUsec: 100_000}))
+	l.Claim(raise(1, model.PolicyBurst, 0, 40_000, 9e18), Limits{}, 0)
+	turn(&l, 1, model.Applied)
+	l.DropAll()
+	asked := l.Arbitrate(2, 250e6, nil)
+	if len(asked) != 1 || asked[0].Kind != model.Release {
+		t.Fatalf("asked for %+v", asked)
+	}
+	r := model.Result{Seq: asked[0].Seq, Target: asked[0].Target, Kind: model.Foreign, Now: model.Bandwidth(model.CPUMax{QuotaUsec: 5, PeriodUsec: 9}), Error: "lower"}
+	if kind, why := l.Learn(&r, 3); kind != model.DecideForeign || !strings.HasSuffix(why, "; lower") {
+		t.Errorf("told %v %q", kind, why)
+	}
+}
+
 // What somebody wrote since the knob was listed is not overwritten: the host says stale, and
 // the wish is put over what stands there now.
 func TestStaleBaseIsReadAgain(t *testing.T) {

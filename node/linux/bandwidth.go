@@ -97,14 +97,26 @@ func (b *bandwidth) read(path string) (model.Setting, error) {
 	return model.Bandwidth(model.CPUMax(v)), err
 }
 
+// write lowers a burst with the quota where the kernel refuses the quota beside it: a burst that another
+// program wrote while ours was greater, which could not stand without it.
 func (b *bandwidth) write(path string, from, to model.Setting) error {
-	return b.cg.ChangeCPUMax(path, cgroup.CPUMax(from.CPUMax), cgroup.CPUMax(to.CPUMax))
+	err := b.cg.ChangeCPUMax(path, cgroup.CPUMax(from.CPUMax), cgroup.CPUMax(to.CPUMax))
+	if from.BurstUsec <= to.QuotaUsec || !noRoom(to) || !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	now, readErr := b.cg.ReadCPUMax(path) // some of it may be written
+	if readErr != nil {
+		return err
+	}
+	to.BurstUsec = to.QuotaUsec
+	return b.cg.ChangeCPUMax(path, now, cgroup.CPUMax(to.CPUMax))
 }
 
 // noRoom says of a setting that its burst is more than its quota, which Linux does not take
 // (kernel/sched/core.c, tg_set_cfs_bandwidth; there are kernels that do): a burst that was found
-// under a quota that another program has written meanwhile. It is put back where his quota went
-// before it is given up, and else stays what it is.
+// under a quota that another program has written meanwhile, or one that he wrote under a greater quota
+// of ours. The first is put back where his quota went before it is given up, and else stays what it is;
+// the second becomes what the quota that is given back leaves room for.
 func noRoom(v model.Setting) bool { return v.QuotaUsec >= 0 && v.BurstUsec > v.QuotaUsec }
 
 // onlyBurst says of what failed, as a setting was put back, that it was a burst without room.

@@ -309,6 +309,9 @@ func (k *Knobs) take(j *job, s step) error {
 	case !s.last:
 		return nil
 	case d.took(l, now):
+		if j.back && j.kind == model.CPUBandwidth && now != s.value {
+			j.short[s.limit] = fmt.Sprintf("the kernel takes no burst of %d us with this quota: it is %d us", s.value.BurstUsec, now.BurstUsec)
+		}
 		if !j.back {
 			j.notes = append(j.notes, journal.Note{Key: l.Key(), ReadBack: &j.at[s.limit]})
 		}

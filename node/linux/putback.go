@@ -219,6 +219,9 @@ func (k *Knobs) released(j *job) {
 			if j.res.Kind == model.Applied {
 				j.res.Kind = model.Foreign
 			}
+			if it.Error != "" && j.res.Kind == model.Foreign {
+				j.res.Error = it.Path + ": " + it.Error
+			}
 		case node.LeftGone:
 			if it.Path == j.task.Path && j.res.Kind == model.Applied && !k.lives(j.task) {
 				j.res.Kind = model.Vanished

@@ -148,3 +148,25 @@ func TestForeignWriterOfARaise(t *testing.T) {
 	found[task] = stranger
 	b.same("after the stranger", found)
 }
+
+// A stranger's burst that only the raised quota had room for is lowered with it, which is said: the kernel
+// takes the quota that was found in no other way.
+func TestForeignBurstOverARaise(t *testing.T) {
+	b := newBed(t, "burst")
+	task, found := b.pod()
+	b.open(false)
+	b.observe(0)
+	b.apply(model.Set, task, setting(limit(60_000, 50_000, 0)), model.Applied)
+	b.setLimit(task, limit(60_000, 50_000, 50_000))
+	r := b.apply(model.Release, task, model.Setting{}, model.Foreign)
+	found[task] = limit(20_000, 100_000, 20_000)
+	if b.limit(task).BurstUsec == 50_000 {
+		found[task] = limit(20_000, 100_000, 50_000) // a kernel that takes it
+	} else if !strings.Contains(r.Error, "no burst of 50000 us") {
+		t.Errorf("a burst was lowered, and it is not said: %+v", r)
+	}
+	b.same("released", found)
+	if o := b.h.knobs.j.Outstanding(); len(o) > 0 {
+		t.Errorf("the journal still holds %+v", o)
+	}
+}
