@@ -251,7 +251,7 @@ func (l *Ledger) Claim(c model.Claim, lim Limits, beCPU float64) (why string) {
 // sameWish reports whether a claim asks for nothing else than an older one, but perhaps longer
 // where it is renewed as a matter of course.
 func sameWish(old, c *model.Claim) bool {
-	return old.Value == c.Value && old.Over == c.Over && old.Cap == c.Cap && old.Reason == c.Reason && (c.HoldNsec > 0 || old.ExpiresNsec == c.ExpiresNsec)
+	return old.Value == c.Value && old.Over == c.Over && old.Cap == c.Cap && old.Follows == c.Follows && old.Reason == c.Reason && (c.HoldNsec > 0 || old.ExpiresNsec == c.ExpiresNsec)
 }
 
 // renewAll renews the claims of a policy that live on as long as they are wished for.
@@ -294,7 +294,7 @@ func (k *Knob) renew(old, c *model.Claim) {
 	if c.Kind == model.ClaimCap {
 		old.Least = min(granted(old), c.Cap)
 	}
-	old.Cap, old.Value, old.Over, old.HoldNsec, old.ExpiresNsec, old.Reason = c.Cap, c.Value, c.Over, c.HoldNsec, c.ExpiresNsec, c.Reason
+	old.Cap, old.Follows, old.Value, old.Over, old.HoldNsec, old.ExpiresNsec, old.Reason = c.Cap, c.Follows, c.Value, c.Over, c.HoldNsec, c.ExpiresNsec, c.Reason
 }
 
 // overLimit says why a policy's claim would pile up too much.

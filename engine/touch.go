@@ -19,10 +19,13 @@ const (
 // touchNsec is for how long it is remembered who touched a task: no trial takes longer.
 const touchNsec = int64(3600e9)
 
-// holder is who made a claim.
+// holder is who made a claim; "" where it only follows what all batch work has, which disturbs nobody's trial of any of it.
 func holder(c *model.Claim) string {
-	if c.Owner == model.OwnerOperator {
+	switch {
+	case c.Owner == model.OwnerOperator:
 		return byOperator
+	case c.Follows:
+		return ""
 	}
 	return c.Policy
 }

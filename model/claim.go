@@ -87,10 +87,12 @@ type Claim struct {
 	Owner Owner   `json:"owner"`
 	// Uncounted: the limits on how much may be held do not count it, since an operator said
 	// beforehand that it may be held.
-	Uncounted bool   `json:"uncounted,omitempty"`
-	Reason    string `json:"reason"`
-	Incident  string `json:"incident,omitempty"`
-	MadeNsec  int64  `json:"made_nsec"` // monotonic
+	Uncounted bool `json:"uncounted,omitempty"`
+	// Follows: a class of one task has no more than the class of BE, whoever holds that, and its own policy asks for no less.
+	Follows  bool   `json:"follows,omitempty"`
+	Reason   string `json:"reason"`
+	Incident string `json:"incident,omitempty"`
+	MadeNsec int64  `json:"made_nsec"` // monotonic
 	// ExpiresNsec is when it ends, on the monotonic clock. A policy may give HoldNsec in its
 	// place: the claim then stands for so long after the last step that wished for it.
 	ExpiresNsec  int64   `json:"expires_nsec"`

@@ -63,12 +63,14 @@ func (w *Wishes) Alone(v *View, task model.TaskNum, ways, level int, reason stri
 	limit := func(kind model.KnobKind, domains []int32, amount int64) {
 		for _, domain := range domains {
 			least := amount
-			if k := v.Class(model.ClassBE, domain, kind); k.Ours && (least == 0 || k.Now.Amount < least) {
+			k := v.Class(model.ClassBE, domain, kind)
+			follows := k.Ours && (least == 0 || k.Now.Amount < least)
+			if follows {
 				least = k.Now.Amount
 			}
 			if least > 0 {
 				w.Claims = append(w.Claims, model.Claim{
-					Target: model.OfClass(class, domain), Kind: model.ClaimCap, Value: model.Ask(kind), Cap: float64(least), Uncounted: true, Reason: reason, HoldNsec: holdNsec,
+					Target: model.OfClass(class, domain), Kind: model.ClaimCap, Value: model.Ask(kind), Cap: float64(least), Uncounted: true, Follows: follows, Reason: reason, HoldNsec: holdNsec,
 				})
 			}
 		}

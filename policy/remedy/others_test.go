@@ -1,10 +1,13 @@
 package remedy_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/beside"
+	"github.com/commensal-io/commensal/policy/cache"
 	"github.com/commensal-io/commensal/policy/memory"
 )
 
@@ -48,4 +51,31 @@ func TestOnTrialElsewhere(t *testing.T) {
 	}
 	w.seconds(400)
 	w.expect(t, "all is", free)
+}
+
+// A task with a class for itself has no more memory bandwidth than the class of best-effort work. That goes down and up with it, and is no
+// change of this policy's that would disturb what others have on trial with the task.
+func TestFollowsTheOthers(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	p := w.Engine.Params
+	p.CPU.CacheMode, p.CPU.Cache = model.ModeEnforce, cache.Defaults()
+	p.CPU.Cache.Ways, p.CPU.Cache.Level, p.CPU.Cache.PatienceNsec = 11, 50, 0
+	w.Change(p)
+	w.seconds(10)
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	w.seconds(20)
+	for _, level := range []int{50, 30, 70} {
+		p.CPU.Cache.Level = level
+		w.Change(p)
+		w.seconds(5)
+		if got := w.has(2, model.MemoryBandwidth, 100); got != float64(level) || w.has(2, model.CacheWays, 11) == 11 {
+			t.Errorf("level %g where all others have %d: %s", got, level, w.holds())
+		}
+	}
+	by := func(kind model.KnobKind) bool {
+		return slices.ContainsFunc(w.Engine.State.Touched, func(o policy.Touch) bool { return o.Task == 2 && o.By == model.PolicyRemedy && o.Knob == kind })
+	}
+	if by(model.MemoryBandwidth) || !by(model.CacheWays) {
+		t.Errorf("%+v", w.Engine.State.Touched)
+	}
 }

@@ -16,7 +16,8 @@ import (
 // do is read from the ledger's claims after each turn, and not from what they say. The rule: of a task that one of them has on trial, or of which it took something less
 // than a window ago and has it still, no other one begins to hold anything, and none gives a step back. Not so, for reasons: who held it before may take more, since his own victim suffers;
 // and whoever ends a hold does so, so that no two wait for each other. A step back is on trial
-// for the window after it. Policy pressure and operators may do anything, since memory or a person cannot wait; what is on trial then says nothing: no verdict
+// for the window after it. What a class of one task has only because the class of BE has no more is nobody's pull: it goes down and up with
+// what all batch work has (policies cache and bandwidth), which is no remedy for one task and changes it just the same in the class of BE. Policy pressure and operators may do anything, since memory or a person cannot wait; what is on trial then says nothing: no verdict
 // (kept, taken-back, verified) may come of a trial that began before one of them froze, capped or demoted its task.
 
 // triers are the policies that try remedies for a victim, in the order in which they take their steps.
@@ -68,7 +69,7 @@ func pulls(s *engine.State) map[pull]float64 {
 		}
 		for j := range k.Claims {
 			c := &k.Claims[j]
-			if task != 0 && c.Owner == model.OwnerPolicy && slices.Contains(triers, c.Policy) {
+			if task != 0 && c.Owner == model.OwnerPolicy && !c.Follows && slices.Contains(triers, c.Policy) {
 				held[pull{c.Policy, task, k.Target, k.Kind, c.Incident}] = amount(c)
 			}
 		}
