@@ -17,16 +17,16 @@ type classKnob struct {
 	knob
 }
 
-// offers is what a machine has of classes of service, a domain a socket.
+// offers is what a machine has of classes of service, a domain a last-level cache.
 func (h *Host) offers() *model.Classes {
 	c := h.m.Config()
 	taken := h.m.Classes() - max(0, len(h.made)-1) // of whoever made the world, and the one in which everybody begins
 	have := &model.Classes{IDs: classIDs, Taken: taken, Ways: c.LLCWays, Least: 1, LeastLevel: leastLevel, MostLevel: mostLevel, LevelStep: levelStep, LevelUnit: model.LevelPercent}
 	online := h.m.Online()
-	for s := range c.Sockets {
+	for s := range c.Caches() {
 		d := model.Domain{ID: int32(s)}
 		for cpu := range c.CPUs() {
-			if c.SocketOf(cpu) == s && online.Has(cpu) {
+			if c.CacheOf(cpu) == s && online.Has(cpu) {
 				d.CPUs.Add(cpu)
 			}
 		}
@@ -41,11 +41,11 @@ const classIDs = 8
 // The levels of memory bandwidth, in per cent. The kernel rounds up to a step (resctrl.rst, "bandwidth_gran").
 const leastLevel, mostLevel, levelStep = 10, 100, 10
 
-// classPoint returns a knob of a class on a socket.
+// classPoint returns a knob of a class in a domain.
 func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok bool) {
-	socket := int(of.Domain)
+	cache := int(of.Domain)
 	c := h.m.Config()
-	if kind != model.CacheWays && kind != model.MemoryBandwidth || socket < 0 || socket >= c.Sockets {
+	if kind != model.CacheWays && kind != model.MemoryBandwidth || cache < 0 || cache >= c.Caches() {
 		return p, false
 	}
 	var kept *classKnob
@@ -63,7 +63,7 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 		return p, false
 	}
 	get := func() model.Setting {
-		mask, level, _ := h.m.Class(class, socket) // there is one: see above
+		mask, level, _ := h.m.Class(class, cache) // there is one: see above
 		if kind == model.MemoryBandwidth {
 			return model.Level(int64(level))
 		}
@@ -71,15 +71,21 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 	}
 	set := func(v model.Setting) error {
 		if kind == model.MemoryBandwidth {
-			return h.m.SetMBA(class, socket, (int(v.Amount)+levelStep-1)/levelStep*levelStep)
+			return h.m.SetMBA(class, cache, (int(v.Amount)+levelStep-1)/levelStep*levelStep)
 		}
 		mask := uint32(1)<<v.Amount - 1
 		if of.Num == model.ClassLC { // from the other side than everybody else (node/linux)
 			mask <<= c.LLCWays - int(v.Amount)
 		}
-		return h.m.SetWays(class, socket, mask)
+		return h.m.SetWays(class, cache, mask)
 	}
 	return point{of, of.Name(), &kept.knob, get, set}, true
+}
+
+// caches is the number of the machine's last-level caches, which are its domains.
+func (h *Host) caches() int {
+	c := h.m.Config()
+	return c.Caches()
 }
 
 // made is a class of ours: the machine's number of it. Its place in the list is its RMID.
@@ -100,7 +106,7 @@ func (h *Host) clos(class model.TaskNum) (num int, ok bool) {
 		switch {
 		case at >= 0:
 			h.made[at].class = class // what a stranger left in it goes with the group
-			for s := range h.m.Config().Sockets {
+			for s := range h.caches() {
 				if errors.Join(h.m.SetWays(h.made[at].clos, s, 1<<h.m.Config().LLCWays-1), h.m.SetMBA(h.made[at].clos, s, mostLevel)) != nil {
 					panic("a class that there is takes all ways and the highest level")
 				}

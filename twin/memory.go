@@ -9,7 +9,7 @@ import (
 )
 
 // Meter has the host say what the CPUs of each domain move to and from memory, as the kernel's files would: a
-// domain a socket, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
+// domain a last-level cache, BE's part as the RMIDs of its classes count it, and each reading in the snapshot of the next window's
 // edge, as what each task has of the caches and moves. It says of each snapshot how much memory the tasks and the machine use, and what tasks do on the disk. Ages of pages
 // it reads three times in the shortest age that is asked for.
 func (h *Host) Meter(r node.Readings) {
@@ -27,7 +27,7 @@ func (h *Host) countTasks() (list []model.DomainSample) {
 			e.countedNsec = max(1, h.m.NowNsec())
 			continue // its group is made now, and read at the next edge
 		}
-		for s := range h.m.Config().Sockets {
+		for s := range h.caches() {
 			d := model.DomainSample{Num: e.task.Num, Domain: int32(s), SinceNsec: e.countedNsec, MonoNsec: h.m.NowNsec()}
 			occupancy, err := h.m.Occupancy(e.num, s)
 			total, local := h.m.Traffic(e.num, s)
@@ -151,10 +151,11 @@ func (h *Host) observeInUse(e *entry, s *model.TaskSample) {
 // pages is an amount of memory in whole pages, as the kernel counts it, in bytes.
 func pages(bytes float64) model.Counter { return model.Read(uint64(bytes) &^ 4095) }
 
-// meter reads all sockets.
+// meter reads all domains.
 func (h *Host) meter() (list []model.MemorySample) {
 	read := func(v float64) model.Counter { return model.Read(uint64(v)) }
-	for s := range h.m.Config().Sockets {
+	c := h.m.Config()
+	for s := range c.Caches() {
 		m := model.MemorySample{Domain: int32(s), MonoNsec: h.m.NowNsec()}
 		total, local := h.m.RMIDTraffic(0, s)
 		be, beLocal, stands := 0.0, 0.0, false
@@ -171,7 +172,7 @@ func (h *Host) meter() (list []model.MemorySample) {
 		if stands {
 			m.C[model.CountMemBE] = read(be)
 		}
-		m.C[model.CountMemLatency] = model.Read(uint64(math.Round(h.m.Memory(s).LatencyNsec)))
+		m.C[model.CountMemLatency] = model.Read(uint64(math.Round(h.m.Memory(c.Home(s)).LatencyNsec)))
 		list = append(list, m)
 	}
 	return list

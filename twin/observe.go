@@ -108,7 +108,7 @@ func topology(m *machine.Machine) *model.Topology {
 	t := &model.Topology{Possible: model.FullSet(c.CPUs())}
 	for cpu := range c.CPUs() {
 		if online.Has(cpu) {
-			t.CPUs = append(t.CPUs, model.CPU{ID: cpu, Core: c.CoreOf(cpu), Socket: c.SocketOf(cpu), LLC: c.SocketOf(cpu), Node: c.SocketOf(cpu)})
+			t.CPUs = append(t.CPUs, model.CPU{ID: cpu, Core: c.CoreOf(cpu), Socket: c.SocketOf(cpu), LLC: c.CacheOf(cpu), Node: c.SocketOf(cpu)})
 		}
 	}
 	return t

@@ -4,8 +4,9 @@ import "math"
 
 // MemoryLatency is what uncore counters would say of a domain's memory: no file has it.
 func (k *Kernel) MemoryLatency(domain int32) (nsec uint64, ok bool) {
-	if domain < 0 || int(domain) >= k.m.Config().Sockets {
+	c := k.m.Config()
+	if domain < 0 || int(domain) >= c.Caches() {
 		return 0, false
 	}
-	return uint64(math.Round(k.m.Memory(int(domain)).LatencyNsec)), true
+	return uint64(math.Round(k.m.Memory(c.Home(int(domain))).LatencyNsec)), true
 }

@@ -123,7 +123,7 @@ func newResctrl(k *Kernel, m *machine.Machine, o ResctrlOptions) (*resctrlFS, er
 	r := &resctrlFS{
 		k: k, m: m, cfg: cfg, opt: o,
 		ids: map[int32]resctrlIDs{}, class: []int{0}, answers: map[int]string{},
-		online: make([]bool, cfg.Sockets),
+		online: make([]bool, cfg.Caches()),
 	}
 	r.threshold = uint64(cfg.LLCBytes) / uint64(o.RMIDs) / monScale * monScale
 	r.pool.init(o.RMIDs)
@@ -150,7 +150,7 @@ func (r *resctrlFS) doMount(o resctrl.MountOptions) error {
 	in := r.point.parent
 	delete(in.children, r.point.name)
 	in.subdirs--
-	r.root = &resctrlGroup{mode: resctrl.Shareable, base: make([][2]float64, r.cfg.Sockets), dir: r.k.addDir(in, r.point.name)}
+	r.root = &resctrlGroup{mode: resctrl.Shareable, base: make([][2]float64, r.cfg.Caches()), dir: r.k.addDir(in, r.point.name)}
 	r.root.ctrl = r.root
 	r.groups = []*resctrlGroup{r.root}
 	r.addGroupFiles(r.root)
@@ -222,7 +222,7 @@ func (r *resctrlFS) hotplug(now model.CPUSet) {
 	for d := range r.online {
 		lives := false
 		for cpu := range r.cfg.CPUs() {
-			lives = lives || r.cfg.SocketOf(cpu) == d && now.Has(cpu)
+			lives = lives || r.cfg.CacheOf(cpu) == d && now.Has(cpu)
 		}
 		switch {
 		case lives && !r.online[d]:

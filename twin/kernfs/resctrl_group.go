@@ -128,7 +128,7 @@ func (r *resctrlFS) makeMon(ctrl *resctrlGroup, in *node, name string) error {
 
 // startCounting lets a group's counters begin at zero.
 func (r *resctrlFS) startCounting(g *resctrlGroup) {
-	g.base = make([][2]float64, r.cfg.Sockets)
+	g.base = make([][2]float64, r.cfg.Caches())
 	for d := range g.base {
 		g.base[d] = r.traffic(g.rmid, d)
 		delete(r.control.last, mbaKey{g.rmid, d})

@@ -48,7 +48,7 @@ func (r *resctrlFS) allocRMID() (int, error) {
 // freeRMID puts an RMID into limbo, as Linux does since 6.9 whether it is clean or not.
 func (r *resctrlFS) freeRMID(rmid int) {
 	p := &r.pool
-	b := busyRMID{rmid: rmid, clean: make([]bool, r.cfg.Sockets)}
+	b := busyRMID{rmid: rmid, clean: make([]bool, r.cfg.Caches())}
 	for d, on := range r.online {
 		b.clean[d] = !on
 	}

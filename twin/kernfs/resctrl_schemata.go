@@ -28,7 +28,7 @@ func (s *resctrlSchema) isMB() bool { return s.name == resctrl.MB }
 func (r *resctrlFS) makeSchemata() {
 	add := func(name resctrl.Resource, closids int) *resctrlSchema {
 		s := &resctrlSchema{name: name, closids: closids}
-		for range r.cfg.Sockets {
+		for range r.cfg.Caches() {
 			s.ctrl = append(s.ctrl, make([]uint32, closids))
 			s.mbps = append(s.mbps, make([]uint32, closids))
 		}

@@ -47,13 +47,16 @@ func (k *Kernel) addCPU(dir *node, cpu int) {
 func (k *Kernel) addTopology(dir *node, cpu int) {
 	c := k.m.Config()
 	socket := c.SocketOf(cpu)
-	var siblings, shared model.CPUSet
+	var siblings, shared, near model.CPUSet
 	for o := range c.CPUs() {
 		if c.CoreOf(o) == c.CoreOf(cpu) {
 			siblings.Add(o)
 		}
 		if c.SocketOf(o) == socket {
 			shared.Add(o)
+		}
+		if c.CacheOf(o) == c.CacheOf(cpu) {
+			near.Add(o)
 		}
 	}
 	topology := k.addDir(dir, "topology")
@@ -69,7 +72,7 @@ func (k *Kernel) addTopology(dir *node, cpu int) {
 	k.addCache(cache, 0, 1, "Data", cpu, 32<<10, siblings)
 	k.addCache(cache, 1, 1, "Instruction", cpu, 32<<10, siblings)
 	k.addCache(cache, 2, 2, "Unified", cpu, 1<<20, siblings)
-	k.addCache(cache, 3, 3, "Unified", socket, int(c.LLCBytes), shared)
+	k.addCache(cache, 3, 3, "Unified", c.CacheOf(cpu), int(c.LLCBytes), near)
 	k.addText(cache.children["index3"], "ways_of_associativity", strconv.Itoa(c.LLCWays)+"\n")
 }
 

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// wayBytes is the size of a way of a socket's LLC.
+// wayBytes is the size of a way of an LLC.
 func (c *Config) wayBytes() float64 { return c.LLCBytes / float64(c.LLCWays) }
 
-// filler is a task as one socket's cache sees it in a part of a step.
+// filler is a task as one cache sees it in a part of a step.
 type filler struct {
 	perWay float64 // bytes per second that it brings into each way of its mask
 	weight float64 // bytes per second at which it would fill what it holds
@@ -49,7 +49,7 @@ func (m *Machine) fillCache(s int, dt float64) {
 	}
 }
 
-// inserts is how many bytes per second a task brings into a socket's cache: each of its CPUs as when it last ran, but
+// inserts is how many bytes per second a task brings into a cache: each of its CPUs as when it last ran, but
 // for what it misses with what it has there now.
 func (t *Task) inserts(s int) float64 {
 	p := &t.perf[s]
@@ -81,7 +81,7 @@ func (m *Machine) fill(s int, dt float64, gone, rates *[maxWays]float64) {
 		if turned > 1e-6 {
 			lag = 1/turned - (1-replaced)/replaced
 		}
-		replaced *= m.mem[s].pace
+		replaced *= m.pace[s]
 		for left := same; left != 0; {
 			first := bits.TrailingZeros32(left)
 			n := bits.TrailingZeros32(^(left >> first)) // in a row
@@ -122,7 +122,7 @@ const (
 	backEnough = 0.3 // of the way that it had come
 )
 
-// calm finds how far a socket's shares go of where they are heading.
+// calm finds how far a cache's shares go of where they are heading.
 func (m *Machine) calm(s int) {
 	both, before, loads, changed, most := 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range m.fillers {
@@ -133,7 +133,7 @@ func (m *Machine) calm(s int) {
 		loads += on
 		changed += math.Abs(on - f.last.on)
 	}
-	pace := &m.mem[s].pace
+	pace := &m.pace[s]
 	if both < -backEnough*before && most > backWorth*float64(m.cfg.LLCWays) && changed <= sameLoad*loads {
 		*pace = max(slowest, *pace/2)
 	} else {
@@ -179,7 +179,7 @@ func (t *Task) keeps(bytes, misses float64) float64 {
 	return 1
 }
 
-// miss finds what a task misses with what it has of a socket's cache, given the bytes per
+// miss finds what a task misses with what it has of a cache, given the bytes per
 // second that go into each way.
 func (m *Machine) miss(i, s int, rates *[maxWays]float64) {
 	t := m.live[i]
@@ -241,11 +241,11 @@ func (m *Machine) lostEarly(t *Task, s int, rates *[maxWays]float64) float64 {
 	return max(0, 1-fewer)
 }
 
-// Occupancy returns the bytes of a socket's LLC that a task fills.
-func (m *Machine) Occupancy(num, socket int) (float64, error) {
+// Occupancy returns the bytes of an LLC that a task fills.
+func (m *Machine) Occupancy(num, cache int) (float64, error) {
 	t, err := m.task(num)
 	if err != nil {
 		return 0, err
 	}
-	return t.perf[socket].bytes, nil
+	return t.perf[cache].bytes, nil
 }

@@ -11,7 +11,7 @@ package machine
 
 // clocks settles the clock of each socket for the step, by the CPU time that was given.
 func (m *Machine) clocks() {
-	for s := range m.hz[:m.cfg.Sockets] {
+	for s := range m.hz[:m.cfg.Caches()] {
 		m.hz[s] = m.cfg.Hz
 		if len(m.cfg.Turbo) > 0 {
 			m.hz[s] = m.turbo(s)
@@ -19,12 +19,16 @@ func (m *Machine) clocks() {
 	}
 }
 
-// turbo is a socket's clock. Cores fill up before their second threads do. Between whole
+// turbo is the clock of a cache's socket. Cores fill up before their second threads do. Between whole
 // numbers of cores it is the mean over the step.
 func (m *Machine) turbo(s int) float64 {
 	working := 0.0
 	for _, t := range m.live {
-		working += t.on[s]
+		for k, on := range t.on {
+			if m.home[k] == m.home[s] {
+				working += on
+			}
+		}
 	}
 	table := m.cfg.Turbo
 	at := min(working, float64(m.cfg.CoresPerSocket)) - 1

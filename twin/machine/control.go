@@ -123,14 +123,14 @@ func (m *Machine) AppendPages(num int, dst []float64) ([]float64, error) {
 	return append(dst, t.pages...), nil
 }
 
-// clos is a class of service: the ways that it may fill and the MBA level, by socket.
+// clos is a class of service: the ways that it may fill and the MBA level, by cache.
 type clos struct {
 	mask []uint32
 	mba  []int
 }
 
 func defaultCLOS(c *Config) clos {
-	k := clos{mask: make([]uint32, c.Sockets), mba: make([]int, c.Sockets)}
+	k := clos{mask: make([]uint32, c.Caches()), mba: make([]int, c.Caches())}
 	for s := range k.mask {
 		k.mask[s] = 1<<c.LLCWays - 1
 		k.mba[s] = 100
@@ -170,32 +170,32 @@ func (m *Machine) CLOS(num int) (int, error) {
 	return t.clos, nil
 }
 
-// Class returns the ways and the MBA level that a class has on a socket.
-func (m *Machine) Class(class, socket int) (mask uint32, mba int, err error) {
-	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets {
-		return 0, 0, fmt.Errorf("machine: no class %d on socket %d", class, socket)
+// Class returns the ways and the MBA level that a class has at a cache.
+func (m *Machine) Class(class, cache int) (mask uint32, mba int, err error) {
+	if class < 0 || class >= len(m.clos) || cache < 0 || cache >= m.cfg.Caches() {
+		return 0, 0, fmt.Errorf("machine: no class %d at cache %d", class, cache)
 	}
-	return m.clos[class].mask[socket], m.clos[class].mba[socket], nil
+	return m.clos[class].mask[cache], m.clos[class].mba[cache], nil
 }
 
-// SetWays sets the ways of a socket's LLC that a class may fill. It evicts nothing: what
+// SetWays sets the ways of an LLC that a class may fill. It evicts nothing: what
 // its tasks have elsewhere goes as others fill it (resctrl.rst, "llc_occupancy").
-func (m *Machine) SetWays(class, socket int, mask uint32) error {
-	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets {
-		return fmt.Errorf("machine: no class %d on socket %d", class, socket)
+func (m *Machine) SetWays(class, cache int, mask uint32) error {
+	if class < 0 || class >= len(m.clos) || cache < 0 || cache >= m.cfg.Caches() {
+		return fmt.Errorf("machine: no class %d at cache %d", class, cache)
 	}
 	if mask == 0 || bits.Len32(mask) > m.cfg.LLCWays {
 		return fmt.Errorf("machine: mask %#x, and the cache has %d ways", mask, m.cfg.LLCWays)
 	}
-	m.clos[class].mask[socket] = mask
+	m.clos[class].mask[cache] = mask
 	return nil
 }
 
 // SetMBA sets the level of a class in per cent, 10 to 100.
-func (m *Machine) SetMBA(class, socket, percent int) error {
-	if class < 0 || class >= len(m.clos) || socket < 0 || socket >= m.cfg.Sockets || percent < 10 || percent > 100 {
-		return fmt.Errorf("machine: no MBA level %d of class %d on socket %d", percent, class, socket)
+func (m *Machine) SetMBA(class, cache, percent int) error {
+	if class < 0 || class >= len(m.clos) || cache < 0 || cache >= m.cfg.Caches() || percent < 10 || percent > 100 {
+		return fmt.Errorf("machine: no MBA level %d of class %d at cache %d", percent, class, cache)
 	}
-	m.clos[class].mba[socket] = percent
+	m.clos[class].mba[cache] = percent
 	return nil
 }

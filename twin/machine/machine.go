@@ -24,14 +24,17 @@ import (
 type Config struct {
 	Sockets        int
 	CoresPerSocket int
-	ThreadsPerCore int // 1, or 2 with SMT
+	// CachesPerSocket is how many last-level caches a socket has, each of as many of its cores (AMD's core complexes); all
+	// are near the socket's one memory node. 0: one.
+	CachesPerSocket int
+	ThreadsPerCore  int // 1, or 2 with SMT
 
 	// Hz is the reference clock, and that of every core that is not halted where there is no
 	// Turbo: the clock with one, two, three ... cores of a socket at work.
 	Hz    float64
 	Turbo []float64
 
-	LLCBytes float64 // of one socket
+	LLCBytes float64 // of one cache
 	LLCWays  int
 	// LLCHitCycles is for how long a hit in the LLC stalls a core that waits for it alone.
 	LLCHitCycles float64
@@ -89,6 +92,17 @@ func (c *Config) SocketOf(cpu int) int {
 	return cpu % (c.Sockets * c.CoresPerSocket) / c.CoresPerSocket
 }
 
+// Caches returns the number of last-level caches. They are numbered socket by socket.
+func (c *Config) Caches() int { return c.Sockets * max(1, c.CachesPerSocket) }
+
+// CacheOf returns a logical CPU's last-level cache.
+func (c *Config) CacheOf(cpu int) int {
+	return c.CoreOf(cpu) * max(1, c.CachesPerSocket) / c.CoresPerSocket
+}
+
+// Home returns the socket, and so the memory node, that a last-level cache belongs to.
+func (c *Config) Home(cache int) int { return cache / max(1, c.CachesPerSocket) }
+
 // CoreOf returns a logical CPU's core, numbered over all sockets.
 func (c *Config) CoreOf(cpu int) int { return cpu % (c.Sockets * c.CoresPerSocket) }
 
@@ -101,6 +115,8 @@ func (c *Config) Check() error {
 	for _, b := range []bound{
 		{"sockets", float64(c.Sockets), 1, maxSockets},
 		{"cores per socket", float64(c.CoresPerSocket), 1, 256},
+		{"caches of a socket", float64(c.CachesPerSocket), 0, maxCaches},
+		{"last-level caches", float64(c.Caches()), 1, maxCaches},
 		{"threads per core", float64(c.ThreadsPerCore), 1, 2},
 		{"frequency", c.Hz, 1e8, 1e10},
 		{"LLC size", c.LLCBytes, 1 << 16, 1 << 40},
@@ -129,6 +145,9 @@ func (c *Config) Check() error {
 			return fmt.Errorf("machine: %s %v is not in [%g, %g]", b.name, b.value, b.min, b.to)
 		}
 	}
+	if c.CachesPerSocket > 1 && c.CoresPerSocket%c.CachesPerSocket != 0 {
+		return fmt.Errorf("machine: %d cores a socket cannot be divided evenly among %d caches", c.CoresPerSocket, c.CachesPerSocket)
+	}
 	if (c.DiskBytes > 0) != (c.DiskOps > 0) {
 		return fmt.Errorf("machine: a disk of %v bytes and %v operations a second; expected both, or neither", c.DiskBytes, c.DiskOps)
 	}
@@ -144,6 +163,7 @@ func (c *Config) Check() error {
 
 const (
 	maxSockets = 8
+	maxCaches  = 32
 	maxWays    = 32
 	// A core of Skylake-SP keeps 17 to 18 lines on their way: MLC on two Xeon Silver 4110
 	// reads 131 GB/s at 124 ns and 136 at 130 with 15 cores, as one measures; Mess ends at
@@ -169,12 +189,14 @@ type Machine struct {
 
 	monitor   monitor
 	placement placement
-	flows     []flow              // scratch
-	fillers   []filler            // scratch
-	throttled []*Task             // scratch: those with an MBA level, on the socket at hand
-	ran       []ran               // scratch: of each atom
-	ranks     []rank              // scratch: of the tasks that live
-	hz        [maxSockets]float64 // clock of each socket's cores
+	flows     []flow             // scratch
+	fillers   []filler           // scratch
+	throttled []*Task            // scratch: those with an MBA level, at the cache at hand
+	ran       []ran              // scratch: of each atom
+	ranks     []rank             // scratch: of the tasks that live
+	hz        [maxCaches]float64 // clock of each cache's cores, which is that of its socket
+	pace      [maxCaches]float64 // how far the shares of each cache go of where they are heading (calm)
+	home      [maxCaches]int     // the memory node near each cache
 	online    model.CPUSet
 	busyNsec  float64
 	taken     []taken // by CPU; nil: nobody ever took any
@@ -205,6 +227,9 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	m.clos = []clos{defaultCLOS(&cfg)}
 	for range cfg.Sockets {
 		m.mem = append(m.mem, newMemory(&cfg))
+	}
+	for s := range cfg.Caches() {
+		m.pace[s], m.home[s] = 1, cfg.Home(s)
 	}
 	return m, nil
 }

@@ -50,7 +50,7 @@ func clocksAt(percent float64) float64 {
 	return a.clocks + (b.clocks-a.clocks)*(percent-a.percent)/(b.percent-a.percent)
 }
 
-// gap returns how many cycles apart a task's requests on a socket are kept. The gate is the
+// gap returns how many cycles apart a task's requests at a cache are kept. The gate is the
 // core's: what a sibling asks for passes it too, and siblings are taken to ask for as much;
 // and of the levels of both threads' classes the stricter one holds for both (resctrl.rst,
 // "thread_throttle_mode: max"). Where MBA is per thread, neither is so.
@@ -76,7 +76,7 @@ func (m *Machine) stricterSibling(i, s int, own float64) float64 {
 			continue
 		}
 		for _, a := range p.of[i] {
-			if p.atoms[a].socket != s {
+			if p.atoms[a].cache != s {
 				continue
 			}
 			for b, part := range p.atoms[a].sibling {

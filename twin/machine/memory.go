@@ -10,7 +10,6 @@ type memory struct {
 	latency float64 // as a share of idle
 	peak    float64 // at the mix of reads and writes
 	writes  float64 // share of the traffic
-	pace    float64 // how far the shares of the socket's cache go of where they are heading (calm)
 	link    float64 // factor on the latency of the links out of this node's socket
 	held    float64 // how much longer a core's own lines are kept from this node than its latency, with Physics.QueueLines
 	step    told    // of the step at hand, summed up
@@ -21,10 +20,10 @@ type memory struct {
 type told struct{ bytes, peak, latency float64 }
 
 func newMemory(c *Config) memory {
-	return memory{latency: 1, peak: c.MemPeakBytes, pace: 1, link: 1, held: 1}
+	return memory{latency: 1, peak: c.MemPeakBytes, link: 1, held: 1}
 }
 
-// flow is what one task on one socket asks of the node at hand: rate bytes per second over
+// flow is what one task at one cache asks of the node at hand: rate bytes per second over
 // the cycles of an instruction, which are fixed + slope x latency, or, when that is more,
 // what its core can have in flight needs, or, when that is more, its gate.
 type flow struct {
@@ -43,10 +42,10 @@ func (f *flow) ungated(latency float64) float64 {
 	return c
 }
 
-// settle finds how many cycles an instruction takes each task on each socket, given what
+// settle finds how many cycles an instruction takes each task at each cache, given what
 // all of them ask of caches and memories in a part of a step of dt.
 func (m *Machine) settle(dt float64) {
-	for s := range m.cfg.Sockets {
+	for s := range m.cfg.Caches() {
 		m.fillCache(s, dt)
 	}
 	const tries = 8 // until no link carries more than it can
@@ -77,7 +76,7 @@ func (m *Machine) settle(dt float64) {
 // deliver finds at which latency a node delivers what is asked of it, and adds to out what crosses links for it.
 func (m *Machine) deliver(n int, out *[maxSockets]float64) {
 	m.mem[n].held = 1
-	m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Sockets)
+	m.flows = slices.Grow(m.flows[:0], len(m.live)*m.cfg.Caches())
 	for _, t := range m.live {
 		if t.pages[n] <= 0 {
 			continue
@@ -135,7 +134,7 @@ func (m *Machine) crowd(out *[maxSockets]float64) (over bool) {
 	return over
 }
 
-// flow finds what a task on a socket asks of node n.
+// flow finds what a task at a cache asks of node n.
 func (m *Machine) flow(f *flow, t *Task, s, n int) {
 	mpki, c := t.perf[s].mpki, &t.perf[s].cost
 	node := t.pages[n] * m.cfg.MemLatencyNsec * m.hz[s] / 1e9 // cycles at idle latency
@@ -145,7 +144,7 @@ func (m *Machine) flow(f *flow, t *Task, s, n int) {
 		rate:  t.on[s] * m.hz[s] * mpki / 1000 * cacheLine / (1 - t.cfg.WriteShare) * t.pages[n],
 		fixed: c.own + c.felt*(wait-rest), slope: c.felt * node,
 		floor: c.least * (held - rest), floorSlope: c.least * node,
-		gate: c.gate, writes: t.cfg.WriteShare, socket: s,
+		gate: c.gate, writes: t.cfg.WriteShare, socket: m.home[s],
 	}
 }
 
@@ -182,16 +181,16 @@ func (m *Machine) cost(t *Task, s int) cost {
 	return c
 }
 
-// waits is the cycles of one miss from socket s, before any overlap, and for how many its line is one of
+// waits is the cycles of one miss from cache s, before any overlap, and for how many its line is one of
 // the core's on their way: longer where a node's queue holds no more.
 func (m *Machine) waits(t *Task, s int) (wait, held float64) {
-	nsec, more := 0.0, 0.0
+	nsec, more, home := 0.0, 0.0, m.home[s]
 	for n, share := range t.pages {
 		nsec += share * m.cfg.MemLatencyNsec * m.mem[n].latency
 		more += share * m.cfg.MemLatencyNsec * m.mem[n].latency * (m.mem[n].held - 1)
-		if n != s { // reads come over the other socket's links, and what is written goes over its own
+		if n != home { // reads come over the other socket's links, and what is written goes over its own
 			back := t.cfg.WriteShare / (1 - t.cfg.WriteShare)
-			nsec += share * m.cfg.LinkLatencyNsec * (m.mem[n].link + back*(m.mem[s].link-1))
+			nsec += share * m.cfg.LinkLatencyNsec * (m.mem[n].link + back*(m.mem[home].link-1))
 		}
 	}
 	wait = nsec * m.hz[s] / 1e9

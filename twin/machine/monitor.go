@@ -9,18 +9,18 @@ import "slices"
 
 // monitor is the machine's counting by RMID. A task begins with RMID 0.
 type monitor struct {
-	traffic []traffic // by RMID, and within it by socket
+	traffic []traffic // by RMID, and within it by cache
 	marks   []mark
 }
 
-// traffic is bytes to and from memory, from one socket.
+// traffic is bytes to and from memory, from one cache.
 type traffic struct{ total, local float64 }
 
 // mark is lines that do not bear their task's present RMID.
 type mark struct {
 	task int // ended: noTask
 	rmid int
-	ways []float64 // share of each way, socket by socket
+	ways []float64 // share of each way, cache by cache
 }
 
 // MonitorBytes is the unit in which the hardware counts lines of a cache and traffic, in bytes: some 10 to 100 KiB on Intel.
@@ -33,7 +33,7 @@ const (
 	faded = 1e-5
 )
 
-func newMonitor(c *Config) monitor { return monitor{traffic: make([]traffic, c.Sockets)} }
+func newMonitor(c *Config) monitor { return monitor{traffic: make([]traffic, c.Caches())} }
 
 func (k *monitor) fork() monitor {
 	f := monitor{traffic: slices.Clone(k.traffic), marks: slices.Clone(k.marks)}
@@ -52,7 +52,7 @@ func (m *Machine) SetRMID(num, rmid int) error {
 	if rmid == t.rmid || rmid < 0 {
 		return nil
 	}
-	for len(m.monitor.traffic) < (rmid+1)*m.cfg.Sockets {
+	for len(m.monitor.traffic) < (rmid+1)*m.cfg.Caches() {
 		m.monitor.traffic = append(m.monitor.traffic, traffic{})
 	}
 	m.leaveLines(t, num)
@@ -65,7 +65,7 @@ func (m *Machine) SetRMID(num, rmid int) error {
 // leaveLines marks the lines that bear a task's present RMID; owner is the task, or noTask
 // when it ends.
 func (m *Machine) leaveLines(t *Task, owner int) {
-	ways := make([]float64, 0, m.cfg.Sockets*m.cfg.LLCWays)
+	ways := make([]float64, 0, m.cfg.Caches()*m.cfg.LLCWays)
 	for s := range t.perf {
 		ways = append(ways, t.perf[s].ways...)
 	}
@@ -97,14 +97,14 @@ func (k *monitor) add(n mark) {
 	k.marks = append(k.marks, n)
 }
 
-// fade takes from the marked lines what was replaced in each way of a socket's LLC, as a
+// fade takes from the marked lines what was replaced in each way of an LLC, as a
 // share of the way.
-func (k *monitor) fade(socket int, replaced []float64) {
+func (k *monitor) fade(cache int, replaced []float64) {
 	if len(k.marks) == 0 {
 		return
 	}
 	for i := range k.marks {
-		ways := k.marks[i].ways[socket*len(replaced):]
+		ways := k.marks[i].ways[cache*len(replaced):]
 		for w, share := range replaced {
 			ways[w] *= 1 - share
 		}
@@ -120,36 +120,36 @@ func sumOf(shares []float64) float64 {
 	return sum
 }
 
-// count counts traffic of a task from a socket.
-func (m *Machine) count(t *Task, socket int, bytes float64) {
-	k := &m.monitor.traffic[t.rmid*m.cfg.Sockets+socket]
+// count counts traffic of a task from a cache.
+func (m *Machine) count(t *Task, cache int, bytes float64) {
+	k := &m.monitor.traffic[t.rmid*m.cfg.Caches()+cache]
 	k.total += bytes
-	k.local += bytes * t.pages[socket]
-	t.moved[socket].total += bytes
-	t.moved[socket].local += bytes * t.pages[socket]
+	k.local += bytes * t.pages[m.home[cache]]
+	t.moved[cache].total += bytes
+	t.moved[cache].local += bytes * t.pages[m.home[cache]]
 }
 
-// Traffic returns what a task that lives moved to and from memory from a socket's cores since it started, in bytes, and the
-// part of it that was the socket's own memory.
-func (m *Machine) Traffic(num, socket int) (total, local float64) {
+// Traffic returns what a task that lives moved to and from memory from a cache's cores since it started, in bytes, and the
+// part of it that was its socket's own memory.
+func (m *Machine) Traffic(num, cache int) (total, local float64) {
 	t, err := m.task(num)
 	if err != nil {
 		return 0, 0
 	}
-	return t.moved[socket].total, t.moved[socket].local
+	return t.moved[cache].total, t.moved[cache].local
 }
 
-// RMIDOccupancy returns the bytes of a socket's LLC whose lines bear an RMID.
-func (m *Machine) RMIDOccupancy(rmid, socket int) float64 {
+// RMIDOccupancy returns the bytes of an LLC whose lines bear an RMID.
+func (m *Machine) RMIDOccupancy(rmid, cache int) float64 {
 	bytes := 0.0
 	for _, t := range m.live {
 		if t.rmid == rmid {
-			bytes += t.perf[socket].bytes
+			bytes += t.perf[cache].bytes
 		}
 	}
 	for i := range m.monitor.marks {
 		k := &m.monitor.marks[i]
-		lines := sumOf(k.ways[socket*m.cfg.LLCWays:(socket+1)*m.cfg.LLCWays]) * m.cfg.wayBytes()
+		lines := sumOf(k.ways[cache*m.cfg.LLCWays:(cache+1)*m.cfg.LLCWays]) * m.cfg.wayBytes()
 		if k.rmid == rmid {
 			bytes += lines
 		}
@@ -160,11 +160,11 @@ func (m *Machine) RMIDOccupancy(rmid, socket int) float64 {
 	return max(0, bytes)
 }
 
-// RMIDTraffic returns what tasks on a socket's cores moved to and from memory under an
-// RMID since the machine started, in bytes, and the part of it that was the socket's own
+// RMIDTraffic returns what tasks on a cache's cores moved to and from memory under an
+// RMID since the machine started, in bytes, and the part of it that was its socket's own
 // memory. Both only grow.
-func (m *Machine) RMIDTraffic(rmid, socket int) (total, local float64) {
-	i := rmid*m.cfg.Sockets + socket
+func (m *Machine) RMIDTraffic(rmid, cache int) (total, local float64) {
+	i := rmid*m.cfg.Caches() + cache
 	if rmid < 0 || i >= len(m.monitor.traffic) {
 		return 0, 0
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// atom is a set of CPUs that no task's cpuset and no socket's border divides: within it,
+// atom is a set of CPUs that no task's cpuset and no cache's border divides: within it,
 // every task that may use one of them may use all, and as much is taken of each.
 type atom struct {
-	socket int
+	cache  int // the last-level cache near them
 	cpus   float64
 	member model.CPUSet
 	// sibling[i] is the share of its CPUs whose SMT sibling is in atom i.
@@ -75,7 +75,7 @@ func (m *Machine) schedule(dt int64) {
 			if at.taken != (taken{}) {
 				t.rob(a, &at.taken)
 			}
-			t.on[at.socket] += t.share[a]
+			t.on[at.cache] += t.share[a]
 		}
 		t.stretched()
 		t.late = 0
@@ -250,7 +250,7 @@ func (m *Machine) place() {
 		if !m.online.Has(cpu) {
 			continue
 		}
-		key = binary.LittleEndian.AppendUint16(append(key[:0], byte(m.cfg.SocketOf(cpu))), m.distinct(cpu))
+		key = binary.LittleEndian.AppendUint16(append(key[:0], byte(m.cfg.CacheOf(cpu))), m.distinct(cpu))
 		for i := range m.live {
 			may := byte(0)
 			if allowed[i].Has(cpu) {
@@ -262,7 +262,7 @@ func (m *Machine) place() {
 		if !ok {
 			a = len(p.atoms)
 			index[string(key)] = a
-			p.atoms = append(p.atoms, atom{socket: m.cfg.SocketOf(cpu), taken: m.takenOf(cpu)})
+			p.atoms = append(p.atoms, atom{cache: m.cfg.CacheOf(cpu), taken: m.takenOf(cpu)})
 		}
 		p.atoms[a].member.Add(cpu)
 		p.atoms[a].cpus++

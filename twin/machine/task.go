@@ -147,12 +147,12 @@ type Task struct {
 	robbed  taken     // of the CPUs that it had, what takers took
 	stretch float64   // how much longer its work takes for that
 	ask     float64   // of the atom at hand
-	on      []float64 // given, by socket
+	on      []float64 // given, by cache
 	share   []float64 // given, by atom of the placement
 	late    float64   // mean wait for a CPU per unit of its work, of threads that come and go
 	sib     float64   // share of its time with a busy sibling
-	perf    []socketPerf
-	ips     float64 // instructions per second on a CPU, over all sockets
+	perf    []cachePerf
+	ips     float64 // instructions per second on a CPU, over all caches
 	may     int     // CPUs that it may run on
 
 	shares float64
@@ -160,7 +160,7 @@ type Task struct {
 	frozen bool
 	clos   int
 	rmid   int
-	moved  []traffic // by socket, under whatever RMID
+	moved  []traffic // by cache, under whatever RMID
 	rank   int       // of this step
 	pages  []float64
 	spread float64 // factor on the CPI of the work at hand
@@ -190,8 +190,8 @@ type counters struct {
 	throttledNsec, burstNsec, work                                           float64
 }
 
-// socketPerf is how a task's instructions go on one socket.
-type socketPerf struct {
+// cachePerf is how a task's instructions go on the cores of one cache.
+type cachePerf struct {
 	ways   []float64 // share of each way of the LLC that it fills
 	bytes  float64   // of the LLC
 	misses float64   // per 1000 instructions, with what it fills, in a phase like others
@@ -218,7 +218,7 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 	t := &Task{
 		cfg: cfg, num: len(m.tasks), rng: newGenerator(m.rng.Uint64(), m.rng.Uint64()),
 		shares: defaultShares, cpus: cfg.CPUs, spread: 1, stretch: 1, drawn: math.MinInt64 / 2,
-		on: make([]float64, m.cfg.Sockets), perf: make([]socketPerf, m.cfg.Sockets), moved: make([]traffic, m.cfg.Sockets),
+		on: make([]float64, m.cfg.Caches()), perf: make([]cachePerf, m.cfg.Caches()), moved: make([]traffic, m.cfg.Caches()),
 	}
 	if cfg.Shares > 0 {
 		t.shares = float64(cfg.Shares)

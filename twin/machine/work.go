@@ -118,7 +118,7 @@ func (m *Machine) spend(t *Task, dt int64) {
 }
 
 // counted is how many of a task's misses per thousand instructions its counter sees: those that were prefetched, lost and missed once more in any case.
-func (m *Machine) counted(t *Task, p *socketPerf) float64 {
+func (m *Machine) counted(t *Task, p *cachePerf) float64 {
 	if !m.cfg.Physics.DemandMisses {
 		return p.mpki
 	}

@@ -81,8 +81,8 @@ func (p *Plan) join(at string, i int) error {
 
 // checkMasks checks way masks as the kernel does: contiguous, and within the cache.
 func (p *Plan) checkMasks(key string, masks Masks) error {
-	if len(masks) > 1 && len(masks) != p.machine.Sockets {
-		return p.doc.Errorf(key, "has %d masks; expected one, or one for each of %d sockets", len(masks), p.machine.Sockets)
+	if len(masks) > 1 && len(masks) != p.machine.Caches() {
+		return p.doc.Errorf(key, "has %d masks; expected one, or one for each of %d last-level caches", len(masks), p.machine.Caches())
 	}
 	for i, m := range masks {
 		k := key
@@ -100,8 +100,8 @@ func (p *Plan) checkMasks(key string, masks Masks) error {
 }
 
 func (p *Plan) checkLevels(key string, levels Levels) error {
-	if len(levels) > 1 && len(levels) != p.machine.Sockets {
-		return p.doc.Errorf(key, "has %d levels; expected one, or one for each of %d sockets", len(levels), p.machine.Sockets)
+	if len(levels) > 1 && len(levels) != p.machine.Caches() {
+		return p.doc.Errorf(key, "has %d levels; expected one, or one for each of %d last-level caches", len(levels), p.machine.Caches())
 	}
 	if bad := slices.IndexFunc(levels, func(v int) bool { return v < 10 || v > 100 }); bad >= 0 {
 		return p.doc.Errorf(key, "is %d; expected 10 to 100 per cent", levels[bad])

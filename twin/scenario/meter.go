@@ -235,7 +235,7 @@ func (r *runner) beatPlayer(i int, now, dt int64) {
 	if g.from >= 0 {
 		g.held += dt
 	}
-	for s := range r.plan.machine.Sockets {
+	for s := range r.plan.machine.Caches() {
 		if bytes, err := r.m.Occupancy(pl.num, s); err == nil {
 			g.occupancy += bytes * float64(dt)
 		}

@@ -38,6 +38,7 @@ func nsec(v float64) time.Duration { return time.Duration(v) }
 func (m *Machine) config() machine.Config {
 	c := machine.Skylake()
 	c.Sockets, c.CoresPerSocket, c.ThreadsPerCore, c.Hz = m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, m.Hz
+	c.CachesPerSocket = m.CachesPerSocket
 	c.LLCBytes, c.LLCWays, c.LLCHitCycles = float64(m.LLC), m.LLCWays, m.LLCHitCycles
 	c.MemLatencyNsec, c.MemPeakBytes = float64(m.MemLatency), float64(m.MemBandwidth)
 	c.LinkLatencyNsec, c.LinkPeakBytes, c.MemBytes = float64(m.LinkLatency), float64(m.LinkBandwidth), float64(m.Memory)
@@ -51,6 +52,7 @@ func (m *Machine) config() machine.Config {
 // machineKeys are the keys that the physics' names stand for in its errors.
 var machineKeys = []struct{ name, key string }{
 	{"sockets", "sockets"}, {"cores per socket", "cores_per_socket"}, {"threads per core", "threads_per_core"},
+	{"caches of a socket", "caches_per_socket"},
 	{"frequency", "hz"}, {"turbo", "turbo"}, {"LLC size", "llc"}, {"LLC ways", "llc_ways"}, {"cycles of an LLC hit", "llc_hit_cycles"},
 	{"memory latency", "memory_latency"}, {"memory bandwidth", "memory_bandwidth"}, {"link latency", "link_latency"},
 	{"link bandwidth", "link_bandwidth"}, {"memory size", "memory"},

@@ -129,7 +129,7 @@ type TaskFigures struct {
 	AliveSec      Number   `json:"alive_sec"`
 	CPI           Number   `json:"cpi"`
 	MPKI          Number   `json:"mpki"`
-	LLCBytes      Number   `json:"llc_bytes"` // mean, of all sockets
+	LLCBytes      Number   `json:"llc_bytes"` // mean, of all caches
 	GBPerSec      Number   `json:"memory_gb_per_sec"`
 	CPU           Number   `json:"cpu"`      // CPU-sec/sec
 	Slowdown      Number   `json:"slowdown"` // (cpu + delay) / cpu

@@ -224,7 +224,7 @@ func (r *runner) openGroups() error {
 
 // setWays writes a group's masks; none leaves them.
 func (r *runner) setWays(group string, masks Masks) error {
-	for s := range r.plan.machine.Sockets {
+	for s := range r.plan.machine.Caches() {
 		if len(masks) == 0 {
 			break
 		}
@@ -237,7 +237,7 @@ func (r *runner) setWays(group string, masks Masks) error {
 
 // setMBA writes a group's levels; none leaves them.
 func (r *runner) setMBA(group string, levels Levels) error {
-	for s := range r.plan.machine.Sockets {
+	for s := range r.plan.machine.Caches() {
 		if len(levels) == 0 {
 			break
 		}

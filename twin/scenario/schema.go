@@ -30,28 +30,29 @@ type Scenario struct {
 
 // Machine is the server. Keys that are not written have the preset's values.
 type Machine struct {
-	Preset         string        `yaml:"preset"`
-	Platform       string        `yaml:"platform"` // CPU type, as specs name it
-	PMU            bool          `yaml:"pmu"`      // hardware counters
-	Sockets        int           `yaml:"sockets"`
-	CoresPerSocket int           `yaml:"cores_per_socket"`
-	ThreadsPerCore int           `yaml:"threads_per_core"`
-	Hz             float64       `yaml:"hz"`    // the reference clock
-	Turbo          []float64     `yaml:"turbo"` // clock with one, two ... cores at work; none: hz
-	LLC            Size          `yaml:"llc"`   // of one socket
-	LLCWays        int           `yaml:"llc_ways"`
-	LLCHitCycles   float64       `yaml:"llc_hit_cycles"`
-	MemLatency     time.Duration `yaml:"memory_latency"`
-	MemBandwidth   Size          `yaml:"memory_bandwidth"` // of one node, per second, reads only
-	LinkLatency    time.Duration `yaml:"link_latency"`
-	LinkBandwidth  Size          `yaml:"link_bandwidth"`
-	Memory         Size          `yaml:"memory"` // of one node
-	Swap           Size          `yaml:"swap"`   // of the machine
-	FaultTime      time.Duration `yaml:"fault_time"`
-	DiskBandwidth  Size          `yaml:"disk_bandwidth"` // a second; 0: there is no disk
-	DiskOps        float64       `yaml:"disk_ops"`       // operations of no bytes, a second
-	SMTSlowdown    float64       `yaml:"smt_slowdown"`
-	Step           time.Duration `yaml:"step"`
+	Preset          string        `yaml:"preset"`
+	Platform        string        `yaml:"platform"` // CPU type, as specs name it
+	PMU             bool          `yaml:"pmu"`      // hardware counters
+	Sockets         int           `yaml:"sockets"`
+	CoresPerSocket  int           `yaml:"cores_per_socket"`
+	CachesPerSocket int           `yaml:"caches_per_socket"` // last-level caches, each of as many cores, all near one memory; 0: one
+	ThreadsPerCore  int           `yaml:"threads_per_core"`
+	Hz              float64       `yaml:"hz"`    // the reference clock
+	Turbo           []float64     `yaml:"turbo"` // clock with one, two ... cores at work; none: hz
+	LLC             Size          `yaml:"llc"`   // of one cache
+	LLCWays         int           `yaml:"llc_ways"`
+	LLCHitCycles    float64       `yaml:"llc_hit_cycles"`
+	MemLatency      time.Duration `yaml:"memory_latency"`
+	MemBandwidth    Size          `yaml:"memory_bandwidth"` // of one node, per second, reads only
+	LinkLatency     time.Duration `yaml:"link_latency"`
+	LinkBandwidth   Size          `yaml:"link_bandwidth"`
+	Memory          Size          `yaml:"memory"` // of one node
+	Swap            Size          `yaml:"swap"`   // of the machine
+	FaultTime       time.Duration `yaml:"fault_time"`
+	DiskBandwidth   Size          `yaml:"disk_bandwidth"` // a second; 0: there is no disk
+	DiskOps         float64       `yaml:"disk_ops"`       // operations of no bytes, a second
+	SMTSlowdown     float64       `yaml:"smt_slowdown"`
+	Step            time.Duration `yaml:"step"`
 }
 
 // Behaviour is what a task's instructions are like: a program of the catalogue, literal

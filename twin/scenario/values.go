@@ -54,7 +54,7 @@ func items(n *yaml.Node) []*yaml.Node {
 	return []*yaml.Node{n}
 }
 
-// Masks are way masks: one for all sockets, or one a socket.
+// Masks are way masks: one for all last-level caches, or one a cache.
 type Masks []uint32
 
 // UnmarshalYAML reads 0x3, or [0x3, 0x7ff].
@@ -76,7 +76,7 @@ func contiguous(mask uint32) bool {
 	return mask != 0 && bits.OnesCount32(mask) == bits.Len32(mask)-bits.TrailingZeros32(mask)
 }
 
-// Levels are levels of MBA in per cent: one for all sockets, or one a socket.
+// Levels are levels of MBA in per cent: one for all last-level caches, or one a cache.
 type Levels []int
 
 // UnmarshalYAML reads 40, or [40, 100].

@@ -319,8 +319,8 @@ func (w *world) checkBounds(s *engine.State) {
 	}{
 		{"tasks", tasks, len(w.plan.tasks) + len(w.witness.renamed)},
 		{"tracks", len(s.Tracks), tasks},
-		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + 2*w.plan.machine.Sockets},
-		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + 2*w.plan.machine.Sockets},
+		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + 2*w.plan.machine.Caches()},
+		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + 2*w.plan.machine.Caches()},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
 		{"incidents", len(s.Hardcap.Incidents), tasks},

@@ -61,6 +61,14 @@ func (p *plan) drawClasses(r source, end int64) {
 	}
 }
 
+// drawCaches gives the sockets of a third of the machines several last-level caches, all near one memory: two, or one for each core or two.
+func (p *plan) drawCaches(r source) {
+	m := &p.machine
+	if n := pick(r, 2, m.CoresPerSocket, m.CoresPerSocket/2); r.chance(0.35) && n > 1 && m.CoresPerSocket%n == 0 {
+		m.CachesPerSocket, m.LLCBytes = n, m.LLCBytes/float64(n)
+	}
+}
+
 // strangerDoes is what another program does with resctrl.
 func (w *world) strangerDoes(e *event) {
 	c, r := &w.class, source{rand.New(rand.NewPCG(e.pick, 6))}

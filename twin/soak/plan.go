@@ -419,7 +419,7 @@ func (p *plan) describe() string {
 	for _, s := range c.Policies.Sections() {
 		modes += fmt.Sprintf(", %s %s", s.Name, s.Mode)
 	}
-	return fmt.Sprintf("%d x %d cores x %d, cgroup %s, %s, %s; %d LC, %d BE, %d others; %s%s; %d fault rules, %d events",
-		m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, p.layout, m.Kernel, signal,
+	return fmt.Sprintf("%d x %d cores x %d, %d caches, cgroup %s, %s, %s; %d LC, %d BE, %d others; %s%s; %d fault rules, %d events",
+		m.Sockets, m.CoresPerSocket, m.ThreadsPerCore, m.Caches(), p.layout, m.Kernel, signal,
 		classes[model.LC], classes[model.BE], classes[model.System], c.Profile, modes, len(p.rules), len(p.events))
 }

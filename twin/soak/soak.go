@@ -32,7 +32,7 @@ type Options struct {
 
 	mutate mutations     // of tests: a checker must be able to fail
 	only   func(p *plan) // of rounds: what is played of a plan
-	roomy  bool          // nobody runs out of memory
+	roomy  bool          // nobody runs out of memory, and a socket has one cache
 }
 
 // Failure is the first thing that a checker found.

@@ -85,6 +85,7 @@ const (
 	streamTakers  = 0x74616b657273
 	streamHands   = 0x68616e6473
 	streamMemory  = 0x6d656d6f7279
+	streamCaches  = 0x636163686573
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -100,6 +101,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	p.drawHandDown(source{rand.New(rand.NewPCG(seed, streamHands))}, end)
 	if !o.roomy {
 		p.drawMemory(source{rand.New(rand.NewPCG(seed, streamMemory))}, end)
+		p.drawCaches(source{rand.New(rand.NewPCG(seed, streamCaches))})
 	}
 	if o.only != nil {
 		o.only(p)
