@@ -168,11 +168,16 @@ func evidence(r *model.Round, score float64) []model.Fact {
 // nobody is the case in which no suspect may be held: search on, or give up.
 func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, r model.Round) {
 	if last := inc.round(); last != nil && last.Uncapped && inc.State == model.Searching && standing(in, inc, last).State == policy.HoldInForce {
-		if !s.stepsAside(p, inc) {
+		switch other := leftAlone(in, last); {
+		case s.stepsAside(p, inc):
+			s.keepDemoted(in, out, inc)
+		case other != "":
+			s.searchOn(p, in, out, inc, r, other)
+			return
+		default:
 			s.capToo(p, in, out, inc, fmt.Sprintf("%s suffers although %s gives way to everybody, and nobody else stands out", inc.VictimPath, heldNames(last)))
 			return
 		}
-		s.keepDemoted(in, out, inc)
 	}
 	why := "no suspect reaches the correlation that is asked for"
 	if r.ByBlame {
@@ -183,6 +188,16 @@ func (s *State) nobody(p *Params, in *policy.View, out *policy.Wishes, inc *Inci
 		why = fmt.Sprintf("nobody may be held: the top suspect %s scores %.2f (%.2f asked for): %s", top.Path, top.Score, r.Threshold, top.Verdict)
 	}
 	s.searchOn(p, in, out, inc, r, why)
+}
+
+// leftAlone says whom of those whom a round holds nothing more may be begun with just now, and why; "": nobody.
+func leftAlone(in *policy.View, r *model.Round) string {
+	for _, h := range holdsOf(r) {
+		if why := in.LeaveAlone(h.task, model.PolicyHardcap); why != "" {
+			return h.path + " gives way to everybody already, and: " + why
+		}
+	}
+	return ""
 }
 
 // searchOn ends a search in which nobody may be held, or goes on with it at the next bad window.
