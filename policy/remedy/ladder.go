@@ -78,6 +78,13 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	if len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet
 	}
+	if num := s.elsewhere; len(list) == 0 && num != 0 {
+		w.Once("elsewhere", model.Decision{
+			Kind: model.DecideLeftAlone, Task: num, Path: v.Table.Name(num),
+			Reason: "on trial elsewhere: " + v.LeaveAlone(num, model.PolicyRemedy) + ", and nobody else is left who could have less for the sake of " + v.Table.Name(x.Task) + ": what comes of that first",
+		})
+		return
+	}
 	if len(list) == 0 {
 		s.cannotFix(v, w, x, text)
 		if told {

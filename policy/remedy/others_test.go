@@ -2,6 +2,7 @@ package remedy_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/model"
@@ -78,4 +79,24 @@ func TestFollowsTheOthers(t *testing.T) {
 	if by(model.MemoryBandwidth) || !by(model.CacheWays) {
 		t.Errorf("%+v", w.Engine.State.Touched)
 	}
+}
+
+// With nobody left but who is on trial with another policy it waits, and says so; that it cannot be fixed is not known before.
+func TestOnlyElsewhere(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	w.Remove(3)
+	w.Remove(4)
+	w.harms = map[model.TaskNum]harm{2: {misses: 100}}
+	w.seconds(10)
+	w.onTrial(2, 20)
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	w.seconds(19)
+	waits := slices.ContainsFunc(w.Said, func(d model.Decision) bool {
+		return d.Task == 2 && strings.HasPrefix(d.Reason, "on trial elsewhere: policy memory looks what came of a step on it")
+	})
+	if n := w.Count(model.DecideCannotFix); n > 0 || !waits || !w.state().Working() || w.state().StuckNsec > 0 {
+		t.Errorf("said %d times; waits: %v; %+v", n, waits, w.state())
+	}
+	w.seconds(15)
+	w.expect(t, "when that is known", "2/100/2")
 }

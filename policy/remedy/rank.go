@@ -85,14 +85,21 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	victim := v.Task(x.Task)
 	var list []candidate
 	misses := false
+	s.elsewhere = 0
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
-		if t.Task.Class != model.BE || t.Exempt != "" || v.LeaveAlone(t.Task.Num, model.PolicyRemedy) != "" || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+		if t.Task.Class != model.BE || t.Exempt != "" || v.Frozen(t.Task.Num) || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
 			continue
 		}
 		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
 		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > cpu { // who has just begun takes no less
 			cpu, missed = max(cpu, u), max(missed, m)
+		}
+		if v.LeaveAlone(t.Task.Num, model.PolicyRemedy) != "" {
+			if cpu > 0 || missed > 0 {
+				s.elsewhere = t.Task.Num
+			}
+			continue
 		}
 		if cpu > 0 || missed > 0 {
 			misses = misses || missed > 0

@@ -84,8 +84,9 @@ type State struct {
 	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
 
-	changed bool
-	why     string // of what is given back in this step
+	changed   bool
+	elsewhere model.TaskNum // one that takes, of which another policy looks what came of a step; 0: there is none
+	why       string        // of what is given back in this step
 
 	without *model.Classes  // what a machine has that divides neither caches nor memory bandwidth
 	of      *model.Topology // the machine
