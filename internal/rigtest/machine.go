@@ -59,6 +59,19 @@ func SlowDisk(t testing.TB) (dir string) {
 	return dir
 }
 
+// Unread writes a file of zeroes none of whose pages is in memory: what is written is charged to who wrote it, and who reads it next is to be.
+func Unread(t testing.TB, path string, size int) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write(make([]byte, size))
+	if err := errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // PagesLine begins what Pages prints.
 const PagesLine = "rig: pages of RMID "
 

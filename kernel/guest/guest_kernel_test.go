@@ -50,15 +50,7 @@ func TestInsideOnTheKernel(t *testing.T) {
 		t.Error("the group cannot be removed")
 	})
 	file := filepath.Join(rigtest.DiskDir(t), "file")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.Write(make([]byte, size))
-	// Written pages are this test's own: they go, so that who reads them is charged.
-	if err := errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	rigtest.Unread(t, file, size)
 	child := testchild.Start(t, "reads").Await("ready")
 	child.Move(group)
 	child.Say("%s", file)

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -41,21 +39,7 @@ func TestColdFilePagesOnTheKernel(t *testing.T) {
 		t.Skip("this kernel has no memory controller")
 	}
 	file := filepath.Join(rigtest.DiskDir(t), "file")
-	if err := os.WriteFile(file, make([]byte, fileBytes), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Written pages are the test's own group's: they go, so that who reads them next is charged.
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		t.Fatal(err)
-	}
-	_ = f.Close()         // it was only read
+	rigtest.Unread(t, file, fileBytes)
 	if rigtest.Inside() { // Debian's kernels have it and leave it off
 		const enabled = "/sys/kernel/mm/lru_gen/enabled"
 		if err := os.WriteFile(enabled, []byte("y"), 0); err != nil {
