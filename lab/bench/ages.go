@@ -30,6 +30,9 @@ type Ages struct {
 	// PassMsec is the CPU time of one walk of all tasks and of reading what it told, the kernel's threads included.
 	PassMsec Spread `json:"pass_cpu_ms"`
 	WallMsec Spread `json:"pass_wall_ms"`
+	// WalksMsec is what of it walks took, and FloorMsec the CPU time of reading /proc/PID/stat of a process of each task beside: what a pass is in terms of this host.
+	WalksMsec Spread `json:"walks_cpu_ms"`
+	FloorMsec Spread `json:"floor_cpu_ms"`
 	// IntervalSec is how far apart walks of a task are at the policy's defaults, in the mean, and CorePercent what passes so far apart take of one core.
 	IntervalSec float64 `json:"interval_s"`
 	CorePercent float64 `json:"core_percent"`
@@ -78,34 +81,44 @@ func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, tasks int
 		a.Why = err.Error()
 		return a, nil //nolint:nilerr // that there is none is what was found
 	}
-	groups, err := startIdle(st, tasks)
+	groups, pids, err := startIdle(st, tasks)
 	if err != nil {
 		return nil, err
 	}
 	if err := stage.Sleep(ctx, 5*time.Second); err != nil { // until all have it
 		return nil, err
 	}
-	return a, a.passes(ctx, fsys, lru, groups, func() error { return stage.Sleep(ctx, 2*time.Second) })
+	var buf []byte
+	floor := func() (err error) {
+		for _, pid := range pids {
+			if buf, err = fsys.ReadFile(fmt.Sprintf("/proc/%d/stat", pid), buf); err != nil {
+				return fmt.Errorf("bench: %w", err)
+			}
+		}
+		return nil
+	}
+	return a, a.passes(ctx, fsys, lru, groups, floor, func() error { return stage.Sleep(ctx, 2*time.Second) })
 }
 
 // startIdle starts so many tasks, a process in a group of its own each.
-func startIdle(st *stage.Stage, tasks int) (groups []string, err error) {
+func startIdle(st *stage.Stage, tasks int) (groups []string, pids []int, err error) {
 	for i := range tasks {
 		name := fmt.Sprintf("idle-%d", i)
 		g, err := st.Group(name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if _, err := st.Start(g, name, "/proc/self/exe", idleCommand, strconv.Itoa(idleMiB)); err != nil {
-			return nil, err
+		p, err := st.Start(g, name, "/proc/self/exe", idleCommand, strconv.Itoa(idleMiB))
+		if err != nil {
+			return nil, nil, err
 		}
-		groups = append(groups, g)
+		groups, pids = append(groups, g), append(pids, p.Pid())
 	}
-	return groups, nil
+	return groups, pids, nil
 }
 
-// passes walks the groups again and again, with a pause after each pass.
-func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, groups []string, pause func() error) error {
+// passes walks the groups again and again, with the floor and a pause after each pass.
+func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, groups []string, floor, pause func() error) error {
 	runtime.LockOSThread() // clocks are this thread's
 	defer runtime.UnlockOSThread()
 	areas, err := reclaim.ReadSwaps(fsys)
@@ -115,7 +128,7 @@ func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, 
 		edges[i] = time.Duration(e)
 	}
 	edges[0] = time.Second // of what the passes here can tell
-	var cpu, wall []float64
+	var cpu, wall, walked, least []float64
 	for range agesPasses {
 		begin, from := time.Now(), openloop.ThreadNsec()
 		var walks time.Duration
@@ -134,14 +147,19 @@ func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, 
 			idle += found.Anon[0].AtLeastBytes + found.FileSorted[0]
 		}
 		cpu = append(cpu, float64(openloop.ThreadNsec()-from)/1e6+walks.Seconds()*1e3)
-		wall = append(wall, time.Since(begin).Seconds()*1e3)
+		wall, walked = append(wall, time.Since(begin).Seconds()*1e3), append(walked, walks.Seconds()*1e3)
+		from = openloop.ThreadNsec()
+		if err := floor(); err != nil {
+			return err
+		}
+		least = append(least, float64(openloop.ThreadNsec()-from)/1e6)
 		a.IdleMiB = float64(idle) / (1 << 20)
 		if err := pause(); err != nil {
 			return err
 		}
 	}
 	p := coldpages.Defaults()
-	a.PassMsec, a.WallMsec = spread(cpu), spread(wall)
+	a.PassMsec, a.WallMsec, a.WalksMsec, a.FloorMsec = spread(cpu), spread(wall), spread(walked), spread(least)
 	a.IntervalSec = agesInterval(p.Ages(), swap).Seconds()
 	a.CorePercent = stat.Mean(cpu) / 10 / a.IntervalSec
 	if a.Source == "" {
@@ -154,19 +172,19 @@ func (r *Result) agesTable() report.Table {
 	t := report.Table{
 		Title: "How long pages lay idle: one pass over all tasks (CPU time, the kernel's threads included)",
 		Columns: []report.Column{
-			report.Figures("tasks", ""), {Name: "source"}, report.Figures("a pass", "ms"), report.Figures("p90", "ms"), report.Figures("wall", "ms"), report.Figures("passes are apart", "h"), report.Figures("of a core", "%"),
+			report.Figures("tasks", ""), {Name: "source"}, report.Figures("a pass", "ms"), report.Figures("p90", "ms"), report.Figures("walks", "ms"), report.Figures("floor", "ms"), report.Figures("wall", "ms"), report.Figures("passes are apart", "h"), report.Figures("of a core", "%"),
 			report.Figures("bound", "%"), report.Figures("told idle", "MiB"),
 		},
-		Notes: []string{fmt.Sprintf("each task has %d MiB in small pages, of which it uses a fifth. apart: at coldpages' defaults, two walks in six hours with swap, one in one and a half without.", idleMiB)},
+		Notes: []string{fmt.Sprintf("each task has %d MiB in small pages, of which it uses a fifth. walks: what of a pass is the kernel's. floor: to read /proc/PID/stat of each task once. apart: at coldpages' defaults, two walks in six hours with swap, one in one and a half without.", idleMiB)},
 	}
 	a := r.Ages
 	switch {
 	case a == nil:
 	case a.Source == "":
-		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), "NONE HERE", "-", "-", "-", "-", "NOT MEASURED", num(goalAges, 1), "-"))
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), "NONE HERE", "-", "-", "-", "-", "-", "-", "NOT MEASURED", num(goalAges, 1), "-"))
 		t.Notes = append(t.Notes, "NOTHING TELLS AGES OF PAGES ON THIS MACHINE, so that this bound was not measured: "+a.Why)
 	default:
-		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), a.Source, num(a.PassMsec.Median, 1), num(a.PassMsec.P90, 1), num(a.WallMsec.Median, 1), num(a.IntervalSec/3600, 1), num(a.CorePercent, 4), num(goalAges, 1), num(a.IdleMiB, 0)))
+		t.Rows = append(t.Rows, report.Cells(strconv.Itoa(a.Tasks), a.Source, num(a.PassMsec.Median, 1), num(a.PassMsec.P90, 1), num(a.WalksMsec.Median, 1), num(a.FloorMsec.Median, 2), num(a.WallMsec.Median, 1), num(a.IntervalSec/3600, 1), num(a.CorePercent, 4), num(goalAges, 1), num(a.IdleMiB, 0)))
 	}
 	return t
 }

@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	if o.Only == PartAges {
 		res = &Result{CPUs: runtime.NumCPU()}
-		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, goalTasks)
+		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, cmp.Or(o.Tasks, goalTasks))
 		res.Goals = goals(res)
 		return res, err
 	}
@@ -152,7 +152,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "ages of pages\n")
-	if res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, goalTasks); err != nil {
+	if res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, cmp.Or(o.Tasks, goalTasks)); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "the twin\n")

@@ -63,7 +63,7 @@ func goals(r *Result) []Goal {
 			add("the same, with collection", core(p.Tasks), p.OnMsec.Median/10, "% of a core")
 		}
 	}
-	if a := r.Ages; a != nil && a.Source != "" {
+	if a := r.Ages; a != nil && a.Source != "" && a.Tasks >= goalTasks { // of fewer it says nothing
 		add(fmt.Sprintf("ages of %d tasks", a.Tasks), goalAges, a.CorePercent, "% of a core")
 	}
 	if r.Agent.Tasks == 0 { // a part alone
