@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/fleet/wire"
@@ -71,11 +72,14 @@ func (a *Agent) rollOut(ctx context.Context, overlay string, on bool) error {
 			return err
 		}
 	}
-	return a.ask(ctx, func() {
-		p := cfg.Params(a.core.Engine.Params.Platform)
-		p.Hardcap.IDPrefix = a.core.Engine.Params.Hardcap.IDPrefix
-		a.core.Change(p)
-	})
+	return a.ask(ctx, func() { a.core.RollOut(cfg) })
+}
+
+// RollOut has the agent go by what a configuration says of its policies, which is its file's, perhaps with a change over it (config.Overlaid).
+func (c *Core) RollOut(cfg *config.Config) {
+	p := cfg.Params(c.Engine.Params.Platform)
+	p.Hardcap.IDPrefix = c.Engine.Params.Hardcap.IDPrefix
+	c.Change(p)
 }
 
 // fleetOff lists the jobs whose protection is off in the whole fleet, as the hub said last: the engine hears it with the next turn.

@@ -53,7 +53,7 @@ const (
 func Checks() []Check {
 	return []Check{
 		{checkKnown, "every write is to a CPU limit, the weight or the cpuset of an LC or BE task or of a group in it", "writes to resctrl, memory.reclaim and cgroup.kill, and pages that are moved, which have checks of their own; reads"},
-		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration allows it", "whether the BE task that is held is the one that did the harm"},
+		{checkLC, "no LC or system task is ever held, by policies or by operators; the quota of an LC task is never below what was found, unless the configuration or a roll-out allows it", "whether the BE task that is held is the one that did the harm; that services have all back once a roll-out that allowed less is over"},
 		{checkApart, "LC and BE tasks that are where we put them have no physical core in common, while no change is on its way or refused", "tasks that a stranger moved; on v2, where tasks run whose CPUs are all offline"},
 		{checkEmpty, "no write of ours leaves a cpuset without CPUs, but where it was found so", "cpusets that the kernel empties when CPUs go offline"},
 		{checkJournal, "when a value of ours reaches the kernel, the journal on disk says what was found and what is meant, for this very group", "that the file outlives its writer: the simulated one does"},
@@ -116,7 +116,7 @@ func (v *witness) write(w *world, g *watchedGroup, e *fault.Event, before model.
 // notBelow looks whether an LC task is left with less than was found.
 func (v *witness) notBelow(w *world, g *watchedGroup, e *fault.Event) {
 	k := &g.knobs[model.CPUBandwidth]
-	if w.plan.config.Policies.CPU.CPUPool.BelowOriginal || k.mixed || len(k.rightful) == 0 {
+	if w.ever(func(p *engine.Params) bool { return p.CPU.CPUPool.BelowOriginal }) || k.mixed || len(k.rightful) == 0 {
 		return
 	}
 	least := math.Inf(1)

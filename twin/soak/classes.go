@@ -332,7 +332,7 @@ func asked(l *engine.Ledger, name string) bool {
 // checkTheirs looks for who is in a group of ours that is not for him, and at what is others'. Services are in their own
 // only where they are to be, and where no stranger was at resctrl that has half of the ways at the least.
 func (w *world) checkTheirs() {
-	apart := w.plan.config.Policies.CPU.Cache.Share == cache.Exclusive
+	apart := w.ever(func(p *engine.Params) bool { return p.CPU.Cache.Share == cache.Exclusive })
 	for _, g := range w.witness.list {
 		if g.class == model.System || g.path != g.task {
 			continue

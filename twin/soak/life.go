@@ -65,7 +65,9 @@ func (w *world) start() {
 			g.knobs[k].wild = nil // a new agent remembers nothing, and holds nothing
 		}
 	}
-	w.life = l
+	if w.life = l; w.rolled != nil {
+		w.tellRollOut()
+	}
 }
 
 func (w *world) open(l *life) error {

@@ -84,6 +84,7 @@ const (
 	guardDies // the guardian is killed, and the agent starts another at its next turn
 	sweep     // a task uses all of its memory once
 	respawn   // its processes that ended are started again
+	rollOut   // the fleet's hub has the agent go by other parameters, or by its file again
 	handDown  // a controller is taken from groups, or handed down to them again (v2), or their directory of one hierarchy goes (v1)
 )
 
@@ -95,7 +96,7 @@ type event struct {
 	pick uint64 // draws what else there is to choose
 	n    uint64 // of kill: writes from here; 0: now
 	nsec int64  // of stall: how long; of kill, stop and reboot: until the next start
-	both bool   // of kill: the guardian goes too; of handDown: handed down again
+	both bool   // of kill: the guardian goes too; of handDown: handed down again; of rollOut: it ends
 }
 
 // source draws.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/blkio"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -67,6 +68,8 @@ type world struct {
 	trials     trials
 	reclaims   map[string]int64 // bytes that the agent was asked to take back and has not, by task
 	moves      map[string][]int // the memory nodes that it was asked to move pages off, by task
+	rolled     *config.Config   // what a roll-out makes of the file; nil: there is none
+	rolls      []engine.Params  // of all so far
 	learned    engine.Restored  // what the last turn knew, as of that time
 	log        trail
 	res        Result
@@ -86,6 +89,7 @@ const (
 	streamHands   = 0x68616e6473
 	streamMemory  = 0x6d656d6f7279
 	streamCaches  = 0x636163686573
+	streamRolls   = 0x726f6c6c73
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -103,6 +107,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 		p.drawMemory(source{rand.New(rand.NewPCG(seed, streamMemory))}, end)
 		p.drawCaches(source{rand.New(rand.NewPCG(seed, streamCaches))})
 	}
+	p.drawRollOuts(source{rand.New(rand.NewPCG(seed, streamRolls))}, end)
 	if o.only != nil {
 		o.only(p)
 	}
@@ -277,6 +282,8 @@ func (w *world) do(e *event) {
 		w.take(e)
 	case handDown:
 		w.handDown(e)
+	case rollOut:
+		w.rollOut(e)
 	case sweep:
 		w.sweep(t, e)
 	case respawn:
