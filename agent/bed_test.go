@@ -24,6 +24,7 @@ import (
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/model"
 )
 
 // patience bounds every wait: far more than any of it takes on a machine with nothing
@@ -142,6 +143,76 @@ record:
 	}
 	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// configureFor writes a configuration of one policy, beside which nothing else is done: its lines, and the name and importance of each BE task /be-NAME.
+func (b *bed) configureFor(policy string, batch ...[2]string) {
+	b.t.Helper()
+	text := fmt.Sprintf(`version: 1
+profile: single-node
+mode: off
+signals: [slowdown]
+resctrl: {monitor: off}
+agent:
+  state_dir: %[2]s/state
+  run_dir: %[2]s/run
+  socket: %[2]s/agent.sock
+  socket_group: no-such-group
+  kill_switch: %[2]s/off
+  metrics_listen: ""
+  waits: false # to read the kernel's BTF takes an emulated CPU seconds
+%[3]s
+tasks:
+  - {match: %[1]s/victim, job: victim, class: LC, production: true}
+`, b.root, b.dir, policy)
+	for _, of := range batch {
+		text += fmt.Sprintf("  - {match: %s/be-%s, job: %[2]s, class: BE, importance: %s}\n", b.root, of[0], of[1])
+	}
+	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// usual waits until the agent knows how /victim usually is by a signal.
+func (b *bed) usual(by model.Source) (spec *model.Spec) {
+	b.t.Helper()
+	eventually(b.t, "it is known how the service usually is by signal "+by.String(), func() bool {
+		if st, err := b.ask(); err == nil {
+			if at := slices.IndexFunc(st.Specs, func(sp *model.Spec) bool { return sp.Source == by && sp.Job == "victim" }); at >= 0 {
+				spec = st.Specs[at]
+			}
+		}
+		return spec != nil
+	})
+	return spec
+}
+
+// accused is who was found guilty so far.
+type accused struct {
+	held   bool // who should be, was
+	others []string
+}
+
+// see notes who is held now, and who was named; whom should be, by that knob.
+func (a *accused) see(b *bed, whom string, knob model.KnobKind) {
+	other := func(path string) {
+		if path != "" && path != whom && !slices.Contains(a.others, path) {
+			a.others = append(a.others, path)
+		}
+	}
+	st := b.status()
+	for i := range st.Held {
+		if h := &st.Held[i]; h.State == engine.KnobHeld && h.Path == whom && h.Knob == knob {
+			a.held = true
+		} else {
+			other(h.Path)
+		}
+	}
+	for _, inc := range st.Incidents {
+		for i := range inc.Rounds {
+			other(inc.Rounds[i].ChosenPath)
+		}
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent/learned"
-	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/internal/rigtest"
 	"github.com/commensal-io/commensal/internal/testchild"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -201,9 +200,8 @@ type scrubScene struct {
 
 // scrubRound is what became of one.
 type scrubRound struct {
-	held   bool // the scrubber was
-	others []string
-	took   [3][]float64 // ms
+	accused
+	took [3][]float64 // ms
 }
 
 func newScrubScene(t *testing.T) *scrubScene {
@@ -215,29 +213,7 @@ func newScrubScene(t *testing.T) *scrubScene {
 	}
 	s.victim, s.scrubber = s.group("victim", unlimited), s.group("be-scrubber", unlimited)
 	backup, batch := s.group("be-backup", unlimited), s.group("be-batch", unlimited)
-	text := fmt.Sprintf(`version: 1
-profile: single-node
-mode: off
-signals: [slowdown]
-io: {mode: enforce}
-resctrl: {monitor: off}
-tasks:
-  - {match: %[1]s/victim, job: victim, class: LC, production: true}
-  - {match: %[1]s/be-scrubber, job: scrubber, class: BE, importance: best-effort}
-  - {match: %[1]s/be-backup, job: backup, class: BE, importance: batch}
-  - {match: %[1]s/be-batch, job: batch, class: BE, importance: best-effort}
-agent:
-  state_dir: %[2]s/state
-  run_dir: %[2]s/run
-  socket: %[2]s/agent.sock
-  socket_group: no-such-group
-  kill_switch: %[2]s/off
-  metrics_listen: ""
-  waits: false # to read the kernel's BTF takes an emulated CPU seconds
-`, s.root, s.dir)
-	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	s.configureFor("io: {mode: enforce}", [2]string{"scrubber", "best-effort"}, [2]string{"backup", "batch"}, [2]string{"batch", "best-effort"})
 	// Unwritten places of a file would be read from no disk.
 	small := filepath.Join(disk, "small")
 	for path, size := range map[string]int{s.file: 128 << 20, small: 16 << 20} {
@@ -279,29 +255,21 @@ func (s *scrubScene) round(i int, rng *rand.Rand) (r scrubRound) {
 		t.Fatal(err)
 	}
 	p := s.watched()
-	var usual *model.Spec
-	eventually(t, "it is known how long the database usually waits", func() bool {
-		if st, err := s.ask(); err == nil {
-			if at := slices.IndexFunc(st.Specs, func(sp *model.Spec) bool { return sp.Source == model.SourceIO && sp.Job == "victim" }); at >= 0 {
-				usual = st.Specs[at]
-			}
-		}
-		return usual != nil
-	})
+	usual := s.usual(model.SourceIO)
 	r.took[alone] = s.took()
 	scrubber := testchild.Start(t, fmt.Sprintf("scrub %s %s %d %d 0", s.file, does, size, depth))
 	s.move(s.scrubber, scrubber)
 	began, after := time.Now(), time.Duration(0)
 	for !r.held && time.Since(began) < time.Minute {
 		time.Sleep(200 * time.Millisecond)
-		r.see(s)
+		r.see(s.bed, s.scrubber, model.IOMaxKnob)
 		after = time.Since(began)
 	}
 	time.Sleep(5 * time.Second) // what was under way
 	rate := s.rate(scrubber)
 	r.took[held] = s.took()
 	kept := rate()
-	r.see(s)
+	r.see(s.bed, s.scrubber, model.IOMaxKnob)
 	if !r.held {
 		t.Logf("%s\n%s", p.text(), s.must(0, "status").out)
 	}
@@ -335,26 +303,4 @@ func (s *scrubScene) rate(c *testchild.Child) func() float64 {
 	ask()
 	began := time.Now()
 	return func() float64 { return ask() / 1e6 / time.Since(began).Seconds() }
-}
-
-// see notes who is held now, and who was named so far.
-func (r *scrubRound) see(s *scrubScene) {
-	other := func(path string) {
-		if path != "" && path != s.scrubber && !slices.Contains(r.others, path) {
-			r.others = append(r.others, path)
-		}
-	}
-	st := s.status()
-	for i := range st.Held {
-		if h := &st.Held[i]; h.State == engine.KnobHeld && h.Path == s.scrubber && h.Knob == model.IOMaxKnob {
-			r.held = true
-		} else {
-			other(h.Path)
-		}
-	}
-	for _, inc := range st.Incidents {
-		for i := range inc.Rounds {
-			other(inc.Rounds[i].ChosenPath)
-		}
-	}
 }

@@ -57,11 +57,15 @@ func eat(p *testchild.Parent, args []string) error {
 	return p.Stay()
 }
 
-// serve takes memory at once, and goes through it and a file a hundred times a second: args are megabytes, the file. Asked by a line it says
+// serve takes memory at once, and uses some pages of it and of a file a hundred times a second: args are megabytes, the file, how many pages of each. Asked by a line it says
 // what that took at the 99th percentile since it was last asked, in ns, from when it was due.
 func serve(p *testchild.Parent, args []string) error {
 	const mega, page, each = 1 << 20, 4096, 10 * time.Millisecond
 	size, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	pages, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func serve(p *testchild.Parent, args []string) error {
 		rng, sum := rand.New(rand.NewPCG(1, 2)), byte(0)
 		for due := time.Now(); ; due = due.Add(each) {
 			time.Sleep(time.Until(due))
-			for range 8 {
+			for range pages {
 				sum += own[rng.IntN(len(own))] + file[rng.IntN(len(file))]
 			}
 			own[0] = sum
@@ -219,7 +223,7 @@ func (r *runsOut) play(t *testing.T) {
 // serve starts the service, which has three fifths of the memory.
 func (r *runsOut) serve() {
 	r.t.Helper()
-	r.served = testchild.Start(r.t, fmt.Sprintf("serve %d %s", r.total*6/10, r.file)).Await("ready")
+	r.served = testchild.Start(r.t, fmt.Sprintf("serve %d %s 8", r.total*6/10, r.file)).Await("ready")
 	if err := r.cg.MovePID(r.victim, r.served.PID()); err != nil {
 		r.t.Fatal(err)
 	}
