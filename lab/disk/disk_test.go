@@ -35,19 +35,20 @@ func TestRun(t *testing.T) {
 
 // The goals can be missed, each by itself, and nothing is reached where no round counts.
 func TestGoals(t *testing.T) {
-	for i, spoil := range []func(r *Round){
-		func(r *Round) { r.Scenes[Policy].AfterSec = -1 },
-		func(r *Round) { r.Scenes[Policy].Others = []string{"backup"} },
-		func(r *Round) { r.Scenes[Slow].Others = []string{"backup"} },
-		func(r *Round) { r.Scenes[Policy].Ms = 4 },
-		func(r *Round) { r.Scenes[Policy].MBPerSec = 0 },
-		func(r *Round) { r.Scenes[LightPolicy].AfterSec = -1 },
-		func(r *Round) { r.Scenes[LightPolicy].Others = []string{"backup"} },
-		func(r *Round) { r.Scenes[LightSlow].Others = []string{"backup"} },
-		func(r *Round) { r.Scenes[Slow].Restored = false },
-		func(*Round) {},
-		func(r *Round) { r.Scenes[Nothing].Ms = 1 },
-		func(r *Round) { r.Scenes[LightNothing].Waits = 0.05 },
+	for i, spoil := range []func(r, _ *Round){
+		func(r, _ *Round) { r.Scenes[Policy].AfterSec = -1 },
+		func(r, _ *Round) { r.Scenes[Policy].Others = []string{"backup"} },
+		func(r, _ *Round) { r.Scenes[Slow].Others = []string{"backup"} },
+		func(r, _ *Round) { r.Scenes[Policy].Ms = 4 },
+		func(r, _ *Round) { r.Scenes[Policy].MBPerSec = 0 },
+		func(r, _ *Round) { r.Scenes[LightPolicy].AfterSec = -1 },
+		func(r, _ *Round) { r.Scenes[LightPolicy].Others = []string{"backup"} },
+		func(r, _ *Round) { r.Scenes[LightSlow].Others = []string{"backup"} },
+		func(_, little *Round) { little.Scenes[LightPolicy].AfterSec = -1 },
+		func(r, _ *Round) { r.Scenes[Slow].Restored = false },
+		func(_, _ *Round) {},
+		func(r, _ *Round) { r.Scenes[Nothing].Ms = 1 },
+		func(r, _ *Round) { r.Scenes[LightNothing].Waits = 0.05 },
 	} {
 		var round Round
 		for s := range NumScenes {
@@ -56,14 +57,16 @@ func TestGoals(t *testing.T) {
 				round.Scenes[s].Ms, round.Scenes[s].MBPerSec = 9, 100
 			}
 		}
-		spoil(&round)
-		r := &Result{Rounds: []Round{round}}
+		little := round // it waits little, and long an operation
+		little.Scenes[Nothing].Ms, little.Scenes[LightNothing].Waits = 1, 0.05
+		spoil(&round, &little)
+		r := &Result{Rounds: []Round{round, little}}
 		r.sum()
-		if len(r.Goals) != 9 {
+		if len(r.Goals) != 10 {
 			t.Fatalf("%d goals", len(r.Goals))
 		}
 		for k := range r.Goals {
-			if met := k != i && i < 10; r.Goals[k].Met != met {
+			if met := k != i && i < 11; r.Goals[k].Met != met {
 				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
 			}
 		}

@@ -16,6 +16,8 @@ type Result struct {
 	Quick  bool       `json:"quick"`
 	Rounds []Round    `json:"rounds"`
 	Counts [2]int     `json:"counts"` // rounds in which the antagonist hurts; of databases that use little
+	Slight stat.Share `json:"slight"` // rounds of databases that use little and wait little, and each operation long, in which the antagonist is held
+	Longer float64    `json:"longer"` // in these: an operation of the database, of that before, median
 	Scenes []SceneSum `json:"scenes"`
 	report.Judged
 }
@@ -40,6 +42,8 @@ const (
 
 	// Of databases that use little.
 	lightWaits     = 0.1 // of the time: a round counts
+	slightWaits    = 0.02
+	slightTimes    = 5.0 // ... or less of it, down to this, and an operation so many times as long: a round of those that wait little
 	leastHeldLight = 0.9
 	mostOthers     = 0.02
 )
@@ -48,6 +52,25 @@ const (
 func (r *Result) counts(i int, s Scene) bool {
 	f := &r.Rounds[i].Scenes[s.unheld()]
 	return f.Ms >= hurts*f.AloneMs && (!s.light() || f.Waits > lightWaits)
+}
+
+// slight sums the rounds up in which a database waits little and its operations take long.
+func (r *Result) slight() {
+	held, of := 0, 0
+	var times []float64
+	for i := range r.Rounds {
+		f, ours := &r.Rounds[i].Scenes[LightNothing], &r.Rounds[i].Scenes[LightPolicy]
+		if f.Ms < slightTimes*f.AloneMs || f.Waits > lightWaits || f.Waits < slightWaits {
+			continue
+		}
+		if of++; ours.AfterSec >= 0 {
+			held++
+		}
+		times = append(times, ours.Ms/ours.AloneMs)
+	}
+	if r.Slight = stat.ShareOf(held, of); of > 0 {
+		r.Longer = stat.Median(times)
+	}
 }
 
 // sum sums the rounds up and judges them.
@@ -86,6 +109,7 @@ func (r *Result) sum() {
 		}
 		r.Scenes = append(r.Scenes, sum)
 	}
+	r.slight()
 	r.judge(behind)
 }
 
@@ -103,6 +127,9 @@ func (r *Result) judge(behind int) {
 	goal("of databases that use little: rounds in which the antagonist is held", fmt.Sprintf("at least %.0f %%", 100*leastHeldLight), ours.Held.Text(), ours.Held.Value() >= leastHeldLight)
 	goal("... in which somebody else is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), ours.Others.Text(), ours.Others.Value() <= mostOthers)
 	goal("... on a slow disk in which anybody is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), slow.Others.Text(), slow.Others.Value() <= mostOthers)
+	if r.Slight.Of > 0 || !r.Quick { // of a few rounds there may be none
+		goal("... that wait 2 to 10 % of the time: rounds in which the antagonist is held", fmt.Sprintf("at least %.0f %%", 100*leastHeldLight), r.Slight.Text(), r.Slight.Value() >= leastHeldLight)
+	}
 	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
 }
 
@@ -122,6 +149,7 @@ func (r *Result) Report() report.Report {
 	}
 	scenes.Notes = []string{
 		fmt.Sprintf("Of an antagonist over the %d rounds in which the database's operations take at least %.0f times as long with nothing done; means but for medians, with their 95 %% intervals.", r.Counts[0], hurts),
+		fmt.Sprintf("Of databases that use little and wait %.0f to %.0f %% of the time, an operation at least %.0f times as long with nothing done: held in %s; an operation takes %.2f times as long as before under the policy, median.", 100*slightWaits, 100*lightWaits, slightTimes, r.Slight.Text(), r.Longer),
 		fmt.Sprintf("Of a database that uses little over the %d of these in which it waits more than %.0f %% of the time as well.", r.Counts[1], 100*lightWaits),
 	}
 	return report.Report{
