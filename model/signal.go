@@ -69,6 +69,8 @@ type SignalRow struct {
 	MinRise float64
 	// MinRuns is the same in times of what the job runs between two waits.
 	MinRuns float64
+	// MinTimes is the same in times of the mean, where that is less than MinRise, and LeastRise in any case; 0: MinRise alone counts.
+	MinTimes, LeastRise float64
 	// Sigmas is the same in standard deviations, where CPI²'s 2 are too few.
 	Sigmas float64
 	// What is asked of a suspect's correlation with it: package antagonist says what each is.
@@ -112,7 +114,7 @@ var signals = [NumSources]SignalRow{
 	SourceIO: {
 		Name: "io", Short: "io", Title: "time stalled on I/O", Resource: "disk", Probe: "io stall", Definition: "io.pressure some / time; where a kernel has none, block-I/O delay of all threads / time",
 		Times: 1, Derive: ioShare,
-		Beside: true, MinRise: 0.1, Correlation: 0.35, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
+		Beside: true, MinRise: 0.1, MinTimes: 2, LeastRise: 0.01, Correlation: 0.35, Bound: 2, Margin: 0.15, Steady: 0.1, Optional: true,
 		Section: "io_stall", Calibrated: "CPI² table 2: 0.35; not calibrated for I/O", Explained: "io is the share of time in which a task waits for block devices, and is judged beside the others where policy io is not off (docs/policies/io.md)",
 	},
 	// The parameters are io's, but for the correlation, which is slowdown's: the policy has an alibi beside it. None was calibrated.

@@ -40,6 +40,10 @@ type Params struct {
 	// MinRuns is the same in times of what the job runs between two waits, of signals that know it: who
 	// waits for less than its own work takes hardly feels it.
 	MinRuns [model.NumSources]float64 `json:"min_runs"`
+	// MinTimes is a least distance in times of the mean, by source, that counts in place of MinRise where it is less, down to LeastRise in the
+	// signal's own unit: many times as long is much for who waits little. 0: MinRise alone counts.
+	MinTimes  [model.NumSources]float64 `json:"min_times,omitzero"`
+	LeastRise [model.NumSources]float64 `json:"least_rise,omitzero"`
 	// SignalSigmas is for signals that are noisier than CPI, where it is more than Sigmas.
 	SignalSigmas [model.NumSources]float64 `json:"signal_sigmas,omitzero"`
 }
@@ -50,7 +54,11 @@ func (p *Params) Threshold(s *model.Spec) float64 {
 	if s.Tail > s.Mean {
 		rise = s.Tail - s.Mean
 	}
-	return s.Mean + max(rise, p.MinRise[s.Source], p.MinRuns[s.Source]*s.RunMean)
+	least := p.MinRise[s.Source]
+	if times := p.MinTimes[s.Source]; times > 0 {
+		least = min(least, max(times*s.Mean, p.LeastRise[s.Source]))
+	}
+	return s.Mean + max(rise, least, p.MinRuns[s.Source]*s.RunMean)
 }
 
 // Verdict is what one window says of one task.

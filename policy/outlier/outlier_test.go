@@ -169,3 +169,27 @@ func TestRiseInRuns(t *testing.T) {
 		}
 	}
 }
+
+// Who usually waits little suffers when it waits some times as long, below what is much for who waits a lot; next to nothing is nothing for anybody.
+func TestRiseInTimes(t *testing.T) {
+	p := Defaults()
+	p.MinRise[model.SourceIO], p.MinTimes[model.SourceIO], p.LeastRise[model.SourceIO] = 0.1, 2, 0.02
+	for _, c := range []struct {
+		source             model.Source
+		mean, stddev, want float64
+	}{
+		{model.SourceIO, 0.004, 0.003, 0.024},
+		{model.SourceIO, 0.02, 0.003, 0.06},
+		{model.SourceIO, 0.02, 0.03, 0.08}, // its spread is more
+		{model.SourceIO, 0.2, 0.01, 0.3},
+		{model.SourceMemory, 0.004, 0.003, 0.104},
+	} {
+		if got := p.Threshold(&model.Spec{Source: c.source, Mean: c.mean, StdDev: c.stddev}); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%+v: threshold %v", c, got)
+		}
+	}
+	p.MinTimes[model.SourceIO] = 0
+	if got := p.Threshold(&model.Spec{Source: model.SourceIO, Mean: 0.004}); math.Abs(got-0.104) > 1e-9 {
+		t.Errorf("without min_times: threshold %v", got)
+	}
+}

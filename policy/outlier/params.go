@@ -8,6 +8,7 @@ func Defaults() Params {
 	for src := range model.NumSources {
 		of := src.Row()
 		p.MinRise[src], p.MinRuns[src], p.SignalSigmas[src] = of.MinRise, of.MinRuns, of.Sigmas
+		p.MinTimes[src], p.LeastRise[src] = of.MinTimes, of.LeastRise
 	}
 	return p
 }
@@ -26,6 +27,11 @@ func (p *Params) Rows() []model.Param {
 func (p *Params) RowsOf(src model.Source) []model.Param {
 	rows := []model.Param{
 		{Key: "min_rise", At: &p.MinRise[src], Most: 1000, Soak: [2]float64{0.05, 0.5}, Unit: "in units of the signal", Why: "least distance of the outlier threshold from the mean"},
+	}
+	if src.Row().MinTimes > 0 {
+		rows = append(rows,
+			model.Param{Key: "min_times", At: &p.MinTimes[src], Most: 1000, Soak: [2]float64{0, 5}, Unit: "times the mean", Why: "the same, where it is less than min_rise: a service that waits little suffers when that becomes many times as long. 0: min_rise alone counts"},
+			model.Param{Key: "least_rise", At: &p.LeastRise[src], Most: 1000, Soak: [2]float64{0, 0.05}, Unit: "in units of the signal", Why: "and in any case so much"})
 	}
 	if src.Row().Charged {
 		rows = append(rows,
