@@ -85,7 +85,7 @@ func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, tasks int
 	if err != nil {
 		return nil, err
 	}
-	if err := stage.Sleep(ctx, 5*time.Second); err != nil { // until all have it
+	if err := filled(ctx, pids); err != nil {
 		return nil, err
 	}
 	var buf []byte
@@ -115,6 +115,24 @@ func startIdle(st *stage.Stage, tasks int) (groups []string, pids []int, err err
 		groups, pids = append(groups, g), append(pids, p.Pid())
 	}
 	return groups, pids, nil
+}
+
+// filled waits until each of the tasks has its memory.
+func filled(ctx context.Context, pids []int) error {
+	const most = 10 * time.Minute // an emulated machine takes minutes for a hundred
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for _, pid := range pids {
+		for {
+			if mib, _, err := stage.Memory(pid); err == nil && mib >= idleMiB { // it may just become the task
+				break
+			}
+			if err := stage.Sleep(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("bench: process %d has no %d MiB: %w", pid, idleMiB, err)
+			}
+		}
+	}
+	return nil
 }
 
 // passes walks the groups again and again, with the floor and a pause after each pass.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -94,19 +95,17 @@ func TestIdleTasksOnTheKernel(t *testing.T) {
 	if err != nil || len(groups) != 3 || len(pids) != 3 {
 		t.Fatalf("%d groups, %d processes, %v", len(groups), len(pids), err)
 	}
-	for _, g := range groups {
-		rss := 0.0
-		for end := time.Now().Add(20 * time.Second); rss < idleMiB && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-			pids, err := st.Cgroups().Procs(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, pid := range pids {
-				rss, _, _ = stage.Memory(int(pid)) // it may just become the task
-			}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := filled(ctx, pids); err != nil {
+		t.Fatal(err)
+	}
+	for i, pid := range pids {
+		if rss, _, err := stage.Memory(pid); err != nil || rss > 3*idleMiB {
+			t.Errorf("%s has %.0f MiB, %v", groups[i], rss, err)
 		}
-		if rss < idleMiB || rss > 3*idleMiB {
-			t.Errorf("%s has %.0f MiB", g, rss)
+		if in, err := st.Cgroups().Procs(groups[i]); err != nil || len(in) != 1 || int(in[0]) != pid {
+			t.Errorf("in %s are %d, %v; want %d", groups[i], in, err, pid)
 		}
 	}
 }
