@@ -200,6 +200,12 @@ func (v *witness) taken(g *watchedGroup, kind model.KnobKind) {
 	k.kind, k.now, k.rightful, k.mixed, k.partly, k.wild = kind, now, []model.Setting{now}, false, false, nil
 	if l := v.limitOf(g, kind); l != nil && now != before {
 		v.strangers[taskKnob{l.Task, kind}] = v.w.now()
+		// It reads as if somebody had written cpu.max and let the burst be, which is ours and comes back. Only the inode number of the file would tell, at
+		// a stat of each file in each reading; and what comes back is what somebody had written there, which does nothing without a quota.
+		if with := now; kind == model.CPUBandwidth && now.QuotaUsec < 0 && l.Found.BurstUsec != now.BurstUsec {
+			with.BurstUsec = l.Found.BurstUsec
+			k.rightful = append(k.rightful, with)
+		}
 	}
 	if v.mistakable(g, k) {
 		v.mistaken(g, k)
