@@ -158,13 +158,19 @@ func (t tree) subdirs(path string) (names []string, known bool, err error) {
 			return l.subdirs, true, nil
 		}
 	}
-	entries, err := t.fs.ReadDir(dir)
-	if err != nil {
-		return t.lastKnown(path), false, err
-	}
-	for _, e := range entries {
-		if e.IsDir {
-			names = append(names, e.Name)
+	for range 2 { // once more where it lacks what the links count: the directory changed while it was listed
+		entries, err := t.fs.ReadDir(dir)
+		if err != nil {
+			return t.lastKnown(path), false, err
+		}
+		names = nil
+		for _, e := range entries {
+			if e.IsDir {
+				names = append(names, e.Name)
+			}
+		}
+		if uint64(len(names))+2 >= links {
+			break
 		}
 	}
 	if t.known != nil && uint64(len(names))+2 == links {

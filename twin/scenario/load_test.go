@@ -97,7 +97,7 @@ func TestBad(t *testing.T) {
 		{change("ways: 0x3", "ways: 0xfff"), `f.yaml:17: control[0].ways: is 0xfff, and the cache has 11 ways: at most 0x7ff`},
 		{change("ways: 0x3", "ways: 0x5"), `f.yaml:17: control[0].ways: is 0x5; expected at least one way, and all of them side by side`},
 		{change("ways: 0x3", "ways: 0"), `f.yaml:17: control[0].ways: is 0x0`},
-		{change("ways: 0x3", "ways: [1, 1, 1]"), `control[0].ways: has 3 masks; expected one, or one for each of 2 sockets`},
+		{change("ways: 0x3", "ways: [1, 1, 1]"), `control[0].ways: has 3 masks; expected one, or one for each of 2 last-level caches`},
 		{change("mba: 50", "mba: 5"), `f.yaml:17: control[0].mba: is 5; expected 10 to 100 per cent`},
 		{change("tasks: [batch]", "tasks: [batsch]"), `f.yaml:17: control[0].tasks[0]: is "batsch"; expected the name of a task; did you mean "batch"?`},
 		{change("tasks: [batch]", "tasks: [batch, batch-1]"), `control[0].tasks[1]: batch-1 is in group "be" already`},
