@@ -9,27 +9,27 @@ package machine
 //
 // Left out: what it takes to change the clock, heat and power, and licences of wide vectors.
 
-// clocks settles the clock of each socket for the step, by the CPU time that was given.
+// clocks settles the clock of each socket, which is that of the cores at each of its caches, for the step, by the CPU time that was given.
 func (m *Machine) clocks() {
+	var working [maxSockets]float64
+	if len(m.cfg.Turbo) > 0 {
+		for _, t := range m.live {
+			for s, on := range t.on {
+				working[m.home[s]] += on
+			}
+		}
+	}
 	for s := range m.hz[:m.cfg.Caches()] {
 		m.hz[s] = m.cfg.Hz
 		if len(m.cfg.Turbo) > 0 {
-			m.hz[s] = m.turbo(s)
+			m.hz[s] = m.turbo(working[m.home[s]])
 		}
 	}
 }
 
-// turbo is the clock of a cache's socket. Cores fill up before their second threads do. Between whole
+// turbo is the clock of a socket of which so many CPUs are at work. Cores fill up before their second threads do. Between whole
 // numbers of cores it is the mean over the step.
-func (m *Machine) turbo(s int) float64 {
-	working := 0.0
-	for _, t := range m.live {
-		for k, on := range t.on {
-			if m.home[k] == m.home[s] {
-				working += on
-			}
-		}
-	}
+func (m *Machine) turbo(working float64) float64 {
 	table := m.cfg.Turbo
 	at := min(working, float64(m.cfg.CoresPerSocket)) - 1
 	switch last := len(table) - 1; {
