@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,12 +46,9 @@ func (a *Agent) serve(ctx context.Context) (servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	operators := a.newServer(ctx, a.socketHandler())
-	operators.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, peerKey{}, peer(c))
-	}
+	operators, limit := a.newServer(ctx, a.socketHandler())
 	s := servers{operators}
-	go a.run(operators, l)
+	go a.run(operators, &lending{l, limit, a.fs.Lend})
 	if addr := a.cfg.Agent.MetricsListen; addr != "" {
 		if path, ok := strings.CutPrefix(addr, "unix:"); ok {
 			l, err = a.listenUnix(path)
@@ -61,80 +59,111 @@ func (a *Agent) serve(ctx context.Context) (servers, error) {
 			s.close()
 			return nil, fmt.Errorf("agent: metrics: %w", err)
 		}
-		metrics := a.newServer(ctx, a.metricsHandler(processMetrics()))
+		metrics, limit := a.newServer(ctx, a.metricsHandler(processMetrics()))
 		s = append(s, metrics)
-		go a.run(metrics, l)
+		go a.run(metrics, &lending{l, limit, a.fs.Lend})
 	}
 	return s, nil
 }
 
-func (a *Agent) newServer(ctx context.Context, h http.Handler) *http.Server {
+func (a *Agent) newServer(ctx context.Context, h http.Handler) (*http.Server, *connLimit) {
 	limit := &connLimit{}
 	return &http.Server{
-		Handler: h, BaseContext: func(net.Listener) context.Context { return ctx }, ConnState: limit.watch,
+		Handler: limit.answering(h), BaseContext: func(net.Listener) context.Context { return ctx }, ConnState: limit.watch,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(context.WithValue(ctx, connKey{}, c), peerKey{}, peer(c))
+		},
 		ReadHeaderTimeout: inOut / 2, ReadTimeout: inOut, WriteTimeout: inOut, IdleTimeout: idleFor, MaxHeaderBytes: 16 << 10,
 		ErrorLog: log.New(io.Discard, "", 0), // what strangers send is no matter of the log's
-	}
+	}, limit
 }
 
 func (a *Agent) run(s *http.Server, l net.Listener) {
-	if err := s.Serve(&lending{l, a.fs.Lend}); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Error("a server of the agent has stopped: it answers no more", "listen", l.Addr().String(), "error", err)
 	}
 }
 
-// lending is a listener to which a spare descriptor is lent where there is no other: an
-// operator gets through also then.
+// lending is a listener that an operator gets through also where there is no descriptor left:
+// a connection that has asked nothing yet gives way, or else a spare one is lent. To return the
+// error would be to wait: a server tries again after up to a second, for each that waits before him.
 type lending struct {
 	net.Listener
-	lend func() bool
+	limit *connLimit
+	lend  func() bool
 }
 
 func (l *lending) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && l.lend() {
-		return l.Listener.Accept()
+	for {
+		c, err := l.Listener.Accept()
+		if full := errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE); !full || !l.limit.giveWay() && !l.lend() {
+			return c, err
+		}
 	}
-	return c, err
 }
 
-// connLimit bounds a server's connections. A newcomer is never turned away, so that idle ones
-// keep nobody out: the one that has been without a request longest is closed, or the oldest.
+// connLimit bounds a server's connections. A newcomer is never turned away, so that idle ones and
+// halves of requests keep nobody out: the one whose request has been missing longest is closed,
+// or the oldest.
 type connLimit struct {
 	mu   sync.Mutex
 	open []limited // the first without a request longest
 }
 
 type limited struct {
-	conn net.Conn
-	busy bool
+	conn     net.Conn
+	answered bool // its request is whole, but for its body, and the answer is being made
 }
+
+type connKey struct{}
 
 // watch is a server's ConnState.
 func (l *connLimit) watch(c net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.open {
-		if l.open[i].conn == c {
-			l.open = append(l.open[:i], l.open[i+1:]...)
-			break
-		}
-	}
-	if state == http.StateClosed || state == http.StateHijacked {
-		return
+	before := len(l.open)
+	l.open = slices.DeleteFunc(l.open, func(o limited) bool { return o.conn == c })
+	if state == http.StateClosed || state == http.StateHijacked || state != http.StateNew && len(l.open) == before {
+		return // the last: it was closed here, and its server does not know yet
 	}
 	if len(l.open) >= maxConns {
-		victim := 0
-		for i := range l.open {
-			if !l.open[i].busy {
-				victim = i
-				break
-			}
-		}
-		_ = l.open[victim].conn.Close() // its server says that it is closed
-		l.open = append(l.open[:victim], l.open[victim+1:]...)
+		l.close(max(0, l.unanswered()))
 	}
-	l.open = append(l.open, limited{c, state == http.StateActive})
+	l.open = append(l.open, limited{conn: c})
+}
+
+// answering marks a connection whose request is being answered.
+func (l *connLimit) answering(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		if i := slices.IndexFunc(l.open, func(o limited) bool { return o.conn == r.Context().Value(connKey{}) }); i >= 0 {
+			l.open[i].answered = true // until its server says that it is idle or closed
+		}
+		l.mu.Unlock()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// giveWay closes a connection that is not being answered; false: there is none. The newest stays:
+// the kernel says that there is no descriptor also when nobody waits, and its request is on its way.
+func (l *connLimit) giveWay() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := l.unanswered()
+	if i < 0 || i == len(l.open)-1 {
+		return false
+	}
+	l.close(i)
+	return true
+}
+
+func (l *connLimit) unanswered() int {
+	return slices.IndexFunc(l.open, func(o limited) bool { return !o.answered })
+}
+
+func (l *connLimit) close(i int) {
+	_ = l.open[i].conn.Close() // its server says that it is closed
+	l.open = slices.Delete(l.open, i, i+1)
 }
 
 // listenUnix makes a socket, which only root and the configured group may open.

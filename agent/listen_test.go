@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,7 +71,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		<-release
 		fmt.Fprint(w, "late")
 	})
-	s := (&Agent{}).newServer(context.Background(), mux)
+	s, _ := (&Agent{}).newServer(context.Background(), mux)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -118,4 +122,83 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if open == 0 || open > maxConns {
 		t.Errorf("%d of 300 idle connections are still open, want 1 to %d", open, maxConns)
 	}
+}
+
+// fullOnce has no descriptor for the next connection, as long as there is a connection to close.
+type fullOnce struct {
+	net.Listener
+	full chan int // how often the next connection finds none
+}
+
+func (l fullOnce) Accept() (net.Conn, error) {
+	select {
+	case n := <-l.full:
+		if n > 1 {
+			l.full <- n - 1
+		}
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	default:
+		return l.Listener.Accept()
+	}
+}
+
+// Where there is no descriptor left, halves of requests give way at once, one that waits for its
+// answer does not, and then a spare is lent.
+func TestWithoutDescriptorsHalvesGiveWay(t *testing.T) {
+	release, asked := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s, limit := (&Agent{}).newServer(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		once.Do(func() { close(asked) })
+		<-release
+		fmt.Fprint(w, "late")
+	}))
+	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lent atomic.Int32
+	l := &lending{fullOnce{inner, make(chan int, 1)}, limit, func() bool { return lent.Add(1) == 1 }}
+	send := func(text string) net.Conn {
+		c, err := net.Dial("unix", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte(text))
+		return c
+	}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	slow := send("GET / HTTP/1.0\r\n\r\n")
+	<-asked
+	half := send("GET / HTTP/1.0\r\nX-Long: ")
+	for limit.count() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	// The server is in Accept: the next connection finds a descriptor, and those after it do not.
+	l.Listener.(fullOnce).full <- 4
+	newest := send("GET / HTTP/1.0\r\n")
+	deadline := time.Now().Add(20 * time.Second)
+	_ = half.SetReadDeadline(deadline)
+	if n, err := half.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("half a request: read %d bytes, %v: expected that it is closed", n, err)
+	}
+	close(release)
+	_, _ = newest.Write([]byte("\r\n"))
+	for _, c := range []net.Conn{slow, newest} {
+		_ = c.SetReadDeadline(deadline)
+		if b, err := io.ReadAll(c); err != nil || !strings.HasSuffix(string(b), "late") {
+			t.Errorf("who waited for an answer, or came last, got %q, %v", b, err)
+		}
+	}
+	for ; lent.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("a spare was asked for %d times, want twice: lent, and then none left", lent.Load())
+		}
+	}
+}
+
+func (l *connLimit) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
 }
