@@ -35,7 +35,7 @@ func (s *State) replan(p *Params, v *policy.View, w *policy.Wishes) {
 		status = NoBE
 	case n.confinable == 0:
 		status = Unconfinable
-	case left < least+1:
+	case left < least+1 || s.immovable(p, n.shared, left):
 		status = TooFew
 	}
 	was := s.Status
@@ -48,6 +48,12 @@ func (s *State) replan(p *Params, v *policy.View, w *policy.Wishes) {
 	if was != status {
 		s.sayUndivided(w, len(m.cores))
 	}
+}
+
+// immovable reports whether LC would have its one core for good, whatever it needs, since BE keeps the others: then it is better off beside BE
+// on all of them (docs/PARTITION.md, "The agent's defaults on two cores"). Exclusive tasks have theirs, and are worth a border that stands still.
+func (s *State) immovable(p *Params, shared, cores int) bool {
+	return shared > 0 && len(s.Exclusive) == 0 && cores-1 <= p.floor(cores)
 }
 
 // pinned returns the CPUs of the shared LC tasks that may not run everywhere.
@@ -186,7 +192,7 @@ func (s *State) sayUndivided(w *policy.Wishes, cores int) {
 		d.Reason = "no BE task can be confined, so LC is not confined either and shares its CPUs with BE"
 	case TooFew:
 		d.Kind = model.DecideLimit
-		d.Reason = fmt.Sprintf("the machine cannot be divided: %d physical cores are too few for two sides", cores)
+		d.Reason = fmt.Sprintf("the machine cannot be divided: %d physical cores are too few for two sides and a border that can move", cores)
 	}
 	if len(s.Exclusive) > 0 {
 		d.Reason += "; exclusive tasks keep their cores"
