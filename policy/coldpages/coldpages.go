@@ -46,6 +46,8 @@ const (
 type Task struct {
 	Num  model.TaskNum  `json:"num"`
 	Ages model.PageAges `json:"ages,omitzero"` // as last read
+	// AgesInUse is what it had of memory then, bytes; 0: not known.
+	AgesInUse float64 `json:"ages_in_use,omitempty"`
 	// Taken is what was taken since, by kind of page, in bytes of pages: whether or not it came free.
 	Taken [3]int64 `json:"taken"`
 	// Kept is the share of the anonymous pages taken at the last ask that did not come free: their compressed copies stay (zswap, zram).
@@ -365,9 +367,10 @@ func (s *State) facts(t *Task) []model.Fact {
 
 // Idle is what is known of a task's idle memory, in bytes.
 type Idle struct {
-	Ages model.PageAges `json:"ages"` // as last read
-	Anon int64          `json:"anon"` // that could be given back now, by the configured ages, and had swap room for all of it
-	File int64          `json:"file"`
+	Ages  model.PageAges `json:"ages"`             // as last read
+	InUse float64        `json:"in_use,omitempty"` // what the task had of memory then, or else has now; 0: not known
+	Anon  int64          `json:"anon"`             // that could be given back now, by the configured ages, and had swap room for all of it
+	File  int64          `json:"file"`
 	// Reclaimed is what pages had that were taken, Given what came free by that, less where compressed copies stay, and CameBack what of the pages
 	// came back while it was watched.
 	Reclaimed float64 `json:"reclaimed"`
@@ -383,7 +386,7 @@ func (s *State) Idle(p *Params, of *model.Task) *Idle {
 		return nil
 	}
 	return &Idle{
-		Ages: t.Ages, Anon: s.cold(p, of.Class, t, model.AnonPages), File: s.cold(p, of.Class, t, model.FilePages),
+		Ages: t.Ages, InUse: cmp.Or(t.AgesInUse, t.InUse), Anon: s.cold(p, of.Class, t, model.AnonPages), File: s.cold(p, of.Class, t, model.FilePages),
 		Reclaimed: t.Reclaimed, Given: t.Given, CameBack: t.Back, Resting: t.UntilNsec > s.AtNsec,
 	}
 }

@@ -210,6 +210,24 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// What a task had of memory when its ages were read is kept beside them, whatever it has since.
+func TestShareOfWhatItHad(t *testing.T) {
+	w := newWorld(model.ModeObserve)
+	m := w.start(1, model.LC, 800, 300)
+	idle := func() *coldpages.Idle { return w.state().Idle(w.params(), &w.Task(1).Task) }
+	for range 30 {
+		if w.minute(); idle() != nil {
+			break
+		}
+	}
+	had := m.bytes
+	m.bytes /= 2
+	w.minute()
+	if i := idle(); i == nil || i.InUse != had || had < 1100*mib {
+		t.Errorf("%+v; it had %.0f", i, had)
+	}
+}
+
 // Faults: each leaves what it must, and says why.
 func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {

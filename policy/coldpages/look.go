@@ -36,7 +36,7 @@ func (s *State) look(p *Params, v *policy.View, w *policy.Wishes) {
 	for i := range obs.Ages {
 		a := &obs.Ages[i]
 		if t := s.task(a.Num); t != nil {
-			t.Ages, t.Taken, s.Told = *a, [3]int64{}, true
+			t.Ages, t.AgesInUse, t.Taken, s.Told = *a, t.InUse, [3]int64{}, true
 			s.would(p, v, w, t)
 		}
 	}
