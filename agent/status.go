@@ -48,6 +48,8 @@ type NodeStatus struct {
 	Pool PoolStatus `json:"pool"`
 	// Memory is each memory domain, as the bandwidth policy measured it last; none where it is off.
 	Memory []MemoryStatus `json:"memory,omitempty"`
+	// NoAges is why this machine does not tell how long pages lay idle; "": it does, or nobody asks.
+	NoAges string `json:"no_ages,omitempty"`
 }
 
 // MemoryStatus is one memory domain (Alibaba §4.2).
@@ -246,7 +248,7 @@ func (a *Agent) lacking(st *Status) {
 	if !ok {
 		return
 	}
-	st.Warnings = h.Warnings(st.Warnings)
+	st.Warnings, st.Node.NoAges = h.Warnings(st.Warnings), h.NoAges()
 	names := map[string][]string{}
 	var order []string
 	for _, l := range h.Lacks(nil) {

@@ -35,6 +35,7 @@ const (
 // ages is the reader's state. What its turn needs it owns while busy.
 type ages struct {
 	lru    *reclaim.LRUGen // nil: those of guests alone are read
+	why    string          // lru is nil though somebody asks
 	memory *reclaim.Memory // nil: nobody tells limits of swap
 	guests *guests
 	gaps   []int64 // until the next walk, in turn; none: nothing is read
@@ -70,7 +71,7 @@ func (a *ages) open(h *Host, m *cgroup.Mounts) {
 	lru := reclaim.NewLRUGen(o.FS)
 	if err := lru.Usable(); err != nil {
 		h.lacks("ages of pages", err)
-		lru = nil
+		lru, a.why = nil, err.Error()
 	}
 	a.memory, _ = reclaim.Open(o.FS, m) // without, limits of swap are not told
 	a.lru, a.guests, a.clock, a.run, a.walks = lru, h.guests, o.Clock, o.Beside, map[model.TaskNum]walked{}
@@ -87,6 +88,9 @@ func (a *ages) open(h *Host, m *cgroup.Mounts) {
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 }
+
+// NoAges says why this machine does not tell how long pages lay idle; "": it does, or nobody asks.
+func (h *Host) NoAges() string { return h.ages.why }
 
 // observe adds what was read since, and begins the next turn.
 func (a *ages) observe(h *Host, mark model.WindowMark, snap *model.Snapshot) {

@@ -260,6 +260,36 @@ func TestAgesAreCheap(t *testing.T) {
 	}
 }
 
+// switchedOff is a kernel whose multi-generational LRU is.
+type switchedOff struct{ *kernfs.Kernel }
+
+func (s switchedOff) ReadFile(path string, buf []byte) ([]byte, error) {
+	if path == "/sys/kernel/mm/lru_gen/enabled" {
+		return append(buf[:0], "0x0000\n"...), nil
+	}
+	return s.Kernel.ReadFile(path, buf)
+}
+
+// Why no ages are told is said where somebody asks for them.
+func TestSaysWhyNoAges(t *testing.T) {
+	k, told := agesBed(t, cgroup.LayoutV2, 16*gib, "/a-web-1")
+	rules, err := match.Compile(crowdRules)
+	must(t, err)
+	asks := model.AskedAges{ShortestNsec: 900e9, LongestNsec: 1800e9}
+	why := func(asked model.AskedAges) string {
+		t.Helper()
+		h, err := linux.Open(linux.Options{
+			FS: switchedOff{k}, Rules: rules, Log: slog.New(slog.DiscardHandler), Delay: k.Taskstats(), Opener: k.Counters(), Clock: k, DiscoverEvery: 30 * time.Second, Ages: asked,
+		})
+		must(t, err)
+		must(t, h.Close())
+		return h.NoAges()
+	}
+	if off, unasked := why(asks), why(model.AskedAges{}); told.NoAges() != "" || unasked != "" || !strings.Contains(off, "switched off") {
+		t.Errorf("on: %q, off: %q, off and nobody asks: %q", told.NoAges(), off, unasked)
+	}
+}
+
 // With ages it is told what memory.swap.max leaves of swap.
 func TestAgesTellSwapLimit(t *testing.T) {
 	k, h := agesBed(t, cgroup.LayoutV2, 16*gib, "/a-web-1", "/b-free")
