@@ -21,12 +21,16 @@ import (
 
 const topLong = `Show the tasks, what is held and why, live: a screen over the one of the shell, which comes back at the end.
 
-Keys: q or Ctrl-C ends; c, s, t, n sort by CPU, signal against threshold, throttling, name; arrows, j, k, PgUp, PgDn,
-Home and End scroll; Ctrl-L draws anew; Ctrl-Z suspends.
+Keys: q or Ctrl-C ends; c, s, t, n, i sort by CPU, signal against threshold, throttling, name, idle memory; a shows how
+long the tasks' memory lay idle, and back; arrows, j, k, PgUp, PgDn, Home and End scroll; Ctrl-L draws anew; Ctrl-Z suspends.
 
 DELAY is (run + delay) / run of the scheduler; THROT the share of CFS periods in which a quota stopped the task;
 SIGNAL/LIMIT what the task is judged by (cpi, or slowdown without the task's own queueing) and its outlier threshold.
 Figures are those of the last sampling window. Under a task stands what is claimed for it, by whom and why.
+
+With a, or --ages, there are two lines a task instead, of anonymous and of file pages: how many per cent of the task's
+memory were not used for ten seconds to two days or longer, when the agent last read that, and how many MiB may go by it.
+Policy coldpages has ages read, in mode observe or enforce, and not every kernel tells them.
 
 Where stdout is no terminal (or a dumb one), and with --once, one plain table is printed; with --json, the document of
 commensal status. NO_COLOR is honoured; nothing is said by colour alone. When the agent goes away the view
@@ -34,7 +38,7 @@ says so and waits for it.`
 
 func topCommand(p *cli.Printer) *cobra.Command {
 	var t target
-	var once, batch bool
+	var once, batch, ages bool
 	var interval time.Duration
 	var by string
 	cmd := &cobra.Command{
@@ -57,17 +61,18 @@ func topCommand(p *cli.Printer) *cobra.Command {
 				return asked(err)
 			}
 			if live {
-				return watch(cmd.Context(), c, interval, order)
+				return watch(cmd.Context(), c, interval, order, ages)
 			}
-			return p.Print(st, func(w io.Writer) error { return printTop(w, st, order) })
+			return p.Print(st, func(w io.Writer) error { return printTop(w, st, order, ages) })
 		},
 	}
 	t.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&once, "once", false, "print one plain table and end")
 	f.BoolVarP(&batch, "batch", "b", false, "the same as --once")
+	f.BoolVar(&ages, "ages", false, "show how long the tasks' memory lay idle")
 	f.DurationVar(&interval, "interval", time.Second, "time between two readings")
-	f.StringVar(&by, "sort", top.SortCPU.String(), "cpu, signal, throttled or name")
+	f.StringVar(&by, "sort", top.SortCPU.String(), "cpu, signal, throttled, name or idle")
 	return cmd
 }
 
@@ -78,7 +83,7 @@ func sortBy(name string) (top.Sort, error) {
 			return s, nil
 		}
 	}
-	return 0, fmt.Errorf("--sort %s: expected cpu, signal, throttled or name", name)
+	return 0, fmt.Errorf("--sort %s: expected cpu, signal, throttled, name or idle", name)
 }
 
 // dumb reports whether a terminal takes no escape sequences.
@@ -97,19 +102,19 @@ func utf8Locale() bool {
 }
 
 // watch runs the live view.
-func watch(ctx context.Context, c *agent.Client, interval time.Duration, order top.Sort) error {
+func watch(ctx context.Context, c *agent.Client, interval time.Duration, order top.Sort, ages bool) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGWINCH, syscall.SIGCONT)
 	defer signal.Stop(signals)
 	return top.Run(ctx, top.Options{
-		Fetch: c.Brief, Interval: interval, Sort: order, In: os.Stdin, Out: os.Stdout,
+		Fetch: c.Brief, Interval: interval, Sort: order, Ages: ages, In: os.Stdin, Out: os.Stdout,
 		Colour: os.Getenv("NO_COLOR") == "", UTF8: utf8Locale(), Signals: signals,
 	})
 }
 
 // printTop prints one plain table.
-func printTop(w io.Writer, st *agent.Status, order top.Sort) error {
-	f := top.Render(&top.View{Status: st, Now: time.Now(), Sort: order, UTF8: utf8Locale(), Batch: true})
+func printTop(w io.Writer, st *agent.Status, order top.Sort, ages bool) error {
+	f := top.Render(&top.View{Status: st, Now: time.Now(), Sort: order, Ages: ages, UTF8: utf8Locale(), Batch: true})
 	for _, l := range f.Lines {
 		if _, err := fmt.Fprintln(w, l); err != nil {
 			return err

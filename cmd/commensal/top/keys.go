@@ -12,6 +12,8 @@ const (
 	keySignal
 	keyThrottled
 	keyName
+	keyIdle
+	keyAges
 	keyUp
 	keyDown
 	keyPageUp
@@ -24,7 +26,7 @@ const (
 var single = map[byte]key{
 	'q': keyQuit, 'Q': keyQuit, 0x03: keyQuit /* Ctrl-C */, 0x1c: keyQuit, /* Ctrl-\ */
 	0x1a: keySuspend /* Ctrl-Z */, 0x0c: keyRedraw, /* Ctrl-L */
-	'c': keyCPU, 's': keySignal, 't': keyThrottled, 'n': keyName,
+	'c': keyCPU, 's': keySignal, 't': keyThrottled, 'n': keyName, 'i': keyIdle, 'a': keyAges,
 	'k': keyUp, 'j': keyDown, ' ': keyPageDown, 'b': keyPageUp, 'g': keyHome, 'G': keyEnd,
 }
 

@@ -22,6 +22,7 @@ type Options struct {
 	Fetch    func(ctx context.Context) (*agent.Status, error)
 	Interval time.Duration // between two requests
 	Sort     Sort
+	Ages     bool     // begin with the view of ages
 	In, Out  *os.File // Out is a terminal; keys are read from In where it is one
 	Colour   bool
 	UTF8     bool
@@ -59,7 +60,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l := &loop{
-		Options: o, screen: screen{in: o.In, out: o.Out, colour: o.Colour}, view: View{Sort: o.Sort, UTF8: o.UTF8},
+		Options: o, screen: screen{in: o.In, out: o.Out, colour: o.Colour}, view: View{Sort: o.Sort, Ages: o.Ages, UTF8: o.UTF8},
 		keys: make(chan []key), news: make(chan news), crash: make(chan error, 1), frames: make(chan []byte), wrote: make(chan error, 1),
 	}
 	if err := l.screen.open(); err != nil {
@@ -208,6 +209,10 @@ func (l *loop) press(k key) error {
 		l.view.Sort, l.view.Offset = SortThrottled, 0
 	case keyName:
 		l.view.Sort, l.view.Offset = SortName, 0
+	case keyIdle:
+		l.view.Sort, l.view.Offset = SortIdle, 0
+	case keyAges:
+		l.view.Ages = !l.view.Ages
 	case keyUp:
 		l.view.Offset--
 	case keyDown:

@@ -126,6 +126,7 @@ func TestKeysAndSizes(t *testing.T) {
 	for _, c := range [][2]string{
 		{"n", "by name"}, {"s", "by signal"}, {"t", "by throttled"}, {"n", "1-18 of 150 by name"}, {"\x1b[6~", "18-35 of 150"}, {"\x1b[B", "19-36 of 150"},
 		{"\x1b[A\x1b[5~", "1-18 of 150"}, {"G", "133-150 of 150"}, {"\x1b[H", "1-18 of 150"}, {"\x0c", "/batch/?[31mevil"}, {"zZ\x1b[99x", "1-18 of 150"},
+		{"a", "was not read of any task yet"}, {"i", "0-0 of 0 by idle"}, {"a", "1-18 of 150 by idle"}, {"n", "1-18 of 150 by name"},
 	} {
 		p.press(c[0])
 		p.shows(c[1])
@@ -245,7 +246,10 @@ func TestBatch(t *testing.T) {
 		}
 		return string(b)
 	}
-	for _, args := range [][]string{nil, {"--once"}, {"-b"}, {"--sort", "name"}} {
+	if text := out(0, "TERM=xterm", "--ages"); !strings.Contains(text, "MAY GO") || !strings.Contains(text, "was not read of any task yet") {
+		t.Error(text)
+	}
+	for _, args := range [][]string{nil, {"--once"}, {"-b"}, {"--sort", "name"}, {"--sort", "idle"}} {
 		text := out(0, "TERM=xterm", args...)
 		if !strings.Contains(text, "cri-containerd-77d1e2.scope") || !strings.Contains(text, "by hard_cap") || strings.Contains(text, "\x1b") {
 			t.Errorf("%v: %s", args, text)

@@ -22,10 +22,11 @@ const (
 	SortSignal    Sort = 's' // nearest to its threshold, or farthest above it, first
 	SortThrottled Sort = 't' // most first
 	SortName      Sort = 'n'
+	SortIdle      Sort = 'i' // most memory that may be given back by its age first
 )
 
 // Sorts are all orders.
-var Sorts = [...]Sort{SortCPU, SortSignal, SortThrottled, SortName}
+var Sorts = [...]Sort{SortCPU, SortSignal, SortThrottled, SortName, SortIdle}
 
 // String returns what is sorted by.
 func (s Sort) String() string {
@@ -36,6 +37,8 @@ func (s Sort) String() string {
 		return "throttled"
 	case SortName:
 		return "name"
+	case SortIdle:
+		return "idle"
 	}
 	return "cpu"
 }
@@ -43,7 +46,8 @@ func (s Sort) String() string {
 // row is a task with what is held of it.
 type row struct {
 	*agent.TaskStatus
-	held []*agent.HeldStatus
+	held  []*agent.HeldStatus
+	pages model.PageKind // of the view of ages: file, or else anonymous
 }
 
 // rows are the tasks in an order. The status is left as it is.
@@ -55,7 +59,7 @@ func rows(st *agent.Status, by Sort) []row {
 	}
 	list := make([]row, len(st.Tasks))
 	for i := range st.Tasks {
-		list[i] = row{&st.Tasks[i], held[st.Tasks[i].Path]}
+		list[i] = row{TaskStatus: &st.Tasks[i], held: held[st.Tasks[i].Path]}
 	}
 	key := func(r *row) float64 {
 		switch by {
@@ -63,6 +67,11 @@ func rows(st *agent.Status, by Sort) []row {
 			return r.distress()
 		case SortThrottled:
 			return known(r.Throttled)
+		case SortIdle:
+			if r.Idle == nil {
+				return -1
+			}
+			return float64(r.Idle.Anon + r.Idle.File)
 		case SortName:
 			return 0
 		}
@@ -166,8 +175,11 @@ const (
 // visible returns the columns of a screen, and what is left for paths.
 func (v *View) visible(screen int) (list []column, path int) {
 	counted := v.Status != nil && slices.ContainsFunc(v.Status.Tasks, func(t agent.TaskStatus) bool { return len(t.Domains) > 0 })
-	path = screen
-	for _, c := range columns {
+	all := columns
+	if path = screen; v.Ages {
+		all = ageColumns
+	}
+	for _, c := range all {
 		if screen >= c.need && (counted || c.name != cacheColumn && c.name != memoryColumn) {
 			list = append(list, c)
 			path -= c.width + 1

@@ -26,6 +26,7 @@ type View struct {
 	Rows      int
 	Sort      Sort
 	Offset    int  // tasks that are scrolled over
+	Ages      bool // how long memory lay idle, instead of signals and holds
 	UTF8      bool // the terminal takes UTF-8
 	// Batch: everything, as wide as it is; Columns, Rows and Offset do not count.
 	Batch bool
@@ -81,7 +82,7 @@ func (v *View) batch() Frame {
 	lines := c.head()
 	c.Columns += path - left
 	lines = append(lines, c.header())
-	_, shown, tasks := c.tasks(rows(c.Status, c.Sort), unbounded)
+	_, shown, tasks := c.tasks(c.list(), unbounded)
 	lines = append(lines, tasks...)
 	return Frame{Lines: append(lines, c.incidents(unbounded)...), Shown: shown}
 }
@@ -105,7 +106,7 @@ func (v *View) body() Frame {
 	if v.Rows >= rowsOfFooter {
 		footer = 1
 	}
-	list := rows(v.Status, v.Sort)
+	list := v.list()
 	room := max(v.Rows-len(head)-len(tail)-footer-1, 0) // 1: the table's header
 	f := Frame{Lines: append(head, v.header())}
 	first, shown, lines := v.tasks(list, room)
@@ -132,6 +133,9 @@ func (v *View) head() []Line {
 	lines = append(lines, v.load())
 	if v.Rows >= rowsOfPolicies {
 		lines = append(lines, v.policies()...)
+		if v.Ages && told(st) {
+			lines = append(lines, v.legend()...)
+		}
 	}
 	return lines
 }
@@ -267,6 +271,14 @@ func (v *View) policies() []Line {
 	return lines
 }
 
+// list is what the table has: in the view of ages nothing where nobody tells any.
+func (v *View) list() []row {
+	if v.Ages && !told(v.Status) {
+		return nil
+	}
+	return rows(v.Status, v.Sort)
+}
+
 func (v *View) header() Line {
 	list, path := v.visible(v.Columns)
 	text := pad("TASK", path, false)
@@ -276,13 +288,24 @@ func (v *View) header() Line {
 	return Line{{pad(text, v.Columns, false), Header}}
 }
 
-// tasks draws as many tasks as there is room for, from the offset on. A task whose claims do
-// not fit any more is drawn as far as they do.
+// tasks draws as many tasks as there is room for, from the offset on. A task of which what is under it does
+// not fit any more is drawn as far as it does.
 func (v *View) tasks(list []row, room int) (first, shown int, lines []Line) {
 	if len(list) == 0 && room > 0 {
-		return 0, 0, []Line{{{"(no cgroup matches a rule under tasks)", Plain}}}
+		lines = v.nothing()
+		return 0, 0, lines[:min(len(lines), room)]
 	}
-	height := func(r *row) int { return 1 + len(v.claims(r)) }
+	columns, path := v.visible(v.Columns)
+	under := func(r *row) []Line {
+		switch {
+		case !v.Ages:
+			return v.claims(r)
+		case r.Idle == nil:
+			return nil
+		}
+		return []Line{v.task(&row{TaskStatus: r.TaskStatus, pages: model.FilePages}, columns, path)}
+	}
+	height := func(r *row) int { return 1 + len(under(r)) }
 	// The last page is full.
 	last, used := len(list), 0
 	for last > 0 && used+height(&list[last-1]) <= room {
@@ -290,38 +313,43 @@ func (v *View) tasks(list []row, room int) (first, shown int, lines []Line) {
 		last--
 	}
 	first = max(0, min(v.Offset, last, len(list)-1))
-	columns, path := v.visible(v.Columns)
 	for i := first; i < len(list) && len(lines) < room; i++ {
 		lines = append(lines, v.task(&list[i], columns, path))
 		shown++
-		lines = append(lines, v.claims(&list[i])...)
+		lines = append(lines, under(&list[i])...)
 	}
 	return first, shown, lines[:min(len(lines), room)]
 }
 
 // claims are a task's, each in one line or two: the end of the first is the reason.
 func (v *View) claims(r *row) []Line {
-	const first, second = "  - ", "    "
 	var lines []Line
 	for _, text := range r.claims() {
-		text = cli.Clean(text, v.UTF8)
-		room := v.Columns - len(first)
-		if width(text) <= room || v.Rows < rowsOfIncidents {
-			lines = append(lines, Line{{first, Plain}, {text, Held}})
-			continue
-		}
-		begin := cut(text, room)
-		if i := strings.LastIndexByte(begin, ' '); i > room/2 {
-			begin = begin[:i]
-		}
-		rest := strings.TrimPrefix(text[len(begin):], " ")
-		lines = append(lines, Line{{first, Plain}, {begin, Held}}, Line{{second, Plain}, {rest, Held}})
+		lines = append(lines, v.wrap("  - ", "    ", cli.Clean(text, v.UTF8), Held)...)
 	}
 	return lines
 }
 
+// wrap draws a clean text behind a mark, in two lines where it is long and the screen is not low.
+func (v *View) wrap(first, second, text string, style Style) []Line {
+	room := v.Columns - len(first)
+	if width(text) <= room || v.Rows < rowsOfIncidents {
+		return []Line{{{first, Plain}, {text, style}}}
+	}
+	begin := cut(text, room)
+	if i := strings.LastIndexByte(begin, ' '); i > room/2 {
+		begin = begin[:i]
+	}
+	rest := strings.TrimPrefix(text[len(begin):], " ")
+	return []Line{{{first, Plain}, {begin, style}}, {{second, Plain}, {rest, style}}}
+}
+
 func (v *View) task(r *row, columns []column, path int) Line {
-	line := Line{{pad(elide(cli.Clean(r.Path, v.UTF8), path), path, false), Plain}}
+	name := elide(cli.Clean(r.Path, v.UTF8), path)
+	if r.pages == model.FilePages { // under the task's first line
+		name = ""
+	}
+	line := Line{{pad(name, path, false), Plain}}
 	for _, c := range columns {
 		text, style := c.cell(r)
 		text = shorten(text, c.width)
@@ -374,12 +402,14 @@ func incidentText(inc *model.Incident, columns int) string {
 // footer says the keys, shorter where there is no room, and what is shown of how many.
 func (v *View) footer(first, shown, all int) Line {
 	what := fmt.Sprintf("%d-%d of %d by %s", min(first+1, all), first+shown, all, v.Sort)
-	keys := "q quit  c cpu  s signal  t throttled  n name  arrows PgUp PgDn scroll"
+	keys := "q quit  a ages  c cpu  s signal  t throttled  n name  i idle  arrows PgUp PgDn scroll"
 	switch {
 	case v.Columns < 50:
-		keys = "q c s t n"
-	case v.Columns < 96:
-		keys = "q quit  sort: c cpu s signal t throttled n name"
+		keys = "q a c s t n"
+	case v.Ages:
+		keys = "q quit  a tasks  sort: i idle c cpu n name"
+	case v.Columns < 120:
+		keys = "q quit  a ages  sort: c cpu s signal t throt n name"
 	}
 	return Line{{keys, Dim}, {strings.Repeat(" ", max(2, v.Columns-width(keys)-width(what))), Plain}, {what, Plain}}
 }

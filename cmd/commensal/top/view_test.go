@@ -17,6 +17,7 @@ import (
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/outlier"
 	"github.com/commensal-io/commensal/slo"
 )
@@ -96,6 +97,37 @@ func many() *agent.Status {
 	return st
 }
 
+// aged is sample where ages of some tasks' pages were read: of a service, of one whose use was not known then, and of batch work.
+func aged() *agent.Status {
+	st := sample()
+	st.Policies = append(st.Policies, agent.PolicyStatus{Name: model.PolicyColdPages, Mode: model.ModeObserve, Now: model.ModeObserve})
+	const mib = 1 << 20
+	for _, c := range []struct {
+		task       int
+		inUse      float64
+		anon, file uint64 // of the youngest edge; the older ones have a twelfth less each
+		most       int    // the first edge that nothing reaches
+	}{{0, 8192, 6000, 1200, model.NumAgeEdges}, {1, 0, 120, 240, 9}, {2, 40960, 96, 30000, 8}} {
+		i := &coldpages.Idle{InUse: c.inUse * mib, Anon: int64(c.anon/3) * mib, File: int64(c.file/2) * mib}
+		for k := range c.most {
+			left := uint64(model.NumAgeEdges-k) * mib / uint64(model.NumAgeEdges)
+			i.Ages.Anon[k], i.Ages.File[k] = c.anon*left, c.file*left
+		}
+		st.Tasks[c.task].Idle = i
+	}
+	return st
+}
+
+// untold is aged on a machine that tells no ages, for want of one reason or the other.
+func untold(mode model.Mode, why string) *agent.Status {
+	st := aged()
+	for i := range st.Tasks {
+		st.Tasks[i].Idle = nil
+	}
+	st.Policies[len(st.Policies)-1].Mode, st.Policies[len(st.Policies)-1].Now, st.Node.NoAges = mode, mode, why
+	return st
+}
+
 func golden(t *testing.T, name string, f Frame) {
 	t.Helper()
 	var b strings.Builder
@@ -122,6 +154,9 @@ func TestGolden(t *testing.T) {
 	troubled.KillSwitch, troubled.ProtectOff = true, []string{""}
 	troubled.Warnings = []string{"first", "the record cannot be written: no space left on device"}
 	troubled.Policies[0].Now = model.ModeObserve
+	const why = "no multi-generational LRU: the kernel is built without it (CONFIG_LRU_GEN): open /sys/kernel/mm/lru_gen/enabled: no such file or directory"
+	guests := aged()
+	guests.Node.NoAges = "the multi-generational LRU is switched off"
 	for _, c := range []struct {
 		name string
 		v    View
@@ -137,6 +172,12 @@ func TestGolden(t *testing.T) {
 		{"80x24-troubled", View{Status: troubled, Columns: 80, Rows: 24, Sort: SortThrottled, Lost: "no agent is listening at /run/commensal/agent.sock: connect: connection refused", LostSince: now.Add(-12 * time.Second)}},
 		{"80x24-waiting", View{Columns: 80, Rows: 24, Lost: "no agent is listening"}},
 		{"batch", View{Status: sample(), Batch: true, UTF8: true}},
+		{"80x24-ages", View{Status: aged(), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
+		{"80x24-ages-none", View{Status: untold(model.ModeObserve, why), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
+		{"80x24-ages-off", View{Status: untold(model.ModeOff, ""), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
+		{"120x40-ages-by-idle", View{Status: guests, Columns: 120, Rows: 40, Sort: SortIdle, UTF8: true, Ages: true}},
+		{"40x10-ages", View{Status: aged(), Columns: 40, Rows: 10, UTF8: true, Ages: true, Offset: 1}},
+		{"batch-ages", View{Status: aged(), Batch: true, UTF8: true, Ages: true}},
 	} {
 		c.v.Now = now
 		if c.v.Sort == 0 {
@@ -155,11 +196,13 @@ func TestRenderFits(t *testing.T) {
 		odd.Tasks[i].Threshold = x
 	}
 	odd.Incidents[0].Signal = math.Inf(1)
-	for _, st := range []*agent.Status{nil, {}, sample(), odd, many()} {
+	odd.Tasks[0].Idle = &coldpages.Idle{InUse: 1, Anon: math.MaxInt64, File: math.MinInt64}
+	odd.Tasks[0].Idle.Ages.Anon[0] = math.MaxUint64
+	for _, st := range []*agent.Status{nil, {}, sample(), odd, many(), aged(), untold(model.ModeObserve, "why\x1b")} {
 		for columns := range 170 {
 			for _, rows := range []int{0, 1, 2, 3, 5, 8, 11, 17, 19, 24, 60, 200} {
 				for _, by := range Sorts {
-					v := View{Status: st, Now: now, Columns: columns, Rows: rows, Sort: by, Offset: columns*7 - 20, UTF8: columns%2 == 0, Lost: "lost\x1b"}
+					v := View{Status: st, Now: now, Columns: columns, Rows: rows, Sort: by, Offset: columns*7 - 20, UTF8: columns%2 == 0, Ages: (columns+rows)%3 == 0 || by == SortIdle, Lost: "lost\x1b"}
 					f := Render(&v)
 					if len(f.Lines) > rows {
 						t.Fatalf("%dx%d: %d lines", columns, rows, len(f.Lines))
@@ -238,7 +281,7 @@ func FuzzParseKeys(f *testing.F) {
 
 func TestParseKeys(t *testing.T) {
 	for in, want := range map[string][]key{
-		"qcstn": {keyQuit, keyCPU, keySignal, keyThrottled, keyName}, "\x1b[A\x1bOB\x1b[5~\x1b[6~\x1b[H\x1b[4~": {keyUp, keyDown, keyPageUp, keyPageDown, keyHome, keyEnd},
+		"qcstnia": {keyQuit, keyCPU, keySignal, keyThrottled, keyName, keyIdle, keyAges}, "\x1b[A\x1bOB\x1b[5~\x1b[6~\x1b[H\x1b[4~": {keyUp, keyDown, keyPageUp, keyPageDown, keyHome, keyEnd},
 		"\x03": {keyQuit}, "\x1bq": {keyQuit}, "\x1b[1;5Cq": {keyQuit}, "x\x1b[": nil, "\x1b[999q": nil, "": nil,
 	} {
 		if got, _ := parseKeys([]byte(in)); !cmp.Equal(got, want) {
