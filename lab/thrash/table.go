@@ -15,6 +15,7 @@ type Result struct {
 	Quick  bool       `json:"quick"`
 	Rounds []Round    `json:"rounds"`
 	Counts int        `json:"counts"` // rounds in which the antagonist hurts, and something can be taken from it
+	Mild   int        `json:"mild"`   // in which it hurts a little, and something can be taken
 	Scenes []SceneSum `json:"scenes"`
 	report.Judged
 }
@@ -23,13 +24,14 @@ type Result struct {
 const (
 	rowNothing = iota
 	rowPolicy
+	rowMild  // under the policy, where the service waits a little
 	rowFixed // under the policy, where nothing can be taken from the antagonist
 	rowOther
 	rowItself
 	numRows
 )
 
-var rowScenes = [numRows]Scene{Nothing, Policy, Policy, Other, Itself}
+var rowScenes = [numRows]Scene{Nothing, Policy, Policy, Policy, Other, Itself}
 
 // SceneSum is one scene over the rounds that count, where nobody is to blame over all; intervals are over rounds.
 type SceneSum struct {
@@ -44,9 +46,11 @@ type SceneSum struct {
 
 const (
 	waitsLeast, waitsTimes = 0.15, 3.0 // a round counts
+	mildLeast, mildMost    = 0.08, 0.3 // as one of little harm
 	leastNamed             = 0.95
 	mostOthers             = 0.02
 	mostOf                 = 0.25
+	mildNamed, mildOf      = 0.8, 0.5
 	leastKept              = 0.25
 )
 
@@ -54,6 +58,25 @@ const (
 func (r *Round) counts() bool {
 	f := &r.Scenes[Nothing]
 	return f.Waits >= waitsLeast && f.Waits >= waitsTimes*f.Alone
+}
+
+// mild reports whether it hurts a little.
+func (r *Round) mild() bool {
+	f := &r.Scenes[Nothing]
+	return f.Waits >= mildLeast && f.Waits < mildMost && f.Waits >= waitsTimes*f.Alone
+}
+
+// in reports whether a round is one of a row's, in which somebody is to blame.
+func (r *Round) in(row int) bool {
+	switch row {
+	case rowPolicy:
+		return r.counts() && !r.fixed()
+	case rowMild:
+		return r.mild() && !r.fixed()
+	case rowFixed:
+		return r.counts() && r.fixed()
+	}
+	return r.counts()
 }
 
 // fixed: nothing can be taken from the antagonist.
@@ -73,7 +96,7 @@ func (r *Result) sum() {
 		var waits, share, keeps, after []float64
 		for i := range r.Rounds {
 			f, none := &r.Rounds[i].Scenes[s], &r.Rounds[i].Scenes[Nothing]
-			if !f.Restored && row != rowFixed {
+			if !f.Restored && row != rowFixed && row != rowMild {
 				behind++
 			}
 			if r.Rounds[i].accused(s) {
@@ -82,7 +105,7 @@ func (r *Result) sum() {
 			if s.blameless() {
 				waits = append(waits, f.Waits)
 			}
-			if s.blameless() || !r.Rounds[i].counts() || s == Policy && (row == rowFixed) != r.Rounds[i].fixed() {
+			if s.blameless() || !r.Rounds[i].in(row) {
 				continue
 			}
 			of++
@@ -96,10 +119,13 @@ func (r *Result) sum() {
 		if len(after) > 0 {
 			sum.After = stat.Median(after)
 		}
-		if row == rowPolicy {
+		switch row {
+		case rowPolicy:
 			r.Counts = of
-		}
-		if row == rowFixed {
+		case rowMild:
+			sum.Scene += ", little harm"
+			r.Mild = of
+		case rowFixed:
 			sum.Scene += ", nothing to take"
 		}
 		r.Scenes = append(r.Scenes, sum)
@@ -123,6 +149,10 @@ func (r *Result) judge(behind int) {
 	goal("what the service waits, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), ours.Of.Text(100, 0), ours.Of.Mean <= mostOf)
 	goal("what the antagonist has, of that with nothing done, in the mean", fmt.Sprintf("at least %.0f %%", 100*leastKept), ours.Keeps.Text(100, 0), ours.Keeps.Mean >= leastKept)
 	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
+	if mild := &r.Scenes[rowMild]; r.Mild > 0 {
+		goal("rounds of little harm in which the antagonist is asked, or held", fmt.Sprintf("at least %.0f %%", 100*mildNamed), mild.Named.Text(), mild.Named.Value() >= mildNamed)
+		goal("what the service waits in them, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mildOf), mild.Of.Text(100, 0), mild.Of.Mean <= mildOf)
+	}
 }
 
 // Report is the result for people.
@@ -139,7 +169,7 @@ func (r *Result) Report() report.Report {
 		}
 		scenes.Rows = append(scenes.Rows, report.Cells(s.Scene, named, after, s.Others.Text(), s.Waits.Text(100, 0), of, keeps))
 	}
-	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the rounds in which the service waits for memory at least %.0f %% of the time with nothing done, and %.0f times as much as before, in %d of them where something can be taken from it (there is swap, or what it has is page cache); means but for medians, with their 95 %% intervals.", 100*waitsLeast, waitsTimes, r.Counts)}
+	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the rounds in which the service waits for memory at least %.0f %% of the time with nothing done, and %.0f times as much as before, in %d of them where something can be taken from it (there is swap, or what it has is page cache); of little harm over the %d in which it waits %.0f to %.0f %% of the time; means but for medians, with their 95 %% intervals.", 100*waitsLeast, waitsTimes, r.Counts, r.Mild, 100*mildLeast, 100*mildMost)}
 	return report.Report{
 		Title:   "Who makes a service wait for memory",
 		Summary: []string{fmt.Sprintf("%d drawn rounds of eleven minutes on simulated machines.", len(r.Rounds))},

@@ -114,6 +114,8 @@ type Realm interface {
 	// Mild wishes for the milder means on the task that was chosen, once, and returns the decision; ok is false where there is none
 	// or it cannot be had.
 	Mild(inc *Incident) (d model.Decision, ok bool)
+	// Regained reports whether who was asked by it has that back already: what it does for the victim is over then.
+	Regained(inc *Incident) bool
 }
 
 // Incident is one victim's trouble. Device and Was are of block devices, Bytes, Base, Had and Back are of memory.

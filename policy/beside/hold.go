@@ -167,10 +167,10 @@ func (s *step) tryMild(inc *Incident, x *policy.Victim) {
 		s.next(inc, model.RoundSuspectGone, "its cgroup is gone")
 		return
 	}
-	settled := s.judged(inc, x)
+	settled, regained := s.judged(inc, x), s.realm.Regained(inc)
 	switch {
 	case !s.v.Window.Closed || x == nil || !x.Verdict.Evidence():
-	case inc.GoodRow >= s.p.RecoveredWindows:
+	case inc.GoodRow >= s.p.RecoveredWindows && (!regained || inc.GoodRow >= s.p.LoosenAfter):
 		why := fmt.Sprintf("the time that it %s went from %.3g to %.3g with nobody held", s.words.Waits, r.SignalBefore, x.Signal)
 		r.Conclude(model.RoundRecovered, why)
 		inc.Evidence = why
@@ -179,6 +179,8 @@ func (s *step) tryMild(inc *Incident, x *policy.Victim) {
 		s.close(inc, model.Recovered, why)
 	case inc.GoodRow > 0:
 	case s.v.TriedByOther(*r.Chosen, s.words.Policy) != "": // what comes of that first
+	case regained:
+		s.escalate(inc, x, "it had that back at once: ")
 	case inc.Asks < s.p.VerifyWindows:
 		inc.Asks++
 		if d, ok := s.realm.Mild(inc); ok {
@@ -186,19 +188,19 @@ func (s *step) tryMild(inc *Incident, x *policy.Victim) {
 			s.say(inc, d)
 		}
 	case settled || !inc.helps(x.Signal) && s.v.NowNsec-inc.MovedNsec >= int64(s.p.VerifyWindows)*s.v.Window.LengthNsec:
-		s.escalate(inc, x)
+		s.escalate(inc, x, "that did not help: ")
 	}
 }
 
 // escalate holds the task on which the milder means did not help.
-func (s *step) escalate(inc *Incident, x *policy.Victim) {
+func (s *step) escalate(inc *Incident, x *policy.Victim, why string) {
 	r := inc.Round()
 	s.first(inc)
 	inc.Mild, inc.State, inc.Share, inc.HeldNsec = false, model.Holding, inc.First, s.v.NowNsec
 	inc.GoodRow, inc.GoodSum, inc.BadRow, inc.Sum, r.WindowsJudged = 0, 0, 0, 0, 0
 	s.moved = true
 	s.say(inc, model.Decision{
-		Kind: model.DecideCap, Task: *r.Chosen, Reason: "that did not help: " + inc.Reason,
+		Kind: model.DecideCap, Task: *r.Chosen, Reason: why + inc.Reason,
 		Facts: append(inc.facts(x.Signal), s.words.Share.Is(inc.First)),
 	})
 }
@@ -293,9 +295,12 @@ func (inc *Incident) helps(signal float64) bool {
 	return signal <= max((before+inc.Threshold)/2, before-inc.margin())
 }
 
+// mayHalve reports whether the share was not halved as often as may be.
+func (inc *Incident) mayHalve() bool { return inc.Share/2 >= inc.First/(1<<maxHalved) }
+
 // halve tightens a limit that helps, and not enough, and reports whether it could.
 func (s *step) halve(inc *Incident) bool {
-	if inc.Share/2 < inc.First/(1<<maxHalved) {
+	if !inc.mayHalve() {
 		return false
 	}
 	s.move(inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, but still more than it should", inc.VictimPath))
@@ -334,7 +339,8 @@ func (s *step) giveBack(inc *Incident, x *policy.Victim) {
 		s.back(inc, inc.Good, "waits again")
 	case inc.BadRow >= s.p.TightenAfter && inc.Share > inc.Floor:
 		s.back(inc, max(inc.Floor, inc.Share/2), "waits again")
-	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && inc.helps(x.Signal):
+	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && (inc.helps(x.Signal) || inc.Bad < 1 && inc.mayHalve()):
+		// Where more hurt it, it is no coincidence, whatever it waits now: its trouble may have grown since it was measured.
 		if s.halve(inc) { // else it is as tight as may be, and stays: it helps
 			inc.Good, inc.Floor = inc.Share, inc.Share
 			s.w.ForgivenBeside = append(s.w.ForgivenBeside, policy.Forgiven{Num: inc.Victim, Source: s.words.Source})

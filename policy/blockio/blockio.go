@@ -195,6 +195,9 @@ func (s *State) Of(inc *beside.Incident) string {
 // Mild implements beside.Realm: there is nothing milder.
 func (s *State) Mild(*beside.Incident) (d model.Decision, ok bool) { return d, false }
 
+// Regained implements beside.Realm.
+func (*State) Regained(*beside.Incident) bool { return false }
+
 // Note is where the policy stands, in a few words.
 func (s *State) Note(now model.Mode) string {
 	if len(s.Disks) == 0 {

@@ -60,6 +60,8 @@ type Asked struct {
 	Num    model.TaskNum `json:"task"`
 	Bytes  int64         `json:"bytes"`
 	AtNsec int64         `json:"at_nsec"`
+	Had    float64       `json:"had"`  // before the first ask, in bytes
+	Took   float64       `json:"took"` // by all of them, as the kernel says
 }
 
 // State is what the policy remembers. It is bounded: one incident a victim, and what was asked of tasks within Params.RetryAfterNsec.
@@ -85,6 +87,7 @@ func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishe
 	if s.p, s.v = p, v; v.Window.Closed {
 		s.remember()
 	}
+	s.answers()
 	s.State.Step(&p.Steps, in, &words, s, v, w)
 	s.Asked = slices.DeleteFunc(s.Asked, func(a Asked) bool { return v.NowNsec-a.AtNsec >= p.RetryAfterNsec || v.Table.Get(a.Num) == nil })
 	if w.AsBefore || !v.Enforced() {
@@ -96,6 +99,21 @@ func (s *State) Step(p *Params, in beside.Input, v *policy.View, w *policy.Wishe
 			w.Claims = append(w.Claims, model.Claim{
 				Target: model.OfTask(a.Num), Kind: model.ClaimRun, Value: model.Reclaim(a.Bytes), Reason: "it took memory from a service", HoldNsec: p.HoldNsec,
 			})
+		}
+	}
+}
+
+// answers takes in what became of what was asked.
+func (s *State) answers() {
+	for i := range s.v.Results {
+		r := &s.v.Results[i]
+		if r.Now.Knob != model.MemoryReclaim || r.Scope != model.ScopeTask || r.Kind != model.Applied {
+			continue
+		}
+		for k := range s.Asked {
+			if a := &s.Asked[k]; a.Num == r.Num {
+				a.Took += float64(max(0, r.Now.Amount))
+			}
 		}
 	}
 }
@@ -306,16 +324,21 @@ func (s *State) Mild(inc *beside.Incident) (d model.Decision, ok bool) {
 	if word, _ := t.Closed(model.MemoryReclaim); bytes < leastAsk || word != "" {
 		return d, false
 	}
-	a := Asked{num, bytes, s.v.NowNsec}
-	if at >= 0 {
-		s.Asked[at] = a
-	} else {
-		s.Asked = append(s.Asked, a)
+	if at < 0 {
+		s.Asked, at = append(s.Asked, Asked{Num: num, Had: has}), len(s.Asked)
 	}
+	a := &s.Asked[at]
+	a.Bytes, a.AtNsec = bytes, s.v.NowNsec
 	return model.Decision{
 		Kind: model.DecideReclaim, Task: num, Facts: []model.Fact{model.FactHeld.Is(has), model.FactBytes.Is(float64(bytes))},
 		Reason: fmt.Sprintf("%s; before it is held, up to %.0f MiB are taken back", inc.Reason, float64(bytes)/(1<<20)),
 	}, true
+}
+
+// Regained implements beside.Realm: whose memory is in use swaps it in again within seconds, and the victim is as badly off as before.
+func (s *State) Regained(inc *beside.Incident) bool {
+	at := slices.IndexFunc(s.Asked, func(a Asked) bool { return a.Num == *inc.Round().Chosen })
+	return at >= 0 && s.Asked[at].Took >= leastAsk && s.has(s.Asked[at].Num) >= s.Asked[at].Had-s.Asked[at].Took/2
 }
 
 // Note is where the policy stands, in a few words.

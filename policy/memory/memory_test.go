@@ -29,6 +29,7 @@ const mib = 1 << 20
 type mem struct {
 	uses, idle, faults, again, limit float64
 	unread, untold                   bool // what it has; its limit
+	hot                              bool // what is taken of it comes back at once
 }
 
 // world is a machine of 16 GiB with a service of 8 GiB and batch work. What is too much for it everybody lacks in proportion to what he uses: it
@@ -41,6 +42,8 @@ type world struct {
 	leaks   float64 // bytes a second, of /t3
 	seconds int
 	blind   bool
+	eases   int     // seconds for which the service lacks nothing after memory of a hot task was taken
+	eased   int     // until then
 	keeps   float64 // of what the service lacks, from one second to the next: its pages come back slowly
 	lacks   float64
 }
@@ -66,6 +69,10 @@ func (w *world) start(num int, class model.Class, uses float64) {
 	t.Importance = model.BestEffort
 	m := &mem{uses: uses * mib}
 	t.Knobs[model.MemoryReclaim].Did = func(v model.Setting) int64 {
+		if m.hot {
+			w.eased = w.seconds + w.eases
+			return v.Amount
+		}
 		got := min(m.idle, float64(v.Amount))
 		m.idle -= got
 		return int64(got)
@@ -106,6 +113,9 @@ func (w *world) second() {
 	}
 	short := max(0, 1-w.whole/all)
 	w.lacks = max(short, w.mem[1].beyond(), w.keeps*w.lacks)
+	if w.seconds <= w.eased {
+		w.lacks = 0
+	}
 	w.stalled += 1e9 * min(1, 0.02+0.002*math.Sin(float64(w.seconds))+5*w.lacks)
 	for _, t := range w.Tasks {
 		m := w.mem[t.Num]
@@ -247,6 +257,50 @@ func TestWhoCame(t *testing.T) {
 	w.run(60)
 	if w.high(3) == 0 || w.high(2) > 0 {
 		t.Errorf("limits: /t3 %.0f, /t2 %.0f MiB", w.high(3), w.high(2))
+	}
+}
+
+// Whose memory is in use has what was taken of it back at once: that the service was well for two windows is no recovery, and nothing more is asked; it is
+// held as soon as the service suffers again, and given up where it does not.
+func TestRegained(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.mem[3].hot, w.eases = true, 5
+	w.run(40)
+	w.mem[3].uses = 6000 * mib
+	w.run(20)
+	if w.high(3) == 0 || w.Count(model.DecideReclaim) != 1 || w.Count(model.DecideAnomaly) != 1 {
+		t.Errorf("limit %.0f after %d reclaims and %d anomalies", w.high(3), w.Count(model.DecideReclaim), w.Count(model.DecideAnomaly))
+	}
+	w = newWorld(model.ModeEnforce, 4096, 512)
+	w.mem[3].hot, w.eases = true, 100
+	w.run(40)
+	w.mem[3].uses = 6000 * mib
+	w.run(14)
+	if w.Count(model.DecideReclaim) != 1 || w.Count(model.DecideVerified) > 0 {
+		t.Errorf("%d reclaims, and verified %d times too soon", w.Count(model.DecideReclaim), w.Count(model.DecideVerified))
+	}
+	if w.run(20); w.high(3) > 0 || w.Count(model.DecideVerified) != 1 {
+		t.Errorf("limit %.0f, verified %d times", w.high(3), w.Count(model.DecideVerified))
+	}
+}
+
+// Under a limit of which it is known that more hurts the service, new trouble is no coincidence, however great: the limit is halved.
+func TestHalvedBeforeACoincidence(t *testing.T) {
+	w := newWorld(model.ModeEnforce, 4096, 512)
+	w.params().ReclaimBytes = 0
+	w.run(40)
+	w.mem[3].uses = 6000 * mib
+	for w.Count(model.DecideStep) < 2 { // loosened, and tightened again
+		if w.run(1); w.seconds > 200 {
+			t.Fatal("it is not loosened and tightened")
+		}
+	}
+	w.run(5)
+	was := w.high(3)
+	w.whole = 13900 * mib
+	w.run(40)
+	if w.Count(model.DecideRelapse) > 0 || w.high(3) == 0 || w.high(3) > 0.8*was {
+		t.Errorf("limit %.0f, was %.0f, %d relapses", w.high(3), was, w.Count(model.DecideRelapse))
 	}
 }
 
