@@ -339,8 +339,8 @@ func (s *step) giveBack(inc *Incident, x *policy.Victim) {
 		s.back(inc, inc.Good, "waits again")
 	case inc.BadRow >= s.p.TightenAfter && inc.Share > inc.Floor:
 		s.back(inc, max(inc.Floor, inc.Share/2), "waits again")
-	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && (inc.helps(x.Signal) || inc.Bad < 1 && inc.mayHalve()):
-		// Where more hurt it, it is no coincidence, whatever it waits now: its trouble may have grown since it was measured.
+	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && (inc.helps(x.Signal) || inc.mayHalve()):
+		// Whatever it waits now: its trouble may have grown since it was measured, and the limit with it be too much.
 		if s.halve(inc) { // else it is as tight as may be, and stays: it helps
 			inc.Good, inc.Floor = inc.Share, inc.Share
 			s.w.ForgivenBeside = append(s.w.ForgivenBeside, policy.Forgiven{Num: inc.Victim, Source: s.words.Source})
