@@ -12,7 +12,7 @@ import (
 )
 
 func benchExperiment() experiment {
-	tasks, only := 0, ""
+	tasks, mib, only := 0, 0, ""
 	return experiment{
 		name: "bench", short: "What the agent costs on this host, against a floor",
 		long: "Run the agent's cycle and the agent itself against up to 150 cgroups with a real process each, by turns with\nthe bare system calls, and print times, memory and calls beside their goals, and what reading ages of pages costs where\nthe kernel tells them. Two and a half minutes; --quick: one.",
@@ -20,6 +20,7 @@ func benchExperiment() experiment {
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&tasks, "tasks", 150, "how many tasks the largest size has")
 			cmd.Flags().StringVar(&only, "only", "", "the part to measure: "+bench.PartAges+" (default: all)")
+			cmd.Flags().IntVar(&mib, "mib", 20, "how many MiB each task has whose pages' ages are read")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			if tasks < 11 || tasks > 2000 {
@@ -28,7 +29,10 @@ func benchExperiment() experiment {
 			if only != "" && only != bench.PartAges {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--only %s: expected %s", only, bench.PartAges))
 			}
-			return bench.Run(ctx, bench.Options{Agent: o.Agent, Quick: o.Quick, Tasks: tasks, Only: only, Log: os.Stderr})
+			if mib < 1 || mib > 1<<20 {
+				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--mib %d: expected 1 to %d", mib, 1<<20))
+			}
+			return bench.Run(ctx, bench.Options{Agent: o.Agent, Quick: o.Quick, Tasks: tasks, Only: only, MiB: mib, Log: os.Stderr})
 		},
 	}
 }

@@ -155,22 +155,27 @@ func (in *Inside) ages(ctx context.Context, r *Request, a *Answer) error {
 		edges[i] = time.Duration(e)
 	}
 	a.Anon, a.File = make([]uint64, len(edges)), make([]uint64, len(edges))
+	var asks []reclaim.AgeAsk
+	var rooms []uint64
 	for _, path := range groups {
 		room, err := mem.Room(path)
-		if err == nil {
-			_, err = in.lru.Age(ctx, path, room.AnonBytes > 0)
-		}
-		var found reclaim.Ages
-		if err == nil {
-			found, err = in.lru.Ages(ctx, path, edges)
-		}
 		if vanished(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		a.Source, a.RoomBytes = found.Source, max(a.RoomBytes, room.AnonBytes)
+		asks, rooms = append(asks, reclaim.AgeAsk{Path: path, Anon: room.AnonBytes > 0}), append(rooms, room.AnonBytes)
+	}
+	for n, one := range in.lru.AgeAll(ctx, asks, edges) {
+		if vanished(one.Err) {
+			continue
+		}
+		if one.Err != nil {
+			return one.Err
+		}
+		found := &one.Ages
+		a.Source, a.RoomBytes = found.Source, max(a.RoomBytes, rooms[n])
 		for i := range edges {
 			a.Anon[i] += found.Anon[i].AtLeastBytes
 			a.File[i] += found.FileSorted[i]

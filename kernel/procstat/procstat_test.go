@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,6 +72,7 @@ func TestMissingAndMalformed(t *testing.T) {
 		bootIDPath:    func(f hostfs.FS) error { _, err := ReadBootID(f); return err },
 		osreleasePath: func(f hostfs.FS) error { _, err := ReadKernelRelease(f); return err },
 		cpuinfoPath:   func(f hostfs.FS) error { _, err := ReadPlatform(f); return err },
+		uptimePath:    func(f hostfs.FS) error { _, err := ReadUptime(f); return err },
 	}
 	for path, read := range reads {
 		dir := t.TempDir()
@@ -152,6 +154,19 @@ func TestBootID(t *testing.T) {
 	}
 }
 
+func TestParseUptime(t *testing.T) {
+	for text, want := range map[string]time.Duration{"1523.47 5892.12\n": 1523470 * time.Millisecond, "0.00 0.00\n": 0, "4294967.30 1.00": 4294967300 * time.Millisecond} {
+		if got, err := parseUptime([]byte(text)); err != nil || (got-want).Abs() > time.Microsecond {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "5", "-1 0\n", "x 0\n", "NaN 0\n", "+Inf 0\n", "1e300 0\n"} {
+		if got, err := parseUptime([]byte(text)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("cpu  23433 12 9177 269858 1658 0 150 63 0 0\ncpu0 10926 4 3846 137213 106 0 18 24 0 0\nintr 1\n"))
 	f.Add([]byte("cpu 1 2\ncpu0"))
@@ -174,6 +189,9 @@ func FuzzParseText(f *testing.F) {
 		}
 		if id, err := parseBootID([]byte(text)); err == nil && id != strings.TrimSuffix(text, "\n") {
 			t.Errorf("boot id %q of %q", id, text)
+		}
+		if up, err := parseUptime([]byte(text)); err == nil && up < 0 {
+			t.Errorf("uptime %v of %q", up, text)
 		}
 		if release, err := parseRelease([]byte(text)); err == nil && release != strings.TrimSuffix(text, "\n") {
 			t.Errorf("release %q of %q", release, text)
@@ -223,6 +241,10 @@ func TestKernel(t *testing.T) {
 	}
 	if got, err := ReadPlatform(root); err != nil || got == "" {
 		t.Errorf("ReadPlatform = %q, %v", got, err)
+	}
+	up, err := ReadUptime(root)
+	if again, err2 := ReadUptime(root); err != nil || err2 != nil || up <= 0 || again < up {
+		t.Errorf("up for %v, %v, then for %v, %v", up, err, again, err2)
 	}
 }
 

@@ -48,7 +48,7 @@ type Source interface {
 	Name() string
 	// Ages answers for a group and its descendants; durations are positive. It may
 	// block. Errors that mean that this source cannot answer here: ErrNoMGLRU,
-	// ErrNotListed, ErrAmbiguous, ErrNoDAMON, ErrOwned, ErrNotWatching.
+	// ErrNotListed, ErrAmbiguous, ErrImpossible, ErrNoDAMON, ErrOwned, ErrNotWatching.
 	Ages(ctx context.Context, group string, durations []time.Duration) (Ages, error)
 }
 
@@ -120,18 +120,46 @@ func (g *LRUGen) Ages(ctx context.Context, group string, durations []time.Durati
 	if err := errors.Join(checkDurations(durations), ctx.Err()); err != nil {
 		return Ages{}, fmt.Errorf("ages of cgroup %s: %w", group, err)
 	}
-	bits, err := g.on()
-	if err != nil {
+	if _, err := g.on(); err != nil {
 		return Ages{}, fmt.Errorf("ages of cgroup %s: %w", group, err)
 	}
 	found, err := g.group(group)
 	if err != nil {
 		return Ages{}, err
 	}
+	s, err := g.look()
+	if err != nil {
+		return Ages{}, fmt.Errorf("ages of cgroup %s: %w", group, err)
+	}
+	return found.tell(durations, s)
+}
+
+// sight is what the machine has to do with what generations tell.
+type sight struct {
+	swap   bool          // the kernel's own walks look at anonymous memory
+	blind  bool          // one node's walk hides what was used from the next
+	uptime time.Duration // no age is greater
+}
+
+// look is asked after the list was read, or what is older than the machine would be believed.
+func (g *LRUGen) look() (s sight, err error) {
+	bits, err := g.Enabled()
+	if err != nil {
+		return s, err
+	}
 	areas, err := ReadSwaps(g.fs)
-	swap := err == nil && len(areas) > 0
-	blind := bits&LRUGenNonleafBits != 0 && !g.walksApart()
-	return found.ages(durations, swap, blind), nil
+	s.swap = err == nil && len(areas) > 0
+	s.blind = bits&LRUGenNonleafBits != 0 && !g.walksApart()
+	s.uptime, err = procstat.ReadUptime(g.fs)
+	return s, err
+}
+
+// tell is ages of what can be.
+func (f *lruGroup) tell(durations []time.Duration, s sight) (Ages, error) {
+	if err := f.believe(s.uptime); err != nil {
+		return Ages{}, err
+	}
+	return f.ages(durations, s.swap, s.blind), nil
 }
 
 // walksApart says whether the kernel is new enough for walks of several nodes to leave

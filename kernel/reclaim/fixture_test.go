@@ -95,9 +95,22 @@ func TestCapturedSwap(t *testing.T) {
 	}
 }
 
+// upFor is a host that has run for some seconds.
+type upFor struct {
+	hostfs.FS
+	sec string
+}
+
+func (u upFor) ReadFile(path string, buf []byte) ([]byte, error) {
+	if path == "/proc/uptime" {
+		return append(buf[:0], u.sec+" 1.00\n"...), nil
+	}
+	return u.FS.ReadFile(path, buf)
+}
+
 func TestCapturedGenerations(t *testing.T) {
 	for _, tree := range []string{guest61, guest612} {
-		g := NewLRUGen(hostfs.NewRoot(tree))
+		g := NewLRUGen(upFor{hostfs.NewRoot(tree), "58.62"}) // as long as the oldest generations there
 		if bits, err := g.Enabled(); err != nil || bits != LRUGenCore|LRUGenMMWalk {
 			t.Errorf("%s: %v, %v", tree, bits, err)
 		}

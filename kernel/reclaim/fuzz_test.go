@@ -117,7 +117,7 @@ func FuzzScanLRUGen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var l LRUNode
 		var group lruGroup
-		_ = l.scan(data, func(l *LRUNode) error {
+		_ = l.scan(data, nil, func(l *LRUNode) error {
 			gens := append([]Generation(nil), l.Generations()...)
 			for i, g := range gens {
 				if i > 0 && g.AgeMsec > gens[i-1].AgeMsec {

@@ -25,20 +25,34 @@ package reclaim
 //
 // The kernel hands the file out in pieces of some 4 KiB and walks its groups anew for
 // each: some ms for hundreds of groups, and a group may be missing or doubled when others
-// come and go meanwhile. Not for a hot path.
+// come and go meanwhile. Not for a hot path, and read for many groups at once (AgeAll).
+//
+// Each line's age is worked out when that line is printed, and nothing is locked. Generations
+// that were made at the same time, as all of a new group are, have ages that grow from line to
+// line where the clock ticks between them. And a generation that ends meanwhile leaves its
+// place to a new one, in whose age and pages it then appears. An age is 32 bits of
+// milliseconds: one of 49.7 days and more is printed without them.
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 )
 
-// maxGenerations is twice the kernel's MAX_NR_GENS, which has been 4 from the start.
-const maxGenerations = 8
+const (
+	// maxGenerations is twice the kernel's MAX_NR_GENS, which has been 4 from the start.
+	maxGenerations = 8
+	// keepBytes is the largest buffer that is kept from one reading to the next: the list of some 4,000 groups.
+	keepBytes = 1 << 20
+	// driftMsec is how much later a line may be printed than the one before: a reader waits for a CPU in between.
+	driftMsec = 1000
+)
 
 // Generation is the pages of a group on a node that were last seen in use at about the
 // same time.
@@ -56,6 +70,7 @@ type LRUNode struct {
 	Node  int
 	gens  [maxGenerations]Generation
 	n     int
+	torn  bool // some generation seems younger than the next one
 }
 
 // Generations returns the generations, the oldest first.
@@ -64,7 +79,10 @@ func (l *LRUNode) Generations() []Generation { return l.gens[:l.n] }
 // Scan hands each group's generations on each node to visit, in the file's order, until
 // visit returns an error. The LRUNode is used again for the next. It does not allocate,
 // but for growing its buffer at first.
-func (g *LRUGen) Scan(visit func(*LRUNode) error) error {
+func (g *LRUGen) Scan(visit func(*LRUNode) error) error { return g.scan(nil, visit) }
+
+// scan is Scan of the groups whose path is wanted; nil: of all.
+func (g *LRUGen) scan(wanted func(path []byte) bool, visit func(*LRUNode) error) error {
 	var err error
 	if g.buf, err = g.fs.ReadFile(lruGenDebug, g.buf); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -72,14 +90,18 @@ func (g *LRUGen) Scan(visit func(*LRUNode) error) error {
 		}
 		return fmt.Errorf("read generations: %w", err)
 	}
-	if err := g.node.scan(g.buf, visit); err != nil {
+	err = g.node.scan(g.buf, wanted, visit)
+	if cap(g.buf) > keepBytes {
+		g.buf = nil
+	}
+	if err != nil {
 		return fmt.Errorf("read %s: %w", lruGenDebug, err)
 	}
 	return nil
 }
 
-// scan parses the file, one group on one node at a time into l.
-func (l *LRUNode) scan(data []byte, visit func(*LRUNode) error) error {
+// scan parses the file, one wanted group on one node at a time into l.
+func (l *LRUNode) scan(data []byte, wanted func(path []byte) bool, visit func(*LRUNode) error) error {
 	group, node := false, false
 	flush := func() error {
 		if !node {
@@ -89,7 +111,7 @@ func (l *LRUNode) scan(data []byte, visit func(*LRUNode) error) error {
 		if l.n == 0 {
 			return fmt.Errorf("%w: no generation of memcg %d on node %d", cgroup.ErrMalformed, l.Memcg, l.Node)
 		}
-		l.unwrap()
+		l.order()
 		return visit(l)
 	}
 	for len(data) > 0 {
@@ -101,6 +123,9 @@ func (l *LRUNode) scan(data []byte, visit func(*LRUNode) error) error {
 			if err = flush(); err == nil {
 				group, l.Node = true, -1
 				err = l.parseGroup(line[len("memcg "):])
+			}
+			if err == nil && wanted != nil && !wanted(l.Path) {
+				data = nextGroup(data)
 			}
 		case bytes.HasPrefix(line, []byte(" node ")):
 			if err = flush(); err == nil {
@@ -125,13 +150,25 @@ func (l *LRUNode) scan(data []byte, visit func(*LRUNode) error) error {
 	return flush()
 }
 
-// unwrap adds the 49.7 days that the kernel's 32 bits of milliseconds lose to generations
-// that seem younger than the next one.
-func (l *LRUNode) unwrap() {
+// nextGroup passes over what is left of a group.
+func nextGroup(data []byte) []byte {
+	if bytes.HasPrefix(data, []byte("memcg ")) {
+		return data
+	}
+	_, rest, found := bytes.Cut(data, []byte("\nmemcg "))
+	if !found {
+		return nil
+	}
+	return data[len(data)-len(rest)-len("memcg "):]
+}
+
+// order has no generation younger than the next one, and notes where one seemed so by more than a reader's wait.
+func (l *LRUNode) order() {
+	l.torn = false
 	for i := l.n - 2; i >= 0; i-- {
-		if behind := l.gens[i+1].AgeMsec; l.gens[i].AgeMsec < behind {
-			lost := (behind - l.gens[i].AgeMsec + 1<<32 - 1) >> 32 << 32
-			l.gens[i].AgeMsec += lost
+		if next := l.gens[i+1].AgeMsec; l.gens[i].AgeMsec < next {
+			l.torn = l.torn || next-l.gens[i].AgeMsec > driftMsec
+			l.gens[i].AgeMsec = next
 		}
 	}
 }
@@ -190,6 +227,7 @@ type lruMember struct {
 	path  string
 	node  int
 	gens  []Generation // the oldest first
+	torn  bool
 }
 
 func (m *lruMember) youngest() Generation { return m.gens[len(m.gens)-1] }
@@ -215,6 +253,9 @@ func (m *lruMember) idleMsec(i int) uint64 {
 
 // lruGroup is a group and its descendants.
 type lruGroup struct {
+	path    string
+	self    uint64 // its own id
+	err     error  // why there is none
 	members []lruMember
 	// deadAnonPages and deadFilePages are of removed descendants, still charged to
 	// the group. Nobody ages them.
@@ -223,46 +264,82 @@ type lruGroup struct {
 
 // group finds a group and its living descendants on all nodes.
 func (g *LRUGen) group(path string) (lruGroup, error) {
-	if err := cgroup.CheckPath(path); err != nil {
-		return lruGroup{}, err
-	}
-	var found lruGroup
-	var self uint64 // the group's own id
-	err := g.Scan(func(l *LRUNode) error {
-		if !bytes.HasPrefix(l.Path, []byte(path)) || !within(string(l.Path), path) {
-			return nil
-		}
-		if l.Memcg == 0 {
-			// A dead group of this very path was not this group, and its pages
-			// are its parent's.
-			if len(l.Path) > len(path) {
-				for _, gen := range l.Generations() {
-					found.deadAnonPages += gen.AnonPages
-					found.deadFilePages += gen.FilePages
-				}
-			}
-			return nil
-		}
-		if len(l.Path) == len(path) {
-			if self != 0 && self != l.Memcg {
-				return fmt.Errorf("cgroup %s: %w: memcg %d and %d", path, ErrAmbiguous, self, l.Memcg)
-			}
-			self = l.Memcg
-		}
-		if found.find(l.Memcg, l.Node) != nil {
-			return nil // handed out twice, because others came or went
-		}
-		found.members = append(found.members, lruMember{memcg: l.Memcg, path: string(l.Path),
-			node: l.Node, gens: append([]Generation(nil), l.Generations()...)})
-		return nil
-	})
+	found, err := g.groups([]string{path})
 	if err != nil {
 		return lruGroup{}, err
 	}
-	if self == 0 {
-		return lruGroup{}, fmt.Errorf("find cgroup %s in %s: %w", path, lruGenDebug, ErrNotListed)
+	return found[0], found[0].err
+}
+
+// groups is group of several, with one reading. What concerns one of them alone is its err.
+func (g *LRUGen) groups(paths []string) ([]lruGroup, error) {
+	found := make([]lruGroup, len(paths))
+	for i, path := range paths {
+		found[i].path, found[i].err = path, cgroup.CheckPath(path)
+	}
+	wanted := func(path []byte) bool {
+		return slices.ContainsFunc(paths, func(group string) bool { return within(path, group) })
+	}
+	if err := g.scan(wanted, func(l *LRUNode) error {
+		for i := range found {
+			if f := &found[i]; f.err == nil && within(l.Path, f.path) {
+				f.add(l)
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for i := range found {
+		if f := &found[i]; f.err == nil && f.self == 0 {
+			f.err = fmt.Errorf("find cgroup %s in %s: %w", f.path, lruGenDebug, ErrNotListed)
+		}
 	}
 	return found, nil
+}
+
+// add adds the group itself, or a descendant, on a node.
+func (f *lruGroup) add(l *LRUNode) {
+	if l.Memcg == 0 {
+		// A dead group of this very path was not this group, and its pages
+		// are its parent's.
+		if len(l.Path) > len(f.path) {
+			for _, gen := range l.Generations() {
+				f.deadAnonPages += gen.AnonPages
+				f.deadFilePages += gen.FilePages
+			}
+		}
+		return
+	}
+	if len(l.Path) == len(f.path) {
+		if f.self != 0 && f.self != l.Memcg {
+			f.err = fmt.Errorf("cgroup %s: %w: memcg %d and %d", f.path, ErrAmbiguous, f.self, l.Memcg)
+			return
+		}
+		f.self = l.Memcg
+	}
+	if f.find(l.Memcg, l.Node) != nil {
+		return // handed out twice, because others came or went
+	}
+	f.members = append(f.members, lruMember{memcg: l.Memcg, path: string(l.Path), node: l.Node,
+		gens: append([]Generation(nil), l.Generations()...), torn: l.torn})
+}
+
+// believe fails where the ages are none: read while the generations went on, or older than the machine.
+func (f *lruGroup) believe(uptime time.Duration) error {
+	const slack = 10 * time.Second // a thousandth beside: the kernel counts ticks, and the clock is corrected
+	for i := range f.members {
+		m := &f.members[i]
+		oldest := msec(m.gens[0].AgeMsec)
+		switch {
+		case m.pages() == 0:
+		case m.torn:
+			return fmt.Errorf("cgroup %s on node %d: %w: a generation seems younger than the next one: it ended while it was read, or is older than 49 days", m.path, m.node, ErrImpossible)
+		case oldest > uptime+uptime/1000+slack:
+			return fmt.Errorf("cgroup %s on node %d: %w: a generation seems %v old, and the machine has run for %v", m.path, m.node, ErrImpossible, oldest, uptime)
+		}
+	}
+	return nil
 }
 
 // find returns a member, nil if it is not there.

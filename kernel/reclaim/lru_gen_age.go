@@ -64,21 +64,96 @@ type Aged struct {
 	CPU   time.Duration // that the walks had, on threads of their own
 }
 
+// AgeAsk is a group that is to be aged.
+type AgeAsk struct {
+	Path string
+	Anon bool // anonymous memory, too
+}
+
+// AgeAnswer is what came of it.
+type AgeAnswer struct {
+	Aged
+	Ages Ages
+	Err  error // why there are no ages
+}
+
+// TurnGroups is how many groups should be aged at once: their walks come one after the other, in one burst.
+const TurnGroups = 8
+
 // Age begins a new generation of a group and its descendants on every node where they have
 // pages, the fullest first, with anonymous memory or without. Each walks the page tables of
 // the group's processes, on the caller's CPU time, with their mmap_lock held for reading. It
 // blocks; a context that ends is noticed between one walk and the next. With
 // the LRU off or absent: ErrNoMGLRU.
 func (g *LRUGen) Age(ctx context.Context, path string, anon bool) (Aged, error) {
-	if _, err := g.on(); err != nil {
-		return Aged{}, fmt.Errorf("age cgroup %s: %w", path, err)
+	a := g.AgeAll(ctx, []AgeAsk{{path, anon}}, nil)[0]
+	return a.Aged, a.Err
+}
+
+// AgeAll is Age of several groups, one after the other, and then what Ages tells of each (with no durations: nothing). The list is read
+// twice, whatever the number of groups: what is to be walked, and what came of it. One that fails keeps no other from its ages.
+func (g *LRUGen) AgeAll(ctx context.Context, asks []AgeAsk, durations []time.Duration) []AgeAnswer {
+	answers := make([]AgeAnswer, len(asks))
+	paths := make([]string, len(asks))
+	for i := range asks {
+		paths[i] = asks[i].Path
 	}
-	group, err := g.group(path)
+	fail := func(err error) []AgeAnswer {
+		for i := range answers {
+			if answers[i].Err == nil {
+				answers[i].Err = fmt.Errorf("age cgroup %s: %w", paths[i], err)
+			}
+		}
+		return answers
+	}
+	_, err := g.on()
+	if err == nil && len(durations) > 0 {
+		err = checkDurations(durations)
+	}
 	if err != nil {
-		return Aged{}, err
+		return fail(err)
 	}
-	var done Aged
+	before, err := g.groups(paths)
+	if err != nil {
+		return fail(err)
+	}
+	ok := false
+	for i := range before {
+		a := &answers[i]
+		if a.Err = before[i].err; a.Err == nil {
+			a.Aged, a.Err = g.walk(ctx, &before[i], asks[i].Anon)
+		}
+		ok = ok || a.Err == nil
+	}
+	if !ok {
+		return answers
+	}
+	after, err := g.groups(paths)
+	if err != nil {
+		return fail(err)
+	}
+	var s sight
+	if len(durations) > 0 {
+		if s, err = g.look(); err != nil {
+			return fail(err)
+		}
+	}
+	for i := range after {
+		a := &answers[i]
+		if a.Err == nil {
+			a.Err = after[i].follows(&before[i])
+		}
+		if a.Err == nil && len(durations) > 0 {
+			a.Ages, a.Err = after[i].tell(durations, s)
+		}
+	}
+	return answers
+}
+
+// walk begins a new generation of each of a group's members that has pages.
+func (g *LRUGen) walk(ctx context.Context, group *lruGroup, anon bool) (done Aged, err error) {
 	start := time.Now()
+	defer func() { done.Took = time.Since(start) }()
 	scanAnon := 0
 	if anon {
 		scanAnon = 1
@@ -96,24 +171,24 @@ func (g *LRUGen) Age(ctx context.Context, path string, anon bool) (Aged, error) 
 			continue
 		}
 		if err != nil {
-			done.Took = time.Since(start)
 			return done, fmt.Errorf("age cgroup %s on node %d: %w", m.path, m.node, err)
 		}
 		done.Walks++
 	}
-	done.Took = time.Since(start)
-	return done, g.verify(path, &group)
+	return done, nil
 }
 
-// verify makes sure that each group has a younger generation than before. The command
+// follows makes sure that the group is still the same, and that each member has a younger generation than before. The command
 // says nothing when it did nothing.
-func (g *LRUGen) verify(path string, before *lruGroup) error {
-	after, err := g.group(path)
-	if err != nil {
-		return err
+func (f *lruGroup) follows(before *lruGroup) error {
+	if f.err != nil {
+		return f.err
 	}
-	for i := range after.members {
-		now := &after.members[i]
+	if f.self != before.self {
+		return fmt.Errorf("age cgroup %s: %w: replaced meanwhile", f.path, cgroup.ErrVanished)
+	}
+	for i := range f.members {
+		now := &f.members[i]
 		was := before.find(now.memcg, now.node)
 		if was != nil && was.pages() > 0 && now.youngest().Seq == was.youngest().Seq {
 			return fmt.Errorf("age cgroup %s on node %d: generation %d is still the youngest",

@@ -23,6 +23,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/procstat"
 )
 
 const (
@@ -81,6 +82,9 @@ func (g *LRUGen) Usable() error {
 	}
 	if bits&LRUGenCore == 0 {
 		return errors.New("the multi-generational LRU is switched off (y in /sys/kernel/mm/lru_gen/enabled switches it on)")
+	}
+	if _, err := procstat.ReadUptime(g.fs); err != nil { // nothing bounds what is told
+		return err
 	}
 	return g.Scan(func(*LRUNode) error { return nil })
 }

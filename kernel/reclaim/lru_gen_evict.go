@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/commensal-io/commensal/kernel/procstat"
 )
 
 // EvictAsk is one bounded request for idle memory.
@@ -49,6 +51,13 @@ func (r *Reclaimer) Evict(ctx context.Context, g *LRUGen, ask EvictAsk) (Outcome
 	group, err := g.group(r.dir.path)
 	if err != nil {
 		return Outcome{}, err
+	}
+	uptime, err := procstat.ReadUptime(g.fs)
+	if err == nil {
+		err = group.believe(uptime)
+	}
+	if err != nil {
+		return Outcome{}, fmt.Errorf("evict from cgroup %s: %w", r.dir.path, err)
 	}
 	// The ids were found by path: they are this group's only if it is still there.
 	if err := r.dir.same(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -181,7 +182,7 @@ func TestScanLRUGen(t *testing.T) {
 		got = append(got, seen{l.Memcg, string(l.Path), l.Node, append([]Generation(nil), l.Generations()...)})
 		return nil
 	}
-	if err := l.scan([]byte(text), visit); err != nil {
+	if err := l.scan([]byte(text), nil, visit); err != nil {
 		t.Fatal(err)
 	}
 	want := []seen{
@@ -193,31 +194,55 @@ func TestScanLRUGen(t *testing.T) {
 		t.Error(diff)
 	}
 	stop := errors.New("stop")
-	if err := l.scan([]byte(text), func(*LRUNode) error { return stop }); !errors.Is(err, stop) {
+	if err := l.scan([]byte(text), nil, func(*LRUNode) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("visit's error: %v", err)
 	}
-	if err := l.scan(nil, visit); err != nil {
+	if err := l.scan(nil, nil, visit); err != nil {
 		t.Errorf("an empty file: %v", err)
 	}
-	malformed(t, func(data []byte) error { return l.scan(data, func(*LRUNode) error { return nil }) },
+	malformed(t, func(data []byte) error { return l.scan(data, nil, func(*LRUNode) error { return nil }) },
 		"x\n", " node     0\n", "memcg x /\n", "memcg 1\n", "memcg 1 /\n node 0\n", "memcg 1 /\n node 0\nmemcg 2 /a\n",
 		"memcg 1 /\n node x\n", "memcg 1 /\n node 0\n 1 2 3\n", "memcg 1 /\n node 0\n 1 2 3 x\n", "memcg 1 /\n node 0\n 1 2 3 4 5\n",
 		"memcg 1 /\n node 0\n 1 2 3 4\n 3 2 3 4\n", "memcg 1 /\n node 1\n 1 2 3 4\n node 0\n 1 2 3 4\n",
 		"memcg 1 /\n 1 2 3 4\n", "memcg 1 /\n node 0\n"+strings.Repeat(" 1 2 3 4\n", 1)+" 2 2 3 4\n 3 2 3 4\n 4 2 3 4\n 5 2 3 4\n 6 2 3 4\n 7 2 3 4\n 8 2 3 4\n 9 2 3 4\n")
 }
 
-// An age that the kernel's 32 bits cut short is put right from the younger one.
-func TestAgesOverFiftyDays(t *testing.T) {
-	const wrap = 1 << 32
+// Of groups that nobody asks for nothing is parsed, and all others are there.
+func TestScanWanted(t *testing.T) {
+	const text = "memcg 1 /\n node 0\n nonsense\nmemcg 2 /a\n node 0\n 1 5 1 1\n node 1\n 1 5 1 1\nmemcg 3 /b\nmemcg 4 /a/b\n node 0\n 1 5 1 1\nmemcg 5 /c\n"
+	var got []string
 	var l LRUNode
-	text := "memcg 1 /a\n node 0\n 1 5 1 1\n 2 4294967290 1 1\n 3 100 1 1\n 4 100 1 1\n"
-	if err := l.scan([]byte(text), func(l *LRUNode) error {
-		if g := l.Generations(); g[0].AgeMsec != wrap+5 || g[1].AgeMsec != wrap-6 || g[2].AgeMsec != 100 {
-			t.Errorf("%+v", g)
-		}
+	if err := l.scan([]byte(text), func(path []byte) bool { return within(path, "/a") }, func(l *LRUNode) error {
+		got = append(got, string(l.Path))
 		return nil
-	}); err != nil {
-		t.Fatal(err)
+	}); err != nil || !slices.Equal(got, []string{"/a", "/a", "/a/b"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A line is printed after the one before, with the age that it has then; a generation that ended while it was read is no age of anything.
+func TestAgesOfAReading(t *testing.T) {
+	for _, c := range []struct {
+		name, gens string
+		want       [4]uint64
+		torn       bool
+	}{
+		{"a tick between lines", " 1 5000 1 1\n 2 5000 1 1\n 3 5004 1 1\n 4 0 1 1\n", [4]uint64{5004, 5004, 5004, 0}, false},
+		{"a reader that waited", " 1 5000 1 1\n 2 5300 1 1\n 3 5300 1 1\n 4 200 1 1\n", [4]uint64{5300, 5300, 5300, 200}, false},
+		{"the oldest ended", " 1 3 1 1\n 2 9000 1 1\n 3 8000 1 1\n 4 4000 1 1\n", [4]uint64{9000, 9000, 8000, 4000}, true},
+		{"49.7 days are lost", " 1 5 1 1\n 2 4294967290 1 1\n 3 100 1 1\n 4 100 1 1\n", [4]uint64{4294967290, 4294967290, 100, 100}, true},
+	} {
+		var l LRUNode
+		if err := l.scan([]byte("memcg 1 /a\n node 0\n"+c.gens), nil, func(l *LRUNode) error {
+			for i, g := range l.Generations() {
+				if g.AgeMsec != c.want[i] || l.torn != c.torn {
+					t.Errorf("%s: %+v, torn %t", c.name, l.Generations(), l.torn)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(c.name, err)
+		}
 	}
 }
 

@@ -28,7 +28,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -58,6 +57,8 @@ var (
 	ErrAmbiguous = errors.New("two groups of one path")
 	// ErrNotListed: the file does not list the group.
 	ErrNotListed = errors.New("group is not listed")
+	// ErrImpossible: the ages that the file tells cannot be.
+	ErrImpossible = errors.New("ages that cannot be")
 	// ErrNoDAMON: the kernel has no DAMON, or not its sysfs interface.
 	ErrNoDAMON = errors.New("no DAMON")
 	// ErrOwned: somebody else uses it; nothing of theirs was touched.
@@ -160,6 +161,6 @@ func (d *dir) wrap(op, name string, err error) error {
 }
 
 // within says whether path is group or lies below it.
-func within(path, group string) bool {
-	return strings.HasPrefix(path, group) && (len(path) == len(group) || path[len(group)] == '/')
+func within(path []byte, group string) bool {
+	return len(path) >= len(group) && string(path[:len(group)]) == group && (len(path) == len(group) || path[len(group)] == '/')
 }

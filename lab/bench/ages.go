@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 // Ages is what it costs to read how long the pages of all tasks lay idle, as policy coldpages has it done.
 type Ages struct {
 	Tasks int `json:"tasks"`
+	MiB   int `json:"mib"` // of memory that each has, a fifth of it in use
 	// Source is who tells ages here; "": nobody, and Why says why. Nothing was measured then.
 	Source string `json:"source"`
 	Why    string `json:"why,omitempty"`
@@ -41,7 +44,7 @@ type Ages struct {
 
 const (
 	agesPasses = 5
-	idleMiB    = 20 // of memory that each task has, a fifth of it in use
+	idleMiB    = 20 // Ages.MiB if nothing else is asked for
 	// idleCommand is the hidden word of the lab's binary with which it is a task that has memory and hardly uses it.
 	idleCommand = "bench-idle"
 )
@@ -74,18 +77,18 @@ func agesInterval(asked model.AskedAges, swap bool) time.Duration {
 }
 
 // measureAges asks what tells ages here, and where something does walks so many tasks of their own memory.
-func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, tasks int) (*Ages, error) {
-	a := &Ages{Tasks: tasks}
+func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, o *Options) (*Ages, error) {
+	a := &Ages{Tasks: cmp.Or(o.Tasks, goalTasks), MiB: cmp.Or(o.MiB, idleMiB)}
 	lru := reclaim.NewLRUGen(fsys)
 	if err := lru.Usable(); err != nil {
 		a.Why = err.Error()
 		return a, nil //nolint:nilerr // that there is none is what was found
 	}
-	groups, pids, err := startIdle(st, tasks)
+	groups, pids, err := startIdle(st, a.Tasks, a.MiB)
 	if err != nil {
 		return nil, err
 	}
-	if err := filled(ctx, pids); err != nil {
+	if err := filled(ctx, pids, a.MiB); err != nil {
 		return nil, err
 	}
 	var buf []byte
@@ -101,14 +104,14 @@ func measureAges(ctx context.Context, fsys hostfs.FS, st *stage.Stage, tasks int
 }
 
 // startIdle starts so many tasks, a process in a group of its own each.
-func startIdle(st *stage.Stage, tasks int) (groups []string, pids []int, err error) {
+func startIdle(st *stage.Stage, tasks, mib int) (groups []string, pids []int, err error) {
 	for i := range tasks {
 		name := fmt.Sprintf("idle-%d", i)
 		g, err := st.Group(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := st.Start(g, name, "/proc/self/exe", idleCommand, strconv.Itoa(idleMiB))
+		p, err := st.Start(g, name, "/proc/self/exe", idleCommand, strconv.Itoa(mib))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -118,24 +121,24 @@ func startIdle(st *stage.Stage, tasks int) (groups []string, pids []int, err err
 }
 
 // filled waits until each of the tasks has its memory.
-func filled(ctx context.Context, pids []int) error {
+func filled(ctx context.Context, pids []int, mib int) error {
 	const most = 10 * time.Minute // an emulated machine takes minutes for a hundred
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for _, pid := range pids {
 		for {
-			if mib, _, err := stage.Memory(pid); err == nil && mib >= idleMiB { // it may just become the task
+			if rss, _, err := stage.Memory(pid); err == nil && rss >= float64(mib) { // it may just become the task
 				break
 			}
 			if err := stage.Sleep(ctx, 100*time.Millisecond); err != nil {
-				return fmt.Errorf("bench: process %d has no %d MiB: %w", pid, idleMiB, err)
+				return fmt.Errorf("bench: process %d has no %d MiB: %w", pid, mib, err)
 			}
 		}
 	}
 	return nil
 }
 
-// passes walks the groups again and again, with the floor and a pause after each pass.
+// passes walks the groups again and again, in turns as the agent does, with the floor and a pause after each pass.
 func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, groups []string, floor, pause func() error) error {
 	runtime.LockOSThread() // clocks are this thread's
 	defer runtime.UnlockOSThread()
@@ -146,23 +149,24 @@ func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, 
 		edges[i] = time.Duration(e)
 	}
 	edges[0] = time.Second // of what the passes here can tell
+	asks := make([]reclaim.AgeAsk, len(groups))
+	for i, g := range groups {
+		asks[i] = reclaim.AgeAsk{Path: g, Anon: swap}
+	}
 	var cpu, wall, walked, least []float64
 	for range agesPasses {
 		begin, from := time.Now(), openloop.ThreadNsec()
 		var walks time.Duration
 		idle := uint64(0)
-		for _, g := range groups {
-			aged, err := lru.Age(ctx, g, swap)
-			if err != nil {
-				return fmt.Errorf("bench: %w", err)
+		for turn := range slices.Chunk(asks, reclaim.TurnGroups) {
+			for _, one := range lru.AgeAll(ctx, turn, edges) {
+				if one.Err != nil {
+					return fmt.Errorf("bench: %w", one.Err)
+				}
+				walks += one.CPU
+				a.Source = one.Ages.Source
+				idle += one.Ages.Anon[0].AtLeastBytes + one.Ages.FileSorted[0]
 			}
-			walks += aged.CPU
-			found, err := lru.Ages(ctx, g, edges)
-			if err != nil {
-				return fmt.Errorf("bench: %w", err)
-			}
-			a.Source = found.Source
-			idle += found.Anon[0].AtLeastBytes + found.FileSorted[0]
 		}
 		cpu = append(cpu, float64(openloop.ThreadNsec()-from)/1e6+walks.Seconds()*1e3)
 		wall, walked = append(wall, time.Since(begin).Seconds()*1e3), append(walked, walks.Seconds()*1e3)
@@ -187,15 +191,18 @@ func (a *Ages) passes(ctx context.Context, fsys hostfs.FS, lru *reclaim.LRUGen, 
 }
 
 func (r *Result) agesTable() report.Table {
+	a, mib := r.Ages, idleMiB
+	if a != nil {
+		mib = a.MiB
+	}
 	t := report.Table{
 		Title: "How long pages lay idle: one pass over all tasks (CPU time, the kernel's threads included)",
 		Columns: []report.Column{
 			report.Figures("tasks", ""), {Name: "source"}, report.Figures("a pass", "ms"), report.Figures("p90", "ms"), report.Figures("walks", "ms"), report.Figures("floor", "ms"), report.Figures("wall", "ms"), report.Figures("passes are apart", "h"), report.Figures("of a core", "%"),
 			report.Figures("bound", "%"), report.Figures("told idle", "MiB"),
 		},
-		Notes: []string{fmt.Sprintf("each task has %d MiB in small pages, of which it uses a fifth. walks: what of a pass is the kernel's. floor: to read /proc/PID/stat of each task once. apart: at coldpages' defaults, two walks in six hours with swap, one in one and a half without.", idleMiB)},
+		Notes: []string{fmt.Sprintf("each task has %d MiB in small pages, of which it uses a fifth. walks: what of a pass is the kernel's. floor: to read /proc/PID/stat of each task once. apart: at coldpages' defaults, two walks in six hours with swap, one in one and a half without.", mib)},
 	}
-	a := r.Ages
 	switch {
 	case a == nil:
 	case a.Source == "":

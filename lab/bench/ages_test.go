@@ -29,8 +29,8 @@ func agesText(t *testing.T, a *Ages) string {
 
 // Where nothing tells ages it is said, and neither a figure nor a goal that is met comes of it.
 func TestAgesWithoutSource(t *testing.T) {
-	a, err := measureAges(t.Context(), hostfs.NewRoot(t.TempDir()), nil, 150)
-	if err != nil || a.Source != "" || !strings.Contains(a.Why, "built without it") {
+	a, err := measureAges(t.Context(), hostfs.NewRoot(t.TempDir()), nil, &Options{})
+	if err != nil || a.Source != "" || a.Tasks != goalTasks || a.MiB != idleMiB || !strings.Contains(a.Why, "built without it") {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	if text := agesText(t, a); !strings.Contains(text, "NOT MEASURED") || !strings.Contains(text, "NOTHING TELLS AGES") || strings.Contains(text, "ages of 150 tasks") {
@@ -91,13 +91,13 @@ func TestAgesPasses(t *testing.T) {
 // The tasks of the measurement are real: each group has a process with as much memory as is said.
 func TestIdleTasksOnTheKernel(t *testing.T) {
 	st := openStage(t)
-	groups, pids, err := startIdle(st, 3)
+	groups, pids, err := startIdle(st, 3, idleMiB)
 	if err != nil || len(groups) != 3 || len(pids) != 3 {
 		t.Fatalf("%d groups, %d processes, %v", len(groups), len(pids), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := filled(ctx, pids); err != nil {
+	if err := filled(ctx, pids, idleMiB); err != nil {
 		t.Fatal(err)
 	}
 	for i, pid := range pids {

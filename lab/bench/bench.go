@@ -32,6 +32,7 @@ type Options struct {
 	Quick bool      // a third of the time, and no middle size
 	Tasks int       // of the largest size; 0: 150
 	Only  string    // the part to measure: PartAges; "": all
+	MiB   int       // memory of each task whose ages are read; 0: 20
 	Log   io.Writer // progress
 }
 
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	defer func() { err = errors.Join(err, st.Close()) }()
 	if o.Only == PartAges {
 		res = &Result{CPUs: runtime.NumCPU()}
-		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, cmp.Or(o.Tasks, goalTasks))
+		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, &o)
 		res.Goals = goals(res)
 		return res, err
 	}
@@ -152,7 +153,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "ages of pages\n")
-	if res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, cmp.Or(o.Tasks, goalTasks)); err != nil {
+	if res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, &o); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(o.Log, "the twin\n")

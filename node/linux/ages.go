@@ -3,6 +3,7 @@ package linux
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -17,7 +18,8 @@ import (
 // How long the pages of each LC and BE task lay idle (model.PageAges), from the multi-generational LRU. It is the
 // one source that can be used for a hundred tasks: DAMON takes a thread of the kernel and a mark in a journal for each process.
 //
-// Reading walks the page tables of the task's processes, so it is done beside the loop, a few tasks at a time, and rarely. The kernel keeps four
+// Reading walks the page tables of the task's processes, so it is done beside the loop, a few tasks at a time, which share the reading of the
+// kernel's list of all groups, and rarely. The kernel keeps four
 // generations, of which two tell of an age: what was not used since the walk before the last one, and since the one before that.
 // So walks come in turns that make these two the ages that are asked for: with 1.5 h and 6 h a walk after 4.5 h, the next one after 1.5 h, and
 // each second one tells both; with one age alone, or without swap, for which only the shorter one counts, one each time that passes.
@@ -28,8 +30,8 @@ import (
 // tasks then wait for longer than that.
 
 const (
-	agesShare = 0.004 // of one CPU; the goal is half a per cent
-	agesBatch = 8     // tasks in a turn
+	agesShare  = 0.004 // of one CPU; the goal is half a per cent
+	agesOutage = "ages of pages that the kernel tells cannot be, and are left out"
 )
 
 // ages is the reader's state. What its turn needs it owns while busy.
@@ -50,10 +52,11 @@ type ages struct {
 
 	walks map[model.TaskNum]walked
 
-	mu    sync.Mutex
-	busy  bool
-	rests int64 // nobody is walked before
-	ready []model.PageAges
+	mu      sync.Mutex
+	busy    bool
+	rests   int64 // nobody is walked before
+	ready   []model.PageAges
+	refused map[string][]string // paths by why the last turn had no ages of them; nil: that is told
 }
 
 // walked is when a task was last walked, and how often.
@@ -102,6 +105,10 @@ func (a *ages) observe(h *Host, mark model.WindowMark, snap *model.Snapshot) {
 	if len(a.ready) > 0 {
 		snap.Ages, a.ready = a.ready, nil
 	}
+	if a.refused != nil {
+		h.outages.setAll(h.opt.Log, agesOutage, a.refused)
+		a.refused = nil
+	}
 	if now := a.clock.MonoNsec(); !a.busy && now >= a.rests {
 		if due := a.due(h, now); len(due) > 0 {
 			a.busy = true
@@ -145,8 +152,8 @@ func (a *ages) due(h *Host, now int64) []model.Task {
 		}
 	}
 	slices.SortStableFunc(list, func(x, y waiting) int { return cmp.Compare(y.late, x.late) })
-	due := make([]model.Task, 0, agesBatch)
-	for _, w := range list[:min(len(list), agesBatch)] {
+	due := make([]model.Task, 0, reclaim.TurnGroups)
+	for _, w := range list[:min(len(list), reclaim.TurnGroups)] {
 		due = append(due, w.task)
 	}
 	return due
@@ -154,53 +161,73 @@ func (a *ages) due(h *Host, now int64) []model.Task {
 
 // turn walks some tasks and reads their ages. A group that is gone has none.
 func (a *ages) turn(due []model.Task) {
+	var own []model.Task
+	for i := range due {
+		if due[i].Guest == "" {
+			own = append(own, due[i])
+		}
+	}
+	var spent int64
+	var read []model.PageAges
+	var refused map[string][]string
+	if len(own) > 0 {
+		read, refused, spent = a.walk(own)
+	}
+	for i := range due {
+		if t := &due[i]; t.Guest != "" { // who waits for it uses no CPU
+			found, err := a.guests.ages(a.ctx, t)
+			if a.walked(t.Num); err == nil {
+				read = append(read, found)
+			}
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ready = append(a.ready, read...)
+	if refused != nil {
+		a.refused = refused
+	}
+	a.busy, a.rests = false, a.clock.MonoNsec()+int64(float64(spent)*(1/agesShare-1))
+}
+
+// walked notes that a task's pages were aged.
+func (a *ages) walked(num model.TaskNum) {
+	a.walks[num] = walked{a.clock.MonoNsec(), a.walks[num].times + 1}
+}
+
+// walk walks tasks that are processes of this kernel, and reads the ages of all of them together, and how much its limits leave each of swap.
+func (a *ages) walk(tasks []model.Task) (read []model.PageAges, refused map[string][]string, spent int64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	used := a.clock.MonoNsec
 	if c, ok := a.clock.(interface{ ThreadNsec() int64 }); ok { // on a busy machine a walk waits longer for a CPU than it uses one
 		used = c.ThreadNsec
 	}
-	var spent int64
-	var read []model.PageAges
-	for i := range due {
-		t := &due[i]
-		last := a.walks[t.Num]
-		if t.Guest != "" { // who waits for it uses no CPU
-			found, err := a.guests.ages(a.ctx, t)
-			if a.walks[t.Num] = (walked{a.clock.MonoNsec(), last.times + 1}); err == nil {
-				read = append(read, found)
-			}
+	began := used()
+	asks := make([]reclaim.AgeAsk, len(tasks))
+	for i := range tasks {
+		asks[i] = reclaim.AgeAsk{Path: tasks[i].Path, Anon: !a.noSwap}
+	}
+	refused = map[string][]string{}
+	for i, found := range a.lru.AgeAll(a.ctx, asks, a.edges) {
+		t := &tasks[i]
+		a.walked(t.Num)                  // after all walks: the next one does not come too soon
+		spent += found.CPU.Nanoseconds() // walks are made by threads of their own
+		if errors.Is(found.Err, reclaim.ErrImpossible) {
+			refused[found.Err.Error()] = append(refused[found.Err.Error()], t.Path)
+		}
+		if found.Err != nil {
 			continue
 		}
-		began := used()
-		aged, err := a.lru.Age(a.ctx, t.Path, !a.noSwap)
-		a.walks[t.Num] = walked{a.clock.MonoNsec(), last.times + 1}
-		if err == nil {
-			if now, err := a.tell(t); err == nil {
-				read = append(read, now)
+		now := histogram(t.Num, a.clock.MonoNsec(), &found.Ages)
+		if a.memory != nil {
+			if left, limited, err := a.memory.SwapLeft(t.Path); err == nil && limited {
+				now.Limited, now.AnonRoom = true, left
 			}
 		}
-		spent += used() - began + aged.CPU.Nanoseconds() // walks are made by threads of their own
+		read = append(read, now)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ready = append(a.ready, read...)
-	a.busy, a.rests = false, a.clock.MonoNsec()+int64(float64(spent)*(1/agesShare-1))
-}
-
-// tell reads the ages of a task that was walked, and how much its limits leave it of swap.
-func (a *ages) tell(t *model.Task) (now model.PageAges, err error) {
-	found, err := a.lru.Ages(a.ctx, t.Path, a.edges)
-	if err != nil {
-		return now, err
-	}
-	now = histogram(t.Num, a.clock.MonoNsec(), &found)
-	if a.memory != nil {
-		if left, limited, err := a.memory.SwapLeft(t.Path); err == nil && limited {
-			now.Limited, now.AnonRoom = true, left
-		}
-	}
-	return now, nil
+	return read, refused, spent + used() - began
 }
 
 // histogram is what a source told, as samples have it.
