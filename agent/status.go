@@ -48,7 +48,7 @@ type NodeStatus struct {
 	Pool PoolStatus `json:"pool"`
 	// Memory is each memory domain, as the bandwidth policy measured it last; none where it is off.
 	Memory []MemoryStatus `json:"memory,omitempty"`
-	// NoAges is why this machine does not tell how long pages lay idle; "": it does, or nobody asks.
+	// NoAges is why nobody tells how long pages lay idle, or guests alone do; "": the machine does.
 	NoAges string `json:"no_ages,omitempty"`
 }
 
@@ -222,6 +222,9 @@ func (a *Agent) node(st *Status) {
 			st.Node.BE += t.CPU.V
 		}
 	}
+	if e.Params.Needs().Ages == (model.AskedAges{}) {
+		st.Node.NoAges = "no policy asks for that; " + model.PolicyColdPages + " does in mode observe, and takes nothing"
+	}
 	cpus, _ := e.PoolCPUs()
 	st.Node.Pool = PoolStatus{Utilisation: e.State.CPU.CPUPool.Utilisation, Limit: e.Params.CPU.CPUPool.UtilisationHigh, CPUs: cpus}
 	for i := range e.State.CPU.Bandwidth.Domains {
@@ -248,7 +251,7 @@ func (a *Agent) lacking(st *Status) {
 	if !ok {
 		return
 	}
-	st.Warnings, st.Node.NoAges = h.Warnings(st.Warnings), h.NoAges()
+	st.Warnings, st.Node.NoAges = h.Warnings(st.Warnings), cmp.Or(st.Node.NoAges, h.NoAges())
 	names := map[string][]string{}
 	var order []string
 	for _, l := range h.Lacks(nil) {

@@ -62,6 +62,18 @@ func TestStatusOfTasksAndNode(t *testing.T) {
 	}
 }
 
+// Where no policy asks how long pages lay idle that is why nobody tells.
+func TestStatusSaysWhoReadsAges(t *testing.T) {
+	a := statusAgent(t)
+	if why := a.status().Node.NoAges; !strings.Contains(why, "coldpages does in mode observe") {
+		t.Errorf("%q", why)
+	}
+	a.core.Engine.Params.CPU.ColdPagesMode = model.ModeObserve
+	if why := a.status().Node.NoAges; why != "" {
+		t.Errorf("in mode observe: %q", why)
+	}
+}
+
 // A brief status leaves those of others as they are.
 func TestBriefStatus(t *testing.T) {
 	a := statusAgent(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/commensal-io/commensal/cmd/commensal/top"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node"
+	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/record"
 )
 
@@ -27,7 +28,7 @@ func TestHostileNamesReachNoTerminal(t *testing.T) {
 		Suspects: []model.Suspect{{Task: 2, Path: hostile, Verdict: "chosen"}}, Chosen: &num, ChosenPath: hostile, Verdict: "cured " + hostile,
 	}}}
 	st := &agent.Status{
-		Warnings: []string{hostile}, Tasks: []agent.TaskStatus{{Task: task, Lacks: []string{hostile}}}, Incidents: []*model.Incident{inc},
+		Warnings: []string{hostile}, Tasks: []agent.TaskStatus{{Task: task, Lacks: []string{hostile}, Idle: &coldpages.Idle{}}}, Incidents: []*model.Incident{inc},
 		Held: []agent.HeldStatus{{Path: hostile, Cap: 0.1, Why: hostile, Claims: []model.Claim{{Reason: hostile}}}},
 	}
 	decisions := []model.Decision{{Path: hostile, Reason: hostile}}
@@ -39,7 +40,8 @@ func TestHostileNamesReachNoTerminal(t *testing.T) {
 	texts := map[string]string{"config match": match}
 	for name, text := range map[string]func(w io.Writer) error{
 		"status":  func(w io.Writer) error { return printStatus(w, st) },
-		"top":     func(w io.Writer) error { return printTop(w, st, top.SortCPU) },
+		"top":     func(w io.Writer) error { return printTop(w, st, top.SortCPU, false) },
+		"ages":    func(w io.Writer) error { return printTop(w, st, top.SortCPU, true) },
 		"explain": func(w io.Writer) error { return printStory(w, &record.Story{Incident: inc, Decisions: decisions}) },
 		"explain --task": func(w io.Writer) error {
 			return printTaskStory(w, &record.TaskStory{Task: task, Policies: []record.PolicyStory{{Decisions: decisions}}, Incidents: []record.TaskPart{}})

@@ -93,7 +93,7 @@ func told(st *agent.Status) bool {
 func (v *View) legend() []Line {
 	lines := []Line{{{"% of a task's memory in pages not used for so long, or longer, as last read", Plain}}}
 	if why := v.Status.Node.NoAges; why != "" {
-		lines = append(lines, Line{{cli.Clean("of guests alone, since this machine does not tell: "+why, v.UTF8), Plain}})
+		lines = append(lines, Line{{cli.Clean("of guests alone: "+why, v.UTF8), Plain}})
 	}
 	return lines
 }
@@ -102,13 +102,8 @@ func (v *View) legend() []Line {
 func (v *View) nothing() []Line {
 	text := "(no cgroup matches a rule under tasks)"
 	if st := v.Status; len(st.Tasks) > 0 {
-		switch {
-		case slices.ContainsFunc(st.Policies, func(p agent.PolicyStatus) bool { return p.Name == model.PolicyColdPages && p.Now == model.ModeOff }):
-			text = "(nobody reads how long pages lay idle: policy coldpages is off; with mode observe it reads that, and takes nothing)"
-		case st.Node.NoAges != "":
-			text = "(this machine does not tell how long pages lay idle: " + st.Node.NoAges + ")"
-		default:
-			text = "(how long pages lay idle was not read of any task yet)"
+		if text = "(how long pages lay idle was not read of any task yet)"; st.Node.NoAges != "" {
+			text = "(nobody tells how long pages lay idle: " + st.Node.NoAges + ")"
 		}
 	}
 	return v.wrap("", "", cli.Clean(text, v.UTF8), Plain)

@@ -118,13 +118,13 @@ func aged() *agent.Status {
 	return st
 }
 
-// untold is aged on a machine that tells no ages, for want of one reason or the other.
-func untold(mode model.Mode, why string) *agent.Status {
+// untold is aged where no ages are told.
+func untold(why string) *agent.Status {
 	st := aged()
 	for i := range st.Tasks {
 		st.Tasks[i].Idle = nil
 	}
-	st.Policies[len(st.Policies)-1].Mode, st.Policies[len(st.Policies)-1].Now, st.Node.NoAges = mode, mode, why
+	st.Node.NoAges = why
 	return st
 }
 
@@ -173,8 +173,7 @@ func TestGolden(t *testing.T) {
 		{"80x24-waiting", View{Columns: 80, Rows: 24, Lost: "no agent is listening"}},
 		{"batch", View{Status: sample(), Batch: true, UTF8: true}},
 		{"80x24-ages", View{Status: aged(), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
-		{"80x24-ages-none", View{Status: untold(model.ModeObserve, why), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
-		{"80x24-ages-off", View{Status: untold(model.ModeOff, ""), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
+		{"80x24-ages-none", View{Status: untold(why), Columns: 80, Rows: 24, UTF8: true, Ages: true}},
 		{"120x40-ages-by-idle", View{Status: guests, Columns: 120, Rows: 40, Sort: SortIdle, UTF8: true, Ages: true}},
 		{"40x10-ages", View{Status: aged(), Columns: 40, Rows: 10, UTF8: true, Ages: true, Offset: 1}},
 		{"batch-ages", View{Status: aged(), Batch: true, UTF8: true, Ages: true}},
@@ -198,7 +197,7 @@ func TestRenderFits(t *testing.T) {
 	odd.Incidents[0].Signal = math.Inf(1)
 	odd.Tasks[0].Idle = &coldpages.Idle{InUse: 1, Anon: math.MaxInt64, File: math.MinInt64}
 	odd.Tasks[0].Idle.Ages.Anon[0] = math.MaxUint64
-	for _, st := range []*agent.Status{nil, {}, sample(), odd, many(), aged(), untold(model.ModeObserve, "why\x1b")} {
+	for _, st := range []*agent.Status{nil, {}, sample(), odd, many(), aged(), untold("why\x1b")} {
 		for columns := range 170 {
 			for _, rows := range []int{0, 1, 2, 3, 5, 8, 11, 17, 19, 24, 60, 200} {
 				for _, by := range Sorts {
