@@ -59,6 +59,11 @@ func stalls(t *testing.T, group string) func() (share, back float64) {
 func TestThrash(t *testing.T) {
 	rigtest.Only(t, "swapon, slow disk")
 	rigtest.SwapOn(t, rigtest.SwapDevice, rigtest.SwapBytes)
+	t.Run("held at once", func(t *testing.T) { thrash(t, "0") })
+	t.Run("asked first", func(t *testing.T) { thrash(t, "1073741824") })
+}
+
+func thrash(t *testing.T, reclaimBytes string) {
 	b := newBed(t, "thrash", settings{})
 	if err := b.cg.(*cgroup.V2).Enable(b.root, cgroup.CPU, cgroup.Memory, cgroup.IO); err != nil {
 		t.Fatal(err)
@@ -68,7 +73,7 @@ func TestThrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.configureFor(`cpi2: {min_samples_per_task: 10}
-memory: {mode: enforce, least_bytes: 16777216, reclaim_bytes: 0, settle: 3s, loosen_after: 8}`, [2]string{"hog", "best-effort"}, [2]string{"batch", "batch"})
+memory: {mode: enforce, least_bytes: 16777216, reclaim_bytes: `+reclaimBytes+`, settle: 3s, loosen_after: 8}`, [2]string{"hog", "best-effort"}, [2]string{"batch", "batch"})
 	file := filepath.Join(rigtest.SlowDisk(t), "file")
 	rigtest.Unread(t, file, thrashFile)
 	served := testchild.Start(t, "serve 4 "+file+" 64").Await("ready")
