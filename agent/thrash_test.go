@@ -92,15 +92,20 @@ memory: {mode: enforce, least_bytes: 16777216, reclaim_bytes: `+reclaimBytes+`, 
 	hurt, cameBack := waits()
 	helped := []string{"msg=verified ", "policy=memory", "holding " + hog}
 	eventually(t, "that has helped", func() bool { return p.line(helped...) != "" })
-	time.Sleep(2 * time.Second) // what it lost comes back as it is used
-	waits = stalls(t, victim)
-	time.Sleep(3 * time.Second) // no step back comes sooner
-	share, back := waits()
-	t.Logf("%s%s%s", p.said("memory", "cap"), p.line(helped...), b.must(0, "status").out)
-	t.Logf("the service waited %.2f of the time and waits %.2f; %.0f of its pages came back a second, and %.0f do", hurt, share, cameBack, back)
-	if share >= hurt/2 || back >= cameBack {
-		t.Error("holding the hog has not halved the waiting, or as many pages come back")
+	// What it lost comes back as it is used, and the limit of a hog that was still growing is halved: so it is asked for six seconds in a row, of half a minute.
+	share, back := 0.0, 0.0
+	for tries, well := 1, 0; well < 2; tries++ {
+		waits = stalls(t, victim)
+		time.Sleep(3 * time.Second)
+		if share, back = waits(); share < hurt/2 && back < cameBack {
+			well++
+		} else if well = 0; tries > 10 {
+			t.Error("holding the hog has not halved the waiting, or as many pages come back")
+			break
+		}
+		t.Logf("the service waited %.2f of the time and waits %.2f; %.0f of its pages came back a second, and %.0f do", hurt, share, cameBack, back)
 	}
+	t.Logf("%s%s%s", p.said("memory", "cap"), p.line(helped...), b.must(0, "status").out)
 
 	grown.End()
 	high := func(group string) string {

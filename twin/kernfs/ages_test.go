@@ -270,7 +270,6 @@ func TestAgesAreCheap(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // switchedOff is a kernel whose multi-generational LRU is.
 type switchedOff struct{ *kernfs.Kernel }
 
@@ -298,7 +297,6 @@ func TestSaysWhyNoAges(t *testing.T) {
 	}
 	if off, unasked := why(asks), why(model.AskedAges{}); told.NoAges() != "" || unasked != "" || !strings.Contains(off, "switched off") {
 		t.Errorf("on: %q, off: %q, off and nobody asks: %q", told.NoAges(), off, unasked)
-=======
 // host is one that reads ages of this kernel.
 func (s *slowWalks) host(t *testing.T) *linux.Host {
 	t.Helper()
@@ -327,7 +325,6 @@ func TestImpossibleAgesAreTold(t *testing.T) {
 	last, _ = read(t, k, h)
 	if told := h.Warnings(nil); len(last) != 1 || len(told) > 0 {
 		t.Errorf("%+v, and it says %q", last, told)
->>>>>>> b7e8295b (kernel/reclaim, node/linux: ages are read twice a turn, and none above the uptime)
 	}
 }
 
