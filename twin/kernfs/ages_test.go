@@ -297,6 +297,9 @@ func TestSaysWhyNoAges(t *testing.T) {
 	}
 	if off, unasked := why(asks), why(model.AskedAges{}); told.NoAges() != "" || unasked != "" || !strings.Contains(off, "switched off") {
 		t.Errorf("on: %q, off: %q, off and nobody asks: %q", told.NoAges(), off, unasked)
+	}
+}
+
 // host is one that reads ages of this kernel.
 func (s *slowWalks) host(t *testing.T) *linux.Host {
 	t.Helper()
