@@ -72,7 +72,7 @@ func reruns() []rerun {
 		{page: "docs/policies/cache.md", command: "run rdt --seed 2001", experiment: rdtExperiment(), seed: 2001},
 		{page: "docs/policies/coldpages.md", command: "run coldpages --seed 1001", experiment: coldPagesExperiment(), seed: 1001},
 		{page: "docs/policies/io.md", command: "run io --seed 1004", experiment: diskExperiment(), seed: 1004},
-		{page: "docs/policies/memory.md", command: "run memory --seed 1006", experiment: thrashExperiment(), seed: 1006},
+		{page: "docs/policies/memory.md", command: "run memory --seed 1007", experiment: thrashExperiment(), seed: 1007},
 		{page: "docs/policies/pressure.md", command: "run pressure --seed 1002", experiment: pressureExperiment(), seed: 1002},
 		{page: "docs/policies/remedy.md", command: "run oracle --seed 3001", experiment: oracleExperiment(), seed: 3001},
 		{page: "docs/HEADROOM.md", command: "run headroom --seed 4000", experiment: headroomExperiment(), seed: 4000},
