@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/coldpages"
 	"github.com/commensal-io/commensal/policy/memory"
@@ -90,5 +91,11 @@ func (w *world) gaveWay(group string, bytes int64) bool {
 	if slices.ContainsFunc(s.CPU.Memory.Asked, func(a memory.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group }) {
 		return true
 	}
-	return slices.ContainsFunc(s.CPU.Pressure.Asked, func(a pressure.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group })
+	if slices.ContainsFunc(s.CPU.Pressure.Asked, func(a pressure.Asked) bool { return bytes <= a.Bytes && s.Tasks.Name(a.Num) == group }) {
+		return true
+	}
+	// A roll-out switched the policy off after the host had been told: such calls wait for one another, and a task that it froze, and none is recalled.
+	return s.CPU.Pressure.AtNsec == 0 && slices.ContainsFunc(s.Ledger.Knobs, func(k engine.Knob) bool {
+		return k.Kind == model.MemoryReclaim && k.State == engine.KnobAsked && k.AskedBy == model.PolicyPressure && bytes <= k.Wanted.Amount && s.Tasks.Name(k.Task()) == group
+	})
 }

@@ -193,6 +193,10 @@ func (w *world) verdicts(out *engine.Output, now int64) {
 					t.since[at] = now
 				}
 				w.res.Voids++
+			case model.DecideCap:
+				if tried && d.By() == model.PolicyMemory {
+					t.since[at] = now // asking is over, whatever came of it: the limit is looked at by itself
+				}
 			case model.DecideKept, model.DecideTakenBack, model.DecideVerified:
 				if gone := t.disturbed[task]; tried && gone > since {
 					w.fail(checkTrials, fmt.Sprintf("%s: %s of %s, on trial since %d and disturbed at %d: %s", at.policy, d.Kind, d.Path, since, gone, d.Reason))
