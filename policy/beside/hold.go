@@ -339,6 +339,7 @@ func (s *step) giveBack(inc *Incident, x *policy.Victim) {
 		s.back(inc, inc.Good, "waits again")
 	case inc.BadRow >= s.p.TightenAfter && inc.Share > inc.Floor:
 		s.back(inc, max(inc.Floor, inc.Share/2), "waits again")
+	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && s.v.TriedByOther(*inc.Round().Chosen, s.words.Policy) != "": // what comes of that first
 	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && (inc.helps(x.Signal) || inc.mayHalve()):
 		// Whatever it waits now: its trouble may have grown since it was measured, and the limit with it be too much.
 		if s.halve(inc) { // else it is as tight as may be, and stays: it helps

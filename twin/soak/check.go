@@ -309,6 +309,9 @@ func (w *world) troubled(g *watchedGroup) bool {
 	return g.lastTrouble > 0 && w.now()-g.lastTrouble <= slackNsec+(g.lastTrouble-g.firstTrouble)
 }
 
+// classKnobs are what classes of service have at each cache: best-effort tasks' ways and bandwidth, and the ways of services that have their own.
+const classKnobs = 3
+
 // checkBounds looks at what the engine and the disks hold.
 func (w *world) checkBounds(s *engine.State) {
 	tasks := len(s.Tasks.Tasks)
@@ -319,8 +322,8 @@ func (w *world) checkBounds(s *engine.State) {
 	}{
 		{"tasks", tasks, len(w.plan.tasks) + len(w.witness.renamed)},
 		{"tracks", len(s.Tracks), tasks},
-		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + 2*w.plan.machine.Caches()},
-		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + 2*w.plan.machine.Caches()},
+		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches()},
+		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches()},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
 		{"incidents", len(s.Hardcap.Incidents), tasks},
