@@ -139,7 +139,7 @@ record:
   max_bytes: 67108864
 `, s.mode, b.root, b.dir, s.group, s.metrics, window, !rigtest.Inside(), s.mildly) // to read the kernel's BTF takes an emulated CPU seconds at each start
 	if s.cpuset {
-		text += "cpuset: {mode: enforce}\n"
+		text += "cpuset: {mode: enforce, floor_cores: 0, floor_share: 0}\n" // two cores of which BE keeps one are not divided
 	}
 	if err := os.WriteFile(b.config, []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
