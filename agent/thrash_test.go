@@ -115,7 +115,8 @@ memory: {mode: enforce, least_bytes: 16777216, reclaim_bytes: `+reclaimBytes+`, 
 		}
 		return strings.TrimSpace(string(text))
 	}
-	within(t, 4*time.Minute, "all is given back", func() bool { // after a step that hurt the next ones come sixteen windows apart who.see(b, hog, model.MemoryHigh); return high(hog) == "max" })
+	// After a step that hurt the next ones come sixteen windows apart.
+	within(t, 4*time.Minute, "all is given back", func() bool { who.see(b, hog, model.MemoryHigh); return high(hog) == "max" })
 	t.Log(p.said("memory", "release"))
 	p.stop(unix.SIGTERM)
 	if len(who.others) > 0 {
