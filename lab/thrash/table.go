@@ -3,6 +3,7 @@ package thrash
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/commensal-io/commensal/lab/report"
@@ -55,15 +56,15 @@ const (
 )
 
 // counts reports whether the antagonist hurts in a round.
-func (r *Round) counts() bool {
-	f := &r.Scenes[Nothing]
-	return f.Waits >= waitsLeast && f.Waits >= waitsTimes*f.Alone
-}
+func (r *Round) counts() bool { return r.hurts(waitsLeast, math.Inf(1)) }
 
 // mild reports whether it hurts a little.
-func (r *Round) mild() bool {
+func (r *Round) mild() bool { return r.hurts(mildLeast, mildMost) }
+
+// hurts reports whether the service waits so much with nothing done, and clearly more than before.
+func (r *Round) hurts(least, below float64) bool {
 	f := &r.Scenes[Nothing]
-	return f.Waits >= mildLeast && f.Waits < mildMost && f.Waits >= waitsTimes*f.Alone
+	return f.Waits >= least && f.Waits < below && f.Waits >= waitsTimes*f.Alone
 }
 
 // in reports whether a round is one of a row's, in which somebody is to blame.

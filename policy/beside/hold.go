@@ -234,7 +234,7 @@ func (s *step) follow(inc *Incident, x *policy.Victim) {
 	case inc.GoodRow >= s.p.RecoveredWindows:
 		s.recovered(inc, x, "the victim recovered", "")
 	case r.WindowsJudged < s.p.VerifyWindows || inc.GoodRow > 0:
-	case inc.helps(r.SignalAfter) && s.halve(inc):
+	case inc.helps(r.SignalAfter) && s.halve(inc, "waits less, but still more than it should"):
 		r.WindowsJudged, inc.Sum = 0, 0
 	case inc.helps(r.SignalAfter) && r.SignalAfter+inc.margin() < r.SignalBefore:
 		inc.Enough = r.SignalAfter + inc.margin()
@@ -298,12 +298,12 @@ func (inc *Incident) helps(signal float64) bool {
 // mayHalve reports whether the share was not halved as often as may be.
 func (inc *Incident) mayHalve() bool { return inc.Share/2 >= inc.First/(1<<maxHalved) }
 
-// halve tightens a limit that helps, and not enough, and reports whether it could.
-func (s *step) halve(inc *Incident) bool {
+// halve tightens a limit that helps, or had helped, and not enough, and reports whether it could. how says how the victim fares.
+func (s *step) halve(inc *Incident, how string) bool {
 	if !inc.mayHalve() {
 		return false
 	}
-	s.move(inc, inc.Share/2, "tightened", fmt.Sprintf("%s waits less, but still more than it should", inc.VictimPath))
+	s.move(inc, inc.Share/2, "tightened", inc.VictimPath+" "+how)
 	return true
 }
 
@@ -342,7 +342,7 @@ func (s *step) giveBack(inc *Incident, x *policy.Victim) {
 	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && s.v.TriedByOther(*inc.Round().Chosen, s.words.Policy) != "": // what comes of that first
 	case inc.BadRow >= s.p.TightenAfter && x.Anomalous && (inc.helps(x.Signal) || inc.mayHalve()):
 		// Whatever it waits now: its trouble may have grown since it was measured, and the limit with it be too much.
-		if s.halve(inc) { // else it is as tight as may be, and stays: it helps
+		if s.halve(inc, "suffers again") { // else it is as tight as may be, and stays: it helps
 			inc.Good, inc.Floor = inc.Share, inc.Share
 			s.w.ForgivenBeside = append(s.w.ForgivenBeside, policy.Forgiven{Num: inc.Victim, Source: s.words.Source})
 		}
