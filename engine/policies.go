@@ -269,6 +269,7 @@ var policyRows = [...]row{
 		ages: func(p *Params) model.AskedAges { return p.CPU.ColdPages.Ages() },
 		mode: func(p *Params) *model.Mode { return &p.CPU.ColdPagesMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
+			s.onTrial(v)
 			s.CPU.ColdPages.Step(&p.CPU.ColdPages, v, w)
 		},
 		rows: func(p *Params) []model.Param { return p.CPU.ColdPages.Rows() },

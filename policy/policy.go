@@ -190,6 +190,8 @@ type View struct {
 type OnTrial struct {
 	Task   model.TaskNum
 	Policy string
+	// For is the service in which it is to show.
+	For model.TaskNum
 	// Domains are the memories of the services in which it is to show, where the policy goes by memories; ordered.
 	Domains []int32
 }
@@ -202,6 +204,12 @@ func (v *View) TriedByOther(task model.TaskNum, me string) string {
 		}
 	}
 	return ""
+}
+
+// Judged reports whether somebody looks what comes of a step on a task, or how a service fares by one. Whoever does something to either that could wait would
+// make that say nothing (Disturbed): what comes again and again, as memory that is taken back, would keep everybody from ever knowing.
+func (v *View) Judged(task model.TaskNum) bool {
+	return slices.ContainsFunc(v.OnTrial, func(o OnTrial) bool { return o.Task == task || o.For == task })
 }
 
 // LeaveAlone says why a policy begins nothing with a task just now; "": it may.

@@ -142,7 +142,7 @@ func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
 			continue
 		}
 		for _, num := range s.Rungs[i].Tasks {
-			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyBalm, Domains: s.Rungs[i].Domains})
+			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyBalm, For: s.Victim, Domains: s.Rungs[i].Domains})
 		}
 	}
 	return list

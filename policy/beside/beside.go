@@ -226,7 +226,7 @@ func (s *State) OnTrial(v *policy.View, me string, list []policy.OnTrial) []poli
 			continue
 		}
 		if inc.State != model.Recovered || v.NowNsec-inc.MovedNsec < v.History.PeriodNsec() {
-			list = append(list, policy.OnTrial{Task: *r.Chosen, Policy: me})
+			list = append(list, policy.OnTrial{Task: *r.Chosen, Policy: me, For: inc.Victim})
 		}
 	}
 	return list

@@ -9,7 +9,10 @@ import "github.com/commensal-io/commensal/model"
 func (s *step) disturbed(inc *Incident, bad bool) bool {
 	r := inc.Round()
 	onTrial, since := inc.State != model.Recovered || inc.Share > inc.Good, s.v.Window.StartNsec
-	if onTrial {
+	switch {
+	case onTrial && inc.MovedNsec == r.AppliedNsec:
+		since = inc.HeldNsec // what was done while the limit was on its way would pass for its effect just the same
+	case onTrial:
 		since = inc.MovedNsec
 	}
 	why, stays := s.v.Disturbed(s.words.Policy, since, *r.Chosen, inc.Victim)

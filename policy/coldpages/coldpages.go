@@ -11,7 +11,7 @@
 // the first refaults stop us, and the task rests, longer each time. Ages are read rarely, since reading them walks page tables: what was
 // taken since counts off. The kernel may find less than it counted (locked pages, dirty ones): then the task has nothing more to give until it is read
 // again, or, where no ages are known, until it has rested. Without swap, or with it full, only file pages are asked for. One action at a time and task: while policy pressure takes
-// memory of a batch task, ours waits in the ledger.
+// memory of a batch task, ours waits in the ledger. And who is on trial, or suffers meanwhile, is not asked: that would make the trial say nothing, each time anew.
 package coldpages
 
 import (
@@ -282,7 +282,7 @@ func (s *State) wants(p *Params, v *policy.View, w *policy.Wishes, t *Task) Aske
 		return Asked{}
 	}
 	tv := v.Task(t.Num)
-	if tv == nil {
+	if tv == nil || v.Judged(t.Num) {
 		return Asked{}
 	}
 	a := Asked{Num: t.Num, AtNsec: v.NowNsec}

@@ -3,13 +3,16 @@ package coldpages_test
 import (
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/beside"
 	"github.com/commensal-io/commensal/policy/coldpages"
+	"github.com/commensal-io/commensal/policy/memory"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden anew")
@@ -364,6 +367,33 @@ func TestByPressure(t *testing.T) {
 	}
 	if half < 0.4*none || half > 0.6*none || much != 0 {
 		t.Errorf("%.0f MiB without stalls, %.0f with half of what is allowed, %.0f with more", none, half, much)
+	}
+}
+
+// Who is on trial with another policy, or suffers meanwhile, is not asked, either way: it would make the trial say nothing, each time anew. Afterwards it is.
+func TestOnTrial(t *testing.T) {
+	for _, by := range []string{coldpages.ByAge, coldpages.ByPressure} {
+		w := newWorld(model.ModeEnforce)
+		w.params().By = by
+		w.Engine.Params.CPU.MemoryMode, w.Engine.Params.CPU.Memory = model.ModeEnforce, memory.Defaults()
+		w.Engine.Params.CPU.Memory.SearchWindows = 1000
+		w.start(1, model.LC, 0, 900)
+		w.start(2, model.BE, 0, 900)
+		w.start(3, model.BE, 0, 900)
+		w.minute()
+		tried := model.TaskNum(2)
+		w.Engine.State.CPU.Memory.Incidents = []beside.Incident{{Mild: true, Incident: model.Incident{
+			ID: "m1", Victim: 1, State: model.Verifying, Source: model.SourceMemory, Rounds: []model.Round{{Chosen: &tried}},
+		}}}
+		w.run(30)
+		if len(w.asked) == 0 || slices.ContainsFunc(w.asked, func(n model.TaskNum) bool { return n != 3 }) {
+			t.Errorf("%s: asked %v while 2 is on trial for 1", by, w.asked)
+		}
+		w.Engine.State.CPU.Memory.Incidents = nil
+		w.run(30)
+		if !slices.Contains(w.asked, 1) || !slices.Contains(w.asked, 2) {
+			t.Errorf("%s: asked %v afterwards", by, w.asked)
+		}
 	}
 }
 

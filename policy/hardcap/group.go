@@ -109,7 +109,7 @@ func (s *State) OnTrial(v *policy.View, list []policy.OnTrial) []policy.OnTrial 
 			continue
 		}
 		for _, num := range heldIn(r) {
-			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyHardcap})
+			list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyHardcap, For: inc.Victim})
 		}
 	}
 	return list

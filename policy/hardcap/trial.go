@@ -215,12 +215,13 @@ func (inc *Incident) meddled(in *policy.View, sinceNsec int64, tasks ...model.Ta
 	return why
 }
 
-// disturbed reports whether windows under a hold that is verified say nothing, since somebody else changed something of the held tasks or of the victim.
+// disturbed reports whether windows under a hold that is verified say nothing, since somebody else changed something of the held tasks or of the victim after
+// it was decided: what was done while it was on its way would pass for its effect just the same.
 // After an action the hold stays, and what it does is looked at from the beginning; what stays, or an operator who took the hold away, ends the incident: the next anomaly
 // begins a new one.
 func (s *State) disturbed(in *policy.View, out *policy.Wishes, inc *Incident, h policy.Hold) bool {
 	r := inc.round()
-	why, stays := in.Disturbed(model.PolicyHardcap, max(r.AppliedNsec, inc.FromNsec), append(heldIn(r), inc.Victim)...)
+	why, stays := in.Disturbed(model.PolicyHardcap, max(r.MonoNsec, inc.FromNsec), append(heldIn(r), inc.Victim)...)
 	if why == "" {
 		return false
 	}

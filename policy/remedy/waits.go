@@ -216,9 +216,13 @@ func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
 	if s.Trial == nil {
 		return list
 	}
-	list = append(list, policy.OnTrial{Task: s.Trial.Task, Policy: model.PolicyRemedy})
-	for _, num := range s.Trial.With {
-		list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyRemedy})
+	o := policy.OnTrial{Task: s.Trial.Task, Policy: model.PolicyRemedy}
+	if h := s.hold(s.Trial.Task, s.Trial.Means); h != nil {
+		o.For = h.Victim
+	}
+	list = append(list, o)
+	for _, o.Task = range s.Trial.With {
+		list = append(list, o)
 	}
 	return list
 }

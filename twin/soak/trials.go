@@ -18,7 +18,8 @@ import (
 // and whoever ends a hold does so, so that no two wait for each other. A step back is on trial
 // for the window after it. What a class of one task has only because the class of BE has no more is nobody's pull: it goes down and up with
 // what all batch work has (policies cache and bandwidth), which is no remedy for one task and changes it just the same in the class of BE. Policy pressure and operators may do anything, since memory or a person cannot wait; what is on trial then says nothing: no verdict
-// (kept, taken-back, verified) may come of a trial that began before one of them froze, capped or demoted its task.
+// (kept, taken-back, verified) may come of a trial that began before one of them froze, capped or demoted its task, nor of one during which another
+// of the policies changed what it holds of it.
 
 // triers are the policies that try remedies for a victim, in the order in which they take their steps.
 var triers = []string{model.PolicyHardcap, model.PolicyBalm, model.PolicyRemedy, model.PolicyIO, model.PolicyMemory}
@@ -48,6 +49,7 @@ type trials struct {
 	lasting   map[trying]bool  // and a window later, whatever comes of it: what is on trial for a window alone, after a step back, is not
 	moved     map[trying]int64 // when it was changed last
 	disturbed map[model.TaskNum]int64
+	pulled    map[trying]int64 // when something that a policy holds of a task was written last
 }
 
 // amount is what a claim leaves.
@@ -90,11 +92,11 @@ func (w *world) lookAtTrials(l *life, out *engine.Output) {
 	in, _ := l.Last()
 	s, t, now := l.Engine.State, &w.trials, in.MonoNsec
 	if t.life != l {
-		*t = trials{life: l, held: map[pull]float64{}, was: map[pull]float64{}, took: map[trying]int64{}, since: map[trying]int64{}, lasting: map[trying]bool{}, moved: map[trying]int64{}, disturbed: map[model.TaskNum]int64{}}
+		*t = trials{life: l, held: map[pull]float64{}, was: map[pull]float64{}, took: map[trying]int64{}, since: map[trying]int64{}, lasting: map[trying]bool{}, moved: map[trying]int64{}, disturbed: map[model.TaskNum]int64{}, pulled: map[trying]int64{}}
 	}
-	t.disturb(in, s)
-	w.verdicts(out, now)
 	held, given, changed := pulls(s), []pull{}, map[trying]int64{}
+	t.disturb(in, s, held)
+	w.verdicts(out, now)
 	for p, left := range held {
 		had, is := t.held[p]
 		before, ever := t.was[p]
@@ -152,6 +154,9 @@ func (w *world) alone(t *trials, s *engine.State, held map[pull]float64, after m
 			tried = false // the window after its step back has just ended
 		}
 		took := t.took[at] != 0 && now-t.took[at] < s.History.PeriodNsec()
+		if i > slices.Index(triers, p.policy) && t.took[at] == now {
+			took = false // its turn comes later: nobody could know it. Both trials are void then (verdicts)
+		}
 		if other != p.policy && (tried || took && has()) {
 			w.fail(checkTrials, fmt.Sprintf("%s begins something with %s, or gives some back (%s, %s), which %s has on trial since %d or took something of at %d",
 				p.policy, s.Tasks.Name(p.task), p.kind, p.incident, other, since, t.took[at]))
@@ -159,8 +164,8 @@ func (w *world) alone(t *trials, s *engine.State, held map[pull]float64, after m
 	}
 }
 
-// disturb notes whom pressure froze, and whom an operator holds.
-func (t *trials) disturb(in *engine.Input, s *engine.State) {
+// disturb notes whom pressure froze, whom an operator holds, and what the triers' holds were written for.
+func (t *trials) disturb(in *engine.Input, s *engine.State, held map[pull]float64) {
 	for i := range in.Results {
 		r := &in.Results[i]
 		if r.Kind != model.Applied || r.Task() == 0 {
@@ -168,6 +173,11 @@ func (t *trials) disturb(in *engine.Input, s *engine.State) {
 		}
 		if r.Now == model.Freeze(true) || operators(s, r.Task(), r.Now.Knob) {
 			t.disturbed[r.Task()] = in.MonoNsec
+		}
+		for p := range held {
+			if p.task == r.Task() && p.kind == r.Now.Knob {
+				t.pulled[trying{p.policy, p.task}] = in.MonoNsec
+			}
 		}
 	}
 }
@@ -200,6 +210,11 @@ func (w *world) verdicts(out *engine.Output, now int64) {
 			case model.DecideKept, model.DecideTakenBack, model.DecideVerified:
 				if gone := t.disturbed[task]; tried && gone > since {
 					w.fail(checkTrials, fmt.Sprintf("%s: %s of %s, on trial since %d and disturbed at %d: %s", at.policy, d.Kind, d.Path, since, gone, d.Reason))
+				}
+				for _, other := range triers {
+					if pulled := t.pulled[trying{other, task}]; tried && other != at.policy && pulled > since {
+						w.fail(checkTrials, fmt.Sprintf("%s: %s of %s, on trial since %d, of which %s changed something at %d: %s", at.policy, d.Kind, d.Path, since, other, pulled, d.Reason))
+					}
 				}
 			}
 		}
