@@ -309,6 +309,7 @@ func TestCheckersFire(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.check, func(t *testing.T) {
+			t.Parallel()
 			o := Options{Minutes: 3, Calm: true}
 			o.mutate.host = func(w *world, h node.Host) node.Host {
 				b := &brokenHost{Host: h, w: w}
@@ -319,6 +320,7 @@ func TestCheckersFire(t *testing.T) {
 		})
 	}
 	t.Run(checkReadable, func(t *testing.T) {
+		t.Parallel()
 		o := Options{Minutes: 3, Calm: true}
 		n := 0
 		o.mutate.disk = func(d journal.Disk) journal.Disk {
