@@ -9,7 +9,7 @@ func Observe(prev, cur *Snapshot, out *Observation) {
 	elapsed := cur.MonoNsec - prev.MonoNsec
 	*out = Observation{
 		MonoNsec: cur.MonoNsec, WallNsec: cur.WallNsec, ElapsedNsec: elapsed,
-		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0], Ages: cur.Ages, IO: out.IO[:0], Domains: out.Domains[:0],
+		CPUs: cur.Node.CPUs, Tasks: out.Tasks[:0], Waiting: cur.Waiting, Memory: out.Memory[:0], Ages: cur.Ages, GPUs: cur.GPUs, IO: out.IO[:0], Domains: out.Domains[:0],
 	}
 	if elapsed <= 0 {
 		return

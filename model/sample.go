@@ -58,6 +58,8 @@ type Snapshot struct {
 	Domains []DomainSample `json:"domains,omitempty"`
 	// IO is what tasks have done on block devices, ordered by task and device, while a policy asks.
 	IO []IOSample `json:"io,omitempty"`
+	// GPUs is what they said since the snapshot before that closed a window, while somebody asks; nil: nothing new.
+	GPUs *GPUReading `json:"gpus,omitempty"`
 }
 
 // Shield says why a BE task cannot be held: to hold it would be to hold what lies inside it.
@@ -117,6 +119,7 @@ type Observation struct {
 	IO          []IOObservation     // ordered by task and device
 	Domains     []DomainObservation // ordered by task and domain
 	Room        Room
+	GPUs        *GPUReading // the closing snapshot's own; nil: nothing new
 
 	none TaskSample // what a task that is new was before
 }

@@ -489,6 +489,7 @@ func TestMemoryReadsBack(t *testing.T) {
 	two.C[model.CountMovedTotal], two.C[model.CountMovedLocal] = model.Read(1<<40), model.Read(7)
 	domains := []model.DomainSample{one, two}
 	in := &engine.Input{Seq: 1, Snapshot: &model.Snapshot{MonoNsec: 6e9, Mark: model.WindowEnd, Memory: []model.MemorySample{m}, IO: io, Homes: []model.PageHomes{{Num: 1, Bytes: []uint64{5, 0, 7}}}, Domains: domains}}
+	in.Snapshot.GPUs = &model.GPUReading{MonoNsec: 5e9, Why: "not read: x", GPUs: []model.GPU{{UUID: "GPU-a", Busy: model.Missing(model.Unavailable), Total: model.Known(1 << 36), Free: model.Known(1 << 20), MIG: true, Tasks: []model.GPUTask{{Num: 1, Bytes: 1 << 60}}, Untold: 2}}}
 	var c coder
 	b, err := c.encode(nil, in, false)
 	must(t, err)
@@ -509,6 +510,9 @@ func TestMemoryReadsBack(t *testing.T) {
 		t.Error(d)
 	}
 	if d := cmp.Diff(in.Snapshot.Homes, got.Snapshot.Homes); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(in.Snapshot.GPUs, got.Snapshot.GPUs); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff(domains, got.Snapshot.Domains); d != "" {

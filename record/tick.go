@@ -58,11 +58,12 @@ type rare struct {
 	Ages   []model.PageAges     `json:"ages,omitempty"`
 	IO     []model.IOSample     `json:"io,omitempty"`
 	Homes  []model.PageHomes    `json:"homes,omitempty"`
+	GPUs   *model.GPUReading    `json:"gpus,omitempty"`
 }
 
 func (r *rare) empty() bool {
 	return len(r.Results) == 0 && len(r.Knobs) == 0 && len(r.Commands) == 0 && !r.KillSwitch && len(r.Added) == 0 && len(r.Removed) == 0 &&
-		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.Priors) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Passed) == 0 && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0 && r.Look == nil && len(r.Ages) == 0 && len(r.IO) == 0 && len(r.Homes) == 0
+		r.Topology == nil && len(r.Settings) == 0 && r.Params == nil && len(r.Specs) == 0 && len(r.Priors) == 0 && len(r.SLO) == 0 && r.Restored == nil && len(r.Passed) == 0 && len(r.Waiting) == 0 && len(r.Shields) == 0 && len(r.Memory) == 0 && r.Look == nil && len(r.Ages) == 0 && len(r.IO) == 0 && len(r.Homes) == 0 && r.GPUs == nil
 }
 
 // coder holds what differences are taken against. Writer and reader keep one each and
@@ -101,7 +102,7 @@ func (c *coder) encode(b []byte, in *engine.Input, output bool) ([]byte, error) 
 		if len(in.Snapshot.Domains) > 0 {
 			flags |= hasDomains
 		}
-		r.Shields, r.Memory, r.Ages, r.IO, r.Homes = in.Snapshot.Shields, in.Snapshot.Memory, in.Snapshot.Ages, in.Snapshot.IO, in.Snapshot.Homes
+		r.Shields, r.Memory, r.Ages, r.IO, r.Homes, r.GPUs = in.Snapshot.Shields, in.Snapshot.Memory, in.Snapshot.Ages, in.Snapshot.IO, in.Snapshot.Homes, in.Snapshot.GPUs
 	}
 	if in.Pulse != nil {
 		flags |= hasPulse
@@ -247,7 +248,7 @@ func (c *coder) decode(payload []byte, in *engine.Input, snap *model.Snapshot, p
 	in.Results, in.Knobs, in.Commands, in.KillSwitch, in.Restored = r.Results, r.Knobs, r.Commands, r.KillSwitch, r.Restored
 	in.Params, in.Specs, in.Priors, in.SLO, in.Look = r.Params, r.Specs, r.Priors, r.SLO, r.Look
 	if flags&hasSnapshot != 0 {
-		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Ages: r.Ages, IO: r.IO, Homes: r.Homes, Tasks: snap.Tasks[:0]}
+		*snap = model.Snapshot{Added: r.Added, Removed: r.Removed, Topology: r.Topology, Settings: r.Settings, Waiting: r.Waiting, Shields: r.Shields, Memory: r.Memory, Ages: r.Ages, IO: r.IO, Homes: r.Homes, GPUs: r.GPUs, Tasks: snap.Tasks[:0]}
 		c.decodeSnapshot(cur, snap)
 		in.Snapshot = snap
 	}

@@ -37,8 +37,10 @@ type Options struct {
 	Sizes         bool            // say how much memory they use once a minute
 	Ages          model.AskedAges // say how long pages lay idle
 	Homes         bool            // say on which memory nodes the pages of LC tasks lie
-	IO            bool            // say what tasks do on block devices, and how long they wait for them
-	CapsOnly      bool            // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
+	GPUs          GPUSource       // say what GPUs do, so often; nil: nobody does
+	GPUEvery      time.Duration
+	IO            bool // say what tasks do on block devices, and how long they wait for them
+	CapsOnly      bool // nobody asks about knobs that are not held, nor on which CPUs a task may wait: do not read them
 	Log           *slog.Logger
 
 	// What is no file. nil is the running kernel's; a simulated kernel has its own.
@@ -74,6 +76,7 @@ type Host struct {
 	stalls   StallSource       // nil: nobody says when programs wait for some
 	ages     ages              // how long pages lay idle
 	guests   *guests           // of tasks that are virtual machines
+	gpus     gpus
 
 	waits waits // who makes whom wait
 
@@ -151,6 +154,7 @@ func Open(o Options) (*Host, error) {
 	h.openReaders(m)
 	h.room.open(h)
 	h.ages.open(h, m)
+	h.gpus.open(h)
 	if o.Counters {
 		if h.perf, err = openCounters(o.FS, o.Opener, m); err != nil {
 			h.lacks("CPI", err)
@@ -199,6 +203,7 @@ func (h *Host) Close() error {
 	h.guests.cancel()
 	h.beside.close()
 	h.ages.close()
+	h.gpus.close()
 	h.guests.close()
 	if h.classes != nil {
 		h.classes.close()

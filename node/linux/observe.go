@@ -49,6 +49,7 @@ func (h *Host) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 	h.observeWaits(snap)
 	h.ages.observe(h, mark, snap)
 	h.guests.observe(h, mark)
+	h.gpus.observe(h, mark, snap)
 	h.forget(snap)
 	return nil
 }
