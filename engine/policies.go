@@ -298,7 +298,7 @@ var policyRows = [...]row{
 		note:  func(s *State, now model.Mode) string { return s.CPU.Memory.Note(now) },
 	},
 	{
-		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", needs: Needs{Sizes: true}, always: true,
+		name: model.PolicyHeadroom, does: "Alibaba §3.1: forecasts what LC will use, and what BE may; it holds nobody", needs: Needs{Sizes: true, GPUs: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.HeadroomMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.CPU.Headroom.Step(&p.CPU.Headroom, v, w)
@@ -337,6 +337,7 @@ type Needs struct {
 	Stalls  bool            // it goes by how long tasks wait for memory, which InUse has the host tell
 	InUse   bool            // how much memory the tasks and the machine use, and how long they wait for it
 	Sizes   bool            // how much memory they use, once a minute
+	GPUs    bool            // what GPUs do
 	SLO     bool            // what latency sources say, each second and not at the edges of windows alone
 	Ages    model.AskedAges // how long the tasks' pages lay idle
 }
@@ -403,7 +404,7 @@ func (p *Params) Needs() (all Needs) {
 			all.Memory, all.SLO = all.Memory || r.needs.Memory, all.SLO || r.needs.SLO
 			all.Domains, all.Homes = all.Domains || r.needs.Domains, all.Homes || r.needs.Homes
 			all.InUse, all.Sizes, all.IO = all.InUse || r.needs.InUse, all.Sizes || r.needs.Sizes, all.IO || r.needs.IO
-			all.Stalls = all.Stalls || r.needs.Stalls
+			all.Stalls, all.GPUs = all.Stalls || r.needs.Stalls, all.GPUs || r.needs.GPUs
 			if r.ages != nil {
 				all.Ages = r.ages(p)
 			}

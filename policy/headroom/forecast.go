@@ -28,6 +28,7 @@ type Report struct {
 	Tasks  []TaskForecast  `json:"tasks"`  // LC and system
 	Others TaskForecast    `json:"others"` // what no task uses, and steal
 	Memory MemoryReport    `json:"memory"`
+	GPU    GPUReport       `json:"gpus"`
 	Params Params          `json:"params"`
 }
 
@@ -79,7 +80,7 @@ func (r *Report) Clone() Report {
 		c.Tasks[i].Terms = slices.Clone(c.Tasks[i].Terms)
 	}
 	c.Others.Terms = slices.Clone(r.Others.Terms)
-	c.Memory = r.Memory.clone()
+	c.Memory, c.GPU = r.Memory.clone(), r.GPU.clone()
 	return c
 }
 
@@ -111,6 +112,7 @@ func (s *State) forecast(p *Params, v *policy.View, obs *model.Observation) {
 	s.Others.forecast(p, v, r, &r.Others)
 	r.sum(p, all)
 	s.forecastMemory(p, v, r)
+	s.forecastGPUs(p, v, r)
 }
 
 // limit is what a task may have: what its quota says, or else the CPUs that it may run on.
@@ -145,15 +147,15 @@ var hourNames = func() (names [day/hour + 1]string) {
 	return names
 }()
 
-// forecast fills in one task's terms.
-func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
+// terms fills in one task's terms.
+func (t *Task) terms(p *Params, v *policy.View, horizons []Horizon, f *TaskForecast) {
 	t.compare(p, v, t.profile, cpuHours)
 	f.Last, f.High, f.Level = t.Last, t.recent(p, v.NowNsec), t.level(p)
 	f.Terms = f.Terms[:0]
 	unread := v.NowNsec-t.SeenNsec > hour || t.SeenNsec == 0
-	for i := range r.Horizons {
+	for i := range horizons {
 		term := Term{}
-		term.Profile, term.Hour, term.Cold = t.profile.ahead(p, cpuHours, v.WallNsec, r.Horizons[i].Nsec)
+		term.Profile, term.Hour, term.Cold = t.profile.ahead(p, cpuHours, v.WallNsec, horizons[i].Nsec)
 		if unread && term.Cold == "" {
 			term.Cold = "its usage was not read in the last hour"
 		}
@@ -163,6 +165,11 @@ func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
 		}
 		f.Terms = append(f.Terms, term)
 	}
+}
+
+// forecast fills in one task's terms, and takes it off what the hours of the day leave.
+func (t *Task) forecast(p *Params, v *policy.View, r *Report, f *TaskForecast) {
+	t.terms(p, v, r.Horizons, f)
 	for i := range r.Hours {
 		if t.profile == nil || t.profile.cold(p, cpuHours, v.WallNsec, i) != "" {
 			r.Hours[i] = model.Missing(model.Unavailable)

@@ -110,6 +110,9 @@ type State struct {
 	// Total and Available are of the machine's memory at the last reading, bytes.
 	Total     model.Value `json:"total,omitzero"`
 	Available model.Value `json:"available,omitzero"`
+	GPUs      []GPUTrack  `json:"gpus,omitempty"` // ordered by UUID
+	// Read is the last reading of GPUs; it is not changed.
+	Read *model.GPUReading `json:"gpus_read,omitempty"`
 	// LastNsec is the end of the last window, NextNsec when the next forecast is due, monotonic.
 	LastNsec int64 `json:"last_nsec,omitempty"`
 	NextNsec int64 `json:"next_nsec,omitempty"`
@@ -149,6 +152,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	}
 	s.learn(p, v, obs, gap)
 	s.learnMemory(p, v, obs, gap)
+	s.learnGPUs(p, v, obs, gap)
 	if v.NowNsec >= s.NextNsec {
 		s.forecast(p, v, obs)
 		s.NextNsec = v.NowNsec + everyNsec
@@ -170,6 +174,9 @@ func (s *State) match(v *policy.View) {
 		return entry, true
 	})
 	s.Others.profile = s.profile(model.System, Others, v.WallNsec)
+	for i := range s.GPUs {
+		s.matchGPU(&s.GPUs[i], v.WallNsec)
+	}
 }
 
 // profile returns that of a job; nil where there is no room for one.
@@ -191,7 +198,7 @@ func (s *State) forget(p *Params, wallNsec int64) {
 	n := len(s.Profiles)
 	s.Profiles = slices.DeleteFunc(s.Profiles, func(o *Profile) bool {
 		idle := o != s.Others.profile && !slices.ContainsFunc(s.Tasks, func(t Task) bool { return t.profile == o })
-		return idle && float64(wallNsec-o.LastNsec) > forgetHalfLives*p.HalfLifeDays*float64(day)
+		return idle && float64(wallNsec-max(o.LastNsec, o.MemoryNsec)) > forgetHalfLives*p.HalfLifeDays*float64(day)
 	})
 	if len(s.Profiles) < n {
 		s.matched = false // there may be room for another job now

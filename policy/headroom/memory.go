@@ -17,6 +17,9 @@ import (
 // gib is the unit of profiles: their buckets go from 10 MiB to 2.5 TiB.
 const gib = 1 << 30
 
+// memoryBound is why "now" is no more than the longest horizon.
+const memoryBound = "as through the longest horizon: no policy enforces that ends best-effort work (pressure.end), and who is frozen keeps its memory"
+
 // numHours is how many hours a task's highest working set is kept for: this one, and a day before.
 const numHours = 25
 
@@ -184,7 +187,7 @@ func (s *State) forecastMemory(p *Params, v *policy.View, report *Report) {
 	}
 	r.Others.Job, r.Others.Path, r.Others.Class = Others, Others, model.System
 	s.Others.Memory.forecast(p, v, r, &r.Others, s.Others.profile)
-	r.sum()
+	r.sum(memoryBound)
 }
 
 // forecast fills in one task's terms.
@@ -214,8 +217,8 @@ func (t *MemoryTrack) forecast(p *Params, v *policy.View, r *MemoryReport, f *Me
 	}
 }
 
-// sum adds up the terms of each horizon.
-func (r *MemoryReport) sum() {
+// sum adds up the terms of each horizon; bound is why "now" is no more than the longest where nobody takes memory back.
+func (r *MemoryReport) sum(bound string) {
 	for i := range r.Horizons {
 		h := &r.Horizons[i]
 		h.Others, h.Cold = r.Others.Terms[i].Bytes, policy.One(r.Others.Terms[i].Cold != "")
@@ -232,6 +235,6 @@ func (r *MemoryReport) sum() {
 	}
 	now, far := &r.Horizons[0], &r.Horizons[numHorizons-1]
 	if r.TakeBackNsec == 0 && now.BE > far.BE {
-		now.BE, now.BoundWhy = far.BE, "as through the longest horizon: no policy enforces that ends best-effort work (pressure.end), and who is frozen keeps its memory"
+		now.BE, now.BoundWhy = far.BE, bound
 	}
 }

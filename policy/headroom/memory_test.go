@@ -18,7 +18,7 @@ func checkMemory(t *testing.T, p *Params, r *MemoryReport) {
 	}
 	for i, h := range r.Horizons {
 		lc, system := 0.0, 0.0
-		for _, f := range append(slices.Clone(r.Tasks), r.Others) {
+		for j, f := range append(slices.Clone(r.Tasks), r.Others) {
 			term := f.Terms[i]
 			want := min(f.Limit, max(term.Profile*f.Level, f.High+term.Growth)*(1+p.Margin))
 			if term.Cold != "" {
@@ -28,7 +28,7 @@ func checkMemory(t *testing.T, p *Params, r *MemoryReport) {
 				t.Errorf("%s: %s of %s is %v by its terms", h.Name, f.Path, f.Job, want)
 			}
 			switch {
-			case f.Job == Others:
+			case j == len(r.Tasks):
 			case f.Class == model.LC:
 				lc += term.Bytes
 			default:
