@@ -19,6 +19,7 @@ import (
 	"github.com/commensal-io/commensal/agent/uplink"
 	"github.com/commensal-io/commensal/fleet/wire"
 	"github.com/commensal-io/commensal/kernel/cgroup"
+	"github.com/commensal-io/commensal/kernel/gpu"
 	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
@@ -96,7 +97,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		FS: a.fs, Journal: JournalPath(run), Log: a.log, KillSwitch: func() bool { return here() || a.uplink.Off() }, Gather: a.newGather(),
 		Protection: func() *wire.Protection { return a.uplink.Protection() },
 		IDPrefix:   idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d, a.core.Engine.Params.Tells(d.Policy)) },
-		Became: func(r *model.Result) { a.hook.became(r) },
+		Became: func(r *model.Result) { a.hook.became(r) }, GPUs: &gpu.Command{Path: a.cfg.Agent.NvidiaSMI},
 	}
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
 		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too

@@ -42,6 +42,7 @@ type Deps struct {
 	Waits   linux.WaitSource    // stays the caller's to close; nil: nobody measures who makes whom wait
 	Pages   numa.Calls          // find and move pages; nil: this machine's own
 	Ender   cgroup.Ender        // ends processes; nil: this machine's own
+	GPUs    linux.GPUSource     // asks the driver of GPUs; nil: nobody does
 	// Stalls says when programs wait for memory; nil: this machine's PSI triggers do.
 	Stalls func(some, full float64) (linux.StallSource, error)
 	// SLO appends what latency sources say at the edge of a window; nil: there are none.
@@ -162,9 +163,12 @@ func (c *Core) open(d *Deps) error {
 	}
 	p := &c.Engine.Params
 	needs := p.Needs()
+	if !needs.GPUs {
+		d.GPUs = nil
+	}
 	host, err := linux.Open(linux.Options{
 		FS: d.FS, Rules: rules, Journal: j, DiscoverEvery: c.cfg.Agent.DiscoverEvery, Counters: p.Sources[model.SourceCPI],
-		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Monitor: c.cfg.Monitors(p), Targets: c.cfg.Targets(), InUse: needs.InUse, Sizes: needs.Sizes, IO: needs.IO, Homes: needs.Homes, Ages: needs.Ages, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
+		Places: needs.Places, Classes: needs.Classes, Memory: needs.Memory, Monitor: c.cfg.Monitors(p), Targets: c.cfg.Targets(), InUse: needs.InUse, Sizes: needs.Sizes, IO: needs.IO, Homes: needs.Homes, Ages: needs.Ages, GPUs: d.GPUs, GPUEvery: c.cfg.Agent.GPUEvery, Beside: d.Beside, CapsOnly: !p.NeedsPulse() && d.Waits == nil, Log: c.log,
 		Delay: d.Delay, Opener: d.Opener, Waits: d.Waits, Pages: d.Pages, Ender: d.Ender, Latency: d.Latency, Stalls: d.Stalls, Clock: c.Clock,
 	})
 	if err != nil {

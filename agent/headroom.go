@@ -2,63 +2,43 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/commensal-io/commensal/agent/learned"
-	"github.com/commensal-io/commensal/kernel/hostfs"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/policy/headroom"
 )
 
 // Headroom is what schedulers are told: the last forecast of the policy headroom, and how far that may go.
 type Headroom struct {
 	Mode model.Mode `json:"mode"` // as configured
-	GPU  string     `json:"gpu"`  // why there is no figure of GPUs
+	// NoGPU is why there is no figure of GPUs, or of which there is none; "": GPUs has all.
+	NoGPU string `json:"gpu"`
 	headroom.Report
-}
-
-// gpus says why there is no figure of GPUs and their memory: which drivers are here is seen by their device files.
-func gpus(fs hostfs.FS) string {
-	var found []string
-	for _, dir := range []string{"/dev", "/dev/dri"} {
-		list, err := fs.ReadDir(dir)
-		if errors.Is(err, unix.ENOENT) && dir != "/dev" {
-			continue
-		}
-		if err != nil {
-			return fmt.Sprintf("not known: whether there are any cannot be seen: %v", err)
-		}
-		for _, e := range list {
-			if strings.HasPrefix(e.Name, "nvidia") && !e.IsDir || e.Name == "kfd" || strings.HasPrefix(e.Name, "renderD") {
-				found = append(found, dir+"/"+e.Name)
-			}
-		}
-	}
-	if len(found) == 0 {
-		return "absent: no driver's device file is here (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)"
-	}
-	slices.Sort(found)
-	return fmt.Sprintf("not read: %s is here, and this version has no NVML: what GPUs and their memory do is in no figure", found[0])
 }
 
 // headroom is called in the loop.
 func (a *Agent) headroom() *Headroom {
 	e := a.core.Engine
-	none := "not known: nobody looks on a simulated machine"
-	if a.fs != nil {
-		none = gpus(a.fs)
+	h := &Headroom{Mode: e.Params.CPU.HeadroomMode, Report: e.State.CPU.Headroom.Report().Clone()}
+	if h.GPU.Why != "" || len(h.GPU.GPUs) > 0 {
+		h.NoGPU = h.GPU.Why
+		return h
 	}
-	return &Headroom{Mode: e.Params.CPU.HeadroomMode, GPU: none, Report: e.State.CPU.Headroom.Report().Clone()}
+	switch host, ok := a.core.Host.(*linux.Host); {
+	case !ok:
+		h.NoGPU = "not known: nobody looks on a simulated machine"
+	case host.NoGPUs() != "":
+		h.NoGPU = "not read: " + host.NoGPUs()
+	default:
+		h.NoGPU = "not read yet"
+	}
+	return h
 }
 
 func (a *Agent) handleHeadroom(w http.ResponseWriter, r *http.Request) {

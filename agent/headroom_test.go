@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -13,9 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/commensal-io/commensal/agent/config"
-	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node/linux"
 )
 
 // What the socket says and what the file says is the same; the file is there as long as the agent is, and is not written twice
@@ -31,7 +36,7 @@ func TestHeadroomIsPublished(t *testing.T) {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
 	// A first window: nobody is known for a day, and no quota bounds anybody.
-	if said.Mode != model.ModeObserve || len(said.Horizons) != 4 || said.Horizons[0].BE != 0 || said.Horizons[3].Cold == 0 || said.CPUs != 4 || said.GPU == "" {
+	if said.Mode != model.ModeObserve || len(said.Horizons) != 4 || said.Horizons[0].BE != 0 || said.Horizons[3].Cold == 0 || said.CPUs != 4 || said.NoGPU == "" {
 		t.Errorf("%s", w.Body)
 	}
 	p := a.publish(dir)
@@ -68,20 +73,60 @@ func TestHeadroomIsPublished(t *testing.T) {
 	}
 }
 
-// GPUs are named absent where no driver's device file is, and not read where one is.
-func TestGPUs(t *testing.T) {
-	for want, files := range map[string][]string{
-		"not known": nil, "absent": {"dev/null", "dev/dri/card0", "dev/nvidia-caps/x"}, "not read: /dev/nvidia0": {"dev/nvidiactl", "dev/nvidia0"},
-		"not read: /dev/kfd": {"dev/kfd"}, "not read: /dev/dri/renderD128": {"dev/dri/renderD128"},
-	} {
-		dir := t.TempDir()
-		for _, f := range files {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, f)), 0o755), os.WriteFile(filepath.Join(dir, f), nil, 0o600)); err != nil {
-				t.Fatal(err)
+// What GPUs say is in the document and in the metrics; where nobody looks that is said.
+func TestHeadroomOfGPUs(t *testing.T) {
+	a := statusAgent(t)
+	if h := a.headroom(); !strings.HasPrefix(h.NoGPU, "not known: nobody looks") {
+		t.Errorf("%q", h.NoGPU)
+	}
+	a.core.Host = &linux.Host{}
+	if h := a.headroom(); h.NoGPU != "not read: nobody asks their driver" {
+		t.Errorf("%q", h.NoGPU)
+	}
+	told := func(at int64, r *model.GPUReading) {
+		s := &model.Snapshot{MonoNsec: at, Mark: model.WindowStart | model.WindowEnd, Node: model.NodeSample{CPUs: 4}, GPUs: r}
+		a.core.Engine.Step(&engine.Input{MonoNsec: at, WallNsec: at, Snapshot: s})
+	}
+	told(100e9, &model.GPUReading{MonoNsec: 90e9, GPUs: []model.GPU{{UUID: "GPU-a", Busy: model.Known(0.5), Total: model.Known(80), Free: model.Known(40), Tasks: []model.GPUTask{{Num: 1, Bytes: 10}, {Num: 2, Bytes: 5}}}}})
+	b, err := json.Marshal(a.headroom())
+	if err != nil || !strings.Contains(string(b), `"gpu":"","`) || !strings.Contains(string(b), `"gpus":{"why":"","gpus":[{"uuid":"GPU-a"`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(gpuSeries{a.headroom()})
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, f := range families {
+		got[f.GetName()] = len(f.GetMetric())
+		if f.GetName() != "commensal_headroom_gpu_memory_task_bytes" {
+			continue
+		}
+		for i, m := range f.GetMetric() { // ordered by their labels: class, gpu, job, task
+			if want := []string{"BE GPU-a  /batch 5", "LC GPU-a  /web 10"}[i]; fmt.Sprintf("%s %s %s %s %g", m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), m.GetLabel()[2].GetValue(), m.GetLabel()[3].GetValue(), m.GetGauge().GetValue()) != want {
+				t.Errorf("%v, want %s", m, want)
 			}
 		}
-		if got := gpus(hostfs.NewRoot(dir)); !strings.HasPrefix(got, want) {
-			t.Errorf("%v: %s", files, got)
-		}
 	}
+	if d := cmp.Diff(map[string]int{"commensal_headroom_gpu_memory_bytes": 4, "commensal_headroom_gpu_memory_term_bytes": 12, "commensal_headroom_gpu_memory_task_bytes": 2, "commensal_headroom_gpu_busy_ratio": 4}, got); d != "" {
+		t.Error(d)
+	}
+	told(200e9, &model.GPUReading{MonoNsec: 190e9, Why: "not read: x"})
+	if h := a.headroom(); h.NoGPU != "not read: x" || len(h.GPU.GPUs) != 0 {
+		t.Errorf("%q, %+v", h.NoGPU, h.GPU)
+	}
+}
+
+// gpuSeries is a collector of what is told of GPUs.
+type gpuSeries struct{ h *Headroom }
+
+func (gpuSeries) Describe(chan<- *prometheus.Desc) {}
+
+func (s gpuSeries) Collect(ch chan<- prometheus.Metric) {
+	c := &collector{desc: describe()}
+	c.gpus(s.h, func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- metric(d, prometheus.GaugeValue, v, labels)
+	})
 }

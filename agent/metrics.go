@@ -56,6 +56,7 @@ type descriptions struct {
 	up, warnings, windows, cycles, looks, cycleSeconds, failures, lost, delays, decisions                                            *prometheus.Desc
 	cpu, signal, threshold, held, slo, target, met                                                                                   *prometheus.Desc
 	free, freeTerm, freeTask, freeCold, freeAt, freeMemory, freeMemoryTerm, freeMemoryTask, freeMemoryCold, hub, waiting, sent, gone *prometheus.Desc
+	freeGPU, freeGPUTerm, freeGPUTask, freeGPUBusy                                                                                   *prometheus.Desc
 	occupancy, moved                                                                                                                 *prometheus.Desc
 	idle, cold, taken, given, back                                                                                                   *prometheus.Desc
 }
@@ -90,6 +91,10 @@ func describe() descriptions {
 		freeMemoryTerm: d("headroom_memory_term_bytes", "What of the machine's memory it may not have, and for whom that is: lc, system, others, reserve.", "horizon", "term"),
 		freeMemoryTask: d("headroom_memory_task_bytes", "Working set that a task is forecast to have at most.", "task", "job", "horizon"),
 		freeMemoryCold: d("headroom_memory_cold_tasks", "Tasks whose memory is too little known and counts with all that they may have.", "horizon"),
+		freeGPU:        d("headroom_gpu_memory_bytes", "Memory of a GPU that best-effort work may have from now through a horizon.", "gpu", "horizon"),
+		freeGPUTerm:    d("headroom_gpu_memory_term_bytes", "What of a GPU's memory it may not have, and for whom that is: lc, others, reserve.", "gpu", "horizon", "term"),
+		freeGPUTask:    d("headroom_gpu_memory_task_bytes", "Memory of a GPU that a task has now.", "gpu", "task", "job", "class"),
+		freeGPUBusy:    d("headroom_gpu_busy_ratio", "Share of a GPU's time in which something is forecast to run on it, best-effort work included.", "gpu", "horizon"),
 		hub:            d("fleet_connected", "1 while the fleet's hub can be reached; no series where this node is of no fleet."),
 		waiting:        d("fleet_waiting_batches", "Batches on disk that the hub did not take yet."),
 		sent:           d("fleet_sent_batches_total", "Batches that the hub acknowledged."),
@@ -117,7 +122,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	d := &c.desc
 	for _, desc := range []*prometheus.Desc{
 		d.up, d.warnings, d.windows, d.cycles, d.looks, d.cycleSeconds, d.failures, d.lost, d.delays, d.decisions, d.cpu, d.signal, d.threshold, d.held, d.slo, d.target, d.met,
-		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.freeMemory, d.freeMemoryTerm, d.freeMemoryTask, d.freeMemoryCold, d.hub, d.waiting, d.sent, d.gone,
+		d.free, d.freeTerm, d.freeTask, d.freeCold, d.freeAt, d.freeMemory, d.freeMemoryTerm, d.freeMemoryTask, d.freeMemoryCold, d.freeGPU, d.freeGPUTerm, d.freeGPUTask, d.freeGPUBusy, d.hub, d.waiting, d.sent, d.gone,
 		d.occupancy, d.moved, d.idle, d.cold, d.taken, d.given, d.back,
 	} {
 		ch <- desc
@@ -176,6 +181,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.idle(st, gauge, count)
 	c.headroom(free, gauge)
 	c.memory(&free.Memory, gauge)
+	c.gpus(free, gauge)
 	if f := st.Fleet; f != nil {
 		up := 0.0
 		if f.Connected {
@@ -253,6 +259,30 @@ func (c *collector) memory(r *headroom.MemoryReport, gauge func(d *prometheus.De
 		gauge(c.desc.freeMemoryTerm, o.Reserve, o.Name, "reserve")
 		for j := range r.Tasks {
 			gauge(c.desc.freeMemoryTask, r.Tasks[j].Terms[i].Bytes, r.Tasks[j].Path, r.Tasks[j].Job, o.Name)
+		}
+	}
+}
+
+// gpus tells of the last forecast of GPUs; where none was read it has no series.
+func (c *collector) gpus(h *Headroom, gauge func(d *prometheus.Desc, v float64, labels ...string)) {
+	for i := range h.GPU.GPUs {
+		g := &h.GPU.GPUs[i]
+		for j := range g.Memory.Horizons {
+			o := &g.Memory.Horizons[j]
+			gauge(c.desc.freeGPU, o.BE, g.UUID, o.Name)
+			gauge(c.desc.freeGPUTerm, o.LC, g.UUID, o.Name, "lc")
+			gauge(c.desc.freeGPUTerm, o.Others, g.UUID, o.Name, "others")
+			gauge(c.desc.freeGPUTerm, o.Reserve, g.UUID, o.Name, "reserve")
+		}
+		for j := range g.Users {
+			u := &g.Users[j]
+			gauge(c.desc.freeGPUTask, u.Bytes, g.UUID, u.Path, u.Job, u.Class.String())
+		}
+		if g.Busy.Last.Outcome != model.OK {
+			continue
+		}
+		for j := range g.Busy.Terms {
+			gauge(c.desc.freeGPUBusy, g.Busy.Terms[j].CPU, g.UUID, h.Horizons[j].Name)
 		}
 	}
 }

@@ -62,6 +62,8 @@ type Agent struct {
 	KillSwitch    string
 	MetricsListen string
 	HeadroomFile  string
+	GPUEvery      time.Duration // 0: never
+	NvidiaSMI     string
 	HookProgram   string
 	HookURL       string
 	DiscoverEvery time.Duration
@@ -166,7 +168,7 @@ func Defaults(profile string) (Config, bool) {
 		Policies: engine.Defaults(),
 		Agent: Agent{
 			StateDir: "/var/lib/commensal", RunDir: "/run/commensal", Socket: "/run/commensal/agent.sock", SocketGroup: "commensal",
-			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", HeadroomFile: "headroom.json", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
+			KillSwitch: "/run/commensal/off", MetricsListen: "127.0.0.1:9469", HeadroomFile: "headroom.json", GPUEvery: time.Minute, NvidiaSMI: "/usr/bin/nvidia-smi", DiscoverEvery: 5 * time.Second, Pulse: 50 * time.Millisecond, Waits: true,
 		},
 		Resctrl: Resctrl{Monitor: MonitorAuto},
 		Record:  Record{Enabled: true, MaxBytes: 256 << 20},

@@ -170,6 +170,9 @@ func TestBadFiles(t *testing.T) {
 		{good + "cpu_pool:\n  interval: 5\n", `f.yaml:12: cpu_pool.interval: is "5"; expected a duration`},
 		{good + "cpu_pool: {interval: 1s, interval: 2s}\n", `f.yaml:11: cpu_pool.interval: is given twice, first in line 11`},
 		{good + "agent:\n  pulse: 5ms\n", `f.yaml:12: agent.pulse: is 5ms; expected 10ms to 1s`},
+		{good + "agent:\n  gpu_every: 5s\n", `f.yaml:12: agent.gpu_every: is 5s; expected 0s, or at least 10s`},
+		{good + "agent:\n  gpu_every: 11m\n", `f.yaml:12: agent.gpu_every: is 11m`},
+		{good + "agent:\n  nvidia_smi: nvidia-smi\n", `f.yaml:12: agent.nvidia_smi: is "nvidia-smi"; expected an absolute path`},
 		{good + "cpi2:\n", `f.yaml:11: a key without a value`},
 		{good + "limits: &l {max_held_tasks: 2}\nrecord: *l\n", `f.yaml:11: anchors`},
 	} {

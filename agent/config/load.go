@@ -133,7 +133,9 @@ func (c *Config) checkAgent() []check {
 		checks = append(checks, check{p.key, filepath.IsAbs(p.path), fmt.Sprintf("is %q; expected an absolute path", p.path)})
 	}
 	u, err := url.Parse(a.HookURL)
-	checks = append(checks, check{"agent.hook_program", a.HookProgram == "" || filepath.IsAbs(a.HookProgram), fmt.Sprintf("is %q; expected an absolute path", a.HookProgram)},
+	checks = append(checks, check{"agent.nvidia_smi", filepath.IsAbs(a.NvidiaSMI), fmt.Sprintf("is %q; expected an absolute path", a.NvidiaSMI)},
+		check{"agent.gpu_every", a.GPUEvery == 0 || a.GPUEvery >= 10*time.Second, fmt.Sprintf("is %s; expected 0s, or at least 10s: each time runs a program", a.GPUEvery)},
+		check{"agent.hook_program", a.HookProgram == "" || filepath.IsAbs(a.HookProgram), fmt.Sprintf("is %q; expected an absolute path", a.HookProgram)},
 		check{"agent.hook_url", a.HookURL == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", fmt.Sprintf("is %q; expected http://… or https://…", a.HookURL)})
 	// The kernel's sockaddr_un holds 107 characters.
 	return append(checks, check{"agent.socket", len(a.Socket) <= 107, "is longer than the 107 characters that a Unix socket's path may have"})

@@ -79,6 +79,8 @@ func (a *Agent) rows() []model.Param {
 		{Key: "kill_switch", At: &a.KillSwitch, Why: "while this file exists everything is released and nothing is held"},
 		{Key: "metrics_listen", At: &a.MetricsListen, Why: "Prometheus, host:port or unix:path; empty: none"},
 		{Key: "headroom_file", At: &a.HeadroomFile, Why: "what best-effort work may use, for schedulers (docs/policies/headroom.md); below state_dir, unless it begins with /; empty: none"},
+		{Key: "gpu_every", At: &a.GPUEvery, Most: 600e9, Why: "how often GPUs are read for headroom; without the driver's persistence mode each time initialises them; 0: never"},
+		{Key: "nvidia_smi", At: &a.NvidiaSMI, Why: "the command of NVIDIA's driver, which is run for that, where a device file of it is"},
 		{Key: "hook_program", At: &a.HookProgram, Why: "is run for each `cannot-fix`, which it gets as JSON on standard input; empty: none"},
 		{Key: "hook_url", At: &a.HookURL, Why: "gets the same as a POST; empty: none"},
 		{Key: "discover_every", At: &a.DiscoverEvery, Least: 100e6, Most: model.Unbounded, Soak: [2]float64{1e9, 5e9}, Why: "how often new cgroups are looked for"},

@@ -80,7 +80,15 @@ func printHeadroom(w io.Writer, h *agent.Headroom) error {
 	if err := printMemory(w, h); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nGPUs: %s\n", h.GPU)
+	for i := range h.GPU.GPUs {
+		if err := printGPU(w, h, &h.GPU.GPUs[i]); err != nil {
+			return err
+		}
+	}
+	if h.NoGPU == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nGPUs: %s\n", h.NoGPU)
 	return err
 }
 
@@ -94,6 +102,11 @@ func printMemory(w io.Writer, h *agent.Headroom) error {
 		return err
 	}
 	fmt.Fprintf(w, "\nmemory, in GiB (%.2f are available); a task has what it has less the page cache that is taken back first (CACHE)\n\n", m.Available.V/gib)
+	return printMemoryTables(w, h, m)
+}
+
+// printMemoryTables prints the horizons and who has how much.
+func printMemoryTables(w io.Writer, h *agent.Headroom, m *headroom.MemoryReport) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "THROUGH\tBEST-EFFORT\tMACHINE\tRESERVE\tSERVICES\tSYSTEM\tOTHERS\tNOT KNOWN")
 	for i := range m.Horizons {
@@ -121,12 +134,40 @@ func printMemory(w io.Writer, h *agent.Headroom) error {
 	return nil
 }
 
+// printGPU prints the same of one GPU's memory, who has some of it now, and its time.
+func printGPU(w io.Writer, h *agent.Headroom, g *headroom.GPUForecast) error {
+	m := &g.Memory
+	fmt.Fprintf(w, "\n%s, memory in GiB: %s, of which %s are free\n\n", g.UUID, valueText(inGiB(m.Total), "%.2f"), valueText(inGiB(m.Available), "%.2f"))
+	if g.Why != "" {
+		fmt.Fprintf(w, "no forecast: %s\n", g.Why)
+	} else if err := printMemoryTables(w, h, m); err != nil {
+		return err
+	}
+	for i := range g.Users {
+		u := &g.Users[i]
+		fmt.Fprintf(w, "%s (%s) has %.2f now\n", u.Path, u.Class, u.Bytes/gib)
+	}
+	if g.Untold > 0 {
+		fmt.Fprintf(w, "processes whose memory the driver does not tell, which counts as others': %d\n", g.Untold)
+	}
+	fmt.Fprintf(w, "busy, the whole GPU with best-effort work, as a share of its time (of processes nobody tells that): %s", valueText(g.Busy.Last, "%.2f"))
+	for i := range g.Busy.Terms {
+		fmt.Fprintf(w, ", %s %.2f", h.Horizons[i].Name, g.Busy.Terms[i].CPU)
+	}
+	if n := len(g.Busy.Terms); n > 0 && g.Busy.Terms[n-1].Cold != "" {
+		fmt.Fprintf(w, " (%s)", g.Busy.Terms[n-1].Cold)
+	}
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+func inGiB(v model.Value) model.Value {
+	v.V /= gib
+	return v
+}
+
 // printMemoryForecast prints one task, with the reason for what it is taken to need through the longest horizon.
 func printMemoryForecast(w io.Writer, h *agent.Headroom, f *headroom.MemoryForecast) {
-	inGiB := func(v model.Value) model.Value {
-		v.V /= gib
-		return v
-	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f", f.Path, f.Class, valueText(inGiB(f.Last), "%.2f"), valueText(inGiB(f.Cache), "%.2f"), f.Limit/gib, f.High/gib, f.Level, f.Trend*86400/gib)
 	for i := range f.Terms {
 		fmt.Fprintf(w, "\t%.2f", f.Terms[i].Bytes/gib)

@@ -21,7 +21,7 @@ func TestPrintHeadroom(t *testing.T) {
 		}
 		return list
 	}
-	h := &agent.Headroom{GPU: "absent: no driver's device file is here", Report: headroom.Report{
+	h := &agent.Headroom{NoGPU: "absent: no driver's device file is here", Report: headroom.Report{
 		WallNsec: 1_700_000_000e9, CPUs: 16, Params: headroom.Defaults(),
 		Tasks: []headroom.TaskForecast{
 			{Path: "/web/shop", Class: model.LC, Last: model.Known(1.5), Limit: 16, Of: "all CPUs", High: 2, Level: 1.1, Terms: terms(3.63, 3, "")},
@@ -49,6 +49,10 @@ func TestPrintHeadroom(t *testing.T) {
 	for _, name := range []string{"now", "1h", "6h", "24h"} {
 		m.Horizons = append(m.Horizons, headroom.MemoryHorizon{Name: name, Total: 64 * gib, Reserve: 3.2 * gib, LC: 69 * gib, Others: 2.2 * gib, Cold: 1})
 	}
+	gpu := headroom.GPUForecast{UUID: "GPU-a", Memory: headroom.MemoryReport{Total: model.Known(80 * gib), Available: model.Known(40 * gib), Horizons: m.Horizons, Tasks: m.Tasks[:1], Others: m.Others}, Untold: 1}
+	gpu.Busy = headroom.TaskForecast{Last: model.Known(0.37), Terms: terms(0.5, 0.4, "")}
+	gpu.Users = []headroom.GPUUser{{Path: "/web/shop", Class: model.LC, Bytes: 4 * gib}, {Path: "/batch", Class: model.BE, Bytes: 30 * gib}}
+	h.GPU.GPUs = []headroom.GPUForecast{gpu, {UUID: "GPU-b", Why: "it is in MIG mode", Busy: headroom.TaskForecast{Terms: terms(1, 0, "its usage was not read in the last hour")}}}
 	h.Horizons[0].BoundWhy = "as through the longest horizon"
 	var b strings.Builder
 	for _, h := range []*agent.Headroom{h, {}, {Mode: model.ModeOff}} {
