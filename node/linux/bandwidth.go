@@ -105,8 +105,8 @@ func (b *bandwidth) write(path string, from, to model.Setting) error {
 		return err
 	}
 	now, readErr := b.cg.ReadCPUMax(path) // some of it may be written
-	if readErr != nil {
-		return err
+	if readErr != nil || now.QuotaUsec == to.QuotaUsec {
+		return err // the quota stands: it was not the burst that was in its way
 	}
 	to.BurstUsec = to.QuotaUsec
 	return b.cg.ChangeCPUMax(path, now, cgroup.CPUMax(to.CPUMax))
