@@ -77,20 +77,22 @@ type guestTask struct {
 // mostRefaults is how many pages a second may come back to a guest: 32 GiB, more than disks and compressed memory give.
 const mostRefaults = 8 << 20
 
+// longest is for how long a guest may have run when it is asked first, in nanoseconds: ten years.
+const longest = 10 * 365 * 24 * 3600e9
+
 // hear takes in what a guest says came back to it, and for how long it stalled. The figures are sums of what can be since it last said something: more
 // is no figure, and where it goes on from there nothing of the jump is in the next one.
 func (one *guestTask) hear(a *guest.Answer, nowNsec int64) {
 	most := float64(nowNsec-one.saidNsec) + 1e9 // an answer is a while on its way
-	first := one.saidNsec == 0
+	if one.saidNsec == 0 {
+		most = longest
+	}
 	refaults, stallUsec := a.Refaults-min(a.Refaults, one.saidRefaults), a.StallUsec-min(a.StallUsec, one.saidStallUsec)
 	one.saidRefaults, one.saidStallUsec, one.saidNsec = a.Refaults, a.StallUsec, nowNsec
-	if !first && (float64(refaults) > most/1e9*mostRefaults || float64(stallUsec) > most/1e3) {
+	if float64(refaults) > most/1e9*mostRefaults || float64(stallUsec) > most/1e3 {
 		one.refaults, one.stalledNsec = model.Counter{}, model.Counter{}
 		one.why = fmt.Sprintf("since it was last asked %d pages came back to it, it says, and it waited %d us for memory, which cannot be", refaults, stallUsec)
 		return
-	}
-	if first {
-		refaults, stallUsec = a.Refaults, a.StallUsec
 	}
 	one.sumRefaults, one.sumStallUsec = one.sumRefaults+refaults, one.sumStallUsec+stallUsec
 	one.refaults, one.stalledNsec = model.Read(one.sumRefaults), model.Read(one.sumStallUsec*1000)
