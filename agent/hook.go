@@ -7,15 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"strconv"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/internal/webhook"
+	"github.com/commensal-io/commensal/kernel/outside"
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -163,29 +159,18 @@ func (h *hook) say(what, to string, err error) {
 	}
 }
 
-// start runs the program. It is no part of the agent: the kernel may kill it for memory like any other, and it has the usual priority.
+// start runs the program.
 func (h *hook) start(ctx context.Context, doc []byte) error {
-	if st, err := os.Stat(h.program); err != nil {
-		return err
-	} else if st.Mode()&0o022 != 0 {
-		return fmt.Errorf("others than its owner may write it (mode %04o), and it would run as root", st.Mode().Perm())
-	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	says := &head{left: maxHookSays}
-	cmd := exec.CommandContext(ctx, h.program)
-	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(doc), says, says
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for a child that went elsewhere and keeps the output open
-	if err := cmd.Start(); err != nil {
+	cmd, err := outside.Command(ctx, h.program)
+	if err != nil {
 		return err
 	}
-	pid := cmd.Process.Pid
-	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0) // it may have ended
-	_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
-	err := cmd.Wait()
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(doc), says, says
+	err = outside.Run(cmd)
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("killed after %s: %w", h.timeout, err)
 	}

@@ -5,16 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/commensal-io/commensal/kernel/outside"
 )
 
 const (
@@ -100,34 +95,19 @@ func (c *Command) run(ctx context.Context, query string) ([]byte, error) {
 	}
 }
 
-// start runs the process to its end. It is no part of the agent: the kernel may kill it for memory like any other, and it has the usual priority.
+// start runs the process to its end.
 func (c *Command) start(ctx context.Context, query string) ([]byte, error) {
 	if !filepath.IsAbs(c.Path) {
 		return nil, fmt.Errorf("%q is no absolute path", c.Path)
 	}
-	if st, err := os.Stat(c.Path); err != nil {
+	cmd, err := outside.Command(ctx, c.Path, query, "--format=csv,noheader,nounits")
+	if err != nil {
 		return nil, err
-	} else if st.Mode()&0o022 != 0 {
-		return nil, fmt.Errorf("%s: others than its owner may write it (mode %04o), and it would run as root", c.Path, st.Mode().Perm())
 	}
-	// The kernel ends the process when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	out, says := &bounded{left: maxOutput}, &bounded{left: maxOutput}
-	cmd := exec.CommandContext(ctx, c.Path, query, "--format=csv,noheader,nounits")
-	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.Stdout, cmd.Stderr = out, says
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for a child that went elsewhere and keeps the output open
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	pid := cmd.Process.Pid
-	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("0"), 0) // it may have ended
-	_ = unix.Setpriority(unix.PRIO_PGRP, pid, 0)
-	err := cmd.Wait()
-	switch {
+	switch err = outside.Run(cmd); {
 	case out.over || says.over:
 		return nil, fmt.Errorf("%s: %w: it prints more than %d bytes", c.Path, ErrMalformed, maxOutput)
 	case err != nil && ctx.Err() != nil:
