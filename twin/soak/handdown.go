@@ -197,7 +197,7 @@ func (v *witness) taken(g *watchedGroup, kind model.KnobKind) {
 	if err != nil {
 		return // a machine without it
 	}
-	k.kind, k.now, k.rightful, k.mixed, k.partly, k.wild = kind, now, []model.Setting{now}, false, false, nil
+	k.kind, k.now, k.rightful, k.mixed, k.partly, k.wild = kind, now, v.inherited(g.path, now), false, false, nil
 	if l := v.limitOf(g, kind); l != nil && now != before {
 		v.strangers[taskKnob{l.Task, kind}] = v.w.now()
 		// It reads as if somebody had written cpu.max and let the burst be, which is ours and comes back. Only the inode number of the file would tell, at
@@ -210,6 +210,24 @@ func (v *witness) taken(g *watchedGroup, kind model.KnobKind) {
 	if v.mistakable(g, k) {
 		v.mistaken(g, k)
 	}
+}
+
+// groupKnob is a knob of a group.
+type groupKnob struct {
+	g    *watchedGroup
+	kind model.KnobKind
+}
+
+// without lists the knobs of a task's groups whose files are not there, of a group before those in it.
+func (v *witness) without(task string) (gone []groupKnob) {
+	for _, g := range v.list {
+		for kind := range model.OfCgroups {
+			if _, err := v.readFile(g.path, kind); err != nil && within(g.path, task) {
+				gone = append(gone, groupKnob{g, kind})
+			}
+		}
+	}
+	return gone
 }
 
 // read reads a knob. One that is not there, as the group above does not hand its controller down, is as the kernel makes
