@@ -420,26 +420,31 @@ func (p *place) metBelow(own *journal.Limit, limits []journal.Limit) ([]journal.
 		ours  [2]model.Setting // what stands, and what stood before it
 	}
 	groups := map[string]list{}
-	look := func(l *journal.Limit) {
+	look := func(l *journal.Limit) error {
 		stood := l.Before
 		if l.ReadBack != nil {
 			stood = *l.ReadBack
 		}
 		now, err := p.read(l.Path)
 		if err != nil {
-			return
+			return err // what copied it cannot be told
 		}
 		if now != l.Found && !p.ours(l, now) {
 			now = stood // what stands is a stranger's
 		}
 		groups[l.Path] = list{l.Found.CPUs, [2]model.Setting{now, stood}}
+		return nil
 	}
-	look(own)
+	if err := look(own); err != nil {
+		return nil, err
+	}
 	var more []journal.Limit
 	for _, path := range paths {
 		ino, err := p.cg.PlaceInode(path)
 		if l := limitAt(limits, path, ino); err == nil && l != nil {
-			look(l)
+			if err := look(l); err != nil && !errors.Is(err, cgroup.ErrVanished) {
+				failed = err
+			}
 			continue
 		}
 		cur := model.Ask(model.CPUPlace)
