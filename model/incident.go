@@ -89,6 +89,10 @@ type Round struct {
 	// that they do not count; with ByBlame.
 	Lost    float64 `json:"lost,omitempty"`
 	LeftOut int     `json:"left_out,omitempty"`
+	// RiseErrors is by how many standard errors the victim waited longer than in good windows, as those scatter; 0 where they do not tell.
+	// ByChance: so few that nobody answers for it. With ByBlame.
+	RiseErrors float64 `json:"rise_errors,omitempty"`
+	ByChance   bool    `json:"by_chance,omitempty"`
 	// Steady is what a suspect scores that used the same CPU all the time.
 	Steady float64 `json:"steady,omitempty"`
 	// Demoted: who was chosen gives way to everybody (cpu.idle). Uncapped: that is all so far,

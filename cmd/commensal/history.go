@@ -201,6 +201,9 @@ func printBlame(w io.Writer, n int, r *model.Round, at func(int64) string) {
 	if r.Lost > 0 || r.LeftOut > 0 {
 		fmt.Fprintf(w, "  a bad window that counts lost up to %.0f %% of the waiting; %d windows of late lost more than %.0f %% and count for nothing\n", 100*r.Lost, r.LeftOut, 100*model.MaxWaitLost)
 	}
+	if r.ByChance {
+		fmt.Fprintf(w, "  good windows scatter so much that this may be chance (%.1f standard errors): nobody answers for it\n", r.RiseErrors)
+	}
 	fmt.Fprintln(tw, "  BLAME\tFROM - TO\tRAN\tROOM\tCORRELATION\tCPU\tSUSPECT\tCLASS\tVERDICT")
 	for _, s := range r.Suspects {
 		fmt.Fprintf(tw, "  %.0f %%\t%.0f - %.0f %%\t%.0f %%\t%.0f %%\t%.2f\t%.2f\t%s\t%s\t%s\n", 100*s.Score, 100*s.Low, 100*s.High, 100*s.Ran, 100*s.Room, s.Correlation, s.Usage, s.Path, classOf(&s), s.Verdict)

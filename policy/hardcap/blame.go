@@ -35,6 +35,8 @@ type Blame struct {
 	// bursts of less than a window, and three windows make an incident. Where nobody who can be held had
 	// most of it, two windows are left out: what little the tasks had is then mostly chance.
 	Lasting bool `json:"lasting,omitempty"`
+	// Sigmas: where the victim waits longer than in good windows by fewer standard errors, nobody answers for it (scatter.go); 0: somebody does for any rise.
+	Sigmas float64 `json:"sigmas,omitempty"`
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -44,6 +46,7 @@ func (b *Blame) Rows() []model.Param {
 		{Key: "share", At: &b.Share, Least: 0.01, Most: 1, Unit: "a share", Why: "of the victim's waiting for others that a suspect must be charged with"},
 		{Key: "windows", At: &b.Windows, Least: 2, Most: 600, Soak: [2]float64{2, 30}, Unit: "windows", Why: "windows that are remembered of a victim"},
 		{Key: "bad_windows", At: &b.Bad, Least: 1, Most: recentBad, Soak: [2]float64{1, 5}, Unit: "windows, at most windows", Why: "bad ones among them before blame counts"},
+		{Key: "sigmas", At: &b.Sigmas, Most: 100, Soak: [2]float64{0, 6}, Unit: "standard errors", Why: "by which the victim must wait longer than in good windows, or nobody answers for it; 0: any rise counts"},
 		{Key: "lasting", At: &b.Lasting, Why: "no single window makes a culprit: it must reach the share without its worst one too"},
 	}
 }
@@ -156,15 +159,20 @@ type side struct {
 	own     float64 // for how long its threads waited for each other
 	at      []int64
 	lost    float64 // the largest share that one of them lost
+	// sum and squares are over windows, of all that was waited for others in one.
+	sum, squares float64
 }
 
 func (s *side) add(of *Waited) {
 	s.at = append(s.at, of.AtNsec)
 	s.own += of.OwnNsec
 	s.lost = max(s.lost, of.Lost)
+	all := 0.0
 	for _, c := range of.Charged {
 		s.charged = add(s.charged, c.Num, c.Nsec)
+		all += c.Nsec
 	}
+	s.sum, s.squares = s.sum+all, s.squares+all*all
 }
 
 // mean leaves of the sums the means, in nanoseconds a second.
@@ -371,6 +379,9 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *
 	of.spread(answers, good, room)
 	s.answers = answers
 	remains := inc.remains(waited - usual)
+	if r.RiseErrors, r.ByChance = byChance(p.Blame.Sigmas, bad, good); r.ByChance {
+		remains = 0
+	}
 	for i := range answers {
 		a := &answers[i]
 		a.Share, a.Low, a.High = a.Share*remains, a.Low*remains, a.High*remains

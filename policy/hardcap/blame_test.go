@@ -31,6 +31,7 @@ type queue struct {
 	slo       func(second int) model.Latency // nil: the service promises nothing
 	longest   float64                        // wait of a window, in milliseconds
 	throttled bool                           // the service, by its own quota
+	beside    float64                        // it is delayed for so many seconds a second more, which nobody is charged with
 }
 
 // newFullQueue is one on so many CPUs.
@@ -84,6 +85,7 @@ func (q *queue) tick() {
 	if q.second >= 40 {
 		waiting.Lost.Events = q.lost
 	}
+	delay += q.beside
 	if !q.unmeasured {
 		s.Waiting = []model.Waiting{waiting}
 	}
