@@ -17,6 +17,7 @@ type Result struct {
 	Rounds []Round    `json:"rounds"`
 	Counts int        `json:"counts"` // rounds in which the antagonist hurts, and something can be taken from it
 	Mild   int        `json:"mild"`   // in which it hurts a little, and something can be taken
+	Again  int        `json:"again"`  // in which it hurts a service that is started again, and something can be taken
 	Scenes []SceneSum `json:"scenes"`
 	report.Judged
 }
@@ -29,10 +30,12 @@ const (
 	rowFixed // under the policy, where nothing can be taken from the antagonist
 	rowOther
 	rowItself
+	rowAgainNothing
+	rowAgain // under the policy, where the service is started again
 	numRows
 )
 
-var rowScenes = [numRows]Scene{Nothing, Policy, Policy, Policy, Other, Itself}
+var rowScenes = [numRows]Scene{Nothing, Policy, Policy, Policy, Other, Itself, AgainNothing, Again}
 
 // SceneSum is one scene over the rounds that count, where nobody is to blame over all; intervals are over rounds.
 type SceneSum struct {
@@ -53,31 +56,32 @@ const (
 	mostOf                 = 0.25
 	mildNamed, mildOf      = 0.8, 0.5
 	leastKept              = 0.25
+	mostAfter              = 60.0 // seconds, where the service is started again
 )
 
 // counts reports whether the antagonist hurts in a round.
-func (r *Round) counts() bool { return r.hurts(waitsLeast, math.Inf(1)) }
+func (r *Round) counts(s Scene) bool { return r.hurts(s, waitsLeast, math.Inf(1)) }
 
 // mild reports whether it hurts a little.
-func (r *Round) mild() bool { return r.hurts(mildLeast, mildMost) }
+func (r *Round) mild() bool { return r.hurts(Nothing, mildLeast, mildMost) }
 
 // hurts reports whether the service waits so much with nothing done, and clearly more than before.
-func (r *Round) hurts(least, below float64) bool {
-	f := &r.Scenes[Nothing]
+func (r *Round) hurts(s Scene, least, below float64) bool {
+	f := &r.Scenes[s.unheld()]
 	return f.Waits >= least && f.Waits < below && f.Waits >= waitsTimes*f.Alone
 }
 
 // in reports whether a round is one of a row's, in which somebody is to blame.
 func (r *Round) in(row int) bool {
 	switch row {
-	case rowPolicy:
-		return r.counts() && !r.fixed()
+	case rowPolicy, rowAgain:
+		return r.counts(rowScenes[row]) && !r.fixed()
 	case rowMild:
 		return r.mild() && !r.fixed()
 	case rowFixed:
-		return r.counts() && r.fixed()
+		return r.counts(Nothing) && r.fixed()
 	}
-	return r.counts()
+	return r.counts(rowScenes[row])
 }
 
 // fixed: nothing can be taken from the antagonist.
@@ -96,7 +100,7 @@ func (r *Result) sum() {
 		named, others, of := 0, 0, 0
 		var waits, share, keeps, after []float64
 		for i := range r.Rounds {
-			f, none := &r.Rounds[i].Scenes[s], &r.Rounds[i].Scenes[Nothing]
+			f, none := &r.Rounds[i].Scenes[s], &r.Rounds[i].Scenes[s.unheld()]
 			if !f.Restored && row != rowFixed && row != rowMild {
 				behind++
 			}
@@ -123,6 +127,8 @@ func (r *Result) sum() {
 		switch row {
 		case rowPolicy:
 			r.Counts = of
+		case rowAgain:
+			r.Again = of
 		case rowMild:
 			sum.Scene += ", little harm"
 			r.Mild = of
@@ -149,6 +155,12 @@ func (r *Result) judge(behind int) {
 	}
 	goal("what the service waits, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), ours.Of.Text(100, 0), ours.Of.Mean <= mostOf)
 	goal("what the antagonist has, of that with nothing done, in the mean", fmt.Sprintf("at least %.0f %%", 100*leastKept), ours.Keeps.Text(100, 0), ours.Keeps.Mean >= leastKept)
+	if again := &r.Scenes[rowAgain]; r.Again > 0 {
+		goal("rounds of a restart in which the antagonist is asked, or held", fmt.Sprintf("at least %.0f %%", 100*leastNamed), again.Named.Text(), again.Named.Value() >= leastNamed)
+		goal("... after it, in the median", fmt.Sprintf("at most %.0f s", mostAfter), fmt.Sprintf("%.0f s", again.After), again.After >= 0 && again.After <= mostAfter)
+		goal("... in which somebody else is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), again.Others.Text(), again.Others.Value() <= mostOthers)
+		goal("what the service waits in them, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), again.Of.Text(100, 0), again.Of.Mean <= mostOf)
+	}
 	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
 	if mild := &r.Scenes[rowMild]; r.Mild > 0 {
 		goal("rounds of little harm in which the antagonist is asked, or held", fmt.Sprintf("at least %.0f %%", 100*mildNamed), mild.Named.Text(), mild.Named.Value() >= mildNamed)
@@ -170,7 +182,7 @@ func (r *Result) Report() report.Report {
 		}
 		scenes.Rows = append(scenes.Rows, report.Cells(s.Scene, named, after, s.Others.Text(), s.Waits.Text(100, 0), of, keeps))
 	}
-	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the rounds in which the service waits for memory at least %.0f %% of the time with nothing done, and %.0f times as much as before, in %d of them where something can be taken from it (there is swap, or what it has is page cache); of little harm over the %d in which it waits %.0f to %.0f %% of the time; means but for medians, with their 95 %% intervals.", 100*waitsLeast, waitsTimes, r.Counts, r.Mild, 100*mildLeast, 100*mildMost)}
+	scenes.Notes = []string{fmt.Sprintf("Of an antagonist over the rounds in which the service waits for memory at least %.0f %% of the time with nothing done, and %.0f times as much as before, in %d of them where something can be taken from it (there is swap, or what it has is page cache); of little harm over the %d in which it waits %.0f to %.0f %% of the time; of a restart over %d, after it; means but for medians, with their 95 %% intervals.", 100*waitsLeast, waitsTimes, r.Counts, r.Mild, 100*mildLeast, 100*mildMost, r.Again)}
 	return report.Report{
 		Title:   "Who makes a service wait for memory",
 		Summary: []string{fmt.Sprintf("%d drawn rounds of eleven minutes on simulated machines.", len(r.Rounds))},
@@ -190,8 +202,8 @@ func (r *Result) wrong() report.Table {
 	for s := Policy; s < NumScenes; s++ {
 		for i := range r.Rounds {
 			o := &r.Rounds[i]
-			f, none := &o.Scenes[s], &o.Scenes[Nothing]
-			missed := s == Policy && o.counts() && !o.fixed() && (f.AfterSec < 0 || f.Waits > mostOf*none.Waits)
+			f, none := &o.Scenes[s], &o.Scenes[s.unheld()]
+			missed := (s == Policy || s == Again) && o.counts(s) && !o.fixed() && (f.AfterSec < 0 || f.Waits > mostOf*none.Waits)
 			if (missed || o.accused(s)) && len(t.Rows) < 40 {
 				t.Rows = append(t.Rows, report.Cells(fmt.Sprint(o.Index), s.String(), map[bool]string{true: "yes", false: "none"}[o.Swap], map[bool]string{true: "page cache", false: "anonymous"}[o.File],
 					fmt.Sprintf("%.0f", f.AfterSec), fmt.Sprintf("%.0f", 100*f.Waits), fmt.Sprintf("%.0f", 100*none.Waits), strings.Join(f.Others, ", ")))

@@ -14,6 +14,11 @@
 // has with nothing done, in the mean; or if a limit is left behind. The first runs, on development seeds, showed that of anonymous memory nothing can be taken
 // where there is no swap: of these rounds only the last goal speaks, and they have a row of their own. Seeds below 1000 are for development.
 //
+// Of a service that is started again was written later, before its first run: it goes at four minutes and is back after 5 to 60 s, when it takes its memory
+// within 5 to 60 s. The antagonist came a minute before it goes, or, in half of the rounds, as it does. What is measured begins four minutes after it is back; a
+// round counts as the others do, by what the service waits then with nothing done. The policy fails if it asks or holds the antagonist, once the service is back, in less than 95 % of
+// the rounds that count, or only after more than a minute in the median; anybody else in more than 2 % of all; or if the service waits more than a quarter of what it waits with nothing done.
+//
 // Of little harm was written later, before its first run: of the rounds in which the service waits 8 to 30 % of the time with nothing done, and three times as
 // much as before, the antagonist is found in 80 %, and the service waits half of that. Until then all wanted 105 % at least, and hardly a round was one.
 //
@@ -37,17 +42,30 @@ type Scene int
 
 // The scenes.
 const (
-	Nothing Scene = iota // an antagonist, and nothing is done
-	Policy               // the same under policy memory
-	Other                // another service, under policy memory
-	Itself               // the service itself, under policy memory
+	Nothing      Scene = iota // an antagonist, and nothing is done
+	Policy                    // the same under policy memory
+	Other                     // another service, under policy memory
+	Itself                    // the service itself, under policy memory
+	AgainNothing              // an antagonist beside a service that is started again, and nothing is done
+	Again                     // the same under policy memory
 	NumScenes
 )
 
-var sceneNames = [NumScenes]string{"a batch task, nothing done", "a batch task, policy memory", "another service, policy memory", "the service itself, policy memory"}
+var sceneNames = [NumScenes]string{"a batch task, nothing done", "a batch task, policy memory", "another service, policy memory", "the service itself, policy memory", "service restarts, nothing done", "service restarts, policy memory"}
 
 // blameless: nobody may be asked for anything.
-func (s Scene) blameless() bool { return s >= Other }
+func (s Scene) blameless() bool { return s == Other || s == Itself }
+
+// unheld is the scene that one is compared with: the same with nothing done.
+func (s Scene) unheld() Scene {
+	if s.again() {
+		return AgainNothing
+	}
+	return Nothing
+}
+
+// again: the service is started again, and what is measured begins with that.
+func (s Scene) again() bool { return s >= AgainNothing }
 
 // String returns the scene's name in tables.
 func (s Scene) String() string { return sceneNames[s] }
@@ -61,7 +79,8 @@ type Options struct {
 const (
 	rounds, quickRounds = 200, 30
 	warm, trouble, end  = 60, 180, 660
-	settled             = trouble + 240
+	goes                = trouble + 60 // a service that is started again
+	settles             = 240
 	antagonist          = "antagonist"
 )
 
@@ -119,6 +138,8 @@ type mix struct {
 	batch                   float64
 	takes, over, again      float64 // the antagonist: how much, within, and how often it uses it
 	file                    bool
+	down, up                float64 // a service that is started again: for how long, and within what it takes its memory
+	before                  bool    // the antagonist came a minute before it goes; else as it does
 }
 
 func draw(seed uint64, index int) mix {
@@ -136,6 +157,7 @@ func draw(seed uint64, index int) mix {
 		m.takes = min(m.takes, 0.9*m.memory-m.hot-m.batch)
 	}
 	m.over, m.again = 5*math.Pow(18, r.Float64()), 5*math.Pow(12, r.Float64())
+	m.down, m.up, m.before = math.Round(5*math.Pow(12, r.Float64())), 5*math.Pow(12, r.Float64()), r.IntN(2) == 0
 	return m
 }
 
@@ -148,7 +170,11 @@ func kind(gib, every, over float64, file bool) string {
 func (m *mix) text(s Scene) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nname: thrash-lab\nabout: One play of the lab.\nduration: %ds\nmachine: {preset: skylake, sockets: 1, memory: %.0fGiB, swap: %.0fGiB, fault_time: %.0fus}\ntasks:\n", end, m.memory, m.swap, m.faultUsec)
-	service := kind(m.hot, 1, 0, false) + ", " + kind(m.cold, m.every, 0, m.coldFile)
+	up := 0.0
+	if s.again() {
+		up = m.up
+	}
+	service := kind(m.hot, 1, up, false) + ", " + kind(m.cold, m.every, up, m.coldFile)
 	if s == Itself { // what the antagonist would have had at the end, and the machine is full at about the time at which that would begin
 		most := 0.98*(m.memory+m.swap) - m.hot - m.cold // what one task may want
 		service += ", " + kind(min(m.takes, most), m.again, end, m.file)
@@ -167,14 +193,29 @@ func (m *mix) text(s Scene) string {
 		line(antagonist, "BE", ", importance: best-effort", compute, kind(m.takes, m.again, m.over, m.file))
 	}
 	if s != Itself {
-		fmt.Fprintf(&b, "timeline:\n  - {at: %ds, start: %s}\n", trouble, antagonist)
+		at := trouble
+		if s.again() && !m.before {
+			at = goes
+		}
+		fmt.Fprintf(&b, "timeline:\n  - {at: %ds, start: %s}\n", at, antagonist)
+	}
+	if s.again() {
+		fmt.Fprintf(&b, "  - {at: %ds, stop: service}\n  - {at: %.0fs, start: service}\n", goes, m.begins(s))
 	}
 	b.WriteString("policies:\n  profile: single-node\n  mode: off\n")
-	if s != Nothing {
+	if s != s.unheld() {
 		b.WriteString("  config:\n    memory: {mode: enforce}\n")
 	}
-	fmt.Fprintf(&b, "measure:\n  - {name: alone, from: %ds, to: %ds}\n  - {name: trouble, from: %ds}\n", warm, trouble, settled)
+	fmt.Fprintf(&b, "measure:\n  - {name: alone, from: %ds, to: %ds}\n  - {name: trouble, from: %.0fs}\n", warm, trouble, m.begins(s)+settles)
 	return b.String()
+}
+
+// begins is when the trouble does that is measured: where the service is started again, then.
+func (m *mix) begins(s Scene) float64 {
+	if s.again() {
+		return goes + m.down
+	}
+	return trouble
 }
 
 func play(m mix, s Scene, seed uint64) (f Found, err error) {
@@ -198,8 +239,8 @@ func play(m mix, s Scene, seed uint64) (f Found, err error) {
 	for i := range run.Named {
 		if n := &run.Named[i]; n.Task != antagonist {
 			f.Others = append(f.Others, n.Task)
-		} else if f.AfterSec < 0 {
-			f.AfterSec = n.AtSec - trouble
+		} else if after := n.AtSec - m.begins(s); f.AfterSec < 0 && after >= 0 {
+			f.AfterSec = after
 		}
 	}
 	return f, nil
