@@ -14,6 +14,8 @@
 //     accused who has no more memory than while the service was well.
 //   - Who grows slowly does so for a long time in which nobody suffers yet: that there was room does not speak for him.
 //   - A second victim that gets some of its own back grows. Who has less than it usually had before is not accused.
+//   - A service that comes to a full machine takes what others had. Who has less than before it came is not accused. One that is started again is no such
+//     service: it is known again, and others are measured by what they had while it was well (lives.go).
 //   - Pages come back one fault after the other. While the service is getting back what it lacks nothing is concluded.
 //   - The service itself grew, or all of the machine is too small: then others have no more than before, and nobody is held.
 //   - The service is at a limit of its own: then it waits for what nobody else took, whoever grows beside it, and nobody is held.
@@ -49,6 +51,8 @@ const (
 	atLimit, available = 0.95, 0.1
 	// spare is by how much more than others lost a suspect is held, and leastShare and mostShare bound what of that which it took it may have at first.
 	spare, leastShare, mostShare = 0.1, 0.05, 0.95
+	// mostTaken is how many times what others lost, and spare, is taken of a suspect at most. Of more the rest would be a share from which no step leads up.
+	mostTaken = 4
 	// nearly is how far from what it had while the victim was well to what it has since a suspect counts as having taken it: on the way there is room.
 	nearly = 0.8
 	// back is the part of what the victim lacks that must come back within Params.SettleNsec, so that it is returning.
@@ -71,6 +75,7 @@ type State struct {
 	Has   *antagonist.History `json:"has,omitempty"`   // bytes that they have
 	Asked []Asked             `json:"asked,omitempty"` // not asked again for a while: they grew again, or it was no use
 	Told  bool                `json:"told,omitempty"`  // somebody's wait for memory was told of
+	Lives []Life              `json:"lives,omitempty"` // of services
 
 	p *Params // of the step that is taken
 	v *policy.View
@@ -146,8 +151,10 @@ func (s *State) remember() {
 	for i := range s.v.Window.Observation.Tasks {
 		s.Told = s.Told || s.v.Window.Observation.Tasks[i].Signals[model.SourceMemory].Outcome == model.OK
 	}
+	s.live()
 	beside.Remember(s.v, s.Needs, model.SourceMemory, func(at int) float64 { return s.needs(s.v.Tasks[at].Task.Num) })
 	beside.Remember(s.v, s.Has, model.SourceMemory, func(at int) float64 { return s.has(s.v.Tasks[at].Task.Num) })
+	s.takingBack()
 }
 
 // Taken implements beside.Realm: of what each task needed in a window, what is more than nearly what it has since the victim suffers. What it had all along
@@ -159,18 +166,28 @@ func (s *State) Taken(inc *beside.Incident) (h *antagonist.History, why string) 
 	if why := s.tookMore(inc); why != "" {
 		return nil, why
 	}
-	h = antagonist.NewHistory(s.Needs.Cap)
-	h.Next, h.Filled = s.Needs.Next, s.Needs.Filled
-	copy(h.AtNsec, s.Needs.AtNsec)
+	life := s.life(inc.Victim)
+	more := 0 // windows of its time before it was started again
+	if life != nil {
+		more = life.Windows
+	}
+	n := s.Needs.Filled
+	h = antagonist.NewHistory(n + more)
+	h.Filled = n + more
 	for i := range s.Needs.Rows {
 		r := &s.Needs.Rows[i]
 		bad, good := s.had(inc, r.Num)
 		level := good + nearly*max(0, bad-good)
 		h.Ensure(r.Num)
 		to := h.Row(r.Num)
-		copy(to.Signal, r.Signal)
-		for k := range h.Filled {
+		copy(to.Signal, r.Signal[:n])
+		for k := range n {
 			to.Usage[k] = max(0, r.Usage[k]-level)
+		}
+		for k := n; k < h.Filled; k++ {
+			if to.Usage[k] = max(0, life.was(r.Num, s.v.Table.Name(r.Num)).Needs-level); r.Num == inc.Victim {
+				to.Signal[k] = life.Signal
+			}
 		}
 	}
 	return h, ""
@@ -234,6 +251,13 @@ func (s *State) had(inc *beside.Incident, num model.TaskNum) (bad, good float64)
 			}
 		}
 	}
+	if l := s.life(inc.Victim); l != nil && l.Windows > 0 {
+		was := l.was(num, s.v.Table.Name(num)).Has
+		good, nGood = good+was*float64(l.Windows), nGood+l.Windows
+		if was > 0 {
+			nThere += l.Windows
+		}
+	}
 	if nThere < leastWell {
 		nThere = nGood
 	}
@@ -248,14 +272,24 @@ func (s *State) Itself(_ *beside.Incident, bad, good float64) string {
 // Weigh implements beside.Realm: who has no more memory than while the victim was well took nothing from it.
 func (s *State) Weigh(inc *beside.Incident, sus *model.Suspect, _ float64) bool {
 	bad, good := s.had(inc, sus.Task)
-	all, before, _ := beside.Means(s.Has, inc.Victim, inc.Threshold, func(num model.TaskNum) bool { return num != inc.Victim })
-	if bad-good < max(leastAsk, s.p.MinShare*(all-before), s.p.MinShare*s.lost(inc, sus.Task)) {
+	more := 0.0 // that all others have
+	for i := range s.Has.Rows {
+		if num := s.Has.Rows[i].Num; num != inc.Victim {
+			bad, good := s.had(inc, num)
+			more += bad - good
+		}
+	}
+	if bad-good < max(leastAsk, s.p.MinShare*more, s.p.MinShare*s.lost(inc, sus.Task)) {
 		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f while the victim was well", bad/(1<<20), good/(1<<20)))
 		return false
 	}
 	row := slices.Sorted(slices.Values(s.Has.Row(sus.Task).Usage[:s.Has.Filled]))
-	if usual := row[len(row)/2]; bad < usual {
+	if usual := row[len(row)/2]; bad < usual && !s.wasWell(inc.Victim) {
 		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f before: it is a second victim, of which some comes back", bad/(1<<20), usual/(1<<20)))
+		return false
+	}
+	if before := s.before(inc.Victim, sus.Task); bad < before {
+		sus.Judge(model.SuspectLeftAlone, fmt.Sprintf("it has %.0f MiB, and had %.0f before the victim came, or was started again: some of its own comes back", bad/(1<<20), before/(1<<20)))
 		return false
 	}
 	return true
@@ -280,6 +314,7 @@ func (s *State) First(inc *beside.Incident) float64 {
 	if inc.Bytes = max(inc.Bytes, has); lost < leastAsk || inc.Bytes <= inc.Base {
 		return s.p.Share
 	}
+	inc.Base = max(inc.Base, has-mostTaken*(1+spare)*lost)
 	return min(mostShare, max(leastShare, (has-(1+spare)*lost-inc.Base)/(inc.Bytes-inc.Base)))
 }
 

@@ -37,6 +37,7 @@ type mem struct {
 type world struct {
 	*enginetest.Node
 	mem     map[model.TaskNum]*mem
+	service model.TaskNum
 	stalled float64 // ns, of the service
 	whole   float64
 	leaks   float64 // bytes a second, of /t3
@@ -55,7 +56,7 @@ func newWorld(mode model.Mode, batch ...float64) *world {
 	p.Outlier.WindowNsec = 10e9
 	p.Hardcap.Antagonist[model.SourceMemory] = antagonist.Defaults(model.SourceMemory)
 	p.CPU.MemoryMode = mode
-	w := &world{mem: map[model.TaskNum]*mem{}, whole: 16384 * mib}
+	w := &world{mem: map[model.TaskNum]*mem{}, service: 1, whole: 16384 * mib}
 	w.Node = enginetest.New(p, enginetest.Flat(2))
 	w.start(1, model.LC, 8192)
 	for i, m := range batch {
@@ -65,7 +66,10 @@ func newWorld(mode model.Mode, batch ...float64) *world {
 }
 
 func (w *world) start(num int, class model.Class, uses float64) {
-	t := enginetest.NewTask(num, class)
+	w.add(enginetest.NewTask(num, class), uses)
+}
+
+func (w *world) add(t *enginetest.Task, uses float64) {
 	t.Importance = model.BestEffort
 	m := &mem{uses: uses * mib}
 	t.Knobs[model.MemoryReclaim].Did = func(v model.Setting) int64 {
@@ -112,7 +116,7 @@ func (w *world) second() {
 		all += w.wants(t)
 	}
 	short := max(0, 1-w.whole/all)
-	w.lacks = max(short, w.mem[1].beyond(), w.keeps*w.lacks)
+	w.lacks = max(short, w.mem[w.service].beyond(), w.keeps*w.lacks)
 	if w.seconds <= w.eased {
 		w.lacks = 0
 	}
@@ -120,7 +124,7 @@ func (w *world) second() {
 	for _, t := range w.Tasks {
 		m := w.mem[t.Num]
 		lack := max(short, m.beyond())
-		if t.Num == 1 {
+		if t.Num == w.service {
 			lack = w.lacks
 		}
 		m.faults += lack * m.uses * (1 + m.again) / 4096
@@ -136,7 +140,7 @@ func (w *world) second() {
 		if m.unread {
 			x.C[model.CountMemory], x.C[model.CountRefaults] = model.Counter{}, model.Counter{}
 		}
-		if t.Class == model.LC && !w.blind {
+		if t.Class == model.LC && !w.blind && (w.service == 1 || t.Num == w.service) {
 			x.C[model.CountMemoryStall] = model.Read(uint64(w.stalled))
 		}
 		s.Tasks = append(s.Tasks, x)
