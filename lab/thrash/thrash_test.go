@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 	r := labtest.Twice(t, func() (*Result, error) { return run(context.Background(), Options{Seed: 3, Quick: true}, 5) })
 	for i := range r.Rounds {
 		s := &r.Rounds[i].Scenes
-		if s[Nothing].Alone != s[Policy].Alone || s[Nothing].AfterSec >= 0 || len(s[Nothing].Others) > 0 || s[Nothing].GiB <= 0 || s[Itself].GiB != 0 || s[Other].GiB <= 0 || s[Nothing].Waits > waitsLeast && s[Itself].Waits <= s[Itself].Alone {
+		if s[Nothing].Alone != s[Policy].Alone || s[AgainNothing].Alone != s[Again].Alone || s[AgainNothing].AfterSec >= 0 || s[AgainNothing].GiB <= 0 || s[Nothing].AfterSec >= 0 || len(s[Nothing].Others) > 0 || s[Nothing].GiB <= 0 || s[Itself].GiB != 0 || s[Other].GiB <= 0 || s[Nothing].Waits > waitsLeast && s[Itself].Waits <= s[Itself].Alone {
 			t.Errorf("%+v", r.Rounds[i])
 		}
 	}
@@ -39,13 +39,17 @@ func TestGoals(t *testing.T) {
 		func(r, _ *Round) { r.Scenes[Itself].Others = []string{"batch"} },
 		func(r, _ *Round) { r.Scenes[Policy].Waits = 0.5 },
 		func(r, _ *Round) { r.Scenes[Policy].GiB = 1 },
+		func(r, other *Round) { r.Scenes[Again].AfterSec, other.Scenes[AgainNothing].Waits = -1, 0.9 }, // of two
+		func(r, _ *Round) { r.Scenes[Again].AfterSec = mostAfter + 1 },
+		func(r, _ *Round) { r.Scenes[Again].Others = []string{"reader"} },
+		func(r, _ *Round) { r.Scenes[Again].Waits = 0.5 },
 		func(r, _ *Round) { r.Scenes[Itself].Restored = false },
 		func(_, mild *Round) { mild.Scenes[Policy].AfterSec = -1 },
 		func(_, mild *Round) { mild.Scenes[Policy].Waits = 0.1 },
 		func(_, _ *Round) {},
 		func(r, _ *Round) { r.Scenes[Nothing].Waits = 0.1 },
 		func(r, _ *Round) { r.Scenes[Nothing].Alone = 0.5 },
-		func(r, _ *Round) { r.File = false },
+		func(r, other *Round) { r.File, other.Scenes[AgainNothing].Waits = false, 0.9 },
 	} {
 		var rounds [2]Round
 		for k := range rounds {
@@ -57,15 +61,16 @@ func TestGoals(t *testing.T) {
 				}
 			}
 			rounds[k].Scenes[Nothing].Waits, rounds[k].Scenes[Nothing].GiB = []float64{0.9, 0.12}[k], 8
+			rounds[k].Scenes[AgainNothing].Waits, rounds[k].Scenes[AgainNothing].GiB = []float64{0.9, 0.12}[k], 8
 		}
 		spoil(&rounds[0], &rounds[1])
 		r := &Result{Rounds: rounds[:]}
 		r.sum()
-		if len(r.Goals) != 9 {
+		if len(r.Goals) != 13 {
 			t.Fatalf("%d goals", len(r.Goals))
 		}
 		for k := range r.Goals {
-			if met := k != i && i < 10; r.Goals[k].Met != met {
+			if met := k != i && i < 14; r.Goals[k].Met != met {
 				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
 			}
 		}
