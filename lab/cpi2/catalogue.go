@@ -49,6 +49,7 @@ type kind struct {
 	published       bool // machines and services have what public measurements say beyond the twin's usual physics
 	counted         bool // resctrl counts each task, and engines remember what it has
 	demand          bool // LLC misses leave out what prefetchers fetch
+	fleet           int  // machines that the specs of a catalogue come from; 0: catalogueFleet
 }
 
 // CPI²'s standard deviations are 9 % of the mean in figure 7 and 10, 19 and 10 % in table 1. What comes of the kinds is

@@ -1,6 +1,7 @@
 package cpi2
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -78,7 +79,7 @@ func newBench(ctx context.Context, seed uint64, workers int, of kind) (*bench, e
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := learnFleet(ctx, workers, cat, seed^0x666c, catalogueFleet, catalogueFleetMinutes)
+	fleet, err := learnFleet(ctx, workers, cat, seed^0x666c, cmp.Or(of.fleet, catalogueFleet), catalogueFleetMinutes)
 	if err != nil {
 		return nil, err
 	}

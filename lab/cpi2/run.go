@@ -224,9 +224,12 @@ func (l *lab) playTrials() error {
 	return nil
 }
 
-// of is a kind under the run's physics.
+// of is a kind under the run's physics. A test's sizes have fewer machines for specs, too.
 func (l *lab) of(k kind) kind {
 	k.published = l.o.Published
+	if l.o.sizes != nil {
+		k.fleet = l.size.FleetMachines
+	}
 	return k
 }
 
