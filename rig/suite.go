@@ -70,7 +70,7 @@ var stages = []Stage{
 			{Package: "kernel/reclaim"},
 			{Package: "kernel/blkio"},
 			{Package: "kernel/probe"},
-			{Package: "node/linux", Timeout: 5 * time.Minute},
+			{Package: "node/linux", Timeout: 10 * time.Minute}, // four and more beside other work
 			{Package: "lab/stage"},
 			{
 				Package: "agent", Timeout: 20 * time.Minute, Not: contentionTests,
