@@ -157,9 +157,9 @@ func (r *Result) judge(behind int) {
 	goal("what the antagonist has, of that with nothing done, in the mean", fmt.Sprintf("at least %.0f %%", 100*leastKept), ours.Keeps.Text(100, 0), ours.Keeps.Mean >= leastKept)
 	if again := &r.Scenes[rowAgain]; r.Again > 0 {
 		goal("rounds of a restart in which the antagonist is asked, or held", fmt.Sprintf("at least %.0f %%", 100*leastNamed), again.Named.Text(), again.Named.Value() >= leastNamed)
-		goal("... after it, in the median", fmt.Sprintf("at most %.0f s", mostAfter), fmt.Sprintf("%.0f s", again.After), again.After >= 0 && again.After <= mostAfter)
-		goal("... in which somebody else is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), again.Others.Text(), again.Others.Value() <= mostOthers)
-		goal("what the service waits in them, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), again.Of.Text(100, 0), again.Of.Mean <= mostOf)
+		goal("the antagonist is named after a restart, in the median", fmt.Sprintf("at most %.0f s", mostAfter), fmt.Sprintf("%.0f s", again.After), again.After >= 0 && again.After <= mostAfter)
+		goal("rounds of a restart in which somebody else is", fmt.Sprintf("at most %.0f %%", 100*mostOthers), again.Others.Text(), again.Others.Value() <= mostOthers)
+		goal("what the service waits after a restart, of that with nothing done, in the mean", fmt.Sprintf("at most %.0f %%", 100*mostOf), again.Of.Text(100, 0), again.Of.Mean <= mostOf)
 	}
 	goal("plays that left a limit behind", "none", fmt.Sprint(behind), behind == 0)
 	if mild := &r.Scenes[rowMild]; r.Mild > 0 {
