@@ -159,8 +159,7 @@ type side struct {
 	own     float64 // for how long its threads waited for each other
 	at      []int64
 	lost    float64 // the largest share that one of them lost
-	// sum and squares are over windows, of all that was waited for others in one.
-	sum, squares float64
+	squares float64 // sum over windows, of the square of all that was waited for others in one
 }
 
 func (s *side) add(of *Waited) {
@@ -172,7 +171,7 @@ func (s *side) add(of *Waited) {
 		s.charged = add(s.charged, c.Num, c.Nsec)
 		all += c.Nsec
 	}
-	s.sum, s.squares = s.sum+all, s.squares+all*all
+	s.squares += all * all
 }
 
 // mean leaves of the sums the means, in nanoseconds a second.
@@ -379,7 +378,7 @@ func (s *State) blame(p *Params, in *policy.View, inc *Incident, w *waiting, r *
 	of.spread(answers, good, room)
 	s.answers = answers
 	remains := inc.remains(waited - usual)
-	if r.RiseErrors, r.ByChance = byChance(p.Blame.Sigmas, bad, good); r.ByChance {
+	if r.RiseErrors, r.ByChance = byChance(p.Blame.Sigmas, waited, usual, bad, good); r.ByChance {
 		remains = 0
 	}
 	for i := range answers {

@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/twin"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // What a group above hands down is not for us to say: systemd takes a controller from all groups in another as soon as
@@ -212,22 +213,25 @@ func (v *witness) taken(g *watchedGroup, kind model.KnobKind) {
 	}
 }
 
-// groupKnob is a knob of a group.
-type groupKnob struct {
-	g    *watchedGroup
-	kind model.KnobKind
-}
-
-// without lists the knobs of a task's groups whose files are not there, of a group before those in it.
-func (v *witness) without(task string) (gone []groupKnob) {
-	for _, g := range v.list {
+// startProcess starts a process in a group of a task, and the witness takes in that the directories that were missing are made, of a group before those in it.
+func (w *world) startProcess(t *taskPlan, path string, cfg *machine.TaskConfig) error {
+	type groupKnob struct {
+		g    *watchedGroup
+		kind model.KnobKind
+	}
+	var gone []groupKnob
+	for _, g := range slices.Backward(w.witness.in(t.path)) {
 		for kind := range model.OfCgroups {
-			if _, err := v.readFile(g.path, kind); err != nil && within(g.path, task) {
+			if _, err := w.witness.readFile(g.path, kind); err != nil {
 				gone = append(gone, groupKnob{g, kind})
 			}
 		}
 	}
-	return gone
+	_, err := w.k.Start(path, withMemory(t, *cfg))
+	for _, k := range gone {
+		w.witness.taken(k.g, k.kind)
+	}
+	return err
 }
 
 // read reads a knob. One that is not there, as the group above does not hand its controller down, is as the kernel makes

@@ -109,11 +109,7 @@ func (w *world) respawn(t *taskPlan) {
 		if _, err := w.witness.cg.Inode(path); err != nil || cfg == nil || len(w.k.PIDs(path)) > 0 {
 			return
 		}
-		gone := w.witness.without(t.path)
-		_, err := w.k.Start(path, withMemory(t, *cfg))
-		for _, k := range gone { // whoever starts a process makes the directories that are missing
-			w.witness.taken(k.g, k.kind)
-		}
+		err := w.startProcess(t, path, cfg)
 		switch {
 		case refusesProcess(err):
 			w.inj.Note("failed-arrival", path)

@@ -306,7 +306,7 @@ func (w *world) arrive(t *taskPlan) {
 		}
 		err := error(nil)
 		if cfg != nil {
-			_, err = w.k.Start(path, withMemory(t, *cfg))
+			err = w.startProcess(t, path, cfg)
 		} else {
 			err = cg.Mkdir(path)
 		}
