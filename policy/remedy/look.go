@@ -161,6 +161,9 @@ func (x *Victim) often() bool {
 	return x.Targeted && x.Figure.N >= blips && mean+sd > 0
 }
 
+// quiet reports whether it is well: the first readings above its bound, which are not trouble yet, are no measure of what is usual.
+func (x *Victim) quiet() bool { return !x.Trouble && x.Ratio <= 1 }
+
 // blips is how many readings make one of them a blip.
 const blips = 15
 
@@ -250,7 +253,7 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 			x.CPI.add(cpi.V)
 		}
 		if o.MPKI.Outcome == model.OK {
-			x.MPKI.add(o.MPKI.V, !x.Trouble)
+			x.MPKI.add(o.MPKI.V, x.quiet())
 		}
 		if t != nil {
 			traffic, known := 0.0, false
@@ -260,7 +263,7 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 				}
 			}
 			if known {
-				x.Traffic.add(traffic, !x.Trouble)
+				x.Traffic.add(traffic, x.quiet())
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 				other += float64(b.Nsec) / 1e9 / seconds
 			}
 		}
-		s.charge(v, !x.Trouble, func(yield func(model.TaskNum, float64) bool) {
+		s.charge(v, x.quiet(), func(yield func(model.TaskNum, float64) bool) {
 			for i := range w.Shares {
 				if b := &w.Shares[i]; b.Party == model.WaitTask && !yield(b.Task, float64(b.Nsec)/1e9/seconds) {
 					return
@@ -79,7 +79,7 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 		return
 	default:
 		other = max(0, slow.V-1) * o.CPU.V
-		s.charge(v, !x.Trouble, func(yield func(model.TaskNum, float64) bool) {
+		s.charge(v, x.quiet(), func(yield func(model.TaskNum, float64) bool) {
 			for i := range v.Window.Observation.Tasks {
 				if b := &v.Window.Observation.Tasks[i]; b.CPU.Outcome == model.OK && b.CPU.V < policy.Absurd && !yield(b.Num, b.CPU.V) {
 					return
@@ -91,7 +91,7 @@ func (x *Victim) wait(v *policy.View, o *model.TaskObservation, stood bool) {
 		return
 	}
 	s.SeenNsec, s.Ran = v.NowNsec, o.CPU.V
-	if s.Other.add(other, !x.Trouble); stood {
+	if s.Other.add(other, x.quiet()); stood {
 		s.Slow.add(1 + other/o.CPU.V)
 	}
 }
@@ -163,7 +163,9 @@ func (x *Victim) waited(p *Params, list []candidate) (total float64) {
 			cpu += c.cpu
 		}
 		if at, ok := x.Waits.find(c.task.Task.Num); ok {
-			c.waited = max(0, x.Waits.Charged[at].Wait.Now-x.Waits.Charged[at].Wait.Quiet)
+			if c.waited = x.Waits.Charged[at].Wait.Now; x.Waits.Other.N >= p.Windows {
+				c.waited = max(0, c.waited-x.Waits.Charged[at].Wait.Quiet)
+			}
 		}
 		total += c.waited
 	}

@@ -282,3 +282,35 @@ func TestBesidePolicyDemote(t *testing.T) {
 		t.Errorf("%s", w.holds())
 	}
 }
+
+// Batch work that begins to harm a service of which hardly more than its spec is known gives way, also where it harms most at first: the readings above the
+// threshold that are not trouble yet do not tell what is usual.
+func TestWhoBeginsEarly(t *testing.T) {
+	for quiet := range 4 {
+		c, _ := config.Defaults(config.ProfileSingleNode)
+		p := c.Params("test")
+		p.Mode, p.CPU.RemedyMode = model.ModeEnforce, model.ModeEnforce
+		w := newWorldOf(p, xeon(8))
+		poor(w)
+		w.silent, w.queue.idle = true, 0.02
+		for range 60 {
+			if w.play(); len(w.state().Victims) > 0 {
+				break
+			}
+		}
+		w.seconds(quiet)
+		for _, had := range []float64{0.9, 4, 1.1} { // the first is not above the threshold
+			w.queue.had = map[model.TaskNum]float64{3: had}
+			w.seconds(1)
+		}
+		for range 10 {
+			if w.play(); w.Claim(model.PolicyHardcap, 3, model.CPUWeight) != nil || w.Claim(model.PolicyHardcap, 3, model.CPUBandwidth) != nil {
+				t.Fatalf("after %d quiet windows the hard cap holds it", quiet)
+			}
+		}
+		if got := w.demoted(); !slices.Equal(got, []model.TaskNum{3}) || w.Count(model.DecideCannotFix) > 0 {
+			w.Dump(t)
+			t.Errorf("after %d quiet windows %v give way, want task 3", quiet, got)
+		}
+	}
+}
