@@ -277,8 +277,9 @@ func (s *State) rest(list []candidate, have *model.Classes, v *policy.View, w *p
 	s.take(r, have, v, w)
 }
 
-// take has a rung at the lowest level, for the services that are in trouble.
+// take has a rung at the lowest level, for the services that are in trouble. That nothing helps was said of those who were there before.
 func (s *State) take(r *Rung, have *model.Classes, v *policy.View, w *policy.Wishes, more ...model.Fact) {
+	s.CannotFix = nil
 	if len(s.Domains) > 0 || len(r.Domains) == 0 {
 		r.Domains = slices.Clone(s.Domains)
 	}

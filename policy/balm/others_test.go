@@ -1,9 +1,12 @@
 package balm_test
 
 import (
+	"slices"
 	"testing"
 
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/beside"
 	"github.com/commensal-io/commensal/policy/memory"
 )
@@ -67,5 +70,27 @@ func TestTriedIn(t *testing.T) {
 	}
 	if w.state().Taking() && rests == 0 {
 		t.Errorf("it is on trial all the time: %+v", w.state())
+	}
+}
+
+// Who comes after it was said that nothing helps, and has less then, is on trial like everybody else.
+func TestWhoComesAfterCannotFix(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(1))
+	w.other = 0.7
+	if w.seconds(60); w.state().CannotFix == nil {
+		t.Fatalf("it helps: %+v", w.state())
+	}
+	w.Add(enginetest.NewTask(5, model.BE))
+	w.asks[5] = 20
+	for range 10 {
+		if w.second(); w.level(5) == 10 {
+			break
+		}
+	}
+	if !slices.ContainsFunc(w.state().OnTrial(nil), func(o policy.OnTrial) bool { return o.Task == 5 && o.For == service }) || w.level(5) != 10 {
+		t.Errorf("levels %s, on trial %+v", w.levels(), w.state().OnTrial(nil))
+	}
+	if w.seconds(30); w.state().CannotFix == nil || w.Count(model.DecideCannotFix) != 2 || w.state().Taking() {
+		t.Errorf("that nothing helps is said %d times: %+v", w.Count(model.DecideCannotFix), w.state())
 	}
 }
