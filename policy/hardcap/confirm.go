@@ -279,10 +279,10 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 			paused = s.pausedToo(in, inc.Victim, r)
 		}
 		if paused == "" {
-			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), r.WindowsJudged)
+			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), under(in, r))
 		}
 		pair := s.decided(p, in.NowNsec, inc.VictimJob, in.Table.Get(*r.Chosen))
-		z, asked := fellTogether(in, inc, r.WindowsJudged)
+		z, asked := fellTogether(in, inc, under(in, r))
 		drop += fmt.Sprintf(", all %d together fell by %.1f standard errors", asked, z)
 		switch {
 		case (z >= sureTogether || pair != nil) && paused == "":
@@ -319,12 +319,13 @@ func (s *State) leastDrop(p *Params) float64 {
 // rivalPaused names a suspect of like score that used less than half of its usual CPU while
 // the nudge lasted, "" when there is none.
 func (s *State) rivalPaused(p *Params, in *policy.View, r *model.Round) string {
+	windows := under(in, r)
 	for i := range r.Suspects {
 		o := &r.Suspects[i]
 		if slices.Contains(heldIn(r), o.Task) || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastUntouchable || o.Score < r.Threshold-p.Confirm.Margin {
 			continue
 		}
-		if in.History.RecentUsage(o.Task, r.WindowsJudged) < o.Usage/2 {
+		if in.History.RecentUsage(o.Task, windows) < o.Usage/2 {
 			return o.Path
 		}
 	}

@@ -54,6 +54,15 @@ func (inc *Incident) judged(in *policy.View) bool {
 	return in.Window.Closed && in.Window.StartNsec >= max(inc.round().AppliedNsec, inc.FromNsec)-in.Window.LengthNsec/windowSlack
 }
 
+// under is how many windows were measured under a round's hold, also those in which the victim told nothing: it may fall silent because that helps.
+func under(in *policy.View, r *model.Round) int {
+	n, from := 0, r.AppliedNsec-in.Window.LengthNsec/windowSlack
+	for n < in.History.Filled && in.History.EndedNsec(n)-in.Window.LengthNsec >= from {
+		n++
+	}
+	return max(n, r.WindowsJudged)
+}
+
 // verify watches the victim after the cap.
 func (s *State) verify(p *Params, in *policy.View, out *policy.Wishes, inc *Incident, v *policy.Victim) {
 	r := inc.round()

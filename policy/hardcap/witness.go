@@ -56,10 +56,10 @@ func fell(in *policy.View, src model.Source, job string, skip, windows int) (sig
 // nudged ones took, of what the victim lacks, else of the cache's misses, or else of CPU: what everybody gained may be its doing. "" where there is none.
 func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round) string {
 	var usage, misses, lacked float64
-	held, near := heldIn(r), nearTo(in, victim, r.Lack)
+	held, near, windows := heldIn(r), nearTo(in, victim, r.Lack), under(in, r)
 	for _, n := range held {
-		u, m := in.History.Took(n, r.WindowsJudged, badBefore)
-		l, _ := in.History.TookOf(n, r.Lack, near, r.WindowsJudged, badBefore)
+		u, m := in.History.Took(n, windows, badBefore)
+		l, _ := in.History.TookOf(n, r.Lack, near, windows, badBefore)
 		usage, misses, lacked = usage+u, misses+m, lacked+l
 	}
 	for i := range in.Table.Tasks {
@@ -67,13 +67,13 @@ func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round)
 		if t.Class != model.BE || slices.Contains(held, t.Num) {
 			continue
 		}
-		u, m := in.History.Took(t.Num, r.WindowsJudged, badBefore)
-		now, _ := in.History.Took(t.Num, 0, r.WindowsJudged)
+		u, m := in.History.Took(t.Num, windows, badBefore)
+		now, _ := in.History.Took(t.Num, 0, windows)
 		large := m >= misses/2
 		if misses == 0 {
 			large = u >= usage/2
 		}
-		if l, counted := in.History.TookOf(t.Num, r.Lack, near, r.WindowsJudged, badBefore); counted && lacked > 0 {
+		if l, counted := in.History.TookOf(t.Num, r.Lack, near, windows, badBefore); counted && lacked > 0 {
 			large = l >= lacked/2
 		}
 		if large && u >= leastUntouchable && now < u/2 {
