@@ -397,23 +397,26 @@ func TestQueriesTakeBoundedMemory(t *testing.T) {
 func TestOldDaysGo(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.Keep, cfg.TidyEvery, cfg.CommitEvery = time.Hour, 300*time.Millisecond, 50*time.Millisecond
-	old := filepath.Join(cfg.Dir, "store", "samples", "date=2020-01-01", "hour=00", "1-1.parquet")
-	put := func() {
+	samples, date := filepath.Join(cfg.Dir, "store", "samples"), "date=2020-01-01"
+	day := filepath.Join(samples, date)
+	put := func() { // at once: the hub may tidy at any moment
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(old), 0o750), os.WriteFile(old, nil, 0o600)); err != nil {
+		dir := t.TempDir()
+		hour := filepath.Join(dir, date, "hour=00")
+		if err := errors.Join(os.MkdirAll(hour, 0o750), os.WriteFile(filepath.Join(hour, "1-1.parquet"), nil, 0o600), os.MkdirAll(samples, 0o750), os.Rename(filepath.Join(dir, date), day)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b := startHub(t, cfg)
 	put()
-	gone := func() bool { _, err := os.Stat(old); return err != nil }
+	gone := func() bool { _, err := os.Stat(day); return err != nil }
 	eventually(t, "an old day is gone", gone)
 	first := b.wellTidied.Load()
-	put()
 	done, err := b.store.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	put()
 	time.Sleep(time.Second)
 	if gone() {
 		t.Error("it went while somebody read")
