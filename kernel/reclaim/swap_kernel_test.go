@@ -136,7 +136,8 @@ func TestReclaimToZswap(t *testing.T) {
 	w.do("anon a 24")
 	out, err := r.Reclaim(background(t), Ask{Bytes: 10 * mib, StepBytes: 5 * mib})
 	t.Logf("to zswap: %+v, %v", out, err)
-	if err != nil || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 8*mib || out.TakenBytes < out.SwappedBytes.Bytes || out.KeptBytes == 0 || out.KeptBytes > out.TakenBytes*3/4 {
+	// What is asked for counts whatever the kernel takes of the group, slab and files among it: of 10 MiB once less than eight were pages that went to swap.
+	if err != nil || !out.SwappedBytes.OK || out.SwappedBytes.Bytes < 6*mib || out.TakenBytes < 8*mib || out.TakenBytes < out.SwappedBytes.Bytes || out.KeptBytes == 0 || out.KeptBytes > out.TakenBytes*3/4 {
 		t.Errorf("Reclaim = %+v, %v", out, err)
 	}
 	var s Stat
