@@ -273,16 +273,17 @@ func (s *State) judgeNudge(p *Params, in *policy.View, out *policy.Wishes, inc *
 		return
 	}
 	drop := fmt.Sprintf("%s of %s went from %.3g to %.3g", inc.Source, inc.VictimPath, r.MeanBefore, r.SignalAfter)
-	sigmas, paused := p.Confirm.Sigmas, s.rivalPaused(p, in, r)
+	windows := under(in, r)
+	sigmas, paused := p.Confirm.Sigmas, s.rivalPaused(p, in, r, windows)
 	if p.Confirm.Witnesses {
 		if paused == "" {
-			paused = s.pausedToo(in, inc.Victim, r)
+			paused = s.pausedToo(in, inc.Victim, r, windows)
 		}
 		if paused == "" {
-			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), under(in, r))
+			s.experiment(p, in, inc, in.Table.Get(*r.Chosen), windows)
 		}
 		pair := s.decided(p, in.NowNsec, inc.VictimJob, in.Table.Get(*r.Chosen))
-		z, asked := fellTogether(in, inc, under(in, r))
+		z, asked := fellTogether(in, inc, windows)
 		drop += fmt.Sprintf(", all %d together fell by %.1f standard errors", asked, z)
 		switch {
 		case (z >= sureTogether || pair != nil) && paused == "":
@@ -316,10 +317,9 @@ func (s *State) leastDrop(p *Params) float64 {
 	return p.Confirm.Drop
 }
 
-// rivalPaused names a suspect of like score that used less than half of its usual CPU while
-// the nudge lasted, "" when there is none.
-func (s *State) rivalPaused(p *Params, in *policy.View, r *model.Round) string {
-	windows := under(in, r)
+// rivalPaused names a suspect of like score that used less than half of its usual CPU in the windows
+// for which the nudge lasted, "" when there is none.
+func (s *State) rivalPaused(p *Params, in *policy.View, r *model.Round, windows int) string {
 	for i := range r.Suspects {
 		o := &r.Suspects[i]
 		if slices.Contains(heldIn(r), o.Task) || (o.Class != model.BE && o.Kind == model.SuspectTask) || o.Usage < leastUntouchable || o.Score < r.Threshold-p.Confirm.Margin {

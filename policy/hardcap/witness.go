@@ -52,11 +52,11 @@ func fell(in *policy.View, src model.Source, job string, skip, windows int) (sig
 	return sum / math.Sqrt(float64(asked)), asked
 }
 
-// pausedToo names a best-effort task that paused while the nudge lasted, and before took at least half of what the
+// pausedToo names a best-effort task that paused in the windows for which the nudge lasted, and before took at least half of what the
 // nudged ones took, of what the victim lacks, else of the cache's misses, or else of CPU: what everybody gained may be its doing. "" where there is none.
-func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round) string {
+func (s *State) pausedToo(in *policy.View, victim model.TaskNum, r *model.Round, windows int) string {
 	var usage, misses, lacked float64
-	held, near, windows := heldIn(r), nearTo(in, victim, r.Lack), under(in, r)
+	held, near := heldIn(r), nearTo(in, victim, r.Lack)
 	for _, n := range held {
 		u, m := in.History.Took(n, windows, badBefore)
 		l, _ := in.History.TookOf(n, r.Lack, near, windows, badBefore)

@@ -124,13 +124,18 @@ func (s *Waits) find(task model.TaskNum) (int, bool) {
 
 // excess is how much more it waits than in quiet windows, CPU-seconds a second; where none is known yet, all that it waits for others who are known.
 func (s *Waits) excess(p *Params) float64 {
-	if s.Other.N < p.Windows {
-		if !s.Told {
-			return 0
-		}
-		return s.Other.Now
+	if s.Other.N < p.Windows && !s.Told {
+		return 0
 	}
-	return s.Other.Now - s.Other.Quiet
+	return s.Other.Now - s.usual(p, &s.Other)
+}
+
+// usual is what a figure is in quiet windows; 0 while too few of them are known for what the service waits.
+func (s *Waits) usual(p *Params, l *Level) float64 {
+	if s.Other.N < p.Windows {
+		return 0
+	}
+	return l.Quiet
 }
 
 // forCPU reports whether what a service is late for is a CPU, and why. By a target it is where it waits for others at least twice as much as in quiet windows,
@@ -163,9 +168,8 @@ func (x *Victim) waited(p *Params, list []candidate) (total float64) {
 			cpu += c.cpu
 		}
 		if at, ok := x.Waits.find(c.task.Task.Num); ok {
-			if c.waited = x.Waits.Charged[at].Wait.Now; x.Waits.Other.N >= p.Windows {
-				c.waited = max(0, c.waited-x.Waits.Charged[at].Wait.Quiet)
-			}
+			wait := &x.Waits.Charged[at].Wait
+			c.waited = max(0, wait.Now-x.Waits.usual(p, wait))
 		}
 		total += c.waited
 	}
