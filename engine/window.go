@@ -101,10 +101,10 @@ func (e *Engine) judgeTask(in *Input, o *model.TaskObservation, j int) {
 	}
 	switch {
 	case !src.Row().Targeted:
-		e.study(task, o, src, spec)
+		e.study(in, task, o, src, spec)
 	case tr.Verdict == outlier.Good: // what is normal of another signal is best learned while the job keeps its promise
 		other := e.source(o)
-		e.study(task, o, other, s.Specs.Of(task, other))
+		e.study(in, task, o, other, s.Specs.Of(task, other))
 	}
 	if tr.Verdict == outlier.Outlier {
 		tr.Flags.Flag(&e.Params.Outlier, in.MonoNsec)
@@ -167,7 +167,7 @@ func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int, by *[mo
 		}
 		flags := tr.beside(src)
 		spec := e.State.Specs.Of(task, src)
-		e.study(task, o, src, spec)
+		e.study(in, task, o, src, spec)
 		verdict := outlier.Judge(&e.Params.Outlier, src, spec, o)
 		if verdict == outlier.Outlier {
 			flags.Flag(&e.Params.Outlier, in.MonoNsec)
@@ -184,13 +184,15 @@ func (e *Engine) judgeBeside(in *Input, o *model.TaskObservation, j int, by *[mo
 }
 
 // study gives the learner a window.
-func (e *Engine) study(task *model.Task, o *model.TaskObservation, src model.Source, spec *model.Spec) {
+func (e *Engine) study(in *Input, task *model.Task, o *model.TaskObservation, src model.Source, spec *model.Spec) {
 	if !outlier.Usable(&e.Params.Outlier, src, o) {
 		return
 	}
 	limit := math.Inf(1)
 	if spec != nil {
 		limit = e.Params.Outlier.Threshold(spec)
+	} else if src.Row().Waits && e.obs.Steal.Outcome == model.OK && e.State.Specs.PassOver(e.Params.Spec, task, src, e.obs.Steal.V/float64(e.obs.CPUs), in.MonoNsec) {
+		return
 	}
 	e.State.Specs.Add(e.Params.Spec, task, src, o.Signals[src].V, o.CPU.V, limit)
 	i := -1

@@ -21,6 +21,7 @@ type Spec struct {
 	// LeftOut is how many windows were left out as noise, and Refuted the mean of the spec
 	// before, which was learned in noise; 0: it was not.
 	LeftOut int64   `json:"left_out,omitempty"`
+	Stolen  int64   `json:"stolen,omitempty"` // windows that were passed over before the first spec, since the hypervisor took much in them
 	Refuted float64 `json:"refuted,omitempty"`
 	// Sheet is the revision of the fleet's sheet that it came with; 0: it was learned here.
 	Sheet uint64 `json:"sheet,omitempty"`
@@ -67,6 +68,9 @@ func (s *Spec) Origin() string {
 	}
 	if s.Size != "" {
 		text += ", size " + s.Size
+	}
+	if s.Stolen > 0 {
+		text += fmt.Sprintf("; %d windows were passed over, in which the hypervisor took much", s.Stolen)
 	}
 	if s.LeftOut > 0 {
 		text += fmt.Sprintf("; %d more were noise", s.LeftOut)

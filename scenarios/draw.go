@@ -14,7 +14,7 @@ func Waits() []string {
 
 // guilty are the tasks that hurt the service in a scene of waiting, and that may be held.
 var guilty = map[string][]string{
-	"wait-equal": {"hog"}, "wait-steady": {"hog"}, "wait-rhythm": {"hog"}, "wait-turns": {"one", "two"}, "wait-equals": {"crowd"}, "wait-slices": {"hog"}, "wait-beside": {"hog"}, "wait-first": {"hog"},
+	"wait-equal": {"hog"}, "wait-steady": {"hog"}, "wait-rhythm": {"hog"}, "wait-turns": {"one", "two"}, "wait-equals": {"crowd"}, "wait-slices": {"hog"}, "wait-beside": {"hog"}, "wait-first": {"hog"}, "wait-stolen": {"hog"},
 }
 
 // Guilty returns the tasks of a scene of waiting that are to be held, by their names there; none where nobody is.

@@ -123,6 +123,7 @@ hard_cap:
     recalculate_on_doubling: true
     robust_first_spec: true # of 20 windows, two noisy ones would be the spec
     first_spec_alone: true # it may begin beside the antagonist
+    first_spec_stolen: 0.1 # or while the hypervisor runs other guests
     verify_windows: 6
     margin_over_steady: 0.05 # windows of a second: a steady bystander passes a bare 0.35 in a long distress
     search_windows: 8

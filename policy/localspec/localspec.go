@@ -47,6 +47,8 @@ type Params struct {
 	RobustFirst bool `json:"robust_first,omitempty"`
 	// Alone: a first spec leaves out what a single best-effort task did to the job all the while (alone.go).
 	Alone bool `json:"alone,omitempty"`
+	// Stolen: before the first spec a window is passed over in which the hypervisor took this share of the machine's CPU time (stolen.go); 0: none is.
+	Stolen float64 `json:"stolen,omitempty"`
 	// CoreCycles: CPI is of core cycles here (model.Source.Definition).
 	CoreCycles bool `json:"core_cycles,omitempty"`
 }
@@ -114,6 +116,9 @@ type Entry struct {
 	Few []float64 `json:"few,omitempty"`
 	// Beside says of each of Few, before the first spec, which neighbour delayed the job most.
 	Beside []Beside `json:"beside,omitempty"`
+	// Stolen is how many windows were passed over before the first spec, StolenNsec the latest of them.
+	Stolen     int   `json:"stolen,omitempty"`
+	StolenNsec int64 `json:"stolen_nsec,omitempty"`
 	// Measured is the first spec with its neighbour, while the published one is without; else nil.
 	Measured *Moments    `json:"measured,omitempty"`
 	Spec     *model.Spec `json:"spec,omitempty"`
@@ -176,12 +181,7 @@ func (s *State) find(k Key) (int, bool) {
 // Add takes one window of one task in. threshold is the outlier threshold under the
 // present spec, at which larger values are held; pass +Inf when there is none.
 func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, threshold float64) {
-	k := Key{Job: task.Job, Source: src}
-	i, ok := s.find(k)
-	if !ok {
-		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
-	}
-	e := &s.Entries[i]
+	e := s.entry(task.Job, src)
 	e.Recent.add(min(v, threshold), usage)
 	if v > threshold {
 		e.Clamped++
@@ -198,6 +198,16 @@ func (s *State) Add(p Params, task *model.Task, src model.Source, v, usage, thre
 		e.Samples = slices.Insert(e.Samples, j, 0)
 	}
 	e.Samples[j]++
+}
+
+// entry is what is known of a job's signal, from now on.
+func (s *State) entry(job string, src model.Source) *Entry {
+	k := Key{Job: job, Source: src}
+	i, ok := s.find(k)
+	if !ok {
+		s.Entries = slices.Insert(s.Entries, i, Entry{Key: k})
+	}
+	return &s.Entries[i]
 }
 
 // Turn takes in how long a task ran between two waits in the window that was added last, in ms.
@@ -262,7 +272,7 @@ func (s *State) Teach(p Params, spec *model.Spec, monoNsec int64) error {
 
 // begin begins a sample: what came before is in the spec.
 func (e *Entry) begin() {
-	e.Recent, e.Beside, e.Clamped, e.Ended, e.EndedRobust = Moments{}, nil, 0, 0, 0
+	e.Recent, e.Beside, e.Clamped, e.Ended, e.EndedRobust, e.Stolen, e.StolenNsec = Moments{}, nil, 0, 0, 0, 0, 0
 	e.Tasks, e.Samples, e.Few = e.Tasks[:0], e.Samples[:0], e.Few[:0]
 }
 
@@ -299,7 +309,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
-			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without,
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without, Stolen: int64(min(e.Stolen, 2*p.MinSamplesPerTask)),
 		}
 		e.History = all
 		e.begin()

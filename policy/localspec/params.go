@@ -17,5 +17,6 @@ func (p *Params) Rows() []model.Param {
 		{Key: "recalculate_on_doubling", At: &p.OnDoubling, Why: "also when the sample has doubled and at most 5 % were outliers"},
 		{Key: "robust_first_spec", At: &p.RobustFirst, Why: "beyond CPI²: few noisy windows do not move a first spec, and one that was learned in noise is learned anew"},
 		{Key: "first_spec_alone", At: &p.Alone, Why: "beyond CPI²: without the one best-effort task that had most of the blame while it was learned"},
+		{Key: "first_spec_stolen", At: &p.Stolen, Most: 1, Soak: [2]float64{0, 0.3}, Unit: "of the machine's CPU time", Why: "beyond CPI²: a window in which the hypervisor took so much is not learned from before the first spec, of twice min_samples_per_task windows at most; 0: all are"},
 	}
 }
