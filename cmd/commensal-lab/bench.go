@@ -19,15 +19,15 @@ func benchExperiment() experiment {
 		host: true, quick: "shorter, and only the smallest and the largest size",
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&tasks, "tasks", 150, "how many tasks the largest size has")
-			cmd.Flags().StringVar(&only, "only", "", "the part to measure: "+bench.PartAges+" (default: all)")
+			cmd.Flags().StringVar(&only, "only", "", "the part to measure: "+bench.PartAges+" or "+bench.PartContention+" (default: all but the second)")
 			cmd.Flags().IntVar(&mib, "mib", 20, "how many MiB each task has whose pages' ages are read")
 		},
 		play: func(ctx context.Context, o *options) (result, error) {
 			if tasks < 11 || tasks > 2000 {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--tasks %d: expected 11 to 2000", tasks))
 			}
-			if only != "" && only != bench.PartAges {
-				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--only %s: expected %s", only, bench.PartAges))
+			if only != "" && only != bench.PartAges && only != bench.PartContention {
+				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--only %s: expected %s or %s", only, bench.PartAges, bench.PartContention))
 			}
 			if mib < 1 || mib > 1<<20 {
 				return nil, cli.Fail(cli.CodeBadInput, fmt.Errorf("--mib %d: expected 1 to %d", mib, 1<<20))

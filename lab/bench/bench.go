@@ -31,13 +31,16 @@ type Options struct {
 	Agent string    // path of the agent's binary
 	Quick bool      // a third of the time, and no middle size
 	Tasks int       // of the largest size; 0: 150
-	Only  string    // the part to measure: PartAges; "": all
+	Only  string    // the part to measure; "": all
 	MiB   int       // memory of each task whose ages are read; 0: 20
 	Log   io.Writer // progress
 }
 
-// PartAges is the part that reads ages of pages (Options.Only).
-const PartAges = "ages"
+// Parts that can be measured alone (Options.Only): reading ages of pages, and the policies of caches and memories.
+const (
+	PartAges       = "ages"
+	PartContention = "contention"
+)
 
 func (o *Options) sizes() []int {
 	most := cmp.Or(o.Tasks, goalTasks)
@@ -98,14 +101,16 @@ type Size struct {
 
 // Result is the whole run.
 type Result struct {
-	CPUs     int        `json:"cpus"`
-	Sizes    []Size     `json:"sizes"`
-	Agent    Process    `json:"agent"`
-	Waits    *Waits     `json:"waits"`
-	Ages     *Ages      `json:"ages"`
-	Analyses []Analysis `json:"analyses"`
-	Twins    []Twin     `json:"twin"`
-	Goals    []Goal     `json:"goals"`
+	CPUs  int     `json:"cpus"`
+	Sizes []Size  `json:"sizes"`
+	Agent Process `json:"agent"`
+	Waits *Waits  `json:"waits"`
+	Ages  *Ages   `json:"ages"`
+	// Contention is there where it was asked for alone: it has the same bed as nothing else.
+	Contention *Contention `json:"contention,omitempty"`
+	Analyses   []Analysis  `json:"analyses"`
+	Twins      []Twin      `json:"twin"`
+	Goals      []Goal      `json:"goals"`
 }
 
 // Run measures. It leaves the host as it was.
@@ -115,10 +120,15 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if o.Only == PartAges {
-		res = &Result{CPUs: runtime.NumCPU()}
+	switch res = (&Result{CPUs: runtime.NumCPU()}); o.Only {
+	case PartAges:
 		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, &o)
 		res.Goals = goals(res)
+		return res, err
+	case PartContention:
+		if res.Contention, err = measureContention(ctx, &o, st); err == nil {
+			res.Goals = goals(res)
+		}
 		return res, err
 	}
 	res = &Result{CPUs: runtime.NumCPU(), Analyses: []Analysis{analyse(600), analyse(10)}}

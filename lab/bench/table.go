@@ -24,6 +24,8 @@ const (
 	goalPolicies    = 1.5          // times collection alone
 	goalAllPolicies = 2.0          // the same with every policy
 	goalAges        = 0.5          // percent of a core, in the mean
+	goalContention  = 1.0          // percent of a core with eight services, readings each 20 ms included
+	goalBALM        = 10.0         // percent of a core: BALM's bound
 	goalTwin        = 1000.0 / 250 // ms of CPU time for a simulated second: 250 times life
 )
 
@@ -66,6 +68,10 @@ func goals(r *Result) []Goal {
 	if a := r.Ages; a != nil && a.Source != "" && a.Tasks >= goalTasks { // of fewer it says nothing
 		add(fmt.Sprintf("ages of %d tasks", a.Tasks), goalAges, a.CorePercent, "% of a core")
 	}
+	if c := r.Contention; c != nil {
+		add(fmt.Sprintf("policies of caches and memories, %d services asked each 20 ms", c.LC), goalContention, c.dearest(), "% of a core")
+		add("the same against BALM's own bound", goalBALM, c.dearest(), "% of a core")
+	}
 	if r.Agent.Tasks == 0 { // a part alone
 		return list
 	}
@@ -97,6 +103,9 @@ func core(tasks int) float64 {
 // WriteText writes the tables for people.
 func (r *Result) WriteText(w io.Writer) error {
 	if len(r.Sizes) == 0 { // a part alone
+		if r.Contention != nil {
+			return report.WriteTables(w, r.contentionTable(), r.goalTable())
+		}
 		return report.WriteTables(w, r.agesTable(), r.goalTable())
 	}
 	return report.WriteTables(w, r.cycleTable(), r.countTable(), r.policiesTable(), r.agentTable(), r.waitsTable(), r.agesTable(), r.analysisTable(), r.twinTable(), r.goalTable())

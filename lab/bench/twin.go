@@ -51,7 +51,7 @@ func simulate(o *Options) ([]Twin, error) {
 func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	host, err := simulatedHost(cores, tasks)
+	host, err := simulatedHost(cores, tasks, false)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,11 @@ func simulateOne(cores, tasks, seconds int) (*Twin, error) {
 	return t, nil
 }
 
-func simulatedHost(cores, tasks int) (*twin.Host, error) {
+// webJob is the job of a service that is one of its own.
+func webJob(i int) string { return fmt.Sprintf("web%d", i) }
+
+// simulatedHost is a server with so many tasks; apart: each service is a job of its own.
+func simulatedHost(cores, tasks int, apart bool) (*twin.Host, error) {
 	c := machine.Skylake()
 	share := float64(cores) / float64(c.Sockets*c.CoresPerSocket)
 	c.CoresPerSocket = cores / c.Sockets
@@ -100,6 +104,9 @@ func simulatedHost(cores, tasks int) (*twin.Host, error) {
 		switch {
 		case i%2 == 0:
 			task = model.Task{Path: fmt.Sprintf("/web/%d", i), Job: "web", Class: model.LC, Production: true}
+			if apart {
+				task.Job = webJob(i)
+			}
 			cfg = machine.TaskConfig{
 				Threads: 6, CPI: 1, APKI: 12, Overlap: 2, WriteShare: 0.2, Spread: 0.04, SpreadNsec: 1e9,
 				Curve:    machine.MissCurve{StepBytes: 2 << 20, MPKI: []float64{8, 5, 4, 3, 2.5, 2}},
