@@ -102,6 +102,10 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	if deps.Waits = a.openWaits(); deps.Waits != nil {
 		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too
 	}
+	if latency := a.openLatency(); latency != nil {
+		defer latency.Close()
+		deps.Latency = latency.Of
+	}
 	var rec *record.Writer
 	if a.cfg.Record.Enabled {
 		deps.Record = func(h record.Header) Recorder {
@@ -193,6 +197,21 @@ func (a *Agent) openWaits() linux.WaitSource {
 		return nil
 	}
 	return w
+}
+
+// openLatency opens what says how long memory takes to answer, which only policy bandwidth goes by; nil where that is off, or it
+// is not to be had.
+func (a *Agent) openLatency() *linux.Latency {
+	if a.cfg.Policies.CPU.BandwidthMode == model.ModeOff {
+		return nil
+	}
+	l, err := linux.OpenLatency(a.fs, a.log)
+	if err != nil {
+		a.log.Info("not to be had on this machine; the rest goes on", "missing", fmt.Sprintf("how long memory takes to answer: %v", err))
+		return nil
+	}
+	a.log.Info("how long memory takes to answer is counted", "by", l)
+	return l
 }
 
 // loop is the agent: one event after the other until the context ends, or until the locks are not

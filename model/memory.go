@@ -22,8 +22,8 @@ var memoryCounters = [NumMemoryCounters]CounterRow{
 	CountMemLocal: {Name: "local", Unit: "bytes", From: "mbm_local_bytes of all control groups: the part to the domain's own memory", Optional: true},
 	// Only while there is such a class.
 	CountMemBE: {Name: "be", Unit: "bytes", From: "mbm_total_bytes of the agent's classes of BE tasks", Optional: true},
-	// No count: as it is at the reading.
-	CountMemLatency: {Name: "latency", Unit: "ns", From: "uncore counters, which the agent does not read yet; the simulated machine has it", Optional: true},
+	// No count: the mean since the reading before.
+	CountMemLatency: {Name: "latency", Unit: "ns", From: "uncore counters of the domain's CPUs, while policy bandwidth is on: how long reads of the socket's own memory took that missed the cache", Optional: true},
 }
 
 // MemoryCounters describes the counters of a memory domain, by number.

@@ -91,18 +91,23 @@ var (
 // paranoidFile limits who may count what: Documentation/admin-guide/sysctl/kernel.rst, perf_event_paranoid.
 const paranoidFile = "/proc/sys/kernel/perf_event_paranoid"
 
-// open opens one counter: perf_event_open(2).
+// open opens one counter of an event.
 func open(e Event, pid, cpu, group, flags int, readFormat uint64, disabled bool) (int, error) {
 	if int(e) >= len(events) {
 		return -1, fmt.Errorf("perf: %v: %w", e, ErrNotSupported)
 	}
 	attr := unix.PerfEventAttr{Type: events[e].kind, Config: events[e].config, Read_format: readFormat}
-	attr.Size = uint32(unsafe.Sizeof(attr))
+	return openAttr(&attr, pid, cpu, group, flags, disabled)
+}
+
+// openAttr opens one counter: perf_event_open(2).
+func openAttr(attr *unix.PerfEventAttr, pid, cpu, group, flags int, disabled bool) (int, error) {
+	attr.Size = uint32(unsafe.Sizeof(*attr))
 	if disabled {
 		attr.Bits = unix.PerfBitDisabled
 	}
 	for {
-		fd, err := unix.PerfEventOpen(&attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
+		fd, err := unix.PerfEventOpen(attr, pid, cpu, group, flags|unix.PERF_FLAG_FD_CLOEXEC)
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err
 		}

@@ -51,7 +51,7 @@ type Options struct {
 	Beside func(work func()) // begins slow work; nil: in a goroutine
 	Pages  numa.Calls        // find and move pages
 	Ender  cgroup.Ender      // ends processes
-	// Latency is how long memory takes to answer; nil: nobody knows.
+	// Latency is how long memory takes to answer, and stays the caller's to close; nil: nobody knows.
 	Latency MemoryLatency
 	// Stalls watches for programs that wait for memory (Host.Watch).
 	Stalls func(some, full float64) (StallSource, error)

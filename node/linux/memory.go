@@ -19,8 +19,8 @@ import (
 // Groups come and go, so what each of them grew by is summed up here. A group's count begins at zero when it is made;
 // what it counted after the last reading before it was removed is lost.
 
-// MemoryLatency says how long a domain's memory takes to answer at present, in nanoseconds.
-type MemoryLatency func(domain int32) (nsec uint64, ok bool)
+// MemoryLatency says how long a domain's memory took to answer since it was asked last, in nanoseconds; see OpenLatency.
+type MemoryLatency func(domain int32) model.Counter
 
 // meter is the worker's sums.
 type meter struct {
@@ -199,9 +199,7 @@ func (k *meter) samples(now map[int32]*model.MemorySample) []model.MemorySample 
 			}
 		}
 		if k.latency != nil {
-			if nsec, ok := k.latency(domain); ok {
-				s.C[model.CountMemLatency] = model.Read(nsec)
-			}
+			s.C[model.CountMemLatency] = k.latency(domain)
 		}
 		list = append(list, s)
 	}

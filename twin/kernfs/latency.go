@@ -1,12 +1,16 @@
 package kernfs
 
-import "math"
+import (
+	"math"
+
+	"github.com/commensal-io/commensal/model"
+)
 
 // MemoryLatency is what uncore counters would say of a domain's memory: no file has it.
-func (k *Kernel) MemoryLatency(domain int32) (nsec uint64, ok bool) {
+func (k *Kernel) MemoryLatency(domain int32) model.Counter {
 	c := k.m.Config()
 	if domain < 0 || int(domain) >= c.Caches() {
-		return 0, false
+		return model.Counter{Outcome: model.Absent}
 	}
-	return uint64(math.Round(k.m.Memory(c.Home(int(domain))).LatencyNsec)), true
+	return model.Read(uint64(math.Round(k.m.Memory(c.Home(int(domain))).LatencyNsec)))
 }
