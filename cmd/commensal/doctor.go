@@ -63,7 +63,7 @@ func doctorCommand(p *cli.Printer) *cobra.Command {
 			}
 			d := diagnosis{Findings: findings, Signals: abilities(probe.Signals(findings)), Remedies: abilities(probe.Remedies(findings))}
 			if root == "/" {
-				d.Prospects = prospect(cmd.Context(), path)
+				d.Prospects = prospect(cmd.Context(), path, findings)
 			}
 			if all {
 				return p.Print(d, func(w io.Writer) error { return printDiagnosis(w, &d) })

@@ -8,6 +8,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/cputopology"
 	"github.com/commensal-io/commensal/kernel/hostfs"
+	"github.com/commensal-io/commensal/kernel/probe"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/linux"
 	"github.com/commensal-io/commensal/policy"
@@ -15,6 +16,18 @@ import (
 
 // mostNamed bounds how many services doctor names; the others it counts.
 const mostNamed = 3
+
+// latencyOf says what policy bandwidth goes by; "": it is off.
+func latencyOf(c *config.Config, findings []probe.Finding) string {
+	if c.Policies.CPU.BandwidthMode == model.ModeOff {
+		return ""
+	}
+	f := probe.Find(findings, probe.MemoryLatency)
+	if f.Answer == probe.Yes {
+		return "of memory: counted, by " + f.Why
+	}
+	return "of memory: not counted, so bandwidth goes by CPI (docs/policies/bandwidth.md): " + f.Why
+}
 
 // memoryHere says whether services on this host are as policies take them to be that give way by memory (policy/home.go); "": no such policy is on, there
 // is no service, the machine has one memory node, or it cannot be told.

@@ -35,13 +35,14 @@ type prospects struct {
 	Config  string   `json:"config"`
 	Agent   string   `json:"agent"`
 	Warning string   `json:"warning,omitempty"`
-	Guests  string   `json:"guests,omitempty"` // of tasks that are virtual machines; "": there are none
-	Memory  string   `json:"memory,omitempty"` // whether services are as balm and remedy take them to be; "": nobody asks, or nobody can tell
+	Guests  string   `json:"guests,omitempty"`  // of tasks that are virtual machines; "": there are none
+	Memory  string   `json:"memory,omitempty"`  // whether services are as balm and remedy take them to be; "": nobody asks, or nobody can tell
+	Latency string   `json:"latency,omitempty"` // whether it is counted how long memory takes to answer; "": nobody asks
 	Next    []string `json:"next"`
 }
 
 // prospect looks at configuration and agent, and says what to do next.
-func prospect(parent context.Context, path string) *prospects {
+func prospect(parent context.Context, path string, findings []probe.Finding) *prospects {
 	c, err := config.Load(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -66,7 +67,7 @@ func prospect(parent context.Context, path string) *prospects {
 			p.Warning = strings.TrimPrefix(p.Warning+"; "+why, "; ")
 		}
 	}
-	p.Memory = memoryHere(c)
+	p.Memory, p.Latency = memoryHere(c), latencyOf(c, findings)
 	ctx, cancel := context.WithTimeout(parent, time.Second)
 	defer cancel()
 	if st, err := agent.NewClient(c.Agent.Socket).Brief(ctx); err == nil {
@@ -170,6 +171,9 @@ func printShort(w io.Writer, d *diagnosis) error {
 		}
 		if p.Memory != "" {
 			fmt.Fprintf(w, "Memory         %s\n", p.Memory)
+		}
+		if p.Latency != "" {
+			fmt.Fprintf(w, "Latency        %s\n", p.Latency)
 		}
 		if p.Warning != "" {
 			fmt.Fprintf(w, "WARNING        %s\n", p.Warning)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/commensal-io/commensal/agent/config"
 	"github.com/commensal-io/commensal/cmd/cli"
 	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/cgroup"
@@ -214,9 +215,28 @@ func TestDoctorWarnsOfPqos(t *testing.T) {
 		if err := os.WriteFile(path, []byte("version: 1\nprofile: cpi2\nagent: {run_dir: /dev/shm/none}\ntasks: [{match: /be-*, job: batch, class: BE}]\n"+c.policies+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p := prospect(t.Context(), path)
+		p := prospect(t.Context(), path, nil)
 		if said := strings.Contains(p.Warning, "pqos"); said != (c.want != "") || !strings.Contains(p.Warning, c.want) {
 			t.Errorf("%s, pqos in %s: %q (%s)", c.policies, c.path, p.Warning, p.Config)
+		}
+	}
+}
+
+// Where policy bandwidth is on, doctor says whether it is counted how long memory takes to answer.
+func TestDoctorSaysWhetherLatencyIsCounted(t *testing.T) {
+	c, ok := config.Defaults(config.DefaultProfile)
+	if !ok {
+		t.Fatal("no defaults")
+	}
+	yes := []probe.Finding{{Name: probe.MemoryLatency, Answer: probe.Yes, Why: "amd_l3, opened"}}
+	no := []probe.Finding{{Name: probe.MemoryLatency, Answer: probe.No, Why: "no such PMU"}}
+	if said := latencyOf(&c, yes); said != "" {
+		t.Errorf("the policy is off: %q", said)
+	}
+	c.Policies.CPU.BandwidthMode = model.ModeObserve
+	for want, findings := range map[string][]probe.Finding{"counted, by amd_l3, opened": yes, "not counted, so bandwidth goes by CPI (docs/policies/bandwidth.md): no such PMU": no, "not probed": nil} {
+		if said := latencyOf(&c, findings); !strings.HasSuffix(said, want) {
+			t.Errorf("%q, want %q", said, want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/schedwait"
 	"github.com/commensal-io/commensal/kernel/taskstats"
+	"github.com/commensal-io/commensal/kernel/uncore"
 )
 
 // callsFile is in the root of a captured tree, where no kernel file can be.
@@ -26,6 +27,7 @@ type calls interface {
 	event(perf.Event) error
 	cgroupEvent(dir string) error // of the group in dir
 	programs() error              // that tell who makes whom wait
+	latency(*uncore.Meter) error  // of memory
 }
 
 // kernelCalls asks the running kernel.
@@ -42,6 +44,11 @@ func (kernelCalls) taskstats() error {
 func (kernelCalls) event(e perf.Event) error { return perf.Supported(e) }
 
 func (kernelCalls) programs() error { return schedwait.Supported() }
+
+func (kernelCalls) latency(m *uncore.Meter) error {
+	defer m.Close()
+	return m.Start()
+}
 
 func (k kernelCalls) cgroupEvent(dir string) error {
 	fd, closeDir, err := k.fs.OpenDir(dir)
@@ -62,6 +69,8 @@ func (o outcomes) taskstats() error         { return o.outcome(Taskstats) }
 func (o outcomes) event(e perf.Event) error { return o.outcome(eventName(e)) }
 func (o outcomes) cgroupEvent(string) error { return o.outcome(PerfPerCgroup) }
 func (o outcomes) programs() error          { return o.outcome(BPFPrograms) }
+
+func (o outcomes) latency(*uncore.Meter) error { return o.outcome(MemoryLatency) }
 
 func (o outcomes) outcome(name string) error {
 	err, ok := o[name]
@@ -145,7 +154,7 @@ func parseOutcomes(text string) outcomes {
 // format is what parseOutcomes reads.
 func (o outcomes) format() string {
 	var b strings.Builder
-	for _, name := range []string{Taskstats, PerfCycles, PerfRefCycles, PerfInstructions, PerfLLCMisses, PerfPerCgroup, BPFPrograms} {
+	for _, name := range []string{Taskstats, PerfCycles, PerfRefCycles, PerfInstructions, PerfLLCMisses, PerfPerCgroup, MemoryLatency, BPFPrograms} {
 		err, made := o[name]
 		switch {
 		case !made:
@@ -195,4 +204,9 @@ func (n noted) cgroupEvent(dir string) error {
 func (n noted) programs() error {
 	n.made[BPFPrograms] = n.calls.programs()
 	return n.made[BPFPrograms]
+}
+
+func (n noted) latency(m *uncore.Meter) error {
+	n.made[MemoryLatency] = n.calls.latency(m)
+	return n.made[MemoryLatency]
 }

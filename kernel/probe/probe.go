@@ -66,6 +66,7 @@ const (
 	PerfInstructions = "perf instructions"
 	PerfLLCMisses    = "perf llc misses"
 	PerfPerCgroup    = "perf per cgroup"
+	MemoryLatency    = "memory latency"
 	Resctrl          = "resctrl"
 	ResctrlCAT       = "resctrl cat l3"
 	ResctrlMBA       = "resctrl mba"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/commensal-io/commensal/kernel/perf"
 	"github.com/commensal-io/commensal/kernel/taskstats"
+	"github.com/commensal-io/commensal/kernel/uncore"
 )
 
 const notLive = "needs a system call on the running kernel; only files were looked at"
@@ -153,7 +154,28 @@ func (p *prober) perfFindings() []Finding {
 		p.event(PerfInstructions, perf.Instructions, SignalCPI, SignalMPKI),
 		p.event(PerfLLCMisses, perf.LLCMisses, SignalMPKI),
 		p.perfPerCgroup(),
+		p.memoryLatency(),
 	}
+}
+
+// memoryLatency opens the uncore counters that say how long memory takes to answer, and closes them again. Policy bandwidth goes by
+// it where it is to be had, and by CPI elsewhere.
+func (p *prober) memoryLatency() Finding {
+	f := Finding{Name: MemoryLatency}
+	m, err := uncore.NewMeter(p.fs, uncore.Perf)
+	switch {
+	case errors.Is(err, uncore.ErrUnknownCPU):
+		f.Answer, f.Why, f.Needs = No, oneLine(err.Error()), "a type of CPU that docs/COUNTERS.md lists"
+	case errors.Is(err, uncore.ErrNoPMU), absent(err):
+		f.Answer, f.Why, f.Needs = No, oneLine(err.Error()), "a physical machine, and a kernel with the driver (intel_uncore, amd_uncore)"
+	case err != nil:
+		f.Answer, f.Why = CouldNotTell, oneLine(err.Error())
+	case p.calls == nil:
+		f.Answer, f.Why = CouldNotTell, notLive
+	default:
+		return answerPerf(f, p.calls.latency(m), oneLine(m.String())+", opened")
+	}
+	return f
 }
 
 // event tries one event on this process.
