@@ -69,6 +69,7 @@ var stages = []Stage{
 			{Package: "kernel/numa", Timeout: 5 * time.Minute},
 			{Package: "kernel/reclaim"},
 			{Package: "kernel/blkio"},
+			{Package: "kernel/uncore"},
 			{Package: "kernel/probe"},
 			{Package: "node/linux", Timeout: 10 * time.Minute}, // four and more beside other work
 			{Package: "lab/stage"},

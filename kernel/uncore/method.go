@@ -13,7 +13,7 @@ import (
 // method is how one kind of CPU is asked how long its memory takes to answer.
 //
 // What is meant is the whole of it: from when a read has missed the last-level cache to when its data is there (Alibaba
-// §4.2 has a threshold of 200 ns for it, where idle memory takes some 80 to 130). So
+// §4.2 has a threshold of 200 ns for it). So
 //
 //   - Intel: the agents of the cache (CHA) keep a table of requests (TOR). The sum of its entries over clocks, by the requests
 //     that came in, is how long one stays, by Little's law; perf(1) has it as llc_data_read_demand_plus_prefetch_miss_latency
