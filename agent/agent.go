@@ -99,13 +99,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		IDPrefix:   idPrefix(a.started, os.Getpid()), Told: func(d *model.Decision) { a.hook.tell(d, a.core.Engine.Params.Tells(d.Policy)) },
 		Became: func(r *model.Result) { a.hook.became(r) }, GPUs: &gpu.Command{Path: a.cfg.Agent.NvidiaSMI},
 	}
-	if deps.Waits = a.openWaits(); deps.Waits != nil {
-		defer deps.Waits.Close() //nolint:errcheck // the kernel frees it with the process, too
-	}
-	if latency := a.openLatency(); latency != nil {
-		defer latency.Close()
-		deps.Latency = latency.Of
-	}
+	defer a.openSources(&deps)()
 	var rec *record.Writer
 	if a.cfg.Record.Enabled {
 		deps.Record = func(h record.Header) Recorder {
@@ -185,6 +179,23 @@ func idPrefix(started time.Time, pid int) string {
 // errRemoved: an agent without its locks, its journal and, by default, its socket can neither be
 // watched nor operated. Whoever starts it anew makes them anew.
 var errRemoved = errors.New("agent: the run directory was removed under the running agent: everything is put back, and the agent ends")
+
+// openSources opens what measures beside the tasks, and returns what closes it.
+func (a *Agent) openSources(deps *Deps) (closeAll func()) {
+	waits, latency := a.openWaits(), a.openLatency()
+	deps.Waits = waits
+	if latency != nil {
+		deps.Latency = latency.Of
+	}
+	return func() {
+		if latency != nil {
+			latency.Close()
+		}
+		if waits != nil {
+			_ = waits.Close() // the kernel frees it with the process, too
+		}
+	}
+}
 
 // openWaits opens what measures who makes whom wait, nil where it is not wanted or not to be had.
 func (a *Agent) openWaits() linux.WaitSource {

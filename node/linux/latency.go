@@ -70,10 +70,10 @@ func (l *Latency) tell(domain int32, err error) {
 	if err != nil {
 		why = err.Error()
 	}
-	switch {
-	case why == l.said[domain]:
+	switch why {
+	case l.said[domain]:
 		return
-	case why == "":
+	case "":
 		l.log.Info("how long memory takes to answer is read again", "domain", domain)
 	default:
 		l.log.Warn("how long memory takes to answer cannot be read", "domain", domain, "error", why)
