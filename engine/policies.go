@@ -234,10 +234,11 @@ var policyRows = [...]row{
 		under: func(p *Params) bool { return p.CPU.RemedyMode == model.ModeEnforce },
 	},
 	{
-		name: model.PolicyRemedy, does: "for a victim, by what is contended, weight, ways, bandwidth, pages, then CPU of the BE task that takes most, each verified", uses: []string{"demote", "llc ways", "memory bandwidth", "page migration", "evict"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
+		name: model.PolicyRemedy, does: "for a victim, by what is contended, weight, CPUs, ways, bandwidth, pages, then CPU time of the BE task that takes most, each verified", uses: []string{"demote", "cpuset", "llc ways", "memory bandwidth", "page migration", "evict"}, needs: Needs{Classes: true, Memory: true, Domains: true, Homes: true, SLO: true}, always: true,
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.onTrial(v)
+			v.Placing = p.CPU.CPUSetMode == model.ModeEnforce
 			s.CPU.Remedy.Step(&p.CPU.Remedy, v, w)
 		},
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },

@@ -53,6 +53,7 @@ const (
 	DecideDivide // BE, or one BE task, has a part of the caches
 	DecideLevel  // the level of memory bandwidth of BE, or of one BE task, moved
 	DecideBasis  // what a policy goes by is other than before
+	DecidePool   // one BE task has fewer CPUs to run on
 	DecidePages  // pages of a task are moved to other memory
 
 	// Of pressure.
@@ -129,6 +130,7 @@ var decisionKinds = [NumDecisionKinds]decisionRow{
 	DecideDivide: {name: "divide", policies: []string{PolicyCache, PolicyRemedy}, acts: true},
 	DecideLevel:  {name: "level", policies: []string{PolicyBandwidth, PolicyBalm, PolicyRemedy}, routine: true, acts: true},
 	DecideBasis:  {name: "basis", policies: []string{PolicyBandwidth, PolicyBalm, PolicyRemedy}},
+	DecidePool:   {name: "pool", policies: []string{PolicyRemedy}, acts: true},
 	DecidePages:  {name: "pages", policies: []string{PolicyBalm}, routine: true, acts: true},
 
 	DecidePressure: {name: "pressure", policies: []string{PolicyPressure}},

@@ -167,6 +167,8 @@ type View struct {
 	Touched []Touch
 	// Results are what came of changes since the step before, of all policies and operators.
 	Results []model.Result
+	// Placing: policy cpuset enforces, and who runs where is its word.
+	Placing bool
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
 	// spoil that, and its own.
 	Comparing bool

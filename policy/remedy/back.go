@@ -40,7 +40,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		if h.RetryNsec == 0 {
 			h.RetryNsec = h.FreshNsec + p.RetryNsec
 		}
-		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == CPU }) {
+		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == Pool || o.Means == CPU }) {
 			continue // what was taken of CPUs after it is given back before it
 		}
 		if v.LeaveAlone(h.Task, model.PolicyRemedy) != "" {
@@ -52,6 +52,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 	}
 	if h := dearest; h != nil {
 		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true, SinceNsec: v.NowNsec}
+		h.Before = model.CPUSet{}
 		s.move(v, h, h.looser(have, policy.Peak(s.Loads)))
 		s.why = "services are well"
 		s.reset()
@@ -81,7 +82,7 @@ func (s *State) closest() *Victim {
 // room reports whether all services with a target would still be well away from it if a hold were given back by a step.
 func (s *State) room(p *Params, h *Hold) bool {
 	lost := h.Effect / 2
-	if h.Means == Demotion { // there is one step
+	if h.Means == Demotion || h.Means == Pool { // there is one step
 		lost = h.Effect
 	}
 	for i := range s.Victims {
@@ -109,7 +110,7 @@ func (h *Hold) looser(have *model.Classes, peak float64) float64 {
 		}
 	case CPU:
 		step = h.Full / steps
-	case Demotion:
+	case Demotion, Pool:
 		step = h.Full
 	}
 	return min(h.Full, h.Amount+step)
@@ -234,6 +235,9 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 // stands reports whether a hold is in force, and why it cannot be.
 func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (word, why string, done bool) {
 	k := &t.Knobs[h.Means.knob()]
+	if h.Means == Pool && v.Placing {
+		return "placing", placing, false
+	}
 	if word, why = t.Closed(h.Means.knob()); why != "" {
 		return word, why, false
 	}
@@ -247,7 +251,7 @@ func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (
 		return "refused", k.Why, false
 	}
 	done = k.Ours && !k.Pending
-	if h.Means == CPU || h.Means == Demotion {
+	if !h.Means.classed() {
 		return "", "", done
 	}
 	if h.Full != h.Means.full(have) {
@@ -274,7 +278,7 @@ func (s *State) released(have *model.Classes, v *policy.View, t *policy.TaskView
 	if k.Pending || k.Refused {
 		return false // which is tried again
 	}
-	if h.Means == CPU || h.Means == Demotion {
+	if !h.Means.classed() {
 		return true
 	}
 	own := model.ClassOf(h.Task)

@@ -66,6 +66,11 @@ type option struct {
 	off    model.CPUSet // memory nodes
 	waited float64      // what it answers for of what the victim waits
 	known  float64      // by which it helped this pair before
+	// place is the CPUs that it leaves by Pool, used what it used, by whose it is, and core: for the core's sake.
+	place model.CPUSet
+	used  float64
+	by    candidate
+	core  bool
 }
 
 // heal takes the next step.
@@ -73,7 +78,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	if n := float64(p.Windows); x.CPI.N < n && x.Figure.N < n {
 		return // nothing to compare with yet
 	}
-	order, text, told := x.contended(p, v.NowNsec)
+	order, text, told := x.contended(p, v)
 	list := s.options(p, have, v, w, x, order)
 	if len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet
@@ -94,7 +99,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	s.CannotFix = false
 	s.take(v, w, x, list[0], together(list), text)
-	s.Trial.ForCPU = list[0].means == Demotion || list[0].means == CPU && order[0] == Demotion
+	s.Trial.ForCPU = list[0].means == Demotion || (list[0].means == CPU || list[0].means == Pool) && order[0] == Demotion
 }
 
 // serve notes for whom it is to be helped: nobody, where x is nil.
@@ -115,14 +120,21 @@ func (s *State) serve(p *Params, v *policy.View, x *Victim) {
 }
 
 // contended says what is contended by how the victim waits, and by its counters: which means come first, and why, and whether anything tells.
-func (x *Victim) contended(p *Params, nowNsec int64) (order []Means, text string, told bool) {
-	waits, forCPU := x.forCPU(p, nowNsec)
+func (x *Victim) contended(p *Params, v *policy.View) (order []Means, text string, told bool) {
+	waits, forCPU := x.forCPU(p, v.NowNsec)
+	first := []Means{Demotion}
+	if p.Pool {
+		first = append(first, Pool)
+	}
 	order, text, told = x.memory(p)
 	switch {
 	case x.Waiting, forCPU && !told: // of caches nothing is known, or that they are as ever
-		return []Means{Demotion}, waits, forCPU
+		return first, waits, forCPU
 	case forCPU:
-		return append([]Means{Demotion}, order...), waits + "; and " + text, true
+		return append(first, order...), waits + "; and " + text, true
+	}
+	if why, core := x.forCore(p, v); core {
+		return append([]Means{Pool}, order...), why, true
 	}
 	return order, text, told
 }
@@ -130,7 +142,7 @@ func (x *Victim) contended(p *Params, nowNsec int64) (order []Means, text string
 // memory says what is contended of caches and memories (PRM's detection), and whether anything is.
 func (x *Victim) memory(p *Params) (order []Means, text string, told bool) {
 	cache, known := x.MPKI.above(p.Rise, p.Windows)
-	memory, also := x.Traffic.above(p.Rise, p.Windows)
+	memory, also := x.moves(p)
 	switch {
 	case known && cache:
 		return []Means{Ways, Bandwidth, Pages}, fmt.Sprintf("it misses the cache %.3g times in 1000 instructions, %.3g in quiet windows: the cache", x.MPKI.Now, x.MPKI.Quiet), true
@@ -153,11 +165,17 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 	var list []option
 	for _, m := range append(slices.Clone(order), CPU) {
 		about := m
-		if m == CPU {
+		if m == CPU || m == Pool {
 			about = order[0] // of whoever takes most of what is contended
 		}
 		for _, c := range ranked(tasks, about) {
-			o, ok := s.option(p, have, v, w, x, c, m)
+			o, ok := option{}, false
+			if m == Pool {
+				o, ok = s.poolOption(p, v, w, x, c, about == Pool)
+			} else {
+				o, ok = s.option(p, have, v, w, x, c, m)
+			}
+			o.waited = c.share(about)
 			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= v.Alone(have) {
 				w.Once("no class", model.Decision{
 					Kind: model.DecideLeftAlone, Task: c.task.Task.Num, Path: c.task.Task.Path,
@@ -168,14 +186,15 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b option) int { return -cmp.Compare(a.known, b.known) })
+	named := func(o *option) int { return policy.One(o.means == Pool && order[0] == Pool) } // what is contended is told, and nothing else is for that
+	slices.SortStableFunc(list, func(a, b option) int { return cmp.Or(named(&b)-named(&a), -cmp.Compare(a.known, b.known)) })
 	return list
 }
 
 // option is a step against one task, if there is one left: to the least at once, and CPU time by halves.
 func (s *State) option(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim, c candidate, m Means) (o option, ok bool) {
 	t := c.task
-	o = option{task: t, means: m, draw: c.fact, waited: c.waited}
+	o = option{task: t, means: m, draw: c.fact}
 	switch {
 	case m == Demotion && x.Waits.Told:
 		o.draw = model.FactBlame.Is(c.waited / c.waiting)
@@ -211,23 +230,29 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, w *policy
 		}
 		ok = o.full > 0 && x.often()
 	}
-	if o.was = o.full; ok && s.hold(t.Task.Num, m) != nil {
-		o.was = s.hold(t.Task.Num, m).Amount
-	}
-	if _, why := t.Closed(m.knob()); why != "" || !ok || o.amount >= o.was {
+	if _, why := t.Closed(m.knob()); why != "" {
 		return o, false
 	}
-	for i := range s.Tried {
-		if f := &s.Tried[i]; f.Task == t.Task.Num && f.Means == m && (f.Victim == 0 || f.Victim == x.Task) {
-			return o, false
-		}
+	return o, ok && s.untried(v, x, &o)
+}
+
+// untried reports whether a step takes something, and was not in vain of late; and notes what it has, and by how much it helped this pair before.
+func (s *State) untried(v *policy.View, x *Victim, o *option) bool {
+	num := o.task.Task.Num
+	if o.was = o.full; s.hold(num, o.means) != nil {
+		o.was = s.hold(num, o.means).Amount
+	}
+	if o.amount >= o.was || slices.ContainsFunc(s.Tried, func(f Tried) bool {
+		return f.Task == num && f.Means == o.means && (f.Victim == 0 || f.Victim == x.Task)
+	}) {
+		return false
 	}
 	if victim := v.Task(x.Task); victim != nil {
-		if k := s.known(victim.Task.Job, t.Task.Job, m); k != nil {
+		if k := s.known(victim.Task.Job, o.task.Task.Job, o.means); k != nil {
 			o.known = k.Effect
 		}
 	}
-	return o, true
+	return true
 }
 
 func (s *State) known(victim, job string, m Means) *Known {
@@ -242,8 +267,18 @@ func (s *State) known(victim, job string, m Means) *Known {
 func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, with []option, text string) {
 	num := o.task.Task.Num
 	s.Trial = &Trial{Task: num, Means: o.means, CPI: x.CPI, Figure: x.Figure, Slow: x.Waits.Slow, Own: s.batch(num).CPI, SinceNsec: v.NowNsec}
+	if o.means == Pool {
+		s.Trial.Cycles = x.Cycles.Now
+	}
 	s.begin(v, w, x, o, text)
 	for _, o := range with {
+		if o.means == Pool { // beside those that are there by now
+			if cpus, enough := s.left(v, x, &o.by, o.core); enough {
+				o.place, o.amount = cpus, float64(cpus.Len())
+			} else {
+				continue
+			}
+		}
 		s.Trial.With = append(s.Trial.With, o.task.Task.Num)
 		s.begin(v, w, x, o, text)
 	}
@@ -255,10 +290,10 @@ func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, tex
 	num := o.task.Task.Num
 	h := s.hold(num, o.means)
 	if h == nil {
-		s.Holds = append(s.Holds, Hold{Task: num, Victim: x.Task, Means: o.means, Amount: o.full, Full: o.full, Off: o.off})
+		s.Holds = append(s.Holds, Hold{Task: num, Victim: x.Task, Means: o.means, Amount: o.full, Full: o.full, Off: o.off, Used: o.used})
 		h = &s.Holds[len(s.Holds)-1]
 	}
-	h.Victim = x.Task
+	h.Victim, h.Before = x.Task, o.place
 	s.move(v, h, o.amount)
 	more := ""
 	switch o.draw.Name {
@@ -283,6 +318,7 @@ func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, tex
 // move changes what a task has.
 func (s *State) move(v *policy.View, h *Hold, amount float64) {
 	h.Was, h.Amount, h.FreshNsec = h.Amount, amount, v.NowNsec
+	h.Place, h.Before = h.Before, h.Place
 	s.changed, s.AskedNsec, s.SetNsec = true, v.NowNsec, 0
 }
 
@@ -377,8 +413,11 @@ func (s *State) held(t *Trial) iter.Seq[*Hold] {
 	}
 }
 
-// worth is what a step that was kept is worth, the logarithm: what it waits may be little of a service's time, and most of its figure.
+// worth is what a step that was kept is worth, the logarithm: what it waits may be little of a service's time, and most of its figure, and its CPI may have gone up but now.
 func (t *Trial) worth(x *Victim, diff float64) float64 {
+	if t.Means == Pool && t.Cycles > 0 && x.Cycles.Now > 0 {
+		diff = max(diff, math.Log(t.Cycles/x.Cycles.Now))
+	}
 	if t.ForCPU && x.Targeted && x.Figure.N >= 2 && t.Figure.N >= 2 {
 		figure, _ := x.Figure.below(&t.Figure, 1)
 		return max(diff, figure)
@@ -393,6 +432,10 @@ func (s *State) price(h *Hold, t *Trial) {
 	case h.Means == Demotion: // it has what nobody else wants: that is not of the remedy
 	case h.Means == CPU:
 		h.Price = math.Log(h.Full / h.Amount)
+	case h.Means == Pool:
+		if h.Price = h.cpuTime(); own.N > 0 && t.Own.N > 0 {
+			h.Price += max(0, -cost)
+		}
 	case own.N > 0 && t.Own.N > 0:
 		h.Price = max(0, -cost)
 	}
@@ -418,7 +461,7 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 			return by, ""
 		}
 		by.diff, by.sem = x.CPI.below(&t.CPI, 1)
-		if t.Means != CPU && t.Means != Demotion || t.Figure.N < 2 || by.diff > by.sem {
+		if t.Means != CPU && t.Means != Demotion && t.Means != Pool || t.Figure.N < 2 || by.diff > by.sem {
 			return by, "CPI"
 		}
 	}
@@ -472,9 +515,9 @@ func (s *State) would(p *Params, have *model.Classes, v *policy.View, w *policy.
 	if x == nil {
 		return
 	}
-	order, text, _ := x.contended(p, v.NowNsec)
+	order, text, _ := x.contended(p, v)
 	if list := s.options(p, have, v, w, x, order); len(list) > 0 {
-		h := Hold{Task: list[0].task.Task.Num, Victim: x.Task, Means: list[0].means, Amount: list[0].amount, Was: list[0].was, Full: list[0].full}
+		h := Hold{Task: list[0].task.Task.Num, Victim: x.Task, Means: list[0].means, Amount: list[0].amount, Was: list[0].was, Full: list[0].full, Place: list[0].place}
 		d := h.tell(v, x)
 		d.Reason = fmt.Sprintf("%s; %s; %s", x.text(v), text, h.text())
 		w.Once("would", d)

@@ -28,6 +28,8 @@ type Victim struct {
 	MPKI    Level `json:"mpki,omitzero"`
 	Traffic Level `json:"traffic,omitzero"`
 	Waits   Waits `json:"waits,omitzero"`
+	// Cycles is its CPI likewise, where Params.Pool goes by it.
+	Cycles Level `json:"cycles,omitzero"`
 }
 
 // Batch is a best-effort task: the logarithm of its CPI since the last change, and how much of its pages is left on the memory nodes off
@@ -193,13 +195,13 @@ func (s *State) look(p *Params, have *model.Classes, v *policy.View) {
 	if v.Window.Closed {
 		for i := range v.Window.Victims {
 			x := &v.Window.Victims[i]
-			waits := p.Demote && x.Source.Row().Waits
+			waits := (p.Demote || p.Pool) && x.Source.Row().Waits
 			if (x.Source == model.SourceCPI || waits) && x.Protected && x.Verdict.Evidence() && x.Signal > 0 && x.Signal < policy.Absurd && x.Threshold > 0 && x.Threshold < policy.Absurd {
 				trouble := x.Verdict == outlier.Outlier && (x.Anomalous || waits && x.Violations >= before)
 				s.tell(p, v, Victim{Task: x.Num, Waiting: waits, Ratio: x.Signal / x.Threshold, Value: x.Signal, Bound: x.Threshold, Trouble: trouble})
 			}
 		}
-		s.count(have, v)
+		s.count(p, have, v)
 	}
 	s.Batch = slices.DeleteFunc(s.Batch, func(b Batch) bool { return v.Task(b.Task) == nil })
 	s.Victims = slices.DeleteFunc(s.Victims, func(x Victim) bool { return v.NowNsec-x.SeenNsec >= p.BlindNsec || v.Task(x.Task) == nil })
@@ -229,7 +231,7 @@ func (s *State) tell(p *Params, v *policy.View, x Victim) {
 }
 
 // count takes in what counters say of a window.
-func (s *State) count(have *model.Classes, v *policy.View) {
+func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 	if v.Window.Observation == nil {
 		return
 	}
@@ -251,6 +253,9 @@ func (s *State) count(have *model.Classes, v *policy.View) {
 		x.wait(v, o, s.stood(v.Window.StartNsec))
 		if known {
 			x.CPI.add(cpi.V)
+		}
+		if p.Pool && cpi.Outcome == model.OK {
+			x.cycle(cpi.V)
 		}
 		if o.MPKI.Outcome == model.OK {
 			x.MPKI.add(o.MPKI.V, x.quiet())

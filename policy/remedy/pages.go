@@ -48,7 +48,7 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 	for i := range s.Holds {
 		h := &s.Holds[i]
 		x := s.victim(h.Victim)
-		if h.Means == CPU || h.Means == Demotion || x == nil || h.Patience == 0 && s.room(p, h) {
+		if !h.Means.classed() || x == nil || h.Patience == 0 && s.room(p, h) {
 			continue
 		}
 		if from, b := s.off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {

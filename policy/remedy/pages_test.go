@@ -77,7 +77,7 @@ func TestWithoutAClass(t *testing.T) {
 	}
 	// Where nothing at all is left nothing is begun.
 	w := newWorld(model.ModeEnforce, &model.Classes{})
-	w.params().CPULeast, w.params().Demote, w.harms[2] = 1, false, harm{cpu: 0.8, misses: 100}
+	w.params().CPULeast, w.params().Demote, w.params().Pool, w.harms[2] = 1, false, false, harm{cpu: 0.8, misses: 100}
 	if w.seconds(60); w.Writes > 0 || w.state().Working() || len(w.state().Victims) > 0 {
 		t.Errorf("%d writes, %+v", w.Writes, w.state())
 	}

@@ -23,6 +23,8 @@ type candidate struct {
 	apart bool
 	// waited is what it answers for of what the victim waits for CPUs beyond quiet windows, and waiting of how much in all (waits.go).
 	waited, waiting float64
+	// near is how much CPU it uses on the victim's cores (pool.go).
+	near float64
 }
 
 // takes is how much a task takes of what a means is about, as it is counted.
@@ -38,6 +40,8 @@ func (c *candidate) share(m Means) float64 {
 	switch {
 	case m == Demotion:
 		return c.waited
+	case m == Pool:
+		return c.near
 	case m == Ways && c.apart:
 		return 0
 	case c.counted:
@@ -50,8 +54,11 @@ func (c *candidate) share(m Means) float64 {
 // their order. Critical ones come last.
 func ranked(list []candidate, m Means) []candidate {
 	list = slices.Clone(list)
-	if m == Demotion {
+	switch m {
+	case Demotion:
 		return guilty(list)
+	case Pool:
+		return onCore(list)
 	}
 	if m == Ways {
 		list = slices.DeleteFunc(list, func(c candidate) bool { return c.apart })
@@ -104,6 +111,9 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 		if cpu > 0 || missed > 0 {
 			misses = misses || missed > 0
 			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * policy.LineBytes), cpu: cpu, counted: s.counted(t.Task.Num), apart: !inOneDomain(have, victim, t)}
+			if p.Pool {
+				c.near = near(v, victim, t, cpu)
+			}
 			if c.counted {
 				for _, took := range s.batch(t.Task.Num).Took {
 					if victim.Near(have, took.Domain) {
@@ -129,7 +139,9 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		return cmp.Or(a.critical()-b.critical(), -cmp.Compare(a.took, b.took))
 	})
-	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.took > 0) && !(c.lines+c.moved > 0) && !(c.waited > 0) })
+	return slices.DeleteFunc(list, func(c candidate) bool {
+		return !(c.took > 0) && !(c.lines+c.moved > 0) && !(c.waited > 0) && !(c.near > 0)
+	})
 }
 
 // beside reports whether two tasks may run near one memory.

@@ -1,4 +1,4 @@
-// Package remedy goes up one ladder of remedies for a service in trouble. Where it waits for CPUs who has them gives way (waits.go); of the best-effort task that takes
+// Package remedy goes up one ladder of remedies for a service in trouble. Where it waits for CPUs who has them gives way (waits.go), and goes elsewhere if that is not enough, as who uses its cores' other threads does (pool.go); of the best-effort task that takes
 // most of what is contended else first ways of the cache, then memory bandwidth, then the same of the next one, then pages on another memory; and CPU time at last. Each step
 // is verified on the service, and taken back where it did not help (PRM's contention controllers; DESIGN.md, decision 12). Beyond that, and off unless the
 // configuration gives tasks up, one is ended (evict.go).
@@ -22,7 +22,9 @@
 // memory for the others. Who fills the cache and lives in it misses it hardly ever. Elsewhere it is estimated by LLC misses, and by CPU time without counters.
 // Tasks that are not counted where others are (RMIDs are few, and the largest have them) stand behind those in the order of the estimate.
 //
-// What it does not know: on which CPUs a task may run is no rung (policies cpuset and cpupool); who is held on another socket and reads this one's memory is not found.
+// On which CPUs a task may run is a rung too (pool.go): where demotion is not enough for who waits, and first where the core itself is contended.
+//
+// What it does not know: who is held on another socket and reads this one's memory is not found.
 package remedy
 
 import (
@@ -39,19 +41,22 @@ type Means string
 // The means, the mildest first.
 const (
 	Demotion  Means = "demotion"
+	Pool      Means = "pool"
 	Ways      Means = "ways"
 	Bandwidth Means = "bandwidth"
 	Pages     Means = "pages"
 	CPU       Means = "cpu"
 )
 
-var allMeans = []Means{Demotion, Ways, Bandwidth, Pages, CPU}
+var allMeans = []Means{Demotion, Pool, Ways, Bandwidth, Pages, CPU}
 
 // knob is the knob that a means turns.
 func (m Means) knob() model.KnobKind {
 	switch m {
 	case Demotion:
 		return model.CPUWeight
+	case Pool:
+		return model.CPUPlace
 	case Pages:
 		return model.MemoryPages
 	case CPU:
@@ -59,6 +64,9 @@ func (m Means) knob() model.KnobKind {
 	}
 	return model.ServiceClass
 }
+
+// classed reports whether a means limits what a task has of caches and memory: ways, levels, pages.
+func (m Means) classed() bool { return m != Demotion && m != Pool && m != CPU }
 
 // State is what the policy remembers.
 type State struct {
@@ -98,7 +106,7 @@ type Hold struct {
 	Victim model.TaskNum `json:"victim"` // for whose sake
 	Means  Means         `json:"means"`
 	// Amount is what it has: ways, the level in the machine's unit, the share of its pages that is left on the service's memory,
-	// CPU-sec/sec, or of its weight 1, as it was found, or 0, the least. Was is what it had before the last change, Full what it has without us.
+	// CPU-sec/sec, how many CPUs, or of its weight 1, as it was found, or 0, the least. Was is what it had before the last change, Full what it has without us.
 	Amount float64 `json:"amount"`
 	Was    float64 `json:"was"`
 	Full   float64 `json:"full"`
@@ -112,6 +120,10 @@ type Hold struct {
 	// Off is the memory nodes that pages are taken off, Moved what became of that: "" while they are on their way.
 	Off   model.CPUSet `json:"off,omitzero"`
 	Moved string       `json:"moved,omitempty"`
+	// Place is the CPUs that it has by Pool, none: all of its own. Before is what it had before the last change, Used the CPU-sec/sec that it used before the first.
+	Place  model.CPUSet `json:"place,omitzero"`
+	Before model.CPUSet `json:"before,omitzero"`
+	Used   float64      `json:"used,omitempty"`
 }
 
 // Trial is a change that is looked at.
@@ -128,7 +140,9 @@ type Trial struct {
 	Slow   Sum `json:"slow,omitzero"`
 	Figure Sum `json:"figure,omitzero"`
 	Own    Sum `json:"own,omitzero"`
-	Waited int `json:"waited,omitempty"` // windows, since it stands
+	// Cycles is the victim's CPI of the last windows before, of Pool.
+	Cycles float64 `json:"cycles,omitempty"`
+	Waited int     `json:"waited,omitempty"` // windows, since it stands
 	// SinceNsec is from when on whatever others do disturbs it.
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 }
@@ -165,7 +179,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if have == nil || len(have.Caches)+len(have.Memory) == 0 {
 		const none = "this machine has neither ways nor levels of memory bandwidth to divide, or resctrl is not mounted"
 		have = s.machine(v.Topology)
-		if p.CPULeast >= 1 && !p.Demote && !several(v.Topology) && len(s.Holds) == 0 {
+		if p.CPULeast >= 1 && !p.Demote && !p.Pool && !several(v.Topology) && len(s.Holds) == 0 {
 			w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none})
 			return
 		}
@@ -234,6 +248,10 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 			w.Claims = append(w.Claims, model.Claim{
 				Target: model.OfTask(h.Task), Kind: model.ClaimCap, Value: model.Ask(model.CPUWeight), Cap: model.WeightIdle, Uncounted: true, Reason: reason, HoldNsec: p.HoldNsec,
 			})
+			continue
+		}
+		if h.Means == Pool {
+			w.Claims = append(w.Claims, model.Claim{Target: model.OfTask(h.Task), Kind: model.ClaimPlace, Value: model.Place(h.Place), Reason: reason, HoldNsec: p.HoldNsec})
 			continue
 		}
 		if h.Means == CPU {

@@ -32,8 +32,8 @@ func xeon(ids int) *model.Classes {
 const service = model.TaskNum(1)
 
 // harm is what a BE task adds to the service's CPI with all ways and no limit; a share of it goes with its ways, its level, its pages, or its CPU time.
-// far is what its own CPI has more with all pages far away, from the half of them on.
-type harm struct{ ways, level, pages, cpu, misses, far float64 }
+// core goes with how much of its CPUs are threads of the service's cores; far is what its own CPI has more with all pages far away, from the half of them on.
+type harm struct{ ways, level, pages, cpu, misses, far, core float64 }
 
 // world is a service with a target of 1 ms and three BE tasks, of one socket.
 type world struct {
@@ -123,7 +123,7 @@ func (w *world) play() {
 		}
 		h := w.harms[t.Num]
 		share := w.cpus(t.Num) / 2
-		cpi += share*(h.ways*(w.has(t.Num, model.CacheWays, 11)-2)/9+h.level*(1-w.gone[t.Num])*w.bandwidth(t.Num)) + h.cpu*share + share*h.pages*(1-w.gone[t.Num])
+		cpi += share*(h.ways*(w.has(t.Num, model.CacheWays, 11)-2)/9+h.level*(1-w.gone[t.Num])*w.bandwidth(t.Num)) + h.cpu*share + share*h.pages*(1-w.gone[t.Num]) + share*h.core*w.on(t.Num, true)
 		missed += share * max(0, h.ways)
 		w.add(t.Num, w.cpus(t.Num)*1e9, w.cpus(t.Num)*1e9/(1+2*h.far*max(0, w.gone[t.Num]-0.5)), share*h.misses*1e6)
 		w.moved += share*h.misses*64e6 + w.fetched[t.Num]

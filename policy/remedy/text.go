@@ -15,6 +15,8 @@ func (h *Hold) tell(v *policy.View, x *Victim) model.Decision {
 		if d.Kind = model.DecideDemote; h.Amount > 0 {
 			d.Kind = model.DecideStep
 		}
+	case Pool:
+		d.Kind, d.Facts = model.DecidePool, append(d.Facts, model.FactCPUs.Is(h.Amount))
 	case Ways:
 		d.Kind, d.Facts = model.DecideDivide, append(d.Facts, model.FactWays.Is(h.Amount))
 	case Bandwidth:
@@ -43,6 +45,8 @@ func (h *Hold) text() string {
 	case Demotion:
 		words := map[bool]string{false: "the least weight", true: "its own weight"}
 		return fmt.Sprintf("%s, had %s", words[h.Amount > 0], words[h.Was > 0])
+	case Pool:
+		return fmt.Sprintf("CPUs %s, had %s", named(h.Place), named(h.Before))
 	case Ways:
 		return fmt.Sprintf("%.0f ways of the cache, had %.0f", h.Amount, h.Was)
 	case Bandwidth:

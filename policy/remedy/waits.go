@@ -145,7 +145,7 @@ func (x *Victim) forCPU(p *Params, nowNsec int64) (text string, ok bool) {
 	excess := s.excess(p)
 	known := s.SeenNsec != 0 && nowNsec-s.SeenNsec < p.BlindNsec && excess >= leastWait
 	switch {
-	case !p.Demote, !known && !x.Waiting:
+	case !p.Demote && !p.Pool, !known && !x.Waiting:
 		return "", false
 	case !known:
 		return "what it is judged by is how long it waits for CPUs", true
@@ -195,11 +195,11 @@ func guilty(list []candidate) []candidate {
 	return slices.DeleteFunc(list, func(c candidate) bool { return !(c.waited >= leastCharge*c.waiting) || !(c.waited > 0) })
 }
 
-// together are the tasks that are demoted with the first of some options: those that are charged with nearly as much.
+// together are the tasks that are demoted, or moved, with the first of some options: those that are charged with nearly as much.
 func together(list []option) (with []option) {
 	first := &list[0]
 	for _, o := range list[1:] {
-		if first.means == Demotion && o.means == Demotion && o.waited >= alike*first.waited && (o.task.Task.Importance != model.Critical || first.task.Task.Importance == model.Critical) {
+		if (first.means == Demotion || first.means == Pool) && o.means == first.means && o.waited >= alike*first.waited && (o.task.Task.Importance != model.Critical || first.task.Task.Importance == model.Critical) {
 			with = append(with, o)
 		}
 	}

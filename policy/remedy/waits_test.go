@@ -15,6 +15,7 @@ import (
 type queue struct {
 	had    map[model.TaskNum]float64 // CPU-seconds a second that it waits for each while that has its weight, of which idle is left when it gives way
 	idle   float64
+	placed bool                      // and that goes by how much of its CPUs are the service's
 	alike  bool                      // what one of them leaves the others take
 	untold bool                      // nobody tells who had the CPU
 	poor   bool                      // the machine has no counters
@@ -49,6 +50,9 @@ func (w *world) wait(s *model.Snapshot) (ms float64) {
 		}
 	}) {
 		had, share := q.had[num], model.WaitShare{Party: model.WaitTask, Task: num}
+		if q.placed {
+			had *= w.on(num, false)
+		}
 		switch {
 		case num == model.NumUnmanaged:
 			share = model.WaitShare{Party: model.WaitUnmanaged}
