@@ -46,6 +46,7 @@ const (
 	checkPages    = "moved pages are asked for"
 	checkEnds     = "who is ended was given up"
 	checkAgree    = "host and ledger agree"
+	checkMoved    = "who is moved stays on its CPUs"
 	checkTrials   = "one remedy at a time"
 )
 
@@ -72,6 +73,7 @@ func Checks() []Check {
 		{checkPages, "pages are moved of a best-effort task's processes alone, where an operator asked this agent for it or policy balm or remedy wants it, and none onto the nodes that they are to leave", "how many; which share is left"},
 		{checkEnds, "the processes of a best-effort task alone are ended, where policy pressure decided it and the configuration, or a roll-out so far, gives tasks of its importance up", "that memory was short"},
 		{checkAgree, "after each turn, of what the host holds the ledger knows that it is held, or has asked for something of it", "what the host holds of classes of service"},
+		{checkMoved, "who policy remedy moves is a best-effort task, and is left one or more of the CPUs that it had, and no others; nobody is while policy cpuset enforces", "whether those that it is moved off are the service's; whether it has enough"},
 		{checkTrials, "of a task that hard_cap, remedy, balm, io or memory has on trial, or took something of in the last window, no other of them begins to hold anything nor gives a step back; who was frozen, or held by an operator, meanwhile has no verdict", "actions (memory.reclaim, moved pages), and what disturbs a trial beside these; whether what a policy says of its trials is all of them, but for the window after it took something"},
 		{checkPanic, "the agent's code does not panic", "what the Go runtime ends without a panic"},
 	}
@@ -213,6 +215,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 		}
 	}
 	w.checkApart(l)
+	w.checkMoved(l)
 	w.checkClasses(l)
 	w.checkBounds(s)
 	w.checkStorm()

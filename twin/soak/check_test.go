@@ -291,6 +291,16 @@ func TestCheckersFire(t *testing.T) {
 				}
 			}
 		}},
+		{checkMoved, "a task is moved onto CPUs that it does not have", func(w *world, b *brokenHost) {
+			b.step = func() {
+				in, _ := w.life.Last()
+				for _, t := range w.life.Engine.State.Tasks.Tasks {
+					w.life.Engine.State.Ledger.Claim(model.Claim{
+						Target: model.OfTask(t.Num), Kind: model.ClaimPlace, Value: model.Place(model.FullSet(model.MaxCPUs)), Owner: model.OwnerPolicy, Policy: model.PolicyRemedy, MadeNsec: in.MonoNsec, ExpiresNsec: math.MaxInt64,
+					}, engine.Limits{MaxHeldTasks: 9, MaxBETaken: 1}, 1)
+				}
+			}
+		}},
 		{checkEnds, "a task is ended unasked", func(w *world, b *brokenHost) {
 			b.step = func() {
 				for _, g := range w.witness.list {

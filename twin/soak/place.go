@@ -285,6 +285,29 @@ func (w *world) checkApart(l *life) {
 	}
 }
 
+// checkMoved looks where policy remedy has tasks run.
+func (w *world) checkMoved(l *life) {
+	s := l.Engine.State
+	for i := range s.Ledger.Knobs {
+		k := &s.Ledger.Knobs[i]
+		for j := range k.Claims {
+			c := &k.Claims[j]
+			if k.Kind != model.CPUPlace || c.Owner != model.OwnerPolicy || c.Policy != model.PolicyRemedy {
+				continue
+			}
+			had := w.witness.possible()
+			if k.Ours && !k.Found.CPUs.Empty() {
+				had = k.Found.CPUs
+			}
+			t := s.Tasks.Get(k.Task())
+			if t == nil || t.Class != model.BE || c.Value.CPUs.Empty() || !c.Value.CPUs.Within(had) || l.Engine.Params.CPU.CPUSetMode == model.ModeEnforce {
+				w.fail(checkMoved, fmt.Sprintf("remedy moves %s to CPUs %s; it had %s, and policy cpuset is in mode %s", s.Tasks.Name(k.Task()), c.Value.CPUs, had, l.Engine.Params.CPU.CPUSetMode))
+			}
+			w.res.Moved++
+		}
+	}
+}
+
 // drawCPUs draws a list that a task has of its own, or none.
 func (p *plan) drawCPUs(r source, some float64, within model.CPUSet) model.CPUSet {
 	if !r.chance(some) {

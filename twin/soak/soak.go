@@ -75,6 +75,7 @@ type Result struct {
 	Renewals  int            `json:"renewals"`    // of the journal's file, while an agent ran
 	Pulls     int            `json:"pulls"`       // times that a policy that tries remedies began to hold something, or gave a step back
 	Voids     int            `json:"voids"`       // trials that were disturbed
+	Moved     int            `json:"moved"`       // turns in which remedy has a task off its CPUs, a task each
 	Checks    int            `json:"checks"`      // looks that checkers took
 	Failure   *Failure       `json:"failure,omitempty"`
 }

@@ -44,6 +44,7 @@ type Summary struct {
 	Renewals  int            `json:"renewals"`
 	Pulls     int            `json:"pulls"`
 	Voids     int            `json:"voids"`
+	Moved     int            `json:"moved"`
 	Renewed   int            `json:"renewed"` // seeds in which there was one
 	Checks    int            `json:"checks"`
 	// Failures are the runs in which a checker found something, by seed, at most
@@ -120,7 +121,7 @@ func (s *Summary) add(r *Result) {
 	s.Alone += r.Alone
 	s.Counted += r.Counted
 	s.Renewals += r.Renewals
-	s.Pulls, s.Voids = s.Pulls+r.Pulls, s.Voids+r.Voids
+	s.Pulls, s.Voids, s.Moved = s.Pulls+r.Pulls, s.Voids+r.Voids, s.Moved+r.Moved
 	s.Renewed += bit(r.Renewals > 0)
 	s.Checks += r.Checks
 	if r.Failure == nil {
@@ -167,6 +168,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("writes to groups that count tasks", fmt.Sprint(s.Counted))
 	row("remedies begun, or given back by a step", fmt.Sprintf("%d, %d trials disturbed", s.Pulls, s.Voids))
+	row("turns with a task off its CPUs for a service", s.Moved)
 	row("journals written anew", fmt.Sprintf("%d, in %d seeds", s.Renewals, s.Renewed))
 	row("looks of checkers", s.Checks)
 	for _, name := range slices.Sorted(maps.Keys(s.Faults)) {

@@ -54,8 +54,11 @@ type trials struct {
 
 // amount is what a claim leaves.
 func amount(c *model.Claim) float64 {
-	if c.Kind == model.ClaimCap {
+	switch {
+	case c.Kind == model.ClaimCap:
 		return c.Cap
+	case c.Value.Knob == model.CPUPlace:
+		return float64(c.Value.CPUs.Len())
 	}
 	return 0
 }
