@@ -246,7 +246,7 @@ SELECT time, platform, size, revision, signal, mean, stddev, tail, p50, p90, p99
 SELECT time, who, role, what, node, detail, why, result, id FROM audit WHERE time` + within + ` ORDER BY time DESC, id, result, what, detail LIMIT 500`},
 	{"cost", "what policies took from batch work in the last days, by what was done: how often, and of the holds whose end is known how many minutes, and how many CPU-seconds less than these tasks used when they were held", []string{"days"}, `
 WITH said AS (SELECT node, taken_by, mode, task, incident, kind, time, ` + fact(model.FactUsage) + ` AS used, ` + fact(model.FactCap) + ` AS cap
-FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'divide', 'level', 'freeze', 'taken-back', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
+FROM decisions WHERE kind IN ('cap', 'nudge', 'step', 'demote', 'pool', 'divide', 'level', 'freeze', 'taken-back', 'release', 'gone', 'kill-switch') AND (task <> '' OR kind = 'kill-switch') AND time` + within + `),
 told AS (SELECT *, kind NOT IN ('release', 'gone', 'kill-switch') AND coalesce(cap <> used, true) AS begins FROM said WHERE kind <> 'taken-back' OR cap IS NOT NULL),
 began AS (SELECT DISTINCT node, taken_by, task FROM told WHERE begins),
 ends AS (SELECT began.node, began.taken_by, began.task, told.time FROM began JOIN told ON told.node = began.node AND told.task = began.task WHERE told.kind = 'gone'

@@ -55,22 +55,34 @@ func (x *Victim) cycle(cpi float64) {
 
 // coresOf are all threads of the cores that a set has one of.
 func coresOf(t *model.Topology, cpus model.CPUSet) (all model.CPUSet) {
+	used := make(map[int]bool, len(t.CPUs))
 	for i := range t.CPUs {
-		if c := &t.CPUs[i]; cpus.Has(c.ID) || slices.ContainsFunc(t.CPUs, func(o model.CPU) bool { return o.Core == c.Core && cpus.Has(o.ID) }) {
-			all.Add(c.ID)
+		used[t.CPUs[i].Core] = used[t.CPUs[i].Core] || cpus.Has(t.CPUs[i].ID)
+	}
+	for i := range t.CPUs {
+		if used[t.CPUs[i].Core] {
+			all.Add(t.CPUs[i].ID)
 		}
 	}
 	return all
 }
 
-// near is how much CPU a task uses on the service's cores, as far as is known: it is taken to use all of its CPUs alike.
-func near(v *policy.View, victim, t *policy.TaskView, cpu float64) float64 {
-	own, known := mayRun(v, victim)
-	may, also := mayRun(v, t)
-	if !known || !also || !(cpu < policy.Absurd) {
+// coresOfTask are those of the CPUs that a task may run on; none where that is not known.
+func coresOfTask(v *policy.View, t *policy.TaskView) model.CPUSet {
+	own, known := mayRun(v, t)
+	if !known {
+		return model.CPUSet{}
+	}
+	return coresOf(v.Topology, own)
+}
+
+// near is how much CPU a task uses on a service's cores, as far as is known: it is taken to use all of its CPUs alike.
+func near(v *policy.View, cores model.CPUSet, t *policy.TaskView, cpu float64) float64 {
+	may, known := mayRun(v, t)
+	if !known || !(cpu < policy.Absurd) {
 		return 0
 	}
-	both := may.And(coresOf(v.Topology, own))
+	both := may.And(cores)
 	return cpu * float64(both.Len()) / float64(may.Len())
 }
 
@@ -88,8 +100,9 @@ func (x *Victim) forCore(p *Params, v *policy.View) (text string, ok bool) {
 	for i := range v.Topology.CPUs {
 		threads[v.Topology.CPUs[i].Core]++
 	}
+	cores := coresOfTask(v, victim)
 	return text, len(threads) < len(v.Topology.CPUs) && slices.ContainsFunc(v.Tasks, func(t policy.TaskView) bool {
-		return t.Task.Class == model.BE && near(v, victim, &t, v.History.RecentUsage(t.Task.Num, 1)) > 0
+		return t.Task.Class == model.BE && near(v, cores, &t, v.History.RecentUsage(t.Task.Num, 1)) > 0
 	})
 }
 

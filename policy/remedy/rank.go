@@ -91,7 +91,10 @@ func (c *candidate) critical() int { return policy.One(c.task.Task.Importance ==
 func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Victim) []candidate {
 	victim := v.Task(x.Task)
 	var list []candidate
-	misses := false
+	misses, cores := false, model.CPUSet{}
+	if p.Pool {
+		cores = coresOfTask(v, victim)
+	}
 	s.elsewhere = 0
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
@@ -112,7 +115,7 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 			misses = misses || missed > 0
 			c := candidate{task: t, took: missed, fact: model.FactDraw.Is(missed * policy.LineBytes), cpu: cpu, counted: s.counted(t.Task.Num), apart: !inOneDomain(have, victim, t)}
 			if p.Pool {
-				c.near = near(v, victim, t, cpu)
+				c.near = near(v, cores, t, cpu)
 			}
 			if c.counted {
 				for _, took := range s.batch(t.Task.Num).Took {

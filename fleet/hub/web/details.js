@@ -5,7 +5,7 @@ const decided = [["Time", d => wall(d.t)], ["What", d => d.kind], ["By", d => d.
 const decisionColumns = "epoch_ms(time) AS t, kind, taken_by, mode, task, incident, reason";
 
 // What begins a hold and what ends one, by kinds of decisions.
-const begins = ["cap", "demote", "nudge", "divide", "level", "freeze"], ends = ["release", "taken-back", "refute", "gone", "end", "kill-switch", "operator"];
+const begins = ["cap", "demote", "nudge", "pool", "divide", "level", "freeze"], ends = ["release", "taken-back", "refute", "gone", "end", "kill-switch", "operator"];
 const holdKinds = [...begins, ...ends].map(k => `'${k}'`).join(", ");
 
 // holds says what was held when, of decisions in the order of time: {task: "" is all best-effort work, by, kind, incident, from, to: null while it lasts}. Of

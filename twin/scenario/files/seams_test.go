@@ -275,7 +275,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 //	no-pmu  run-queue slowdown
 //	numa    cpusets and pages
 //	pressure  memory that runs out: what is taken back, and who is ended (cgroup v2)
-//	remedy  ways and levels of one task, verified on the service; remedy-pages, and its pages; remedy-wait, and its weight; remedy-caches, beside several caches of one memory
+//	remedy  ways and levels of one task, verified on the service; remedy-pages, and its pages; remedy-wait, and its weight; remedy-core, and its CPUs; remedy-caches, beside several caches of one memory
 //	wait-*  who had the CPU
 //
 // What may differ is what the two seams cannot say alike: the order within a turn, the
@@ -291,7 +291,7 @@ var layouts = []cgroup.Layout{cgroup.LayoutV2, cgroup.LayoutHybrid}
 func TestBothSeamsDecideTheSame(t *testing.T) {
 	calm := []string{"memory", "io-slow-disk"} // nothing is written
 	onlyV2 := []string{"io-scrubber", "io-slow-disk", "memory-thrash", "pressure", "pressure-end"}
-	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-exclusive", "cache-exclusive-worse", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "memory-thrash", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-caches", "remedy-pages", "remedy-wait", "wait-equal", "wait-rhythm", "wait-steady"} {
+	for _, name := range []string{"balm", "balm-pages", "bandwidth", "cache", "cache-exclusive", "cache-exclusive-worse", "cache-worse", "case-2", "case-5", "faults", "group", "io-scrubber", "io-slow-disk", "memory", "memory-thrash", "no-pmu", "numa", "pressure", "pressure-end", "remedy", "remedy-caches", "remedy-core", "remedy-pages", "remedy-wait", "wait-equal", "wait-rhythm", "wait-steady"} {
 		f := library(t, name)
 		want := play(t, f.Plans[0], scenario.Typed)
 		if !slices.Contains(calm, name) && (len(want.Decisions) == 0 || len(want.writes) == 0) {
