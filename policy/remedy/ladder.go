@@ -80,7 +80,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	order, text, told := x.contended(p, v)
 	list := s.options(p, have, v, w, x, order)
-	if len(list) == 0 && x.Targeted && x.Figure.N < blips {
+	if wait := s.undecided && order[0] == Pool && (len(list) == 0 || list[0].means != Pool); wait || len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet
 	}
 	if num := s.elsewhere; len(list) == 0 && num != 0 {
@@ -155,6 +155,7 @@ func (x *Victim) memory(p *Params) (order []Means, text string, told bool) {
 // options are the steps that could be taken, in the order in which they are tried: what helped this pair before, then the means of the order of
 // one task after the other, then CPU time.
 func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim, order []Means) []option {
+	s.undecided = false
 	tasks := s.candidates(p, have, v, x)
 	alone := map[model.TaskNum]bool{}
 	for i := range s.Holds {

@@ -22,7 +22,7 @@ import (
 // Which CPUs: where the service has a set of its own, off that, and for the core off its siblings; off other services' sets, too, where that leaves what the task uses. Where the
 // service may run everywhere, the task has as few whole cores as what it uses needs, of all memory nodes in turn, since its pages are on those. That costs it no CPU time, so it goes at once. Where
 // nothing would be left free so, half of its cores, and half again. What takes CPU time is taken as CPU time is: for a target that is missed often alone, and down to
-// cpu_least of what it used; never below one core. Its price is that CPU time, and what its own CPI says (siblings that it fills itself).
+// cpu_least of what it used; never below one core. Whether it is missed often takes a while to know, and where the core is named nothing else is tried meanwhile. Its price is that CPU time, and what its own CPI says (siblings that it fills itself).
 //
 // Tasks that are alike go together, as with demotion: of two on one sibling either alone shows nothing. Verified by how the service waits, or by its CPI or figure. The way back is
 // whole: a CPU of the service's is shared or it is not. A task only ever loses CPUs of those that it has. While policy cpuset enforces, who runs where is its word.
@@ -220,6 +220,9 @@ func (s *State) poolOption(p *Params, v *policy.View, w *policy.Wishes, x *Victi
 		why = closed
 	case cpus.Empty():
 		why = "it has no CPUs beside those of " + v.Table.Name(x.Task) + ", or it is not known which either has"
+	case !enough && untried && o.amount >= p.CPULeast*o.used && x.Targeted && x.Figure.N < blips:
+		s.undecided = true
+		return o, false
 	case !enough && untried && !(x.often() && o.amount >= p.CPULeast*o.used):
 		why = fmt.Sprintf("CPUs %s would be left, fewer than what it uses: no CPU time is taken for who does not miss a target often, or of that no more (cpu_least)", cpus)
 	}

@@ -82,7 +82,8 @@ func TestPool(t *testing.T) {
 		"refused":                        {func(w *world) { w.Task(2).Refuse(model.CPUPlace, "no") }, core, [3]string{"0-1", "2-7"}, "2-7", all, []model.DecisionKind{model.DecidePool, model.DecideDivide, model.DecideRefused}, nil, ""},
 		"it is not known where it runs":  {func(w *world) { w.Task(2).Knobs[model.CPUPlace].Unreadable = true; w.List(2) }, core, [3]string{"0-1", ""}, all, all, nil, []model.DecisionKind{model.DecidePool}, ""},
 		"waits, and weights do nothing":  {poor, waits, [3]string{"0-1", "0-5"}, "2-5", all, []model.DecisionKind{model.DecideDemote, model.DecideTakenBack, model.DecidePool, model.DecideKept}, []model.DecisionKind{model.DecideCap}, ""},
-		"waits, and it is dear":          {poor, waits, [3]string{"0-1", "0-2"}, "2", all, []model.DecisionKind{model.DecidePool, model.DecideKept}, []model.DecisionKind{model.DecideCap}, "fewer than what it uses"},
+		"waits, and it is dear":          {poor, waits, [3]string{"0-1", "0-2"}, "2", all, []model.DecisionKind{model.DecidePool, model.DecideKept}, []model.DecisionKind{model.DecideCap}, ""},
+		"the core, and it is dear":       {nil, core, [3]string{"0-1", "1-2,5"}, "2", all, []model.DecisionKind{model.DecidePool, model.DecideKept}, []model.DecisionKind{model.DecideDivide, model.DecideCap}, ""},
 		"waits, and it is too dear":      {func(w *world) { poor(w); w.params().CPULeast = 1 }, waits, [3]string{"0-1", "0-2"}, "0-2", all, nil, []model.DecisionKind{model.DecidePool, model.DecideCap}, "fewer than what it uses"},
 		"another service's CPUs": {func(w *world) {
 			w.Add(enginetest.NewTask(5, model.LC))

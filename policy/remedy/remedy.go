@@ -93,6 +93,7 @@ type State struct {
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
 
 	changed   bool
+	undecided bool          // a task may have to go off its CPUs, once it is known whether the target is missed often
 	elsewhere model.TaskNum // one that takes, of which another policy looks what came of a step; 0: there is none
 	why       string        // of what is given back in this step
 
