@@ -172,7 +172,7 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 		for _, c := range ranked(tasks, about) {
 			o, ok := option{}, false
 			if m == Pool {
-				o, ok = s.poolOption(p, v, w, x, c, about == Pool)
+				o, ok = s.poolOption(p, v, w, x, c, about == Pool, len(list) == 0)
 			} else {
 				o, ok = s.option(p, have, v, w, x, c, m)
 			}

@@ -198,8 +198,8 @@ func (s *State) fewest(machine *model.Topology, may model.CPUSet, num model.Task
 	return of(len(list) / 2)
 }
 
-// poolOption is the step by which one task has fewer CPUs, if there is one.
-func (s *State) poolOption(p *Params, v *policy.View, w *policy.Wishes, x *Victim, c candidate, core bool) (o option, ok bool) {
+// poolOption is the step by which one task has fewer CPUs, if there is one; say: why there is none is worth telling, since nothing milder comes first.
+func (s *State) poolOption(p *Params, v *policy.View, w *policy.Wishes, x *Victim, c candidate, core, say bool) (o option, ok bool) {
 	t := c.task
 	num := t.Task.Num
 	cpus, enough := s.left(v, x, &c, core)
@@ -226,7 +226,7 @@ func (s *State) poolOption(p *Params, v *policy.View, w *policy.Wishes, x *Victi
 	case !enough && untried && !(x.often() && o.amount >= p.CPULeast*o.used):
 		why = fmt.Sprintf("CPUs %s would be left, fewer than what it uses: no CPU time is taken for who does not miss a target often, or of that no more (cpu_least)", cpus)
 	}
-	if why != "" {
+	if why != "" && say {
 		w.Once("no pool", model.Decision{Kind: model.DecideLeftAlone, Task: num, Path: t.Task.Path, Reason: "it stays on its CPUs: " + why})
 	}
 	return o, why == "" && untried
