@@ -36,7 +36,7 @@ type Target struct {
 	Scope Scope   `json:"scope,omitempty"` // absent: a task
 	Num   TaskNum `json:"task"`            // named after the scope that records knew first
 	// Domain is, of ScopeCLOS, the cache or memory controller that the knob is for, by the
-	// kernel's number: a class of service has a value for each.
+	// kernel's number: a class of service has a value for each. EveryDomain: one for all that there are.
 	Domain int32 `json:"domain,omitempty"`
 }
 
@@ -46,6 +46,17 @@ func OfTask(n TaskNum) Target { return Target{Num: n} }
 // OfClass is the target of a class of service's knob in a domain.
 func OfClass(class TaskNum, domain int32) Target {
 	return Target{Scope: ScopeCLOS, Num: class, Domain: domain}
+}
+
+// EveryDomain is the domain of a knob that has one value for all domains of its kind.
+const EveryDomain int32 = -1
+
+// DomainName says which domain of a class of service is meant.
+func (t Target) DomainName() string {
+	if t.Domain == EveryDomain {
+		return "every domain"
+	}
+	return fmt.Sprintf("domain %d", t.Domain)
 }
 
 // Task returns the task's number, 0 where the target is none.
@@ -70,7 +81,7 @@ func (t Target) Name() string {
 	case ScopeTask:
 		return ""
 	case ScopeCLOS:
-		return fmt.Sprintf("class %s, domain %d", ClassName(t.Num), t.Domain)
+		return "class " + ClassName(t.Num) + ", " + t.DomainName()
 	}
 	return fmt.Sprintf("%s %d", t.Scope, t.Num)
 }
@@ -94,6 +105,7 @@ const (
 	GroupKill                       // cgroup_kill.go
 	IOMaxKnob                       // io_max.go
 	MemoryHigh                      // memory_high.go
+	L2Ways                          // resctrl_schemata.go
 	NumKnobs
 )
 
@@ -113,6 +125,8 @@ var Knobs = [NumKnobs]KnobSpec{
 	GroupKill:   groupKillSpec,
 	IOMaxKnob:   ioMaxSpec,
 	MemoryHigh:  memoryHighSpec,
+
+	L2Ways: l2WaysSpec,
 }
 
 // KnobSpec describes a kind of knob. What is nil or zero the kind does not have.

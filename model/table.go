@@ -60,7 +60,7 @@ func (t *TaskTable) NameOf(of Target) string {
 	case of.Scope == ScopeTask:
 		return t.Name(of.Num)
 	case of.Scope == ScopeCLOS && task != 0:
-		return fmt.Sprintf("class of %s, domain %d", t.Name(task), of.Domain)
+		return fmt.Sprintf("class of %s, %s", t.Name(task), of.DomainName())
 	}
 	return of.Name()
 }

@@ -26,6 +26,9 @@ type Classes struct {
 	Ways   int     `json:"ways,omitempty"`   // that each of them has
 	Least  int     `json:"least,omitempty"`  // ways that a class has at the least
 
+	L2Ways  int `json:"l2_ways,omitempty"`  // that each L2 has; 0: they cannot be divided
+	L2Least int `json:"l2_least,omitempty"` // of them, that a class has at the least
+
 	Memory     []int32 `json:"memory,omitempty"` // domains of memory bandwidth; none: it cannot be divided
 	LeastLevel int     `json:"least_level,omitempty"`
 	MostLevel  int     `json:"most_level,omitempty"` // which is no limit

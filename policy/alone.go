@@ -77,4 +77,5 @@ func (w *Wishes) Alone(v *View, task model.TaskNum, ways, level int, reason stri
 	}
 	limit(model.CacheWays, have.Caches, int64(ways))
 	limit(model.MemoryBandwidth, have.Memory, int64(level))
+	limit(model.L2Ways, []int32{model.EveryDomain}, 0)
 }

@@ -2,7 +2,6 @@ package record
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/engine"
@@ -53,7 +52,7 @@ func (c *classCollector) take(r *model.Result, mine bool, wallNsec int64) (felt 
 // feltIn names a knob of a class as a task in it would.
 func feltIn(of model.Target) string {
 	if model.Alone(of.Num) != 0 {
-		return fmt.Sprintf("class of its own, domain %d", of.Domain)
+		return "class of its own, " + of.DomainName()
 	}
 	return of.Name()
 }

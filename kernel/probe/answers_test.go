@@ -292,6 +292,20 @@ func resctrlTests() []answersTest {
 	}
 }
 
+// The L2s are told with the last-level caches, also where those cannot be divided.
+func TestL2IsTold(t *testing.T) {
+	l2 := map[string]string{}
+	for name, text := range map[string]string{"cbm_mask": "ffff\n", "num_closids": "8\n", "min_cbm_bits": "1\n"} {
+		l2["/sys/fs/resctrl/info/L2/"+name] = text
+	}
+	for answer, files := range map[Answer]map[string]string{Yes: change(nil, l2), No: change([]string{"/sys/fs/resctrl/info/L3/"}, l2)} {
+		f := Find(Run(Options{FS: tree(t, files)}), ResctrlCAT)
+		if f.Answer != answer || !strings.Contains(f.Why, "of each L2: 16 ways (cache.l2_ways)") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
 func oddTests() []answersTest {
 	return []answersTest{
 		{"malformed everywhere", map[string]string{"/proc/sys/kernel/osrelease": "six\n", mountinfo.Path: "x\n", "/proc/cpuinfo": "?\n",

@@ -175,6 +175,16 @@ func (p *prober) having(flags ...string) []string {
 	return found
 }
 
+// l2Ways says what the mount has of the L2s, "" where they cannot be divided. It is of no answer of its own: no remedy goes by it.
+func (m *mountedResctrl) l2Ways() string {
+	for _, r := range []resctrl.Resource{resctrl.L2, resctrl.L2Code} {
+		if c := m.info.Cache(r); c != nil {
+			return fmt.Sprintf("; of each L2: %d ways (cache.l2_ways)", c.FullMask.Ways())
+		}
+	}
+	return ""
+}
+
 // resctrlCAT answers about L3 masks. Under cdp there are two of them, for code and for data.
 func (p *prober) resctrlCAT(m *mountedResctrl) Finding {
 	f := Finding{Name: ResctrlCAT, Gives: []string{RemedyWays}}
@@ -191,10 +201,12 @@ func (p *prober) resctrlCAT(m *mountedResctrl) Finding {
 			where = "L3CODE and L3DATA"
 		}
 		f.Answer = Yes
-		f.Why = fmt.Sprintf("%s/info/%s: %d ways, of which devices share %d", m.at.Point, where, c.FullMask.Ways(), c.ShareableBits.Ways())
+		f.Why = fmt.Sprintf("%s/info/%s: %d ways, of which devices share %d", m.at.Point, where, c.FullMask.Ways(), c.ShareableBits.Ways()) + m.l2Ways()
 		return f
 	}
-	return notInInfo(f, m, "L3")
+	f = notInInfo(f, m, "L3")
+	f.Why += m.l2Ways()
+	return f
 }
 
 // resctrlMBA answers about memory bandwidth, in the unit of this mount and CPU.

@@ -20,7 +20,7 @@ import (
 )
 
 // Classes of service are control groups of resctrl: which tasks are in one (model.ServiceClass), and what it has of
-// each cache and memory controller (model.CacheWays, model.MemoryBandwidth).
+// each cache and memory controller (model.CacheWays, model.MemoryBandwidth; of all L2s alike, model.L2Ways).
 //
 // A group is made with the first knob that needs it and removed with the last. To remove it gives everything back at
 // once: its tasks fall to the root group, from which alone they were taken. So the journal knows groups and not knobs:

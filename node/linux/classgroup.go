@@ -84,9 +84,12 @@ func (w *classWorker) tell(d *resctrl.Driver) error {
 		}
 		return list
 	}
-	if caches := w.caches(); len(caches) > 0 {
+	if caches := w.caches(model.CacheWays); len(caches) > 0 {
 		c := caches[0]
 		have.Caches, have.Ways, have.Least = domains(c.Resource), c.FullMask.Ways(), max(c.MinBits, 1)
+	}
+	if caches := w.caches(model.L2Ways); len(caches) > 0 {
+		have.L2Ways, have.L2Least = caches[0].FullMask.Ways(), max(caches[0].MinBits, 1)
 	}
 	if b := w.info.Bandwidth(resctrl.MB); b != nil {
 		have.Memory = domains(b.Resource)
@@ -111,7 +114,7 @@ func (w *classWorker) recount() {
 			_, err = w.driver()
 		}
 	}
-	if noResctrl(err) && len(w.told.Caches)+len(w.told.Memory) > 0 {
+	if noResctrl(err) && len(w.told.Caches)+len(w.told.Memory)+w.told.L2Ways > 0 {
 		w.told, w.news = &model.Classes{}, true
 	}
 }
@@ -185,11 +188,22 @@ func (w *classWorker) domains(have *model.Classes) (list []model.Domain) {
 	return list
 }
 
-// caches are the lines of the last-level cache: one, or one for code and one for data.
-func (w *classWorker) caches() []*resctrl.Cache {
+// linesOf are the lines of schemata that a knob may be in: one, or one for code and one for data, by which its amount goes.
+func linesOf(kind model.KnobKind) []resctrl.Resource {
+	switch kind {
+	case model.CacheWays:
+		return []resctrl.Resource{resctrl.L3, resctrl.L3Data, resctrl.L3Code}
+	case model.L2Ways:
+		return []resctrl.Resource{resctrl.L2, resctrl.L2Data, resctrl.L2Code}
+	}
+	return []resctrl.Resource{resctrl.MB}
+}
+
+// caches are the lines of a knob's caches that there are.
+func (w *classWorker) caches(kind model.KnobKind) []*resctrl.Cache {
 	var list []*resctrl.Cache
-	for i := range w.info.Caches {
-		if c := &w.info.Caches[i]; c.Resource == resctrl.L3 || c.Resource == resctrl.L3Code || c.Resource == resctrl.L3Data {
+	for _, r := range linesOf(kind) {
+		if c := w.info.Cache(r); c != nil {
 			list = append(list, c)
 		}
 	}
@@ -203,7 +217,7 @@ func (w *classWorker) limit(g *classGroup, op *classOp) (want resctrl.Schemata, 
 		err = fmt.Errorf("resctrl was mounted anew: levels of memory bandwidth count in %q, not %q", now.LevelUnit, op.unit)
 	}
 	if err == nil {
-		want, err = w.value(d, op)
+		want, err = w.value(d, g, op)
 	}
 	if err == nil {
 		change, err = d.WriteSchemata(g.id, want)
@@ -264,29 +278,61 @@ func (w *classWorker) move(to resctrl.Identity, t *model.Task) (resctrl.Moved, e
 }
 
 // value is what a change writes.
-func (w *classWorker) value(d *resctrl.Driver, op *classOp) (want resctrl.Schemata, err error) {
-	n, domain := op.change.Value.Amount, int(op.change.Domain)
-	if op.change.Value.Knob == model.MemoryBandwidth {
+func (w *classWorker) value(d *resctrl.Driver, g *classGroup, op *classOp) (want resctrl.Schemata, err error) {
+	n, kind, domain := op.change.Value.Amount, op.change.Value.Knob, int(op.change.Domain)
+	if kind == model.MemoryBandwidth {
 		want.Set(resctrl.MB, domain, uint64(max(n, 0)))
 		return want, nil
+	}
+	if op.change.Domain == model.EveryDomain {
+		now, err := d.ReadSchemata(g.id.Name)
+		if err != nil {
+			return nil, err
+		}
+		return w.rows(d, kind, int(n), func(r resctrl.Resource) []int { return now.Domains(r) })
+	}
+	if op.change.Num != model.ClassLC {
+		return w.rows(d, kind, int(n), func(resctrl.Resource) []int { return []int{domain} })
 	}
 	groups, err := d.Groups(resctrl.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range w.caches() {
-		taken := resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })[domain]
-		row := rowOf
-		if op.change.Num == model.ClassLC {
-			row, taken = rowOfServices, taken|w.rowOfBE(c.Resource, op.change.Domain)
-		}
-		mask, err := row(c, int(n), taken)
+	for _, c := range w.caches(kind) {
+		mask, err := rowOfServices(c, int(n), takenOf(groups, c)[domain]|w.rowOfBE(c.Resource, op.change.Domain))
 		if err != nil {
 			return nil, err
 		}
 		want.Set(c.Resource, domain, uint64(mask))
 	}
 	return want, nil
+}
+
+// rows are n ways from the low side of each of some domains. An error where there are no such caches.
+func (w *classWorker) rows(d *resctrl.Driver, kind model.KnobKind, n int, domains func(resctrl.Resource) []int) (want resctrl.Schemata, err error) {
+	groups, err := d.Groups(resctrl.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range w.caches(kind) {
+		taken := takenOf(groups, c)
+		for _, domain := range domains(c.Resource) {
+			mask, err := rowOf(c, n, taken[domain])
+			if err != nil {
+				return nil, err
+			}
+			want.Set(c.Resource, domain, uint64(mask))
+		}
+	}
+	if len(want) == 0 {
+		return nil, fmt.Errorf("%s: %w", kind, resctrl.ErrUnsupported)
+	}
+	return want, nil
+}
+
+// takenOf is what others hold of a cache for themselves, by domain.
+func takenOf(groups []resctrl.Group, c *resctrl.Cache) map[int]resctrl.Mask {
+	return resctrl.TakenBits(groups, c.Resource, func(g resctrl.Group) bool { return g.Ours })
 }
 
 // rowOf is a row of n ways from the low side, where the I/O of devices does not go, and none that somebody holds for himself. Who is given so
@@ -322,15 +368,26 @@ func (w *classWorker) rowOfBE(r resctrl.Resource, domain int32) resctrl.Mask {
 	return 0
 }
 
-// amount is what schemata say of a knob, in its unit.
-func amount(s resctrl.Schemata, k classKnob) int64 {
-	if k.kind == model.MemoryBandwidth {
-		v, _ := s.Get(resctrl.MB, int(k.domain))
-		return int64(v)
-	}
-	for _, r := range [...]resctrl.Resource{resctrl.L3, resctrl.L3Data} {
-		if v, ok := s.Get(r, int(k.domain)); ok {
-			return int64(resctrl.Mask(v).Ways())
+// amount is what schemata say of a knob, in its unit: of every domain, the least.
+func amount(s resctrl.Schemata, k classKnob) (least int64) {
+	for _, r := range linesOf(k.kind) {
+		for _, line := range s {
+			for i := range line.Domains {
+				v := &line.Domains[i]
+				if line.Resource != r || k.domain != model.EveryDomain && v.Domain != int(k.domain) {
+					continue
+				}
+				n := int64(v.Value)
+				if r.IsCache() {
+					n = int64(resctrl.Mask(v.Value).Ways())
+				}
+				if least == 0 || n < least {
+					least = n
+				}
+			}
+		}
+		if least > 0 {
+			return least
 		}
 	}
 	return 0

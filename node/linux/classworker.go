@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -44,7 +45,7 @@ type classGroup struct {
 	found resctrl.Schemata               // as the kernel made it
 	tasks map[string]model.Task          // in it, by path
 	limit map[classKnob]resctrl.Schemata // what was written
-	away  map[classKnob]bool             // of limit, those whose domain has no CPU, or had none
+	away  map[classKnob]bool             // of limit, by domain, those whose domain has no CPU, or had none
 }
 
 // goneGroup is a class's group that somebody took away, with what it had.
@@ -167,29 +168,44 @@ func (w *classWorker) set(class model.TaskNum, op *classOp) model.Result {
 		w.tidy(class)
 		return op.result(0, 0, err)
 	}
-	g.came(want, change.Found, int(op.change.Domain))
-	g.limit[op.knob()] = asTaken(want, change.Now, int(op.change.Domain))
-	delete(g.away, op.knob())
+	g.came(want, change.Found)
+	g.limit[op.knob()] = asTaken(want, change.Now)
+	maps.DeleteFunc(g.away, func(k classKnob, _ bool) bool {
+		return k.kind == op.change.Value.Knob && (k.domain == op.change.Domain || op.change.Domain == model.EveryDomain)
+	})
 	return op.result(amount(g.found, op.knob()), amount(change.Now, op.knob()), nil)
 }
 
+// each ranges over the values of schemata.
+func each(s resctrl.Schemata) iter.Seq2[resctrl.Resource, resctrl.Value] {
+	return func(yield func(resctrl.Resource, resctrl.Value) bool) {
+		for _, line := range s {
+			for _, v := range line.Domains {
+				if !yield(line.Resource, v) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // came notes what was found in a domain that was offline when the group was made, before the first limit there.
-func (g *classGroup) came(want, found resctrl.Schemata, domain int) {
-	for _, line := range want {
-		if _, known := g.found.Get(line.Resource, domain); known {
+func (g *classGroup) came(want, found resctrl.Schemata) {
+	for r, v := range each(want) {
+		if _, known := g.found.Get(r, v.Domain); known {
 			continue
 		}
-		if v, ok := found.Get(line.Resource, domain); ok {
-			g.found.Set(line.Resource, domain, v)
+		if was, ok := found.Get(r, v.Domain); ok {
+			g.found.Set(r, v.Domain, was)
 		}
 	}
 }
 
 // asTaken is what the kernel made of what was written: it rounds levels.
-func asTaken(want, now resctrl.Schemata, domain int) (taken resctrl.Schemata) {
-	for _, line := range want {
-		if v, ok := now.Get(line.Resource, domain); ok {
-			taken.Set(line.Resource, domain, v)
+func asTaken(want, now resctrl.Schemata) (taken resctrl.Schemata) {
+	for r, v := range each(want) {
+		if is, ok := now.Get(r, v.Domain); ok {
+			taken.Set(r, v.Domain, is)
 		}
 	}
 	return taken
@@ -301,9 +317,9 @@ func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, o
 		return nil
 	}
 	var back resctrl.Schemata
-	for _, line := range was {
-		if v, ok := g.found.Get(line.Resource, int(op.change.Domain)); ok {
-			back.Set(line.Resource, int(op.change.Domain), v)
+	for r, v := range each(was) {
+		if found, ok := g.found.Get(r, v.Domain); ok {
+			back.Set(r, v.Domain, found)
 		}
 	}
 	d, err := w.driver()
@@ -389,37 +405,66 @@ func (w *classWorker) tellGone(dst []model.KnobReading) []model.KnobReading {
 // a new one. What cannot be written is tried again at the next look.
 func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.Schemata) {
 	for k, was := range g.limit {
-		there := true
-		for _, line := range was {
-			_, ok := now.Get(line.Resource, int(k.domain))
-			there = there && ok
+		if k.domain == model.EveryDomain {
+			was = w.newDomains(g, d, k, now)
 		}
-		switch {
-		case !there:
-			g.away[k] = true
-		case g.away[k] && amount(now, k) == amount(g.found, k):
-			if _, err := d.WriteSchemata(g.id, was); err != nil {
-				continue
+		var back resctrl.Schemata
+		for r, v := range each(was) {
+			at := classKnob{k.kind, int32(v.Domain)}
+			switch _, there := now.Get(r, v.Domain); {
+			case !there:
+				g.away[at] = true
+			case g.away[at] && amount(now, at) == amount(g.found, at):
+				back.Set(r, v.Domain, v.Value)
+			default:
+				delete(g.away, at)
 			}
-			delete(g.away, k)
-			for _, line := range was {
-				v, _ := was.Get(line.Resource, int(k.domain))
-				now.Set(line.Resource, int(k.domain), v)
-			}
-		default:
-			delete(g.away, k)
+		}
+		if len(back) == 0 {
+			continue
+		}
+		if _, err := d.WriteSchemata(g.id, back); err != nil {
+			continue
+		}
+		for r, v := range each(back) {
+			delete(g.away, classKnob{k.kind, int32(v.Domain)})
+			now.Set(r, v.Domain, v.Value)
 		}
 	}
+}
+
+// newDomains gives domains that were offline when a knob of every domain was written their part of it: they count as such that come back.
+func (w *classWorker) newDomains(g *classGroup, d *resctrl.Driver, k classKnob, now resctrl.Schemata) resctrl.Schemata {
+	was := g.limit[k]
+	come := func(r resctrl.Resource) []int {
+		return slices.DeleteFunc(now.Domains(r), func(domain int) bool { _, known := was.Get(r, domain); return known })
+	}
+	if !slices.ContainsFunc(linesOf(k.kind), func(r resctrl.Resource) bool { return was.Has(r) && len(come(r)) > 0 }) {
+		return was
+	}
+	want, err := w.rows(d, k.kind, int(amount(was, k)), come)
+	if err != nil {
+		return was // or at the next look
+	}
+	g.came(want, now)
+	for r, v := range each(want) {
+		was.Set(r, v.Domain, v.Value)
+		g.away[classKnob{k.kind, int32(v.Domain)}] = true
+	}
+	g.limit[k] = was
+	return was
 }
 
 // strange appends what is not as it was written, by somebody else.
 func (g *classGroup) strange(dst []model.KnobReading, class model.TaskNum, now resctrl.Schemata) []model.KnobReading {
 	for k, was := range g.limit {
-		if len(was.Differences(now)) == 0 || g.away[k] {
+		other := slices.DeleteFunc(was.Differences(now), func(r resctrl.Ref) bool { return g.away[classKnob{k.kind, int32(r.Domain)}] })
+		if len(other) == 0 {
 			continue
 		}
-		n := amount(now, k)
-		if n == amount(was, k) {
+		at := classKnob{k.kind, int32(other[0].Domain)}
+		n := amount(now, at)
+		if n == amount(was, at) {
 			n = -n // as many, and others
 		}
 		dst = append(dst, model.KnobReading{

@@ -17,6 +17,9 @@
 // bound) and a class is left, and have all back as soon as that does not help, or another program sets what their class
 // has. Then it goes on as overlapping, and that is compared.
 //
+// Where an operator says so BE fills a few ways of the L2s, too: on a core whose two threads a service and batch work share, that is what
+// they share first. It is one knob for all L2s (model.L2Ways), and judged with the rest.
+//
 // What it does not do: it looks at BE as one, and divides alike on all sockets. A mask evicts nothing: what BE had lies
 // there until somebody else loads over it.
 //
@@ -26,6 +29,7 @@ package cache
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -48,6 +52,8 @@ type State struct {
 	Ways      int   `json:"ways,omitempty"`       // that BE gets
 	Level     int   `json:"level,omitempty"`      // of bandwidth, 0: no limit
 	Of        int   `json:"of,omitempty"`         // ways that there are
+	L2        int   `json:"l2,omitempty"`         // ways of each L2 that BE gets, 0: all
+	L2Of      int   `json:"l2_of,omitempty"`      // that each has
 	// Own is how many ways services are to have for themselves, 0: they keep all. Asked is for how many it is wished. Apart: they have them.
 	Own   int  `json:"own,omitempty"`
 	Asked int  `json:"asked,omitempty"`
@@ -112,20 +118,29 @@ func (s *State) offers(p *Params, v *policy.View, w *policy.Wishes) *model.Class
 		return nil
 	}
 	have := v.Topology.Classes
-	if have == nil || len(have.Caches) == 0 && (p.Level == 0 || len(have.Memory) == 0) {
+	if have == nil || len(have.Caches) == 0 && (p.Level == 0 || len(have.Memory) == 0) && (p.L2Ways == 0 || have.L2Ways == 0) {
 		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: "this machine has no cache ways to divide, or resctrl is not mounted"})
 		return nil
 	}
-	s.Of, s.Ways, s.Level = have.Ways, 0, 0
+	s.Of, s.Ways, s.Level, s.L2, s.L2Of = have.Ways, 0, 0, 0, 0
 	if n := max(p.Ways, have.Least); len(have.Caches) > 0 && n < have.Ways {
 		s.Ways = n
 	}
 	if n := max(p.Level, have.LeastLevel); p.Level > 0 && len(have.Memory) > 0 && n < have.MostLevel {
 		s.Level = n
 	}
+	if n := max(p.L2Ways, have.L2Least); p.L2Ways > 0 && n < have.L2Ways {
+		s.L2, s.L2Of = n, have.L2Ways
+	}
 	s.Own = s.own(p, have, v, w)
 	return have
 }
+
+// everyL2 are the domains of the one knob that all L2s have.
+var everyL2 = []int32{model.EveryDomain}
+
+// nothing reports whether nothing is to be divided.
+func (s *State) nothing() bool { return s.Ways == 0 && s.Level == 0 && s.L2 == 0 }
 
 // own works out how many ways services get for themselves.
 func (s *State) own(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) int {
@@ -161,7 +176,7 @@ func (s *State) own(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 
 // wish claims the class for all BE, and what it gets in each domain.
 func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	if s.Wanted = 0; s.Ways == 0 && s.Level == 0 {
+	if s.Wanted = 0; s.nothing() {
 		w.Once("all", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("BE is to have %d ways, and the cache has no more", p.Ways)})
 		return
 	}
@@ -172,6 +187,7 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	}
 	limit(p, w, model.ClassBE, model.CacheWays, have.Caches, s.Ways)
 	limit(p, w, model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level)
+	limit(p, w, model.ClassBE, model.L2Ways, everyL2, s.L2)
 	if s.Asked > 0 && s.place(p, model.LC, model.ClassLC, v, w) > 0 {
 		limit(p, w, model.ClassLC, model.CacheWays, have.Caches, s.Asked)
 	}
@@ -219,13 +235,17 @@ func limit(p *Params, w *policy.Wishes, class model.TaskNum, kind model.KnobKind
 
 // share says what BE gets.
 func (s *State) share() string {
-	switch {
-	case s.Level == 0:
-		return fmt.Sprintf("%d of %d ways of each last-level cache", s.Ways, s.Of)
-	case s.Ways == 0:
-		return fmt.Sprintf("level %d of memory bandwidth", s.Level)
+	var parts []string
+	if s.Ways > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d ways of each last-level cache", s.Ways, s.Of))
 	}
-	return fmt.Sprintf("%d of %d ways of each last-level cache, and level %d of memory bandwidth", s.Ways, s.Of, s.Level)
+	if s.L2 > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d ways of each L2", s.L2, s.L2Of))
+	}
+	if s.Level > 0 {
+		parts = append(parts, fmt.Sprintf("level %d of memory bandwidth", s.Level))
+	}
+	return strings.Join(parts, ", and ")
 }
 
 // limited reports whether a class has in every domain what it is to have. What was refused, or is another program's,
@@ -257,8 +277,9 @@ func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 			s.Stands++
 		}
 	}
-	ways := limited(model.ClassBE, model.CacheWays, have.Caches, s.Ways, v, w) // both are looked at, and said
-	if level := limited(model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level, v, w); !ways || !level {
+	ways := limited(model.ClassBE, model.CacheWays, have.Caches, s.Ways, v, w) // all are looked at, and said
+	l2 := limited(model.ClassBE, model.L2Ways, everyL2, s.L2, v, w)
+	if level := limited(model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level, v, w); !ways || !level || !l2 {
 		s.Stands = 0
 	}
 	s.Apart = s.Asked > 0 && s.Own > 0 && s.Stands > 0 && services > 0 && limited(model.ClassLC, model.CacheWays, have.Caches, s.Asked, v, w)
@@ -342,7 +363,7 @@ func (s *State) others() string {
 // Note is where the policy stands, in a few words.
 func (s *State) Note(now model.Mode) string {
 	switch {
-	case s.Ways == 0 && s.Level == 0:
+	case s.nothing():
 		return "nothing to divide"
 	case s.RestNsec > 0:
 		return "it did not help LC: not now"

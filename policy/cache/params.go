@@ -6,6 +6,8 @@ import "github.com/commensal-io/commensal/model"
 type Params struct {
 	// Ways is how many ways of each last-level cache BE may fill.
 	Ways int `json:"ways"`
+	// L2Ways is how many ways of each L2 BE may fill; 0: they are left alone.
+	L2Ways int `json:"l2_ways,omitempty"`
 	// Share says which ways services may fill: all (Overlapping), or those that BE has not (Exclusive).
 	Share string `json:"share"`
 	// Level is BE's level of memory bandwidth, in the machine's unit; 0: as the machine has it.
@@ -39,6 +41,7 @@ func Defaults() Params {
 func (p *Params) Rows() []model.Param {
 	return []model.Param{
 		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two; Intel advises no less)"},
+		{Key: "l2_ways", At: &p.L2Ways, Most: 64, Soak: [2]float64{0, 8}, Unit: "ways of each L2, 2 at the least", Why: "what BE may fill of the L2s that the two threads of a core share; 0: all. Nothing was measured"},
 		{Key: "share", At: &p.Share, Words: []string{Overlapping, Exclusive}, Why: "overlapping: services keep all ways; exclusive: those that BE has not, in a class of their own (PRM's exclusive-cat)"},
 		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
@@ -47,4 +50,12 @@ func (p *Params) Rows() []model.Param {
 		{Key: "gain", At: &p.Gain, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "a share", Why: "LC's CPI has to fall by this much, or BE gets everything back; 0: it may not grow"},
 		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "and nothing is divided for so long"},
 	}
+}
+
+// Check finds parameters that do not fit each other.
+func (p *Params) Check() (key, why string) {
+	if p.L2Ways == 1 {
+		return "l2_ways", "is 1; expected 0, or 2 to 64 (ways of each L2)"
+	}
+	return "", ""
 }

@@ -102,6 +102,48 @@ func TestStory(t *testing.T) {
 	story.Check(t, "story", text.String(), *rewrite)
 }
 
+// BE has a few ways of the L2s by one knob, where the machine has such and somebody says so, and of its own those alone where there are no
+// others; it is compared and given back like the rest.
+func TestL2(t *testing.T) {
+	for name, tt := range map[string]struct {
+		l2Ways, l3Ways, asked int
+		want                  int64
+		note                  string
+	}{
+		"asked for":     {16, 11, 3, 3, "2 of 2 BE tasks have 2 of 11 ways of each last-level cache, and 3 of 16 ways of each L2"},
+		"nothing else":  {16, 2, 3, 3, "2 of 2 BE tasks have 3 of 16 ways of each L2"},
+		"not asked for": {16, 11, 0, -1, "2 of 2 BE tasks have 2 of 11 ways of each last-level cache"},
+		"none there":    {0, 11, 3, -1, "2 of 2 BE tasks have 2 of 11 ways of each last-level cache"},
+		"no more":       {3, 11, 3, -1, "2 of 2 BE tasks have 2 of 11 ways of each last-level cache"},
+	} {
+		have := skylake()
+		have.Ways, have.L2Ways, have.L2Least = tt.l3Ways, tt.l2Ways, 1
+		n := node(model.ModeEnforce, have)
+		n.Engine.Params.CPU.Cache.L2Ways = tt.asked
+		run(n, 30)
+		got := int64(-1)
+		for _, w := range n.Wide {
+			if w.Value.Knob == model.L2Ways && w.Ours {
+				got = w.Value.Amount
+			}
+		}
+		if note := n.Engine.State.CPU.Cache.Note(model.ModeEnforce); got != tt.want || note != tt.note {
+			t.Errorf("%s: %d ways of the L2s; %s", name, got, note)
+		}
+	}
+	b := newBench(1)
+	b.v.Topology.Classes.L2Ways, b.p.L2Ways, b.p.Ways = 16, 3, 64
+	for range 100 {
+		b.window(1)
+	}
+	if len(b.said) != 1 || b.said[0].Kind != model.DecideTakenBack || !strings.Contains(b.said[0].Reason, "with 3 of 16 ways of each L2 for") || b.divided() {
+		t.Errorf("of no use: %+v", b.said)
+	}
+	if _, why := (&cache.Params{L2Ways: 1}).Check(); why == "" {
+		t.Error("one way is taken")
+	}
+}
+
 // Where there is nothing to divide it is said once, and nothing is claimed.
 func TestNothingToDivide(t *testing.T) {
 	few := skylake()

@@ -86,13 +86,29 @@ func openClassed(t *testing.T) *classed { return openCounted(t, false) }
 
 func openCounted(t *testing.T, counts bool) *classed {
 	t.Helper()
-	b := newResctrlBed(t, 1)
-	must(t, b.k.MountResctrl(resctrl.MountOptions{}))
-	c := &classed{t: t, counts: counts, fs: &forgetful{Kernel: b.k}, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
+	c := bedOf(t, kernfs.ResctrlOptions{CLOSIDs: 8, RMIDs: 64}, resctrl.MountOptions{})
+	c.counts = counts
+	c.open()
+	return c
+}
+
+// openClassedOn is such a node on another machine, with resctrl mounted otherwise.
+func openClassedOn(t *testing.T, o kernfs.ResctrlOptions, mount resctrl.MountOptions) *classed {
+	t.Helper()
+	c := bedOf(t, o, mount)
+	c.open()
+	return c
+}
+
+// bedOf is the node before an agent starts.
+func bedOf(t *testing.T, o kernfs.ResctrlOptions, mount resctrl.MountOptions) *classed {
+	t.Helper()
+	b := newResctrlBedOf(t, 1, o)
+	must(t, b.k.MountResctrl(mount))
+	c := &classed{t: t, fs: &forgetful{Kernel: b.k}, watched: &watched{k: b.k, d: driver(t, b.k), journal: filepath.Join(t.TempDir(), "journal"), nums: map[string]model.TaskNum{}}}
 	started(t, c.k, "/c-stream", antagonist())
 	started(t, c.k, "/b-registers", bystander())
 	started(t, c.k, "/a-web-0", service())
-	c.open()
 	return c
 }
 

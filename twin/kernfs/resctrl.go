@@ -1,7 +1,7 @@
 package kernfs
 
 // /sys/fs/resctrl: the resource control file system of Linux 6.12 on an Intel server with
-// L3 CAT (CDP too), MBA and monitoring of the L3, as kernel/resctrl uses it. What is written takes
+// L3 CAT (CDP too), MBA and monitoring of the L3, and L2 CAT where it is to have that, as kernel/resctrl uses it. What is written takes
 // effect on the machine's physics: masks and MBA levels of a class, and the class and the
 // RMID of each process.
 //
@@ -15,7 +15,7 @@ package kernfs
 //   - A process follows, as a whole, the group that most of its threads are in. Files tell
 //     of each thread.
 //   - cpus and cpus_list are kept, and do nothing: the physics knows no class of a CPU.
-//   - Under cdp the physics has one mask a class, that of data.
+//   - Under cdp the physics has one mask a class, that of data. It has no L2 of its own: masks of L2s are kept, and do nothing.
 //   - Pseudo-locking is refused, as on every CPU for which the kernel knows no way to do it.
 //   - Limbo is looked at when somebody asks, as if the worker had run each second.
 
@@ -38,6 +38,9 @@ type ResctrlOptions struct {
 	CLOSIDs       int    // of the L3; 0: 16. The bandwidth has 8 at most
 	RMIDs         int    // 0: two for each CPU of a socket
 	ShareableBits uint32 // ways that devices fill too; 0: the two highest, as DDIO has them
+	// L2Ways is how many ways each core's L2 has, of which classes may be given some; 0: the CPU has no L2 CAT. The domains have
+	// numbers with gaps between them, as a real machine's.
+	L2Ways int
 	// Unpadded is the style of schemata since Linux 6.15.
 	Unpadded bool
 }
@@ -117,7 +120,7 @@ func newResctrl(k *Kernel, m *machine.Machine, o ResctrlOptions) (*resctrlFS, er
 	if o.ShareableBits == 0 && cfg.LLCWays > 2 {
 		o.ShareableBits = full &^ (full >> 2)
 	}
-	if o.CLOSIDs < 1 || o.RMIDs < 1 || o.RMIDs > 4096 || o.ShareableBits&^full != 0 {
+	if o.L2Ways < 0 || o.L2Ways > 20 || o.CLOSIDs < 1 || o.RMIDs < 1 || o.RMIDs > 4096 || o.ShareableBits&^full != 0 {
 		return nil, errors.New("kernfs: no CPU has such resctrl")
 	}
 	r := &resctrlFS{
@@ -130,16 +133,13 @@ func newResctrl(k *Kernel, m *machine.Machine, o ResctrlOptions) (*resctrlFS, er
 	return r, nil
 }
 
-// full is the mask of all ways.
-func (r *resctrlFS) full() uint32 { return uint32(1)<<r.cfg.LLCWays - 1 }
-
 // doMount mounts it, as mount(2) does: EBUSY when it is mounted, EINVAL for an option that
 // this CPU has not.
 func (r *resctrlFS) doMount(o resctrl.MountOptions) error {
 	switch {
 	case r.mounted:
 		return unix.EBUSY
-	case o.CDPL2:
+	case o.CDPL2 && r.opt.L2Ways == 0:
 		return unix.EINVAL
 	}
 	r.mounted, r.mount = true, o
@@ -176,8 +176,10 @@ func (r *resctrlFS) doUnmount() error {
 	for _, g := range slices.Clone(r.root.mon) {
 		r.removeMon(g)
 	}
-	for d := range r.online {
-		r.setDefaults(d, 0)
+	for _, s := range r.schemata {
+		for d := range s.ctrl {
+			r.setDefault(s, d, 0)
+		}
 	}
 	clear(r.ids)
 	r.k.eachProcess(r.follow)
@@ -218,17 +220,21 @@ func (r *resctrlFS) hotplug(now model.CPUSet) {
 			r.root.cpus.Add(cpu)
 		}
 	}
+	before := r.cpus
 	r.cpus = now
-	for d := range r.online {
-		lives := false
-		for cpu := range r.cfg.CPUs() {
-			lives = lives || r.cfg.CacheOf(cpu) == d && now.Has(cpu)
+	for _, s := range r.schemata {
+		for d := range s.ctrl {
+			for closid := range s.closids {
+				if r.lives(s, d, now) && !r.lives(s, d, before) {
+					r.setDefault(s, d, closid)
+				}
+			}
 		}
+	}
+	for d := range r.online {
+		lives := r.lives(r.schemata[0], d, now)
 		switch {
 		case lives && !r.online[d]:
-			for closid := range r.maxCLOSIDs() {
-				r.setDefaults(d, closid)
-			}
 			r.eachGroup(func(g *resctrlGroup) {
 				g.base[d] = r.traffic(g.rmid, d)
 				r.addMonDomain(g, d)

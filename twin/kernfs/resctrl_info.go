@@ -29,9 +29,9 @@ func (r *resctrlFS) addInfo() {
 			r.k.addText(dir, "thread_throttle_mode", "max\n")
 			continue
 		}
-		r.k.addText(dir, "cbm_mask", fmt.Sprintf("%x\n", r.full()))
+		r.k.addText(dir, "cbm_mask", fmt.Sprintf("%x\n", s.full()))
 		r.k.addText(dir, "min_cbm_bits", "1\n")
-		r.k.addText(dir, "shareable_bits", fmt.Sprintf("%x\n", r.opt.ShareableBits))
+		r.k.addText(dir, "shareable_bits", fmt.Sprintf("%x\n", r.shareable(s)))
 		r.k.addText(dir, "sparse_masks", "0\n")
 		r.k.addFile(dir, "bit_usage", func(buf []byte) ([]byte, error) {
 			r.sync()
@@ -56,10 +56,7 @@ func (r *resctrlFS) addInfo() {
 // showBitUsage appends the use of each way, the highest first.
 func (r *resctrlFS) showBitUsage(s *resctrlSchema, buf []byte) []byte {
 	first := true
-	for d, on := range r.online {
-		if !on {
-			continue
-		}
+	for d := range r.domains(s) {
 		if !first {
 			buf = append(buf, ';')
 		}
@@ -72,9 +69,9 @@ func (r *resctrlFS) showBitUsage(s *resctrlSchema, buf []byte) []byte {
 				shared |= s.ctrl[d][g.closid]
 			}
 		}
-		buf = append(strconv.AppendInt(buf, int64(d), 10), '=')
-		for w := r.cfg.LLCWays - 1; w >= 0; w-- {
-			hardware, software := r.opt.ShareableBits>>w&1 == 1, shared>>w&1 == 1
+		buf = append(strconv.AppendInt(buf, int64(s.id(d)), 10), '=')
+		for w := s.ways - 1; w >= 0; w-- {
+			hardware, software := r.shareable(s)>>w&1 == 1, shared>>w&1 == 1
 			letter := byte('0')
 			switch {
 			case hardware && software:

@@ -3,6 +3,7 @@ package kernfs
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
+	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // resctrlSchema is a resource: a line of schemata and a directory of info.
@@ -19,6 +22,9 @@ type resctrlSchema struct {
 	// ctrl is the values, by CLOSID within each domain. mbps is those of mba_MBps.
 	ctrl [][]uint32
 	mbps [][]uint32
+	ways int            // of a cache
+	of   func(int) int  // a CPU's place among the domains
+	id   func(int) int  // what the kernel calls a domain
 	peer *resctrlSchema // the other half of the cache under cdp
 }
 
@@ -26,24 +32,77 @@ func (s *resctrlSchema) isMB() bool { return s.name == resctrl.MB }
 
 // makeSchemata makes the resources in the order in which the kernel shows them.
 func (r *resctrlFS) makeSchemata() {
-	add := func(name resctrl.Resource, closids int) *resctrlSchema {
-		s := &resctrlSchema{name: name, closids: closids}
-		for range r.cfg.Caches() {
-			s.ctrl = append(s.ctrl, make([]uint32, closids))
-			s.mbps = append(s.mbps, make([]uint32, closids))
+	add := func(s resctrlSchema, domains int) *resctrlSchema {
+		for range domains {
+			s.ctrl = append(s.ctrl, make([]uint32, s.closids))
+			s.mbps = append(s.mbps, make([]uint32, s.closids))
 		}
-		r.schemata = append(r.schemata, s)
-		return s
+		r.schemata = append(r.schemata, &s)
+		return &s
 	}
+	cache := func(like resctrlSchema, domains int, cdp bool) {
+		like.closids = r.opt.CLOSIDs
+		if !cdp {
+			add(like, domains)
+			return
+		}
+		like.closids = max(1, r.opt.CLOSIDs/2)
+		name := like.name
+		like.name = name + "DATA"
+		data := add(like, domains)
+		like.name = name + "CODE"
+		code := add(like, domains)
+		data.peer, code.peer = code, data
+	}
+	same := func(d int) int { return d }
 	r.schemata = nil
-	add(resctrl.MB, min(maxMBCLOSIDs, r.opt.CLOSIDs))
-	if !r.mount.CDP {
-		add(resctrl.L3, r.opt.CLOSIDs)
-		return
+	add(resctrlSchema{name: resctrl.MB, closids: min(maxMBCLOSIDs, r.opt.CLOSIDs), of: r.cfg.CacheOf, id: same}, r.cfg.Caches())
+	if r.opt.L2Ways > 0 {
+		cache(resctrlSchema{name: resctrl.L2, ways: r.opt.L2Ways, of: r.cfg.CoreOf, id: func(core int) int { return l2ID(&r.cfg, core) }}, r.cfg.Sockets*r.cfg.CoresPerSocket, r.mount.CDPL2)
 	}
-	half := max(1, r.opt.CLOSIDs/2)
-	data, code := add(resctrl.L3Data, half), add(resctrl.L3Code, half)
-	data.peer, code.peer = code, data
+	cache(resctrlSchema{name: resctrl.L3, ways: r.cfg.LLCWays, of: r.cfg.CacheOf, id: same}, r.cfg.Caches(), r.mount.CDP)
+}
+
+// l2ID is what the kernel calls a core's L2: by the number of its interrupt controller, with gaps.
+func l2ID(c *machine.Config, core int) int {
+	return core/c.CoresPerSocket<<6 | core%c.CoresPerSocket<<1
+}
+
+// full is the mask of all ways.
+func (s *resctrlSchema) full() uint32 { return uint32(1)<<s.ways - 1 }
+
+// isL2 says whether it is of the L2s, of which no device fills anything.
+func (s *resctrlSchema) isL2() bool {
+	return s.name != resctrl.L3Code && s.name != resctrl.L3Data && s.name != resctrl.L3 && !s.isMB()
+}
+
+// shareable are the ways that devices fill too.
+func (r *resctrlFS) shareable(s *resctrlSchema) uint32 {
+	if s.isL2() {
+		return 0
+	}
+	return r.opt.ShareableBits
+}
+
+// lives reports whether a domain has a CPU among those.
+func (r *resctrlFS) lives(s *resctrlSchema, d int, online model.CPUSet) bool {
+	for cpu := range r.cfg.CPUs() {
+		if s.of(cpu) == d && online.Has(cpu) {
+			return true
+		}
+	}
+	return false
+}
+
+// domains ranges over a resource's domains that have a CPU online.
+func (r *resctrlFS) domains(s *resctrlSchema) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for d := range s.ctrl {
+			if r.lives(s, d, r.cpus) && !yield(d) {
+				return
+			}
+		}
+	}
 }
 
 // maxCLOSIDs is how many control groups there can be.
@@ -62,7 +121,7 @@ func (r *resctrlFS) set(s *resctrlSchema, d, closid int, v uint32) {
 	switch {
 	case s.isMB():
 		err = r.m.SetMBA(r.classOf(closid), d, int(v))
-	case s.name != resctrl.L3Code: // see resctrl.go: the physics has one mask
+	case s.name != resctrl.L3Code && !s.isL2(): // see resctrl.go: the physics has one mask
 		err = r.m.SetWays(r.classOf(closid), d, v)
 	}
 	if err != nil {
@@ -70,30 +129,28 @@ func (r *resctrlFS) set(s *resctrlSchema, d, closid int, v uint32) {
 	}
 }
 
-// setDefaults gives a class on a domain everything.
-func (r *resctrlFS) setDefaults(d, closid int) {
-	for _, s := range r.schemata {
-		if closid >= s.closids {
-			continue
-		}
-		v := r.full()
-		if s.isMB() {
-			v = 100
-			s.mbps[d][closid] = unlimitedMBps
-		}
-		r.set(s, d, closid, v)
+// setDefault gives a class on a domain everything. One that was never made has it.
+func (r *resctrlFS) setDefault(s *resctrlSchema, d, closid int) {
+	if closid >= r.maxCLOSIDs() {
+		return
 	}
+	v := s.full()
+	if s.isMB() {
+		v = 100
+		s.mbps[d][closid] = unlimitedMBps
+	}
+	r.set(s, d, closid, v)
 }
 
 // initAllocation gives a new group its ways: those that devices fill, those of groups that
 // share, and those that nobody uses, as far as they lie together.
 func (r *resctrlFS) initAllocation(g *resctrlGroup) error {
 	for _, s := range r.schemata {
-		for d, on := range r.online {
-			if !on || s.isMB() {
+		for d := range r.domains(s) {
+			if s.isMB() {
 				continue
 			}
-			mine, used := r.opt.ShareableBits, r.opt.ShareableBits
+			mine, used := r.shareable(s), r.shareable(s)
 			for _, o := range r.groups {
 				ctrl := s.ctrl[d][o.closid]
 				if s.peer != nil {
@@ -104,19 +161,18 @@ func (r *resctrlFS) initAllocation(g *resctrlGroup) error {
 					mine |= ctrl
 				}
 			}
-			mine = firstRun(mine | r.full()&^used)
+			mine = firstRun(mine | s.full()&^used)
 			if mine == 0 {
-				r.say(fmt.Sprintf("No space on %s:%d\n", s.name, d))
+				r.say(fmt.Sprintf("No space on %s:%d\n", s.name, s.id(d)))
 				return unix.ENOSPC
 			}
 			r.set(s, d, g.closid, mine)
 		}
 	}
-	for d, on := range r.online {
-		if mb := r.schemata[0]; on {
-			mb.mbps[d][g.closid] = unlimitedMBps
-			r.set(mb, d, g.closid, 100)
-		}
+	mb := r.schemata[0]
+	for d := range r.domains(mb) {
+		mb.mbps[d][g.closid] = unlimitedMBps
+		r.set(mb, d, g.closid, 100)
 	}
 	return nil
 }
@@ -133,7 +189,7 @@ func firstRun(mask uint32) uint32 {
 
 // showSchemata renders schemata, padded as up to 6.14 or not.
 func (r *resctrlFS) showSchemata(g *resctrlGroup, buf []byte) []byte {
-	width := max(3, (r.cfg.LLCWays+3)/4)
+	width := max(3, (r.cfg.LLCWays+3)/4, (r.opt.L2Ways+3)/4)
 	return r.table(buf, func(s *resctrlSchema, d int) string {
 		v := s.ctrl[d][g.closid]
 		if s.isMB() && r.mount.MBps {
@@ -153,14 +209,19 @@ func (r *resctrlFS) showSchemata(g *resctrlGroup, buf []byte) []byte {
 
 // showSize renders size: bytes of cache, and bandwidths as they are.
 func (r *resctrlFS) showSize(g *resctrlGroup, buf []byte) []byte {
-	perWay := uint64(r.cfg.LLCBytes) / uint64(r.cfg.LLCWays)
+	perWay := func(s *resctrlSchema) uint64 {
+		if s.isL2() {
+			return l2Bytes / uint64(s.ways)
+		}
+		return uint64(r.cfg.LLCBytes) / uint64(s.ways)
+	}
 	return r.table(buf, func(s *resctrlSchema, d int) string {
 		v := uint64(s.ctrl[d][g.closid])
 		switch {
 		case s.isMB() && r.mount.MBps:
 			v = uint64(s.mbps[d][g.closid])
 		case !s.isMB():
-			v = perWay * uint64(bits.OnesCount64(v))
+			v = perWay(s) * uint64(bits.OnesCount64(v))
 		}
 		return strconv.FormatUint(v, 10)
 	})
@@ -176,12 +237,10 @@ func (r *resctrlFS) table(buf []byte, value func(s *resctrlSchema, d int) string
 			buf = fmt.Appendf(buf, "%*s", nameWidth, s.name)
 		}
 		sep := byte(':')
-		for d, on := range r.online {
-			if on {
-				buf = append(append(buf, sep), strconv.Itoa(d)...)
-				buf = append(append(buf, '='), value(s, d)...)
-				sep = ';'
-			}
+		for d := range r.domains(s) {
+			buf = append(append(buf, sep), strconv.Itoa(s.id(d))...)
+			buf = append(append(buf, '='), value(s, d)...)
+			sep = ';'
 		}
 		if sep == ':' {
 			buf = append(buf, ':')
@@ -251,19 +310,25 @@ func (r *resctrlFS) readLine(g *resctrlGroup, s *resctrlSchema, line string, lis
 		var part string
 		part, line, _ = strings.Cut(line, ";")
 		id, value, ok := strings.Cut(part, "=")
-		d, err := strconv.ParseUint(id, 10, 64)
+		num, err := strconv.ParseUint(id, 10, 64)
 		if !ok || err != nil {
 			return errors.New("Missing '=' or non-numeric domain") //nolint:staticcheck // the kernel's words
 		}
-		if d >= uint64(len(r.online)) || !r.online[d] {
+		d := -1
+		for at := range r.domains(s) {
+			if uint64(s.id(at)) == num {
+				d = at
+			}
+		}
+		if d < 0 {
 			return errQuiet
 		}
 		for _, v := range *list {
-			if v.s == s && v.d == int(d) {
-				return fmt.Errorf("Duplicate domain %d", d) //nolint:staticcheck // the kernel's words
+			if v.s == s && v.d == d {
+				return fmt.Errorf("Duplicate domain %d", num) //nolint:staticcheck // the kernel's words
 			}
 		}
-		v, err := r.readValue(g, s, int(d), strings.TrimSpace(value))
+		v, err := r.readValue(g, s, d, strings.TrimSpace(value))
 		if err != nil {
 			return err
 		}
@@ -271,7 +336,7 @@ func (r *resctrlFS) readLine(g *resctrlGroup, s *resctrlSchema, line string, lis
 			s.mbps[d][g.closid] = v
 			continue
 		}
-		*list = append(*list, staged{s, int(d), v})
+		*list = append(*list, staged{s, d, v})
 	}
 	return nil
 }
@@ -284,7 +349,7 @@ func (r *resctrlFS) readValue(g *resctrlGroup, s *resctrlSchema, d int, text str
 	if err != nil {
 		return 0, errors.New("Non-hex character in the mask " + text)
 	}
-	if v == 0 || v > uint64(r.full()) {
+	if v == 0 || v > uint64(s.full()) {
 		return 0, errors.New("Mask out of range") //nolint:staticcheck // the kernel's words
 	}
 	mask := uint32(v)
@@ -316,7 +381,7 @@ func (r *resctrlFS) readBandwidth(text string) (uint32, error) {
 // overlaps says whether another group has a way of a mask: an exclusive one, or any, with what
 // devices fill.
 func (r *resctrlFS) overlaps(closid int, s *resctrlSchema, d int, mask uint32, exclusive bool) bool {
-	if !exclusive && mask&r.opt.ShareableBits != 0 {
+	if !exclusive && mask&r.shareable(s) != 0 {
 		return true
 	}
 	for _, g := range r.groups {
@@ -345,15 +410,15 @@ func (r *resctrlFS) writeMode(g *resctrlGroup, data []byte) error {
 	case mode == resctrl.Shareable:
 	case mode == resctrl.Exclusive:
 		for _, s := range r.schemata {
-			for d, on := range r.online {
-				if on && !s.isMB() && r.overlaps(g.closid, s, d, s.ctrl[d][g.closid], false) {
+			for d := range r.domains(s) {
+				if !s.isMB() && r.overlaps(g.closid, s, d, s.ctrl[d][g.closid], false) {
 					return r.refuse("Schemata overlaps")
 				}
 			}
 		}
 	case mode == resctrl.PseudoLockSetup && g == r.root:
 		return r.refuse("Cannot pseudo-lock default group")
-	case mode == resctrl.PseudoLockSetup && r.mount.CDP:
+	case mode == resctrl.PseudoLockSetup && (r.mount.CDP || r.mount.CDPL2):
 		return r.refuse("CDP enabled")
 	case mode == resctrl.PseudoLockSetup:
 		return r.refuse("Pseudo-locking not supported")

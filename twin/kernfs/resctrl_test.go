@@ -28,9 +28,12 @@ type resctrlBed struct{ k *kernfs.Kernel }
 
 func newResctrlBed(t testing.TB, seed uint64) *resctrlBed {
 	t.Helper()
-	k, err := kernfs.New(rigMachine(t, seed), kernfs.Options{
-		Layout: cgroup.LayoutV2, RDT: true, Resctrl: kernfs.ResctrlOptions{CLOSIDs: 8, RMIDs: 64},
-	})
+	return newResctrlBedOf(t, seed, kernfs.ResctrlOptions{CLOSIDs: 8, RMIDs: 64})
+}
+
+func newResctrlBedOf(t testing.TB, seed uint64, o kernfs.ResctrlOptions) *resctrlBed {
+	t.Helper()
+	k, err := kernfs.New(rigMachine(t, seed), kernfs.Options{Layout: cgroup.LayoutV2, RDT: true, Resctrl: o})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,10 +71,17 @@ func (k *Kernel) addTopology(dir *node, cpu int) {
 	cache := k.addDir(dir, "cache")
 	k.addCache(cache, 0, 1, "Data", cpu, 32<<10, siblings)
 	k.addCache(cache, 1, 1, "Instruction", cpu, 32<<10, siblings)
-	k.addCache(cache, 2, 2, "Unified", cpu, 1<<20, siblings)
+	l2 := cpu
+	if k.opt.Resctrl.L2Ways > 0 {
+		l2 = l2ID(&c, c.CoreOf(cpu))
+	}
+	k.addCache(cache, 2, 2, "Unified", l2, l2Bytes, siblings)
 	k.addCache(cache, 3, 3, "Unified", c.CacheOf(cpu), int(c.LLCBytes), near)
 	k.addText(cache.children["index3"], "ways_of_associativity", strconv.Itoa(c.LLCWays)+"\n")
 }
+
+// l2Bytes is the size of a core's L2, of which the physics knows nothing.
+const l2Bytes = 1 << 20
 
 // addOnline makes a list of those CPUs of a set that are online.
 func (k *Kernel) addOnline(in *node, name string, set model.CPUSet) {

@@ -313,7 +313,8 @@ func (w *world) troubled(g *watchedGroup) bool {
 }
 
 // classKnobs are what classes of service have at each cache: best-effort tasks' ways and bandwidth, and the ways of services that have their own.
-const classKnobs = 3
+// wideKnobs are those of all domains at once, of BE; of a task alone they are among its own.
+const classKnobs, wideKnobs = 3, 1
 
 // checkBounds looks at what the engine and the disks hold.
 func (w *world) checkBounds(s *engine.State) {
@@ -325,8 +326,8 @@ func (w *world) checkBounds(s *engine.State) {
 	}{
 		{"tasks", tasks, len(w.plan.tasks) + len(w.witness.renamed)},
 		{"tracks", len(s.Tracks), tasks},
-		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches()},
-		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches()},
+		{"knobs", len(s.Ledger.Knobs), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches() + wideKnobs},
+		{"bases", len(s.Ledger.Bases), tasks*int(model.NumKnobs) + classKnobs*w.plan.machine.Caches() + wideKnobs},
 		{"failures", len(s.Ledger.Failures), 64},
 		{"exemptions", len(s.Ledger.Exemptions), tasks},
 		{"incidents", len(s.Hardcap.Incidents), tasks},

@@ -61,6 +61,13 @@ func (p *plan) drawClasses(r source, end int64) {
 	}
 }
 
+// drawL2 lets half of the machines divide their L2s.
+func (p *plan) drawL2(r source) {
+	if r.chance(0.5) {
+		p.l2Ways = pick(r, 8, 16, 20)
+	}
+}
+
 // drawCaches gives the sockets of a third of the machines several last-level caches, all near one memory: two, or one for each core or two.
 func (p *plan) drawCaches(r source) {
 	m := &p.machine
@@ -80,7 +87,7 @@ func (w *world) strangerDoes(e *event) {
 	his, deeds := len(c.theirs[hisGroup]) > 0, []func(){func() {
 		note("remounted")
 		if err := w.k.UnmountResctrl(); err == nil || errors.Is(err, unix.EINVAL) { // or it was not mounted
-			w.mountClasses(resctrl.MountOptions{CDP: r.chance(0.2), MBps: r.chance(0.4)})
+			w.mountClasses(resctrl.MountOptions{CDP: r.chance(0.2), MBps: r.chance(0.4), CDPL2: w.plan.l2Ways > 0 && r.chance(0.3)})
 		}
 	}}
 	if ours := w.ourGroups(); len(ours) > 0 {
@@ -90,6 +97,9 @@ func (w *world) strangerDoes(e *event) {
 			note("removed")
 			_ = w.k.Rmdir(resctrlRoot + pick(r, ours...))
 		})
+	}
+	if ours := w.ourGroups(); len(ours) > 0 && w.plan.l2Ways > 0 {
+		deeds = append(deeds, func() { _ = w.inj.Stranger(resctrlRoot+pick(r, ours...)+"/schemata", "L2:2=7\n") })
 	}
 	if his {
 		deeds = append(deeds, func() { w.takeAway(w.someTask(r)) }, func() {
@@ -289,6 +299,7 @@ func (w *world) checkClasses(l *life) {
 	w.res.Checks++
 	ours := w.ourGroups()
 	w.res.Classes += bit(len(ours) > 0)
+	w.res.L2s += bit(slices.ContainsFunc(l.Engine.State.Ledger.Knobs, func(k engine.Knob) bool { return k.Kind == model.L2Ways && k.Ours }))
 	w.res.Apart += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, servicesPrefix) }))
 	w.res.Alone += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, alonePrefix) }))
 	loose := map[string]int{}

@@ -135,7 +135,7 @@ func (w *world) rename(e *event) {
 func (w *world) boots() error {
 	var err error
 	id := fmt.Sprintf("c0ffee00-7319-4e5a-8000-%012x", 1+w.booted)
-	if w.k, err = kernfs.New(w.machine, kernfs.Options{Layout: w.plan.layout, PMU: w.plan.pmu, BootID: id, RDT: w.class.on}); err != nil {
+	if w.k, err = kernfs.New(w.machine, kernfs.Options{Layout: w.plan.layout, PMU: w.plan.pmu, BootID: id, RDT: w.class.on, Resctrl: kernfs.ResctrlOptions{L2Ways: w.plan.l2Ways}}); err != nil {
 		return err
 	}
 	if err := w.kernelThreads(); err != nil {

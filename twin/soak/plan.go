@@ -21,6 +21,7 @@ type plan struct {
 	layout  cgroup.Layout
 	pmu     bool
 	rdt     bool // the machine has resctrl, and it is mounted
+	l2Ways  int  // of each L2, of which classes may be given some; 0: none
 	moves   bool // operators have pages moved
 	recalls bool // an agent goes on with what the one before it had learned
 	machine machine.Config

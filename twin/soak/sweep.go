@@ -38,6 +38,7 @@ type Summary struct {
 	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
+	L2s       int            `json:"l2s"`
 	Apart     int            `json:"apart"`
 	Alone     int            `json:"alone"`
 	Counted   int            `json:"counted"`
@@ -117,6 +118,7 @@ func (s *Summary) add(r *Result) {
 	s.Ends += r.Ends
 	s.Moves += r.Moves
 	s.Classes += r.Classes
+	s.L2s += r.L2s
 	s.Apart += r.Apart
 	s.Alone += r.Alone
 	s.Counted += r.Counted
@@ -164,6 +166,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("tasks and processes ended", s.Ends)
 	row("calls that moved pages", s.Moves)
 	row("turns with a class of service", fmt.Sprint(s.Classes))
+	row("turns with a part of the L2s", fmt.Sprint(s.L2s))
 	row("turns with one of services", fmt.Sprint(s.Apart))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("writes to groups that count tasks", fmt.Sprint(s.Counted))

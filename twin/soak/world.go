@@ -90,6 +90,7 @@ const (
 	streamMemory  = 0x6d656d6f7279
 	streamCaches  = 0x636163686573
 	streamRolls   = 0x726f6c6c73
+	streamL2      = 0x6c32
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
@@ -101,6 +102,7 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	}
 	classes := source{rand.New(rand.NewPCG(seed, streamClasses))}
 	p.drawClasses(classes, end)
+	p.drawL2(source{rand.New(rand.NewPCG(seed, streamL2))})
 	p.drawTakers(source{rand.New(rand.NewPCG(seed, streamTakers))}, end)
 	p.drawHandDown(source{rand.New(rand.NewPCG(seed, streamHands))}, end)
 	if !o.roomy {
