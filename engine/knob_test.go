@@ -89,7 +89,7 @@ func TestNobodyIsInTheOthersClass(t *testing.T) {
 	for num, class := range []model.Class{model.LC, model.BE, model.System} {
 		e.State.Tasks.Add(model.Task{Num: model.TaskNum(num + 1), Path: "/" + class.String(), Class: class})
 	}
-	for class, allowed := range map[model.TaskNum]model.TaskNum{model.ClassBE: 2, model.ClassOf(2): 2, model.ClassLC: 1} {
+	for class, allowed := range map[model.TaskNum]model.TaskNum{model.ClassBE: 2, model.ClassOf(2): 2, model.ClassLC: 1, model.ClassOfPart(0): 1, model.ClassOfPart(model.MaxParts - 1): 1} {
 		for task := model.TaskNum(1); task <= 3; task++ {
 			why := e.notHis(&model.Claim{Target: model.OfTask(task), Kind: model.ClaimPlace, Value: model.InClass(class)})
 			if (why == "") != (task == allowed) {

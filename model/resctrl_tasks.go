@@ -8,13 +8,33 @@ const (
 	ClassFound TaskNum = iota // none of ours: where the task was found
 	ClassBE                   // BE tasks together
 	ClassLC                   // services together, where they have ways for themselves
-	NumClasses
+	classPart                 // some services, where those have a part of that for themselves: the first of MaxParts
+	NumClasses         = classPart + MaxParts
 
 	// classAlone marks the class of one task: the task's number with this bit.
 	classAlone TaskNum = 1 << 31
 )
 
-var className = [NumClasses]string{"as found", "be", "lc"}
+// MaxParts is how many parts services can have beside what the rest of them has. Machines have 4 to 16 classes.
+const MaxParts = 4
+
+var className = [classPart]string{"as found", "be", "lc"}
+
+// ClassOfPart returns the class of some services that have a part of the ways for themselves, counted from 0.
+func ClassOfPart(part int) TaskNum { return classPart + TaskNum(part) }
+
+// ServicesDown ranges over the classes of services in the order of their ways from the high side: parts first, the rest next to BE's.
+func ServicesDown(yield func(TaskNum) bool) {
+	for part := range MaxParts {
+		if !yield(ClassOfPart(part)) {
+			return
+		}
+	}
+	yield(ClassLC)
+}
+
+// OfServices reports whether a class is one of services.
+func OfServices(class TaskNum) bool { return class >= ClassLC && class < NumClasses }
 
 // ClassOf returns the class of service that one task has for itself. It stands for as long as the task's number does,
 // so nothing has to remember whose it is.
@@ -31,8 +51,10 @@ func Alone(class TaskNum) TaskNum {
 // ClassName returns a class's name, by which its control group is called.
 func ClassName(class TaskNum) string {
 	switch {
-	case class < NumClasses:
+	case class < classPart:
 		return className[class]
+	case class < NumClasses:
+		return fmt.Sprintf("lc%d", class-classPart+1)
 	case class > classAlone:
 		return fmt.Sprintf("task%d", Alone(class))
 	}
@@ -45,7 +67,7 @@ var serviceClassSpec = func() KnobSpec {
 	s := KnobSpec{
 		Name: "resctrl.tasks", Beside: true,
 		Takes: [NumClaimKinds][]Class{ClaimPlace: {LC, BE}},
-		Suits: func(s Setting, c Class) bool { return (TaskNum(s.Amount) == ClassLC) == (c == LC) },
+		Suits: func(s Setting, c Class) bool { return OfServices(TaskNum(s.Amount)) == (c == LC) },
 		Class: func(s Setting) TaskNum { return TaskNum(s.Amount) },
 		Show: func(s Setting) string {
 			if Alone(TaskNum(s.Amount)) != 0 {

@@ -33,6 +33,30 @@ func TestClassOfOneTask(t *testing.T) {
 	}
 }
 
+// TestClassesOfServices: those of parts are services', for services alone, and lie in their order.
+func TestClassesOfServices(t *testing.T) {
+	names, down := "", ""
+	for class := range NumClasses {
+		of := OfServices(class)
+		if of {
+			names += ClassName(class) + " "
+		}
+		if suits := Knobs[ServiceClass].Suits; suits(InClass(class), LC) != of || suits(InClass(class), BE) == of {
+			t.Errorf("class %s: for services %v", ClassName(class), of)
+		}
+	}
+	for class := range ServicesDown {
+		down += ClassName(class) + " "
+	}
+	if names != "lc lc1 lc2 lc3 lc4 " || down != "lc1 lc2 lc3 lc4 lc " || OfServices(ClassOf(7)) {
+		t.Errorf("%s; %s", names, down)
+	}
+	every := OfClass(ClassBE, EveryDomain)
+	if name := every.Name(); name != "class be, every domain" || !every.Before(OfClass(ClassBE, 0)) {
+		t.Error(name)
+	}
+}
+
 // TestClassesLeft: what others hold, a class of many and one in reserve are no task's; a machine that does not say has
 // none.
 func TestClassesLeft(t *testing.T) {

@@ -33,26 +33,25 @@ func (v *View) PagesMoved(task model.TaskNum, off model.CPUSet) (last *model.Res
 	return last
 }
 
-// Alone returns how many tasks can have a class of service for themselves: fewer where services together have one.
+// Alone returns how many tasks can have a class of service for themselves: fewer where services have some.
 func (v *View) Alone(have *model.Classes) int {
-	n := have.Alone()
-	for i := range v.Classes {
-		if v.Classes[i].Target.Num == model.ClassLC {
-			return max(0, n-1)
+	return max(0, have.Alone()-v.count(model.OfServices))
+}
+
+// count counts classes of a kind that somebody asked for.
+func (v *View) count(of func(class model.TaskNum) bool) (n int) {
+	last := model.ClassFound
+	for i := range v.Classes { // ordered by target
+		if class := v.Classes[i].Target.Num; of(class) && class != last {
+			n, last = n+1, class
 		}
 	}
 	return n
 }
 
-// NotAlone returns how many classes are left of what single tasks can have, whoever asked for them, where services together have none.
+// NotAlone returns how many classes are left of what single tasks can have, whoever asked for them, where services have none.
 func (v *View) NotAlone(have *model.Classes) int {
-	n, last := have.Alone(), model.ClassFound
-	for i := range v.Classes { // ordered by target
-		if class := v.Classes[i].Target.Num; model.Alone(class) != 0 && class != last {
-			n, last = n-1, class
-		}
-	}
-	return n
+	return have.Alone() - v.count(func(class model.TaskNum) bool { return model.Alone(class) != 0 })
 }
 
 // Alone wishes for a class of service of its own for a task, with so many ways and such a level of memory bandwidth

@@ -73,13 +73,44 @@ func (h *Host) classPoint(of model.Target, kind model.KnobKind) (p point, ok boo
 		if kind == model.MemoryBandwidth {
 			return h.m.SetMBA(class, cache, (int(v.Amount)+levelStep-1)/levelStep*levelStep)
 		}
-		mask := uint32(1)<<v.Amount - 1
-		if of.Num == model.ClassLC { // from the other side than everybody else (node/linux)
-			mask <<= c.LLCWays - int(v.Amount)
+		if model.OfServices(of.Num) {
+			return h.setServices(of.Num, class, cache, int(v.Amount))
 		}
-		return h.m.SetWays(class, cache, mask)
+		return h.m.SetWays(class, cache, uint32(1)<<v.Amount-1)
 	}
 	return point{of, of.Name(), &kept.knob, get, set}, true
+}
+
+// setServices gives a class of services ways from the other side than everybody else, in the order of node/linux; all: they are none of its own.
+func (h *Host) setServices(class model.TaskNum, clos, cache, n int) error {
+	at, top := servicesAt{class, cache}, h.m.Config().LLCWays
+	if h.services == nil {
+		h.services = map[servicesAt]int{}
+	}
+	if h.services[at] = n; n >= top {
+		delete(h.services, at)
+		if err := h.m.SetWays(clos, cache, uint32(1)<<top-1); err != nil {
+			return err
+		}
+	}
+	for class := range model.ServicesDown {
+		n, own := h.services[servicesAt{class, cache}]
+		made := slices.IndexFunc(h.made, func(k made) bool { return k.class == class })
+		if !own || made < 0 {
+			continue
+		}
+		top = max(0, top-n)
+		if err := h.m.SetWays(h.made[made].clos, cache, (uint32(1)<<n-1)<<top); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// servicesAt is a class of services in a cache.
+type servicesAt struct {
+	class model.TaskNum
+	cache int
 }
 
 // caches is the number of the machine's last-level caches, which are its domains.
@@ -94,7 +125,7 @@ type made struct {
 	clos  int
 }
 
-// clos is the machine's number of a class of ours. Who needs one gets that of a task that has none any more, or a new
+// clos is the machine's number of a class of ours. Who needs one gets that of a task, or of a part of services, that has none any more, or a new
 // one; false: there is none left.
 func (h *Host) clos(class model.TaskNum) (num int, ok bool) {
 	if len(h.made) == 0 {
@@ -102,7 +133,7 @@ func (h *Host) clos(class model.TaskNum) (num int, ok bool) {
 	}
 	at := slices.IndexFunc(h.made, func(k made) bool { return k.class == class })
 	if at < 0 {
-		at = slices.IndexFunc(h.made, func(k made) bool { return model.Alone(k.class) != 0 && !h.classStands(k.class) })
+		at = slices.IndexFunc(h.made, func(k made) bool { return k.class > model.ClassLC && !h.classStands(k.class) })
 		switch {
 		case at >= 0:
 			h.made[at].class = class // what a stranger left in it goes with the group

@@ -1,6 +1,9 @@
 package twin
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Fork returns a copy of the host with a copy of its machine: both go on alike until one
 // of them is told something else.
@@ -11,6 +14,7 @@ func (h *Host) Fork() *Host {
 	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
 	f.made, f.results = slices.Clone(h.made), slices.Clone(h.results)
 	f.metered, f.had = slices.Clone(h.metered), slices.Clone(h.had)
+	f.services = maps.Clone(h.services)
 	f.classes = make([]*classKnob, len(h.classes))
 	for i, k := range h.classes {
 		own := *k

@@ -30,9 +30,11 @@ type Host struct {
 	pmu bool
 
 	waits   waited
-	made    []made         // the classes of ours
-	classes []*classKnob   // knobs of classes of service that were ever asked about
-	results []model.Result // of changes, until they are asked for
+	made    []made       // the classes of ours
+	classes []*classKnob // knobs of classes of service that were ever asked about
+	// services are the ways that classes of services were given.
+	services map[servicesAt]int
+	results  []model.Result // of changes, until they are asked for
 
 	meters  bool                 // somebody asks what is moved to and from memory ...
 	inUse   bool                 // ... and how much of it is in use

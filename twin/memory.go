@@ -161,7 +161,7 @@ func (h *Host) meter() (list []model.MemorySample) {
 		be, beLocal, stands := 0.0, 0.0, false
 		for rmid := 1; rmid < len(h.made); rmid++ {
 			all, own := h.m.RMIDTraffic(rmid, s)
-			if h.made[rmid].class == model.ClassLC {
+			if model.OfServices(h.made[rmid].class) {
 				total, local = total+all, local+own
 				continue
 			}

@@ -303,7 +303,7 @@ func resctrlRoom(m *mountedResctrl) Finding {
 	case n == 0:
 		f.Why += "; none beside that of BE"
 	default:
-		f.Why += fmt.Sprintf("; beside that of BE: %d, each for a BE task alone or one for services (cache.share: exclusive)", n)
+		f.Why += fmt.Sprintf("; beside that of BE: %d, each for a BE task alone, one for services (cache.share: exclusive) or for a part of them (cache.parts)", n)
 	}
 	f.Answer = yesNo(closids.Ours > 0 || m.budget.Bound.CtrlGroups > 0)
 	if f.Answer == No {

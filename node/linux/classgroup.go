@@ -1,7 +1,6 @@
 package linux
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -291,21 +290,10 @@ func (w *classWorker) value(d *resctrl.Driver, g *classGroup, op *classOp) (want
 		}
 		return w.rows(d, kind, int(n), func(r resctrl.Resource) []int { return now.Domains(r) })
 	}
-	if op.change.Num != model.ClassLC {
-		return w.rows(d, kind, int(n), func(resctrl.Resource) []int { return []int{domain} })
+	if model.OfServices(op.change.Num) {
+		return w.services(d, op)
 	}
-	groups, err := d.Groups(resctrl.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range w.caches(kind) {
-		mask, err := rowOfServices(c, int(n), takenOf(groups, c)[domain]|w.rowOfBE(c.Resource, op.change.Domain))
-		if err != nil {
-			return nil, err
-		}
-		want.Set(c.Resource, domain, uint64(mask))
-	}
-	return want, nil
+	return w.rows(d, kind, int(n), func(resctrl.Resource) []int { return []int{domain} })
 }
 
 // rows are n ways from the low side of each of some domains. An error where there are no such caches.
@@ -346,26 +334,6 @@ func rowOf(c *resctrl.Cache, n int, taken resctrl.Mask) (resctrl.Mask, error) {
 		}
 	}
 	return row, err
-}
-
-// rowOfServices is a row of n ways from the high side, or of fewer where others hold some, but not of less than half: without
-// us services had those of devices, too, and they lose as little as can be.
-func rowOfServices(c *resctrl.Cache, n int, taken resctrl.Mask) (row resctrl.Mask, err error) {
-	for n := n; 2*n >= c.FullMask.Ways(); n-- {
-		if row, err = c.ContiguousMask(n, taken, resctrl.HighWays); err == nil {
-			return row, nil
-		}
-	}
-	return 0, cmp.Or(err, fmt.Errorf("%d ways: %w: services are to have half of %d at the least", n, resctrl.ErrNoRoom, c.FullMask.Ways()))
-}
-
-// rowOfBE is what the class of BE fills of a cache, none where nothing limits it.
-func (w *classWorker) rowOfBE(r resctrl.Resource, domain int32) resctrl.Mask {
-	if g := w.groups[model.ClassBE]; g != nil {
-		v, _ := g.limit[classKnob{model.CacheWays, domain}].Get(r, int(domain))
-		return resctrl.Mask(v)
-	}
-	return 0
 }
 
 // amount is what schemata say of a knob, in its unit: of every domain, the least.

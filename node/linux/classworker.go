@@ -32,6 +32,8 @@ type classWorker struct {
 	news   bool                   // told is other than before
 	online []int                  // CPUs, when it was found out
 
+	plan classWays // of the batch that is under way
+
 	meter   meter
 	metered []model.MemorySample // by the last batch that was to
 	moved   bool                 // what is moved to and from memory is to be read
@@ -66,6 +68,7 @@ func (g *classGroup) unused() bool { return len(g.tasks) == 0 && len(g.limit) ==
 // removed, which gives all of it back at once.
 func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model.KnobReading) {
 	leaving := map[model.TaskNum]*leaving{}
+	w.plan = planOf(batch)
 	for i := range batch {
 		op := &batch[i]
 		class := w.classOf(op)

@@ -20,6 +20,8 @@
 // Where an operator says so BE fills a few ways of the L2s, too: on a core whose two threads a service and batch work share, that is what
 // they share first. It is one knob for all L2s (model.L2Ways), and judged with the rest.
 //
+// Some services may have a part of that for themselves: parts.go.
+//
 // What it does not do: it looks at BE as one, and divides alike on all sockets. A mask evicts nothing: what BE had lies
 // there until somebody else loads over it.
 //
@@ -63,7 +65,20 @@ type State struct {
 	Vain bool   `json:"vain,omitempty"`
 	Keep string `json:"keep,omitempty"`
 
-	comparing bool
+	// Parts are those that services are asked to have of their own ways, Parted the ones that stand, as bits. Whole: they were in vain, or
+	// refused; services share theirs until the cache is divided anew, or other parts are named. KeepParts is why some share theirs, "" where they do not.
+	Parts     []Part `json:"parts,omitempty"`
+	Parted    uint32 `json:"parted,omitempty"`
+	Whole     bool   `json:"whole,omitempty"`
+	KeepParts string `json:"keep_parts,omitempty"`
+	Named     string `json:"named,omitempty"` // by the parameter
+
+	named      []named
+	there      [model.MaxParts]bool // named parts that have services
+	looked     bool                 // that, and unnamed, are known
+	unnamed    bool                 // some services have no part
+	want, room []Part
+	comparing  bool
 }
 
 // Comparing reports whether windows are summed up that are to be compared: what others change for LC meanwhile would
@@ -76,7 +91,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		*s = State{}
 		return
 	}
-	s.comparing = false
+	s.comparing, s.looked = false, s.looked && !v.Changed
 	have := s.offers(p, v, w)
 	if have == nil {
 		return
@@ -86,6 +101,13 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 	if s.Asked = 0; s.Stands > 0 {
 		s.Asked = s.Own
 	}
+	if s.Asked == 0 {
+		s.want = nil
+	}
+	others := !slices.Equal(s.Parts, s.want)
+	if others {
+		s.Parts = slices.Clone(s.want)
+	}
 	s.Waiting = s.waits(p, v)
 	s.comparing = v.Enforced() && v.NowNsec >= s.RestNsec && (s.Waiting || s.Before.Windows >= p.Windows && s.After.Windows < p.Windows)
 	switch {
@@ -93,7 +115,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Why = "it did not help LC"
 	case s.Waiting:
 		w.Once("waits", model.Decision{Kind: model.DecideLeftAlone, Reason: "the cache is divided once it is known how LC does without"})
-	case !v.Changed && s.RestNsec == 0 && !waited && s.Asked == asked:
+	case !v.Changed && s.RestNsec == 0 && !waited && s.Asked == asked && !others:
 		w.AsBefore = true
 	default:
 		s.RestNsec = 0
@@ -133,6 +155,7 @@ func (s *State) offers(p *Params, v *policy.View, w *policy.Wishes) *model.Class
 		s.L2, s.L2Of = n, have.L2Ways
 	}
 	s.Own = s.own(p, have, v, w)
+	s.want = s.parting(p, have, v, w)
 	return have
 }
 
@@ -166,7 +189,7 @@ func (s *State) own(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 		switch k := v.Class(model.ClassLC, d, model.CacheWays); {
 		case k.Void:
 			return leave("void lc", "services keep all ways: another program sets what their class has")
-		case k.Ours && 2*int(k.Now.Amount) < s.Of: // others hold some
+		case k.Ours && !k.Pending && 2*(int(k.Now.Amount)+s.Asked-s.rest()) < s.Of: // others hold some
 			s.Vain = true
 			return leave("few", "services keep all ways: their class has fewer than half")
 		}
@@ -180,7 +203,7 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		w.Once("all", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("BE is to have %d ways, and the cache has no more", p.Ways)})
 		return
 	}
-	s.Wanted = s.place(p, model.BE, model.ClassBE, v, w)
+	s.Wanted = place(p, model.BE, func(*model.Task) model.TaskNum { return model.ClassBE }, v, w)
 	w.Why = "it is not to be held to a part of the cache any more"
 	if s.Wanted == 0 {
 		return
@@ -188,22 +211,30 @@ func (s *State) wish(p *Params, have *model.Classes, v *policy.View, w *policy.W
 	limit(p, w, model.ClassBE, model.CacheWays, have.Caches, s.Ways)
 	limit(p, w, model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level)
 	limit(p, w, model.ClassBE, model.L2Ways, everyL2, s.L2)
-	if s.Asked > 0 && s.place(p, model.LC, model.ClassLC, v, w) > 0 {
-		limit(p, w, model.ClassLC, model.CacheWays, have.Caches, s.Asked)
+	if s.Asked > 0 && place(p, model.LC, s.classOf, v, w) > 0 {
+		if s.resting() {
+			limit(p, w, model.ClassLC, model.CacheWays, have.Caches, s.rest())
+		}
+		for _, part := range s.Parts {
+			limit(p, w, model.ClassOfPart(part.Index), model.CacheWays, have.Caches, part.Ways)
+		}
 	}
 	w.Once("divide", model.Decision{Kind: model.DecideDivide, Reason: "best-effort work gets " + s.share()})
 }
 
 // reason is that of a claim.
 func reason(class model.TaskNum) string {
-	if class == model.ClassLC {
+	switch {
+	case class > model.ClassLC && model.OfServices(class):
+		return "these services have a part of the services' ways for themselves"
+	case class == model.ClassLC:
 		return "services have the ways that best-effort work has not"
 	}
 	return "best-effort work fills a part of the cache"
 }
 
-// place claims for all tasks of a kind that they are in a class of service, and counts them.
-func (s *State) place(p *Params, of model.Class, class model.TaskNum, v *policy.View, w *policy.Wishes) (n int) {
+// place claims for all tasks of a kind that each is in its class of service, and counts them.
+func place(p *Params, of model.Class, classOf func(*model.Task) model.TaskNum, v *policy.View, w *policy.Wishes) (n int) {
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
 		if t.Task.Class != of {
@@ -214,6 +245,7 @@ func (s *State) place(p *Params, of model.Class, class model.TaskNum, v *policy.
 			w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Task: t.Task.Num, Path: t.Task.Path, Reason: why})
 			continue
 		}
+		class := classOf(&t.Task)
 		w.Claims = append(w.Claims, model.Claim{
 			Target: model.OfTask(t.Task.Num), Kind: model.ClaimPlace, Value: model.InClass(class), Reason: reason(class), HoldNsec: p.HoldNsec,
 		})
@@ -267,7 +299,7 @@ func limited(class model.TaskNum, kind model.KnobKind, domains []int32, amount i
 // is other than before, what was summed up since says nothing any more.
 func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	s.Stands = 0
-	services, apart := 0, s.Apart
+	services, apart, parted := 0, s.Apart, s.Parted
 	for i := range v.Tasks {
 		switch t := &v.Tasks[i]; {
 		case !t.Knobs[model.ServiceClass].Ours:
@@ -282,8 +314,14 @@ func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 	if level := limited(model.ClassBE, model.MemoryBandwidth, have.Memory, s.Level, v, w); !ways || !level || !l2 {
 		s.Stands = 0
 	}
-	s.Apart = s.Asked > 0 && s.Own > 0 && s.Stands > 0 && services > 0 && limited(model.ClassLC, model.CacheWays, have.Caches, s.Asked, v, w)
-	if s.Apart != apart {
+	s.Apart, s.Parted = s.Asked > 0 && s.Own > 0 && s.Stands > 0 && services > 0, 0
+	if s.Apart && s.resting() {
+		s.Apart = limited(model.ClassLC, model.CacheWays, have.Caches, s.Asked, v, w)
+	}
+	if s.Apart && len(s.Parts) > 0 {
+		s.Parted, s.Apart = s.standing(have, v, w)
+	}
+	if s.Apart != apart || s.Parted != parted {
 		s.SinceNsec, s.After = 0, tally.Tally{}
 	}
 }
@@ -328,12 +366,20 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
 		Kind: model.DecideKept, Facts: []model.Fact{model.FactRatio.Is(ratio)},
 		Reason: fmt.Sprintf("with %s for best-effort work%s LC's CPI is %.3g times what it was without", s.share(), s.others(), ratio),
 	}
-	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise {
-		if d.Kind = model.DecideTakenBack; s.Apart { // the milder way is left
-			s.Vain, s.Own = true, 0
+	worse := ""
+	if s.Parted != 0 {
+		worse = s.worse(p, v)
+	}
+	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise || worse != "" {
+		switch d.Kind = model.DecideTakenBack; { // milder ways are left
+		case s.Parted != 0:
+			s.Whole, s.want = true, nil
+			d.Reason += worse + ": services share their ways again"
+		case s.Apart:
+			s.Vain, s.Own, s.want = true, 0, nil
 			d.Reason += ": services have all ways again"
-		} else {
-			s.RestNsec, s.Before, s.BegunNsec, s.Vain = v.NowNsec+p.RestNsec, tally.Tally{}, 0, false
+		default:
+			s.RestNsec, s.Before, s.BegunNsec, s.Vain, s.Whole = v.NowNsec+p.RestNsec, tally.Tally{}, 0, false, false
 		}
 	}
 	w.Decide(d)
@@ -343,7 +389,7 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
 func (s *State) apart() string {
 	switch {
 	case s.Apart:
-		return fmt.Sprintf("; services have the other %d", s.Asked)
+		return fmt.Sprintf("; services have the other %d", s.Asked) + s.parts()
 	case s.Keep != "":
 		return "; " + s.Keep
 	case s.Own > 0:
@@ -356,6 +402,9 @@ func (s *State) apart() string {
 func (s *State) others() string {
 	if !s.Apart {
 		return ""
+	}
+	if s.Parted != 0 {
+		return " and the others for services, in parts"
 	}
 	return " and the others for services"
 }

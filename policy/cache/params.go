@@ -10,6 +10,8 @@ type Params struct {
 	L2Ways int `json:"l2_ways,omitempty"`
 	// Share says which ways services may fill: all (Overlapping), or those that BE has not (Exclusive).
 	Share string `json:"share"`
+	// Parts are the services that have a part of the services' ways for themselves: "kafka=2, web-*=3".
+	Parts string `json:"parts,omitempty"`
 	// Level is BE's level of memory bandwidth, in the machine's unit; 0: as the machine has it.
 	Level int `json:"level"`
 	// Windows are so many with LC's signals on either side of a comparison. SettleNsec after the masks are
@@ -43,6 +45,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "ways", At: &p.Ways, Least: 2, Most: 64, Soak: [2]float64{2, 8}, Unit: "ways of each last-level cache", Why: "what BE may fill (ByteDance: two; Intel advises no less)"},
 		{Key: "l2_ways", At: &p.L2Ways, Most: 64, Soak: [2]float64{0, 8}, Unit: "ways of each L2, 2 at the least", Why: "what BE may fill of the L2s that the two threads of a core share; 0: all. Nothing was measured"},
 		{Key: "share", At: &p.Share, Words: []string{Overlapping, Exclusive}, Why: "overlapping: services keep all ways; exclusive: those that BE has not, in a class of their own (PRM's exclusive-cat)"},
+		{Key: "parts", At: &p.Parts, Why: "with share: exclusive, services that have ways of their own out of the services' part, as JOB=WAYS with commas between, four at the most, the most important first; the rest share what is left"},
 		{Key: "level", At: &p.Level, Most: 1 << 20, Soak: [2]float64{0, 100}, Unit: "the machine's: per cent on Intel", Why: "of memory bandwidth that BE gets; 0: all of it"},
 		{Key: "windows", At: &p.Windows, Least: 4, Most: 1000, Soak: [2]float64{4, 8}, Why: "so many with LC's CPI before, and as many after, are compared"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},
@@ -56,6 +59,9 @@ func (p *Params) Rows() []model.Param {
 func (p *Params) Check() (key, why string) {
 	if p.L2Ways == 1 {
 		return "l2_ways", "is 1; expected 0, or 2 to 64 (ways of each L2)"
+	}
+	if _, err := parseParts(p.Parts); err != nil {
+		return "parts", err.Error()
 	}
 	return "", ""
 }

@@ -179,14 +179,17 @@ func newBench(seed uint64) *bench {
 
 // window plays a window in which each service's CPI is so much of what is normal of it, 0: not known, and does what
 // is wished.
-func (b *bench) window(of float64) {
+func (b *bench) window(of float64) { b.windowOf([2]float64{of, of}) }
+
+// windowOf is such a window in which the two fare differently.
+func (b *bench) windowOf(of [2]float64) {
 	b.v.NowNsec += 10e9
 	b.v.Window = policy.Window{Closed: true, LengthNsec: 10e9}
 	for i, mean := range []float64{0.8, 2.5} {
-		if of == 0 {
+		if of[i] == 0 {
 			break // nobody can tell
 		}
-		cpi := mean * of * math.Exp(0.03*b.noise.NormFloat64())
+		cpi := mean * of[i] * math.Exp(0.03*b.noise.NormFloat64())
 		b.v.Window.Victims = append(b.v.Window.Victims, policy.Victim{
 			Num: model.TaskNum(i + 1), Source: model.SourceCPI, Verdict: outlier.Good, Signal: cpi, Spec: &model.Spec{Mean: mean},
 		})

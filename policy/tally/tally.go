@@ -49,6 +49,11 @@ func (t *Tally) Add(win *policy.Window) {
 	}
 }
 
+// Of is the part of a tally that is of some services.
+func (t *Tally) Of(which func(num model.TaskNum) bool) Tally {
+	return Tally{Windows: t.Windows, Tasks: slices.DeleteFunc(slices.Clone(t.Tasks), func(k Task) bool { return !which(k.Num) })}
+}
+
 // Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
 // service that was not seen at least twice in both says nothing; without any it is 1.
 func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {

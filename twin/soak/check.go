@@ -312,9 +312,9 @@ func (w *world) troubled(g *watchedGroup) bool {
 	return g.lastTrouble > 0 && w.now()-g.lastTrouble <= slackNsec+(g.lastTrouble-g.firstTrouble)
 }
 
-// classKnobs are what classes of service have at each cache: best-effort tasks' ways and bandwidth, and the ways of services that have their own.
+// classKnobs are what classes of service have at each cache: best-effort tasks' ways and bandwidth, and the ways of services that have their own, and of parts of them.
 // wideKnobs are those of all domains at once, of BE; of a task alone they are among its own.
-const classKnobs, wideKnobs = 3, 1
+const classKnobs, wideKnobs = 3 + model.MaxParts, 1
 
 // checkBounds looks at what the engine and the disks hold.
 func (w *world) checkBounds(s *engine.State) {

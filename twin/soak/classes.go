@@ -61,10 +61,13 @@ func (p *plan) drawClasses(r source, end int64) {
 	}
 }
 
-// drawL2 lets half of the machines divide their L2s.
+// drawL2 lets half of the machines divide their L2s, and some services have parts of the services' ways.
 func (p *plan) drawL2(r source) {
 	if r.chance(0.5) {
 		p.l2Ways = pick(r, 8, 16, 20)
+	}
+	if r.chance(0.5) {
+		p.config.Policies.CPU.Cache.Parts = pick(r, "web0=2", "web1=3,web0=2", "web*=4", "web0=9,web1=2", "other=2,web1=5")
 	}
 }
 
@@ -301,6 +304,9 @@ func (w *world) checkClasses(l *life) {
 	w.res.Classes += bit(len(ours) > 0)
 	w.res.L2s += bit(slices.ContainsFunc(l.Engine.State.Ledger.Knobs, func(k engine.Knob) bool { return k.Kind == model.L2Ways && k.Ours }))
 	w.res.Apart += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, servicesPrefix) }))
+	w.res.Parted += bit(slices.ContainsFunc(ours, func(name string) bool {
+		return strings.HasPrefix(name, servicesPrefix) && !strings.HasPrefix(name, restPrefix)
+	}))
 	w.res.Alone += bit(slices.ContainsFunc(ours, func(name string) bool { return strings.HasPrefix(name, alonePrefix) }))
 	loose := map[string]int{}
 	for _, name := range ours {
@@ -318,10 +324,11 @@ func (w *world) checkClasses(l *life) {
 	}
 }
 
-// alonePrefix begins the names of groups of one task, servicesPrefix those of services.
+// alonePrefix begins the names of groups of one task, servicesPrefix those of services, restPrefix those of services that have no part of their own.
 const (
 	alonePrefix    = resctrl.DefaultPrefix + "task"
-	servicesPrefix = resctrl.DefaultPrefix + "lc-"
+	servicesPrefix = resctrl.DefaultPrefix + "lc"
+	restPrefix     = servicesPrefix + "-"
 )
 
 // asked reports whether somebody asks for the class that a group of ours is of: for its tasks or what it has.
@@ -358,6 +365,24 @@ func (w *world) checkTheirs() {
 			}
 		}
 	}
+	w.checkServices()
+	for name, was := range w.class.theirs {
+		text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
+		now, bad := resctrl.ParseSchemata(string(text))
+		if err = errors.Join(err, bad); err != nil || len(was.Differences(now)) > 0 {
+			w.fail(checkStranger, fmt.Sprintf("%s of another program is %q, %v; it was %q", name, text, err, was))
+		}
+	}
+}
+
+// checkServices looks at what services have, where no stranger was at resctrl: half of the ways at the least, or two where parts of them have their own,
+// which then lie beside each other, and not over each other unless something was refused.
+func (w *world) checkServices() {
+	least := (w.plan.machine.LLCWays + 1) / 2
+	if w.ever(func(p *engine.Params) bool { return p.CPU.Cache.Parts != "" }) {
+		least = 2
+	}
+	seen := map[int]resctrl.Mask{}
 	for _, name := range w.ourGroups() {
 		text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
 		has, bad := resctrl.ParseSchemata(string(text))
@@ -365,16 +390,14 @@ func (w *world) checkTheirs() {
 			continue
 		}
 		for _, d := range has.Domains(resctrl.L3) {
-			if mask, _ := has.Get(resctrl.L3, d); 2*resctrl.Mask(mask).Ways() < w.plan.machine.LLCWays {
+			mask, _ := has.Get(resctrl.L3, d)
+			if resctrl.Mask(mask).Ways() < least {
 				w.fail(checkLC, fmt.Sprintf("services have %#x of cache %d, of %d ways", mask, d, w.plan.machine.LLCWays))
 			}
-		}
-	}
-	for name, was := range w.class.theirs {
-		text, err := w.k.ReadFile(resctrlRoot+name+"/schemata", nil)
-		now, bad := resctrl.ParseSchemata(string(text))
-		if err = errors.Join(err, bad); err != nil || len(was.Differences(now)) > 0 {
-			w.fail(checkStranger, fmt.Sprintf("%s of another program is %q, %v; it was %q", name, text, err, was))
+			if over := seen[d] & resctrl.Mask(mask); over != 0 && len(w.class.work) == 0 && !w.troubled(&w.class.trouble) {
+				w.fail(checkLC, fmt.Sprintf("%s has %#x of cache %d, of which other services have %s for themselves", name, mask, d, over))
+			}
+			seen[d] |= resctrl.Mask(mask)
 		}
 	}
 }

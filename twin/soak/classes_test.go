@@ -50,6 +50,17 @@ func TestClassCheckersFire(t *testing.T) {
 				}
 			}
 		}},
+		{checkLC, "ways of a part of services are others', too", func(w *world, b *brokenHost) {
+			c := &w.plan.config.Policies.CPU.Cache
+			c.Share, c.Parts = cache.Exclusive, "web*=2"
+			b.step = func() {
+				for _, name := range w.ourGroups() {
+					if strings.HasPrefix(name, servicesPrefix) && !strings.HasPrefix(name, restPrefix) {
+						_ = w.k.Mkdir(resctrlRoot+restPrefix+"x", 0o755) // it has all ways
+					}
+				}
+			}
+		}},
 		{checkExpiry, "what gives a class back is not done", func(_ *world, b *brokenHost) {
 			b.apply = func(cs []model.Change) []model.Change {
 				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return c.Kind == model.Release && c.Value.Knob.Spec().Beside })

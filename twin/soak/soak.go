@@ -72,6 +72,7 @@ type Result struct {
 	L2s       int            `json:"l2s"`         // turns after which that had a part of the L2s
 	Counted   int            `json:"counted"`     // writes to groups that count tasks
 	Apart     int            `json:"apart"`       // turns after which services had one
+	Parted    int            `json:"parted"`      // turns after which a part of them had one
 	Alone     int            `json:"alone"`       // turns after which a BE task had one for itself
 	Renewals  int            `json:"renewals"`    // of the journal's file, while an agent ran
 	Pulls     int            `json:"pulls"`       // times that a policy that tries remedies began to hold something, or gave a step back

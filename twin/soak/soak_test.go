@@ -125,14 +125,14 @@ const drawnWhole = 26113320000000
 // rolledOut is from where on they failed with roll-outs.
 const rolledOut = 26113600000000
 
-// drawnL2 is from where on machines had L2s that can be divided.
+// drawnL2 is from where on machines had L2s that can be divided, and services parts of their ways.
 const drawnL2 = 26113799000000
 
 // asItFailed leaves out of a plan what came to the drawing after the seed had failed.
 func asItFailed(seed uint64, p *plan) {
 	p.events = slices.DeleteFunc(p.events, func(e event) bool { return e.do == rollOut && seed < rolledOut })
 	if seed < drawnL2 {
-		p.l2Ways, p.config.Policies.CPU.Cache.L2Ways = 0, 0
+		p.l2Ways, p.config.Policies.CPU.Cache.L2Ways, p.config.Policies.CPU.Cache.Parts = 0, 0, ""
 	}
 	if seed >= drawnWhole {
 		return

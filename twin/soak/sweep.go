@@ -39,6 +39,7 @@ type Summary struct {
 	Moves     int            `json:"moves"`
 	Classes   int            `json:"classes"`
 	L2s       int            `json:"l2s"`
+	Parted    int            `json:"parted"`
 	Apart     int            `json:"apart"`
 	Alone     int            `json:"alone"`
 	Counted   int            `json:"counted"`
@@ -119,6 +120,7 @@ func (s *Summary) add(r *Result) {
 	s.Moves += r.Moves
 	s.Classes += r.Classes
 	s.L2s += r.L2s
+	s.Parted += r.Parted
 	s.Apart += r.Apart
 	s.Alone += r.Alone
 	s.Counted += r.Counted
@@ -168,6 +170,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with a part of the L2s", fmt.Sprint(s.L2s))
 	row("turns with one of services", fmt.Sprint(s.Apart))
+	row("turns with one of a part of them", fmt.Sprint(s.Parted))
 	row("turns with one of a task alone", fmt.Sprint(s.Alone))
 	row("writes to groups that count tasks", fmt.Sprint(s.Counted))
 	row("remedies begun, or given back by a step", fmt.Sprintf("%d, %d trials disturbed", s.Pulls, s.Voids))
