@@ -205,8 +205,8 @@ var policyRows = [...]row{
 	},
 	{
 		name: model.PolicyCache, does: "ByteDance: BE fills a few ways of the cache", uses: []string{"llc ways"}, needs: Needs{Classes: true}, always: true,
-		mode: func(p *Params) *model.Mode { return &p.CPU.CacheMode },
-		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
+		mode:  func(p *Params) *model.Mode { return &p.CPU.CacheMode },
+		step:  func(p *Params, s *State, v *policy.View, w *policy.Wishes) { s.CPU.Cache.Step(&p.CPU.Cache, v, w) },
 		rows:  func(p *Params) []model.Param { return p.CPU.Cache.Rows() },
 		check: func(p *Params) (key, why string) { return p.CPU.Cache.Check() },
 		note:  func(s *State, now model.Mode) string { return s.CPU.Cache.Note(now) },

@@ -65,11 +65,12 @@ type State struct {
 	Vain bool   `json:"vain,omitempty"`
 	Keep string `json:"keep,omitempty"`
 
-	// Parts are those that services are asked to have of their own ways, Parted the ones that stand, as bits. Whole: they were in vain, or
-	// refused; services share theirs until the cache is divided anew, or other parts are named. KeepParts is why some share theirs, "" where they do not.
+	// Parts are those that services are asked to have of their own ways, Parted the ones that stand, as bits. Whole: they were in vain;
+	// services share theirs until the cache is divided anew, or other parts are named. ShareNsec: until when they do as one was refused. KeepParts is why some share theirs, "" where they do not.
 	Parts     []Part `json:"parts,omitempty"`
 	Parted    uint32 `json:"parted,omitempty"`
 	Whole     bool   `json:"whole,omitempty"`
+	ShareNsec int64  `json:"share_nsec,omitempty"`
 	KeepParts string `json:"keep_parts,omitempty"`
 	Named     string `json:"named,omitempty"` // by the parameter
 

@@ -64,7 +64,7 @@ func parseParts(text string) (list []named, err error) {
 // read takes in which parts are named; what is said anew is tried anew.
 func (s *State) read(text string) {
 	if text != s.Named {
-		s.Named, s.Whole, s.named = text, false, nil
+		s.Named, s.Whole, s.ShareNsec, s.named = text, false, 0, nil
 	}
 	if s.named == nil {
 		s.named, _ = parseParts(text) // Check has looked at it
@@ -100,10 +100,15 @@ func (s *State) classOf(t *model.Task) model.TaskNum {
 		return model.ClassLC
 	}
 	at := s.partOf(t.Job)
-	if !slices.ContainsFunc(s.Parts, func(p Part) bool { return p.Index == at }) {
+	if !s.asked(at) {
 		return model.ClassLC
 	}
 	return model.ClassOfPart(at)
+}
+
+// asked reports whether a part is asked for.
+func (s *State) asked(i int) bool {
+	return slices.ContainsFunc(s.Parts, func(p Part) bool { return p.Index == i })
 }
 
 // rest is how many ways services have that are of no part.
@@ -131,14 +136,18 @@ func (s *State) parting(p *Params, have *model.Classes, v *policy.View, w *polic
 			case k.Void:
 				leave("void part", fmt.Sprintf("services share their ways: another program sets what %s has", s.named[i].jobs))
 				return nil
-			case k.Refused && !s.Whole:
-				s.Whole = true
+			case k.Refused && !k.Pending && s.asked(i): // what was refused long ago is still told
+				s.ShareNsec = v.NowNsec + p.RestNsec
 				w.Once("refused part", model.Decision{Kind: model.DecideLeftAlone, Reason: fmt.Sprintf("services share their ways: what %s is to have was refused: %s", s.named[i].jobs, k.Why)})
 			}
 		}
 	}
-	if s.Whole {
-		s.KeepParts = "services share their ways: parts of their own did not help, or were refused"
+	switch {
+	case s.Whole:
+		s.KeepParts = "services share their ways: parts of their own did not help"
+		return nil
+	case v.NowNsec < s.ShareNsec:
+		s.KeepParts = "services share their ways for a while: what one is to have was refused"
 		return nil
 	}
 	s.look(v)
@@ -209,7 +218,7 @@ func (s *State) standing(have *model.Classes, v *policy.View, w *policy.Wishes) 
 // resting reports whether there are services of no part.
 func (s *State) resting() bool {
 	for i, there := range s.there {
-		if there && !slices.ContainsFunc(s.Parts, func(p Part) bool { return p.Index == i }) {
+		if there && !s.asked(i) {
 			return true
 		}
 	}

@@ -130,15 +130,20 @@ func TestPartsThatFallBack(t *testing.T) {
 	}
 }
 
-// What the machine refuses to a part is not asked for again and again: services share their ways.
+// What the machine refuses to a part is not asked for again and again: services share their ways for an hour.
 func TestRefusedParts(t *testing.T) {
 	n := inParts(skylakeOf(8), "kafka=3")
-	n.Wide = append(n.Wide, &enginetest.WideKnob{Target: model.OfClass(first, 1), Knob: enginetest.Knob{Value: model.Ways(11), Write: func(model.Setting) string { return "no room" }}})
+	his := &enginetest.WideKnob{Target: model.OfClass(first, 1), Knob: enginetest.Knob{Value: model.Ways(11), Write: func(model.Setting) string { return "no room" }}}
+	n.Wide = append(n.Wide, his)
 	run(n, 60)
 	writes := n.Writes
 	run(n, 600)
 	if s := &n.Engine.State.CPU.Cache; class(n, 4) != inLC || waysOf(n, model.ClassLC) != 9 || n.Writes != writes || !strings.Contains(s.Note(model.ModeEnforce), "services share their ways") {
 		t.Errorf("the service is in %s, lc has %d ways, %d writes later; %s", class(n, 4), waysOf(n, model.ClassLC), n.Writes-writes, s.Note(model.ModeEnforce))
+	}
+	his.Write = nil
+	if run(n, 3600); class(n, 4) != model.InClass(first) || waysOf(n, first) != 3 || waysOf(n, model.ClassLC) != 6 {
+		t.Errorf("an hour later the service is in %s, with %d ways", class(n, 4), waysOf(n, first))
 	}
 }
 
@@ -186,7 +191,7 @@ func TestPartsAreComparedFirst(t *testing.T) {
 // What an operator may say.
 func TestPartsAreChecked(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "kafka=2": "", " web-* = 3 , k?=2": "", "a=2,b=2,c=2,d=2": "",
+		"": "", "kafka=2": "", "web-* = 3 , k?=2": "", "a=2,b=2,c=2,d=2": "",
 		"kafka": "expected JOB=WAYS", "=2": "expected JOB=WAYS", "a=x": "expected JOB=WAYS", "[=2": "expected JOB=WAYS", "a=2,": "expected JOB=WAYS",
 		"a=1": "expected 2 to 64", "a=65": "expected 2 to 64", "a=2,a=3": "twice", "a=2,b=2,c=2,d=2,e=2": "5 parts",
 	} {
