@@ -67,3 +67,67 @@ func TestLadderDemotes(t *testing.T) {
 	p.stop(unix.SIGTERM)
 	s.replays()
 }
+
+// TestLadderMoves: the same where weights are not to be touched, and the service has a CPU of its own that the hog may run on, too: the hog goes to the other one. The
+// list of CPUs outlives kill -9 of agent and guardian, and the next start gives back what was found.
+func TestLadderMoves(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("needs two CPUs: the hog goes to the second")
+	}
+	b := newBed(t, "moves", settings{judge: true, mildly: true})
+	f, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString("remedy: {mode: enforce, demote: false, settle: 500ms, quiet: 10m, rest: 10m}\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
+	for path, list := range map[string]string{s.victim: "0", s.antagonist: "0-1", s.bystander: "0-1"} {
+		if err := b.cg.WriteCPUs(path, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(path string) string {
+		t.Helper()
+		text, err := b.cg.ReadCPUs(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for path, shares := range map[string]uint64{b.root: 262_144, s.antagonist: 8192} {
+		if err := b.cg.WriteShares(path, shares); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.start("service", s.victim, 0)
+	s.start("steady", s.bystander, 1)
+	p := s.learned()
+	s.start("hog", s.antagonist, 0)
+	defer s.quiet()
+	kept := []string{"msg=kept ", "policy=remedy", "task=" + s.antagonist}
+	eventually(t, "the hog goes to the other CPU, and that has helped", func() bool {
+		if list(s.victim) != "0" || list(s.bystander) != "0-1" {
+			t.Fatal("not the hog alone is moved")
+		}
+		return p.line(kept...) != ""
+	})
+	t.Log(p.line("msg=pool ", "policy=remedy", "task="+s.antagonist))
+	t.Log(p.line(kept...))
+	if got := list(s.antagonist); got != "1" || p.line("msg=demote ") != "" {
+		t.Errorf("the hog may run on CPUs %s", got)
+	}
+	p.killBoth()
+	if got := list(s.antagonist); got != "1" {
+		t.Errorf("CPUs %s: the list did not outlive agent and guardian: nothing is left to put back", got)
+	}
+	s.quiet()
+	p = s.agent()
+	if got := list(s.antagonist); got != "0-1" {
+		t.Errorf("after the restart the hog may run on CPUs %s", got)
+	}
+	p.stop(unix.SIGTERM)
+	s.replays()
+}

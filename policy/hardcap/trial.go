@@ -135,7 +135,7 @@ func (s *State) trial(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		t.Good++
 	}
 	if p.Groups.Witnesses {
-		if t.Windows++; risen(in, inc, t.Windows) {
+		if t.Windows++; risen(in, inc, max(windowsSince(in, t.SinceNsec), t.Windows)) {
 			t.Bad = trialBad
 		}
 	}

@@ -56,11 +56,16 @@ func (inc *Incident) judged(in *policy.View) bool {
 
 // under is how many windows were measured under a round's hold, also those in which the victim told nothing: it may fall silent because that helps.
 func under(in *policy.View, r *model.Round) int {
-	n, from := 0, r.AppliedNsec-in.Window.LengthNsec/windowSlack
+	return max(windowsSince(in, r.AppliedNsec), r.WindowsJudged)
+}
+
+// windowsSince is how many of the windows that are remembered began after a time.
+func windowsSince(in *policy.View, nsec int64) (n int) {
+	from := nsec - in.Window.LengthNsec/windowSlack
 	for n < in.History.Filled && in.History.EndedNsec(n)-in.Window.LengthNsec >= from {
 		n++
 	}
-	return max(n, r.WindowsJudged)
+	return n
 }
 
 // verify watches the victim after the cap.
