@@ -256,14 +256,6 @@ func (s *State) untried(v *policy.View, x *Victim, o *option) bool {
 	return true
 }
 
-func (s *State) known(victim, job string, m Means) *Known {
-	i := slices.IndexFunc(s.Known, func(k Known) bool { return k.Victim == victim && k.Job == job && k.Means == m })
-	if i < 0 {
-		return nil
-	}
-	return &s.Known[i]
-}
-
 // take takes a step, of several tasks together where there are others with it, and looks what comes of it.
 func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, with []option, text string) {
 	num := o.task.Task.Num
@@ -475,39 +467,6 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 	}
 	by.diff, by.sem = x.Figure.below(&t.Figure, each)
 	return by, "figure"
-}
-
-// remember notes that a means helped a pair of jobs.
-func (s *State) remember(victim, task *policy.TaskView, h *Hold) {
-	if victim == nil || task == nil {
-		return
-	}
-	if k := s.known(victim.Task.Job, task.Task.Job, h.Means); k != nil {
-		k.Effect = h.Effect
-		return
-	}
-	if len(s.Known) >= mostKnown {
-		s.Known = slices.Delete(s.Known, 0, 1)
-	}
-	s.Known = append(s.Known, Known{Victim: victim.Task.Job, Job: task.Task.Job, Means: h.Means, Effect: h.Effect})
-}
-
-// cannotFix says once that nobody is left to take from; what helped is kept.
-func (s *State) cannotFix(v *policy.View, w *policy.Wishes, x *Victim, text string) {
-	if s.CannotFix = true; s.StuckNsec == 0 {
-		s.StuckNsec = v.NowNsec
-	}
-	var tried []model.TaskNum
-	for i := range s.Tried {
-		if t := &s.Tried[i]; t.Victim == x.Task && !slices.Contains(tried, t.Task) {
-			tried = append(tried, t.Task)
-		}
-	}
-	d := model.Decision{Kind: model.DecideCannotFix, Task: x.Task, Path: v.Table.Name(x.Task), Facts: append(x.facts(), model.FactTried.Is(float64(len(tried)))), Reason: fmt.Sprintf("%s; %s; no best-effort task is left that could have less", x.text(v), text)}
-	if len(s.Holds) > 0 {
-		d.Reason += fmt.Sprintf("; %d holds helped, and are kept", len(s.Holds))
-	}
-	w.Once("cannot fix", d)
 }
 
 // would says once what it would begin with: what would come then nobody knows.

@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -80,4 +81,22 @@ func (x *Victim) facts() []model.Fact {
 		facts = append(facts, model.FactMPKIQuiet.Is(x.MPKI.Quiet))
 	}
 	return facts
+}
+
+// cannotFix says once that nobody is left to take from; what helped is kept.
+func (s *State) cannotFix(v *policy.View, w *policy.Wishes, x *Victim, text string) {
+	if s.CannotFix = true; s.StuckNsec == 0 {
+		s.StuckNsec = v.NowNsec
+	}
+	var tried []model.TaskNum
+	for i := range s.Tried {
+		if t := &s.Tried[i]; t.Victim == x.Task && !slices.Contains(tried, t.Task) {
+			tried = append(tried, t.Task)
+		}
+	}
+	d := model.Decision{Kind: model.DecideCannotFix, Task: x.Task, Path: v.Table.Name(x.Task), Facts: append(x.facts(), model.FactTried.Is(float64(len(tried)))), Reason: fmt.Sprintf("%s; %s; no best-effort task is left that could have less", x.text(v), text)}
+	if len(s.Holds) > 0 {
+		d.Reason += fmt.Sprintf("; %d holds helped, and are kept", len(s.Holds))
+	}
+	w.Once("cannot fix", d)
 }
