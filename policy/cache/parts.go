@@ -123,12 +123,18 @@ func (s *State) rest() int {
 // parting works out which parts services are to have.
 func (s *State) parting(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) []Part {
 	s.KeepParts = ""
-	if s.read(p.Parts); len(s.named) == 0 || s.Own == 0 {
+	if s.read(p.Parts); len(s.named) == 0 {
 		return nil
 	}
 	leave := func(word, why string) {
 		s.KeepParts = why
 		w.Once(word, model.Decision{Kind: model.DecideLeftAlone, Reason: why})
+	}
+	if p.Share != Exclusive {
+		leave("part share", "services have no parts of their ways: cache.share is not exclusive")
+	}
+	if s.Own == 0 {
+		return nil
 	}
 	for i := range s.named {
 		for _, d := range have.Caches {

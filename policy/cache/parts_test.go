@@ -202,3 +202,14 @@ func TestPartsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// Without exclusive there are no parts, and that is said.
+func TestPartsNeedExclusive(t *testing.T) {
+	var text strings.Builder
+	n := inParts(skylakeOf(8), "kafka=3")
+	n.Log, n.Engine.Params.CPU.Cache.Share = &text, cache.Overlapping
+	run(n, 8)
+	if waysOf(n, model.ClassBE) != 2 || waysOf(n, first) != -1 || !strings.Contains(text.String(), "cache.share is not exclusive") {
+		t.Errorf("ways %d and %d:\n%s", waysOf(n, model.ClassBE), waysOf(n, first), text.String())
+	}
+}

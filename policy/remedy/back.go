@@ -241,6 +241,9 @@ func (h *Hold) stands(have *model.Classes, v *policy.View, t *policy.TaskView) (
 	if word, why = t.Closed(h.Means.knob()); why != "" {
 		return word, why, false
 	}
+	if found := k.Found.CPUs; h.Means == Pool && k.Known && !found.Empty() && !h.Place.Within(found) {
+		return "narrowed", fmt.Sprintf("another program has it run on CPUs %s meanwhile", found), false
+	}
 	if h.Means == Pages {
 		if h.Moved != "" && h.Moved != moved {
 			return "pages", h.Moved, false
