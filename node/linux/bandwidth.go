@@ -109,7 +109,13 @@ func (b *bandwidth) write(path string, from, to model.Setting) error {
 		return err // the quota stands: it was not the burst that was in its way
 	}
 	to.BurstUsec = to.QuotaUsec
-	return b.cg.ChangeCPUMax(path, now, cgroup.CPUMax(to.CPUMax))
+	if err = b.cg.ChangeCPUMax(path, now, cgroup.CPUMax(to.CPUMax)); err != nil {
+		// It was not the burst either. One of ours that was lowered for nothing may be what was found: nobody would know it for ours.
+		if low, readErr := b.cg.ReadCPUMax(path); readErr == nil && low != now {
+			_ = b.cg.ChangeCPUMax(path, low, now)
+		}
+	}
+	return err
 }
 
 // noRoom says of a setting that its burst is more than its quota, which Linux does not take
