@@ -9,29 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLadderDemotes: the ladder of remedies on a machine that has neither resctrl nor counters. A service without a target waits for the CPU that
-// a hog has. The hog gives way, which is verified on the service and kept; the hard cap, which enforces beside it, caps and demotes nobody. The weight outlives
-// kill -9 of agent and guardian, and the next start gives back what was found.
-func TestLadderDemotes(t *testing.T) {
+// newLadder is a service, a hog of eight times its weight and a bystander, and an agent whose ladder enforces with what extra says.
+func newLadder(t *testing.T, name, extra string) *scene {
+	t.Helper()
 	if runtime.NumCPU() < 2 {
-		t.Skip("needs two CPUs: the bystander runs on the second")
+		t.Skip("needs two CPUs: who is not on the service's is on the second")
 	}
-	b := newBed(t, "ladder", settings{judge: true, mildly: true})
+	b := newBed(t, name, settings{judge: true, mildly: true})
 	f, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.WriteString("remedy: {mode: enforce, settle: 500ms, quiet: 10m, rest: 10m}\n")
+	_, err = f.WriteString("remedy: {mode: enforce, " + extra + "settle: 500ms, quiet: 10m, rest: 10m}\n")
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
-	b.needsIdle(s.antagonist)
 	for path, shares := range map[string]uint64{b.root: 262_144, s.antagonist: 8192} {
 		if err := b.cg.WriteShares(path, shares); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return s
+}
+
+// TestLadderDemotes: the ladder of remedies on a machine that has neither resctrl nor counters. A service without a target waits for the CPU that
+// a hog has. The hog gives way, which is verified on the service and kept; the hard cap, which enforces beside it, caps and demotes nobody. The weight outlives
+// kill -9 of agent and guardian, and the next start gives back what was found.
+func TestLadderDemotes(t *testing.T) {
+	s := newLadder(t, "ladder", "")
+	b := s.bed
+	b.needsIdle(s.antagonist)
 	found, err := b.cg.ReadShares(s.antagonist)
 	if err != nil {
 		t.Fatal(err)
@@ -71,19 +79,8 @@ func TestLadderDemotes(t *testing.T) {
 // TestLadderMoves: the same where weights are not to be touched, and the service has a CPU of its own that the hog may run on, too: the hog goes to the other one. The
 // list of CPUs outlives kill -9 of agent and guardian, and the next start gives back what was found.
 func TestLadderMoves(t *testing.T) {
-	if runtime.NumCPU() < 2 {
-		t.Skip("needs two CPUs: the hog goes to the second")
-	}
-	b := newBed(t, "moves", settings{judge: true, mildly: true})
-	f, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteString("remedy: {mode: enforce, demote: false, settle: 500ms, quiet: 10m, rest: 10m}\n")
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
+	s := newLadder(t, "moves", "demote: false, ")
+	b := s.bed
 	for path, list := range map[string]string{s.victim: "0", s.antagonist: "0-1", s.bystander: "0-1"} {
 		if err := b.cg.WriteCPUs(path, list); err != nil {
 			t.Fatal(err)
@@ -96,11 +93,6 @@ func TestLadderMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		return text
-	}
-	for path, shares := range map[string]uint64{b.root: 262_144, s.antagonist: 8192} {
-		if err := b.cg.WriteShares(path, shares); err != nil {
-			t.Fatal(err)
-		}
 	}
 	s.start("service", s.victim, 0)
 	s.start("steady", s.bystander, 1)
