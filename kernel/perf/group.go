@@ -74,15 +74,20 @@ func OpenCPU(cpu int, events []Event) (*Group, error) {
 
 // add opens one more event. Only the leader is disabled: members follow it.
 func (g *Group) add(e Event, pid, flags int) error {
-	leader := -1
-	if len(g.fds) > 0 {
-		leader = g.fds[0]
-	}
+	leader := g.leader()
 	fd, err := open(e, pid, g.cpu, leader, flags, readFormat, leader < 0)
 	if err == nil {
 		g.fds = append(g.fds, fd)
 	}
 	return err
+}
+
+// leader is the descriptor of the first event, -1: there is none yet.
+func (g *Group) leader() int {
+	if len(g.fds) == 0 {
+		return -1
+	}
+	return g.fds[0]
 }
 
 // sorted names what perf_event_open said of an event on a CPU.

@@ -31,10 +31,7 @@ func OpenRaw(cpu int, events []Raw) (*Group, error) {
 
 // addRaw opens one more event. Only the leader is disabled: members follow it.
 func (g *Group) addRaw(e *Raw) error {
-	leader := -1
-	if len(g.fds) > 0 {
-		leader = g.fds[0]
-	}
+	leader := g.leader()
 	attr := unix.PerfEventAttr{Type: e.Type, Config: e.Config, Ext1: e.Config1, Ext2: e.Config2, Read_format: readFormat}
 	fd, err := openAttr(&attr, -1, g.cpu, leader, 0, leader < 0)
 	switch {

@@ -106,7 +106,7 @@ type Result struct {
 	Agent Process `json:"agent"`
 	Waits *Waits  `json:"waits"`
 	Ages  *Ages   `json:"ages"`
-	// Contention is there where it was asked for alone: it has the same bed as nothing else.
+	// Contention is there where it was asked for (PartContention).
 	Contention *Contention `json:"contention,omitempty"`
 	Analyses   []Analysis  `json:"analyses"`
 	Twins      []Twin      `json:"twin"`

@@ -20,6 +20,7 @@ import (
 	"github.com/commensal-io/commensal/lab/stage"
 	"github.com/commensal-io/commensal/lab/stat"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/twin"
 )
 
 // Contention is what the policies of caches and memories cost for services that have targets (BALM: 10 % of a core), apart from the
@@ -43,7 +44,6 @@ type ContentionArm struct {
 }
 
 const (
-	second   = time.Second
 	services = 8 // the goal is for so many
 	// askTurns is how often the agent is run with and without sources.
 	askTurns = 2
@@ -84,11 +84,10 @@ func (c *Contention) simulate(o *Options) error {
 		seconds = 60
 	}
 	type player struct {
-		loop  *agent.Loop
-		core  *agent.Core
-		clock interface{ MonoNsec() int64 }
-		step  func(nsec int64)
-		msec  []float64
+		loop *agent.Loop
+		core *agent.Core
+		host *twin.Host
+		msec []float64
 	}
 	var players []*player
 	for _, arm := range contentionArms {
@@ -98,19 +97,19 @@ func (c *Contention) simulate(o *Options) error {
 		}
 		cfg, _ := config.Defaults(config.ProfileSingleNode)
 		cfg.Policies.SetModes(model.ModeOff)
-		cfg.Policies.Mode, cfg.Sampling.Duration, cfg.Sampling.Frequency = model.ModeObserve, second, second
+		cfg.Policies.Mode, cfg.Sampling.Duration, cfg.Sampling.Frequency = model.ModeObserve, time.Second, time.Second
 		arm.change(&cfg)
 		core, err := agent.Assemble(&cfg, agent.Deps{Host: host, Clock: host, Platform: "twin", SLO: drawnTargets(services)})
 		if err != nil {
 			return err
 		}
-		p := &player{loop: agent.NewLoop(core), core: core, clock: host, step: host.Machine().Advance}
+		p := &player{loop: agent.NewLoop(core), core: core, host: host}
 		p.loop.Next()
 		players = append(players, p)
 	}
 	for i := range seconds {
 		for _, p := range players {
-			p.step(p.loop.Due() - p.clock.MonoNsec())
+			p.host.Machine().Advance(p.loop.Due() - p.host.MonoNsec())
 			begin := openloop.ThreadNsec()
 			p.loop.Next()
 			if end := openloop.ThreadNsec(); i >= 20 { // there is a spec, and buffers have grown
@@ -161,7 +160,7 @@ func (c *Contention) ask(ctx context.Context, o *Options, st *stage.Stage) (err 
 		}
 		defer func() { err = errors.Join(err, l.Close()) }()
 		go answer(l)
-		list = append(list, config.SLO{Job: webJob(i), Kind: "memcached", Address: l.Addr().String(), Target: second})
+		list = append(list, config.SLO{Job: webJob(i), Kind: "memcached", Address: l.Addr().String(), Target: time.Second})
 		rules = append(rules, config.Task{Match: cr.groups[i], Job: webJob(i), Class: "LC", Production: true},
 			config.Task{Match: cr.groups[services+i], Job: fmt.Sprintf("batch%d", i), Class: "BE", Importance: "batch"})
 	}

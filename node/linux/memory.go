@@ -89,12 +89,15 @@ func (w *classWorker) readMemory() []model.MemorySample {
 
 // isBEs reports whether a group is of one of our classes in which there is BE alone.
 func (w *classWorker) isBEs(name resctrl.Name) bool {
-	for class := model.ClassLC; class < model.NumClasses; class++ {
+	if w.own == "" || !strings.HasPrefix(name.Ctrl, resctrl.DefaultPrefix) || !strings.HasSuffix(name.Ctrl, w.own) {
+		return false
+	}
+	for class := range model.ServicesDown {
 		if name.Ctrl == resctrl.DefaultPrefix+groupOf(class, w.own) {
 			return false
 		}
 	}
-	return strings.HasPrefix(name.Ctrl, resctrl.DefaultPrefix) && strings.HasSuffix(name.Ctrl, w.own) && w.own != ""
+	return true
 }
 
 // forgetGone lets go of a resctrl that is not there any more.

@@ -309,7 +309,7 @@ func (s *State) Recalculate(p Params, monoNsec int64) []*model.Spec {
 		e.Spec = &model.Spec{
 			Job: e.Key.Job, Platform: s.Platform, Source: e.Key.Source, Definition: e.Key.Source.Definition(p.CoreCycles),
 			NumSamples: int64(math.Round(all.N)), Tasks: len(e.Tasks) + e.Ended, UsageMean: all.UsageMean,
-			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without, Stolen: int64(min(e.Stolen, 2*p.MinSamplesPerTask)),
+			Mean: all.Mean, StdDev: math.Sqrt(all.M2 / all.N), MonoNsec: monoNsec, RunMean: all.RunMean, LeftOut: int64(leftOut), Refuted: was, Without: without, Stolen: int64(min(e.Stolen, p.mostStolen())),
 		}
 		e.History = all
 		e.begin()

@@ -20,12 +20,11 @@ func (s *State) PassOver(p Params, task *model.Task, src model.Source, stolen fl
 		return false
 	}
 	e := s.entry(task.Job, src)
-	if e.StolenNsec == monoNsec { // of another task of the job
-		return e.Stolen <= 2*p.MinSamplesPerTask
+	if e.StolenNsec != monoNsec && e.Stolen <= p.mostStolen() { // and not counted for another task of the job
+		e.Stolen, e.StolenNsec = e.Stolen+1, monoNsec
 	}
-	if e.Stolen > 2*p.MinSamplesPerTask {
-		return false
-	}
-	e.Stolen, e.StolenNsec = e.Stolen+1, monoNsec
-	return e.Stolen <= 2*p.MinSamplesPerTask
+	return e.Stolen <= p.mostStolen()
 }
+
+// mostStolen is how many windows are passed over at the most.
+func (p *Params) mostStolen() int { return 2 * p.MinSamplesPerTask }
