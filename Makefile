@@ -39,7 +39,7 @@ DRAWN     := $(shell date -u +%y%m%d%H%M)
 SEEDS     ?= $(DRAWN)0000..$(DRAWN)1999
 
 # Code that touches no kernel state, which other tests on the machine could disturb.
-PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./node/glob/... ./node/source/... ./node/match/... ./agent/config/...
+PURE := ./model/... ./policy/... ./engine/... ./record/... ./node/journal/... ./internal/glob/... ./node/source/... ./node/match/... ./agent/config/...
 
 # The rig: which kernel its guests run, on which machine, and which tests.
 KERNEL  ?= 6.12

@@ -188,8 +188,11 @@ func TestContentionRemedyPages(t *testing.T) {
 	rigtest.NeedContention(t)
 	rigtest.Set(t, "/proc/sys/kernel/numa_balancing", "0")
 	s := beside(t, "pages", 14, "remedy: {mode: enforce, settle: 1s, quiet: 10m}")
-	if err := os.WriteFile("/sys/fs/cgroup"+s.victim+"/cpuset.cpus", []byte("0-1"), 0o644); err != nil {
-		t.Fatal(err) // so that there is memory where it does not run
+	// There is memory where it does not run, and none of its own is there: it began on any CPU, and pages stay where they were first touched.
+	for file, list := range map[string]string{"cpuset.cpus": "0-1", "cpuset.mems": "0"} {
+		if err := os.WriteFile("/sys/fs/cgroup"+s.victim+"/"+file, []byte(list), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i := range 7 {
 		if err := os.Mkdir(fmt.Sprintf("%s/another-%d", resctrlRoot, i), 0o755); err != nil {

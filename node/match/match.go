@@ -21,8 +21,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/commensal-io/commensal/internal/glob"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/node/glob"
 	"github.com/commensal-io/commensal/node/source"
 )
 

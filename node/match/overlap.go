@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/internal/glob"
 	"github.com/commensal-io/commensal/node/source"
 )
 

@@ -3,7 +3,7 @@ package match
 import (
 	"strings"
 
-	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/internal/glob"
 	"github.com/commensal-io/commensal/node/source"
 )
 

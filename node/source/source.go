@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/internal/glob"
 )
 
 // Runtime is who made a container's cgroup, as far as the path tells.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/internal/glob"
 )
 
 // Unit claims the cgroups of systemd units of the host, each exactly: a slice is the

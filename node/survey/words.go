@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/commensal-io/commensal/node/glob"
+	"github.com/commensal-io/commensal/internal/glob"
 )
 
 // The names below are of programs that are the same thing wherever they run. They are a

@@ -2,11 +2,11 @@ package cache
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/commensal-io/commensal/internal/glob"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 )
@@ -44,9 +44,8 @@ func parseParts(text string) (list []named, err error) {
 		jobs, ways, ok := strings.Cut(strings.TrimSpace(one), "=")
 		n, bad := strconv.Atoi(strings.TrimSpace(ways))
 		jobs = strings.TrimSpace(jobs)
-		_, form := path.Match(jobs, "")
 		switch {
-		case !ok || bad != nil || jobs == "" || form != nil:
+		case !ok || bad != nil || jobs == "":
 			return nil, fmt.Errorf("has %q; expected JOB=WAYS, with * and ? in JOB, with commas between", strings.TrimSpace(one))
 		case n < leastPart || n > 64:
 			return nil, fmt.Errorf("gives %s %d ways; expected %d to 64", jobs, n, leastPart)
@@ -91,7 +90,7 @@ func (s *State) look(v *policy.View) {
 
 // partOf is the place of a job's part among those that are named, -1: it has none.
 func (s *State) partOf(job string) int {
-	return slices.IndexFunc(s.named, func(n named) bool { ok, _ := path.Match(n.jobs, job); return ok })
+	return slices.IndexFunc(s.named, func(n named) bool { return glob.Match(n.jobs, job) })
 }
 
 // classOf is the class of service that a service is to be in.

@@ -1,4 +1,4 @@
-// Package glob has the one kind of pattern that task rules know: `*` stands for any run of
+// Package glob has the one kind of pattern that configuration knows: `*` stands for any run of
 // characters, also an empty one, `?` for one character, everything else for itself.
 package glob
 
