@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ echo freed
 sh -c 'echo $$ >/sys/fs/cgroup/load/cgroup.procs; dd if=/dev/zero of=/mnt/file bs=1M count=160 2>/dev/null; sync; cat /mnt/file /mnt/file >/dev/null'
 sh -c 'echo $$ >/sys/fs/cgroup/load/cgroup.procs; exec dd if=/dev/zero bs=96M count=1 2>/dev/null' | sleep 1000 &
 sleep 5
+grep AnonHuge /proc/meminfo
 echo idle
 sleep 1000
 `
@@ -150,18 +152,37 @@ func (g *idleGuest) monitor() int32 {
 	return g.pid
 }
 
-// rss is the memory of the emulator on the host, in MiB.
-func (g *idleGuest) rss() float64 {
+// memory is how much of the guest's memory the host has, in MiB: of the emulator's mappings those that are as large as a node of the guest, and
+// not what it translates the guest's code to, which grows by itself.
+func (g *idleGuest) memory() (mib float64) {
 	g.t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", g.monitor()))
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", g.monitor()))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	var size, resident int
-	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
-		g.t.Fatal(err)
+	const node = 1 << 20 // KiB; RDT's machine has two of them
+	found, counts := 0, false
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) > 4 && len(f[1]) == 4: // a mapping: addresses, permissions, and more
+			counts = f[1] == "rw-p"
+		case f[0] == "Size:" && counts:
+			if counts = f[1] == strconv.Itoa(node); counts {
+				found++
+			}
+		case f[0] == "Rss:" && counts:
+			kib, err := strconv.Atoi(f[1])
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			mib += float64(kib) / 1024
+		}
 	}
-	return float64(resident) * float64(os.Getpagesize()) / (1 << 20)
+	if found != 2 {
+		g.t.Fatalf("%d of the emulator's mappings are as large as a node", found)
+	}
+	return mib
 }
 
 func (g *idleGuest) ask(r vm.Request) vm.Answer {
@@ -184,10 +205,10 @@ func (g *idleGuest) ask(r vm.Request) vm.Answer {
 	return answer
 }
 
-// settled waits until the emulator's memory has fallen by so much, or for as long as is given.
+// settled waits until what the host has of the guest's memory has fallen by so much, or for as long as is given.
 func (g *idleGuest) settled(from, by float64, within time.Duration) float64 {
-	now := g.rss()
-	for deadline := time.Now().Add(within); from-now < by && time.Now().Before(deadline); now = g.rss() {
+	now := g.memory()
+	for deadline := time.Now().Add(within); from-now < by && time.Now().Before(deadline); now = g.memory() {
 		time.Sleep(500 * time.Millisecond)
 	}
 	return now
@@ -208,14 +229,14 @@ func TestLiveIdleMemory(t *testing.T) {
 				fmt.Fprintf(&table, "| %-52s | %5.0f s | %5.0f | %5.0f | %5.0f | %5.0f |\n", what, time.Since(start).Seconds(), from, to, from-to, said)
 			}
 			defer func() {
-				t.Logf("free page reporting %s\n| what | at | RSS before, MiB | after | fell | the guest said |\n%s", reporting, table.String())
+				t.Logf("free page reporting %s\n| what | at | on the host before, MiB | after | fell | the guest said |\n%s", reporting, table.String())
 			}()
 			g.await("idle")
 			g.ask(ages)
-			before := g.rss()
+			before := g.memory()
 			time.Sleep(edge + 2*time.Second)
 			idle := g.ask(ages)
-			control := g.rss()
+			control := g.memory()
 			row("ages asked, nothing reclaimed (control)", float64(idle.Anon[0]+idle.File[0])/mib, before, control)
 			if before-control > 16 {
 				t.Errorf("without being asked the guest gave %.0f MiB", before-control)
@@ -223,7 +244,9 @@ func TestLiveIdleMemory(t *testing.T) {
 			if idle.File[0] < 128*mib || idle.Anon[0] < 64*mib || idle.RoomBytes < 128*mib {
 				t.Errorf("idle for %s: %+v", edge, idle)
 			}
-			from := control
+			// Whole free blocks of 2 MiB are reported: a block of which one page is in use does not come back. How much of a program's memory lies so is
+			// chance (40 to 90 of 94 MiB came back), so it alone is held to a quarter, which is more than comes without reporting, and all to a half.
+			from, all := control, 0.0
 			for _, pages := range []string{vm.FilePages, vm.AnonPages} {
 				a := g.ask(vm.Request{Do: vm.DoReclaim, Bytes: 256 * mib, OlderNsec: edge.Nanoseconds(), Pages: pages})
 				said := float64(a.FreedBytes) / mib
@@ -233,12 +256,15 @@ func TestLiveIdleMemory(t *testing.T) {
 					t.Errorf("%s: the guest freed %.0f MiB", pages, said)
 				}
 				switch fell := from - to; {
-				case reporting == "on" && fell < said/2:
+				case reporting == "on" && fell < said/4:
 					t.Errorf("%s: the guest said %.0f MiB, the host's fell by %.0f", pages, said, fell)
 				case reporting == "off" && fell > 16:
 					t.Errorf("%s: nothing was reported, and the host's fell by %.0f MiB", pages, fell)
 				}
-				from = to
+				from, all = to, all+said
+			}
+			if reporting == "on" && control-from < all/2 {
+				t.Errorf("the guest said %.0f MiB of all, the host's fell by %.0f", all, control-from)
 			}
 		})
 	}
@@ -263,7 +289,7 @@ func wrapped(t *testing.T, dir string, m Machine, enter []string) string {
 }
 
 // The whole way: an agent on the host, policy coldpages, a guest that is a task. In mode observe it tells the guest's idle memory and takes nothing; in mode
-// enforce the emulator's memory falls.
+// enforce what the host has of the guest's memory falls.
 func TestLiveIdleAgent(t *testing.T) {
 	if os.Geteuid() != 0 || os.Getenv(liveEnv) == "" {
 		t.Skipf("it starts a real guest and an agent, as root: %s=6.12 go test ./rig -run LiveIdle, after make rig", liveEnv)
@@ -307,18 +333,18 @@ func TestLiveIdleAgent(t *testing.T) {
 	g.await("idle")
 	var table strings.Builder
 	for _, mode := range []string{"observe", "enforce"} {
-		before := g.rss()
+		before := g.memory()
 		status := g.agent(path, mode)
-		after := g.rss()
+		after := g.memory()
 		fmt.Fprintf(&table, "| %-7s | %5.0f | %5.0f | %5.0f | %5.0f | %5.0f | %5.0f |\n", mode, before, after, before-after, status.file, status.anon, status.given)
 		switch {
 		case mode == "observe" && (status.file < 100 || status.anon < 60 || before-after > 24):
-			t.Errorf("observe: %+v, RSS from %.0f to %.0f MiB", status, before, after)
+			t.Errorf("observe: %+v, on the host from %.0f to %.0f MiB", status, before, after)
 		case mode == "enforce" && (before-after < 150 || status.given < 100): // what is reported free later than some seconds after the answer is not counted as given
-			t.Errorf("enforce: %+v, RSS from %.0f to %.0f MiB", status, before, after)
+			t.Errorf("enforce: %+v, on the host from %.0f to %.0f MiB", status, before, after)
 		}
 	}
-	t.Logf("\n| coldpages | RSS before, MiB | after | fell | idle file | idle anonymous | given, by the status |\n%s", table.String())
+	t.Logf("\n| coldpages | on the host before, MiB | after | fell | idle file | idle anonymous | given, by the status |\n%s", table.String())
 }
 
 // told is what a status says of the guest's idle memory, in MiB.
