@@ -102,7 +102,7 @@ var rmidsUsed int
 func (s *cpiScene) monitor(first int, groups ...string) {
 	s.t.Helper()
 	mountResctrl(s.t)
-	s.t.Cleanup(s.killAgents) // an agent of a test that failed has files of it open, and the unmount that follows would be refused
+	s.t.Cleanup(s.killAgents)                // an agent of a test that failed has files of it open, and the unmount that follows would be refused
 	for ; rmidsUsed < first-1; rmidsUsed++ { // of tests that were not selected, or ended early
 		unused := monitoringGroup("unused")
 		if err := os.Mkdir(unused, 0o755); err != nil {
@@ -173,6 +173,7 @@ cpi2:
   retry_after: 2s
 tasks:
   - {match: %[1]s/web-*, job: web, class: LC, production: true}
+  - {match: %[1]s/kafka-*, job: kafka, class: LC, production: true}
   - {match: %[1]s/be-*, job: batch, class: BE, importance: best-effort}
 agent:
   state_dir: %[2]s/state

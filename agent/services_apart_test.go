@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -37,15 +38,16 @@ func TestServicesApart(t *testing.T) {
 	})
 	found := l3(t, his)
 
+	two := []part{{"be", "003", batch}, {"lc", "7fc", service}}
 	p := s.watched()
-	s.apart(service, batch)
+	s.apart(two...)
 	eventually(t, "status says so", func() bool { return strings.Contains(s.must(0, "status", "--json").out, "services have the other 9") })
 	p.kill()
 	eventually(t, "the guardian has given all back", func() bool { return len(classes(t)) == 0 })
 	s.alone()
 
 	p = s.watched()
-	s.apart(service, batch)
+	s.apart(two...)
 	p.killBoth()
 	if n := len(classes(t)); n != 2 {
 		t.Errorf("%d classes outlived agent and guardian: nothing is left to put back", n)
@@ -57,7 +59,7 @@ func TestServicesApart(t *testing.T) {
 	}
 
 	p = s.watched()
-	s.apart(service, batch)
+	s.apart(two...)
 	p.stop(unix.SIGTERM)
 	if left := classes(t); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -70,18 +72,57 @@ func TestServicesApart(t *testing.T) {
 	}
 }
 
-// apart waits until batch work has two ways and the service the others, of each cache.
-func (s *cpiScene) apart(service, batch int) {
+// TestServicesInParts: a service that the configuration names has ways for itself, the other service the rest of what batch work has not. They
+// outlive kill -9 of agent and guardian, and the next start has them again. When the service ends, the other one has its ways.
+func TestServicesInParts(t *testing.T) {
+	rigtest.Only(t, "resctrl is mounted")
+	rigtest.NeedRDT(t)
+	s := &cpiScene{bed: newBed(t, "parts", settings{})}
+	s.victim, s.far, s.antagonist = s.group("web-0", unlimited), s.group("kafka-0", unlimited), s.group("be-0", unlimited)
+	mountResctrl(t)
+	s.configureCPI(`cache: {mode: enforce, share: exclusive, parts: "k?fka=2", patience: 1s}`)
+	service, named, batch := s.start("web", s.victim, 0).PID(), s.start("web", s.far, 2), s.start("steady", s.antagonist, 1).PID()
+	three := []part{{"be", "003", batch}, {"lc1", "600", named.PID()}, {"lc", "1fc", service}}
+
+	p := s.watched()
+	s.apart(three...)
+	p.killBoth()
+	if n := len(classes(t)); n != 3 {
+		t.Errorf("%d classes outlived agent and guardian", n)
+	}
+	p = s.watched()
+	s.apart(three...)
+	named.End()
+	eventually(t, "the group of a service that ended is removed", func() bool { return s.cg.Rmdir(s.far) == nil })
+	s.apart(part{"be", "003", batch}, part{"lc", "7fc", service})
+	eventually(t, "the part without a service is gone", func() bool { return len(classes(t)) == 2 })
+	p.stop(unix.SIGTERM)
+	if left := classes(t); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	if r := s.run("replay", agent.RecordPath(s.dir+"/state")); r.code != 0 { // 1: it decides otherwise
+		t.Errorf("replay: exit %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+// part is a class of service with what it is to have of each cache, and a process that is in it.
+type part struct {
+	class, mask string
+	pid         int
+}
+
+// apart waits until all parts are there.
+func (s *cpiScene) apart(parts ...part) {
 	s.t.Helper()
-	in := func(class, mask string, pid int) bool {
+	in := func(p part) bool {
 		return slices.ContainsFunc(classes(s.t), func(g string) bool {
 			tasks, err := os.ReadFile(g + "/tasks")
 			if errors.Is(err, os.ErrNotExist) {
 				return false // it was removed since
 			}
-			return err == nil && strings.HasPrefix(g, resctrlRoot+"/commensal-"+class+"-") && strings.Count(schemata(s.t, g, "L3"), "="+mask) == 2 &&
-				slices.Contains(strings.Fields(string(tasks)), strconv.Itoa(pid))
+			return err == nil && strings.HasPrefix(g, resctrlRoot+"/commensal-"+p.class+"-") && strings.Count(schemata(s.t, g, "L3"), "="+p.mask) == 2 &&
+				slices.Contains(strings.Fields(string(tasks)), strconv.Itoa(p.pid))
 		})
 	}
-	eventually(s.t, "batch work has two ways and the service the others", func() bool { return in("be", "003", batch) && in("lc", "7fc", service) })
+	eventually(s.t, fmt.Sprint("there are the parts ", parts), func() bool { return !slices.ContainsFunc(parts, func(p part) bool { return !in(p) }) })
 }
