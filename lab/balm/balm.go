@@ -66,6 +66,8 @@ type Options struct {
 	Quick bool // one repetition, two loads and two programs
 	// Repetitions of each cell; 0: five, as in the paper.
 	Repetitions int
+
+	loads []float64 // of tests; nil: as above
 }
 
 const (
@@ -123,6 +125,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	names, levels, n := heavy, loads, cmp.Or(o.Repetitions, repetitions)
 	if o.Quick {
 		names, levels, n = heavy[:2], []float64{0.5, 0.8}, 1
+	}
+	if o.loads != nil {
+		levels = o.loads
 	}
 	r.Repetitions = n
 	for place := range NumPlaces {

@@ -15,7 +15,7 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true}) })
+	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true, loads: []float64{0.8}}) })
 	for i := range r.Services {
 		if s := &r.Services[i]; s.Full <= s.Rates[0] || s.Full >= s.Rates[len(s.Rates)-1] || s.Target <= s.P99[0] {
 			t.Errorf("%+v", s)
@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		if c.Place == Same && c.Load == 0.8 && c.mean(Home, missed) < trouble {
+		if c.Place == Same && c.mean(Home, missed) < trouble {
 			t.Errorf("%s at %.1f of the load as it is found misses its target %.2f of the time", c.Batch, c.Load, c.mean(Home, missed))
 		}
 		if c.mean(Fixed, work) >= c.mean(Home, work) || c.mean(Spread, p99) >= c.mean(Home, p99) {
