@@ -15,7 +15,9 @@ func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	r := labtest.Twice(t, func() (*Result, error) { return Run(context.Background(), Options{Seed: 3, Quick: true, loads: []float64{0.8}}) })
+	r := labtest.Twice(t, func() (*Result, error) {
+		return Run(context.Background(), Options{Seed: 3, Quick: true, loads: []float64{0.8}})
+	})
 	for i := range r.Services {
 		if s := &r.Services[i]; s.Full <= s.Rates[0] || s.Full >= s.Rates[len(s.Rates)-1] || s.Target <= s.P99[0] {
 			t.Errorf("%+v", s)
