@@ -86,16 +86,17 @@ func (s *State) room(p *Params, h *Hold) bool {
 		lost = h.Effect
 	}
 	for i := range s.Victims {
-		x := &s.Victims[i]
-		if !x.Targeted {
-			continue
-		}
-		mean, sd := x.Figure.mean()
-		if x.Figure.N < 2 || mean+lost+p.Margin*sd >= 0 {
+		if x := &s.Victims[i]; x.Targeted && !x.wellAway(p, lost) {
 			return false
 		}
 	}
 	return true
+}
+
+// wellAway reports whether a service is known to be some standard deviations away from its target even if it loses so much, the logarithm.
+func (x *Victim) wellAway(p *Params, lost float64) bool {
+	mean, sd := x.Figure.mean()
+	return x.Figure.N >= 2 && mean+lost+p.Margin*sd < 0
 }
 
 // looser is a step up from what a hold leaves. peak is what a memory was seen to move, above which no level limits.

@@ -220,7 +220,7 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, w *policy
 		o.off = s.off(have, v, x.Task)
 		o.full = s.stay(t.Task.Num, o.off)
 		o.amount = pagesKept * o.full
-		ok = o.full >= leastStay && !o.off.Empty()
+		ok = o.full >= leastStay && !o.off.Empty() && s.roomAt(p, have, v, x, o.off)
 	case CPU:
 		o.full = c.cpu
 		if h := s.hold(t.Task.Num, CPU); h != nil {
@@ -355,7 +355,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 	}
 	victim := v.Task(h.Victim)
 	s.Trial = nil
-	if by.diff > by.sem && by.diff > 0 {
+	if by.enough() {
 		d.Kind, s.StuckNsec = model.DecideKept, 0
 		w.Decide(d)
 		if t.ForCPU { // what was before is nobody's who may be capped for it
@@ -372,6 +372,9 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 			s.away(h)
 		}
 		return false
+	}
+	if by.diff > by.sem {
+		d.Reason += fmt.Sprintf(", which is less than %.3g %%", 100*by.least)
 	}
 	d.Kind, d.Facts = model.DecideTakenBack, h.takenBack(d.Facts)
 	w.Decide(d)
@@ -434,8 +437,11 @@ func (s *State) price(h *Hold, t *Trial) {
 	}
 }
 
-// change is by how much a signal came down, the logarithm, and its standard error.
-type change struct{ diff, sem float64 }
+// change is by how much a signal came down, the logarithm, its standard error, and how much that has to be at least.
+type change struct{ diff, sem, least float64 }
+
+// enough reports whether it came down by more than noise, and by so much that it matters.
+func (c change) enough() bool { return c.diff > max(c.sem, c.least, 0) }
 
 // helped compares the victim's CPI, or where there is none its figure, with what it was; source "": not known yet. CPU time that
 // is taken may help a service that waits for it, which CPI does not tell.
@@ -454,7 +460,8 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 			return by, ""
 		}
 		by.diff, by.sem = x.CPI.below(&t.CPI, 1)
-		if t.Means != CPU && t.Means != Demotion && t.Means != Pool || t.Figure.N < 2 || by.diff > by.sem {
+		by.least = p.Least
+		if t.Means != CPU && t.Means != Demotion && t.Means != Pool || t.Figure.N < 2 || by.enough() {
 			return by, "CPI"
 		}
 	}
@@ -466,6 +473,7 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 		return by, ""
 	}
 	by.diff, by.sem = x.Figure.below(&t.Figure, each)
+	by.least = 0
 	return by, "figure"
 }
 

@@ -1,6 +1,8 @@
 package remedy
 
 import (
+	"slices"
+
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 )
@@ -33,6 +35,19 @@ func (s *State) off(have *model.Classes, v *policy.View, victim model.TaskNum) m
 		}
 	}
 	return v.MemoryAt(have, at)
+}
+
+// roomAt reports whether pages that are taken off some memories for a victim's sake may come to the others: no service with a target that is served by those is
+// so close to it that it would feel them.
+func (s *State) roomAt(p *Params, have *model.Classes, v *policy.View, x *Victim, off model.CPUSet) bool {
+	list := v.Memories(have)
+	return !slices.ContainsFunc(s.Victims, func(o Victim) bool {
+		t := v.Task(o.Task)
+		if o.Task == x.Task || !o.Targeted || t == nil || o.wellAway(p, 0) {
+			return false
+		}
+		return slices.ContainsFunc(list, func(m model.Memory) bool { return !m.Nodes.Within(off) && v.ServedBy(have, t, &m) })
+	})
 }
 
 // stay returns how much of a task's pages is on the memory that they are to be taken off, as far as moves have told: a share.

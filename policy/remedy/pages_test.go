@@ -166,6 +166,24 @@ func TestPagesMakeRoomNoDearer(t *testing.T) {
 	}
 }
 
+// Pages go to no memory of a service that is near its target, neither for another service's sake nor to make room.
+func TestPagesStayOffOtherServices(t *testing.T) {
+	for what, h := range map[string]harm{"trouble": {pages: 0.9, misses: 100}, "room": {level: 0.8, misses: 100}} {
+		for _, beside := range []float64{0.5, 0.99} {
+			w := newSockets()
+			w.Tasks[3].Class, w.Snapshot().Added[3].Class = model.LC, model.LC
+			w.Tasks[3].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: model.FullSet(8).Without(model.FullSet(4))}
+			w.List(4)
+			w.beside = beside
+			w.seconds(10)
+			w.harms[2] = h
+			if w.seconds(900); (w.gone[2] > 0) != (beside < 0.9) {
+				t.Errorf("%s: the other service at %v of its target: %v of the pages are gone", what, beside, w.gone[2])
+			}
+		}
+	}
+}
+
 // Trouble while pages make room ends their move, and the ladder goes on.
 func TestPagesInterrupted(t *testing.T) {
 	w := newSockets()

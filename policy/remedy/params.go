@@ -20,6 +20,8 @@ type Params struct {
 	EndAfterNsec int64  `json:"end_after_nsec"`
 	// Windows are so many of the victim's windows before a step and after it are compared.
 	Windows int `json:"windows"`
+	// Least is by how much, a share, a step has to bring the victim's CPI down at least, beyond noise. Records that are older than that do not name it.
+	Least float64 `json:"least,omitempty"`
 	// SettleNsec is how long after a change stands what services say of it counts: a latency source looks back for so long.
 	SettleNsec int64 `json:"settle_nsec"`
 	// Rise is by how much the victim's misses, or its memories' traffic, have to be above those of its quiet windows.
@@ -40,7 +42,7 @@ type Params struct {
 
 // Defaults are the papers' figures, and ours where they say nothing.
 func Defaults() Params {
-	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
+	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, Least: 0.005, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -53,6 +55,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "end", At: &p.End, Words: policy.EndWords(), Why: "whose processes may be ended (cgroup.kill) where nothing else has helped a service that misses its target: tasks of that importance and below; never critical ones. There is no way back from it"},
 		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "so long there has to be nothing left to try, and the target missed, before one is ended, and between one end and the next"},
 		{Key: "windows", At: &p.Windows, Least: 2, Most: 100, Soak: [2]float64{2, 5}, Why: "so many of the victim's windows before a step and after it are compared"},
+		{Key: "least", At: &p.Least, Most: 0.5, Soak: [2]float64{0, 0.05}, Unit: "a share", Why: "a step that brings the victim's CPI down by less did not help, however steady its CPI is"},
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 600e9, Soak: [2]float64{0, 5e9}, Why: "after a change services are looked at no sooner (BALM §IV-A: their figures look back for 3 s)"},
 		{Key: "rise", At: &p.Rise, Most: 10, Soak: [2]float64{0, 0.3}, Unit: "a share", Why: "so far the victim's misses are above those of its quiet windows where the cache is contended, and traffic where memory is (PRM: above a fence)"},
 		{Key: "quiet", At: model.Nsec(&p.QuietNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 20e9}, Why: "services have to be well for so long before a step is given back (PRM: after quiet cycles)"},

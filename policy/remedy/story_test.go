@@ -54,6 +54,7 @@ type world struct {
 	total   map[model.TaskNum]uint64 // that it moved
 	homes   []model.PageHomes
 	fetched map[model.TaskNum]float64 // bytes a second, without a miss
+	beside  float64                   // ms, of task 4, where that is another service with the same target
 	red     int
 	queue   queue
 }
@@ -134,6 +135,10 @@ func (w *world) play() {
 	p99 := 0.6*cpi*cpi + w.wait(s)
 	w.last = append(w.last[max(0, len(w.last)-2):], p99)
 	w.SLO = append(w.SLO, w.reading())
+	if w.beside > 0 {
+		figure := w.beside * (1 + 0.01*float64(w.second%3-1))
+		w.SLO = append(w.SLO, model.Latency{Job: "t4", Target: 1e-3, Quantile: 0.99, Figure: model.Known(figure / 1e3), State: model.LatencyGrey})
+	}
 	s.Mark = model.WindowStart | model.WindowEnd
 	m := model.MemorySample{MonoNsec: w.NowNsec + enginetest.Sec}
 	m.C[model.CountMemTotal], m.C[model.CountMemLocal] = model.Read(uint64(w.moved)), model.Read(uint64(w.moved))
@@ -213,6 +218,25 @@ func (w *world) expect(t *testing.T, when, want string) {
 }
 
 const free = "11/100/2 11/100/2 11/100/2"
+
+// What is beyond noise and next to nothing is no help: the step is taken back, and says so.
+func TestLeast(t *testing.T) {
+	for _, c := range []struct {
+		least      float64
+		kept, back int
+	}{{0, 1, 0}, {0.05, 0, 1}} {
+		w := newWorld(model.ModeEnforce, xeon(8))
+		w.params().Least = c.least
+		w.seconds(10)
+		w.harms[2] = harm{ways: 0.05, cpu: 0.8, misses: 100}
+		for w.seconds(10); w.Count(model.DecideKept)+w.Count(model.DecideTakenBack) == 0; w.seconds(1) {
+		}
+		said := slices.ContainsFunc(w.Said, func(d model.Decision) bool { return strings.HasSuffix(d.Reason, ", which is less than 5 %") })
+		if kept, back := w.Count(model.DecideKept), w.Count(model.DecideTakenBack); kept != c.kept || back != c.back || said != (back > 0) {
+			t.Errorf("%v at least: %d kept, %d taken back, said: %t\n%+v", c.least, kept, back, said, w.Said)
+		}
+	}
+}
 
 // TestStory: the ladder, rung by rung, and the way back.
 func TestStory(t *testing.T) {
