@@ -84,6 +84,9 @@ func raisedText(found, claimed Setting) string {
 // betweenCPUMax: the three numbers are written one after the other, and between two limits
 // the driver may lift the quota altogether for some microseconds.
 func betweenCPUMax(now, from, to Setting) bool {
+	if to.QuotaUsec >= 0 && to.BurstUsec > to.QuotaUsec && now.BurstUsec == to.QuotaUsec {
+		now.BurstUsec = to.BurstUsec // one without room comes down before the quota, where the kernel refuses that beside it
+	}
 	in := func(v, a, b int64) bool { return v == a || v == b }
 	return (now.QuotaUsec < 0 || in(now.QuotaUsec, from.QuotaUsec, to.QuotaUsec)) &&
 		in(now.PeriodUsec, from.PeriodUsec, to.PeriodUsec) && in(now.BurstUsec, from.BurstUsec, to.BurstUsec)

@@ -60,3 +60,22 @@ func TestBurstFollowsTheQuotaDown(t *testing.T) {
 		}
 	}
 }
+
+// A crash in the midst of putting back a quota under which another program's burst has no room leaves one of ours.
+func TestBetweenLimitsABurstWithoutRoomIsLowered(t *testing.T) {
+	at := func(quota, burst int64) Setting {
+		return Bandwidth(CPUMax{QuotaUsec: quota, PeriodUsec: 20_000, BurstUsec: burst})
+	}
+	from, to := at(380_000, 214_431), at(190_000, 214_431)
+	for now, ours := range map[Setting]bool{
+		from: true, at(380_000, 190_000): true, at(190_000, 190_000): true, at(-1, 190_000): true,
+		at(380_000, 189_999): false, at(200_000, 190_000): false, at(380_000, 0): false,
+	} {
+		if got := CPUBandwidth.Spec().Between(now, from, to); got != ours {
+			t.Errorf("%s: ours: %t", now, got)
+		}
+	}
+	if CPUBandwidth.Spec().Between(at(380_000, 190_000), from, at(190_000, 100_000)) {
+		t.Error("a burst that has room is lowered to what is meant, and to nothing else")
+	}
+}
