@@ -81,15 +81,17 @@ type cpiScene struct {
 	victim, far, antagonist, bystander, plain string
 }
 
-// mountResctrl mounts resctrl until the test ends.
-func mountResctrl(t *testing.T) {
-	t.Helper()
+// mountResctrl mounts resctrl until the test ends. An agent of a test that failed has files of it open, and goes before the unmount, which
+// would be refused.
+func (b *bed) mountResctrl() {
+	b.t.Helper()
 	if err := unix.Mount("resctrl", resctrlRoot, "resctrl", 0, ""); err != nil {
-		t.Fatal("mount resctrl:", err)
+		b.t.Fatal("mount resctrl:", err)
 	}
-	t.Cleanup(func() {
+	b.t.Cleanup(func() {
+		b.killAgents()
 		if err := unix.Unmount(resctrlRoot, 0); err != nil {
-			t.Error("unmount resctrl:", err)
+			b.t.Error("unmount resctrl:", err)
 		}
 	})
 }
@@ -101,8 +103,7 @@ var rmidsUsed int
 // knows what tenant a task is (rig/answers.go).
 func (s *cpiScene) monitor(first int, groups ...string) {
 	s.t.Helper()
-	mountResctrl(s.t)
-	s.t.Cleanup(s.killAgents)                // an agent of a test that failed has files of it open, and the unmount that follows would be refused
+	s.mountResctrl()
 	for ; rmidsUsed < first-1; rmidsUsed++ { // of tests that were not selected, or ended early
 		unused := monitoringGroup("unused")
 		if err := os.Mkdir(unused, 0o755); err != nil {

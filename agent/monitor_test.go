@@ -32,7 +32,7 @@ func TestMonitoredTasks(t *testing.T) {
 	rigtest.Only(t, "resctrl is mounted")
 	rigtest.NeedRDT(t)
 	b := newBed(t, "monitored", settings{mode: "observe"})
-	mountResctrl(t)
+	b.mountResctrl()
 	const his = "pqos-1-0"
 	if err := os.Mkdir(filepath.Join(resctrlRoot, "mon_groups", his), 0o755); err != nil {
 		t.Fatal(err)

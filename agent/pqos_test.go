@@ -25,7 +25,7 @@ func TestPqos(t *testing.T) {
 	rigtest.NeedRDT(t)
 	s := &cpiScene{bed: newBed(t, "pqos", settings{})}
 	s.victim, s.antagonist = s.group("web-0", unlimited), s.group("be-0", unlimited)
-	mountResctrl(t)
+	s.mountResctrl()
 	s.configureCPI("cache: {mode: enforce, patience: 1s}") // it is divided after a second, and nobody looks whether that was good
 	s.start("web", s.victim, 0)
 	s.start("steady", s.antagonist, 1)

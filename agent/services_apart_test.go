@@ -23,7 +23,7 @@ func TestServicesApart(t *testing.T) {
 	rigtest.NeedRDT(t)
 	s := &cpiScene{bed: newBed(t, "apart", settings{})}
 	s.victim, s.antagonist = s.group("web-0", unlimited), s.group("be-0", unlimited)
-	mountResctrl(t)
+	s.mountResctrl()
 	s.configureCPI("cache: {mode: enforce, share: exclusive, patience: 1s}") // it is divided after a second, and nobody looks whether that was good
 	service := s.start("web", s.victim, 0).PID()
 	batch := s.start("steady", s.antagonist, 1).PID()
@@ -67,9 +67,7 @@ func TestServicesApart(t *testing.T) {
 	if now := l3(t, his); now != found || !slices.Contains(tasksOf(t, his), strconv.Itoa(hers)) {
 		t.Errorf("another program's group has %s, not %s, and the tasks %v", now, found, tasksOf(t, his))
 	}
-	if r := s.run("replay", agent.RecordPath(s.dir+"/state")); r.code != 0 { // 1: it decides otherwise
-		t.Errorf("replay: exit %d\n%s%s", r.code, r.out, r.err)
-	}
+	s.decidesAgain()
 }
 
 // TestServicesInParts: a service that the configuration names has ways for itself, the other service the rest of what batch work has not. They
@@ -79,7 +77,7 @@ func TestServicesInParts(t *testing.T) {
 	rigtest.NeedRDT(t)
 	s := &cpiScene{bed: newBed(t, "parts", settings{})}
 	s.victim, s.far, s.antagonist = s.group("web-0", unlimited), s.group("kafka-0", unlimited), s.group("be-0", unlimited)
-	mountResctrl(t)
+	s.mountResctrl()
 	s.configureCPI(`cache: {mode: enforce, share: exclusive, parts: "k?fka=2", patience: 1s}`)
 	service, named, batch := s.start("web", s.victim, 0).PID(), s.start("web", s.far, 2), s.start("steady", s.antagonist, 1).PID()
 	three := []part{{"be", "003", batch}, {"lc1", "600", named.PID()}, {"lc", "1fc", service}}
@@ -100,8 +98,14 @@ func TestServicesInParts(t *testing.T) {
 	if left := classes(t); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
+	s.decidesAgain()
+}
+
+// decidesAgain looks whether the record, which may be of few windows, replays exactly.
+func (s *cpiScene) decidesAgain() {
+	s.t.Helper()
 	if r := s.run("replay", agent.RecordPath(s.dir+"/state")); r.code != 0 { // 1: it decides otherwise
-		t.Errorf("replay: exit %d\n%s%s", r.code, r.out, r.err)
+		s.t.Errorf("replay: exit %d\n%s%s", r.code, r.out, r.err)
 	}
 }
 

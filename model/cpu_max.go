@@ -25,6 +25,13 @@ type CPUMax struct {
 	BurstUsec  int64 `json:"burst_usec"`
 }
 
+// NoRoom says that its burst is more than its quota, which Linux does not take
+// (kernel/sched/core.c, tg_set_cfs_bandwidth; there are kernels that do): a burst that was found
+// under a quota that another program has written meanwhile, or one that he wrote under a greater quota
+// of ours. The first is put back where his quota went before it is given up, and else stays what it is;
+// the second becomes what the quota that is given back leaves room for.
+func (m CPUMax) NoRoom() bool { return m.QuotaUsec >= 0 && m.BurstUsec > m.QuotaUsec }
+
 var cpuMaxSpec = KnobSpec{
 	Name:  "cpu.max",
 	Takes: [NumClaimKinds][]Class{ClaimCap: {BE}, ClaimRaise: {LC}},
@@ -84,8 +91,8 @@ func raisedText(found, claimed Setting) string {
 // betweenCPUMax: the three numbers are written one after the other, and between two limits
 // the driver may lift the quota altogether for some microseconds.
 func betweenCPUMax(now, from, to Setting) bool {
-	if to.QuotaUsec >= 0 && to.BurstUsec > to.QuotaUsec && now.BurstUsec == to.QuotaUsec {
-		now.BurstUsec = to.BurstUsec // one without room comes down before the quota, where the kernel refuses that beside it
+	if to.NoRoom() && now.BurstUsec == to.QuotaUsec {
+		now.BurstUsec = to.BurstUsec // it comes down before the quota, where the kernel refuses that beside it
 	}
 	in := func(v, a, b int64) bool { return v == a || v == b }
 	return (now.QuotaUsec < 0 || in(now.QuotaUsec, from.QuotaUsec, to.QuotaUsec)) &&

@@ -101,7 +101,7 @@ func (b *bandwidth) read(path string) (model.Setting, error) {
 // program wrote while ours was greater, which could not stand without it.
 func (b *bandwidth) write(path string, from, to model.Setting) error {
 	err := b.cg.ChangeCPUMax(path, cgroup.CPUMax(from.CPUMax), cgroup.CPUMax(to.CPUMax))
-	if from.BurstUsec <= to.QuotaUsec || !noRoom(to) || !errors.Is(err, unix.EINVAL) {
+	if from.BurstUsec <= to.QuotaUsec || !to.NoRoom() || !errors.Is(err, unix.EINVAL) {
 		return err
 	}
 	now, readErr := b.cg.ReadCPUMax(path) // some of it may be written
@@ -118,17 +118,10 @@ func (b *bandwidth) write(path string, from, to model.Setting) error {
 	return err
 }
 
-// noRoom says of a setting that its burst is more than its quota, which Linux does not take
-// (kernel/sched/core.c, tg_set_cfs_bandwidth; there are kernels that do): a burst that was found
-// under a quota that another program has written meanwhile, or one that he wrote under a greater quota
-// of ours. The first is put back where his quota went before it is given up, and else stays what it is;
-// the second becomes what the quota that is given back leaves room for.
-func noRoom(v model.Setting) bool { return v.QuotaUsec >= 0 && v.BurstUsec > v.QuotaUsec }
-
 // onlyBurst says of what failed, as a setting was put back, that it was a burst without room.
 func onlyBurst(err error, to model.Setting) bool {
 	var ce *cgroup.CPUMaxError
-	return noRoom(to) && errors.Is(err, unix.EINVAL) && errors.As(err, &ce) && ce.OfBurst()
+	return to.NoRoom() && errors.Is(err, unix.EINVAL) && errors.As(err, &ce) && ce.OfBurst()
 }
 
 // want brings a hold down to value, or to what was found when that is lower; a set value
@@ -322,7 +315,7 @@ func (b *bandwidth) ours(l *journal.Limit, now model.Setting) bool { return l.Ou
 
 func (b *bandwidth) took(l *journal.Limit, now model.Setting) bool {
 	want := l.Intended
-	if noRoom(want) {
+	if want.NoRoom() {
 		want.BurstUsec = now.BurstUsec
 	}
 	return now == want

@@ -217,10 +217,10 @@ func (s *State) option(p *Params, have *model.Classes, v *policy.View, w *policy
 		o.amount, o.full = float64(have.Lowest(policy.Peak(s.Loads))), m.full(have)
 		ok = len(have.Memory) > 0 && !w.NoPeak(have, s.Loads)
 	case Pages:
-		o.off = s.off(have, v, x.Task)
+		o.off = s.off(p, have, v, x.Task)
 		o.full = s.stay(t.Task.Num, o.off)
 		o.amount = pagesKept * o.full
-		ok = o.full >= leastStay && !o.off.Empty() && s.roomAt(p, have, v, x, o.off)
+		ok = o.full >= leastStay && !o.off.Empty()
 	case CPU:
 		o.full = c.cpu
 		if h := s.hold(t.Task.Num, CPU); h != nil {
@@ -472,9 +472,8 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 	if t.Figure.N < 2 || x.Figure.N < each*n {
 		return by, ""
 	}
-	by.diff, by.sem = x.Figure.below(&t.Figure, each)
-	by.least = 0
-	return by, "figure"
+	diff, sem := x.Figure.below(&t.Figure, each)
+	return change{diff: diff, sem: sem}, "figure"
 }
 
 // would says once what it would begin with: what would come then nobody knows.

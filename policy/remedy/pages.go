@@ -22,32 +22,32 @@ const (
 )
 
 // off returns the memory that a victim is served by, wherever it runs; none where there is no other, and where services fill it by themselves: hardly a page of
-// others is there whose going they would feel.
-func (s *State) off(have *model.Classes, v *policy.View, victim model.TaskNum) model.CPUSet {
+// others is there whose going they would feel. None either where another service with a target is served by a memory to which pages would go, and is so close to
+// its target that it would feel them.
+func (s *State) off(p *Params, have *model.Classes, v *policy.View, victim model.TaskNum) model.CPUSet {
 	t := v.Task(victim)
 	if t == nil {
 		return model.CPUSet{}
 	}
 	at := func(m *model.Memory) bool { return v.ServedBy(have, t, m) }
-	for i, m := range v.Memories(have) {
+	list := v.Memories(have)
+	for i, m := range list {
 		if s.Loads[i].Alone() && at(&m) {
 			return model.CPUSet{}
 		}
 	}
-	return v.MemoryAt(have, at)
-}
-
-// roomAt reports whether pages that are taken off some memories for a victim's sake may come to the others: no service with a target that is served by those is
-// so close to it that it would feel them.
-func (s *State) roomAt(p *Params, have *model.Classes, v *policy.View, x *Victim, off model.CPUSet) bool {
-	list := v.Memories(have)
-	return !slices.ContainsFunc(s.Victims, func(o Victim) bool {
-		t := v.Task(o.Task)
-		if o.Task == x.Task || !o.Targeted || t == nil || o.wellAway(p, 0) {
-			return false
+	nodes := v.MemoryAt(have, at)
+	for i := range s.Victims {
+		o := &s.Victims[i]
+		other := v.Task(o.Task)
+		if nodes.Empty() || o.Task == victim || !o.Targeted || other == nil || o.wellAway(p, 0) {
+			continue
 		}
-		return slices.ContainsFunc(list, func(m model.Memory) bool { return !m.Nodes.Within(off) && v.ServedBy(have, t, &m) })
-	})
+		if slices.ContainsFunc(list, func(m model.Memory) bool { return !m.Nodes.Within(nodes) && v.ServedBy(have, other, &m) }) {
+			return model.CPUSet{}
+		}
+	}
+	return nodes
 }
 
 // stay returns how much of a task's pages is on the memory that they are to be taken off, as far as moves have told: a share.
@@ -66,7 +66,7 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 		if !h.Means.classed() || x == nil || h.Patience == 0 && s.room(p, h) {
 			continue
 		}
-		if from, b := s.off(have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
+		if from, b := s.off(p, have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
 			continue
 		}
 		for _, c := range s.candidates(p, have, v, x) {
