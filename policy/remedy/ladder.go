@@ -75,10 +75,11 @@ type option struct {
 
 // heal takes the next step.
 func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim) {
-	if n := float64(p.Windows); x.CPI.N < n && x.Figure.N < n {
+	order, text, told := x.contended(p, v)
+	n, soon := float64(p.Windows), order[0] == Demotion && x.Waits.Slow.N >= 3
+	if x.CPI.N < n && x.Figure.N < n && !soon {
 		return // nothing to compare with yet
 	}
-	order, text, told := x.contended(p, v)
 	list := s.options(p, have, v, w, x, order)
 	if wait := s.undecided && order[0] == Pool && (len(list) == 0 || list[0].means != Pool); wait || len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet

@@ -46,11 +46,13 @@ type Batch struct {
 	Unseen int    `json:"unseen,omitempty"`
 }
 
-// Took is what a task has of a domain's last-level cache, in bytes, and what its threads there move to and from memory, in bytes a second.
+// Took is what a task has of a domain's last-level cache, in bytes, and what its threads there move to and from memory, in bytes a second;
+// Away is the part of that which goes to other memories than the domain's, where it is told.
 type Took struct {
 	Domain int32   `json:"domain"`
 	Lines  float64 `json:"lines"`
 	Moved  float64 `json:"moved"`
+	Away   float64 `json:"away,omitempty"`
 }
 
 // take takes in what a window says of a task's domains. What is new has a third of the weight, unless it is more: who has just begun takes no less.
@@ -76,6 +78,9 @@ func (b *Batch) take(list []model.DomainObservation) {
 		}
 		follow(&b.Took[at].Lines, d.Occupancy)
 		follow(&b.Took[at].Moved, d.Total)
+		if d.Total.Outcome == model.OK && d.Local.Outcome == model.OK {
+			follow(&b.Took[at].Away, model.Known(max(0, d.Total.V-d.Local.V)))
+		}
 	}
 }
 
@@ -252,6 +257,9 @@ func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 		}
 		x.wait(v, o, s.stood(v.Window.StartNsec))
 		if known {
+			if x.CPI.jumps(cpi.V) { // what is new for it may be told by its CPI long before its figure, of which few are above the others
+				x.CPI = Sum{}
+			}
 			x.CPI.add(cpi.V)
 		}
 		if p.Pool && cpi.Outcome == model.OK {

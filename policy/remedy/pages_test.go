@@ -184,6 +184,29 @@ func TestPagesStayOffOtherServices(t *testing.T) {
 	}
 }
 
+// Who runs on the other socket, and has pages on the service's memory, reaches it from there: he is named by what resctrl counts to go to other memories, and his pages move. With hardly
+// any, or where nobody tells how much, he is not beside the service.
+func TestPagesOfWhoRunsElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		away  float64 // -1: not told
+		named bool
+	}{{0.9, true}, {0.05, false}, {-1, false}} {
+		w := newSockets()
+		w.counts, w.away = map[model.TaskNum][2]float64{2: {1e6, 3e9}}, map[model.TaskNum]float64{2: c.away}
+		for num := model.TaskNum(2); num <= 4; num++ {
+			w.Tasks[num-1].Knobs[model.CPUPlace].Value = model.Setting{Knob: model.CPUPlace, CPUs: model.FullSet(8).Without(model.FullSet(4))}
+			w.List(num)
+		}
+		w.seconds(10)
+		w.harms[2] = harm{pages: 0.9, misses: 100}
+		w.seconds(200)
+		ways := slices.ContainsFunc(w.Said, func(d model.Decision) bool { return strings.Contains(d.Reason, "ways of the cache") })
+		if (w.gone[2] == 0.75) != c.named || w.gone[3] != 0 || ways || (w.Count(model.DecideCannotFix) > 0) == c.named {
+			t.Errorf("%.2g of it goes away: gone of 2: %v, of 3: %v; ways: %t\n%+v", c.away, w.gone[2], w.gone[3], ways, w.Said)
+		}
+	}
+}
+
 // Trouble while pages make room ends their move, and the ladder goes on.
 func TestPagesInterrupted(t *testing.T) {
 	w := newSockets()

@@ -19,7 +19,7 @@ type candidate struct {
 	// counted: it is known what it has of the victim's caches, bytes, and moves to and from memory, bytes a second.
 	counted      bool
 	lines, moved float64
-	// apart: it is beside the victim by a memory alone, with which it shares no cache.
+	// apart: it is beside the victim by a memory alone, or reaches its memory from elsewhere (reaches): with it it shares no cache.
 	apart bool
 	// waited is what it answers for of what the victim waits for CPUs beyond quiet windows, and waiting of how much in all (waits.go).
 	waited, waiting float64
@@ -98,8 +98,14 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	s.elsewhere = 0
 	for i := range v.Tasks {
 		t := &v.Tasks[i]
-		if t.Task.Class != model.BE || t.Exempt != "" || v.Frozen(t.Task.Num) || !beside(have, v, victim, t) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
+		if t.Task.Class != model.BE || t.Exempt != "" || v.Frozen(t.Task.Num) || v.Ledger.Held(t.Task.Num) && s.hold(t.Task.Num, CPU) == nil {
 			continue
+		}
+		far := 0.0
+		if !beside(have, v, victim, t) {
+			if far = s.reaches(have, v, victim, t.Task.Num); far == 0 {
+				continue
+			}
 		}
 		cpu, missed := v.History.Took(t.Task.Num, 0, recent)
 		if u, m := v.History.Took(t.Task.Num, 0, 1); m > missed || u > cpu { // who has just begun takes no less
@@ -117,7 +123,7 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 			if p.Pool {
 				c.near = near(v, cores, t, cpu)
 			}
-			if c.counted {
+			if c.moved = far; c.counted && far == 0 {
 				for _, took := range s.batch(t.Task.Num).Took {
 					if victim.Near(have, took.Domain) {
 						c.lines += took.Lines
@@ -145,6 +151,31 @@ func (s *State) candidates(p *Params, have *model.Classes, v *policy.View, x *Vi
 	return slices.DeleteFunc(list, func(c candidate) bool {
 		return !(c.took > 0) && !(c.lines+c.moved > 0) && !(c.waited > 0) && !(c.near > 0)
 	})
+}
+
+// reaches is what a task that runs elsewhere moves to and from the memories that a victim is served by, bytes a second, as resctrl counts it; 0 where that is less
+// than policy.FarPages of all that it moves, or nobody counts it: its pages were left behind, or came there. What goes to other memories goes to all of them alike.
+func (s *State) reaches(have *model.Classes, v *policy.View, victim *policy.TaskView, task model.TaskNum) (sum float64) {
+	if !s.counted(task) {
+		return 0
+	}
+	all, list := 0.0, v.Memories(have)
+	for _, took := range s.batch(task).Took {
+		all += took.Moved
+		for i := range list {
+			switch m := &list[i]; {
+			case !v.ServedBy(have, victim, m):
+			case m.Has(took.Domain):
+				sum += max(0, took.Moved-took.Away)
+			case len(list) > 1:
+				sum += took.Away / float64(len(list)-1)
+			}
+		}
+	}
+	if sum < policy.FarPages*all {
+		return 0
+	}
+	return sum
 }
 
 // beside reports whether two tasks may run near one memory.

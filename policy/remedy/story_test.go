@@ -51,7 +51,8 @@ type world struct {
 	last      []float64 // ms
 	// counts is what resctrl counts of a task: its lines in the cache, and what it moves a second, in bytes.
 	counts  map[model.TaskNum][2]float64
-	total   map[model.TaskNum]uint64 // that it moved
+	away    map[model.TaskNum]float64 // of who is counted on the second socket: the share of that which goes to the first one's memory; negative: not told
+	total   map[model.TaskNum]uint64  // that it moved
 	homes   []model.PageHomes
 	fetched map[model.TaskNum]float64 // bytes a second, without a miss
 	beside  float64                   // ms, of task 4, where that is another service with the same target
@@ -152,6 +153,11 @@ func (w *world) play() {
 			w.total[t.Num] += uint64(c[1])
 			d := model.DomainSample{Num: t.Num, SinceNsec: 1, MonoNsec: w.NowNsec + enginetest.Sec}
 			d.C[model.CountOccupancy], d.C[model.CountMovedTotal] = model.Read(uint64(c[0])), model.Read(w.total[t.Num])
+			if away, ok := w.away[t.Num]; ok {
+				if d.Domain = 1; away >= 0 {
+					d.C[model.CountMovedLocal] = model.Read(uint64((1 - away) * float64(w.total[t.Num])))
+				}
+			}
 			s.Domains = append(s.Domains, d)
 		}
 	}
