@@ -129,7 +129,7 @@ func readCPU(root hostfs.FS, id int) (CPU, error) {
 	if c.Node, err = readNode(root, dir); err != nil {
 		return CPU{}, err
 	}
-	if c.LLC, err = readLLC(root, dir+"/cache"); err != nil {
+	if c.LLC, err = readCache(root, dir+"/cache", 0); err != nil {
 		return CPU{}, err
 	}
 	return c, nil
@@ -152,8 +152,25 @@ func readNode(root hostfs.FS, dir string) (int, error) {
 	return Unknown, nil
 }
 
-// readLLC returns the highest cache that holds data. Many VMs show no caches at all.
-func readLLC(root hostfs.FS, dir string) (Cache, error) {
+// ReadCache returns an online CPU's cache of a level that holds data; Level 0: it shows none.
+func ReadCache(root hostfs.FS, cpu, level int) (Cache, error) {
+	return readCache(root, cachesOf(cpu), level)
+}
+
+// CachesInode returns the number of the directory of a CPU's caches, which the kernel makes anew each time that the CPU comes online
+// (drivers/base/cacheinfo.c); 0 where it shows none.
+func CachesInode(root hostfs.FS, cpu int) (uint64, error) {
+	inode, err := root.Inode(cachesOf(cpu))
+	if isAbsent(err) {
+		return 0, nil
+	}
+	return inode, err
+}
+
+func cachesOf(cpu int) string { return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/cache" }
+
+// readCache returns the cache of a level that holds data, 0: the highest. Many VMs show no caches at all.
+func readCache(root hostfs.FS, dir string, of int) (Cache, error) {
 	none := Cache{ID: Unknown, SizeBytes: Unknown}
 	entries, err := root.ReadDir(dir)
 	if isAbsent(err) {
@@ -175,7 +192,7 @@ func readLLC(root hostfs.FS, dir string) (Cache, error) {
 		if err != nil {
 			return none, err
 		}
-		if kind != "Instruction" && level > best.Level {
+		if kind != "Instruction" && (level == of || of == 0 && level > best.Level) {
 			best.Level, bestDir = level, dir+"/"+e.Name
 		}
 	}

@@ -258,7 +258,9 @@ func (w *classWorker) group(class model.TaskNum) (*classGroup, error) {
 		return nil, err
 	}
 	g := &classGroup{id: made.Identity, found: made.Schemata, tasks: map[string]model.Task{}, limit: map[classKnob]resctrl.Schemata{}, away: map[classKnob]bool{}}
-	w.groups[class] = g
+	if w.groups[class] = g; w.born == nil {
+		_, _ = w.anew() // so that the first look knows which CPUs were there; or at that look
+	}
 	return g, nil
 }
 

@@ -31,6 +31,7 @@ type classWorker struct {
 	told   *model.Classes         // what the machine has, as last said; nil: nobody asked
 	news   bool                   // told is other than before
 	online []int                  // CPUs, when it was found out
+	born   map[int]uint64         // of each CPU that was ever seen: its caches' inode at the last look, 0: it was offline
 
 	plan classWays // of the batch that is under way
 
@@ -344,6 +345,7 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 			_ = w.clear(class, d) // or at the next look
 		}
 	}
+	anew, bornErr := w.anew()
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
 		if w.tidy(class); w.groups[class] == nil {
@@ -364,7 +366,10 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 				dst = append(dst, atHome(&t))
 			}
 		}
-		w.writeAgain(g, d, change.Found)
+		if bornErr != nil {
+			continue // whether the kernel forgot it is not known: another time
+		}
+		w.writeAgain(g, d, change.Found, anew)
 		dst = g.strange(dst, class, change.Found)
 	}
 	dst = w.tellGone(dst)
@@ -402,60 +407,6 @@ func (w *classWorker) tellGone(dst []model.KnobReading) []model.KnobReading {
 	}
 	w.gone = nil
 	return dst
-}
-
-// writeAgain writes what the kernel forgot, also in now: a cache or a memory whose CPUs were all offline comes back as
-// a new one. What cannot be written is tried again at the next look.
-func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.Schemata) {
-	for k, was := range g.limit {
-		if k.domain == model.EveryDomain {
-			was = w.newDomains(g, d, k, now)
-		}
-		var back resctrl.Schemata
-		for r, v := range each(was) {
-			at := classKnob{k.kind, int32(v.Domain)}
-			switch _, there := now.Get(r, v.Domain); {
-			case !there:
-				g.away[at] = true
-			case g.away[at] && amount(now, at) == amount(g.found, at):
-				back.Set(r, v.Domain, v.Value)
-			default:
-				delete(g.away, at)
-			}
-		}
-		if len(back) == 0 {
-			continue
-		}
-		if _, err := d.WriteSchemata(g.id, back); err != nil {
-			continue
-		}
-		for r, v := range each(back) {
-			delete(g.away, classKnob{k.kind, int32(v.Domain)})
-			now.Set(r, v.Domain, v.Value)
-		}
-	}
-}
-
-// newDomains gives domains that were offline when a knob of every domain was written their part of it: they count as such that come back.
-func (w *classWorker) newDomains(g *classGroup, d *resctrl.Driver, k classKnob, now resctrl.Schemata) resctrl.Schemata {
-	was := g.limit[k]
-	come := func(r resctrl.Resource) []int {
-		return slices.DeleteFunc(now.Domains(r), func(domain int) bool { _, known := was.Get(r, domain); return known })
-	}
-	if !slices.ContainsFunc(linesOf(k.kind), func(r resctrl.Resource) bool { return was.Has(r) && len(come(r)) > 0 }) {
-		return was
-	}
-	want, err := w.rows(d, k.kind, int(amount(was, k)), come)
-	if err != nil {
-		return was // or at the next look
-	}
-	g.came(want, now)
-	for r, v := range each(want) {
-		was.Set(r, v.Domain, v.Value)
-		g.away[classKnob{k.kind, int32(v.Domain)}] = true
-	}
-	g.limit[k] = was
-	return was
 }
 
 // strange appends what is not as it was written, by somebody else.

@@ -456,6 +456,34 @@ func TestClassesOfACacheThatWasGone(t *testing.T) {
 	}
 }
 
+// The same where nobody looked while it was gone (26113770003030). A part of its CPUs takes nothing along; and who writes what the kernel makes of a new one,
+// while none is new, is a stranger.
+func TestClassesOfACacheThatWasGoneBetweenLooks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gone []int
+		wide bool // somebody writes all ways
+		told int
+	}{"all of its CPUs": {[]int{2, 3}, false, 0}, "one of them": {[]int{3}, false, 0}, "one, and a stranger": {[]int{3}, true, 1}, "another's, and a stranger": {[]int{1}, true, 1}} {
+		c := openClassed(t)
+		c.all(model.Applied, c.do(c.change(model.Set, c.task("/c-stream"), inBE), c.change(model.Hold, ofClass(1), model.Ways(2))), 2)
+		for _, online := range []bool{false, true} {
+			for _, cpu := range tt.gone {
+				must(t, c.k.SetOnline(cpu, online))
+			}
+		}
+		if tt.wide {
+			must(t, c.k.WriteFile("/sys/fs/resctrl/"+c.groups()[0]+"/schemata", []byte("L3:1=7ff\n")))
+		}
+		c.k.Advance(11e9)
+		c.look()
+		c.do()
+		told := c.h.Knobs(nil)
+		if mask, _ := c.listed()[1].Schemata.Get(resctrl.L3, 1); len(told) != tt.told || (mask == 3) == tt.wide {
+			t.Errorf("%s: mask %#x, told %+v", name, mask, told)
+		}
+	}
+}
+
 // A level that the kernel rounds is no stranger's (26112640000371).
 func TestRoundedLevel(t *testing.T) {
 	c := openClassed(t)
