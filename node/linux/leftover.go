@@ -16,11 +16,13 @@ type leftover struct {
 	at   int64 // monotonic; not before
 	wait int64
 	due  bool // now
+	n    int  // limits
 }
 
 // Each try is a write to a kernel that may refuse it again, and some entries in the
 // journal: the pause is doubled up to the most. Each knob of a task has its own: what the kernel
-// refuses one says nothing of another.
+// refuses one says nothing of another. It begins anew with each limit that comes to it: what cannot be done with one of a group that was at
+// the task's path before says nothing of that either.
 const (
 	leftoverFirstNsec = int64(1e9)
 	leftoverMostNsec  = int64(300e9)
@@ -42,12 +44,18 @@ func (k *Knobs) putBackLeftovers(nowNsec int64, changed bool) []node.Restoration
 		clear(k.leftovers)
 		return nil
 	}
-	known := map[heldKey]leftover{}
+	known, n := map[heldKey]leftover{}, map[heldKey]int{}
+	for i := range todo {
+		n[heldKey{todo[i].Task, todo[i].Found.Knob}]++
+	}
 	todo = slices.DeleteFunc(todo, func(l journal.Limit) bool {
 		key := heldKey{l.Task, l.Found.Knob}
 		r, met := known[key]
 		if !met {
-			r = k.leftovers[key]
+			if r = k.leftovers[key]; n[key] > r.n {
+				r = leftover{}
+			}
+			r.n = n[key]
 			if r.due = nowNsec >= r.at; r.due {
 				r.wait = min(max(2*r.wait, leftoverFirstNsec), leftoverMostNsec)
 				r.at = nowNsec + r.wait
