@@ -3,6 +3,7 @@ package linux
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,4 +75,31 @@ func TestKernelUnplugUnderAPlace(t *testing.T) {
 	if b.flat() {
 		b.putBack("released", task, found)
 	}
+}
+
+// What a class has in a domain whose CPUs were all offline between two looks, which the kernel forgets, is written again, and is no stranger's doing.
+func TestDomainBackBetweenLooksOnTheKernel(t *testing.T) {
+	b := newClassBed(t, "domain")
+	t.Cleanup(func() { b.plug("2", true); b.plug("3", true) })
+	limit := limitOf(model.Hold, model.Ways(2))
+	limit.Domain = 1
+	b.ask(model.Applied, b.into(b.first), limit)
+	group := b.at(b.first)
+	divided := b.says(group)
+	for _, on := range []bool{false, true} {
+		b.plug("2", on)
+		b.plug("3", on)
+	}
+	if now := b.says(group); now == divided {
+		t.Fatalf("the kernel forgot nothing: %q", now)
+	}
+	b.until("it is written again", func() bool {
+		b.h.discovered = 0
+		b.observe(0)
+		b.h.Results(nil)
+		if told := b.h.Knobs(nil); slices.ContainsFunc(told, func(r model.KnobReading) bool { return r.Target == limit.Target }) {
+			t.Fatalf("told as another program's: %+v", told)
+		}
+		return b.says(group) == divided
+	})
 }
