@@ -49,6 +49,9 @@ func TestEnd(t *testing.T) {
 			n := len(*ended)
 			if w.play(); len(*ended) > n {
 				at = append(at, w.second)
+				if on := w.state().OnTrial(nil); len(on) != 1 || on[0].Task != (*ended)[n] {
+					t.Errorf("%q: others may begin with who was told to end: %+v", end, on)
+				}
 				w.Remove((*ended)[n])
 			}
 		}

@@ -217,8 +217,11 @@ func (s *State) ForCPU() bool {
 	return s.Working() && (s.Short || s.Trial != nil && s.Trial.ForCPU)
 }
 
-// OnTrial adds the tasks of a step of which it is not known yet what comes of it.
+// OnTrial adds the tasks of a step of which it is not known yet what comes of it, and those that were told to end.
 func (s *State) OnTrial(list []policy.OnTrial) []policy.OnTrial {
+	for _, num := range s.Ending {
+		list = append(list, policy.OnTrial{Task: num, Policy: model.PolicyRemedy})
+	}
 	if s.Trial == nil {
 		return list
 	}
