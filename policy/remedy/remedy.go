@@ -24,7 +24,7 @@
 //
 // On which CPUs a task may run is a rung too (pool.go): where demotion is not enough for who waits, and first where the core itself is contended.
 //
-// What it does not know: who is held on another socket and reads this one's memory is not found.
+// What it does not know: who runs on another socket and reads this one's memory is found only where resctrl counts each task (reaches).
 package remedy
 
 import (
