@@ -43,6 +43,7 @@ type classes struct {
 	wanted int            // tasks that were last to be counted
 	told   *model.Classes // what the machine has; nil: not known yet
 	asked  bool           // somebody wants to know that
+	again  int64          // when groups that could not be removed are tried again
 
 	mu       sync.Mutex
 	ended    chan struct{} // closed when the batch that is under way is done; nil: none is
@@ -54,13 +55,14 @@ type classes struct {
 	lacks    map[model.TaskNum]string // why a task is not counted
 }
 
-// classOp is a change, or a task that is gone, or a look at everything, or a reading of what is moved to and from memory and
+// classOp is a change, or a task that is gone, or another try to remove what nobody needs, or a look at everything, or a reading of what is moved to and from memory and
 // of what tasks have of it, or the tasks that are to be counted.
 type classOp struct {
 	change model.Change
 	unit   string // in which a level counts
 	task   model.Task
 	gone   bool
+	again  bool // groups that could not be removed are tried again
 	tend   bool
 	meter  bool
 	count  bool
@@ -233,6 +235,10 @@ func (c *classes) results(dst []model.Result, nowNsec int64) []model.Result {
 	}
 	if !c.working() {
 		c.note()
+		if c.worker.waste() && nowNsec >= c.again { // looks at everything may be a minute apart
+			c.again = nowNsec + leftoverFirstNsec
+			c.queue = append(c.queue, classOp{again: true})
+		}
 	}
 	c.goOn()
 	return dst

@@ -82,6 +82,8 @@ func (w *classWorker) do(batch []classOp) (done []model.Result, readings []model
 			w.had = w.readDomains()
 		case op.count:
 			w.count(op.want)
+		case op.again:
+			w.putAway()
 		case op.tend:
 			readings = w.tend(readings)
 			w.recount()
@@ -135,7 +137,7 @@ func (w *classWorker) classOf(op *classOp) model.TaskNum {
 
 // takes reports whether it may make a group.
 func (op *classOp) takes() bool {
-	return !op.gone && !op.tend && !op.meter && !op.count && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
+	return !op.gone && !op.again && !op.tend && !op.meter && !op.count && (op.change.Kind == model.Set || op.change.Kind == model.Hold)
 }
 
 func (op *classOp) knob() classKnob { return classKnob{op.change.Value.Knob, op.change.Domain} }
@@ -238,7 +240,7 @@ func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 	return r
 }
 
-// tidy removes a group that nothing came of. Where that cannot be it is tried again at the next look.
+// tidy removes a group that nothing came of. Where that cannot be it is tried again (putAway).
 func (w *classWorker) tidy(class model.TaskNum) {
 	if g := w.groups[class]; g != nil && g.unused() {
 		_ = w.remove(class)
@@ -337,20 +339,35 @@ func (w *classWorker) giveBack(class model.TaskNum, g *classGroup, l *leaving, o
 	return err
 }
 
+// waste reports whether groups are there that nobody needs: they could not be removed.
+func (w *classWorker) waste() bool {
+	for _, g := range w.groups {
+		if g.unused() {
+			return true
+		}
+	}
+	return len(w.left) > 0
+}
+
+// putAway removes groups that nobody needs, as far as that can be.
+func (w *classWorker) putAway() {
+	for class := range w.left {
+		if d, err := w.driver(); err == nil {
+			_ = w.clear(class, d) // or the next time
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
+		w.tidy(class)
+	}
+}
+
 // tend moves who came into a task from outside, and appends what strangers did: a group that is gone, a task whose
 // threads are all in another's, a value that is not as it was written.
 func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
-	for class := range w.left {
-		if d, err := w.driver(); err == nil {
-			_ = w.clear(class, d) // or at the next look
-		}
-	}
+	w.putAway()
 	anew, bornErr := w.anew()
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
-		if w.tidy(class); w.groups[class] == nil {
-			continue
-		}
 		var change resctrl.Change
 		d, err := w.driver()
 		if err == nil {
