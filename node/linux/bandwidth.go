@@ -118,9 +118,12 @@ func (b *bandwidth) write(path string, from, to model.Setting) error {
 	return err
 }
 
-// onlyBurst says of what failed, as a setting was put back, that it was a burst without room.
-func onlyBurst(err error, to model.Setting) bool {
+// onlyBurst says of what failed, as a setting was put back, that it was a burst without room. Where a greater one stands beside the same quota there is room.
+func onlyBurst(err error, from, to model.Setting) bool {
 	var ce *cgroup.CPUMaxError
+	if from.QuotaUsec == to.QuotaUsec && from.PeriodUsec == to.PeriodUsec && from.BurstUsec > to.BurstUsec {
+		return false
+	}
 	return to.NoRoom() && errors.Is(err, unix.EINVAL) && errors.As(err, &ce) && ce.OfBurst()
 }
 

@@ -297,7 +297,7 @@ func (k *Knobs) take(j *job, s step) error {
 	if err == nil {
 		err = d.write(l.Path, now, s.value)
 	}
-	if err != nil && (!j.back || !onlyBurst(err, s.value)) {
+	if err != nil && (!j.back || !onlyBurst(err, now, s.value)) {
 		return err
 	}
 	if now, err = k.read(j.kind, l.Path, l.Inode); err != nil {
