@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/commensal-io/commensal/agent"
+	"github.com/commensal-io/commensal/engine"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/remedy"
@@ -66,6 +67,12 @@ func (w *world) policyMoves(task string) (off model.CPUSet, asked bool) {
 	for i := range s.CPU.Remedy.Holds {
 		if h := &s.CPU.Remedy.Holds[i]; h.Means == remedy.Pages && h.Moved == "" && s.Tasks.Name(h.Task) == task {
 			return h.Off, true
+		}
+	}
+	for i := range s.Ledger.Knobs { // an operator freed the task meanwhile: what was handed on goes to its end
+		k := &s.Ledger.Knobs[i]
+		if k.Kind == model.MemoryPages && k.State == engine.KnobAsked && (k.AskedBy == model.PolicyBalm || k.AskedBy == model.PolicyRemedy) && s.Tasks.Name(k.Task()) == task {
+			return k.Wanted.CPUs, true
 		}
 	}
 	return off, false
