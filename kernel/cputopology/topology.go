@@ -129,7 +129,7 @@ func readCPU(root hostfs.FS, id int) (CPU, error) {
 	if c.Node, err = readNode(root, dir); err != nil {
 		return CPU{}, err
 	}
-	if c.LLC, err = readCache(root, dir+"/cache", 0); err != nil {
+	if c.LLC, err = readCache(root, cachesOf(id), 0); err != nil {
 		return CPU{}, err
 	}
 	return c, nil

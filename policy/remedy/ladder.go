@@ -73,10 +73,13 @@ type option struct {
 	core  bool
 }
 
+// soonest is how many windows of a wait before a demotion are enough to look by them what it brought: it takes nothing that nobody else wants, and its effect is large.
+const soonest = 3
+
 // heal takes the next step.
 func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, x *Victim) {
 	order, text, told := x.contended(p, v)
-	n, soon := float64(p.Windows), order[0] == Demotion && x.Waits.Slow.N >= 3
+	n, soon := float64(p.Windows), order[0] == Demotion && x.Waits.Slow.N >= soonest
 	if x.CPI.N < n && x.Figure.N < n && !soon {
 		return // nothing to compare with yet
 	}
