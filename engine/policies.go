@@ -319,13 +319,16 @@ var policyRows = [...]row{
 	},
 }
 
-// onTrial notes of which tasks it is not known yet what comes of a policy's step, as of now.
+// onTrial notes of which tasks it is not known yet what comes of a policy's step, as of now, and of which it was not known as the turn began: who
+// concludes a trial may take the next step in that turn, and somebody else's step in the same turn would show in the same windows.
 func (s *State) onTrial(v *policy.View) {
-	v.OnTrial = s.CPU.Remedy.OnTrial(v.OnTrial[:0])
-	v.OnTrial = s.Hardcap.OnTrial(v, v.OnTrial)
-	v.OnTrial = s.CPU.Balm.OnTrial(v.OnTrial)
-	v.OnTrial = s.CPU.IO.OnTrial(v, model.PolicyIO, v.OnTrial)
-	v.OnTrial = s.CPU.Memory.OnTrial(v, model.PolicyMemory, v.OnTrial)
+	v.OnTrial = append(s.trials(v, v.OnTrial[:0]), v.TriedBefore...)
+}
+
+func (s *State) trials(v *policy.View, list []policy.OnTrial) []policy.OnTrial {
+	list = s.Hardcap.OnTrial(v, s.CPU.Remedy.OnTrial(list))
+	list = s.CPU.IO.OnTrial(v, model.PolicyIO, s.CPU.Balm.OnTrial(list))
+	return s.CPU.Memory.OnTrial(v, model.PolicyMemory, list)
 }
 
 // Needs is what policies want a host to tell beside what it tells of every machine.
@@ -561,6 +564,7 @@ func (e *Engine) policies(in *Input) {
 	v.Touched = e.State.Touched
 	v.TakeBackNsec, v.TakeBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesBack })
 	v.MemoryBackNsec, v.MemoryBackBy = e.takeBack(func(r *row) func(*Params) int64 { return r.takesMemory })
+	v.TriedBefore = e.State.trials(v, v.TriedBefore[:0])
 	for i := range policyRows {
 		r, mode := &policyRows[i], e.State.Policies[i].Mode
 		if r.always || in.Pulse != nil && mode != model.ModeOff {

@@ -163,6 +163,8 @@ type View struct {
 	// it is not known yet what comes of them: no other policy begins anything with them. One that goes on lets them go all the same.
 	ForCPU  bool
 	OnTrial []OnTrial
+	// TriedBefore are those of them as the turn began.
+	TriedBefore []OnTrial
 	// Touched is who changed something of tasks, of late.
 	Touched []Touch
 	// Results are what came of changes since the step before, of all policies and operators.

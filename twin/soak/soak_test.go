@@ -65,6 +65,7 @@ func commitSeed() uint64 {
 var mended = map[string][]uint64{
 	"node/linux: a class's group of a run before was tried again a minute later":                                                                  {26113790002309},
 	"node/linux: a burst that was refused as it was put back passed for one without room, beside a greater one of ours that the kernel had taken": {26113790002551},
+	"io gave a task back in the turn in which remedy concluded its trial with a step back":                                                        {26113810001084},
 	"the witness: an operator freed a task while its pages were on their way":                                                                     {26113800001377},
 	"the hard cap held all best-effort tasks back, with them one that remedy had just told to end":                                                {26113780000411},
 	"node/linux: a part of the L2s that the kernel forgot while a core was offline, between two looks, passed for a stranger's":                   {26113770003030, 26113770003778},
