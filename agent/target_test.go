@@ -45,7 +45,7 @@ func TestTargetMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &scene{bed: b, victim: b.group("victim", unlimited), antagonist: b.group("be-antagonist", unlimited), bystander: b.group("be-bystander", unlimited)}
-	for path, shares := range map[string]uint64{b.root: 262_144, s.victim: 16, s.antagonist: 8192} {
+	for path, shares := range map[string]uint64{b.root: 262_144, s.victim: 8, s.antagonist: 8192} {
 		if err := b.cg.WriteShares(path, shares); err != nil {
 			t.Fatal(err)
 		}

@@ -37,6 +37,8 @@ type Blame struct {
 	Lasting bool `json:"lasting,omitempty"`
 	// Sigmas: where the victim waits longer than in good windows by fewer standard errors, nobody answers for it (scatter.go); 0: somebody does for any rise.
 	Sigmas float64 `json:"sigmas,omitempty"`
+	// EachWait: where answers are late, bad windows are compared with good ones for as many waits (side.forAsMany).
+	EachWait bool `json:"each_wait,omitempty"`
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -47,6 +49,7 @@ func (b *Blame) Rows() []model.Param {
 		{Key: "windows", At: &b.Windows, Least: 2, Most: 600, Soak: [2]float64{2, 30}, Unit: "windows", Why: "windows that are remembered of a victim"},
 		{Key: "bad_windows", At: &b.Bad, Least: 1, Most: recentBad, Soak: [2]float64{1, 5}, Unit: "windows, at most windows", Why: "bad ones among them before blame counts"},
 		{Key: "sigmas", At: &b.Sigmas, Most: 100, Soak: [2]float64{0, 6}, Unit: "standard errors", Why: "by which the victim must wait longer than in good windows, or nobody answers for it; 0: any rise counts"},
+		{Key: "each_wait", At: &b.EachWait, Why: "where answers are late, what is usual is told for as many waits: a service that waits all the time waits no longer a second, but longer each time"},
 		{Key: "lasting", At: &b.Lasting, Why: "no single window makes a culprit: it must reach the share without its worst one too"},
 	}
 }
@@ -66,6 +69,8 @@ type Waited struct {
 	OwnNsec float64 `json:"own_ns,omitempty"`
 	// Lost is the share of its waiting of which nobody knows (model.WaitLoss).
 	Lost float64 `json:"lost,omitempty"`
+	// Waits is how many waits Charged is of, a second; told where bad windows are compared for as many waits.
+	Waits float64 `json:"waits,omitempty"`
 }
 
 // Waiter is a victim with its latest windows, oldest first.
@@ -104,6 +109,9 @@ func (s *State) remember(p *Params, in *policy.View) {
 		if !now.Bad || !v.Source.Row().Targeted || float64(w.LongestNsec) >= min(v.Signal*1e6, float64(in.Window.LengthNsec))/2 {
 			seconds := float64(in.Window.LengthNsec) / 1e9
 			now.Charged, now.OwnNsec = charged(w, seconds), float64(w.Own())/seconds
+			if p.Blame.EachWait && v.Source.Row().Targeted {
+				now.Waits = float64(w.Waits) / seconds
+			}
 		}
 		of.Windows = append(of.Windows, now)
 	}
@@ -160,11 +168,13 @@ type side struct {
 	at      []int64
 	lost    float64 // the largest share that one of them lost
 	squares float64 // sum over windows, of the square of all that was waited for others in one
+	waits   float64 // how many waits a second, where that is told
 }
 
 func (s *side) add(of *Waited) {
 	s.at = append(s.at, of.AtNsec)
 	s.own += of.OwnNsec
+	s.waits += of.Waits
 	s.lost = max(s.lost, of.Lost)
 	all := 0.0
 	for _, c := range of.Charged {
@@ -180,6 +190,21 @@ func (s *side) mean() *side {
 		s.charged[i].Nsec /= float64(len(s.at))
 	}
 	s.own /= max(1, float64(len(s.at)))
+	s.waits /= max(1, float64(len(s.at)))
+	return s
+}
+
+// forAsMany leaves of good windows what they would have had with as few waits as bad ones had. A thread that asks again once it was answered waits
+// all the time beside whoever has its CPU, a second in each second, whether each wait lasts 15 ms, with which the target is met, or 50.
+func (s *side) forAsMany(bad *side) *side {
+	if bad.waits <= 0 || bad.waits >= s.waits {
+		return s
+	}
+	f := bad.waits / s.waits
+	for i := range s.charged {
+		s.charged[i].Nsec *= f
+	}
+	s.own, s.squares = s.own*f, s.squares*f*f
 	return s
 }
 
@@ -347,7 +372,8 @@ func (s *State) waiting(p *Params, inc *Incident) *waiting {
 	if !p.Blame.Enabled || !blamed(inc.Source) || of == nil {
 		return nil
 	}
-	return &waiting{of, of.bad(), of.good()}
+	bad := of.bad()
+	return &waiting{of, bad, of.good().forAsMany(bad)}
 }
 
 // blame replaces the scores of an analysis by what suspects are charged with, and uses up what it is given. It reports

@@ -1,6 +1,7 @@
 package hardcap_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ type queue struct {
 
 	slo       func(second int) model.Latency // nil: the service promises nothing
 	longest   float64                        // wait of a window, in milliseconds
+	many      int64                          // waits of a window; 0: 100
 	throttled bool                           // the service, by its own quota
 	beside    float64                        // it is delayed for so many seconds a second more, which nobody is charged with
 }
@@ -63,7 +65,7 @@ func (q *queue) limit(num model.TaskNum) float64 {
 func (q *queue) tick() {
 	s := q.Snapshot()
 	s.Mark, s.Node.CPUs = model.WindowStart|model.WindowEnd, q.cpus
-	delay, waiting := 0.02*float64(q.second%3), model.Waiting{Num: 1, Waits: 100, LongestNsec: int64(q.longest * 1e6)}
+	delay, waiting := 0.02*float64(q.second%3), model.Waiting{Num: 1, LongestNsec: int64(q.longest * 1e6)}
 	for num, ms := range q.waits(q.second) {
 		share := model.WaitShare{Party: model.WaitTask, Task: num}
 		switch num {
@@ -82,6 +84,7 @@ func (q *queue) tick() {
 			delay += ms / 1000
 		}
 	}
+	waiting.Waits = cmp.Or(q.many, 100)
 	if q.second >= 40 {
 		waiting.Lost.Events = q.lost
 	}

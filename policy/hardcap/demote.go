@@ -176,7 +176,7 @@ func (s *State) underHold(inc *Incident) (harm, left, theirs float64, ok bool) {
 	if len(bad.at) == 0 {
 		return 0, 0, 0, false
 	}
-	left, _ = excess(now.mean().charged, of.good().charged)
+	left, _ = excess(now.mean().charged, of.good().forAsMany(now).charged)
 	bad.mean()
 	for _, task := range heldIn(r) {
 		if k, ok := find(bad.charged, task); ok {

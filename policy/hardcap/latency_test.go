@@ -105,6 +105,44 @@ func TestLatencyByCorrelation(t *testing.T) {
 	}
 }
 
+// A service that asks again once it was answered waits all the time beside a neighbour that leaves it little, whether the target is met or not: what
+// tells is that each wait is longer. Who it waited for is held; without that comparison nobody is, since the neighbour ran in good windows, too.
+func TestLatencyByTheWaitsLength(t *testing.T) {
+	t.Parallel()
+	steady := func(_, task int, limit float64) float64 {
+		switch task {
+		case 1:
+			return 0.001
+		case 3:
+			return min(limit, 1)
+		}
+		return 0
+	}
+	for each, want := range map[bool]int{true: 1, false: 0} {
+		var q *queue
+		q = newQueue(t, steady, func(second int) map[model.TaskNum]float64 {
+			if q.many = 60; second%10 > 6 { // each wait is three times as long
+				q.many = 20
+			}
+			return map[model.TaskNum]float64{1: 5, 2: 10, 3: 900}
+		})
+		q.Engine.Params.Hardcap.Blame.EachWait = each
+		late(q, 15, func(int) float64 {
+			switch {
+			case q.limit(3) < 1:
+				return 1
+			case q.many < 60:
+				return 20
+			}
+			return 4
+		})
+		if got := q.held(70); len(got) != want || want > 0 && (got[0] != 3 || q.Count(model.DecideVerified) != 1) {
+			q.Dump(t)
+			t.Errorf("for as many waits: %t; held %v, want %d of task 3", each, got, want)
+		}
+	}
+}
+
 // While policy balm or remedy takes something for the service nobody is held by correlation; by blame somebody is.
 func TestLatencyLeavesItToOthers(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func Defaults() Params {
 		Groups:   Groups{MaxMembers: 4, Explained: 0.5, Gain: 0.05, Chance: 0.02, Threshold: 0.2, HelpShare: 0.3, ProbeWindows: 2},
 		Feedback: Feedback{Step: 0.125, LoosenAfter: 2, TightenAfter: 2, RetryWindows: 10, MildExcess: 0.2, MaxDurationNsec: 1800e9},
 		Confirm:  Confirm{Margin: 0.1, Windows: 1, Drop: 0.5, Sigmas: 2, MaxPerIncident: 3, MaxPerHour: 12},
-		Blame:    Blame{Share: 0.2, Windows: 120, Bad: 3, Lasting: true, Sigmas: 3},
+		Blame:    Blame{Share: 0.2, Windows: 120, Bad: 3, Lasting: true, Sigmas: 3, EachWait: true},
 		Repeat:   Repeat{HalfLifeNsec: 24 * hourNsec, Doubt: 0.02, AtOnce: true, Prior: 0.5},
 		First:    First{Grave: 1.5, UsageShare: 0.5},
 		Coded:    CodedNudges{After: 1, Share: 0.25, MinVictims: 2, MaxSuspects: 7, Doubt: 0.05, MaxLostNsec: 60e9, MaxLostDayNsec: 600e9},
