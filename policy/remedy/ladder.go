@@ -109,6 +109,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 // serve notes for whom it is to be helped: nobody, where x is nil.
 func (s *State) serve(p *Params, v *policy.View, x *Victim) {
 	was := s.Victim
+	s.Lull = s.TroubleNsec != 0 && v.NowNsec-s.TroubleNsec < p.QuietNsec
 	if s.Victim, s.Short = 0, false; x == nil {
 		if v.NowNsec-s.TroubleNsec >= p.QuietNsec {
 			s.StuckNsec, s.Parting = 0, Sum{}

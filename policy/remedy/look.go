@@ -227,7 +227,7 @@ func (s *State) tell(p *Params, v *policy.View, x Victim) {
 		o.Figure = Sum{}
 	}
 	o.Targeted, o.Waiting, o.Ratio, o.Value, o.Bound, o.Trouble, o.SeenNsec = x.Targeted, x.Waiting, x.Ratio, x.Value, x.Bound, x.Trouble, v.NowNsec
-	if s.settled(p, v) {
+	if s.clear(v.NowNsec - p.SettleNsec) {
 		if o.Figure.jumps(x.Ratio) { // something else is new for it: what was before is no measure of what helps
 			o.Figure, o.CPI, o.Waits.Slow = Sum{}, Sum{}, Sum{}
 		}
@@ -243,7 +243,7 @@ func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 	for i := range v.Window.Observation.Tasks {
 		o := &v.Window.Observation.Tasks[i]
 		x, cpi, t := s.victim(o.Num), o.Raw[model.SourceCPI], v.Task(o.Num)
-		known := cpi.Outcome == model.OK && s.stood(v.Window.StartNsec)
+		known := cpi.Outcome == model.OK && s.clear(v.Window.StartNsec)
 		if t != nil && t.Task.Class == model.BE {
 			if list := v.Window.Observation.In(o.Num); len(list) > 0 || s.counted(o.Num) {
 				s.batch(o.Num).take(list)
@@ -255,7 +255,7 @@ func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 		if x == nil {
 			continue
 		}
-		x.wait(v, o, s.stood(v.Window.StartNsec))
+		x.wait(v, o, s.clear(v.Window.StartNsec))
 		if known {
 			if x.CPI.jumps(cpi.V) { // what is new for it may be told by its CPI long before its figure, of which few are above the others
 				x.CPI = Sum{}
@@ -282,9 +282,33 @@ func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 	}
 }
 
+// others begins anew to sum up where somebody else changed what tasks have: how services did before is no measure of the next step. A trial of
+// such a task is void (void.go); others' changes of other tasks are taken in after it.
+func (s *State) others(v *policy.View) {
+	last := s.OthersNsec
+	for i := range v.Touched {
+		switch t := &v.Touched[i]; t.Knob {
+		case model.MemoryReclaim, model.IOMaxKnob, model.MemoryHigh: // these take no CPU time, and nothing of caches and memories' bandwidth
+		default:
+			if t.By != model.PolicyRemedy {
+				last = max(last, t.AtNsec)
+			}
+		}
+	}
+	if last > s.OthersNsec && s.Trial == nil {
+		s.OthersNsec = last
+		s.reset()
+	}
+}
+
 // stood reports whether what is wished for stands since a time.
 func (s *State) stood(sinceNsec int64) bool {
 	return s.AskedNsec == 0 || s.SetNsec != 0 && sinceNsec >= s.SetNsec
+}
+
+// clear reports whether nobody has changed anything since a time.
+func (s *State) clear(sinceNsec int64) bool {
+	return s.stood(sinceNsec) && (s.OthersNsec == 0 || sinceNsec >= s.OthersNsec)
 }
 
 // settled reports whether what services say is of what stands.

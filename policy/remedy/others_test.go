@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
 	"github.com/commensal-io/commensal/policy/beside"
@@ -99,4 +100,49 @@ func TestOnlyElsewhere(t *testing.T) {
 	}
 	w.seconds(15)
 	w.expect(t, "when that is known", "2/100/2")
+}
+
+// What somebody else changed of any task is no part of what a step is compared with: its windows begin anew. Memory that is taken back takes no CPU time.
+func TestOthersBeginAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		command model.Command
+		anew    bool
+	}{
+		"weight": {model.Command{Kind: model.CommandDemote, Task: 3, DurationNsec: 600e9}, true},
+		"memory": {model.Command{Kind: model.CommandReclaim, Task: 3, Bytes: 1 << 20}, false},
+	} {
+		w := newWorld(model.ModeEnforce, xeon(8))
+		w.seconds(30)
+		before := w.state().Victims[0]
+		w.Tell(c.command)
+		w.seconds(6)
+		if now := w.state().Victims[0]; (now.Figure.N < before.Figure.N && now.CPI.N < before.CPI.N) != c.anew || now.Figure.N == 0 {
+			t.Errorf("%s: %+v of figures, %+v before; of CPI %+v, %+v", name, now.Figure, before.Figure, now.CPI, before.CPI)
+		}
+	}
+}
+
+// Between two troubles that follow each other closely it is at work: the hard cap would hold somebody else, and what was seen of either would say nothing.
+func TestWorksThroughALull(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	w.seconds(10)
+	if w.state().Working() {
+		t.Error("there was no trouble")
+	}
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	for w.second < 60 && (w.Count(model.DecideKept) == 0 || w.state().Victim != 0) {
+		w.play()
+	}
+	since, quiet := w.state().TroubleNsec, w.Engine.Params.CPU.Remedy.QuietNsec
+	for w.NowNsec-since < quiet-2*enginetest.Sec {
+		if w.state().Victim != 0 || !w.state().Working() {
+			t.Errorf("%g s after the trouble: %+v", float64(w.NowNsec-since)/1e9, w.state())
+		}
+		w.play()
+	}
+	w.harms[2] = harm{misses: 100}
+	w.seconds(600)
+	if w.state().Working() {
+		t.Errorf("long after the trouble: %+v", w.state())
+	}
 }

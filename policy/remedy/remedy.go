@@ -83,6 +83,8 @@ type State struct {
 	Loads []policy.Load `json:"loads,omitempty"`
 	// Short: what the victim is late for is a CPU, and there is a step for that yet.
 	Short bool `json:"short,omitempty"`
+	// Lull: a service was in trouble a moment ago, and nothing says that it is over.
+	Lull bool `json:"lull,omitempty"`
 	// StuckNsec is since when nothing was left to try for the victim, TroubleNsec when a service was last in trouble; 0: not.
 	StuckNsec   int64 `json:"stuck_nsec,omitempty"`
 	TroubleNsec int64 `json:"trouble_nsec,omitempty"`
@@ -91,6 +93,8 @@ type State struct {
 
 	AskedNsec int64 `json:"asked_nsec,omitempty"` // of the last change: when it was wished for
 	SetNsec   int64 `json:"set_nsec,omitempty"`   // and since when it stands; 0: not yet
+	// OthersNsec is when somebody else last changed what tasks have.
+	OthersNsec int64 `json:"others_nsec,omitempty"`
 
 	changed   bool
 	undecided bool          // a task may have to go off its CPUs, once it is known whether the target is missed often
@@ -187,6 +191,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": weights, pages and CPU time are what is left"})
 	}
 	s.changed, s.why, s.Loads = false, "", v.Loads(have, s.Loads)
+	s.others(v)
 	s.look(p, have, v)
 	if t := v.Task(s.Victim); t != nil {
 		w.Premises(v, t)
@@ -227,8 +232,8 @@ func several(t *model.Topology) bool {
 	return slices.ContainsFunc(t.CPUs, func(c model.CPU) bool { return c.Node != t.CPUs[0].Node })
 }
 
-// Working reports whether somebody is in trouble for whom there may be a remedy, or a change is looked at.
-func (s *State) Working() bool { return s.Victim != 0 && !s.CannotFix || s.Trial != nil }
+// Working reports whether somebody is in trouble for whom there may be a remedy, or was a moment ago, or a change is looked at.
+func (s *State) Working() bool { return (s.Victim != 0 || s.Lull) && !s.CannotFix || s.Trial != nil }
 
 // wish claims what holds are of: a class of service for each task, and caps on CPU time.
 func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
