@@ -165,8 +165,11 @@ func (x *Victim) blip(p *Params) bool {
 // standard deviation): for less no CPU time is taken, and for who has no target the hard cap is the one to take it.
 func (x *Victim) often() bool {
 	mean, sd := x.Figure.mean()
-	return x.Targeted && x.Figure.N >= blips && mean+sd > 0
+	return x.Targeted && (x.Figure.N >= blips && mean+sd > 0 || x.Figure.N >= surely && mean-2*sd > 0)
 }
+
+// surely is how many readings say so where it is missed in nearly all of them.
+const surely = 2 * overlap
 
 // quiet reports whether it is well: the first readings above its bound, which are not trouble yet, are no measure of what is usual.
 func (x *Victim) quiet() bool { return !x.Trouble && x.Ratio <= 1 }

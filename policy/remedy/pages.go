@@ -40,7 +40,7 @@ func (s *State) off(p *Params, have *model.Classes, v *policy.View, victim model
 	for i := range s.Victims {
 		o := &s.Victims[i]
 		other := v.Task(o.Task)
-		if nodes.Empty() || o.Task == victim || !o.Targeted || other == nil || o.wellAway(p, 0) {
+		if nodes.Empty() || o.Task == victim || !o.Targeted || other == nil || o.wellAway(p, leastSpread) {
 			continue
 		}
 		if slices.ContainsFunc(list, func(m model.Memory) bool { return !m.Nodes.Within(nodes) && v.ServedBy(have, other, &m) }) {

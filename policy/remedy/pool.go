@@ -220,7 +220,7 @@ func (s *State) poolOption(p *Params, v *policy.View, w *policy.Wishes, x *Victi
 		why = closed
 	case cpus.Empty():
 		why = "it has no CPUs beside those of " + v.Table.Name(x.Task) + ", or it is not known which either has"
-	case !enough && untried && o.amount >= p.CPULeast*o.used && x.Targeted && x.Figure.N < blips:
+	case !enough && untried && o.amount >= p.CPULeast*o.used && x.Targeted && x.Figure.N < blips && !x.often():
 		s.undecided = true
 		return o, false
 	case !enough && untried && !(x.often() && o.amount >= p.CPULeast*o.used):

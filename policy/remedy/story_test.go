@@ -292,7 +292,7 @@ func TestStory(t *testing.T) {
 	if !w.state().CannotFix || w.state().Working() {
 		t.Errorf("%+v", w.state())
 	}
-	w.reckoned(t, 2, 2, 1, 1, 0.5, 0.5, 1, 0.5, 1, 1.5, 2, 1, 2)
+	w.reckoned(t, 2, 2, 1, 1, 0.5, 0.5, 1, 1.5, 2, 1, 2)
 	w.Chapter("the kill switch, while task 2 has two ways")
 	w.own, w.state().Tried, w.harms[2] = 0, nil, harm{ways: 0.5, misses: 100}
 	w.seconds(20)
@@ -640,5 +640,24 @@ func TestKnownOutlivesARestart(t *testing.T) {
 	s.Restore(append(kept, remedy.Known{Victim: "t1", Job: "t3", Means: "prayer", Effect: 1}, remedy.Known{Victim: "t1", Job: "t3", Means: remedy.CPU, Effect: 1e9}))
 	if !slices.Equal(s.Known, kept) || s.Mark() != w.state().Mark() {
 		t.Errorf("%+v", s.Known)
+	}
+}
+
+// CPU time is taken after fewer than fifteen readings where a target is missed in all of them, and after as many where the figure swings about it.
+func TestOftenIsSoonKnown(t *testing.T) {
+	for swing, soon := range map[float64]bool{0: true, 0.7: false} {
+		w := newWorld(model.ModeEnforce, xeon(8))
+		w.params().Demote, w.params().Pool = false, false
+		w.seconds(10)
+		w.harms[2] = harm{cpu: 0.8, misses: 100}
+		for w.second < 400 && w.Count(model.DecideCap) == 0 {
+			if w.own = 0; w.second%6 < 3 {
+				w.own = -swing
+			}
+			w.play()
+		}
+		if trial := w.state().Trial; trial == nil || trial.Figure.N < 15 != soon {
+			t.Errorf("swing %g: second %d: %+v", swing, w.second, trial)
+		}
 	}
 }

@@ -59,7 +59,9 @@ func TestDisturbed(t *testing.T) {
 				w.play()
 			}
 			if strings.HasPrefix(why, "pressure") {
-				w.expect(t, "who is frozen is left alone", free)
+				if !strings.HasPrefix(w.holds(), strings.Fields(free)[0]) {
+					t.Errorf("who is frozen is not left alone: %s", w.holds())
+				}
 			} else if len(w.state().Known) != 1 || w.has(2, model.CacheWays, 11) != 2 {
 				t.Errorf("it does not begin again: %s, %+v", w.holds(), w.state().Known)
 			}
