@@ -45,6 +45,9 @@ type State struct {
 	// Before and After are the services' CPI without division and with it, of so many windows each.
 	Before tally.Tally `json:"before,omitzero"`
 	After  tally.Tally `json:"after,omitzero"`
+	// Without and With are what was counted in those windows.
+	Without Counted `json:"without,omitzero"`
+	With    Counted `json:"with,omitzero"`
 	// SinceNsec is when the division came into force, 0: it is not; RestNsec until when there is none.
 	SinceNsec int64 `json:"since_nsec,omitempty"`
 	RestNsec  int64 `json:"rest_nsec,omitempty"`
@@ -323,7 +326,7 @@ func (s *State) stands(have *model.Classes, v *policy.View, w *policy.Wishes) {
 		s.Parted, s.Apart = s.standing(have, v, w)
 	}
 	if s.Apart != apart || s.Parted != parted {
-		s.SinceNsec, s.After = 0, tally.Tally{}
+		s.SinceNsec, s.After, s.With = 0, tally.Tally{}, Counted{}
 	}
 }
 
@@ -341,7 +344,7 @@ func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *polic
 	}
 	switch {
 	case s.Stands == 0 || !v.Enforced():
-		s.SinceNsec, s.After = 0, tally.Tally{}
+		s.SinceNsec, s.After, s.With = 0, tally.Tally{}, Counted{}
 	case s.SinceNsec == 0:
 		s.SinceNsec = v.NowNsec
 	}
@@ -350,10 +353,15 @@ func (s *State) compare(p *Params, have *model.Classes, v *policy.View, w *polic
 	case v.NowNsec < s.RestNsec: // what is before is summed up once the rest is over
 	case s.SinceNsec == 0 && (s.Before.Windows < p.Windows || !v.Enforced()):
 		if s.Before.Windows >= p.Windows {
-			s.Before = tally.Tally{} // what was long ago says little
+			s.Before, s.Without = tally.Tally{}, Counted{} // what was long ago says little
 		}
-		s.Before.Add(&v.Window)
+		if s.Before.Add(&v.Window); p.Counted {
+			s.Without.add(v)
+		}
 	case s.SinceNsec != 0 && v.NowNsec-s.SinceNsec >= p.SettleNsec && s.Before.Windows >= p.Windows && s.After.Windows < p.Windows:
+		if p.Counted {
+			s.With.add(v)
+		}
 		if s.After.Add(&v.Window); s.After.Windows == p.Windows {
 			s.judge(p, v, w)
 		}
@@ -367,20 +375,25 @@ func (s *State) judge(p *Params, v *policy.View, w *policy.Wishes) {
 		Kind: model.DecideKept, Facts: []model.Fact{model.FactRatio.Is(ratio)},
 		Reason: fmt.Sprintf("with %s for best-effort work%s LC's CPI is %.3g times what it was without", s.share(), s.others(), ratio),
 	}
-	worse := ""
+	fell, worse := ratio <= 1-p.Gain && (p.Gain == 0 || 1-ratio >= 2*noise), ""
 	if s.Parted != 0 {
 		worse = s.worse(p, v)
 	}
-	if ratio > 1-p.Gain || p.Gain > 0 && 1-ratio < 2*noise || worse != "" {
+	counted, not := s.With.beside(&s.Without, p.Gain)
+	if fell && worse == "" && s.Level == 0 && s.L2 == 0 { // less memory bandwidth, and lines of the L2s, help otherwise
+		worse = not
+	}
+	if d.Reason += counted; !fell || worse != "" {
+		d.Reason += worse
 		switch d.Kind = model.DecideTakenBack; { // milder ways are left
 		case s.Parted != 0:
 			s.Whole, s.want = true, nil
-			d.Reason += worse + ": services share their ways again"
+			d.Reason += ": services share their ways again"
 		case s.Apart:
 			s.Vain, s.Own, s.want = true, 0, nil
 			d.Reason += ": services have all ways again"
 		default:
-			s.RestNsec, s.Before, s.BegunNsec, s.Vain, s.Whole = v.NowNsec+p.RestNsec, tally.Tally{}, 0, false, false
+			s.RestNsec, s.Before, s.Without, s.BegunNsec, s.Vain, s.Whole = v.NowNsec+p.RestNsec, tally.Tally{}, Counted{}, 0, false, false
 		}
 	}
 	w.Decide(d)

@@ -24,6 +24,8 @@ type Params struct {
 	// RestNsec.
 	Gain     float64 `json:"gain"`
 	RestNsec int64   `json:"rest_nsec"`
+	// Counted: misses and occupancy have their say, where they are counted (counted.go). Records that are older than that do not name it.
+	Counted bool `json:"counted,omitempty"`
 	// HoldNsec is how long a claim stands that is not renewed.
 	HoldNsec int64 `json:"hold_nsec"`
 }
@@ -36,7 +38,7 @@ const (
 
 // Defaults are the mask of ByteDance's paper, and ours where it says nothing.
 func Defaults() Params {
-	return Params{Ways: 2, Share: Overlapping, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Gain: 0.02, RestNsec: 3600e9, HoldNsec: 60e9}
+	return Params{Ways: 2, Share: Overlapping, Windows: 12, SettleNsec: 30e9, PatienceNsec: 600e9, Gain: 0.02, RestNsec: 3600e9, Counted: true, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -51,6 +53,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "settle", At: model.Nsec(&p.SettleNsec), Most: 3600e9, Soak: [2]float64{0, 10e9}, Why: "after the masks are written the first windows say nothing for so long: what lies in the cache stays"},
 		{Key: "patience", At: model.Nsec(&p.PatienceNsec), Most: 24 * 3600e9, Soak: [2]float64{0, 20e9}, Why: "the windows before are waited for so long; then it is divided, and nobody looks whether it was good; the time in which policy remedy is at work, or balm has something on trial, does not count"},
 		{Key: "gain", At: &p.Gain, Most: 1, Soak: [2]float64{0, 0.1}, Unit: "a share", Why: "LC's CPI has to fall by this much, or BE gets everything back; 0: it may not grow"},
+		{Key: "counted", At: &p.Counted, Why: "a fall of LC's CPI with which services miss the cache more, or as often while BE fills as much of it, is not put down to the division, where counters tell; false: the CPI alone counts"},
 		{Key: "rest", At: model.Nsec(&p.RestNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{5e9, 60e9}, Why: "and nothing is divided for so long"},
 	}
 }

@@ -166,6 +166,8 @@ type bench struct {
 	said  []model.Decision
 	noise *rand.Rand
 	mask  policy.KnobView // what becomes of the class's ways
+
+	observed *model.Observation
 }
 
 func newBench(seed uint64) *bench {
@@ -184,7 +186,7 @@ func (b *bench) window(of float64) { b.windowOf([2]float64{of, of}) }
 // windowOf is such a window in which the two fare differently.
 func (b *bench) windowOf(of [2]float64) {
 	b.v.NowNsec += 10e9
-	b.v.Window = policy.Window{Closed: true, LengthNsec: 10e9}
+	b.v.Window = policy.Window{Closed: true, LengthNsec: 10e9, Observation: b.observed}
 	for i, mean := range []float64{0.8, 2.5} {
 		if of[i] == 0 {
 			break // nobody can tell
@@ -261,6 +263,61 @@ func TestComparesBeforeAndAfter(t *testing.T) {
 		if wrong > 3 { // of 100, by chance
 			t.Errorf("%s: wrong in %d of 100", name, wrong)
 		}
+	}
+}
+
+// A CPI that fell is not put down to the division where services miss the cache more, or as often while batch work fills as much of it; with a level
+// of memory bandwidth, where nobody counts, and where an operator says so, the CPI alone counts. Both figures are told.
+func TestMissesAndOccupancyHaveTheirSay(t *testing.T) {
+	type is struct{ misses, lines float64 }
+	for name, c := range map[string]struct {
+		with  is
+		level int
+		alone bool
+		kept  bool
+		says  string
+	}{
+		"fewer misses":                 {is{0.7, 0.3}, 0, false, true, "services miss the cache 0."},
+		"fewer lines":                  {is{1, 0.3}, 0, false, true, "and fills 0."},
+		"nothing moved":                {is{1, 1}, 0, false, false, "as often and best-effort work fills as much"},
+		"more misses":                  {is{1.4, 0.3}, 0, false, false, "services miss the cache more"},
+		"nothing moved but the level":  {is{1, 1}, 40, false, true, ""},
+		"nobody counts":                {is{}, 0, false, true, ""},
+		"the CPI alone, by the switch": {is{1, 1}, 0, true, true, ""},
+	} {
+		wrong := 0
+		for seed := range uint64(50) {
+			b := newBench(seed)
+			b.p.Level, b.p.Counted = c.level, !c.alone
+			for range 60 {
+				with, now := 1.0, is{1, 1}
+				if b.divided() {
+					with, now = 0.9, c.with
+				}
+				if c.with.lines > 0 {
+					b.observed = b.counted(now.misses, now.lines)
+				}
+				b.window(with)
+			}
+			if b.divided() != c.kept || !strings.Contains(b.said[0].Reason, c.says) {
+				wrong++
+				t.Log(name, seed, b.said)
+			}
+		}
+		if wrong > 5 { // by chance: two figures of two standard errors
+			t.Errorf("%s: wrong in %d of 50", name, wrong)
+		}
+	}
+}
+
+// counted is what counters say of a window in which services miss, and batch work fills, so much of what is normal.
+func (b *bench) counted(misses, lines float64) *model.Observation {
+	about := func(x float64) model.Value { return model.Known(x * math.Exp(0.03*b.noise.NormFloat64())) }
+	return &model.Observation{
+		Tasks: []model.TaskObservation{{Num: 1, MPKI: about(2 * misses)}, {Num: 2, MPKI: about(9 * misses)}, {Num: 3, MPKI: about(20)}},
+		Domains: []model.DomainObservation{
+			{Num: 3, Domain: 0, Occupancy: about(1e7 * lines), Total: about(1e9)}, {Num: 3, Domain: 1, Occupancy: about(2e7 * lines), Total: about(1e9)},
+		},
 	}
 }
 

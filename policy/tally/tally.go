@@ -37,16 +37,24 @@ func (t *Tally) Add(win *policy.Window) {
 			continue
 		}
 		known = true
-		at, ok := slices.BinarySearchFunc(t.Tasks, x.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
-		if !ok {
-			t.Tasks = slices.Insert(t.Tasks, at, Task{Num: x.Num})
-		}
-		k := &t.Tasks[at]
-		k.N, k.Sum, k.SumSquares = k.N+1, k.Sum+x.Signal, k.SumSquares+x.Signal*x.Signal
+		t.Put(x.Num, x.Signal)
 	}
 	if known {
 		t.Windows++
 	}
+}
+
+// Put adds one task's figure, which need not be a CPI, in a window.
+func (t *Tally) Put(num model.TaskNum, x float64) {
+	if !(x >= 0 && x < policy.Absurd) {
+		return
+	}
+	at, ok := slices.BinarySearchFunc(t.Tasks, num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+	if !ok {
+		t.Tasks = slices.Insert(t.Tasks, at, Task{Num: num})
+	}
+	k := &t.Tasks[at]
+	k.N, k.Sum, k.SumSquares = k.N+1, k.Sum+x, k.SumSquares+x*x
 }
 
 // Of is the part of a tally that is of some services.
@@ -57,6 +65,12 @@ func (t *Tally) Of(which func(num model.TaskNum) bool) Tally {
 // Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
 // service that was not seen at least twice in both says nothing; without any it is 1.
 func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
+	ratio, sem, _ = t.Versus(earlier)
+	return ratio, sem
+}
+
+// Versus is Beside of any figure, and whether it is known.
+func (t *Tally) Versus(earlier *Tally) (ratio, sem float64, known bool) {
 	n := 0.0
 	for i := range t.Tasks {
 		now := &t.Tasks[i]
@@ -66,13 +80,16 @@ func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
 		}
 		a, da := now.mean()
 		b, db := earlier.Tasks[at].mean()
+		if a <= 0 || b <= 0 {
+			continue
+		}
 		r := a / b
 		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
 	}
 	if n == 0 {
-		return 1, 0
+		return 1, 0, false
 	}
-	return ratio / n, math.Sqrt(sem) / n
+	return ratio / n, math.Sqrt(sem) / n, true
 }
 
 // mean is a service's mean CPI with its standard error.
