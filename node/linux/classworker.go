@@ -48,7 +48,7 @@ type classGroup struct {
 	found resctrl.Schemata               // as the kernel made it
 	tasks map[string]model.Task          // in it, by path
 	limit map[classKnob]resctrl.Schemata // what was written
-	away  map[classKnob]bool             // of limit, by domain, those whose domain has no CPU, or had none
+	away  map[classKnob]bool             // by domain, those whose domain has no CPU, or had none, and what is limited there was not looked at since
 }
 
 // goneGroup is a class's group that somebody took away, with what it had.
@@ -366,6 +366,9 @@ func (w *classWorker) putAway() {
 func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 	w.putAway()
 	anew, bornErr := w.anew()
+	for _, g := range w.groups { // each remembers it until its schemata are read, which may be at a later look
+		maps.Copy(g.away, anew)
+	}
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
 		var change resctrl.Change
@@ -386,7 +389,7 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		if bornErr != nil {
 			continue // whether the kernel forgot it is not known: another time
 		}
-		w.writeAgain(g, d, change.Found, anew)
+		w.writeAgain(g, d, change.Found)
 		dst = g.strange(dst, class, change.Found)
 	}
 	dst = w.tellGone(dst)

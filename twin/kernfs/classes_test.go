@@ -43,6 +43,16 @@ type forgetful struct {
 
 	// What others do just before a group is made, and before schemata are written; an error is the kernel's answer.
 	beforeMkdir, beforeWrite func() error
+	beforeRead               func(path string) error // the same of any file that is read
+}
+
+func (f *forgetful) ReadFile(path string, buf []byte) ([]byte, error) {
+	if f.beforeRead != nil {
+		if err := f.beforeRead(path); err != nil {
+			return buf[:0], &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+	}
+	return f.Kernel.ReadFile(path, buf)
 }
 
 func (f *forgetful) Mkdir(path string, mode uint32) error {
