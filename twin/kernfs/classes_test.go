@@ -44,6 +44,7 @@ type forgetful struct {
 	// What others do just before a group is made, and before schemata are written; an error is the kernel's answer.
 	beforeMkdir, beforeWrite func() error
 	beforeRead               func(path string) error // the same of any file that is read
+	beforeMove               func(thread string)     // before a thread is moved
 }
 
 func (f *forgetful) ReadFile(path string, buf []byte) ([]byte, error) {
@@ -65,6 +66,9 @@ func (f *forgetful) Mkdir(path string, mode uint32) error {
 }
 
 func (f *forgetful) WriteFile(path string, data []byte) error {
+	if f.beforeMove != nil && strings.HasSuffix(path, "/tasks") {
+		f.beforeMove(strings.TrimSpace(string(data)))
+	}
 	if f.beforeWrite != nil && strings.HasSuffix(path, "/schemata") {
 		if err := f.beforeWrite(); err != nil {
 			return &fs.PathError{Op: "write", Path: path, Err: err}
