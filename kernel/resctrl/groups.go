@@ -68,12 +68,9 @@ func (d *Driver) Strangers() ([]Group, error) {
 	return slices.DeleteFunc(groups, func(g Group) bool { return g.Ours || g.Name.IsRoot() }), err
 }
 
-// ControlGroups lists the names of the control groups, the root group first, without waiting for the lock: who reads
+// Names lists the names of all groups, the root group first, each control group before its monitoring groups, without waiting for the lock: who reads
 // something of one hears whether it is still there.
-func (d *Driver) ControlGroups() ([]Name, error) {
-	names, err := d.names()
-	return slices.DeleteFunc(names, func(n Name) bool { return n.Mon != "" }), err
-}
+func (d *Driver) Names() ([]Name, error) { return d.names() }
 
 // MonGroups lists our monitoring groups, wherever they are, without waiting for the lock.
 func (d *Driver) MonGroups() ([]Identity, error) {

@@ -12,7 +12,7 @@ import (
 // Domains come and go with the last of their CPUs, and the kernel knows nothing of what was written before.
 
 // anew returns the domains all of whose CPUs were offline at some time since the last look, and are back: the kernel forgot what was written
-// there, also where nobody looked meanwhile.
+// there, also where nobody looked meanwhile. It says so once.
 func (w *classWorker) anew() (list map[classKnob]bool, err error) {
 	if len(w.groups) == 0 {
 		w.born = nil
@@ -59,7 +59,7 @@ func (w *classWorker) anew() (list map[classKnob]bool, err error) {
 
 // writeAgain writes what the kernel forgot, also in now: a cache or a memory whose CPUs were all offline comes back as
 // a new one. What cannot be written is tried again at the next look.
-func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.Schemata, anew map[classKnob]bool) {
+func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.Schemata) {
 	for k, was := range g.limit {
 		if k.domain == model.EveryDomain {
 			was = w.newDomains(g, d, k, now)
@@ -67,9 +67,6 @@ func (w *classWorker) writeAgain(g *classGroup, d *resctrl.Driver, now resctrl.S
 		var back resctrl.Schemata
 		for r, v := range each(was) {
 			at := classKnob{k.kind, int32(v.Domain)}
-			if anew[at] {
-				g.away[at] = true
-			}
 			switch _, there := now.Get(r, v.Domain); {
 			case !there:
 				g.away[at] = true

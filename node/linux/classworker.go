@@ -48,7 +48,7 @@ type classGroup struct {
 	found resctrl.Schemata               // as the kernel made it
 	tasks map[string]model.Task          // in it, by path
 	limit map[classKnob]resctrl.Schemata // what was written
-	away  map[classKnob]bool             // of limit, by domain, those whose domain has no CPU, or had none
+	away  map[classKnob]bool             // by domain, those whose domain has no CPU, or had none, and what is limited there was not looked at since
 }
 
 // goneGroup is a class's group that somebody took away, with what it had.
@@ -217,24 +217,28 @@ func asTaken(want, now resctrl.Schemata) (taken resctrl.Schemata) {
 	return taken
 }
 
-// put puts a task into a group.
+// put puts a task into a group. One that starts threads as fast as they are moved is in it, as far as it is: who is born there stays there, and the rest
+// are moved at the next looks.
 func (w *classWorker) put(g *classGroup, op *classOp) model.Result {
 	w.along(op.task.Path, g.id.Name)
 	moved, err := w.move(g.id, &op.task)
+	growing := errors.Is(err, resctrl.ErrStillGrowing)
 	switch {
 	case errors.Is(err, cgroup.ErrVanished):
 		r := refusal(&op.change, err)
 		r.Kind = model.Vanished
 		return r
-	case err == nil && moved.Foreign > 0 && moved.Moved+moved.Already == 0:
-		err = errors.New("all its threads are in groups that other programs made")
-	}
-	if err != nil {
+	case (err == nil || growing) && moved.Foreign > 0 && moved.Moved+moved.Already == 0:
+		return op.result(0, 0, errors.New("all its threads are in groups that other programs made"))
+	case err != nil && !growing:
 		return op.result(0, 0, err)
 	}
 	g.tasks[op.task.Path] = op.task
 	r := op.result(int64(model.ClassFound), op.change.Value.Amount, nil)
-	if moved.Foreign > 0 {
+	switch {
+	case growing:
+		r.Error = err.Error() + ": the rest follow"
+	case moved.Foreign > 0:
 		r.Error = fmt.Sprintf("%d of its threads are in groups that other programs made", moved.Foreign)
 	}
 	return r
@@ -366,6 +370,9 @@ func (w *classWorker) putAway() {
 func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 	w.putAway()
 	anew, bornErr := w.anew()
+	for _, g := range w.groups { // each remembers it until its schemata are read, which may be at a later look
+		maps.Copy(g.away, anew)
+	}
 	for _, class := range slices.Sorted(maps.Keys(w.groups)) {
 		g := w.groups[class]
 		var change resctrl.Change
@@ -386,7 +393,7 @@ func (w *classWorker) tend(dst []model.KnobReading) []model.KnobReading {
 		if bornErr != nil {
 			continue // whether the kernel forgot it is not known: another time
 		}
-		w.writeAgain(g, d, change.Found, anew)
+		w.writeAgain(g, d, change.Found)
 		dst = g.strange(dst, class, change.Found)
 	}
 	dst = w.tellGone(dst)

@@ -28,6 +28,9 @@ type meter struct {
 	now     func() int64
 	latency MemoryLatency
 	seen    map[meterKey]resctrl.Monitored
+	marks   map[meterKey]resctrl.Monitored // what counts were that fell, until they are reached again
+	parts   map[partKey]*summand
+	fresh   map[resctrl.Name]reading // of monitoring groups, by the batch that is under way
 	sums    map[int32]*model.MemorySample
 }
 
@@ -35,6 +38,12 @@ type meter struct {
 type meterKey struct {
 	group  resctrl.Identity
 	domain int
+}
+
+// summed is what a domain's sums are good for at one reading.
+type summed struct {
+	model.MemorySample
+	unknownBE bool // a group of BE has no number
 }
 
 // startMeter has the worker read, before all else that waits, unless it is to already.
@@ -58,7 +67,7 @@ func (w *classWorker) readMemory() []model.MemorySample {
 	if err != nil {
 		return nil
 	}
-	groups, err := d.ControlGroups()
+	names, err := d.Names()
 	if err != nil {
 		w.forgetGone(err)
 		return nil
@@ -67,8 +76,16 @@ func (w *classWorker) readMemory() []model.MemorySample {
 	if k.sums == nil {
 		k.sums = map[int32]*model.MemorySample{}
 	}
-	seen, now := map[meterKey]resctrl.Monitored{}, map[int32]*model.MemorySample{}
-	for _, name := range groups {
+	if k.marks == nil {
+		k.marks = map[meterKey]resctrl.Monitored{}
+	}
+	turns := k.partsLost(d, names)
+	var order []meterKey
+	seen, of := map[meterKey]resctrl.Monitored{}, map[resctrl.Name]resctrl.Identity{}
+	for _, name := range names {
+		if name.IsMon() {
+			continue
+		}
 		list, id, err := monitored(d, name)
 		if errors.Is(err, resctrl.ErrVanished) && !name.IsRoot() {
 			continue
@@ -77,12 +94,23 @@ func (w *classWorker) readMemory() []model.MemorySample {
 			w.forgetGone(err)
 			return nil
 		}
+		of[name] = id
 		for i := range list {
 			key := meterKey{id, list[i].Domain}
-			seen[key] = list[i]
-			k.add(key, &list[i], w.isBEs(name), now)
+			seen[key], order = list[i], append(order, key)
 		}
 	}
+	for _, t := range append(turns, k.partsBack(d)...) {
+		if key := (meterKey{of[t.control], t.by.Domain}); t.by.Total.State == resctrl.Counted || t.by.Local.State == resctrl.Counted {
+			k.shifted(key, &t.by, t.comes)
+		}
+	}
+	now := map[int32]*summed{}
+	for _, key := range order {
+		m := seen[key]
+		k.add(key, &m, w.isBEs(key.group.Name), now)
+	}
+	maps.DeleteFunc(k.marks, func(key meterKey, _ resctrl.Monitored) bool { _, there := seen[key]; return !there })
 	k.seen, k.begun = seen, true
 	return k.samples(now)
 }
@@ -103,7 +131,7 @@ func (w *classWorker) isBEs(name resctrl.Name) bool {
 // forgetGone lets go of a resctrl that is not there any more.
 func (w *classWorker) forgetGone(err error) {
 	if errors.Is(err, resctrl.ErrNotMounted) || errors.Is(err, resctrl.ErrRemounted) {
-		w.drv, w.meter.begun, w.meter.seen = nil, false, nil
+		w.drv, w.meter.begun, w.meter.seen, w.meter.marks, w.meter.parts = nil, false, nil, nil, nil
 	}
 }
 
@@ -118,37 +146,40 @@ func monitored(d *resctrl.Driver, name resctrl.Name) ([]resctrl.Monitored, resct
 }
 
 // add adds what a group's counters grew by to a domain's sums. now gets what each sum is good for at this reading.
-func (k *meter) add(key meterKey, m *resctrl.Monitored, be bool, now map[int32]*model.MemorySample) {
+func (k *meter) add(key meterKey, m *resctrl.Monitored, be bool, now map[int32]*summed) {
 	domain := int32(key.domain)
 	if k.sums[domain] == nil {
 		k.sums[domain] = &model.MemorySample{Domain: domain}
 	}
 	if now[domain] == nil {
-		now[domain] = &model.MemorySample{Domain: domain}
+		now[domain] = &summed{}
 		now[domain].C[model.CountMemTotal], now[domain].C[model.CountMemLocal] = model.Read(0), model.Read(0)
 	}
 	was, known := k.seen[key]
-	count := func(c model.MemoryCounter, v, before resctrl.Count) {
-		grown := v
-		if known || !k.begun {
-			if !known {
-				before = v // it was there before us
-			}
-			grown = v.Since(before)
-		}
+	if !known && !k.begun {
+		was = *m // it was there before us
+	}
+	total, local := m.Total, m.Local
+	if known || !k.begun {
+		mark := k.marks[key]
+		total, local = grown(m.Total, was.Total, &mark.Total), grown(m.Local, was.Local, &mark.Local)
+		k.marks[key] = mark
+	}
+	count := func(c model.MemoryCounter, grown resctrl.Count) {
 		if grown.State == resctrl.Counted {
 			k.sums[domain].C[c].Value += grown.Bytes
-			if c == model.CountMemBE {
+			if c == model.CountMemBE && !now[domain].unknownBE {
 				now[domain].C[c].Outcome = model.OK
 			}
 			return
 		}
+		now[domain].unknownBE = now[domain].unknownBE || c == model.CountMemBE
 		now[domain].C[c].Outcome = outcomeOf(grown.State)
 	}
-	count(model.CountMemTotal, m.Total, was.Total)
-	count(model.CountMemLocal, m.Local, was.Local)
+	count(model.CountMemTotal, total)
+	count(model.CountMemLocal, local)
 	if be {
-		count(model.CountMemBE, m.Total, was.Total)
+		count(model.CountMemBE, total)
 	}
 }
 
@@ -161,26 +192,7 @@ func (k *meter) shift(d *resctrl.Driver, control resctrl.Name, by []resctrl.Moni
 	id := m.Identity()
 	_ = m.Close() // it was only asked who it is
 	for i := range by {
-		key := meterKey{id, by[i].Domain}
-		was, known := k.seen[key]
-		if !known && !comes {
-			continue
-		}
-		if !known {
-			was = resctrl.Monitored{Domain: by[i].Domain, Total: resctrl.Count{State: resctrl.Counted}, Local: resctrl.Count{State: resctrl.Counted}}
-		}
-		move := func(c *resctrl.Count, n resctrl.Count) {
-			switch {
-			case c.State != resctrl.Counted || n.State != resctrl.Counted:
-			case comes:
-				c.Bytes += n.Bytes
-			default:
-				c.Bytes -= min(c.Bytes, n.Bytes)
-			}
-		}
-		move(&was.Total, by[i].Total)
-		move(&was.Local, by[i].Local)
-		k.seen[key] = was
+		k.shifted(meterKey{id, by[i].Domain}, &by[i], comes)
 	}
 }
 
@@ -196,7 +208,7 @@ func outcomeOf(s resctrl.CountState) model.Outcome {
 }
 
 // samples returns the sums of the domains that were read.
-func (k *meter) samples(now map[int32]*model.MemorySample) []model.MemorySample {
+func (k *meter) samples(now map[int32]*summed) []model.MemorySample {
 	list := make([]model.MemorySample, 0, len(now))
 	for _, domain := range slices.SortedFunc(maps.Keys(now), cmp.Compare[int32]) {
 		s := *k.sums[domain]

@@ -356,7 +356,11 @@ func (w *classWorker) readDomains() (list []model.DomainSample) {
 		if g.lost || g.foreign > 0 || g.sinceNsec == 0 {
 			continue
 		}
-		counts, id, err := monitored(d, g.id.Name)
+		was, err := w.meter.fresh[g.id.Name], error(nil) // by the meter, a moment ago
+		if was.list == nil {
+			was.list, was.id, err = monitored(d, g.id.Name)
+		}
+		counts, id := was.list, was.id
 		if err == nil && id != g.id || errors.Is(err, resctrl.ErrVanished) {
 			delete(w.counted.groups, g.task.Path) // a stranger's doing: it is made anew at the next look
 			continue
@@ -374,6 +378,7 @@ func (w *classWorker) readDomains() (list []model.DomainSample) {
 			list = append(list, s)
 		}
 	}
+	w.meter.fresh = nil
 	slices.SortFunc(list, func(a, b model.DomainSample) int { return a.Compare(&b) })
 	return list
 }

@@ -43,6 +43,17 @@ type forgetful struct {
 
 	// What others do just before a group is made, and before schemata are written; an error is the kernel's answer.
 	beforeMkdir, beforeWrite func() error
+	beforeRead               func(path string) error // the same of any file that is read
+	beforeMove               func(thread string)     // before a thread is moved
+}
+
+func (f *forgetful) ReadFile(path string, buf []byte) ([]byte, error) {
+	if f.beforeRead != nil {
+		if err := f.beforeRead(path); err != nil {
+			return buf[:0], &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+	}
+	return f.Kernel.ReadFile(path, buf)
 }
 
 func (f *forgetful) Mkdir(path string, mode uint32) error {
@@ -55,6 +66,9 @@ func (f *forgetful) Mkdir(path string, mode uint32) error {
 }
 
 func (f *forgetful) WriteFile(path string, data []byte) error {
+	if f.beforeMove != nil && strings.HasSuffix(path, "/tasks") {
+		f.beforeMove(strings.TrimSpace(string(data)))
+	}
 	if f.beforeWrite != nil && strings.HasSuffix(path, "/schemata") {
 		if err := f.beforeWrite(); err != nil {
 			return &fs.PathError{Op: "write", Path: path, Err: err}

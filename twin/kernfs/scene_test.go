@@ -104,7 +104,7 @@ func throughFiles(t *testing.T, k *kernfs.Kernel) *stage {
 	}}
 }
 
-func openNode(t *testing.T, k *kernfs.Kernel, path string) *linux.Host {
+func openNode(t *testing.T, k *kernfs.Kernel, path string, more ...func(o *linux.Options)) *linux.Host {
 	t.Helper()
 	compiled, err := match.Compile(rules)
 	if err != nil {
@@ -119,10 +119,14 @@ func openNode(t *testing.T, k *kernfs.Kernel, path string) *linux.Host {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	h, err := linux.Open(linux.Options{
+	o := linux.Options{
 		FS: k, Rules: compiled, Journal: j, Counters: true, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Delay: k.Taskstats(), Opener: k.Counters(), Clock: k, Pages: k.PageCalls(), Ender: k.Ender(), Beside: func(work func()) { work() },
-	})
+	}
+	for _, m := range more {
+		m(&o)
+	}
+	h, err := linux.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
