@@ -13,7 +13,7 @@
 //
 // What services feel of the copying is a part of its own (moves.go), and so is figure 1 (shares.go).
 //
-// What it does not show: tasks that end, phases, several heavy tasks, the copying of pages of more than 64 MiB a task in these cells, and hardware.
+// What it does not show: tasks that end, phases, several heavy tasks, and hardware.
 package balm
 
 import (
@@ -192,6 +192,9 @@ machine: {preset: skylake, sockets: 2, cores_per_socket: 16, threads_per_core: 1
 // bandwidth is that of one socket's memory.
 const bandwidth = "30GB"
 
+// memory is what the heavy task has, which has to be copied: MG.C's arrays of 512³ numbers of eight bytes, the most of the four, are 3.3 GiB.
+const memory = ", memory: [{bytes: 3.3GiB}]"
+
 // service words one of the two.
 func service(name string, i int, rate, target float64) string {
 	pages := [...]string{"[1, 0]", "[0, 1]"}[i]
@@ -243,12 +246,12 @@ func sceneOf(services []Service, c *Cell, arm Arm) string {
 	if arm == Spread {
 		pages = "[0.5, 0.5]"
 	}
-	task := func(name, program string, from, threads int, pages string) {
-		fmt.Fprintf(&b, "  - {name: %s, class: BE, importance: best-effort, threads: %d, cpus: %d-%d, pages: %s, program: %s}\n", name, threads, from, from+threads-1, pages, program)
+	task := func(name, program string, from, threads int, pages, more string) {
+		fmt.Fprintf(&b, "  - {name: %s, class: BE, importance: best-effort, threads: %d, cpus: %d-%d, pages: %s, program: %s%s}\n", name, threads, from, from+threads-1, pages, program, more)
 	}
-	task("heavy", c.Batch, first[near], busy, pages)
+	task("heavy", c.Batch, first[near], busy, pages, memory)
 	for i, program := range [...]string{"blackscholes", "npb-ep", "swaptions"} {
-		task(lights[i], program, first[far]+i*light, light, homes[far])
+		task(lights[i], program, first[far]+i*light, light, homes[far], "")
 	}
 	fmt.Fprintf(&b, "timeline:\n")
 	for _, name := range append([]string{"heavy"}, lights...) {
