@@ -6,7 +6,7 @@ import (
 	"github.com/commensal-io/commensal/model"
 )
 
-// run does an action at once and without cost, as the simulated kernel does.
+// run does an action at once, as the simulated kernel does; what copying pages takes the machine charges afterwards.
 func (h *Host) run(e *entry, ask model.Setting, res *model.Result) {
 	switch ask.Knob {
 	case model.MemoryPages:
@@ -67,7 +67,7 @@ func (h *Host) movePages(e *entry, ask model.Setting, res *model.Result) {
 			pages[node] *= keep / there
 		}
 	}
-	if err := h.m.SetPages(e.num, pages); err != nil {
+	if err := h.m.MovePages(e.num, pages); err != nil {
 		res.Kind, res.Error = model.Refused, err.Error()
 		return
 	}

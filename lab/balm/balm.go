@@ -11,8 +11,9 @@
 // missed without them, where batch work is less than 1.3 times that under MBA alone on their mean, or where no cell reaches 1.87 times; on the same socket, and on opposite ones, each by itself.
 // Seeds below 100 are for development; what is reported begins at 1000.
 //
-// What it does not show: tasks that end, phases, several heavy tasks, what copying pages costs (the simulated machine copies
-// at once), and hardware.
+// What services feel of the copying is a part of its own (moves.go), and so is figure 1 (shares.go).
+//
+// What it does not show: tasks that end, phases, several heavy tasks, and hardware.
 package balm
 
 import (
@@ -66,9 +67,18 @@ type Options struct {
 	Quick bool // one repetition, two loads and two programs
 	// Repetitions of each cell; 0: five, as in the paper.
 	Repetitions int
+	// Only is the part to play; "": all.
+	Only string
 
 	loads []float64 // of tests; nil: as above
 }
+
+// The parts (Options.Only): figures 2 and 3, figure 1, and what services feel while pages move.
+const (
+	PartLoads  = "loads"
+	PartShares = "figure-1"
+	PartMoves  = "moves"
+)
 
 const (
 	repetitions = 5 // as in the paper
@@ -115,10 +125,28 @@ type Service struct {
 // Run plays all cells. Equal seeds give equal results on any number of CPUs.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Seed: o.Seed, Quick: o.Quick}
+	for _, part := range []struct {
+		name string
+		play func() error
+	}{
+		{PartLoads, func() error { return r.loads(ctx, &o) }}, {PartShares, func() error { return r.shares(ctx, &o) }}, {PartMoves, func() error { return r.moves(ctx, &o) }},
+	} {
+		if o.Only != "" && o.Only != part.name {
+			continue
+		}
+		if err := part.play(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// loads plays figures 2 and 3.
+func (r *Result) loads(ctx context.Context, o *Options) error {
 	for i, name := range []string{"memcached-small", "web-search-leaf"} {
 		s, err := alone(ctx, name, o.Seed, i)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r.Services = append(r.Services, s)
 	}
@@ -143,14 +171,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return play(r.Services, c, arm, seed)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, at := range list {
 		a := &r.Cells[i/per].Arms[i%per/n]
 		*a = append(*a, at)
 	}
 	r.sum()
-	return r, nil
+	return nil
 }
 
 // machineOf is the paper's machine as far as it says: two sockets of 16 cores, with memory that one heavy task nearly fills.
@@ -163,6 +191,9 @@ machine: {preset: skylake, sockets: 2, cores_per_socket: 16, threads_per_core: 1
 
 // bandwidth is that of one socket's memory.
 const bandwidth = "30GB"
+
+// memory is what the heavy task has, which has to be copied: MG.C's arrays of 512³ numbers of eight bytes, the most of the four, are 3.3 GiB.
+const memory = ", memory: [{bytes: 3.3GiB}]"
 
 // service words one of the two.
 func service(name string, i int, rate, target float64) string {
@@ -215,12 +246,12 @@ func sceneOf(services []Service, c *Cell, arm Arm) string {
 	if arm == Spread {
 		pages = "[0.5, 0.5]"
 	}
-	task := func(name, program string, from, threads int, pages string) {
-		fmt.Fprintf(&b, "  - {name: %s, class: BE, importance: best-effort, threads: %d, cpus: %d-%d, pages: %s, program: %s}\n", name, threads, from, from+threads-1, pages, program)
+	task := func(name, program string, from, threads int, pages, more string) {
+		fmt.Fprintf(&b, "  - {name: %s, class: BE, importance: best-effort, threads: %d, cpus: %d-%d, pages: %s, program: %s%s}\n", name, threads, from, from+threads-1, pages, program, more)
 	}
-	task("heavy", c.Batch, first[near], busy, pages)
+	task("heavy", c.Batch, first[near], busy, pages, memory)
 	for i, program := range [...]string{"blackscholes", "npb-ep", "swaptions"} {
-		task(lights[i], program, first[far]+i*light, light, homes[far])
+		task(lights[i], program, first[far]+i*light, light, homes[far], "")
 	}
 	fmt.Fprintf(&b, "timeline:\n")
 	for _, name := range append([]string{"heavy"}, lights...) {

@@ -3,11 +3,13 @@ package balm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/commensal-io/commensal/internal/labtest"
+	"github.com/commensal-io/commensal/lab/stat"
 )
 
 // A short run is the same twice, and its arms did what they are called.
@@ -70,6 +72,91 @@ func TestGoals(t *testing.T) {
 			if met := k != i && i != 4 && k < 3; r.Goals[k].Met != met {
 				t.Errorf("goal %d with figure %d spoilt: %+v", k, i, r.Goals[k])
 			}
+		}
+	}
+}
+
+// While pages move every service feels it, by more than nothing and less than twice; the same is played twice. Pages across do what figure 1 is about.
+func TestMovesAndShares(t *testing.T) {
+	r := labtest.Twice(t, func() (*Result, error) {
+		return Run(context.Background(), Options{Seed: 3, Quick: true, Only: PartMoves})
+	})
+	for i := range r.MoveSums {
+		if m := &r.MoveSums[i]; m.Beside == Free && !(m.Ratios[0].Mean > 0 && m.Ratios[0].Mean < 1) {
+			t.Errorf("%+v", m)
+		}
+	}
+	for i := range r.Moves {
+		if v := &r.Moves[i]; !(v.Seconds > 0 && v.GiB/v.Seconds < 10) || v.Huge != (i%2 == 1) {
+			t.Errorf("%+v", v)
+		}
+	}
+	shares, err := Run(context.Background(), Options{Seed: 3, Quick: true, Only: PartShares})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range shares.Across {
+		if a := &shares.Across[i]; a.Share == 0 && a.Work.Mean != 1 || a.Share == 1 && !(a.Work.Mean < 1 && a.P99.Mean > 1) || a.Share == 0.3 && a.Work.Mean <= 1 {
+			t.Errorf("%+v", a)
+		}
+	}
+	var text bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), shares.WriteText(&text)); err != nil || !strings.Contains(text.String(), "pages moved for nothing") || !strings.Contains(text.String(), "Pages across") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+}
+
+// Moves fail where one percentile of one service is higher, and not where that may be chance or nothing was played; figure 1 where no share gives enough, or one program's
+// every share does harm.
+func TestMoveAndShareGoals(t *testing.T) {
+	for i, test := range []struct {
+		higher func(seed int) float64
+		met    bool
+	}{
+		{func(int) float64 { return 0 }, true},
+		{func(int) float64 { return 0.05 }, false},
+		{func(int) float64 { return 0.019 }, true},
+		{func(seed int) float64 { return []float64{1, -0.8}[seed%2] }, true},
+	} {
+		r := &Result{}
+		for seed := range 10 {
+			for _, huge := range [...]bool{false, true} {
+				v := Move{Seed: uint64(seed), Huge: huge}
+				for s := range v.Ratios {
+					for b := range v.Ratios[s] {
+						v.Ratios[s][b] = [len(quantiles)]float64{1, 1, 1}
+					}
+				}
+				v.Ratios[1][Free][2] += test.higher(seed)
+				r.Moves = append(r.Moves, v)
+			}
+		}
+		r.sumMoves()
+		for _, g := range r.Goals {
+			if free := strings.Contains(g.What, besideNames[Free]); g.Met != (test.met || !free) {
+				t.Errorf("%d: %+v", i, g)
+			}
+		}
+	}
+	none := &Result{}
+	none.sumMoves()
+	for _, g := range none.Goals {
+		if g.Met {
+			t.Errorf("%+v", g)
+		}
+	}
+	for i, p99 := range []float64{1.1, 3} {
+		r := &Result{}
+		for k, batch := range heavy {
+			a := Across{Batch: batch, Share: 0.3, Work: stat.Interval{Mean: 1.2}, P99: stat.Interval{Mean: 1.1}}
+			if k == 0 {
+				a.Work.Mean, a.P99.Mean = 1.4, p99
+			}
+			r.Across = append(r.Across, a)
+		}
+		r.sumAcross()
+		if met := i == 0; r.Goals[0].Met != met || r.Goals[1].Met != met {
+			t.Errorf("p99 %v: %+v", p99, r.Goals)
 		}
 	}
 }

@@ -16,6 +16,9 @@ type Result struct {
 	Services    []Service `json:"services"`
 	Cells       []Cell    `json:"cells"`
 	Arms        []ArmSum  `json:"arms"` // by place
+	Across      []Across  `json:"figure_1"`
+	Moves       []Move    `json:"moves"`
+	MoveSums    []MoveSum `json:"move_sums"`
 	report.Judged
 }
 
@@ -86,12 +89,39 @@ func (r *Result) sumAt(place Place) {
 
 // Report is the result for people.
 func (r *Result) Report() report.Report {
+	out := report.Report{Title: "Memory bandwidth and pages", Verdict: report.Judge(r.Goals), Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"repetitions", fmt.Sprint(r.Repetitions)}}}
+	add := func(title string, t report.Table) {
+		out.Sections = append(out.Sections, report.Section{Title: title, Tables: []report.Table{t}})
+	}
+	if len(r.Cells) > 0 {
+		out.Summary = []string{fmt.Sprintf("%d cells of one heavy batch task at one place beside one load of a key-value store, on two simulated sockets; %d seconds count.", len(r.Cells), end-start)}
+		add("Arms", r.armTable())
+	}
+	add("Goals", report.GoalTable("", []report.Column{{Name: "on"}, {Name: "what"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals))
+	if len(r.Across) > 0 {
+		add("Pages across (figure 1)", r.acrossTable())
+	}
+	if len(r.Moves) > 0 {
+		add("While pages move", r.moveTable())
+	}
+	if len(r.Cells) > 0 {
+		add("Cells", r.cellTable())
+		add("Services alone", r.aloneTable())
+	}
+	return out
+}
+
+func (r *Result) armTable() report.Table {
 	arms := report.Table{Columns: report.Heads("heavy task on", "batch work has", "target missed|% of time", "heavy task's work|x as found", "its work|x MBA, balm", "at most|x MBA, balm")}
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		arms.Rows = append(arms.Rows, append(report.Cells(a.Place, a.Arm, a.Missed.Text(100, 1), a.Found.Text(1, 2), a.MBA.Text(1, 2)), report.Figure("%.2f", a.Most)))
 	}
 	arms.Notes = []string{fmt.Sprintf("Means over the cells in which a target is missed in at least %.0f %% of the time as found (%d on the same socket, %d on opposite ones, of %d each), with their 95 %% intervals.", 100*trouble, r.Arms[Home].Cells, r.Arms[NumArms].Cells, len(r.Cells)/int(NumPlaces))}
+	return arms
+}
+
+func (r *Result) cellTable() report.Table {
 	cells := report.Table{Columns: report.Heads("batch", "on", "load|%", "batch work has", "target missed|% of time", "p99|ms", "work|G instructions/s", "times|MBA, balm")}
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -100,23 +130,16 @@ func (r *Result) Report() report.Report {
 				report.Figure("%.1f", 100*c.mean(arm, missed)), report.Figure("%.1f", c.mean(arm, p99)), report.Figure("%.2f", c.mean(arm, work)/1e9), report.Figure("%.2f", stat.Ratio(c.mean(arm, work), c.mean(MBA, work)))))
 		}
 	}
+	return cells
+}
+
+func (r *Result) aloneTable() report.Table {
 	alone := report.Table{Columns: report.Heads("service", "target|ms", "full load|requests/s", "p99 alone, at a twentieth of what its CPUs could do, two, and so on|ms")}
 	for i := range r.Services {
 		s := &r.Services[i]
 		alone.Rows = append(alone.Rows, append(report.Cells(s.Name), report.Figure("%.1f", s.Target), report.Figure("%.0f", s.Full), report.Cells(fmt.Sprintf("%.0f", s.P99))[0]))
 	}
-	return report.Report{
-		Title:   "Memory bandwidth and pages",
-		Summary: []string{fmt.Sprintf("%d cells of one heavy batch task at one place beside one load of a key-value store, on two simulated sockets; %d seconds count.", len(r.Cells), end-start)},
-		Verdict: report.Judge(r.Goals),
-		Sections: []report.Section{
-			{Title: "Arms", Tables: []report.Table{arms}},
-			{Title: "Goals", Tables: []report.Table{report.GoalTable("", []report.Column{{Name: "on"}, {Name: "what"}, {Name: "goal"}, {Name: "here"}, {Name: ""}}, r.Goals)}},
-			{Title: "Cells", Tables: []report.Table{cells}},
-			{Title: "Services alone", Tables: []report.Table{alone}},
-		},
-		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}, {"repetitions", fmt.Sprint(r.Repetitions)}},
-	}
+	return alone
 }
 
 // WriteText writes the result for a terminal.

@@ -32,7 +32,7 @@ type Options struct {
 	Quick bool      // a third of the time, and no middle size
 	Tasks int       // of the largest size; 0: 150
 	Only  string    // the part to measure; "": all
-	MiB   int       // memory of each task whose ages are read; 0: 20
+	MiB   int       // memory of each task whose ages are read, or pages move; 0: 20, and 256
 	Log   io.Writer // progress
 }
 
@@ -108,6 +108,7 @@ type Result struct {
 	Ages  *Ages   `json:"ages"`
 	// Contention is there where it was asked for (PartContention).
 	Contention *Contention `json:"contention,omitempty"`
+	Moves      *Moves      `json:"moves,omitempty"` // likewise (PartMoves)
 	Analyses   []Analysis  `json:"analyses"`
 	Twins      []Twin      `json:"twin"`
 	Goals      []Goal      `json:"goals"`
@@ -123,6 +124,10 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	switch res = (&Result{CPUs: runtime.NumCPU()}); o.Only {
 	case PartAges:
 		res.Ages, err = measureAges(ctx, hostfs.NewRoot("/"), st, &o)
+		res.Goals = goals(res)
+		return res, err
+	case PartMoves:
+		res.Moves, err = measureMoves(ctx, hostfs.NewRoot("/"), st, &o)
 		res.Goals = goals(res)
 		return res, err
 	case PartContention:

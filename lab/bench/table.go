@@ -68,6 +68,12 @@ func goals(r *Result) []Goal {
 	if a := r.Ages; a != nil && a.Source != "" && a.Tasks >= goalTasks { // of fewer it says nothing
 		add(fmt.Sprintf("ages of %d tasks", a.Tasks), goalAges, a.CorePercent, "% of a core")
 	}
+	if m := r.Moves; m != nil && m.Why == "" {
+		for kind, beside := range [...]string{still: "with nothing done", computing: "while a thread computes"} {
+			most, fails := m.worst(kind)
+			list = append(list, Goal{"a service's p50, p95 and p99 while pages move, higher than " + beside + " by at most, or by chance", mostHigher, most, "%", !fails})
+		}
+	}
 	if c := r.Contention; c != nil {
 		add(fmt.Sprintf("policies of caches and memories, %d services asked each 20 ms", c.LC), goalContention, c.dearest(), "% of a core")
 		add("the same against BALM's own bound", goalBALM, c.dearest(), "% of a core")
@@ -105,6 +111,9 @@ func (r *Result) WriteText(w io.Writer) error {
 	if len(r.Sizes) == 0 { // a part alone
 		if r.Contention != nil {
 			return report.WriteTables(w, r.contentionTable(), r.goalTable())
+		}
+		if r.Moves != nil {
+			return report.WriteTables(w, r.movesTable(), r.goalTable())
 		}
 		return report.WriteTables(w, r.agesTable(), r.goalTable())
 	}

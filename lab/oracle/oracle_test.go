@@ -3,6 +3,8 @@ package oracle
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +43,7 @@ func TestRun(t *testing.T) {
 func TestDraw(t *testing.T) {
 	var names []string
 	for i := range 20 {
-		w := draw(7, i)
+		w := draw(7, i, 1)
 		lc, be, text := 0, 0, ""
 		for _, x := range w.list {
 			if text += x.cfg.Name + " "; x.class == model.LC {
@@ -59,6 +61,48 @@ func TestDraw(t *testing.T) {
 	}
 	if len(names) < 15 {
 		t.Errorf("%d different mixes of 20", len(names))
+	}
+}
+
+// On two sockets there is a service on each, and somebody who does harm beside the first; a place is where a task then runs, with its pages as asked for.
+func TestPlaces(t *testing.T) {
+	w := draw(7, 0, 2)
+	var on []string
+	for _, x := range w.list {
+		on = append(on, fmt.Sprintf("%s %s", x.class, x.cfg.CPUs))
+	}
+	if got := strings.Join(on, ", "); got != "LC 0-5, LC 20-25, BE 6-12, BE 13-19, BE 26-32" {
+		t.Fatal(got)
+	}
+	r, err := w.start(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.divide(w.shares(Share{2, 10, 1})), r.place([]Place{{}, {Pages: 0.5}, {Away: true, Pages: 1}})); err != nil {
+		t.Fatal(err)
+	}
+	m := r.host.Machine()
+	for k, want := range []string{"6-12 [1 0]", "13-19 [0.5 0.5]", "6-19 [1 0]"} {
+		cpus, err := m.CPUs(r.nums[k+2])
+		pages, other := m.Pages(r.nums[k+2])
+		if got := fmt.Sprint(cpus, " ", pages); got != want || err != nil || other != nil {
+			t.Errorf("task %d: %s, %v, %v", k, got, err, other)
+		}
+	}
+	for cache := range 2 {
+		if mask, level, err := m.Class(r.class[0], cache); mask != 3 || level != 10 || err != nil {
+			t.Errorf("cache %d: %x, %d, %v", cache, mask, level, err)
+		}
+	}
+	whole := Share{allWays, 100, 1}
+	steps := w.around([]Share{{2, 100, 1}, whole}, []Place{{}, {Away: true}}, 0)
+	if n := len(near(Share{2, 100, 1})) + 2*5; len(steps) != n {
+		t.Errorf("%d steps, want %d", len(steps), n)
+	}
+	for _, s := range steps {
+		if s.shares[1] != whole || s.places[1] != (Place{Away: true}) || s.shares[0] == (Share{2, 100, 1}) && s.places[0] == (Place{}) {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 
@@ -100,14 +144,16 @@ func TestNear(t *testing.T) {
 
 // The goals can be missed, each by itself.
 func TestGoals(t *testing.T) {
-	for i, ours := range []Outcome{{Work: 0.9, Missed: 0.01}, {Work: 1, Missed: 0.05}, {Work: 1, Missed: 0.01}} {
-		m := Mix{Feasible: true}
-		m.Arms[Remedy], m.Arms[Oracle] = ours, Outcome{Work: 1, Missed: 0.01}
-		r := &Result{Mixes: []Mix{m, {}}}
-		r.sum()
-		for k := range r.Goals {
-			if r.Goals[k].Met == (k == i) {
-				t.Errorf("goal %d with %+v: %+v", k, ours, r.Goals[k])
+	for sockets, oracle := range map[int]Arm{1: Oracle, 2: Placed} {
+		for i, ours := range []Outcome{{Work: 0.9, Missed: 0.01}, {Work: 1, Missed: 0.05}, {Work: 1, Missed: 0.01}} {
+			m := Mix{Feasible: true}
+			m.Arms[Remedy], m.Arms[oracle] = ours, Outcome{Work: 1, Missed: 0.01}
+			r := &Result{Sockets: sockets, Mixes: []Mix{m, {}}}
+			r.sum()
+			for k := range r.Goals {
+				if r.Goals[k].Met == (k == i) {
+					t.Errorf("%d sockets, goal %d with %+v: %+v", sockets, k, ours, r.Goals[k])
+				}
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (h *heracles) second(r *run) error {
 		return nil
 	case slack < heraclesCut:
 		h.now.CPUs = max(smallest, h.now.CPUs/2)
-	case r.host.Machine().Memory(0).BytesPerSecond > heraclesBandwidth*r.config.MemPeakBytes:
+	case r.moves() > heraclesBandwidth*r.config.MemPeakBytes:
 		h.now.CPUs = max(smallest, h.now.CPUs-0.1)
 	case slack < heraclesGrow:
 		return nil
@@ -42,6 +42,14 @@ func (h *heracles) second(r *run) error {
 		h.now.CPUs, h.ways = min(1, h.now.CPUs+0.1), true
 	}
 	return r.divide(r.shares(h.now))
+}
+
+// moves is what the memory moves a second that moves most.
+func (r *run) moves() (most float64) {
+	for n := range r.config.Sockets {
+		most = max(most, r.host.Machine().Memory(n).BytesPerSecond)
+	}
+	return most
 }
 
 // parties moves one resource at a time: from batch work when a service has less than 5 % of slack, to it when all have more than 20 %; a

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -169,11 +170,10 @@ func (r *run) divide(shares []Share) error {
 				return err
 			}
 		}
-		if err := m.SetWays(r.class[j], 0, 1<<s.Ways-1); err != nil {
-			return err
-		}
-		if err := m.SetMBA(r.class[j], 0, s.Level); err != nil {
-			return err
+		for cache := range r.config.Caches() {
+			if err := errors.Join(m.SetWays(r.class[j], cache, 1<<s.Ways-1), m.SetMBA(r.class[j], cache, s.Level)); err != nil {
+				return err
+			}
 		}
 		quota := machine.CPUMax{QuotaUsec: -1, PeriodUsec: 100_000}
 		if s.CPUs < 1 {
@@ -181,6 +181,31 @@ func (r *run) divide(shares []Share) error {
 		}
 		if err := m.SetCPUMax(r.nums[k], quota); err != nil {
 			return err
+		}
+		j++
+	}
+	return nil
+}
+
+// place puts batch tasks into their places, with their pages there from the beginning.
+func (r *run) place(places []Place) error {
+	m, j := r.host.Machine(), 0
+	for k := range r.list {
+		if r.list[k].class != model.BE || j >= len(places) {
+			continue
+		}
+		home := r.config.SocketOf(r.list[k].cfg.CPUs.Members()[0])
+		pages := make([]float64, r.config.Sockets)
+		pages[home], pages[1-home] = 1-places[j].Pages, places[j].Pages
+		if err := m.SetPages(r.nums[k], pages); err != nil {
+			return err
+		}
+		if places[j].Away { // beside who is there
+			from := (1 - home) * cores
+			cpus := model.FullSet(from + cores).Without(model.FullSet(from + lcCores))
+			if err := m.SetCPUs(r.nums[k], cpus); err != nil {
+				return err
+			}
 		}
 		j++
 	}

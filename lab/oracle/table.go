@@ -10,10 +10,12 @@ import (
 
 // Result is a whole run.
 type Result struct {
-	Seed  uint64   `json:"seed"`
-	Quick bool     `json:"quick"`
-	Mixes []Mix    `json:"mixes"`
-	Arms  []ArmSum `json:"arms"`
+	Seed  uint64 `json:"seed"`
+	Quick bool   `json:"quick"`
+	// Sockets is how many the machines have.
+	Sockets int      `json:"sockets"`
+	Mixes   []Mix    `json:"mixes"`
+	Arms    []ArmSum `json:"arms"`
 	report.Judged
 }
 
@@ -32,7 +34,7 @@ const (
 )
 
 func (r *Result) sum() {
-	for arm := range NumArms {
+	for arm := range r.best() + 1 {
 		s := ArmSum{Arm: arm.String()}
 		for i := range r.Mixes {
 			if m := &r.Mixes[i]; m.Feasible && m.Arms[arm].Missed > mostMissed {
@@ -40,15 +42,23 @@ func (r *Result) sum() {
 			}
 		}
 		s.Work = r.over(func(m *Mix) float64 { return m.Arms[arm].Work })
-		s.OfOracle = r.over(func(m *Mix) float64 { return stat.Ratio(m.Arms[arm].Work, m.Arms[Oracle].Work) })
+		s.OfOracle = r.over(func(m *Mix) float64 { return stat.Ratio(m.Arms[arm].Work, m.Arms[r.best()].Work) })
 		s.Missed = r.over(func(m *Mix) float64 { return m.Arms[arm].Missed })
 		r.Arms = append(r.Arms, s)
 	}
-	ours, best := &r.Arms[Remedy], &r.Arms[Oracle]
+	ours, best := &r.Arms[Remedy], &r.Arms[r.best()]
 	more := ours.Missed.Mean - best.Missed.Mean
 	r.Goals = append(r.Goals,
 		report.Goal{What: "remedy: of the oracle's batch work", Want: fmt.Sprintf("at least %.0f %%", 100*leastWork), Got: fmt.Sprintf("%.0f %%", 100*ours.OfOracle.Mean), Met: ours.OfOracle.Mean >= leastWork},
 		report.Goal{What: "remedy: time in which a target is missed, more than the oracle", Want: fmt.Sprintf("at most %.0f %%", 100*mostMore), Got: fmt.Sprintf("%.1f %%", 100*more), Met: more <= mostMore})
+}
+
+// best is the oracle that the others are beside.
+func (r *Result) best() Arm {
+	if r.Sockets > 1 {
+		return Placed
+	}
+	return Oracle
 }
 
 // feasible counts the mixes that count.
@@ -84,11 +94,11 @@ func (r *Result) Report() report.Report {
 	for i := range r.Mixes {
 		m := &r.Mixes[i]
 		each.Rows = append(each.Rows, append(report.Cells(fmt.Sprintf("%d/%d", m.Seed, m.Index), fmt.Sprint(m.Tasks)), report.Figure("%.0f", 100*m.Arms[Off].Missed), report.Figure("%.0f", 100*m.Arms[Remedy].Missed),
-			report.Figure("%.0f", 100*m.Arms[Remedy].Work), report.Figure("%.0f", 100*m.Arms[Oracle].Work), report.Cells(fmt.Sprint(m.Best))[0]))
+			report.Figure("%.0f", 100*m.Arms[Remedy].Work), report.Figure("%.0f", 100*m.Arms[r.best()].Work), report.Cells(m.division())[0]))
 	}
 	return report.Report{
 		Title:   "Beside the best fixed division",
-		Summary: []string{fmt.Sprintf("%d drawn mixes on a simulated socket of %d cores; of five minutes the last three count.", len(r.Mixes), cores)},
+		Summary: []string{fmt.Sprintf("%d drawn mixes on %d simulated socket(s) of %d cores; of five minutes the last three count.", len(r.Mixes), r.Sockets, cores)},
 		Verdict: report.Judge(r.Goals),
 		Sections: []report.Section{
 			{Title: "Arms", Tables: []report.Table{arms}},
@@ -97,6 +107,19 @@ func (r *Result) Report() report.Report {
 		},
 		Facts: [][2]string{{"seed", fmt.Sprint(r.Seed)}, {"quick", fmt.Sprint(r.Quick)}},
 	}
+}
+
+// division is the oracle's, for people.
+func (m *Mix) division() string {
+	if len(m.Places) == 0 {
+		return fmt.Sprint(m.Best)
+	}
+	text := ""
+	for k, p := range m.Places {
+		where := map[bool]string{false: "home", true: "away"}[p.Away]
+		text += fmt.Sprintf("%v %s, %.0f %% of pages away; ", m.Best[k], where, 100*p.Pages)
+	}
+	return text
 }
 
 // WriteText writes the result for a terminal.

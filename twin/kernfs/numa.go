@@ -9,8 +9,8 @@ package kernfs
 // process of which the machine knows no size has defaultPages. Pages that are swapped out are
 // those at the end.
 //
-// Otherwise than in a kernel: moving pages takes no time and no bandwidth, none is pinned or
-// busy, there are no huge pages, and nothing is shared between processes.
+// Otherwise than in a kernel: the call that moves pages takes no time (the physics copies them afterwards, and charges
+// for it), none is pinned or busy, there are no huge pages, and nothing is shared between processes.
 
 import (
 	"slices"
@@ -133,7 +133,7 @@ func (k *Kernel) tell(p *process, s *addressSpace) {
 	for i, n := range s.count {
 		shares[i] = float64(n)
 	}
-	if k.m.SetPages(p.num, shares) == nil {
+	if k.m.MovePages(p.num, shares) == nil {
 		s.shares, _ = k.m.Pages(p.num)
 	}
 }

@@ -89,7 +89,7 @@ func (m *Machine) SetOnline(cpu int, online bool) error {
 // Online returns the CPUs that are online.
 func (m *Machine) Online() model.CPUSet { return m.online }
 
-// SetPages says where a task's pages are: shares of the nodes, in sum 1.
+// SetPages says where a task's pages are: shares of the nodes, in sum 1. Nothing is copied for it (MovePages).
 func (m *Machine) SetPages(num int, pages []float64) error {
 	t, err := m.task(num)
 	if err != nil {
@@ -105,13 +105,14 @@ func (m *Machine) SetPages(num int, pages []float64) error {
 	if len(pages) != m.cfg.Sockets || !(sum > 0) {
 		return fmt.Errorf("machine: pages on %d nodes with sum %v", len(pages), sum)
 	}
+	t.pages, t.copying = make([]float64, len(pages)), nil
 	for i, p := range pages {
 		t.pages[i] = p / sum
 	}
 	return nil
 }
 
-// Pages returns the share of a task's pages on each node.
+// Pages returns the share of a task's pages on each node, of pages on their way where they go.
 func (m *Machine) Pages(num int) ([]float64, error) { return m.AppendPages(num, nil) }
 
 // AppendPages appends them to dst.
@@ -120,7 +121,7 @@ func (m *Machine) AppendPages(num int, dst []float64) ([]float64, error) {
 	if err != nil {
 		return dst, err
 	}
-	return append(dst, t.pages...), nil
+	return append(dst, t.told()...), nil
 }
 
 // clos is a class of service: the ways that it may fill and the MBA level, by cache.

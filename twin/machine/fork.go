@@ -57,6 +57,11 @@ func (t *Task) fork() *Task {
 	f := *t
 	f.rng = t.rng.fork()
 	f.pages = slices.Clone(t.pages)
+	if c := t.copying; c != nil {
+		f.copying = &copying{}
+		*f.copying = *c
+		f.copying.aim, f.copying.leave, f.copying.come = slices.Clone(c.aim), slices.Clone(c.leave), slices.Clone(c.come)
+	}
 	f.mem.heats = slices.Clone(t.mem.heats)
 	f.on = slices.Clone(t.on)
 	f.moved = slices.Clone(t.moved)

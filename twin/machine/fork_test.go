@@ -38,6 +38,7 @@ func forkable(t *testing.T) *Machine {
 	check(err)
 	m.Advance(3e9)
 	check(m.SetRMID(1, 5)) // leaves lines of RMID 0
+	check(m.MovePages(0, []float64{0.1, 0.9}))
 	return m
 }
 

@@ -55,6 +55,7 @@ type Config struct {
 	SwapBytes       float64     // of the machine; 0: none
 	ZswapShare      float64     // of what is swapped out, that stays in memory, compressed; 0: no zswap
 	FaultNsec       float64     // until a page is back from swap or disk; 0: 100 us
+	MoveNsec        float64     // what the kernel does for 4 KiB that move to another node beside copying them; 0: 2 us, small pages
 	DiskBytes       float64     // that the disk moves a second; 0: there is none
 	DiskOps         float64     // operations that it does a second, of no bytes
 
@@ -132,6 +133,7 @@ func (c *Config) Check() error {
 		{"swap", c.SwapBytes, 0, 1 << 50},
 		{"share that zswap keeps", c.ZswapShare, 0, 1},
 		{"time of a page fault", c.FaultNsec, 0, 1e9},
+		{"time of a page that moves", c.MoveNsec, 0, 1e9},
 		{"disk bandwidth", c.DiskBytes, 0, 1e12},
 		{"disk operations", c.DiskOps, 0, 1e8},
 		{"memory size", c.MemBytes, 1 << 20, 1 << 50},
@@ -224,6 +226,9 @@ func New(cfg Config, seed uint64) (*Machine, error) {
 	if m.cfg.FaultNsec == 0 {
 		m.cfg.FaultNsec = defaultFaultNsec
 	}
+	if m.cfg.MoveNsec == 0 {
+		m.cfg.MoveNsec = moveNsec
+	}
 	m.clos = []clos{defaultCLOS(&cfg)}
 	for range cfg.Sockets {
 		m.mem = append(m.mem, newMemory(&cfg))
@@ -295,6 +300,7 @@ func (m *Machine) part(left int64) int64 {
 	for _, t := range m.live {
 		m.spend(t, dt)
 	}
+	m.copied(float64(dt))
 	m.took(dt)
 	m.chargeAll(dt)
 	m.now += dt

@@ -88,6 +88,7 @@ func (m *Machine) deliver(n int, out *[maxSockets]float64) {
 			}
 		}
 	}
+	m.copies(n)
 	mem := &m.mem[n]
 	if all, writes := m.mix(mem.latency); all > 0 {
 		mem.writes = writes / all

@@ -24,6 +24,8 @@ type atom struct {
 	used     float64   // CPU time, since the CPUs were divided so
 	taken    taken     // of the time of each of its CPUs
 	counted  float64   // of used, in what takers took
+	mover    float64   // CPUs that who copies pages has
+	idle     float64   // and that nobody had in the last part
 }
 
 // placement is the machine's CPUs as the cpusets divide them.
@@ -39,8 +41,9 @@ type placement struct {
 // task does not get although it is ready is its run-queue delay.
 func (m *Machine) schedule(dt int64) {
 	p := &m.placement
+	m.seat()
 	for a := range p.atoms {
-		p.atoms[a].load = 0
+		p.atoms[a].load = p.atoms[a].mover
 	}
 	for _, t := range m.live {
 		t.given, t.wait, t.robbed = 0, t.limit.allow(t.want, dt), taken{}

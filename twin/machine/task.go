@@ -155,16 +155,17 @@ type Task struct {
 	ips     float64 // instructions per second on a CPU, over all caches
 	may     int     // CPUs that it may run on
 
-	shares float64
-	idle   bool // SCHED_IDLE
-	frozen bool
-	clos   int
-	rmid   int
-	moved  []traffic // by cache, under whatever RMID
-	rank   int       // of this step
-	pages  []float64
-	spread float64 // factor on the CPI of the work at hand
-	phase  phase   // of closed-loop work
+	shares  float64
+	idle    bool // SCHED_IDLE
+	frozen  bool
+	clos    int
+	rmid    int
+	moved   []traffic // by cache, under whatever RMID
+	rank    int       // of this step
+	pages   []float64
+	copying *copying // nil: none of them are on their way
+	spread  float64  // factor on the CPI of the work at hand
+	phase   phase    // of closed-loop work
 
 	cfg   TaskConfig
 	num   int

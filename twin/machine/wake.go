@@ -116,7 +116,7 @@ func (m *Machine) chargeWoken(i, a int, step float64) (own float64) {
 	taken := at.taken.all()
 	had := t.share[a] / (1 - taken)
 	firmNsec, allNsec := k.waits(had)
-	firm := taken * max(0, at.cpus-had) // who shares them, in CPUs: takers stay, whoever has the CPU
+	firm := taken*max(0, at.cpus-had) + at.mover // who shares them, in CPUs: takers stay, whoever has the CPU, and nobody knows whose thread copies
 	all := firm
 	for _, o := range m.live {
 		c := mine.stays(m.ranks[o.rank])
@@ -140,6 +140,7 @@ func (m *Machine) chargeWoken(i, a int, step float64) (own float64) {
 		stays += firmNsec / firm
 	}
 	t.waits.took(&at.taken, stays*max(0, at.cpus-had)*step)
+	own += stays * at.mover * step
 	for _, o := range m.live {
 		c := mine.stays(m.ranks[o.rank])
 		if o == t || c == 0 {
