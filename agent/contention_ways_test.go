@@ -188,12 +188,7 @@ func TestContentionRemedyPages(t *testing.T) {
 	rigtest.NeedContention(t)
 	rigtest.Set(t, "/proc/sys/kernel/numa_balancing", "0")
 	s := beside(t, "pages", 14, "remedy: {mode: enforce, settle: 1s, quiet: 10m}")
-	// There is memory where it does not run, and none of its own is there: it began on any CPU, and pages stay where they were first touched.
-	for file, list := range map[string]string{"cpuset.cpus": "0-1", "cpuset.mems": "0"} {
-		if err := os.WriteFile("/sys/fs/cgroup"+s.victim+"/"+file, []byte(list), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.near()
 	for i := range 7 {
 		if err := os.Mkdir(fmt.Sprintf("%s/another-%d", resctrlRoot, i), 0o755); err != nil {
 			t.Fatal(err)
@@ -226,6 +221,17 @@ func TestContentionRemedyPages(t *testing.T) {
 	s.replays()
 }
 
+// near keeps the service on one socket and its memory: there is memory where it does not run, and none of its own is there. It began on any CPU, and
+// pages stay where they were first touched.
+func (s *cpiScene) near() {
+	s.t.Helper()
+	for file, list := range map[string]string{"cpuset.cpus": "0-1", "cpuset.mems": "0"} {
+		if err := os.WriteFile("/sys/fs/cgroup"+s.victim+"/"+file, []byte(list), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 // nodes is how much anonymous memory a group has on each node, in bytes.
 func (s *cpiScene) nodes(group string) (node0, node1 uint64) {
 	s.t.Helper()
@@ -238,51 +244,6 @@ func (s *cpiScene) nodes(group string) (node0, node1 uint64) {
 		s.t.Fatalf("memory.numa_stat of %s: %v", group, err)
 	}
 	return node0, node1
-}
-
-// TestContentionRemedyLevel: the batch task that takes the memory's bandwidth has the lowest level of it, in a class of its own: named, held, and kept as the
-// service's CPI came down. When it rests it gets everything back by steps. Another time the level outlives kill -9 of agent and guardian, and the next
-// start takes it back. It is the last test of the file: how many classes, and RMIDs, it takes is not certain.
-func TestContentionRemedyLevel(t *testing.T) {
-	s := beside(t, "level", 23, "remedy: {mode: enforce, ways: 64, settle: 1s, quiet: 5s}") // it has no more ways: levels come first
-	p := s.well()
-	hog, counted := s.hog(), "1"
-	var levels []string // of the domain where they run, as the kernel said one after the other
-	look := func() {
-		now := "1" // in the root group it is counted by its CPU
-		for _, c := range classes(t) {
-			now = ""
-			level, _, _ := strings.Cut(strings.TrimPrefix(schemata(t, c, "MB"), "0="), ";")
-			if level = strings.TrimSpace(level); level != "" && (len(levels) == 0 || levels[len(levels)-1] != level) {
-				levels = append(levels, level)
-			}
-		}
-		if now != counted {
-			counted = now
-			s.countedByCPU(now)
-		}
-	}
-	kept := []string{"msg=kept ", "policy=remedy", "task=" + s.antagonist, "level 10 of memory bandwidth, had 100"}
-	eventually(t, "the lowest level has helped", func() bool { look(); return p.line(kept...) != "" })
-	t.Log(p.line(kept...))
-	if !slices.Contains(levels, "10") {
-		t.Errorf("the kernel said %v, and never the lowest level", levels)
-	}
-	if err := unix.Kill(hog.PID(), unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	levels = nil
-	within(t, 2*patience(), "everything is given back", func() bool { look(); return len(classes(t)) == 0 })
-	t.Log("given back by", levels)
-	if len(levels) < 4 || p.line("msg=release ", "policy=remedy", "task="+s.antagonist+" ", "services are well") == "" {
-		t.Errorf("the kernel said %v; the agent:\n%s", levels, p.text())
-	}
-	if err := unix.Kill(hog.PID(), unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	levels = nil
-	eventually(t, "it has the lowest level again", func() bool { look(); return slices.Contains(levels, "10") })
-	s.leftAndTakenBack(p)
 }
 
 // l3 is a group's schemata of the last-level caches.

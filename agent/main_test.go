@@ -38,6 +38,13 @@ const prefix = "/commensal-test-"
 var binary string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == clientsWord {
+		if err := clients(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	testchild.Play(map[string]testchild.Role{"work": work, "eat": eat, "serve": serve, "keep": keep, "flock": flock, "database": database, "scrub": scrub})
 	flag.Parse()
 	os.Exit(run(m))

@@ -63,6 +63,9 @@ func play(role string) {
 		case "hog":
 			testchild.Burn(3 * time.Second)
 			time.Sleep(3 * time.Second)
+		case "stream":
+			testchild.Burn(12 * time.Millisecond)
+			time.Sleep(4 * time.Millisecond)
 		case "burst":
 			// By the wall, so that all threads rest at once.
 			for time.Now().UnixMilli()%1300 < 700 {

@@ -80,11 +80,21 @@ var tenants = []Tenant{
 	// agent.TestContentionRemedyPages; seven groups of others have the next
 	{RMID: 14, Task: waiter},
 	{RMID: 15, Task: stream},
-	// agent.TestContentionRemedyLevel
+	// agent.TestContentionBandwidth
 	{RMID: 23, Task: waiter},
 	{RMID: 24, Task: stream},
-	{RMID: 25, Task: stream}, // the same in its own class, and the next ones
-	{RMID: 26, Task: stream},
+	{RMID: 25, Task: stream}, // the same in the agent's class
+	// agent.TestContentionBalm
+	{RMID: 26, Task: waiter},
 	{RMID: 27, Task: stream},
 	{RMID: 28, Task: stream},
+	{RMID: 29, Task: stream},
+	{RMID: 30, Task: stream},
+	// agent.TestContentionRemedyLevel
+	{RMID: 31, Task: waiter},
+	{RMID: 32, Task: stream},
+	{RMID: 33, Task: stream}, // the same in its own class, and the next ones
+	{RMID: 34, Task: stream},
+	{RMID: 35, Task: stream},
+	{RMID: 36, Task: stream},
 }

@@ -102,7 +102,7 @@ var stages = []Stage{
 		Name:       "contention",
 		Contention: true,
 		NeedRDT:    true,
-		Units:      []Unit{{Package: "agent", Timeout: 15 * time.Minute, Only: contentionTests, Brief: "^TestContentionCPI$", NewestWhole: true}},
+		Units:      []Unit{{Package: "agent", Timeout: 20 * time.Minute, Only: contentionTests, Brief: "^TestContentionCPI$", NewestWhole: true}},
 	},
 }
 

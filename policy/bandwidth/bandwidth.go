@@ -49,6 +49,8 @@ type State struct {
 	FreeNsec  int64 `json:"free_nsec,omitempty"`
 	KeptNsec  int64 `json:"kept_nsec,omitempty"`
 	Probing   int   `json:"probing,omitempty"` // windows that it may yet take
+	// Ran is how much CPU time BE takes while it is to have a limit, CPU-sec/sec; 0: not known.
+	Ran float64 `json:"ran,omitempty"`
 
 	Quiet   []Quiet `json:"quiet,omitempty"` // of adaptive: ordered by task
 	changed bool    // a level is other than in the step before

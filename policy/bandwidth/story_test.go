@@ -221,7 +221,9 @@ type bench struct {
 	w     policy.Wishes
 	said  []model.Decision
 	noise *rand.Rand
-	level int // in force, of memory 0
+	level int     // in force, of memory 0
+	ran   float64 // CPU time of BE; 0: nobody can tell
+	late  bool    // the window's reading of memory is not there yet
 }
 
 func newBench(seed uint64) *bench {
@@ -244,6 +246,12 @@ func (b *bench) window(be, latency, of float64) {
 	b.v.Window = policy.Window{Closed: true, StartNsec: from, LengthNsec: 10e9, Observation: &model.Observation{Memory: []model.MemoryObservation{
 		{FromNsec: from, ToNsec: b.v.NowNsec, Total: rate, Local: rate, BE: rate, Node: rate, Latency: model.Known(latency)},
 	}}}
+	if b.ran > 0 {
+		b.v.Window.Observation.Tasks = []model.TaskObservation{{Num: 3, CPU: model.Known(b.ran)}}
+	}
+	if b.late {
+		b.v.Window.Observation.Memory = nil
+	}
 	for i, mean := range []float64{0.8, 2.5} {
 		cpi := mean * of * math.Exp(0.02*b.noise.NormFloat64())
 		b.v.Window.Victims = append(b.v.Window.Victims, policy.Victim{

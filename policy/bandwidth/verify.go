@@ -2,6 +2,7 @@ package bandwidth
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy"
@@ -9,8 +10,9 @@ import (
 )
 
 // Whether limits help. LC's CPI is summed up over windows in which a threshold asked for a limit and none stood (when
-// trouble begins, and where limits were let go too far), and over those in which one stood. Where the first do
-// not come by themselves BE is let go for as many, once: what that costs LC is the price of knowing. Where CPI
+// trouble begins, and where limits were let go too far), and over those in which one stood. While BE rests there is
+// no trouble with or without a limit: such windows of the second kind are not counted, since there are none of the first
+// (beWorks). Where the first do not come by themselves BE is let go for as many, once: what that costs LC is the price of knowing. Where CPI
 // is not lower by a share, and by more than twice the standard error, BE has no limit for an hour.
 
 // verify takes a window in.
@@ -23,18 +25,19 @@ func (s *State) verify(p *Params, v *policy.View, w *policy.Wishes) {
 		return
 	}
 	limited, asked := s.stands(p, v)
+	works := s.beWorks(p, v)
 	switch {
 	case limited:
 		if s.TightNsec == 0 {
 			s.TightNsec = v.NowNsec
 		}
-		if s.Tight.Windows < p.Windows {
+		if s.Tight.Windows < p.Windows && works {
 			s.Tight.Add(&v.Window)
 		}
 	case asked && s.Loose.Windows < p.Windows:
 		s.Loose.Add(&v.Window)
 	}
-	if s.Probing > 0 {
+	if s.Probing > 0 && s.read() {
 		s.Probing--
 	}
 	switch {
@@ -47,6 +50,40 @@ func (s *State) verify(p *Params, v *policy.View, w *policy.Wishes) {
 		s.Probing, s.TightNsec = 2*p.Windows+2, v.NowNsec
 		w.Decide(model.Decision{Kind: model.DecideTrial, Reason: "best-effort work has all memory bandwidth for some windows, to see what its limit is worth"})
 	}
+}
+
+// read reports whether it is known of some memory how much of it is in use. In a window without, a reading came late: no limit can be asked for
+// in it, and a trial goes on without it.
+func (s *State) read() bool {
+	return slices.ContainsFunc(s.Domains, func(d Domain) bool { return d.Utilisation.Outcome == model.OK })
+}
+
+// restful is the share of the CPU time that BE uses while it is to have a limit, below which it rests. Levels of bandwidth
+// leave CPU time as it is.
+const restful = 0.5
+
+// beWorks reports whether BE ran in the window about as much as where it was to have a limit; so it does where nobody can tell.
+func (s *State) beWorks(p *Params, v *policy.View) bool {
+	if v.Window.Observation == nil {
+		return true
+	}
+	ran, known := 0.0, false
+	for i := range v.Window.Observation.Tasks {
+		o := &v.Window.Observation.Tasks[i]
+		if t := v.Task(o.Num); t != nil && t.Task.Class == model.BE && o.CPU.Outcome == model.OK && o.CPU.V >= 0 && o.CPU.V < policy.Absurd {
+			ran, known = ran+o.CPU.V, true
+		}
+	}
+	if !known {
+		return true
+	}
+	if slices.ContainsFunc(s.Domains, func(d Domain) bool { return d.P < p.ThresholdMost }) {
+		if s.Ran == 0 {
+			s.Ran = ran
+		}
+		s.Ran += fresh * (ran - s.Ran)
+	}
+	return ran >= restful*s.Ran
 }
 
 // stands reports whether some limit stood during all of a window, and whether none did where one was asked for.
