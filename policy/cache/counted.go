@@ -43,14 +43,14 @@ func (c *Counted) add(v *policy.View) {
 }
 
 // beside says what came of a division beside the windows before, "" where nobody counts, and why the caches cannot have brought the CPI down, "": they may have.
-// What changed by less than gain, or by less than two standard errors, is as it was.
+// What changed by less than gain, or by less than three standard errors, is as it was.
 func (c *Counted) beside(earlier *Counted, gain float64) (text, not string) {
 	tell := func(now, before *tally.Tally, what string) (lower, higher, known bool) {
-		ratio, sem, known := now.Versus(before)
+		ratio, sem, known := now.All(before)
 		if known {
 			text += fmt.Sprintf("; %s %.3g times", what, ratio)
 		}
-		by := max(gain, 2*sem)
+		by := max(gain, 3*sem)
 		return ratio <= 1-by, ratio >= 1+by, known
 	}
 	less, more, known := tell(&c.Services, &earlier.Services, "services miss the cache")

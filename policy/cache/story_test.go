@@ -304,7 +304,7 @@ func TestMissesAndOccupancyHaveTheirSay(t *testing.T) {
 				t.Log(name, seed, b.said)
 			}
 		}
-		if wrong > 5 { // by chance: two figures of two standard errors
+		if wrong > 5 { // by chance: two figures
 			t.Errorf("%s: wrong in %d of 50", name, wrong)
 		}
 	}
@@ -314,7 +314,8 @@ func TestMissesAndOccupancyHaveTheirSay(t *testing.T) {
 func (b *bench) counted(misses, lines float64) *model.Observation {
 	about := func(x float64) model.Value { return model.Known(x * math.Exp(0.03*b.noise.NormFloat64())) }
 	return &model.Observation{
-		Tasks: []model.TaskObservation{{Num: 1, MPKI: about(2 * misses)}, {Num: 2, MPKI: about(9 * misses)}, {Num: 3, MPKI: about(20)}},
+		// The first misses next to nothing, and more of it where the other misses less.
+		Tasks: []model.TaskObservation{{Num: 1, MPKI: about(0.01 / misses)}, {Num: 2, MPKI: about(9 * misses)}, {Num: 3, MPKI: about(20)}},
 		Domains: []model.DomainObservation{
 			{Num: 3, Domain: 0, Occupancy: about(1e7 * lines), Total: about(1e9)}, {Num: 3, Domain: 1, Occupancy: about(2e7 * lines), Total: about(1e9)},
 		},

@@ -84,7 +84,7 @@ func (s *State) heal(p *Params, have *model.Classes, v *policy.View, w *policy.W
 		return // nothing to compare with yet
 	}
 	list := s.options(p, have, v, w, x, order)
-	if wait := s.undecided && order[0] == Pool && (len(list) == 0 || list[0].means != Pool); wait || len(list) == 0 && x.Targeted && x.Figure.N < blips {
+	if wait := s.undecided && (order[0] == Pool || order[0] == CPU) && (len(list) == 0 || list[0].means != order[0]); wait || len(list) == 0 && x.Targeted && x.Figure.N < blips {
 		return // whether it misses its target often is not known yet
 	}
 	if num := s.elsewhere; len(list) == 0 && num != 0 {
@@ -138,6 +138,11 @@ func (x *Victim) contended(p *Params, v *policy.View) (order []Means, text strin
 	case forCPU:
 		return append(first, order...), waits + "; and " + text, true
 	}
+	if !told {
+		if why, power := x.forPower(p); power {
+			return append([]Means{CPU}, order...), why, true
+		}
+	}
 	if why, core := x.forCore(p, v); core {
 		return append([]Means{Pool}, order...), why, true
 	}
@@ -169,7 +174,11 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 		}
 	}
 	var list []option
-	for _, m := range append(slices.Clone(order), CPU) {
+	rungs := slices.Clone(order)
+	if order[0] != CPU {
+		rungs = append(rungs, CPU)
+	}
+	for _, m := range rungs {
 		about := m
 		if m == CPU || m == Pool {
 			about = order[0] // of whoever takes most of what is contended
@@ -180,6 +189,7 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 				o, ok = s.poolOption(p, v, w, x, c, about == Pool, len(list) == 0)
 			} else {
 				o, ok = s.option(p, have, v, w, x, c, m)
+				s.undecided = s.undecided || about == CPU && o.full > 0 && x.Targeted && x.Figure.N < blips && !x.often()
 			}
 			o.waited = c.share(about)
 			if ok && m.knob() == model.ServiceClass && !alone[c.task.Task.Num] && len(alone) >= v.Alone(have) {
@@ -192,7 +202,7 @@ func (s *State) options(p *Params, have *model.Classes, v *policy.View, w *polic
 			}
 		}
 	}
-	named := func(o *option) int { return policy.One(o.means == Pool && order[0] == Pool) } // what is contended is told, and nothing else is for that
+	named := func(o *option) int { return policy.One(o.means == order[0] && (o.means == Pool || o.means == CPU)) } // what is contended is told, and nothing else is for that
 	slices.SortStableFunc(list, func(a, b option) int { return cmp.Or(named(&b)-named(&a), -cmp.Compare(a.known, b.known)) })
 	return list
 }

@@ -28,8 +28,10 @@ type Victim struct {
 	MPKI    Level `json:"mpki,omitzero"`
 	Traffic Level `json:"traffic,omitzero"`
 	Waits   Waits `json:"waits,omitzero"`
-	// Cycles is its CPI likewise, where Params.Pool goes by it.
+	// Cycles is its CPI likewise, where Params.Pool or Power go by it.
 	Cycles Level `json:"cycles,omitzero"`
+	// Clock is the clock of its cores beside the reference clock, where Params.Power goes by it.
+	Clock Level `json:"clock,omitzero"`
 }
 
 // Batch is a best-effort task: the logarithm of its CPI since the last change, and how much of its pages is left on the memory nodes off
@@ -265,8 +267,11 @@ func (s *State) count(p *Params, have *model.Classes, v *policy.View) {
 			}
 			x.CPI.add(cpi.V)
 		}
-		if p.Pool && cpi.Outcome == model.OK {
-			x.cycle(cpi.V)
+		if (p.Pool || p.Power) && cpi.Outcome == model.OK {
+			x.Cycles.wary(cpi.V, x.quiet(), false)
+		}
+		if p.Power && cpi.Outcome == model.OK && o.CoreCPI.Outcome == model.OK {
+			x.clock(o.CoreCPI.V, cpi.V)
 		}
 		if o.MPKI.Outcome == model.OK {
 			x.MPKI.add(o.MPKI.V, x.quiet())

@@ -15,6 +15,8 @@ type Params struct {
 	Demote bool `json:"demote"`
 	// Pool: who has a CPU that a service waits for, or the sibling of one, may be moved off them. Records that are older than that do not name it.
 	Pool bool `json:"pool,omitempty"`
+	// Power: a service whose cores' clock fell is helped by CPU time first. Records that are older than that do not name it.
+	Power bool `json:"power,omitempty"`
 	// End is who may be ended where nothing else has helped: tasks of that importance, and below (policy.EndWords). EndAfterNsec is how long that has to be so.
 	End          string `json:"end"`
 	EndAfterNsec int64  `json:"end_after_nsec"`
@@ -42,7 +44,7 @@ type Params struct {
 
 // Defaults are the papers' figures, and ours where they say nothing.
 func Defaults() Params {
-	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, Least: 0.005, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
+	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, Power: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, Least: 0.005, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -52,6 +54,7 @@ func (p *Params) Rows() []model.Param {
 		{Key: "cpu_least", At: &p.CPULeast, Least: 0.01, Most: 1, Soak: [2]float64{0.1, 1}, Unit: "a share of what it used", Why: "the last rung halves a task's CPU time down to this; 1: that is left to the hard cap"},
 		{Key: "demote", At: &p.Demote, Soak: [2]float64{0.7, 0.3}, Why: "the first rung where what a service waits for is a CPU: who has it gives way to everybody (cpu.idle)"},
 		{Key: "pool", At: &p.Pool, Soak: [2]float64{0.7, 0.3}, Why: "a rung after demotion, and the first where the service's core is contended: the task may not run on the service's CPUs, or their siblings (cpuset.cpus); not while policy cpuset enforces"},
+		{Key: "power", At: &p.Power, Soak: [2]float64{0.7, 0.3}, Why: "where a service is slow for the clock of its cores, as counters tell (PRM's detection: a frequency below that of quiet times), CPU time comes first, of who uses most"},
 		{Key: "end", At: &p.End, Words: policy.EndWords(), Why: "whose processes may be ended (cgroup.kill) where nothing else has helped a service that misses its target: tasks of that importance and below; never critical ones. There is no way back from it"},
 		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "so long there has to be nothing left to try, and the target missed, before one is ended, and between one end and the next"},
 		{Key: "windows", At: &p.Windows, Least: 2, Most: 100, Soak: [2]float64{2, 5}, Why: "so many of the victim's windows before a step and after it are compared"},

@@ -45,11 +45,11 @@ func mayRun(v *policy.View, t *policy.TaskView) (cpus model.CPUSet, known bool) 
 	return cpus, k.Known && !cpus.Empty()
 }
 
-// cycle takes in the CPI of a window. What is higher while the service is well may be harm that is no trouble yet: it counts as quiet a sixth as much as what is lower.
-func (x *Victim) cycle(cpi float64) {
-	was := x.Cycles
-	if x.Cycles.add(cpi, x.quiet()); was.N >= 10 && x.Cycles.Quiet > was.Quiet {
-		x.Cycles.Quiet = was.Quiet + (x.Cycles.Quiet-was.Quiet)/6
+// wary takes a figure in. What is worse while the service is well, above or below what is quiet, may be harm that is no trouble yet: it counts as quiet a sixth as much as what is better.
+func (l *Level) wary(x float64, quiet, below bool) {
+	was := *l
+	if l.add(x, quiet); was.N >= 10 && l.Quiet != was.Quiet && l.Quiet < was.Quiet == below {
+		l.Quiet = was.Quiet + (l.Quiet-was.Quiet)/6
 	}
 }
 

@@ -42,6 +42,8 @@ func (c *candidate) share(m Means) float64 {
 		return c.waited
 	case m == Pool:
 		return c.near
+	case m == CPU:
+		return c.cpu
 	case m == Ways && c.apart:
 		return 0
 	case c.counted:
@@ -67,6 +69,8 @@ func ranked(list []candidate, m Means) []candidate {
 		switch {
 		case a.critical() != b.critical():
 			return a.critical() - b.critical()
+		case m == CPU:
+			return -cmp.Compare(a.cpu, b.cpu)
 		case a.counted != b.counted:
 			return policy.One(b.counted) - policy.One(a.counted)
 		case a.counted:

@@ -1,6 +1,7 @@
 package remedy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -45,7 +46,9 @@ type world struct {
 	uncounted bool          // nobody tells what memory moves
 	copying   model.TaskNum // its pages are on their way, in step
 	second    int
-	count     map[model.TaskNum]*[3]float64 // cycles, instructions, misses
+	count     map[model.TaskNum]*[3]float64 // reference cycles, instructions, misses
+	clock     float64                       // of the cores, times the reference clock; 0: that
+	clocked   [10]float64                   // cycles by that, by task
 	moved     float64
 	sample    []model.TaskSample
 	last      []float64 // ms
@@ -170,7 +173,7 @@ func (w *world) play() {
 			continue
 		}
 		x.C[model.CountUsage], x.C[model.CountLLCMisses] = model.Read(uint64(c[0])), model.Read(uint64(c[2]))
-		x.C[model.CountCycles], x.C[model.CountRefCycles], x.C[model.CountInstructions] = model.Read(uint64(c[0])), model.Read(uint64(c[0])), model.Read(uint64(c[1]))
+		x.C[model.CountCycles], x.C[model.CountRefCycles], x.C[model.CountInstructions] = model.Read(uint64(w.clocked[t.Num])), model.Read(uint64(c[0])), model.Read(uint64(c[1]))
 		w.sample = append(w.sample, x)
 	}
 	s.Tasks = w.sample
@@ -180,6 +183,7 @@ func (w *world) play() {
 func (w *world) add(num model.TaskNum, cycles, instructions, misses float64) {
 	c := w.count[num]
 	c[0], c[1], c[2] = c[0]+cycles, c[1]+instructions, c[2]+misses
+	w.clocked[num] += cycles * cmp.Or(w.clock, 1)
 }
 
 func (w *world) reading() model.Latency {

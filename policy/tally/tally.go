@@ -65,12 +65,6 @@ func (t *Tally) Of(which func(num model.TaskNum) bool) Tally {
 // Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
 // service that was not seen at least twice in both says nothing; without any it is 1.
 func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
-	ratio, sem, _ = t.Versus(earlier)
-	return ratio, sem
-}
-
-// Versus is Beside of any figure, and whether it is known.
-func (t *Tally) Versus(earlier *Tally) (ratio, sem float64, known bool) {
 	n := 0.0
 	for i := range t.Tasks {
 		now := &t.Tasks[i]
@@ -80,16 +74,34 @@ func (t *Tally) Versus(earlier *Tally) (ratio, sem float64, known bool) {
 		}
 		a, da := now.mean()
 		b, db := earlier.Tasks[at].mean()
-		if a <= 0 || b <= 0 {
-			continue
-		}
 		r := a / b
 		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
 	}
 	if n == 0 {
+		return 1, 0
+	}
+	return ratio / n, math.Sqrt(sem) / n
+}
+
+// All is the sum over tasks of a figure that adds up in a tally beside that in an earlier one, with its standard error, and whether it is known of any: one
+// that has hardly any of it says hardly anything, whatever its own is times what it was.
+func (t *Tally) All(earlier *Tally) (ratio, sem float64, known bool) {
+	var now, was, vn, vw float64
+	for i := range t.Tasks {
+		k := &t.Tasks[i]
+		at, ok := slices.BinarySearchFunc(earlier.Tasks, k.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok || k.N < 2 || earlier.Tasks[at].N < 2 {
+			continue
+		}
+		a, da := k.mean()
+		b, db := earlier.Tasks[at].mean()
+		now, was, vn, vw = now+a, was+b, vn+da*da, vw+db*db
+	}
+	if was <= 0 {
 		return 1, 0, false
 	}
-	return ratio / n, math.Sqrt(sem) / n, true
+	ratio = now / was
+	return ratio, math.Sqrt(vn+ratio*ratio*vw) / was, true
 }
 
 // mean is a service's mean CPI with its standard error.
