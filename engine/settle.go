@@ -12,7 +12,7 @@ func (e *Engine) settle(in *Input) {
 	if e.scratch.still && !in.stirs() && in.MonoNsec < e.scratch.due {
 		return
 	}
-	exempt := len(s.Ledger.Exemptions)
+	exempt, knobs := len(s.Ledger.Exemptions), len(s.Ledger.Knobs)
 	for _, c := range s.Ledger.Expire(in.MonoNsec) {
 		e.decide(in, model.Decision{
 			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Path: e.State.Tasks.NameOf(c.Target), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
@@ -25,7 +25,7 @@ func (e *Engine) settle(in *Input) {
 		}
 	}
 	e.scratch.still, e.scratch.due = true, s.Ledger.dueNsec(in.MonoNsec)
-	if len(e.out.Changes) > 0 || len(s.Ledger.Exemptions) != exempt {
+	if len(e.out.Changes) > 0 || len(s.Ledger.Exemptions) != exempt || len(s.Ledger.Knobs) != knobs { // one that is forgotten was in the view, too
 		e.moved()
 	}
 }

@@ -130,6 +130,8 @@ func (s *State) tryDemotion(p *Params, in *policy.View, out *policy.Wishes, inc 
 	switch {
 	case inc.GoodInRow > 0 || r.WindowsJudged < p.Demote.Windows:
 		change(out, inc)
+	case !s.stepsAside(p, inc) && leftAlone(in, r) != "": // what comes of another's step first
+		change(out, inc)
 	case !s.stepsAside(p, inc):
 		s.capToo(p, in, out, inc, fmt.Sprintf("%s of %s is %.3g while %s gives way to everybody, above %.3g", inc.Source, inc.VictimPath, v.Signal, heldNames(r), v.Threshold))
 	case r.WindowsJudged >= p.VerifyWindows:

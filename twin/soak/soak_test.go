@@ -65,6 +65,8 @@ func commitSeed() uint64 {
 var mended = map[string][]uint64{
 	"node/linux: a class's group of a run before was tried again a minute later":                                                                  {26113790002309},
 	"node/linux: a burst that was refused as it was put back passed for one without room, beside a greater one of ours that the kernel had taken": {26113790002551},
+	"the hard cap capped whom it had demoted while balm had the same task on trial":                                                               {26113840002883},
+	"policies saw a class of service that the ledger had forgotten, and a replay did not":                                                         {26113850000375},
 	"io gave a task back in the turn in which remedy concluded its trial with a step back":                                                        {26113810001084},
 	"the witness: an operator freed a task while its pages were on their way":                                                                     {26113800001377},
 	"the hard cap held all best-effort tasks back, with them one that remedy had just told to end":                                                {26113780000411},
