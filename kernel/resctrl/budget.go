@@ -90,7 +90,7 @@ func (d *Driver) budget() (Budget, error) {
 	if err != nil {
 		return Budget{}, err
 	}
-	names, err := d.names()
+	names, err := d.Names()
 	if err != nil {
 		return Budget{}, err
 	}

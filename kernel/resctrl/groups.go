@@ -68,10 +68,6 @@ func (d *Driver) Strangers() ([]Group, error) {
 	return slices.DeleteFunc(groups, func(g Group) bool { return g.Ours || g.Name.IsRoot() }), err
 }
 
-// Names lists the names of all groups, the root group first, each control group before its monitoring groups, without waiting for the lock: who reads
-// something of one hears whether it is still there.
-func (d *Driver) Names() ([]Name, error) { return d.names() }
-
 // MonGroups lists our monitoring groups, wherever they are, without waiting for the lock.
 func (d *Driver) MonGroups() ([]Identity, error) {
 	all, err := d.identities()
@@ -81,7 +77,7 @@ func (d *Driver) MonGroups() ([]Identity, error) {
 // identities lists all groups: the root group, then each control group with its
 // monitoring groups.
 func (d *Driver) identities() ([]Identity, error) {
-	list, err := d.names()
+	list, err := d.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +123,9 @@ func (d *Driver) list(dir string) (entries []hostfs.DirEntry, err error) {
 	return nil, fmt.Errorf("%s: %w: %d directories were listed of %d", dir, ErrMalformed, listed, links-2)
 }
 
-// names lists the names of all groups in the order of identities.
-func (d *Driver) names() ([]Name, error) {
+// Names lists the names of all groups in the order of identities, the root group first, each control group before its monitoring groups, without waiting
+// for the lock: who reads something of one hears whether it is still there.
+func (d *Driver) Names() ([]Name, error) {
 	entries, err := d.list(d.at.Point)
 	if err != nil {
 		return nil, fmt.Errorf("list resctrl groups: %w", d.explainRoot(err))

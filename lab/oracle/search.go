@@ -77,18 +77,19 @@ func (w *world) around(shares []Share, places []Place, k int) (list []step) {
 		}
 		list = append(list, one)
 	}
-	if len(places) == 0 {
-		for _, s := range near(shares[k]) {
-			add(s, Place{})
-		}
-		return list
+	var here Place
+	if len(places) > 0 {
+		here = places[k]
 	}
 	for _, s := range near(shares[k]) {
-		add(s, places[k])
+		add(s, here)
+	}
+	if len(places) == 0 {
+		return list
 	}
 	for _, away := range [...]bool{false, true} {
 		for _, pages := range pagesAway {
-			if p := (Place{away, pages}); p != places[k] {
+			if p := (Place{away, pages}); p != here {
 				add(shares[k], p)
 				add(Share{allWays, 100, 1}, p)
 			}

@@ -36,7 +36,7 @@ func (s *State) alibi(in *policy.View, victim, num model.TaskNum) bool {
 	if len(with.at) < leastEach || len(without.at) < leastEach {
 		return false
 	}
-	present, _ := excess(with.mean().charged, w.good().forAsMany(&with).charged)
-	absent, _ := excess(without.mean().charged, w.good().forAsMany(&without).charged)
+	present, _ := excess(with.mean().charged, good.forAsMany(&with).charged)
+	absent, _ := excess(without.mean().charged, good.forAsMany(&without).charged)
 	return absent > (1-most)*present
 }

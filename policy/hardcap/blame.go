@@ -194,18 +194,19 @@ func (s *side) mean() *side {
 	return s
 }
 
-// forAsMany leaves of good windows what they would have had with as few waits as bad ones had. A thread that asks again once it was answered waits
+// forAsMany is what good windows would have had with as few waits as bad ones had. A thread that asks again once it was answered waits
 // all the time beside whoever has its CPU, a second in each second, whether each wait lasts 15 ms, with which the target is met, or 50.
 func (s *side) forAsMany(bad *side) *side {
 	if bad.waits <= 0 || bad.waits >= s.waits {
 		return s
 	}
-	f := bad.waits / s.waits
-	for i := range s.charged {
-		s.charged[i].Nsec *= f
+	f, few := bad.waits/s.waits, *s
+	few.charged = slices.Clone(s.charged)
+	for i := range few.charged {
+		few.charged[i].Nsec *= f
 	}
-	s.own, s.squares = s.own*f, s.squares*f*f
-	return s
+	few.own, few.squares = s.own*f, s.squares*f*f
+	return &few
 }
 
 // good sums up all good windows of a victim.

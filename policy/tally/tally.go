@@ -62,21 +62,14 @@ func (t *Tally) Of(which func(num model.TaskNum) bool) Tally {
 	return Tally{Windows: t.Windows, Tasks: slices.DeleteFunc(slices.Clone(t.Tasks), func(k Task) bool { return !which(k.Num) })}
 }
 
-// Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error. A
-// service that was not seen at least twice in both says nothing; without any it is 1.
+// Beside is the mean over services of their CPI in a tally beside that in an earlier one, with its standard error;
+// without any that is in both it is 1.
 func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
 	n := 0.0
-	for i := range t.Tasks {
-		now := &t.Tasks[i]
-		at, ok := slices.BinarySearchFunc(earlier.Tasks, now.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
-		if !ok || now.N < 2 || earlier.Tasks[at].N < 2 {
-			continue
-		}
-		a, da := now.mean()
-		b, db := earlier.Tasks[at].mean()
+	t.each(earlier, func(a, da, b, db float64) {
 		r := a / b
 		ratio, sem, n = ratio+r, sem+r*r*(da*da/(a*a)+db*db/(b*b)), n+1
-	}
+	})
 	if n == 0 {
 		return 1, 0
 	}
@@ -87,21 +80,27 @@ func (t *Tally) Beside(earlier *Tally) (ratio, sem float64) {
 // that has hardly any of it says hardly anything, whatever its own is times what it was.
 func (t *Tally) All(earlier *Tally) (ratio, sem float64, known bool) {
 	var now, was, vn, vw float64
-	for i := range t.Tasks {
-		k := &t.Tasks[i]
-		at, ok := slices.BinarySearchFunc(earlier.Tasks, k.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
-		if !ok || k.N < 2 || earlier.Tasks[at].N < 2 {
-			continue
-		}
-		a, da := k.mean()
-		b, db := earlier.Tasks[at].mean()
-		now, was, vn, vw = now+a, was+b, vn+da*da, vw+db*db
-	}
+	t.each(earlier, func(a, da, b, db float64) { now, was, vn, vw = now+a, was+b, vn+da*da, vw+db*db })
 	if was <= 0 {
 		return 1, 0, false
 	}
 	ratio = now / was
 	return ratio, math.Sqrt(vn+ratio*ratio*vw) / was, true
+}
+
+// each goes over the means, with their standard errors, of those that were seen at least twice here and in an earlier tally: a now, b then. One that was
+// seen less says nothing.
+func (t *Tally) each(earlier *Tally, f func(a, da, b, db float64)) {
+	for i := range t.Tasks {
+		now := &t.Tasks[i]
+		at, ok := slices.BinarySearchFunc(earlier.Tasks, now.Num, func(k Task, n model.TaskNum) int { return cmp.Compare(k.Num, n) })
+		if !ok || now.N < 2 || earlier.Tasks[at].N < 2 {
+			continue
+		}
+		a, da := now.mean()
+		b, db := earlier.Tasks[at].mean()
+		f(a, da, b, db)
+	}
 }
 
 // mean is a service's mean CPI with its standard error.
