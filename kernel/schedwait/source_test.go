@@ -123,14 +123,8 @@ func TestLongerThanARing(t *testing.T) {
 	b.weigh(lc, 1)
 	slow := b.start(lc, "spin 1")
 	slow.Pin(0)
-	var busy []*testchild.Child
-	for i := range 8 { // the CPU goes from group to group, a few ten thousand times a second
-		c := b.start(b.group(fmt.Sprint("busy", i)), "nap 4 20us 20us")
-		c.Pin(0)
-		busy = append(busy, c)
-	}
 	must(t, s.SetGroups([]Group{{Cgroup: b.id(lc), Task: 2, Watched: true}}))
-	must(t, s.Start())
+	must(t, s.Start()) // before anybody is in its way: of a wait that has begun before, nothing is known
 	var r Reading
 	var charged, waited, unknown int64
 	read := func() {
@@ -138,6 +132,15 @@ func TestLongerThanARing(t *testing.T) {
 		w := taskOf(t, &r, 2)
 		charged, waited = charged+sum(w, func(Party) bool { return true }), waited+w.Nsec[0]+w.Nsec[1]
 		unknown += sum(w, func(p Party) bool { return p == Unknown })
+	}
+	time.Sleep(200 * time.Millisecond)
+	read()
+	unknown = 0 // it may have waited as the measurement began
+	var busy []*testchild.Child
+	for i := range 8 { // the CPU goes from group to group, a few ten thousand times a second
+		c := b.start(b.group(fmt.Sprint("busy", i)), "nap 4 20us 20us")
+		c.Pin(0)
+		busy = append(busy, c)
 	}
 	long := false
 	for i := 0; i < 150 && !long; i++ { // it waits for long, and a wait is charged when it ends
@@ -147,9 +150,7 @@ func TestLongerThanARing(t *testing.T) {
 				c.End()
 			}
 		}
-		if read(); i == 0 {
-			unknown = 0 // it may have had waits from before the measurement
-		}
+		read()
 		long = r.Lost.Long > 0 && unknown > 0
 	}
 	must(t, s.Stop())
