@@ -103,6 +103,9 @@ func (e *Engine) operatorClaims(in *Input, c *model.Command, claim model.Claim, 
 	claim.Reason, claim.UsageAtClaim = c.Kind+" by "+c.By, e.usage(c.Task)
 	e.State.Ledger.Clear(c.Task, claim.Value.Knob)
 	e.State.Ledger.Claim(claim, e.Params.Limits, e.State.BECPU)
+	if claim.Kind == model.ClaimCap { // it may be what a policy holds already: nothing is written then, and it is the operator's all the same
+		e.touched(in, claim.Target, claim.Value.Knob, model.Set, byOperator)
+	}
 	return said
 }
 

@@ -17,24 +17,30 @@ type Touch struct {
 }
 
 // Disturbed says why nothing can be concluded for some tasks, of which one is a service, from what was seen since a time: somebody other than
-// the policy that asks changed something of them, or has one of them frozen; "": nothing speaks against it. Who freezes anybody, or ends it, does it for the whole machine. It stays where it was no action: then
-// what was before is not to be compared with what comes.
+// the policy that asks changed something of them (OthersDid), or has one of them frozen; "": nothing speaks against it.
 func (v *View) Disturbed(me string, sinceNsec int64, tasks ...model.TaskNum) (why string, stays bool) {
-	for i := range v.Touched {
-		t := &v.Touched[i]
-		all := t.Task == 0 || t.Knob == model.GroupFreeze || t.Knob == model.GroupKill
-		if t.By != me && t.AtNsec > sinceNsec && (all || slices.Contains(tasks, t.Task)) {
-			if why == "" || !stays && t.Did != model.Run {
-				why, stays = t.By+" "+t.text(v), t.Did != model.Run
-			}
-		}
-	}
+	why, stays = v.OthersDid(me, sinceNsec, tasks...)
 	for _, num := range tasks {
 		if v.Frozen(num) {
 			return cmp.Or(why, v.Table.Name(num)+" is frozen"), true
 		}
 	}
 	return why, stays
+}
+
+// OthersDid says what somebody other than the policy that asks changed of some tasks since a time; "": nothing. Who freezes anybody, or ends it,
+// does it for the whole machine. It stays where it was no action: then what was before is not to be compared with what comes.
+func (v *View) OthersDid(me string, sinceNsec int64, tasks ...model.TaskNum) (what string, stays bool) {
+	for i := range v.Touched {
+		t := &v.Touched[i]
+		all := t.Task == 0 || t.Knob == model.GroupFreeze || t.Knob == model.GroupKill
+		if t.By != me && t.AtNsec > sinceNsec && (all || slices.Contains(tasks, t.Task)) {
+			if what == "" || !stays && t.Did != model.Run {
+				what, stays = t.By+" "+t.text(v), t.Did != model.Run
+			}
+		}
+	}
+	return what, stays
 }
 
 // Frozen reports whether somebody has a task frozen.

@@ -354,3 +354,7 @@ func (b *bandwidth) met([]journal.Limit) ([]journal.Limit, map[string]error) { r
 func (b *bandwidth) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
 
 func (b *bandwidth) asFound(l *journal.Limit, now model.Setting) bool { return now == l.Found }
+
+func (b *bandwidth) onTheWayBack(l *journal.Limit, now model.Setting) bool {
+	return l.OnTheWayBack(now)
+}

@@ -57,6 +57,8 @@ type knob interface {
 	nearest(plan []journal.Limit) []string
 	// asFound says whether a setting that is not ours is as good as what was found.
 	asFound(l *journal.Limit, now model.Setting) bool
+	// onTheWayBack says whether a setting can be what a crash left in the midst of putting back, of which the journal's disk took no note.
+	onTheWayBack(l *journal.Limit, now model.Setting) bool
 }
 
 // step is one write of a plan.

@@ -34,3 +34,5 @@ func (ownGroup) met([]journal.Limit) ([]journal.Limit, map[string]error) { retur
 func (ownGroup) nearest(plan []journal.Limit) []string { return make([]string, len(plan)) }
 
 func (ownGroup) asFound(l *journal.Limit, now model.Setting) bool { return now == l.Found }
+
+func (ownGroup) onTheWayBack(l *journal.Limit, now model.Setting) bool { return l.OnTheWayBack(now) }

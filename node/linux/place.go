@@ -527,3 +527,17 @@ func (p *place) othersBelow(path string, plan []journal.Limit) (all model.CPUSet
 func (p *place) asFound(l *journal.Limit, now model.Setting) bool {
 	return now == l.Found || l.Found.CPUs.Empty() && p.free(now) || p.dropped(l.Found.CPUs, now.CPUs)
 }
+
+// onTheWayBack implements knob. On v1 what was found may not fit into the group above any more, and a list is widened by what does of it
+// while groups below still have ours.
+func (p *place) onTheWayBack(l *journal.Limit, now model.Setting) bool {
+	if p.flat || l.OnTheWayBack(now) || p.look() != nil {
+		return l.OnTheWayBack(now)
+	}
+	room, err := p.room(l.Path)
+	if err != nil {
+		return false
+	}
+	fits := l.Found.CPUs.And(room)
+	return now.CPUs == fits || slices.ContainsFunc(l.Left(), func(left model.Setting) bool { return p.dropped(left.CPUs.Or(fits), now.CPUs) })
+}

@@ -68,7 +68,7 @@ func (k *Knobs) prepareBack(j *job, limits []journal.Limit) {
 				// We had written something else: a stranger's word, which stands as any of his.
 				it.Kind = node.LeftForeign
 			}
-		case d.ours(l, now) || j.change == nil && l.OnTheWayBack(now): // by one that was ended meanwhile
+		case d.ours(l, now) || j.change == nil && d.onTheWayBack(l, now): // by one that was ended meanwhile
 			// From here on the limit is on its way from now to what was found.
 			j.plan = append(j.plan, journal.Limit{Task: l.Task, Path: l.Path, Inode: l.Inode, Found: l.Found, Before: now, Intended: l.Found})
 			continue

@@ -28,7 +28,9 @@ func (s *State) voidBack(p *Params, have *model.Classes, v *policy.View, w *poli
 		return false
 	case !inTrouble(s.Colour):
 		d.Reason += "; it is looked at from now on"
-		w.Once("void", d)
+		if what, _ := v.OthersDid(model.PolicyBalm, s.AskedNsec, append([]model.TaskNum{s.Victim}, r.Tasks...)...); what != "" {
+			w.Decide(d) // each time, but not for as long as a task stays frozen
+		}
 		s.AskedNsec, s.SetNsec = v.NowNsec, v.NowNsec
 		return true
 	}

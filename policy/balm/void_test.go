@@ -7,7 +7,7 @@ import (
 
 	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
-	"github.com/commensal-io/commensal/policy"
+	"github.com/commensal-io/commensal/policy/pressure"
 )
 
 // backing is a world in which task 3 has something back by a step that is on trial.
@@ -64,16 +64,18 @@ func TestDisturbedBack(t *testing.T) {
 func TestFrozenBack(t *testing.T) {
 	w := backing(t)
 	had := w.level(3)
-	frozen := policy.Touch{Task: 2, By: model.PolicyPressure, Knob: model.GroupFreeze, Did: model.Hold}
-	for range 60 {
-		frozen.AtNsec = w.NowNsec + enginetest.Sec
-		w.Engine.State.Touched = []policy.Touch{frozen}
-		w.second()
+	w.Engine.Params.CPU.PressureMode, w.Engine.Params.CPU.Pressure = model.ModeEnforce, pressure.Defaults()
+	for range 2 { // what is read is held against the reading before
+		w.NowNsec += enginetest.Sec / 10
+		w.Look = &model.Look{Tasks: []model.TaskMemory{{Num: 3, Bytes: 1 << 30}}}
+		w.Look.Node.C[model.CountMemoryTotal], w.Look.Node.C[model.CountMemoryAvailable] = model.Read(1e10), model.Read(1e7)
+		w.Beat(0)
 	}
-	if w.level(3) != had || w.state().Trial == 0 || len(w.voids()) != 1 || !strings.Contains(w.voids()[0], "pressure froze /t2; it is looked at from now on") {
+	w.seconds(60)
+	if w.level(3) != had || w.state().Trial == 0 || len(w.voids()) != 1 || !strings.Contains(w.voids()[0], "pressure froze /t3; it is looked at from now on") {
 		t.Errorf("level %d, had %d: %+v; %q", w.level(3), had, w.state(), w.voids())
 	}
-	w.Engine.State.Touched = nil
+	w.Engine.Params.CPU.PressureMode = model.ModeOff
 	w.seconds(150)
 	w.expect(t, "afterwards", "100 100 100")
 }

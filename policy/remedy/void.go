@@ -21,14 +21,17 @@ func (s *State) void(p *Params, v *policy.View, w *policy.Wishes) bool {
 	if h.Means == Pages && h.Moved == "" {
 		return false // they are on their way: what came of that first
 	}
-	why, _ := v.Disturbed(model.PolicyRemedy, t.SinceNsec, append([]model.TaskNum{h.Victim, t.Task}, t.With...)...)
+	of := append([]model.TaskNum{h.Victim, t.Task}, t.With...)
+	why, _ := v.Disturbed(model.PolicyRemedy, t.SinceNsec, of...)
 	if why == "" {
 		return false
 	}
 	d := model.Decision{Kind: model.DecideVoid, Task: t.Task, Path: v.Table.Name(t.Task)}
 	if t.Back && s.inTrouble(p) == nil {
 		d.Reason = "the trial says nothing: " + why + "; services are well, and it is looked at from now on"
-		w.Once("void", d)
+		if what, _ := v.OthersDid(model.PolicyRemedy, t.SinceNsec, of...); what != "" {
+			w.Decide(d) // each time, but not for as long as a task stays frozen
+		}
 		t.SinceNsec = v.NowNsec
 		if s.SetNsec != 0 {
 			s.SetNsec = v.NowNsec

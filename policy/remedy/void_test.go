@@ -95,3 +95,43 @@ func TestDisturbedBack(t *testing.T) {
 	w.seconds(400)
 	w.expect(t, "afterwards", free)
 }
+
+// Each time that somebody does something during a step back it is told that this says nothing: who reads it goes by that.
+func TestDisturbedBackAgain(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	w.seconds(10)
+	w.harms[2] = harm{ways: 0.5, misses: 100}
+	w.seconds(30)
+	w.harms[2] = harm{misses: 100}
+	for w.second < 600 && (w.state().Trial == nil || !w.state().Trial.Back || w.state().SetNsec == 0) {
+		w.play()
+	}
+	for n := range 3 {
+		since := w.state().Trial.SinceNsec
+		w.Tell(model.Command{Kind: model.CommandReclaim, Task: 2, Bytes: 1 << 20})
+		for i := 0; i < 10 && w.state().Trial.SinceNsec == since; i++ {
+			w.play()
+		}
+		if w.state().Trial.SinceNsec == since || w.Count(model.DecideVoid) != n+1 {
+			t.Fatalf("disturbed %d times, told %d: %+v", n+1, w.Count(model.DecideVoid), w.state().Trial)
+		}
+	}
+}
+
+// An operator who demotes whom remedy has just demoted changes nothing, and it is his word from then on all the same.
+func TestOperatorAsksWhatStands(t *testing.T) {
+	w := newWorld(model.ModeEnforce, xeon(8))
+	poor(w)
+	w.seconds(10)
+	w.queue.had = map[model.TaskNum]float64{3: 0.8}
+	for w.second < 60 && (w.state().Trial == nil || w.state().SetNsec == 0) {
+		w.play()
+	}
+	w.Tell(model.Command{Kind: model.CommandDemote, Task: 3, DurationNsec: 600e9})
+	for w.second < 120 && w.state().Trial != nil {
+		w.play()
+	}
+	if w.Count(model.DecideVoid) != 1 || w.Count(model.DecideKept) > 0 || len(w.state().Known) > 0 || !w.idle(3) {
+		t.Errorf("void %d, kept %d; known %+v; demoted %v", w.Count(model.DecideVoid), w.Count(model.DecideKept), w.state().Known, w.demoted())
+	}
+}

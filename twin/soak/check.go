@@ -144,7 +144,7 @@ func (v *witness) journaled(w *world, g *watchedGroup, k *watchedKnob, before mo
 	// from wherever it was when the agent died.
 	back := l
 	back.Before, back.Intended = before, l.Found
-	unsaid := v.unwritten && v.onTheWay(&back, k.now)
+	unsaid := v.unwritten && (v.onTheWay(&back, k.now) || v.fitted(g, at, k.now))
 	if k.kind == model.CPUPlace && v.lost(at, k.now.CPUs) {
 		return // what stood before, from which the kernel had struck what is offline: a growth was taken back
 	}

@@ -156,6 +156,17 @@ func (v *witness) lost(l *journal.Limit, now model.CPUSet) bool {
 	return !v.flat() && slices.ContainsFunc(of, func(c model.CPUSet) bool { return now.Within(c) && c.Without(now).Within(v.gone) })
 }
 
+// fitted reports whether a list is what was found less what the group above has not, as v1 takes none that is wider than that one, or that
+// and ours in one: nor does it take a list that lacks CPUs of a group below, which has ours still.
+func (v *witness) fitted(g *watchedGroup, l *journal.Limit, now model.Setting) bool {
+	room, ok := v.above(g)
+	if v.flat() || now.Knob != model.CPUPlace || !ok {
+		return false
+	}
+	fits := l.Found.CPUs.And(room)
+	return now.CPUs == fits || slices.ContainsFunc(l.Left(), func(left model.Setting) bool { return now.CPUs == left.CPUs.Or(fits) })
+}
+
 // parentOf returns the group above.
 func parentOf(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i > 0 {

@@ -368,7 +368,7 @@ const maxRightful = 32
 // leaves is ours, and reads the same as a stranger's who writes just that.
 func (v *witness) mistakable(g *watchedGroup, k *watchedKnob) bool {
 	l := v.limitOf(g, k.kind)
-	return l != nil && (l.Ours(k.now) || l.OnTheWayBack(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs) || v.cut(l, k.now.CPUs)) ||
+	return l != nil && (l.Ours(k.now) || l.OnTheWayBack(k.now) || k.kind == model.CPUPlace && (v.lost(l, k.now.CPUs) || !v.flat() && k.now.CPUs.Empty() || v.standsIn(l, k.now.CPUs) || v.cut(l, k.now.CPUs) || v.fitted(g, l, k.now)) ||
 		k.kind == model.CPUWeight && k.now.Amount == model.WeightDefault && slices.Contains(l.Left(), model.Weight(model.WeightIdle)))
 }
 
