@@ -324,7 +324,13 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 	// What stood may be ours also where it reads as somebody's (mistaken).
 	mayBe := wasOurs || v.limitOf(g, k.kind) != nil
 	var his []model.Setting
+	shared := false
 	for _, r := range k.rightful { // of what stood rightfully it is what stands now
+		if k.kind == model.IOMaxKnob && mayBe { // a number that he wrote, too, and that was ours: io.max says of none who set it
+			if same := model.LimitIO(k.now.IO.Without(before.IO, r.IO)); same != k.now {
+				his, shared = append(his, same), true
+			}
+		}
 		if r = withoutUs(r, file, k.now); !slices.Contains(his, r) {
 			his = append(his, r)
 		}
@@ -349,7 +355,7 @@ func (v *witness) strange(g *watchedGroup, file string, before model.Setting) {
 		}
 	default:
 		k.rightful, k.mixed = his, k.mixed && mayBe
-		if l := v.limitOf(g, k.kind); wasOurs && v.w.life != nil && holds(v.w.life.Engine.State, g, k.kind) && (l == nil || l.Task == g.task) { // else it is another task to come
+		if l := v.limitOf(g, k.kind); wasOurs && !shared && v.w.life != nil && holds(v.w.life.Engine.State, g, k.kind) && (l == nil || l.Task == g.task) { // else it is another task to come
 			k.wild = append(k.wild, file)
 		}
 	}
