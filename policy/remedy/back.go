@@ -24,11 +24,7 @@ const steps = 4
 
 // relax gives back one step where there is room for it.
 func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	if s.Trial != nil || v.Holding || len(s.Holds) == 0 || s.SetNsec == 0 || v.NowNsec-s.SetNsec < p.QuietNsec {
-		return
-	}
-	x := s.closest()
-	if x == nil || slices.ContainsFunc(s.Victims, func(x Victim) bool { return x.Figure.N < float64(p.Windows) || x.SeenNsec != v.NowNsec }) {
+	if s.Trial != nil || v.Holding || s.SetNsec == 0 {
 		return
 	}
 	if s.makeRoom(p, have, v, w) {
@@ -43,19 +39,22 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 		if h.Means == Demotion && slices.ContainsFunc(s.Holds[i+1:], func(o Hold) bool { return o.Means == Demotion || o.Means == Pool || o.Means == CPU }) {
 			continue // what was taken of CPUs after it is given back before it
 		}
-		if v.LeaveAlone(h.Task, model.PolicyRemedy) != "" {
+		if v.LeaveAlone(h.Task, model.PolicyRemedy) != "" || !s.calm(p, v, h.Task) {
 			continue
 		}
-		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h)) && (dearest == nil || h.dear() >= dearest.dear()) {
+		if (v.NowNsec >= h.RetryNsec || h.Patience == 0 && s.room(p, h.Task, h.lost())) && (dearest == nil || h.dear() >= dearest.dear()) {
 			dearest = h
 		}
 	}
-	if h := dearest; h != nil {
+	if b := s.homeward(p, have, v); b != nil && (dearest == nil || b.dear() >= dearest.dear()) {
+		s.goHome(have, v, w, b)
+	} else if h := dearest; h != nil {
+		x := s.closest(h.Task)
 		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true, SinceNsec: v.NowNsec}
 		h.Before = model.CPUSet{}
 		s.move(v, h, h.looser(have, policy.Peak(s.Loads)))
 		s.why = "services are well"
-		s.reset()
+		s.reset(h.Task)
 		d := h.tell(v, x)
 		d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
 		w.Decide(d)
@@ -65,28 +64,48 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 // dear is what a hold costs its task for what it brings the service.
 func (h *Hold) dear() float64 { return h.Price / (h.Effect + 0.01) }
 
-// closest is the service that is closest to its bound.
-func (s *State) closest() *Victim {
-	if len(s.Victims) == 0 {
-		return nil
-	}
-	worst := 0
+// calm reports whether services that feel what a task has have been well for long enough, with everything as it is.
+func (s *State) calm(p *Params, v *policy.View, task model.TaskNum) bool {
+	somebody := false
 	for i := range s.Victims {
-		if compare(&s.Victims[i], &s.Victims[worst]) > 0 {
-			worst = i
+		x := &s.Victims[i]
+		if !s.feels(x, task) {
+			continue
 		}
+		since := s.SetNsec
+		if p.Apart {
+			since = x.SetNsec
+		}
+		if x.Trouble && !x.blip(p) || x.Figure.N < float64(p.Windows) || x.SeenNsec != v.NowNsec || since == 0 || v.NowNsec-since < p.QuietNsec {
+			return false
+		}
+		somebody = true
 	}
-	return &s.Victims[worst]
+	return somebody
 }
 
-// room reports whether all services with a target would still be well away from it if a hold were given back by a step.
-func (s *State) room(p *Params, h *Hold) bool {
-	lost := h.Effect / 2
-	if h.Means == Demotion || h.Means == Pool { // there is one step
-		lost = h.Effect
-	}
+// closest is the service that is closest to its bound of those that feel what a task has.
+func (s *State) closest(task model.TaskNum) (worst *Victim) {
 	for i := range s.Victims {
-		if x := &s.Victims[i]; x.Targeted && !x.wellAway(p, lost) {
+		if x := &s.Victims[i]; s.feels(x, task) && (worst == nil || compare(x, worst) > 0) {
+			worst = x
+		}
+	}
+	return worst
+}
+
+// lost is what a step back is reckoned to cost.
+func (h *Hold) lost() float64 {
+	if h.Means == Demotion || h.Means == Pool { // there is one step
+		return h.Effect
+	}
+	return h.Effect / 2
+}
+
+// room reports whether all services with a target that feel what a task has would still be well away from it if they lost so much, the logarithm.
+func (s *State) room(p *Params, task model.TaskNum, lost float64) bool {
+	for i := range s.Victims {
+		if x := &s.Victims[i]; x.Targeted && s.feels(x, task) && !x.wellAway(p, lost) {
 			return false
 		}
 	}
@@ -119,21 +138,31 @@ func (h *Hold) looser(have *model.Classes, peak float64) float64 {
 
 // concludeBack looks what came of a step back: trouble takes it back.
 func (s *State) concludeBack(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, h *Hold) bool {
-	if x := s.inTrouble(p); x != nil {
+	if x := s.inTrouble(p, h.Task); x != nil {
 		h.Patience = min(max(1, 2*h.Patience), mostPatience)
 		h.RetryNsec = v.NowNsec + int64(h.Patience)*p.RetryNsec
 		s.Trial = nil
+		if h.Home {
+			s.batch(h.Task).goesBack(h)
+		}
 		s.move(v, h, h.Was)
-		s.reset()
+		s.reset(h.Task)
 		d := h.tell(v, x)
 		d.Kind, d.Reason = model.DecideTakenBack, fmt.Sprintf("%s; back to %s", x.text(v), h.text())
 		w.Decide(d)
 		return true
 	}
-	if x := s.closest(); x == nil || v.NowNsec-s.SetNsec < p.QuietNsec/2 {
+	if x := s.inTrouble(p, 0); x != nil && !s.CannotFix {
+		s.undo(p, v, w, h, x.text(v)+", does not feel it, and is not to wait for what comes of it")
 		return true
 	}
-	s.Trial, h.RetryNsec, h.Patience = nil, 0, 0
+	if x := s.closest(h.Task); x == nil || v.NowNsec-s.SetNsec < p.QuietNsec/2 {
+		return true
+	}
+	if s.Trial, h.RetryNsec, h.Patience = nil, 0, 0; h.Home {
+		s.batch(h.Task).came(h)
+		s.away(h)
+	}
 	s.drop("services are well without")
 	return s.changed
 }
@@ -148,7 +177,7 @@ func (s *State) skip(have *model.Classes, v *policy.View, w *policy.Wishes) {
 		return
 	}
 	word, why, _ := h.stands(have, v, t)
-	x := s.closest()
+	x := s.closest(h.Task)
 	if word != refusedClass || x == nil {
 		return
 	}
@@ -162,7 +191,7 @@ func (s *State) skip(have *model.Classes, v *policy.View, w *policy.Wishes) {
 
 // over reports whether a hold leaves a task all that it has without us: nothing is wished for then. What is held is forgotten once it
 // is known what came of that.
-func (h *Hold) over() bool { return h.Amount >= h.Full }
+func (h *Hold) over() bool { return h.Amount >= h.Full && !h.Home }
 
 // drop forgets holds that hold nothing any more.
 func (s *State) drop(why string) {
@@ -176,7 +205,7 @@ func (s *State) drop(why string) {
 func (s *State) giveBack(v *policy.View, why string) {
 	s.Holds, s.Trial, s.Victim = nil, nil, 0
 	s.changed, s.why, s.AskedNsec, s.SetNsec = true, why, v.NowNsec, 0
-	s.reset()
+	s.reset(0)
 }
 
 // follow drops who is gone, and what is refused or another program's, and notes since when what is wished for stands.
@@ -192,7 +221,7 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 	stands := true
 	before := len(s.Holds)
 	s.Holds = slices.DeleteFunc(s.Holds, func(h Hold) bool { // pages are not held when nobody looks what came of them
-		return h.Means == Pages && (s.Trial == nil || s.Trial.Task != h.Task || s.Trial.Means != Pages)
+		return h.Means == Pages && (!p.Home || h.Moved != "") && (s.Trial == nil || s.Trial.Task != h.Task || s.Trial.Means != Pages)
 	})
 	s.changed = s.changed || len(s.Holds) != before
 	late := s.AskedNsec != 0 && s.SetNsec == 0 && v.NowNsec-s.AskedNsec >= p.BlindNsec
@@ -231,6 +260,7 @@ func (s *State) follow(p *Params, have *model.Classes, v *policy.View, w *policy
 	case s.SetNsec == 0:
 		s.SetNsec = v.NowNsec
 	}
+	s.stand(p, v)
 }
 
 // stands reports whether a hold is in force, and why it cannot be.

@@ -41,7 +41,7 @@ func (s *State) end(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 			Reason: fmt.Sprintf("%s; nothing was left to try for %.0f s, and this task, which may be ended (remedy.end: %s), takes most", x.text(v), float64(v.NowNsec-s.StuckNsec)/1e9, p.End),
 		})
 		s.Parting = x.Figure
-		s.reset()
+		s.reset(0)
 		return
 	}
 }

@@ -30,7 +30,7 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 		s.would(p, have, v, w)
 		return
 	}
-	x := s.inTrouble(p)
+	x := s.inTrouble(p, 0)
 	s.serve(p, v, x)
 	if s.void(p, v, w) || !s.settled(p, v) || s.Trial != nil && s.conclude(p, have, v, w) {
 		return
@@ -38,17 +38,19 @@ func (s *State) act(p *Params, have *model.Classes, v *policy.View, w *policy.Wi
 	switch {
 	case x == nil:
 		s.CannotFix = false
-		s.relax(p, have, v, w)
 	case s.Trial == nil && !v.Holding:
 		s.heal(p, have, v, w, x)
 	}
+	if x == nil || p.Apart && s.CannotFix && s.Trial == nil && !s.changed {
+		s.relax(p, have, v, w)
+	}
 }
 
-// inTrouble returns who is worst off of those in trouble, nil: nobody is.
-func (s *State) inTrouble(p *Params) *Victim {
+// inTrouble returns who is worst off of those in trouble that feel what a task has, 0: of all; nil: nobody is.
+func (s *State) inTrouble(p *Params, task model.TaskNum) *Victim {
 	var worst *Victim
 	for i := range s.Victims {
-		if x := &s.Victims[i]; x.Trouble && !x.blip(p) && (worst == nil || compare(x, worst) > 0) {
+		if x := &s.Victims[i]; x.Trouble && !x.blip(p) && s.feels(x, task) && (worst == nil || compare(x, worst) > 0) {
 			worst = x
 		}
 	}
@@ -290,7 +292,7 @@ func (s *State) take(v *policy.View, w *policy.Wishes, x *Victim, o option, with
 		s.Trial.With = append(s.Trial.With, o.task.Task.Num)
 		s.begin(v, w, x, o, text)
 	}
-	s.reset()
+	s.resetOf(s.Trial)
 }
 
 // begin has one task have less.
@@ -327,16 +329,31 @@ func (s *State) begin(v *policy.View, w *policy.Wishes, x *Victim, o option, tex
 func (s *State) move(v *policy.View, h *Hold, amount float64) {
 	h.Was, h.Amount, h.FreshNsec = h.Amount, amount, v.NowNsec
 	h.Place, h.Before = h.Before, h.Place
-	s.changed, s.AskedNsec, s.SetNsec = true, v.NowNsec, 0
+	s.changed, s.moved, s.AskedNsec, s.SetNsec = true, true, v.NowNsec, 0
+	for i := range s.Victims {
+		if x := &s.Victims[i]; s.feels(x, h.Task) {
+			x.SetNsec = 0
+		}
+	}
 }
 
-// reset begins anew to sum up: something is other than before.
-func (s *State) reset() {
+// reset begins anew to sum up for services that feel what a task has, 0: for all: something is other than before.
+func (s *State) reset(task model.TaskNum) {
 	for i := range s.Victims {
-		s.Victims[i].CPI, s.Victims[i].Figure, s.Victims[i].Waits.Slow = Sum{}, Sum{}, Sum{}
+		if x := &s.Victims[i]; s.feels(x, task) {
+			x.CPI, x.Figure, x.Waits.Slow = Sum{}, Sum{}, Sum{}
+		}
 	}
 	for i := range s.Batch {
 		s.Batch[i].CPI = Sum{}
+	}
+}
+
+// resetOf begins anew to sum up for who feels what a trial's tasks have.
+func (s *State) resetOf(t *Trial) {
+	s.reset(t.Task)
+	for _, task := range t.With {
+		s.reset(task)
 	}
 }
 
@@ -383,6 +400,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 		}
 		if h.Means == Pages {
 			s.weigh(h.Task, t)
+			s.wentAway(p, v, t, by.diff)
 			s.roomMade(h.Task)
 			s.away(h)
 		}
@@ -404,10 +422,11 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 		}
 	}
 	if h.Means == Pages {
+		s.wentAway(p, v, t, 0)
 		s.away(h)
 		return true
 	}
-	s.reset()
+	s.resetOf(t)
 	x.CPI, x.Figure, x.Waits.Slow = t.CPI, t.Figure, t.Slow // as before
 	s.drop("it did not help")
 	return true
@@ -493,7 +512,7 @@ func (s *State) helped(p *Params, x *Victim) (by change, source string) {
 
 // would says once what it would begin with: what would come then nobody knows.
 func (s *State) would(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes) {
-	x := s.inTrouble(p)
+	x := s.inTrouble(p, 0)
 	if x == nil {
 		return
 	}

@@ -30,6 +30,8 @@ type Victim struct {
 	Waits   Waits `json:"waits,omitzero"`
 	// Cycles is its CPI likewise, where Params.Pool or Power go by it.
 	Cycles Level `json:"cycles,omitzero"`
+	// SetNsec is since when everything stands that it feels, with Params.Apart; 0: not yet.
+	SetNsec int64 `json:"set_nsec,omitempty"`
 	// Clock is the clock of its cores beside the reference clock, where Params.Power goes by it.
 	Clock Level `json:"clock,omitzero"`
 }
@@ -43,6 +45,7 @@ type Batch struct {
 	Left float64       `json:"left,omitempty"`
 	// Dear: the last move off them cost the task more than what it is held to does, so that no more of them make room.
 	Dear bool `json:"dear,omitempty"`
+	Home
 	// Took is what it was last counted to take, by domain; none where nobody counts it. Unseen is how many windows ago that was.
 	Took   []Took `json:"took,omitempty"`
 	Unseen int    `json:"unseen,omitempty"`
@@ -305,7 +308,7 @@ func (s *State) others(v *policy.View) {
 	}
 	if last > s.OthersNsec && s.Trial == nil {
 		s.OthersNsec = last
-		s.reset()
+		s.reset(0)
 	}
 }
 

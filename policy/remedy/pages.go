@@ -63,7 +63,7 @@ func (s *State) makeRoom(p *Params, have *model.Classes, v *policy.View, w *poli
 	for i := range s.Holds {
 		h := &s.Holds[i]
 		x := s.victim(h.Victim)
-		if !h.Means.classed() || x == nil || h.Patience == 0 && s.room(p, h) {
+		if !h.Means.classed() || x == nil || !s.calm(p, v, h.Task) || h.Patience == 0 && s.room(p, h.Task, h.lost()) {
 			continue
 		}
 		if from, b := s.off(p, have, v, x.Task), s.batch(h.Task); from.Empty() || b.Dear && b.Off == from {
@@ -120,27 +120,33 @@ func (s *State) arrive(v *policy.View) {
 		case res == nil:
 			h.Moved = "not granted: too many actions in a short time, or the task is not to be touched"
 		case res.Kind == model.Applied:
-			h.Moved, h.Amount = moved, float64(res.Now.Amount)/1000
-			b := s.batch(h.Task)
-			b.Left, b.Off = h.Amount, h.Off
+			h.Moved = moved
+			b, left := s.batch(h.Task), float64(res.Now.Amount)/1000
+			if h.Home {
+				h.Amount, b.Left = 1-left, 1-left
+				break
+			}
+			h.Amount, b.Left, b.Off, b.WentNsec = left, left, h.Off, v.NowNsec
 		default:
 			h.Moved = res.Error
 		}
 	}
 }
 
-// interrupt ends what makes room while a service is in trouble.
+// interrupt ends what makes room, and what brings pages home, while a service is in trouble.
 func (s *State) interrupt() {
-	if s.Trial != nil && s.Trial.Well {
-		s.away(s.hold(s.Trial.Task, Pages))
-		s.Trial = nil
+	if t := s.Trial; t != nil && (t.Well || t.Back && t.Means == Pages) {
+		if h := s.hold(t.Task, Pages); t.Well || h == nil || h.Moved == "" {
+			s.away(h)
+			s.Trial = nil
+		}
 	}
 }
 
 // away ends the hold on a task whose pages were moved: they stay where they are.
 func (s *State) away(h *Hold) {
 	if h != nil {
-		h.Amount = h.Full
+		h.Amount, h.Home = h.Full, false
 	}
 	s.drop("its pages stay where they are")
 }

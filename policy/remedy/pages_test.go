@@ -29,7 +29,11 @@ func socketsWith(have *model.Classes) *world {
 	w.gone = map[model.TaskNum]float64{}
 	for _, t := range w.Tasks {
 		t.Knobs[model.MemoryPages].Write = func(ask model.Setting) string {
-			w.gone[t.Num] = max(w.gone[t.Num], 1-float64(ask.Amount)/1000)
+			if left := float64(ask.Amount) / 1000; ask.CPUs.Has(0) {
+				w.gone[t.Num] = max(w.gone[t.Num], 1-left)
+			} else {
+				w.gone[t.Num] = min(w.gone[t.Num], left)
+			}
 			return ""
 		}
 	}
@@ -160,7 +164,7 @@ func TestPagesMakeRoomNoDearer(t *testing.T) {
 		w.seconds(10)
 		w.harms[2] = harm{level: 1.6, misses: 100, far: far}
 		w.seconds(2500)
-		if dear := far > 0; (w.gone[2] == 0.75) != dear || (w.has(2, model.MemoryBandwidth, 100) < 100) != dear {
+		if dear := far > 0; (w.gone[2] <= 0.75) != dear || (w.has(2, model.MemoryBandwidth, 100) < 100) != dear {
 			t.Errorf("its CPI goes up by %v: %v of its pages are gone; %s", far, w.gone[2], w.holds())
 		}
 	}

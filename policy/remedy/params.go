@@ -17,6 +17,10 @@ type Params struct {
 	Pool bool `json:"pool,omitempty"`
 	// Power: a service whose cores' clock fell is helped by CPU time first. Records that are older than that do not name it.
 	Power bool `json:"power,omitempty"`
+	// Apart: where services on another socket are in trouble goes on what they do not feel (apart.go). Records that are older than that do not name it.
+	Apart bool `json:"apart,omitempty"`
+	// Home: pages that were moved go back in time (home.go). Records that are older than that do not name it.
+	Home bool `json:"home,omitempty"`
 	// End is who may be ended where nothing else has helped: tasks of that importance, and below (policy.EndWords). EndAfterNsec is how long that has to be so.
 	End          string `json:"end"`
 	EndAfterNsec int64  `json:"end_after_nsec"`
@@ -44,7 +48,7 @@ type Params struct {
 
 // Defaults are the papers' figures, and ours where they say nothing.
 func Defaults() Params {
-	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, Power: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, Least: 0.005, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
+	return Params{Ways: 2, CPULeast: 0.25, Demote: true, Pool: true, Power: true, Apart: true, Home: true, End: policy.EndNobody, EndAfterNsec: 300e9, Windows: 4, Least: 0.005, SettleNsec: 3e9, Rise: 0.1, QuietNsec: 15e9, Margin: 1.5, RetryNsec: 300e9, RestNsec: 600e9, BlindNsec: 180e9, HoldNsec: 60e9}
 }
 
 // Rows describes the parameters that the configuration sets.
@@ -55,6 +59,8 @@ func (p *Params) Rows() []model.Param {
 		{Key: "demote", At: &p.Demote, Soak: [2]float64{0.7, 0.3}, Why: "the first rung where what a service waits for is a CPU: who has it gives way to everybody (cpu.idle)"},
 		{Key: "pool", At: &p.Pool, Soak: [2]float64{0.7, 0.3}, Why: "a rung after demotion, and the first where the service's core is contended: the task may not run on the service's CPUs, or their siblings (cpuset.cpus); not while policy cpuset enforces"},
 		{Key: "power", At: &p.Power, Soak: [2]float64{0.7, 0.3}, Why: "where a service is slow for the clock of its cores, as counters tell (PRM's detection: a frequency below that of quiet times), CPU time comes first, of who uses most"},
+		{Key: "apart", At: &p.Apart, Soak: [2]float64{0.3, 0.7}, Why: "on several sockets what is held beside one service is given back while another is in trouble that does not feel it, and that one's trouble does not pass for its harm"},
+		{Key: "home", At: &p.Home, Soak: [2]float64{0.3, 0.7}, Why: "a task's pages that were moved for a service go back to the memory beside the task by two steps, as everything else is given back"},
 		{Key: "end", At: &p.End, Words: policy.EndWords(), Why: "whose processes may be ended (cgroup.kill) where nothing else has helped a service that misses its target: tasks of that importance and below; never critical ones. There is no way back from it"},
 		{Key: "end_after", At: model.Nsec(&p.EndAfterNsec), Least: 1e9, Most: 24 * 3600e9, Soak: [2]float64{1e9, 60e9}, Why: "so long there has to be nothing left to try, and the target missed, before one is ended, and between one end and the next"},
 		{Key: "windows", At: &p.Windows, Least: 2, Most: 100, Soak: [2]float64{2, 5}, Why: "so many of the victim's windows before a step and after it are compared"},

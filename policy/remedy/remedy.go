@@ -97,12 +97,14 @@ type State struct {
 	OthersNsec int64 `json:"others_nsec,omitempty"`
 
 	changed   bool
+	moved     bool          // and of a task's change alone (move)
 	undecided bool          // a task may have to go off its CPUs, once it is known whether the target is missed often
 	elsewhere model.TaskNum // one that takes, of which another policy looks what came of a step; 0: there is none
 	why       string        // of what is given back in this step
 
 	without *model.Classes  // what a machine has that divides neither caches nor memory bandwidth
 	of      *model.Topology // the machine
+	at      scene           // of this step
 }
 
 // Hold is what one task is held to.
@@ -125,6 +127,8 @@ type Hold struct {
 	// Off is the memory nodes that pages are taken off, Moved what became of that: "" while they are on their way.
 	Off   model.CPUSet `json:"off,omitzero"`
 	Moved string       `json:"moved,omitempty"`
+	// Home: its pages go back, so that Off is all other memory.
+	Home bool `json:"home,omitempty"`
 	// Place is the CPUs that it has by Pool, none: all of its own. Before is what it had before the last change, Used the CPU-sec/sec that it used before the first.
 	Place  model.CPUSet `json:"place,omitzero"`
 	Before model.CPUSet `json:"before,omitzero"`
@@ -190,7 +194,8 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": weights, pages and CPU time are what is left"})
 	}
-	s.changed, s.why, s.Loads = false, "", v.Loads(have, s.Loads)
+	s.changed, s.moved, s.why, s.Loads = false, false, "", v.Loads(have, s.Loads)
+	s.at = scene{p.Apart, have, v}
 	s.others(v)
 	s.look(p, have, v)
 	if t := v.Task(s.Victim); t != nil {
@@ -246,7 +251,7 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 		reason := "for the sake of " + v.Table.Name(h.Victim)
 		if h.Means == Pages {
 			if h.Moved == "" {
-				w.MovePages(h.Task, h.Off, int64(1000*h.Amount), reason, p.HoldNsec)
+				w.MovePages(h.Task, h.Off, int64(1000*h.kept()), reason, p.HoldNsec)
 			}
 			continue
 		}

@@ -141,7 +141,11 @@ func (w *world) play() {
 	w.SLO = append(w.SLO, w.reading())
 	if w.beside > 0 {
 		figure := w.beside * (1 + 0.01*float64(w.second%3-1))
-		w.SLO = append(w.SLO, model.Latency{Job: "t4", Target: 1e-3, Quantile: 0.99, Figure: model.Known(figure / 1e3), State: model.LatencyGrey})
+		l := model.Latency{Job: "t4", Target: 1e-3, Quantile: 0.99, Figure: model.Known(figure / 1e3), State: model.LatencyGrey}
+		if figure > 1 {
+			l.State = model.LatencyRed
+		}
+		w.SLO = append(w.SLO, l)
 	}
 	s.Mark = model.WindowStart | model.WindowEnd
 	m := model.MemorySample{MonoNsec: w.NowNsec + enginetest.Sec}

@@ -26,9 +26,8 @@ func (s *State) void(p *Params, v *policy.View, w *policy.Wishes) bool {
 	if why == "" {
 		return false
 	}
-	d := model.Decision{Kind: model.DecideVoid, Task: t.Task, Path: v.Table.Name(t.Task)}
-	if t.Back && s.inTrouble(p) == nil {
-		d.Reason = "the trial says nothing: " + why + "; services are well, and it is looked at from now on"
+	if t.Back && s.inTrouble(p, 0) == nil {
+		d := model.Decision{Kind: model.DecideVoid, Task: t.Task, Path: v.Table.Name(t.Task), Reason: "the trial says nothing: " + why + "; services are well, and it is looked at from now on"}
 		if what, _ := v.OthersDid(model.PolicyRemedy, t.SinceNsec, of...); what != "" {
 			w.Decide(d) // each time, but not for as long as a task stays frozen
 		}
@@ -38,6 +37,13 @@ func (s *State) void(p *Params, v *policy.View, w *policy.Wishes) bool {
 		}
 		return true
 	}
+	s.undo(p, v, w, h, why)
+	return true
+}
+
+// undo ends a trial that says nothing with everything as it was before; pages stay where they are.
+func (s *State) undo(p *Params, v *policy.View, w *policy.Wishes, h *Hold, why string) {
+	t, d := s.Trial, model.Decision{Kind: model.DecideVoid, Task: h.Task, Path: v.Table.Name(h.Task)}
 	for h := range s.held(t) {
 		if h.Means != Pages {
 			s.move(v, h, h.Was)
@@ -56,7 +62,6 @@ func (s *State) void(p *Params, v *policy.View, w *policy.Wishes) bool {
 	})
 	w.Decide(d)
 	s.Trial = nil
-	s.reset()
+	s.resetOf(t)
 	s.drop("the trial says nothing: " + why)
-	return true
 }

@@ -91,11 +91,15 @@ const (
 	streamCaches  = 0x636163686573
 	streamRolls   = 0x726f6c6c73
 	streamL2      = 0x6c32
+	streamSockets = 0x736f636b657473
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	end := int64(o.Minutes*60e9) / stepNsec * stepNsec
 	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
+	if seed < playedFrom || seed >= apartFrom {
+		p.drawSockets(source{rand.New(rand.NewPCG(seed, streamSockets))})
+	}
 	if !o.Calm {
 		p.drawWaitFaults(source{rand.New(rand.NewPCG(seed, streamWaits))}, end)
 		p.drawPromises(source{rand.New(rand.NewPCG(seed, streamLatency))})
