@@ -15,7 +15,7 @@ import (
 
 const (
 	home      = 1 - leastStay // a task with so many of its pages beside it has them at home
-	homeAfter = 4             // quiet times
+	homeAfter = 8             // quiet times
 )
 
 // Home is what is known of a task's pages that are not beside it.

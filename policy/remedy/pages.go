@@ -9,8 +9,7 @@ import (
 
 // A task's pages on another socket's memory (BALM III-A): its reads pass by the service's memory then, and take longer. It comes
 // after ways and levels: copying takes bandwidth too, and what is moved is not held. Half of what lies there moves at once, and
-// again if that is not enough: what a step is worth is told on the service before the next one. Pages are not moved back, since the harm would
-// be, and since a task lets go of them by itself in time. Where the service runs at all memories there is nowhere to go.
+// again if that is not enough: what a step is worth is told on the service before the next one. They come home in time (home.go). Where the service runs at all memories there is nowhere to go.
 //
 // The same makes room: where a step back brought trouble, or would, the task's pages move while services are well, and the step is tried
 // once that helped (BALM's second dimension, which waits for the trouble). Trouble meanwhile ends that: copying may be its cause. It is
