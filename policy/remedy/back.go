@@ -64,7 +64,7 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 // dear is what a hold costs its task for what it brings the service.
 func (h *Hold) dear() float64 { return h.Price / (h.Effect + 0.01) }
 
-// calm reports whether services that feel what a task has have been well for long enough, with everything as it is.
+// calm reports whether services that feel what a task has have been well for long enough, with everything as it is. Who did may be elsewhere by now, or gone.
 func (s *State) calm(p *Params, v *policy.View, task model.TaskNum) bool {
 	somebody := false
 	for i := range s.Victims {
@@ -81,15 +81,18 @@ func (s *State) calm(p *Params, v *policy.View, task model.TaskNum) bool {
 		}
 		somebody = true
 	}
-	return somebody
+	return somebody || v.NowNsec-s.SetNsec >= p.QuietNsec
 }
 
-// closest is the service that is closest to its bound of those that feel what a task has.
+// closest is the service that is closest to its bound of those that feel what a task has; where none does, of all.
 func (s *State) closest(task model.TaskNum) (worst *Victim) {
 	for i := range s.Victims {
 		if x := &s.Victims[i]; s.feels(x, task) && (worst == nil || compare(x, worst) > 0) {
 			worst = x
 		}
+	}
+	if worst == nil && task != 0 {
+		return s.closest(0)
 	}
 	return worst
 }

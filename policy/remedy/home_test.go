@@ -52,8 +52,15 @@ func TestPagesComeHome(t *testing.T) {
 	}
 }
 
-// What is held beside one service is given back while one on the other socket is in trouble for which nobody can help it.
+// What is held beside one service is given back while one on the other socket is in trouble for which nobody can help it, also where the first one
+// went there, too, so that nobody feels what is held.
 func TestApart(t *testing.T) {
+	for _, went := range []bool{false, true} {
+		testApart(t, went)
+	}
+}
+
+func testApart(t *testing.T, went bool) {
 	for _, apart := range []bool{false, true} {
 		w := newSockets()
 		w.params().Apart = apart
@@ -70,9 +77,12 @@ func TestApart(t *testing.T) {
 		}
 		w.harms[2] = harm{misses: 100}
 		w.beside = 1.5
+		if went {
+			w.runsOn(service, true)
+		}
 		w.seconds(900)
 		if given := w.has(2, model.CacheWays, 11) == 11; given != apart {
-			t.Errorf("apart %v: %s, %+v", apart, w.holds(), w.state())
+			t.Errorf("apart %v, went %v: %s, %+v", apart, went, w.holds(), w.state())
 		}
 	}
 }

@@ -132,9 +132,9 @@ func (s *State) arrive(v *policy.View) {
 	}
 }
 
-// interrupt ends what makes room, and what brings pages home, while a service is in trouble.
-func (s *State) interrupt() {
-	if t := s.Trial; t != nil && (t.Well || t.Back && t.Means == Pages) {
+// interrupt ends what makes room, and what brings pages home, while a service is in trouble, but for one elsewhere whom nobody can help.
+func (s *State) interrupt(x *Victim) {
+	if t := s.Trial; t != nil && (t.Well || t.Back && t.Means == Pages) && (!s.CannotFix || s.feels(x, t.Task)) {
 		if h := s.hold(t.Task, Pages); t.Well || h == nil || h.Moved == "" {
 			s.away(h)
 			s.Trial = nil
