@@ -90,7 +90,7 @@ func (s *State) homeward(p *Params, have *model.Classes, v *policy.View) (deares
 // mayComeHome reports whether a task's pages may come home by a step now.
 func (s *State) mayComeHome(p *Params, have *model.Classes, v *policy.View, b *Batch) bool {
 	t := v.Task(b.Task)
-	if t == nil || !s.calm(p, v, b.Task) || v.LeaveAlone(b.Task, model.PolicyRemedy) != "" {
+	if t == nil || t.Task.Class != model.BE || t.Exempt != "" || v.Frozen(b.Task) || v.LeaveAlone(b.Task, model.PolicyRemedy) != "" || !s.calm(p, v, b.Task) {
 		return false
 	}
 	if _, why := t.Closed(model.MemoryPages); why != "" || slices.ContainsFunc(s.Tried, func(f Tried) bool { return f.Task == b.Task && f.Means == Pages && f.Victim == 0 }) {
