@@ -69,8 +69,9 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
-// A step back during which a task is frozen says nothing while that lasts, and is looked at from then on.
-func TestDisturbedBack(t *testing.T) {
+// givingBack is a world in which task 2 has ways back by a step that is on trial.
+func givingBack(t *testing.T) *world {
+	t.Helper()
 	w := newWorld(model.ModeEnforce, xeon(8))
 	w.seconds(10)
 	w.harms[2] = harm{ways: 0.5, misses: 100}
@@ -79,10 +80,16 @@ func TestDisturbedBack(t *testing.T) {
 	for w.second < 600 && (w.state().Trial == nil || !w.state().Trial.Back || w.state().SetNsec == 0) {
 		w.play()
 	}
-	trial, had := w.state().Trial, w.has(2, model.CacheWays, 11)
-	if trial == nil {
+	if w.state().Trial == nil {
 		t.Fatal("nothing is given back")
 	}
+	return w
+}
+
+// A step back during which a task is frozen says nothing while that lasts, and is looked at from then on.
+func TestDisturbedBack(t *testing.T) {
+	w := givingBack(t)
+	had := w.has(2, model.CacheWays, 11)
 	w.short()
 	w.seconds(200)
 	if now := w.has(2, model.CacheWays, 11); w.state().Trial == nil || now != had {
@@ -98,14 +105,7 @@ func TestDisturbedBack(t *testing.T) {
 
 // Each time that somebody does something during a step back it is told that this says nothing: who reads it goes by that.
 func TestDisturbedBackAgain(t *testing.T) {
-	w := newWorld(model.ModeEnforce, xeon(8))
-	w.seconds(10)
-	w.harms[2] = harm{ways: 0.5, misses: 100}
-	w.seconds(30)
-	w.harms[2] = harm{misses: 100}
-	for w.second < 600 && (w.state().Trial == nil || !w.state().Trial.Back || w.state().SetNsec == 0) {
-		w.play()
-	}
+	w := givingBack(t)
 	for n := range 3 {
 		since := w.state().Trial.SinceNsec
 		w.Tell(model.Command{Kind: model.CommandReclaim, Task: 2, Bytes: 1 << 20})
