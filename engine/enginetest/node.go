@@ -425,3 +425,13 @@ func (n *Node) Shadow(t testing.TB, every uint64) {
 }
 
 func same[T any](a, b []T) bool { return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b) }
+
+// UseUp has whoever looks see that nearly all memory is used, and a task that has a GiB of it.
+func (n *Node) UseUp(num model.TaskNum) {
+	for range 2 { // what is read is held against the reading before
+		n.NowNsec += Sec / 10
+		n.Look = &model.Look{Tasks: []model.TaskMemory{{Num: num, Bytes: 1 << 30}}}
+		n.Look.Node.C[model.CountMemoryTotal], n.Look.Node.C[model.CountMemoryAvailable] = model.Read(1e10), model.Read(1e7)
+		n.Beat(0)
+	}
+}

@@ -65,12 +65,7 @@ func TestFrozenBack(t *testing.T) {
 	w := backing(t)
 	had := w.level(3)
 	w.Engine.Params.CPU.PressureMode, w.Engine.Params.CPU.Pressure = model.ModeEnforce, pressure.Defaults()
-	for range 2 { // what is read is held against the reading before
-		w.NowNsec += enginetest.Sec / 10
-		w.Look = &model.Look{Tasks: []model.TaskMemory{{Num: 3, Bytes: 1 << 30}}}
-		w.Look.Node.C[model.CountMemoryTotal], w.Look.Node.C[model.CountMemoryAvailable] = model.Read(1e10), model.Read(1e7)
-		w.Beat(0)
-	}
+	w.UseUp(3)
 	w.seconds(60)
 	if w.level(3) != had || w.state().Trial == 0 || len(w.voids()) != 1 || !strings.Contains(w.voids()[0], "pressure froze /t3; it is looked at from now on") {
 		t.Errorf("level %d, had %d: %+v; %q", w.level(3), had, w.state(), w.voids())

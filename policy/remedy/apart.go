@@ -10,7 +10,7 @@ import (
 
 // scene is what a step sees.
 type scene struct {
-	apart bool
+	apart bool // services may be apart: there are several memories
 	have  *model.Classes
 	v     *policy.View
 }

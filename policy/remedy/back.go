@@ -19,6 +19,9 @@ import (
 // mostPatience bounds how much later a step back is tried each time.
 const mostPatience = 16
 
+// later is the patience after one more step back that brought trouble.
+func later(patience int) int { return min(max(1, 2*patience), mostPatience) }
+
 // steps is about in how many steps something is given back.
 const steps = 4
 
@@ -49,20 +52,27 @@ func (s *State) relax(p *Params, have *model.Classes, v *policy.View, w *policy.
 	if b := s.homeward(p, have, v); b != nil && (dearest == nil || b.dear() >= dearest.dear()) {
 		s.goHome(have, v, w, b)
 	} else if h := dearest; h != nil {
-		x := s.closest(h.Task)
-		s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true, SinceNsec: v.NowNsec}
 		h.Before = model.CPUSet{}
-		s.move(v, h, h.looser(have, policy.Peak(s.Loads)))
-		s.why = "services are well"
-		s.reset(h.Task)
-		d := h.tell(v, x)
-		d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
-		w.Decide(d)
+		s.stepBack(v, w, h, h.looser(have, policy.Peak(s.Loads)))
 	}
 }
 
-// dear is what a hold costs its task for what it brings the service.
-func (h *Hold) dear() float64 { return h.Price / (h.Effect + 0.01) }
+// stepBack has a task have more, and looks what comes of it.
+func (s *State) stepBack(v *policy.View, w *policy.Wishes, h *Hold, amount float64) {
+	x := s.closest(h.Task)
+	s.Trial = &Trial{Task: h.Task, Means: h.Means, Back: true, SinceNsec: v.NowNsec}
+	s.move(v, h, amount)
+	s.why = "services are well"
+	s.reset(h.Task)
+	d := h.tell(v, x)
+	d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
+	w.Decide(d)
+}
+
+// dear is what something costs a task for what it brings the service.
+func dear(cost, worth float64) float64 { return cost / (worth + 0.01) }
+
+func (h *Hold) dear() float64 { return dear(h.Price, h.Effect) }
 
 // calm reports whether services that feel what a task has have been well for long enough, with everything as it is. Who did may be elsewhere by now, or gone.
 func (s *State) calm(p *Params, v *policy.View, task model.TaskNum) bool {
@@ -142,7 +152,7 @@ func (h *Hold) looser(have *model.Classes, peak float64) float64 {
 // concludeBack looks what came of a step back: trouble takes it back.
 func (s *State) concludeBack(p *Params, have *model.Classes, v *policy.View, w *policy.Wishes, h *Hold) bool {
 	if x := s.inTrouble(p, h.Task); x != nil {
-		h.Patience = min(max(1, 2*h.Patience), mostPatience)
+		h.Patience = later(h.Patience)
 		h.RetryNsec = v.NowNsec + int64(h.Patience)*p.RetryNsec
 		s.Trial = nil
 		if h.Home {

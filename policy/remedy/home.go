@@ -1,7 +1,6 @@
 package remedy
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
@@ -27,8 +26,7 @@ type Home struct {
 	Patience int     `json:"waits,omitempty"`     // of RetryNsec, since their coming back brought trouble
 }
 
-// dear is what it costs the task for what it brings, as of a hold.
-func (h *Home) dear() float64 { return h.Cost / (h.Worth + 0.01) }
+func (h *Home) dear() float64 { return dear(h.Cost, h.Worth) }
 
 // wentAway notes that more of a task's pages went away, and what that was worth.
 func (s *State) wentAway(p *Params, v *policy.View, t *Trial, worth float64) {
@@ -39,10 +37,8 @@ func (s *State) wentAway(p *Params, v *policy.View, t *Trial, worth float64) {
 	if b.Worth, b.WentNsec = b.Worth+worth, 0; worth > 0 {
 		b.WentNsec, b.Patience = v.NowNsec, 0
 	}
-	if b.CPI.N >= 2 && t.Own.N >= 2 {
-		down, _ := b.CPI.below(&t.Own, 1)
-		b.Cost += max(0, -down)
-	}
+	cost, _, _ := b.rose(t)
+	b.Cost += max(0, cost)
 }
 
 // back is the share of its pages that a task has beside it after a step home, and what that is reckoned to cost services.
@@ -62,7 +58,7 @@ func (b *Batch) came(h *Hold) {
 
 // goesBack has pages that came home go away again.
 func (b *Batch) goesBack(h *Hold) {
-	b.WentNsec, b.Patience = h.FreshNsec, min(max(1, 2*b.Patience), mostPatience)
+	b.WentNsec, b.Patience = h.FreshNsec, later(b.Patience)
 	h.Off, h.Home, h.Moved = b.Off, false, ""
 }
 
@@ -106,16 +102,8 @@ func (s *State) mayComeHome(p *Params, have *model.Classes, v *policy.View, b *B
 
 // goHome has pages come home by a step.
 func (s *State) goHome(have *model.Classes, v *policy.View, w *policy.Wishes, b *Batch) {
-	x := s.closest(b.Task)
 	left, _ := b.back()
 	off := v.MemoryAt(have, func(m *model.Memory) bool { return !m.Nodes.Within(b.Off) })
-	s.Trial = &Trial{Task: b.Task, Means: Pages, Back: true, SinceNsec: v.NowNsec}
-	s.Holds = append(s.Holds, Hold{Task: b.Task, Victim: x.Task, Means: Pages, Amount: b.Left, Full: 1, Off: off, Home: true})
-	h := &s.Holds[len(s.Holds)-1]
-	s.move(v, h, left)
-	s.why = "services are well"
-	s.reset(b.Task)
-	d := h.tell(v, x)
-	d.Reason = fmt.Sprintf("services are well, the closest: %s; %s", x.text(v), h.text())
-	w.Decide(d)
+	s.Holds = append(s.Holds, Hold{Task: b.Task, Victim: s.closest(b.Task).Task, Means: Pages, Amount: b.Left, Full: 1, Off: off, Home: true})
+	s.stepBack(v, w, &s.Holds[len(s.Holds)-1], left)
 }

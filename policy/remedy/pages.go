@@ -93,18 +93,24 @@ func (s *State) roomMade(task model.TaskNum) {
 
 // weigh notes whether a move off the service's memory cost the task more than all that it is held to.
 func (s *State) weigh(task model.TaskNum, t *Trial) {
-	b := s.batch(task)
-	if b.CPI.N < 2 || t.Own.N < 2 {
-		return
-	}
-	held := 0.0
+	b, held := s.batch(task), 0.0
 	for i := range s.Holds {
 		if h := &s.Holds[i]; h.Task == task && h.Means != Pages {
 			held += h.Price
 		}
 	}
-	gain, sem := b.CPI.below(&t.Own, 1)
-	b.Dear = -gain > held+sem
+	if cost, sem, known := b.rose(t); known {
+		b.Dear = cost > held+sem
+	}
+}
+
+// rose is by how much the task's own CPI went up in a trial, the logarithm, and its standard error; known is false where it was seen too rarely.
+func (b *Batch) rose(t *Trial) (cost, sem float64, known bool) {
+	if b.CPI.N < 2 || t.Own.N < 2 {
+		return 0, 0, false
+	}
+	down, sem := b.CPI.below(&t.Own, 1)
+	return -down, sem, true
 }
 
 // arrive takes in what became of pages on their way.

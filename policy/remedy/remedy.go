@@ -195,7 +195,7 @@ func (s *State) Step(p *Params, v *policy.View, w *policy.Wishes) {
 		w.Once("nothing", model.Decision{Kind: model.DecideLeftAlone, Reason: none + ": weights, pages and CPU time are what is left"})
 	}
 	s.changed, s.moved, s.why, s.Loads = false, false, "", v.Loads(have, s.Loads)
-	s.at = scene{p.Apart, have, v}
+	s.at = scene{p.Apart && len(v.Memories(have)) > 1, have, v}
 	s.others(v)
 	s.look(p, have, v)
 	if t := v.Task(s.Victim); t != nil {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/commensal-io/commensal/engine/enginetest"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/pressure"
 )
@@ -13,12 +12,7 @@ import (
 // short has policy pressure see that memory is used up, and task 2 for the one that has it.
 func (w *world) short() {
 	w.Engine.Params.CPU.PressureMode, w.Engine.Params.CPU.Pressure = model.ModeEnforce, pressure.Defaults()
-	for range 2 { // what is read is held against the reading before
-		w.NowNsec += enginetest.Sec / 10
-		w.Look = &model.Look{Tasks: []model.TaskMemory{{Num: 2, Bytes: 1 << 30}}}
-		w.Look.Node.C[model.CountMemoryTotal], w.Look.Node.C[model.CountMemoryAvailable] = model.Read(1e10), model.Read(1e7)
-		w.Beat(0)
-	}
+	w.UseUp(2)
 }
 
 // A trial during which somebody else changed something of its task says nothing: what was taken is given back, nothing is remembered of it, and

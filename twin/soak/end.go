@@ -48,21 +48,20 @@ func (w *world) ends(path string) {
 		return
 	}
 	t := &e.State.Tasks.Tasks[i]
-	c, now := &e.State.CPU, &e.Params.CPU
-	// What was decided under a roll-out, or before one, is done beside the loop, which a slow kernel lets end after it: the policy may have forgotten it by then.
-	asked := func(name string) bool {
-		return slices.ContainsFunc(e.State.Ledger.Knobs, func(k engine.Knob) bool {
+	now := &e.Params.CPU
+	// What was decided under a roll-out, or before one, is done beside the loop, which a slow kernel lets end after it: the policy may have forgotten it by then,
+	// and the ledger has not.
+	given := func(name string, is func(p *engine.CPUParams) (model.Mode, string)) bool {
+		asked := slices.ContainsFunc(e.State.Ledger.Knobs, func(k engine.Knob) bool {
 			return k.Task() == t.Num && k.Kind == model.GroupKill && k.State == engine.KnobAsked && k.AskedBy == name
 		})
-	}
-	given := func(name string, is func(p *engine.CPUParams) (model.Mode, string), ending []model.TaskNum) bool {
-		return (slices.Contains(ending, t.Num) || asked(name)) && w.ever(func(p *engine.Params) bool {
+		return asked && w.ever(func(p *engine.Params) bool {
 			mode, end := is(&p.CPU)
 			return mode == model.ModeEnforce && policy.MayEnd(end, t)
 		})
 	}
-	if !given(model.PolicyPressure, func(p *engine.CPUParams) (model.Mode, string) { return p.PressureMode, p.Pressure.End }, c.Pressure.Ending) &&
-		!given(model.PolicyRemedy, func(p *engine.CPUParams) (model.Mode, string) { return p.RemedyMode, p.Remedy.End }, c.Remedy.Ending) {
+	if !given(model.PolicyPressure, func(p *engine.CPUParams) (model.Mode, string) { return p.PressureMode, p.Pressure.End }) &&
+		!given(model.PolicyRemedy, func(p *engine.CPUParams) (model.Mode, string) { return p.RemedyMode, p.Remedy.End }) {
 		w.fail(checkEnds, fmt.Sprintf("%s is ended: %s, %s; pressure is in mode %s and may end %s, remedy in mode %s and may end %s", path, t.Class, t.Importance, now.PressureMode, now.Pressure.End, now.RemedyMode, now.Remedy.End))
 	}
 }
