@@ -46,6 +46,8 @@ type Options struct {
 	Rows int
 
 	trace bool // of the test that holds the accounting to a trace
+	// segments bounds how far back a wait is charged, in tests whose waits are to be longer than that; all that a CPU keeps.
+	segments uint32
 	// alter is of tests of kernels that are not this one.
 	alter func(*ebpf.CollectionSpec, *ebpf.CollectionOptions)
 }
@@ -146,15 +148,18 @@ func (s *Source) load() error {
 	} {
 		spec.Maps[name].MaxEntries = uint32(n)
 	}
-	set := map[string]bool{"on_v2": s.opt.V2, "tracing": s.opt.trace}
+	set := map[string]uint32{"on_v2": 0, "tracing": 0}
+	if s.opt.V2 {
+		set["on_v2"] = 1
+	}
 	if s.opt.trace {
+		set["tracing"] = 1
 		spec.Maps["trace"].MaxEntries = 64 << 20
 	}
-	for name, on := range set {
-		value := uint32(0)
-		if on {
-			value = 1
-		}
+	if s.opt.segments > 0 {
+		set["segments"] = s.opt.segments
+	}
+	for name, value := range set {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("variable %s: %w", name, err)
 		}

@@ -146,6 +146,7 @@ struct {
 
 const volatile u32 on_v2;   /* cgroups are those of the v2 hierarchy */
 const volatile u32 tracing; /* events go to the ring buffer as well */
+const volatile u32 segments = RING; /* how many of a ring's a wait is charged from */
 
 /* switched_on copies the controls: they may change while a program runs, and it is to be of one mind. */
 static __always_inline bool switched_on(struct control *c)
@@ -336,7 +337,7 @@ static __always_inline void stretch(struct wait *w, struct cpu *cpu, u64 now, u6
 		.irq = w->irq, .steal = w->steal, .irq_end = irq, .steal_end = steal,
 	};
 	if (cpu->epoch == w->epoch && walk.from < walk.to)
-		bpf_loop(RING, walk_back, &walk, 0);
+		bpf_loop(segments, walk_back, &walk, 0);
 	if (walk.from < walk.to) {
 		lose(ring_end);
 		charge(w->slot, PARTY_UNKNOWN, 0, 0, walk.to - walk.from);
