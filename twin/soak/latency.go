@@ -22,7 +22,7 @@ type promise struct {
 // drawPromises lets the LC jobs of a quarter of the runs promise something. It draws from a stream
 // of its own, as it came after the others.
 func (p *plan) drawPromises(r source) {
-	if !r.chance(0.25) {
+	if !r.chance(0.25) && !p.far {
 		return
 	}
 	for i := range p.config.Tasks {

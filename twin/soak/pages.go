@@ -13,6 +13,19 @@ import (
 
 // Operators have a best-effort task's pages moved off a memory node: an action through kernel calls.
 
+// drawFar leaves policy remedy little but pages, on a machine of two sockets, and little patience: else five minutes hardly ever come to them, and never to their
+// way home.
+func (p *plan) drawFar(r source) {
+	c := &p.config.Policies.CPU
+	c.CPUSetMode, c.BalmMode, c.RemedyMode = model.ModeOff, model.ModeOff, model.ModeEnforce
+	c.Remedy.Demote, c.Remedy.Pool, c.Remedy.Power, c.Remedy.Home = r.chance(0.1), r.chance(0.1), r.chance(0.1), r.chance(0.9)
+	c.Remedy.Windows, c.Remedy.SettleNsec = 2, r.seconds(0, 1)
+	c.Remedy.QuietNsec, c.Remedy.RetryNsec, c.Remedy.RestNsec = r.seconds(1, 3), r.seconds(5, 20), r.seconds(5, 20)
+	if r.chance(0.7) {
+		p.rdt, c.CacheMode = false, model.ModeOff
+	}
+}
+
 // movesOf is an operator's request to move pages; not every machine has that node, or another.
 func movesOf(r source, task string) agent.Request {
 	return agent.Request{Kind: model.CommandMovePages, Task: task, Node: pick(r, 0, 0, 1, 7), Keep: pick(r, 0, 0.1, 0.5, 1, 2)}
@@ -37,8 +50,9 @@ func (w *world) movesPages(pid int32, nodes []int32) {
 	if g == nil {
 		return // it has ended, or its group has: the kernel says so
 	}
-	if off, asked := w.policyMoves(g.task); asked && g.class == model.BE && !slices.ContainsFunc(nodes, func(n int32) bool { return off.Has(int(n)) }) {
+	if off, home, asked := w.policyMoves(g.task); asked && g.class == model.BE && !slices.ContainsFunc(nodes, func(n int32) bool { return off.Has(int(n)) }) {
 		w.res.Moves++
+		w.res.Homeward += bit(home)
 		return
 	}
 	off, asked := w.moves[g.task]
@@ -52,28 +66,28 @@ func (w *world) movesPages(pid int32, nodes []int32) {
 	w.res.Moves++
 }
 
-// policyMoves says off which memory nodes policy balm or remedy has a task's pages moved.
-func (w *world) policyMoves(task string) (off model.CPUSet, asked bool) {
+// policyMoves says off which memory nodes policy balm or remedy has a task's pages moved, and whether that is their way home.
+func (w *world) policyMoves(task string) (off model.CPUSet, home, asked bool) {
 	if w.life == nil {
-		return off, false
+		return off, false, false
 	}
 	s := w.life.Engine.State
 	for i := range s.CPU.Balm.Rungs {
 		r := &s.CPU.Balm.Rungs[i]
 		if r.Pages.Moving && s.Tasks.Name(r.Tasks[0]) == task {
-			return r.Pages.Off, true
+			return r.Pages.Off, false, true
 		}
 	}
 	for i := range s.CPU.Remedy.Holds {
 		if h := &s.CPU.Remedy.Holds[i]; h.Means == remedy.Pages && h.Moved == "" && s.Tasks.Name(h.Task) == task {
-			return h.Off, true
+			return h.Off, h.Home, true
 		}
 	}
 	for i := range s.Ledger.Knobs { // an operator freed the task meanwhile: what was handed on goes to its end
 		k := &s.Ledger.Knobs[i]
 		if k.Kind == model.MemoryPages && k.State == engine.KnobAsked && (k.AskedBy == model.PolicyBalm || k.AskedBy == model.PolicyRemedy) && s.Tasks.Name(k.Task()) == task {
-			return k.Wanted.CPUs, true
+			return k.Wanted.CPUs, false, true
 		}
 	}
-	return off, false
+	return off, false, false
 }

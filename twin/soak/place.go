@@ -10,6 +10,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/node/journal"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // Where groups may run: what of it is rightful, who shares cores, and CPUs that go.
@@ -167,16 +168,21 @@ func (v *witness) fitted(g *watchedGroup, l *journal.Limit, now model.Setting) b
 	return now.CPUs == fits || slices.ContainsFunc(l.Left(), func(left model.Setting) bool { return now.CPUs == left.CPUs.Or(fits) })
 }
 
-// The plans of seeds between these are as they were when they were played, with those that failed once (mended).
-const playedFrom, apartFrom = 26112460000000, 26113910000000
+// The plans of the seeds between playedFrom and another of these are in what came with that one as they were when they were played, with those that failed once (mended).
+const playedFrom, apartFrom, pagesFrom = 26112460000000, 26113910000000, 26114000000000
+
+func unplayed(seed, from uint64) bool { return seed < playedFrom || seed >= from }
 
 // drawSockets has tasks of most machines with two sockets run on one of them, as who knows of memory nodes has it: where services run at all
 // memories there is nowhere for pages to go.
 func (p *plan) drawSockets(r source) {
-	if p.machine.Sockets < 2 || !r.chance(0.8) {
+	switch {
+	case p.far:
+		p.machine.Sockets = 2
+	case p.machine.Sockets < 2 || !r.chance(0.8):
 		return
 	}
-	if r.chance(0.5) { // with room at both memories
+	if p.far || r.chance(0.5) { // with room at both memories
 		p.machine.MemBytes *= 8
 	}
 	var cpus [2]model.CPUSet
@@ -188,6 +194,34 @@ func (p *plan) drawSockets(r source) {
 		own := t.class == model.System || t.class == model.BE && r.chance(0.2) || !t.cpus.Empty()
 		if !own && !slices.ContainsFunc(t.below, func(c childPlan) bool { return !c.cpus.Empty() }) {
 			t.cpus = cpus[home]
+		}
+	}
+}
+
+// touch has pages lie beside the CPUs of who touched them first, as a kernel has it.
+func (p *plan) touch() {
+	place := func(c *machine.TaskConfig, cpus model.CPUSet) {
+		if c == nil || cpus.Empty() {
+			return
+		}
+		c.Pages = make([]float64, p.machine.Sockets)
+		for socket := range c.Pages {
+			for _, cpu := range cpus.Members() {
+				c.Pages[socket] += float64(bit(p.machine.SocketOf(cpu) == socket))
+			}
+			c.Pages[socket] /= float64(cpus.Len())
+		}
+	}
+	for i := range p.tasks {
+		t := &p.tasks[i]
+		place(&t.cfg, t.cpus)
+		for j := range t.below {
+			c := &t.below[j]
+			if c.cpus.Empty() {
+				place(c.cfg, t.cpus)
+			} else {
+				place(c.cfg, c.cpus)
+			}
 		}
 	}
 }

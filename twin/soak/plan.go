@@ -23,6 +23,7 @@ type plan struct {
 	rdt     bool // the machine has resctrl, and it is mounted
 	l2Ways  int  // of each L2, of which classes may be given some; 0: none
 	moves   bool // operators have pages moved
+	far     bool // of remedy's means pages come soon (drawFar)
 	recalls bool // an agent goes on with what the one before it had learned
 	machine machine.Config
 	tasks   []taskPlan

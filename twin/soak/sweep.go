@@ -37,6 +37,7 @@ type Summary struct {
 	MemCaps   int            `json:"memory_caps"`
 	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
+	Homeward  int            `json:"homeward"`
 	Classes   int            `json:"classes"`
 	L2s       int            `json:"l2s"`
 	Parted    int            `json:"parted"`
@@ -117,7 +118,7 @@ func (s *Summary) add(r *Result) {
 	s.DiskCaps += r.DiskCaps
 	s.MemCaps += r.MemCaps
 	s.Ends += r.Ends
-	s.Moves += r.Moves
+	s.Moves, s.Homeward = s.Moves+r.Moves, s.Homeward+r.Homeward
 	s.Classes += r.Classes
 	s.L2s += r.L2s
 	s.Parted += r.Parted
@@ -166,7 +167,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("limits on the disk asked for", s.DiskCaps)
 	row("limits on memory asked for", s.MemCaps)
 	row("tasks and processes ended", s.Ends)
-	row("calls that moved pages", s.Moves)
+	row("calls that moved pages", fmt.Sprintf("%d, %d to bring them home", s.Moves, s.Homeward))
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with a part of the L2s", fmt.Sprint(s.L2s))
 	row("turns with one of services", fmt.Sprint(s.Apart))

@@ -92,13 +92,19 @@ const (
 	streamRolls   = 0x726f6c6c73
 	streamL2      = 0x6c32
 	streamSockets = 0x736f636b657473
+	streamFar     = 0x666172
 )
 
 func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	end := int64(o.Minutes*60e9) / stepNsec * stepNsec
 	p := newPlan(source{rand.New(rand.NewPCG(seed, streamPlan))}, end, o.Calm)
-	if seed < playedFrom || seed >= apartFrom {
+	far := source{rand.New(rand.NewPCG(seed, streamFar))}
+	p.far = unplayed(seed, pagesFrom) && far.chance(0.2)
+	if unplayed(seed, apartFrom) {
 		p.drawSockets(source{rand.New(rand.NewPCG(seed, streamSockets))})
+	}
+	if unplayed(seed, pagesFrom) {
+		p.touch()
 	}
 	if !o.Calm {
 		p.drawWaitFaults(source{rand.New(rand.NewPCG(seed, streamWaits))}, end)
@@ -112,6 +118,9 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	if !o.roomy {
 		p.drawMemory(source{rand.New(rand.NewPCG(seed, streamMemory))}, end)
 		p.drawCaches(source{rand.New(rand.NewPCG(seed, streamCaches))})
+	}
+	if p.far {
+		p.drawFar(far)
 	}
 	p.drawRollOuts(source{rand.New(rand.NewPCG(seed, streamRolls))}, end)
 	if o.only != nil {
