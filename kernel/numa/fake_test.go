@@ -330,7 +330,7 @@ func testFakeRefused(t *testing.T, c *child) {
 // only chosen is chosen again.
 func testFakeContext(t *testing.T, c *child) {
 	k := newFakeKernel()
-	m := fakeMover(t, k, MoverConfig{})
+	m := fakeMover(t, k, MoverConfig{MaxPages: 2 * MaxBatch})
 	if err := m.Start([]Target{{PID: c.pid, Shares: []Share{{1, 1}}}}); err != nil {
 		t.Fatal(err)
 	}

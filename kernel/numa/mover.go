@@ -29,18 +29,23 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/commensal-io/commensal/kernel/hostfs"
 )
 
 // Bounds of a step, where the configuration has none.
 const (
-	// DefaultMaxPages is 64 MiB of small pages: at the few microseconds that servers take
-	// for one, tens of milliseconds of a CPU.
-	DefaultMaxPages = 16384
+	// DefaultMaxPages is 4 MiB of small pages: at the few microseconds that servers take
+	// for one, milliseconds of a CPU.
+	DefaultMaxPages = 1024
 	// DefaultMaxScan is 1 GiB of small pages: at 0.3 microseconds a page, 80 ms of a CPU.
 	DefaultMaxScan = 1 << 18
 )
+
+// BytesPerSecond is how much the steps of one mover are to copy at most (Report.Rest): every service of both memories feels what is copied, and feels it by as much.
+// Below it a p99 rises by next to nothing on the twin (docs/policies/balm.md, "While pages move").
+const BytesPerSecond = 128 << 20
 
 // How often a process is gone through for one set of shares: twice more for what it
 // allocated meanwhile (one that outruns that is not caught up with), and on up to
@@ -165,6 +170,12 @@ type Report struct {
 
 // MovedPages returns how many pages moved.
 func (r *Report) MovedPages() uint64 { return r.Outcomes[Moved] }
+
+// Rest returns for how long nothing is to be done after a step that took so long: as long again, and until it has copied BytesPerSecond.
+func (r *Report) Rest(took time.Duration) time.Duration {
+	copied := time.Duration(float64(r.MovedPages()) * float64(os.Getpagesize()) / BytesPerSecond * 1e9)
+	return max(took, copied-took)
+}
 
 // Mover moves pages of processes. It is not safe for concurrent use.
 type Mover struct {

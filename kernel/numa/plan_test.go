@@ -3,7 +3,9 @@ package numa
 import (
 	"errors"
 	"math"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -203,6 +205,21 @@ func TestPlanNothingToDo(t *testing.T) {
 		p := newPlan(have, []Share{{0, 90}, {1, 10}})
 		if p.total != 0 || p.remaining() != 0 || p.source(0) != -1 || p.source(5) != -1 {
 			t.Errorf("%v: %+v", have, p)
+		}
+	}
+}
+
+// TestRest: what copies fast rests until its rate is met, and what is slow as long as it took.
+func TestRest(t *testing.T) {
+	pages := uint64(BytesPerSecond / 8 / os.Getpagesize())
+	for _, c := range []struct {
+		pages      uint64
+		took, want time.Duration
+	}{{0, 20 * time.Millisecond, 20 * time.Millisecond}, {pages, 25 * time.Millisecond, 100 * time.Millisecond}, {pages, 100 * time.Millisecond, 100 * time.Millisecond}} {
+		r := Report{}
+		r.Outcomes[Moved] = c.pages
+		if got := r.Rest(c.took); got.Round(time.Millisecond) != c.want {
+			t.Errorf("%d pages in %s: a rest of %s; expected %s", c.pages, c.took, got, c.want)
 		}
 	}
 }

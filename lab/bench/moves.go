@@ -22,7 +22,7 @@ import (
 )
 
 // Moves is what the requests of a service take while another process's memory is moved between two nodes, beside what they take while nothing is done, and while a thread
-// only computes as long as the mover would: windows by turns in one run, the mover as the agent has it, with a rest after each 64 MiB for as long as they took.
+// only computes as long as the mover would: windows by turns in one run, the mover as the agent has it, with its rests.
 //
 // Written down before the first run: it fails where any of the service's p50, p95 and p99 is by more than 2 % higher than with nothing done, in the geometric mean over rounds of windows, with an interval that
 // leaves 0 out; and likewise beside the thread that computes, which tells what moving does from the CPU that it takes.
@@ -37,7 +37,7 @@ type Moves struct {
 	Msec     [len(moveQuantiles)][moveKinds]float64           `json:"ms"`
 	Higher   [len(moveQuantiles)][moveKinds - 1]stat.Interval `json:"higher"`
 
-	step time.Duration // that the last step took
+	step, rest time.Duration // that the last step took, and the rest after it
 }
 
 // The kinds of windows.
@@ -67,7 +67,7 @@ const moveGap = time.Second
 
 // measureMoves plays all windows.
 func measureMoves(ctx context.Context, fsys hostfs.FS, st *stage.Stage, o *Options) (*Moves, error) {
-	m := &Moves{MiB: cmp.Or(o.MiB, movesMiB), Rounds: moveRounds, step: time.Second}
+	m := &Moves{MiB: cmp.Or(o.MiB, movesMiB), Rounds: moveRounds, step: time.Second, rest: time.Second}
 	if o.Quick {
 		m.Rounds = quickRounds
 	}
@@ -121,11 +121,11 @@ func measureMoves(ctx context.Context, fsys hostfs.FS, st *stage.Stage, o *Optio
 // kindOf is the kind of a window: each round has one of each, and begins with another one than the last, so that what drifts falls on all.
 func kindOf(window int) int { return (window + window/moveKinds) % moveKinds }
 
-// compute has a thread compute as long as the last step of a move took, and rest as long.
+// compute has a thread compute as long as the last step of a move took, and rest as long as after that.
 func (m *Moves) compute(ctx context.Context, end int64) error {
 	for until := time.Now().Add(m.step); time.Now().Before(until) && linux.MonotonicNsec() < end; {
 	}
-	return stage.Sleep(ctx, m.step)
+	return stage.Sleep(ctx, m.rest)
 }
 
 // order is what is asked of the service: requests that come at random, over all windows.
@@ -159,9 +159,9 @@ func (m *Moves) moveAll(ctx context.Context, fsys hostfs.FS, pid, node int, end 
 		}
 		took := time.Since(began)
 		if r.Stop == numa.StopPages {
-			m.step = took
+			m.step, m.rest = took, r.Rest(took)
 		}
-		if err := stage.Sleep(ctx, took); err != nil {
+		if err := stage.Sleep(ctx, r.Rest(took)); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -191,11 +192,21 @@ func draw(seed uint64, i, sockets int) *world {
 		add(model.LC, cores, cores+lcCores, 1)
 		add(model.BE, lcCores, cores, 2)
 		add(model.BE, cores+lcCores, cores+(lcCores+cores)/2, 1)
+		w.fill(rand.New(rand.NewPCG(w.seed, 2)))
 		return w
 	}
 	add(model.LC, 0, lcCores, 1+rng.IntN(2))
 	add(model.BE, lcCores, cores, 2+rng.IntN(2))
 	return w
+}
+
+// fill gives batch tasks memory, half of a GiB to 16: pages that move have to be copied.
+func (w *world) fill(rng *rand.Rand) {
+	for k := range w.list {
+		if t := &w.list[k]; t.class == model.BE {
+			t.cfg.Memory = []machine.Heat{{Bytes: math.Exp2(29 + 5*rng.Float64())}}
+		}
+	}
 }
 
 // play plays a mix in all arms.

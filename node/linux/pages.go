@@ -23,9 +23,8 @@ type movingPages struct {
 	fs    hostfs.FS
 	cg    cgroup.Driver
 	calls numa.Calls
-	// pause is made between two steps, each of which copies 64 MiB at most and took so long: half of the
-	// time nothing is copied, so that who is short of the memory's bandwidth gets some of it.
-	pause func(ctx context.Context, took time.Duration)
+	// pause is made between two steps (numa.Report.Rest): who is short of the memory's bandwidth gets nearly all of it.
+	pause func(ctx context.Context, d time.Duration)
 }
 
 // sparePages stay free on the nodes that pages go to, beside what the kernel wants free: 64 MiB.
@@ -103,10 +102,11 @@ func (m *movingPages) processes(t *model.Task) ([]int32, error) {
 func (m *movingPages) survey(ctx context.Context, mover *numa.Mover) error {
 	for {
 		began := time.Now()
-		if r, err := mover.Step(ctx); err != nil || r.Stop == numa.StopSurveyed {
+		r, err := mover.Step(ctx)
+		if err != nil || r.Stop == numa.StopSurveyed {
 			return err
 		}
-		m.pause(ctx, time.Since(began))
+		m.pause(ctx, r.Rest(time.Since(began)))
 	}
 }
 
@@ -124,7 +124,7 @@ func (m *movingPages) move(ctx context.Context, mover *numa.Mover) (pages uint64
 		case r.Stop == numa.StopRoom:
 			return pages, fmt.Errorf("no room on nodes %v", r.FullNodes)
 		}
-		m.pause(ctx, time.Since(began))
+		m.pause(ctx, r.Rest(time.Since(began)))
 	}
 }
 
@@ -224,10 +224,10 @@ func after(list []numa.TargetState, ask model.Setting) (now model.Setting, why e
 	return now, nil
 }
 
-// rest is a pause as long as the step before it.
-func rest(ctx context.Context, took time.Duration) {
+// rest is a pause.
+func rest(ctx context.Context, d time.Duration) {
 	select {
-	case <-time.After(took):
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

@@ -3,13 +3,14 @@ package machine
 // Moving pages takes what copying takes: a kernel thread's CPU, a read of each byte at the node that it leaves and a write at the one that it comes to,
 // and the link between them (mm/migrate.c: a page is unmapped, copied to one on the other node, and mapped there). What the kernel does for a page beside
 // copying it takes moveNsec, with which 4,096 pages take the ten milliseconds of kernel/numa; the copy takes what a core's lines in flight take, so that a busy memory copies slowly.
-// The agent's mover rests after stepBytes for as long as they took (node/linux). The task has each page where it is meanwhile.
+// The agent's mover rests after stepBytes as kernel/numa has it. The task has each page where it is meanwhile.
 //
 // Left out: that the moved task waits for pages that are on their way and for its CPUs to forget where they were (it draws more for that, which is to its services' harm), the lines
 // of the cache that the copy takes, and huge pages but by their MoveNsec.
 const (
 	moveNsec  = 2000
-	stepBytes = 64 << 20
+	stepBytes = 4 << 20
+	copyRate  = 128 << 20 // bytes a second, at most
 	// defaultBytes is the size of a task of which nothing is said, as in twin/kernfs.
 	defaultBytes = 64 << 20
 )
@@ -19,7 +20,7 @@ type copying struct {
 	aim         []float64 // share of the task's pages on each node when it is done
 	left        float64   // bytes
 	step, took  float64   // bytes of the step that is on, and ns
-	rest        float64   // ns until the next step
+	rest        float64   // ns until the next step; less than 0: it begins late by that
 	source      int       // the node that gives up most
 	leave, come []float64 // shares of what is left, by node
 }
@@ -156,10 +157,10 @@ func (m *Machine) copied(dt float64) {
 			c.left -= bytes
 			c.step, c.took = c.step+bytes, c.took+dt
 			if c.step >= stepBytes {
-				c.rest, c.step, c.took = c.took, 0, 0
+				c.rest, c.step, c.took = c.rest+max(c.took, c.step*1e9/copyRate-c.took), 0, 0
 			}
 		default:
-			c.rest = max(0, c.rest-dt)
+			c.rest -= dt
 		}
 		if c.left < 1 { // a byte
 			t.pages, t.copying = c.aim, nil
