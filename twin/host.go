@@ -35,6 +35,7 @@ type Host struct {
 	// services are the ways that classes of services were given.
 	services map[servicesAt]int
 	results  []model.Result // of changes, until they are asked for
+	late     Late
 
 	meters  bool                 // somebody asks what is moved to and from memory ...
 	inUse   bool                 // ... and how much of it is in use

@@ -156,9 +156,10 @@ func (h *Host) Apply(changes []model.Change) {
 
 // Results implements node.Host.
 func (h *Host) Results(dst []model.Result) []model.Result {
+	from := len(dst)
 	dst = append(dst, h.results...)
 	h.results = h.results[:0]
-	return dst
+	return h.late.Pass(h.m, dst, from)
 }
 
 func (h *Host) change(p *point, c *model.Change, res *model.Result) {

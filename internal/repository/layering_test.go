@@ -54,7 +54,7 @@ var rooms = []room{
 	{dir: "twin/program", uses: []string{"model", "twin/machine"}},
 	{dir: "twin", uses: []string{"model", "node", "twin", "twin/machine"}},
 	{dir: "twin/player", uses: []string{"engine", "agent", "twin/machine"}},
-	{dir: "twin/kernfs", uses: []string{"model", "kernel", "node", "node/linux", "twin/machine"}},
+	{dir: "twin/kernfs", uses: []string{"model", "kernel", "node", "node/linux", "twin", "twin/machine"}},
 	{dir: "twin/fault", uses: []string{"model", "kernel", "node", "node/linux"}},
 	{dir: "twin/scenario", uses: []string{"model", "policy", "engine", "node", "slo", "agent", "twin", "twin/machine", "twin/program", "internal/strictyaml"}},
 	{dir: "twin/scenario/files", uses: []string{

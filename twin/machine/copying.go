@@ -1,5 +1,7 @@
 package machine
 
+import "slices"
+
 // Moving pages takes what copying takes: a kernel thread's CPU, a read of each byte at the node that it leaves and a write at the one that it comes to,
 // and the link between them (mm/migrate.c: a page is unmapped, copied to one on the other node, and mapped there). What the kernel does for a page beside
 // copying it takes moveNsec, with which 4,096 pages take the ten milliseconds of kernel/numa; the copy takes what a core's lines in flight take, so that a busy memory copies slowly.
@@ -166,6 +168,11 @@ func (m *Machine) copied(dt float64) {
 			t.pages, t.copying = c.aim, nil
 		}
 	}
+}
+
+// Copies reports whether pages of anybody are on their way.
+func (m *Machine) Copies() bool {
+	return slices.ContainsFunc(m.live, func(t *Task) bool { return t.copying != nil })
 }
 
 // Copying returns how many bytes of a task's pages are yet on their way.

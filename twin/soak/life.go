@@ -321,6 +321,9 @@ type mutations struct {
 
 func (w *world) wrapHost(h node.Host) node.Host {
 	w.host, _ = h.(*linux.Host)
+	if unplayed(w.res.Seed, pagesFrom) {
+		h = w.k.Late(h)
+	}
 	if w.mutate.host != nil {
 		return w.mutate.host(w, h)
 	}

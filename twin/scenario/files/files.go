@@ -123,6 +123,13 @@ func (b *bed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error) {
 	d.Stalls = b.k.WatchStalls
 	d.Delay, d.Opener = b.k.Taskstats(), opener{b.k.Counters(), &b.troubles}
 	d.Pages = b.k.PageCalls()
+	wrap := d.Wrap
+	d.Wrap = func(h node.Host) node.Host {
+		if h = b.k.Late(h); wrap != nil {
+			h = wrap(h)
+		}
+		return h
+	}
 	d.Latency = b.k.MemoryLatency
 	if c.Agent.Waits {
 		d.Waits = b.k.Waits()

@@ -71,6 +71,7 @@ type witness struct {
 	nsec   int64 // when they were
 	paths  map[model.TaskNum]string
 	writes []write
+	at     map[uint64]int // of changes without a result
 }
 
 func (w *witness) Observe(mark model.WindowMark, snap *model.Snapshot) error {
@@ -87,28 +88,32 @@ func (w *witness) Apply(changes []model.Change) {
 }
 
 func (w *witness) Results(dst []model.Result) []model.Result {
-	had := len(dst)
-	dst = w.Host.Results(dst)
 	for i := range w.asked {
 		c := &w.asked[i]
-		n := write{nsec: w.nsec, path: w.paths[c.Task()], kind: c.Kind, value: c.Value}
-		for _, r := range dst[had:] {
-			if r.Seq == c.Seq {
-				n.result, n.found, n.now = r.Kind, r.Found, r.Now
-				if r.Kind == model.Refused {
-					n.now = model.Setting{} // after that the drivers do not look what stands
-				}
-			}
-		}
-		for _, v := range []*model.Setting{&n.value, &n.found, &n.now} {
-			if v.Knob == model.ServiceClass && model.Alone(model.TaskNum(v.Amount)) != 0 {
-				v.Amount = -1 // the seams number tasks in different orders
-			}
-		}
-		w.writes = append(w.writes, n)
+		w.at[c.Seq] = len(w.writes)
+		w.writes = append(w.writes, write{nsec: w.nsec, path: w.paths[c.Task()], kind: c.Kind, value: unnumbered(c.Value)})
 	}
 	w.asked = w.asked[:0]
+	had := len(dst)
+	dst = w.Host.Results(dst)
+	for _, r := range dst[had:] {
+		if i, ok := w.at[r.Seq]; ok {
+			n := &w.writes[i]
+			if n.result, n.found = r.Kind, unnumbered(r.Found); r.Kind != model.Refused { // after that the drivers do not look what stands
+				n.now = unnumbered(r.Now)
+			}
+			delete(w.at, r.Seq)
+		}
+	}
 	return dst
+}
+
+// unnumbered is a setting as both seams have it: they number tasks in different orders.
+func unnumbered(v model.Setting) model.Setting {
+	if v.Knob == model.ServiceClass && model.Alone(model.TaskNum(v.Amount)) != 0 {
+		v.Amount = -1
+	}
+	return v
 }
 
 // played is a run with what went through the seam.
@@ -125,7 +130,7 @@ func play(t *testing.T, p *scenario.Plan, bed scenario.NewBed) played {
 		if err != nil {
 			return nil, err
 		}
-		w = &witness{now: b.Machine().NowNsec, paths: map[model.TaskNum]string{}}
+		w = &witness{now: b.Machine().NowNsec, paths: map[model.TaskNum]string{}, at: map[uint64]int{}}
 		return watchedBed{b, w}, nil
 	})
 	if err != nil {
