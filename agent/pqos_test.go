@@ -95,7 +95,11 @@ func (s *cpiScene) pqosFails(held string) {
 		}
 	}
 	t.Setenv("PATH", os.Getenv("PATH")+":"+rigtest.PqosDir)
-	said := s.must(0, "doctor", "--all").out
+	said := ""
+	eventually(t, "doctor gets the lock on resctrl", func() bool { // as pqos below
+		said = s.must(0, "doctor", "--all").out
+		return !strings.Contains(said, "resctrl is locked by another process")
+	})
 	for _, words := range []string{"the first \"COS1\", by its name of pqos (intel-cmt-cat); ours: 1, beside which pqos -I fails", "rmdir " + resctrlRoot + "/COS*", "pqos is installed: pqos -I fails while cache has"} {
 		if !strings.Contains(said, words) {
 			t.Errorf("doctor does not say %q:\n%s", words, said)

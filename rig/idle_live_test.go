@@ -243,6 +243,7 @@ func TestLiveIdleMemory(t *testing.T) {
 				t.Logf("free page reporting %s\n| what | at | on the host before, MiB | after | fell | the guest said |\n%s", reporting, table.String())
 			}()
 			g.await("idle")
+			g.still(time.Minute)
 			g.ask(ages)
 			before := g.memory()
 			time.Sleep(edge + 2*time.Second)

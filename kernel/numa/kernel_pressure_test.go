@@ -1,6 +1,7 @@
 package numa
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -47,21 +48,21 @@ func TestKernelNodeNearlyFull(t *testing.T) {
 	const left = 1500
 	room := NewRoomReader(root)
 	b, a = fullerNode(t, room, a, b)
-	c := spawn(t, "", childSpec{Pages: 3*left + 1000, Node: a})
+	c := spawn(t, "", childSpec{Pages: 8 * left, Node: a})
 	raiseWatermarks(t, room, b, left)
-	reclaimed, had := scanned(t), room.Pages(b, 0)
+	reclaimed, had, lists := scanned(t), room.Pages(b, 0), listed(t, b)
 	m := newMover(t, root, MoverConfig{})
 	if err := m.Start([]Target{{PID: c.pid, Shares: shares(a, b, 100)}}); err != nil {
 		t.Fatal(err)
 	}
 	outcomes, stops := run(t, m)
-	if moved := outcomes[Moved]; stops[len(stops)-1] != StopRoom || moved+left < had || moved > had+left || outcomes[NoMemory] != 0 {
-		t.Errorf("%d pages moved to a node with room for %d: %v, %v", moved, had, outcomes, stops)
+	if moved := outcomes[Moved]; stops[len(stops)-1] != StopRoom || moved+left < had || moved > had+lists+left || outcomes[NoMemory] != 0 {
+		t.Errorf("%d pages moved to a node with room for %d and %d on CPUs' lists: %v, %v", moved, had, lists, outcomes, stops)
 	}
 	if after := scanned(t); after != reclaimed {
 		t.Errorf("reclaim looked at %d pages", after-reclaimed)
 	}
-	t.Logf("moved %d pages into room for %d", outcomes[Moved], had)
+	t.Logf("moved %d pages into room for %d and %d on CPUs' lists", outcomes[Moved], had, lists)
 }
 
 // fullerNode returns first the node of which the greater part is in use: raised
@@ -120,6 +121,32 @@ func raiseWatermarks(t *testing.T, room *RoomReader, node int, left uint64) {
 		}
 	}
 	t.Fatalf("node %d still has room for %d pages", node, room.Pages(node, 0))
+}
+
+// listed returns how many free pages of a node are on CPUs' own lists, which with raised watermarks hold thousands up to Linux 6.6: they count as used, and are
+// taken first.
+func listed(t *testing.T, node int) (sum uint64) {
+	t.Helper()
+	data, err := os.ReadFile("/proc/zoneinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := false
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "Node ") {
+			here = strings.HasPrefix(line, fmt.Sprintf("Node %d,", node))
+		}
+		count, is := strings.CutPrefix(strings.TrimSpace(line), "count:")
+		if !here || !is {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
 }
 
 // scanned returns how many pages reclaim has looked at since boot.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/commensal-io/commensal/kernel/resctrl"
 )
@@ -41,6 +42,9 @@ func parseFlags(text string) map[string]bool {
 	return nil
 }
 
+// lockWait is longer than an agent that runs holds the lock, and short: somebody who holds it for longer is an answer too.
+const lockWait = 500 * time.Millisecond
+
 // mountedResctrl is what the driver says of the mount.
 type mountedResctrl struct {
 	at        resctrl.MountInfo
@@ -56,7 +60,7 @@ func (p *prober) readResctrl() (m mountedResctrl) {
 		return m
 	}
 	o := resctrl.DefaultOptions()
-	o.LockWait = 0 // somebody who holds the lock may hold it for long, and is an answer too
+	o.LockWait = lockWait
 	d, err := resctrl.Open(p.fs, m.at, o)
 	if err == nil {
 		m.info, err = d.Info()
