@@ -19,7 +19,7 @@ func (l *Late) Pass(m *machine.Machine, list []model.Result, from int) []model.R
 			kept = append(kept, r)
 		}
 	}
-	if m.Copies() {
+	if len(l.held) == 0 || m.Copies() {
 		return kept
 	}
 	for i := range l.held {

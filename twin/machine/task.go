@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -242,10 +243,6 @@ func (m *Machine) Add(cfg TaskConfig) (int, error) {
 
 // placePages returns the share of a task's pages on each node, in sum 1.
 func placePages(m *Config, c *TaskConfig) []float64 {
-	cpus := c.CPUs
-	if cpus.Empty() {
-		cpus = model.FullSet(m.CPUs())
-	}
 	pages := make([]float64, m.Sockets)
 	sum := 0.0
 	for i, p := range c.Pages {
@@ -253,11 +250,22 @@ func placePages(m *Config, c *TaskConfig) []float64 {
 		sum += p
 	}
 	if sum == 0 {
-		for cpu := range m.CPUs() {
-			if cpus.Has(cpu) {
-				pages[m.SocketOf(cpu)]++
-				sum++
-			}
+		return m.PagesBeside(cmp.Or(c.CPUs, model.FullSet(m.CPUs())))
+	}
+	for i := range pages {
+		pages[i] /= sum
+	}
+	return pages
+}
+
+// PagesBeside returns the share of pages on each node, in sum 1, that were touched first on CPUs of the machine, evenly.
+func (c *Config) PagesBeside(cpus model.CPUSet) []float64 {
+	pages := make([]float64, c.Sockets)
+	sum := 0.0
+	for cpu := range c.CPUs() {
+		if cpus.Has(cpu) {
+			pages[c.SocketOf(cpu)]++
+			sum++
 		}
 	}
 	for i := range pages {

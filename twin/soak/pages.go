@@ -11,7 +11,7 @@ import (
 	"github.com/commensal-io/commensal/policy/remedy"
 )
 
-// Operators have a best-effort task's pages moved off a memory node: an action through kernel calls.
+// Operators and policies have a best-effort task's pages moved off a memory node: an action through kernel calls.
 
 // drawFar leaves policy remedy little but pages, on a machine of two sockets, and little patience: else five minutes hardly ever come to them, and never to their
 // way home.

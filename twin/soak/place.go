@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -201,15 +202,8 @@ func (p *plan) drawSockets(r source) {
 // touch has pages lie beside the CPUs of who touched them first, as a kernel has it.
 func (p *plan) touch() {
 	place := func(c *machine.TaskConfig, cpus model.CPUSet) {
-		if c == nil || cpus.Empty() {
-			return
-		}
-		c.Pages = make([]float64, p.machine.Sockets)
-		for socket := range c.Pages {
-			for _, cpu := range cpus.Members() {
-				c.Pages[socket] += float64(bit(p.machine.SocketOf(cpu) == socket))
-			}
-			c.Pages[socket] /= float64(cpus.Len())
+		if c != nil && !cpus.Empty() {
+			c.Pages = p.machine.PagesBeside(cpus)
 		}
 	}
 	for i := range p.tasks {
@@ -217,11 +211,7 @@ func (p *plan) touch() {
 		place(&t.cfg, t.cpus)
 		for j := range t.below {
 			c := &t.below[j]
-			if c.cpus.Empty() {
-				place(c.cfg, t.cpus)
-			} else {
-				place(c.cfg, c.cpus)
-			}
+			place(c.cfg, cmp.Or(c.cpus, t.cpus))
 		}
 	}
 }

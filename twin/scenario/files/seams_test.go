@@ -67,8 +67,6 @@ func (b watchedBed) Assemble(c config.Config, d agent.Deps) (*agent.Core, error)
 type witness struct {
 	node.Host
 	now    func() int64
-	asked  []model.Change
-	nsec   int64 // when they were
 	paths  map[model.TaskNum]string
 	writes []write
 	at     map[uint64]int // of changes without a result
@@ -83,17 +81,15 @@ func (w *witness) Observe(mark model.WindowMark, snap *model.Snapshot) error {
 }
 
 func (w *witness) Apply(changes []model.Change) {
-	w.asked, w.nsec = append(w.asked[:0], changes...), w.now()
+	for i := range changes {
+		c := &changes[i]
+		w.at[c.Seq] = len(w.writes)
+		w.writes = append(w.writes, write{nsec: w.now(), path: w.paths[c.Task()], kind: c.Kind, value: unnumbered(c.Value)})
+	}
 	w.Host.Apply(changes)
 }
 
 func (w *witness) Results(dst []model.Result) []model.Result {
-	for i := range w.asked {
-		c := &w.asked[i]
-		w.at[c.Seq] = len(w.writes)
-		w.writes = append(w.writes, write{nsec: w.nsec, path: w.paths[c.Task()], kind: c.Kind, value: unnumbered(c.Value)})
-	}
-	w.asked = w.asked[:0]
 	had := len(dst)
 	dst = w.Host.Results(dst)
 	for _, r := range dst[had:] {
