@@ -131,6 +131,7 @@ func work() error {
 	}
 	out.send(wire.Message{Kind: wire.Done, Text: kernelComplaints()})
 	if plan.Root != "" {
+		out.close() // what was sent last is still on its way
 		powerOff()
 	}
 	return nil
