@@ -33,6 +33,8 @@ type Params struct {
 	Hardcap        hardcap.Params         `json:"hardcap"`
 	Limits         Limits                 `json:"limits"`
 	CPU            CPUParams              `json:"cpu"`
+	// EndRuns ends actions that nobody asks for any more. Records from before there was such a thing are without it, and are replayed as they were.
+	EndRuns bool `json:"end_runs,omitempty"`
 }
 
 // Input is one tick. Everything that could change the engine's mind is in it.

@@ -63,11 +63,31 @@ type Knob struct {
 	Disown   bool             `json:"disown,omitempty"` // the journal has yet to forget it
 	By       string           `json:"by,omitempty"`     // whose claim decides, or did last
 	AskedBy  string           `json:"asked_by,omitempty"`
+	Unwanted bool             `json:"unwanted,omitempty"` // nobody asks any more for the action that is on its way
+	Ending   bool             `json:"ending,omitempty"`   // and the host was told to end it
+}
+
+// withdrawn notes that who asked for the action that is on its way does not any more. That its claim is over says nothing: an operator's is for beginning.
+func (k *Knob) withdrawn() {
+	k.Unwanted = k.Unwanted || k.State == KnobAsked && k.AskedFor == model.Run && k.Kind.Spec().Stops
+}
+
+// endRuns emits what ends the actions that nobody asks for any more.
+func (l *Ledger) endRuns(changes []model.Change) []model.Change {
+	for i := range l.Knobs {
+		if k := &l.Knobs[i]; k.Unwanted && !k.Ending {
+			k.Ending = true
+			l.NextChange++
+			changes = append(changes, model.Change{Seq: l.NextChange, Target: k.Target, Kind: model.Stop, Value: model.Ask(k.Kind)})
+		}
+	}
+	return changes
 }
 
 // free takes all claims away; what an operator asks for then is tried now, and a knob that
 // was void is usable again.
 func (k *Knob) free() {
+	k.withdrawn()
 	k.Claims = k.Claims[:0]
 	k.Failures, k.RetryAt = 0, 0
 	if k.State == KnobVoid {
@@ -284,7 +304,7 @@ func (l *Ledger) asked(r *model.Result) *Knob {
 // ran takes in what became of an action: it was asked for once, and nothing of it stands.
 func (l *Ledger) ran(k *Knob, r *model.Result) (kind model.DecisionKind, reason string) {
 	asked := k.Wanted
-	k.State, k.Wanted, k.Claims = KnobIdle, model.Ask(k.Kind), k.Claims[:0]
+	k.State, k.Wanted, k.Claims, k.Unwanted, k.Ending = KnobIdle, model.Ask(k.Kind), k.Claims[:0], false, false
 	if r.Kind != model.Applied {
 		return model.DecideRefused, fmt.Sprintf("%s of %s was refused: %s", k.Kind, asked, r.Error)
 	}

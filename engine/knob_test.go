@@ -306,3 +306,45 @@ func TestOneKnobVanishes(t *testing.T) {
 	}
 	rest(l)
 }
+
+// An action that takes long is ended once when who asked for it does not any more, and then never again; not when its claim is over, which an operator's
+// is before it is done, and no action that is over soon.
+func TestActionsEnd(t *testing.T) {
+	of := model.OfTask(1)
+	for name, c := range map[string]struct {
+		value model.Setting
+		then  func(l *Ledger)
+		ended bool
+	}{
+		"nothing happens":         {model.Pages(500, 0), func(*Ledger) {}, false},
+		"its policy is off":       {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyRemedy) }, true},
+		"another policy is":       {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyBalm) }, false},
+		"kill switch":             {model.Pages(500, 0), (*Ledger).DropAll, true},
+		"kill switch after that":  {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18); l.DropAll() }, true},
+		"an operator frees it":    {model.Pages(500, 0), func(l *Ledger) { l.Free(1, 0) }, true},
+		"a service is in it":      {model.Pages(500, 0), func(l *Ledger) { l.shield(model.Shield{Task: 1, Why: "a service is in it"}, 2) }, true},
+		"its claim is over":       {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18) }, false},
+		"kill switch for another": {model.Reclaim(1 << 20), (*Ledger).DropAll, false},
+	} {
+		l := &Ledger{}
+		l.Claim(model.Claim{Target: of, Kind: model.ClaimRun, Value: c.value, Owner: model.OwnerPolicy, Policy: model.PolicyRemedy, ExpiresNsec: 60e9}, Limits{}, 0)
+		run := l.Arbitrate(1, 0, nil)
+		if len(run) != 1 || run[0].Kind != model.Run {
+			t.Fatalf("%s: %+v", name, run)
+		}
+		for n := range 3 {
+			c.then(l)
+			got := l.endRuns(nil)
+			if want := c.ended && n == 0; len(got) > 1 || (len(got) == 1) != want || want && (got[0].Kind != model.Stop || got[0].Target != of || got[0].Value.Knob != model.MemoryPages || got[0].Seq == run[0].Seq) {
+				t.Errorf("%s, %d: %+v", name, n, got)
+			}
+			if more := l.Arbitrate(2, 0, nil); len(more) > 0 {
+				t.Errorf("%s: %+v while it is on its way", name, more)
+			}
+		}
+		kind, why := l.Learn(&model.Result{Seq: run[0].Seq, Target: of, Now: c.value, Error: "it was ended"}, 3)
+		if k := l.knob(of, c.value.Knob); kind != model.DecideRan || !strings.Contains(why, "it was ended") || k.Unwanted || k.Ending || k.State != KnobIdle {
+			t.Errorf("%s: %s %q, %+v", name, kind, why, k)
+		}
+	}
+}

@@ -186,6 +186,7 @@ func (l *Ledger) shield(s model.Shield, nowNsec int64) {
 		for j := range knobs[i].Claims {
 			l.failed(&knobs[i].Claims[j], s.Why, nowNsec)
 		}
+		knobs[i].withdrawn()
 		knobs[i].Claims = knobs[i].Claims[:0]
 	}
 }
@@ -376,7 +377,9 @@ func (l *Ledger) DropPolicy(policy string) {
 func (l *Ledger) drop(k *Knob, which func(c *model.Claim) bool) {
 	for i := 0; i < len(k.Claims); {
 		if which(&k.Claims[i]) {
-			k.Claims = slices.Delete(k.Claims, i, i+1)
+			if k.Claims = slices.Delete(k.Claims, i, i+1); len(k.Claims) == 0 {
+				k.withdrawn()
+			}
 			continue
 		}
 		i++
@@ -386,6 +389,7 @@ func (l *Ledger) drop(k *Knob, which func(c *model.Claim) bool) {
 // DropAll removes every claim.
 func (l *Ledger) DropAll() {
 	for i := range l.Knobs {
+		l.Knobs[i].withdrawn()
 		l.Knobs[i].Claims = l.Knobs[i].Claims[:0]
 	}
 }

@@ -25,7 +25,7 @@ import (
 // Defaults returns what the policies take where nobody says otherwise. Each only observes; demote is off.
 func Defaults() Params {
 	return Params{
-		CapPeriodNsec: 250e6, Outlier: outlier.Defaults(), Spec: localspec.Defaults(), Hardcap: hardcap.Defaults(),
+		CapPeriodNsec: 250e6, EndRuns: true, Outlier: outlier.Defaults(), Spec: localspec.Defaults(), Hardcap: hardcap.Defaults(),
 		Limits: Limits{MaxHeldTasks: 4, MaxBETaken: 0.8},
 		CPU: CPUParams{
 			CPUSet: cpuset.Defaults(), CPUPool: cpupool.Defaults(), Burst: burst.Defaults(),

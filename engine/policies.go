@@ -239,7 +239,7 @@ var policyRows = [...]row{
 		mode: func(p *Params) *model.Mode { return &p.CPU.RemedyMode },
 		step: func(p *Params, s *State, v *policy.View, w *policy.Wishes) {
 			s.onTrial(v)
-			v.Placing = p.CPU.CPUSetMode == model.ModeEnforce
+			v.Placing, v.EndsRuns = p.CPU.CPUSetMode == model.ModeEnforce, p.EndRuns
 			s.CPU.Remedy.Step(&p.CPU.Remedy, v, w)
 		},
 		rows: func(p *Params) []model.Param { return p.CPU.Remedy.Rows() },

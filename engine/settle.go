@@ -18,6 +18,9 @@ func (e *Engine) settle(in *Input) {
 			Kind: model.DecideRelease, Policy: c.Policy, Task: c.Task(), Path: e.State.Tasks.NameOf(c.Target), Incident: c.Incident, Reason: "the " + c.Kind.String() + "'s time is over",
 		})
 	}
+	if e.Params.EndRuns {
+		e.out.Changes = s.Ledger.endRuns(e.out.Changes)
+	}
 	e.out.Changes = s.Ledger.Arbitrate(in.MonoNsec, e.Params.CapPeriodNsec, e.out.Changes)
 	for i := range e.out.Changes {
 		if c := &e.out.Changes[i]; c.Kind == model.Run { // from its beginning on: it may take the kernel long

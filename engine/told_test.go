@@ -170,3 +170,31 @@ func TestOneActionAtATime(t *testing.T) {
 		t.Errorf("done %v, expected %v", done, want)
 	}
 }
+
+// The kill switch ends pages on their way, but not where a record is replayed from before there was such a thing.
+func TestKillSwitchEndsActions(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		p := enginetest.Params()
+		p.EndRuns = ends
+		n := enginetest.New(p, enginetest.Flat(8), enginetest.NewTask(1, model.BE))
+		n.Step()
+		n.Tell(model.Command{Kind: model.CommandMovePages, Task: 1, By: "root"})
+		if out := n.Step(); len(out.Changes) != 1 || out.Changes[0].Kind != model.Run {
+			t.Fatalf("%+v", out.Changes)
+		}
+		n.Kill = true
+		told := 0
+		for range 3 {
+			n.NowNsec += enginetest.Sec
+			for _, c := range n.Step().Changes {
+				told++
+				if c.Kind != model.Stop || c.Target != model.OfTask(1) || c.Value.Knob != model.MemoryPages {
+					t.Errorf("%+v", c)
+				}
+			}
+		}
+		if want := map[bool]int{true: 1}[ends]; told != want {
+			t.Errorf("ends %t: told %d times", ends, told)
+		}
+	}
+}

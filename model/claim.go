@@ -120,9 +120,10 @@ const (
 	Disown                    // forget the knob without writing: a stranger holds it
 	Set                       // journal what is found, then write Value
 	Run                       // do what Value says, once; nothing stands there afterwards
+	Stop                      // end what Run began: its result says how far it came, and Stop itself has none
 )
 
-var changeNames = [...]string{"hold", "release", "disown", "set", "run"}
+var changeNames = [...]string{"hold", "release", "disown", "set", "run", "stop"}
 
 func (k ChangeKind) String() string { return nameOf(changeNames[:], uint8(k)) }
 

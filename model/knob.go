@@ -160,6 +160,8 @@ type KnobSpec struct {
 	// Action: nothing stands there afterwards. A change happens once, and its result says how
 	// much of it did. What cannot be undone is not journalled.
 	Action bool
+	// Stops: an action that may take so long that it is ended when nobody asks for it any more.
+	Stops bool
 	// Beside: the kernel may take seconds for it, so it is done beside the loop, and no pulse
 	// waits for it. Actions are always.
 	Beside bool

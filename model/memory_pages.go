@@ -11,7 +11,7 @@ import (
 // per mille are left there (BALM §III-D; move_pages(2)). It is an action: the kernel holds nothing
 // afterwards, new pages go where they went before, and back is the same with other shares.
 var memoryPagesSpec = KnobSpec{
-	Name: "move_pages", Action: true,
+	Name: "move_pages", Action: true, Stops: true,
 	Takes: [NumClaimKinds][]Class{ClaimRun: {BE}},
 	Show: func(s Setting) string {
 		if s.CPUs.Empty() {

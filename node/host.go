@@ -27,7 +27,7 @@ type Host interface {
 	// intended are on disk. What the kernel may take long for is done beside, and no call waits
 	// for it.
 	Apply(changes []model.Change)
-	// Results appends what became of changes, one result for each but the disowned, once it is
+	// Results appends what became of changes, one result for each but Disown and Stop, once it is
 	// known: of most with the next call, of slow ones some calls later.
 	Results(dst []model.Result) []model.Result
 	// Restore puts back everything that is still ours.

@@ -171,6 +171,8 @@ type View struct {
 	Results []model.Result
 	// Placing: policy cpuset enforces, and who runs where is its word.
 	Placing bool
+	// EndsRuns: an action that is not wished for any more is ended, and says how far it came.
+	EndsRuns bool
 	// Comparing: a policy sums up how LC fares, to compare it. Another one that changed something for LC meanwhile would
 	// spoil that, and its own.
 	Comparing bool

@@ -143,6 +143,11 @@ func (h *Host) Apply(changes []model.Change) {
 				p.knob.held = false
 			}
 			continue
+		case c.Kind == model.Stop:
+			if e := h.find(c.Task()); e != nil {
+				h.late.End(h.m, c.Target, e.num)
+			}
+			continue
 		case !ok:
 			res.Kind, res.Error = model.Vanished, "the task is gone"
 		case c.Kind == model.Run:

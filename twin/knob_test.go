@@ -295,6 +295,41 @@ func TestMovePages(t *testing.T) {
 	}
 }
 
+// A move that is ended leaves its pages where they are by then, and says so at once, though others' pages are on their way.
+func TestMoveEnds(t *testing.T) {
+	m, err := machine.New(machine.Skylake(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := twin.NewHost(m, false)
+	var nums []model.TaskNum
+	for _, path := range []string{"/be", "/other"} {
+		num, err := h.Start(model.Task{Path: path, Class: model.BE}, machine.TaskConfig{
+			Threads: 1, CPI: 1, Overlap: 1, Curve: machine.MissCurve{StepBytes: 1 << 20, MPKI: []float64{0}}, Work: &machine.Work{},
+			Memory: []machine.Heat{{Bytes: 4 << 30}}, Pages: []float64{1, 0},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nums = append(nums, num)
+		if res := node.Do(h, model.Change{Seq: uint64(num), Target: model.OfTask(num), Kind: model.Run, Value: model.Pages(0, 0)}); len(res) > 0 {
+			t.Fatalf("%+v", res)
+		}
+	}
+	m.Advance(8e9) // of 32 at 128 MiB a second
+	res := node.Do(h, model.Change{Seq: 9, Target: model.OfTask(nums[0]), Kind: model.Stop, Value: model.Ask(model.MemoryPages)})
+	if len(res) != 1 || res[0].Seq != uint64(nums[0]) || res[0].Kind != model.Applied || res[0].Now.Amount < 700 || res[0].Now.Amount > 850 || res[0].Error == "" {
+		t.Fatalf("%+v", res)
+	}
+	m.Advance(60e9)
+	if pages, _ := m.Pages(0); math.Abs(pages[0]-float64(res[0].Now.Amount)/1000) > 0.001 {
+		t.Errorf("a minute later its pages are on %v, it said %+v", pages, res[0])
+	}
+	if res := h.Results(nil); len(res) != 1 || res[0].Seq != uint64(nums[1]) || res[0].Now.Amount != 0 {
+		t.Errorf("the other: %+v", res)
+	}
+}
+
 // A place acts at once: who is moved apart is out of each other's way in the next step.
 // When all its CPUs go offline a task runs on those that are left.
 func TestPlaceActs(t *testing.T) {

@@ -101,7 +101,7 @@ func movePagesCommand(p *cli.Printer) *cobra.Command {
 	var node, keep int
 	cmd := &cobra.Command{
 		Use: "move-pages TASK --off NODE", Short: "Move a task's pages off a memory node, once", Args: cobra.ExactArgs(1),
-		Long: "Move pages of a best-effort task's processes off a memory node to the others, in equal parts (move_pages(2)), so\nthat who lives on that node has more of its bandwidth. New pages go where they went before. To undo it, move\nthem off the other node. It runs beside the agent's loop; what came of it is a decision `ran` or `refused`, in\nthe log and in `commensal explain TASK`.",
+		Long: "Move pages of a best-effort task's processes off a memory node to the others, in equal parts (move_pages(2)), so\nthat who lives on that node has more of its bandwidth. New pages go where they went before. To undo it, move\nthem off the other node. It runs beside the agent's loop, eight seconds for a GiB; `uncap` ends it where it is.\nWhat came of it is a decision `ran` or `refused`, in the log and in `commensal explain TASK`.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := agent.Request{Kind: model.CommandMovePages, Task: args[0], Node: node, Keep: float64(keep) / 100}
 			return t.send(cmd, p, req, fmt.Sprintf("pages of %s are being moved off node %d", args[0], node))

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,16 +29,26 @@ type beside struct {
 
 	mu     sync.Mutex
 	done   []model.Result
+	ends   map[errand]context.CancelFunc // of what is under way
 	wait   sync.WaitGroup
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
+// errand is an action on its way: a target has one of a kind at a time.
+type errand struct {
+	model.Target
+	kind model.KnobKind
+}
+
+// errEnded is what the result of an action says that was ended.
+var errEnded = errors.New("it was ended before it was done")
+
 // maxStopping bounds how long Close waits for actions that are under way.
 const maxStopping = 2 * time.Second
 
 func newBeside(m *cgroup.Mounts, cg cgroup.Driver, o *Options, g *guests) *beside {
-	b := &beside{cg: cg, clock: o.Clock, run: o.Beside}
+	b := &beside{cg: cg, clock: o.Clock, run: o.Beside, ends: map[errand]context.CancelFunc{}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.actions[model.MemoryReclaim] = &reclaiming{fs: o.FS, mounts: m, guests: g}
 	pause := rest
@@ -71,15 +82,24 @@ func openTask(open func(path string) (cgroup.Group, error), t *model.Task) (cgro
 
 // start begins an action. Its result comes by take.
 func (b *beside) start(c model.Change, t model.Task) {
+	ctx, end := context.WithCancel(b.ctx)
+	key := errand{c.Target, c.Value.Knob}
+	b.mu.Lock()
+	b.ends[key] = end
+	b.mu.Unlock()
 	work := func() {
 		defer b.wait.Done()
+		defer end()
 		res := model.Result{Seq: c.Seq, Target: c.Target, Found: model.Ask(c.Value.Knob), Now: model.Ask(c.Value.Knob)}
 		if a := b.actions[c.Value.Knob]; a == nil {
 			res.Kind, res.Error = model.Refused, fmt.Sprintf("no driver for %s", c.Value.Knob)
 		} else if _, err := sameGroup(b.cg, &t); err != nil {
 			res.Kind, res.Error = model.Refused, err.Error()
 		} else {
-			now, did, err := a.run(b.ctx, t, c.Value)
+			now, did, err := a.run(ctx, t, c.Value)
+			if err != nil && ctx.Err() != nil {
+				err = errEnded
+			}
 			if res.Now = now; err != nil {
 				res.Error = err.Error()
 			}
@@ -91,6 +111,7 @@ func (b *beside) start(c model.Change, t model.Task) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.done = append(b.done, res)
+		delete(b.ends, key)
 	}
 	b.wait.Add(1)
 	if b.run != nil {
@@ -98,6 +119,15 @@ func (b *beside) start(c model.Change, t model.Task) {
 		return
 	}
 	go work()
+}
+
+// end has an action end soon that may be on its way: its result says how far it came.
+func (b *beside) end(c *model.Change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if end := b.ends[errand{c.Target, c.Value.Knob}]; end != nil {
+		end()
+	}
 }
 
 // take appends the results that came since.

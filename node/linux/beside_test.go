@@ -107,3 +107,57 @@ func TestActionIsOfTheGroupThatWasMeant(t *testing.T) {
 		}
 	}
 }
+
+// crawler is an action that does one after the other, until it is ended.
+type crawler struct{}
+
+func (crawler) run(ctx context.Context, _ model.Task, ask model.Setting) (model.Setting, bool, error) {
+	now := model.Ask(ask.Knob)
+	for ; now.Amount < ask.Amount; now.Amount++ {
+		rest(ctx, time.Second)
+		if ctx.Err() != nil {
+			return now, now.Amount > 0, ctx.Err()
+		}
+	}
+	return now, true, nil
+}
+
+// One action is ended and no other: its result says how far it came, or that it had done nothing. To end what is not under way is nothing.
+func TestOneActionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeside(nil, nil, &Options{Clock: RealClock{}}, nil)
+		b.cg = numbered(0)
+		b.actions[model.MemoryPages] = crawler{}
+		start := func(task model.TaskNum) {
+			b.start(model.Change{Seq: uint64(task), Target: model.OfTask(task), Kind: model.Run, Value: model.Pages(10, 0)}, model.Task{Num: task})
+		}
+		end := func(task model.TaskNum) []model.Result {
+			b.end(&model.Change{Seq: 9, Target: model.OfTask(task), Kind: model.Stop, Value: model.Ask(model.MemoryPages)})
+			synctest.Wait()
+			return b.take(nil)
+		}
+		start(1)
+		start(2)
+		start(3)
+		if got := end(3); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error != errEnded.Error() {
+			t.Errorf("before it did anything: %+v", got)
+		}
+		time.Sleep(3500 * time.Millisecond)
+		if got := end(1); len(got) != 1 || got[0].Seq != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 3 || got[0].Error != errEnded.Error() {
+			t.Errorf("after three seconds: %+v", got)
+		}
+		if got := end(1); len(got) != 0 {
+			t.Errorf("once more: %+v", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := end(4); len(got) != 1 || got[0].Seq != 2 || got[0].Now.Amount != 10 || got[0].Error != "" {
+			t.Errorf("the other one: %+v", got)
+		}
+		start(1)
+		time.Sleep(20 * time.Second)
+		if got := end(1); len(got) != 1 || got[0].Now.Amount != 10 || got[0].Error != "" {
+			t.Errorf("asked for anew: %+v", got)
+		}
+		b.close()
+	})
+}

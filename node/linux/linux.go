@@ -236,6 +236,8 @@ func (h *Host) Apply(changes []model.Change) {
 	for i := range changes {
 		c := &changes[i]
 		switch w := h.find(c.Task()); {
+		case c.Kind == model.Stop:
+			h.beside.end(c)
 		case h.knobs == nil || w == nil && c.Scope == model.ScopeTask:
 			h.gone(c)
 		case c.Value.Knob.Spec().Beside && h.classes == nil:

@@ -38,20 +38,6 @@ func TestMovePagesOnTheKernel(t *testing.T) {
 		}
 		return
 	}
-	on := func(node int) float64 { // share of its anonymous pages
-		var there, sum uint64
-		err := numa.ReadNumaMaps(b.fs, int32(child.PID()), func(m *numa.Mapping) error {
-			if m.AnonPages > 0 {
-				n, _ := m.Pages.Get(node)
-				there, sum = there+n, sum+m.Pages.Total()
-			}
-			return nil
-		})
-		if err != nil || sum == 0 {
-			t.Fatalf("%d pages, %v", sum, err)
-		}
-		return float64(there) / float64(sum)
-	}
 	release, err := procstat.ReadKernelRelease(b.fs)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +51,7 @@ func TestMovePagesOnTheKernel(t *testing.T) {
 		r := ask(from, model.Applied)
 		// What is in use at that moment stays, and what the child touches anew; before 6.6 also pages that automatic
 		// balancing has marked, until they are touched again: then the answer says so, and how many are left.
-		share := on(from)
+		share := b.shareOn(from, child)
 		marked := marks && strings.HasSuffix(r.Error, "pages would not move") && math.Abs(float64(r.Now.Amount)/1000-share) < 0.1
 		if !r.Now.CPUs.Has(from) || (share > 0.3 || r.Now.Amount > 300) && !marked {
 			t.Errorf("move %d, off node %d: %.2f of its pages are there; %+v", i, from, share, r)
@@ -89,34 +75,12 @@ func TestPagesOfSeveralProcessesOnTheKernel(t *testing.T) {
 	path := b.mkdir("be-1")
 	var children []*testchild.Child
 	for _, node := range nodes.MemoryNodes()[:2] {
-		child := testchild.Start(t, "grow").Await("ready")
-		if err := b.cg.MovePID(path, child.PID()); err != nil {
-			t.Fatal(err)
-		}
-		child.Pin(nodes.Node(node).CPUs[0])
-		child.Say("now")
-		child.Await("grown")
-		children = append(children, child)
+		children = append(children, b.grown(path, nodes.Node(node).CPUs[0]))
 	}
 	b.open(false)
 	b.observe(model.WindowStart)
 	from := nodes.MemoryNodes()[0]
-	on := func() float64 {
-		var there, sum uint64
-		for _, child := range children {
-			err := numa.ReadNumaMaps(b.fs, int32(child.PID()), func(m *numa.Mapping) error {
-				if m.AnonPages > 0 {
-					n, _ := m.Pages.Get(from)
-					there, sum = there+n, sum+m.Pages.Total()
-				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return float64(there) / float64(sum)
-	}
+	on := func() float64 { return b.shareOn(from, children...) }
 	ask := func(perMille int64) model.Result {
 		t.Helper()
 		b.h.Apply([]model.Change{{Seq: 9, Target: model.OfTask(b.tasks[path].Num), Kind: model.Run, Value: model.Pages(perMille, from)}})
@@ -153,4 +117,72 @@ func TestPagesOfSeveralProcessesOnTheKernel(t *testing.T) {
 	if got := on(); got > 0.14 || r.Kind != model.Applied || r.Now.Amount < 50 || r.Now.Amount > 140 {
 		t.Errorf("while processes come and go: %.3f of the two on node %d, %+v", got, from, r)
 	}
+}
+
+// A move that is ended stops where it is by then, and says how much is left: the kernel moves nothing after that.
+func TestMoveEndsOnTheKernel(t *testing.T) {
+	b := newBed(t, "ends")
+	nodes, err := numa.ReadTopology(b.fs)
+	if err != nil || len(nodes.MemoryNodes()) < 2 || len(nodes.Node(nodes.MemoryNodes()[0]).CPUs) == 0 {
+		t.Skip("this machine has no two memory nodes, the first with CPUs")
+	}
+	path, from := b.mkdir("be-1"), nodes.MemoryNodes()[0]
+	cpu := nodes.Node(from).CPUs[0]
+	children := []*testchild.Child{b.grown(path, cpu), b.grown(path, cpu)}
+	b.open(false)
+	b.observe(model.WindowStart)
+	on := func() float64 { return b.shareOn(from, children...) }
+	began := on()
+	if began < 0.8 {
+		t.Skipf("%.2f of the pages are on node %d to begin with", began, from)
+	}
+	task := model.OfTask(b.tasks[path].Num)
+	b.h.Apply([]model.Change{{Seq: 1, Target: task, Kind: model.Run, Value: model.Pages(0, from)}})
+	b.until("the first pages to move", func() bool { return on() < began-0.1 })
+	b.h.Apply([]model.Change{{Seq: 2, Target: task, Kind: model.Stop, Value: model.Ask(model.MemoryPages)}})
+	var res []model.Result
+	b.until("an answer", func() bool { res = b.h.Results(res); return len(res) > 0 })
+	left := on()
+	if len(res) != 1 || res[0].Seq != 1 || res[0].Kind != model.Applied || res[0].Error != errEnded.Error() || left < 0.05 || math.Abs(float64(res[0].Now.Amount)/1000-left) > 0.05 {
+		t.Errorf("%.2f were there, %.2f are left: %+v", began, left, res)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if now := on(); math.Abs(now-left) > 0.02 {
+		t.Errorf("half a second later: %.2f, then %.2f", left, now)
+	}
+}
+
+// grown starts a process of a group whose memory is beside a CPU.
+func (b *bed) grown(path string, cpu int) *testchild.Child {
+	b.t.Helper()
+	child := testchild.Start(b.t, "grow").Await("ready")
+	if err := b.cg.MovePID(path, child.PID()); err != nil {
+		b.t.Fatal(err)
+	}
+	child.Pin(cpu)
+	child.Say("now")
+	child.Await("grown")
+	return child
+}
+
+// shareOn is how much of the anonymous memory of processes is on a node, by numa_maps: a share.
+func (b *bed) shareOn(node int, children ...*testchild.Child) float64 {
+	b.t.Helper()
+	var there, sum uint64
+	for _, child := range children {
+		err := numa.ReadNumaMaps(b.fs, int32(child.PID()), func(m *numa.Mapping) error {
+			if m.AnonPages > 0 {
+				n, _ := m.Pages.Get(node)
+				there, sum = there+n, sum+m.Pages.Total()
+			}
+			return nil
+		})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if sum == 0 {
+		b.t.Fatal("they have no memory")
+	}
+	return float64(there) / float64(sum)
 }

@@ -174,7 +174,7 @@ func (s *State) concludeBack(p *Params, have *model.Classes, v *policy.View, w *
 	}
 	if s.Trial, h.RetryNsec, h.Patience = nil, 0, 0; h.Home {
 		s.batch(h.Task).came(h)
-		s.away(h)
+		s.away(v, h)
 	}
 	s.drop("services are well without")
 	return s.changed

@@ -121,7 +121,7 @@ func (s *State) serve(p *Params, v *policy.View, x *Victim) {
 	}
 	s.Victim, s.TroubleNsec = x.Task, v.NowNsec
 	_, s.Short = x.forCPU(p, v.NowNsec)
-	s.interrupt(x)
+	s.interrupt(v, x)
 }
 
 // contended says what is contended by how the victim waits, and by its counters: which means come first, and why, and whether anything tells.

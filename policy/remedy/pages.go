@@ -122,6 +122,8 @@ func (s *State) arrive(v *policy.View) {
 		}
 		s.changed = true
 		switch res := v.PagesMoved(h.Task, h.Off); {
+		case h.Ending && (res == nil || res.Kind != model.Applied): // none had moved
+			h.Moved = moved
 		case res == nil:
 			h.Moved = "not granted: too many actions in a short time, or the task is not to be touched"
 		case res.Kind == model.Applied:
@@ -139,22 +141,29 @@ func (s *State) arrive(v *policy.View) {
 }
 
 // interrupt ends what makes room, and what brings pages home, while a service is in trouble, but for one elsewhere whom nobody can help.
-func (s *State) interrupt(x *Victim) {
+func (s *State) interrupt(v *policy.View, x *Victim) {
 	if t := s.Trial; t != nil && (t.Well || t.Back && t.Means == Pages) && (!s.CannotFix || s.feels(x, t.Task)) {
 		if h := s.hold(t.Task, Pages); t.Well || h == nil || h.Moved == "" {
-			s.away(h)
+			s.away(v, h)
 			s.Trial = nil
 		}
 	}
 }
 
-// away ends the hold on a task whose pages were moved: they stay where they are.
-func (s *State) away(h *Hold) {
-	if h != nil {
+// away ends the hold on a task whose pages were moved: they stay where they are. Those on their way are ended there, and until that is so it is not
+// known where they are.
+func (s *State) away(v *policy.View, h *Hold) {
+	switch {
+	case h == nil:
+	case v.EndsRuns && h.Moved == "" && v.Pending(h.Task, model.MemoryPages):
+		h.Ending, s.changed, s.why = true, true, staying
+	default:
 		h.Amount, h.Home = h.Full, false
 	}
-	s.drop("its pages stay where they are")
+	s.drop(staying)
 }
+
+const staying = "its pages stay where they are"
 
 // moved is what Hold.Moved says of pages that were moved.
 const moved = "moved"

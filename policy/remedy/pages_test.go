@@ -228,6 +228,49 @@ func TestPagesInterrupted(t *testing.T) {
 	}
 }
 
+// Where a move can be ended, trouble ends it, and what had come by then is known: of pages that went, and of those on their way home. One that had moved nothing is forgotten.
+func TestPagesEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		home  bool
+		came  model.Result
+		left  float64 // beside the task
+		known bool    // that they are not all there
+	}{
+		"away":     {false, model.Result{Now: model.Pages(800, 0)}, 0.8, true},
+		"home":     {true, model.Result{Now: model.Pages(300, 1)}, 0.7, true},
+		"not yet":  {false, model.Result{Kind: model.Refused, Now: model.Ask(model.MemoryPages)}, 1, false},
+		"home not": {true, model.Result{Kind: model.Refused, Now: model.Ask(model.MemoryPages)}, 0.5, true},
+	} {
+		w := newSockets()
+		w.seconds(8)
+		off, was := model.FullSet(1), 1.0
+		if c.home {
+			off, was = model.FullSet(2).Without(off), 0.5
+		}
+		s := &remedy.State{
+			Holds: []remedy.Hold{{Task: 2, Victim: service, Means: remedy.Pages, Amount: 1 - was/2, Was: was, Full: 1, Off: off, Home: c.home}},
+			Trial: &remedy.Trial{Task: 2, Means: remedy.Pages, Well: !c.home, Back: c.home}, AskedNsec: w.NowNsec,
+		}
+		if c.home {
+			s.Batch = []remedy.Batch{{Task: 2, Off: model.FullSet(1), Left: 0.5}}
+		}
+		w.copying, w.ends = 2, true
+		if out := step(w, s, 1, false); len(s.Holds) != 1 || s.Trial == nil || !out.AsBefore {
+			t.Fatalf("%s, well: %+v, %+v", name, s, out.Claims)
+		}
+		if out := step(w, s, 3, false); out.AsBefore || len(out.Claims) != 0 || s.Trial != nil || len(s.Holds) != 1 {
+			t.Errorf("%s, in trouble: %+v, %+v", name, s, out.Claims)
+		}
+		c.came.Target = model.OfTask(2)
+		w.copying, w.came = 0, []model.Result{c.came}
+		out := step(w, s, 3, false)
+		i := slices.IndexFunc(s.Batch, func(b remedy.Batch) bool { return b.Task == 2 })
+		if len(s.Holds) != 0 || len(out.Claims) != 0 || len(s.Tried) != 0 || c.known != (i >= 0 && s.Batch[i].Off == model.FullSet(1) && s.Batch[i].Left == c.left) {
+			t.Errorf("%s, when it had ended: %+v", name, s)
+		}
+	}
+}
+
 // Pages on their way are part of a checkpoint.
 func TestPagesCheckpoints(t *testing.T) {
 	w := newSockets()

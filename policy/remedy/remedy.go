@@ -127,6 +127,8 @@ type Hold struct {
 	// Off is the memory nodes that pages are taken off, Moved what became of that: "" while they are on their way.
 	Off   model.CPUSet `json:"off,omitzero"`
 	Moved string       `json:"moved,omitempty"`
+	// Ending: those on their way are not wanted any more, and what is there by now stays.
+	Ending bool `json:"ending,omitempty"`
 	// Home: its pages go back, so that Off is all other memory.
 	Home bool `json:"home,omitempty"`
 	// Place is the CPUs that it has by Pool, none: all of its own. Before is what it had before the last change, Used the CPU-sec/sec that it used before the first.
@@ -250,7 +252,7 @@ func (s *State) wish(p *Params, v *policy.View, w *policy.Wishes) {
 		}
 		reason := "for the sake of " + v.Table.Name(h.Victim)
 		if h.Means == Pages {
-			if h.Moved == "" {
+			if h.Moved == "" && !h.Ending {
 				w.MovePages(h.Task, h.Off, int64(1000*h.kept()), reason, p.HoldNsec)
 			}
 			continue

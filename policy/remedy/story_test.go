@@ -45,6 +45,8 @@ type world struct {
 	silent    bool
 	uncounted bool          // nobody tells what memory moves
 	copying   model.TaskNum // its pages are on their way, in step
+	ends      bool          // they can be ended, and what came of them
+	came      []model.Result
 	second    int
 	count     map[model.TaskNum]*[3]float64 // reference cycles, instructions, misses
 	clock     float64                       // of the cores, times the reference clock; 0: that
@@ -402,6 +404,7 @@ func step(w *world, s *remedy.State, cpi float64, holding bool) *policy.Wishes {
 		v.Tasks[w.copying-1].Knobs[model.MemoryPages].Pending = true
 	}
 	w.NowNsec += enginetest.Sec
+	v.EndsRuns, v.Results = w.ends, w.came
 	v.Table, v.History, v.Holding = &w.Engine.State.Tasks, w.Engine.State.History, holding
 	verdict := outlier.Good
 	if cpi > 2 {

@@ -60,7 +60,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 			s.weigh(h.Task, t)
 			s.wentAway(p, v, t, by.diff)
 			s.roomMade(h.Task)
-			s.away(h)
+			s.away(v, h)
 		}
 		return false
 	}
@@ -81,7 +81,7 @@ func (s *State) conclude(p *Params, have *model.Classes, v *policy.View, w *poli
 	}
 	if h.Means == Pages {
 		s.wentAway(p, v, t, 0)
-		s.away(h)
+		s.away(v, h)
 		return true
 	}
 	s.resetOf(t)

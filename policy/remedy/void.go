@@ -55,7 +55,7 @@ func (s *State) undo(p *Params, v *policy.View, w *policy.Wishes, h *Hold, why s
 	d.Reason = "the trial says nothing: " + why + "; back to " + h.text()
 	if h.Means == Pages {
 		d.Reason = "the trial says nothing: " + why + "; its pages stay where they are"
-		s.away(h)
+		s.away(v, h)
 	}
 	d.Facts = slices.DeleteFunc(h.tell(v, &Victim{}).Facts, func(f model.Fact) bool {
 		return f.Name != model.FactCap.String() && f.Name != model.FactUsage.String() // who reckons what was taken goes by these

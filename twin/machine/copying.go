@@ -1,6 +1,10 @@
 package machine
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/commensal-io/commensal/model"
+)
 
 // Moving pages takes what copying takes: a kernel thread's CPU, a read of each byte at the node that it leaves and a write at the one that it comes to,
 // and the link between them (mm/migrate.c: a page is unmapped, copied to one on the other node, and mapped there). What the kernel does for a page beside
@@ -33,12 +37,9 @@ func (m *Machine) MovePages(num int, pages []float64) error {
 	if err != nil {
 		return err
 	}
-	before, told, size, c := t.pages, t.told(), m.resident(t), t.copying
+	before, told, size, c := t.pages, t.told(), m.size(t), t.copying
 	if err := m.SetPages(num, pages); err != nil {
 		return err
-	}
-	if len(t.cfg.Memory) == 0 {
-		size = defaultBytes
 	}
 	if c == nil {
 		c = &copying{leave: make([]float64, len(before)), come: make([]float64, len(before))}
@@ -49,6 +50,14 @@ func (m *Machine) MovePages(num int, pages []float64) error {
 	c.aim, t.pages, t.copying = t.pages, before, c
 	c.point(before)
 	return nil
+}
+
+// size is what a task's pages are, in bytes.
+func (m *Machine) size(t *Task) float64 {
+	if len(t.cfg.Memory) == 0 {
+		return defaultBytes
+	}
+	return m.resident(t)
 }
 
 // told is where a task's pages are, of those on their way where they go.
@@ -167,6 +176,28 @@ func (m *Machine) copied(dt float64) {
 		if c.left < 1 { // a byte
 			t.pages, t.copying = c.aim, nil
 		}
+	}
+}
+
+// StopPages leaves a task's pages where they are, also those on their way, and returns how many bytes are on some nodes then, and of how many.
+func (m *Machine) StopPages(num int, nodes model.CPUSet) (there, all float64, err error) {
+	t, err := m.task(num)
+	if err != nil {
+		return 0, 0, err
+	}
+	t.copying, all = nil, m.size(t)
+	for node, share := range t.pages {
+		if nodes.Has(node) {
+			there += share * all
+		}
+	}
+	return there, all, nil
+}
+
+// StopCopying leaves everybody's pages where they are: who had them moved is gone.
+func (m *Machine) StopCopying() {
+	for _, t := range m.live {
+		t.copying = nil
 	}
 }
 

@@ -63,7 +63,7 @@ func Checks() []Check {
 		{checkStranger, "a file of a knob that a stranger wrote while the knob was held is not written again until an operator speaks or the agent is a new one", "strangers who write in the very moment between our write and our look at it, or whose last word before anybody looked is what we had left: they cannot be told from us"},
 		{checkMadeUp, "a foreign write is reported only of a task of which another program has written a knob that was held, since the last report of that knob", "that each one is reported"},
 		{checkExpiry, "while an agent runs nothing of ours stands in the kernel that no claim asks for, but for a few turns, or as long again as faults hindered its release", "while no agent runs and its guardian is dead; that claims are made for good reasons"},
-		{checkSwitch, fmt.Sprintf("two turns after the kill-switch file appeared no claim is left, after %d nothing of ours stands in the kernel where no fault hindered its release, and no claim is made while the file is there", slackTurns), "the file itself: what the agent is told is simulated"},
+		{checkSwitch, fmt.Sprintf("two turns after the kill-switch file appeared no claim is left and no page is on its way, after %d nothing of ours stands in the kernel where no fault hindered its release, and no claim is made while the file is there", slackTurns), "the file itself: what the agent is told is simulated"},
 		{checkBounded, "the engine's memory grows with the tasks there are, the journal with what is held, the record within its bound", "the Go heap; descriptors"},
 		{checkFinite, fmt.Sprintf("no NaN, no infinity in what is decided, nor (at each %dth turn) in what the engine remembers", stateEvery), "that numbers are right"},
 		{checkRestored, "in the end every limit and every list of CPUs is as it was made or as a stranger left it, also in groups inside tasks, and the journal holds nothing", "on v1, limits for which strangers left no room in the group above, and CPUs that went offline meanwhile"},
@@ -183,6 +183,7 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 		if t := s.Tasks.Get(c.Task()); c.Kind == model.Hold && t != nil && t.Class != model.BE {
 			w.fail(checkLC, fmt.Sprintf("%s task %s is to be held", t.Class, t.Path))
 		}
+		w.res.Ended += bit(c.Kind == model.Stop)
 	}
 	for i := range out.Decisions {
 		if d := &out.Decisions[i]; d.Kind == model.DecideForeign {
@@ -199,6 +200,9 @@ func (w *world) checkTurn(l *life, out *engine.Output) {
 		l.offTurns++
 	} else {
 		l.offTurns = 0
+	}
+	if l.offTurns > 2 && w.k.Machine().Copies() {
+		w.fail(checkSwitch, fmt.Sprintf("%d turns after the kill switch pages are on their way", l.offTurns))
 	}
 	for i := range s.Ledger.Knobs {
 		if k := &s.Ledger.Knobs[i]; l.offTurns > 2 && len(k.Claims) > 0 {

@@ -222,6 +222,14 @@ func TestCheckersFire(t *testing.T) {
 				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return w.killSwitch && c.Kind == model.Release })
 			}
 		}},
+		{checkSwitch, "pages go on in spite of the kill switch", func(w *world, b *brokenHost) {
+			b.apply = func(cs []model.Change) []model.Change {
+				if slices.ContainsFunc(cs, func(c model.Change) bool { return c.Kind == model.Run && c.Value.Knob == model.MemoryPages }) {
+					w.killSwitch, w.switched = true, w.now()
+				}
+				return slices.DeleteFunc(slices.Clone(cs), func(c model.Change) bool { return c.Kind == model.Stop })
+			}
+		}},
 		{checkAgree, "a hold in force is told as one of a task that is gone", func(_ *world, b *brokenHost) {
 			b.result = func(r *model.Result) {
 				if r.Kind == model.Applied && r.Now.Knob == model.CPUWeight {

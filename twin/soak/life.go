@@ -204,8 +204,7 @@ func (w *world) mark(e *event) {
 func (w *world) die() {
 	l := w.life
 	e := l.death
-	w.life, w.class.work = nil, nil
-	w.startAt = w.now() + e.nsec
+	w.gone(e)
 	// Its descriptors are the kernel's to close, and the record's file is on a real disk.
 	_ = l.rec.Close()
 	w.witness.ended()
@@ -218,6 +217,13 @@ func (w *world) die() {
 		w.inj.Note("guardian-killed", "")
 	}
 	w.guard(killAt)
+}
+
+// gone takes an agent's process away, and with it what it was about to do.
+func (w *world) gone(e *event) {
+	w.life, w.class.work = nil, nil
+	w.k.Machine().StopCopying()
+	w.startAt = w.now() + e.nsec
 }
 
 // restores counts that somebody is about to put things back.
@@ -278,8 +284,7 @@ func (w *world) stop(e *event) {
 		return
 	}
 	w.checkStopped(since, err)
-	w.life, w.class.work = nil, nil
-	w.startAt = w.now() + e.nsec
+	w.gone(e)
 	_ = errors.Join(l.Close(), l.rec.Close()) // reading only; the record is checked at the end
 	l.owner.Kill()
 	w.guard(0)

@@ -9,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
 	"github.com/commensal-io/commensal/policy/remedy"
+	"github.com/commensal-io/commensal/twin/machine"
 )
 
 // Operators and policies have a best-effort task's pages moved off a memory node: an action through kernel calls.
@@ -24,6 +25,20 @@ func (p *plan) drawFar(r source) {
 	if r.chance(0.7) {
 		p.rdt, c.CacheMode = false, model.ModeOff
 	}
+}
+
+// drawLarge gives best-effort tasks memory that takes long to move, and has the kill switch appear more often: what is on its way then is to end.
+func (p *plan) drawLarge(r source, end int64) {
+	for i := range p.tasks {
+		if t := &p.tasks[i]; t.class == model.BE && t.memory == nil {
+			t.memory = append([]machine.Heat{{Bytes: r.between(0.2, 3) * (1 << 30), EveryNsec: 1e9}}, coldMemory...)
+		}
+	}
+	for range r.count(1, 4) {
+		at := r.seconds(0, float64(end)/1e9)
+		p.events = append(p.events, event{at: at, do: switchOn}, event{at: at + r.seconds(1, 20), do: switchOff})
+	}
+	sortEvents(p.events)
 }
 
 // movesOf is an operator's request to move pages; not every machine has that node, or another.

@@ -170,7 +170,7 @@ func (v *witness) fitted(g *watchedGroup, l *journal.Limit, now model.Setting) b
 }
 
 // The plans of the seeds between playedFrom and another of these are in what came with that one as they were when they were played, with those that failed once (mended).
-const playedFrom, apartFrom, pagesFrom = 26112460000000, 26113910000000, 26114000000000
+const playedFrom, apartFrom, pagesFrom, largeFrom = 26112460000000, 26113910000000, 26114000000000, 26114000020000
 
 func unplayed(seed, from uint64) bool { return seed < playedFrom || seed >= from }
 

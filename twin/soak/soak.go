@@ -69,6 +69,7 @@ type Result struct {
 	Ends      int            `json:"ends"`        // times that a process was told to end, or on v2 all of a task at once
 	Moves     int            `json:"moves"`       // calls that moved pages, as an operator had asked or policy balm or remedy wanted
 	Homeward  int            `json:"homeward"`    // those of them that brought pages home for remedy
+	Ended     int            `json:"ended"`       // moves that were to end before they were done
 	Classes   int            `json:"classes"`     // turns after which BE had a class of service
 	L2s       int            `json:"l2s"`         // turns after which that had a part of the L2s
 	Counted   int            `json:"counted"`     // writes to groups that count tasks

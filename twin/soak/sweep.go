@@ -38,6 +38,7 @@ type Summary struct {
 	Ends      int            `json:"ends"`
 	Moves     int            `json:"moves"`
 	Homeward  int            `json:"homeward"`
+	Ended     int            `json:"ended"`
 	Classes   int            `json:"classes"`
 	L2s       int            `json:"l2s"`
 	Parted    int            `json:"parted"`
@@ -118,7 +119,7 @@ func (s *Summary) add(r *Result) {
 	s.DiskCaps += r.DiskCaps
 	s.MemCaps += r.MemCaps
 	s.Ends += r.Ends
-	s.Moves, s.Homeward = s.Moves+r.Moves, s.Homeward+r.Homeward
+	s.Moves, s.Homeward, s.Ended = s.Moves+r.Moves, s.Homeward+r.Homeward, s.Ended+r.Ended
 	s.Classes += r.Classes
 	s.L2s += r.L2s
 	s.Parted += r.Parted
@@ -167,7 +168,7 @@ func (s *Summary) Print(out io.Writer) error {
 	row("limits on the disk asked for", s.DiskCaps)
 	row("limits on memory asked for", s.MemCaps)
 	row("tasks and processes ended", s.Ends)
-	row("calls that moved pages", fmt.Sprintf("%d, %d to bring them home", s.Moves, s.Homeward))
+	row("calls that moved pages", fmt.Sprintf("%d, %d to bring them home; %d moves were ended before they were done", s.Moves, s.Homeward, s.Ended))
 	row("turns with a class of service", fmt.Sprint(s.Classes))
 	row("turns with a part of the L2s", fmt.Sprint(s.L2s))
 	row("turns with one of services", fmt.Sprint(s.Apart))

@@ -122,6 +122,9 @@ func newWorld(seed uint64, dir string, o Options) (*world, error) {
 	if p.far {
 		p.drawFar(far)
 	}
+	if p.far && unplayed(seed, largeFrom) {
+		p.drawLarge(far, end)
+	}
 	p.drawRollOuts(source{rand.New(rand.NewPCG(seed, streamRolls))}, end)
 	if o.only != nil {
 		o.only(p)
