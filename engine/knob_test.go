@@ -324,7 +324,8 @@ func TestActionsEnd(t *testing.T) {
 		"an operator frees it":    {model.Pages(500, 0), func(l *Ledger) { l.Free(1, 0) }, true},
 		"a service is in it":      {model.Pages(500, 0), func(l *Ledger) { l.shield(model.Shield{Task: 1, Why: "a service is in it"}, 2) }, true},
 		"its claim is over":       {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18) }, false},
-		"kill switch for another": {model.Reclaim(1 << 20), (*Ledger).DropAll, false},
+		"kill switch for memory":  {model.Reclaim(1 << 40), (*Ledger).DropAll, true},
+		"kill switch for an end":  {model.End(0), (*Ledger).DropAll, false},
 	} {
 		l := &Ledger{}
 		l.Claim(model.Claim{Target: of, Kind: model.ClaimRun, Value: c.value, Owner: model.OwnerPolicy, Policy: model.PolicyRemedy, ExpiresNsec: 60e9}, Limits{}, 0)
@@ -335,7 +336,7 @@ func TestActionsEnd(t *testing.T) {
 		for n := range 3 {
 			c.then(l)
 			got := l.endRuns(nil)
-			if want := c.ended && n == 0; len(got) > 1 || (len(got) == 1) != want || want && (got[0].Kind != model.Stop || got[0].Target != of || got[0].Value.Knob != model.MemoryPages || got[0].Seq == run[0].Seq) {
+			if want := c.ended && n == 0; len(got) > 1 || (len(got) == 1) != want || want && (got[0].Kind != model.Stop || got[0].Target != of || got[0].Value.Knob != c.value.Knob || got[0].Seq == run[0].Seq) {
 				t.Errorf("%s, %d: %+v", name, n, got)
 			}
 			if more := l.Arbitrate(2, 0, nil); len(more) > 0 {

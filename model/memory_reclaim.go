@@ -11,7 +11,7 @@ import (
 // be undone. Reclaim may write to a disk and wait for it. Of LC tasks it takes what nobody uses (policy coldpages);
 // policy pressure and operators ask it of BE alone.
 var memoryReclaimSpec = KnobSpec{
-	Name: "memory.reclaim", Action: true,
+	Name: "memory.reclaim", Action: true, Stops: true,
 	Takes: [NumClaimKinds][]Class{ClaimRun: {BE, LC}},
 	Show: func(s Setting) string {
 		text := fmt.Sprintf("%d bytes", s.Amount)
