@@ -14,9 +14,8 @@ import (
 // watch takes in what became of the agent's writes. A cap is what a Hold writes, and ends with
 // what comes next on the same knob.
 func (r *runner) watch(changes []model.Change, results []model.Result) error {
-	asked := map[uint64]model.Change{}
 	for _, c := range changes {
-		asked[c.Seq] = c
+		r.asked[c.Seq] = c
 		if i, ok := r.byNum[c.Task()]; ok && c.Kind == model.Disown {
 			if r.players[i].heldOn == c.Value.Knob {
 				r.release(i)
@@ -28,12 +27,16 @@ func (r *runner) watch(changes []model.Change, results []model.Result) error {
 	}
 	for k := range results {
 		res := &results[k]
+		c, ok := r.asked[res.Seq]
+		if !ok {
+			return fmt.Errorf("%+v answers nothing that was asked", *res)
+		}
+		delete(r.asked, res.Seq)
 		i, ok := r.byNum[res.Task()]
 		if !ok {
 			continue
 		}
 		r.story.wrote(res)
-		c := asked[res.Seq]
 		same := r.players[i].heldOn == c.Value.Knob
 		if res.Kind == model.Vanished || givesWay(c.Value.Knob) && (res.Kind == model.Applied || res.Kind == model.Foreign) {
 			r.demote(i, res.Kind == model.Applied && c.Kind == model.Hold)
@@ -145,7 +148,7 @@ func (r *runner) restart(down time.Duration) error {
 	r.story.say(r, "the agent is killed")
 	r.down = true
 	r.agenda.note(r.m.NowNsec()+int64(down), orderEvent, func() error {
-		r.byNum = map[model.TaskNum]int{}
+		r.byNum, r.asked = map[model.TaskNum]int{}, map[uint64]model.Change{}
 		r.life++
 		r.story.say(r, "the agent starts")
 		return r.startAgent()

@@ -24,6 +24,7 @@ type runner struct {
 	kill    bool // the kill switch is there
 	players []player
 	byNum   map[model.TaskNum]int
+	asked   map[uint64]model.Change // of changes without a result
 	clos    map[string]int // CLOS of each group
 	agenda  agenda
 	meters  meters
@@ -72,7 +73,7 @@ func (p *Plan) play(newBed NewBed, c config.Config) (*Run, error) {
 		return nil, fmt.Errorf("%s: %w", p.Scenario.Name, err)
 	}
 	r := &runner{
-		plan: p, config: c, bed: bed, m: bed.Machine(), byNum: map[model.TaskNum]int{}, clos: map[string]int{defaultGroup: 0},
+		plan: p, config: c, bed: bed, m: bed.Machine(), byNum: map[model.TaskNum]int{}, asked: map[uint64]model.Change{}, clos: map[string]int{defaultGroup: 0},
 	}
 	r.cast()
 	r.meters.init(r)
