@@ -316,16 +316,16 @@ func TestActionsEnd(t *testing.T) {
 		then  func(l *Ledger)
 		ended bool
 	}{
-		"nothing happens":         {model.Pages(500, 0), func(*Ledger) {}, false},
-		"its policy is off":       {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyRemedy) }, true},
-		"another policy is":       {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyBalm) }, false},
-		"kill switch":             {model.Pages(500, 0), (*Ledger).DropAll, true},
-		"kill switch after that":  {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18); l.DropAll() }, true},
-		"an operator frees it":    {model.Pages(500, 0), func(l *Ledger) { l.Free(1, 0) }, true},
-		"a service is in it":      {model.Pages(500, 0), func(l *Ledger) { l.shield(model.Shield{Task: 1, Why: "a service is in it"}, 2) }, true},
-		"its claim is over":       {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18) }, false},
-		"kill switch for memory":  {model.Reclaim(1 << 40), (*Ledger).DropAll, true},
-		"kill switch for an end":  {model.End(0), (*Ledger).DropAll, false},
+		"nothing happens":        {model.Pages(500, 0), func(*Ledger) {}, false},
+		"its policy is off":      {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyRemedy) }, true},
+		"another policy is":      {model.Pages(500, 0), func(l *Ledger) { l.DropPolicy(model.PolicyBalm) }, false},
+		"kill switch":            {model.Pages(500, 0), (*Ledger).DropAll, true},
+		"kill switch after that": {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18); l.DropAll() }, true},
+		"an operator frees it":   {model.Pages(500, 0), func(l *Ledger) { l.Free(1, 0) }, true},
+		"a service is in it":     {model.Pages(500, 0), func(l *Ledger) { l.shield(model.Shield{Task: 1, Why: "a service is in it"}, 2) }, true},
+		"its claim is over":      {model.Pages(500, 0), func(l *Ledger) { l.Expire(9e18) }, false},
+		"kill switch for memory": {model.Reclaim(1 << 40), (*Ledger).DropAll, true},
+		"kill switch for an end": {model.End(0), (*Ledger).DropAll, false},
 	} {
 		l := &Ledger{}
 		l.Claim(model.Claim{Target: of, Kind: model.ClaimRun, Value: c.value, Owner: model.OwnerPolicy, Policy: model.PolicyRemedy, ExpiresNsec: 60e9}, Limits{}, 0)

@@ -25,7 +25,7 @@ type runner struct {
 	players []player
 	byNum   map[model.TaskNum]int
 	asked   map[uint64]model.Change // of changes without a result
-	clos    map[string]int // CLOS of each group
+	clos    map[string]int          // CLOS of each group
 	agenda  agenda
 	meters  meters
 	story   story
