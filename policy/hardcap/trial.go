@@ -221,25 +221,38 @@ func (inc *Incident) meddled(in *policy.View, sinceNsec int64, tasks ...model.Ta
 // begins a new one.
 func (s *State) disturbed(in *policy.View, out *policy.Wishes, inc *Incident, h policy.Hold) bool {
 	r := inc.round()
-	why, stays := in.Disturbed(model.PolicyHardcap, max(r.MonoNsec, inc.FromNsec), append(heldIn(r), inc.Victim)...)
+	why, stays := inc.interfered(in)
 	if why == "" {
 		return false
 	}
-	why = "the trial says nothing: " + why
 	if r.Nudge && !r.Confirmed {
 		s.account(in, r)
 		s.letNudgedGo(in, out, inc, model.RoundUnjudged, why, false)
 		return true
 	}
-	d := model.Decision{Kind: model.DecideVoid, Task: *r.Chosen, Path: heldNames(r), Incident: inc.ID, Reason: why + "; it is looked at from now on"}
 	if stays || h.State == policy.HoldNone {
-		d.Reason = why + "; given back"
-		r.Conclude(model.RoundUnjudged, why)
-		s.say(in, out, inc, d)
-		s.end(in, out, inc, model.Dropped, why)
+		s.leave(in, out, inc, why)
 		return true
 	}
+	d := model.Decision{Kind: model.DecideVoid, Task: *r.Chosen, Path: heldNames(r), Incident: inc.ID, Reason: why + "; it is looked at from now on"}
 	inc.FromNsec, inc.GoodInRow, inc.SignalSum, r.WindowsJudged, r.SignalAfter = in.NowNsec, 0, 0, 0, 0
 	out.Once("void "+inc.ID, d)
 	return false
+}
+
+// interfered says why nothing can be concluded from the round's hold, "": nothing speaks against it; and whether that stays so.
+func (inc *Incident) interfered(in *policy.View) (why string, stays bool) {
+	r := inc.round()
+	if why, stays = in.Disturbed(model.PolicyHardcap, max(r.MonoNsec, inc.FromNsec), append(heldIn(r), inc.Victim)...); why != "" {
+		why = "the trial says nothing: " + why
+	}
+	return why, stays
+}
+
+// leave ends an incident whose hold says nothing: the next anomaly begins a new one.
+func (s *State) leave(in *policy.View, out *policy.Wishes, inc *Incident, why string) {
+	r := inc.round()
+	r.Conclude(model.RoundUnjudged, why)
+	s.say(in, out, inc, model.Decision{Kind: model.DecideVoid, Task: *r.Chosen, Path: heldNames(r), Reason: why + "; given back"})
+	s.end(in, out, inc, model.Dropped, why)
 }

@@ -197,6 +197,10 @@ func (s *State) watch(p *Params, in *policy.View, out *policy.Wishes, inc *Incid
 		r.Conclude(model.RoundHelped, "helped: half of the waiting is gone, and what is left is sought elsewhere")
 		return
 	}
+	if why, stays := inc.interfered(in); stays {
+		s.leave(in, out, inc, why)
+		return
+	}
 	r.Conclude(model.RoundCoincidence, "the recovery was a coincidence")
 	s.takeBack(p, in, out, inc, v)
 	s.exclude(p, in, out, inc)
