@@ -72,6 +72,12 @@ func (k *Knob) withdrawn() {
 	k.Unwanted = k.Unwanted || k.State == KnobAsked && k.AskedFor == model.Run && k.Kind.Spec().Stops
 }
 
+// disclaim takes all claims away.
+func (k *Knob) disclaim() {
+	k.withdrawn()
+	k.Claims = k.Claims[:0]
+}
+
 // endRuns emits what ends the actions that nobody asks for any more.
 func (l *Ledger) endRuns(changes []model.Change) []model.Change {
 	for i := range l.Knobs {
@@ -87,8 +93,7 @@ func (l *Ledger) endRuns(changes []model.Change) []model.Change {
 // free takes all claims away; what an operator asks for then is tried now, and a knob that
 // was void is usable again.
 func (k *Knob) free() {
-	k.withdrawn()
-	k.Claims = k.Claims[:0]
+	k.disclaim()
 	k.Failures, k.RetryAt = 0, 0
 	if k.State == KnobVoid {
 		k.State, k.Why = KnobIdle, ""

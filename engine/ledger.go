@@ -186,8 +186,7 @@ func (l *Ledger) shield(s model.Shield, nowNsec int64) {
 		for j := range knobs[i].Claims {
 			l.failed(&knobs[i].Claims[j], s.Why, nowNsec)
 		}
-		knobs[i].withdrawn()
-		knobs[i].Claims = knobs[i].Claims[:0]
+		knobs[i].disclaim()
 	}
 }
 
@@ -389,8 +388,7 @@ func (l *Ledger) drop(k *Knob, which func(c *model.Claim) bool) {
 // DropAll removes every claim.
 func (l *Ledger) DropAll() {
 	for i := range l.Knobs {
-		l.Knobs[i].withdrawn()
-		l.Knobs[i].Claims = l.Knobs[i].Claims[:0]
+		l.Knobs[i].disclaim()
 	}
 }
 

@@ -3,6 +3,8 @@
 package node
 
 import (
+	"errors"
+
 	"github.com/commensal-io/commensal/model"
 )
 
@@ -35,6 +37,9 @@ type Host interface {
 	// Close ends the observation and leaves what is held as it is.
 	Close() error
 }
+
+// ErrEnded is what the result of an action says that Stop ended.
+var ErrEnded = errors.New("it was ended before it was done")
 
 // Metering is a host that reads some things only when it is told to.
 type Metering interface {

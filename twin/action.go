@@ -72,5 +72,8 @@ func (h *Host) movePages(e *entry, ask model.Setting, res *model.Result) {
 		return
 	}
 	res.Now = ask
-	res.Now.Amount = int64(math.Ceil(1000*keep - 1e-6))
+	res.Now.Amount = perMille(keep)
 }
+
+// perMille is a share of pages as an answer has it.
+func perMille(share float64) int64 { return int64(math.Ceil(1000*share - 1e-6)) }

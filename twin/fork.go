@@ -12,7 +12,7 @@ func (h *Host) Fork() *Host {
 	f.m = h.m.Fork()
 	f.tasks = slices.Clone(h.tasks)
 	f.added, f.removed = slices.Clone(h.added), slices.Clone(h.removed)
-	f.made, f.results, f.late = slices.Clone(h.made), slices.Clone(h.results), Late{slices.Clone(h.late.held), slices.Clone(h.late.ended)}
+	f.made, f.results, f.late = slices.Clone(h.made), slices.Clone(h.results), Late{slices.Clone(h.late.held), slices.Clone(h.late.ready)}
 	f.metered, f.had = slices.Clone(h.metered), slices.Clone(h.had)
 	f.services = maps.Clone(h.services)
 	f.classes = make([]*classKnob, len(h.classes))

@@ -1,10 +1,10 @@
 package twin
 
 import (
-	"math"
 	"slices"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 	"github.com/commensal-io/commensal/twin/machine"
 )
 
@@ -12,7 +12,7 @@ import (
 // move by what services say is not to begin while it copies.
 type Late struct {
 	held  []model.Result
-	ended []model.Target // whose move was ended: their answer waits for nobody
+	ready []model.Result // to be told: of moves that are done, or were ended
 }
 
 // Pass holds back, of the results from one on, those of moves, and appends those whose time has come.
@@ -25,39 +25,31 @@ func (l *Late) Pass(m *machine.Machine, list []model.Result, from int) []model.R
 			kept = append(kept, r)
 		}
 	}
-	if len(l.held) == 0 {
-		return kept
+	if len(l.held) > 0 && !m.Copies() {
+		l.ready, l.held = append(l.ready, l.held...), l.held[:0]
 	}
-	copies, wait := m.Copies(), l.held[:0]
-	for _, r := range l.held {
-		if copies && !slices.Contains(l.ended, r.Target) {
-			wait = append(wait, r)
-			continue
-		}
+	for _, r := range l.ready {
 		r.MonoNsec = m.NowNsec()
 		kept = append(kept, r)
 	}
-	l.held, l.ended = wait, l.ended[:0]
+	l.ready = l.ready[:0]
 	return kept
 }
 
 // End leaves the pages of a task, which the machine knows by some numbers, where they are, if its move has not answered yet: the answer says how many are there.
 func (l *Late) End(m *machine.Machine, of model.Target, nums ...int) {
-	for i := range l.held {
-		r := &l.held[i]
-		if r.Target != of {
-			continue
-		}
-		there, all := 0.0, 0.0
-		for _, num := range nums {
-			on, size, err := m.StopPages(num, r.Now.CPUs)
-			if err == nil {
-				there, all = there+on, all+size
-			}
-		}
-		r.Error = "it was ended before it was done"
-		if l.ended = append(l.ended, of); all > 0 {
-			r.Now.Amount = int64(math.Ceil(1000*there/all - 1e-6))
+	i := slices.IndexFunc(l.held, func(r model.Result) bool { return r.Target == of })
+	if i < 0 {
+		return
+	}
+	r, there, all := l.held[i], 0.0, 0.0
+	for _, num := range nums {
+		if on, size, err := m.StopPages(num, r.Now.CPUs); err == nil {
+			there, all = there+on, all+size
 		}
 	}
+	if r.Error = node.ErrEnded.Error(); all > 0 {
+		r.Now.Amount = perMille(there / all)
+	}
+	l.held, l.ready = slices.Delete(l.held, i, i+1), append(l.ready, r)
 }

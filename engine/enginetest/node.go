@@ -320,11 +320,10 @@ func (n *Node) Land() {
 }
 
 func (n *Node) land(c *model.Change) {
-	none := model.Ask(c.Value.Knob)
 	if c.Kind == model.Stop { // what Run does here is done at once
-		n.note(n.Engine.State.Tasks.NameOf(c.Target), nil, c, nil)
 		return
 	}
+	none := model.Ask(c.Value.Knob)
 	r := model.Result{Seq: c.Seq, Target: c.Target, Kind: model.Vanished, Found: none, Now: none, MonoNsec: n.NowNsec}
 	if c.Scope != model.ScopeTask {
 		w := n.wide(c)

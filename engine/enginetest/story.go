@@ -30,10 +30,6 @@ func (n *Node) note(path string, k *Knob, c *model.Change, r *model.Result) {
 	if n.Log == nil {
 		return
 	}
-	if c.Kind == model.Stop {
-		_, _ = fmt.Fprintf(n.Log, "%s  -> %s %s of %s\n", n.stamp(), c.Kind, c.Value.Knob, path)
-		return
-	}
 	now := k.Value
 	if c.Kind == model.Run {
 		now = r.Now

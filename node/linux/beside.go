@@ -2,7 +2,6 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/cgroup"
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 )
 
 // action does what a kind of action asks for and returns what came of it, and whether anything was
@@ -40,9 +40,6 @@ type errand struct {
 	model.Target
 	kind model.KnobKind
 }
-
-// errEnded is what the result of an action says that was ended.
-var errEnded = errors.New("it was ended before it was done")
 
 // maxStopping bounds how long Close waits for actions that are under way.
 const maxStopping = 2 * time.Second
@@ -98,7 +95,7 @@ func (b *beside) start(c model.Change, t model.Task) {
 		} else {
 			now, did, err := a.run(ctx, t, c.Value)
 			if err != nil && ctx.Err() != nil {
-				err = errEnded
+				err = node.ErrEnded
 			}
 			if res.Now = now; err != nil {
 				res.Error = err.Error()

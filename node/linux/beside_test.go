@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 )
 
 // sleeper is an action that takes the kernel long.
@@ -139,11 +140,11 @@ func TestOneActionEnds(t *testing.T) {
 		start(1)
 		start(2)
 		start(3)
-		if got := end(3); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error != errEnded.Error() {
+		if got := end(3); len(got) != 1 || got[0].Kind != model.Refused || got[0].Error != node.ErrEnded.Error() {
 			t.Errorf("before it did anything: %+v", got)
 		}
 		time.Sleep(3500 * time.Millisecond)
-		if got := end(1); len(got) != 1 || got[0].Seq != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 3 || got[0].Error != errEnded.Error() {
+		if got := end(1); len(got) != 1 || got[0].Seq != 1 || got[0].Kind != model.Applied || got[0].Now.Amount != 3 || got[0].Error != node.ErrEnded.Error() {
 			t.Errorf("after three seconds: %+v", got)
 		}
 		if got := end(1); len(got) != 0 {

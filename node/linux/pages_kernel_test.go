@@ -11,6 +11,7 @@ import (
 	"github.com/commensal-io/commensal/kernel/numa"
 	"github.com/commensal-io/commensal/kernel/procstat"
 	"github.com/commensal-io/commensal/model"
+	"github.com/commensal-io/commensal/node"
 )
 
 // On this kernel: a task's pages go off a memory node and back, and what is said of it is what numa_maps
@@ -143,7 +144,7 @@ func TestMoveEndsOnTheKernel(t *testing.T) {
 	var res []model.Result
 	b.until("an answer", func() bool { res = b.h.Results(res); return len(res) > 0 })
 	left := on()
-	if len(res) != 1 || res[0].Seq != 1 || res[0].Kind != model.Applied || res[0].Error != errEnded.Error() || left < 0.05 || math.Abs(float64(res[0].Now.Amount)/1000-left) > 0.05 {
+	if len(res) != 1 || res[0].Seq != 1 || res[0].Kind != model.Applied || res[0].Error != node.ErrEnded.Error() || left < 0.05 || math.Abs(float64(res[0].Now.Amount)/1000-left) > 0.05 {
 		t.Errorf("%.2f were there, %.2f are left: %+v", began, left, res)
 	}
 	time.Sleep(500 * time.Millisecond)
